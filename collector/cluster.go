@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
@@ -94,5 +95,36 @@ func (c *Collector) assign(v cluster.View) {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}
 	c.network.Await()
+	c.assignHosts(v)
 	c.self.Changed()
+}
+
+// assignHosts serves the agents of the hosts that a view gives to this collector, and redirects the
+// others. Their reports come from their collectors. c.changing is held.
+func (c *Collector) assignHosts(v cluster.View) {
+	var own []string
+	elsewhere := map[string]string{}
+	for _, name := range c.Config().AgentHosts() {
+		owner, _ := v.Member(v.Host(name))
+		if owner.Name == v.Self {
+			own = append(own, name)
+		} else {
+			elsewhere[name] = owner.Agents
+		}
+	}
+	c.hosts.Assign(own, elsewhere)
+	for name := range c.awaitedHosts {
+		if _, ok := elsewhere[name]; !ok || c.awaited(name, true) == nil {
+			delete(c.awaitedHosts, name)
+			if !slices.Contains(own, name) {
+				c.epochs.Remove(name)
+			}
+		}
+	}
+	for name := range elsewhere {
+		if s := c.awaited(name, true); s != nil && !c.awaitedHosts[name] {
+			c.awaitedHosts[name] = true
+			c.epochs.Add(s)
+		}
+	}
 }

@@ -138,13 +138,15 @@ type Collector struct {
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
+	// awaitedHosts are the hosts whose reports other collectors send; guarded by changing.
+	awaitedHosts map[string]bool
 }
 
 // New builds the components. It opens no connection and starts nothing. A device that cannot be set
 // up is no error: it is missing from epochs, with the reason.
 func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	deps = deps.withDefaults()
-	c := &Collector{deps: deps, log: deps.Logger}
+	c := &Collector{deps: deps, log: deps.Logger, awaitedHosts: map[string]bool{}}
 	cfg = c.autoload(cfg)
 	c.cfg.Store(cfg)
 	c.reloads.set(config.ReloadApplied, "")
@@ -223,7 +225,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 func (c *Collector) newHosts(cfg *config.Config) error {
 	agents := cfg.Agents
 	out := host.Config{Address: agents.Address, Timeout: agents.Timeout, MaxReport: uint64(agents.MaxReport),
-		MaxEpoch: uint64(agents.MaxEpoch), UDP: agents.UDP, Hosts: cfg.AgentHosts()}
+		MaxEpoch: uint64(agents.MaxEpoch), UDP: agents.UDP, Hosts: cfg.AgentHosts(), Shared: cfg.Cluster.Name != ""}
 	if agents.Address != "" {
 		var err error
 		if out.TLS, err = agents.TLS.Server(c.certs); err != nil {

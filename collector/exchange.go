@@ -42,14 +42,17 @@ func (c *Collector) share(schedule *epoch.Config, engine *epoch.Dependencies) {
 
 // elsewhere returns the source of a device that another collector owns; nil if no plugin is at home
 // here.
-func (c *Collector) elsewhere(device string) epoch.Source {
+func (c *Collector) elsewhere(device string) epoch.Source { return c.awaited(device, false) }
+
+// awaited is elsewhere for a device or a host.
+func (c *Collector) awaited(name string, host bool) epoch.Source {
 	x := c.exchange.Load()
 	if x == nil {
 		return nil
 	}
 	for _, p := range c.Config().Plugins.Instances {
 		if c.home(p.Name) {
-			return x.Source(device, false)
+			return x.Source(name, host)
 		}
 	}
 	return nil

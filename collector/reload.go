@@ -114,9 +114,11 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	if changes.Log && c.deps.Level != nil {
 		c.deps.Level.Set(next.Log.Level)
 	}
-	c.hosts.SetHosts(next.AgentHosts())
-	if c.cluster != nil {
+	if c.cluster == nil {
+		c.hosts.SetHosts(next.AgentHosts())
+	} else {
 		c.cluster.SetDigests(next.Digests())
+		c.assignHosts(c.cluster.View())
 	}
 	err = errors.Join(
 		c.network.Reload(ctx, plan),

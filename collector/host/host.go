@@ -77,6 +77,8 @@ type Config struct {
 	UDP bool
 	// Hosts are the names of the hosts with agents.
 	Hosts []string
+	// Shared gives no host to this collector before Assign.
+	Shared bool
 }
 
 // Dependencies are what New needs from its caller. All but Logger are required.
@@ -116,13 +118,15 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu       sync.Mutex
-	agents   map[string]*agent
-	sessions map[*session]struct{}
-	refused  Refusals
-	listener net.Listener
-	rpc      *grpc.Server
-	udp      *datagrams
+	mu     sync.Mutex
+	agents map[string]*agent
+	// elsewhere has, by host, the address of the collector that serves it; "": it is not known.
+	elsewhere map[string]string
+	sessions  map[*session]struct{}
+	refused   Refusals
+	listener  net.Listener
+	rpc       *grpc.Server
+	udp       *datagrams
 }
 
 // Refusals counts sessions that belong to no configured host.
@@ -190,6 +194,14 @@ func (c *Component) Start() error {
 		c.work.Go(c.udp.receive)
 	}
 	c.log.Info("serving host agents", "address", listener.Addr(), "tls", c.cfg.TLS != nil, "udp", c.cfg.UDP)
+	if c.cfg.Shared {
+		elsewhere := map[string]string{}
+		for _, name := range c.cfg.Hosts {
+			elsewhere[name] = ""
+		}
+		c.Assign(nil, elsewhere)
+		return nil
+	}
 	c.SetHosts(c.cfg.Hosts)
 	return nil
 }
@@ -221,11 +233,16 @@ func (c *Component) Address() string {
 }
 
 // SetHosts replaces the hosts with agents. The sessions of removed ones end.
-func (c *Component) SetHosts(names []string) {
+func (c *Component) SetHosts(names []string) { c.Assign(names, nil) }
+
+// Assign is SetHosts for a collector of a cluster: agents of the hosts elsewhere are redirected to
+// the address of their collector.
+func (c *Component) Assign(names []string, elsewhere map[string]string) {
 	if c.cfg.Address == "" {
 		return
 	}
 	c.mu.Lock()
+	c.elsewhere = elsewhere
 	var added, removed []*agent
 	for _, name := range names {
 		if c.agents[name] == nil {
@@ -243,7 +260,11 @@ func (c *Component) SetHosts(names []string) {
 	c.mu.Unlock()
 	for _, a := range removed {
 		c.deps.Epochs.Remove(a.name)
-		a.end(errors.New("the host is no longer configured with an agent"))
+		reason := errors.New("the host is no longer configured with an agent")
+		if _, ok := elsewhere[a.name]; ok {
+			reason = errors.New("another collector of the cluster serves the host")
+		}
+		a.end(reason)
 	}
 	for _, a := range added {
 		c.deps.Epochs.Add(a)
@@ -258,7 +279,16 @@ func (c *Component) Has(host string) bool {
 	if c.rpc == nil && c.cfg.Address != "" {
 		return slices.Contains(c.cfg.Hosts, host)
 	}
-	return c.agents[host] != nil
+	_, elsewhere := c.elsewhere[host]
+	return c.agents[host] != nil || elsewhere
+}
+
+// redirect returns where another collector serves a host; ok is false if none does.
+func (c *Component) redirect(host string) (address string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	address, ok = c.elsewhere[host]
+	return address, ok
 }
 
 func (c *Component) agent(name string) *agent {

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -82,7 +83,15 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	if err != nil {
 		return c.refuse(address, err)
 	}
+	defer func() { // also if the host moves during the session
+		if at, ok := c.redirect(name); ok && at != "" {
+			stream.SetTrailer(metadata.Pairs(hostv1.RedirectKey, at))
+		}
+	}()
 	a := c.agent(name)
+	if at, ok := c.redirect(name); a == nil && ok {
+		return status.Errorf(codes.Unavailable, "another collector of the cluster serves host %q, at %q", name, at)
+	}
 	if a == nil {
 		return c.refuse(address, status.Errorf(codes.PermissionDenied,
 			"host %q is not configured with an agent: set agent: true in its entry of hosts", name))

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -161,6 +162,30 @@ func TestRemovedHost(t *testing.T) {
 	}
 }
 
+// TestRedirect: an agent that connects to any collector of a cluster reaches the one that serves
+// its host, also when the host moves during the session, or the collector is gone.
+func TestRedirect(t *testing.T) {
+	a, b := newRig(t, nil, "h1"), newRig(t, func(c *Config) { c.Shared = true }, "h1")
+	h := b.run(b.newHost("h1"), func(c *hostagent.Config) { c.Others = []string{a.c.Address()} })
+	testkit.Until(t, "the owner is not known yet", func() bool {
+		return strings.Contains(h.agent.Status().LastError, "another collector")
+	})
+	b.c.Assign(nil, map[string]string{"h1": a.c.Address()})
+	testkit.Until(t, "a session with a", func() bool { return a.status("h1").Connected })
+	b.c.Assign([]string{"h1"}, nil)
+	a.c.Assign(nil, map[string]string{"h1": b.c.Address()})
+	testkit.Until(t, "a session with b", func() bool { return b.status("h1").Connected })
+	if hosts := a.c.Hosts(); len(hosts) != 0 {
+		t.Errorf("hosts of a: %+v", hosts)
+	}
+	if r := a.c.Refusals(); r.Sessions != 0 {
+		t.Errorf("a redirected session counts as refused: %+v", r)
+	}
+	a.c.Assign([]string{"h1"}, nil)
+	b.c.Stop()
+	testkit.Until(t, "a session with a when b is gone", func() bool { return a.status("h1").Connected })
+}
+
 func TestCertificates(t *testing.T) {
 	directory := t.TempDir()
 	authority, other := testkit.NewAuthority(t, "root"), testkit.NewAuthority(t, "other")
@@ -196,7 +221,9 @@ func TestCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := r.run(r.newHost(fmt.Sprintf("agent%d", i)), func(c *hostagent.Config) { c.TLS, c.Host = clientTLS, tc.host })
+			h := r.run(r.newHost(fmt.Sprintf("agent%d", i)), func(c *hostagent.Config) {
+				c.TLS, c.Host = func(string) (*tls.Config, error) { return clientTLS, nil }, tc.host
+			})
 			defer h.cancel()
 			if tc.connected != "" {
 				testkit.Until(t, "a session", func() bool { return r.status(tc.connected).Connected })

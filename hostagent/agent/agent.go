@@ -58,6 +58,9 @@ const (
 	// busyWait is how long reports wait when the load is high.
 	busyWait = 100 * time.Millisecond
 
+	// maxHops bounds the redirections that follow each other without a pause.
+	maxHops = 4
+
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 )
@@ -66,8 +69,12 @@ const (
 type Config struct {
 	// Address is the collector's, host:port.
 	Address string
-	// TLS secures the session and has the host's certificate; nil: plaintext.
-	TLS *tls.Config
+	// Others are the addresses of other collectors of its cluster, which are tried in turn. Each of
+	// them redirects the agent to the collector that serves the host.
+	Others []string
+	// TLS returns what secures a session with an address, and has the host's certificate; nil:
+	// plaintext.
+	TLS func(address string) (*tls.Config, error)
 	// Host is the name of the host. With TLS it may be empty; otherwise it must be that of the
 	// certificate.
 	Host string
@@ -229,14 +236,26 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.stopClock()
 	delays := &backoff.ExponentialBackOff{InitialInterval: firstBackoff, MaxInterval: maxBackoff,
 		Multiplier: backoff.DefaultMultiplier, RandomizationFactor: backoff.DefaultRandomizationFactor}
+	address, failures, hops := a.cfg.Address, 0, 0
 	for {
-		accepted, err := a.connect(ctx)
+		accepted, err := a.connect(ctx, address)
 		if ctx.Err() != nil {
 			return nil
 		}
-		a.disconnected(err)
+		a.disconnected(address, err)
 		if accepted {
 			delays.Reset()
+			failures, hops = 0, 0
+		}
+		if redirect, ok := errors.AsType[*redirectError](err); ok && hops < maxHops {
+			address, hops = redirect.address, hops+1
+			continue
+		}
+		hops = 0
+		if !accepted { // the next one in turn; after a session that ended, the same
+			all := append([]string{a.cfg.Address}, a.cfg.Others...)
+			failures++
+			address = all[failures%len(all)]
 		}
 		timer := time.NewTimer(delays.NextBackOff())
 		select {
@@ -249,13 +268,13 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // disconnected records why a session ended, and logs it if the reason is new.
-func (a *Agent) disconnected(err error) {
+func (a *Agent) disconnected(address string, err error) {
 	a.mu.Lock()
 	was := a.status
 	a.status.Connected, a.status.LastError = false, err.Error()
 	a.mu.Unlock()
 	if was.Connected || was.LastError != err.Error() {
-		a.log.Warn("no session with the collector", "address", a.cfg.Address, "error", err)
+		a.log.Warn("no session with the collector", "address", address, "error", err)
 	}
 	a.changed()
 }

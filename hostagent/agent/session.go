@@ -36,11 +36,12 @@ const (
 // session is one stream to the collector. The caller of connect receives, one goroutine sends, and
 // one works on settings and reports.
 type session struct {
-	a      *Agent
-	stream hostv1.HostSessions_SessionClient
-	wake   chan struct{} // something is to be sent
-	tasks  chan task
-	udp    *datagrams // nil without UDP
+	a       *Agent
+	address string
+	stream  hostv1.HostSessions_SessionClient
+	wake    chan struct{} // something is to be sent
+	tasks   chan task
+	udp     *datagrams // nil without UDP
 
 	mu      sync.Mutex
 	epoch   uint64                 // to be sent; 0: none
@@ -54,15 +55,15 @@ type task struct {
 }
 
 // connect runs one session and returns why it ended, and whether the collector had accepted it.
-func (a *Agent) connect(ctx context.Context) (accepted bool, err error) {
+func (a *Agent) connect(ctx context.Context, address string) (accepted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o, err := a.open(ctx, a.hello())
+	o, err := a.open(ctx, address, a.hello())
 	if err != nil {
 		return false, err
 	}
 	defer o.conn.Close()
-	s := &session{a: a, stream: o.stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
+	s := &session{a: a, address: address, stream: o.stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
 	return true, s.run(ctx, cancel, o.welcome, o.remote)
 }
 
@@ -72,11 +73,35 @@ func Check(ctx context.Context, cfg Config, roles []string) error {
 	a := &Agent{cfg: cfg, deps: Dependencies{}.withDefaults(), instance: randomID()}
 	hello := a.hello()
 	hello.Roles, hello.Check = roles, true
-	o, err := a.open(ctx, hello)
-	if err != nil {
-		return err
+	address := cfg.Address
+	for hop := 0; ; hop++ {
+		o, err := a.open(ctx, address, hello)
+		if redirect, ok := errors.AsType[*redirectError](err); ok && hop < maxHops {
+			address = redirect.address
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return o.conn.Close()
 	}
-	return o.conn.Close()
+}
+
+// redirectError is that of a collector that does not serve the host.
+type redirectError struct {
+	address string // of the one that does
+	err     error
+}
+
+func (e *redirectError) Error() string { return e.err.Error() }
+func (e *redirectError) Unwrap() error { return e.err }
+
+// redirected returns the error of a stream that has ended, with where the collector redirects to.
+func redirected(stream hostv1.HostSessions_SessionClient, err error) error {
+	if at := stream.Trailer().Get(hostv1.RedirectKey); len(at) == 1 {
+		return &redirectError{at[0], err}
+	}
+	return err
 }
 
 // opened is a stream that the collector has accepted.
@@ -88,14 +113,18 @@ type opened struct {
 }
 
 // open opens a stream.
-func (a *Agent) open(ctx context.Context, hello *hostv1.Hello) (o opened, err error) {
+func (a *Agent) open(ctx context.Context, address string, hello *hostv1.Hello) (o opened, err error) {
 	secured := insecure.NewCredentials()
 	if a.cfg.TLS != nil {
-		secured = credentials.NewTLS(a.cfg.TLS)
+		c, err := a.cfg.TLS(address)
+		if err != nil {
+			return opened{}, err
+		}
+		secured = credentials.NewTLS(c)
 	}
 	var mu sync.Mutex
 	var dialed error // more precise than the status of the stream
-	o.conn, err = grpc.NewClient("passthrough:///"+a.cfg.Address, grpc.WithTransportCredentials(secured),
+	o.conn, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(secured),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := a.deps.Dial(ctx, address)
 			mu.Lock()
@@ -124,7 +153,7 @@ func (a *Agent) open(ctx context.Context, hello *hostv1.Hello) (o opened, err er
 	}
 	first, err := o.stream.Recv()
 	if err != nil {
-		return opened{}, errors.Join(plain(err), o.conn.Close())
+		return opened{}, errors.Join(redirected(o.stream, plain(err)), o.conn.Close())
 	}
 	if first.GetWelcome() == nil {
 		return opened{}, errors.Join(errors.New("the collector did not begin with Welcome; is it another service?"),
@@ -182,7 +211,7 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 	a.status.Connected, a.status.LastError = true, ""
 	a.status.Sessions++
 	a.mu.Unlock()
-	a.log.Info("session with the collector", "address", a.cfg.Address)
+	a.log.Info("session with the collector", "address", s.address)
 	a.changed()
 	var work sync.WaitGroup
 	work.Go(func() { s.send(ctx, cancel) })
@@ -212,7 +241,7 @@ func (s *session) receive() error {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			return plain(err)
+			return redirected(s.stream, plain(err))
 		}
 		if err := s.take(m); err != nil {
 			return err

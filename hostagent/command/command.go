@@ -10,6 +10,7 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -209,17 +210,17 @@ func (c *Config) kernel(role string, log *slog.Logger) Kernel {
 
 // agentConfig returns the configuration of the session, whose certificates are in store.
 func (c *Config) agentConfig(store *certs.Store, version string) (agent.Config, error) {
-	secured, err := c.Collector.TLS.Client(store, c.Collector.Address)
-	if err != nil {
-		return agent.Config{}, fmt.Errorf("collector.tls: %w", err)
-	}
-	if secured != nil {
-		t := c.Collector.TLS
+	var secured func(string) (*tls.Config, error)
+	if t := c.Collector.TLS; !t.Plaintext {
+		secured = func(address string) (*tls.Config, error) { return t.Client(store, address) }
+		if _, err := secured(c.Collector.Address); err != nil {
+			return agent.Config{}, fmt.Errorf("collector.tls: %w", err)
+		}
 		store.Declare("agent", certs.Use{Name: "client of the collector",
 			Files: certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile}})
 	}
-	cfg := agent.Config{Address: c.Collector.Address, TLS: secured, Host: c.Host, Version: version, BootID: bootID(),
-		MaxBuffered: int64(c.MaxBuffered), UDP: c.Collector.UDP}
+	cfg := agent.Config{Address: c.Collector.Address, Others: c.Collector.Others, TLS: secured, Host: c.Host,
+		Version: version, BootID: bootID(), MaxBuffered: int64(c.MaxBuffered), UDP: c.Collector.UDP}
 	if c.HoldAbove > 0 {
 		cfg.Busy = (&meter{dir: filepath.Join("/sys/class/net", c.interfaceName(), "statistics"),
 			limit: float64(c.HoldAbove), now: time.Now}).busy

@@ -4,7 +4,9 @@ package command
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
@@ -41,6 +43,9 @@ type Config struct {
 type Collector struct {
 	// Address is the collector's agents.address, host:port.
 	Address string `yaml:"address" form:"address" required:"host:port, such as 192.0.2.1:9350"`
+	// Others are the agents.address of other collectors of its cluster, host:port: the agent connects
+	// to any of them, and is redirected to the one that serves this host.
+	Others []string `yaml:"others"`
 	// TLS secures the session; cert-file is the certificate of this host.
 	TLS config.TLS `yaml:"tls"`
 	// UDP sends the numbers of epochs over UDP if the collector has agents.udp: true.
@@ -112,6 +117,12 @@ func (c *Config) Validate() error {
 	var errs config.KeyErrors
 	if c.Collector.Address == "" { // there is no key collector
 		errs.Add("collector.address", "is missing; expected host:port, such as 192.0.2.1:9350")
+	}
+	for i, address := range c.Collector.Others {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			errs.Add(fmt.Sprintf("collector.others.%d", i), "%q is no address; expected host:port, such as 192.0.2.1:9350",
+				address)
+		}
 	}
 	t := c.Collector.TLS
 	switch {
