@@ -160,7 +160,7 @@ func (r *Role) empty(e uint64) *wire.Report {
 		x.Epoch = e
 		return x
 	}
-	x := &wire.Report{Epoch: e}
+	x := &wire.Report{Epoch: e, Packets: r.settings.Packets}
 	for _, l := range r.settings.Sketches {
 		s, err := universal.New(l)
 		if err != nil {

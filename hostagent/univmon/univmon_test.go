@@ -60,8 +60,8 @@ func seal(t testing.TB, r *Role, e uint64) *wire.Report {
 // one on; reports without a request are dropped and counted.
 func TestEpochs(t *testing.T) {
 	for _, direction := range []wire.Counter{wire.Sent, wire.Received} {
-		r, clock := start(t, wire.Settings{Sent: direction == wire.Sent, Received: direction == wire.Received,
-			Sketches: layouts})
+		r, clock := start(t, wire.Settings{Packets: wire.Packets{Sent: direction == wire.Sent,
+			Received: direction == wire.Received}, Sketches: layouts})
 		pass := func(n int) {
 			for i := range n {
 				r.Out([]*packet.Frame{udp(uint16(i))})
@@ -105,7 +105,7 @@ func TestEpochs(t *testing.T) {
 
 // TestReasons: packets that are in no sketch are counted by reason.
 func TestReasons(t *testing.T) {
-	r, clock := start(t, wire.Settings{Sent: true, Sketches: layouts})
+	r, clock := start(t, wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: layouts})
 	clock.Advance(11)
 	good := udp(1).Bytes()
 	change := func(at int, to byte) []byte {
@@ -133,12 +133,14 @@ func TestReasons(t *testing.T) {
 
 // TestSettings: invalid settings are refused, and those in force stay.
 func TestSettings(t *testing.T) {
-	r, _ := start(t, wire.Settings{Sent: true, Sketches: layouts})
-	before := r.settings
+	r, _ := start(t, wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: layouts})
+	before, sent := r.settings, wire.Packets{Sent: true}
 	for _, s := range []wire.Settings{
-		{Sketches: layouts}, {Sent: true}, {Sent: true, Sketches: append(layouts, layouts[0])},
-		{Sent: true, Sketches: []universal.Layout{{Key: flow.Src, Levels: 99}}},
-		{Sent: true, Sketches: []universal.Layout{{Key: flow.Src, Levels: 16, Rows: 5, Columns: 1 << 20, Ways: 4, Slots: 1}}},
+		{Sketches: layouts}, {Packets: sent}, {Packets: sent, Sketches: append(layouts, layouts[0])},
+		{Packets: sent, Sketches: []universal.Layout{{Key: flow.Src, Levels: 99}}},
+		{Packets: sent, Sketches: []universal.Layout{{Key: flow.Src, Levels: 16, Rows: 5, Columns: 1 << 20, Ways: 4,
+			Slots: 1}}},
+		{Packets: wire.Packets{Sent: true, Encapsulation: "iner"}, Sketches: layouts},
 	} {
 		data, err := s.Append(nil)
 		if err != nil {
@@ -152,7 +154,7 @@ func TestSettings(t *testing.T) {
 
 // FuzzReport: what is accepted as a report is encoded as the same report again.
 func FuzzReport(f *testing.F) {
-	r, clock := start(f, wire.Settings{Sent: true, Sketches: layouts})
+	r, clock := start(f, wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: layouts})
 	clock.Advance(11)
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -176,7 +178,7 @@ func FuzzReport(f *testing.F) {
 				t.Errorf("sketch %d differs", i)
 			}
 		}
-		if first.Epoch != second.Epoch || first.Counters != second.Counters {
+		if first.Epoch != second.Epoch || first.Packets != second.Packets || first.Counters != second.Counters {
 			t.Errorf("%v and %v", first, second)
 		}
 	})

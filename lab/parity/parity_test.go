@@ -179,7 +179,7 @@ func (m *mirror) cells(t *testing.T, bank int) (counters, heavy []uint32) {
 // hosts returns a host for each bank, with the sketches of the mirrors.
 func hosts(t *testing.T, all []*mirror) (out [2]*agent.RolePath) {
 	t.Helper()
-	s := wire.Settings{Sent: true}
+	s := wire.Settings{Packets: wire.Packets{Sent: true}}
 	for _, m := range all {
 		s.Sketches = append(s.Sketches, m.banks[0].Layout())
 	}

@@ -27,7 +27,7 @@ func Check(cfg Config) (warnings []string, err error) {
 	}
 	errs := []error{hostkernel.CheckFeatures([]ebpf.MapType{ebpf.PerCPUArray, ebpf.ArrayOfMaps},
 		[]hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbLoadBytes, Since: "4.5"}})}
-	t, err := load(&wire.Settings{Sent: true, Received: true, Sketches: wire.Sketches()})
+	t, err := load(&wire.Settings{Packets: wire.Packets{Sent: true, Received: true}, Sketches: wire.Sketches()})
 	if errs = append(errs, err); err == nil {
 		errs = append(errs, t.attach(cfg.Interface), t.close())
 	}

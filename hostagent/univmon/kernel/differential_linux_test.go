@@ -162,6 +162,11 @@ func (r frames) encapsulated() []byte {
 	return f
 }
 
+// both are the packets that are sent and received.
+func both(e wire.Encapsulation) wire.Packets {
+	return wire.Packets{Sent: true, Received: true, Encapsulation: e}
+}
+
 // twin is a host in the kernel and in Go.
 type twin struct {
 	kernel *Path
@@ -214,7 +219,7 @@ func TestSameAsGo(t *testing.T) {
 	for _, encapsulation := range wire.Encapsulations {
 		t.Run(string(encapsulation), func(t *testing.T) {
 			kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
-			w := newTwin(t, &wire.Settings{Sent: true, Received: true, Sketches: small, Encapsulation: encapsulation})
+			w := newTwin(t, &wire.Settings{Packets: both(encapsulation), Sketches: small})
 			r := frames{rand.New(rand.NewPCG(1, 2))}
 			for e := uint64(11); e < 13; e++ {
 				for range 1500 {
@@ -245,7 +250,7 @@ func FuzzSameAsGo(f *testing.F) {
 	kerneltest.NeedBPF(f)
 	var twins []*twin
 	for _, e := range wire.Encapsulations {
-		twins = append(twins, newTwin(f, &wire.Settings{Sent: true, Received: true, Sketches: small, Encapsulation: e}))
+		twins = append(twins, newTwin(f, &wire.Settings{Packets: both(e), Sketches: small}))
 	}
 	e, n := uint64(11), 0
 	f.Fuzz(func(t *testing.T, frame []byte, encapsulation byte) {
@@ -273,7 +278,7 @@ func udp() []byte {
 // TestProcessors: two processors count while epochs end. No packet is lost or counted twice.
 func TestProcessors(t *testing.T) {
 	kerneltest.NeedBPF(t)
-	p := open(t, Config{}, &wire.Settings{Sent: true, Sketches: small})
+	p := open(t, Config{}, &wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: small})
 	send := p.tables.send
 	const packets = 2000
 	done := make(chan error, 2)
@@ -317,7 +322,7 @@ func TestVeth(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return
 	}
-	p := open(t, Config{Interface: "host"}, &wire.Settings{Sent: true, Received: true, Sketches: small})
+	p := open(t, Config{Interface: "host"}, &wire.Settings{Packets: both(""), Sketches: small})
 	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
 	frame := udp()
 	const received, sent = 30, 20
@@ -369,7 +374,7 @@ func BenchmarkPacket(b *testing.B) {
 	for _, flows := range []int{1, 1000, 20_000} {
 		b.Run(map[int]string{1: "flows=1", 1000: "flows=1000", 20_000: "flows=20000"}[flows], func(b *testing.B) {
 			kerneltest.OnProcessor(b, 0)
-			p := open(b, Config{}, &wire.Settings{Sent: true, Sketches: wire.Sketches()})
+			p := open(b, Config{}, &wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: wire.Sketches()})
 			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 			if err != nil {
 				b.Fatal(err)

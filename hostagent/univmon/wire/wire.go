@@ -19,14 +19,18 @@ import (
 // Role is the name of the host role.
 const Role = "univmon"
 
-// Settings configure the role at one host.
-type Settings struct {
-	// Sent and Received state which packets are counted: those that leave the host, and those that
-	// arrive. At least one is set.
+// Packets states which packets are counted, and by which of their headers.
+type Packets struct {
+	// Sent and Received select those that leave the host, and those that arrive. At least one is set.
 	Sent     bool `json:"sent,omitempty"`
 	Received bool `json:"received,omitempty"`
 	// Encapsulation selects the IP header whose flow a packet has; empty: EncapsulationSwitch.
 	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
+}
+
+// Settings configure the role at one host.
+type Settings struct {
+	Packets
 	// Sketches are the shapes of the sketches, 1 to MaxSketches, each with another key.
 	Sketches []universal.Layout `json:"sketches"`
 }
@@ -145,6 +149,7 @@ func (c Counter) String() string { return counterNames[c] }
 // Report is what a host reports for an epoch.
 type Report struct {
 	Epoch    uint64
+	Packets  Packets // of the settings
 	Counters [Counters]uint64
 	// Sketches are in the order of the settings.
 	Sketches []*universal.Sketch
@@ -154,6 +159,7 @@ type Report struct {
 //
 //	version   byte
 //	epoch
+//	packets   bit 0 sent, bit 1 received, from bit 2 the place in Encapsulations
 //	counters  a count, then counters
 //	sketches  a count, then sketches: key, levels, rows, columns, ways, slots, and then its counters,
 //	          heavy-key slots and packets by level as universal.AppendCells appends them
@@ -164,7 +170,14 @@ const version = 2
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
 	u := binary.AppendUvarint
-	b = u(u(append(b, version), r.Epoch), uint64(Counters))
+	packets := uint64(max(0, slices.Index(Encapsulations, r.Packets.Encapsulation))) << 2
+	if r.Packets.Sent {
+		packets |= 1
+	}
+	if r.Packets.Received {
+		packets |= 2
+	}
+	b = u(u(u(append(b, version), r.Epoch), packets), uint64(Counters))
 	for _, n := range r.Counters {
 		b = u(b, n)
 	}
@@ -208,6 +221,11 @@ func parseReport(b []byte) (*Report, error) {
 		return v
 	}
 	r := &Report{Epoch: number()}
+	packets := number()
+	if packets>>2 >= uint64(len(Encapsulations)) {
+		return nil, fmt.Errorf("no encapsulation has the number %d; expected one below %d", packets>>2, len(Encapsulations))
+	}
+	r.Packets = Packets{Sent: packets&1 != 0, Received: packets&2 != 0, Encapsulation: Encapsulations[packets>>2]}
 	if n := number(); err == nil && n != uint64(Counters) {
 		return nil, fmt.Errorf("%d counters; expected %d", n, Counters)
 	}

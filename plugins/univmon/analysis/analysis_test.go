@@ -396,8 +396,9 @@ func TestHosts(t *testing.T) {
 		!slices.Equal(settings.Sketches, wire.Sketches()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
-	report := func(packets int, sketches []universal.Layout) []byte {
-		r := wire.Report{}
+	packets := settings.Packets
+	report := func(count int, sketches []universal.Layout) []byte {
+		r := wire.Report{Packets: packets}
 		r.Counters[wire.Truncated], r.Counters[wire.NotIP] = 3, 4
 		k := key(t, "10.0.0.1", "10.0.0.2", 80)
 		for _, l := range sketches {
@@ -405,7 +406,7 @@ func TestHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range packets {
+			for range count {
 				s.Update(&k)
 			}
 			r.Sketches = append(r.Sketches, s)
@@ -453,9 +454,18 @@ func TestHosts(t *testing.T) {
 	missing := epoch(2, sdk.HostReport{Host: "h3", Role: wire.Role, Data: report(30, other)})
 	missing.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
 	r = h.Analyze(missing)
+	missed := r
 	check(r, "h1", "lost", "")
 	check(r, "h3", "lost", "")
 	check(r, Network, "lost", "")
+	packets.Encapsulation = wire.EncapsulationOuter
+	r = h.Analyze(epoch(3, sdk.HostReport{Host: "h1", Role: wire.Role, Data: report(20, all)}))
+	check(r, "h1", "lost", "")
+	if row := find1(t, rows(r, summaryList), "device", "h1", "dimension", "src"); !strings.Contains(row["state/problem"],
+		"other packets") {
+		t.Errorf("%v", row)
+	}
+	packets.Encapsulation = wire.EncapsulationSwitch
 	for _, dimension := range []string{"src+dst", "dst+dst-port", "proto"} {
 		_, err := h.Configure(`{"dimensions": ["`+dimension+`"], "hosts": {"packets": "sent"}}`, network, time.Second)
 		if err != nil {
@@ -466,7 +476,7 @@ func TestHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := key(t, "10.0.0.1", "10.0.0.2", 80).Project(fields)
-		got := h.Analyze(epoch(3, sdk.HostReport{Host: "h1", Role: wire.Role,
+		got := h.Analyze(epoch(4, sdk.HostReport{Host: "h1", Role: wire.Role,
 			Data: report(7, []universal.Layout{wire.Sketch(fields)})}))
 		hitter := find1(t, rows(got, hitterList), "device", "h1", "dimension", dimension)
 		if hitter["flow"] != k.String() || hitter["state/packets"] != "7" {
@@ -482,7 +492,7 @@ func TestHosts(t *testing.T) {
 			t.Errorf("setting %+v does not end the role of a host", s)
 		}
 	}
-	row := find1(t, rows(r, summaryList), "device", "h3", "dimension", "src")
+	row := find1(t, rows(missed, summaryList), "device", "h3", "dimension", "src")
 	if row["state/problem"] == "" || !strings.Contains(row["state/problem"], "of other settings") {
 		t.Errorf("%v", row)
 	}

@@ -139,12 +139,13 @@ func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32,
 
 // plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
-	instances  map[string]map[string]instance // by device, by dimension
-	dimensions []string                       // those that a device measures; without any, those configured
-	hosts      []string                       // that measure, sorted
-	hostPlan   []sdk.HostSetting              // of these hosts
-	views      []view                         // one for each dimension of the network
-	settings   sdk.Settings
+	instances   map[string]map[string]instance // by device, by dimension
+	dimensions  []string                       // those that a device measures; without any, those configured
+	hosts       []string                       // that measure, sorted
+	hostPlan    []sdk.HostSetting              // of these hosts
+	hostPackets wire.Packets                   // that they count
+	views       []view                         // one for each dimension of the network
+	settings    sdk.Settings
 }
 
 // view lists the switches whose sketches are combined for a dimension of the network.

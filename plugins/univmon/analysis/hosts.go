@@ -39,8 +39,9 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	if len(measured) > 0 {
 		wanted = slices.Sorted(maps.Keys(measured))
 	}
-	settings := wire.Settings{Sent: c.Hosts.Packets != HostsReceived, Received: c.Hosts.Packets != HostsSent,
-		Encapsulation: c.Hosts.Encapsulation}
+	settings := wire.Settings{Packets: wire.Packets{Sent: c.Hosts.Packets != HostsReceived,
+		Received: c.Hosts.Packets != HostsSent, Encapsulation: c.Hosts.Encapsulation}}
+	p.hostPackets = settings.Packets
 	use := make(map[string]instance)
 	for _, dimension := range wanted[:min(len(wanted), wire.MaxSketches)] {
 		fields, err := flow.ParseFields(dimension)
@@ -75,7 +76,7 @@ type hostData struct {
 	name     string
 	sketches map[string]*universal.Sketch
 	unparsed *unparsed
-	err      error
+	err      error // why there are no sketches
 }
 
 // unparsed are packets without a flow, by reason.
@@ -116,6 +117,9 @@ func (a *analysis) hostReports() (out []hostData) {
 		d := hostData{name: h.Host, sketches: make(map[string]*universal.Sketch)}
 		var r *wire.Report
 		if r, d.err = wire.ParseReport(h.Data); d.err == nil {
+			if r.Packets != a.plan.hostPackets {
+				d.err = fmt.Errorf("its report is of other packets (%+v), expected %+v", r.Packets, a.plan.hostPackets)
+			}
 			for _, s := range r.Sketches {
 				d.sketches[s.Layout().Key.String()] = s
 			}
