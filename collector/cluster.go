@@ -96,6 +96,7 @@ func (c *Collector) assign(v cluster.View) {
 	}
 	c.network.Await()
 	c.assignHosts(v)
+	c.analysis.Rewatch()
 	c.self.Changed()
 }
 

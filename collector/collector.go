@@ -167,7 +167,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	}
 	if cfg.Cluster.Name != "" {
 		c.share(&schedule, &engine)
-		plugins.Home, plugins.States = c.home, clusterStates{c}
+		plugins.Cluster = clusterPlugins{c}
 	}
 	c.epochs = epoch.New(schedule, engine)
 	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain,

@@ -4,12 +4,16 @@ package collector
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/selfstate"
+	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -21,7 +25,7 @@ const handOverShare = 4
 func (c *Collector) startExchange(cfg *config.Config) error {
 	x := exchange.New(exchange.Config{Member: cfg.Cluster.Member}, exchange.Dependencies{
 		Bus: c.bus, Logger: c.log, Store: c.store, Validate: c.schema.Validate, View: c.cluster.View,
-		Wanted: c.analysis.Wanted,
+		Wanted: c.analysis.Wanted, Answer: c.answer, OnWatched: c.analysis.Rewatch,
 	})
 	if err := x.Start(); err != nil {
 		return err
@@ -78,22 +82,77 @@ func (c *Collector) clusterState() *selfstate.Cluster {
 	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats()}
 }
 
-// clusterStates keeps the states of plugins in the cluster.
-type clusterStates struct{ c *Collector }
+// clusterPlugins is what plugins share with the other collectors.
+type clusterPlugins struct{ c *Collector }
 
-var _ analysis.States = clusterStates{}
+var _ analysis.Cluster = clusterPlugins{}
 
-// Keep implements analysis.States.
-func (s clusterStates) Keep(instance, plugin string, state *sdk.State) {
+// Home implements analysis.Cluster.
+func (s clusterPlugins) Home(plugin string) bool { return s.c.home(plugin) }
+
+// Keep implements analysis.Cluster.
+func (s clusterPlugins) Keep(instance, plugin string, state *sdk.State) {
 	if x := s.c.exchange.Load(); x != nil {
 		x.Keep(instance, plugin, state)
 	}
 }
 
-// State implements analysis.States.
-func (s clusterStates) State(ctx context.Context, instance, plugin string) *sdk.State {
+// State implements analysis.Cluster.
+func (s clusterPlugins) State(ctx context.Context, instance, plugin string) *sdk.State {
 	if x := s.c.exchange.Load(); x != nil {
 		return x.State(ctx, instance, plugin)
 	}
 	return nil
+}
+
+// Watch implements analysis.Cluster.
+func (s clusterPlugins) Watch(rows []store.Watch) {
+	if x := s.c.exchange.Load(); x != nil {
+		x.Watch(rows)
+	}
+}
+
+// Watched implements analysis.Cluster.
+func (s clusterPlugins) Watched() []store.Watch {
+	if x := s.c.exchange.Load(); x != nil {
+		return x.Watched()
+	}
+	return nil
+}
+
+// Query implements analysis.Cluster.
+func (s clusterPlugins) Query(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+	x := s.c.exchange.Load()
+	if x == nil {
+		return nil, 0, pluginhost.ErrNotRunning
+	}
+	tables, number, err := x.Query(ctx, plugin, row)
+	var there *exchange.QueryError
+	switch {
+	case errors.As(err, &there) && queryCodes[there.Code] != nil:
+		err = fmt.Errorf("%w: %w", queryCodes[there.Code], err)
+	case errors.Is(err, exchange.ErrNoHome):
+		err = fmt.Errorf("%w: %w", pluginhost.ErrNotRunning, err)
+	}
+	return tables, number, err
+}
+
+// queryCodes are the errors of queries that keep their meaning between collectors.
+var queryCodes = map[string]error{
+	"no-capability": pluginhost.ErrNoCapability, "refused": pluginhost.ErrRefused, "not-running": pluginhost.ErrNotRunning,
+	"stopped": pluginhost.ErrStopped, "invalid": pluginhost.ErrInvalidResults,
+}
+
+// answer answers a query of another collector.
+func (c *Collector) answer(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, string,
+	error,
+) {
+	tables, number, err := c.analysis.Answer(ctx, plugin, row)
+	code := "failed"
+	for name, known := range queryCodes {
+		if errors.Is(err, known) {
+			code = name
+		}
+	}
+	return tables, number, code, err
 }

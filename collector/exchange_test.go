@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
@@ -57,8 +58,10 @@ func startShared(t *testing.T, member, nats string, switches []*realSwitch) *rea
 }
 
 // results are the rows of UnivMon with all their leaves, the time and the epoch.
-func (r *real) results() (rows []string) {
-	r.c.Store().View().Rows(store.ParseQuery("", "/univmon"))(func(row *store.Row, meta store.Meta) bool {
+func (r *real) results() []string { return rowsOf(r.c.Store().View()) }
+
+func rowsOf(view *store.View) (rows []string) {
+	view.Rows(store.ParseQuery("", "/univmon"))(func(row *store.Row, meta store.Meta) bool {
 		text := fmt.Sprint(meta.Epoch, " ", meta.Time.UTC(), " ", row.List.Path, row.Entry.Keys)
 		for i, l := range row.List.Leaves {
 			if v := row.Values[i]; !v.Absent() {
@@ -141,6 +144,45 @@ func TestResultsOfACluster(t *testing.T) {
 		if !slices.Contains(at, want) {
 			t.Errorf("%s is %q; want %s at one of them", leaf, at, want)
 		}
+	}
+	var subscriptions []*store.Subscription
+	for i, subscribers := range [][]*real{{one, a}, {one, b}} {
+		for _, r := range subscribers { // a flow that one of the members has a subscriber for
+			sub, err := r.c.Store().Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("",
+				fmt.Sprintf("/univmon/flows/flow[device=s1][dimension=src][flow=10.0.1.%d]", 15+i))}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			subscriptions = append(subscriptions, sub)
+		}
+	}
+	for flows := 0; flows < 2 && number < 100; { // what is watched comes over NATS
+		measure(all, false)
+		flows = a.c.Store().Size("", "/netsketch-univmon:univmon/flows/flow")
+	}
+	measure(all, true)
+	keys := map[string]string{"device": "s2", "dimension": "src", "flow": "10.0.1.16"}
+	var answers []string
+	for _, r := range all {
+		view, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, strings.Join(rowsOf(view), "\n"))
+	}
+	if answers[0] == "" || answers[1] != answers[0] || answers[2] != answers[0] {
+		t.Errorf("the query has the answers %q", answers)
+	}
+	keys["device"] = "s9"
+	for _, r := range all[1:] {
+		_, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
+		if _, want := one.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys); err == nil ||
+			status.Code(err) != status.Code(want) {
+			t.Errorf("a query without an answer: %v, want %v", err, want)
+		}
+	}
+	for _, sub := range subscriptions {
+		sub.Close()
 	}
 	if err := b.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ type Config struct {
 	LogLevel slog.Level
 }
 
-// Dependencies are the components that New connects to. All but Home, States and Launch are
+// Dependencies are the components that New connects to. All but Cluster and Launch are
 // required.
 type Dependencies struct {
 	Clock   epoch.Clock
@@ -60,11 +60,8 @@ type Dependencies struct {
 	StatusChanged func()
 	// Report receives the report of each epoch, in order. It must not block.
 	Report func(Report)
-	// Home reports whether this collector analyzes the epochs of a plugin; nil: of all. A plugin that
-	// is at home elsewhere runs, so that its bindings and settings hold here and it can move here.
-	Home func(plugin string) bool
-	// States keeps the states of plugins for other collectors; nil: there are none.
-	States States
+	// Cluster has the other collectors; nil: there are none, and all plugins are at home here.
+	Cluster Cluster
 	// Launch starts a plugin; nil starts a process.
 	Launch func(context.Context, pluginhost.Spec) (Instance, error)
 }
@@ -100,12 +97,21 @@ type Plans interface {
 	Drop(plugin string)
 }
 
-// States keeps the newest state of each plugin instance where the collectors of a cluster find it.
-type States interface {
+// Cluster is what plugins share with the other collectors of a cluster.
+type Cluster interface {
+	// Home reports whether this collector analyzes the epochs of a plugin. One that is at home
+	// elsewhere runs, so that its bindings and settings hold here and it can move here.
+	Home(plugin string) bool
 	// Keep stores the state of an instance of a plugin. It does not block.
 	Keep(instance, plugin string, s *sdk.State)
-	// State returns the newest state; nil: none.
+	// State returns the newest state that any collector stored; nil: none.
 	State(ctx context.Context, instance, plugin string) *sdk.State
+	// Query is Instance.Query at the home of a plugin.
+	Query(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error)
+	// Watch replaces the rows that subscribers of this collector watch. It does not block.
+	Watch(rows []store.Watch)
+	// Watched returns the rows that subscribers of other collectors watch. Rewatch follows a change.
+	Watched() []store.Watch
 }
 
 // Instance is a running plugin: a pluginhost.Instance, or a fake.

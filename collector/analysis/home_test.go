@@ -8,27 +8,41 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// cluster is where another collector keeps states.
+// cluster has another collector.
 type cluster struct {
+	home  atomic.Bool
 	state atomic.Pointer[sdk.State]
 	kept  atomic.Uint64 // the epoch of the newest state from here
 }
 
 func (c *cluster) Keep(_, _ string, s *sdk.State) { c.kept.Store(s.Epoch) }
 
+func (c *cluster) Home(string) bool { return c.home.Load() }
+
+func (c *cluster) Watch([]store.Watch) {}
+
+func (c *cluster) Watched() []store.Watch {
+	return []store.Watch{{Target: "netsketch", List: listFlows, Keys: []string{"s1", "src", "10.0.0.1"}}}
+}
+
+func (c *cluster) Query(context.Context, string, sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+	return nil, 0, pluginhost.ErrRefused
+}
+
 func (c *cluster) State(context.Context, string, string) *sdk.State { return c.state.Load() }
 
 // A plugin analyzes epochs only where it is at home. When it moves here, it continues from the
 // newest state of its home before.
 func TestHome(t *testing.T) {
-	var home atomic.Bool
 	states := &cluster{}
 	states.state.Store(&sdk.State{Epoch: 1, Data: []byte("first")})
 	r := newRigWith(t, nil, func(d *Dependencies) {
-		d.Home, d.States = func(string) bool { return home.Load() }, states
+		d.Cluster = states
 	}, "fake")
 	p := r.plugins["fake"]
 	if p.spec.State == nil || p.spec.State.Epoch != 1 {
@@ -41,7 +55,7 @@ func TestHome(t *testing.T) {
 	})
 	deliver := func(here bool, plugins int) {
 		t.Helper()
-		home.Store(here)
+		states.home.Store(here)
 		if rep := r.deliver().Wait(); len(rep.Plugins) != plugins {
 			t.Errorf("epoch %d is reported by %+v", rep.Number, rep.Plugins)
 		}

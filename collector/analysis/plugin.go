@@ -142,8 +142,8 @@ func (p *plugin) keep(state *sdk.State) {
 		return
 	}
 	p.inst.SetState(state)
-	if p.c.deps.States != nil {
-		p.c.deps.States.Keep(p.name, p.config().Plugin, state)
+	if p.c.deps.Cluster != nil {
+		p.c.deps.Cluster.Keep(p.name, p.config().Plugin, state)
 	}
 	p.setState(state)
 }
@@ -156,7 +156,7 @@ func (p *plugin) setState(state *sdk.State) {
 
 // atHome reports whether this collector analyzes the plugin's epochs, and whether that is new.
 func (p *plugin) atHome() (home, moved bool) {
-	home = p.c.deps.Home == nil || p.c.deps.Home(p.name)
+	home = p.c.deps.Cluster == nil || p.c.deps.Cluster.Home(p.name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moved = home && !p.home
@@ -167,10 +167,10 @@ func (p *plugin) atHome() (home, moved bool) {
 // adopt makes the plugin continue from the state that another collector kept, if it is newer. It is
 // called by the worker.
 func (p *plugin) adopt() {
-	if p.c.deps.States == nil {
+	if p.c.deps.Cluster == nil {
 		return
 	}
-	next := p.c.deps.States.State(p.c.ctx, p.name, p.config().Plugin)
+	next := p.c.deps.Cluster.State(p.c.ctx, p.name, p.config().Plugin)
 	p.mu.Lock()
 	old := p.state
 	p.mu.Unlock()

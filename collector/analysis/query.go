@@ -134,9 +134,24 @@ func (c *Component) checkRow(row sdk.RowKey) error {
 	return nil
 }
 
+// Answer answers a query that another collector of the cluster forwards.
+func (c *Component) Answer(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+	p := c.plugin(plugin)
+	if p == nil {
+		return nil, 0, pluginhost.ErrNotRunning
+	}
+	return p.inst.Query(ctx, row)
+}
+
 // query requests a row from the plugin and returns it as a view.
 func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error) {
-	tables, number, err := p.inst.Query(ctx, row)
+	ask := p.inst.Query
+	if cluster := p.c.deps.Cluster; cluster != nil && !cluster.Home(p.name) {
+		ask = func(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+			return cluster.Query(ctx, p.name, row)
+		}
+	}
+	tables, number, err := ask(ctx, row)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
 	}

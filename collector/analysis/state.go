@@ -49,10 +49,10 @@ func (c *Component) statePath(instance string) string {
 // newestState returns the state that an instance saved last, in a file or for the cluster, or nil.
 func (c *Component) newestState(ctx context.Context, cfg config.Plugin) *sdk.State {
 	s := c.savedState(cfg.Name, cfg.Plugin)
-	if c.deps.States == nil {
+	if c.deps.Cluster == nil {
 		return s
 	}
-	if other := c.deps.States.State(ctx, cfg.Name, cfg.Plugin); other != nil && (s == nil || other.Epoch > s.Epoch) {
+	if other := c.deps.Cluster.State(ctx, cfg.Name, cfg.Plugin); other != nil && (s == nil || other.Epoch > s.Epoch) {
 		return other
 	}
 	return s

@@ -6,6 +6,7 @@
 package analysis
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,7 +23,20 @@ func (c *Component) watch(added, removed []store.Watch) {
 	for _, w := range added {
 		c.watched[watchID(w)] = w
 	}
+	own := make([]store.Watch, 0, len(c.watched))
+	for _, w := range c.watched {
+		own = append(own, w)
+	}
 	c.mu.Unlock()
+	if c.deps.Cluster != nil {
+		c.deps.Cluster.Watch(own)
+	}
+	c.Rewatch()
+}
+
+// Rewatch passes the watched rows to the plugins: those of subscribers here and at the other
+// collectors of the cluster.
+func (c *Component) Rewatch() {
 	for _, p := range c.running() {
 		p.inst.SetWatched(c.watchedBy(p))
 	}
@@ -40,18 +54,25 @@ func (c *Component) watchedBy(p *plugin) []sdk.RowKey {
 			watchable[l.Path] = true
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var ids []string
-	for id, w := range c.watched {
+	all := map[string]store.Watch{}
+	add := func(w store.Watch) {
 		if watchable[w.List] {
-			ids = append(ids, id)
+			all[watchID(w)] = w
 		}
 	}
-	slices.Sort(ids)
-	rows := make([]sdk.RowKey, 0, len(ids))
-	for _, id := range ids {
-		w := c.watched[id]
+	if c.deps.Cluster != nil {
+		for _, w := range c.deps.Cluster.Watched() {
+			add(w)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.watched {
+		add(w)
+	}
+	rows := make([]sdk.RowKey, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		w := all[id]
 		list, err := c.deps.Schema.Current().List(w.List)
 		if err != nil || len(list.Keys) != len(w.Keys) {
 			continue // the list changed since

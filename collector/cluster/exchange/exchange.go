@@ -6,6 +6,8 @@
 //	engine ─ HandOver ─▶ part ─▶ NATS, acknowledged ─▶ Source ─▶ engine of the plugin's home
 //	store ─ Tap ─▶ results ─▶ stream with the newest ─▶ stores of all collectors
 //	analysis ─ Keep ─▶ object store of JetStream ─ State ─▶ the plugin's next home
+//	analysis ─ Watch ─▶ key-value bucket ─ Watched ─▶ plugins, which report the rows
+//	analysis ─ Query ─▶ NATS request ─ Answer ─▶ the plugin at its home
 //
 // The home of a plugin is the collector that analyzes its epochs. Each collector sends every other
 // home at most one part per epoch, with the registers that the plugins there read. A part that does
@@ -29,6 +31,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -55,6 +58,12 @@ type Dependencies struct {
 	View func() cluster.View
 	// Wanted returns the registers that each plugin reads, by plugin and device.
 	Wanted func() map[string]map[string]map[string]bool
+	// Answer answers a query for a row of a plugin here. The code identifies the error.
+	Answer func(ctx context.Context, plugin string, row sdk.RowKey) (tables []sdk.TableResult, epoch uint64,
+		code string, err error)
+	// OnWatched is called when the rows that subscribers of other collectors watch have changed. It
+	// must not block.
+	OnWatched func()
 }
 
 // Stats counts what was exchanged since the start.
@@ -102,6 +111,7 @@ type Component struct {
 	inbox   inbox
 	results results
 	states  states
+	watches watches
 
 	mu     sync.Mutex
 	faults map[string]string // what is logged as failing, with the reason
@@ -126,6 +136,7 @@ func New(cfg Config, deps Dependencies) *Component {
 	c.inbox.init()
 	c.results.newest = map[string]origin{}
 	c.states.next, c.states.wake = map[string]kept{}, make(chan struct{}, 1)
+	c.watches.others, c.watches.wake = map[string][]store.Watch{}, make(chan struct{}, 1)
 	c.begun = uint64(time.Now().UnixMicro())
 	c.transfers.Store(c.begun)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -141,12 +152,18 @@ func (c *Component) Start() error {
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
+	queries, err := c.deps.Bus.Conn().SubscribeSync(c.deps.Bus.Subject("query", c.cfg.Member))
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
 	tap := c.deps.Store.Tap(tapBatches)
 	c.work.Go(func() { c.receiveParts(sub) })
 	c.work.Go(c.sendParts)
 	c.work.Go(func() { c.sendResults(tap) })
 	c.work.Go(c.receiveResults)
 	c.work.Go(c.storeStates)
+	c.work.Go(func() { c.answerQueries(queries) })
+	c.work.Go(c.followWatches)
 	return nil
 }
 

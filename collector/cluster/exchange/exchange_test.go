@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
@@ -61,6 +62,13 @@ func start(t *testing.T, server, name string) member {
 	m := member{store: store.New(store.Options{}), log: &testkit.Log{}}
 	t.Cleanup(m.store.Close)
 	m.Component = New(Config{Member: name}, Dependencies{
+		OnWatched: func() {},
+		Answer: func(_ context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, string, error) {
+			if row.List == "" {
+				return nil, 0, "code", errors.New("no list")
+			}
+			return nil, 3, "", nil
+		},
 		Bus: bustest.Connect(t, "fabric", name, server), Logger: m.log.Logger(), Store: m.store,
 		Validate: (*table.Table).Check, View: func() cluster.View { return view },
 		Wanted: func() map[string]map[string]map[string]bool {
@@ -261,5 +269,29 @@ func TestStates(t *testing.T) {
 	})
 	if s := b.State(t.Context(), "p", "other"); s != nil {
 		t.Errorf("state %+v of another plugin", s)
+	}
+}
+
+// Rows that subscribers of one collector watch are known to all, and queries reach the home of a
+// plugin.
+func TestWatchesAndQueries(t *testing.T) {
+	server := bustest.Server(t)
+	a := start(t, server, "a")
+	rows := []store.Watch{{Target: "netsketch", List: "/list", Keys: []string{"k"}}}
+	a.Watch(rows)
+	b := start(t, server, "b")
+	testkit.Until(t, "watched rows of a", func() bool { return cmp.Equal(rows, b.Watched()) })
+	a.Watch(nil)
+	testkit.Until(t, "no watched rows of a", func() bool { return len(b.Watched()) == 0 })
+
+	var there *QueryError
+	if _, number, err := a.Query(t.Context(), atB, sdk.RowKey{List: "/list"}); err != nil || number != 3 {
+		t.Errorf("query: epoch %d, error %v", number, err)
+	}
+	if _, _, err := a.Query(t.Context(), atB, sdk.RowKey{}); !errors.As(err, &there) || there.Code != "code" {
+		t.Errorf("query that is refused: %v", err)
+	}
+	if _, _, err := a.Query(t.Context(), owned(view.Plugin, "c"), sdk.RowKey{}); !errors.Is(err, ErrNoHome) {
+		t.Errorf("query to a collector that is away: %v", err)
 	}
 }
