@@ -331,11 +331,34 @@ inline u32 load_front(struct xdp_md *xdp, struct scratch *s) {
 	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->front, size) ? size : 0;
 }
 
-inline u32 crc8(u32 crc, u64 words) {
-	u32 x = crc ^ (u32)words, y = words >> 32;
-	return crc_tables[1792 + (x & 255)] ^ crc_tables[1536 + (x >> 8 & 255)] ^ crc_tables[1280 + (x >> 16 & 255)] ^
-	       crc_tables[1024 + (x >> 24)] ^ crc_tables[768 + (y & 255)] ^ crc_tables[512 + (y >> 8 & 255)] ^
-	       crc_tables[256 + (y >> 16 & 255)] ^ crc_tables[y >> 24];
+// entry is an entry of one of the tables of CRC-32, which the lowest byte of at, times 4, selects.
+// The assembler keeps the address in the register of the offset, where the compiler needs another.
+inline u32 entry(const volatile u8 *tables, u32 table, u64 at) {
+	at &= 1020;
+	asm("%0 += %1" : "+r"(at) : "r"(tables));
+	return *(const volatile u32 *)(at + 1024 * table);
+}
+
+// crc8 takes 8 bytes. What does not depend on the bytes before comes first.
+inline u32 crc8(const volatile u8 *tables, u32 crc, u64 words) {
+	u32 x = crc ^ (u32)words;
+	u32 later = entry(tables, 3, words >> 30) ^ entry(tables, 2, words >> 38);
+	later ^= entry(tables, 1, words >> 46) ^ entry(tables, 0, words >> 54);
+	u32 low = entry(tables, 7, x << 2) ^ entry(tables, 6, x >> 6);
+	asm volatile("" : "+r"(later), "+r"(low)); // the compiler would add one after the other
+	u32 high = entry(tables, 5, x >> 14) ^ entry(tables, 4, x >> 22);
+	asm volatile("" : "+r"(high));
+	return (low ^ later) ^ high;
+}
+
+// sums are the sum of 64-bit words, without its carries, and that of their upper halves.
+struct sums {
+	u64 all, upper;
+};
+
+inline void sum8(struct sums *s, u64 words) {
+	s->all += words;
+	s->upper += words >> 32;
 }
 
 // copy copies a sketchlet to a record. It returns its check in the upper half, and the sum of its
@@ -343,20 +366,37 @@ inline u32 crc8(u32 crc, u64 words) {
 inline u64 copy(const u8 *from, const u8 *end, u8 *to, u32 size) {
 	if (from + HEADER > end)
 		return 0; // unreachable
+	const volatile u8 *tables = (const volatile u8 *)crc_tables;
+	asm volatile("" : "+r"(tables)); // one register for all
 	u16 first = *(u16 *)from;
-	u64 v = *(u64 *)(from + 2), sum = first + (v >> 32) + (u32)v;
+	u64 v = *(u64 *)(from + 2);
+	struct sums s = {};
+	sum8(&s, v);
 	*(u16 *)to = first;
 	*(u64 *)(to + 2) = v;
-	u32 at = HEADER, crc = crc8(BEFORE_CHECK, v & ~0xffffull);
-	for (u32 i = 0; i < 128; i++) {
-		if (at + 8 > size || from + at + 8 > end)
+	u32 at = HEADER, crc = crc8(tables, BEFORE_CHECK, v & ~0xffffull);
+	for (u32 i = 0; i < 64; i++) {
+		if (at + 16 > size || from + at + 16 > end)
 			break;
 		v = *(u64 *)(from + at);
-		crc = crc8(crc, v);
-		sum += (v >> 32) + (u32)v;
+		u64 next = *(u64 *)(from + at + 8);
+		*(u64 *)(to + at) = v;
+		*(u64 *)(to + at + 8) = next;
+		crc = crc8(tables, crc, v);
+		crc = crc8(tables, crc, next);
+		sum8(&s, v);
+		sum8(&s, next);
+		at += 16;
+	}
+	if (at + 8 <= size && from + at + 8 <= end) {
+		v = *(u64 *)(from + at);
+		crc = crc8(tables, crc, v);
+		sum8(&s, v);
 		*(u64 *)(to + at) = v;
 		at += 8;
 	}
+	// The lower halves are what remains of the sum, which is below 2^64.
+	u64 sum = first + s.upper + (s.all - (s.upper << 32));
 	if (at < size && from + at + 4 <= end) {
 		u32 w = *(u32 *)(from + at);
 		crc = crc4(crc, w);
