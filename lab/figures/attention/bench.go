@@ -96,7 +96,14 @@ func Bench(ctx context.Context, o Options, figures []int, out string) ([]Drawn, 
 		claims := LossClaims(samples)
 		all = append(all, Drawn{Workload: "all", Claims: claims})
 		if out != "" {
-			if err := write(out, "chamelemon-losses.md",
+			var b bytes.Buffer
+			if err := writeSamples(&b, samples); err != nil {
+				return nil, err
+			}
+			if err := write(out, lossName+".csv", b.Bytes()); err != nil {
+				return nil, err
+			}
+			if err := write(out, lossName+".md",
 				[]byte(chart.Wrap(lossPage(samples, claims, o.method(name(figures)))))); err != nil {
 				return nil, err
 			}
@@ -156,6 +163,9 @@ func Draw(directory string) error {
 		}
 	}
 	if err := suite.Draw(directory, []suite.Suite{Literal(Options{})}, LiteralCommand); err != nil {
+		return err
+	}
+	if err := drawLosses(directory); err != nil {
 		return err
 	}
 	return drawResponses(directory)

@@ -185,8 +185,25 @@ func TestBench(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	page := lossPage(samples, claims, "Made up.")
-	for _, want := range []string{"| CACHE | 1 of 1, 1 seeds |", "| VL2 |", "in 28 of 28 epochs"} {
+	samples[0].FailedHL = true // of DCTCP, healthy
+	var written bytes.Buffer
+	if err := writeSamples(&written, samples); err != nil {
+		t.Fatal(err)
+	}
+	read, err := readSamples(strings.NewReader(written.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := lossPage(read, claims, "Made up.")
+	if page != lossPage(samples, claims, "Made up.") {
+		t.Error("the page of epochs that were written and read differs")
+	}
+	broken := strings.Replace(written.String(), "DCTCP,healthy,1", "DCTCP,healthy,-1", 1)
+	if _, err := readSamples(strings.NewReader(broken)); err == nil || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("a seed of -1: %v", err)
+	}
+	for _, want := range []string{"| CACHE | 1 of 1, 1 seeds |", "| VL2 |", "in 28 of 28 epochs",
+		"| healthy | DCTCP | 12 | 0 | 0.00 % | 0 | 1 | 0 |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
