@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -357,73 +356,4 @@ func TestVeth(t *testing.T) {
 	if warnings, err := Check(Config{Interface: "host"}); err != nil || len(warnings) > 0 {
 		t.Errorf("check: %v, %v", warnings, err)
 	}
-}
-
-// BenchmarkPacket measures a packet in program send with the sketches of the P4 program univmon, by
-// the kernel's statistics of programs, less what they measure of a program that does nothing.
-// Between two packets lies a system call, so the caches are colder than under load.
-func BenchmarkPacket(b *testing.B) {
-	kerneltest.NeedBPF(b)
-	kerneltest.OnProcessor(b, 0)
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer empty.Close()
-	for _, flows := range []int{1, 1000, 20_000} {
-		b.Run(map[int]string{1: "flows=1", 1000: "flows=1000", 20_000: "flows=20000"}[flows], func(b *testing.B) {
-			kerneltest.OnProcessor(b, 0)
-			p := open(b, Config{}, &wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: wire.Sketches()})
-			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer stats.Close()
-			frame := udp()
-			random := rand.New(rand.NewPCG(1, 2))
-			each := func() {
-				v := uint32(random.IntN(flows))
-				binary.BigEndian.PutUint16(frame[28:], uint16(v))
-				binary.BigEndian.PutUint16(frame[32:], uint16(v/3))
-				fix(frame)
-				for _, p := range []*ebpf.Program{p.tables.send, empty} {
-					if _, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			measure := func(p *ebpf.Program) (ns, runs float64) {
-				s, err := p.Stats()
-				if err != nil {
-					b.Fatal(err)
-				}
-				return float64(s.Runtime), float64(s.RunCount)
-			}
-			for range 20_000 {
-				each()
-			}
-			ns, runs := measure(p.tables.send)
-			idle, idleRuns := measure(empty)
-			for b.Loop() {
-				each()
-			}
-			after, count := measure(p.tables.send)
-			idleAfter, idleCount := measure(empty)
-			nothing := (idleAfter - idle) / (idleCount - idleRuns)
-			b.ReportMetric((after-ns)/(count-runs)-nothing, "packet-ns")
-			b.ReportMetric(nothing, "empty-ns")
-		})
-	}
-}
-
-// fix sets the checksum of an IPv4 header without options behind an untagged link layer.
-func fix(frame []byte) {
-	frame[24], frame[25] = 0, 0
-	sum := uint32(0)
-	for i := 14; i < 34; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(frame[i:]))
-	}
-	sum = sum>>16 + sum&0xffff
-	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
 }
