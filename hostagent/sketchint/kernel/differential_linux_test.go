@@ -435,6 +435,63 @@ func TestSameAsGo(t *testing.T) {
 	}
 }
 
+// TestNearlyPlain: packets that differ from what most packets are by one bit, or by a length, are
+// measured and restored as in Go, whether or not their flow is in the cache.
+func TestNearlyPlain(t *testing.T) {
+	s := defaults()
+	s.Marks = allMarks()
+	s.Marks.Probe = 0
+	w := newTwin(t, s)
+	e := uint64(10)
+	for _, marked := range []bool{false, true} {
+		for _, proto := range []uint8{packet.ProtocolTCP, packet.ProtocolUDP} {
+			m := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: proto,
+				SrcPort: 1000, DstPort: 80, DSCP: 9, ECN: 1, Payload: []byte("payload of 24 bytes, here")}
+			if marked {
+				m = (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+					Stack: inbandtest.Hops(2, 1, 1000)}).Mark(m, dscp)
+			}
+			plain := m.Frame()
+			w.in(plain)
+			try := func(change func(frame []byte)) {
+				frame := slices.Clone(plain)
+				change(frame)
+				w.in(frame)
+				w.in(frame)
+			}
+			for bit := 12 * 8; bit < len(plain)*8; bit++ {
+				try(func(frame []byte) { frame[bit/8] ^= 1 << (bit % 8) })
+			}
+			for n := range len(plain) + 2 {
+				try(func(frame []byte) { binary.BigEndian.PutUint16(frame[14+2:], uint16(n)) })
+				try(func(frame []byte) { binary.BigEndian.PutUint16(frame[14+20+4:], uint16(n)) })
+				w.in(plain[:min(n, len(plain))])
+			}
+			try(func(frame []byte) { frame[14+20+6], frame[14+20+7] = 0, 0 }) // UDP without a checksum
+			w.in(append(slices.Clone(plain), 1, 2, 3))                        // behind IP
+			w.advance(e + 1)
+			w.seal(e)
+			for range s.Heavy {
+				w.in(plain)
+			}
+			slow := slices.Clone(plain)
+			if marked {
+				slow[len(slow)-len("payload of 24 bytes, here")-3]++ // 65,536 more
+			}
+			w.in(slow)
+			w.advance(e + 2)
+			got, hops := w.seal(e+1), 0
+			if marked {
+				hops = 1
+			}
+			if len(got.Heavy) != 1 || len(got.Inflated) != hops {
+				t.Errorf("marked %v: heavy flows %v, inflated %v", marked, got.Heavy, got.Inflated)
+			}
+			e += 2
+		}
+	}
+}
+
 // TestBounds: full tables count what they have no room for, and the next interval begins with empty
 // ones.
 func TestBounds(t *testing.T) {

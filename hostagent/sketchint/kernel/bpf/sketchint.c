@@ -1576,9 +1576,9 @@ inline void flags(struct counts *c, const struct packet *p, u32 problem) {
 }
 
 // quick receives a packet as receive does, in less time. It takes what nearly all packets are:
-// Ethernet without tags, IPv4 without options, and TCP or UDP with INT-MD of version 2, marked by a
-// DSCP, without flags and domain-specific instructions, each hop with a node id and a latency alone,
-// of a flow in the cache. Of others it returns false, and changes nothing.
+// Ethernet without tags, IPv4 without options, and TCP or UDP without INT, or with INT-MD of version
+// 2, marked by a DSCP, without flags and domain-specific instructions, each hop with a node id and a
+// latency alone, of a flow in the cache. Of others it returns false, and changes nothing.
 inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 	enum { IP = 14, L4 = IP + 20, HEADERS = 16, HOP = 8 };
 	u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
@@ -1587,8 +1587,11 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 	// Fields that follow each other are read as one word.
 	u64 head = bpf_be64_to_cpu(*(u64 *)(data + IP)), ports = bpf_be64_to_cpu(*(u64 *)(data + L4));
 	u32 length = IP + (head >> 32 & 0xffff), linear = end - data;
-	if (*(u16 *)(data + IP - 2) != bpf_htons(ETH_IPV4) || head >> 56 != 0x45 || head & 0x3fff || length > linear ||
-	    !mark_dscp_mask || (head >> 50 & mark_dscp_mask) != mark_dscp)
+	if (*(u16 *)(data + IP - 2) != bpf_htons(ETH_IPV4) || head >> 56 != 0x45 || head & 0x3fff || length < L4 ||
+	    length > linear)
+		return false;
+	bool marked = mark_dscp_mask && (head >> 50 & mark_dscp_mask) == mark_dscp;
+	if (!marked && probe)
 		return false;
 	u32 at = L4 + 8, stop = L4 + (ports >> 16 & 0xffff);
 	u16 dport = ports >> 32;
@@ -1600,25 +1603,30 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			u32 options = (data[L4 + 12] >> 4) * 4;
 			at = options > 20 ? L4 + options : at;
 		}
-	} else if (proto != UDP || !dport || dport == udp_port || dport == vxlan_port || dport == geneve_port) {
+	} else if (proto != UDP || dport == udp_port || dport == vxlan_port || dport == geneve_port) {
 		return false;
 	}
 	u8 *b = data + at;
-	if (b + HEADERS > end)
-		return false;
-	u64 raw = *(u64 *)b, raw2 = *(u64 *)(b + 8), first = bpf_be64_to_cpu(raw), second = bpf_be64_to_cpu(raw2);
-	u32 words = first >> 48 & 0xff, n = (words - 3) / 2;
-	// INT-MD, version 2 without flags, hops of two words, a remaining hop count; node ids and latencies,
-	// no domain-specific instructions.
-	if ((first & 0xf0000000fe001f00) != 0x1000000020000200 || !(first & 0xff) || !(words & 1) ||
-	    n - 1 >= CACHED_HOPS || (second & 0xffff0000ffff0000) != 0xa000000000000000 || (probe && raw == probe))
-		return false;
-	u32 size = HEADERS + n * HOP;
-	if (at + size > stop || stop > length)
-		return false;
+	u32 n = 0, size = 0;
+	u64 sum = 0;
+	if (marked) {
+		if (b + HEADERS > end)
+			return false;
+		u64 raw = *(u64 *)b, raw2 = *(u64 *)(b + 8), first = bpf_be64_to_cpu(raw), second = bpf_be64_to_cpu(raw2);
+		u32 words = first >> 48 & 0xff;
+		n = (words - 3) / 2;
+		// INT-MD, version 2 without flags, hops of two words, a remaining hop count; node ids and
+		// latencies, no domain-specific instructions.
+		if ((first & 0xf0000000fe001f00) != 0x1000000020000200 || !(first & 0xff) || !(words & 1) ||
+		    n - 1 >= CACHED_HOPS || (second & 0xffff0000ffff0000) != 0xa000000000000000 || (probe && raw == probe))
+			return false;
+		size = HEADERS + n * HOP;
+		if (at + size > stop || stop > length)
+			return false;
+		sum = (raw >> 32) + (u32)raw + (raw2 >> 32) + (u32)raw2;
+	}
 	u64 addresses = *(u64 *)(data + IP + 12), src = (u32)addresses, dst = addresses >> 32;
 	u64 hash = step(step(step(0, src), dst), (ports >> 48) << 32 | (u32)dport << 16 | proto);
-	u64 sum = (raw >> 32) + (u32)raw + (raw2 >> 32) + (u32)raw2;
 #pragma unroll
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		u64 *h = (u64 *)(b + HEADERS + i * HOP);
@@ -1626,7 +1634,7 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			break;
 		if ((void *)(h + 1) > (void *)end)
 			return false; // unreachable
-		raw = *h;
+		u64 raw = *h;
 		sum += (raw >> 32) + (u32)raw;
 		raw = bpf_be64_to_cpu(raw);
 		if ((u32)raw == INVALID)
@@ -1664,6 +1672,13 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 				inflate(slot, &k, bpf_ntohl(h[0]), bpf_ntohl(h[1]));
 		}
 	}
+	c->counters[PACKETS]++;
+	if (!marked) {
+		c->problems[ABSENT]++;
+		return true;
+	}
+	if (b + HEADERS > end)
+		return true; // unreachable
 	u8 dscp_of = b[3], *to = data + size;
 	// Words are moved from the last to the first, so that none is written before it is read.
 	for (u32 i = 0; i < 7; i++) {
@@ -1672,11 +1687,11 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			break;
 		u64 *word = (u64 *)(data + from), *moved = (u64 *)(to + from);
 		if ((void *)(word + 1) > (void *)end || (void *)(moved + 1) > (void *)end)
-			return false; // unreachable
+			return true; // unreachable
 		*moved = *word;
 	}
 	if (to + L4 + 8 > end)
-		return false; // unreachable
+		return true; // unreachable
 #pragma unroll
 	for (u32 from = L4; from < 64; from -= 8)
 		*(u64 *)(to + from) = *(u64 *)(data + from);
@@ -1692,7 +1707,7 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 	if (proto == TCP) {
 		checksum = (u16 *)(to + L4 + 16);
 		if ((void *)(checksum + 1) > (void *)end)
-			return false; // unreachable
+			return true; // unreachable
 		*checksum = updated(*checksum, sum, 0xffff);
 	} else {
 		*(u16 *)(to + L4 + 4) = bpf_htons((u16)(ports >> 16) - size);
@@ -1701,9 +1716,8 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			*checksum = updated(*checksum, sum + less, 0);
 	}
 	if (bpf_xdp_adjust_head(xdp, size))
-		return false; // unreachable
+		return true; // unreachable
 	c->problems[NONE]++;
-	c->counters[PACKETS]++;
 	c->counters[WITH_INT]++;
 	c->counters[INT_BYTES] += size;
 	c->counters[HOPS] += n;
