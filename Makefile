@@ -45,9 +45,10 @@ COMPILE := GOGC=$(or $(GOGC),400) $(GO)
 
 .PHONY: build
 build: ## netsketch into bin/, the plugins into bin/plugins/
-	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/netsketch ./cmd/netsketch
-	@for p in $(PLUGINS); do \
-	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/plugins/netsketch-plugin-$$p ./plugins/$$p || exit 1; done
+	@mkdir -p $(BIN)/built $(BIN)/plugins
+	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/built/ ./cmd/netsketch $(PLUGINS:%=./plugins/%)
+	@ln -f $(BIN)/built/netsketch $(BIN)/netsketch
+	@for p in $(PLUGINS); do ln -f $(BIN)/built/$$p $(BIN)/plugins/netsketch-plugin-$$p; done
 
 .PHONY: netns
 netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network namespaces with agents in the kernel (needs root, ip and ethtool)
@@ -68,7 +69,7 @@ TESTFLAGS := -timeout 60m -vet=off
 
 .PHONY: test
 test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
-	@tested=$$($(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
+	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
 
