@@ -711,3 +711,34 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestAddSums: addSums, of which the other systems have the Go form, equals it, at all limits and
+// for random numbers, and changes nothing else.
+func TestAddSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(61, 1))
+	limits := []uint32{0, 1, 4, 5, 1<<31 - 1, 1 << 31, 1<<31 + 1, prime32 - 5, prime32 - 2, prime32 - 1}
+	number := func() uint32 {
+		if r.IntN(2) == 0 {
+			return limits[r.IntN(len(limits))]
+		}
+		return r.Uint32N(prime32)
+	}
+	for range 20_000 {
+		var cells, want [19]uint32 // three buckets of five, and what is between and around them
+		for i := range cells {
+			cells[i] = number()
+		}
+		want = cells
+		low, high := uint64(number())|uint64(number())<<32, uint64(number())|uint64(number())<<32
+		addSums(&cells[2], &cells[8], &cells[14], low, high)
+		addSumsGo(&want[2], &want[8], &want[14], low, high)
+		if cells != want {
+			t.Fatalf("%#x and %#x: sums %#x, want %#x", low, high, cells, want)
+		}
+		for i, v := range want {
+			if v >= prime32 {
+				t.Fatalf("sum %d is %#x", i, v)
+			}
+		}
+	}
+}

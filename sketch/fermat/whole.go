@@ -4,6 +4,7 @@ package fermat
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/netsketch/netsketch/sketch/family"
 )
@@ -26,7 +27,7 @@ func (s *Sketch[F, E]) insertWhole(key []byte) {
 			full = s.addTwo(d, 1, E(lo&(1<<60-1)), E(lo>>60|hi<<4))
 		} else {
 			f := fourth(lo, hi)
-			full = s.addFour(d, 1, E(f[0]), E(f[1]), E(f[2]), E(f[3]))
+			full = s.addFour(d, 1, f[0]|f[1]<<32, f[2]|f[3]<<32)
 		}
 	} else {
 		x := uint64(binary.LittleEndian.Uint32(key))
@@ -75,19 +76,28 @@ func (s *Sketch[F, E]) addTwo(d uint64, n, f0, f1 E) (full bool) {
 	return addCount(&c[0], n) || full
 }
 
-func (s *Sketch[F, E]) addFour(d uint64, n, f0, f1, f2, f3 E) (full bool) {
+// addFour takes the four fragments two to a word.
+func (s *Sketch[F, E]) addFour(d uint64, n E, low, high uint64) (full bool) {
 	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
 	i := 5 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
 	j := 5 * (s.offset + step + int(uint64(family.FastValue(d, 1))*w>>32))
 	k := 5 * (s.offset + 2*step + int(uint64(family.FastValue(d, 2))*w>>32))
 	a, b, c := (*[5]E)(cells[i:i+5:i+5]), (*[5]E)(cells[j:j+5:j+5]), (*[5]E)(cells[k:k+5:k+5])
-	a[1], b[1], c[1] = add(a[1], f0), add(b[1], f0), add(c[1], f0)
-	a[2], b[2], c[2] = add(a[2], f1), add(b[2], f1), add(c[2], f1)
-	a[3], b[3], c[3] = add(a[3], f2), add(b[3], f2), add(c[3], f2)
-	a[4], b[4], c[4] = add(a[4], f3), add(b[4], f3), add(c[4], f3)
+	addSums((*uint32)(unsafe.Pointer(&a[1])), (*uint32)(unsafe.Pointer(&b[1])), (*uint32)(unsafe.Pointer(&c[1])),
+		low, high)
 	full = addCount(&a[0], n)
 	full = addCount(&b[0], n) || full
 	return addCount(&c[0], n) || full
+}
+
+// addSumsGo adds four fragments, each below the prime and two to a word, to the four sums that
+// begin at a, at b and at c.
+func addSumsGo(a, b, c *uint32, low, high uint64) {
+	for _, first := range []*uint32{a, b, c} {
+		sums := (*[4]Prime32)(unsafe.Pointer(first))
+		sums[0], sums[1] = add(sums[0], Prime32(low)), add(sums[1], Prime32(low>>32))
+		sums[2], sums[3] = add(sums[2], Prime32(high)), add(sums[3], Prime32(high>>32))
+	}
 }
 
 // addCount adds to a count. full reports that it would pass the maximum, where it stops.
@@ -156,8 +166,8 @@ func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 		full = s.addTwo(d, n, E(mul61(lo&(1<<60-1), uint64(n))), E(mul61(lo>>60|hi<<4, uint64(n))))
 	case size == 13:
 		d, f := family.FastDigest(s.cfg.Seed, lo, lo>>40|hi<<24, 13), fourth(lo, hi)
-		full = s.addFour(d, n, E(mul32(f[0], uint64(n))), E(mul32(f[1], uint64(n))), E(mul32(f[2], uint64(n))),
-			E(mul32(f[3], uint64(n))))
+		full = s.addFour(d, n, mul32(f[0], uint64(n))|mul32(f[1], uint64(n))<<32,
+			mul32(f[2], uint64(n))|mul32(f[3], uint64(n))<<32)
 	case wide[E]():
 		full = s.addOne(family.FastDigest(s.cfg.Seed, lo, lo, 4), n, E(mul61(lo, uint64(n))))
 	default:

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fermat
+
+// addSums adds four fragments, each below the prime and two to a word, to the four sums that begin
+// at a, at b and at c: addSumsGo with the instructions of SSE2, which every amd64 processor has.
+//
+//go:noescape
+func addSums(a, b, c *uint32, low, high uint64)

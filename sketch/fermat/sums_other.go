@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !amd64
+
+package fermat
+
+// addSums is addSumsGo.
+func addSums(a, b, c *uint32, low, high uint64) { addSumsGo(a, b, c, low, high) }
