@@ -294,6 +294,9 @@ func (a *Agent) acknowledged(ack *hostv1.ReportAck) {
 		return
 	}
 	a.status.ReportsRefused++
+	if ack.GetPart() > 0 { // the report of its epoch is refused as well, or has the count of its parts
+		return
+	}
 	a.log.Warn("the collector does not use a report", "role", ack.GetRole(), "epoch", ack.GetEpoch(), "reason",
 		ack.GetError())
 }
