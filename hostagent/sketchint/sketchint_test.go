@@ -353,6 +353,31 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFloodOfFlows: of more flows than the cache and the tables hold, every packet counts at its
+// switch, and so does what the tables have no room for.
+func TestFloodOfFlows(t *testing.T) {
+	const flows = sets*ways + 5000
+	s := defaults()
+	s.Heavy = 1
+	r, clock := start(t, s)
+	for number := range flows {
+		r.In(frames(with(number, 72, 5)))
+	}
+	r.In(frames(with(0, 72, 5)))
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	if len(got.Nodes) != 1 || got.Nodes[0].Packets != flows+1 || got.Nodes[0].Sum != 5*(flows+1) {
+		t.Errorf("%+v; want %d packets", got.Nodes, flows+1)
+	}
+	if got.Counters[wire.Packets] != flows+1 || len(got.Heavy) != s.HeavyFlows ||
+		got.Counters[wire.HeavyFull] != uint64(flows-s.HeavyFlows) {
+		t.Errorf("%d heavy flows, %v", len(got.Heavy), got.Counters)
+	}
+	if k := key(t, 0); got.Flows.Query(k.AppendBinary(nil)) < 2 {
+		t.Error("a packet of the first flow is lost")
+	}
+}
+
 // TestFloods: packets that name any number of switches, and reports of any number of senders, fill
 // tables of a fixed size, and what these have no room for is counted.
 func TestFloods(t *testing.T) {
