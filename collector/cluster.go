@@ -59,6 +59,9 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	if err := c.startExchange(cfg); err != nil {
 		return err
 	}
+	if err := c.startPlans(); err != nil {
+		return err
+	}
 	return c.cluster.Start()
 }
 
@@ -68,6 +71,9 @@ func (c *Collector) stopCluster() {
 		c.cluster.Stop()
 	}
 	if x := c.exchange.Load(); x != nil {
+		x.Stop()
+	}
+	if x := c.plans.Load(); x != nil {
 		x.Stop()
 	}
 	if c.bus != nil {

@@ -45,6 +45,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
+	"github.com/netsketch/netsketch/collector/cluster/plans"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -135,6 +136,9 @@ type Collector struct {
 	bus       *bus.Bus                           // nil without a cluster
 	cluster   *cluster.Component                 // nil without a cluster; set by Start
 	exchange  atomic.Pointer[exchange.Component] // nil without a cluster, and before Start
+	plans     atomic.Pointer[plans.Component]    // nil without a cluster, and before Start
+	applying  atomic.Bool                        // pending plans at devices of other members
+	applies   sync.WaitGroup                     // of applying
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
@@ -191,6 +195,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		NewDevice:    deps.newDevice,
 		Shared:       cfg.Cluster.Name != "",
 		Elsewhere:    c.elsewhere,
+		Owners:       owners{c},
 	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
@@ -203,7 +208,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	if err = errors.Join(err, gnmiErr); err != nil {
 		return nil, err
 	}
-	plugins.Network, plugins.Plans, plugins.BankShift = c.network, c.intent, c.banks.Shift
+	plugins.Network, plugins.Plans, plugins.BankShift = c.network, clusterPlans{c.intent, c}, c.banks.Shift
 	c.analysis = analysis.New(analysisConfig(cfg), plugins)
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{

@@ -48,7 +48,11 @@ func (c *Collector) Run(ctx context.Context) error {
 	c.banks.Prepare(ctx)
 	c.health.Epochs.Store(true)
 	defer c.health.Epochs.Store(false)
-	err := c.epochs.Run(ctx, func(ep *epoch.Epoch) { c.analysis.Deliver(ep) })
+	err := c.epochs.Run(ctx, func(ep *epoch.Epoch) {
+		c.analysis.Deliver(ep)
+		c.applyElsewhere(ctx)
+	})
+	c.applies.Wait()
 	c.analysis.Settle(c.deps.StopGrace / 2)
 	return err
 }

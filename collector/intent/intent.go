@@ -66,6 +66,26 @@ type Device interface {
 	Reconciler
 }
 
+// Elsewhere is a Device that another collector of a cluster may own. Its owner writes what plans
+// contain, and keeps the entries as applied.
+type Elsewhere interface {
+	Device
+	// Owner returns the collector that writes the entries; "" if this one does.
+	Owner() string
+	// Apply makes the owner write updates of a plugin's plan, as a whole or not at all. An error wraps
+	// p4rt.ErrNotReady if the device is away, and ErrPartiallyApplied if it may hold some of the
+	// entries.
+	Apply(ctx context.Context, plugin string, updates []p4rt.Update) (undo func(context.Context) error, err error)
+}
+
+// elsewhere returns the device if another collector owns it; otherwise nil.
+func (d *deviceIntent) elsewhere() Elsewhere {
+	if e, ok := d.Device.(Elsewhere); ok && e.Owner() != "" {
+		return e
+	}
+	return nil
+}
+
 // Reconciler is a switch whose entries can be brought up to date; see p4rt.Client.Reconcile.
 type Reconciler interface {
 	Reconcile(ctx context.Context, parts ...p4rt.Desired) error

@@ -168,7 +168,11 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 			results[i] = result{away: true, err: err}
 			continue
 		}
-		work.Go(func() { results[i].undo, results[i].err = d.apply(writing, p.updates) })
+		work.Go(func() {
+			r := &results[i]
+			r.undo, r.err = d.apply(writing, p.plugin, p.updates)
+			r.away = d.elsewhere() != nil && errors.Is(r.err, p4rt.ErrNotReady)
+		})
 	}
 	work.Wait()
 	refused := slices.IndexFunc(results, func(r result) bool { return r.err != nil && !r.away })
@@ -212,23 +216,78 @@ func (c *Component) ApplyPending(ctx context.Context, name string) {
 // otherwise it may have been open for some time. d.writing is held.
 func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number uint64, atFlip bool) {
 	for _, p := range c.due(d, number) {
-		_, err := d.write(ctx, p.updates)
+		_, err := d.write(ctx, p.plugin, p.updates)
+		if d.elsewhere() != nil && errors.Is(err, p4rt.ErrNotReady) {
+			c.mu.Lock()
+			c.addPending(d, p) // until its owner has a session
+			c.mu.Unlock()
+			continue
+		}
 		c.recordPending(p, number, atFlip, err)
 	}
 }
 
 // apply is write for a caller that does not hold d.writing.
-func (d *deviceIntent) apply(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error, err error) {
+func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.Update) (
+	undo func(context.Context) error, err error,
+) {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	return d.write(ctx, updates)
+	return d.write(ctx, plugin, updates)
+}
+
+// Write writes a part of a plan that another collector sends, as a whole or not at all; undo
+// reverts it.
+func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Update) (
+	undo func(context.Context) error, err error,
+) {
+	d := c.device(name)
+	if d == nil {
+		return nil, errors.New(noDevice)
+	}
+	if d.elsewhere() != nil {
+		return nil, fmt.Errorf("%w: this collector does not own device %s", p4rt.ErrNotReady, name)
+	}
+	if _, err := d.Ready(); err != nil {
+		return nil, fmt.Errorf("%w: device %s: %w", p4rt.ErrNotReady, name, err)
+	}
+	return d.apply(ctx, "", updates)
+}
+
+// ApplyElsewhere applies what is pending for the open epoch at devices of other collectors. Their
+// epoch has begun, so it is mixed.
+func (c *Component) ApplyElsewhere(ctx context.Context) {
+	c.mu.Lock()
+	var due []string
+	for name, d := range c.devices {
+		if len(d.pending) > 0 && d.elsewhere() != nil {
+			due = append(due, name)
+		}
+	}
+	c.mu.Unlock()
+	slices.Sort(due)
+	for _, name := range due {
+		if d := c.device(name); d != nil && ctx.Err() == nil {
+			if _, err := d.Ready(); err == nil {
+				c.ApplyPending(ctx, name)
+			}
+		}
+	}
 }
 
 // write writes updates in their order, all or none: when the device refuses one, the others are
 // undone, and the error wraps ErrPartiallyApplied if that fails. An insertion of an entry that
 // exists modifies it: a plugin or a collector that was restarted plans from the beginning. undo
 // reverts the updates later, as long as no other updates follow. d.writing is held.
-func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error, err error) {
+func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.Update) (
+	undo func(context.Context) error, err error,
+) {
+	if e := d.elsewhere(); e != nil {
+		if undo, err = e.Apply(ctx, plugin, updates); err != nil {
+			return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+		}
+		return undo, nil
+	}
 	changes, err := d.changes(updates)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", d.Name(), err)

@@ -101,7 +101,7 @@ func (b *bench) write(ctx context.Context, writes ...sdk.DeviceWrite) (undo func
 	for _, w := range writes {
 		updates = append(updates, update(w))
 	}
-	return b.c.device("s1").apply(ctx, updates)
+	return b.c.device("s1").apply(ctx, plugin, updates)
 }
 
 func (b *bench) expectEntries(want int) {

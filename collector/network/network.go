@@ -60,6 +60,17 @@ type Dependencies struct {
 	// Elsewhere returns the source of a device that another collector owns; nil: it is not awaited.
 	// Only used if Shared.
 	Elsewhere func(device string) epoch.Source
+	// Owners writes plans to devices of other collectors. Only used if Shared.
+	Owners Owners
+}
+
+// Owners are the other collectors of the cluster.
+type Owners interface {
+	// Ready returns why a collector cannot write.
+	Ready(owner string) error
+	// Apply makes it write to one of its devices; see intent.Elsewhere.
+	Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (undo func(context.Context) error,
+		err error)
 }
 
 // Device is what the component needs of a device: a device.Device, or a fake.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -117,6 +119,32 @@ func (m *member) mayWrite() error {
 		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
 	}
 	return nil
+}
+
+var _ intent.Elsewhere = (*member)(nil)
+
+// Owner implements intent.Elsewhere.
+func (m *member) Owner() string {
+	if m.foreign {
+		return m.owner
+	}
+	return ""
+}
+
+// Apply implements intent.Elsewhere.
+func (m *member) Apply(ctx context.Context, plugin string, updates []p4rt.Update) (undo func(context.Context) error,
+	err error,
+) {
+	return m.c.deps.Owners.Apply(ctx, plugin, m.owner, m.Name(), updates)
+}
+
+// Ready returns the incarnation, or why the device is away. That of another collector is ready if
+// its owner is.
+func (m *member) Ready() (banks.Incarnation, error) {
+	if owner := m.Owner(); owner != "" {
+		return banks.Incarnation{}, m.c.deps.Owners.Ready(owner)
+	}
+	return m.Device.Ready()
 }
 
 // Write writes updates, unless the collector may not write.

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plans carries what plugins plan from their home to the collectors that own the devices
+// and hosts:
+//
+//	intent at the home ─ Apply ─▶ request to the owner ─▶ intent there ─▶ switch
+//	                   ◀─ result ─ reply
+//	intent at the home ─ Settings ─▶ bucket with the newest of each plugin ─▶ intents of all
+//
+// An owner takes the parts of a plan only from the member that is the plugin's home in its own
+// view, and keeps what undoes them for undoTime.
+//
+// # Concurrency
+//
+// Methods of Component may be called from any goroutine. Stop waits for all goroutines.
+package plans
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+const (
+	// maxWrites bounds the parts that are written at the same time, and maxRequest the bytes of one
+	// that is not compressed.
+	maxWrites  = 64
+	maxRequest = 32 << 20
+	// undoTime is how long a part can be undone.
+	undoTime = 30 * time.Second
+	// defaultTimeout is that of a part whose caller has none.
+	defaultTimeout = 5 * time.Second
+)
+
+// ErrPartiallyApplied is wrapped if the owner may have written some of the entries.
+var ErrPartiallyApplied = errors.New("the owner may have written some of these entries")
+
+// Dependencies are what New needs from its caller. All but Logger are required.
+type Dependencies struct {
+	Bus    *bus.Bus
+	Logger *slog.Logger
+	// Member is the name of this collector, and View the membership.
+	Member string
+	View   func() cluster.View
+	// Write writes a part to a device of this collector; see intent.Component.Write.
+	Write func(ctx context.Context, device string, updates []p4rt.Update) (undo func(context.Context) error, err error)
+	// Partial reports whether an error of Write leaves some of the entries.
+	Partial func(error) bool
+	// Settings takes the settings of hosts that a plugin planned at another collector.
+	Settings func(ctx context.Context, plugin string, plan sdk.Plan)
+}
+
+// Component sends and takes plans.
+type Component struct {
+	deps   Dependencies
+	log    *slog.Logger
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	places chan struct{} // taken by parts that are being written
+	number atomic.Uint64 // of the newest request
+
+	mu       sync.Mutex
+	stopped  bool            // no request is taken any more
+	undos    map[string]undo // by member and number of the request
+	settings map[string]*kept
+	changed  chan struct{} // settings have changed
+}
+
+// undo undoes a part that was written.
+type undo struct {
+	do func(context.Context) error
+	at time.Time
+}
+
+// request is what a home sends to an owner.
+type request struct {
+	From    string        `json:"from"`
+	Number  uint64        `json:"number"`
+	Undo    bool          `json:"undo,omitempty"` // the request of that number
+	Plugin  string        `json:"plugin"`
+	Device  string        `json:"device"`
+	Timeout time.Duration `json:"timeout_ns"`
+	Updates []p4rt.Update `json:"updates,omitempty"`
+}
+
+// reply is the result.
+type reply struct {
+	Error    string `json:"error,omitempty"`
+	Partial  bool   `json:"partial,omitempty"`   // some of the entries may be there
+	NotReady bool   `json:"not_ready,omitempty"` // nothing was sent to the switch
+}
+
+// New returns a component that takes nothing before Start.
+func New(deps Dependencies) *Component {
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Component{deps: deps, log: deps.Logger, places: make(chan struct{}, maxWrites), undos: map[string]undo{},
+		settings: map[string]*kept{}, changed: make(chan struct{}, 1)}
+	c.number.Store(uint64(time.Now().UnixNano())) // a collector that was restarted repeats none
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Start begins to take plans of other members.
+func (c *Component) Start() error {
+	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("plan", c.deps.Member), c.receive)
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	c.work.Go(c.shareSettings)
+	c.work.Go(c.takeSettings)
+	return nil
+}
+
+// Stop ends what is being written.
+func (c *Component) Stop() {
+	c.mu.Lock()
+	c.stopped = true
+	c.mu.Unlock()
+	c.cancel()
+	c.work.Wait()
+}
+
+// Ready returns why the owner of a device cannot write to it.
+func (c *Component) Ready(owner string) error {
+	v := c.deps.View()
+	if m, ok := v.Member(owner); !v.Leased || !ok || !m.Active() {
+		return fmt.Errorf("%w: collector %s of the cluster cannot be reached", p4rt.ErrNotReady, owner)
+	}
+	return nil
+}
+
+// Apply makes the owner of a device write a part of a plan, as a whole or not at all. undo reverts
+// it. An error wraps p4rt.ErrNotReady if nothing was sent to the switch because it is away, and
+// ErrPartiallyApplied if it may hold some of the entries.
+func (c *Component) Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (
+	undo func(context.Context) error, err error,
+) {
+	if err := c.Ready(owner); err != nil {
+		return nil, err
+	}
+	r := request{From: c.deps.Member, Number: c.number.Add(1), Plugin: plugin, Device: device, Updates: updates}
+	if err := c.send(ctx, owner, r); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		r.Undo, r.Updates = true, nil
+		return c.send(ctx, owner, r)
+	}, nil
+}
+
+// send sends a request and waits for the reply.
+func (c *Component) send(ctx context.Context, owner string, r request) error {
+	r.Timeout = defaultTimeout
+	if end, ok := ctx.Deadline(); ok {
+		r.Timeout = time.Until(end)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	data, err := encode(r)
+	if limit := c.deps.Bus.Conn().MaxPayload(); err == nil && limit > 0 && int64(len(data)) > limit {
+		err = fmt.Errorf("the part has %d bytes, and the NATS server takes %d: raise its max_payload", len(data), limit)
+	}
+	if err != nil {
+		return fmt.Errorf("a plan for collector %s: %w", owner, err)
+	}
+	m, err := c.deps.Bus.Conn().RequestWithContext(ctx, c.deps.Bus.Subject("plan", owner), data)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("%w: collector %s of the cluster: %w", p4rt.ErrNotReady, owner, err)
+	case err != nil: // the request may have arrived
+		return fmt.Errorf("%w: collector %s of the cluster: %w", ErrPartiallyApplied, owner, err)
+	}
+	var x reply
+	if err := json.Unmarshal(m.Data, &x); err != nil {
+		return fmt.Errorf("%w: collector %s of the cluster: %w", ErrPartiallyApplied, owner, err)
+	}
+	switch {
+	case x.Error == "":
+		return nil
+	case x.Partial:
+		return fmt.Errorf("%w: collector %s: %s", ErrPartiallyApplied, owner, x.Error)
+	case x.NotReady:
+		return fmt.Errorf("%w: collector %s: %s", p4rt.ErrNotReady, owner, x.Error)
+	}
+	return fmt.Errorf("collector %s: %s", owner, x.Error)
+}
+
+// receive takes a request of another member.
+func (c *Component) receive(m *nats.Msg) {
+	arrived := time.Now()
+	select {
+	case c.places <- struct{}{}:
+	default:
+		c.respond(m, reply{Error: fmt.Sprintf("%d parts of plans are being written", maxWrites), NotReady: true})
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return
+	}
+	c.work.Go(func() {
+		defer func() { <-c.places }()
+		r, err := decode(m.Data)
+		if err != nil {
+			c.respond(m, reply{Error: "the request cannot be read: " + err.Error()})
+			return
+		}
+		ctx, cancel := context.WithDeadline(c.ctx, arrived.Add(r.Timeout))
+		defer cancel()
+		c.respond(m, c.take(ctx, r))
+	})
+}
+
+func (c *Component) respond(m *nats.Msg, x reply) {
+	data, err := json.Marshal(x)
+	if err == nil {
+		err = m.Respond(data)
+	}
+	if err != nil && c.ctx.Err() == nil {
+		c.log.Warn("cluster: the result of a plan could not be sent", "error", err)
+	}
+}
+
+// take writes or undoes a part.
+func (c *Component) take(ctx context.Context, r request) reply {
+	view := c.deps.View()
+	if home := view.Plugin(r.Plugin); home != r.From {
+		return reply{Error: fmt.Sprintf("plugin %s is at home at %q, and the plan is from %q", r.Plugin, home, r.From),
+			NotReady: true}
+	}
+	key := r.From + " " + strconv.FormatUint(r.Number, 10)
+	if r.Undo {
+		c.mu.Lock()
+		u, ok := c.undos[key]
+		delete(c.undos, key)
+		c.mu.Unlock()
+		if !ok {
+			return reply{Error: "it is too late to undo the plan", Partial: true}
+		}
+		return c.result(u.do(ctx))
+	}
+	revert, err := c.deps.Write(ctx, r.Device, r.Updates)
+	if err != nil {
+		return c.result(err)
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, u := range c.undos {
+		if now.Sub(u.at) > undoTime {
+			delete(c.undos, k)
+		}
+	}
+	c.undos[key] = undo{revert, now}
+	return reply{}
+}
+
+func (c *Component) result(err error) reply {
+	if err == nil {
+		return reply{}
+	}
+	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady)}
+}
+
+// encode compresses a request: names of tables and fields repeat.
+func encode(r request) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err == nil {
+		err = errors.Join(json.NewEncoder(w).Encode(r), w.Close())
+	}
+	return b.Bytes(), err
+}
+
+// decode reads a request of at most maxRequest bytes.
+func decode(data []byte) (r request, err error) {
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxRequest+1))
+	switch {
+	case err != nil:
+		return r, err
+	case len(text) > maxRequest:
+		return r, fmt.Errorf("more than %d bytes", maxRequest)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, err
+	}
+	if r.From == "" || r.Plugin == "" || r.Device == "" || r.Timeout <= 0 {
+		return r, fmt.Errorf("from %q, plugin %q, device %q and timeout %v; expected all of them", r.From, r.Plugin,
+			r.Device, r.Timeout)
+	}
+	return r, nil
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plans
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+var errPartial = errors.New("half of it")
+
+// side is one of two collectors.
+type side struct {
+	*Component
+	mu       sync.Mutex
+	written  []string
+	settings []string
+	fail     error
+	hang     bool
+}
+
+func (s *side) do(f func(*side)) { s.mu.Lock(); defer s.mu.Unlock(); f(s) }
+
+func start(t *testing.T, server, name string, view func() cluster.View) *side {
+	t.Helper()
+	s := &side{}
+	s.Component = New(Dependencies{Bus: bustest.Connect(t, "fabric", name, server), Member: name, View: view,
+		Partial: func(err error) bool { return errors.Is(err, errPartial) },
+		Write: func(ctx context.Context, device string, updates []p4rt.Update) (func(context.Context) error, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.hang {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if s.fail != nil {
+				return nil, s.fail
+			}
+			for _, u := range updates {
+				s.written = append(s.written, fmt.Sprintf("%s %v %s %x", device, u.Type, u.Entry.Table, u.Entry.Match[0].Value))
+			}
+			return func(context.Context) error { s.do(func(s *side) { s.written = append(s.written, "undo") }); return nil }, nil
+		},
+		Settings: func(_ context.Context, plugin string, plan sdk.Plan) {
+			s.do(func(s *side) {
+				for _, h := range plan.Hosts {
+					s.settings = append(s.settings, fmt.Sprintf("%s %d %s %s %s", plugin, plan.ID, h.Host, h.Role, h.Data))
+				}
+			})
+		}})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// members have names for which c1 is the home of "univmon" and c2 that of "fake".
+func members() cluster.View {
+	v := cluster.View{Leased: true, Self: "c1"}
+	for _, name := range []string{"c1", "c2"} {
+		v.Members = append(v.Members, cluster.Member{Name: name, Weight: 1, State: cluster.Active})
+	}
+	return v
+}
+
+func homes(t *testing.T) (c1, c2 string) {
+	t.Helper()
+	for i := range 100 {
+		name := fmt.Sprintf("plugin%d", i)
+		switch members().Plugin(name) {
+		case "c1":
+			c1 = name
+		case "c2":
+			c2 = name
+		}
+	}
+	if c1 == "" || c2 == "" {
+		t.Fatal("no plugin is at home at one of two members")
+	}
+	return c1, c2
+}
+
+func route(value byte) []p4rt.Update {
+	return []p4rt.Update{p4rt.Insert(p4rt.Entry{Table: "ipv4_lpm", Action: "drop",
+		Match: []p4rt.Match{p4rt.LPM("hdr.ipv4.dst", []byte{10, value}, 16)}})}
+}
+
+func TestApply(t *testing.T) {
+	server := bustest.Server(t)
+	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)
+	mine, others := homes(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	undo, err := home.Apply(ctx, mine, "c2", "s1", route(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := undo(ctx); !errors.Is(err, ErrPartiallyApplied) {
+		t.Errorf("a second undo: %v", err)
+	}
+	owner.do(func(s *side) {
+		if want := []string{"s1 INSERT ipv4_lpm 0a01", "undo"}; !slices.Equal(s.written, want) {
+			t.Errorf("written %q, want %q", s.written, want)
+		}
+	})
+	if _, err := home.Apply(ctx, others, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) ||
+		!strings.Contains(err.Error(), "is at home at") {
+		t.Errorf("a plan of a plugin that is at home elsewhere: %v", err)
+	}
+	if _, err := home.Apply(ctx, mine, "c3", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("a plan for a member that is not there: %v", err)
+	}
+	for _, test := range []struct {
+		fail          error
+		partial, away bool
+	}{
+		{errPartial, true, false}, {p4rt.ErrNotReady, false, true}, {errors.New("no such table"), false, false},
+	} {
+		owner.do(func(s *side) { s.fail = test.fail })
+		_, err := home.Apply(ctx, mine, "c2", "s1", route(2))
+		if err == nil || !strings.Contains(err.Error(), test.fail.Error()) ||
+			errors.Is(err, ErrPartiallyApplied) != test.partial || errors.Is(err, p4rt.ErrNotReady) != test.away {
+			t.Errorf("%v arrives as %v", test.fail, err)
+		}
+	}
+	owner.do(func(s *side) { s.hang = true })
+	short, end := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer end()
+	if _, err := home.Apply(short, mine, "c2", "s1", route(3)); err == nil || errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("an owner that hangs: %v", err)
+	}
+	reply, err := home.deps.Bus.Conn().RequestMsgWithContext(ctx, &nats.Msg{
+		Subject: home.deps.Bus.Subject("plan", "c2"), Data: []byte("garbage")})
+	if err != nil || !bytes.Contains(reply.Data, []byte("cannot be read")) {
+		t.Errorf("garbage: %+v, %v", reply, err)
+	}
+}
+
+// Settings reach members that are there and those that join later, the newest of each role and
+// host.
+func TestSettings(t *testing.T) {
+	server := bustest.Server(t)
+	home := start(t, server, "c1", members)
+	mine, _ := homes(t)
+	home.Settings(mine, sdk.Plan{ID: 1, Hosts: []sdk.HostSetting{{Role: "count", Data: []byte("all")},
+		{Host: "h1", Role: "trace", Data: []byte("one")}}})
+	home.Settings(mine, sdk.Plan{ID: 2, Hosts: []sdk.HostSetting{{Role: "count", Data: []byte("none")}}})
+	other := start(t, server, "c2", members)
+	want := []string{mine + " 2 h1 trace one", mine + " 2  count none"}
+	testkit.Until(t, "the settings", func() bool {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		n := len(other.settings)
+		return n >= 2 && slices.Equal(other.settings[n-2:], want)
+	})
+	home.do(func(s *side) {
+		if len(s.settings) != 0 {
+			t.Errorf("the home takes its own settings: %q", s.settings)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	data, err := encode(request{From: "c1", Plugin: "p", Device: "s1", Timeout: 1, Updates: route(1)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte("garbage"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if r, err := decode(data); err == nil && (r.Device == "" || r.Timeout <= 0) {
+			t.Errorf("accepted %+v", r)
+		}
+	})
+}

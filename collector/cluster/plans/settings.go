@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plans
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// retryEvery is the time between attempts while NATS is away, and callTimeout bounds one of them.
+const (
+	retryEvery  = 500 * time.Millisecond
+	callTimeout = 2 * time.Second
+)
+
+// kept are the newest settings of a plugin for each role and host, with the plan that they are
+// from.
+type kept struct {
+	From   string            `json:"from"` // the member that is the plugin's home
+	Plan   uint64            `json:"plan"`
+	Epoch  uint64            `json:"epoch"`
+	Hosts  []sdk.HostSetting `json:"hosts"`
+	shared bool              // it is in the bucket
+}
+
+// Settings shares the settings of hosts that a plugin planned here with all members: those that are
+// there and those that join later.
+func (c *Component) Settings(plugin string, plan sdk.Plan) {
+	if len(plan.Hosts) == 0 {
+		return
+	}
+	c.mu.Lock()
+	k := c.settings[plugin]
+	if k == nil {
+		k = &kept{}
+		c.settings[plugin] = k
+	}
+	next := kept{From: c.deps.Member, Plan: plan.ID, Epoch: plan.FromEpoch}
+	for _, old := range k.Hosts { // a setting for all hosts replaces those of single ones
+		replaced := false
+		for _, s := range plan.Hosts {
+			replaced = replaced || s.Role == old.Role && (s.Host == "" || s.Host == old.Host)
+		}
+		if !replaced {
+			next.Hosts = append(next.Hosts, old)
+		}
+	}
+	next.Hosts = append(next.Hosts, plan.Hosts...)
+	*k = next
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// bucket opens the bucket of settings, and creates it if there is none.
+func (c *Component) bucket(ctx context.Context) (jetstream.KeyValue, error) {
+	b := c.deps.Bus
+	bucket, err := b.JetStream().KeyValue(ctx, b.Bucket("settings"))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		bucket, err = b.JetStream().CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: b.Bucket("settings"),
+			Description: "newest settings of hosts by plugin, of netsketch cluster " + b.Name(),
+			Replicas:    b.Replicas(), MaxBytes: 64 << 20})
+	}
+	return bucket, err
+}
+
+// shareSettings writes settings to the bucket until Stop.
+func (c *Component) shareSettings() {
+	var logged string
+	for {
+		select {
+		case <-c.changed:
+		case <-c.ctx.Done():
+			return
+		}
+		for {
+			err := c.share()
+			if c.ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				logged = ""
+				break
+			}
+			if err.Error() != logged {
+				logged = err.Error()
+				c.log.Warn("cluster: settings of hosts are not shared", "error", err)
+			}
+			if !c.pause() {
+				return
+			}
+		}
+	}
+}
+
+func (c *Component) pause() bool {
+	select {
+	case <-time.After(retryEvery):
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// share writes the settings that are not in the bucket.
+func (c *Component) share() error {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	bucket, err := c.bucket(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	todo := map[string][]byte{}
+	for plugin, k := range c.settings {
+		if !k.shared {
+			todo[plugin], err = json.Marshal(k)
+			k.shared = true
+		}
+	}
+	c.mu.Unlock()
+	for plugin, data := range todo {
+		if err == nil {
+			_, err = bucket.Put(ctx, plugin, data)
+		}
+		if err != nil {
+			c.mu.Lock()
+			c.settings[plugin].shared = false
+			c.mu.Unlock()
+			err = fmt.Errorf("plugin %s: %w", plugin, err)
+		}
+	}
+	return err
+}
+
+// takeSettings takes the settings of plugins whose home is elsewhere, until Stop.
+func (c *Component) takeSettings() {
+	for c.ctx.Err() == nil {
+		if err := c.watch(); err != nil && c.ctx.Err() == nil {
+			c.log.Debug("cluster: settings of hosts are not received", "error", err)
+		}
+		if !c.pause() {
+			return
+		}
+	}
+}
+
+func (c *Component) watch() error {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	bucket, err := c.bucket(ctx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	updates, err := bucket.WatchAll(c.ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = updates.Stop() }()
+	for {
+		select {
+		case entry, ok := <-updates.Updates():
+			if !ok {
+				return errors.New("the watch has ended")
+			}
+			if entry != nil { // nil ends what was there before
+				c.takeEntry(entry.Key(), entry.Value())
+			}
+		case <-c.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// takeEntry takes the settings of one plugin.
+func (c *Component) takeEntry(plugin string, data []byte) {
+	var k kept
+	if err := json.Unmarshal(data, &k); err != nil {
+		c.log.Warn("cluster: settings of hosts cannot be read", "plugin", plugin, "error", err)
+		return
+	}
+	k.shared = true
+	c.mu.Lock()
+	own := k.From == c.deps.Member && c.settings[plugin] != nil // otherwise of the time before a restart
+	if !own {
+		c.settings[plugin] = &k // to go on from, if the plugin moves here
+	}
+	c.mu.Unlock()
+	if own {
+		return
+	}
+	c.deps.Settings(c.ctx, plugin, sdk.Plan{ID: k.Plan, FromEpoch: k.Epoch, Hosts: k.Hosts})
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/netsketch/netsketch/collector/cluster/plans"
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/collector/network"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// startPlans begins to exchange plans with the other members.
+func (c *Collector) startPlans() error {
+	x := plans.New(plans.Dependencies{Bus: c.bus, Logger: c.log, Member: c.Config().Cluster.Member, View: c.cluster.View,
+		Write:    c.intent.Write,
+		Partial:  func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
+		Settings: c.intent.Add,
+	})
+	if err := x.Start(); err != nil {
+		return err
+	}
+	c.plans.Store(x)
+	return nil
+}
+
+// clusterPlans are the plans of plugins in a cluster: settings of hosts go to all members.
+type clusterPlans struct {
+	*intent.Component
+	c *Collector
+}
+
+// Add takes a plugin's plan; see intent.Component.Add.
+func (p clusterPlans) Add(ctx context.Context, plugin string, plan sdk.Plan) {
+	if x := p.c.plans.Load(); x != nil {
+		x.Settings(plugin, plan)
+	}
+	p.Component.Add(ctx, plugin, plan)
+}
+
+// owners writes plans to devices of other members.
+type owners struct{ c *Collector }
+
+var _ network.Owners = owners{}
+
+// Ready implements network.Owners.
+func (o owners) Ready(owner string) error {
+	x := o.c.plans.Load()
+	if x == nil {
+		return fmt.Errorf("%w: the collector has not joined its cluster", p4rt.ErrNotReady)
+	}
+	return x.Ready(owner)
+}
+
+// Apply implements network.Owners.
+func (o owners) Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (
+	undo func(context.Context) error, err error,
+) {
+	if err := o.Ready(owner); err != nil {
+		return nil, err
+	}
+	undo, err = o.c.plans.Load().Apply(ctx, plugin, owner, device, updates)
+	if errors.Is(err, plans.ErrPartiallyApplied) {
+		err = fmt.Errorf("%w: %w", intent.ErrPartiallyApplied, err)
+	}
+	return undo, err
+}
+
+// applyElsewhere applies pending plans at devices of other members, if the last time is over.
+func (c *Collector) applyElsewhere(ctx context.Context) {
+	if c.plans.Load() == nil || !c.applying.CompareAndSwap(false, true) {
+		return
+	}
+	c.applies.Go(func() {
+		defer c.applying.Store(false)
+		c.intent.ApplyElsewhere(ctx)
+	})
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// A plan of a plugin is written to the devices of all collectors, and its outcomes are those of one
+// collector. What is planned for a device that is away waits for it.
+func TestPlansOfACluster(t *testing.T) {
+	server := bustest.Server(t)
+	rigs := map[string]*rig{}
+	for _, name := range []string{"c1", "c2"} {
+		rigs[name] = newRig(t, devicesYAML(3)+pluginsYAML(t, "fake")+fmt.Sprintf(
+			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
+	}
+	names := []string{"s1", "s2", "s3"}
+	owner := func(device string) *rig { return rigs[rigs["c1"].c.cluster.View().Device(device)] }
+	for _, d := range names {
+		testkit.Until(t, d+" has one owner", func() bool {
+			o := owner(d)
+			return o != nil && len(o.c.cluster.View().Members) == 2 && !o.c.network.Foreign(d) &&
+				(rigs["c1"].c.network.Foreign(d) || rigs["c2"].c.network.Foreign(d))
+		})
+	}
+	home := rigs[rigs["c1"].c.cluster.View().Plugin("fake")]
+	remote := ""
+	for _, d := range names {
+		if home.c.network.Foreign(d) {
+			remote = d
+		}
+	}
+	if remote == "" {
+		t.Fatal("the plugin's home owns all devices")
+	}
+	plan := func(id uint64, table string, preEpoch bool) {
+		open, _ := home.c.Epoch()
+		p := sdk.Plan{ID: id, FromEpoch: open, PreEpoch: preEpoch}
+		if preEpoch {
+			p.FromEpoch++
+		}
+		for _, d := range names {
+			p.Writes = append(p.Writes, sdk.DeviceWrite{Device: d, Op: sdk.Insert, Entry: sdk.TableEntry{Table: table}})
+		}
+		clusterPlans{home.c.intent, home.c}.Add(t.Context(), "fake", p)
+	}
+	written := func(device, table string) (n int) {
+		owner(device).devices[device].do(func(d *fakeDevice) {
+			for _, entry := range d.applied {
+				if entry == table {
+					n++
+				}
+			}
+		})
+		return n
+	}
+	open, _ := home.c.Epoch()
+	home.c.intent.Collected(t.Context(), open-1)() // the bank of the next epoch is free
+	plan(7, "first", true)
+	for _, d := range names {
+		if n := written(d, "first"); n != 1 {
+			t.Errorf("%s has the first plan %d times", d, n)
+		}
+	}
+	if got := home.c.intent.Counts("fake"); got.Applied != 3 || got.Failed+got.Late != 0 {
+		t.Errorf("outcomes of the first plan: %+v", got)
+	}
+	away := errors.New("no carrier")
+	owner(remote).devices[remote].do(func(d *fakeDevice) { d.down = away })
+	plan(8, "second", false)
+	home.c.intent.ApplyElsewhere(t.Context())
+	if n := written(remote, "second"); n != 0 {
+		t.Errorf("%s is away and has the second plan", remote)
+	}
+	owner(remote).devices[remote].do(func(d *fakeDevice) { d.down = nil })
+	home.c.intent.ApplyElsewhere(t.Context())
+	home.c.intent.ApplyElsewhere(t.Context())
+	if n := written(remote, "second"); n != 1 {
+		t.Errorf("%s is back and has the second plan %d times", remote, n)
+	}
+	if got := home.c.intent.Counts("fake"); got.Failed != 0 || got.Applied < 4 {
+		t.Errorf("outcomes of both plans: %+v", got)
+	}
+}
