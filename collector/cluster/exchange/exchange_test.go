@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,11 +169,18 @@ func TestParts(t *testing.T) {
 	if got, err = b.collect(ctx, hostA, true, 3); err != nil || len(got.Late) != 1 || got.Late[0].Epoch != 2 {
 		t.Errorf("host: %+v, error %v; want the late report of epoch 2", got, err)
 	}
+	large := measured(4) // sent in two windows
+	large.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, 9<<18))
+	if got := b.request(t, "a", 1<<60+5, 8, large); got != accept {
+		t.Errorf("a large part: reply %q", got)
+	}
+	a.HandOver(large)
+	testkit.Until(t, "refusal", func() bool { return strings.Contains(a.log.String(), "repeated") })
 	m, err := b.deps.Bus.Conn().Request(b.deps.Bus.Subject("part", "b"), []byte("\x05part"), 10*time.Second)
 	if err != nil || string(m.Data) == accept {
 		t.Errorf("a chunk that cannot be read: %v, error %v", m, err)
 	}
-	want := Stats{PartsReceived: 3, PartsRepeated: 2, PartsLate: 1, PartsDeposed: 1, PartsRefused: 3, SourcesDropped: 2}
+	want := Stats{PartsReceived: 4, PartsRepeated: 3, PartsLate: 1, PartsDeposed: 1, PartsRefused: 3, SourcesDropped: 2}
 	have := b.Stats()
 	have.PartBytesReceived = 0
 	if have != want {

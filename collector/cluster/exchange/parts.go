@@ -75,6 +75,10 @@ func (c *Component) homes() map[string]map[string]map[string]bool {
 	return homes
 }
 
+// windowChunks is the number of chunks after which a sender waits for a reply, so that a large part
+// fills no buffer of a NATS server: 8 MiB.
+const windowChunks = 16
+
 // sendPart sends an epoch to one home and waits for the acknowledgement.
 func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]map[string]bool) error {
 	payload, err := wire.EncodePart(ep, c.deps.View().Fence, func(device, object string) bool {
@@ -83,27 +87,36 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]m
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.AckTimeout)
-	defer cancel()
 	subject := c.deps.Bus.Subject("part", member)
+	chunks := 0
 	return wire.Split(c.cfg.Member, c.transfers.Add(1), payload, func(chunk []byte, last bool) error {
 		c.n.partBytesSent.Add(uint64(len(chunk)))
-		if !last {
+		if chunks++; !last && chunks%windowChunks != 0 {
 			return c.deps.Bus.Conn().Publish(subject, chunk)
 		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.AckTimeout)
+		defer cancel()
 		reply, err := c.deps.Bus.Conn().RequestWithContext(ctx, subject, chunk)
 		if err != nil {
 			return fmt.Errorf("part of epoch %d to collector %s: %w", ep.Number, member, err)
 		}
-		if text := string(reply.Data); text != accept {
+		want := accept
+		if !last {
+			want = proceed
+		}
+		if text := string(reply.Data); text != want {
 			return fmt.Errorf("part of epoch %d: refused by collector %s: %s", ep.Number, member, text)
 		}
 		return nil
 	})
 }
 
-// accept is the acknowledgement of a part; any other is the reason for its refusal.
-const accept = "accepted"
+// The replies to chunks: accept to the last one of a part that is accepted, proceed to others. Any
+// other reply is the reason why the part is refused.
+const (
+	accept  = "accepted"
+	proceed = "continue"
+)
 
 // receiveParts receives parts until Stop.
 func (c *Component) receiveParts(sub *nats.Subscription) {
@@ -123,7 +136,7 @@ func (c *Component) receiveParts(sub *nats.Subscription) {
 			}
 			continue
 		}
-		reply := c.receivePart(join, m.Data)
+		reply := c.receivePart(join, m.Data, m.Reply != "")
 		if m.Reply != "" {
 			if err := m.Respond([]byte(reply)); err != nil {
 				c.note("acknowledgements of parts", err)
@@ -132,20 +145,21 @@ func (c *Component) receiveParts(sub *nats.Subscription) {
 	}
 }
 
-// receivePart takes a chunk and returns the reply to the last one of a part.
-func (c *Component) receivePart(join *wire.Joiner, chunk []byte) string {
+// receivePart takes a chunk and returns the reply; asked states that the sender waits for it.
+func (c *Component) receivePart(join *wire.Joiner, chunk []byte, asked bool) string {
 	c.n.partBytesReceived.Add(uint64(len(chunk)))
 	whole, err := join.Add(chunk)
 	if err != nil {
-		if errors.Is(err, wire.ErrRepeated) {
-			c.n.partsRepeated.Add(1)
-		} else {
+		switch {
+		case !errors.Is(err, wire.ErrRepeated):
 			c.n.partsRefused.Add(1)
+		case asked: // one of the chunks of the part is
+			c.n.partsRepeated.Add(1)
 		}
 		return err.Error()
 	}
 	if whole == nil {
-		return "chunks of the part are missing"
+		return proceed
 	}
 	part, err := wire.DecodePart(whole.Payload, c.cfg.MaxPart)
 	if err != nil {
