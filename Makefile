@@ -112,6 +112,10 @@ soak-cluster: build ## three collectors and three NATS servers: collectors kille
 	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak
 	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
 
+.PHONY: scale
+scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10 s (a minute and 3 GB; SCALE="-switches 10000 -kilobytes 60 -virtual"): the figures of docs/scale.md
+	$(GO) run ./lab/scale $(SCALE)
+
 .PHONY: faults
 faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
