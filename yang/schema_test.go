@@ -70,6 +70,7 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/manifests/manifest device:string dimension:string origin:string destination:string",
 		"/netsketch-univmon:univmon/summaries/summary device:string dimension:string",
+		"/netsketch-univmon:univmon/unparsed-packets/unparsed-packet device:string reason:string",
 	}
 	if diff := cmp.Diff(want, lists); diff != "" {
 		t.Errorf("lists (-want +got):\n%s", diff)
@@ -385,7 +386,7 @@ func TestResolve(t *testing.T) {
 		{path(elem("univmon"), elem("*"), elem("flow")), []string{um + "/flows/flow"}},
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
 			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets",
-			um + "/summaries/summary/state/packets"}},
+			um + "/summaries/summary/state/packets", um + "/unparsed-packets/unparsed-packet/state/packets"}},
 		{path(elem("..."), elem("ddos-victim", "destination", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},
