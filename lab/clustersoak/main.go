@@ -36,8 +36,10 @@ const (
 	ownedWithin = 5 * time.Second
 	// leaderWithin bounds the time without a leader of the leases after the kill of a NATS server.
 	leaderWithin = 15 * time.Second
-	interval     = time.Second // of epochs
-	patience     = time.Minute // for anything that is not measured
+	// resultsWithin bounds the time without a row of a switch after the kill of a NATS server.
+	resultsWithin = 8 * time.Second
+	interval      = time.Second // of epochs
+	patience      = time.Minute // for anything that is not measured
 )
 
 func main() {
@@ -197,12 +199,9 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 		name = s.collectors[victim].name
 		devices = s.records.ownedBy(name)
 	}
-	before := map[string]uint64{}
-	for _, d := range devices {
-		before[d], _ = s.records.newest(d)
-	}
 	time.Sleep(time.Duration(s.random.Int64N(int64(interval)))) // anywhere in an epoch
 	begin := time.Now()
+	open := uint64(begin.UnixNano()/int64(interval)) + 1 // the epoch of the kill
 	s.collectors[victim].kill(syscall.SIGKILL)
 	s.records.drop(name)
 	if err := s.until(ctx, "another collector owns the switches of "+name, func() bool {
@@ -212,23 +211,20 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 		return nil, nil, nil, err
 	}
 	for _, d := range devices {
-		took := s.records.ownedSince(d).Sub(begin)
+		took := s.records.ownedSince(d, begin).Sub(begin)
 		owned = append(owned, took)
 		if took > ownedWithin {
 			s.failures = append(s.failures, fmt.Sprintf("kill %d: %s has an owner after %v", number+1, d, took))
 		}
 	}
 	if err := s.until(ctx, "the switches of "+name+" are measured", func() bool {
-		return !slices.ContainsFunc(devices, func(d string) bool {
-			_, at := s.records.newest(d)
-			return !at.After(s.records.ownedSince(d))
-		})
+		return !slices.ContainsFunc(devices, func(d string) bool { _, _, ok := s.records.firstSince(d, open); return !ok })
 	}); err != nil {
 		return nil, nil, nil, err
 	}
 	for _, d := range devices {
-		epoch, at := s.records.firstAfter(d, before[d], s.records.ownedSince(d))
-		measured, lost = append(measured, at.Sub(begin)), append(lost, int(epoch-before[d])-1)
+		at, missing, _ := s.records.firstSince(d, open)
+		measured, lost = append(measured, at.Sub(begin)), append(lost, missing)
 	}
 	fmt.Printf("kill %d: %s with %d switches\n", number+1, name, len(devices))
 	if err := s.collectors[victim].start(s); err != nil {
@@ -247,6 +243,7 @@ func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	defer b.Close()
+	current := false // all servers hold the leases
 	leader := func() string {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -254,13 +251,20 @@ func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
 		if stream, err = b.JetStream().Stream(ctx, "KV_"+b.Bucket("members")); err != nil {
 			return ""
 		}
-		if c := stream.CachedInfo().Cluster; c != nil {
-			return c.Leader
+		c := stream.CachedInfo().Cluster
+		if c == nil {
+			return ""
 		}
-		return ""
+		current = len(c.Replicas) == 2 && !slices.ContainsFunc(c.Replicas, func(p *jetstream.PeerInfo) bool {
+			return p.Offline || !p.Current
+		})
+		return c.Leader
 	}
 	was := ""
-	if err := s.until(ctx, "the leases have a leader", func() bool { was = leader(); return was != "" }); err != nil {
+	if err := s.until(ctx, "the leases have a leader and are at all servers", func() bool {
+		was = leader()
+		return was != "" && current
+	}); err != nil {
 		return 0, err
 	}
 	i := slices.IndexFunc(s.nats, func(p *process) bool { return p.name == was })
@@ -276,7 +280,7 @@ func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
 	if took > leaderWithin {
 		s.failures = append(s.failures, fmt.Sprintf("no leader of the leases for %v", took))
 	}
-	if gap := s.records.longestGap(begin); gap > 3*interval {
+	if gap := s.records.longestGap(begin); gap > resultsWithin {
 		s.failures = append(s.failures, fmt.Sprintf("no row for %v while the NATS server %s was away", gap, was))
 	}
 	if err := s.nats[i].start(s); err != nil {

@@ -189,36 +189,36 @@ func (r *records) ownedBy(collector string) (devices []string) {
 	return devices
 }
 
-// ownedSince returns since when the session of the owner of a switch is ready.
-func (r *records) ownedSince(device string) time.Time {
-	owner := r.owners()[device]
+// ownedSince returns when the first session with a switch was ready after a time.
+func (r *records) ownedSince(device string, after time.Time) (first time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready[owner][device]
-}
-
-// newest returns the newest epoch of a switch, and when its row arrived.
-func (r *records) newest(device string) (epoch uint64, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if rows := r.rows[device]; len(rows) > 0 {
-		last := rows[len(rows)-1]
-		return last.epoch, last.at
-	}
-	return 0, time.Time{}
-}
-
-// firstAfter returns the first row of a switch for an epoch after another one that arrived after a
-// time.
-func (r *records) firstAfter(device string, epoch uint64, after time.Time) (uint64, time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, x := range r.rows[device] {
-		if x.epoch > epoch && x.at.After(after) {
-			return x.epoch, x.at
+	for _, devices := range r.ready {
+		if at := devices[device]; at.After(after) && (first.IsZero() || at.Before(first)) {
+			first = at
 		}
 	}
-	return 0, time.Time{}
+	return first
+}
+
+// firstSince returns when the row of the first epoch of a switch arrived that is not before a
+// number, and the count of epochs before that one, from two before the number on, without a row.
+func (r *records) firstSince(device string, number uint64) (at time.Time, missing int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, seen := uint64(0), map[uint64]bool{}
+	for _, x := range r.rows[device] {
+		seen[x.epoch] = true
+		if x.epoch >= number && (first == 0 || x.epoch < first) {
+			first, at = x.epoch, x.at
+		}
+	}
+	for e := number - 2; e < first; e++ {
+		if !seen[e] {
+			missing++
+		}
+	}
+	return at, missing, first != 0
 }
 
 // allMeasured reports whether there is a row of each switch since a time.
