@@ -37,6 +37,12 @@ func (c *Collector) startExchange(cfg *config.Config) error {
 // share connects the epoch engine and the plugins to the cluster of the configuration.
 func (c *Collector) share(schedule *epoch.Config, engine *epoch.Dependencies) {
 	schedule.HandOver = schedule.Deadline / handOverShare
+	engine.Reasons = func() []string {
+		if c.exchange.Load() == nil {
+			return nil
+		}
+		return c.cluster.ClockWarnings(schedule.Guard)
+	}
 	engine.HandOver = func(ep *epoch.Epoch) {
 		if x := c.exchange.Load(); x != nil {
 			x.HandOver(ep)

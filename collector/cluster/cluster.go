@@ -323,9 +323,25 @@ func (c *Component) judge(joins bool) {
 
 // beat sends a description of this member to the others.
 func (c *Component) beat() {
-	m := c.current()
-	m.Offset, m.Uncertainty = c.lease.offset, c.lease.uncertainty
-	c.send(m)
+	c.mu.Lock()
+	c.self.Offset, c.self.Uncertainty = c.lease.offset, c.lease.uncertainty
+	c.mu.Unlock()
+	c.send(c.current())
+}
+
+// ClockWarnings names the members whose clocks differ by more than a bound from that of this one:
+// their epochs begin at other times.
+func (c *Component) ClockWarnings(bound time.Duration) (warnings []string) {
+	v := c.View()
+	self, _ := v.Member(v.Self)
+	for _, m := range v.Members {
+		apart := m.Offset - self.Offset
+		if m.Active() && apart.Abs()-m.Uncertainty-self.Uncertainty > bound {
+			warnings = append(warnings, fmt.Sprintf("the clock of collector %s is %v ahead of that of %s, more than the "+
+				"guard of %v", m.Name, apart.Round(time.Microsecond), v.Self, bound))
+		}
+	}
+	return warnings
 }
 
 func (c *Component) send(m Member) {

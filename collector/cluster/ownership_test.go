@@ -4,7 +4,9 @@ package cluster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 )
 
 func active(names ...string) (all []Member) {
@@ -12,6 +14,19 @@ func active(names ...string) (all []Member) {
 		all = append(all, Member{Name: n, Weight: 1, State: Active})
 	}
 	return all
+}
+
+// Only clocks that are certainly further apart than the bound are named.
+func TestClockWarnings(t *testing.T) {
+	c := &Component{view: View{Self: "a", Members: active("a", "b", "c", "d")}}
+	c.view.Members[0].Offset, c.view.Members[0].Uncertainty = 3*time.Millisecond, time.Millisecond
+	c.view.Members[1].Offset = -20 * time.Millisecond
+	c.view.Members[2].Offset, c.view.Members[2].Uncertainty = 25*time.Millisecond, 15*time.Millisecond
+	c.view.Members[3].Offset = 2 * time.Millisecond
+	got := c.ClockWarnings(10 * time.Millisecond)
+	if len(got) != 1 || !strings.Contains(got[0], "collector b is -23ms ahead of that of a") {
+		t.Errorf("warnings %q", got)
+	}
 }
 
 // When a member leaves, only its keys move, and they spread over the others. Shares follow weights.

@@ -52,6 +52,8 @@ type Dependencies struct {
 	// AfterFlip, if set, is called for each source sealed by the collector, in the source's
 	// goroutine, as soon as it counts in epoch next; the source is collected after it returned.
 	AfterFlip func(ctx context.Context, source string, next uint64)
+	// Reasons, if set, returns why the epoch that ends in Run may be inexact at all sources.
+	Reasons func() []string
 	// HandOver, if set, receives at each boundary what the sources of this collector measured, as
 	// soon as all of them are collected, at the latest Config.HandOver before the deadline. Sources
 	// that were not collected by then have ErrLate; what they return later is in Late of a following
@@ -65,6 +67,7 @@ type Engine struct {
 	clock     Clock
 	log       *slog.Logger
 	afterFlip func(context.Context, string, uint64)
+	reasons   func() []string
 	handOver  func(*Epoch)
 	places    chan struct{} // taken by sources that are being read
 	late      lateReports
@@ -112,7 +115,7 @@ func New(cfg Config, deps Dependencies) *Engine {
 		cfg.LateEpochs = DefaultLateEpochs
 	}
 	e := &Engine{
-		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip,
+		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip, reasons: deps.Reasons,
 		handOver: deps.HandOver,
 		places:   make(chan struct{}, cfg.Parallel), members: map[string]*member{},
 	}

@@ -26,7 +26,11 @@ func (e *Engine) Run(ctx context.Context, deliver func(*Epoch)) error {
 			return nil
 		}
 		skipped := s.skip()
-		ep, err := e.closeAt(ctx, s.next, skipped, s.reasons(), nil)
+		reasons := s.reasons()
+		if e.reasons != nil {
+			reasons = append(reasons, e.reasons()...)
+		}
+		ep, err := e.closeAt(ctx, s.next, skipped, reasons, nil)
 		if err != nil {
 			return nil
 		}
