@@ -19,7 +19,10 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// ygot logs through glog, which starts a goroutine at load.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
 
 // univmon is the module of a plugin that ships with netsketch.
 func univmon(tb testing.TB) Module {

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package yangtest
+package yang_test
 
 import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
 )
-
-func TestMain(m *testing.M) {
-	// ygot logs through glog, which starts a goroutine at load.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
-}
 
 // value returns a column of one row with a valid value of the leaf.
 func value(leaf *yang.Leaf) table.Column {
@@ -45,7 +39,7 @@ func value(leaf *yang.Leaf) table.Column {
 // Every published list and container, with every leaf set, fits the run-time schema and the
 // generated structs.
 func TestEveryLeaf(t *testing.T) {
-	s := Schema(t)
+	s := yangtest.Schema(t)
 	lists := s.Lists()
 	for _, path := range []string{"/collector", "/collector/epoch"} {
 		l, err := s.List(path)
@@ -81,7 +75,7 @@ func TestEveryLeaf(t *testing.T) {
 				leaves++
 			}
 		}
-		t.Run(strings.Trim(l.Path, "/"), func(t *testing.T) { Check(t, tab) })
+		t.Run(strings.Trim(l.Path, "/"), func(t *testing.T) { yangtest.Check(t, tab) })
 	}
 	if leaves < 100 {
 		t.Errorf("only %d leaves were tried", leaves)
@@ -98,7 +92,7 @@ func TestPutRefuses(t *testing.T) {
 		Keys:   []table.Column{table.Strings("name", []string{"leaf-1"})},
 		Values: []table.Column{table.Strings("state/connection", []string{"asleep"})},
 	}
-	if err := Put(device, Schema(t), tab); err == nil || !strings.Contains(err.Error(), "asleep") {
+	if err := yangtest.Put(device, yangtest.Schema(t), tab); err == nil || !strings.Contains(err.Error(), "asleep") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package meter
+package softswitch_test
 
 import (
 	"errors"
@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
+	"github.com/netsketch/netsketch/p4/softswitch/meter"
 )
 
 // TestExecute follows a meter of packets packet by packet: both buckets start full, fill at their
 // rates up to their bursts, and a packet takes no tokens of the lower rate if the peak rate is
 // exceeded.
 func TestExecute(t *testing.T) {
-	var m Meter
-	if c := m.Execute(0, 100); c != Green {
+	var m meter.Meter
+	if c := m.Execute(0, 100); c != meter.Green {
 		t.Errorf("without configuration: color %d", c)
 	}
 	m.Configure(&control.MeterConfig{CIR: 10, CBurst: 1, PIR: 20, PBurst: 3}, time.Second)
@@ -23,14 +24,14 @@ func TestExecute(t *testing.T) {
 		after time.Duration // the configuration
 		color int
 	}{
-		{0, Green}, {0, Yellow}, {0, Yellow}, {0, Red}, // 1 and 3 tokens
-		{50 * time.Millisecond, Yellow}, // one token of the peak rate, half of one of the other
-		{100 * time.Millisecond, Green}, // one of each
-		{40 * time.Millisecond, Red},    // out of order: nothing fills
-		{10 * time.Second, Green},       // both full again
-		{10 * time.Second, Yellow},      // 1 token of the burst was there
-		{10 * time.Second, Yellow},
-		{10 * time.Second, Red},
+		{0, meter.Green}, {0, meter.Yellow}, {0, meter.Yellow}, {0, meter.Red}, // 1 and 3 tokens
+		{50 * time.Millisecond, meter.Yellow}, // one token of the peak rate, half of one of the other
+		{100 * time.Millisecond, meter.Green}, // one of each
+		{40 * time.Millisecond, meter.Red},    // out of order: nothing fills
+		{10 * time.Second, meter.Green},       // both full again
+		{10 * time.Second, meter.Yellow},      // 1 token of the burst was there
+		{10 * time.Second, meter.Yellow},
+		{10 * time.Second, meter.Red},
 	} {
 		if c := m.Execute(time.Second+step.after, 100); c != step.color {
 			t.Errorf("packet %d, %v after the configuration: color %d, want %d", i, step.after, c, step.color)
@@ -45,22 +46,22 @@ func TestExecute(t *testing.T) {
 		t.Errorf("counts %v after a reset", c)
 	}
 	m.Configure(nil, 0)
-	if c := m.Execute(0, 100); c != Green || m.Config() != nil {
+	if c := m.Execute(0, 100); c != meter.Green || m.Config() != nil {
 		t.Errorf("configuration removed: color %d, %v", c, m.Config())
 	}
 }
 
 func TestExecuteBytes(t *testing.T) {
-	m := Meter{Unit: control.MeterBytes}
+	m := meter.Meter{Unit: control.MeterBytes}
 	m.Configure(&control.MeterConfig{CIR: 1e6, CBurst: 150, PIR: 2e6, PBurst: 300}, 0)
 	for i, step := range []struct {
 		at           time.Duration
 		bytes, color int
 	}{
-		{0, 100, Green}, {0, 100, Yellow}, {0, 101, Red}, {0, 50, Green},
-		{100 * time.Microsecond, 200, Yellow}, // of 250 tokens of the peak rate and 100 of the other
-		{100 * time.Microsecond, 100, Red},
-		{100 * time.Microsecond, 50, Green},
+		{0, 100, meter.Green}, {0, 100, meter.Yellow}, {0, 101, meter.Red}, {0, 50, meter.Green},
+		{100 * time.Microsecond, 200, meter.Yellow}, // of 250 tokens of the peak rate and 100 of the other
+		{100 * time.Microsecond, 100, meter.Red},
+		{100 * time.Microsecond, 50, meter.Green},
 	} {
 		if c := m.Execute(step.at, step.bytes); c != step.color {
 			t.Errorf("packet %d: color %d, want %d", i, c, step.color)
@@ -79,7 +80,7 @@ func TestCheck(t *testing.T) {
 		{&control.MeterConfig{CIR: 6, PIR: 5, PBurst: 1}, false},
 		{&control.MeterConfig{PIR: 5}, false},
 	} {
-		if err := Check("meter", tc.cfg); (err == nil) != tc.ok || err != nil && !errors.Is(err, control.ErrInvalid) {
+		if err := meter.Check("meter", tc.cfg); (err == nil) != tc.ok || err != nil && !errors.Is(err, control.ErrInvalid) {
 			t.Errorf("%+v: %v", tc.cfg, err)
 		}
 	}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sources
+package compiled_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/netsketch/netsketch/p4/compiled/internal/sources"
 )
 
 func tree() fstest.MapFS {
@@ -21,15 +23,15 @@ func tree() fstest.MapFS {
 }
 
 func TestFiles(t *testing.T) {
-	programs, err := Programs(tree())
+	programs, err := sources.Programs(tree())
 	if err != nil || !slices.Equal(programs, []string{"one", "two"}) {
 		t.Fatalf("Programs = %v, %v, want one and two", programs, err)
 	}
-	files, err := Files(tree(), "one")
+	files, err := sources.Files(tree(), "one")
 	if want := []string{"lib/a.p4", "lib/b.p4", "one.p4"}; err != nil || !slices.Equal(files, want) {
 		t.Errorf("Files(one) = %v, %v, want %v", files, err, want)
 	}
-	if _, err := Files(tree(), "three"); err == nil || !strings.Contains(err.Error(), "three") {
+	if _, err := sources.Files(tree(), "three"); err == nil || !strings.Contains(err.Error(), "three") {
 		t.Errorf("Files(three): error %v, want one that names the program", err)
 	}
 }
@@ -37,7 +39,7 @@ func TestFiles(t *testing.T) {
 func TestDigestFollowsIncludedFiles(t *testing.T) {
 	digest := func(fsys fstest.MapFS, program string) string {
 		t.Helper()
-		d, err := Digest(fsys, program)
+		d, err := sources.Digest(fsys, program)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package outputs_test
+package all_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package overtime
+package main
 
 import (
 	"encoding/csv"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
@@ -21,37 +22,37 @@ var plugins string
 
 func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "chamelemon") }
 
-const committed = "../../../docs/figures/chamelemon-9"
+const recorded9 = "../../docs/figures/chamelemon-9"
 
-// TestCommittedCharts: the charts in docs/figures are what their rows give.
-func TestCommittedCharts(t *testing.T) {
+// TestOvertimeCharts: the charts in docs/figures are what their rows give.
+func TestOvertimeCharts(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "chamelemon-9")
-	data, err := os.ReadFile(committed + ".csv")
+	data, err := os.ReadFile(recorded9 + ".csv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(base+".csv", data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Draw(base); err != nil {
+	if err := overtime.Draw(base); err != nil {
 		t.Fatal(err)
 	}
 	drawn, err1 := os.ReadFile(base + ".svg")
-	want, err2 := os.ReadFile(committed + ".svg")
+	want, err2 := os.ReadFile(recorded9 + ".svg")
 	if err1 != nil || err2 != nil || string(drawn) != string(want) {
 		t.Errorf("chamelemon-9.svg is not what its rows give (write it with `make figures`): %v, %v", err1, err2)
 	}
 }
 
-// TestOverhead: the pages of Figures 21 and 22 follow from their rows, each statement holds or has
-// a reason, and measuring again gives the recorded bytes.
-func TestOverhead(t *testing.T) {
-	const figures = "../../../docs/figures"
-	for _, err := range append(suite.CheckPages(figures, Overhead(), OverheadCommand),
-		suite.CheckClaims(figures, Overhead())...) {
+// TestOvertimeOverhead: the pages of Figures 21 and 22 follow from their rows, each statement holds
+// or has a reason, and measuring again gives the recorded bytes.
+func TestOvertimeOverhead(t *testing.T) {
+	const figures = "../../docs/figures"
+	for _, err := range append(suite.CheckPages(figures, overtime.Overhead(), overtime.OverheadCommand),
+		suite.CheckClaims(figures, overtime.Overhead())...) {
 		t.Error(err)
 	}
-	for _, s := range Overhead() {
+	for _, s := range overtime.Overhead() {
 		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1, Decodings: 20})
 		if err != nil {
 			t.Fatal(err)
@@ -67,24 +68,24 @@ func TestOverhead(t *testing.T) {
 			}
 		}
 	}
-	if _, err := SelectOverhead([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
+	if _, err := overtime.SelectOverhead([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
 		t.Errorf("figure 23: %v", err)
 	}
 }
 
-func TestDrawNamesAMissingColumn(t *testing.T) {
+func TestOvertimeNamesAMissingColumn(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(base+".csv", []byte("epoch,flows\n1,2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Draw(base); err == nil || !strings.Contains(err.Error(), "victims") {
+	if err := overtime.Draw(base); err == nil || !strings.Contains(err.Error(), "victims") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestWrite plays a short scenario and writes its figures.
-func TestWrite(t *testing.T) {
-	s, err := scenario.Load("../../../examples/chamelemon/small.yaml")
+// TestOvertimeWrite plays a short scenario and writes its figures.
+func TestOvertimeWrite(t *testing.T) {
+	s, err := scenario.Load("../../examples/chamelemon/small.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal("the scenario has no results of ChameleMon")
 	}
 	base := filepath.Join(t.TempDir(), "run")
-	if err := Write(s, report, h, base, "the test"); err != nil {
+	if err := overtime.Write(s, report, h, base, "the test"); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(base + ".csv")
@@ -129,7 +130,7 @@ func TestWrite(t *testing.T) {
 		!strings.Contains(string(page), "| victim-f1 ≥ 1 | healthy | 1 | yes |") {
 		t.Errorf("%s, %v", page, err)
 	}
-	old, err := os.ReadFile(committed + ".csv")
+	old, err := os.ReadFile(recorded9 + ".csv")
 	if err != nil || !strings.HasPrefix(string(old), strings.Join(lines[0], ",")) {
 		t.Errorf("the rows in docs/figures have other columns than %v", lines[0])
 	}

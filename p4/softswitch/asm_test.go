@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package asm
+package softswitch_test
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/p4/softswitch/asm"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
@@ -15,16 +16,16 @@ const (
 	temps  = 6
 )
 
-func newBuilder(t *testing.T) *Builder {
+func newBuilder(t *testing.T) *asm.Builder {
 	t.Helper()
-	b := &Builder{Prog: &program.Program{}, Temps: fields, TempCap: temps, ConstAt: fields + temps,
+	b := &asm.Builder{Prog: &program.Program{}, Temps: fields, TempCap: temps, ConstAt: fields + temps,
 		Consts: map[string]uint32{}}
 	b.Fail = func(format string, args ...any) { t.Fatalf(format, args...) }
 	return b
 }
 
 // run executes arithmetic and forward jumps; it stops at the end of the code.
-func run(t *testing.T, b *Builder, slots []uint64) []uint64 {
+func run(t *testing.T, b *asm.Builder, slots []uint64) []uint64 {
 	t.Helper()
 	f := append(slices.Clone(slots), make([]uint64, temps)...)
 	f = append(f, b.ConstVal...)

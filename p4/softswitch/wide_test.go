@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package wide
+package softswitch_test
 
 import (
 	"bytes"
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
 
 // number returns n words: random, or with runs of zeros and ones.
@@ -19,9 +21,9 @@ func number(r *rand.Rand, n int) []uint64 {
 }
 
 func signed(words []uint64) *big.Int {
-	v := BigInt(words)
+	v := wide.BigInt(words)
 	if words[len(words)-1]>>63 == 1 {
-		v.Sub(v, new(big.Int).Lsh(One, uint(64*len(words))))
+		v.Sub(v, new(big.Int).Lsh(wide.One, uint(64*len(words))))
 	}
 	return v
 }
@@ -37,32 +39,32 @@ func TestArithmetic(t *testing.T) {
 		"|": func(x, y *big.Int) *big.Int { return new(big.Int).Or(x, y) },
 		"^": func(x, y *big.Int) *big.Int { return new(big.Int).Xor(x, y) },
 	}
-	if len(reference) != len(Ring) {
-		t.Fatalf("%d operations, %d are compared", len(Ring), len(reference))
+	if len(reference) != len(wide.Ring) {
+		t.Fatalf("%d operations, %d are compared", len(wide.Ring), len(reference))
 	}
 	for range 2000 {
 		n := 1 + r.IntN(4)
 		x, y := number(r, n), number(r, n)
 		f := append(append(make([]uint64, n), x...), y...)
 		d, a, b := uint32(0), uint32(n), uint32(2*n)
-		bx, by := BigInt(x), BigInt(y)
+		bx, by := wide.BigInt(x), wide.BigInt(y)
 		check := func(what string, want *big.Int) {
 			t.Helper()
-			if got := BigInt(f[:n]); got.Cmp(BigInt(Of(want, n))) != 0 {
+			if got := wide.BigInt(f[:n]); got.Cmp(wide.BigInt(wide.Of(want, n))) != 0 {
 				t.Fatalf("%#x %s %#x, %d words: got %#x, want %#x", bx, what, by, n, got, want)
 			}
 		}
 		for op, want := range reference {
-			Ring[op](f, d, a, b, n)
+			wide.Ring[op](f, d, a, b, n)
 			check(op, want(bx, by))
 		}
-		Not(f, d, a, n)
+		wide.Not(f, d, a, n)
 		check("~", new(big.Int).Not(bx))
 		for _, mod := range []bool{false, true} {
-			Divide(f, d, a, b, n, mod)
+			wide.Divide(f, d, a, b, n, mod)
 			switch {
 			case by.Sign() == 0:
-				check("/", Zero)
+				check("/", wide.Zero)
 			case mod:
 				check("%", new(big.Int).Rem(bx, by))
 			default:
@@ -70,14 +72,14 @@ func TestArithmetic(t *testing.T) {
 			}
 		}
 		shift := r.Uint64N(uint64(64*n) + 70)
-		ShiftLeft(f, d, a, shift, n)
+		wide.ShiftLeft(f, d, a, shift, n)
 		check("<<", new(big.Int).Lsh(bx, uint(shift)))
-		ShiftRight(f, d, a, shift, n, false)
+		wide.ShiftRight(f, d, a, shift, n, false)
 		check(">>", new(big.Int).Rsh(bx, uint(shift)))
-		ShiftRight(f, d, a, shift, n, true)
+		wide.ShiftRight(f, d, a, shift, n, true)
 		check(">> signed", new(big.Int).Rsh(signed(x), uint(shift)))
-		if Equal(f, a, b, n) != (bx.Cmp(by) == 0) || Less(f, a, b, n, false) != (bx.Cmp(by) < 0) ||
-			Less(f, a, b, n, true) != (signed(x).Cmp(signed(y)) < 0) || LessUnsigned(x, y) != (bx.Cmp(by) < 0) {
+		if wide.Equal(f, a, b, n) != (bx.Cmp(by) == 0) || wide.Less(f, a, b, n, false) != (bx.Cmp(by) < 0) ||
+			wide.Less(f, a, b, n, true) != (signed(x).Cmp(signed(y)) < 0) || wide.LessUnsigned(x, y) != (bx.Cmp(by) < 0) {
 			t.Fatalf("comparison of %#x and %#x", bx, by)
 		}
 	}
@@ -90,18 +92,18 @@ func TestSignExtend(t *testing.T) {
 		have := 1 + r.IntN(3)
 		sign := 64*(have-1) + r.IntN(64)
 		total := have + r.IntN(3)
-		v := new(big.Int).And(BigInt(number(r, have)), Ones(sign+1))
-		f := append(make([]uint64, total), Of(v, have)...)
-		SignExtend(f, 0, uint32(total), have, sign, total)
+		v := new(big.Int).And(wide.BigInt(number(r, have)), wide.Ones(sign+1))
+		f := append(make([]uint64, total), wide.Of(v, have)...)
+		wide.SignExtend(f, 0, uint32(total), have, sign, total)
 		want := new(big.Int).Set(v)
 		if v.Bit(sign) == 1 {
-			want.Sub(v, new(big.Int).Lsh(One, uint(sign+1)))
+			want.Sub(v, new(big.Int).Lsh(wide.One, uint(sign+1)))
 		}
-		if got := BigInt(f[:total]); got.Cmp(BigInt(Of(want, total))) != 0 {
+		if got := wide.BigInt(f[:total]); got.Cmp(wide.BigInt(wide.Of(want, total))) != 0 {
 			t.Fatalf("%#x with sign bit %d to %d words: got %#x, want %#x", v, sign, total, got, want)
 		}
-		Cut(f, 0, sign+1)
-		if got := BigInt(f[:have]); got.Cmp(v) != 0 {
+		wide.Cut(f, 0, sign+1)
+		if got := wide.BigInt(f[:have]); got.Cmp(v) != 0 {
 			t.Fatalf("%#x cut to %d bits: %#x", v, sign+1, got)
 		}
 	}
@@ -118,17 +120,17 @@ func TestBits(t *testing.T) {
 			before[i] = byte(r.Uint32())
 		}
 		n := (width + 63) / 64
-		v := Of(new(big.Int).And(BigInt(number(r, n)), Ones(width)), n)
+		v := wide.Of(new(big.Int).And(wide.BigInt(number(r, n)), wide.Ones(width)), n)
 		b := bytes.Clone(before)
-		Write(b, bit, width, v)
+		wide.Write(b, bit, width, v)
 		got := number(r, n+1)
-		Read(got, b, bit, width)
-		if BigInt(got).Cmp(BigInt(v)) != 0 {
-			t.Fatalf("%d bits from bit %d: got %#x, want %#x", width, bit, BigInt(got), BigInt(v))
+		wide.Read(got, b, bit, width)
+		if wide.BigInt(got).Cmp(wide.BigInt(v)) != 0 {
+			t.Fatalf("%d bits from bit %d: got %#x, want %#x", width, bit, wide.BigInt(got), wide.BigInt(v))
 		}
 		old := make([]uint64, n)
-		Read(old, before, bit, width)
-		Write(b, bit, width, old)
+		wide.Read(old, before, bit, width)
+		wide.Write(b, bit, width, old)
 		if !bytes.Equal(b, before) {
 			t.Fatalf("%d bits from bit %d: other bits changed", width, bit)
 		}
@@ -149,8 +151,8 @@ func TestParse(t *testing.T) {
 		{bytes.Repeat([]byte{0xff}, 9), 72, bytes.Repeat([]byte{0xff}, 9)},
 		{bytes.Repeat([]byte{0xff}, 9), 71, nil},
 	} {
-		words, ok := Parse(tc.in, tc.width)
-		if ok != (tc.out != nil) || ok && !bytes.Equal(Bytes(words, tc.width), tc.out) {
+		words, ok := wide.Parse(tc.in, tc.width)
+		if ok != (tc.out != nil) || ok && !bytes.Equal(wide.Bytes(words, tc.width), tc.out) {
 			t.Errorf("%x in %d bits: %x %v, want %x", tc.in, tc.width, words, ok, tc.out)
 		}
 	}

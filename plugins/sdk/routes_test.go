@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package sdk_test
 
 import (
 	"net/netip"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/routes"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -38,7 +39,7 @@ func network(managed bool) *sdk.Network {
 }
 
 func TestPaths(t *testing.T) {
-	r := New(network(true))
+	r := routes.New(network(true))
 	spines := map[string]int{}
 	for port := range uint16(100) {
 		k, err := flow.New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.1.7"), 6, port+1, 80)
@@ -56,7 +57,7 @@ func TestPaths(t *testing.T) {
 		if from, to := r.Ends(&k); from != "h1" || to != "h2" {
 			t.Fatalf("from %q to %q", from, to)
 		}
-		if path := New(network(false)).Path(&k); path != nil {
+		if path := routes.New(network(false)).Path(&k); path != nil {
 			t.Fatalf("path %v over a switch whose routes are not known", path)
 		}
 	}
