@@ -58,7 +58,7 @@ func MergeParts(parts []*Epoch, add func(device string, a, b Cells) (Cells, erro
 	slices.SortFunc(out.Missing, func(a, b Missing) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Reason, b.Reason))
 	})
-	slices.SortFunc(out.Hosts, func(a, b HostReport) int {
+	slices.SortStableFunc(out.Hosts, func(a, b HostReport) int { // parts of a report keep their order
 		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Role, b.Role))
 	})
 	slices.SortStableFunc(out.States, func(a, b DeviceState) int { return strings.Compare(a.Device, b.Device) })

@@ -12,6 +12,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// The parts of a report stay in the order of their arrival.
+func TestMergeReportsInParts(t *testing.T) {
+	var parts []*Epoch
+	for _, host := range []string{"h2", "h1"} {
+		e := &Epoch{Number: 4}
+		for i := range byte(40) {
+			e.Hosts = append(e.Hosts, HostReport{Host: host, Role: "r", Data: []byte{i}})
+		}
+		parts = append(parts, e)
+	}
+	got, err := MergeParts(parts, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Concat(parts[1].Hosts, parts[0].Hosts), got.Hosts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestMergeParts(t *testing.T) {
 	at := time.Unix(100, 0)
 	one := &Epoch{
