@@ -49,6 +49,9 @@ func startClustered(t *testing.T, name, nats string, switches []*realSwitch) (c 
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	if got := c.Config().Cluster.NATS.Addresses; !slices.Equal(got, []string{nats}) {
+		t.Errorf("the configuration has the addresses %q, want %q", got, nats)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -46,6 +46,9 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 			l.bucket = nil // it may be gone with the server's memory
 		}
 	}()
+	if err := b.Connected(); err != nil {
+		return nil, err
+	}
 	m.Offset, m.Uncertainty = l.offset, l.uncertainty
 	data, err := json.Marshal(m)
 	if err != nil {

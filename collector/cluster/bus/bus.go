@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("cluster.name: %w", err)
 	}
 	b := &Bus{cfg: cfg, closed: make(chan struct{})}
-	servers := cfg.Servers
+	servers := slices.Clone(cfg.Servers) // the caller's stays
 	if cfg.Embedded != nil {
 		var err error
 		if b.server, err = cfg.Embedded.start(ctx, cfg); err != nil {
@@ -138,14 +139,22 @@ func (b *Bus) WaitConnected(ctx context.Context) error {
 		select {
 		case <-time.After(reconnectWait / 10):
 		case <-ctx.Done():
-			reason := b.conn.LastError()
-			if reason == nil {
-				reason = ctx.Err()
-			}
-			return fmt.Errorf("cluster %s: no NATS server can be reached: %w", b.cfg.Name, reason)
+			return fmt.Errorf("cluster %s: %w", b.cfg.Name, b.Connected())
 		}
 	}
 	return nil
+}
+
+// Connected returns why there is no connection; nil if there is one.
+func (b *Bus) Connected() error {
+	if b.conn.IsConnected() {
+		return nil
+	}
+	err := fmt.Errorf("no NATS server can be reached at %s", strings.Join(b.cfg.Servers, ", "))
+	if last := b.conn.LastError(); last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	return err
 }
 
 // CheckName returns why a text cannot be the name of a cluster.
