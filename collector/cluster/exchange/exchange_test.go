@@ -80,6 +80,9 @@ func start(t *testing.T, server, name string) member {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Stop)
+	if err := m.deps.Bus.Conn().Flush(); err != nil { // the server has the subscriptions
+		t.Fatal(err)
+	}
 	return m
 }
 
