@@ -62,8 +62,12 @@ func TestOvertimeOverhead(t *testing.T) {
 			t.Fatalf("%s: %d rows, recorded %d: %v", s.Name, len(rows), len(recorded), err)
 		}
 		for i, r := range rows {
+			most := 0.001
+			if strings.HasPrefix(r.Structure, "requests") { // gRPC sends them in frames by chance: up to 4 % less was seen
+				most = 0.06
+			}
 			if w := recorded[i]; r.Variant != w.Variant || r.Structure != w.Structure || r.Unit != "ms" &&
-				math.Abs(r.Value/w.Value-1) > 0.02 { // gRPC batches frames by chance
+				math.Abs(r.Value/w.Value-1) > most {
 				t.Errorf("%+v, recorded %+v", r, w)
 			}
 		}

@@ -60,6 +60,7 @@ func checkSchema(t *testing.T, tap *store.Tap) {
 // schema accepts all, and the dashboard queries nothing else.
 func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	s := load(t, "tasks", 5)
+	s.WarmUp = 0 // flows are watched after it
 	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 11
 	// First it cannot be decoded, and then the network turns ill.
 	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 11_000,
