@@ -354,7 +354,9 @@ func (c *Component) send(m Member) {
 	}
 }
 
-// evaluate computes the view. Without a lease, the members of the last view stay.
+// evaluate computes the view. Without a lease, the members of the last view stay. A member is gone
+// if its beats have stopped for Config.Lease and this member has renewed its own lease since: one
+// that the network has cut off loses its lease before it takes the others for gone.
 func (c *Component) evaluate(now time.Time) {
 	next := View{Self: c.cfg.Member, Leased: c.lease.held(now, c.cfg.Lease), Fence: c.lease.fence()}
 	self := c.current()
@@ -364,7 +366,7 @@ func (c *Component) evaluate(now time.Time) {
 	if next.Leased {
 		next.Members = append(next.Members, self)
 		for name, p := range c.peers {
-			if now.Sub(p.at) >= c.cfg.Lease {
+			if gone := p.at.Add(c.cfg.Lease); !now.Before(gone) && !c.lease.at.Before(gone) {
 				delete(c.peers, name)
 				continue
 			}

@@ -67,6 +67,9 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
+	if err := s.deps.Bus.Conn().Flush(); err != nil { // the server has the subscription
+		t.Fatal(err)
+	}
 	return s
 }
 
