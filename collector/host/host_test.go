@@ -89,7 +89,7 @@ func (r *testRole) Seal(e uint64) role.Report {
 }
 
 // Part implements role.Streamer.
-func (r *testRole) Part() (uint64, role.Report) {
+func (r *testRole) Part(bool) (uint64, role.Report) {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
 	if r.settings == nil || r.host.part == "" {
@@ -99,6 +99,9 @@ func (r *testRole) Part() (uint64, role.Report) {
 	r.host.part = ""
 	return r.clock.Current(), testReport{r.host, part}
 }
+
+// OnFull implements role.Streamer.
+func (r *testRole) OnFull(func()) {}
 
 type testReport struct {
 	host *testHost

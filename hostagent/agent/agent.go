@@ -52,7 +52,8 @@ const (
 	// maxSlack is the longest delay after which a data path advances without the agent.
 	maxSlack = 100 * time.Millisecond
 
-	// partInterval is how long what a role streams waits for its message, as in LightGuardian's paper.
+	// partInterval is how long what a role streams waits until its message is full, at most, as in
+	// LightGuardian's paper.
 	partInterval = 100 * time.Millisecond
 
 	// busyWait is how long reports wait when the load is high.
@@ -168,6 +169,8 @@ type Agent struct {
 	outbox   outbox
 	begins   begins
 
+	filled chan struct{} // a role has a message that is full
+
 	// taking is held from the call that takes data from a data path until the data is in the outbox:
 	// the parts of an epoch are there before its report.
 	taking sync.Mutex
@@ -208,7 +211,8 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 	if cfg.MaxBuffered <= 0 {
 		cfg.MaxBuffered = DefaultMaxBuffered
 	}
-	a := &Agent{cfg: cfg, deps: deps, log: deps.Logger, instance: randomID(), paths: map[string]DataPath{}}
+	a := &Agent{cfg: cfg, deps: deps, log: deps.Logger, instance: randomID(), paths: map[string]DataPath{},
+		filled: make(chan struct{}, 1)}
 	a.outbox.limit = cfg.MaxBuffered
 	for _, p := range cfg.DataPaths {
 		if a.paths[p.Role()] != nil {
@@ -217,6 +221,9 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 		a.paths[p.Role()] = p
 		if n, ok := p.(Notifier); ok {
 			n.OnAdvance(a.began)
+		}
+		if s, ok := p.(Streamer); ok {
+			s.OnFull(a.full)
 		}
 	}
 	if len(a.paths) == 0 {
@@ -363,6 +370,14 @@ func (a *Agent) advance(epoch uint64) bool {
 	}
 	a.began(a.epoch())
 	return newer
+}
+
+// full begins to send a message that is full.
+func (a *Agent) full() {
+	select {
+	case a.filled <- struct{}{}:
+	default:
+	}
 }
 
 // began records the begin of an epoch, if it is new.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,7 @@ type collector struct {
 	udp      *net.UDPConn
 	sessions chan *served
 	end      chan struct{}
+	clock    Clock // of the agent; nil: the wall clock
 }
 
 // served is a session at the collector.
@@ -189,7 +191,7 @@ func (c *collector) start(path *fakePath, change func(*Config)) (*Agent, *testki
 		change(&cfg)
 	}
 	log := &testkit.Log{}
-	a, err := New(cfg, Dependencies{Logger: log.Logger()})
+	a, err := New(cfg, Dependencies{Clock: c.clock, Logger: log.Logger()})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -248,6 +250,84 @@ func TestResendAfterReconnect(t *testing.T) {
 	if st := a.Status(); st.Buffered != 0 || st.ReportsAcknowledged != 1 || st.ReportsDropped != 0 {
 		t.Errorf("status %+v", st)
 	}
+}
+
+// manualClock calls functions when the test says so.
+type manualClock struct {
+	wallClock
+	mu    sync.Mutex
+	calls []call
+}
+
+type call struct {
+	after time.Duration
+	f     func()
+}
+
+func (c *manualClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, call{d, f})
+	return func() bool { return true }
+}
+
+// streamingPath has messages, of which the first ones are full.
+type streamingPath struct {
+	*fakePath
+	onFull   func()
+	full     int
+	messages []string
+}
+
+func (*streamingPath) Streams() bool     { return true }
+func (p *streamingPath) OnFull(f func()) { p.onFull = f }
+
+func (p *streamingPath) Part(full bool) (epoch uint64, part role.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.messages) == 0 || full && p.full == 0 {
+		return 0, nil
+	}
+	r := fakeReport(p.messages[0])
+	p.messages = p.messages[1:]
+	p.full = max(p.full-1, 0)
+	return p.Epoch(), r
+}
+
+// Messages of an open epoch are sent when they are full, or else 100 ms later.
+func TestParts(t *testing.T) {
+	c := newCollector(t)
+	clock := &manualClock{}
+	c.clock = clock
+	path := &streamingPath{fakePath: &fakePath{size: 1}}
+	c.start(path.fakePath, func(cfg *Config) { cfg.DataPaths = []DataPath{path} })
+	s := c.accept(&hostv1.Welcome{MaxReportBytes: 1 << 20, Parts: true})
+	s.request(9)
+	s.report() // the schedule is there
+	want := func(part uint64, text string) {
+		t.Helper()
+		if m := s.receive().GetChunk(); m.GetPart() != part || m.GetEpoch() != 10 || string(m.GetData()) != text {
+			t.Errorf("%v; want part %d, %q", m, part, text)
+		}
+	}
+	path.mu.Lock()
+	path.messages, path.full = []string{"first", "second", "rest"}, 2
+	path.mu.Unlock()
+	path.onFull()
+	want(1, "first")
+	want(2, "second")
+	path.onFull()
+	clock.mu.Lock()
+	i := slices.IndexFunc(clock.calls, func(x call) bool { return x.after == 100*time.Millisecond })
+	timer := clock.calls[i]
+	clock.mu.Unlock()
+	path.mu.Lock()
+	if len(path.messages) != 1 {
+		t.Errorf("%q wait; want the one that is not full", path.messages)
+	}
+	path.mu.Unlock()
+	timer.f()
+	want(3, "rest")
 }
 
 // While the load is high epochs are sent, and reports wait.

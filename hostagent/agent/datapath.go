@@ -61,9 +61,10 @@ type Notifier interface {
 type Streamer interface {
 	// Streams reports whether there are parts; constant.
 	Streams() bool
-	// Part returns what was measured in the current epoch and is in no part of it yet, or nil. The
-	// report that Seal returns has the rest.
-	Part() (epoch uint64, part role.Report)
+	// Part is that of role.Streamer.
+	Part(full bool) (epoch uint64, part role.Report)
+	// OnFull calls f each time when a message becomes full. f does not block.
+	OnFull(f func())
 }
 
 // RolePath is the data path of a role in Go. Its caller brings the packets.
@@ -78,6 +79,7 @@ type RolePath struct {
 	settings []byte // in force; nil: none
 	since    uint64
 	notify   func(epoch uint64)
+	full     func() // nil: none
 }
 
 var (
@@ -89,9 +91,18 @@ var (
 // NewRolePath returns the data path of the role that create returns. Reset creates it again.
 func NewRolePath(create func(*epoch.Clock) role.Role) *RolePath {
 	p := &RolePath{create: create, clock: epoch.NewClock(0, 0)}
-	p.role = create(p.clock)
+	p.role = p.fresh(p.clock)
 	p.name = p.role.Name()
 	return p
+}
+
+// fresh creates the role.
+func (p *RolePath) fresh(clock *epoch.Clock) role.Role {
+	r := p.create(clock)
+	if s, ok := r.(role.Streamer); ok && p.full != nil {
+		s.OnFull(p.full)
+	}
+	return r
 }
 
 // Out receives packets that the host sends, in their order, and may change them.
@@ -156,7 +167,7 @@ func (p *RolePath) Apply(settings []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if settings == nil {
-		p.role, p.settings = p.create(p.clock), nil
+		p.role, p.settings = p.fresh(p.clock), nil
 		p.serial.Add(1)
 		return nil
 	}
@@ -200,7 +211,7 @@ func (p *RolePath) Reset(to uint64) error {
 	if p.notify != nil {
 		clock.OnAdvance(p.notify)
 	}
-	fresh := p.create(clock)
+	fresh := p.fresh(clock)
 	if p.settings != nil {
 		if err := fresh.Apply(p.settings); err != nil {
 			return fmt.Errorf("apply the settings in force: %w", err)
@@ -227,14 +238,24 @@ func (p *RolePath) Streams() bool {
 }
 
 // Part implements Streamer.
-func (p *RolePath) Part() (epoch uint64, part role.Report) {
+func (p *RolePath) Part(full bool) (epoch uint64, part role.Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, ok := p.role.(role.Streamer)
 	if !ok || p.settings == nil {
 		return 0, nil
 	}
-	return s.Part()
+	return s.Part(full)
+}
+
+// OnFull implements Streamer.
+func (p *RolePath) OnFull(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = f
+	if s, ok := p.role.(role.Streamer); ok {
+		s.OnFull(f)
+	}
 }
 
 // OnAdvance implements Notifier.

@@ -11,9 +11,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
-// chunkBytes is the size of a chunk, such as 350 sketchlets of LightGuardian. A small one lets
-// epochs pass between chunks.
-const chunkBytes = 32 << 10
+// chunkBytes is the size of a chunk, in which 350 sketchlets of LightGuardian with 94 bytes fit. A
+// small one lets epochs pass between chunks.
+const chunkBytes = 33 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -222,6 +222,7 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 	}
 	if w.GetParts() && a.streams() {
 		a.armParts(s)
+		work.Go(func() { s.sendFull(ctx) })
 	}
 	s.wakeUp()
 	err := s.receive()
@@ -401,21 +402,31 @@ func (a *Agent) armParts(s *session) {
 		return
 	}
 	a.partTimer = a.deps.Clock.AfterFunc(partInterval, func() {
-		if a.takeParts(s) {
-			s.wakeUp()
-		}
+		a.takeParts(s, false)
 		a.armParts(s)
 	})
 }
 
-// takeParts queues what roles have measured in the open epoch, if the session lasts. Epochs that
-// are not longer than the time between parts have none.
-func (a *Agent) takeParts(s *session) (some bool) {
+// sendFull sends messages that are full until the session ends.
+func (s *session) sendFull(ctx context.Context) {
+	for {
+		select {
+		case <-s.a.filled:
+			s.a.takeParts(s, true)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// takeParts sends what roles have measured in the open epoch, or full messages of it alone, if the
+// session lasts. Epochs that are not longer than the time between parts have none.
+func (a *Agent) takeParts(s *session, full bool) {
 	a.mu.Lock()
 	current := a.session == s && a.schedule.length > partInterval
 	a.mu.Unlock()
 	if !current {
-		return false
+		return
 	}
 	a.taking.Lock()
 	defer a.taking.Unlock()
@@ -424,17 +435,18 @@ func (a *Agent) takeParts(s *session) (some bool) {
 		if !ok {
 			continue
 		}
-		epoch, r := streamer.Part()
-		if r == nil {
-			continue
+		for {
+			epoch, r := streamer.Part(full)
+			if r == nil {
+				break
+			}
+			data := r.Append(nil)
+			r.Release()
+			a.parts++
+			a.outbox.put(epoch, name, a.parts, data, 0)
+			s.wakeUp()
 		}
-		data := r.Append(nil)
-		r.Release()
-		a.parts++
-		a.outbox.put(epoch, name, a.parts, data, 0)
-		some = true
 	}
-	return some
 }
 
 // reply queues a message.

@@ -17,11 +17,14 @@ type Batch struct {
 	at       map[uint64]int   // offset of a sketchlet, by device, column and interval
 	flows    map[flow.Key]int // index of a flow in the report
 	sent     int              // bytes of the sketchlets that are in parts of the report
+	unsent   int              // sketchlets behind them
+	full     func()           // is called when they fill a message
 }
 
 // empty returns an empty batch.
 func (r *Role) empty(e uint64) *Batch {
-	return &Batch{Report: wire.Report{Epoch: e}, settings: r.settings, at: map[uint64]int{}, flows: map[flow.Key]int{}}
+	return &Batch{Report: wire.Report{Epoch: e}, settings: r.settings, at: map[uint64]int{}, flows: map[flow.Key]int{},
+		full: func() { r.onFull() }}
 }
 
 // forgetFlows removes the flows, which were counted in a part of an epoch.
@@ -88,17 +91,26 @@ func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 		}
 		b.at[id] = len(b.Sketchlets)
 		b.Sketchlets = append(b.Sketchlets, s...)
+		if b.unsent++; b.unsent == message {
+			b.full()
+		}
 	}
 }
 
-// part returns the sketchlets that are in no part of the report yet; nil: there are none. They do
-// not change any more.
-func (b *Batch) part() *wire.Report {
-	if b.sent == len(b.Sketchlets) {
+// part returns sketchlets that are in no part of the report yet, at most a message; nil: there are
+// fewer than least. They do not change any more.
+func (b *Batch) part(least int) *wire.Report {
+	if b.unsent < least {
 		return nil
 	}
-	from := b.sent
-	b.sent = len(b.Sketchlets)
+	from, n := b.sent, 0
+	for s := range (&wire.Report{Sketchlets: b.Sketchlets[from:]}).All {
+		b.sent += len(s)
+		if n++; n == message {
+			break
+		}
+	}
+	b.unsent -= n
 	b.Parts++
 	return &wire.Report{Epoch: b.Epoch, Part: b.Parts, Sketchlets: b.Sketchlets[from:b.sent:b.sent]}
 }

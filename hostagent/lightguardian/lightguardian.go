@@ -18,6 +18,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
+// message is the count of sketchlets of a message, as in the paper.
+const message = 350
+
 // maxUnclaimed is the count of epochs that are kept until the collector requests them.
 const maxUnclaimed = 4
 
@@ -32,6 +35,7 @@ type Role struct {
 	waiting []*Batch // epochs that are over, in their order
 	recent  []*Batch // the newest epochs that are over, at most those of an interval
 	dropped uint64
+	onFull  func()
 }
 
 // applied are the settings of a role, with their devices by ID.
@@ -47,7 +51,7 @@ var (
 
 // New returns a role without settings: sketchlets are removed from packets and not kept.
 func New(clock *epoch.Clock) *Role {
-	r := &Role{clock: clock}
+	r := &Role{clock: clock, onFull: func() {}}
 	r.current = r.empty(clock.Current())
 	return r
 }
@@ -232,13 +236,20 @@ func (r *Role) Seal(e uint64) role.Report {
 	return &report{*found.rest()}
 }
 
+// OnFull implements role.Streamer.
+func (r *Role) OnFull(f func()) { r.onFull = f }
+
 // Part implements role.Streamer. Local analysis has the sketchlets as well.
-func (r *Role) Part() (e uint64, part role.Report) {
+func (r *Role) Part(full bool) (e uint64, part role.Report) {
 	r.advance()
 	if r.settings == nil || r.current.Epoch < r.next {
 		return 0, nil
 	}
-	p := r.current.part()
+	least := 1
+	if full {
+		least = message
+	}
+	p := r.current.part(least)
 	if p == nil {
 		return 0, nil
 	}

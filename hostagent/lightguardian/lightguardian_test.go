@@ -5,6 +5,7 @@ package lightguardian
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -319,7 +320,7 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	part := func() *wire.Report {
-		e, p := r.Part()
+		e, p := r.Part(false)
 		if p == nil {
 			return nil
 		}
@@ -362,6 +363,38 @@ func TestParts(t *testing.T) {
 	}
 	if send(6, 3); seal(t, r, clock, 12).Parts != 0 {
 		t.Error("parts of the epoch before count")
+	}
+}
+
+// TestFullParts: 350 sketchlets are a message, which is stated when the last of them arrives.
+func TestFullParts(t *testing.T) {
+	s := settings
+	s.Kept = 1 << 20
+	r, _ := start(t, s)
+	var stated []int
+	arrived := 0
+	r.OnFull(func() { stated = append(stated, arrived) })
+	part := func(full bool) (sketchlets int) {
+		if _, p := r.Part(full); p != nil {
+			sketchlets = len(p.(*report).Sketchlets) / 22
+		}
+		return sketchlets
+	}
+	arrive := func(n int) {
+		for range n {
+			arrived++
+			in(r, frame(4, 6, true, wire.Append(nil, 7, uint16(arrived%16), uint8(arrived/16), []uint32{1, 2, 3})))
+		}
+	}
+	if arrive(349); part(true) != 0 {
+		t.Error("a message that is not full")
+	}
+	arrive(700)
+	if got := fmt.Sprint(part(true), part(true), part(true), part(false), part(false)); got != "350 350 0 349 0" {
+		t.Errorf("parts of %s sketchlets", got)
+	}
+	if arrive(351); fmt.Sprint(stated) != "[350 1399]" || part(true) != 350 {
+		t.Errorf("stated after %v sketchlets", stated)
 	}
 }
 

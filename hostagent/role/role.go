@@ -42,9 +42,12 @@ type Lane interface {
 
 // Streamer is implemented by roles that report what they measure before its epoch ends, too.
 type Streamer interface {
-	// Part returns what was measured in the current epoch and is in no part of it yet, or nil. The
-	// report that Seal returns has the rest. It does not wait.
-	Part() (epoch uint64, part Report)
+	// Part returns what was measured in the current epoch and is in no part of it yet, at most a
+	// message, or nil without it. With full it returns nothing but a message that is full. The report
+	// that Seal returns has the rest. It does not wait.
+	Part(full bool) (epoch uint64, part Report)
+	// OnFull calls f each time when a message becomes full. f does not block.
+	OnFull(f func())
 }
 
 // Receiver is implemented by roles that measure telemetry reports of switches, too.

@@ -324,12 +324,12 @@ func (r *kernelRole) Seal(e uint64) role.Report {
 }
 
 // Part implements role.Streamer.
-func (r *kernelRole) Part() (e uint64, part role.Report) {
+func (r *kernelRole) Part(full bool) (e uint64, part role.Report) {
 	p := r.path
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drain()
-	return r.Role.Part()
+	return r.Role.Part(full)
 }
 
 // Latest returns what the role in Go returns.
