@@ -123,3 +123,28 @@ func TestMembership(t *testing.T) {
 		t.Errorf("a: %+v", m)
 	}
 }
+
+// A member of the next minor release takes part, also if it says more than this one knows; one that
+// is two ahead is refused, and named.
+func TestMembersOfOtherReleases(t *testing.T) {
+	server := bustest.Server(t)
+	release := func(version string) func(*Config) { return func(cfg *Config) { cfg.Version = version } }
+	a := join(t, server, "a", release("1.4.2"))
+	until(t, "one member", []joined{a}, "a")
+	b := join(t, server, "b", release("1.5.0"))
+	until(t, "two members", []joined{a, b}, "a", "b")
+	c := join(t, server, "c", release("1.6.0"))
+	testkit.Until(t, "c is refused", func() bool {
+		m, ok := a.View().Member("c")
+		return ok && m.State == Refused && strings.Contains(m.Reason, "member a has version 1.4.2")
+	})
+	until(t, "c owns nothing", []joined{c}, "a", "b")
+	if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"d","incarnation":"1","protocol":1,`+
+		`"version":"1.5.0","weight":1,"state":"active","a later key":{"x":[1]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "d takes part", func() bool {
+		m, ok := a.View().Member("d")
+		return ok && m.Active() && m.Version == "1.5.0"
+	})
+}

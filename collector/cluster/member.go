@@ -38,7 +38,8 @@ type Member struct {
 	Name string `json:"name"`
 	// Incarnation differs with each start of the collector.
 	Incarnation string `json:"incarnation"`
-	// Protocol is the version of what members exchange, Version that of the program.
+	// Protocol is the version of what members exchange, Version that of the program. Releases may
+	// differ by one minor release.
 	Protocol int    `json:"protocol"`
 	Version  string `json:"version"`
 	// Weight is the member's share of devices, hosts and plugins relative to other members.
@@ -77,7 +78,7 @@ func decodeMember(data []byte) (m Member, err error) {
 
 // conflict returns why two members cannot share devices; "" if they can.
 func (m Member) conflict(other Member) string {
-	if m.Protocol != other.Protocol {
+	if m.Protocol != other.Protocol || farApart(m.Version, other.Version) {
 		return fmt.Sprintf("member %s has version %s, whose cluster protocol is %d; this one is %s with %d: members may "+
 			"differ by one minor release", other.Name, other.Version, other.Protocol, m.Version, m.Protocol)
 	}
@@ -93,6 +94,20 @@ func (m Member) conflict(other Member) string {
 	slices.Sort(differ)
 	return fmt.Sprintf("the configuration differs from that of member %s in %s; give all members of a cluster the same "+
 		"file, or another cluster.name", other.Name, strings.Join(differ, ", "))
+}
+
+// farApart reports whether two versions are releases that differ by more than one minor release.
+// Versions that are not those of releases, such as a revision, are compared by their protocol only.
+func farApart(a, b string) bool {
+	majorA, minorA, okA := release(a)
+	majorB, minorB, okB := release(b)
+	return okA && okB && (majorA != majorB || minorA > minorB+1 || minorB > minorA+1)
+}
+
+// release returns the numbers of a version such as 1.4.0, v1.4.0 or 1.4.0-rc1.
+func release(version string) (major, minor uint, ok bool) {
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d.", &major, &minor) // n states what was read
+	return major, minor, n == 2
 }
 
 // View is the membership of the cluster as a member sees it.

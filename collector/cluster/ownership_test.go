@@ -66,3 +66,25 @@ func TestOwner(t *testing.T) {
 		t.Errorf("owner %q of members that own nothing", got)
 	}
 }
+
+// Releases that differ by more than one minor release do not share devices; builds that are no
+// releases do, as their protocol is the same.
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		far  bool
+	}{
+		{"1.4.0", "1.4.7", false}, {"1.4.0", "v1.5.0-rc1", false}, {"1.5.2", "1.4.0", false},
+		{"1.4.0", "1.6.0", true}, {"1.6.0", "1.4.9", true}, {"1.4.0", "2.4.0", true}, {"0.0.3", "0.1.0", false},
+		{"unknown", "1.6.0", false}, {"3f0c2a1", "1.6.0", false},
+	} {
+		a, b := Member{Name: "a", Version: c.a}, Member{Name: "b", Version: c.b}
+		want := map[bool]string{true: "member b has version " + c.b}[c.far]
+		if reason := a.conflict(b); (reason != "") != c.far || !strings.HasPrefix(reason, want) {
+			t.Errorf("%s and %s: %q", c.a, c.b, reason)
+		}
+	}
+	if (Member{Protocol: 1}).conflict(Member{Protocol: 2}) == "" {
+		t.Error("members with different protocols share devices")
+	}
+}
