@@ -62,6 +62,9 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	if err := c.startPlans(); err != nil {
 		return err
 	}
+	if err := c.relayEpochs(); err != nil {
+		return err
+	}
 	return c.cluster.Start()
 }
 

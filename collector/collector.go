@@ -243,7 +243,7 @@ func (c *Collector) newHosts(cfg *config.Config) error {
 		Applied: func(name, role string, generation uint64, refusal string) {
 			c.intent.HostApplied(name, role, generation, refusal)
 		},
-		OnChange: c.StateChanged,
+		OnChange: c.StateChanged, OnEpoch: c.epochOfHost,
 	})
 	return nil
 }

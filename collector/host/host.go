@@ -81,7 +81,7 @@ type Config struct {
 	Shared bool
 }
 
-// Dependencies are what New needs from its caller. All but Logger are required.
+// Dependencies are what New needs from its caller. All but Logger and OnEpoch are required.
 type Dependencies struct {
 	Logger *slog.Logger // nil disables logging
 	Epochs Epochs
@@ -93,6 +93,9 @@ type Dependencies struct {
 	Applied func(host, role string, generation uint64, refusal string)
 	// OnChange is called when Hosts may have changed. It must not block.
 	OnChange func()
+	// OnEpoch, if set, is called with each epoch that the clock of a host here began before all other
+	// hosts that the component knows of. It must not block.
+	OnEpoch func(number uint64)
 }
 
 // Epochs is what the component needs of the epoch engine.
@@ -344,19 +347,26 @@ func (c *Component) leave(s *session) {
 
 // begin takes an epoch that the collector's clock began. Every session sends it.
 func (c *Component) begin(number uint64) {
-	for {
-		old := c.newest.Load()
-		if number <= old {
-			return
-		}
-		if c.newest.CompareAndSwap(old, number) {
-			break
-		}
+	if !c.advance(number) {
+		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
 		s.changed()
+	}
+}
+
+// advance takes a newer epoch; it returns false if the epoch is not newer.
+func (c *Component) advance(number uint64) bool {
+	for {
+		old := c.newest.Load()
+		if number <= old {
+			return false
+		}
+		if c.newest.CompareAndSwap(old, number) {
+			return true
+		}
 	}
 }
 
@@ -367,16 +377,32 @@ func (c *Component) relay(from *session, number uint64) {
 		from.agent.aheadOf(number - open)
 		return
 	}
-	for {
-		old := c.newest.Load()
-		if number <= old {
-			return
-		}
-		if c.newest.CompareAndSwap(old, number) {
-			break
-		}
+	if !c.advance(number) {
+		return
 	}
 	from.known(number)
+	if c.deps.OnEpoch != nil {
+		c.deps.OnEpoch(number)
+	}
+	c.spread(from, number)
+}
+
+// Relay takes an epoch that the clock of a host of another collector began, and sends it to all
+// agents. It returns why the epoch is not accepted.
+func (c *Component) Relay(number uint64) error {
+	_, _, open := c.deps.Epochs.Numbering()
+	if number > open+maxAhead {
+		return fmt.Errorf("epoch %d of a host is %d ahead of this collector's, more than %d; synchronize the clocks",
+			number, number-open, maxAhead)
+	}
+	if c.advance(number) {
+		c.spread(nil, number)
+	}
+	return nil
+}
+
+// spread sends an epoch to all agents but the one of a session.
+func (c *Component) spread(from *session, number uint64) {
 	c.mu.Lock()
 	others := make([]*session, 0, len(c.sessions))
 	for s := range c.sessions {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// The epoch that the clock of one host begins reaches the hosts of other collectors. One that is
+// far ahead, or of a collector that is no member, does not.
+func TestEpochsOfHostsOfACluster(t *testing.T) {
+	server := bustest.Server(t)
+	members := []string{"c1", "c2"}
+	var view cluster.View
+	for _, name := range members {
+		view.Members = append(view.Members, cluster.Member{Name: name, State: cluster.Active, Weight: 1})
+	}
+	hosts, yaml := map[string]string{}, "hosts:\n" // by owner
+	for i := 1; len(hosts) < len(members); i++ {
+		if name := fmt.Sprintf("h%d", i); hosts[view.Host(name)] == "" {
+			hosts[view.Host(name)] = name
+			yaml += fmt.Sprintf("  - {name: %s, port: s1/%d, addresses: [10.0.0.%d], agent: true}\n", name, i, i)
+		}
+	}
+	rigs, agents := map[string]*rig{}, map[string]*agent.Agent{}
+	for _, name := range members {
+		rigs[name] = newRig(t, devicesYAML(1)+yaml+"agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+fmt.Sprintf(
+			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
+	}
+	for _, name := range members {
+		testkit.Until(t, "two members at "+name, func() bool {
+			r := rigs[name]
+			return len(r.c.cluster.View().Members) == 2 && len(r.c.hosts.Hosts()) == 1
+		})
+		agents[name], _ = rigs[name].startAgent(hosts[name])
+	}
+	open, _ := rigs["c1"].c.Epoch()
+	testkit.Until(t, "the open epoch at both", func() bool {
+		return agents["c1"].Status().Epoch == open && agents["c2"].Status().Epoch == open
+	})
+	rigs["c1"].clock.Advance(time.Second) // the clocks of the first host and collector are fast
+	agents["c1"].Tick()
+	testkit.Until(t, "the next epoch at the host of the other collector", func() bool {
+		return agents["c2"].Status().Epoch == open+1
+	})
+	send := func(member string, epoch uint64) {
+		data, err := proto.Marshal(&hostv1.EpochBegan{Epoch: epoch})
+		if err == nil {
+			err = rigs["c1"].c.bus.Conn().Publish(rigs["c1"].c.bus.Subject(epochSubject, member), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("z", open+3)
+	send("c1", open+100)
+	testkit.Until(t, "the far epoch is refused", func() bool {
+		return strings.Contains(rigs["c2"].log.String(), "is 100 ahead of this collector's")
+	})
+	send("c1", open+2)
+	testkit.Until(t, "epochs of a member count", func() bool { return agents["c2"].Status().Epoch == open+2 })
+	if n := strings.Count(rigs["c2"].log.String(), "is not relayed"); n != 1 {
+		t.Errorf("%d epochs are refused, want 1:\n%s", n, rigs["c2"].log)
+	}
+}
