@@ -68,17 +68,21 @@ demo: build ## an emulated network, the collector and UnivMon, live in the termi
 TESTFLAGS := -timeout 60m -vet=off
 
 .PHONY: test
-test: build $(INFLUXD) ## every test, the ones against a real InfluxDB among them
+test: build ## every test but those against a real InfluxDB
 	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
-	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) $$tested
+	NETSKETCH_BIN=$(BIN) $(COMPILE) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
+
+.PHONY: test-influxdb
+test-influxdb: $(INFLUXD) ## the output and the dashboards against a real InfluxDB, which is built first (a minute of processor time)
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
 
 LOAD ?= 8
 RUNS ?= 3
 
 .PHONY: test-loaded
 test-loaded: ## every test RUNS times (3) while LOAD busy loops (8) use the processors
-	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test || exit 1; done
+	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test test-influxdb || exit 1; done
 
 .PHONY: race
 race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
