@@ -36,6 +36,7 @@ func ConnectCluster(ctx context.Context, cfg config.Cluster, store *certs.Store,
 			}
 			out.Embedded = &bus.Embedded{Listen: e.Listen, Directory: e.Directory, RouteListen: e.RouteListen,
 				Routes: e.Routes}
+			out.Serve = deps.ServeNATS
 		} else {
 			out.Servers = append([]string{e.Listen}, n.Addresses...)
 		}

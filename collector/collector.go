@@ -76,6 +76,9 @@ type Dependencies struct {
 	Programs func(name string) (*p4rt.Program, error)
 	// Version is published as the collector's version.
 	Version string
+	// ServeNATS starts the embedded NATS server of a cluster: natsserver.Start. With nil, a
+	// configuration that has one is refused.
+	ServeNATS func(context.Context, bus.Config) (bus.Server, error)
 	// OnReport, when set, receives the report of each epoch, in order. It must not block.
 	OnReport func(Report)
 	// StartGrace is how long Run waits for devices before the first epoch begins without the

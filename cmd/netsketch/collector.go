@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/all"
@@ -57,6 +58,7 @@ func runCollector(ctx context.Context, stderr io.Writer, path string) (err error
 	logger, level := configLogger(stderr, cfg.Log)
 	c, err := collector.New(cfg, collector.Dependencies{
 		Logger: logger, Level: level, Programs: scenario.Programs, Version: version,
+		ServeNATS: natsserver.Start,
 	})
 	if err != nil {
 		return err

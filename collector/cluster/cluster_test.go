@@ -148,3 +148,11 @@ func TestMembersOfOtherReleases(t *testing.T) {
 		return ok && m.Active() && m.Version == "1.5.0"
 	})
 }
+
+// A program without a NATS server says so, and names the key.
+func TestNoEmbeddedServer(t *testing.T) {
+	_, err := bus.Connect(t.Context(), bus.Config{Name: "fabric", Embedded: &bus.Embedded{Listen: "127.0.0.1:0"}})
+	if err == nil || !strings.Contains(err.Error(), "cluster.nats.embedded: this program has no NATS server") {
+		t.Error(err)
+	}
+}

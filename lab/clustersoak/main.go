@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
@@ -69,7 +70,7 @@ func main() {
 // runNATS runs one NATS server: its name, addresses for clients and routes, the directory, and the
 // routes of all.
 func runNATS(ctx context.Context, args []string) error {
-	b, err := bus.Connect(ctx, bus.Config{Name: "soak", Member: args[0],
+	b, err := bus.Connect(ctx, bus.Config{Name: "soak", Member: args[0], Serve: natsserver.Start,
 		Embedded: &bus.Embedded{Listen: args[1], RouteListen: args[2], Directory: args[3], Routes: args[4:]}})
 	if err != nil {
 		return err

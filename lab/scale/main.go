@@ -24,6 +24,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
@@ -125,7 +126,8 @@ func (s *scale) join(ctx context.Context, dir string) error {
 		s.members = append(s.members, m)
 		cfg := bus.Config{Name: "scale", Member: m.name, Servers: []string{address}}
 		if i == 0 {
-			cfg.Servers, cfg.Embedded = nil, &bus.Embedded{Listen: address, Directory: dir}
+			cfg.Servers, cfg.Serve = nil, natsserver.Start
+			cfg.Embedded = &bus.Embedded{Listen: address, Directory: dir}
 		}
 		if m.bus, err = bus.Connect(ctx, cfg); err != nil {
 			return err

@@ -15,11 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -51,6 +51,8 @@ type Config struct {
 	Username, Password string
 	// Embedded is a server to run in this process; nil: none.
 	Embedded *Embedded
+	// Serve starts the embedded server: natsserver.Start.
+	Serve func(context.Context, Config) (Server, error)
 	// Replicas is the number of servers that hold each bucket and stream: 1 or 3, and 1 if 0.
 	Replicas int
 	// Logger receives changes of the connection; nil disables logging.
@@ -59,10 +61,31 @@ type Config struct {
 	OnConnection func(connected bool)
 }
 
+// Embedded configures a NATS server in this process.
+type Embedded struct {
+	// Listen is the address for clients, host:port; an empty host is every interface.
+	Listen string
+	// Directory holds the streams and buckets; empty keeps them in memory of a temporary directory.
+	Directory string
+	// RouteListen is the address for the other servers, host:port; empty: the server is alone.
+	RouteListen string
+	// Routes are the RouteListen addresses of all servers.
+	Routes []string
+}
+
+// Server is a NATS server in this process.
+type Server interface {
+	// Addr returns the address for clients.
+	Addr() net.Addr
+	// Shutdown begins to end the server, WaitForShutdown waits until it has ended.
+	Shutdown()
+	WaitForShutdown()
+}
+
 // Bus is a connection to NATS.
 type Bus struct {
 	cfg    Config
-	server *server.Server // nil: external
+	server Server // nil: external
 	conn   *nats.Conn
 	closed chan struct{}
 	js     jetstream.JetStream
@@ -83,8 +106,11 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	b := &Bus{cfg: cfg, closed: make(chan struct{})}
 	servers := slices.Clone(cfg.Servers) // the caller's stays
 	if cfg.Embedded != nil {
+		if cfg.Serve == nil {
+			return nil, errors.New("cluster.nats.embedded: this program has no NATS server; expected addresses of servers")
+		}
 		var err error
-		if b.server, err = cfg.Embedded.start(ctx, cfg); err != nil {
+		if b.server, err = cfg.Serve(ctx, cfg); err != nil {
 			return nil, err
 		}
 		servers = append([]string{b.server.Addr().String()}, servers...)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bus
+// Package natsserver runs a NATS server in this process. Only programs that may run one import it:
+// it is large.
+package natsserver
 
 import (
 	"context"
@@ -13,25 +15,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/netsketch/netsketch/collector/cluster/bus"
 )
 
 // startTimeout bounds the start of the embedded server.
 const startTimeout = 10 * time.Second
 
-// Embedded configures a NATS server in this process.
-type Embedded struct {
-	// Listen is the address for clients, host:port; an empty host is every interface.
-	Listen string
-	// Directory holds the streams and buckets; empty keeps them in memory of a temporary directory.
-	Directory string
-	// RouteListen is the address for the other servers, host:port; empty: the server is alone.
-	RouteListen string
-	// Routes are the RouteListen addresses of all servers.
-	Routes []string
-}
-
-// start starts the server and waits until it accepts connections.
-func (e *Embedded) start(ctx context.Context, cfg Config) (*server.Server, error) {
+// Start starts the server of cfg.Embedded and waits until it accepts connections. It is the Serve
+// of a bus.Config.
+func Start(ctx context.Context, cfg bus.Config) (bus.Server, error) {
+	e := cfg.Embedded
 	host, port, err := split(e.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("cluster.nats.embedded.listen: %w", err)
