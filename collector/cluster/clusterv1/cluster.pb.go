@@ -41,8 +41,8 @@ type Chunk struct {
 	Transfer uint64 `protobuf:"varint,2,opt,name=transfer,proto3" json:"transfer,omitempty"`
 	// Offset of the chunk's bytes in the transfer.
 	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	// Length of the transfer in bytes; the same in every chunk.
-	Total         uint64 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	// The transfer ends with this chunk.
+	Last          bool `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,11 +98,11 @@ func (x *Chunk) GetOffset() uint64 {
 	return 0
 }
 
-func (x *Chunk) GetTotal() uint64 {
+func (x *Chunk) GetLast() bool {
 	if x != nil {
-		return x.Total
+		return x.Last
 	}
-	return 0
+	return false
 }
 
 // Part is the header of what one collector measured in an epoch.
@@ -320,12 +320,12 @@ var File_netsketch_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\"netsketch/cluster/v1/cluster.proto\x12\x14netsketch.cluster.v1\"i\n" +
+	"\"netsketch/cluster/v1/cluster.proto\x12\x14netsketch.cluster.v1\"g\n" +
 	"\x05Chunk\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\x04R\btransfer\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05total\x18\x04 \x01(\x04R\x05total\"j\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\"j\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x126\n" +
 	"\asources\x18\x02 \x03(\v2\x1c.netsketch.cluster.v1.SourceR\asources\x12\x14\n" +

@@ -106,15 +106,16 @@ func (m member) collect(ctx context.Context, name string, host bool, number uint
 // request sends a part as a member would and returns the reply.
 func (m member) request(t *testing.T, from string, transfer, fence uint64, ep *epoch.Epoch) (reply string) {
 	t.Helper()
-	payload, err := wire.EncodePart(ep, fence, func(string, string) bool { return true })
+	out := wire.NewChunker(from, transfer, func(chunk []byte, _ bool) error {
+		r, err := m.deps.Bus.Conn().Request(m.deps.Bus.Subject("part", m.cfg.Member), chunk, 10*time.Second)
+		if err == nil {
+			reply = string(r.Data)
+		}
+		return err
+	})
+	err := wire.WritePart(out, ep, fence, func(string, string) bool { return true })
 	if err == nil {
-		err = wire.Split(from, transfer, payload, func(chunk []byte, _ bool) error {
-			r, err := m.deps.Bus.Conn().Request(m.deps.Bus.Subject("part", m.cfg.Member), chunk, 10*time.Second)
-			if err == nil {
-				reply = string(r.Data)
-			}
-			return err
-		})
+		err = out.Close()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -81,15 +81,9 @@ const windowChunks = 16
 
 // sendPart sends an epoch to one home and waits for the acknowledgement.
 func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]map[string]bool) error {
-	payload, err := wire.EncodePart(ep, c.deps.View().Fence, func(device, object string) bool {
-		return wanted[device][object]
-	})
-	if err != nil {
-		return err
-	}
 	subject := c.deps.Bus.Subject("part", member)
 	chunks := 0
-	return wire.Split(c.cfg.Member, c.transfers.Add(1), payload, func(chunk []byte, last bool) error {
+	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, last bool) error {
 		c.n.partBytesSent.Add(uint64(len(chunk)))
 		if chunks++; !last && chunks%windowChunks != 0 {
 			return c.deps.Bus.Conn().Publish(subject, chunk)
@@ -109,6 +103,12 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]m
 		}
 		return nil
 	})
+	if err := wire.WritePart(out, ep, c.deps.View().Fence, func(device, object string) bool {
+		return wanted[device][object]
+	}); err != nil {
+		return err
+	}
+	return out.Close()
 }
 
 // The replies to chunks: accept to the last one of a part that is accepted, proceed to others. Any
@@ -121,7 +121,9 @@ const (
 // receiveParts receives parts until Stop.
 func (c *Component) receiveParts(sub *nats.Subscription) {
 	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
-	join := wire.NewJoiner(c.cfg.MaxPart + c.cfg.MaxPart/8)
+	join := wire.NewJoiner(c.cfg.MaxPart+c.cfg.MaxPart/8, func() *wire.PartDecoder {
+		return wire.NewPartDecoder(c.cfg.MaxPart)
+	})
 	for {
 		m, err := sub.NextMsgWithContext(c.ctx)
 		switch {
@@ -146,13 +148,15 @@ func (c *Component) receiveParts(sub *nats.Subscription) {
 }
 
 // receivePart takes a chunk and returns the reply; asked states that the sender waits for it.
-func (c *Component) receivePart(join *wire.Joiner, chunk []byte, asked bool) string {
+func (c *Component) receivePart(join *wire.Joiner[*wire.PartDecoder], chunk []byte, asked bool) string {
 	c.n.partBytesReceived.Add(uint64(len(chunk)))
 	whole, err := join.Add(chunk)
 	if err != nil {
 		switch {
+		case errors.Is(err, wire.ErrRefused): // counted with the chunk before
 		case !errors.Is(err, wire.ErrRepeated):
 			c.n.partsRefused.Add(1)
+			c.note("some parts of other collectors", err)
 		case asked: // one of the chunks of the part is
 			c.n.partsRepeated.Add(1)
 		}
@@ -161,10 +165,10 @@ func (c *Component) receivePart(join *wire.Joiner, chunk []byte, asked bool) str
 	if whole == nil {
 		return proceed
 	}
-	part, err := wire.DecodePart(whole.Payload, c.cfg.MaxPart)
+	part, err := whole.Sink.Part()
 	if err != nil {
 		c.n.partsRefused.Add(1)
-		c.note("some parts of collector "+whole.Member, err)
+		c.note("some parts of other collectors", err)
 		return err.Error()
 	}
 	why, dropped := c.inbox.take(whole.Member, part, c.deps.View())
@@ -172,6 +176,7 @@ func (c *Component) receivePart(join *wire.Joiner, chunk []byte, asked bool) str
 	switch why {
 	case accepted:
 		c.n.partsReceived.Add(1)
+		c.note("some parts of other collectors", nil)
 		return accept
 	case repeated:
 		c.n.partsRepeated.Add(1)

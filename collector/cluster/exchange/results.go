@@ -3,6 +3,7 @@
 package exchange
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	defer cancel()
 	first := true
 	var acks []jetstream.PubAckFuture
-	if err := wire.Split(c.cfg.Member, c.transfers.Add(1), payload, func(chunk []byte, _ bool) error {
+	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, _ bool) error {
 		m := &nats.Msg{Subject: subject, Data: chunk}
 		if first && replaces {
 			m.Header = nats.Header{jetstream.MsgRollup: []string{jetstream.MsgRollupSubject}}
@@ -107,7 +108,11 @@ func (c *Component) sendBatch(b *store.Batch) error {
 		ack, err := c.deps.Bus.JetStream().PublishMsgAsync(m)
 		acks = append(acks, ack)
 		return err
-	}); err != nil {
+	})
+	if _, err := out.Write(payload); err != nil {
+		return err
+	}
+	if err := out.Close(); err != nil {
 		return err
 	}
 	for _, ack := range acks {
@@ -124,7 +129,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 
 // receiveResults follows the stream of results until Stop, from the newest of each subject on.
 func (c *Component) receiveResults() {
-	join := wire.NewJoiner(maxBatch + maxBatch/8)
+	join := wire.NewJoiner(maxBatch+maxBatch/8, func() *bytes.Buffer { return new(bytes.Buffer) })
 	for {
 		stop, err := c.follow(join)
 		c.note("results of other collectors", err)
@@ -139,8 +144,11 @@ func (c *Component) receiveResults() {
 	}
 }
 
+// batchJoiner joins the chunks of results.
+type batchJoiner = wire.Joiner[*bytes.Buffer]
+
 // follow opens the stream and consumes it in the background until stop.
-func (c *Component) follow(join *wire.Joiner) (stop func(), err error) {
+func (c *Component) follow(join *batchJoiner) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, 4*c.cfg.AckTimeout)
 	defer cancel()
 	js := c.deps.Bus.JetStream()
@@ -172,9 +180,9 @@ func (c *Component) follow(join *wire.Joiner) (stop func(), err error) {
 }
 
 // receiveBatch takes a chunk of results and publishes them with the last one.
-func (c *Component) receiveBatch(join *wire.Joiner, m jetstream.Msg) {
+func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
 	whole, err := join.Add(m.Data())
-	if errors.Is(err, wire.ErrCutShort) || errors.Is(err, wire.ErrRepeated) {
+	if errors.Is(err, wire.ErrCutShort) || errors.Is(err, wire.ErrRepeated) || errors.Is(err, wire.ErrRefused) {
 		return // a newer batch has replaced the rest, or the stream is read again
 	}
 	if whole != nil && whole.Member == c.cfg.Member && whole.Number > c.begun {
@@ -191,8 +199,8 @@ func (c *Component) receiveBatch(join *wire.Joiner, m jetstream.Msg) {
 
 // publish puts results of another collector, or of this one before it was restarted, into the
 // store, unless newer ones are in it.
-func (c *Component) publish(subject string, whole *wire.Transfer) error {
-	b, err := wire.DecodeBatch(whole.Payload, maxBatch)
+func (c *Component) publish(subject string, whole *wire.Transfer[*bytes.Buffer]) error {
+	b, err := wire.DecodeBatch(whole.Sink.Bytes(), maxBatch)
 	if err != nil {
 		return fmt.Errorf("collector %s: %w", whole.Member, err)
 	}

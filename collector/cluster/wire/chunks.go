@@ -23,22 +23,51 @@ import (
 // ChunkBytes is the largest size of a chunk without its header.
 const ChunkBytes = 512 << 10
 
-// Split divides a transfer into chunks. The last one has last set.
-func Split(member string, transfer uint64, payload []byte, send func(chunk []byte, last bool) error) error {
-	for at := 0; ; at += ChunkBytes {
-		end := min(at+ChunkBytes, len(payload))
-		var chunk bytes.Buffer
-		chunk.Grow(end - at + len(member) + 48)
-		if _, err := protodelim.MarshalTo(&chunk, &clusterv1.Chunk{
-			Member: member, Transfer: transfer, Offset: uint64(at), Total: uint64(len(payload)),
-		}); err != nil {
-			return err
+// Chunker divides a transfer into chunks while it is written. Close sends the last one.
+type Chunker struct {
+	member   string
+	transfer uint64
+	send     func(chunk []byte, last bool) error
+	data     []byte // not sent yet
+	sent     uint64
+}
+
+// NewChunker returns the chunker of a transfer. send may keep the chunks.
+func NewChunker(member string, transfer uint64, send func(chunk []byte, last bool) error) *Chunker {
+	return &Chunker{member: member, transfer: transfer, send: send}
+}
+
+// Write implements io.Writer.
+func (c *Chunker) Write(data []byte) (int, error) {
+	written := 0
+	for written < len(data) {
+		if len(c.data) == ChunkBytes {
+			if err := c.flush(false); err != nil {
+				return written, err
+			}
 		}
-		chunk.Write(payload[at:end])
-		if err := send(chunk.Bytes(), end == len(payload)); err != nil || end == len(payload) {
-			return err
-		}
+		n := min(ChunkBytes-len(c.data), len(data)-written)
+		c.data = append(c.data, data[written:written+n]...)
+		written += n
 	}
+	return written, nil
+}
+
+// Close sends the last chunk.
+func (c *Chunker) Close() error { return c.flush(true) }
+
+func (c *Chunker) flush(last bool) error {
+	var chunk bytes.Buffer
+	chunk.Grow(len(c.data) + len(c.member) + 48)
+	if _, err := protodelim.MarshalTo(&chunk, &clusterv1.Chunk{
+		Member: c.member, Transfer: c.transfer, Offset: c.sent, Last: last,
+	}); err != nil {
+		return err
+	}
+	chunk.Write(c.data)
+	c.sent += uint64(len(c.data))
+	c.data = c.data[:0]
+	return c.send(chunk.Bytes(), last)
 }
 
 // Why a chunk is refused.
@@ -49,99 +78,105 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrRepeated means that the transfer, or a later one, is complete.
 	ErrRepeated = errors.New("repeated")
+	// ErrRefused means that an earlier chunk of the transfer was refused; its reason is wrapped, too.
+	ErrRefused = errors.New("refused")
 )
 
 // maxMembers bounds the collectors whose transfers are joined at the same time.
 const maxMembers = 256
 
-// Joiner joins chunks. The transfers of one collector do not interleave; those of several may. It
-// belongs to one goroutine.
-type Joiner struct {
+// Joiner joins chunks: what a transfer holds is written to a sink while it arrives. The transfers
+// of one collector do not interleave; those of several may. It belongs to one goroutine.
+type Joiner[S io.Writer] struct {
 	limit uint64
-	open  map[string]*transfer
+	sink  func() S
+	open  map[string]*transfer[S]
 }
 
 // transfer is the newest transfer of a collector.
-type transfer struct {
-	number, total uint64
-	data          []byte
-	broken        bool // a chunk is missing
+type transfer[S io.Writer] struct {
+	number, have uint64
+	sink         S
+	over         bool  // it is complete, or refused
+	refused      error // why
 }
 
-// NewJoiner returns a joiner of transfers of at most limit bytes.
-func NewJoiner(limit int) *Joiner { return &Joiner{limit: uint64(limit), open: map[string]*transfer{}} }
+// NewJoiner returns a joiner of transfers of at most limit bytes. sink returns the sink of a
+// transfer; after an error of its Write the transfer is refused.
+func NewJoiner[S io.Writer](limit int, sink func() S) *Joiner[S] {
+	return &Joiner[S]{limit: uint64(limit), sink: sink, open: map[string]*transfer[S]{}}
+}
 
 // Transfer is a complete transfer.
-type Transfer struct {
-	Member  string
-	Number  uint64
-	Payload []byte
+type Transfer[S io.Writer] struct {
+	Member string
+	Number uint64
+	Sink   S
 }
 
-// Add takes a chunk. It returns the transfer with its last chunk, otherwise nil. The error of the
-// first chunk after a gap wraps ErrCutShort and names the collector; the others of the transfer are
-// ignored.
-func (j *Joiner) Add(chunk []byte) (*Transfer, error) {
+// Add takes a chunk. It returns the transfer with its last chunk, otherwise nil. The errors name
+// the collector. All chunks of a transfer after the first that is refused are refused with
+// ErrRefused.
+func (j *Joiner[S]) Add(chunk []byte) (*Transfer[S], error) {
 	r := bytes.NewReader(chunk)
 	var head clusterv1.Chunk
 	if err := protodelim.UnmarshalFrom(r, &head); err != nil {
 		return nil, fmt.Errorf("chunk: %w", unexpected(err))
 	}
-	data := chunk[len(chunk)-r.Len():]
+	if head.GetMember() == "" {
+		return nil, errors.New("chunk: it does not name its collector")
+	}
 	place := func(err error) error {
 		return fmt.Errorf("transfer %d of %q: %w", head.GetTransfer(), head.GetMember(), err)
-	}
-	switch size := uint64(len(data)); {
-	case head.GetMember() == "":
-		return nil, errors.New("chunk: it does not name its collector")
-	case head.GetTotal() > j.limit:
-		return nil, place(fmt.Errorf("%d bytes of at most %d: %w", head.GetTotal(), j.limit, ErrTooLarge))
-	case head.GetOffset() > head.GetTotal() || size > head.GetTotal()-head.GetOffset():
-		return nil, place(fmt.Errorf("bytes %d to %d of %d: %w", head.GetOffset(), head.GetOffset()+size, head.GetTotal(),
-			ErrTooLarge))
 	}
 	t := j.open[head.GetMember()]
 	if t == nil {
 		if !j.room() {
 			return nil, place(fmt.Errorf("transfers of more than %d collectors: %w", maxMembers, ErrTooLarge))
 		}
-		t = &transfer{}
+		t = &transfer[S]{over: true}
 		j.open[head.GetMember()] = t
 	}
-	if head.GetTransfer() < t.number || head.GetTransfer() == t.number && t.data == nil && !t.broken {
+	switch {
+	case head.GetTransfer() > t.number:
+		*t = transfer[S]{number: head.GetTransfer(), sink: j.sink()}
+	case head.GetTransfer() < t.number || t.over && t.refused == nil:
 		return nil, place(ErrRepeated)
+	case t.over:
+		return nil, place(fmt.Errorf("%w: %w", ErrRefused, t.refused))
 	}
-	if head.GetTransfer() > t.number {
-		*t = transfer{number: head.GetTransfer(), total: head.GetTotal(), data: []byte{}}
+	if err := t.add(head.GetOffset(), chunk[len(chunk)-r.Len():], j.limit); err != nil {
+		*t = transfer[S]{number: t.number, over: true, refused: err}
+		return nil, place(err)
 	}
-	if t.broken {
+	if !head.GetLast() {
 		return nil, nil
 	}
-	if have := uint64(len(t.data)); have != head.GetOffset() || t.total != head.GetTotal() {
-		t.data, t.broken = nil, true
-		return nil, place(fmt.Errorf("byte %d of %d follows byte %d of %d: %w", head.GetOffset(), head.GetTotal(), have,
-			t.total, ErrCutShort))
-	}
-	if head.GetOffset() == 0 && uint64(len(data)) == t.total {
-		t.data = data
-	} else {
-		t.data = append(t.data, data...)
-	}
-	if uint64(len(t.data)) < t.total {
-		return nil, nil
-	}
-	out := &Transfer{Member: head.GetMember(), Number: t.number, Payload: t.data}
-	t.data = nil
+	out := &Transfer[S]{Member: head.GetMember(), Number: t.number, Sink: t.sink}
+	*t = transfer[S]{number: t.number, over: true}
 	return out, nil
 }
 
+// add adds the bytes of a chunk.
+func (t *transfer[S]) add(offset uint64, data []byte, limit uint64) error {
+	if offset != t.have {
+		return fmt.Errorf("byte %d follows byte %d: %w", offset, t.have, ErrCutShort)
+	}
+	if uint64(len(data)) > limit-t.have {
+		return fmt.Errorf("more than %d bytes: %w", limit, ErrTooLarge)
+	}
+	t.have += uint64(len(data))
+	_, err := t.sink.Write(data)
+	return err
+}
+
 // room makes room for another collector. It drops one without an open transfer if it must.
-func (j *Joiner) room() bool {
+func (j *Joiner[S]) room() bool {
 	if len(j.open) < maxMembers {
 		return true
 	}
 	for member, t := range j.open {
-		if t.data == nil {
+		if t.over {
 			delete(j.open, member)
 			return true
 		}

@@ -3,14 +3,16 @@
 package wire
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -55,9 +57,9 @@ func (m *Missing) Unwrap() error {
 	return nil
 }
 
-// EncodePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
+// WritePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
 // selects the registers to send.
-func EncodePart(ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool) ([]byte, error) {
+func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool) error {
 	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
 	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
 	for _, o := range ep.Sources {
@@ -88,16 +90,13 @@ func EncodePart(ep *epoch.Epoch, fence uint64, wanted func(device, object string
 		out.LateWarnings = append(out.LateWarnings, sdk.LateWarning{Epoch: w.Epoch,
 			AccuracyWarning: sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason}})
 	}
-	var buf bytes.Buffer
-	buf.Grow(out.Bytes() + 1024)
-	if _, err := protodelim.MarshalTo(&buf, head); err != nil {
-		return nil, err
+	if _, err := protodelim.MarshalTo(w, head); err != nil {
+		return err
 	}
-	err := out.Send(sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error {
-		_, err := protodelim.MarshalTo(&buf, m)
+	return out.Send(sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error {
+		_, err := protodelim.MarshalTo(w, m)
 		return err
 	}}, 0)
-	return buf.Bytes(), err
 }
 
 // put adds a reading.
@@ -119,35 +118,86 @@ func put(out *sdk.Epoch, s *clusterv1.Source, r *epoch.Reading, wanted func(devi
 	}
 }
 
-// DecodePart decodes a part with at most limit bytes of cells and reports.
-func DecodePart(payload []byte, limit int) (*Part, error) {
-	r := bytes.NewReader(payload)
-	var head clusterv1.Part
-	if err := read(r, &head); err != nil {
-		return nil, fmt.Errorf("part: %w", err)
-	}
-	var in *sdk.Epoch
-	decoder := sdk.NewEpochDecoder(limit, func(e *sdk.Epoch, _ time.Duration) error {
-		in = e
+// maxMessage bounds a message of a part in bytes.
+const maxMessage = 4 << 20
+
+// PartDecoder decodes a part while it arrives. It belongs to one goroutine and cannot be used after
+// an error.
+type PartDecoder struct {
+	rest    []byte // of a message that has not arrived as a whole
+	head    *clusterv1.Part
+	decoder *sdk.EpochDecoder
+	epoch   *sdk.Epoch // nil before its end
+}
+
+// NewPartDecoder returns a decoder of a part with at most limit bytes of cells and reports.
+func NewPartDecoder(limit int) *PartDecoder {
+	d := &PartDecoder{}
+	d.decoder = sdk.NewEpochDecoder(limit, func(e *sdk.Epoch, _ time.Duration) error {
+		d.epoch = e
 		return nil
 	})
-	for in == nil {
-		var m pluginv1.MergeRequest
-		err := read(r, &m)
-		if err == nil {
-			err = decoder.Take(&m)
+	return d
+}
+
+// Write implements io.Writer: it takes the next bytes of the part.
+func (d *PartDecoder) Write(data []byte) (int, error) {
+	d.rest = append(d.rest, data...)
+	at := 0
+	for {
+		message, n := protowire.ConsumeBytes(d.rest[at:])
+		if n < 0 {
+			break
 		}
-		if err != nil {
-			return nil, fmt.Errorf("part of epoch %d: %w", head.GetEpoch(), err)
+		if err := d.take(message); err != nil {
+			return 0, d.place(err)
 		}
+		at += n
 	}
+	d.rest = append(d.rest[:0], d.rest[at:]...)
+	if size, n := protowire.ConsumeVarint(d.rest); n >= 0 && size > maxMessage || len(d.rest) > maxMessage+16 {
+		return 0, d.place(fmt.Errorf("a message of %d bytes; at most %d are taken", size, maxMessage))
+	}
+	return len(data), nil
+}
+
+// place adds the epoch to an error.
+func (d *PartDecoder) place(err error) error {
+	if d.head == nil {
+		return fmt.Errorf("part: %w", err)
+	}
+	return fmt.Errorf("part of epoch %d: %w", d.head.GetEpoch(), err)
+}
+
+// take takes the next message.
+func (d *PartDecoder) take(message []byte) error {
+	if d.head == nil {
+		var head clusterv1.Part
+		if err := proto.Unmarshal(message, &head); err != nil {
+			return err
+		}
+		d.head = &head
+		return nil
+	}
+	if d.epoch != nil {
+		return errors.New("a message after its end")
+	}
+	var m pluginv1.MergeRequest
+	if err := proto.Unmarshal(message, &m); err != nil {
+		return err
+	}
+	return d.decoder.Take(&m)
+}
+
+// Part returns the part when it has arrived as a whole.
+func (d *PartDecoder) Part() (*Part, error) {
 	switch {
-	case in.Number != head.GetEpoch():
-		return nil, fmt.Errorf("part of epoch %d: it holds epoch %d", head.GetEpoch(), in.Number)
-	case r.Len() > 0:
-		return nil, fmt.Errorf("part of epoch %d: %d bytes after its end", head.GetEpoch(), r.Len())
+	case d.epoch == nil || len(d.rest) > 0:
+		return nil, d.place(io.ErrUnexpectedEOF)
+	case d.epoch.Number != d.head.GetEpoch():
+		return nil, d.place(fmt.Errorf("it holds epoch %d", d.epoch.Number))
 	}
-	return newPart(&head, in)
+	return newPart(d.head, d.epoch)
 }
 
 // newPart divides an epoch among its sources.

@@ -61,24 +61,24 @@ func TestFieldsOfALaterRelease(t *testing.T) {
 	if len(changed) <= len(payload) {
 		t.Fatalf("%d bytes with further fields, %d without", len(changed), len(payload))
 	}
-	want, err := DecodePart(payload, 1<<24)
+	want, err := decode(payload, 1<<24, len(payload))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodePart(changed, 1<<24)
+	got, err := decode(changed, 1<<24, len(changed))
 	text := cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
 	if diff := cmp.Diff(want, got, cmp.Comparer(bytes.Equal), text); err != nil || diff != "" {
 		t.Errorf("error %v, part differs (-want +got):\n%s", err, diff)
 	}
 
 	var chunk bytes.Buffer
-	head := &clusterv1.Chunk{Member: "c1", Transfer: 1, Total: 4}
+	head := &clusterv1.Chunk{Member: "c1", Transfer: 1, Last: true}
 	later(head.ProtoReflect())
 	if _, err := protodelim.MarshalTo(&chunk, head); err != nil {
 		t.Fatal(err)
 	}
 	chunk.WriteString("data")
-	if whole, err := NewJoiner(4).Add(chunk.Bytes()); err != nil || whole == nil || string(whole.Payload) != "data" {
+	if whole, err := NewJoiner(4, buffers).Add(chunk.Bytes()); err != nil || whole == nil || whole.Sink.String() != "data" {
 		t.Errorf("transfer %+v, error %v", whole, err)
 	}
 

@@ -4,9 +4,11 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,33 +54,56 @@ func sample() *epoch.Epoch {
 
 func encode(t testing.TB) []byte {
 	t.Helper()
-	payload, err := EncodePart(sample(), 2, func(_, object string) bool { return object != "r2" })
-	if err != nil {
+	var payload bytes.Buffer
+	if err := WritePart(&payload, sample(), 2, func(_, object string) bool { return object != "r2" }); err != nil {
 		t.Fatal(err)
 	}
-	return payload
+	return payload.Bytes()
 }
+
+// split returns the chunks of a transfer.
+func split(member string, number uint64, payload []byte) (chunks [][]byte) {
+	c := NewChunker(member, number, func(chunk []byte, _ bool) error {
+		chunks = append(chunks, chunk)
+		return nil
+	})
+	_, _ = c.Write(payload)
+	_ = c.Close()
+	return chunks
+}
+
+// decode decodes a part that arrives in pieces.
+func decode(payload []byte, limit, piece int) (*Part, error) {
+	d := NewPartDecoder(limit)
+	for len(payload) > 0 {
+		n := min(piece, len(payload))
+		if _, err := d.Write(payload[:n]); err != nil {
+			return nil, err
+		}
+		payload = payload[n:]
+	}
+	return d.Part()
+}
+
+func buffers() *bytes.Buffer { return new(bytes.Buffer) }
 
 // A part arrives as it was sent, in chunks, without the registers that are not wanted.
 func TestPart(t *testing.T) {
 	payload := encode(t)
-	j := NewJoiner(1 << 24)
-	var whole *Transfer
-	chunks := 0
-	if err := Split("c1", 3, payload, func(chunk []byte, last bool) error {
+	j := NewJoiner(1<<24, func() *PartDecoder { return NewPartDecoder(1 << 24) })
+	var whole *Transfer[*PartDecoder]
+	chunks := split("c1", 3, payload)
+	for i, chunk := range chunks {
 		got, err := j.Add(chunk)
-		if (got != nil) != last {
-			t.Errorf("chunk %d completes the transfer: %v, want %v", chunks, got != nil, last)
+		if last := i == len(chunks)-1; err != nil || (got != nil) != last {
+			t.Errorf("chunk %d completes the transfer: %v, want %v; error %v", i, got != nil, last, err)
 		}
-		chunks, whole = chunks+1, got
-		return err
-	}); err != nil {
-		t.Fatal(err)
+		whole = got
 	}
-	if chunks != 3 || whole.Member != "c1" || whole.Number != 3 || !bytes.Equal(whole.Payload, payload) {
-		t.Fatalf("%d chunks, transfer %d of %s", chunks, whole.Number, whole.Member)
+	if len(chunks) != 3 || whole.Member != "c1" || whole.Number != 3 {
+		t.Fatalf("%d chunks, transfer %d of %s", len(chunks), whole.Number, whole.Member)
 	}
-	part, err := DecodePart(whole.Payload, 1<<24)
+	part, err := whole.Sink.Part()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,27 +130,28 @@ func TestPartCutShort(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		n := rnd.IntN(len(payload))
-		if part, err := DecodePart(payload[:n], 1<<24); err == nil {
+		if part, err := decode(payload[:n], 1<<24, 1+rnd.IntN(len(payload))); err == nil {
 			t.Errorf("%d of %d bytes are the part %+v", n, len(payload), part)
 		}
 	}
-	if _, err := DecodePart(payload, 1<<20); !errors.Is(err, sdk.ErrEpochTooLarge) {
+	if _, err := decode(payload, 1<<20, len(payload)); !errors.Is(err, sdk.ErrEpochTooLarge) {
 		t.Errorf("a part over the limit: %v", err)
+	}
+	if _, err := decode(append(payload, 0), 1<<24, len(payload)); err == nil {
+		t.Error("a part with a message after its end is accepted")
+	}
+	long := binary.AppendUvarint(nil, maxMessage+1)
+	if _, err := decode(long, 1<<24, 1); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a message over the limit: %v", err)
 	}
 }
 
 // Chunks that are lost, repeated, or too large are refused by reason; other transfers go on.
 func TestJoinerRefuses(t *testing.T) {
 	payload := bytes.Repeat([]byte("x"), 3*ChunkBytes)
-	split := func(member string, number uint64, payload []byte) (chunks [][]byte) {
-		_ = Split(member, number, payload, func(c []byte, _ bool) error {
-			chunks = append(chunks, c)
-			return nil
-		})
-		return chunks
-	}
 	first, second := split("c1", 1, payload), split("c1", 2, payload)
-	j := NewJoiner(len(payload))
+	large := split("c1", 3, append(payload, 'x'))
+	j := NewJoiner(len(payload), buffers)
 	for i, step := range []struct {
 		chunk []byte
 		want  error
@@ -133,15 +159,18 @@ func TestJoinerRefuses(t *testing.T) {
 	}{
 		{chunk: first[0]},
 		{chunk: first[2], want: ErrCutShort}, // the second one is lost
-		{chunk: first[1]},
+		{chunk: first[1], want: ErrRefused},
 		{chunk: split("c2", 1, []byte("y"))[0], done: true},
 		{chunk: second[0]},
 		{chunk: first[0], want: ErrRepeated},
 		{chunk: second[1]},
 		{chunk: second[2], done: true},
 		{chunk: second[2], want: ErrRepeated},
-		{chunk: split("c1", 3, append(payload, 'x'))[0], want: ErrTooLarge},
-		{chunk: split("c1", 3, nil)[0], done: true},
+		{chunk: large[0]},
+		{chunk: large[1]},
+		{chunk: large[2]},
+		{chunk: large[3], want: ErrTooLarge},
+		{chunk: split("c1", 4, nil)[0], done: true},
 	} {
 		got, err := j.Add(step.chunk)
 		if !errors.Is(err, step.want) || (got != nil) != step.done {
@@ -196,25 +225,24 @@ func TestBatch(t *testing.T) {
 func FuzzTransfer(f *testing.F) {
 	small := sample()
 	small.Sources[2].Reading.Objects = small.Sources[2].Reading.Objects[1:]
-	payload, err := EncodePart(small, 1, func(string, string) bool { return true })
-	if err != nil {
+	var payload bytes.Buffer
+	if err := WritePart(&payload, small, 1, func(string, string) bool { return true }); err != nil {
 		f.Fatal(err)
 	}
-	_ = Split("c1", 1, payload, func(chunk []byte, _ bool) error {
-		f.Add(chunk)
-		return nil
-	})
+	f.Add(split("c1", 1, payload.Bytes())[0])
 	f.Fuzz(func(t *testing.T, chunk []byte) {
-		whole, err := NewJoiner(1 << 20).Add(chunk)
+		whole, err := NewJoiner(1<<20, buffers).Add(chunk)
 		if whole == nil {
 			return
 		}
 		if err != nil || whole.Member == "" {
 			t.Errorf("transfer %+v with error %v", whole, err)
 		}
-		if part, err := DecodePart(whole.Payload, 1<<20); (part == nil) != (err != nil) && err == nil {
-			t.Errorf("part %+v, error %v", part, err)
+		for _, piece := range []int{1, len(chunk)} {
+			if part, err := decode(whole.Sink.Bytes(), 1<<20, piece); (part == nil) != (err != nil) && err == nil {
+				t.Errorf("part %+v, error %v", part, err)
+			}
 		}
-		_, _ = DecodeBatch(whole.Payload, 1<<20)
+		_, _ = DecodeBatch(whole.Sink.Bytes(), 1<<20)
 	})
 }
