@@ -172,7 +172,7 @@ func (c *Component) Start(ctx context.Context) error {
 	if c.deps.Launch == nil {
 		host, err := pluginhost.New(pluginhost.Options{
 			Logger: c.log, OnChange: func(pluginhost.Status) { c.deps.StatusChanged() },
-			Backoff: c.backoff(),
+			Backoff: c.backoff(), IOLimit: c.deps.Clock.IOLimit,
 		})
 		if err != nil {
 			return err

@@ -25,6 +25,11 @@ type Clock interface {
 	// is context.WithTimeout. A virtual clock stands still while a device works: its bound is in
 	// real time and generous, so that it does not decide a result.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+	// IOLimit is the real time to wait for a peer that is expected to reply within d. On the wall
+	// clock it is d. On a virtual clock it is at least the clock's limit for input and output, so
+	// that the load of the machine does not decide a result. The limits of sessions with switches and
+	// plugins, and of their banks, come from here.
+	IOLimit(d time.Duration) time.Duration
 }
 
 // Wall is the machine's clock.
@@ -62,6 +67,9 @@ func (Wall) WithTimeout(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
+// IOLimit is d.
+func (Wall) IOLimit(d time.Duration) time.Duration { return d }
+
 // Virtual is a clock that moves only through Advance and AdvanceTo. Timers fire inside the call
 // that moves the clock past them, in order of their time and then of their creation.
 type Virtual struct {
@@ -84,7 +92,7 @@ type virtualTimer struct {
 const DefaultIOLimit = 30 * time.Second
 
 // NewVirtual returns a clock at start. ioLimit bounds real input and output
-// (WithTimeout); zero means DefaultIOLimit.
+// (WithTimeout, IOLimit); zero means DefaultIOLimit.
 func NewVirtual(start time.Time, ioLimit time.Duration) *Virtual {
 	if ioLimit <= 0 {
 		ioLimit = DefaultIOLimit
@@ -187,3 +195,6 @@ func (v *Virtual) WithTimeout(ctx context.Context, _ time.Duration) (context.Con
 	cause := fmt.Errorf("no reply within %s of real time: %w", v.ioLimit, context.DeadlineExceeded)
 	return context.WithTimeoutCause(ctx, v.ioLimit, cause)
 }
+
+// IOLimit is d, or the clock's limit for input and output if that is longer.
+func (v *Virtual) IOLimit(d time.Duration) time.Duration { return max(d, v.ioLimit) }

@@ -116,7 +116,8 @@ type Component struct {
 // deviceIntent is the desired state of one device.
 type deviceIntent struct {
 	Device
-	forwards bool // the component owns the forwarding tables
+	forwards  bool          // the component owns the forwarding tables
+	undoLimit time.Duration // for the undoing of a plan that the device refused
 
 	writing    sync.Mutex            // held while entries are written; taken before Component.mu
 	forwarding []p4rt.Desired        // guarded by writing
@@ -153,7 +154,8 @@ func (c *Component) Stop() { c.work.Wait() }
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.devices[d.Name()] = &deviceIntent{Device: d, forwards: forwards, applied: map[string]p4rt.Entry{}}
+	c.devices[d.Name()] = &deviceIntent{Device: d, forwards: forwards, undoLimit: c.clock.IOLimit(undoTime),
+		applied: map[string]p4rt.Entry{}}
 }
 
 // RemoveDevice drops a device with its pending plans.

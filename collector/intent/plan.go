@@ -294,7 +294,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 	}
 	done, err := send(ctx, d, changes)
 	if err != nil {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // ctx may be over
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.undoLimit) // ctx may be over
 		defer cancel()
 		if undoErr := revert(clean, d, done); undoErr != nil || ctx.Err() != nil && len(done) > 0 {
 			err = fmt.Errorf("%w: %w", ErrPartiallyApplied, err)

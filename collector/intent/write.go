@@ -18,7 +18,7 @@ import (
 // ErrPartiallyApplied is wrapped when a plan that failed could not be undone.
 var ErrPartiallyApplied = errors.New("the switch may hold some of these entries")
 
-// undoTime bounds the undoing of a plan that a device refused.
+// undoTime bounds the undoing of a plan that a device refused, on the wall clock.
 const undoTime = time.Second
 
 // change is an update with what it changes.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
-	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -31,9 +30,10 @@ func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loade
 	dc := device.Config{
 		Name: d.Name, Role: string(d.Role),
 		Session: p4rt.Config{
-			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole, CallTimeout: d.Timeout,
-			ElectionID:     p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
-			ReadoutTimeout: c.replyTimeout(),
+			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole,
+			ElectionID:  p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
+			CallTimeout: c.deps.Clock.IOLimit(d.Timeout), ReadoutTimeout: c.replyTimeout(),
+			PipelineTimeout: c.deps.Clock.IOLimit(time.Minute), ReadTimeout: c.deps.Clock.IOLimit(time.Minute),
 			Reconcile: func(ctx context.Context, sw *p4rt.Client) error {
 				return c.deps.Intent.Reconcile(ctx,
 					d.Name, sw)
@@ -62,17 +62,10 @@ func checkRoutes(d config.Device, p *p4rt.Program, topo *topology.Topology) erro
 }
 
 // replyTimeout bounds the wait for a reply of a read-out. It ends well before the next boundary, so
-// that a lost reply costs one epoch only. A virtual clock stands still during a read-out: the
-// timeout then is long enough for a slow machine.
+// that a lost reply costs one epoch only.
 func (c *Component) replyTimeout() time.Duration {
-	deadline := c.cfg.Epoch.Deadline
-	if _, wall := c.deps.Clock.(epoch.Wall); wall {
-		return max(50*time.Millisecond, min(2*time.Second, deadline/2))
-	}
-	ctx, cancel := c.deps.Clock.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	at, _ := ctx.Deadline()
-	return max(2*time.Second, time.Until(at)/2)
+	d := max(50*time.Millisecond, min(2*time.Second, c.cfg.Epoch.Deadline/2))
+	return max(d, c.deps.Clock.IOLimit(d)/2) // half: the read-out has that limit, too
 }
 
 // pipelines holds what was loaded for one configuration.

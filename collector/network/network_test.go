@@ -315,3 +315,28 @@ func TestTopologyAndBindings(t *testing.T) {
 		t.Errorf("epochs in a bank of s1 %d and of s2 %d", s1, s2)
 	}
 }
+
+// The limits of a session on a virtual clock are those of the clock: the load of the machine
+// decides no result.
+func TestSessionLimits(t *testing.T) {
+	r := newRig(t, `devices: [{name: s1, address: "127.0.0.1:1", device-id: 1, pipeline: {keep: true},
+  tls: {plaintext: true}}]`)
+	for _, c := range []struct {
+		clock                   epoch.Clock
+		call, readout, pipeline time.Duration
+	}{
+		{epoch.Wall{}, r.cfg.Devices[0].Timeout, 400 * time.Millisecond, time.Minute},
+		{epoch.NewVirtual(time.Unix(0, 0), 4*time.Minute), 4 * time.Minute, 2 * time.Minute, 4 * time.Minute},
+	} {
+		r.deps.Clock = c.clock
+		dc, err := r.deviceConfig(r.cfg.Devices[0], nil, pipelines{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := dc.Session; s.CallTimeout != c.call || s.ReadoutTimeout != c.readout ||
+			s.PipelineTimeout != c.pipeline || s.ReadTimeout != c.pipeline {
+			t.Errorf("%T: call %v, read-out %v, pipeline %v, read %v", c.clock, s.CallTimeout, s.ReadoutTimeout,
+				s.PipelineTimeout, s.ReadTimeout)
+		}
+	}
+}

@@ -28,6 +28,10 @@ type Options struct {
 	// instance.
 	OnChange func(Status)
 
+	// IOLimit returns how long to wait for a plugin that is expected to answer within d; nil: d. It
+	// applies to StartTimeout, CallTimeout and HealthTimeout.
+	IOLimit func(d time.Duration) time.Duration
+
 	StartTimeout time.Duration // from start to handshake; default 10 s
 	CallTimeout  time.Duration // for Describe, Configure, Query; default 10 s
 	// CancelGrace is the time from an epoch's deadline until a plugin that does not stop is killed;
@@ -66,11 +70,14 @@ var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG"}
 
 func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
-	o.CallTimeout = cmp.Or(o.CallTimeout, 10*time.Second)
+	if o.IOLimit == nil {
+		o.IOLimit = func(d time.Duration) time.Duration { return d }
+	}
+	o.StartTimeout = o.IOLimit(cmp.Or(o.StartTimeout, 10*time.Second))
+	o.CallTimeout = o.IOLimit(cmp.Or(o.CallTimeout, 10*time.Second))
 	o.StopGrace = cmp.Or(o.StopGrace, 5*time.Second)
 	o.HealthInterval = cmp.Or(o.HealthInterval, 5*time.Second)
-	o.HealthTimeout = cmp.Or(o.HealthTimeout, 2*time.Second)
+	o.HealthTimeout = o.IOLimit(cmp.Or(o.HealthTimeout, 2*time.Second))
 	o.HealthFailures = cmp.Or(o.HealthFailures, 3)
 	o.Backoff.Base = cmp.Or(o.Backoff.Base, time.Second)
 	o.Backoff.Max = cmp.Or(o.Backoff.Max, 2*time.Minute)

@@ -470,6 +470,19 @@ func (h lookHandler) Handle(context.Context, slog.Record) error {
 // WithAttrs implements slog.Handler.
 func (h lookHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
+// On a virtual clock a busy machine ends no plugin.
+func TestIOLimit(t *testing.T) {
+	o := Options{IOLimit: func(d time.Duration) time.Duration { return max(d, 3*time.Minute) }}.withDefaults()
+	for _, d := range []time.Duration{o.StartTimeout, o.CallTimeout, o.HealthTimeout} {
+		if d != 3*time.Minute {
+			t.Errorf("a limit is %v, want that of the clock", d)
+		}
+	}
+	if o := (Options{}).withDefaults(); o.HealthTimeout != 2*time.Second {
+		t.Errorf("by default the limit of a health check is %v", o.HealthTimeout)
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	delays := Options{}.withDefaults().Backoff.Delays()
 	var got []string

@@ -57,7 +57,8 @@ func oneAddress(f *lab.Fabric) {
 type agents struct {
 	running context.Context
 	cancel  context.CancelFunc
-	all     []*hostAgent // by the fabric's hosts
+	limit   time.Duration // for each wait, in real time
+	all     []*hostAgent  // by the fabric's hosts
 }
 
 // hostAgent is the agent of one host.
@@ -124,6 +125,7 @@ func (r *Run) startAgents(ctx context.Context) error {
 		return nil
 	}
 	a := &r.agents
+	a.limit = r.readyLimit()
 	a.running, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range r.net.Fabric().Hosts {
 		var base agent.Clock = epoch.Wall{}
@@ -194,13 +196,13 @@ func (r *Run) restartAgent(ctx context.Context, i int) error {
 
 // wait waits until all roles have settings, which agents receive when epochs have begun.
 func (a *agents) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	ctx, cancel := context.WithTimeout(ctx, a.limit)
 	defer cancel()
 	for _, x := range a.all {
 		select {
 		case <-x.settled:
 		case <-ctx.Done():
-			return fmt.Errorf("scenario: not all agents have settings after %v: %v", readyLimit, a.errors())
+			return fmt.Errorf("scenario: not all agents have settings after %v: %v", a.limit, a.errors())
 		}
 	}
 	return nil
@@ -235,7 +237,7 @@ func (a *agents) follow(ctx context.Context, number uint64) error {
 	for _, x := range a.all {
 		newest = max(newest, x.Status().Epoch)
 	}
-	ready, cancel := context.WithTimeout(ctx, readyLimit)
+	ready, cancel := context.WithTimeout(ctx, a.limit)
 	defer cancel()
 	for _, x := range a.all {
 		if err := x.reach(ready, number); err != nil {

@@ -171,8 +171,14 @@ func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
 // meanwhile, on a busy machine slowly.
 const virtualLimit = 3 * time.Minute
 
-// readyLimit is how long devices may take to be measured.
-const readyLimit = 30 * time.Second
+// readyLimit is how long devices may take to be measured, in real time.
+func (r *Run) readyLimit() time.Duration {
+	const limit = 30 * time.Second
+	if r.virtual == nil {
+		return limit
+	}
+	return r.virtual.IOLimit(limit)
+}
 
 // startCollector starts the collector and its outputs, and waits for the devices.
 func (r *Run) startCollector(ctx context.Context) (err error) {
@@ -207,10 +213,10 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	r.outDone = make(chan error, 1)
 	go func() { r.outDone <- r.outs.Run(outCtx) }()
 
-	ready, cancel := context.WithTimeout(ctx, readyLimit)
+	ready, cancel := context.WithTimeout(ctx, r.readyLimit())
 	defer cancel()
 	if missing := r.waitReady(ready); len(missing) > 0 {
-		return fmt.Errorf("scenario: these switches are not measured after %v: %v", readyLimit, missing)
+		return fmt.Errorf("scenario: these switches are not measured after %v: %v", r.readyLimit(), missing)
 	}
 	return errors.Join(r.startAgents(ready), ctx.Err())
 }
@@ -238,7 +244,7 @@ func (r *Run) waitReady(ctx context.Context) []string {
 // not measured: they have their routes then. Entries that plugins planned follow on such switches;
 // it waits for them, too, so that the first packets are treated as all others.
 func (r *Run) waitForwarding(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	ctx, cancel := context.WithTimeout(ctx, r.readyLimit())
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 10*time.Millisecond) {
 		leaves, err := r.client.leaves(ctx, "collector", "devices")
@@ -253,11 +259,12 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 		}
 		if want := len(r.net.Devices()); connected == want {
 			if r.waitReady(ctx); ctx.Err() != nil {
-				return fmt.Errorf("scenario: not all switches have the entries that plugins planned after %v", readyLimit)
+				return fmt.Errorf("scenario: not all switches have the entries that plugins planned after %v",
+					r.readyLimit())
 			}
 			return nil
 		} else if ctx.Err() != nil {
-			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, readyLimit)
+			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, r.readyLimit())
 		}
 		select {
 		case <-time.After(pause):

@@ -278,6 +278,11 @@ func (g *Group) goDo(f func()) bool {
 	return true
 }
 
+// readLimit bounds a read-out, and the changes of a window. A read-out may go on past its epoch.
+func (g *Group) readLimit() time.Duration {
+	return g.clock.IOLimit(max(ioLimit, 10*g.cfg.Interval))
+}
+
 // pause waits for d on the clock or in real time, whichever ends first: it belongs to no epoch.
 func (g *Group) pause(ctx context.Context, d time.Duration) error {
 	over := make(chan struct{})

@@ -100,7 +100,7 @@ func (s *source) leave() {
 // other banks. If a boundary comes earlier, the epoch that begins there is counted in a bank that
 // is not clean, and is lost for the switch; the read-out at its end clears the bank.
 func (s *source) join(inc Incarnation, isClean bool) {
-	ctx, cancel := context.WithTimeout(s.g.ctx, ioLimit)
+	ctx, cancel := context.WithTimeout(s.g.ctx, s.g.clock.IOLimit(ioLimit))
 	defer cancel()
 	if in := s.enter(ctx, inc, isClean); in != nil {
 		s.clear(ctx, inc)

@@ -143,7 +143,7 @@ func (p *part) seal() (next int, spoiled, err error) {
 
 // flip flips the switch. If that fails, the bank in use is unknown and the switch joins anew.
 func (p *part) flip(next int, spoiled error) error {
-	ctx, cancel := context.WithTimeout(p.g.ctx, ioLimit)
+	ctx, cancel := context.WithTimeout(p.g.ctx, p.g.clock.IOLimit(ioLimit))
 	defer cancel()
 	err := p.sw.Flip(ctx, next)
 	if err == nil && p.g.openNumber() != p.Number+1 {
@@ -206,7 +206,7 @@ func (s *source) beginReadout(bank int) *readout {
 		return nil
 	}
 	r := &readout{done: make(chan struct{})}
-	r.ctx, r.cancel = context.WithTimeout(s.g.ctx, max(ioLimit, 10*s.g.cfg.Interval))
+	r.ctx, r.cancel = context.WithTimeout(s.g.ctx, s.g.readLimit())
 	b.reader = r
 	return r
 }

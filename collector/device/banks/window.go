@@ -101,7 +101,7 @@ func (p *windowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.
 	if !p.Opening {
 		late = drained(ctx)
 	}
-	io, cancel := context.WithTimeout(p.g.ctx, max(ioLimit, 10*p.g.cfg.Interval))
+	io, cancel := context.WithTimeout(p.g.ctx, p.g.readLimit())
 	defer cancel()
 	if err := p.acquire(io); err != nil {
 		return epoch.Result{}, err
@@ -375,7 +375,7 @@ func (w *window) leaveLocked() {
 // join closes the window, clears all banks and opens epochs that have not begun. Before the first
 // epoch, start opens them.
 func (w *window) join(inc Incarnation, isClean bool) {
-	ctx, cancel := context.WithTimeout(w.g.ctx, max(ioLimit, 10*w.g.cfg.Interval))
+	ctx, cancel := context.WithTimeout(w.g.ctx, w.g.readLimit())
 	defer cancel()
 	err := w.acquire(ctx)
 	if err == nil {
