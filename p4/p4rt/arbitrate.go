@@ -101,6 +101,9 @@ func (s *session) judge() (step, error) {
 	case code == codes.NotFound:
 		s.setDemoted()
 		return s.bidAgain(highest)
+	case code == codes.AlreadyExists && s.yields && s.c.cfg.Yields:
+		return s.standby(fmt.Errorf("%w: this controller takes over when the one with %v ends its session",
+			ErrNotPrimary, highest)), nil
 	case code == codes.AlreadyExists && s.yields:
 		return s.standby(fmt.Errorf("%w: another controller uses election id %v, and this one remains a backup "+
 			"until that disconnects; give each controller an election id of its own", ErrNotPrimary, s.bid)), nil

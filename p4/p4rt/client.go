@@ -62,7 +62,7 @@ func (c *Client) Close() error {
 // supervise runs one session after another until ctx ends.
 func (c *Client) supervise(ctx context.Context) {
 	defer close(c.done)
-	bid, yields := c.cfg.ElectionID, false
+	bid, yields := c.cfg.ElectionID, c.cfg.Yields
 	waits := c.cfg.Backoff.waits()
 	for n := uint64(1); ; n++ {
 		s := &session{c: c, bid: bid, yields: yields, number: n,

@@ -69,6 +69,7 @@ type Config struct {
 	Mode       Mode        //
 	ElectionID ElectionID  // first bid of a Primary; zero stands for 1
 	Role       string      // "": the default role, without restrictions
+	Yields     bool        // a Primary bids only when there is no primary, until it was one
 	TLS        *tls.Config // nil: plaintext; mutual TLS if it has a certificate
 	Program    *Program    // nil: the pipeline on the switch is kept and its P4Info read
 

@@ -120,6 +120,26 @@ func TestObligation02Election(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a higher id that yields", func(t *testing.T) {
+		s := startSwitch(t)
+		cfg := config(s, program(t, "forwarding"))
+		cfg.ElectionID = p4rt.ElectionID{Low: 5}
+		a := dial(t, cfg)
+		waitReady(t, a)
+		cfg.ElectionID, cfg.Yields = p4rt.ElectionID{Low: 7}, true
+		b := dial(t, cfg)
+		if st := waitState(t, b, p4rt.Standby); !strings.Contains(st.Reason.Error(), "takes over when the one with 5 ends") {
+			t.Errorf("reason %v", st.Reason)
+		}
+		if st := a.Status(); st.State != p4rt.Ready || st.Term != 1 {
+			t.Errorf("the first is %v in term %d", st.State, st.Term)
+		}
+		a.Close()
+		waitReady(t, b)
+		if st := b.Status(); st.Bid.Low != 7 || st.Pushed || b.Stats().SessionsLost != 0 {
+			t.Errorf("the second took over as %+v", st)
+		}
+	})
 	t.Run("given id taken while the session is down", func(t *testing.T) {
 		clock := newFakeClock()
 		s := startSwitch(t)

@@ -37,7 +37,7 @@ type session struct {
 	log     *slog.Logger
 	number  uint64
 	bid     ElectionID
-	yields  bool   // sends no bid while there is a primary: another controller uses the election id
+	yields  bool   // sends no bid while there is a primary: see Config.Yields, or the election id is in use
 	version string // of P4Runtime at the switch
 	settled bool   // reached a state that lasts
 	refused error  // desired entries that were refused
