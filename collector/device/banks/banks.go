@@ -128,6 +128,8 @@ type member interface {
 	check()
 	// wait waits until the switch has joined and no bank is being read; false if ctx ends before.
 	wait(ctx context.Context) bool
+	// handover is Group.Handover.
+	handover() (*Handover, error)
 }
 
 // New returns an empty group.
@@ -139,10 +141,18 @@ func New(cfg Config, clock epoch.Clock) *Group {
 
 // Add adds a switch and lets it join; it replaces a switch of the same name. The source is for an
 // epoch.Engine.
-func (g *Group) Add(sw Switch) epoch.Source {
-	s := member(newSource(g, sw))
+func (g *Group) Add(sw Switch) epoch.Source { return g.add(sw, nil) }
+
+func (g *Group) add(sw Switch, h *Handover) epoch.Source {
+	var s member
 	if ws, ok := sw.(WindowSwitch); ok && ws.Windowed() {
-		s = newWindow(g, ws)
+		w := newWindow(g, ws)
+		w.offered = h
+		s = w
+	} else {
+		of := newSource(g, sw)
+		of.offered = h
+		s = of
 	}
 	g.mu.Lock()
 	g.sources[sw.Name()] = s

@@ -74,7 +74,7 @@ func (s *source) checkLocked(inc Incarnation) bool {
 		s.leave()
 		s.incarnation, s.tried, s.joinErr = inc, false, nil
 	}
-	if s.isIn {
+	if s.isIn || s.adopt(inc) {
 		return true
 	}
 	if !s.joining && s.flipping == nil { // after a flip in progress, flip checks again

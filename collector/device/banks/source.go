@@ -32,7 +32,8 @@ type source struct {
 	from        uint64        // the first epoch that was counted as a whole since current is in use
 	spoiled     error         // why current was not clean when it came into use; nil: it was
 	banks       []bank
-	out         []uint64 // recent epochs in which it may have counted in another bank than the others
+	out         []uint64  // recent epochs in which it may have counted in another bank than the others
+	offered     *Handover // of the collector before; nil: none, or it has been used
 }
 
 // bank is the state of one bank.

@@ -59,6 +59,7 @@ type window struct {
 	unsure      map[uint64]string // why packets of an epoch may be missing, of the same epochs
 	delivered   map[uint64]bool   // epochs that had a reading
 	late        map[uint64]uint64 // packets of these that arrived since, and are not reported
+	offered     *Handover         // of the collector before; nil: none, or it has been used
 }
 
 // content is what a bank holds.
@@ -348,7 +349,7 @@ func (w *window) joined(inc Incarnation) (in bool, err error) {
 		w.leaveLocked()
 		w.incarnation, w.tried, w.joinErr = inc, false, nil
 	}
-	if !w.isIn && !w.joining {
+	if !w.isIn && !w.adopt(inc) && !w.joining {
 		w.joining = true
 		isClean := inc.Clean && !w.tried
 		w.tried = true

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package banks_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
+)
+
+// A switch that one collector hands over to another in each epoch is measured in all of them, and
+// each packet counts once. If it is handed over too late, was restarted or has a bank that was not
+// read, epochs are lost, and none is wrong.
+func TestHandover(t *testing.T) {
+	newFakeOf := map[string]func() (sw banks.Switch, send func(number uint64, n int), life func(banks.Incarnation)){
+		"banks": func() (banks.Switch, func(uint64, int), func(banks.Incarnation)) {
+			f := newFake("s1")
+			send := func(_ uint64, n int) { f.count(n) }
+			return f, send, func(life banks.Incarnation) { f.set(func(f *fake) { f.life = life }) }
+		},
+		"window": func() (banks.Switch, func(uint64, int), func(banks.Incarnation)) {
+			f := newSlotted("s1")
+			return f, f.packet, func(life banks.Incarnation) { f.set(func(f *slotted) { f.life = life }) }
+		},
+	}
+	for kind, newSwitch := range newFakeOf {
+		t.Run(kind, func(t *testing.T) {
+			sw, send, life := newSwitch()
+			p := newCollectors(t)
+			p.both[0].add(sw)
+			p.both[0].join(t)
+			p.open()
+			life(banks.Incarnation{ID: 1}) // later sessions push no pipeline
+			owner := 0
+			measured := uint64(0)
+			for number := uint64(1); number <= 12; number++ {
+				send(number, int(number))
+				got := p.close(owner)
+				switch want := "complete s1="; {
+				case strings.HasPrefix(got, want):
+					if got != want+string(rune('0'+number)) && number < 10 {
+						t.Errorf("epoch %d: %s", number, got)
+					}
+					measured++
+				case number <= 7: // all handovers so far are in time
+					t.Errorf("epoch %d: %s", number, got)
+				}
+				from, to := p.both[owner], p.both[1-owner]
+				h, err := from.g.Handover("s1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				from.e.Remove("s1")
+				from.g.Remove("s1")
+				switch number {
+				case 7: // the next owner has no session before the epoch ends
+					p.close(owner)
+					number++
+				case 9:
+					life(banks.Incarnation{ID: 2, Clean: true})
+				}
+				to.e.Add(to.g.Adopt(sw, over(t, h)))
+				to.join(t)
+				if number == 9 {
+					life(banks.Incarnation{ID: 2})
+				}
+				owner = 1 - owner
+			}
+			if measured < 8 {
+				t.Errorf("%d epochs were measured", measured)
+			}
+		})
+	}
+}
+
+// A bank that was not read to the end is not clean at the next owner: the epoch that has it next is
+// lost, and the one after it is right.
+func TestHandoverOfUnreadBank(t *testing.T) {
+	f := newFake("s1")
+	p := newCollectors(t)
+	p.both[0].add(f)
+	p.both[0].join(t)
+	p.open()
+	f.set(func(f *fake) { f.life.Clean = false })
+	f.count(1)
+	f.set(func(f *fake) { f.readErr, f.errs = errors.New("a range was lost"), 2 })
+	p.close(0)
+	p.both[0].join(t)
+	h, err := p.both[0].g.Handover("s1")
+	if err != nil || h == nil {
+		t.Fatal(h, err)
+	}
+	p.both[0].e.Remove("s1")
+	p.both[1].e.Add(p.both[1].g.Adopt(f, over(t, h)))
+	for i, want := range []string{"complete s1=2", "lost s1=unread", "complete s1=4"} {
+		f.count(2 + i)
+		if got := p.close(1); got != want {
+			t.Errorf("epoch %d: %s, want %s", 2+i, got, want)
+		}
+	}
+	if h, err := p.both[0].g.Handover("s2"); h != nil || err != nil {
+		t.Errorf("a switch that is not there is handed over as %v, %v", h, err)
+	}
+}
+
+// over is a handover as it arrives.
+func over(t *testing.T, h *banks.Handover) *banks.Handover {
+	t.Helper()
+	data, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out *banks.Handover
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// collectors are two collectors with the same epochs.
+type collectors struct {
+	t     *testing.T
+	clock *epoch.Virtual
+	both  [2]network
+	end   time.Time
+}
+
+func newCollectors(t *testing.T) *collectors {
+	p := &collectors{t: t, clock: epoch.NewVirtual(t0, 0), end: t0}
+	for i := range p.both {
+		cfg := epoch.Config{Interval: time.Second, Guard: time.Millisecond, Deadline: 800 * time.Millisecond}
+		p.both[i] = network{epoch.New(cfg, epoch.Dependencies{Clock: p.clock}), banks.New(banks.Config{
+			Interval: cfg.Interval, Guard: cfg.Guard, Common: true}, p.clock)}
+		t.Cleanup(p.both[i].stop)
+	}
+	return p
+}
+
+func (p *collectors) wait(_ context.Context, d time.Duration) error { p.clock.Advance(d); return nil }
+
+func (p *collectors) open() {
+	for _, n := range p.both {
+		if err := n.e.Open(context.Background(), t0, p.wait); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// close ends the epoch at both and returns that of one, without its number.
+func (p *collectors) close(of int) string {
+	p.t.Helper()
+	p.end = p.end.Add(time.Second)
+	p.clock.AdvanceTo(p.end)
+	out := ""
+	for i, n := range p.both {
+		ep, err := n.e.Close(context.Background(), p.end, p.wait)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		number, _ := n.e.Current()
+		n.g.Opened(number)
+		if i == of {
+			_, out, _ = strings.Cut(short(ep), " ")
+		}
+	}
+	return out
+}
