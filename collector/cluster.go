@@ -56,7 +56,7 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	}
 	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
 		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests()},
-		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign})
+		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnMoves: c.acceptDevices})
 	if err := c.startExchange(cfg); err != nil {
 		return err
 	}
@@ -100,7 +100,8 @@ func (c *Collector) assign(v cluster.View) {
 	if c.stopped {
 		return
 	}
-	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Fence: v.Fence, Writes: v.Leased})
+	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Before: v.DeviceBefore,
+		Present: v.Present, Fence: v.Fence, Writes: v.Leased})
 	if err != nil {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}

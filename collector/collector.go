@@ -142,6 +142,11 @@ type Collector struct {
 	plans     atomic.Pointer[plans.Component]    // nil without a cluster, and before Start
 	applying  atomic.Bool                        // pending plans at devices of other members
 	applies   sync.WaitGroup                     // of applying
+	moving    atomic.Bool                        // devices are being handed over
+	moves     sync.WaitGroup                     // of devices
+	// handedOver and forced count devices that moved with and without a handover although both
+	// collectors were there.
+	handedOver, forced atomic.Uint64
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
@@ -199,6 +204,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		Shared:       cfg.Cluster.Name != "",
 		Elsewhere:    c.elsewhere,
 		Owners:       owners{c},
+		OnTaken:      c.takeDevices,
 	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
@@ -303,6 +309,7 @@ func (c *Collector) Start(ctx context.Context) error {
 // when ctx ends or StopGrace is over, and leaves no process behind.
 func (c *Collector) Stop(ctx context.Context) error {
 	c.stopCluster() // first: it may be assigning devices, and the others take them over meanwhile
+	defer c.moves.Wait()
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.stopped {

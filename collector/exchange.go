@@ -47,6 +47,7 @@ func (c *Collector) share(schedule *epoch.Config, engine *epoch.Dependencies) {
 		if x := c.exchange.Load(); x != nil {
 			x.HandOver(ep)
 		}
+		c.moveDevices()
 	}
 }
 

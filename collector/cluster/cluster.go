@@ -29,6 +29,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -71,6 +72,8 @@ type Dependencies struct {
 	// OnView is called with each view in which owners, members or the lease have changed. It may
 	// take long: views that are superseded meanwhile are left out.
 	OnView func(View)
+	// OnMoves takes what another member hands over, and returns the reply; nil: nothing is taken.
+	OnMoves func(data []byte) (reply []byte)
 }
 
 // Component is this collector in its cluster.
@@ -138,7 +141,7 @@ func (c *Component) Start() error {
 	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	if err := c.serve(); err != nil {
+	if err := errors.Join(c.serve(), c.serveMoves()); err != nil {
 		return err
 	}
 	c.work.Go(c.run)

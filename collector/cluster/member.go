@@ -131,6 +131,19 @@ func (v View) Device(name string) string { return v.Owner(deviceKey(name)) }
 func (v View) Host(name string) string   { return v.Owner(hostKey(name)) }
 func (v View) Plugin(name string) string { return v.Owner(pluginKey(name)) }
 
+// DeviceBefore returns who owns a device if this member is not there.
+func (v View) DeviceBefore(name string) string {
+	others := slices.DeleteFunc(slices.Clone(v.Members), func(m Member) bool { return m.Name == v.Self })
+	return Owner(deviceKey(name), others)
+}
+
+// Present reports whether a member is there and not refused: it can take something over, or hand it
+// over.
+func (v View) Present(name string) bool {
+	m, ok := v.Member(name)
+	return ok && m.State != Refused
+}
+
 // Member returns the member of a name.
 func (v View) Member(name string) (Member, bool) {
 	i, ok := slices.BinarySearchFunc(v.Members, name, func(m Member, name string) int {

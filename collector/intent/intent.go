@@ -113,12 +113,16 @@ type Component struct {
 	warnedNoHosts bool
 }
 
-// deviceIntent is the desired state of one device.
+// deviceIntent is a device with its desired state.
 type deviceIntent struct {
 	Device
+	*desiredState
 	forwards  bool          // the component owns the forwarding tables
 	undoLimit time.Duration // for the undoing of a plan that the device refused
+}
 
+// desiredState is the desired state of one device.
+type desiredState struct {
 	writing    sync.Mutex            // held while entries are written; taken before Component.mu
 	forwarding []p4rt.Desired        // guarded by writing
 	applied    map[string]p4rt.Entry // entries of plans by their keys; guarded by writing
@@ -149,13 +153,20 @@ func New(cfg Config, deps Dependencies) *Component {
 // Stop waits for the component's goroutines, whose contexts the callers have ended.
 func (c *Component) Stop() { c.work.Wait() }
 
-// AddDevice begins the desired state of a device. forwards makes the component own the device's
-// forwarding tables; see SetRoutes.
+// AddDevice begins the desired state of a device, or goes on with that of the device that it
+// replaces: pending plans, and what is applied unless another collector writes it from now on.
+// forwards makes the component own the device's forwarding tables; see SetRoutes.
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.devices[d.Name()] = &deviceIntent{Device: d, forwards: forwards, undoLimit: c.clock.IOLimit(undoTime),
-		applied: map[string]p4rt.Entry{}}
+	next := &deviceIntent{Device: d, forwards: forwards, undoLimit: c.clock.IOLimit(undoTime),
+		desiredState: &desiredState{applied: map[string]p4rt.Entry{}}}
+	if before := c.devices[d.Name()]; before != nil && next.elsewhere() == nil {
+		next.desiredState = before.desiredState
+	} else if before != nil {
+		next.pending = before.pending
+	}
+	c.devices[d.Name()] = next
 }
 
 // RemoveDevice drops a device with its pending plans.

@@ -62,6 +62,9 @@ type Dependencies struct {
 	Elsewhere func(device string) epoch.Source
 	// Owners writes plans to devices of other collectors. Only used if Shared.
 	Owners Owners
+	// OnTaken is called when the session of a device that another collector was to hand over is
+	// ready: Take is due. It must not block. Only used if Shared.
+	OnTaken func()
 }
 
 // Owners are the other collectors of the cluster.
@@ -106,8 +109,9 @@ type Component struct {
 	mu       sync.Mutex
 	topology *topology.Topology
 	devices  map[string]*member
-	objects  map[string]int // number of registers of devices that keep their own pipeline
-	version  uint64         // of the model
+	objects  map[string]int      // number of registers of devices that keep their own pipeline
+	bound    map[string][]string // registers to read, of Bind
+	version  uint64              // of the model
 }
 
 // member is a device with what it was made of.
@@ -116,10 +120,15 @@ type member struct {
 	cfg     config.Device
 	program *p4rt.Program // nil if the device keeps its own, or it could not be loaded
 	fault   error         // why the device cannot be set up
-	owner   string        // the collector of the cluster that owns it; "": this one, or none
+	owner   string        // the collector of the cluster that measures it; "": none, or there is no cluster
 	foreign bool          // it is not this collector's
-	awaited bool          // the engine collects it from Dependencies.Elsewhere
+	takes   bool          // it becomes this collector's when owner hands it over
 	c       *Component
+
+	// Only used by Assign and the methods that are called one at a time with it.
+	awaited bool   // the engine collects it from Dependencies.Elsewhere
+	next    string // the collector that it is to be handed over to; "": none
+	tries   int    // epochs in which a handover was possible and failed
 }
 
 // New returns a component with the configured devices. It opens no connection.
@@ -143,7 +152,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	loaded := pipelines{}
 	for _, d := range cfg.Devices {
-		m, err := c.build(d, topo, loaded)
+		m, err := c.build(d, topo, loaded, "")
 		if err == nil {
 			err = c.add(m)
 		}
@@ -192,7 +201,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 	p, loaded := &Plan{topology: topo, changes: changes}, pipelines{}
 	var errs []error
 	for _, cfg := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
-		m, err := c.build(cfg, topo, loaded)
+		m, err := c.build(cfg, topo, loaded, "")
 		if err == nil && m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
 			err = m.fault
 		}
@@ -206,7 +215,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 		}
 		if m.fault == nil {
 			errs = append(errs, checkRoutes(cfg, m.program, topo))
-		} else if again, err := c.build(m.cfg, topo, loaded); err == nil && !sameText(again.fault, m.fault) {
+		} else if again, err := c.build(m.cfg, topo, loaded, ""); err == nil && !sameText(again.fault, m.fault) {
 			p.devices = append(p.devices, again)
 		}
 	}
@@ -249,7 +258,7 @@ func (c *Component) Add(cfg config.Device) error {
 	c.mu.Lock()
 	topo := c.topology
 	c.mu.Unlock()
-	m, err := c.build(cfg, topo, pipelines{})
+	m, err := c.build(cfg, topo, pipelines{}, "")
 	if err == nil {
 		err = m.fault
 	}
@@ -289,16 +298,18 @@ func (c *Component) setRoutes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// build makes a device. The error is that of a fault which device.New finds; any other fault is
-// part of the device.
-func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines) (*member, error) {
+// build makes a device. With a holder, that collector hands it over to this one. The error is that
+// of a fault which device.New finds; any other fault is part of the device.
+func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines, holder string) (*member,
+	error,
+) {
 	dc, err := c.deviceConfig(cfg, topo, loaded)
 	if err == nil && cfg.DeviceID == 0 {
 		err = errNoDeviceID
 	}
 	m := &member{cfg: cfg, program: dc.Session.Program, fault: err, c: c}
 	dc.Fault = err
-	c.own(m, &dc)
+	c.own(m, &dc, holder)
 	m.Device, err = c.deps.NewDevice(dc)
 	return m, err
 }
@@ -318,20 +329,34 @@ func (c *Component) add(m *member) error {
 // connect opens the session of a device. The engine collects from it if its pipeline has banks or
 // is not known.
 func (c *Component) connect(d Device) {
-	if m, ok := d.(*member); ok && m.foreign {
+	m, isMember := d.(*member)
+	if isMember && m.foreign {
 		c.await(m)
-		return
+		if !m.takes {
+			return
+		}
 	}
 	if err := d.Start(c.ctx); err != nil {
 		c.log.Error("device cannot be set up; it is missing from epochs", "device", d.Name(), "error", err)
 	}
+	if isMember && m.takes {
+		return
+	}
+	c.measure(d, nil)
+}
+
+// measure makes the engine collect from a device that has a session. h is what another collector
+// handed over; nil: nothing.
+func (c *Component) measure(d Device, h *banks.Handover) {
 	if !d.Measured() {
 		return
 	}
 	if m, ok := d.(*member); ok {
 		d = m.Device // a member hides that the pipeline may be one whose packets select the bank
 	}
-	c.deps.Engine.Add(c.deps.Banks.Add(d))
+	open, _ := c.deps.Engine.Current()
+	c.deps.Banks.Opened(open)
+	c.deps.Engine.Add(c.deps.Banks.Adopt(d, h))
 }
 
 // remove closes the session of a device.
@@ -352,6 +377,9 @@ func (c *Component) remove(name string) {
 // changed follows a change of a device's session. It is called by the device.
 func (c *Component) changed(d *device.Device) {
 	if _, err := d.Ready(); err == nil {
+		if m := c.member(d.Name()); m != nil && m.takes {
+			c.deps.OnTaken()
+		}
 		if d.Program() == "" {
 			c.setObjects(d.Name(), len(d.Objects()))
 		}
@@ -385,6 +413,9 @@ func (c *Component) ApplyPending(ctx context.Context) {
 // Bind sets, by device, the registers to read, and how many epochs a device without registers to
 // read counts in a bank.
 func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int) {
+	c.mu.Lock()
+	c.bound = objects
+	c.mu.Unlock()
 	for _, d := range c.Devices() {
 		d.SelectObjects(append([]string{}, objects[d.Name()]...))
 		d.SetBankEpochs(bankEpochs[d.Name()])

@@ -20,6 +20,12 @@ type Ownership struct {
 	Self string
 	// Owner returns the collector that owns a device; "": none.
 	Owner func(device string) string
+	// Before returns the collector that owned a device before this one was in the cluster; "": none.
+	// Only used by the first Assign.
+	Before func(device string) string
+	// Present reports whether a collector is there to hand devices over, and to take them; nil: none
+	// is.
+	Present func(collector string) bool
 	// Fence is the high part of the election id of sessions that begin now. It is above that of
 	// every earlier owner.
 	Fence uint64
@@ -35,21 +41,25 @@ var ErrForeign = errors.New("owns it")
 var errNoLease = fmt.Errorf("%w: the collector holds no lease in its cluster and writes no entries", p4rt.ErrNotReady)
 
 // own makes a device this collector's or not, before it is created.
-func (c *Component) own(m *member, dc *device.Config) {
+func (c *Component) own(m *member, dc *device.Config, holder string) {
 	o := c.ownership.Load()
 	if o == nil {
 		return
 	}
-	m.owner = o.Owner(m.cfg.Name)
+	m.owner, m.takes = o.Owner(m.cfg.Name), holder != ""
+	if m.takes {
+		m.owner, dc.Session.Yields = holder, true
+	}
 	m.foreign = m.owner == "" || m.owner != o.Self
-	if m.foreign {
+	if m.foreign && !m.takes {
 		dc.Fault = fmt.Errorf("%s %w", cmp.Or(m.owner, "no collector of the cluster"), ErrForeign)
 	}
 	dc.Session.ElectionID = p4rt.ElectionID{High: o.Fence, Low: max(m.cfg.ElectionID.Low, 1)}
 }
 
 // Assign begins the sessions of devices that this collector owns from now on, and ends those of
-// devices that it does not own any more. The others go on. When entries may be written again, the
+// devices that it does not own any more. The others go on. A device moves to or from a collector
+// that is present when it is handed over (Leaving, Accept). When entries may be written again, the
 // routes are.
 func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	was := c.ownership.Swap(&o)
@@ -61,15 +71,15 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	c.mu.Unlock()
 	for _, d := range c.Devices() {
 		m := c.member(d.Name())
-		if m.owner == o.Owner(m.Name()) {
+		stays, holder := c.moves(m, &o)
+		if stays {
 			continue
 		}
-		next, err := c.build(m.cfg, topo, loaded)
+		next, err := c.build(m.cfg, topo, loaded, holder)
 		errs = append(errs, err)
 		if err == nil {
 			changed = append(changed, next)
-			c.remove(m.Name())
-			errs = append(errs, c.add(next))
+			errs = append(errs, c.replace(next))
 		}
 	}
 	if was != nil && !was.Writes && o.Writes {
@@ -82,6 +92,44 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 		c.connect(m)
 	}
 	return errors.Join(errs...)
+}
+
+// moves returns whether a device stays as it is for now, and otherwise the collector that hands it
+// over to this one; "": none does.
+func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
+	owner, holder := o.Owner(m.Name()), m.owner
+	if holder == "" && o.Before != nil {
+		holder = o.Before(m.Name())
+	}
+	present := func(name string) bool {
+		return name != "" && name != o.Self && o.Writes && o.Present != nil && o.Present(name)
+	}
+	switch {
+	case m.takes && owner == o.Self && present(m.owner):
+		return true, ""
+	case !m.takes && m.owner == owner:
+		m.next, m.tries = "", 0
+		return true, ""
+	case !m.foreign && present(owner):
+		if h, err := c.deps.Banks.Handover(m.Name()); h != nil || err != nil {
+			m.next = owner
+			return true, ""
+		}
+	case owner == o.Self && present(holder):
+		return false, holder
+	}
+	return false, ""
+}
+
+// replace replaces a device whose owner changes. What plugins planned for it stays.
+func (c *Component) replace(next *member) error {
+	old := c.member(next.Name())
+	c.deps.Engine.Remove(next.Name())
+	c.deps.Banks.Remove(next.Name())
+	if old != nil {
+		c.close(old)
+	}
+	return c.add(next)
 }
 
 // Await makes the epoch engine collect the devices of other collectors from Dependencies.Elsewhere,

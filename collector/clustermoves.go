@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/netsketch/netsketch/collector/network"
+)
+
+// maxMoves bounds the devices of an offer.
+const maxMoves = 1000
+
+// offer is what a collector sends to the next owner of some of its devices.
+type offer struct {
+	From  string         `json:"from"`
+	Moves []network.Move `json:"moves"`
+}
+
+// answer has the devices that the next owner does not take over, with the reason.
+type answer struct {
+	Refused map[string]string `json:"refused,omitempty"`
+	Error   string            `json:"error,omitempty"`
+}
+
+// moveDevices hands devices over to other collectors, when the banks of an epoch have been read.
+// Without at least a quarter of the open epoch left, it is put off.
+func (c *Collector) moveDevices() {
+	if c.exchange.Load() == nil || !c.moving.CompareAndSwap(false, true) {
+		return
+	}
+	c.moves.Go(func() {
+		defer c.moving.Store(false)
+		_, end := c.epochs.Current()
+		left := end.Sub(c.deps.Clock.Now())
+		if left < c.Config().Epoch.Interval/4 {
+			return
+		}
+		moves, accepted := c.leaving()
+		ctx, cancel := c.deps.Clock.WithTimeout(c.ctx, left/2)
+		defer cancel()
+		var mu sync.Mutex
+		var offers sync.WaitGroup
+		byMember := map[string][]network.Move{}
+		for _, m := range moves {
+			byMember[m.To] = append(byMember[m.To], m)
+		}
+		for _, to := range slices.Sorted(maps.Keys(byMember)) {
+			for some := range slices.Chunk(byMember[to], maxMoves) {
+				offers.Go(func() {
+					var reply answer
+					data, err := json.Marshal(offer{From: c.Config().Cluster.Member, Moves: some})
+					if err == nil {
+						data, err = c.cluster.Moves(ctx, to, data)
+					}
+					if err == nil {
+						err = json.Unmarshal(data, &reply)
+					}
+					if err == nil && reply.Error != "" {
+						err = fmt.Errorf("member %s: %s", to, reply.Error)
+					}
+					if err != nil {
+						c.log.Warn("cluster: devices are not handed over in this epoch", "to", to, "count", len(some), "error", err)
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					for _, m := range some {
+						if reason := reply.Refused[m.Device]; reason != "" {
+							c.log.Debug("cluster: a device is not handed over in this epoch", "device", m.Device, "to", to, "reason", reason)
+							continue
+						}
+						accepted = append(accepted, m)
+					}
+				})
+			}
+		}
+		offers.Wait()
+		c.left(accepted)
+	})
+}
+
+// leaving returns the devices that can be handed over, and those whose sessions end without a
+// handover, because it was put off too often.
+func (c *Collector) leaving() (moves, forced []network.Move) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return nil, nil
+	}
+	overdue, err := c.network.Overdue()
+	if err != nil {
+		c.log.Error("devices of the cluster could not be taken over", "error", err)
+	}
+	moves, forced = c.network.Leaving()
+	for _, m := range forced {
+		overdue = append(overdue, m.Device)
+	}
+	if len(overdue) > 0 {
+		c.forced.Add(uint64(len(overdue)))
+		c.log.Warn("cluster: devices move without a handover, which was put off too often", "devices", overdue)
+	}
+	return moves, forced
+}
+
+// left ends the sessions of devices that others have accepted.
+func (c *Collector) left(moves []network.Move) {
+	if len(moves) == 0 {
+		return
+	}
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return
+	}
+	if err := c.network.Left(moves); err != nil {
+		c.log.Error("devices of the cluster could not be handed over", "error", err)
+	}
+	c.network.Await()
+	c.self.Changed()
+}
+
+// acceptDevices takes devices over that another collector offers, and returns the reply.
+func (c *Collector) acceptDevices(data []byte) []byte {
+	var o offer
+	reply := answer{Refused: map[string]string{}}
+	if err := json.Unmarshal(data, &o); err != nil {
+		reply.Error = "the offer cannot be read: " + err.Error()
+	} else if !c.exclusively(func() {
+		for _, m := range o.Moves {
+			if err := c.network.Accept(o.From, m); err != nil {
+				reply.Refused[m.Device] = err.Error()
+			} else {
+				c.handedOver.Add(1)
+			}
+		}
+	}) {
+		reply.Error = "the collector has stopped"
+	}
+	out, err := json.Marshal(reply)
+	if err != nil { // it has texts only
+		c.log.Error("cluster: the reply to an offer", "error", err)
+	}
+	return out
+}
+
+// takeDevices makes devices this collector's whose owners have ended their sessions without a
+// handover.
+func (c *Collector) takeDevices() {
+	c.moves.Go(func() {
+		c.exclusively(func() {
+			if err := c.network.Take(); err != nil {
+				c.log.Error("devices of the cluster could not be taken over", "error", err)
+			}
+		})
+	})
+}
+
+// exclusively runs f when the configuration is not being changed, unless the collector has stopped,
+// and reports whether it did.
+func (c *Collector) exclusively(f func()) bool {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return false
+	}
+	f()
+	c.self.Changed()
+	return true
+}

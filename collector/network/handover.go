@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/p4/p4rt"
+)
+
+// A device moves from one collector to another without a lost epoch in this way:
+//
+//	next owner   session that yields: it is a backup as long as the owner has one
+//	owner        reads the bank of an epoch, and offers the state of the banks (Leaving)
+//	next owner   keeps the state (Accept)
+//	owner        ends its session (Left)
+//	next owner   is the primary; goes on with the banks, and seals the open epoch at its end
+//
+// If the next owner does not take the device, the owner measures the open epoch, too, and tries
+// again in the next one, at most maxTries times. Then it ends its session anyway, and the next
+// owner begins as after the loss of a collector.
+
+// maxTries bounds the epochs for which a handover is put off.
+const maxTries = 10
+
+// Move is a device that another collector is to take over.
+type Move struct {
+	Device string `json:"device"`
+	// To is the collector that takes it.
+	To string `json:"to"`
+	// Banks is the state of its banks; nil: it is not measured.
+	Banks *banks.Handover `json:"banks,omitempty"`
+	// Objects are the registers that were read.
+	Objects []string `json:"objects,omitempty"`
+}
+
+// Leaving returns the devices that can be handed over now. Call it once in each epoch, when the
+// banks of the epoch before have been read. forced are those that have been put off too often: Left
+// is due.
+func (c *Component) Leaving() (moves []Move, forced []Move) {
+	for _, d := range c.Devices() {
+		m := c.member(d.Name())
+		if m == nil || m.next == "" {
+			continue
+		}
+		move := Move{Device: m.Name(), To: m.next, Objects: c.boundTo(m.Name())}
+		h, err := c.deps.Banks.Handover(m.Name())
+		move.Banks = h
+		m.tries++
+		switch {
+		case m.tries > maxTries:
+			forced = append(forced, move)
+		case err == nil:
+			moves = append(moves, move)
+		}
+	}
+	return moves, forced
+}
+
+// boundTo returns the registers of a device that are read.
+func (c *Component) boundTo(device string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(slices.Values(c.bound[device]))
+}
+
+// Left ends the sessions of devices that another collector takes over. Those of which an epoch has
+// ended since Leaving stay.
+func (c *Component) Left(moves []Move) error {
+	c.mu.Lock()
+	topo := c.topology
+	c.mu.Unlock()
+	loaded := pipelines{}
+	open, _ := c.deps.Engine.Current()
+	var errs []error
+	var left []*member
+	var sessions sync.WaitGroup
+	for _, move := range moves {
+		m := c.member(move.Device)
+		if m == nil || m.next != move.To || move.Banks != nil && move.Banks.Epoch != open && m.tries <= maxTries {
+			continue
+		}
+		next, err := c.build(m.cfg, topo, loaded, "")
+		errs = append(errs, err)
+		if err != nil {
+			continue
+		}
+		left = append(left, next)
+		c.deps.Engine.Remove(m.Name())
+		sessions.Go(func() { c.close(m) })
+	}
+	sessions.Wait()
+	for _, next := range left {
+		errs = append(errs, c.replace(next))
+		c.await(next)
+	}
+	return errors.Join(errs...)
+}
+
+// Accept takes a device over from another collector, whose session ends next. The error is why this
+// collector cannot.
+func (c *Component) Accept(from string, move Move) error {
+	m := c.member(move.Device)
+	o := c.ownership.Load()
+	if m == nil || o == nil || !m.takes || m.owner != from {
+		return fmt.Errorf("collector %s does not take device %s over from %s", move.To, move.Device, from)
+	}
+	if st := m.Status().Session; st.State != p4rt.Standby && st.State != p4rt.Ready {
+		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
+	}
+	if !slices.Equal(move.Objects, c.boundTo(move.Device)) {
+		move.Banks = nil // banks of other registers have not been read
+	}
+	return c.take(m, move.Banks)
+}
+
+// Take makes devices this collector's whose sessions are ready without a handover, because the
+// owner has ended its own, and those that it does not hand over for too long.
+func (c *Component) Take() (err error) {
+	for _, d := range c.Devices() {
+		if m := c.member(d.Name()); m != nil && m.takes {
+			if _, notReady := m.Device.Ready(); notReady == nil {
+				err = errors.Join(err, c.take(m, nil))
+			}
+		}
+	}
+	return err
+}
+
+// take makes a device this collector's. Its session stays.
+func (c *Component) take(m *member, h *banks.Handover) error {
+	next := &member{Device: m.Device, cfg: m.cfg, program: m.program, fault: m.fault, owner: c.ownership.Load().Self, c: c}
+	c.deps.Engine.Remove(m.Name())
+	err := c.add(next)
+	c.measure(next, h)
+	return err
+}
+
+// Overdue makes devices this collector's that another one was to hand over long ago: it outbids it.
+// Call it once in each epoch. It returns their names.
+func (c *Component) Overdue() (names []string, err error) {
+	c.mu.Lock()
+	topo := c.topology
+	c.mu.Unlock()
+	loaded := pipelines{}
+	for _, d := range c.Devices() {
+		m := c.member(d.Name())
+		if m == nil || !m.takes {
+			continue
+		}
+		if m.tries++; m.tries <= 2*maxTries {
+			continue
+		}
+		next, buildErr := c.build(m.cfg, topo, loaded, "")
+		err = errors.Join(err, buildErr)
+		if buildErr == nil {
+			names = append(names, m.Name())
+			err = errors.Join(err, c.replace(next))
+			c.connect(next)
+		}
+	}
+	return names, err
+}
