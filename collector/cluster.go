@@ -15,21 +15,36 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 )
 
+// natsConfig returns the connection of a configuration's cluster, without an embedded server. It
+// reads the files of certificates and credentials.
+func natsConfig(cfg config.Cluster, store *certs.Store) (out bus.Config, err error) {
+	n := cfg.NATS
+	out = bus.Config{Name: cfg.Name, Member: cfg.Member, Servers: n.Addresses, CredentialsFile: n.CredentialsFile,
+		Username: n.Username, Password: n.Password.Reveal(), Replicas: n.Replicas}
+	if len(n.Addresses) > 0 {
+		if out.TLS, err = n.TLS.Client(store, n.Addresses[0]); err != nil {
+			return out, fmt.Errorf("cluster.nats.tls: %w", err)
+		}
+	}
+	if n.CredentialsFile != "" {
+		if err := bus.CheckCredentials(n.CredentialsFile); err != nil {
+			return out, fmt.Errorf("cluster.nats.credentials-file: %w", err)
+		}
+	}
+	return out, nil
+}
+
 // ConnectCluster connects to the NATS servers of a configuration's cluster. With embedded, it also
 // runs the server that the configuration has.
 func ConnectCluster(ctx context.Context, cfg config.Cluster, store *certs.Store, embedded bool, deps Dependencies) (
 	*bus.Bus, error,
 ) {
-	n := cfg.NATS
-	out := bus.Config{Name: cfg.Name, Member: cfg.Member, Servers: n.Addresses, CredentialsFile: n.CredentialsFile,
-		Username: n.Username, Password: n.Password.Reveal(), Replicas: n.Replicas, Logger: deps.Logger}
-	if len(n.Addresses) > 0 {
-		var err error
-		if out.TLS, err = n.TLS.Client(store, n.Addresses[0]); err != nil {
-			return nil, fmt.Errorf("cluster.nats.tls: %w", err)
-		}
+	out, err := natsConfig(cfg, store)
+	if err != nil {
+		return nil, err
 	}
-	if e := n.Embedded; e.Listen != "" {
+	out.Logger = deps.Logger
+	if e := cfg.NATS.Embedded; e.Listen != "" {
 		if embedded {
 			if err := os.MkdirAll(e.Directory, 0o700); err != nil {
 				return nil, fmt.Errorf("cluster.nats.embedded.directory: %w", err)
@@ -38,7 +53,7 @@ func ConnectCluster(ctx context.Context, cfg config.Cluster, store *certs.Store,
 				Routes: e.Routes}
 			out.Serve = deps.ServeNATS
 		} else {
-			out.Servers = append([]string{e.Listen}, n.Addresses...)
+			out.Servers = append([]string{e.Listen}, cfg.NATS.Addresses...)
 		}
 	}
 	return bus.Connect(ctx, out)

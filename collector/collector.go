@@ -178,6 +178,9 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
 	}
 	if cfg.Cluster.Name != "" {
+		if _, err := natsConfig(cfg.Cluster, c.certs); err != nil { // Start reads the files again
+			return nil, fmt.Errorf("collector: %w", err)
+		}
 		c.share(&schedule, &engine)
 		plugins.Cluster = clusterPlugins{c}
 	}

@@ -16,12 +16,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 )
 
 const (
@@ -89,6 +92,10 @@ type Bus struct {
 	conn   *nats.Conn
 	closed chan struct{}
 	js     jetstream.JetStream
+
+	servers string                // their addresses
+	last    atomic.Pointer[error] // why there is no connection; nil: not known
+	refused atomic.Bool           // servers refuse the connection, which is logged
 }
 
 // Connect starts the embedded server, if there is one, and the connection. Servers that cannot be
@@ -122,12 +129,11 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		nats.Name("netsketch " + cfg.Member), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait/2, reconnectWait/2),
 		nats.PingInterval(pingInterval), nats.ReconnectBufSize(reconnectBuffer), nats.Timeout(pingInterval),
+		nats.IgnoreAuthErrorAbort(), // a server may accept the credentials, or new ones, later
 		nats.ConnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
 		nats.ReconnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.changed(false, err) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Warn("NATS reports an error", "error", err)
-		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.failed(err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 	}
 	if b.server != nil { // the servers that it knows include those behind other addresses
@@ -144,6 +150,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if cfg.Username != "" {
 		options = append(options, nats.UserInfo(cfg.Username, cfg.Password))
 	}
+	b.servers = strings.Join(servers, ", ")
 	for i, s := range servers {
 		servers[i] = scheme + s
 	}
@@ -174,13 +181,56 @@ func (b *Bus) WaitConnected(ctx context.Context) error {
 // Connected returns why there is no connection; nil if there is one.
 func (b *Bus) Connected() error {
 	if b.conn.IsConnected() {
+		b.last.Store(nil)
 		return nil
 	}
-	err := fmt.Errorf("no NATS server can be reached at %s", strings.Join(b.cfg.Servers, ", "))
-	if last := b.conn.LastError(); last != nil {
-		err = fmt.Errorf("%w: %w", err, last)
+	err := fmt.Errorf("no NATS server can be reached at %s", b.servers)
+	if last := b.conn.LastError(); last != nil { // servers that are tried later may leave none
+		last = explain(last)
+		b.last.Store(&last)
+	}
+	if last := b.last.Load(); last != nil {
+		err = fmt.Errorf("%w: %w", err, *last)
 	}
 	return err
+}
+
+// explain names the keys of the configuration that an error of a connection is about.
+func explain(err error) error {
+	var op *net.OpError
+	alert := false
+	if errors.As(err, &op) { // without ports of this side, which differ each time
+		err, alert = op.Err, op.Op == "remote error"
+	}
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return fmt.Errorf("%w: the server does not accept cluster.nats.username and password, or "+
+			"credentials-file", err)
+	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired):
+		return fmt.Errorf("%w: expected a newer user in cluster.nats.credentials-file", err)
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return fmt.Errorf("%w: the server has no TLS; expected it there, or cluster.nats.tls: {plaintext: true}", err)
+	case errors.As(err, &certificate):
+		return fmt.Errorf("%w: the certificate of the server is not valid by cluster.nats.tls", err)
+	case alert && strings.Contains(err.Error(), "certificate"): // the type of alerts is not exported
+		return fmt.Errorf("%w: the server does not accept cluster.nats.tls.cert-file", err)
+	}
+	return err
+}
+
+// CheckCredentials returns why a file cannot be the credentials of a NATS user. They are read again
+// for each connection.
+func CheckCredentials(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if _, err := nkeys.ParseDecoratedUserNKey(text); err != nil {
+		return fmt.Errorf("%s has no key of a NATS user: %w", file, err)
+	}
+	return nil
 }
 
 // CheckName returns why a text cannot be the name of a cluster.
@@ -197,6 +247,8 @@ func CheckName(name string) error {
 func (b *Bus) changed(connected bool, err error) {
 	switch {
 	case connected:
+		b.last.Store(nil)
+		b.refused.Store(false)
 		b.cfg.Logger.Info("connected to NATS")
 	case err != nil:
 		b.cfg.Logger.Warn("the connection to NATS is lost", "error", err)
@@ -204,6 +256,15 @@ func (b *Bus) changed(connected bool, err error) {
 	if b.cfg.OnConnection != nil {
 		b.cfg.OnConnection(connected)
 	}
+}
+
+// failed logs an error of the connection: one that each attempt to connect meets, once.
+func (b *Bus) failed(err error) {
+	level, why := slog.LevelWarn, explain(err)
+	if why.Error() != err.Error() && b.refused.Swap(true) {
+		level = slog.LevelDebug
+	}
+	b.cfg.Logger.Log(context.Background(), level, "NATS reports an error", "error", why)
 }
 
 // Conn returns the connection.
