@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,7 +31,8 @@ type boundary struct {
 	settled  chan struct{} // closed when the guard is over
 	draining chan struct{} // a source waits for the network to drain
 	drained  chan struct{} // closed when the network has drained
-	arrivals chan arrival
+	arrived  []arrival     // one for each member, written by its goroutine
+	arrivals chan *arrival // those that are complete
 
 	sealed   bool      // a source is
 	sealedAt time.Time // when the last one was
@@ -61,7 +63,8 @@ func (e *Engine) newBoundary(b Boundary, t edge, wait WaitFunc) *boundary {
 	return &boundary{
 		Boundary: b, e: e, due: t.due, wait: wait,
 		members: members, parts: make([]Part, n), ep: &Epoch{Sources: make([]Outcome, n)},
-		seals: make(chan seal, n), settled: make(chan struct{}), arrivals: make(chan arrival, n),
+		seals: make(chan seal, n), settled: make(chan struct{}),
+		arrived: make([]arrival, n), arrivals: make(chan *arrival, n),
 		draining: make(chan struct{}, n), drained: make(chan struct{}),
 	}
 }
@@ -110,10 +113,12 @@ func (b *boundary) seal(caller, deadline context.Context) {
 		if m.source.Sealing() == SealedByCollector {
 			n++
 		}
-		if !b.e.goDo(func() { b.follow(deadline, i) }) {
+		a := &b.arrived[i]
+		a.i, a.outcome.Name, a.outcome.Sealing = i, m.source.Name(), m.source.Sealing()
+		if !b.e.goDo(func() { b.follow(deadline, a) }) {
 			b.seals <- seal{}
-			b.arrivals <- arrival{i: i, outcome: Outcome{Name: m.source.Name(), Sealing: m.source.Sealing(),
-				Err: context.Canceled}}
+			a.outcome.Err = context.Canceled
+			b.arrivals <- a
 		}
 	}
 	seals, all := b.awaitSeals(limit, n)
@@ -130,6 +135,7 @@ func (b *boundary) seal(caller, deadline context.Context) {
 
 // awaitSeals returns those of n seals that succeeded, and whether all ended before limit.
 func (b *boundary) awaitSeals(limit context.Context, n int) (seals []seal, all bool) {
+	seals = make([]seal, 0, n)
 	for range n {
 		select {
 		case s := <-b.seals:
@@ -306,7 +312,7 @@ func (b *boundary) drain() {
 }
 
 // take enters an arrival into the epoch.
-func (b *boundary) take(a arrival) {
+func (b *boundary) take(a *arrival) {
 	b.ep.Sources[a.i] = a.outcome
 	b.warn(a.outcome.Name, a.result.Warnings...)
 	for _, w := range a.result.LateWarnings {
@@ -322,21 +328,20 @@ func (b *boundary) warn(source string, reasons ...string) {
 	}
 }
 
-// follow takes source i through the boundary.
-func (b *boundary) follow(ctx context.Context, i int) {
-	source, part := b.members[i].source, b.parts[i]
-	a := arrival{i: i, outcome: Outcome{Name: source.Name(), Sealing: source.Sealing()}}
-	switch sealing := source.Sealing(); {
-	case sealing == SealedByCollector:
-		if a.outcome.Flip, a.outcome.Err = b.sealPart(ctx, source.Name(), part); a.outcome.Err == nil {
-			b.readPart(ctx, part, &a)
+// follow takes the source of a through the boundary.
+func (b *boundary) follow(ctx context.Context, a *arrival) {
+	part := b.parts[a.i]
+	switch {
+	case a.outcome.Sealing == SealedByCollector:
+		if a.outcome.Flip, a.outcome.Err = b.sealPart(ctx, a.outcome.Name, part); a.outcome.Err == nil {
+			b.collectPart(ctx, part, a)
 		}
-	case sealing == SealedByPackets:
+	case a.outcome.Sealing == SealedByPackets:
 		<-b.settled
-		b.readPart(ctx, part, &a)
+		b.collectPart(ctx, part, a)
 	case b.Opening:
 	default:
-		b.collectPart(ctx, part, &a, func(context.Context) func() { return func() {} })
+		b.collectPart(ctx, part, a)
 	}
 	b.arrive(ctx, a)
 }
@@ -361,19 +366,13 @@ func (b *boundary) sealPart(ctx context.Context, source string, part Part) (took
 	return took, nil
 }
 
-// readPart collects from a source when there is a place for it among those that are read.
-func (b *boundary) readPart(ctx context.Context, part Part, a *arrival) {
-	b.collectPart(ctx, part, a, b.e.takePlace)
-}
-
-// collectPart collects from a source that has a place except while it waits for the drain. Sources
-// that report need none.
-func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, place func(context.Context) func()) {
-	leave := place(b.e.ctx)
+// collectPart collects from a source that has a place except while it waits for the drain.
+func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
+	held := b.e.takePlace(b.e.ctx, a.outcome.Sealing)
 	begin := time.Now()
 	var waited time.Duration
 	result, err := part.Collect(ctx, func(ctx context.Context) error {
-		leave()
+		held.leave()
 		start := time.Now()
 		b.draining <- struct{}{}
 		var err error
@@ -383,10 +382,10 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, place
 			err = ctx.Err()
 		}
 		waited = time.Since(start)
-		leave = place(ctx)
+		held = b.e.takePlace(ctx, a.outcome.Sealing)
 		return err
 	})
-	leave()
+	held.leave()
 	a.outcome.Read = time.Since(begin) - waited
 	a.result, a.outcome.Err = result, err
 	if err == nil {
@@ -395,7 +394,7 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival, place
 }
 
 // arrive hands over what a source returned, for this epoch or, after its delivery, for a later one.
-func (b *boundary) arrive(ctx context.Context, a arrival) {
+func (b *boundary) arrive(ctx context.Context, a *arrival) {
 	err := a.outcome.Err
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		a.outcome.Err = ErrLate
@@ -427,19 +426,46 @@ func quarterOf(ctx context.Context, deadline time.Duration) time.Duration {
 	return deadline / 4
 }
 
-// takePlace waits for a place among those that are being read. leave gives it back; a quarter of
-// the deadline later it is given back anyway.
-func (e *Engine) takePlace(ctx context.Context) (leave func()) {
-	select {
-	case e.places <- struct{}{}:
-	case <-ctx.Done():
-		return func() {}
+// place is one of the places of sources that are being read at the same time. It is given back by
+// its holder, at the latest a quarter of the deadline after it was taken.
+type place struct {
+	e     *Engine
+	held  atomic.Bool
+	timer *time.Timer // nil before it is taken for the first time
+}
+
+// takePlace waits for a place; nil if ctx ends before. Sources that report need none.
+func (e *Engine) takePlace(ctx context.Context, s Sealing) *place {
+	if s != SealedByCollector && s != SealedByPackets {
+		return nil
 	}
-	free := sync.OnceFunc(func() { <-e.places })
-	timer := time.AfterFunc(max(e.cfg.Deadline/4, time.Millisecond), free)
-	return func() {
-		timer.Stop()
-		free()
+	var p *place
+	select {
+	case p = <-e.places:
+	case <-ctx.Done():
+		return nil
+	}
+	p.held.Store(true)
+	if quarter := max(e.cfg.Deadline/4, time.Millisecond); p.timer == nil {
+		p.timer = time.AfterFunc(quarter, p.expire)
+	} else {
+		p.timer.Reset(quarter)
+	}
+	return p
+}
+
+// leave gives the place back; nil is none.
+func (p *place) leave() {
+	if p != nil && p.held.CompareAndSwap(true, false) {
+		p.timer.Stop()
+		p.e.places <- p
+	}
+}
+
+// expire puts another place in the place of one that is held too long.
+func (p *place) expire() {
+	if p.held.CompareAndSwap(true, false) {
+		p.e.places <- &place{e: p.e}
 	}
 }
 

@@ -69,7 +69,7 @@ type Engine struct {
 	afterFlip func(context.Context, string, uint64)
 	reasons   func() []string
 	handOver  func(*Epoch)
-	places    chan struct{} // taken by sources that are being read
+	places    chan *place // those that no source holds
 	late      lateReports
 	unsent    lateReports // of this collector's sources, for HandOver
 
@@ -117,7 +117,10 @@ func New(cfg Config, deps Dependencies) *Engine {
 	e := &Engine{
 		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip, reasons: deps.Reasons,
 		handOver: deps.HandOver,
-		places:   make(chan struct{}, cfg.Parallel), members: map[string]*member{},
+		places:   make(chan *place, cfg.Parallel), members: map[string]*member{},
+	}
+	for range cfg.Parallel {
+		e.places <- &place{e: e}
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e

@@ -119,6 +119,18 @@ type Group struct {
 	shift   uint64 // of the banks against the epochs' numbers
 	open    uint64 // number of the open epoch; 0 before the first
 	opened  time.Duration
+	bounds  *bounds // of the flips and read-outs at its start
+}
+
+// bounds are contexts that all switches share at a boundary: timers of their own would cost the
+// collector more than the rest of a flip.
+type bounds struct{ flip, read context.Context }
+
+// bound returns a context that ends with the group, or after a time.
+func (g *Group) bound(after time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(g.ctx, after)
+	_ = cancel // what it bounds may outlive the boundary
+	return ctx
 }
 
 // member is a switch of a group.
@@ -208,14 +220,15 @@ func (g *Group) Stop() {
 	g.work.Wait()
 }
 
-// begin opens epoch number. The first time it chooses the shift so that the epoch is counted in
-// bank 1 by all switches: before, they count in bank 0, the initial bank of a pipeline.
-func (g *Group) begin(number uint64) {
+// begin opens epoch number and returns the bounds of its boundary. The first time it chooses the
+// shift so that the epoch is counted in bank 1 by all switches: before, they count in bank 0, the
+// initial bank of a pipeline.
+func (g *Group) begin(number uint64) *bounds {
 	g.mu.Lock()
-	known, chosen := g.open == number, g.chosen
+	known, chosen, limits := g.open == number, g.chosen, g.bounds
 	g.mu.Unlock()
 	if known && chosen {
-		return
+		return limits
 	}
 	every := uint64(1)
 	if !chosen {
@@ -227,6 +240,8 @@ func (g *Group) begin(number uint64) {
 		g.chosen, g.shift = true, (1+every-number%every)%every
 	}
 	g.open, g.opened = number, g.clock.Monotonic()
+	g.bounds = &bounds{g.bound(g.clock.IOLimit(ioLimit)), g.bound(g.readLimit())}
+	return g.bounds
 }
 
 // commonBanks is the least common multiple of the switches' numbers of banks, or of some if it gets

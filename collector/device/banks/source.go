@@ -60,7 +60,7 @@ func (s *source) Sealing() epoch.Sealing { return epoch.SealedByCollector }
 
 // Begin starts a boundary.
 func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
-	s.g.begin(b.Number + 1)
+	limits := s.g.begin(b.Number + 1)
 	if b.Opening {
 		s.mu.Lock()
 		quiet := s.quiet
@@ -69,13 +69,14 @@ func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 			s.outOfStep(b.Number)
 		}
 	}
-	return &part{source: s, Boundary: b}, s.warnings(b.Number)
+	return &part{source: s, Boundary: b, limits: limits}, s.warnings(b.Number)
 }
 
 // part is a switch at one boundary: the bank of the ending epoch is sealed and read.
 type part struct {
 	*source
 	epoch.Boundary
+	limits  *bounds
 	inc     Incarnation
 	bank    int      // the sealed one
 	readout *readout // of that bank; nil: it cannot be read
@@ -131,7 +132,7 @@ func (p *part) seal() (next int, spoiled, err error) {
 	if next == p.bank { // epochs were skipped: it is in the right bank, which also holds the earlier epoch
 		return 0, nil, cmp.Or(p.err, ErrMerged)
 	}
-	if p.readout = p.beginReadout(p.bank); p.readout == nil {
+	if p.readout = p.beginReadout(p.limits.read, p.bank); p.readout == nil {
 		p.err = cmp.Or(p.err, ErrUnread)
 	}
 	spoiled = p.supersede(next)
@@ -144,9 +145,7 @@ func (p *part) seal() (next int, spoiled, err error) {
 
 // flip flips the switch. If that fails, the bank in use is unknown and the switch joins anew.
 func (p *part) flip(next int, spoiled error) error {
-	ctx, cancel := context.WithTimeout(p.g.ctx, p.g.clock.IOLimit(ioLimit))
-	defer cancel()
-	err := p.sw.Flip(ctx, next)
+	err := p.sw.Flip(p.limits.flip, next)
 	if err == nil && p.g.openNumber() != p.Number+1 {
 		err = errors.New("acknowledged epochs later")
 	}
@@ -199,15 +198,15 @@ func (s *source) supersede(bank int) error {
 	return b.unread
 }
 
-// beginReadout notes that a bank is being read. It returns nil if an earlier read-out of it has not
-// ended. s.mu is held.
-func (s *source) beginReadout(bank int) *readout {
+// beginReadout notes that a bank is being read, until ctx ends. It returns nil if an earlier
+// read-out of it has not ended. s.mu is held.
+func (s *source) beginReadout(ctx context.Context, bank int) *readout {
 	b := &s.banks[bank]
 	if b.reader != nil {
 		return nil
 	}
 	r := &readout{done: make(chan struct{})}
-	r.ctx, r.cancel = context.WithTimeout(s.g.ctx, s.g.readLimit())
+	r.ctx, r.cancel = context.WithCancel(ctx)
 	b.reader = r
 	return r
 }
@@ -243,7 +242,8 @@ func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drain
 	}
 	s.endReadout(inc, bank, r, ErrUnread)
 	if again && !r.overtaken && s.isIn && s.incarnation.ID == inc.ID {
-		if r := s.beginReadout(bank); r != nil && !s.g.goDo(func() { _, _ = s.read(inc, bank, r, noDrain, false) }) {
+		r := s.beginReadout(s.g.bound(s.g.readLimit()), bank)
+		if r != nil && !s.g.goDo(func() { _, _ = s.read(inc, bank, r, noDrain, false) }) {
 			s.endReadout(inc, bank, r, ErrUnread)
 		}
 	}
