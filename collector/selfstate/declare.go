@@ -263,23 +263,33 @@ func (c *Component) host(h host.Status) *bindings.Collector_Host {
 // device declares the leaves of a device.
 func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Collector_Device {
 	st, n := d.Status(), c.devices[d.Name()]
+	leaf := struct { // in one piece of memory: devices are many
+		name, address, program, lastError string
+		readout, flip                     uint64
+		deviceEpochs
+		reconnects, packetIns, packetInsDropped uint64
+	}{
+		d.Name(), d.Address(), d.Program(), deviceError(d.Name(), st, r),
+		nanoseconds(st.ReadTime), nanoseconds(st.FlipTime), n,
+		st.Counts.SessionsLost, st.Counts.PacketIns, st.Counts.PacketsDropped,
+	}
 	return &bindings.Collector_Device{
-		Name:             ygot.String(d.Name()),
-		Address:          ygot.String(d.Address()),
+		Name:             &leaf.name,
+		Address:          &leaf.address,
 		DeviceId:         unlessZero(d.DeviceID()),
-		Program:          ygot.String(d.Program()),
+		Program:          &leaf.program,
 		Connection:       connection(st.Session.State),
 		Mastership:       mastership(st.Session.State),
 		ReadoutMethod:    readoutMethod(st),
-		ReadoutTime:      duration(st.ReadTime),
-		FlipTime:         duration(st.FlipTime),
-		LastEpoch:        unlessZero(n.last),
-		EpochsComplete:   ygot.Uint64(n.complete),
-		EpochsLost:       ygot.Uint64(n.lost),
-		Reconnects:       ygot.Uint64(st.Counts.SessionsLost),
-		PacketIns:        ygot.Uint64(st.Counts.PacketIns),
-		PacketInsDropped: ygot.Uint64(st.Counts.PacketsDropped),
-		LastError:        ygot.String(deviceError(d.Name(), st, r)),
+		ReadoutTime:      &leaf.readout,
+		FlipTime:         &leaf.flip,
+		LastEpoch:        unlessZero(leaf.last),
+		EpochsComplete:   &leaf.complete,
+		EpochsLost:       &leaf.lost,
+		Reconnects:       &leaf.reconnects,
+		PacketIns:        &leaf.packetIns,
+		PacketInsDropped: &leaf.packetInsDropped,
+		LastError:        &leaf.lastError,
 		Gnmi:             c.gnmi(d.Name()),
 	}
 }
@@ -467,8 +477,11 @@ func pluginStatus(s pluginhost.State) bindings.E_Plugin_Status {
 	return bindings.Plugin_Status_starting
 }
 
-// duration returns a length of time in nanoseconds, 0 if it is negative.
-func duration(d time.Duration) *uint64 { return ygot.Uint64(uint64(max(0, d.Nanoseconds()))) }
+// duration returns a length of time as a leaf.
+func duration(d time.Duration) *uint64 { return ygot.Uint64(nanoseconds(d)) }
+
+// nanoseconds returns a length of time in nanoseconds, 0 if it is negative.
+func nanoseconds(d time.Duration) uint64 { return uint64(max(0, d.Nanoseconds())) }
 
 // timestamp returns a point in time in nanoseconds since 1970.
 func timestamp(t time.Time) *uint64 { return ygot.Uint64(uint64(t.UnixNano())) }

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -173,15 +172,17 @@ func (c *Component) Report(r *analysis.Report) {
 	defer c.mu.Unlock()
 	c.epochs[r.Status]++
 	c.epochs[epoch.Lost] += r.Skipped
-	for _, d := range slices.Concat(r.Devices, r.Hosts) {
-		n := c.devices[d.Name]
-		if d.Err != nil {
-			n.lost++
-		} else {
-			n.complete++
-			n.last = r.Number
+	for _, reports := range [][]analysis.DeviceReport{r.Devices, r.Hosts} {
+		for i := range reports {
+			n := c.devices[reports[i].Name]
+			if reports[i].Err != nil {
+				n.lost++
+			} else {
+				n.complete++
+				n.last = r.Number
+			}
+			c.devices[reports[i].Name] = n
 		}
-		c.devices[d.Name] = n
 	}
 	c.publish(r.End, r)
 }

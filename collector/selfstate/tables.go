@@ -70,11 +70,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct,
 		for i := range columns {
 			columns[i].name = path.Base(columns[i].name)
 		}
-		t, err := build(at+"/"+dir, columns, []entry{{s, c}}, last)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, store.Publication{Table: t})
+		out = append(out, store.Publication{Table: build(at+"/"+dir, columns, []entry{{s, c}}, last)})
 	}
 	for _, l := range sh.lists {
 		rows, ok := entries(s.Field(l.index), c.Field(l.index))
@@ -88,11 +84,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct,
 		if len(sh.lists) > 0 {
 			return nil, fmt.Errorf("selfstate: %s/%s: lists within lists are not supported", at, l.name)
 		}
-		t, err := build(at+"/"+l.name, sh.columns, rows, last)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, store.Publication{Table: t, Replace: true})
+		out = append(out, store.Publication{Table: build(at+"/"+l.name, sh.columns, rows, last), Replace: true})
 	}
 	return out, nil
 }
@@ -197,18 +189,27 @@ func entries(state, config reflect.Value) ([]entry, bool) {
 	if state.IsNil() && config.IsNil() {
 		return nil, false
 	}
-	byKey := make(map[string]entry, max(state.Len(), config.Len()))
+	type keyed struct {
+		key string
+		entry
+	}
+	all := make([]keyed, 0, max(state.Len(), config.Len()))
 	for k, v := range state.Seq2() {
-		byKey[k.String()] = entry{state: v.Elem()}
+		e := keyed{key: k.String(), entry: entry{state: v.Elem()}}
+		if c := config.MapIndex(k); c.IsValid() {
+			e.config = c.Elem()
+		}
+		all = append(all, e)
 	}
 	for k, v := range config.Seq2() {
-		byKey[k.String()] = entry{state: byKey[k.String()].state, config: v.Elem()}
+		if !state.MapIndex(k).IsValid() {
+			all = append(all, keyed{key: k.String(), entry: entry{config: v.Elem()}})
+		}
 	}
-	out := make([]entry, 0, len(byKey))
-	keys := slices.AppendSeq(make([]string, 0, len(byKey)), maps.Keys(byKey))
-	slices.Sort(keys)
-	for _, key := range keys {
-		out = append(out, byKey[key])
+	slices.SortFunc(all, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	out := make([]entry, len(all))
+	for i := range all {
+		out[i] = all[i].entry
 	}
 	return out, true
 }
@@ -236,8 +237,8 @@ func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
-// cell is the value of a leaf: of text the text, and of other kinds a number, an integer in two's
-// complement, a decimal's bits, or 0 and 1.
+// cell is the value of a leaf: of text the text as in the struct, and of other kinds a number, an
+// integer in two's complement, a decimal's bits, or 0 and 1.
 type cell struct {
 	number  uint64
 	text    string
@@ -277,7 +278,7 @@ func (c *column) value(e entry) cell {
 		}
 		return cell{present: true}
 	}
-	return cell{text: text(v.String()), present: true}
+	return cell{text: v.String(), present: true}
 }
 
 // boxed returns the value as table.ColumnOf takes it.
@@ -294,7 +295,7 @@ func (v cell) boxed(kind table.Kind) any {
 	case kind == table.Bool:
 		return v.number == 1
 	}
-	return v.text
+	return text(v.text)
 }
 
 // equal reports whether a column has the values of the entries.
@@ -321,7 +322,8 @@ func (c *column) equal(old *table.Column, rows []entry) bool {
 		case table.Bool:
 			same = old.Bool(i) == (v.number == 1)
 		default:
-			same = old.Text(i) == v.text
+			was := old.Text(i)
+			same = was == v.text || was == text(v.text)
 		}
 		if !same {
 			return false
@@ -346,7 +348,7 @@ func text(s string) string {
 
 // build returns a table with a row for each entry: the latest table of the list if nothing has
 // changed, and otherwise a new one that shares the columns that have not.
-func build(list string, columns []column, rows []entry, last map[string]*table.Table) (*table.Table, error) {
+func build(list string, columns []column, rows []entry, last map[string]*table.Table) *table.Table {
 	old := last[list]
 	if old == nil {
 		old = &table.Table{}
@@ -365,7 +367,7 @@ func build(list string, columns []column, rows []entry, last map[string]*table.T
 		}
 	}
 	if !changed {
-		return old, nil
+		return old
 	}
 	t := &table.Table{List: list, Keys: make([]table.Column, 0, keys),
 		Values: make([]table.Column, 0, len(columns)-keys)}
@@ -382,5 +384,5 @@ func build(list string, columns []column, rows []entry, last map[string]*table.T
 			return c.value(rows[row]).boxed(c.kind)
 		}))
 	}
-	return t, t.Check()
+	return t
 }

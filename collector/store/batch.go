@@ -54,12 +54,12 @@ func (b *Batch) check() error {
 }
 
 // fits returns an error if the publication does not fit the list. kinds has the kinds of the list's
-// columns after the publications before this one, and is updated.
+// columns after the publications before this one, and is updated; nil if any kind fits.
 func (p *Publication) fits(l *List, kinds map[string]table.Kind) error {
 	if err := l.sameKeys(p.Table); err != nil {
 		return err
 	}
-	if p.Delete {
+	if p.Delete || kinds == nil {
 		return nil
 	}
 	if p.Replace {

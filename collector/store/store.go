@@ -126,6 +126,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 
 	// All checks come first: rows that are marked dead stay dead.
 	kinds := make(map[string]map[string]table.Kind, len(work))
+	isOnce := len(work) == len(b.Tables) // each list is
 	for i := range b.Tables {
 		p := &b.Tables[i]
 		list := p.Table.List
@@ -136,7 +137,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 			}
 			work[list] = &snapshot{target: b.Target, list: l}
 		}
-		if kinds[list] == nil {
+		if kinds[list] == nil && !(isOnce && p.Replace) {
 			kinds[list] = work[list].kinds()
 		}
 		if err := p.fits(work[list].list, kinds[list]); err != nil {
