@@ -53,8 +53,8 @@ func (s *sample) lightguardian(n uint64) {
 	one("faults/fault", "flow switch kind", "since-epoch sent received-packets", "value", m{"kind": "loop", "after": "h1"})
 	one("switches/switch", "switch", "packets flows", "received entropy", nil)
 	one("distributions/range", "switch first", "flows", "received", nil)
-	one("coverage/interval", "first-epoch switch", "received-columns late-columns disagreeing-columns", "received",
-		m{"final": "true"})
+	one("coverage/interval", "first-epoch switch", "received-columns late-columns disagreeing-columns "+
+		"unmeasured-sketchlets", "received", m{"final": "true"})
 	one("hosts/host", "host", "packets sketchlets bad-check full", "", m{"status": "partial", "problem": "full"})
 	one("alerts/alert", "subject kind", "since-epoch count", "", m{"kind": "loop", "active": "true", "severity": "major",
 		"text": flow})

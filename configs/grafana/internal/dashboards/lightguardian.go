@@ -48,7 +48,8 @@ func lightguardian() (dashboard.Dashboard, error) {
 			false, summary("bytes", "in-band-bytes"))).
 		WithPanel(list(about{"Intervals by switch", "Columns that have been received, late ones included.", "", 24, 8},
 			rows(`SELECT last("received") AS "received", last("received-columns") AS "columns", `+
-				`last("late-columns") AS "late", last("disagreeing-columns") AS "disagreeing", last("final") AS "final" `+
+				`last("late-columns") AS "late", last("disagreeing-columns") AS "disagreeing", `+
+				`last("unmeasured-sketchlets") AS "unmeasured", last("final") AS "final" `+
 				from("lightguardian/interval", `"first-epoch", "device"`)), column{"received", "percentunit", false})).
 		WithRow(dashboard.NewRowBuilder("Flows")).
 		WithPanel(list(about{"Flows with the most packets", "The largest flows of the time range, each at its largest " +
