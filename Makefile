@@ -58,7 +58,7 @@ netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network na
 	examples/omnimon/netns/netns.sh run
 	examples/sketchint/netns/netns.sh run
 	AGENTS=bridge examples/sketchint/netns/netns.sh run
-	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer carries too few sketchlets
+	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
 
 .PHONY: demo
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")

@@ -5,7 +5,7 @@
 #
 #   sudo ./netns.sh run       up, check, down
 #   sudo ./netns.sh up        build it and start switches, collector and agents
-#   sudo ./netns.sh check     send 24 MB from h1 to h2 over TCP, and 8 MB during which the agent of
+#   sudo ./netns.sh check     send 48 MB from h1 to h2 over TCP, and 16 MB during which the agent of
 #                             h2 is killed; compare results, bytes and captures
 #   sudo ./netns.sh query P   print the rows of a path, such as /lightguardian/hops
 #   sudo ./netns.sh down      stop and remove everything that up created
@@ -37,6 +37,6 @@ up() {
   collector /lightguardian/summary 'hosts-delivered": 2'
 }
 
-check() { "$BIN/lightguardian-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-25165824}"; }
+check() { "$BIN/lightguardian-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-50331648}"; }
 
 main "$@"

@@ -22,7 +22,7 @@ func main() {
 	netns.Main(func() error {
 		bin := flag.String("bin", "", "`directory` of netsketch")
 		run := flag.String("run", "", "`directory` of netsketch's logs and process ids")
-		size := flag.Int64("bytes", 24<<20, "`size` of the first file; the others are a third of it")
+		size := flag.Int64("bytes", 48<<20, "`size` of the first file; the others are a third of it")
 		flag.Parse()
 		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, ended: map[string]bool{}}
 		return c.all(*size)
