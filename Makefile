@@ -111,6 +111,10 @@ cost: build ## processor time of a collector, UnivMon and eight soft switches wi
 soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
 
+.PHONY: example-cluster
+example-cluster: build ## three collectors share an emulated fat tree, and one is killed: examples/cluster (half a minute)
+	examples/cluster/cluster.sh
+
 .PHONY: soak-cluster
 soak-cluster: build ## three collectors and three NATS servers: collectors killed 20 times, NATS leaders 3 times (some minutes; SOAK="-kills 5")
 	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak

@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# Three collectors share six soft switches on this machine; one of them is killed, and the others
-# take over its switches. Needs `make build`. Everything ends with the script.
+# Three collectors share the switches of an emulated fat tree with traffic; one of them is killed,
+# and the others take over its switches. Needs `make build`. Everything ends with the script, also
+# after Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=${BIN:-$PWD/bin}
 dir=$(mktemp -d)
-port=${PORT:-19500} # the first of 20 ports
+port=${PORT:-19500} # the first of four ports
 declare -A pids=()
+failed=yes
 
 end() {
+  trap - EXIT
   for name in "${!pids[@]}"; do kill "${pids[$name]}" 2>/dev/null || true; done
-  wait || true
-  if [ "${failed:-yes}" = yes ]; then
+  for name in "${!pids[@]}"; do
+    for _ in $(seq 100); do
+      if ! kill -0 "${pids[$name]}" 2>/dev/null; then break; fi
+      sleep 0.1
+    done
+    kill -9 "${pids[$name]}" 2>/dev/null && echo "$name did not end within 10 s, and was killed" || true
+  done
+  if [ "$failed" = yes ]; then
     tail -n 20 "$dir"/*.log
     echo "logs are in $dir"
   else
@@ -19,11 +28,12 @@ end() {
   fi
 }
 trap end EXIT
+trap 'failed=no; exit 130' INT TERM
 
-start() { # NAME ARGUMENTS...
+start() { # NAME PROGRAM ARGUMENTS...
   local name=$1
   shift
-  "$bin/netsketch" "$@" >>"$dir/$name.log" 2>&1 &
+  "$@" >>"$dir/$name.log" 2>&1 &
   pids[$name]=$!
 }
 
@@ -31,8 +41,8 @@ collector() { # NUMBER
   local embedded=""
   # The first collector runs the NATS server for this trial; docs/cluster.md has three of their own.
   [ "$1" = 1 ] && embedded="embedded: {listen: \"127.0.0.1:$port\", directory: $dir/nats}"
-  cat >"$dir/collector$1.yaml" <<YAML
-epoch: {interval: 1s}
+  cat - "$dir/network.yaml" >"$dir/collector$1.yaml" <<YAML
+epoch: {interval: 2s}
 cluster:
   name: example
   member: collector$1
@@ -42,62 +52,68 @@ cluster:
     $embedded
 outputs: [{type: gnmi, address: "127.0.0.1:$((port + $1))", tls: {plaintext: true}}]
 plugins: {directory: $bin/plugins, instances: [{plugin: univmon}]}
-device-defaults: {pipeline: univmon-300k, tls: {plaintext: true}}
-devices:
-$(for i in 1 2 3 4 5 6; do
-    echo "  - {name: leaf$i, address: \"127.0.0.1:$((port + 10 + i))\", device-id: $i}"
-  done)
+device-defaults: {forwarding: managed, tls: {plaintext: true}}
 YAML
-  start "collector$1" collector --config "$dir/collector$1.yaml"
+  start "collector$1" "$bin/netsketch" collector --config "$dir/collector$1.yaml"
 }
 
 status() { "$bin/netsketch" cluster status --config "$dir/collector1.yaml"; }
 
-until_status() { # SECONDS PATTERN: waits until the status has a line that matches
-  for _ in $(seq $(($1 * 5))); do
-    if grep -Eq "$2" <<<"$(status 2>/dev/null)"; then return; fi
+until_within() { # SECONDS WHAT COMMAND...: waits until the command succeeds
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    if [ "$SECONDS" -ge "$end" ]; then
+      echo "not in time: $what"
+      return 1
+    fi
     sleep 0.2
   done
-  echo "not within $1 s: $2"
-  status
-  return 1
 }
 
-newest() { # the newest epoch of a switch, as the first collector serves it; empty if there is none
-  "$bin/netsketch" query "/univmon/summaries/summary[device=$1][dimension=src]" --plaintext --json \
-    --address "127.0.0.1:$((port + 1))" 2>>"$dir/query.log" | tee -a "$dir/query.log" |
-    grep -Eo '"epoch": *"?[0-9]+' | grep -Eo '[0-9]+' | tail -n 1 || true
+# The newest results of a switch as a collector serves them over gNMI: EPOCH PACKETS. The row may be
+# absent: no collector measured the switch yet.
+newest() { # SWITCH COLLECTOR
+  "$bin/netsketch" query "/univmon/summaries/summary[device=$1][dimension=src]/state" --plaintext --json \
+    --address "127.0.0.1:$((port + $2))" >"$dir/answer" 2>>"$dir/query.log" || return 1
+  cat "$dir/answer" >>"$dir/query.log"
+  local epoch packets
+  epoch=$(grep -Eo '"epoch": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
+  packets=$(grep -Eo '"packets": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
+  echo "$epoch $packets"
 }
 
-for i in 1 2 3 4 5 6; do
-  start "leaf$i" switch --program univmon-300k --listen "127.0.0.1:$((port + 10 + i))" --device-id "$i" --grpc-ports 2
-done
+three_members() { [ "$(status 2>/dev/null | grep -c ' active ')" = 3 ]; }
+measured() { # SWITCH COLLECTOR EPOCH: there are packets in an epoch after this one
+  local result
+  result=$(newest "$1" "$2") || return 1
+  [ "${result% *}" -gt "$3" ] && [ "${result#* }" -gt 0 ]
+}
+is_gone() { ! status 2>/dev/null | grep -q "^$1 "; }
+
+go build -o "$dir/network" ./examples/cluster/network
+start network "$dir/network" --config "$dir/network.yaml"
+until_within 60 "the emulated network" test -s "$dir/network.yaml"
 for i in 1 2 3; do collector $i; done
-until_status 30 '^collector3 +active'
+until_within 60 "three members" three_members
 echo "== three collectors"
 status
-victim=$(status | awk '$1 != "collector1" && $NF ~ /leaf/ {print $1; exit}')
+victim=$(status | awk '$1 != "collector1" && $NF ~ /edge/ {print $1; exit}')
 lost=$(status | awk -v m="$victim" '$1 == m {print $NF}')
-for _ in $(seq 150); do # until there are results
-  before=$(newest "${lost%%,*}")
-  if [ -n "$before" ]; then break; fi
-  sleep 0.2
+switch=$(grep -Eo 'edge[0-9]-[0-9]' <<<"$lost" | head -n 1)
+for i in 1 2 3; do # each collector serves the results of all
+  until_within 120 "packets of $switch at collector$i" measured "$switch" "$i" 0
 done
-echo "== kill -9 $victim, which owns $lost; the newest epoch of ${lost%%,*} is ${before:?}"
-kill -9 "${pids[$victim]}"
-unset "pids[$victim]"
+read -r before packets <<<"$(newest "$switch" 1)"
+echo "== kill -9 $victim, which owns $lost; $switch had $packets packets in epoch $before"
 begin=$(date +%s%N)
-while grep -q "^$victim " <<<"$(status)"; do sleep 0.1; done
+kill -9 "${pids[$victim]}"
+wait "${pids[$victim]}" 2>/dev/null || true # bash prints no line about it
+unset "pids[$victim]"
+until_within 60 "the lease of $victim ends" is_gone "$victim"
 echo "== the others own all after $((($(date +%s%N) - begin) / 1000000)) ms"
 status
-for _ in $(seq 100); do
-  after=$(newest "${lost%%,*}")
-  if [ -n "$after" ] && [ "$after" -gt "$((before + 2))" ]; then
-    echo "== results continue: the newest epoch of ${lost%%,*} is $after"
-    failed=no
-    exit 0
-  fi
-  sleep 0.2
-done
-echo "no results of ${lost%%,*} after epoch $before"
-exit 1
+until_within 120 "results of $switch" measured "$switch" 1 "$((before + 2))"
+read -r after packets <<<"$(newest "$switch" 1)"
+echo "== results continue: $switch had $packets packets in epoch $after"
+failed=no
