@@ -14,6 +14,9 @@ type Judgment struct {
 	Exact   bool // all of them, and no other flow, are published as exact with the right loss
 	False   int  // published victims that lost nothing, fewer packets, or another number if exact
 	Missed  int  // victims that are not published
+	// Others reports that a part was not decoded only because a few flows share all their buckets:
+	// the other victims are published as exact.
+	Others bool
 	// Estimate is the published number of victims divided by the number of victims.
 	Estimate float64
 	// Recorded scores the paper's heavy victims, flows that lost a packet while the classifier
@@ -39,6 +42,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	var j Judgment
 	least := max(int64(p.Tl), 1)
 	uncertain := 0
+	sure := 0
 	for i := range flows {
 		x := &flows[i]
 		if x.Lost == 0 {
@@ -56,6 +60,9 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 		case !v.exact:
 			uncertain++
 		}
+		if v.exact {
+			sure++
+		}
 		j.HeavyVictims.count(x.Lost >= least, ok && v.lost >= least)
 		j.Recorded.count(x.LostHeavy > 0, ok && v.heavy)
 	}
@@ -64,6 +71,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 		j.HeavyVictims.count(false, v.lost >= least)
 		j.Recorded.count(false, v.heavy)
 	}
+	j.Others = !p.Decoded && sure > 0
 	j.Exact = j.Missed == 0 && j.False == 0 && uncertain == 0
 	if j.Victims > 0 {
 		j.Estimate = p.Measured.Victims / float64(j.Victims)

@@ -304,7 +304,7 @@ func (p *Plugin) expect(a *analysis, m *measured) {
 	}
 	for f := range families {
 		switch {
-		case a.losses.complete && a.attention.State == Healthy && flows > 0:
+		case a.losses.known && a.attention.State == Healthy && flows > 0:
 			p.share[f] = min(a.losses.hl[f].flows/flows, 1)
 		case !a.losses.deltas:
 			m.expected[f] = p.share[f] * flows

@@ -102,8 +102,12 @@ func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 type count struct {
 	flows     float64 // exact when decoded, by linear counting otherwise
 	decoded   bool
+	few       int     // flows that could not be separated, if all others were decoded
 	low, high float64 // bounds of the estimate by linear counting; 0 if exact
 }
+
+// known reports whether all flows are decoded, or all but a few.
+func (c count) known() bool { return c.decoded || c.few > 0 }
 
 // least and most return the bounds that the control uses.
 func (c count) least() float64 {
@@ -271,16 +275,16 @@ func (s *shifter) decide() {
 			if s.literal {
 				deviation = 0
 			}
-			decoded := hl.decoded && s.m.ll[f].decoded
+			decoded := hl.known() && s.m.ll[f].known()
 			fits = fits && decoded && n+2*deviation <= targetLoad*down
 			beyond = beyond || !decoded || n-2*deviation > tooHigh*down
 			continue
 		}
 		if s.literal { // a decoded part needs no more memory
-			beyond = beyond || !hl.decoded && hl.flows > targetLoad*down
+			beyond = beyond || !hl.known() && hl.flows > targetLoad*down
 			continue
 		}
-		fits = fits && hl.decoded && hl.flows <= targetLoad*down
+		fits = fits && hl.known() && hl.flows <= targetLoad*down
 		beyond = beyond || hl.least() > tooHigh*down // if uncertain, HL gets more memory first
 	}
 	switch {
@@ -413,7 +417,7 @@ func (s *shifter) healthy() {
 		}
 		need, load := needed(hl.flows), hl.flows/buckets(p.HL)
 		switch {
-		case !hl.decoded: // always more than before
+		case !hl.known(): // always more than before
 			p.HL = min(max(need, (p.HL+p.HL/4+1)|1), odd(r.Down))
 			s.addReason("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:
@@ -488,7 +492,7 @@ func rate(x float64) uint32 { return uint32(min(max(math.Ceil(x), 1), Sampled)) 
 // lightFailed is step 1 of §4.3.2 for the LL part: it lowers the sample rate if the part was not
 // decoded.
 func (s *shifter) lightFailed() bool {
-	if s.m.ll[0].decoded && s.m.ll[1].decoded {
+	if s.m.ll[0].known() && s.m.ll[1].known() {
 		return false
 	}
 	s.next.Sample = min(s.sampleRate(), max(s.now.Sample*7/8, 1))
@@ -523,7 +527,7 @@ func (s *shifter) sampleRate() uint32 {
 
 // ill is steps 2 and 3 of §4.3.2.
 func (s *shifter) ill() {
-	if !s.m.hl[0].decoded || !s.m.hl[1].decoded {
+	if !s.m.hl[0].known() || !s.m.hl[1].known() {
 		s.next.Tl = max(s.lowThreshold(s.now.Tl+1), s.now.Tl+1)
 		s.addReason("HL part was not decoded: Tl goes up")
 		s.next.Sample = min(s.sampleRate(), s.now.Sample)

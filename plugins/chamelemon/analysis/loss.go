@@ -30,6 +30,7 @@ type victim struct {
 type losses struct {
 	deltas   bool // the differences were computed
 	complete bool // and decoded: victims has all flows of the parts
+	known    bool // or all but a few of these flows: the others are exact all the same
 	hl, ll   [families]count
 	negative int    // flows of which more packets left than entered
 	backward bool   // more packets left than entered in a bucket that was not decoded
@@ -50,10 +51,10 @@ const (
 // downstream, of all edge switches. It consumes the readings' differences and completes their HH
 // parts if possible.
 func decodeLosses(b *binding, a *Attention, readings []*reading, before *previous) (*losses, error) {
-	l := &losses{complete: true}
+	l := &losses{complete: true, known: true}
 	for _, r := range readings {
 		if !r.hhCounted {
-			l.complete = false
+			l.complete, l.known = false, false
 			l.reason = fmt.Sprintf("the HH part of %s was not decoded", r.edge.name)
 			return l, nil
 		}
@@ -84,8 +85,15 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 				}
 			}
 			*into = tally(d, result)
-			if !result.Complete {
+			switch few := inseparable(d, &result); {
+			case result.Complete:
+			case few > 0 && !together:
+				*into = count{flows: float64(len(result.Flows) + few), few: few}
 				l.complete = false
+				l.reason = fmt.Sprintf("%d flows of the %s %s parts share all their buckets; the other %d were decoded",
+					few, familyName(f), [2]string{"LL", "HL"}[part], len(result.Flows))
+			default:
+				l.complete, l.known = false, false
 				l.backward = l.backward || !together && backward(d)
 				l.reason = fmt.Sprintf("the difference of the %s %s parts was not decoded: about %.0f flows in %d buckets",
 					familyName(f), [2]string{"LL", "HL"}[part], into.flows, d.Buckets())
@@ -95,6 +103,17 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 		}
 	}
 	return l, nil
+}
+
+// inseparable returns the number of flows that could not be decoded if these share all buckets and
+// all other flows are exact; 0 otherwise. Two flows are assumed for a bucket of each array, the
+// least and by far the likeliest number.
+func inseparable(d *encoder, r *fermat.Result) int {
+	wrong := func(x fermat.Flow) bool { return !x.Exact || x.Count < 0 }
+	if r.Left == 0 || r.Left > fermat.MaxRemaining || backward(d) || slices.ContainsFunc(r.Flows, wrong) {
+		return 0
+	}
+	return max(2*r.Left/arrays, 2)
 }
 
 // hints yields flows that may be among victim flows which share all their buckets: those of the HH
@@ -198,7 +217,7 @@ func (l *losses) check(result *fermat.Result) {
 		}
 	}
 	if l.negative > 0 {
-		l.complete = false
+		l.complete, l.known = false, false
 		l.reason = fmt.Sprintf("more packets left than entered in %d flows: the switches' epochs differ, or packets were "+
 			"in flight for longer than the drain", l.negative)
 	}
@@ -244,9 +263,9 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	for i := range all {
 		v := &all[i]
 		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
-		v.exact = l.complete && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
+		v.exact = l.known && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
 		b.locate(v, readings)
-		if l.complete || b.plausible(v) {
+		if l.known || b.plausible(v) {
 			l.victims = append(l.victims, v)
 		}
 	}
@@ -321,10 +340,7 @@ func (b *binding) plausible(v *victim) bool {
 // victimSizes returns the sizes of the victim flows for the control (§4.3.2). All heavy ones are
 // measured; each light one is weighted for those outside the sample.
 func (l *losses) victimSizes(a *Attention) []victimSize {
-	weight := 1.0
-	if a.State == Ill && a.Sample > 0 {
-		weight = Sampled / float64(a.Sample)
-	}
+	weight := lightWeight(a)
 	out := make([]victimSize, 0, len(l.victims))
 	for _, v := range l.victims {
 		w := weight
@@ -336,22 +352,31 @@ func (l *losses) victimSizes(a *Attention) []victimSize {
 	return out
 }
 
+// lightWeight is the number of light victims that one of the sample represents.
+func lightWeight(a *Attention) float64 {
+	if a.State == Ill && a.Sample > 0 {
+		return Sampled / float64(a.Sample)
+	}
+	return 1
+}
+
 // number estimates the number of victim flows.
 func (l *losses) number(a *Attention) (n float64, ok bool) {
 	if !l.deltas {
 		return 0, false
 	}
-	if l.complete {
+	if l.known {
 		for _, v := range l.victimSizes(a) {
 			n += v.weight
+		}
+		for f := range families {
+			n += float64(l.hl[f].few) + float64(l.ll[f].few)*lightWeight(a)
 		}
 		return n, true
 	}
 	for f := range families {
 		n += l.hl[f].flows
-		if a.Sample > 0 && a.State == Ill {
-			n += l.ll[f].flows * Sampled / float64(a.Sample)
-		}
+		n += l.ll[f].flows * lightWeight(a)
 	}
 	return n, true
 }

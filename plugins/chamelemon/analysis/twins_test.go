@@ -84,14 +84,15 @@ func TestTwins(t *testing.T) {
 				(s["problem"] == "") != tc.exact {
 				t.Errorf("edge1: %v", s)
 			}
-			checkVictims(t, f, res, flows, tc.exact)
+			checkVictims(t, f, res, flows, tc.exact, false)
 		})
 	}
 }
 
 // checkVictims checks that all victims are reported with their exact losses or, without exact, that
-// the epoch is not decoded and the last two flows are not reported.
-func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact bool) {
+// the epoch is not decoded and the last two flows are not reported; the others are exact if others
+// is set.
+func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact, others bool) {
 	t.Helper()
 	attention := row(t, res, attentionList)
 	if attention["decoded"] != fmt.Sprint(exact) || (attention["problem"] == "") != exact {
@@ -99,6 +100,10 @@ func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, e
 	}
 	if exact {
 		exactLosses(t, f, lab.Rows(res, victimList), flows)
+		return
+	}
+	if others {
+		exactLosses(t, f, lab.Rows(res, victimList), flows[:len(flows)-2])
 		return
 	}
 	for _, v := range lab.Rows(res, victimList) {
@@ -110,7 +115,7 @@ func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, e
 }
 
 // TestVictimTwins: victims that share all buckets of the HL part are decoded if one of them is in
-// an HH part.
+// an HH part. Otherwise they alone are missing, and the division stays.
 func TestVictimTwins(t *testing.T) {
 	x, y := pairOf(t, rand.New(rand.NewPCG(53, 1)), 513)
 	for _, tc := range []struct {
@@ -135,8 +140,39 @@ func TestVictimTwins(t *testing.T) {
 				"ipv4"); hl["buckets"] != "1539" {
 				t.Fatalf("the pair is for another part: %v", hl)
 			}
-			checkVictims(t, f, res, flows, tc.exact)
+			checkVictims(t, f, res, flows, tc.exact, true)
 		})
+	}
+}
+
+// TestLightTwins: victims that share all buckets of the LL part are missing alone, and the number
+// of victims has them.
+func TestLightTwins(t *testing.T) {
+	x, y := pairOf(t, rand.New(rand.NewPCG(55, 1)), 512)
+	f := newFabric(t, 55, `{"start": {"high": 20, "low": 20, "sample": 1}}`)
+	x.Packets, y.Packets, x.Lost, y.Lost = 9, 7, 2, 1
+	var flows []lab.Flow
+	for _, v := range f.flows(4000, 0.25, 0) {
+		if v.Packets < 20 || v.Lost == 0 {
+			flows = append(flows, v)
+		}
+	}
+	flows = append(flows, x, y)
+	res := f.play(flows)
+	if ll := row(t, res, encoderList, "device", Network, "part", "ll", "family", "ipv4"); ll["buckets"] != "1536" ||
+		ll["decoded"] != "false" {
+		t.Fatalf("LL part: %v", ll)
+	}
+	checkVictims(t, f, res, flows, false, true)
+	victims := 0
+	for i := range flows {
+		if flows[i].Lost > 0 {
+			victims++
+		}
+	}
+	if a := row(t, res, attentionList); a["victims"] != fmt.Sprint(victims) || a["problem"] !=
+		"2 flows of the IPv4 LL parts share all their buckets; the other "+fmt.Sprint(victims-2)+" were decoded" {
+		t.Errorf("%d victims: %v", victims, a)
 	}
 }
 
