@@ -25,7 +25,7 @@ const handOverShare = 4
 func (c *Collector) startExchange(cfg *config.Config) error {
 	x := exchange.New(exchange.Config{Member: cfg.Cluster.Member}, exchange.Dependencies{
 		Bus: c.bus, Logger: c.log, Store: c.store, Validate: c.schema.Validate, View: c.cluster.View,
-		Wanted: c.analysis.Wanted, Answer: c.answer, OnWatched: c.analysis.Rewatch,
+		Wanted: c.analysis.Wanted, Merge: c.analysis.Merge, Answer: c.answer, OnWatched: c.analysis.Rewatch,
 	})
 	if err := x.Start(); err != nil {
 		return err

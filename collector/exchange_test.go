@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +26,12 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// startShared starts a collector on virtual time, a member of a cluster if it has a name.
-func startShared(t *testing.T, member, nats string, switches []*realSwitch) *real {
+// sharedNames are those of the switches. The first and the last have an owner that is not the home
+// of the plugin.
+var sharedNames = []string{"s1", "s2", "s7"}
+
+// sharedConfig is the configuration of a collector, a member of a cluster if it has a name.
+func sharedConfig(t *testing.T, member, nats, univmon string, switches []*realSwitch) *config.Config {
 	t.Helper()
 	var yaml strings.Builder
 	yaml.WriteString("epoch: {guard: 1ms}\n")
@@ -36,14 +41,22 @@ func startShared(t *testing.T, member, nats string, switches []*realSwitch) *rea
 	}
 	yaml.WriteString("devices:\n")
 	for i, sw := range switches {
-		fmt.Fprintf(&yaml, "  - {name: s%d, address: \"%s\", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}\n",
-			i+1, sw.address)
+		fmt.Fprintf(&yaml, "  - {name: %s, address: \"%s\", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}\n",
+			sharedNames[i], sw.address)
 	}
-	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}\n", plugins(t))
+	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s, config: %s}]}\n",
+		plugins(t), univmon)
 	cfg, err := config.Parse("netsketch.yaml", []byte(yaml.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg
+}
+
+// startShared starts a collector on virtual time.
+func startShared(t *testing.T, cfg *config.Config) *real {
+	t.Helper()
+	var err error
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	r := &real{tb: t, clock: epoch.NewVirtual(start, 20*time.Second), end: start, log: &testkit.Log{}}
 	r.c, err = collector.New(cfg, collector.Dependencies{Clock: r.clock, Programs: programs, Version: "test",
@@ -85,8 +98,14 @@ func TestResultsOfACluster(t *testing.T) {
 		shared = append(shared, startSwitch(t, "127.0.0.1:0"))
 	}
 	nats := bustest.Server(t)
-	one := startShared(t, "", "", alone)
-	a, b := startShared(t, "c1", nats, shared), startShared(t, "c2", nats, shared)
+	config := func(member, univmon string) *config.Config {
+		if member == "" {
+			return sharedConfig(t, member, nats, univmon, alone)
+		}
+		return sharedConfig(t, member, nats, univmon, shared)
+	}
+	one := startShared(t, config("", "{}"))
+	a, b := startShared(t, config("c1", "{}")), startShared(t, config("c2", "{}"))
 	each := func(all []*real, f func(r *real)) {
 		var wait sync.WaitGroup
 		for _, r := range all {
@@ -185,6 +204,34 @@ func TestResultsOfACluster(t *testing.T) {
 	for _, sub := range subscriptions {
 		sub.Close()
 	}
+	// Without results of single switches, the plugin merges those of a for its home.
+	sent := func() (bytes int) {
+		t.Helper()
+		a.c.StateChanged()
+		testkit.Until(t, "one part of each epoch is sent", func() bool {
+			return a.leaf("/collector/cluster/state", "parts-sent") == fmt.Sprint(number)
+		})
+		bytes, err := strconv.Atoi(a.leaf("/collector/cluster/state", "part-octets-sent"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	begin := sent()
+	measure(all, true)
+	unmerged := sent() - begin
+	for member, r := range map[string]*real{"": one, "c1": a, "c2": b} {
+		if _, err := r.c.Reload(t.Context(),
+			config(member, "{switches: false, network: {weights: {s1: 1, s2: -1, s7: 1}}}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure(all, false)
+	begin = sent()
+	measure(all, true)
+	if merged := sent() - begin; merged == 0 || merged > unmerged*3/4 {
+		t.Errorf("%d bytes of a part, %d of a merged one", unmerged, merged)
+	}
 	drain(t, nats, a, b, func() { measure(all, true) })
 	if err := b.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)
@@ -200,8 +247,8 @@ func drain(t *testing.T, nats string, a, b *real, measure func()) {
 	t.Helper()
 	admin := bustest.Connect(t, "fabric", "admin", nats)
 	sessions := func(r *real) (states []string) {
-		for i := range 3 {
-			states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=s%d]", i+1), "state/connection"))
+		for _, name := range sharedNames {
+			states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=%s]", name), "state/connection"))
 		}
 		return states
 	}

@@ -234,6 +234,10 @@ func (p *fakePlugin) Configure(_ context.Context, config []byte, n sdk.Network) 
 	return nil
 }
 
+func (p *fakePlugin) Merge(context.Context, *sdk.Epoch) (*sdk.Epoch, error) {
+	return nil, pluginhost.ErrNoCapability
+}
+
 func (p *fakePlugin) Query(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 	return nil, 0, pluginhost.ErrNoCapability
 }

@@ -125,6 +125,8 @@ type Instance interface {
 	Configure(ctx context.Context, config []byte, n sdk.Network) error
 	// Query returns tables that hold a row, and the epoch that they are from.
 	Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error)
+	// Merge returns a part of an epoch as the plugin merges it.
+	Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 	Status() pluginhost.Status
 	Stop(ctx context.Context)
 }

@@ -52,7 +52,8 @@ func (p *fakePlugin) do(f func(*fakePlugin)) {
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name: "fake", Version: "1", Modules: univmon.New().Describe().Modules,
-		Lists: []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
+		Lists:        []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
+		Capabilities: sdk.Capabilities{Merge: true},
 	}
 }
 
@@ -65,6 +66,13 @@ func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 		return &sdk.Results{}, nil
 	}
 	return analyze(ctx, e)
+}
+
+// Merge keeps the first device, with an object that the plugin does not read.
+func (p *fakePlugin) Merge(_ context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
+	part.Devices = part.Devices[:1]
+	part.Put(part.Devices[0].Name, sdk.CellsOf("unread", []uint32{1}))
+	return part, nil
 }
 
 func (p *fakePlugin) Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {

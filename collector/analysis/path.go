@@ -61,10 +61,14 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	all := len(p.inst.Describe().Objects) == 0 && len(bound) == 0
 	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
 		Skew: ep.Timings.Skew}
+	torn := p.torn(ep)
 	for _, o := range ep.Sources {
 		if o.Sealing.IsHost() {
 			p.viewHost(e, o)
 			continue
+		}
+		if o.Err == nil && torn[o.Name] {
+			o.Err = errTorn
 		}
 		objects := bound[o.Name]
 		if len(objects) == 0 && !(cfg.Selects(o.Name) && (all || o.Err != nil && !p.knows(o.Name))) {

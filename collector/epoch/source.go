@@ -110,6 +110,14 @@ type Reading struct {
 	Objects []sdk.Cells
 	// Hosts are the reports of the roles of a host, sorted by role.
 	Hosts []HostReport
+	// Merged are the merges that registers of another collector's switch are part of.
+	Merged []*Merged
+}
+
+// Merged is a set of switches whose registers a plugin merged. They have a meaning together only.
+type Merged struct {
+	Plugin  string
+	Devices []string
 }
 
 // HostReport is what one role of a host measured.

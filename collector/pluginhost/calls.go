@@ -64,17 +64,16 @@ func queryError(ctx context.Context, s *session, err error) error {
 	return fmt.Errorf("%w: %s", ErrRefused, clean(reason.Message()))
 }
 
-// Merge combines the epochs that several collectors gathered from disjoint parts of the network.
-// ctx bounds it.
-func (i *Instance) Merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
-	merged, err := i.merge(ctx, parts)
+// Merge returns a part of an epoch as the plugin merges it. ctx bounds it.
+func (i *Instance) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
+	merged, err := i.merge(ctx, part)
 	if err != nil {
-		return nil, fmt.Errorf("plugin %s: merge %d epochs: %w", i.name, len(parts), err)
+		return nil, fmt.Errorf("plugin %s: merge of epoch %d: %w", i.name, part.Number, err)
 	}
 	return merged, nil
 }
 
-func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
+func (i *Instance) merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := i.current(ctx)
@@ -84,20 +83,16 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 	if !s.description.Capabilities.Merge {
 		return nil, ErrNoCapability
 	}
-	for _, part := range parts {
-		if err := checkEpoch(part); err != nil {
-			return nil, fmt.Errorf("epoch %d is malformed: %w", part.Number, err)
-		}
+	if err := checkEpoch(part); err != nil {
+		return nil, fmt.Errorf("it is malformed: %w", err)
 	}
 	stream, err := s.api.Merge(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range parts {
-		// EOF: Recv returns the reason
-		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
+	// EOF: Recv returns the reason
+	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {
 		return nil, err
@@ -122,8 +117,8 @@ func (i *Instance) merge(ctx context.Context, parts []*sdk.Epoch) (*sdk.Epoch, e
 			return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
 	}
-	if merged == nil {
-		return nil, fmt.Errorf("%w: no epoch came back", ErrProtocol)
+	if merged == nil || merged.Number != part.Number {
+		return nil, fmt.Errorf("%w: the epoch did not come back", ErrProtocol)
 	}
 	return merged, nil
 }

@@ -198,16 +198,10 @@ func (p *testPlugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, u
 	return []*table.Table{sumTable(testList, []string{row.Keys["device"]}, []uint64{7})}, 3, nil
 }
 
-func (p *testPlugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
-	out := *parts[0]
-	out.Devices = nil
-	for _, part := range parts {
-		for _, d := range part.Devices {
-			for _, o := range d.Objects {
-				out.Put(d.Name, o)
-			}
-		}
-	}
+// Merge keeps the last device.
+func (p *testPlugin) Merge(_ context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
+	out := *part
+	out.Devices = part.Devices[len(part.Devices)-1:]
 	return &out, nil
 }
 

@@ -91,6 +91,8 @@ type Settings struct {
 	// objects to read and more than two banks: up to MaxBankEpochs; 0: one. With n banks it counts an
 	// epoch in the bank Epoch.BankOf(number, n × BankEpochs) / BankEpochs.
 	BankEpochs int `json:"bankEpochs,omitempty"`
+	// Merge requests that collectors merge the cells of their devices, if the plugin is a Merger.
+	Merge bool `json:"merge,omitempty"`
 }
 
 // MaxBankEpochs is the largest Settings.BankEpochs.

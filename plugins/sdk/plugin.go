@@ -48,12 +48,16 @@ type NetworkUpdater interface {
 	NetworkChanged(ctx context.Context, network Network)
 }
 
-// Merger is a Plugin whose inputs add up: it merges the epochs that several collectors collected
-// from disjoint parts of the network.
+// Merger is a Plugin that merges cells of several devices. Where collectors share a network, each
+// merges those of its own devices before it sends them to the one that analyzes the epoch.
 type Merger interface {
-	// Merge returns one epoch with the same results as all parts together. It may run concurrently
-	// with Analyze.
-	Merge(ctx context.Context, parts []*Epoch) (*Epoch, error)
+	// Merge returns a part of an epoch, the devices that one collector has read, with fewer cells.
+	// Analyze has the same results with it, in another process with the same configuration. Objects
+	// may have other cells than those that were read; those of other devices or with other names
+	// are dropped. The devices of the result arrive at Analyze together, or all of them are
+	// missing. The part and its cells may be changed. Merge is called if Settings.Merge is set, and
+	// may run concurrently with Analyze.
+	Merge(ctx context.Context, part *Epoch) (*Epoch, error)
 }
 
 // Stateful is a Plugin that continues after a restart. The collector keeps its newest state and

@@ -139,9 +139,9 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 	if !ok {
 		return status.Error(codes.Unimplemented, "this plugin does not merge epochs")
 	}
-	var parts []*Epoch
+	var part *Epoch
 	decoder := NewEpochDecoder(maxEpoch, func(e *Epoch, _ time.Duration) error {
-		parts = append(parts, e)
+		part = e
 		return nil
 	})
 	for {
@@ -156,7 +156,10 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
-	merged, err := m.Merge(stream.Context(), parts)
+	if part == nil {
+		return status.Error(codes.InvalidArgument, "no whole part to merge")
+	}
+	merged, err := m.Merge(stream.Context(), part)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}

@@ -175,7 +175,7 @@ func forwardingFrom(m *pluginv1.Forwarding) *Forwarding {
 // Proto returns the settings as the contract's message.
 func (s Settings) Proto() *pluginv1.ConfigureResponse {
 	out := &pluginv1.ConfigureResponse{
-		BankEpochs: uint32(max(s.BankEpochs, 0)),
+		BankEpochs: uint32(max(s.BankEpochs, 0)), Merge: s.Merge,
 		Bindings: toProto(s.Bindings, func(b Binding) *pluginv1.Binding {
 			return &pluginv1.Binding{Device: b.Device, Object: b.Object}
 		}),
@@ -198,7 +198,7 @@ func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
 		}))
 	}
 	s := Settings{
-		BankEpochs: int(min(m.GetBankEpochs(), MaxBankEpochs)),
+		BankEpochs: int(min(m.GetBankEpochs(), MaxBankEpochs)), Merge: m.GetMerge(),
 		Bindings: toProto(m.GetBindings(), func(b *pluginv1.Binding) Binding {
 			return Binding{Device: b.GetDevice(), Object: b.GetObject()}
 		}),

@@ -489,7 +489,8 @@ func TestModelsRoundTrip(t *testing.T) {
 	}
 	entry := TableEntry{Table: "t", Priority: 3, Action: "a", Params: []ActionParam{{"p", []byte{1}}},
 		Matches: []FieldMatch{{Field: "f", Value: []byte{1}, Mask: []byte{2}, High: []byte{3}, PrefixLen: 8}}}
-	s := Settings{BankEpochs: 4, Bindings: []Binding{{"d", "o"}}, Missing: []MissingObject{{"d", "o", "nothing"}},
+	s := Settings{BankEpochs: 4, Merge: true, Bindings: []Binding{{"d", "o"}},
+		Missing: []MissingObject{{"d", "o", "nothing"}},
 		Plan: &Plan{FromEpoch: 4, Writes: []DeviceWrite{{"d", Insert, entry}, {"d", Modify, entry},
 			{"d", Delete, entry}, {"d", SetDefault, entry}},
 			Hosts: []HostSetting{{"h", "r", []byte("x")}}}}

@@ -113,7 +113,9 @@ type Part struct {
 	// The devices and hosts that the collector owns, also those that are missing.
 	Sources []*Source `protobuf:"bytes,2,rep,name=sources,proto3" json:"sources,omitempty"`
 	// Fence of the collector's lease; it grows.
-	Fence         uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Sets of devices whose registers a plugin merged.
+	Merged        []*Merged `protobuf:"bytes,4,rep,name=merged,proto3" json:"merged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +171,69 @@ func (x *Part) GetFence() uint64 {
 	return 0
 }
 
+func (x *Part) GetMerged() []*Merged {
+	if x != nil {
+		return x.Merged
+	}
+	return nil
+}
+
+// Merged is a set of devices. What the part holds of the registers that the
+// plugin reads has a meaning for that plugin only, and together only.
+type Merged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the plugin instance.
+	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// The devices, all among the sources of the part and not missing.
+	Devices       []string `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Merged) Reset() {
+	*x = Merged{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Merged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Merged) ProtoMessage() {}
+
+func (x *Merged) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Merged.ProtoReflect.Descriptor instead.
+func (*Merged) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Merged) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *Merged) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
 // Source is the outcome of an epoch at a device or host. The reason for a missing reading is in
 // EpochEnd.missing.
 type Source struct {
@@ -187,7 +252,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -199,7 +264,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -212,7 +277,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Source) GetName() string {
@@ -260,7 +325,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -272,7 +337,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -285,7 +350,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Batch) GetTarget() string {
@@ -325,11 +390,15 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\x04R\btransfer\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04last\x18\x04 \x01(\bR\x04last\"j\n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\"\xa0\x01\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x126\n" +
 	"\asources\x18\x02 \x03(\v2\x1c.netsketch.cluster.v1.SourceR\asources\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xea\x01\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\x124\n" +
+	"\x06merged\x18\x04 \x03(\v2\x1c.netsketch.cluster.v1.MergedR\x06merged\":\n" +
+	"\x06Merged\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x18\n" +
+	"\adevices\x18\x02 \x03(\tR\adevices\"\xea\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\bR\x04host\x12\"\n" +
@@ -357,22 +426,24 @@ func file_netsketch_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_netsketch_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_netsketch_cluster_v1_cluster_proto_goTypes = []any{
 	(*Chunk)(nil),  // 0: netsketch.cluster.v1.Chunk
 	(*Part)(nil),   // 1: netsketch.cluster.v1.Part
-	(*Source)(nil), // 2: netsketch.cluster.v1.Source
-	(*Batch)(nil),  // 3: netsketch.cluster.v1.Batch
-	nil,            // 4: netsketch.cluster.v1.Source.MissingRolesEntry
+	(*Merged)(nil), // 2: netsketch.cluster.v1.Merged
+	(*Source)(nil), // 3: netsketch.cluster.v1.Source
+	(*Batch)(nil),  // 4: netsketch.cluster.v1.Batch
+	nil,            // 5: netsketch.cluster.v1.Source.MissingRolesEntry
 }
 var file_netsketch_cluster_v1_cluster_proto_depIdxs = []int32{
-	2, // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
-	4, // 1: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3, // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
+	2, // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
+	5, // 2: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_cluster_v1_cluster_proto_init() }
@@ -386,7 +457,7 @@ func file_netsketch_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_cluster_v1_cluster_proto_rawDesc), len(file_netsketch_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

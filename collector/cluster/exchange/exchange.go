@@ -10,8 +10,9 @@
 //	analysis ─ Query ─▶ NATS request ─ Answer ─▶ the plugin at its home
 //
 // The home of a plugin is the collector that analyzes its epochs. Each collector sends every other
-// home at most one part per epoch, with the registers that the plugins there read. A part that does
-// not arrive by the deadline of the epoch is of no use, so it is not stored: the epoch is partial.
+// home at most one part per epoch, with the registers that the plugins there read, or what a plugin
+// makes of them when it merges those of several devices. A part that does not arrive by the
+// deadline of the epoch is of no use, so it is not stored: the epoch is partial.
 //
 // # Concurrency
 //
@@ -58,6 +59,9 @@ type Dependencies struct {
 	View func() cluster.View
 	// Wanted returns the registers that each plugin reads, by plugin and device.
 	Wanted func() map[string]map[string]map[string]bool
+	// Merge returns the registers that a plugin reads as it merges them, for the devices in Expected;
+	// nil if it does not.
+	Merge func(ctx context.Context, plugin string, ep *epoch.Epoch) (*sdk.Epoch, error)
 	// Answer answers a query for a row of a plugin here. The code identifies the error.
 	Answer func(ctx context.Context, plugin string, row sdk.RowKey) (tables []sdk.TableResult, epoch uint64,
 		code string, err error)

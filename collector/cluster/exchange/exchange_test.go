@@ -35,6 +35,9 @@ type member struct {
 	*Component
 	store *store.Store
 	log   *testkit.Log
+	// merge and wanted are of the plugins at b.
+	merge  func() (*sdk.Epoch, error)
+	wanted map[string]map[string]map[string]bool
 }
 
 // view has the members a, b and c.
@@ -58,9 +61,11 @@ var (
 	hostA   = owned(view.Host, "a")
 )
 
-func start(t *testing.T, server, name string) member {
+func start(t *testing.T, server, name string) *member {
 	t.Helper()
-	m := member{store: store.New(store.Options{}), log: &testkit.Log{}}
+	m := &member{store: store.New(store.Options{}), log: &testkit.Log{},
+		merge:  func() (*sdk.Epoch, error) { return nil, nil },
+		wanted: map[string]map[string]map[string]bool{atB: {deviceA: {"r1": true}}}}
 	t.Cleanup(m.store.Close)
 	m.Component = New(Config{Member: name}, Dependencies{
 		OnWatched: func() {},
@@ -72,8 +77,12 @@ func start(t *testing.T, server, name string) member {
 		},
 		Bus: bustest.Connect(t, "fabric", name, server), Logger: m.log.Logger(), Store: m.store,
 		Validate: (*table.Table).Check, View: func() cluster.View { return view },
-		Wanted: func() map[string]map[string]map[string]bool {
-			return map[string]map[string]map[string]bool{atB: {deviceA: {"r1": true}}}
+		Wanted: func() map[string]map[string]map[string]bool { return m.wanted },
+		Merge: func(_ context.Context, plugin string, _ *epoch.Epoch) (*sdk.Epoch, error) {
+			if plugin != atB {
+				return nil, nil
+			}
+			return m.merge()
 		},
 	})
 	if err := m.Start(); err != nil {
@@ -98,13 +107,13 @@ func measured(number uint64) *epoch.Epoch {
 }
 
 // collect waits for the outcome of a source at a boundary.
-func (m member) collect(ctx context.Context, name string, host bool, number uint64) (epoch.Result, error) {
+func (m *member) collect(ctx context.Context, name string, host bool, number uint64) (epoch.Result, error) {
 	part, _ := m.Source(name, host).Begin(epoch.Boundary{Number: number})
 	return part.Collect(ctx, nil)
 }
 
 // request sends a part as a member would and returns the reply.
-func (m member) request(t *testing.T, from string, transfer, fence uint64, ep *epoch.Epoch) (reply string) {
+func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *epoch.Epoch) (reply string) {
 	t.Helper()
 	out := wire.NewChunker(from, transfer, func(chunk []byte, _ bool) error {
 		r, err := m.deps.Bus.Conn().Request(m.deps.Bus.Subject("part", m.cfg.Member), chunk, 10*time.Second)
@@ -193,6 +202,48 @@ func TestParts(t *testing.T) {
 }
 
 // batch is the result of an epoch.
+// What a plugin merges is sent instead of the registers that it reads, unless it fails or another
+// plugin reads them, too.
+func TestMergedParts(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "a"), start(t, server, "b")
+	merged := &sdk.Epoch{Expected: []string{deviceA}}
+	merged.Put(deviceA, sdk.CellsOf("r1", []uint8{42}))
+	whole := func() (*sdk.Epoch, error) { return merged, nil }
+	failing := func() (*sdk.Epoch, error) { return nil, errors.New("no time") }
+	of := func(names ...string) map[string]map[string]map[string]bool {
+		wanted := map[string]map[string]map[string]bool{}
+		for _, name := range names {
+			wanted[name] = map[string]map[string]bool{deviceA: {"r1": true}}
+		}
+		return wanted
+	}
+	other := owned(func(name string) string {
+		if name == atB {
+			return ""
+		}
+		return view.Plugin(name)
+	}, "b")
+	for i, step := range []struct {
+		merge  func() (*sdk.Epoch, error)
+		wanted map[string]map[string]map[string]bool
+		want   uint64
+	}{{whole, of(atB), 42}, {failing, of(atB), 2}, {whole, of(atB, other), 3}} {
+		number := uint64(i + 1)
+		a.merge, a.wanted = step.merge, step.wanted
+		b.inbox.begin(number)
+		a.HandOver(measured(number))
+		got, err := b.collect(t.Context(), deviceA, false, number)
+		if err != nil || len(got.Reading.Objects) != 1 || got.Reading.Objects[0].At(0) != step.want {
+			t.Fatalf("step %d: %+v, error %v; want %d", i, got.Reading, err, step.want)
+		}
+		if set := got.Reading.Merged; (len(set) == 1 && set[0].Plugin == atB) != (step.want == 42) {
+			t.Errorf("step %d: merged %v", i, set)
+		}
+		testkit.Until(t, "acknowledgement", func() bool { return a.Stats().PartsSent == number })
+	}
+}
+
 func batch(t *testing.T, number uint64, rows int) store.Batch {
 	t.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/flows/flow")
@@ -209,7 +260,7 @@ func batch(t *testing.T, number uint64, rows int) store.Batch {
 		Tables: []store.Publication{{Table: tab, Replace: true}}}
 }
 
-func (m member) epochOf() (newest uint64, rows int) {
+func (m *member) epochOf() (newest uint64, rows int) {
 	for _, meta := range m.store.View().Rows(store.Query{}) {
 		newest, rows = meta.Epoch, rows+1
 	}
@@ -221,7 +272,7 @@ func (m member) epochOf() (newest uint64, rows int) {
 func TestResults(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")
-	publish := func(m member, number uint64, rows int) {
+	publish := func(m *member, number uint64, rows int) {
 		t.Helper()
 		sent := m.Stats().BatchesSent
 		testkit.Until(t, "results are sent", func() bool { // the stream is made in the background
@@ -232,7 +283,7 @@ func TestResults(t *testing.T) {
 			return m.Stats().BatchesSent > sent
 		})
 	}
-	has := func(m member, number uint64, rows int) {
+	has := func(m *member, number uint64, rows int) {
 		t.Helper()
 		testkit.Until(t, fmt.Sprintf("epoch %d at %s", number, m.cfg.Member), func() bool {
 			gotEpoch, gotRows := m.epochOf()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,8 +35,8 @@ func (c *Component) sendParts() {
 	for {
 		select {
 		case ep := <-c.outbox:
-			for member, wanted := range c.homes() {
-				err := c.sendPart(member, ep, wanted)
+			for member, h := range c.homes() {
+				err := c.sendPart(member, ep, h)
 				if err != nil {
 					c.n.partsFailed.Add(1)
 				} else {
@@ -48,31 +50,76 @@ func (c *Component) sendParts() {
 	}
 }
 
-// homes returns the other collectors that are home of a plugin, with the registers that are read
-// there by device.
-func (c *Component) homes() map[string]map[string]map[string]bool {
+// home is what another collector analyzes.
+type home struct {
+	plugins map[string]map[string]map[string]bool // registers that each plugin reads, by device
+	readers map[string]map[string]int             // plugins that read a register as it is, by device
+}
+
+// homes returns the other collectors that are home of a plugin.
+func (c *Component) homes() map[string]*home {
 	view := c.deps.View()
-	homes := map[string]map[string]map[string]bool{}
+	homes := map[string]*home{}
 	for plugin, devices := range c.deps.Wanted() {
-		home := view.Plugin(plugin)
-		if home == "" || home == c.cfg.Member {
+		name := view.Plugin(plugin)
+		if name == "" || name == c.cfg.Member {
 			continue
 		}
-		if homes[home] == nil {
-			homes[home] = map[string]map[string]bool{}
+		h := homes[name]
+		if h == nil {
+			h = &home{map[string]map[string]map[string]bool{}, map[string]map[string]int{}}
+			homes[name] = h
 		}
+		h.plugins[plugin] = devices
 		for device, objects := range devices {
-			all := homes[home][device]
-			if all == nil {
-				all = map[string]bool{}
-				homes[home][device] = all
+			if h.readers[device] == nil {
+				h.readers[device] = map[string]int{}
 			}
 			for o := range objects {
-				all[o] = true
+				h.readers[device][o]++
 			}
 		}
 	}
 	return homes
+}
+
+// shares reports whether another plugin reads a register of this one.
+func (h *home) shares(plugin string) bool {
+	for device, objects := range h.plugins[plugin] {
+		for o := range objects {
+			if h.readers[device][o] > 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mergeShare is the part of an epoch's length within which a plugin merges.
+const mergeShare = 8
+
+// merge returns what plugins at a home make of an epoch. Their registers are not sent as they are.
+// The registers of a plugin that fails, or shares them with another one, are.
+func (c *Component) merge(h *home, ep *epoch.Epoch) (all []wire.Merged) {
+	for _, plugin := range slices.Sorted(maps.Keys(h.plugins)) {
+		if h.shares(plugin) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, max(ep.End.Sub(ep.Start)/mergeShare, c.cfg.AckTimeout))
+		merged, err := c.deps.Merge(ctx, plugin, ep)
+		cancel()
+		c.note("merged registers of plugin "+plugin, err)
+		if err != nil || merged == nil {
+			continue
+		}
+		all = append(all, wire.Merged{Plugin: plugin, Epoch: merged})
+		for _, device := range merged.Expected {
+			for o := range h.plugins[plugin][device] {
+				h.readers[device][o] = 0
+			}
+		}
+	}
+	return all
 }
 
 // windowChunks is the number of chunks after which a sender waits for a reply, so that a large part
@@ -80,7 +127,8 @@ func (c *Component) homes() map[string]map[string]map[string]bool {
 const windowChunks = 16
 
 // sendPart sends an epoch to one home and waits for the acknowledgement.
-func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]map[string]bool) error {
+func (c *Component) sendPart(member string, ep *epoch.Epoch, h *home) error {
+	merged := c.merge(h, ep)
 	subject := c.deps.Bus.Subject("part", member)
 	chunks := 0
 	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, last bool) error {
@@ -104,8 +152,8 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, wanted map[string]m
 		return nil
 	})
 	if err := wire.WritePart(out, ep, c.deps.View().Fence, func(device, object string) bool {
-		return wanted[device][object]
-	}); err != nil {
+		return h.readers[device][object] > 0
+	}, merged...); err != nil {
 		return err
 	}
 	return out.Close()

@@ -57,9 +57,16 @@ func (m *Missing) Unwrap() error {
 	return nil
 }
 
+// Merged are registers that a plugin merged, instead of those that it reads.
+type Merged struct {
+	Plugin string
+	Epoch  *sdk.Epoch // merged are those of the devices in Expected
+}
+
 // WritePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
-// selects the registers to send.
-func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool) error {
+// selects the registers to send in addition to the merged ones.
+func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool, merged ...Merged,
+) error {
 	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
 	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
 	for _, o := range ep.Sources {
@@ -74,6 +81,14 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, o
 			continue
 		}
 		put(out, s, o.Reading, wanted)
+	}
+	for _, m := range merged {
+		head.Merged = append(head.Merged, &clusterv1.Merged{Plugin: m.Plugin, Devices: m.Epoch.Expected})
+		for _, d := range m.Epoch.Devices {
+			for _, cells := range d.Objects {
+				out.Put(d.Name, cells)
+			}
+		}
 	}
 	for _, r := range ep.Late {
 		for _, h := range r.Reading.Hosts {
@@ -228,6 +243,16 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 		}
 		return &p.Sources[i]
 	}
+	for _, m := range head.GetMerged() {
+		set := &epoch.Merged{Plugin: m.GetPlugin(), Devices: m.GetDevices()}
+		for _, name := range set.Devices {
+			r := of(name).Result.Reading
+			if slices.Contains(r.Merged, set) {
+				return nil, fmt.Errorf("part of epoch %d: device %s is merged twice", p.Epoch, name)
+			}
+			r.Merged = append(r.Merged, set)
+		}
+	}
 	for _, d := range in.Devices {
 		of(d.Name).Result.Reading.Objects = d.Objects
 	}
@@ -258,6 +283,9 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 	}
 	for _, m := range in.Missing {
 		s := of(m.Name)
+		if r := s.Result.Reading; r != nil && len(r.Merged) > 0 {
+			return nil, fmt.Errorf("part of epoch %d: device %s is merged and missing", p.Epoch, m.Name)
+		}
 		s.Err, s.Result.Reading = &Missing{Reason: m.Reason, Joined: m.Joined}, nil
 	}
 	for i := range p.Sources {

@@ -78,7 +78,8 @@ func TestFieldsOfALaterRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	chunk.WriteString("data")
-	if whole, err := NewJoiner(4, buffers).Add(chunk.Bytes()); err != nil || whole == nil || whole.Sink.String() != "data" {
+	whole, err := NewJoiner(4, buffers).Add(chunk.Bytes())
+	if err != nil || whole == nil || whole.Sink.String() != "data" {
 		t.Errorf("transfer %+v, error %v", whole, err)
 	}
 

@@ -55,7 +55,10 @@ func sample() *epoch.Epoch {
 func encode(t testing.TB) []byte {
 	t.Helper()
 	var payload bytes.Buffer
-	if err := WritePart(&payload, sample(), 2, func(_, object string) bool { return object != "r2" }); err != nil {
+	merged := Merged{"p", &sdk.Epoch{Expected: []string{"s1"}}}
+	merged.Epoch.Put("s1", sdk.CellsOf("r3", []uint8{1}))
+	wanted := func(_, object string) bool { return object != "r2" }
+	if err := WritePart(&payload, sample(), 2, wanted, merged); err != nil {
 		t.Fatal(err)
 	}
 	return payload.Bytes()
@@ -113,7 +116,9 @@ func TestPart(t *testing.T) {
 			Reading: from.Sources[0].Reading, Late: from.Late}},
 		{Name: "h2", Host: true, Err: epoch.ErrJoining},
 		{Name: "s1", Result: epoch.Result{
-			Reading:  &epoch.Reading{Objects: from.Sources[2].Reading.Objects[:1]},
+			Reading: &epoch.Reading{
+				Objects: []sdk.Cells{from.Sources[2].Reading.Objects[0], sdk.CellsOf("r3", []uint8{1})},
+				Merged:  []*epoch.Merged{{Plugin: "p", Devices: []string{"s1"}}}},
 			Warnings: []string{"one"}, LateWarnings: from.LateWarnings}},
 		{Name: "s2", Err: errors.New("no session")},
 	}}
@@ -143,6 +148,22 @@ func TestPartCutShort(t *testing.T) {
 	long := binary.AppendUvarint(nil, maxMessage+1)
 	if _, err := decode(long, 1<<24, 1); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a message over the limit: %v", err)
+	}
+}
+
+// Merged devices have a reading in the part.
+func TestMergedRefused(t *testing.T) {
+	for want, devices := range map[string][]string{
+		"merged and missing": {"s1", "s2"}, "merged twice": {"s1", "s1"}, "not among its sources": {"s1", "s9"},
+	} {
+		var payload bytes.Buffer
+		if err := WritePart(&payload, sample(), 2, func(string, string) bool { return false },
+			Merged{"p", &sdk.Epoch{Expected: devices}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decode(payload.Bytes(), 1<<20, payload.Len()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("devices %v: error %v; want %q", devices, err, want)
+		}
 	}
 }
 

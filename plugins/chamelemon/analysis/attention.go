@@ -49,9 +49,6 @@ const (
 // arrays is the number of arrays of an encoder.
 const arrays = 3
 
-// prime is the modulus of the encoders, Prime32 of sketch/fermat.
-const prime = 4294967291
-
 // families is the number of address families. IPv4 and IPv6 have separate encoders.
 const families = 2
 

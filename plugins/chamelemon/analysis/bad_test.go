@@ -475,9 +475,6 @@ func FuzzModel(f *testing.F) {
 				if _, err := p.Analyze(context.Background(), e); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := p.Merge(context.Background(), []*sdk.Epoch{e, e}); err != nil {
-					continue
-				}
 			}
 			if _, err := p.SaveState(); err != nil {
 				t.Fatal(err)

@@ -70,7 +70,6 @@ func NewAt(now func() time.Time) *Plugin {
 var (
 	_ sdk.Plugin   = (*Plugin)(nil)
 	_ sdk.Querier  = (*Plugin)(nil)
-	_ sdk.Merger   = (*Plugin)(nil)
 	_ sdk.Stateful = (*Plugin)(nil)
 )
 

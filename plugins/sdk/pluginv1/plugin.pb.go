@@ -687,7 +687,9 @@ type ConfigureResponse struct {
 	Plan *Plan `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
 	// Epochs that a device of the plugin counts in a bank, if its program has
 	// no objects to read and more than two banks. 0: one.
-	BankEpochs    uint32 `protobuf:"varint,5,opt,name=bank_epochs,json=bankEpochs,proto3" json:"bank_epochs,omitempty"`
+	BankEpochs uint32 `protobuf:"varint,5,opt,name=bank_epochs,json=bankEpochs,proto3" json:"bank_epochs,omitempty"`
+	// Several collectors merge the cells of their devices with Merge.
+	Merge         bool `protobuf:"varint,6,opt,name=merge,proto3" json:"merge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +757,13 @@ func (x *ConfigureResponse) GetBankEpochs() uint32 {
 		return x.BankEpochs
 	}
 	return 0
+}
+
+func (x *ConfigureResponse) GetMerge() bool {
+	if x != nil {
+		return x.Merge
+	}
+	return false
 }
 
 // FieldError is one error in a configuration.
@@ -1545,7 +1554,7 @@ func (x *QueryResponse) GetEpoch() uint64 {
 	return 0
 }
 
-// MergeRequest is a part of the epochs to merge, one after the other.
+// MergeRequest is a message of the part to merge, which has no host reports.
 type MergeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1637,7 +1646,7 @@ type isMergeRequest_Message interface {
 }
 
 type MergeRequest_Begin struct {
-	// Opens one part.
+	// Opens the part.
 	Begin *EpochBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
@@ -1664,7 +1673,7 @@ func (*MergeRequest_Host) isMergeRequest_Message() {}
 
 func (*MergeRequest_End) isMergeRequest_Message() {}
 
-// MergeResponse is a part of the merged epoch.
+// MergeResponse is a message of the merged part.
 type MergeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -1756,7 +1765,7 @@ type isMergeResponse_Message interface {
 }
 
 type MergeResponse_Begin struct {
-	// Opens the merged epoch.
+	// Opens the merged part.
 	Begin *EpochBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
@@ -1920,14 +1929,15 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\vPluginState\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\x94\x02\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xaa\x02\n" +
 	"\x11ConfigureResponse\x127\n" +
 	"\x06errors\x18\x01 \x03(\v2\x1f.netsketch.plugin.v1.FieldErrorR\x06errors\x128\n" +
 	"\bbindings\x18\x02 \x03(\v2\x1c.netsketch.plugin.v1.BindingR\bbindings\x12<\n" +
 	"\amissing\x18\x03 \x03(\v2\".netsketch.plugin.v1.MissingObjectR\amissing\x12-\n" +
 	"\x04plan\x18\x04 \x01(\v2\x19.netsketch.plugin.v1.PlanR\x04plan\x12\x1f\n" +
 	"\vbank_epochs\x18\x05 \x01(\rR\n" +
-	"bankEpochs\"<\n" +
+	"bankEpochs\x12\x14\n" +
+	"\x05merge\x18\x06 \x01(\bR\x05merge\"<\n" +
 	"\n" +
 	"FieldError\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +

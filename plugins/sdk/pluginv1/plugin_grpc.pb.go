@@ -54,7 +54,10 @@ type PluginClient interface {
 	Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunResponse], error)
 	// Query returns one row, from the newest analyzed epochs.
 	Query(ctx context.Context, in *QueryRequest, opts ...grpc.CallOption) (*QueryResponse, error)
-	// Merge merges the epochs of several collectors into one.
+	// Merge returns a part of an epoch with fewer cells and the same results.
+	// The part has the devices of one collector; the collector that analyzes the
+	// epoch receives what Merge returns instead. Called if
+	// ConfigureResponse.merge is set.
 	Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MergeRequest, MergeResponse], error)
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.
@@ -154,7 +157,10 @@ type PluginServer interface {
 	Run(grpc.BidiStreamingServer[RunRequest, RunResponse]) error
 	// Query returns one row, from the newest analyzed epochs.
 	Query(context.Context, *QueryRequest) (*QueryResponse, error)
-	// Merge merges the epochs of several collectors into one.
+	// Merge returns a part of an epoch with fewer cells and the same results.
+	// The part has the devices of one collector; the collector that analyzes the
+	// epoch receives what Merge returns instead. Called if
+	// ConfigureResponse.merge is set.
 	Merge(grpc.BidiStreamingServer[MergeRequest, MergeResponse]) error
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.

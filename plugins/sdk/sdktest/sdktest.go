@@ -311,19 +311,17 @@ func (h *Harness) Query(row sdk.RowKey) ([]*table.Table, error) {
 	return tables, nil
 }
 
-// Merge sends the plugin the epochs of several collectors and returns the merged epoch.
-func (h *Harness) Merge(parts ...*sdk.Epoch) (*sdk.Epoch, error) {
+// Merge sends the plugin a part of an epoch and returns the merged part.
+func (h *Harness) Merge(part *sdk.Epoch) (*sdk.Epoch, error) {
 	ctx, cancel := h.context()
 	defer cancel()
 	stream, err := h.api.Merge(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range parts {
-		// EOF: Recv returns the cause
-		if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
+	// EOF: Recv returns the cause
+	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {
 		return nil, err

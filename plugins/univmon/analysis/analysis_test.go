@@ -633,46 +633,6 @@ func TestFatTreeWeights(t *testing.T) {
 	}
 }
 
-func TestMergeParts(t *testing.T) {
-	f := newFabric(t, "leaf1", "leaf2", "spine1")
-	f.background(t)
-	whole := f.epoch(4)
-	part := func(devices ...string) *sdk.Epoch {
-		e := *whole
-		e.Expected, e.Devices = devices, nil
-		for _, d := range whole.Devices {
-			if slices.Contains(devices, d.Name) {
-				e.Devices = append(e.Devices, d)
-			}
-		}
-		return &e
-	}
-	p := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
-	merged, err := p.Merge(part("leaf2"), part("leaf1", "spine1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var texts []string
-	for _, e := range []*sdk.Epoch{whole, merged} {
-		q := New()
-		if _, err := q.Configure(context.Background(), sdk.Config{}, leafSpine()); err != nil {
-			t.Fatal(err)
-		}
-		r, err := q.Analyze(context.Background(), e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, sdktest.Text(r))
-	}
-	if texts[0] != texts[1] {
-		t.Error("merged parts give other results than the whole epoch")
-	}
-	if _, err := p.Merge(part("leaf1"), part("leaf1")); err == nil ||
-		!strings.Contains(err.Error(), "leaf1: ingress.univmon_5t.counters is in two parts") {
-		t.Errorf("the same switch twice: %v", err)
-	}
-}
-
 func TestAnalyseStopsWithItsContext(t *testing.T) {
 	f := newFabric(t, "leaf1", "leaf2", "spine1")
 	p := New()

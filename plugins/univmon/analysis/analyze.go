@@ -124,6 +124,7 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		err    error
 	}
 	var jobs []*job
+	sketches := newOpener(a.plan, a.epoch)
 	add := func(device, dimension string, unparsed *unparsed, open func() (*sealed, error)) {
 		r := &result{scope: scope{device, dimension}, epoch: a.epoch.Number, status: sdk.StatusComplete,
 			whole: true, from: []string{device}, unparsed: unparsed}
@@ -137,7 +138,7 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 		instances := a.plan.instances[data.Name]
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
 			in := instances[dimension]
-			add(data.Name, dimension, nil, func() (*sealed, error) { return in.open(data) })
+			add(data.Name, dimension, nil, func() (*sealed, error) { return sketches.open(&in, data) })
 		}
 	}
 	for _, h := range a.hostReports() {

@@ -120,7 +120,8 @@ func (in *instance) open(d *sdk.DeviceData) (*sealed, error) {
 		}
 		packets = counters[in.packets : in.packets+in.layout.Levels]
 	}
-	return &sealed{in.layout, counters[:in.layout.CounterCells()], heavy[:in.layout.HeavyCells()], packets}, nil
+	return &sealed{layout: in.layout, counters: counters[:in.layout.CounterCells()],
+		heavy: heavy[:in.layout.HeavyCells()], packets: packets}, nil
 }
 
 func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
@@ -203,6 +204,7 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		if err := p.addViews(c, network, wanted, switches); err != nil {
 			return nil, err
 		}
+		p.settings.Merge = c.mergeable()
 	}
 	return p, nil
 }

@@ -156,7 +156,7 @@ func (d *hostData) sealed(in *instance) (*sealed, error) {
 	case s.Layout() != in.layout:
 		return nil, fmt.Errorf("its sketch is of other settings (%v), expected %v", s.Layout(), in.layout)
 	}
-	return &sealed{in.layout, s.Counters(), s.Heavy(), s.Packets()}, nil
+	return &sealed{layout: in.layout, counters: s.Counters(), heavy: s.Heavy(), packets: s.Packets()}, nil
 }
 
 // newHostPlan returns the plan of settings that hosts do not have yet. The caller holds the lock.

@@ -134,7 +134,7 @@ func (p *Plugin) resume() {
 	var run analysis
 	for _, r := range p.measured {
 		run.epoch = &sdk.Epoch{Number: r.epoch} // the same in all
-		if p.config.Switches {
+		if p.config.Switches && !r.sealed.merged {
 			p.previous[r.scope] = r
 		}
 	}
@@ -187,16 +187,4 @@ func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint6
 		return nil, 0, fmt.Errorf("univmon: %s", problem)
 	}
 	return []*table.Table{t}, r.epoch, nil
-}
-
-// Merge implements sdk.Merger: parts of disjoint switches become one epoch. Sketches of
-// different switches stay apart, because each switch has results of its own.
-func (p *Plugin) Merge(_ context.Context, parts []*sdk.Epoch) (*sdk.Epoch, error) {
-	whole, err := sdk.MergeParts(parts, func(_ string, a, _ sdk.Cells) (sdk.Cells, error) {
-		return a, fmt.Errorf("%s is in two parts", a.Object)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("univmon: %w", err)
-	}
-	return whole, nil
 }

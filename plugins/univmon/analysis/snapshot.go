@@ -34,6 +34,7 @@ type savedSketch struct {
 	Layout            universal.Layout
 	Counts            bool // it counts the packets of each level
 	Bytes             int  // of its cells
+	Merged            bool `json:",omitempty"` // its counters are those of several switches, or of none
 }
 
 // maxRestored bounds the memory of restored sketches, in bytes.
@@ -43,6 +44,7 @@ const maxRestored = 256 << 20
 type sealed struct {
 	layout                   universal.Layout
 	counters, heavy, packets []uint32 // packets is nil if it does not count them
+	merged                   bool     // the counters are those of several switches, or of none
 }
 
 func (s *sealed) reading() (*universal.Reading, error) {
@@ -69,7 +71,8 @@ func (p *Plugin) save(limit int) (sdk.State, error) {
 		if !r.whole {
 			continue
 		}
-		saved := savedSketch{key.device, key.dimension, r.sealed.layout, r.sealed.packets != nil, 0}
+		saved := savedSketch{key.device, key.dimension, r.sealed.layout, r.sealed.packets != nil, 0,
+			r.sealed.merged}
 		start := len(body)
 		for _, cells := range [][]uint32{r.sealed.counters, r.sealed.heavy, r.sealed.packets} {
 			body = universal.AppendCells(body, cells)
@@ -156,7 +159,7 @@ func readSnapshot(data []byte) (map[scope]*result, error) {
 }
 
 func readSealed(saved *savedSketch, b []byte) (*sealed, error) {
-	s := &sealed{layout: saved.Layout, counters: make([]uint32, saved.Layout.CounterCells()),
+	s := &sealed{layout: saved.Layout, merged: saved.Merged, counters: make([]uint32, saved.Layout.CounterCells()),
 		heavy: make([]uint32, saved.Layout.HeavyCells())}
 	if saved.Counts {
 		s.packets = make([]uint32, saved.Layout.Levels)
