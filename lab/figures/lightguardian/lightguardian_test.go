@@ -5,6 +5,7 @@ package lightguardian
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"os"
 	"testing"
 
@@ -53,16 +54,24 @@ func TestLocating(t *testing.T) {
 	}
 }
 
-// TestDeadHosts: sketches are whole but those of switches that reach no living host, and half of
-// the hosts leave 89 % of them: with 16 hosts 0.891 is expected, and two thirds of an edge switch
-// are two standard errors of 30 runs.
+// TestDeadHosts: with each kind of choice of dead hosts, sketches are whole but those of switches
+// that reach no living host. The shares of choices follow from the number of edge switches and pods
+// whose hosts are dead.
 func TestDeadHosts(t *testing.T) {
-	v := suite.Values(robustness(8, 30, 1))
-	if x := v.Variant("RSR", "dead hosts 8", robustTask, "share"); math.Abs(x-0.891) > 0.033 {
-		t.Errorf("share of whole sketches %v", x)
+	get := func(rows []suite.Row, metric string, dead, columns int) float64 {
+		return suite.Values(rows).Variant(metric, fmt.Sprintf("dead hosts %d", dead), robustTask(columns), "share")
 	}
-	if x := suite.Values(robustness(1, 3, 1)).Variant("FRR", "dead hosts 1", robustTask, "share"); x != 1 {
-		t.Errorf("one dead host: share of runs with all sketches %v", x)
+	choose := func(n, k int64) float64 { return float64(new(big.Int).Binomial(n, k).Int64()) }
+	edges, pods := 8*choose(14, 6)/choose(16, 8), 4*choose(12, 4)/choose(16, 8)
+	rows := robustness(8, 64, 1, 1)
+	for metric, want := range map[string]float64{"RSR": 1 - (edges+2*pods)/20, reachStructure: 1 - (edges+2*pods)/20,
+		"FRR": math.Pow(2, 8) / choose(16, 8)} {
+		if x := get(rows, metric, 8, 64); math.Abs(x-want) > 1e-9 {
+			t.Errorf("%s %v, want %v", metric, x, want)
+		}
+	}
+	if x := get(robustness(1, 64, 1, 1), "FRR", 1, 64); x != 1 {
+		t.Errorf("one dead host: share of choices with all sketches %v", x)
 	}
 }
 
