@@ -24,6 +24,9 @@ var helpers = []hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead,
 	{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},
 	{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}}
 
+// mapTypes are those that not every kernel with XDP and arrays has.
+var mapTypes = []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps}
+
 // Check returns what would make the data path fail on this host, and warnings. It loads the
 // programs and removes them; packets are not changed.
 func Check(cfg Config) (warnings []string, err error) {
@@ -37,9 +40,7 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := hostkernel.CheckCapabilities(); err != nil {
 		return nil, errors.Join(append(errs, err)...) // the others would only say the same
 	}
-	errs = append(errs, hostkernel.CheckFeatures(
-		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.ArrayOfMaps},
-		helpers))
+	errs = append(errs, hostkernel.CheckFeatures(mapTypes, helpers))
 	t, err := load("")
 	if errs = append(errs, err); err == nil {
 		t.close()

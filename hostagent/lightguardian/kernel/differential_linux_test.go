@@ -270,10 +270,9 @@ func (r traffic) frame() []byte {
 	return f
 }
 
-// TestSameAsGo: random packets, whole and damaged, give the same bytes and the same reports in the
-// kernel as in Go.
-// TestHelpers: Check looks for exactly the helpers that the programs call, but for those that are
-// older than XDP. The programs have the types of docs/lightguardian.md.
+// TestHelpers: Check looks for exactly the helpers that the programs call and the types of their
+// maps, but for those that are older than XDP, and for the type of the barrier. The programs and
+// maps have the types of docs/lightguardian.md.
 func TestHelpers(t *testing.T) {
 	spec, err := loadLightguardian()
 	if err != nil {
@@ -303,8 +302,18 @@ func TestHelpers(t *testing.T) {
 		len(calls) > 0 {
 		t.Errorf("programs %v, calls %v that Check does not look for", types, calls)
 	}
+	used := map[ebpf.MapType]bool{ebpf.ArrayOfMaps: true} // of the barrier
+	for _, m := range spec.Maps {
+		used[m.Type] = true
+	}
+	delete(used, ebpf.Array)
+	if want := slices.Sorted(maps.Keys(used)); !slices.Equal(slices.Sorted(slices.Values(mapTypes)), want) {
+		t.Errorf("Check looks for the map types %v; want %v", mapTypes, want)
+	}
 }
 
+// TestSameAsGo: random packets, whole and damaged, give the same bytes and the same reports in the
+// kernel as in Go.
 func TestSameAsGo(t *testing.T) {
 	for _, flows := range []int{0, 1 << 12, 5} {
 		t.Run(fmt.Sprintf("flows=%d", flows), func(t *testing.T) {
