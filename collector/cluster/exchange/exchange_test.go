@@ -61,13 +61,17 @@ var (
 	hostA   = owned(view.Host, "a")
 )
 
-func start(t *testing.T, server, name string) *member {
+func start(t *testing.T, server, name string, change ...func(*Config)) *member {
 	t.Helper()
+	cfg := Config{Member: name}
+	for _, f := range change {
+		f(&cfg)
+	}
 	m := &member{store: store.New(store.Options{}), log: &testkit.Log{},
 		merge:  func() (*sdk.Epoch, error) { return nil, nil },
 		wanted: map[string]map[string]map[string]bool{atB: {deviceA: {"r1": true}}}}
 	t.Cleanup(m.store.Close)
-	m.Component = New(Config{Member: name}, Dependencies{
+	m.Component = New(cfg, Dependencies{
 		OnWatched: func() {},
 		Answer: func(_ context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, string, error) {
 			if row.List == "" {

@@ -94,6 +94,10 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	if err != nil {
 		return err
 	}
+	if limit := c.cfg.MaxResults / 16 * 15; int64(len(payload)) > limit { // it would push its own chunks out
+		return fmt.Errorf("results of epoch %d have %d bytes; the other collectors serve at most %d", b.Epoch, len(payload),
+			limit)
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.AckTimeout)
 	defer cancel()
 	first := true

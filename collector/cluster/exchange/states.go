@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -77,11 +78,42 @@ func (c *Component) storeState(instance string, k kept) error {
 	if _, err := protodelim.MarshalTo(&buf, k.state.Proto()); err != nil {
 		return err
 	}
-	meta := jetstream.ObjectMeta{Name: instance, Metadata: map[string]string{"plugin": k.plugin}}
+	stored, err := c.stored(ctx, bucket, instance)
+	if err != nil {
+		return err
+	}
+	name := objectName(instance, 0)
+	if len(stored) > 0 && stored[0].Name == name {
+		name = objectName(instance, 1)
+	}
+	meta := jetstream.ObjectMeta{Name: name, Metadata: map[string]string{"plugin": k.plugin}}
 	if _, err := bucket.Put(ctx, meta, &buf); err != nil {
+		_ = bucket.Delete(ctx, name) // what is there of it; a part is never read
 		return fmt.Errorf("plugin %s: %w", instance, err)
 	}
 	return nil
+}
+
+// objectName is the name of one of the two objects of a plugin instance, which are written in turn:
+// an object that does not fit into the store replaces the one of the same name nevertheless.
+func objectName(instance string, i int) string { return fmt.Sprintf("%s.%d", instance, i) }
+
+// stored returns the objects of a plugin instance, the newest first.
+func (c *Component) stored(ctx context.Context, bucket jetstream.ObjectStore, instance string) (
+	found []*jetstream.ObjectInfo, err error,
+) {
+	for i := range 2 {
+		info, err := bucket.GetInfo(ctx, objectName(instance, i))
+		if errors.Is(err, jetstream.ErrObjectNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, info)
+	}
+	slices.SortFunc(found, func(a, b *jetstream.ObjectInfo) int { return b.ModTime.Compare(a.ModTime) })
+	return found, nil
 }
 
 // objects opens the object store of states. It makes it if need be.
@@ -109,7 +141,7 @@ func (c *Component) objects(ctx context.Context) (jetstream.ObjectStore, error) 
 // State returns the newest stored state of a plugin instance; nil if there is none, or if it
 // belongs to another plugin or cannot be read, which is logged.
 func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.State {
-	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.AckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 5*c.cfg.AckTimeout)
 	defer cancel()
 	s, err := c.state(ctx, instance, plugin)
 	if err != nil {
@@ -119,25 +151,39 @@ func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.Sta
 	return s
 }
 
-func (c *Component) state(ctx context.Context, instance, plugin string) (*sdk.State, error) {
+func (c *Component) state(ctx context.Context, instance, plugin string) (s *sdk.State, err error) {
 	bucket, err := c.objects(ctx)
 	if err != nil {
 		return nil, err
 	}
-	object, err := bucket.Get(ctx, instance)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, nil
+	stored, err := c.stored(ctx, bucket, instance)
+	for _, info := range stored {
+		if info.Metadata["plugin"] != plugin || info.Size > sdk.MaxState+64 {
+			continue
+		}
+		if err != nil {
+			c.log.Warn("cluster: the newest state of a plugin cannot be read, and the one before is used", "plugin", instance,
+				"error", err)
+		}
+		if s, err = c.readState(ctx, bucket, info); err == nil {
+			return s, nil
+		}
 	}
+	return nil, err
+}
+
+// readState reads one object.
+func (c *Component) readState(ctx context.Context, bucket jetstream.ObjectStore, info *jetstream.ObjectInfo) (
+	*sdk.State, error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.AckTimeout) // chunks that are missing never arrive
+	defer cancel()
+	object, err := bucket.Get(ctx, info.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = object.Close() }()
-	info, err := object.Info()
-	if err != nil || info.Metadata["plugin"] != plugin || info.Size > sdk.MaxState+64 {
-		return nil, err
-	}
-	data := make([]byte, 0, info.Size)
-	buf := bytes.NewBuffer(data)
+	buf := bytes.NewBuffer(make([]byte, 0, info.Size))
 	if _, err := buf.ReadFrom(object); err != nil {
 		return nil, err
 	}
