@@ -25,14 +25,15 @@ export CGO_ENABLED ?= 0
 # One set of flags for binaries and tests, so that each package is compiled once; without debug information, which
 # LDFLAGS and `go test` strip anyway. Debug with plain `go build` and `go test`. The compiler works in one thread (-c=1),
 # as other packages keep the other processors busy, and collects no garbage: a tenth less time, at most 0.5 GB for a
-# package. UNUSED are large packages that others import and that nothing runs here: a parser of the InfluxDB client and
-# its API, other formats than SVG of gonum/plot. The compiler does not optimize them; the first takes it longer than any
-# other package.
-UNUSED := github.com/influxdata/line-protocol github.com/influxdata/influxdb-client-go/v2/domain \
-  codeberg.org/go-pdf/fpdf golang.org/x/image/draw
+# package. RARE are large packages that others import and of which little or nothing runs here, and not often: a parser
+# of the InfluxDB client and its API, gopacket's protocols but for LLDP, the metrics of processes, schemas of plugins'
+# configurations, manual pages, other formats than SVG of gonum/plot. The compiler neither optimizes nor inlines them.
+RARE := github.com/influxdata/line-protocol github.com/influxdata/influxdb-client-go/v2/domain \
+  github.com/gopacket/gopacket/layers github.com/prometheus/procfs github.com/santhosh-tekuri/jsonschema/v6 \
+  github.com/russross/blackfriday/v2 codeberg.org/go-pdf/fpdf golang.org/x/image/draw
 GCFLAGS := -dwarf=false -c=1
 export GOFLAGS := $(GOFLAGS) -trimpath '-toolexec=env GOGC=off' '-gcflags=all=$(GCFLAGS)' \
-  $(foreach p,$(UNUSED),'-gcflags=$p=$(GCFLAGS) -N')
+  $(foreach p,$(RARE),'-gcflags=$p=$(GCFLAGS) -N -l')
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 

@@ -55,7 +55,12 @@ func buildPlugin(root, into, name, file string) error {
 	return nil
 }
 
+// copyFile makes a file appear at another place: as a link where it can, which writes nothing.
+// Tests replace such files, and do not write into them.
 func copyFile(to, from string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err

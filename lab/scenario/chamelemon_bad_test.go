@@ -154,7 +154,7 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 // each switch.
 func TestChameleMonUndecoded(t *testing.T) {
 	const lost, all = 3, 6 // epochs of the run
-	s := faulty(t, 9)
+	s := faulty(t, 8)
 	s.Traffic[0].MaxPackets = 2
 	for at, flows := range []int{lost: 16_000, 3000, all: 40_000, 3000} {
 		if flows > 0 {

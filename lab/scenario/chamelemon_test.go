@@ -35,8 +35,8 @@ func load(t *testing.T, name string, epochs int) *scenario.Scenario {
 // The program on four edge switches, the collector and the plugin publish over gNMI every flow that
 // lost packets and how many.
 func TestChameleMonHealthy(t *testing.T) {
-	s := load(t, "small", 0)
-	s.Traffic[0].MaxPackets = 12
+	s := load(t, "small", 6)
+	s.Traffic[0].MaxPackets = 6
 	r := play(t, s)
 	check(t, r, s.Epochs)
 	settled := 0
@@ -75,7 +75,7 @@ func TestChameleMonExamples(t *testing.T) {
 // The six tasks about what entered, at each switch and of the network: while every flow is a
 // heavy-hitter candidate from its first packet on, all of them exactly, flow sizes among them.
 func TestChameleMonTasks(t *testing.T) {
-	s := load(t, "tasks", 5)
+	s := load(t, "tasks", 4)
 	s.WarmUp = 0 // attention starts where it stays
 	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 2500, 300
 	s.Traffic[0].MaxPackets, s.Traffic[1].MaxPackets = 70, 70 // heavy hitters have 50
@@ -112,7 +112,7 @@ func TestChameleMonTasks(t *testing.T) {
 func TestChameleMonFaults(t *testing.T) {
 	for name, least := range map[string]int{"link-loss": 10, "dead-link": 100, "grey-failure": 1} {
 		t.Run(name, func(t *testing.T) {
-			s := load(t, name, 6)
+			s := load(t, name, 5)
 			s.Faults[0].From = 2 * s.Epoch
 			s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 1000, 40
 			r := play(t, s)
@@ -174,7 +174,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 
 // A switch that flips late, but within the guard, changes nothing.
 func TestChameleMonClockWithinTheGuard(t *testing.T) {
-	s := faulty(t, 8, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
+	s := faulty(t, 6, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
 	s.Guard = 6 * time.Millisecond
 	r := play(t, s)
 	for i := range r.Epochs {
@@ -216,7 +216,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 	s.Epoch, s.Expect = 400*time.Millisecond, nil
 	s.Traffic[0].Changes, s.Traffic[0].MaxPackets = nil, 6
 	for i := range s.Epochs / 2 { // attention moves all the time
-		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1500*(1+i%2*3)))
+		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1000*(1+i%2*3)))
 	}
 	const stopAfter, held, least = 5, 3, 4
 	pid, stopped, back := 0, 0, 0 // the process, the number of epochs before it was stopped, epochs with results again

@@ -247,7 +247,7 @@ func discards(t *testing.T, n *lab.Network) map[string]uint64 {
 // TestOmniMonFailures: the agents of all hosts, the collector and the plugin's process on a 4-ary
 // fat tree with all kinds of failures.
 func TestOmniMonFailures(t *testing.T) {
-	x := failures{k: 4, elements: 2, flows: 200, rate: 6000, gray: 0.1, seed: 1}
+	x := failures{k: 4, elements: 2, flows: 200, rate: 4000, gray: 0.1, seed: 1}
 	for _, o := range x.play(t) {
 		t.Logf("%+v", o)
 	}
