@@ -303,7 +303,7 @@ func (b *builder) generate() error {
 			p.NoError = uint64(e.Value)
 		}
 	}
-	p.Fields, p.Params = b.phv, b.params
+	p.Fields, p.Params, p.Consts = b.phv, b.params, b.ConstAt
 	p.KeyScratch = b.ConstAt + len(b.ConstVal)
 	p.Slots = make([]uint64, p.KeyScratch+2*b.MaxKey)
 	copy(p.Slots[b.ConstAt:], b.ConstVal)
@@ -316,6 +316,7 @@ func (b *builder) generate() error {
 	b.Compact()
 	if !b.Plain {
 		b.Eliminate()
+		b.Fuse()
 		b.DeferActions()
 	}
 	b.Clearing()

@@ -48,11 +48,13 @@ func (b *builder) parser() error {
 		def  string
 	}
 	var sels []selectFix
+	var counts []int                // instructions that count states
+	follow := map[string][]string{} // states by the one before
 	for i := range def.States {
 		s := &def.States[i]
 		states[s.Name] = b.Here()
 		b.what, b.src = fmt.Sprintf("parse state %q", s.Name), nil
-		toAccept = append(toAccept, b.Emit(program.Instr{Op: program.OpState}))
+		counts = append(counts, b.Emit(program.Instr{Op: program.OpState}))
 		for j := range s.Ops {
 			o := &s.Ops[j]
 			b.what, b.src = fmt.Sprintf("parse state %q, statement %d (%s)", s.Name, j, o.Op), o.Source
@@ -69,7 +71,8 @@ func (b *builder) parser() error {
 		if b.err != nil {
 			return b.err
 		}
-		for _, n := range append([]string{dflt}, next...) {
+		follow[s.Name] = append([]string{dflt}, next...)
+		for _, n := range follow[s.Name] {
 			if _, ok := states[n]; n != "" && !ok {
 				return refuse(b.what, nil, "next state %q is not declared", n)
 			}
@@ -83,7 +86,12 @@ func (b *builder) parser() error {
 		sels = append(sels, selectFix{sel, next, dflt})
 	}
 	accept := b.Here()
-	b.Patch(toAccept)
+	b.Patch(append(toAccept, counts...))
+	if isAcyclic(follow) {
+		for _, at := range counts {
+			b.Code[at] = program.Instr{Op: program.OpJmp, D: uint32(at + 1)}
+		}
+	}
 	where := func(n string) uint32 {
 		if n == "" {
 			return accept
@@ -103,6 +111,34 @@ func (b *builder) parser() error {
 		s.sel.Default = where(s.def)
 	}
 	return b.checksums(true)
+}
+
+// isAcyclic reports whether no parser state leads back to itself: states need not be counted then.
+// The states that follow each one are given by name; "" is the end.
+func isAcyclic(follow map[string][]string) bool {
+	before := map[string]int{} // states that lead to each one and may be passed more than once
+	for _, states := range follow {
+		for _, s := range states {
+			before[s]++
+		}
+	}
+	var todo []string
+	for s := range follow {
+		if before[s] == 0 {
+			todo = append(todo, s)
+		}
+	}
+	passed := 0
+	for ; len(todo) > 0; passed++ {
+		s := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, n := range follow[s] {
+			if before[n]--; before[n] == 0 && n != "" {
+				todo = append(todo, n)
+			}
+		}
+	}
+	return passed == len(follow)
 }
 
 // fixup is a jump to a name.

@@ -34,6 +34,7 @@ type State struct {
 	meters   []Meter
 	profiles []*Profile
 	vsets    []*valueSet
+	scratch  *Packet // runs actions when they are bound to entries
 }
 
 func NewState(env Env, p *program.Program) (*State, error) {
@@ -70,9 +71,11 @@ func NewState(env Env, p *program.Program) (*State, error) {
 	for range p.Info.ValueSets {
 		st.vsets = append(st.vsets, &valueSet{})
 	}
+	st.scratch = (&Lane{}).newPacket(st)
 	for _, d := range p.Tables {
 		t := &Table{def: d, st: st, byKey: map[string]*entryState{}, exact: hashIndex{words: d.Words},
-			lpm: lpmIndex{def: d}, tern: ternaryIndex{def: d}}
+			lpm: lpmIndex{def: d}, tern: ternaryIndex{def: d},
+			plain: !d.Counts && !d.Ages && d.Meter == nil && d.Profile < 0}
 		st.tables = append(st.tables, t)
 		st.byName[d.Name] = t
 		t.resetDefault()
@@ -90,7 +93,7 @@ func NewState(env Env, p *program.Program) (*State, error) {
 func (t *Table) resetDefault() {
 	t.dflt, t.dfltSet = nil, false
 	if d := t.def.Default; d != nil {
-		t.dflt = &entryState{run: bound{d.Action, d.Action.PC, d.Params}}
+		t.dflt = &entryState{run: bound{d.Action, d.Action.PC, d.Params, t.st.assignments(d.Action, d.Params)}}
 		t.dflt.next = t.after(d.Action, false)
 		t.share(t.dflt)
 	}

@@ -18,6 +18,7 @@ type bound struct {
 	action *program.Action
 	pc     uint32
 	params []uint64
+	sets   []assignment // all that the action does, if not nil
 }
 
 // entryState is an installed entry. Its match and action change only while no packet runs; its
@@ -49,6 +50,7 @@ type Table struct {
 	st      *State
 	dflt    *entryState
 	dfltSet bool // the control plane has set the default
+	plain   bool // entries do nothing but call an action
 	byKey   map[string]*entryState
 	seq     uint64
 
@@ -78,6 +80,19 @@ func (t *Table) apply(p *Packet) uint32 {
 	}
 	if e == nil {
 		return d.MissPC
+	}
+	if t.plain {
+		if sets := e.run.sets; sets != nil {
+			for i := range sets {
+				p.f[sets[i].slot] = sets[i].value
+			}
+			return e.next
+		}
+		for i, v := range e.run.params {
+			p.f[p.prog.Params+i] = v
+		}
+		p.ret = e.next
+		return e.run.pc
 	}
 	if d.Counts {
 		e.counter.add(p)

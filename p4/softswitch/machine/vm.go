@@ -107,6 +107,14 @@ func (p *Packet) run(pc uint32) {
 			if f[in.A] != f[in.B] {
 				pc = in.D
 			}
+		case program.OpJAny:
+			if f[in.A]&f[in.B] != 0 {
+				pc = in.D
+			}
+		case program.OpJNone:
+			if f[in.A]&f[in.B] == 0 {
+				pc = in.D
+			}
 		case program.OpJLtU:
 			if f[in.A] < f[in.B] {
 				pc = in.D
@@ -220,6 +228,10 @@ func (p *Packet) run(pc uint32) {
 			f[in.D] = p.compute(p.prog.Hashes[in.A]) & in.Imm
 		case program.OpCRC32M:
 			f[in.D] = uint64(program.CRC32Word(uint32(f[in.A]))) & in.Imm
+		case program.OpMulCRC:
+			f[in.D] = uint64(program.CRC32Word(uint32(f[in.A]*f[in.B]))) & in.Imm
+		case program.OpShlAdd:
+			f[in.D] = (f[in.A]<<(in.C&63) + f[in.B]) & in.Imm
 		case program.OpCount:
 			p.st.counters[in.A].count(p, f[in.B])
 		default:

@@ -41,6 +41,8 @@ const (
 	OpJnz // a
 	OpJEq // a, b
 	OpJNe
+	OpJAny  // if f[a]&f[b] != 0
+	OpJNone // if f[a]&f[b] == 0
 	OpJLtU
 	OpJGeU
 	OpJLtS
@@ -65,6 +67,8 @@ const (
 	OpRegWr    // reg[a][f[b]] = f[c]
 	OpHash     // a: hash
 	OpCRC32M   // d = crc32(be32(f[a])) & imm
+	OpMulCRC   // d = crc32(be32(f[a]*f[b])) & imm
+	OpShlAdd   // d = (f[a]<<c + f[b]) & imm
 	OpCount    // counter[a][f[b]]
 	OpExit     //
 	OpExitTest // to d when the packet is marked for exit
@@ -97,8 +101,8 @@ func (in *Instr) Operands() []*uint32 {
 	case OpMov, OpNot, OpShlI, OpShrI, OpSarI, OpSext, OpJz, OpJnz, OpCRC32M:
 		return []*uint32{&in.A}
 	case OpAdd, OpSub, OpMul, OpAnd, OpOr, OpXor, OpShl, OpShr, OpSar, OpFunnel, OpDiv, OpMod, OpEq, OpNe, OpLtU, OpLeU,
-		OpLtS, OpLeS,
-		OpJEq, OpJNe, OpJLtU, OpJGeU, OpJLtS, OpJGeS:
+		OpLtS, OpLeS, OpMulCRC, OpShlAdd,
+		OpJEq, OpJNe, OpJAny, OpJNone, OpJLtU, OpJGeU, OpJLtS, OpJGeS:
 		return []*uint32{&in.A, &in.B}
 	case OpSel, OpMulAdd:
 		return []*uint32{&in.A, &in.B, &in.C}
@@ -113,7 +117,9 @@ func (in *Instr) Operands() []*uint32 {
 }
 
 // Pure reports whether an instruction does nothing but define d from its operands.
-func (in *Instr) Pure() bool { return in.Retargetable() || in.Op == OpCRC32M }
+func (in *Instr) Pure() bool {
+	return in.Retargetable() || in.Op == OpCRC32M || in.Op == OpMulCRC || in.Op == OpShlAdd
+}
 
 // Span is n slots from the first on.
 type Span struct {

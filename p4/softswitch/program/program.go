@@ -24,6 +24,7 @@ type Program struct {
 	Fields     int      // slots of headers and metadata
 	Zero       []Span   // slots to clear for each packet
 	Params     int      // first slot of an action's parameters
+	Consts     int      // first slot of the constants
 	KeyScratch int      // first slot of the scratch space for two keys
 	PadBytes   int      // bytes of the longest header and of one read beyond it
 
