@@ -49,6 +49,9 @@ type moduleText struct {
 	imports map[string]string // prefix to module name
 	defs    map[definition]*statement
 
+	lean         string   // the text for goyang
+	descriptions []string // that the lean text refers to
+
 	implemented bool // adds its nodes to the data tree; otherwise it is only imported
 }
 
@@ -98,7 +101,11 @@ func parseText(m Module) (*moduleText, error) {
 	if t.top, err = t.wrap(stmts[0], nil, 1); err != nil {
 		return nil, err
 	}
-	return t, t.header()
+	if err := t.header(); err != nil {
+		return nil, err
+	}
+	t.trim()
+	return t, nil
 }
 
 // shorten keeps the first lines of an error: a broken text can have one error per line.

@@ -135,24 +135,36 @@ func implementAugmented(texts map[string]*moduleText) {
 	}
 }
 
-// parsed holds the bundled modules that were parsed, by name: most schemas need the same ones.
-var parsed sync.Map
+// parsed holds modules that were parsed, by name: most schemas need the same ones.
+var parsed struct {
+	sync.Mutex
+	modules map[string]*moduleText
+}
 
 // parseGuarded returns the parsed module for one schema, which may mark it as implemented.
 func parseGuarded(m Module) (t *moduleText, err error) {
-	if all, found := parsed.Load(m.Name); found && all.(*moduleText).Module == m {
-		own := *all.(*moduleText)
+	parsed.Lock()
+	t = parsed.modules[m.Name]
+	parsed.Unlock()
+	if t != nil && t.Module == m {
+		own := *t
 		return &own, nil
 	}
 	err = guard(func() error {
 		t, err = parseText(m)
 		return err
 	})
-	if err == nil && bundled()[m.Name] == m {
-		all := *t
-		parsed.Store(m.Name, &all)
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	parsed.Lock()
+	defer parsed.Unlock()
+	if parsed.modules == nil || len(parsed.modules) >= maxModules {
+		parsed.modules = map[string]*moduleText{}
+	}
+	all := *t
+	parsed.modules[m.Name] = &all
+	return t, nil
 }
 
 func (t *moduleText) importNames() []string {
@@ -178,7 +190,7 @@ func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 	ms := goyang.NewModules()
 	err := guard(func() error {
 		for _, t := range sortedModules(texts) {
-			if err := ms.Parse(t.Text, t.place()); err != nil {
+			if err := ms.Parse(t.lean, t.place()); err != nil {
 				return fmt.Errorf("yang: %w", shorten(err))
 			}
 		}
