@@ -30,7 +30,9 @@ type demoFlags struct {
 	influx                                                  influxFlags
 }
 
-type influxFlags struct{ url, token, org, bucket string }
+// influxFlags are the flags of the output to InfluxDB, and the directory of its spool. A collector
+// keeps points for its next start; a demo's would reach the database of another demo.
+type influxFlags struct{ url, token, org, bucket, spool string }
 
 func demoCommand() *cobra.Command {
 	var f demoFlags
@@ -57,6 +59,13 @@ The exit code is 0 only if all epochs are complete.`,
 			run := runDemo
 			if f.iface != "" {
 				run = runLive
+			}
+			if f.influx.url != "" {
+				var err error
+				if f.influx.spool, err = os.MkdirTemp("", "netsketch-demo-"); err != nil {
+					return err
+				}
+				defer os.RemoveAll(f.influx.spool)
 			}
 			began, err := run(cmd, &f)
 			if err != nil && f.json && !began {
@@ -85,7 +94,8 @@ The exit code is 0 only if all epochs are complete.`,
 		"served when empty")
 	flags.StringVar(&f.plugins, "plugins", "", pluginsUsage)
 	flags.StringVar(&f.log, "log", "warn", "log `level`: debug, info, warn, error")
-	flags.StringVar(&f.influx.url, "influxdb", "", "also write to the InfluxDB at this `URL`")
+	flags.StringVar(&f.influx.url, "influxdb", "", "also write to the InfluxDB at this `URL`; points that it has\n"+
+		"not taken when the demo ends are dropped")
 	flags.StringVar(&f.influx.token, "influxdb-token", "", "its `token`, or user:password")
 	flags.StringVar(&f.influx.org, "influxdb-org", "", "its `organization`")
 	flags.StringVar(&f.influx.bucket, "influxdb-bucket", "netsketch", "its `bucket`, or database/retention")
@@ -262,7 +272,8 @@ func (f *demoFlags) outputs() ([]config.Output, error) {
 
 // section writes the flags as the output's configuration.
 func (f influxFlags) section() (config.Section, error) {
-	text, err := json.Marshal(map[string]string{"url": f.url, "token": f.token, "org": f.org, "bucket": f.bucket})
+	text, err := json.Marshal(map[string]any{"url": f.url, "token": f.token, "org": f.org, "bucket": f.bucket,
+		"spool": map[string]string{"dir": f.spool}})
 	if err != nil {
 		return config.Section{}, err
 	}

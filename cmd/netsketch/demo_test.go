@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,34 @@ func TestDemoJSONOfARunThatCannotBegin(t *testing.T) {
 		}
 		if report.OK == nil || *report.OK || !strings.Contains(report.Error, tt.want) {
 			t.Errorf("%s: object %s does not name %q", tt.name, out.String(), tt.want)
+		}
+	}
+}
+
+// A demo whose database is away leaves no points behind: a later demo would send them to another
+// one.
+func TestDemoLeavesNoSpool(t *testing.T) {
+	state, tmp := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	t.Setenv("TMPDIR", tmp)
+	cmd := demoCommand()
+	var out, log bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&log)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs([]string{"--virtual", "--epochs", "1", "--json", "--gnmi", "127.0.0.1:0", "--plugins", plugins,
+		"--influxdb", "http://127.0.0.1:1"}) // nothing listens on port 1
+	err := cmd.ExecuteContext(t.Context())
+	var report struct{ Epochs []struct{} }
+	if json.Unmarshal(out.Bytes(), &report) != nil || len(report.Epochs) != 1 {
+		t.Fatalf("expected a report of one epoch: %v\n%s%s", err, out.String(), log.String())
+	}
+	if !strings.Contains(log.String(), "InfluxDB") {
+		t.Errorf("the log does not name the database that is away:\n%s", log.String())
+	}
+	for _, dir := range []string{state, tmp} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: %v, %v", dir, left, err)
 		}
 	}
 }
