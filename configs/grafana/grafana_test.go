@@ -64,14 +64,15 @@ func TestProvisioning(t *testing.T) {
 	var sources struct {
 		APIVersion  int `yaml:"apiVersion"`
 		Datasources []struct {
-			Name, UID, Type, Access, URL, User string
-			IsDefault                          bool              `yaml:"isDefault"`
-			JSONData                           map[string]string `yaml:"jsonData"`
-			SecureJSONData                     map[string]string `yaml:"secureJsonData"`
+			Name, UID, Type, Access, URL, User, Database string
+			IsDefault                                    bool              `yaml:"isDefault"`
+			JSONData                                     map[string]string `yaml:"jsonData"`
+			SecureJSONData                               map[string]string `yaml:"secureJsonData"`
 		}
 	}
 	strictYAML(t, "provisioning/datasources/netsketch.yaml", &sources)
-	if s := sources.Datasources[0]; sources.APIVersion != 1 || s.Type != "influxdb" || s.JSONData["dbName"] == "" {
+	if s := sources.Datasources[0]; sources.APIVersion != 1 || s.Type != "influxdb" || s.Database == "" ||
+		s.JSONData["dbName"] != s.Database {
 		t.Errorf("%+v", sources)
 	}
 	var providers struct {
