@@ -147,6 +147,9 @@ func TestParts(t *testing.T) {
 	if err != nil || len(got.Reading.Objects) != 1 || got.Reading.Objects[0].At(0) != 1 || got.Warnings[0] != "skew" {
 		t.Errorf("device: %+v, error %v", got, err)
 	}
+	if kept := b.inbox.at(1).slot(deviceA).result; kept.Reading != nil {
+		t.Errorf("the inbox keeps %+v after it was collected", kept)
+	}
 	if got, err = b.collect(ctx, hostA, true, 1); err != nil || !bytes.Equal(got.Reading.Hosts[0].Data, []byte{1}) {
 		t.Errorf("host: %+v, error %v", got, err)
 	}

@@ -188,6 +188,7 @@ func (in *inbox) wait(ctx context.Context, number uint64, name string) (epoch.Re
 		return epoch.Result{Late: late}, errNoPart
 	}
 	result := s.result
+	s.result = epoch.Result{} // the readings of the epochs in the inbox would take much memory
 	result.Late = slices.Concat(late, result.Late)
 	return result, s.err
 }
