@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command scale runs the epochs of a cluster of three collectors with simulated switches, and
+// Command scale runs the epochs of a cluster of collectors, or of one, with simulated switches, and
 // measures time, processor time, memory and messages. Membership, epoch engines, parts and results
 // are those of collectors, in one process with a NATS server; switches, plugins and outputs are
 // simulated: a switch returns an array, and the plugin publishes a row for each switch.
@@ -33,7 +33,6 @@ import (
 )
 
 const (
-	members  = 3
 	plugin   = "scale"
 	list     = "/netsketch-univmon:univmon/summaries/summary"
 	joinTime = 30 * time.Second
@@ -42,6 +41,8 @@ const (
 // scale is a run.
 type scale struct {
 	switches, kilobytes, epochs int
+	collectors                  int
+	merge                       bool
 	filled                      float64
 	interval                    time.Duration
 	virtual                     bool
@@ -70,6 +71,8 @@ func main() {
 	var s scale
 	flag.IntVar(&s.switches, "switches", 1000, "simulated switches")
 	flag.IntVar(&s.kilobytes, "kilobytes", 300, "registers of a switch, in units of 1024 bytes")
+	flag.IntVar(&s.collectors, "members", 3, "collectors")
+	flag.BoolVar(&s.merge, "merge", false, "the plugin adds the registers of a collector's switches before they are sent")
 	flag.Float64Var(&s.filled, "filled", 1, "share of the registers' blocks of 4 KiB that counted packets, 0 to 1")
 	flag.IntVar(&s.epochs, "epochs", 6, "epochs to measure, after one that is not")
 	flag.DurationVar(&s.interval, "interval", 10*time.Second, "length of an epoch")
@@ -106,7 +109,7 @@ func (s *scale) run(ctx context.Context) error {
 		m.addSources()
 	}
 	fmt.Printf("%d switches with %d KiB, %.0f %% of it counted packets, %d collectors\n", s.switches, s.kilobytes,
-		100*s.filled, members)
+		100*s.filled, s.collectors)
 	if s.virtual {
 		return s.step(ctx)
 	}
@@ -121,7 +124,7 @@ func (s *scale) join(ctx context.Context, dir string) error {
 	}
 	address := l.Addr().String()
 	_ = l.Close() // the NATS server takes it
-	for i := range members {
+	for i := range s.collectors {
 		m := &member{s: s, name: fmt.Sprintf("c%d", i+1), store: store.New(store.Options{})}
 		s.members = append(s.members, m)
 		cfg := bus.Config{Name: "scale", Member: m.name, Servers: []string{address}}
@@ -136,7 +139,7 @@ func (s *scale) join(ctx context.Context, dir string) error {
 			cluster.Dependencies{Bus: m.bus, OnView: func(cluster.View) {}})
 		m.x = exchange.New(exchange.Config{Member: m.name, AckTimeout: joinTime}, exchange.Dependencies{
 			Bus: m.bus, Store: m.store, Validate: (*table.Table).Check, View: m.member.View, OnWatched: func() {},
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Wanted: s.wanted(),
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Wanted: s.wanted(), Merge: s.merged,
 			Answer: func(context.Context, string, sdk.RowKey) ([]sdk.TableResult, uint64, string, error) {
 				return nil, 0, "refused", errors.New("not simulated")
 			},
@@ -149,7 +152,7 @@ func (s *scale) join(ctx context.Context, dir string) error {
 		}
 	}
 	limit := time.Now().Add(joinTime)
-	for slices.ContainsFunc(s.members, func(m *member) bool { return len(m.member.View().Members) < members }) {
+	for slices.ContainsFunc(s.members, func(m *member) bool { return len(m.member.View().Members) < s.collectors }) {
 		if time.Now().After(limit) || ctx.Err() != nil {
 			return errors.New("the members did not find each other")
 		}
@@ -186,6 +189,28 @@ func (s *scale) wanted() func() map[string]map[string]map[string]bool {
 	return func() map[string]map[string]map[string]bool {
 		return map[string]map[string]map[string]bool{plugin: devices}
 	}
+}
+
+// merged adds the cells of the switches that a collector measured; nil if the plugin does not
+// merge.
+func (s *scale) merged(_ context.Context, _ string, ep *epoch.Epoch) (*sdk.Epoch, error) {
+	if !s.merge {
+		return nil, nil
+	}
+	out := &sdk.Epoch{Number: ep.Number}
+	sum := make([]uint32, len(s.template))
+	for _, o := range ep.Sources {
+		out.Expected = append(out.Expected, o.Name)
+		for i, n := range o.Reading.Objects[0].Uint32s() {
+			sum[i] += n
+		}
+		out.Put(o.Name, o.Reading.Objects[1])
+		out.Put(o.Name, sdk.CellsOf[uint32]("cells", nil))
+	}
+	if len(out.Expected) > 0 {
+		out.Put(out.Expected[0], sdk.CellsOf("cells", sum))
+	}
+	return out, nil
 }
 
 // addSources makes the engine of a member collect its own switches, and at the home of the plugin
@@ -244,15 +269,24 @@ func (m *member) deliver(ep *epoch.Epoch) {
 	b := table.NewBuilder(list)
 	device, dimension, packets := b.TextKey("device"), b.TextKey("dimension"), b.Uint("state/packets")
 	wrong := m.s.switches - len(ep.Sources)
+	sum := uint64(0)
 	for _, o := range ep.Sources {
 		if o.Err != nil || len(o.Reading.Objects) != 2 || o.Reading.Objects[1].At(0) != ep.Number ||
-			o.Reading.Objects[0].Len() != len(m.s.template) {
+			o.Reading.Objects[0].Len() != len(m.s.template) && len(o.Reading.Merged) == 0 {
 			wrong++
 			continue
 		}
 		device.Append(o.Name)
 		dimension.Append("src")
-		packets.Append(o.Reading.Objects[0].At(0))
+		n := uint64(0)
+		if o.Reading.Objects[0].Len() > 0 {
+			n = o.Reading.Objects[0].At(0)
+		}
+		sum += n
+		packets.Append(n)
+	}
+	if all := uint64(m.s.switches) * uint64(m.s.template[0]); wrong == 0 && sum != all {
+		wrong = m.s.switches
 	}
 	t, err := b.Table()
 	if err == nil {
