@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/sumax"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 const simColumns = 256
@@ -215,12 +213,7 @@ func setReport(e *sdk.Epoch, host string, r *wire.Report) {
 	setData(e, host, r.Append(nil))
 }
 
-func setData(e *sdk.Epoch, host string, data []byte) {
-	e.Hosts = slices.DeleteFunc(e.Hosts, func(h sdk.HostReport) bool { return h.Host == host })
-	if data != nil {
-		e.Hosts = append(e.Hosts, sdk.HostReport{Host: host, Role: wire.Role, Data: data})
-	}
-}
+func setData(e *sdk.Epoch, host string, data []byte) { sdktest.SetReport(e, host, wire.Role, data) }
 
 // settingsOf returns the settings that the plugin sends to hosts.
 func settingsOf(t testing.TB, h *sdktest.Harness) *wire.Settings {
@@ -245,48 +238,4 @@ func play(t testing.TB, h *sdktest.Harness, number uint64, s *sim) *sdk.Results 
 	return h.Analyze(simEpoch(t, h, number+1, s, nil, everything))
 }
 
-// rows returns the rows of a list by their keys, joined by spaces; each is its leaves by name.
-func rows(t testing.TB, r *sdk.Results, list string) map[string]map[string]any {
-	t.Helper()
-	for _, tr := range r.Tables {
-		if tr.Table.List == list {
-			return rowsOf(tr.Table)
-		}
-	}
-	t.Fatalf("no table of %s", list)
-	return nil
-}
-
-func rowsOf(t *table.Table) map[string]map[string]any {
-	out := map[string]map[string]any{}
-	for i := range t.Rows() {
-		var keys []string
-		for _, k := range t.Keys {
-			keys = append(keys, fmt.Sprint(k.Value(i)))
-		}
-		row := map[string]any{}
-		for _, c := range t.Values {
-			row[strings.TrimPrefix(c.Name, "state/")] = c.Value(i)
-		}
-		out[strings.Join(keys, " ")] = row
-	}
-	return out
-}
-
-// expect compares some leaves of a row.
-func expect(t testing.TB, list map[string]map[string]any, key string, leaves map[string]any) {
-	t.Helper()
-	row, ok := list[key]
-	if !ok {
-		t.Errorf("no row %q in %v", key, slices.Sorted(maps.Keys(list)))
-		return
-	}
-	for name, want := range leaves {
-		if n, ok := want.(int); ok {
-			want = uint64(n)
-		}
-		if row[name] != want {
-			t.Errorf("%s: %s is %v, want %v", key, name, row[name], want)
-		}
-	}
-}
+var rows, rowsOf, expect = sdktest.Rows, sdktest.RowsOf, sdktest.Expect
