@@ -104,7 +104,7 @@ func TestFlipAndReadOut(t *testing.T) {
 		}
 	}
 	objects := d.Objects()
-	if len(objects) != 4 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 ||
+	if len(objects) != 5 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 ||
 		objects[0].Annotations["key"] != "5-tuple" {
 		t.Errorf("objects %+v", objects)
 	}
@@ -301,7 +301,7 @@ func TestKeepUsesTheProgramOnTheSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if inc := ready(t, d); inc.Clean || len(d.Objects()) != 4 || sw.Pushes() != 1 {
+	if inc := ready(t, d); inc.Clean || len(d.Objects()) != 5 || sw.Pushes() != 1 {
 		t.Errorf("incarnation %+v, %d objects, %d pushes", inc, len(d.Objects()), sw.Pushes())
 	}
 }

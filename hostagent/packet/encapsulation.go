@@ -14,8 +14,9 @@ import (
 // headers, in bytes.
 const MaxHeaders = 256
 
-// ErrDepth is the reason of a frame whose headers are longer than MaxHeaders.
-var ErrDepth = errors.New("more headers than the first 256 bytes have")
+// ErrDepth is the reason of a frame whose headers are longer than MaxHeaders, or of one with more
+// of them than switches parse.
+var ErrDepth = errors.New("more encapsulations than are followed")
 
 // EtherTypes of encapsulations. etherTypeBridged is that of an Ethernet frame in GRE (RFC 7637) and
 // stands for one in VXLAN.
@@ -56,19 +57,35 @@ const (
 	vxlanPort = 4789
 )
 
+// limits bound the headers that are followed.
+type limits struct {
+	inner              bool // to the last IP header
+	tags, labels       int
+	extensions, length int // extension headers of IPv6, and the bytes of one
+}
+
+// Those of switches are the sizes of stacks in p4/programs/include/headers.p4.
+var (
+	switchLimits = limits{tags: 4, labels: 6, extensions: 3, length: 48}
+	outerLimits  = limits{tags: MaxHeaders, labels: MaxHeaders, extensions: MaxHeaders, length: MaxHeaders}
+)
+
 // OuterFlow parses the 5-tuple of a frame's first IP header into k and returns a reason for a frame
-// without one. Unlike Flow it follows any VLAN tags, MPLS labels (RFC 3032; the payload is IP by
-// its version, RFC 4928) and PPPoE sessions (RFC 2516) to that header, and IPv6 extension headers
-// to the ports.
-func OuterFlow(k *flow.Key, frame []byte) error { return follow(k, frame, false) }
+// without one. It follows any VLAN tags, MPLS labels (RFC 3032; the payload is IP by its version,
+// RFC 4928) and PPPoE sessions (RFC 2516) to that header, and IPv6 extension headers to the ports.
+func OuterFlow(k *flow.Key, frame []byte) error { return follow(k, frame, outerLimits) }
 
 // InnerFlow is OuterFlow for the last IP header: it also follows IP, MPLS (RFC 4023), GRE (RFC 2784
 // and 2890) and VXLAN (RFC 7348, UDP port 4789) in IP. A packet with anything else in these, or
 // that is a later fragment, has the flow of the header before. All IP headers must be valid.
-func InnerFlow(k *flow.Key, frame []byte) error { return follow(k, frame, true) }
+func InnerFlow(k *flow.Key, frame []byte) error {
+	l := outerLimits
+	l.inner = true
+	return follow(k, frame, l)
+}
 
-func follow(k *flow.Key, frame []byte, inner bool) error {
-	err := followHeaders(k, frame[:min(len(frame), MaxHeaders)], inner)
+func follow(k *flow.Key, frame []byte, l limits) error {
+	err := followHeaders(k, frame[:min(len(frame), MaxHeaders)], l)
 	if len(frame) > MaxHeaders && errors.Is(err, ErrTruncated) {
 		return ErrDepth
 	}
@@ -77,24 +94,32 @@ func follow(k *flow.Key, frame []byte, inner bool) error {
 
 // followHeaders follows one header after the other. b is what is not parsed, and kind the EtherType
 // of its first header.
-func followHeaders(k *flow.Key, b []byte, inner bool) (err error) {
+func followHeaders(k *flow.Key, b []byte, l limits) (err error) {
 	kind, found := uint16(etherTypeBridged), false
 	for {
 		switch kind {
 		case etherTypeBridged:
 			kind, b, err = next(b, macs, 2)
 		case EtherTypeVLAN, EtherTypeQinQ, EtherTypeQinQOld:
+			if l.tags--; l.tags < 0 {
+				return ErrDepth
+			}
 			kind, b, err = next(b, 2, 2)
 		case etherTypeMPLS, etherTypeMPLSMulticast:
+			if l.labels--; l.labels < 0 {
+				return ErrDepth
+			}
 			kind, b, err = behindLabel(kind, b)
 		case etherTypePPPoE:
 			kind, b, err = behindPPPoE(b)
 		case EtherTypeIPv4, EtherTypeIPv6:
 			later := false
-			if b, later, err = header(k, kind, b); err != nil {
-				return err
+			if kind == EtherTypeIPv4 {
+				b, later, err = flowIPv4(k, b)
+			} else {
+				b, later, err = flowIPv6(k, b, l)
 			}
-			if err := flowPorts(k, b, later); err != nil || !inner || later {
+			if err != nil || !l.inner || later {
 				return err
 			}
 			found = true
@@ -158,40 +183,43 @@ func behindPPPoE(b []byte) (uint16, []byte, error) {
 	return 0, nil, nil
 }
 
-// header parses an IP header with its extension headers, and sets all of k except for the ports. It
-// returns what follows, and whether it is a later fragment.
-func header(k *flow.Key, kind uint16, b []byte) (rest []byte, later bool, err error) {
-	if kind == EtherTypeIPv4 {
-		n, err := headerIPv4(k, b)
-		if err == nil && !validChecksum(b[:n]) {
-			err = ErrChecksum
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		return b[n:], binary.BigEndian.Uint16(b[6:])&0x1fff != 0, nil
-	}
+// flowIPv6 parses the flow of an IPv6 packet behind its extension headers, and returns what follows
+// these, and whether it is a later fragment. A fragment header right behind the fixed header is not
+// one of the extension headers that are bounded.
+func flowIPv6(k *flow.Key, b []byte, l limits) (rest []byte, later bool, err error) {
 	if err := headerIPv6(k, b); err != nil {
 		return nil, false, err
 	}
+	if k.Proto == protocolFragment {
+		l.extensions++
+	}
 	for b = b[ipv6:]; !later; {
-		n := extension
+		n, known := extension, 2 // bytes of the header, and those that a switch reads before it
 		switch k.Proto {
 		case protocolHopByHop, protocolRouting, protocolDestinations, protocolMobility, protocolHIP, protocolShim6:
-			if len(b) >= extension {
+			if len(b) >= known {
 				n = 8 * (int(b[1]) + 1)
 			}
 		case protocolAH:
-			if len(b) >= extension {
+			if len(b) >= known {
 				n = 4 * (int(b[1]) + 2)
 			}
 		case protocolFragment:
+			known = 4
 			later = len(b) >= extension && binary.BigEndian.Uint16(b[2:])&0xfff8 != 0
 		default:
-			return b, false, nil
+			return b, false, flowPorts(k, b, false)
 		}
-		if len(b) < n {
+		l.extensions--
+		switch {
+		case len(b) < known:
 			return nil, false, ErrTruncated
+		case l.extensions < 0:
+			return nil, false, ErrDepth
+		case len(b) < n:
+			return nil, false, ErrTruncated
+		case n > l.length:
+			return nil, false, ErrDepth
 		}
 		k.Proto, b = b[0], b[n:]
 	}

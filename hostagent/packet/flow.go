@@ -16,35 +16,34 @@ var ErrChecksum = errors.New("wrong IPv4 header checksum")
 const ports = 4
 
 // Flow parses the 5-tuple of a frame into k and returns a reason for a frame without one. Unlike
-// IP.Parse it accepts exactly the frames that the P4 programs count (docs/p4.md): of TCP and UDP it
-// needs the ports only, it checks the checksum of IPv4 headers, and it ignores IP's total length.
+// IP.Parse it accepts exactly the frames that the P4 programs of UnivMon count (docs/p4.md), and
+// gives the reasons that they count: of TCP and UDP it needs the ports only, it checks the checksum
+// of IPv4 headers last, and it ignores IP's total length. It is OuterFlow with the bounds of
+// switches, which are at most 4 VLAN tags, 6 MPLS labels and 3 IPv6 extension headers of 48 bytes,
+// and a fragment header before them.
 func Flow(k *flow.Key, frame []byte) error {
-	link, err := ParseLink(frame)
-	if err != nil {
+	if link, err := ParseLink(frame); err == nil && link.Type == EtherTypeIPv4 { // the usual one, faster
+		_, _, err := flowIPv4(k, frame[link.TypeAt+2:])
 		return err
 	}
-	b := frame[link.TypeAt+2:]
-	switch link.Type {
-	case EtherTypeIPv4:
-		return flowIPv4(k, b)
-	case EtherTypeIPv6:
-		return flowIPv6(k, b)
-	}
-	return ErrNotIP
+	return followHeaders(k, frame, switchLimits)
 }
 
-func flowIPv4(k *flow.Key, b []byte) error {
+// flowIPv4 parses the flow of an IPv4 packet, and returns what follows its header, and whether it
+// is a later fragment.
+func flowIPv4(k *flow.Key, b []byte) (rest []byte, later bool, err error) {
 	header, err := headerIPv4(k, b)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	if err := flowPorts(k, b[header:], binary.BigEndian.Uint16(b[6:])&0x1fff != 0); err != nil {
-		return err
+	later = binary.BigEndian.Uint16(b[6:])&0x1fff != 0
+	if err := flowPorts(k, b[header:], later); err != nil {
+		return nil, false, err
 	}
 	if !validChecksum(b[:header]) {
-		return ErrChecksum
+		return nil, false, ErrChecksum
 	}
-	return nil
+	return b[header:], later, nil
 }
 
 // headerIPv4 sets all of k except for the ports, and returns the length of the header.
@@ -75,21 +74,6 @@ func validChecksum(header []byte) bool {
 	}
 	sum = sum>>16 + sum&0xffff
 	return sum>>16+sum&0xffff == 0xffff
-}
-
-func flowIPv6(k *flow.Key, b []byte) error {
-	if err := headerIPv6(k, b); err != nil {
-		return err
-	}
-	b = b[ipv6:]
-	if k.Proto != protocolFragment {
-		return flowPorts(k, b, false)
-	}
-	if len(b) < 8 {
-		return ErrTruncated
-	}
-	k.Proto = b[0]
-	return flowPorts(k, b[8:], binary.BigEndian.Uint16(b[2:])&0xfff8 != 0)
 }
 
 // headerIPv6 sets all of k except for the ports.

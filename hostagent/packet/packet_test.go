@@ -5,9 +5,11 @@ package packet
 import (
 	"bytes"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 
+	"github.com/netsketch/netsketch/hostagent/packet/packettest"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -166,9 +168,10 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzFlow: a frame has the flow that the ground truth of switches has, or none.
+// FuzzFlow: a frame has the flow that the ground truth of switches has, if that has one, and the
+// one of OuterFlow, or more headers than switches parse.
 func FuzzFlow(f *testing.F) {
-	whole := tcp4("data")
+	whole, r := tcp4("data"), rand.New(rand.NewPCG(7, 8))
 	whole[10], whole[11] = 0x23, 0xc3 // the checksum
 	for _, frame := range [][]byte{join(addresses, []byte{8, 0}, tcp4("")), join(addresses, []byte{8, 0}, whole),
 		join(addresses, []byte{0x81, 0, 0, 5, 0x88, 0xa8, 0, 5, 8, 0}, whole[:28]),
@@ -176,11 +179,61 @@ func FuzzFlow(f *testing.F) {
 		join(addresses, []byte{0x86, 0xdd}, udp6(0)[:50])} {
 		f.Add(frame)
 	}
+	for range 50 {
+		f.Add(packettest.Random(r).Bytes)
+		f.Add(packettest.Deep(r))
+	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		want, ok := truth.Parse(frame)
-		var got flow.Key
-		if err := Flow(&got, frame); ok != (err == nil) || ok && got != want {
-			t.Errorf("% x: %v, %v; expected %v, %v", frame, got, err, want, ok)
+		var got, outer flow.Key
+		err, outerErr := Flow(&got, frame), OuterFlow(&outer, frame)
+		if ok && !want.V6 && (err != nil || got != want) ||
+			ok && err == nil && (got.Src != want.Src || got.Dst != want.Dst) {
+			t.Errorf("% x: %v, %v; expected %v", frame, got, err, want)
+		}
+		switch {
+		case errors.Is(err, ErrDepth), errors.Is(outerErr, ErrDepth) && errors.Is(err, ErrTruncated):
+		case !errors.Is(err, outerErr) || err == nil && got != outer:
+			t.Errorf("% x: %v, %v; the outer flow is %v, %v", frame, got, err, outer, outerErr)
 		}
 	})
+}
+
+// TestFlowBounds: a frame with as many headers as switches parse has a flow, one with more has
+// none.
+func TestFlowBounds(t *testing.T) {
+	repeat := func(b []byte, n int) []byte { return bytes.Repeat(b, n) }
+	label, bottom, tag := []byte{0, 17, 0, 64}, []byte{0, 16, 1, 64}, []byte{0x81, 0, 0, 5}
+	whole := tcp4("data")
+	whole[10], whole[11] = 0x23, 0xc3
+	options := func(lengths ...byte) []byte {
+		ip := udp6(0)
+		ip[6], ip = 60, ip[:40:40]
+		for i, n := range lengths {
+			header := make([]byte, 8*(int(n)+1))
+			if header[0], header[1] = 60, n; i == len(lengths)-1 {
+				header[0] = 17
+			}
+			ip = append(ip, header...)
+		}
+		return join(addresses, []byte{0x86, 0xdd}, ip, make([]byte, 8))
+	}
+	for name, c := range map[string]struct {
+		frame []byte
+		want  error
+	}{
+		"4 tags":             {join(addresses, repeat(tag, 4), []byte{8, 0}, whole), nil},
+		"5 tags":             {join(addresses, repeat(tag, 5), []byte{8, 0}, whole), ErrDepth},
+		"6 labels":           {join(addresses, []byte{0x88, 0x47}, repeat(label, 5), bottom, whole), nil},
+		"7 labels":           {join(addresses, []byte{0x88, 0x47}, repeat(label, 6), bottom, whole), ErrDepth},
+		"3 options":          {options(5, 5, 5), nil},
+		"4 options":          {options(0, 0, 0, 0), ErrDepth},
+		"options of 56":      {options(6), ErrDepth},
+		"options of 56, cut": {options(6)[:90], ErrTruncated},
+	} {
+		var k flow.Key
+		if err := Flow(&k, c.frame); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, expected %v", name, err, c.want)
+		}
+	}
 }

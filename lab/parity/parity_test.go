@@ -69,13 +69,45 @@ func generated(t *testing.T) [][]byte {
 	return frames(t, s)
 }
 
-// encapsulated returns generated packets, a quarter of them with encapsulations. Switches and hosts
-// measure some of these, by their outer header.
-func encapsulated(t *testing.T) [][]byte {
+// sent is a frame and its flow, nil if it has none.
+type sent struct {
+	frame []byte
+	key   *flow.Key
+}
+
+// plain returns frames without encapsulations.
+func plain(frames [][]byte) (out []sent) {
+	for _, f := range frames {
+		out = append(out, sent{frame: f})
+		if key, ok := truth.Parse(f); ok {
+			out[len(out)-1].key = &key
+		}
+	}
+	return out
+}
+
+// encapsulated returns generated packets, a quarter of them with encapsulations, of which some are
+// damaged, or have more than switches parse. The flows of these are those of package packet.
+func encapsulated(t *testing.T) []sent {
 	t.Helper()
-	out, r := generated(t), rand.New(rand.NewPCG(5, 6))
+	out, r := plain(generated(t)), rand.New(rand.NewPCG(5, 6))
 	for i := 0; i < len(out); i += 4 {
-		out[i] = packettest.Random(r).Bytes
+		f := packettest.Random(r)
+		out[i] = sent{f.Bytes, &f.Outer}
+		switch r.IntN(6) {
+		case 0:
+			f.Bytes = f.Bytes[:r.IntN(len(f.Bytes))]
+		case 1:
+			f.Bytes[12+r.IntN(len(f.Bytes)-12)] ^= 1 << r.IntN(8)
+		case 2:
+			f.Bytes = packettest.Deep(r)
+		default:
+			continue
+		}
+		out[i] = sent{f.Bytes, nil}
+		if key := (flow.Key{}); packet.Flow(&key, f.Bytes) == nil {
+			out[i].key = &key
+		}
 	}
 	return out
 }
@@ -197,8 +229,9 @@ func hosts(t *testing.T, all []*mirror) (out [2]*agent.RolePath) {
 	return out
 }
 
-// compareHost compares the cells of a bank's host with those of the mirrors.
-func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror) {
+// compareHost compares the cells of a bank's host with those of the mirrors, and its packets
+// without a flow with those of the switch.
+func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror, unparsed []uint64) {
 	t.Helper()
 	host.Advance(2)
 	sealed, err := host.Seal(1)
@@ -208,6 +241,11 @@ func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror) {
 	report, err := wire.ParseReport(sealed.Append(nil))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for c := wire.NotIP; c <= wire.TooDeep; c++ {
+		if got := unparsed[c-wire.NotIP+1]; got != report.Counters[c] {
+			t.Errorf("bank %d: the switch has %d packets that are %v, the host %d", bank, got, c, report.Counters[c])
+		}
 	}
 	for i, m := range all {
 		got, want := report.Sketches[i], m.banks[bank]
@@ -223,8 +261,8 @@ func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror) {
 func TestRegistersMatchModel(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		frames func(*testing.T) [][]byte
-	}{{"generated", encapsulated}, {"real", real}} {
+		frames func(*testing.T) []sent
+	}{{"generated", encapsulated}, {"real", func(t *testing.T) []sent { return plain(real(t)) }}} {
 		t.Run(tc.name, func(t *testing.T) {
 			sent := tc.frames(t)
 			if len(sent) != packets {
@@ -250,14 +288,14 @@ func TestRegistersMatchModel(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
+func compare(t *testing.T, name string, all []*mirror, packets []sent) {
 	sw := switchtest.New(t, "parity", name)
 	if err := sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
 		t.Fatal(err)
 	}
 	counted := 0
 	senders := hosts(t, all)
-	for i, frame := range sent {
+	for i, p := range packets {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
 			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
@@ -266,18 +304,22 @@ func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 				t.Fatal(err)
 			}
 		}
-		sw.Inject(1, frame, time.Duration(i)*time.Microsecond)
-		senders[bank].Out([]*packet.Frame{packet.NewFrame(frame)})
-		if key, ok := truth.Parse(frame); ok {
+		sw.Inject(1, p.frame, time.Duration(i)*time.Microsecond)
+		senders[bank].Out([]*packet.Frame{packet.NewFrame(p.frame)})
+		if p.key != nil {
 			counted++
 			for _, m := range all {
-				m.banks[bank].Update(&key)
+				m.banks[bank].Update(p.key)
 			}
 		}
 	}
-	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(sent), len(all))
+	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(packets), len(all))
 	for bank, host := range senders {
-		compareHost(t, host, bank, all)
+		unparsed, err := sw.ReadRegister("ingress.unparsed", 256*bank, 256*(bank+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareHost(t, host, bank, all, unparsed)
 	}
 	for _, m := range all {
 		for bank := range m.banks {

@@ -250,7 +250,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
 	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "lightguardian": 0, "omnimon": 398_336,
-		"sketchint": 0, "sketchint-edge": 22_528, "univmon": 991_232, "univmon-300k": 283_648, "univmon-pairs": 335_872}
+		"sketchint": 0, "sketchint-edge": 22_528, "univmon": 992_256, "univmon-300k": 284_672, "univmon-pairs": 336_896}
 	for _, name := range Names() {
 		p, err := Load(name)
 		if err != nil {
@@ -315,7 +315,7 @@ func annotatedCells(p *p4configv1.Preamble) int64 {
 		return number("counters")
 	case "counts":
 		return number("departed") + number("ports")
-	case "uncounted":
+	case "uncounted", "unparsed":
 		return 256
 	case "flows", "latencies":
 		return number("cells") * int64(strings.Count(a["rows"].GetStringValue(), ",")+1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnivMon by source and 5-tuple for a small switch: 283,648 bytes of registers per bank.
+// UnivMon by source and 5-tuple for a small switch: 284,672 bytes of registers per bank.
 
 #define NS_WITH_UNIVMON_SRC
 #define NS_UNIVMON_SRC_LEVELS 10

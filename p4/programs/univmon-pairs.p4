@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnivMon by source and destination, by destination and its port, and by protocol: 335,872 bytes of
+// UnivMon by source and destination, by destination and its port, and by protocol: 336,896 bytes of
 // registers per bank.
 
 #define NS_WITH_UNIVMON_PAIR

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnivMon by source, destination and 5-tuple: 991,232 bytes of registers per bank.
+// UnivMon by source, destination and 5-tuple: 992,256 bytes of registers per bank.
 
 #define NS_WITH_UNIVMON_SRC
 #define NS_UNIVMON_SRC_LEVELS 10

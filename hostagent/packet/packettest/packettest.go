@@ -45,6 +45,40 @@ func Random(r *rand.Rand) Frame {
 	return Frame{Bytes: ethernet(r, kind, b), Outer: outer, Inner: inner}
 }
 
+// Deep returns a frame with about as many VLAN tags, MPLS labels or extension headers as switches
+// parse, some more and some less.
+func Deep(r *rand.Rand) []byte {
+	f := make([]byte, 12)
+	kind, ip, _ := packet(r, 17, 9, nil)
+	switch r.IntN(3) {
+	case 0:
+		f = append(f, slices.Repeat([]byte{0x81, 0, 0, 5}, 3+r.IntN(3))...)
+		return append(binary.BigEndian.AppendUint16(f, kind), ip...)
+	case 1:
+		f = append(append(f, 0x88, 0x47), slices.Repeat([]byte{0, 17, 0, 64}, 4+r.IntN(3))...)
+		return slices.Concat(f, []byte{0, 16, 1, 64}, ip)
+	}
+	ip = make([]byte, 40)
+	ip[0], ip[6], ip[23], ip[39] = 0x60, []byte{0, 44, 51, 60}[r.IntN(4)], 1, 2
+	at := 6 // of the protocol of the header behind
+	for range 1 + r.IntN(5) {
+		header := make([]byte, 8)
+		switch n := r.IntN(8); ip[at] {
+		case 44:
+		case 51:
+			header = make([]byte, 8*(n+1))
+			header[1] = byte(2 * n)
+		default:
+			header = make([]byte, 8*(n+1))
+			header[1] = byte(n)
+		}
+		header[0] = []byte{0, 44, 51, 60}[r.IntN(4)]
+		at, ip = len(ip), append(ip, header...)
+	}
+	ip[at] = 17
+	return slices.Concat(f, []byte{0x86, 0xdd}, ip, []byte{0, 1, 0, 2})
+}
+
 // ethernet returns a frame with an IP packet.
 func ethernet(r *rand.Rand, kind uint16, b []byte) []byte {
 	frame := make([]byte, 12)

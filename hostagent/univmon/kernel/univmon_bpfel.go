@@ -32,19 +32,23 @@ type univmonDivisor struct {
 }
 
 type univmonScratch struct {
-	_       structs.HostLayout
-	Front   [272]uint8
-	Src     [4]uint32
-	Dst     [4]uint32
-	Ports   uint32
-	Proto   uint8
-	V6      uint8
-	Found   uint16
-	Packets uint32
-	At      uint32
-	Kind    uint32
-	End     uint32
-	Places  [8]struct {
+	_          structs.HostLayout
+	Front      [272]uint8
+	Src        [4]uint32
+	Dst        [4]uint32
+	Ports      uint32
+	Proto      uint8
+	V6         uint8
+	Found      uint16
+	Packets    uint32
+	At         uint32
+	Kind       uint32
+	End        uint32
+	Tags       uint8
+	Labels     uint8
+	Extensions uint8
+	_          [1]byte
+	Places     [8]struct {
 		_     structs.HostLayout
 		H     uint32
 		Level uint32

@@ -38,9 +38,9 @@ type Settings struct {
 // Encapsulation selects one of a packet's IP headers.
 type Encapsulation string
 
-// The encapsulations: the header that the P4 programs measure, behind at most two VLAN tags; the
-// first one behind any tags, labels and sessions; the last one, in tunnels, too. docs/univmon.md
-// has the rules.
+// The encapsulations: the header that the P4 programs measure, behind bounded tags, labels and a
+// session; the first one behind any of these; the last one, in tunnels, too. docs/univmon.md has
+// the rules.
 const (
 	EncapsulationSwitch Encapsulation = "switch"
 	EncapsulationOuter  Encapsulation = "outer"
@@ -135,7 +135,7 @@ const (
 	BadVersion                 // the IP version differs from the EtherType
 	BadLength                  // an IPv4 header shorter than 20 bytes
 	BadChecksum                // of an IPv4 header
-	TooDeep                    // headers of more than 256 bytes, except with EncapsulationSwitch
+	TooDeep                    // headers of more than 256 bytes; more than switches parse with EncapsulationSwitch
 	Dropped                    // epochs whose report was not requested in time
 	Counters
 )

@@ -50,6 +50,7 @@ type bench struct {
 	tap      *p4tap.Tap
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
+	unparsed *unparsed   // nil in programs without it
 	duties   *duties     // nil without entries
 	edge     *chamelemon // nil in programs without it
 	omnimon  *omnimon    // the same
@@ -75,12 +76,20 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 	for i, f := range oddFrames() {
 		b.send(fmt.Sprintf("odd frame %d", i), 0, f)
 	}
+	if b.unparsed != nil {
+		for i, f := range encapsulatedFrames() {
+			b.send(fmt.Sprintf("encapsulated frame %d", i), 0, f)
+		}
+	}
 	for i, f := range flowFrames(7, 1500, 300) {
 		b.send(fmt.Sprintf("bank 0, frame %d", i), 0, f)
 	}
 	b.flip(1)
 	for i, f := range flowFrames(8, 500, 400) {
 		b.send(fmt.Sprintf("bank 1, frame %d", i), 1, f)
+	}
+	if b.unparsed != nil && slices.Contains(b.unparsed.cells[1:1+len(b.unparsed.reasons)], 0) {
+		t.Errorf("no packet for one of the reasons %v: %v", b.unparsed.reasons, b.unparsed.cells[:8])
 	}
 	b.compare(0)
 	b.compare(0) // cleared
@@ -207,7 +216,7 @@ func newBench(t testing.TB, p *compiled.Program, sw target) *bench {
 		t.Fatal(err)
 	}
 	return &bench{t: t, ctx: ctx, sw: sw, client: client, tap: tap, cat: cat, univmons: instances(cat),
-		edge: newChameleMon(cat), omnimon: newOmniMon(cat)}
+		unparsed: newUnparsed(cat), edge: newChameleMon(cat), omnimon: newOmniMon(cat)}
 }
 
 const (
@@ -292,8 +301,10 @@ const cpuPort = 255
 
 // expect returns what the switch does with a frame: the port it leaves by and the
 // frame then, or false and the port is the reason it is dropped for.
-func expect(f []byte) (port uint32, out []byte, forwarded bool) {
-	p := parse(f)
+func expect(f []byte) (port uint32, out []byte, forwarded bool) { return expectOf(f, parse(f)) }
+
+// expectOf is expect for a frame with encapsulations.
+func expectOf(f []byte, p packet) (port uint32, out []byte, forwarded bool) {
 	out = slices.Clone(f)
 	if !p.counted {
 		if p.drop == dropNotIP && binary.BigEndian.Uint16(f[12:]) == arpFrame {
@@ -346,14 +357,18 @@ func (b *bench) send(label string, bank int, f []byte) {
 	if err := b.sw.inject(in, f); err != nil {
 		b.t.Fatal(err)
 	}
-	if p := parse(f); p.counted {
+	p := parseFrame(f, b.unparsed != nil)
+	if p.counted {
 		for _, u := range b.univmons {
 			if b.duties.counts(bank, in, p, u.key) {
 				u.count(bank, p)
 			}
 		}
 	}
-	port, want, forwarded := expect(f)
+	if b.unparsed != nil && p.unparsed != "" {
+		b.unparsed.cells[256*bank+1+slices.Index(b.unparsed.reasons, p.unparsed)]++
+	}
+	port, want, forwarded := expectOf(f, p)
 	if b.edge != nil {
 		b.edge.pass(bank, parse(f), in, port, want)
 	}
@@ -390,6 +405,9 @@ func (b *bench) compare(bank int) {
 	for _, u := range b.univmons {
 		b.compareRegister(u.counterRegister, bank, u.counters)
 		b.compareRegister(u.heavyRegister, bank, u.heavy)
+	}
+	if b.unparsed != nil {
+		b.compareRegister(b.unparsed.register, bank, b.unparsed.cells)
 	}
 	if b.edge != nil {
 		for _, m := range b.edge.all {

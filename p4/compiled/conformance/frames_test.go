@@ -129,6 +129,39 @@ func oddFrames() [][]byte {
 	}
 }
 
+// encapsulatedFrames are the further cases of programs that parse encapsulations.
+func encapsulatedFrames() [][]byte {
+	v6 := func(next byte, payload []byte) []byte {
+		return ethernet(0x86dd, nil, ipv6(address6(9), address6(0, 0, 2), next, 64, payload))
+	}
+	inner := ipv4([4]byte{10, 9, 0, 3}, [4]byte{10, 0, 0, 4}, 17, 64, 0, nil, ports(5, 6))
+	inner6 := ipv6(address6(9), address6(0, 0, 4), 6, 64, ports(1, 5))
+	label, bottom := []byte{0, 17, 0, 64}, []byte{0, 16, 1, 64}
+	return [][]byte{
+		ethernet(0x0800, []uint16{0x88a8, 0x88a8, 0x8100, 0x8100}, inner),
+		ethernet(0x0800, slices.Repeat([]uint16{0x8100}, 5), inner),
+		ethernet(0x8847, []uint16{0x8100}, slices.Concat(label, bottom, inner)),
+		ethernet(0x8848, []uint16{0x8100, 0x8100, 0x8100}, slices.Concat(bottom, inner6)),
+		ethernet(0x8847, nil, slices.Concat(slices.Repeat(label, 5), bottom, inner)),
+		ethernet(0x8847, nil, slices.Concat(slices.Repeat(label, 6), bottom, inner)),
+		ethernet(0x8847, nil, bottom),
+		ethernet(0x8864, nil, slices.Concat([]byte{0x11, 0, 0, 1, 0, 0, 0, 0x21}, inner)),
+		ethernet(0x8864, []uint16{0x8100}, slices.Concat([]byte{0x11, 0, 0, 1, 0, 0, 0, 0x57}, inner6)),
+		ethernet(0x8864, nil, slices.Concat([]byte{0x11, 0, 0, 1, 0, 0, 0xc0, 0x21}, inner)),
+		ethernet(0x8864, nil, []byte{0x11, 0, 0}),
+		v6(0, slices.Concat([]byte{60, 1}, make([]byte, 14), []byte{51, 0, 0, 0, 0, 0, 0, 0, 43, 1}, make([]byte, 10),
+			[]byte{17, 0, 0, 0, 0, 0, 0, 0}, ports(1, 6))), // four
+		v6(0, slices.Concat([]byte{60, 1}, make([]byte, 14), []byte{51, 5}, make([]byte, 46), []byte{17, 10},
+			make([]byte, 46), ports(1, 7))), // three, of 16, 48 and 48 bytes
+		v6(0, slices.Concat([]byte{17, 6}, make([]byte, 54), ports(1, 8))),                                 // 56 bytes
+		v6(44, []byte{0, 0, 0, 1, 0, 0, 0, 1, 17, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 9}),                        // first fragment
+		v6(60, []byte{44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 10}),                      // the same
+		v6(60, []byte{44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 8, 0, 0, 0, 1, 0, 1, 0, 11}),                      // later fragment
+		v6(60, []byte{44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0}),                                                  // cut short
+		v6(135, []byte{139, 0, 0, 0, 0, 0, 0, 0, 140, 0, 0, 0, 0, 0, 0, 0, 50, 0, 0, 0, 0, 0, 0, 0, 1, 2}), // ESP
+	}
+}
+
 // flowFrames returns n packets of flows, IPv4 and IPv6, some flows heavier than
 // others, to the destinations that the test has routes for. The same seed gives the
 // same frames.

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -20,7 +21,8 @@ type packet struct {
 	src, dst []byte
 	protocol byte
 	ports    [4]byte
-	ip       int // offset of the IP header
+	ip       int    // offset of the IP header
+	unparsed string // why the packet has no flow
 }
 
 // Indexes into ingress.drops.
@@ -31,57 +33,157 @@ const (
 	dropTTL
 	dropRoute
 	dropRequest
-	dropReasons = 8
+	dropDepth
+	dropReasons
 )
 
-func parse(f []byte) (p packet) {
-	p.drop = dropMalformed
+// without sets why a frame has no flow.
+func (p packet) without(reason string) packet {
+	drop := map[string]int{"not-ip": dropNotIP, "bad-checksum": dropChecksum, "too-deep": dropDepth}[reason]
+	p.drop, p.unparsed = max(drop, dropMalformed), reason
+	return p
+}
+
+// parse parses a frame as all programs do.
+func parse(f []byte) packet { return parseFrame(f, false) }
+
+// parseFrame parses a frame, with encapsulations as UnivMon's programs do.
+func parseFrame(f []byte, encapsulations bool) (p packet) {
 	if len(f) < 14 {
-		return p
+		return p.without("truncated")
 	}
-	kind, at := binary.BigEndian.Uint16(f[12:]), 14
-	for tags := 0; tags < 2 && (kind == 0x8100 || kind == 0x88a8 || kind == 0x9100); tags++ {
+	kind, at, most := binary.BigEndian.Uint16(f[12:]), 14, 2
+	if encapsulations {
+		most = 4
+	}
+	for tags := 0; kind == 0x8100 || kind == 0x88a8 || kind == 0x9100; tags++ {
+		if tags == most {
+			break
+		}
 		if len(f) < at+4 {
-			return p
+			return p.without("truncated")
 		}
 		kind, at = binary.BigEndian.Uint16(f[at+2:]), at+4
+	}
+	if encapsulations {
+		reason := ""
+		if kind, at, reason = parseLink(f, kind, at); reason != "" {
+			return p.without(reason)
+		}
 	}
 	p.ip = at
 	h, next, first, sum := f[at:], 0, true, uint16(0)
 	switch {
-	case kind == 0x0800 && len(h) >= 20 && h[0]>>4 == 4 && h[0]&15 >= 5 && len(h) >= int(h[0]&15)*4:
-		next = int(h[0]&15) * 4
-		sum = checksum(h[:next])
-		p.src, p.dst, p.protocol, p.tos = h[12:16], h[16:20], h[9], h[1]
-		first = binary.BigEndian.Uint16(h[6:])&0x1fff == 0
-	case kind == 0x86dd && len(h) >= 40 && h[0]>>4 == 6:
+	case kind != 0x0800 && kind != 0x86dd:
+		return p.without("not-ip")
+	case kind == 0x0800 && len(h) < 20, kind == 0x86dd && len(h) < 40:
+		return p.without("truncated")
+	case kind == 0x0800 && h[0]>>4 != 4, kind == 0x86dd && h[0]>>4 != 6:
+		return p.without("bad-version")
+	case kind == 0x86dd:
 		next = 40
 		p.v6, p.src, p.dst, p.protocol, p.tos = true, h[8:24], h[24:40], h[6], h[0]<<4|h[1]>>4
 		if p.protocol == 44 {
 			if len(h) < 48 {
-				return p
+				return p.without("truncated")
 			}
 			next, p.protocol = 48, h[40]
 			first = binary.BigEndian.Uint16(h[42:])>>3 == 0
 		}
-	case kind == 0x0800 || kind == 0x86dd:
-		return p
+		if encapsulations && first {
+			reason := ""
+			if next, first, reason = parseExtensions(&p, h, next); reason != "" {
+				return p.without(reason)
+			}
+		}
+	case h[0]&15 < 5:
+		return p.without("bad-length")
 	default:
-		p.drop = dropNotIP
-		return p
+		if next = int(h[0]&15) * 4; len(h) < next {
+			return p.without("truncated")
+		}
+		sum = checksum(h[:next])
+		p.src, p.dst, p.protocol, p.tos = h[12:16], h[16:20], h[9], h[1]
+		first = binary.BigEndian.Uint16(h[6:])&0x1fff == 0
 	}
 	if first && (p.protocol == 6 || p.protocol == 17) {
 		if len(h) < next+4 {
-			return p
+			return p.without("truncated")
 		}
 		copy(p.ports[:], h[next:])
 	}
 	if sum != 0 {
-		p.drop = dropChecksum
-		return p
+		return p.without("bad-checksum")
 	}
-	p.drop, p.counted = 0, true
+	p.counted = true
 	return p
+}
+
+// parseLink parses what is behind four VLAN tags at most, and returns the EtherType of the IP
+// header and its offset, or why there is none.
+func parseLink(f []byte, kind uint16, at int) (uint16, int, string) {
+	switch kind {
+	case 0x8100, 0x88a8, 0x9100:
+		return 0, 0, "too-deep"
+	case 0x8864:
+		if len(f) < at+8 {
+			return 0, 0, "truncated"
+		}
+		of := map[string]uint16{"\x11\x00\x00\x21": 0x0800, "\x11\x00\x00\x57": 0x86dd}
+		return of[string(f[at:at+2])+string(f[at+6:at+8])], at + 8, ""
+	case 0x8847, 0x8848:
+		for label := range 7 {
+			if label == 6 {
+				return 0, 0, "too-deep"
+			}
+			if len(f) < at+4 {
+				return 0, 0, "truncated"
+			}
+			if at += 4; f[at-2]&1 == 1 {
+				break
+			}
+		}
+		if len(f) == at {
+			return 0, 0, "truncated"
+		}
+		return map[byte]uint16{4: 0x0800, 6: 0x86dd}[f[at]>>4], at, ""
+	}
+	return kind, at, ""
+}
+
+// parseExtensions parses IPv6 extension headers from an offset, and returns the offset behind them
+// and whether the packet is not a later fragment, or why there is no flow.
+func parseExtensions(p *packet, h []byte, at int) (next int, first bool, reason string) {
+	for n := 0; ; n++ {
+		b, known, length := h[at:], 2, 0
+		switch p.protocol {
+		case 0, 43, 60, 135, 139, 140, 51:
+			if len(b) >= 2 {
+				length = 8 * (int(b[1]) + 1)
+			}
+			if len(b) >= 2 && p.protocol == 51 {
+				length = 4 * (int(b[1]) + 2)
+			}
+		case 44:
+			known, length = 4, 8
+		default:
+			return at, true, ""
+		}
+		switch {
+		case len(b) < known:
+			return 0, false, "truncated"
+		case n == 3:
+			return 0, false, "too-deep"
+		case len(b) < length:
+			return 0, false, "truncated"
+		case length > 48:
+			return 0, false, "too-deep"
+		}
+		later := p.protocol == 44 && binary.BigEndian.Uint16(b[2:])>>3 != 0
+		if p.protocol, at = b[0], at+length; later {
+			return at, false, ""
+		}
+	}
 }
 
 // checksum returns the ones' complement of the ones' complement sum; 0 when b has the
@@ -114,6 +216,22 @@ type univmon struct {
 	counterRegister, heavyRegister                     *p4values.Register
 }
 
+// unparsed models the packets of a program with UnivMon that have no flow.
+type unparsed struct {
+	reasons  []string
+	cells    []uint32 // of reason i at i + 1
+	register *p4values.Register
+}
+
+func newUnparsed(cat *p4values.Catalog) *unparsed {
+	for _, r := range cat.Registers.All() {
+		if a, _ := r.Annotations.Find("netsketch_univmon"); a.Values["part"] == "unparsed" {
+			return &unparsed{strings.Split(a.Values["reasons"], ","), make([]uint32, r.Size), r}
+		}
+	}
+	return nil
+}
+
 var (
 	rowOdd   = []uint32{0x9e3779b1, 0x85ebca6b, 0xc2b2ae35, 0x27d4eb2f, 0x165667b1}
 	wayOdd   = []uint32{0x7feb352d, 0x846ca68b, 0xd6e8feb9, 0xb5297a4d}
@@ -128,7 +246,7 @@ func instances(cat *p4values.Catalog) map[string]*univmon {
 			continue
 		}
 		a, ok := r.Annotations.Find("netsketch_univmon")
-		if !ok {
+		if !ok || a.Values["key"] == "" {
 			continue
 		}
 		number := func(key string) int {

@@ -36,7 +36,16 @@
 #define NS_DROP_TTL 4       // TTL or hop limit would reach zero
 #define NS_DROP_ROUTE 5     // no route, or a route with action drop
 #define NS_DROP_REQUEST 6   // packet-out cut short or with an unknown op
+#define NS_DROP_DEPTH 7     // more encapsulations than the parser has room for
 #define NS_DROP_REASONS 8
+
+// Why a packet has no flow: cells of ingress.unparsed.
+#define NS_UNPARSED_NOT_IP 1
+#define NS_UNPARSED_TRUNCATED 2
+#define NS_UNPARSED_VERSION 3
+#define NS_UNPARSED_LENGTH 4
+#define NS_UNPARSED_CHECKSUM 5
+#define NS_UNPARSED_DEPTH 6
 
 // standard_metadata.instance_type of a packet that was cloned in egress.
 #define NS_EGRESS_CLONE 2
@@ -133,6 +142,36 @@ header ports_t {
     bit<16> dst;
 }
 
+#ifdef NS_WITH_ENCAPSULATION
+// How many of them are parsed. hostagent/packet and its eBPF program have the same bounds.
+#define NS_MORE_TAGS 2 // behind two others
+#define NS_LABELS 6
+#define NS_EXTENSIONS 3
+
+// A label of MPLS (RFC 3032).
+header mpls_t {
+    bit<20> label;
+    bit<3>  traffic_class;
+    bit<1>  bottom;
+    bit<8>  ttl;
+}
+
+// A session of PPPoE (RFC 2516), and the protocol of PPP.
+header pppoe_t {
+    bit<16> kind; // version, type and code
+    bit<16> session;
+    bit<16> length;
+    bit<16> protocol;
+}
+
+// An IPv6 extension header of at most 48 bytes.
+header ipv6_extension_t {
+    bit<8>      next_header;
+    bit<8>      length;
+    varbit<368> rest;
+}
+#endif
+
 #ifdef NS_WITH_OMNIMON
 // OmniMon's header, between the link layer and the IP packet: docs/omnimon.md.
 header omnimon_t {
@@ -225,6 +264,11 @@ struct headers_t {
     ethernet_t      ethernet;
     vlan_t          vlan_outer;
     vlan_t          vlan_inner;
+#ifdef NS_WITH_ENCAPSULATION
+    vlan_t[NS_MORE_TAGS] vlans;
+    mpls_t[NS_LABELS] mpls;
+    pppoe_t         pppoe;
+#endif
 #ifdef NS_WITH_OMNIMON
     omnimon_t       omnimon;
 #endif
@@ -232,6 +276,9 @@ struct headers_t {
     ipv4_options_t  ipv4_options;
     ipv6_t          ipv6;
     ipv6_fragment_t ipv6_fragment;
+#ifdef NS_WITH_ENCAPSULATION
+    ipv6_extension_t[NS_EXTENSIONS] ipv6_extensions;
+#endif
     ports_t         ports;
 #if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
     tcp_t           tcp;
@@ -376,6 +423,7 @@ struct metadata_t {
     bit<16> ecmp_size;
     bit<16> ecmp_member;
 #ifdef NS_WITH_UNIVMON
+    bit<8> unparsed; // NS_UNPARSED_; 0: the packet has a flow
     duties_t duties;
     univmon_scratch_t univmon;
 #endif

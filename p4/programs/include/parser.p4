@@ -6,6 +6,11 @@
 // checksum sets checksum_error. These packets are neither counted nor forwarded. Of IPv6's
 // extension headers only a fragment header directly after the fixed header is parsed; any other
 // extension header is the flow's protocol, without ports.
+//
+// With NS_WITH_ENCAPSULATION, the IP header may be behind more VLAN tags, MPLS labels or a PPPoE
+// session, and the ports behind extension headers. A packet with more of them than headers.p4 has
+// room for is an error, too, StackOutOfBounds or HeaderTooShort. Packets without these headers pass
+// the same states in both cases.
 
 #ifndef NETSKETCH_PARSER_P4
 #define NETSKETCH_PARSER_P4
@@ -18,9 +23,40 @@
 #define NS_ETHERTYPE_QINQ 0x88a8
 #define NS_ETHERTYPE_QINQ_OLD 0x9100
 
+#define NS_PPPOE_SESSION 0x1100 // version 1, type 1, code 0
+#define NS_PPP_IPV4 0x0021
+#define NS_PPP_IPV6 0x0057
+
 #define NS_PROTOCOL_TCP 6
 #define NS_PROTOCOL_UDP 17
 #define NS_PROTOCOL_IPV6_FRAGMENT 44
+
+#ifdef NS_WITH_ENCAPSULATION
+// Cases of select by EtherType. They are behind those of other packets.
+#define NS_IN_LINK \
+            0x8847: mpls; \
+            0x8848: mpls; /* multicast */ \
+            0x8864: pppoe;
+#define NS_IN_TAGS \
+            NS_ETHERTYPE_VLAN: vlans; \
+            NS_ETHERTYPE_QINQ: vlans; \
+            NS_ETHERTYPE_QINQ_OLD: vlans; \
+            NS_IN_LINK
+// Cases of select by protocol: hop-by-hop, routing, destination, mobility, HIP and Shim6 options,
+// and the authentication header (RFC 7045).
+#define NS_IN_IPV6 \
+            0: ipv6_extension; \
+            43: ipv6_extension; \
+            60: ipv6_extension; \
+            135: ipv6_extension; \
+            139: ipv6_extension; \
+            140: ipv6_extension; \
+            51: ipv6_authentication;
+#else
+#define NS_IN_LINK
+#define NS_IN_TAGS
+#define NS_IN_IPV6
+#endif
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
@@ -59,6 +95,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_OMNIMON
             NS_OMNIMON_ETHERTYPE: omnimon;
 #endif
+            NS_IN_LINK
             default: accept;
         }
     }
@@ -77,6 +114,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_OMNIMON
             NS_OMNIMON_ETHERTYPE: omnimon;
 #endif
+            NS_IN_LINK
             default: accept;
         }
     }
@@ -92,9 +130,84 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_OMNIMON
             NS_OMNIMON_ETHERTYPE: omnimon;
 #endif
+            NS_IN_TAGS
             default: accept;
         }
     }
+
+#ifdef NS_WITH_ENCAPSULATION
+    state vlans {
+        packet.extract(hdr.vlans.next);
+        transition select(hdr.vlans.last.ether_type) {
+            NS_ETHERTYPE_IPV4: ipv4;
+            NS_ETHERTYPE_IPV6: ipv6;
+            NS_IN_TAGS
+            default: accept;
+        }
+    }
+
+    state mpls {
+        packet.extract(hdr.mpls.next);
+        transition select(hdr.mpls.last.bottom) {
+            0: mpls;
+            default: mpls_payload;
+        }
+    }
+
+    // By its first four bits (RFC 4928).
+    state mpls_payload {
+        transition select(packet.lookahead<bit<4>>()) {
+            4: ipv4;
+            6: ipv6;
+            default: accept;
+        }
+    }
+
+    state pppoe {
+        packet.extract(hdr.pppoe);
+        transition select(hdr.pppoe.kind, hdr.pppoe.protocol) {
+            (NS_PPPOE_SESSION, NS_PPP_IPV4): ipv4;
+            (NS_PPPOE_SESSION, NS_PPP_IPV6): ipv6;
+            default: accept;
+        }
+    }
+
+    state ipv6_extension {
+        bit<16> head = packet.lookahead<bit<16>>();
+        packet.extract(hdr.ipv6_extensions.next, ((bit<32>)head[7:0] << 6) + 48);
+        meta.flow.protocol = head[15:8];
+        transition ipv6_payload;
+    }
+
+    // Its length is in units of four bytes.
+    state ipv6_authentication {
+        bit<16> head = packet.lookahead<bit<16>>();
+        packet.extract(hdr.ipv6_extensions.next, ((bit<32>)head[7:0] << 5) + 48);
+        meta.flow.protocol = head[15:8];
+        transition ipv6_payload;
+    }
+
+    // A fragment header behind another extension header.
+    state ipv6_inner_fragment {
+        bit<32> head = packet.lookahead<bit<32>>();
+        packet.extract(hdr.ipv6_extensions.next, 48);
+        meta.flow.protocol = head[31:24];
+        transition select(head[15:3]) {
+            0: ipv6_payload;
+            default: no_ports;
+        }
+    }
+
+    state ipv6_payload {
+        transition select(meta.flow.protocol) {
+            NS_PROTOCOL_TCP: ports;
+            NS_PROTOCOL_UDP: ports;
+            NS_PROTOCOL_IPV6_FRAGMENT: ipv6_inner_fragment;
+            NS_IN_IPV6
+            default: no_ports;
+        }
+    }
+#endif
 
 #ifdef NS_WITH_OMNIMON
     state omnimon {
@@ -158,6 +271,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_PROTOCOL_TCP: ports;
             NS_PROTOCOL_UDP: ports;
             NS_PROTOCOL_IPV6_FRAGMENT: ipv6_fragment;
+            NS_IN_IPV6
             default: no_ports;
         }
     }
@@ -174,6 +288,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.ipv6_fragment.fragment_offset, hdr.ipv6_fragment.next_header) {
             (0, NS_PROTOCOL_TCP): ports;
             (0, NS_PROTOCOL_UDP): ports;
+#ifdef NS_WITH_ENCAPSULATION
+            (0, _): ipv6_payload;
+#endif
             default: no_ports;
         }
     }

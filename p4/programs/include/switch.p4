@@ -22,12 +22,13 @@
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
 // 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint, 17 and 18 univmon_pair, 19 and 20
-// univmon_service, 21 and 22 univmon_protocol.
+// univmon_service, 21 and 22 univmon_protocol, 23 unparsed.
 
 #if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || \
     defined(NS_WITH_UNIVMON_5T) || defined(NS_WITH_UNIVMON_PAIR) || \
     defined(NS_WITH_UNIVMON_SERVICE) || defined(NS_WITH_UNIVMON_PROTOCOL)
 #define NS_WITH_UNIVMON
+#define NS_WITH_ENCAPSULATION
 #endif
 
 #include "headers.p4"
@@ -181,6 +182,33 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
     LightGuardianIngress() lightguardian;
 #endif
 
+#ifdef NS_WITH_UNIVMON
+    // Packets without a flow, by reason. They are in no sketch. Each is in the bank of one switch,
+    // because it is dropped there, or goes to the CPU.
+    @netsketch_readout[object=23, banks=NS_BANKS, counter="ingress.unparsed_counted"]
+    @netsketch_univmon[part="unparsed",
+                       reasons="not-ip,truncated,bad-version,bad-length,bad-checksum,too-deep"]
+    register<bit<32>>(NS_CELLS * NS_BANKS) unparsed;
+
+    // By bank, counted last as in univmon.p4.
+    counter(NS_BANKS, CounterType.packets) unparsed_counted;
+
+    action no_flow(bit<8> reason) {
+        meta.unparsed = reason;
+    }
+
+    action count_unparsed() {
+        meta.univmon.cell = (bit<32>)meta.bank * NS_CELLS + (bit<32>)meta.unparsed;
+        unparsed.read(meta.univmon.count, meta.univmon.cell);
+        unparsed.write(meta.univmon.cell, meta.univmon.count + 1);
+        unparsed_counted.count((bit<32>)meta.bank);
+    }
+
+    action read_unparsed() {
+        NS_READ_AND_CLEAR(unparsed, NS_CELLS)
+    }
+#endif
+
     action refuse(bit<8> reason) {
         meta.drop = reason;
     }
@@ -200,24 +228,45 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
+#ifdef NS_WITH_UNIVMON
+        bank.apply(meta); // of packets without a flow, too
+#endif
         if (hdr.packet_out.isValid() && hdr.packet_out.op == NS_OP_SEND) {
             send_out();
         } else if (hdr.packet_out.isValid() && !hdr.cells.isValid()) {
             refuse(NS_DROP_REQUEST);
         } else if (standard_metadata.parser_error != error.NoError) {
             refuse(NS_DROP_MALFORMED);
+#ifdef NS_WITH_UNIVMON
+            if (standard_metadata.parser_error == error.BadIpVersion) {
+                no_flow(NS_UNPARSED_VERSION);
+            } else if (standard_metadata.parser_error == error.BadIpv4HeaderLength) {
+                no_flow(NS_UNPARSED_LENGTH);
+            } else if (standard_metadata.parser_error == error.StackOutOfBounds
+                       || standard_metadata.parser_error == error.HeaderTooShort) {
+                refuse(NS_DROP_DEPTH);
+                no_flow(NS_UNPARSED_DEPTH);
+            } else if (standard_metadata.ingress_port != NS_CPU_PORT) {
+                no_flow(NS_UNPARSED_TRUNCATED);
+            }
+#endif
         } else if (standard_metadata.checksum_error == 1) {
             refuse(NS_DROP_CHECKSUM);
+#ifdef NS_WITH_UNIVMON
+            no_flow(NS_UNPARSED_CHECKSUM);
+#endif
         } else {
             if (hdr.packet_out.isValid()) {
                 begin_answer.apply(hdr, standard_metadata);
             } else if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
-#ifndef NS_WITH_OMNIMON
+#if !defined(NS_WITH_OMNIMON) && !defined(NS_WITH_UNIVMON)
                 bank.apply(meta);
 #endif
                 flow.apply(hdr, meta);
 #ifdef NS_WITH_UNIVMON
                 duties.apply(hdr, meta, standard_metadata);
+            } else {
+                no_flow(NS_UNPARSED_NOT_IP);
 #endif
             }
             if (hdr.packet_in.isValid() || hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
@@ -267,6 +316,11 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
             }
             if (hdr.packet_in.isValid()) {
+#ifdef NS_WITH_UNIVMON
+                if (NS_ASKED(23, NS_CELLS)) {
+                    read_unparsed();
+                }
+#endif
                 end_answer();
             } else {
                 forwarding.apply(hdr, meta, standard_metadata);
@@ -275,6 +329,11 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
         if (meta.drop != NS_KEEP) {
             discard();
         }
+#ifdef NS_WITH_UNIVMON
+        if (meta.unparsed != 0) {
+            count_unparsed();
+        }
+#endif
     }
 }
 

@@ -11,7 +11,7 @@
 
 enum {
 	FRONT = 256, // bytes of a packet in which headers are found
-	SWITCH_FRONT = 96, // with SWITCH: more than the longest headers, 14 + 2 * 4 + 60 + 4 bytes
+	PLAIN_FRONT = 96, // with SWITCH, of packets without encapsulations: 14 + 2 * 4 + 60 + 4 bytes at most
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
 	NEXT = -1, // TCX: the next program decides
@@ -45,6 +45,15 @@ enum {
 	SWITCH,
 	OUTER,
 	INNER,
+};
+
+// How many headers a switch parses, as in package packet: 250 bytes at most.
+enum {
+	SWITCH_TAGS = 4,
+	SWITCH_LABELS = 6,
+	SWITCH_EXTENSIONS = 3,
+	SWITCH_LENGTH = 48, // of an extension header
+	UNBOUNDED = 255,
 };
 
 // What a header is: EtherTypes and headers behind an IP header.
@@ -158,7 +167,8 @@ struct scratch {
 	u8 proto, v6;
 	u16 found; // the key is of a header, which is the packet's if no other one follows
 	u32 packets;
-	u32 at, kind, end; // of the next header; bytes of front
+	u32 at, kind, end; // of the next header; bytes that are followed
+	u8 tags, labels, extensions; // that may follow
 	struct place places[MAX_SKETCHES];
 };
 
@@ -195,8 +205,23 @@ inline bool valid_checksum(const struct scratch *s, u32 ip, u32 header) {
 	return sum == 0xffff;
 }
 
-// find_key sets the key of the packet, or returns the counter of packets without one. have is the
-// count of bytes of front.
+inline bool is_extension(u8 protocol) {
+	switch (protocol) {
+	case HOP_BY_HOP:
+	case ROUTING:
+	case FRAGMENT:
+	case AH:
+	case DESTINATIONS:
+	case MOBILITY:
+	case HIP:
+	case SHIM6:
+		return true;
+	}
+	return false;
+}
+
+// find_key sets the key of a packet without encapsulations, or returns the counter of packets without
+// one, or MORE. have is the count of bytes of front. It is faster than find_behind.
 inline int find_key(struct scratch *s, u32 have, u32 tags) {
 	u32 at = 12, l4;
 	bool later = false;
@@ -250,8 +275,10 @@ inline int find_key(struct scratch *s, u32 have, u32 tags) {
 			later = read16(s, ip + 42) & 0xfff8;
 			l4 = 48;
 		}
+		if (!later && is_extension(s->proto))
+			return MORE;
 	} else {
-		return NOT_IP;
+		return MORE;
 	}
 	if (!later && (s->proto == TCP || s->proto == UDP)) {
 		if (n < l4 + 4)
@@ -306,6 +333,10 @@ inline int follow_ipv4(struct scratch *s, u32 at) {
 		return BAD_LENGTH;
 	if (n < header)
 		return TRUNCATED;
+	u8 protocol = read8(s, at + 9);
+	s->kind = read16(s, at + 6) & 0x1fff ? CARRIED_LATER : CARRIED;
+	if (s->kind == CARRIED && (protocol == TCP || protocol == UDP) && n < header + 4)
+		return TRUNCATED;
 	if (!valid_checksum(s, at, header))
 		return BAD_CHECKSUM;
 	s->v6 = 0;
@@ -313,8 +344,7 @@ inline int follow_ipv4(struct scratch *s, u32 at) {
 	s->dst[0] = raw32(s, at + 16);
 	s->src[1] = s->src[2] = s->src[3] = 0;
 	s->dst[1] = s->dst[2] = s->dst[3] = 0;
-	s->proto = read8(s, at + 9);
-	s->kind = read16(s, at + 6) & 0x1fff ? CARRIED_LATER : CARRIED;
+	s->proto = protocol;
 	s->at = at + header;
 	return MORE;
 }
@@ -331,6 +361,7 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 		s->dst[i] = raw32(s, at + 24 + 4 * i);
 	}
 	s->proto = read8(s, at + 6);
+	s->extensions += s->proto == FRAGMENT; // one right here is not bounded
 	s->kind = EXTENSION;
 	s->at = at + 40;
 	return MORE;
@@ -338,29 +369,28 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 
 // follow_extension follows an extension header of IPv6, if there is one.
 inline int follow_extension(struct scratch *s, u32 at) {
-	u32 have = s->end - at, n = 8;
-	switch (s->proto) {
-	case HOP_BY_HOP:
-	case ROUTING:
-	case DESTINATIONS:
-	case MOBILITY:
-	case HIP:
-	case SHIM6:
-		n = 8 * (read8(s, at + 1) + 1);
-		break;
-	case AH:
-		n = 4 * (read8(s, at + 1) + 2);
-		break;
-	case FRAGMENT:
-		if (read16(s, at + 2) & 0xfff8)
-			s->kind = CARRIED_LATER;
-		break;
-	default:
+	u32 have = s->end - at, n = 8, known = 2; // bytes that a switch reads before the header
+	if (!is_extension(s->proto)) {
 		s->kind = CARRIED;
 		return MORE;
 	}
+	if (s->proto == FRAGMENT) {
+		known = 4;
+		if (read16(s, at + 2) & 0xfff8)
+			s->kind = CARRIED_LATER;
+	} else if (s->proto == AH) {
+		n = 4 * (read8(s, at + 1) + 2);
+	} else {
+		n = 8 * (read8(s, at + 1) + 1);
+	}
+	if (have < known)
+		return TRUNCATED;
+	if (!s->extensions--)
+		return TOO_DEEP;
 	if (have < 8 || have < n)
 		return TRUNCATED;
+	if (encapsulation == SWITCH && n > SWITCH_LENGTH)
+		return TOO_DEEP;
 	s->proto = read8(s, at);
 	s->at = at + n;
 	return MORE;
@@ -434,10 +464,10 @@ part int follow(void) {
 	case ETH_VLAN:
 	case ETH_QINQ:
 	case ETH_QINQ_OLD:
-		return next(s, at, 4);
+		return s->tags-- ? next(s, at, 4) : TOO_DEEP;
 	case ETH_MPLS:
 	case ETH_MPLS_MULTICAST:
-		return follow_label(s, at);
+		return s->labels-- ? follow_label(s, at) : TOO_DEEP;
 	case ETH_PPPOE:
 		return follow_pppoe(s, at);
 	case ETH_IPV4:
@@ -454,11 +484,16 @@ part int follow(void) {
 	return s->found ? COUNTERS : NOT_IP;
 }
 
-// find_behind is find_key with OUTER and INNER.
-inline int find_behind(struct scratch *s, u32 have) {
+// find_behind sets the key of a packet with any encapsulations, or returns the counter of packets
+// without one. have is the count of bytes that are followed, some of them behind front with SWITCH,
+// which follows no headers to there.
+inline int find_behind(struct scratch *s, u32 have, u32 tags) {
 	s->at = s->found = 0;
 	s->kind = ETH_BRIDGED;
 	s->end = have;
+	s->tags = tags;
+	s->labels = encapsulation == SWITCH ? SWITCH_LABELS : UNBOUNDED;
+	s->extensions = encapsulation == SWITCH ? SWITCH_EXTENSIONS : UNBOUNDED - 1;
 	int result = MORE;
 	for (u32 i = 0; i < FRONT / 4 + 4; i++) { // a step takes at least four bytes on average
 		result = follow();
@@ -683,6 +718,15 @@ inline void count(struct scratch *s, u32 *lane, u32 i) {
 		store(lane, at, s, k->fields, p->h);
 }
 
+inline u32 size_of(const struct __sk_buff *skb, u32 most) { return skb->len < most ? skb->len : most; }
+
+// load copies the begin of a packet, at most FRONT bytes.
+inline bool load(struct __sk_buff *skb, struct scratch *s, u32 most) {
+	u32 size = size_of(skb, most);
+	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
+	return !bpf_skb_load_bytes(skb, 0, s->front, ((size - 1) & 0xff) + 1);
+}
+
 // measure counts a packet, or a packet that is segmented later as all of its segments.
 inline int measure(struct __sk_buff *skb, u32 direction) {
 	u32 zero = 0;
@@ -694,18 +738,20 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 	struct counts *n = bpf_map_lookup_elem(&lanes, &number);
 	if (!n)
 		return NEXT; // unreachable
-	u32 most = encapsulation == SWITCH ? SWITCH_FRONT : FRONT, size = skb->len < most ? skb->len : most;
 	s->packets = skb->gso_segs ? skb->gso_segs : 1;
 	n->counters[direction] += s->packets;
-	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
-	size = ((size - 1) & 0xff) + 1;
-	u32 reason = TRUNCATED;
-	if (!bpf_skb_load_bytes(skb, 0, s->front, size))
-		reason = encapsulation == SWITCH ? find_key(s, size, skb->vlan_present ? 1 : 2) : find_behind(s, size);
-	if (reason == TRUNCATED && size == FRONT && skb->len > FRONT)
-		reason = TOO_DEEP;
+	u32 reason = MORE, outside = skb->vlan_present ? 1 : 0; // tags that are not in the packet
+	if (encapsulation == SWITCH)
+		reason = load(skb, s, PLAIN_FRONT) ? find_key(s, size_of(skb, PLAIN_FRONT), 2 - outside) : TRUNCATED;
+	if (reason == MORE) {
+		u32 end = encapsulation == SWITCH ? skb->len : size_of(skb, FRONT);
+		u32 tags = encapsulation == SWITCH ? SWITCH_TAGS - outside : UNBOUNDED;
+		reason = load(skb, s, FRONT) ? find_behind(s, end, tags) : TRUNCATED;
+		if (encapsulation != SWITCH && reason == TRUNCATED && skb->len > FRONT)
+			reason = TOO_DEEP;
+	}
 	if (reason < COUNTERS) {
-		asm volatile("" : "+r"(reason)); // as above
+		asm volatile("" : "+r"(reason)); // as in load
 		n->counters[reason & 15] += s->packets;
 		return NEXT;
 	}
