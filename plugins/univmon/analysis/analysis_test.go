@@ -382,6 +382,74 @@ func TestPartialEpochs(t *testing.T) {
 	}
 }
 
+func unparsedObject(reasons string) sdk.Object {
+	return sdk.Object{Name: "ingress.unparsed", Cells: 256, Width: 32, Banks: 2,
+		Annotations: map[string]string{"part": "unparsed", "reasons": reasons}}
+}
+
+// putUnparsed adds the packets of a device for two reasons to an epoch.
+func putUnparsed(e *sdk.Epoch, device string, first, second uint32) {
+	cells := make([]uint32, 256)
+	cells[1], cells[2] = first, second
+	e.Put(device, sdk.CellsOf("ingress.unparsed", cells))
+}
+
+// TestUnparsed: packets that switches cannot parse are listed by reason and are in the totals of
+// switches and network. Those of a switch that does not count them, or whose object is missing, are
+// not known.
+func TestUnparsed(t *testing.T) {
+	network := leafSpine()
+	for i := range network.Devices[:2] {
+		network.Devices[i].Objects = append(network.Devices[i].Objects, unparsedObject("truncated,not-ip"))
+	}
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network,
+		Config: `{"network": {"weights": {"leaf1": 1, "leaf2": 1}}}`})
+	if b := (sdk.Binding{Device: "leaf2", Object: "ingress.unparsed"}); !slices.Contains(h.Settings().Bindings, b) {
+		t.Errorf("%v is not bound: %v", b, h.Settings().Bindings)
+	}
+	f := newFabric(t, "leaf1", "leaf2", "spine1")
+	f.send(key(t, "10.0.0.1", "10.0.0.2", 81), 20)
+	epoch := func(number uint64, devices ...string) *sdk.Epoch {
+		e := f.epoch(number)
+		for i, d := range devices {
+			putUnparsed(e, d, uint32(3+i), uint32(4*i))
+		}
+		return e
+	}
+	check := func(r *sdk.Results, device, unparsed, total string) {
+		t.Helper()
+		row := find1(t, rows(r, summaryList), "device", device, "dimension", "src")
+		if row["state/unparsed-packets"] != unparsed || row["state/total-packets"] != total {
+			t.Errorf("%s: %v; expected %s unparsed packets, %s in total", device, row, unparsed, total)
+		}
+	}
+	r := h.Analyze(epoch(1, "leaf1", "leaf2"))
+	check(r, "leaf1", "3", "23")
+	check(r, "leaf2", "8", "28")
+	check(r, "spine1", "", "")
+	check(r, Network, "11", "51")
+	for _, want := range [][3]string{{"leaf2", "not-ip", "4"}, {Network, "truncated", "7"}, {Network, "too-deep", "0"}} {
+		if row := find1(t, rows(r, unparsedList), "device", want[0], "reason", want[1]); row["state/packets"] != want[2] {
+			t.Errorf("%v; expected %v", row, want)
+		}
+	}
+	if text := sdktest.Text(r); !strings.Contains(text, "leaf2: packets or epochs are not counted: truncated 4") {
+		t.Errorf("no event has the packets that are not counted: %s", text)
+	}
+	r = h.Analyze(epoch(2, "leaf1"))
+	check(r, "leaf1", "3", "23")
+	check(r, "leaf2", "", "")
+	check(r, Network, "", "")
+
+	network.Devices[0].Objects[len(network.Devices[0].Objects)-1] = unparsedObject("truncated,beautiful")
+	settings, err := h.Configure(`{}`, network, time.Second)
+	if err != nil || !slices.ContainsFunc(settings.Missing, func(m sdk.MissingObject) bool {
+		return m.Device == "leaf1" && strings.Contains(m.Consequence, "no unparsed packets")
+	}) {
+		t.Errorf("an unknown reason: %v, %v", settings.Missing, err)
+	}
+}
+
 // TestHosts: hosts with agents are devices, and without switches the network is their sum. Settings
 // are sent once; a report of other settings is no result.
 func TestHosts(t *testing.T) {

@@ -136,9 +136,14 @@ func (a *analysis) switches(ctx context.Context) (map[scope]*result, error) {
 	for i := range a.epoch.Devices {
 		data := &a.epoch.Devices[i]
 		instances := a.plan.instances[data.Name]
+		unparsed, err := a.plan.unparsed[data.Name].open(data)
+		if err != nil {
+			a.problem(data.Name, "its unparsed packets are not known: %v", err)
+		}
+		a.uncounted(data.Name, unparsed, 0)
 		for _, dimension := range slices.Sorted(maps.Keys(instances)) {
 			in := instances[dimension]
-			add(data.Name, dimension, nil, func() (*sealed, error) { return sketches.open(&in, data) })
+			add(data.Name, dimension, unparsed, func() (*sealed, error) { return sketches.open(&in, data) })
 		}
 	}
 	for _, h := range a.hostReports() {
@@ -273,7 +278,8 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 		}
 	}
 	var absent []string
-	known, total := len(v.minus) == 0, new(unparsed)
+	// A packet is counted by one switch, or by a host. With both in the sum it may count twice.
+	known, total := a.plan.alike(slices.Concat(v.plus, v.minus)), new(unparsed)
 	collect := func(names []string) (readings []*universal.Reading) {
 		for _, name := range names {
 			s := switches[scope{name, v.dimension}]

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -49,7 +50,52 @@ var (
 	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "",
 		"columns": ""}}
 	heavyNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
+	// unparsedNeed is optional. The reason number i is in cell i + 1.
+	unparsedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "unparsed", "reasons": ""}}
 )
+
+// unparsedCells says where a switch counts packets without a flow.
+type unparsedCells struct {
+	object string
+	cells  map[wire.Counter]int // first cell of a bank, by reason
+}
+
+// findUnparsed returns nil if the pipeline does not count these packets.
+func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
+	found := d.Select(unparsedNeed)
+	if len(found) == 0 {
+		return nil, nil
+	}
+	o := found[0]
+	u := &unparsedCells{object: o.Name, cells: make(map[wire.Counter]int)}
+	names := strings.Split(o.Annotations["reasons"], ",")
+	for c := range reasons {
+		if i := slices.Index(names, c.String()); i >= 0 && i+1 < o.Cells {
+			u.cells[c] = i + 1
+		}
+	}
+	if len(u.cells) < len(names) {
+		return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
+			"no unparsed packets: of its reasons %q in %d cells only %d are known", names, o.Cells, len(u.cells))}}
+	}
+	return u, nil
+}
+
+// open returns what a device delivered; nil if it counts no such packets.
+func (u *unparsedCells) open(d *sdk.DeviceData) (*unparsed, error) {
+	if u == nil {
+		return nil, nil
+	}
+	cells, err := cellsOf(d, u.object, 1+slices.Max(slices.Collect(maps.Values(u.cells))))
+	if err != nil {
+		return nil, err
+	}
+	out := new(unparsed)
+	for c, i := range u.cells {
+		out[c] = uint64(cells[i])
+	}
+	return out, nil
+}
 
 func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	in := instance{dimension: counters.Annotations["key"], counters: counters.Name, packets: -1}
@@ -104,11 +150,11 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 
 // open returns the cells that a device delivered for an instance.
 func (in *instance) open(d *sdk.DeviceData) (*sealed, error) {
-	counters, err := in.cells(d, in.counters, in.layout.CounterCells())
+	counters, err := cellsOf(d, in.counters, in.layout.CounterCells())
 	if err != nil {
 		return nil, err
 	}
-	heavy, err := in.cells(d, in.heavy, in.layout.HeavyCells())
+	heavy, err := cellsOf(d, in.heavy, in.layout.HeavyCells())
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +170,8 @@ func (in *instance) open(d *sdk.DeviceData) (*sealed, error) {
 		heavy: heavy[:in.layout.HeavyCells()], packets: packets}, nil
 }
 
-func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
+// cellsOf returns the cells of an object, at least those needed.
+func cellsOf(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
 	c := d.Object(object)
 	if c == nil {
 		return nil, fmt.Errorf("%s was not delivered", object)
@@ -141,6 +188,7 @@ func (in *instance) cells(d *sdk.DeviceData, object string, need int) ([]uint32,
 // plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
 	instances   map[string]map[string]instance // by device, by dimension
+	unparsed    map[string]*unparsedCells      // by switch; nil for those that do not count them
 	dimensions  []string                       // those that a device measures; without any, those configured
 	hosts       []string                       // that measure, sorted
 	hostPlan    []sdk.HostSetting              // of these hosts
@@ -159,7 +207,7 @@ type view struct {
 }
 
 func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
-	p := &plan{instances: make(map[string]map[string]instance)}
+	p := &plan{instances: make(map[string]map[string]instance), unparsed: make(map[string]*unparsedCells)}
 	wanted, usual := c.Dimensions, c.Dimensions
 	if len(wanted) == 0 {
 		wanted, usual = allDimensions(), dimensions
@@ -180,6 +228,12 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		}
 		if len(use) > 0 {
 			p.instances[d.Name] = use
+			u, missing := findUnparsed(d)
+			p.settings.Missing = append(p.settings.Missing, missing...)
+			if u != nil {
+				p.unparsed[d.Name] = u
+				p.settings.Bindings = append(p.settings.Bindings, sdk.Binding{Device: d.Name, Object: u.object})
+			}
 		}
 	}
 	switches := len(p.instances) > 0

@@ -71,6 +71,17 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	return nil
 }
 
+// alike reports whether devices are all hosts, or all switches.
+func (p *plan) alike(devices []string) bool {
+	hosts := 0
+	for _, name := range devices {
+		if slices.Contains(p.hosts, name) {
+			hosts++
+		}
+	}
+	return hosts == 0 || hosts == len(devices)
+}
+
 // hostData is the report of a host: its sketches by dimension, or why there are none.
 type hostData struct {
 	name     string
@@ -79,7 +90,7 @@ type hostData struct {
 	err      error // why there are no sketches
 }
 
-// unparsed are packets without a flow, by reason.
+// unparsed are packets of a host or a switch without a flow, by reason.
 type unparsed [wire.TooDeep + 1]uint64
 
 // reasons are those of unparsed packets.
@@ -124,23 +135,27 @@ func (a *analysis) hostReports() (out []hostData) {
 				d.sketches[s.Layout().Key.String()] = s
 			}
 			d.unparsed = (*unparsed)(r.Counters[:])
-			a.uncounted(h.Host, &r.Counters)
+			a.uncounted(h.Host, d.unparsed, r.Counters[wire.Dropped])
 		}
 		out = append(out, d)
 	}
 	return out
 }
 
-// uncounted reports packets that a host could not count, and epochs whose report it dropped.
-func (a *analysis) uncounted(host string, counters *[wire.Counters]uint64) {
+// uncounted reports packets that a device could not count, and the epochs whose report a host
+// dropped.
+func (a *analysis) uncounted(device string, packets *unparsed, epochs uint64) {
 	text := ""
-	for c := wire.Truncated; c < wire.Counters; c++ { // others than IP are no problem
-		if n := counters[c]; n > 0 {
-			text += fmt.Sprintf(" %s %d", c, n)
+	for c := range reasons {
+		if packets != nil && c != wire.NotIP && packets[c] > 0 { // others than IP are no problem
+			text += fmt.Sprintf(" %s %d", c, packets[c])
 		}
 	}
+	if epochs > 0 {
+		text += fmt.Sprintf(" %s %d", wire.Dropped, epochs)
+	}
 	if text != "" {
-		a.problem(host, "packets or epochs are not counted:%s", text)
+		a.problem(device, "packets or epochs are not counted:%s", text)
 	}
 }
 

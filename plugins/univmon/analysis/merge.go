@@ -76,6 +76,11 @@ func (p *Plugin) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 		}
 		data := &part.Devices[i]
 		merged.Devices[i].Name = data.Name
+		if u := plan.unparsed[data.Name]; u != nil {
+			if c := data.Object(u.object); c != nil {
+				merged.Put(data.Name, *c)
+			}
+		}
 		for dimension, in := range plan.instances[data.Name] {
 			cells, err := in.open(data)
 			if err != nil { // Analyze says so

@@ -22,6 +22,9 @@ func wide() sdk.Network {
 		d.Objects = objects()
 		n.Devices = append(n.Devices, d)
 	}
+	for i := range n.Devices {
+		n.Devices[i].Objects = append(n.Devices[i].Objects, unparsedObject("not-ip,truncated"))
+	}
 	return n
 }
 
@@ -45,7 +48,11 @@ func wideEpoch(t *testing.T, number uint64) *sdk.Epoch {
 			}
 		}
 	}
-	return f.epoch(number)
+	e := f.epoch(number)
+	for i, name := range e.Expected {
+		putUnparsed(e, name, uint32(i), uint32(number))
+	}
+	return e
 }
 
 func restrict(e *sdk.Epoch, devices ...string) *sdk.Epoch {

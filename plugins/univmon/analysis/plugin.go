@@ -48,7 +48,7 @@ type result struct {
 	from     []string            // switches whose sketches it contains
 	whole    bool                // these switches delivered all cells
 	restored bool                // it is from a saved state
-	unparsed *unparsed           // nil: not known, as of switches
+	unparsed *unparsed           // nil: not known
 	sealed   *sealed             // nil for a view of several switches
 	estimate *universal.Estimate // nil when lost
 	change   *universal.Change   // nil without a comparable preceding epoch
@@ -95,7 +95,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},
 			{Path: victimList, Summary: "a destination of unusually many sources"},
 			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
-			{Path: unparsedList, Summary: "packets of a host or of all hosts without a flow, by reason"},
+			{Path: unparsedList, Summary: "packets of a device or the network without a flow, by reason"},
 			{Path: manifestList, Summary: "a pair of switches whose packets a switch counts in a dimension"},
 			{Path: functionList, Summary: "the sum of a registered function of the flows' packets"},
 		},
@@ -131,7 +131,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 
 // resume makes the restored results those of the preceding epoch. The caller holds the lock.
 func (p *Plugin) resume() {
-	var run analysis
+	run := analysis{plan: p.plan}
 	for _, r := range p.measured {
 		run.epoch = &sdk.Epoch{Number: r.epoch} // the same in all
 		if p.config.Switches && !r.sealed.merged {
