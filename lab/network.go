@@ -18,10 +18,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -173,7 +175,7 @@ func New(cfg Config) (*Network, error) {
 			depth: cfg.Fabric.Queue.depth(),
 			out:   map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
 			chance: newChance(cfg.Seed, s.Name),
-			record: truth.NewRecorder(cfg.Keep),
+			record: truth.NewRecorder(cfg.Keep, parsesEncapsulations(program)),
 			served: make(chan error, 1), dropped: map[string]uint64{},
 		})
 	}
@@ -207,6 +209,14 @@ func bankTable(p *compiled.Program) uint32 {
 		}
 	}
 	return 0
+}
+
+// parsesEncapsulations reports whether a program counts the packets whose encapsulations it cannot
+// parse.
+func parsesEncapsulations(p *compiled.Program) bool {
+	return slices.ContainsFunc(p.P4Info.GetRegisters(), func(r *configv1.Register) bool {
+		return r.GetPreamble().GetName() == "ingress.unparsed"
+	})
 }
 
 // cable makes the wires of the fabric.

@@ -69,45 +69,22 @@ func generated(t *testing.T) [][]byte {
 	return frames(t, s)
 }
 
-// sent is a frame and its flow, nil if it has none.
-type sent struct {
-	frame []byte
-	key   *flow.Key
-}
-
-// plain returns frames without encapsulations.
-func plain(frames [][]byte) (out []sent) {
-	for _, f := range frames {
-		out = append(out, sent{frame: f})
-		if key, ok := truth.Parse(f); ok {
-			out[len(out)-1].key = &key
-		}
-	}
-	return out
-}
-
 // encapsulated returns generated packets, a quarter of them with encapsulations, of which some are
-// damaged, or have more than switches parse. The flows of these are those of package packet.
-func encapsulated(t *testing.T) []sent {
+// damaged, or have more than switches parse.
+func encapsulated(t *testing.T) [][]byte {
 	t.Helper()
-	out, r := plain(generated(t)), rand.New(rand.NewPCG(5, 6))
+	out, r := generated(t), rand.New(rand.NewPCG(5, 6))
 	for i := 0; i < len(out); i += 4 {
-		f := packettest.Random(r)
-		out[i] = sent{f.Bytes, &f.Outer}
+		f := packettest.Random(r).Bytes
 		switch r.IntN(6) {
 		case 0:
-			f.Bytes = f.Bytes[:r.IntN(len(f.Bytes))]
+			f = f[:r.IntN(len(f))]
 		case 1:
-			f.Bytes[12+r.IntN(len(f.Bytes)-12)] ^= 1 << r.IntN(8)
+			f[12+r.IntN(len(f)-12)] ^= 1 << r.IntN(8)
 		case 2:
-			f.Bytes = packettest.Deep(r)
-		default:
-			continue
+			f = packettest.Deep(r)
 		}
-		out[i] = sent{f.Bytes, nil}
-		if key := (flow.Key{}); packet.Flow(&key, f.Bytes) == nil {
-			out[i].key = &key
-		}
+		out[i] = f
 	}
 	return out
 }
@@ -261,8 +238,8 @@ func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror, un
 func TestRegistersMatchModel(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		frames func(*testing.T) []sent
-	}{{"generated", encapsulated}, {"real", func(t *testing.T) []sent { return plain(real(t)) }}} {
+		frames func(*testing.T) [][]byte
+	}{{"generated", encapsulated}, {"real", real}} {
 		t.Run(tc.name, func(t *testing.T) {
 			sent := tc.frames(t)
 			if len(sent) != packets {
@@ -288,14 +265,14 @@ func TestRegistersMatchModel(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, name string, all []*mirror, packets []sent) {
+func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 	sw := switchtest.New(t, "parity", name)
 	if err := sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
 		t.Fatal(err)
 	}
 	counted := 0
 	senders := hosts(t, all)
-	for i, p := range packets {
+	for i, frame := range sent {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
 			flip := &softswitch.Action{Kind: softswitch.ActionCall, Name: "ingress.bank.set_bank",
@@ -304,16 +281,16 @@ func compare(t *testing.T, name string, all []*mirror, packets []sent) {
 				t.Fatal(err)
 			}
 		}
-		sw.Inject(1, p.frame, time.Duration(i)*time.Microsecond)
-		senders[bank].Out([]*packet.Frame{packet.NewFrame(p.frame)})
-		if p.key != nil {
+		sw.Inject(1, frame, time.Duration(i)*time.Microsecond)
+		senders[bank].Out([]*packet.Frame{packet.NewFrame(frame)})
+		if key, ok := truth.ParseEncapsulated(frame); ok {
 			counted++
 			for _, m := range all {
-				m.banks[bank].Update(p.key)
+				m.banks[bank].Update(&key)
 			}
 		}
 	}
-	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(packets), len(all))
+	t.Logf("%d of %d packets belong to flows; %d sketches", counted, len(sent), len(all))
 	for bank, host := range senders {
 		unparsed, err := sw.ReadRegister("ingress.unparsed", 256*bank, 256*(bank+1))
 		if err != nil {

@@ -67,7 +67,7 @@ func newOneSwitch(t *testing.T, config string) *oneSwitch {
 
 func (o *oneSwitch) send(frame []byte) {
 	o.sw.Inject(1, frame, 0)
-	if k, ok := truth.Parse(frame); ok {
+	if k, ok := truth.ParseEncapsulated(frame); ok {
 		o.truth[k]++
 	}
 }

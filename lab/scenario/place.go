@@ -29,7 +29,7 @@ type placement struct {
 
 // of returns the host that sends a frame; frames of no flow come from host 0.
 func (p *placement) of(frame []byte) int {
-	k, ok := truth.Parse(frame)
+	k, ok := truth.ParseEncapsulated(frame)
 	if !ok {
 		return 0
 	}
@@ -63,7 +63,7 @@ func place(f *lab.Fabric, path string) (*placement, error) {
 		if err != nil {
 			return nil, err
 		}
-		if k, ok := truth.Parse(p.Frame); ok {
+		if k, ok := truth.ParseEncapsulated(p.Frame); ok {
 			packets[block(k.SrcAddr())]++
 			if !k.DstAddr().IsMulticast() {
 				packets[block(k.DstAddr())]++

@@ -8,6 +8,7 @@ package truth
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -19,6 +20,8 @@ const (
 	ipv6Len     = 40
 	fragmentLen = 8
 	portsLen    = 4
+	labelLen    = 4
+	pppoeLen    = 8
 
 	typeIPv4  = 0x0800
 	typeIPv6  = 0x86dd
@@ -26,9 +29,15 @@ const (
 	typeQinQ  = 0x88a8
 	typeQinQ0 = 0x9100 // before IEEE 802.1ad chose 0x88a8
 
+	typeMPLS          = 0x8847
+	typeMPLSMulticast = 0x8848
+	typePPPoE         = 0x8864
+
 	protoTCP      = 6
 	protoUDP      = 17
 	protoFragment = 44
+
+	protoAuthentication = 51
 
 	maxTags   = 2
 	v4Version = 4
@@ -41,33 +50,60 @@ const (
 // UDP or is a later fragment. Parse follows only one IPv6 extension header, a fragment header right
 // after the fixed header; any other is the flow's protocol.
 func Parse(frame []byte) (flow.Key, bool) {
-	switch kind, rest := parseLink(frame); kind {
+	switch kind, rest := parseLink(frame, maxTags); kind {
 	case typeIPv4:
 		return parseIPv4(rest)
 	case typeIPv6:
-		return parseIPv6(rest)
+		return parseIPv6(rest, false)
+	}
+	return flow.Key{}, false
+}
+
+// ParseEncapsulated is Parse for the programs that parse encapsulations: the IP header is behind up
+// to four VLAN tags and then six MPLS labels or a PPPoE session, and the ports are behind up to
+// three IPv6 extension headers of 48 bytes. A frame with more of them belongs to no flow.
+func ParseEncapsulated(frame []byte) (flow.Key, bool) {
+	kind, rest := parseLink(frame, 2*maxTags)
+	switch {
+	case kind == typePPPoE && len(rest) >= pppoeLen && rest[0] == 0x11 && rest[1] == 0:
+		kind = map[uint16]uint16{0x21: typeIPv4, 0x57: typeIPv6}[binary.BigEndian.Uint16(rest[6:])]
+		rest = rest[pppoeLen:]
+	case kind == typeMPLS || kind == typeMPLSMulticast:
+		kind = 0
+		for labels := 1; labels <= 6 && len(rest) > labelLen; labels++ {
+			bottom := rest[2]&1 == 1
+			if rest = rest[labelLen:]; bottom {
+				kind = map[byte]uint16{v4Version: typeIPv4, v6Version: typeIPv6}[rest[0]>>4]
+				break
+			}
+		}
+	}
+	switch kind {
+	case typeIPv4:
+		return parseIPv4(rest)
+	case typeIPv6:
+		return parseIPv6(rest, true)
 	}
 	return flow.Key{}, false
 }
 
 // Length returns the length of the IP packet in a frame that Parse accepts, from its header.
 func Length(frame []byte) int {
-	kind, rest := parseLink(frame)
+	kind, rest := parseLink(frame, maxTags)
 	if kind == typeIPv6 {
 		return ipv6Len + int(binary.BigEndian.Uint16(rest[4:]))
 	}
 	return int(binary.BigEndian.Uint16(rest[2:]))
 }
 
-// parseLink returns the EtherType behind at most two VLAN tags and what follows it; 0 if the frame
-// has none.
-func parseLink(frame []byte) (kind uint16, rest []byte) {
+// parseLink returns the EtherType behind VLAN tags and what follows it; 0 if the frame has none.
+func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	if len(frame) < ethernetLen {
 		return 0, nil
 	}
 	kind, rest = binary.BigEndian.Uint16(frame[12:]), frame[ethernetLen:]
 	for tags := 0; kind == typeVLAN || kind == typeQinQ || kind == typeQinQ0; tags++ {
-		if tags == maxTags || len(rest) < vlanLen {
+		if tags == most || len(rest) < vlanLen {
 			return 0, nil
 		}
 		kind, rest = binary.BigEndian.Uint16(rest[2:]), rest[vlanLen:]
@@ -89,7 +125,7 @@ func parseIPv4(b []byte) (flow.Key, bool) {
 	return withPorts(k, offsetField(b[6:])&0x1fff == 0, b[header:])
 }
 
-func parseIPv6(b []byte) (flow.Key, bool) {
+func parseIPv6(b []byte, extensions bool) (flow.Key, bool) {
 	if len(b) < ipv6Len || b[0]>>4 != v6Version {
 		return flow.Key{}, false
 	}
@@ -97,14 +133,42 @@ func parseIPv6(b []byte) (flow.Key, bool) {
 	copy(k.Src[:], b[8:24])
 	copy(k.Dst[:], b[24:40])
 	b = b[ipv6Len:]
-	if k.Proto != protoFragment {
-		return withPorts(k, true, b)
+	first := true
+	if k.Proto == protoFragment {
+		if len(b) < fragmentLen {
+			return flow.Key{}, false
+		}
+		first = offsetField(b[2:])>>3 == 0
+		k.Proto, b = b[0], b[fragmentLen:]
 	}
-	if len(b) < fragmentLen {
-		return flow.Key{}, false
+	for headers := 0; extensions && first; headers++ {
+		n := extensionLen(k.Proto, b)
+		if n == 0 {
+			break
+		}
+		if headers == 3 || len(b) < n || n > 48 {
+			return flow.Key{}, false
+		}
+		first = k.Proto != protoFragment || offsetField(b[2:])>>3 == 0
+		k.Proto, b = b[0], b[n:]
 	}
-	k.Proto = b[0]
-	return withPorts(k, offsetField(b[2:])>>3 == 0, b[fragmentLen:])
+	return withPorts(k, first, b)
+}
+
+// extensionLen returns the length of an IPv6 extension header, which may be cut, and 0 for another
+// protocol.
+func extensionLen(protocol uint8, b []byte) int {
+	switch {
+	case protocol == protoFragment:
+		return fragmentLen
+	case !slices.Contains([]uint8{0, 43, protoAuthentication, 60, 135, 139, 140}, protocol): // RFC 7045
+		return 0
+	case len(b) < 2:
+		return 2
+	case protocol == protoAuthentication:
+		return 4 * (int(b[1]) + 2)
+	}
+	return 8 * (int(b[1]) + 1)
 }
 
 // offsetField reads the 16 bits that hold the fragment offset: the low 13 in IPv4,

@@ -4,11 +4,13 @@ package truth_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/hostagent/packet/packettest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -134,7 +136,7 @@ func TestFunctionsOfCounts(t *testing.T) {
 }
 
 func TestRecorderSeparatesEpochs(t *testing.T) {
-	r := truth.NewRecorder(2)
+	r := truth.NewRecorder(2, false)
 	f := frame("10.0.0.1", "10.0.0.2", 6)
 	r.Record(f, true)
 	r.Seal(time.Second, 1)
@@ -162,7 +164,7 @@ func TestRecorderSeparatesEpochs(t *testing.T) {
 
 // A packet is lost in the epoch in which it entered.
 func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
-	r := truth.NewRecorder(4)
+	r := truth.NewRecorder(4, false)
 	a, b := frame("10.0.0.1", "10.0.0.2", 6), frame("10.0.0.1", "10.0.0.3", 6)
 	late := r.Record(a, true)
 	lost := r.Record(a, true)
@@ -191,7 +193,7 @@ func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
 
 // Departures of a segment are those of packets that arrived in it, whenever they leave.
 func TestDepartures(t *testing.T) {
-	r := truth.NewRecorder(1)
+	r := truth.NewRecorder(1, false)
 	f := frame("10.0.0.1", "10.0.0.2", 6)
 	k, _ := truth.Parse(f)
 	e := r.Record(f, true)
@@ -208,5 +210,16 @@ func TestDepartures(t *testing.T) {
 	}
 	if n := r.Departed(r.Open())[k].Packets; n != 1 || r.Losses(s)[truth.Loss{Flow: k, Element: "leaf1"}] != 1 {
 		t.Errorf("%d departures of the open segment, losses %v", n, r.Losses(s))
+	}
+}
+
+// TestParseEncapsulated: frames behind any encapsulations have the flow of their outer IP header.
+func TestParseEncapsulated(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		f := packettest.Random(r)
+		if got, ok := truth.ParseEncapsulated(f.Bytes); !ok || got != f.Outer {
+			t.Fatalf("% x: %v, %v; expected %v", f.Bytes, got, ok, f.Outer)
+		}
 	}
 }
