@@ -24,7 +24,7 @@ func omnimonCommand() *cobra.Command {
 		Short: "OmniMon by the figures and tables of the paper",
 		Long: `Measures what the figures and the tables of the OmniMon paper show and prints the rows.
 Figures have the numbers of the paper's captions. Run it in the repository: it reads the example
-queries, and figure 14 compiles programs with p4c-bm2-ss.`,
+queries, and figures 13 and 14 compile programs with p4c-bm2-ss.`,
 		Example: `  figures omnimon --figures 12,14
   figures omnimon --out docs/figures`,
 	}, "figures to measure, such as 12,table-1; all when empty")

@@ -124,14 +124,19 @@ func memory(ctx context.Context) (rows []suite.Row, err error) {
 func mappingSlots() (rows []suite.Row) {
 	const flows = 1_000_000
 	for d := 1; d <= 4; d++ {
-		k, mappings := d, 1
-		for ; mappings < flows; k++ {
-			mappings = mappings * (k + 1) / (k + 1 - d) // C(k+1, d) from C(k, d)
-		}
 		rows = append(rows, suite.Row{Structure: byHop, Variant: fmt.Sprintf("d %d", d), Task: "switch",
-			Metric: "slots for 10^6 flows", Value: float64(k)})
+			Metric: "slots for 10^6 flows", Value: float64(slotsFor(flows, d))})
 	}
 	return rows
+}
+
+// slotsFor is the least number of slots of which flows take d each, no two flows the same.
+func slotsFor(flows, d int) (k int) {
+	mappings := 1
+	for k = d; mappings < flows; k++ {
+		mappings = mappings * (k + 1) / (k + 1 - d) // C(k+1, d) from C(k, d)
+	}
+	return k
 }
 
 func memoryFigure() suite.Suite {

@@ -22,8 +22,8 @@ const (
 
 // Suites are all figures, in order.
 func Suites() []suite.Suite {
-	return []suite.Suite{linesTable(), overheadFigure(), consistencyFigure(), accountabilityFigure(), memoryFigure(),
-		diagnosisFigure(), queryFigure(), balanceFigure()}
+	return []suite.Suite{linesTable(), overheadFigure(), consistencyFigure(), accountabilityFigure(),
+		scalabilityFigure(), memoryFigure(), diagnosisFigure(), queryFigure(), balanceFigure()}
 }
 
 const prefix = "omnimon-"
