@@ -23,6 +23,12 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		rigs[name] = newRig(t, devicesYAML(len(names))+pluginsYAML(t, "fake")+fmt.Sprintf(
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, proxy), nil)
 	}
+	stepAll := func() map[string]Report { // together: what is missing is awaited in real time
+		first := make(chan Report)
+		go func() { first <- rigs["c1"].step() }()
+		second := rigs["c2"].step()
+		return map[string]Report{"c1": <-first, "c2": second}
+	}
 	shared := func() bool { // each device has one owner, and each collector a device
 		owned := map[bool]int{}
 		for _, d := range names {
@@ -37,20 +43,21 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		if time.Since(begin) > time.Minute {
 			t.Fatal("the devices are not shared")
 		}
-		rigs["c1"].step()
-		rigs["c2"].step()
+		stepAll()
 		for n := 0; n < 100 && !shared(); n++ {
 			time.Sleep(time.Millisecond)
 		}
 	}
+	stepAll() // devices join
 	cut()
 	for name, r := range rigs {
 		testkit.Until(t, name+" has no lease", func() bool {
 			v := r.c.cluster.View()
 			return !v.Leased && len(v.Members) == 2
 		})
-		r.step() // devices join
-		rep := r.step()
+	}
+	for name, rep := range stepAll() {
+		r := rigs[name]
 		if rep.Status != epoch.Partial || len(rep.Devices) != len(names) {
 			t.Errorf("%s: an epoch is %v with the devices %+v", name, rep.Status, rep.Devices)
 		}
