@@ -71,7 +71,7 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	}
 	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
 		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests()},
-		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnMoves: c.acceptDevices})
+		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnMoves: c.acceptDevices, Epoch: c.openEpoch})
 	if err := c.startExchange(cfg); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *Collector) assign(v cluster.View) {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}
 	c.network.Await()
-	c.assignHosts(v)
+	c.assignHosts(v.In(c.openEpoch()))
 	c.analysis.Rewatch()
 	c.self.Changed()
 }

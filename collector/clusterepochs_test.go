@@ -39,10 +39,12 @@ func TestEpochsOfHostsOfACluster(t *testing.T) {
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
 	}
 	for _, name := range members {
-		testkit.Until(t, "two members at "+name, func() bool {
+		stepUntil(t, "two members at "+name, rigs, func() bool {
 			r := rigs[name]
 			return len(r.c.cluster.View().Members) == 2 && len(r.c.hosts.Hosts()) == 1
 		})
+	}
+	for _, name := range members {
 		agents[name], _ = rigs[name].startAgent(hosts[name])
 	}
 	open, _ := rigs["c1"].c.Epoch()

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/collector/network"
 )
@@ -27,15 +28,24 @@ type answer struct {
 	Error   string            `json:"error,omitempty"`
 }
 
-// moveDevices hands devices over to other collectors, when the banks of an epoch have been read.
-// Without at least a quarter of the open epoch left, it is put off.
+// moveDevices hands devices over to other collectors, when the banks of an epoch have been read,
+// and lets plugins and hosts move that do so with the open epoch. Devices need a quarter of the
+// epoch; otherwise they wait for the next one.
 func (c *Collector) moveDevices() {
-	if c.exchange.Load() == nil || !c.moving.CompareAndSwap(false, true) {
+	if c.exchange.Load() == nil || !c.moving.TryLock() {
 		return
 	}
 	c.moves.Go(func() {
-		defer c.moving.Store(false)
-		_, end := c.epochs.Current()
+		defer c.moving.Unlock()
+		open, end := c.epochs.Current()
+		c.cluster.Measured(c.drained(c.cluster.Since()))
+		if v := c.cluster.View(); v.Changes(c.placed.Swap(open), open) {
+			c.exclusively(func() {
+				c.network.Await()
+				c.assignHosts(v.In(open))
+				c.analysis.Rewatch()
+			})
+		}
 		left := end.Sub(c.deps.Clock.Now())
 		if left < c.Config().Epoch.Interval/4 {
 			return
@@ -171,4 +181,48 @@ func (c *Collector) exclusively(f func()) bool {
 	f()
 	c.self.Changed()
 	return true
+}
+
+// openEpoch returns the number of the open epoch; 0: none.
+func (c *Collector) openEpoch() uint64 {
+	number, _ := c.epochs.Current()
+	return number
+}
+
+// drainPoll is how often drain checks whether everything has been handed over.
+const drainPoll = 20 * time.Millisecond
+
+// drain hands everything over to the other members, before this collector leaves. It returns at
+// once if there is none, and after cluster.drain-timeout at the latest.
+func (c *Collector) drain() {
+	if c.exchange.Load() == nil {
+		return
+	}
+	limit := c.Config().Cluster.DrainTimeout
+	since, ok := uint64(0), false
+	if limit > 0 {
+		since, ok = c.cluster.Drain()
+	}
+	if !ok {
+		return
+	}
+	c.log.Info("cluster: the collector hands over what it measures, and leaves then", "timeout", limit)
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	poll := time.NewTicker(drainPoll)
+	defer poll.Stop()
+	for !c.drained(since) {
+		select {
+		case <-poll.C:
+		case <-over.C:
+			c.log.Warn("cluster: the collector leaves before it has handed over everything", "devices", c.network.Own())
+			return
+		}
+	}
+}
+
+// drained reports whether this collector has handed everything over that it had before an epoch,
+// and has published the results of the epochs before.
+func (c *Collector) drained(since uint64) bool {
+	return c.network.Own() == 0 && c.delivered.Load() >= since
 }

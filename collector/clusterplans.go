@@ -17,6 +17,7 @@ import (
 // startPlans begins to exchange plans with the other members.
 func (c *Collector) startPlans() error {
 	x := plans.New(plans.Dependencies{Bus: c.bus, Logger: c.log, Member: c.Config().Cluster.Member, View: c.cluster.View,
+		Epoch:    c.openEpoch,
 		Write:    c.intent.Write,
 		Partial:  func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
 		Settings: c.intent.Add,

@@ -12,6 +12,22 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
+// stepUntil closes epochs at all members until ok: what one takes over, it does with an epoch.
+func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) {
+	t.Helper()
+	for begin := time.Now(); !ok(); {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("not within a minute: ", what)
+		}
+		for _, r := range rigs {
+			r.step()
+		}
+		for n := 0; n < 100 && !ok(); n++ {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // A plan of a plugin is written to the devices of all collectors, and its outcomes are those of one
 // collector. What is planned for a device that is away waits for it.
 func TestPlansOfACluster(t *testing.T) {
@@ -29,16 +45,7 @@ func TestPlansOfACluster(t *testing.T) {
 			(rigs["c1"].c.network.Foreign(d) || rigs["c2"].c.network.Foreign(d))
 	}
 	for _, d := range names {
-		for begin := time.Now(); !oneOwner(d); { // c2 gets its devices at the end of an epoch
-			if time.Since(begin) > time.Minute {
-				t.Fatal(d, "has no owner, or two")
-			}
-			rigs["c1"].step()
-			rigs["c2"].step()
-			for n := 0; n < 100 && !oneOwner(d); n++ {
-				time.Sleep(time.Millisecond)
-			}
-		}
+		stepUntil(t, d+" has one owner", rigs, func() bool { return oneOwner(d) })
 	}
 	home := rigs[rigs["c1"].c.cluster.View().Plugin("fake")]
 	remote := ""

@@ -142,11 +142,13 @@ type Collector struct {
 	plans     atomic.Pointer[plans.Component]    // nil without a cluster, and before Start
 	applying  atomic.Bool                        // pending plans at devices of other members
 	applies   sync.WaitGroup                     // of applying
-	moving    atomic.Bool                        // devices are being handed over
+	moving    sync.Mutex                         // held while devices, plugins and hosts move with an epoch
 	moves     sync.WaitGroup                     // of devices
 	// handedOver and forced count devices that moved with and without a handover although both
 	// collectors were there.
 	handedOver, forced atomic.Uint64
+	placed             atomic.Uint64 // the epoch for which plugins and hosts were placed
+	delivered          atomic.Uint64 // the newest epoch that was delivered to plugins
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing

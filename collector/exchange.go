@@ -62,22 +62,25 @@ func (c *Collector) awaited(name string, host bool) epoch.Source {
 		return nil
 	}
 	for _, p := range c.Config().Plugins.Instances {
-		if c.home(p.Name) {
+		if c.home(p.Name, 0) {
 			return x.Source(name, host)
 		}
 	}
 	return nil
 }
 
-// home reports whether this collector analyzes the epochs of a plugin. Without a lease it analyzes
-// those of its own devices for all plugins: the others may be out of reach.
-func (c *Collector) home(plugin string) bool {
+// home reports whether this collector analyzes an epoch of a plugin; 0 is the open one. Without a
+// lease it analyzes those of its own devices for all plugins: the others may be out of reach.
+func (c *Collector) home(plugin string, number uint64) bool {
 	x := c.exchange.Load()
 	if x == nil {
 		return false
 	}
+	if number == 0 {
+		number = c.openEpoch()
+	}
 	view := c.cluster.View()
-	return !view.Leased && len(view.Members) > 0 || view.Plugin(plugin) == view.Self
+	return !view.Leased && len(view.Members) > 0 || view.In(number).Plugin(plugin) == view.Self
 }
 
 // clusterState returns the state in the cluster; nil before the start and without one.
@@ -95,7 +98,7 @@ type clusterPlugins struct{ c *Collector }
 var _ analysis.Cluster = clusterPlugins{}
 
 // Home implements analysis.Cluster.
-func (s clusterPlugins) Home(plugin string) bool { return s.c.home(plugin) }
+func (s clusterPlugins) Home(plugin string, number uint64) bool { return s.c.home(plugin, number) }
 
 // Keep implements analysis.Cluster.
 func (s clusterPlugins) Keep(instance, plugin string, state *sdk.State) {

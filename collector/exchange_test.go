@@ -153,11 +153,29 @@ func TestResultsOfACluster(t *testing.T) {
 			}
 		}
 	}
-	measure(all, false) // banks that hold data of before are cleared
-	measure(all, false) // changes need an epoch before
+	for moved := 0; moved < 5; moved++ { // c1 hands switches over, and a plugin moves two epochs after
+		measure(all, false)
+		a.until("both collectors know where plugins move", func() bool { return moves(a) > 0 && moves(b) > 0 })
+		b.until("c2 has its switches", func() bool {
+			states := append(sessions(a), sessions(b)...)
+			return slices.Contains(sessions(b), "ready") && !slices.Contains(states, "backup") || moved == 0
+		})
+	}
 	measure(all, true)
 	measure(all, true)
-	for leaf, want := range map[string]string{"parts-received": "4", "lease": "true", "members": "2",
+	parts := func(r *real, leaf string) int {
+		r.c.StateChanged()
+		n, _ := strconv.Atoi(r.leaf("/collector/cluster/state", leaf))
+		return n
+	}
+	arrived := func() bool { return parts(a, "parts-sent") == parts(b, "parts-received") }
+	testkit.Until(t, "all parts arrived", arrived)
+	unsent := int(number) - parts(a, "parts-sent") // epochs before c2 was the home
+	measure(all, true)
+	testkit.Until(t, "one part of the epoch arrived", func() bool {
+		return arrived() && parts(a, "parts-sent") == int(number)-unsent
+	})
+	for leaf, want := range map[string]string{"lease": "true", "members": "2",
 		"plugins": "univmon", "parts-failed": "0", "sources-dropped": "0", "results-refused": "0"} {
 		a.c.StateChanged() // another goroutine publishes the state
 		b.c.StateChanged()
@@ -209,7 +227,7 @@ func TestResultsOfACluster(t *testing.T) {
 		t.Helper()
 		a.c.StateChanged()
 		testkit.Until(t, "one part of each epoch is sent", func() bool {
-			return a.leaf("/collector/cluster/state", "parts-sent") == fmt.Sprint(number)
+			return a.leaf("/collector/cluster/state", "parts-sent") == fmt.Sprint(int(number)-unsent)
 		})
 		bytes, err := strconv.Atoi(a.leaf("/collector/cluster/state", "part-octets-sent"))
 		if err != nil {
@@ -241,37 +259,42 @@ func TestResultsOfACluster(t *testing.T) {
 	measure(all, true)
 }
 
+// sessions returns the states of the sessions with the three switches.
+func sessions(r *real) (states []string) {
+	r.c.StateChanged()
+	for _, name := range sharedNames {
+		states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=%s]", name), "state/connection"))
+	}
+	return states
+}
+
+// moves returns how often a collector has learned of an epoch with which plugins move.
+func moves(r *real) int { return strings.Count(r.log.String(), "plugins and hosts move") }
+
 // drain moves the switches of the collector b to a, and back and again, while measure measures
 // epochs: none is lost, and none is measured twice.
 func drain(t *testing.T, nats string, a, b *real, measure func()) {
 	t.Helper()
 	admin := bustest.Connect(t, "fabric", "admin", nats)
-	sessions := func(r *real) (states []string) {
-		for _, name := range sharedNames {
-			states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=%s]", name), "state/connection"))
-		}
-		return states
-	}
 	owned := sessions(b)
 	for _, command := range []string{cluster.Drain, cluster.Resume, cluster.Drain} {
+		known := moves(a) + 1
 		if err := cluster.Command(t.Context(), admin, "c2", command); err != nil {
 			t.Fatal(err)
 		}
-		from, to := b, a
+		to := a
 		if command == cluster.Resume {
-			from, to = a, b
+			to = b
 		}
 		moved := func(want string) func() bool {
 			return func() bool {
-				from.c.StateChanged()
-				to.c.StateChanged()
 				states := sessions(to)
 				for i, state := range owned {
 					if state == "ready" && states[i] != want {
 						return false
 					}
 				}
-				return true
+				return moves(a) == known && moves(b) == known
 			}
 		}
 		to.until("sessions of the next owner are there", moved("backup"))

@@ -28,8 +28,9 @@ func (c *Collector) WaitReady(ctx context.Context) []string {
 	return missing
 }
 
-// Run drives the epochs until ctx ends, and waits for the analysis that is under way then. Start
-// comes before and Stop after it.
+// Run drives the epochs until ctx ends, and waits for the analysis that is under way then. In a
+// cluster, everything is handed over to the other collectors first. Start comes before and Stop
+// after it.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.health.Components.Load() {
 		return errors.New("collector: Run without Start, or after Stop")
@@ -48,9 +49,16 @@ func (c *Collector) Run(ctx context.Context) error {
 	c.banks.Prepare(ctx)
 	c.health.Epochs.Store(true)
 	defer c.health.Epochs.Store(false)
-	err := c.epochs.Run(ctx, func(ep *epoch.Epoch) {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		c.drain()
+		stop()
+	})()
+	err := c.epochs.Run(running, func(ep *epoch.Epoch) {
 		c.analysis.Deliver(ep)
-		c.applyElsewhere(ctx)
+		c.delivered.Store(ep.Number)
+		c.applyElsewhere(running)
 	})
 	c.applies.Wait()
 	c.analysis.Settle(c.deps.StopGrace / 2)
@@ -74,5 +82,9 @@ func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 	if err != nil {
 		return Report{}, err
 	}
-	return c.analysis.Deliver(ep).Wait(), nil
+	delivery := c.analysis.Deliver(ep)
+	c.delivered.Store(ep.Number)
+	c.moving.Lock() // what moves with this epoch has moved when the next one ends
+	defer c.moving.Unlock()
+	return delivery.Wait(), nil
 }

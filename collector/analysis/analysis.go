@@ -99,9 +99,9 @@ type Plans interface {
 
 // Cluster is what plugins share with the other collectors of a cluster.
 type Cluster interface {
-	// Home reports whether this collector analyzes the epochs of a plugin. One that is at home
-	// elsewhere runs, so that its bindings and settings hold here and it can move here.
-	Home(plugin string) bool
+	// Home reports whether this collector analyzes an epoch of a plugin; 0 is the open one. One that
+	// is at home elsewhere runs, so that its bindings and settings hold here and it can move here.
+	Home(plugin string, epoch uint64) bool
 	// Keep stores the state of an instance of a plugin. It does not block.
 	Keep(instance, plugin string, s *sdk.State)
 	// State returns the newest state that any collector stored; nil: none.

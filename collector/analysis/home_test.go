@@ -22,7 +22,7 @@ type cluster struct {
 
 func (c *cluster) Keep(_, _ string, s *sdk.State) { c.kept.Store(s.Epoch) }
 
-func (c *cluster) Home(string) bool { return c.home.Load() }
+func (c *cluster) Home(string, uint64) bool { return c.home.Load() }
 
 func (c *cluster) Watch([]store.Watch) {}
 

@@ -27,7 +27,7 @@ func (c *Component) Deliver(ep *epoch.Epoch) *Delivery {
 	answers := make(chan PluginReport, len(plugins))
 	waiting := make([]string, 0, len(plugins))
 	for _, p := range plugins {
-		home, moved := p.atHome()
+		home, moved := p.atHome(ep.Number)
 		if !home {
 			continue
 		}

@@ -154,9 +154,9 @@ func (p *plugin) setState(state *sdk.State) {
 	p.state, p.status.SavedEpoch = state, state.Epoch
 }
 
-// atHome reports whether this collector analyzes the plugin's epochs, and whether that is new.
-func (p *plugin) atHome() (home, moved bool) {
-	home = p.c.deps.Cluster == nil || p.c.deps.Cluster.Home(p.name)
+// atHome reports whether this collector analyzes an epoch of the plugin, and whether that is new.
+func (p *plugin) atHome(number uint64) (home, moved bool) {
+	home = p.c.deps.Cluster == nil || p.c.deps.Cluster.Home(p.name, number)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moved = home && !p.home

@@ -146,7 +146,7 @@ func (c *Component) Answer(ctx context.Context, plugin string, row sdk.RowKey) (
 // query requests a row from the plugin and returns it as a view.
 func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error) {
 	ask := p.inst.Query
-	if cluster := p.c.deps.Cluster; cluster != nil && !cluster.Home(p.name) {
+	if cluster := p.c.deps.Cluster; cluster != nil && !cluster.Home(p.name, 0) {
 		ask = func(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 			return cluster.Query(ctx, p.name, row)
 		}

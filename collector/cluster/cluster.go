@@ -72,6 +72,8 @@ type Dependencies struct {
 	// OnView is called with each view in which owners, members or the lease have changed. It may
 	// take long: views that are superseded meanwhile are left out.
 	OnView func(View)
+	// Epoch returns the number of the open epoch; 0: none. nil: there is none.
+	Epoch func() uint64
 	// OnMoves takes what another member hands over, and returns the reply; nil: nothing is taken.
 	OnMoves func(data []byte) (reply []byte)
 }
@@ -90,6 +92,7 @@ type Component struct {
 	views  chan struct{} // OnView is due
 
 	lease lease // used by run only
+	joins bool  // it has had a lease; used by run only
 	peers map[string]peer
 
 	mu     sync.Mutex
@@ -257,10 +260,13 @@ func (c *Component) renew() {
 		for _, m := range found {
 			c.peers[m.Name] = peer{m, now}
 		}
+		c.join(found)
 	}
 	c.drainBeats()
 	c.judge(err == nil && !was)
-	c.beat()
+	if c.joins { // before, it is no member: another collector may have its name
+		c.beat()
+	}
 	c.evaluate(now)
 }
 
@@ -410,6 +416,9 @@ func (c *Component) logView(was, next View) {
 		case before.State != m.State:
 			c.log.Info("cluster: a member has changed", "member", m.Name, "state", string(m.State), "reason", m.Reason)
 		}
+		if before.Since != m.Since && m.Since != notYet {
+			c.log.Info("cluster: plugins and hosts move", "member", m.Name, "state", string(m.State), "epoch", m.Since)
+		}
 		if reason := c.current().conflict(m); reason != "" && m.State != Refused && !maps.Equal(before.Digests, m.Digests) {
 			c.log.Warn("cluster: members have different configurations", "reason", reason)
 		}
@@ -446,8 +455,8 @@ func (c *Component) leave() {
 	m := c.current()
 	m.State = Left
 	c.send(m)
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Lease/renewals)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Lease/2)
 	defer cancel()
-	c.lease.giveBack(ctx)
+	c.lease.giveBack(ctx, m)
 	_ = c.deps.Bus.Conn().FlushWithContext(ctx) // NATS may be away
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -46,12 +47,72 @@ func (c *Component) command(name string) (err error) {
 		return fmt.Errorf("command %q is not known; expected %s or %s", name, Drain, Resume)
 	case c.self.State == Refused:
 		return fmt.Errorf("member %s is refused by the cluster: %s", c.self.Name, c.self.Reason)
-	case name == Drain:
-		c.self.State = Draining
-	default:
-		c.self.State = Active
+	case name == Drain && c.self.State == Active:
+		open := c.epoch()
+		since := open + leadEpochs
+		if open == 0 || c.self.Since > open { // it is at home to nothing
+			since = 0
+		}
+		c.self.State, c.self.Since, c.self.Drained = Draining, since, false
+	case name == Resume && c.self.State == Draining:
+		c.self.State, c.self.Since, c.self.Drained = Active, notYet, false
+		if open := c.epoch(); open != 0 {
+			c.self.Since = open + leadEpochs
+		}
 	}
 	return nil
+}
+
+// leadEpochs is how many epochs ahead plugins and hosts move, so that all members know of it.
+const leadEpochs = 2
+
+// notYet is Member.Since of a member that has not measured an epoch.
+const notYet = ^uint64(0)
+
+// epoch returns the number of the open epoch; 0: none.
+func (c *Component) epoch() uint64 {
+	if c.deps.Epoch == nil {
+		return 0
+	}
+	return c.deps.Epoch()
+}
+
+// join makes a member that finds others wait with plugins and hosts until it measures epochs.
+func (c *Component) join(found []Member) {
+	first := !c.joins
+	c.joins = true
+	if first && c.deps.Epoch != nil && slices.ContainsFunc(found, Member.Active) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.self.Since = notYet
+	}
+}
+
+// Measured notes that this collector has measured an epoch. drained reports whether it has handed
+// everything over.
+func (c *Component) Measured(drained bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.self.State == Active && c.self.Since == notYet:
+		c.self.Since = c.epoch() + leadEpochs
+	case c.self.State == Draining && drained != c.self.Drained:
+		c.self.Drained = drained
+	default:
+		return
+	}
+	c.offer()
+}
+
+// Drain makes this member draining, if there is another one that can take over. It returns the
+// first epoch in which this member is at home to nothing.
+func (c *Component) Drain() (since uint64, ok bool) {
+	v := c.View()
+	if !v.Leased || !slices.ContainsFunc(v.Members, func(m Member) bool { return m.Active() && m.Name != v.Self }) ||
+		c.command(Drain) != nil {
+		return 0, false
+	}
+	return c.current().Since, true
 }
 
 // Command sends a command to a member and waits for the reply.
@@ -67,3 +128,6 @@ func Command(ctx context.Context, b *bus.Bus, member, command string) error {
 	}
 	return nil
 }
+
+// Since returns Member.Since of this member.
+func (c *Component) Since() uint64 { return c.current().Since }

@@ -187,9 +187,14 @@ func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all
 	}
 }
 
-// giveBack deletes the entry.
-func (l *lease) giveBack(ctx context.Context) {
-	if l.bucket != nil && l.revision != 0 {
-		_ = l.bucket.Delete(ctx, l.key, jetstream.LastRevision(l.revision)) // otherwise it ends by itself
+// giveBack deletes the entry. If that fails, it ends by itself.
+func (l *lease) giveBack(ctx context.Context, m Member) {
+	for range 2 {
+		if l.bucket == nil || l.revision == 0 || l.bucket.Delete(ctx, l.key, jetstream.LastRevision(l.revision)) == nil {
+			return
+		}
+		if l.adopt(ctx, m) != nil { // a renewal that was cut short may have been written
+			return
+		}
 	}
 }

@@ -47,6 +47,12 @@ type Member struct {
 	// State is whether the member takes part; Reason is why it is refused.
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
+	// Since is the first epoch from which State holds for plugins and hosts, so that all members
+	// agree on where each epoch is analyzed. Until then a draining member is active, and an active
+	// one is not yet. 0 is from the start.
+	Since uint64 `json:"since,omitempty"`
+	// Drained is set when a draining member has handed everything over.
+	Drained bool `json:"drained,omitempty"`
 	// Started is when the collector started, by its own clock.
 	Started time.Time `json:"started"`
 	// Agents is the address for host agents; "" if they are not served.
@@ -133,7 +139,15 @@ func (v View) Plugin(name string) string { return v.Owner(pluginKey(name)) }
 
 // DeviceBefore returns who owns a device if this member is not there.
 func (v View) DeviceBefore(name string) string {
-	others := slices.DeleteFunc(slices.Clone(v.Members), func(m Member) bool { return m.Name == v.Self })
+	var others []Member
+	for _, m := range v.Members {
+		if m.State == Draining { // it may not have handed over everything
+			m.State = Active
+		}
+		if m.Name != v.Self {
+			others = append(others, m)
+		}
+	}
 	return Owner(deviceKey(name), others)
 }
 
@@ -142,6 +156,33 @@ func (v View) DeviceBefore(name string) string {
 func (v View) Present(name string) bool {
 	m, ok := v.Member(name)
 	return ok && m.State != Refused
+}
+
+// In returns the view with the states of members that hold for plugins and hosts in an epoch.
+func (v View) In(epoch uint64) View {
+	next, active := v, false
+	next.Members = slices.Clone(v.Members)
+	for i := range next.Members {
+		m := &next.Members[i]
+		switch {
+		case epoch >= m.Since:
+		case m.State == Draining:
+			m.State = Active
+		case m.State == Active:
+			m.State = Draining
+		}
+		active = active || m.Active()
+	}
+	if !active { // all of them have just started
+		return v
+	}
+	return next
+}
+
+// Changes reports whether plugins or hosts move at the start of an epoch after one and not after
+// another.
+func (v View) Changes(after, until uint64) bool {
+	return slices.ContainsFunc(v.Members, func(m Member) bool { return after < m.Since && m.Since <= until })
 }
 
 // Member returns the member of a name.
@@ -160,6 +201,6 @@ func (v View) Member(name string) (Member, bool) {
 func (v View) sameOwners(other View) bool {
 	return v.Leased == other.Leased && slices.EqualFunc(v.Members, other.Members, func(a, b Member) bool {
 		return a.Name == b.Name && a.Incarnation == b.Incarnation && a.State == b.State && a.Weight == b.Weight &&
-			a.Agents == b.Agents && maps.Equal(a.Digests, b.Digests)
+			a.Since == b.Since && a.Agents == b.Agents && maps.Equal(a.Digests, b.Digests)
 	})
 }

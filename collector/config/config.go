@@ -421,6 +421,9 @@ type Cluster struct {
 	// AgentsAddress is where agents of hosts reach this collector, host:port: agents that connect to
 	// another member are redirected there. If empty, agents.address, which needs a host then.
 	AgentsAddress string `yaml:"agents-address" form:"address"`
+	// DrainTimeout bounds the time in which a collector that stops hands over its devices, hosts and
+	// plugins; that takes three to five epochs. 0s leaves at once.
+	DrainTimeout time.Duration `yaml:"drain-timeout" default:"1m" range:"0s..1h"`
 	// NATS is how members reach each other.
 	NATS NATS `yaml:"nats"`
 }

@@ -106,7 +106,7 @@ func (c *Component) Left(moves []Move) error {
 func (c *Component) Accept(from string, move Move) error {
 	m := c.member(move.Device)
 	o := c.ownership.Load()
-	if m == nil || o == nil || !m.takes || m.owner != from {
+	if m == nil || o == nil || !m.takes {
 		return fmt.Errorf("collector %s does not take device %s over from %s", move.To, move.Device, from)
 	}
 	if st := m.Status().Session; st.State != p4rt.Standby && st.State != p4rt.Ready {
@@ -164,4 +164,14 @@ func (c *Component) Overdue() (names []string, err error) {
 		}
 	}
 	return names, err
+}
+
+// Own returns the number of devices that this collector measures, or tries to.
+func (c *Component) Own() (n int) {
+	for _, d := range c.Devices() {
+		if m := c.member(d.Name()); m != nil && !m.foreign {
+			n++
+		}
+	}
+	return n
 }

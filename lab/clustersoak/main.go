@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command clustersoak kills collectors of a cluster, and servers of its NATS, and measures how long
-// their switches are not measured. All are processes of their own on this machine; the soft
-// switches run in this one. `make soak-cluster` runs it. It fails if a switch has no owner for
-// longer than ownedWithin, or an epoch has another number of packets than were sent.
+// Command clustersoak restarts and kills collectors of a cluster, and kills servers of its NATS,
+// and measures how long their switches are not measured. All are processes of their own on this
+// machine; the soft switches run in this one. `make soak-cluster` runs it. It fails if an epoch is
+// lost in a rolling restart, if a switch has no owner for longer than ownedWithin, or if an epoch
+// has another number of packets than were sent.
 package main
 
 import (
@@ -49,6 +50,7 @@ func main() {
 	var s soak
 	flag.StringVar(&s.bin, "bin", "bin", "`directory` of netsketch and its plugins, as make build fills it")
 	flag.IntVar(&s.kills, "kills", 20, "kills of collectors")
+	flag.IntVar(&s.rolling, "rolling", 3, "rolling restarts of all collectors, without a lost epoch")
 	flag.IntVar(&s.natsKills, "nats-kills", 3, "kills of the NATS server that leads the leases")
 	flag.IntVar(&s.count, "switches", 6, "soft switches")
 	flag.IntVar(&s.packets, "packets", 100, "packets to each switch in an epoch")
@@ -89,9 +91,9 @@ type process struct {
 
 // soak is one run.
 type soak struct {
-	bin                              string
-	kills, natsKills, count, packets int
-	random                           *rand.Rand
+	bin                                       string
+	kills, natsKills, rolling, count, packets int
+	random                                    *rand.Rand
 
 	dir        string
 	nats       []*process
@@ -134,6 +136,9 @@ func (s *soak) run(ctx context.Context) (err error) {
 	defer cancel()
 	go s.traffic(ctx)
 	if err := s.until(ctx, "all switches are measured", s.all); err != nil {
+		return err
+	}
+	if err := s.roll(ctx); err != nil {
 		return err
 	}
 	var owned, measured []time.Duration
@@ -188,6 +193,45 @@ func (s *soak) until(ctx context.Context, what string, ok func() bool) error {
 			return fmt.Errorf("not within %v: %s; owners: %v", patience, what, s.records.owners())
 		}
 	}
+	return nil
+}
+
+// roll restarts all collectors one after another, several times. No switch may be without the row
+// of an epoch.
+func (s *soak) roll(ctx context.Context) error {
+	if s.rolling == 0 {
+		return nil
+	}
+	begin := uint64(time.Now().UnixNano()/int64(interval)) + 1
+	var stops, moves []time.Duration
+	switches := 0
+	for range s.rolling {
+		for _, p := range s.collectors {
+			devices := s.records.ownedBy(p.name)
+			switches += 2 * len(devices)
+			at := time.Now()
+			p.kill(syscall.SIGTERM)
+			s.records.drop(p.name)
+			stops = append(stops, time.Since(at))
+			if err := p.start(s); err != nil {
+				return err
+			}
+			at = time.Now()
+			if err := s.until(ctx, "all switches are measured, and "+p.name+" owns its own", func() bool {
+				return s.all() && slices.Equal(s.records.ownedBy(p.name), devices)
+			}); err != nil {
+				return err
+			}
+			moves = append(moves, time.Since(at))
+		}
+	}
+	time.Sleep(3 * interval) // the last moves are over
+	s.print("a collector hands over and ends after SIGTERM", stops)
+	s.print("a collector that is started again has its switches", moves)
+	lost := s.records.lostSince(begin)
+	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches: %d epochs of switches lost\n", s.rolling,
+		len(s.collectors), switches, len(lost))
+	s.failures = append(s.failures, lost...)
 	return nil
 }
 

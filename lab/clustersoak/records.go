@@ -221,6 +221,25 @@ func (r *records) firstSince(device string, number uint64) (at time.Time, missin
 	return at, missing, first != 0
 }
 
+// lostSince lists the epochs of switches without a row, from a number to the newest row of any.
+func (r *records) lostSince(number uint64) (lost []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newest := uint64(0)
+	for _, rows := range r.rows {
+		newest = max(newest, rows[len(rows)-1].epoch)
+	}
+	for device, rows := range r.rows {
+		for e := number; e < newest; e++ {
+			if !slices.ContainsFunc(rows, func(x row) bool { return x.epoch == e }) {
+				lost = append(lost, fmt.Sprintf("%s, epoch %d: no row", device, e))
+			}
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
 // allMeasured reports whether there is a row of each switch since a time.
 func (r *records) allMeasured(count int, since time.Time) bool {
 	r.mu.Lock()

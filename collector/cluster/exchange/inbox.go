@@ -90,6 +90,13 @@ func (in *inbox) begin(number uint64) {
 	}
 }
 
+// measured returns the newest epoch that ended here.
+func (in *inbox) measured() uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.newest
+}
+
 // Why a part is not accepted.
 type refusal uint8
 
@@ -138,7 +145,7 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 		case slot.over:
 			over++
 			in.keepLate(s, p.Epoch)
-		case slot.filled || s.Err != nil && owner(view, s.Name, s.Host) != member:
+		case slot.filled || s.Err != nil && owner(view, p.Epoch, s.Name, s.Host) != member:
 			dropped++
 		default:
 			slot.result, slot.err, slot.filled = s.Result, s.Err, true
@@ -151,9 +158,9 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 	return accepted, dropped + over
 }
 
-func owner(view cluster.View, name string, host bool) string {
+func owner(view cluster.View, number uint64, name string, host bool) string {
 	if host {
-		return view.Host(name)
+		return view.In(number).Host(name)
 	}
 	return view.Device(name)
 }
@@ -234,7 +241,7 @@ func (a *awaited) Seal(context.Context) error { return nil }
 
 // Collect implements epoch.Part: it waits for the part of the owner, if there is one.
 func (a *awaited) Collect(ctx context.Context, _ epoch.Drained) (epoch.Result, error) {
-	if view := a.c.deps.View(); owner(view, a.name, a.host) == "" {
+	if view := a.c.deps.View(); owner(view, a.number, a.name, a.host) == "" {
 		return epoch.Result{}, errDown
 	}
 	return a.c.inbox.wait(ctx, a.number, a.name)

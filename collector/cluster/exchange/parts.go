@@ -35,7 +35,7 @@ func (c *Component) sendParts() {
 	for {
 		select {
 		case ep := <-c.outbox:
-			for member, h := range c.homes() {
+			for member, h := range c.homes(ep.Number) {
 				err := c.sendPart(member, ep, h)
 				if err != nil {
 					c.n.partsFailed.Add(1)
@@ -56,9 +56,9 @@ type home struct {
 	readers map[string]map[string]int             // plugins that read a register as it is, by device
 }
 
-// homes returns the other collectors that are home of a plugin.
-func (c *Component) homes() map[string]*home {
-	view := c.deps.View()
+// homes returns the other collectors that are home of a plugin in an epoch.
+func (c *Component) homes(number uint64) map[string]*home {
+	view := c.deps.View().In(number)
 	homes := map[string]*home{}
 	for plugin, devices := range c.deps.Wanted() {
 		name := view.Plugin(plugin)

@@ -43,7 +43,7 @@ const (
 // Query requests a row from the home of a plugin. The error wraps ErrNoHome, or a QueryError with
 // the code that Dependencies.Answer returned there.
 func (c *Component) Query(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
-	home := c.deps.View().Plugin(plugin)
+	home := c.deps.View().In(c.inbox.measured()).Plugin(plugin)
 	data, err := proto.Marshal(&pluginv1.QueryRequest{Row: row.Proto()})
 	if err != nil {
 		return nil, 0, err

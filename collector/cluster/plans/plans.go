@@ -51,13 +51,16 @@ const (
 // ErrPartiallyApplied is wrapped if the owner may have written some of the entries.
 var ErrPartiallyApplied = errors.New("the owner may have written some of these entries")
 
-// Dependencies are what New needs from its caller. All but Logger are required.
+// Dependencies are what New needs from its caller. All but Logger and Epoch are
+// required.
 type Dependencies struct {
 	Bus    *bus.Bus
 	Logger *slog.Logger
 	// Member is the name of this collector, and View the membership.
 	Member string
 	View   func() cluster.View
+	// Epoch returns the number of the open epoch; nil: plugins do not move at epochs.
+	Epoch func() uint64
 	// Write writes a part to a device of this collector; see intent.Component.Write.
 	Write func(ctx context.Context, device string, updates []p4rt.Update) (undo func(context.Context) error, err error)
 	// Partial reports whether an error of Write leaves some of the entries.
@@ -142,7 +145,7 @@ func (c *Component) Stop() {
 // Ready returns why the owner of a device cannot write to it.
 func (c *Component) Ready(owner string) error {
 	v := c.deps.View()
-	if m, ok := v.Member(owner); !v.Leased || !ok || !m.Active() {
+	if !v.Leased || !v.Present(owner) {
 		return fmt.Errorf("%w: collector %s of the cluster cannot be reached", p4rt.ErrNotReady, owner)
 	}
 	return nil
@@ -245,7 +248,7 @@ func (c *Component) respond(m *nats.Msg, x reply) {
 // take writes or undoes a part.
 func (c *Component) take(ctx context.Context, r request) reply {
 	view := c.deps.View()
-	if home := view.Plugin(r.Plugin); home != r.From {
+	if home := view.Plugin(r.Plugin); home != r.From && !c.wasHome(view, r.Plugin, r.From) {
 		return reply{Error: fmt.Sprintf("plugin %s is at home at %q, and the plan is from %q", r.Plugin, home, r.From),
 			NotReady: true}
 	}
@@ -274,6 +277,15 @@ func (c *Component) take(ctx context.Context, r request) reply {
 	}
 	c.undos[key] = undo{revert, now}
 	return reply{}
+}
+
+// wasHome reports whether a member analyzes the newest epochs of a plugin that moves.
+func (c *Component) wasHome(view cluster.View, plugin, member string) bool {
+	if c.deps.Epoch == nil {
+		return false
+	}
+	open := c.deps.Epoch()
+	return view.In(open).Plugin(plugin) == member || open > 0 && view.In(open-1).Plugin(plugin) == member
 }
 
 func (c *Component) result(err error) reply {
