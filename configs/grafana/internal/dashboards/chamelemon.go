@@ -41,7 +41,7 @@ func chamelemon() (dashboard.Dashboard, error) {
 	return frame("netsketch-chamelemon", "netsketch: ChameleMon",
 		"Which flows lose packets, and how the edge switches' memory shifts between them and the large flows.").
 		WithVariable(choice("target", "Collector", "chamelemon/attention", "target")).
-		WithVariable(choice("device", "Device", "chamelemon/summary", "device")).
+		WithVariable(deviceChoice("chamelemon/summary")).
 		WithRow(dashboard.NewRowBuilder("State")).
 		WithPanel(states(about{"Network state", "Healthy: every victim flow is reported. Ill: heavy victim flows, and a " +
 			"sample of the others.", "", 16, 5},

@@ -92,7 +92,7 @@ func univmon() (dashboard.Dashboard, error) {
 	return frame("netsketch-univmon", "netsketch: UnivMon",
 		"Traffic statistics of UnivMon: every value is an estimate over one epoch, per switch and for the whole network.").
 		WithVariable(choice("target", "Collector", "univmon/summary", "target")).
-		WithVariable(choice("device", "Device", "univmon/summary", "device")).
+		WithVariable(deviceChoice("univmon/summary")).
 		WithVariable(choice("dimension", "Flows by", "univmon/summary", "dimension")).
 		WithRow(dashboard.NewRowBuilder("Totals")).
 		WithPanel(number(about{"Packets", "Packets of the newest epoch; exact.", "short", 6, 5}, summary("packets"))).

@@ -75,7 +75,9 @@ func number(a about, queries ...Query) cog.Builder[dashboard.Panel] {
 	p := stat.NewPanelBuilder().
 		Title(a.title).Description(a.description).Unit(a.unit).Span(a.width).Height(a.height).
 		Datasource(datasource()).
-		GraphMode(common.BigValueGraphModeArea).
+		GraphMode(common.BigValueGraphModeArea).Orientation(common.VizOrientationAuto).
+		Thresholds(dashboard.NewThresholdsConfigBuilder().Mode(dashboard.ThresholdsModeAbsolute).
+			Steps([]dashboard.Threshold{{Color: "green"}})). // without them, numbers from 80 on are red
 		ReduceOptions(common.NewReduceDataOptionsBuilder().Calcs([]string{"lastNotNull"}).Values(false))
 	for _, q := range numbered(queries) {
 		p.WithTarget(q)
@@ -132,8 +134,8 @@ func list(a about, q Query, columns ...column) cog.Builder[dashboard.Panel] {
 	return p
 }
 
-// choice is a variable of the dashboard with the values of a tag.
-func choice(name, label, measurement, tag string) cog.Builder[dashboard.VariableModel] {
+// choice is a variable of the dashboard with the values of a tag; all are chosen at first.
+func choice(name, label, measurement, tag string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).
 		Label(label).
 		Datasource(datasource()).
@@ -147,4 +149,11 @@ func choice(name, label, measurement, tag string) cog.Builder[dashboard.Variable
 			Text:     dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
 			Value:    dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}},
 		})
+}
+
+// deviceChoice is the variable of devices; the network as a whole is chosen at first.
+func deviceChoice(measurement string) cog.Builder[dashboard.VariableModel] {
+	network := dashboard.StringOrArrayOfString{ArrayOfString: []string{"network"}}
+	return choice("device", "Device", measurement, "device").
+		Current(dashboard.VariableOption{Selected: cog.ToPtr(true), Text: network, Value: network})
 }
