@@ -69,8 +69,8 @@ demo: build ## an emulated network, the collector and UnivMon, live in the termi
 TESTFLAGS := -timeout 60m -vet=off
 
 .PHONY: test
-test: build ## every test but those against a real InfluxDB
-	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
+test: build ## every test but those of test-influxdb and test-figures
+	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v /lab/figures); \
 	NETSKETCH_BIN=$(BIN) $(COMPILE) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
 
@@ -78,12 +78,16 @@ test: build ## every test but those against a real InfluxDB
 test-influxdb: $(INFLUXD) ## the output and the dashboards against a real InfluxDB, which is built first (a minute of processor time)
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
 
+.PHONY: test-figures
+test-figures: ## the programs that measure and draw docs/figures, and their pages
+	$(COMPILE) test $(TESTFLAGS) ./lab/figures/...
+
 LOAD ?= 8
 RUNS ?= 3
 
 .PHONY: test-loaded
 test-loaded: ## every test RUNS times (3) while LOAD busy loops (8) use the processors
-	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test test-influxdb || exit 1; done
+	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test test-influxdb test-figures || exit 1; done
 
 .PHONY: race
 race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
@@ -151,7 +155,7 @@ univmon-hosts: build ## UnivMon counted by agents on hosts, where switches only 
 	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
 
 .PHONY: lightguardian-faults
-lightguardian-faults: build ## LightGuardian's six faults on 20 switches with agents on 16 hosts, with early results, and with half of the agents killed (two minutes of processor time)
+lightguardian-faults: build ## LightGuardian's six faults on 20 switches with agents on 16 hosts, with early results, and with half of the agents killed
 	for s in faults refined half-dead; do \
 	  $(BIN)/netsketch demo --scenario examples/lightguardian/$$s.yaml --virtual --json --gnmi 127.0.0.1:0 || exit 1; done
 
