@@ -234,12 +234,13 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(updates) != 4 { // counters and heavy keys of two dimensions
-		t.Errorf("%d arrays of leaf1 have results, want 4", len(updates))
+	if len(updates) != 5 { // counters and heavy keys of two dimensions, packets without a flow
+		t.Errorf("%d arrays of leaf1 have results, want 5", len(updates))
 	}
 	for _, u := range updates {
-		if u.GetVal().GetUintVal() == 0 {
-			t.Errorf("%v: no cell in use", u.GetPath())
+		object := u.GetPath().GetElem()[2].GetKey()["object"]
+		if used, none := u.GetVal().GetUintVal(), object == "ingress.unparsed"; (used == 0) != none {
+			t.Errorf("%s: %d cells in use; all packets have a flow", object, used)
 		}
 	}
 	fill.Elem[4] = &gnmi.PathElem{Name: "used-cell"}
