@@ -48,7 +48,21 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	stepAll() // devices join
+	measured := func() bool { // all devices have joined
+		for name, rep := range stepAll() {
+			for _, d := range rep.Devices {
+				if d.Err != nil && !rigs[name].c.network.Foreign(d.Name) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	for begin := time.Now(); !measured(); {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("the devices are not measured")
+		}
+	}
 	cut()
 	for name, r := range rigs {
 		testkit.Until(t, name+" has no lease", func() bool {
