@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type check struct {
 	hops       map[string]netns.Row // of these flows, by switch
 	ended      map[string]bool      // flows of earlier files
 	sketchlets int64                // most of a host in an epoch
+	apart      time.Duration        // longest time between two polls
 	err        error                // of polling
 }
 
@@ -102,9 +104,11 @@ func (c *check) restart() {
 
 // poll reads results until the process ends, because each epoch replaces those of the epoch before.
 func (c *check) poll() {
-	for ; ; time.Sleep(200 * time.Millisecond) {
+	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		lists, err := netns.Query(c.netsketch, "/lightguardian", netns.Collector)
 		c.mu.Lock()
+		c.apart = max(c.apart, time.Since(last))
+		last = time.Now()
 		if err != nil {
 			c.err = err
 		}
@@ -167,8 +171,14 @@ func (c *check) sum() (n int64) {
 func (c *check) missing(packets int64, switches int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Errorf("results have %d packets to %s at %d switches; expected %d at %d", c.sum(), netns.Server,
-		len(c.hops), packets, switches)
+	var intervals []string
+	for _, r := range c.flows {
+		intervals = append(intervals, fmt.Sprintf("from epoch %d: %v sent, %v received", r.Number("first-epoch"), r["sent"],
+			r["received-packets"]))
+	}
+	slices.Sort(intervals)
+	return fmt.Errorf("results, read at most %v apart, have %d packets to %s at %d switches; expected %d at %d; intervals %s",
+		c.apart.Round(time.Millisecond), c.sum(), netns.Server, len(c.hops), packets, switches, strings.Join(intervals, ", "))
 }
 
 // compare compares results once all packets are there, and prints them.
