@@ -177,8 +177,9 @@ func (c *check) missing(packets int64, switches int) error {
 			r["received-packets"]))
 	}
 	slices.Sort(intervals)
-	return fmt.Errorf("results, read at most %v apart, have %d packets to %s at %d switches; expected %d at %d; intervals %s",
-		c.apart.Round(time.Millisecond), c.sum(), netns.Server, len(c.hops), packets, switches, strings.Join(intervals, ", "))
+	return fmt.Errorf("results, read at most %v apart, have %d packets to %s at %d switches; expected %d at %d; "+
+		"intervals %s", c.apart.Round(time.Millisecond), c.sum(), netns.Server, len(c.hops), packets, switches,
+		strings.Join(intervals, ", "))
 }
 
 // compare compares results once all packets are there, and prints them.
