@@ -189,12 +189,15 @@ func TestParts(t *testing.T) {
 	if got, err = b.collect(ctx, hostA, true, 3); err != nil || len(got.Late) != 1 || got.Late[0].Epoch != 2 {
 		t.Errorf("host: %+v, error %v; want the late report of epoch 2", got, err)
 	}
-	large := measured(4) // sent in two windows
-	large.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, 9<<18))
-	if got := b.request(t, "a", 1<<60+5, 8, large); got != accept {
+	large := func() *epoch.Epoch { // sent in two windows
+		ep := measured(4)
+		ep.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, 9<<18))
+		return ep
+	}
+	if got := b.request(t, "a", 1<<60+5, 8, large()); got != accept {
 		t.Errorf("a large part: reply %q", got)
 	}
-	a.HandOver(large)
+	a.HandOver(large())
 	testkit.Until(t, "refusal", func() bool { return strings.Contains(a.log.String(), "repeated") })
 	m, err := b.deps.Bus.Conn().Request(b.deps.Bus.Subject("part", "b"), []byte("\x05part"), 10*time.Second)
 	if err != nil || string(m.Data) == accept {

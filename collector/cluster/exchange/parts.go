@@ -35,8 +35,13 @@ func (c *Component) sendParts() {
 	for {
 		select {
 		case ep := <-c.outbox:
-			for member, h := range c.homes(ep.Number) {
-				err := c.sendPart(member, ep, h)
+			homes := c.homes(ep.Number)
+			for member, h := range homes {
+				part := *ep
+				if delete(homes, member); len(homes) > 0 { // sendPart releases what it sends
+					part.Sources = slices.Clone(ep.Sources)
+				}
+				err := c.sendPart(member, &part, h)
 				if err != nil {
 					c.n.partsFailed.Add(1)
 				} else {
@@ -126,7 +131,7 @@ func (c *Component) merge(h *home, ep *epoch.Epoch) (all []wire.Merged) {
 // fills no buffer of a NATS server: 8 MiB.
 const windowChunks = 16
 
-// sendPart sends an epoch to one home and waits for the acknowledgement.
+// sendPart sends an epoch to one home and waits for the acknowledgement. It releases the readings.
 func (c *Component) sendPart(member string, ep *epoch.Epoch, h *home) error {
 	merged := c.merge(h, ep)
 	subject := c.deps.Bus.Subject("part", member)

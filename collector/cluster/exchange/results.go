@@ -103,7 +103,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	first := true
 	var acks []jetstream.PubAckFuture
 	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, _ bool) error {
-		m := &nats.Msg{Subject: subject, Data: chunk}
+		m := &nats.Msg{Subject: subject, Data: bytes.Clone(chunk)} // JetStream may send it again
 		if first && replaces {
 			m.Header = nats.Header{jetstream.MsgRollup: []string{jetstream.MsgRollupSubject}}
 		}

@@ -15,6 +15,7 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
@@ -29,10 +30,12 @@ type Chunker struct {
 	transfer uint64
 	send     func(chunk []byte, last bool) error
 	data     []byte // not sent yet
+	chunk    []byte // sent last
 	sent     uint64
 }
 
-// NewChunker returns the chunker of a transfer. send may keep the chunks.
+// NewChunker returns the chunker of a transfer. The memory of a chunk is that of the next one: send
+// must not keep it.
 func NewChunker(member string, transfer uint64, send func(chunk []byte, last bool) error) *Chunker {
 	return &Chunker{member: member, transfer: transfer, send: send}
 }
@@ -57,17 +60,14 @@ func (c *Chunker) Write(data []byte) (int, error) {
 func (c *Chunker) Close() error { return c.flush(true) }
 
 func (c *Chunker) flush(last bool) error {
-	var chunk bytes.Buffer
-	chunk.Grow(len(c.data) + len(c.member) + 48)
-	if _, err := protodelim.MarshalTo(&chunk, &clusterv1.Chunk{
-		Member: c.member, Transfer: c.transfer, Offset: c.sent, Last: last,
-	}); err != nil {
+	head, err := proto.Marshal(&clusterv1.Chunk{Member: c.member, Transfer: c.transfer, Offset: c.sent, Last: last})
+	if err != nil {
 		return err
 	}
-	chunk.Write(c.data)
+	c.chunk = append(protowire.AppendBytes(c.chunk[:0], head), c.data...)
 	c.sent += uint64(len(c.data))
 	c.data = c.data[:0]
-	return c.send(chunk.Bytes(), last)
+	return c.send(c.chunk, last)
 }
 
 // Why a chunk is refused.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -64,12 +63,14 @@ type Merged struct {
 }
 
 // WritePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
-// selects the registers to send in addition to the merged ones.
+// selects the registers to send in addition to the merged ones. It takes the readings out of
+// ep.Sources and releases the registers of each device when they are written.
 func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool, merged ...Merged,
 ) error {
 	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
 	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
-	for _, o := range ep.Sources {
+	for i, o := range ep.Sources {
+		ep.Sources[i].Reading = nil
 		s := &clusterv1.Source{Name: o.Name, Host: o.Sealing.IsHost()}
 		if !o.Began.IsZero() {
 			s.BeganUnixNs = o.Began.UnixNano()
@@ -105,13 +106,37 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, o
 		out.LateWarnings = append(out.LateWarnings, sdk.LateWarning{Epoch: w.Epoch,
 			AccuracyWarning: sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason}})
 	}
-	if _, err := protodelim.MarshalTo(w, head); err != nil {
+	var buf []byte // of all messages
+	write := func(m proto.Message) (err error) {
+		if buf, err = (proto.MarshalOptions{}).MarshalAppend(buf[:0], m); err != nil {
+			return err
+		}
+		if _, err = w.Write(protowire.AppendVarint(nil, uint64(len(buf)))); err == nil {
+			_, err = w.Write(buf)
+		}
 		return err
 	}
-	return out.Send(sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error {
-		_, err := protodelim.MarshalTo(w, m)
+	if err := write(head); err != nil {
 		return err
-	}}, 0)
+	}
+	return out.Send(&releaser{sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error { return write(m) }},
+		out.Devices}, 0)
+}
+
+// releaser is a sink of an epoch that releases the registers of each device when those of the next
+// one follow.
+type releaser struct {
+	sdk.EpochSink
+	devices []sdk.DeviceData // from the one that is being sent
+}
+
+// Device implements sdk.EpochSink.
+func (r *releaser) Device(m *pluginv1.DeviceChunk) error {
+	for r.devices[0].Name != m.GetDevice() {
+		r.devices[0].Objects = nil
+		r.devices = r.devices[1:]
+	}
+	return r.EpochSink.Device(m)
 }
 
 // put adds a reading.

@@ -67,7 +67,7 @@ func encode(t testing.TB) []byte {
 // split returns the chunks of a transfer.
 func split(member string, number uint64, payload []byte) (chunks [][]byte) {
 	c := NewChunker(member, number, func(chunk []byte, _ bool) error {
-		chunks = append(chunks, chunk)
+		chunks = append(chunks, bytes.Clone(chunk))
 		return nil
 	})
 	_, _ = c.Write(payload)
