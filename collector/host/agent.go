@@ -121,20 +121,20 @@ type part struct {
 func (p *part) Seal(context.Context) error { return nil }
 
 // Collect implements epoch.Part: it requests the reports when the network has drained, and waits
-// for them.
+// for them. Reports that it cannot wait for are requested as well: they arrive late.
 func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
 	a := p.a
 	result := epoch.Result{Late: a.takeLate(p.number)}
 	if err := a.connected(); err != nil {
-		a.want(p.number)
+		a.want(p.number, true)
 		return result, err
 	}
 	if err := drained(ctx); err != nil {
+		a.want(p.number, true)
 		return result, err
 	}
-	w, s := a.want(p.number)
+	w, s := a.want(p.number, false)
 	if s != nil {
-		s.changed()
 		select {
 		case <-w.complete:
 		case <-s.done:
@@ -159,18 +159,15 @@ func (a *agent) connected() error {
 	return nil
 }
 
-// want begins to await the reports of an epoch, and drops the oldest beyond the bound of late
-// reports.
-func (a *agent) want(number uint64) (*want, *session) {
-	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{})}
+// want begins to await the reports of an epoch, which are late if they are not waited for, and
+// drops the oldest beyond the bound of late reports.
+func (a *agent) want(number uint64, late bool) (*want, *session) {
+	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late}
 	for _, s := range a.c.deps.Settings(a.name) {
 		w.roles = append(w.roles, s.Role)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.session == nil {
-		w.delivered = true
-	}
 	if len(w.roles) == 0 {
 		close(w.complete)
 		return w, a.session

@@ -146,7 +146,7 @@ var start = time.Unix(1_000_000, 0).UTC()
 func newRig(t *testing.T, change func(*Config), hosts ...string) *rig {
 	r := &rig{t: t, clock: epoch.NewVirtual(start, 0), at: start, settings: map[string][]intent.HostSetting{}}
 	r.engine = epoch.New(epoch.Config{Interval: time.Second, Deadline: 800 * time.Millisecond,
-		Origin: time.Unix(0, 0)}, epoch.Dependencies{Clock: r.clock, Logger: r.log.Logger()})
+		Drain: time.Millisecond, Origin: time.Unix(0, 0)}, epoch.Dependencies{Clock: r.clock, Logger: r.log.Logger()})
 	cfg := Config{Address: "127.0.0.1:0", Timeout: 10 * time.Second, MaxReport: 1 << 20, MaxEpoch: 1 << 30, Hosts: hosts}
 	if change != nil {
 		change(&cfg)

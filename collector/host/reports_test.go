@@ -138,6 +138,28 @@ func TestSlowAgent(t *testing.T) {
 	}
 }
 
+// TestSlowNetwork: the report of an epoch whose deadline comes before the network has drained is
+// delivered later.
+func TestSlowNetwork(t *testing.T) {
+	r := newRig(t, nil, "h1")
+	r.open(r.start("h1", nil))
+	r.step()
+	r.at = r.at.Add(time.Second)
+	r.clock.AdvanceTo(r.at)
+	ctx, cancel := context.WithCancel(context.Background())
+	ep, _ := r.engine.Close(ctx, r.at, func(context.Context, time.Duration) error {
+		cancel() // instead of the deadline, which is in real time
+		testkit.Until(t, "the late report", func() bool { return r.status("h1").ReportsLate == 1 })
+		return ctx.Err()
+	})
+	r.expect(ep, "h1", "error: "+epoch.ErrLate.Error())
+	next := r.step()
+	r.expect(next, "h1", fmt.Sprintf("h1 one %d", next.Number))
+	if len(next.Late) != 1 || next.Late[0].Epoch != ep.Number || next.Status != epoch.Complete {
+		t.Errorf("next epoch %v, late %+v, want that of epoch %d", next.Status, next.Late, ep.Number)
+	}
+}
+
 // TestMissedEpochs: epochs that ended without a session arrive when the agent is back.
 func TestMissedEpochs(t *testing.T) {
 	r := newRig(t, nil, "h1")

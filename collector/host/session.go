@@ -323,8 +323,9 @@ func (s *session) known(number uint64) {
 // request requests the reports of an epoch.
 func (s *session) request(number uint64, roles []string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.requests = append(s.requests, &hostv1.ReportRequest{Epoch: number, Roles: roles})
+	s.mu.Unlock()
+	s.offer()
 }
 
 // send sends until the session ends, and returns why.
