@@ -3,65 +3,19 @@
 package omnimon
 
 import (
-	"fmt"
-	"math"
-	"os"
 	"testing"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/suite/suitetest"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/lab/omnimon/workload"
 )
 
-const figures = "docs/figures"
+func TestMain(m *testing.M) { suitetest.Main(m) }
 
-func TestMain(m *testing.M) {
-	if err := os.Chdir("../../.."); err != nil { // where the command runs
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
 
-// TestPages: the pages and charts of docs/figures follow from their rows.
-func TestPages(t *testing.T) {
-	for _, err := range suite.CheckPages(figures, Suites(), Command) {
-		t.Error(err)
-	}
-}
-
-// TestClaims: each statement of the paper holds for the recorded rows or has a reason why not, and
-// no statement that holds has one.
-func TestClaims(t *testing.T) {
-	for _, err := range suite.CheckClaims(figures, Suites()) {
-		t.Error(err)
-	}
-}
-
-// recorded are the rows of a figure in docs/figures.
-func recorded(t *testing.T, name string) suite.Values {
-	t.Helper()
-	rows, err := suite.Recorded(figures, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rows
-}
-
-// compare fails if rows differ from the recorded ones. Times are not compared.
-func compare(t *testing.T, name string, rows []suite.Row) {
-	t.Helper()
-	want := recorded(t, name)
-	if len(rows) != len(want) {
-		t.Fatalf("%d rows, recorded %d", len(rows), len(want))
-	}
-	for i, r := range rows {
-		if w := want[i]; r.Structure != w.Structure || r.Variant != w.Variant || r.Task != w.Task || r.Metric != w.Metric ||
-			r.Unit != "ms" && r.Unit != "µs" && !(math.Abs(r.Value-w.Value) <= 1e-5*math.Abs(w.Value)) {
-			t.Errorf("%+v, recorded %+v", r, w)
-		}
-	}
-}
+func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
 
 // TestTable1: the recorded lines are those of the queries.
 func TestTable1(t *testing.T) {
@@ -69,7 +23,7 @@ func TestTable1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "omnimon-table-1", rows)
+	suitetest.Compare(t, "omnimon-table-1", rows)
 }
 
 // TestMappingSlots: the slots of Figure 14 are the least ones.
@@ -170,16 +124,5 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// TestRecordedRows: measuring again gives the recorded rows of all figures, except times.
-func TestRecordedRows(t *testing.T) {
-	if os.Getenv("NETSKETCH_FIGURES") == "" {
-		t.Skip("measures for minutes, and needs p4c: run `make figures-check`, which sets NETSKETCH_FIGURES")
-	}
-	for _, s := range Suites() {
-		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		compare(t, s.Name, rows)
-	}
-}
+// TestRecordedRows: measuring again gives the recorded rows of all figures. It needs p4c.
+func TestRecordedRows(t *testing.T) { suitetest.Again(t, Suites()) }

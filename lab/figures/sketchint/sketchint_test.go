@@ -3,40 +3,20 @@
 package sketchint
 
 import (
-	"fmt"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/suite/suitetest"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-const figures = "docs/figures"
+func TestMain(m *testing.M) { suitetest.Main(m) }
 
-func TestMain(m *testing.M) {
-	if err := os.Chdir("../../.."); err != nil { // where the command runs
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
 
-// TestPages: the pages and charts of docs/figures follow from their rows.
-func TestPages(t *testing.T) {
-	for _, err := range suite.CheckPages(figures, Suites(), Command) {
-		t.Error(err)
-	}
-}
-
-// TestClaims: each statement of the paper holds for the recorded rows or has a reason why not, and
-// no statement that holds has one.
-func TestClaims(t *testing.T) {
-	for _, err := range suite.CheckClaims(figures, Suites()) {
-		t.Error(err)
-	}
-}
+func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
 
 // TestTasks: both figures with a hundredth of the flows and of the memory.
 func TestTasks(t *testing.T) {
@@ -174,24 +154,4 @@ func TestSmallFlows(t *testing.T) {
 }
 
 // TestRecordedRows: measuring again gives the recorded rows.
-func TestRecordedRows(t *testing.T) {
-	if os.Getenv("NETSKETCH_FIGURES") == "" {
-		t.Skip("measures for minutes: run `make figures-check`, which sets NETSKETCH_FIGURES")
-	}
-	for _, s := range Suites() {
-		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := suite.Recorded(figures, s.Name)
-		if err != nil || len(want) != len(rows) {
-			t.Fatalf("%d rows, recorded %d: %v", len(rows), len(want), err)
-		}
-		for i, r := range rows {
-			if w := want[i]; r.Structure != w.Structure || r.Memory != w.Memory || r.Task != w.Task || r.Metric != w.Metric ||
-				!(math.Abs(r.Value-w.Value) <= 1e-5*math.Abs(w.Value)) {
-				t.Errorf("%+v, recorded %+v", r, w)
-			}
-		}
-	}
-}
+func TestRecordedRows(t *testing.T) { suitetest.Again(t, Suites()) }
