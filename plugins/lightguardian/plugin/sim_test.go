@@ -26,44 +26,8 @@ func simConfig(more string) string {
 	return fmt.Sprintf(`{"sketch": {"columns": %d} %s}`, simColumns, more)
 }
 
-// simNetwork is two leaves with two hosts each, and two spines. Ports 1 and 2 are between switches,
-// 3 and 4 to hosts, 5 to nothing. h4 has an IPv6 address.
-func simNetwork() sdk.Network {
-	n := sdk.Network{}
-	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		d := sdk.Device{Name: name, Program: "lightguardian"}
-		f := &sdk.Forwarding{Seed: 0x9e3779b1 + uint32(i)*2, Groups: []sdk.PortGroup{{Ports: []uint32{1, 2}}}}
-		for p := range uint32(5) {
-			d.Ports = append(d.Ports, sdk.Port{Number: p + 1})
-			f.Groups = append(f.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
-		}
-		for h := range 4 {
-			group, address := 0, simAddress(h)
-			switch leaf := h / 2; {
-			case i >= 2:
-				group = 1 + leaf // of a spine to a leaf
-			case i == leaf:
-				group = 3 + h%2
-			}
-			f.Routes = append(f.Routes, sdk.Route{Prefix: netip.PrefixFrom(address, address.BitLen()).String(), Group: group})
-		}
-		d.Forwarding = f
-		n.Devices = append(n.Devices, d)
-	}
-	for h := range 4 {
-		name := fmt.Sprintf("h%d", h+1)
-		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h).String()}, Agent: true})
-		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
-			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
-	}
-	for l := range 2 {
-		for s := range 2 {
-			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
-				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
-		}
-	}
-	return n
-}
+// simNetwork is the network of the tests. h4 has an IPv6 address.
+func simNetwork() sdk.Network { return sdktest.LeafSpine("lightguardian", simAddress) }
 
 func simAddress(h int) netip.Addr {
 	if h == 3 {

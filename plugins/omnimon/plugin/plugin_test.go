@@ -44,12 +44,12 @@ func TestExact(t *testing.T) {
 
 func compare(t *testing.T, s *sim, out *sdk.Results) {
 	t.Helper()
-	summary := rows(t, out, summaryList)[""]
+	summary := sdktest.Rows(t, out, summaryList)[""]
 	if summary["exact"] != true || summary["flows"] != uint64(len(s.flows)) || summary["determined-share"] != 1.0 ||
 		summary["status"] != "complete" {
 		t.Fatalf("summary %v", summary)
 	}
-	flows, hops, losses := rows(t, out, flowList), rows(t, out, hopList), rows(t, out, lossList)
+	flows, hops, losses := sdktest.Rows(t, out, flowList), sdktest.Rows(t, out, hopList), sdktest.Rows(t, out, lossList)
 	links := map[string]uint64{}
 	for _, f := range s.flows {
 		row := flows[f.key.String()]
@@ -78,20 +78,20 @@ func compare(t *testing.T, s *sim, out *sdk.Results) {
 			}
 		}
 	}
-	alerts := rows(t, out, alertList)
-	for name, row := range rows(t, out, linkList) {
+	alerts := sdktest.Rows(t, out, alertList)
+	for name, row := range sdktest.Rows(t, out, linkList) {
 		if row["packets"] != links[name] || row["lost-low"] != uint64(s.lost[name]) || row["determined"] != true ||
 			(s.lost[name] > 0 && !strings.Contains(name, "-h")) != (alerts[name+" link-lossy"] != nil) {
 			t.Errorf("link %s: %v, want %d packets, %d lost", name, row, links[name], s.lost[name])
 		}
 	}
-	for name, row := range rows(t, out, switchList) {
+	for name, row := range sdktest.Rows(t, out, switchList) {
 		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "complete" ||
 			(s.lost[name] > 0) != (alerts[name+" switch-lossy"] != nil) {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
-	for link, name := range rows(t, out, linkFlowList) {
+	for link, name := range sdktest.Rows(t, out, linkFlowList) {
 		if name["rank"].(uint64) > 10 {
 			t.Errorf("%s: %v", link, name)
 		}
@@ -122,7 +122,7 @@ func TestOtherRoutes(t *testing.T) {
 			}
 			out := h.Analyze(e)
 			unplaced := 0
-			flows, hops, links := rows(t, out, flowList), rows(t, out, hopList), rows(t, out, linkList)
+			flows, hops, links := sdktest.Rows(t, out, flowList), sdktest.Rows(t, out, hopList), sdktest.Rows(t, out, linkList)
 			for _, f := range s.flows {
 				row := flows[f.key.String()]
 				if row["packets"] != uint64(f.sent[wire.Packets]) || row["exact"] != true ||
@@ -141,7 +141,7 @@ func TestOtherRoutes(t *testing.T) {
 					}
 				}
 			}
-			summary := rows(t, out, summaryList)[""]
+			summary := sdktest.Rows(t, out, summaryList)[""]
 			if summary["unplaced-flows"] != uint64(unplaced) || summary["exact"] != true ||
 				unplaced != map[string]int{"all": 12, "one": 0}[name] {
 				t.Errorf("%s: %d flows of %d without a path: %v", name, unplaced, len(s.flows), summary)
@@ -208,23 +208,24 @@ func TestInexact(t *testing.T) {
 			e := s.epoch(numbersOf(t, h.Settings()))
 			tt.change(e)
 			out := h.Analyze(e)
-			summary := rows(t, out, summaryList)[""]
+			summary := sdktest.Rows(t, out, summaryList)[""]
 			problem, _ := summary["problem"].(string)
 			if summary["status"] != tt.status || !strings.HasPrefix(problem, tt.problem) ||
 				tt.problem == "" && problem != "" || (summary["exact"] == true) != (problem == "") {
 				t.Errorf("summary %v", summary)
 			}
-			if a := rows(t, out, alertList); tt.alert != "" && a[tt.alert]["active"] != true || tt.alert == "" && len(a) > 0 {
-				t.Errorf("alerts %v", rows(t, out, alertList))
+			if a := sdktest.Rows(t, out, alertList); tt.alert != "" && a[tt.alert]["active"] != true ||
+				tt.alert == "" && len(a) > 0 {
+				t.Errorf("alerts %v", sdktest.Rows(t, out, alertList))
 			}
-			for key, row := range rows(t, out, flowList) {
+			for key, row := range sdktest.Rows(t, out, flowList) {
 				if row["exact"] != tt.flows {
 					t.Fatalf("flow %s: %v", key, row)
 				}
 			}
 			// The next epoch is exact again.
 			next := newSim(t, 6, 200, never).epoch(numbersOf(t, h.Settings()))
-			if row := rows(t, h.Analyze(next), summaryList)[""]; row["exact"] != true {
+			if row := sdktest.Rows(t, h.Analyze(next), summaryList)[""]; row["exact"] != true {
 				t.Errorf("the next epoch: %v", row)
 			}
 		})
@@ -237,7 +238,7 @@ func TestInexactCounters(t *testing.T) {
 	for c := range wire.Counters {
 		s := newSim(t, uint64(5+c), 10, never)
 		s.counters[c] = 3
-		row := rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), summaryList)[""]
+		row := sdktest.Rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), summaryList)[""]
 		if problem := fmt.Sprint(row["problem"]); (row["exact"] == true) == c.Inexact() ||
 			c.Inexact() && !strings.Contains(problem, fmt.Sprintf("3 packets %v", c)) {
 			t.Errorf("%v: exact %v, problem %q", c, row["exact"], problem)
@@ -279,12 +280,12 @@ func TestInexactLosses(t *testing.T) {
 			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
 		}
 		out := h.Analyze(e)
-		alerts := rows(t, out, alertList)
+		alerts := sdktest.Rows(t, out, alertList)
 		if (alerts[linkAlert]["active"] == true) != tt.link || (alerts[spineAlert]["active"] == true) != tt.spine {
 			t.Errorf("%s: %v", tt.name, alerts)
 		}
-		if exact := !tt.late && !tt.warned; rows(t, out, summaryList)[""]["exact"] != exact {
-			t.Errorf("%s: %v", tt.name, rows(t, out, summaryList))
+		if exact := !tt.late && !tt.warned; sdktest.Rows(t, out, summaryList)[""]["exact"] != exact {
+			t.Errorf("%s: %v", tt.name, sdktest.Rows(t, out, summaryList))
 		}
 	}
 }
@@ -332,11 +333,11 @@ func TestWithdrawals(t *testing.T) {
 			tt.change(s, e)
 		}
 		out = h.Analyze(e)
-		if final := rows(t, out, summaryList)[""]["final"]; final != (tt.number == 19) {
+		if final := sdktest.Rows(t, out, summaryList)[""]["final"]; final != (tt.number == 19) {
 			t.Errorf("epoch %d: final %v", tt.number, final)
 		}
 		got := ""
-		withdrawn := rows(t, out, withdrawalList)
+		withdrawn := sdktest.Rows(t, out, withdrawalList)
 		for _, k := range slices.Sorted(maps.Keys(withdrawn)) {
 			got += fmt.Sprintf(", %s %v", k, withdrawn[k]["found-in"])
 		}
@@ -344,14 +345,14 @@ func TestWithdrawals(t *testing.T) {
 			t.Errorf("epoch %d: withdrawn %q; want %q", tt.number, got, tt.want)
 		}
 	}
-	if row := rows(t, out, withdrawalList)["23"]; row["reason"] != "leaf1: 2 packets arrived after it was read" {
+	if row := sdktest.Rows(t, out, withdrawalList)["23"]; row["reason"] != "leaf1: 2 packets arrived after it was read" {
 		t.Errorf("epoch 23: %v", row)
 	}
-	if row := rows(t, out, withdrawalList)["25"]; !strings.Contains(fmt.Sprint(row["reason"]), "host h3 after") {
+	if row := sdktest.Rows(t, out, withdrawalList)["25"]; !strings.Contains(fmt.Sprint(row["reason"]), "host h3 after") {
 		t.Errorf("epoch 25: %v", row)
 	}
 	again := sdktest.Start(t, New(), sdktest.Options{Network: simNetwork(), State: out.State})
-	if n := len(rows(t, again.Analyze(newSim(t, 27, 0, never).epoch(numbers)), withdrawalList)); n != 5 {
+	if n := len(sdktest.Rows(t, again.Analyze(newSim(t, 27, 0, never).epoch(numbers)), withdrawalList)); n != 5 {
 		t.Errorf("%d withdrawn epochs after a restart, 5 before", n)
 	}
 }
@@ -372,7 +373,7 @@ func TestConfirmations(t *testing.T) {
 			e.Hosts = e.Hosts[1:]
 			e.Status = sdk.StatusPartial
 		}
-		row := rows(t, h.Analyze(e), summaryList)[""]
+		row := sdktest.Rows(t, h.Analyze(e), summaryList)[""]
 		if row["confirmed-epoch"] != want[number] {
 			t.Errorf("epoch %d confirms %v, want %v; exact %v", number, row["confirmed-epoch"], want[number], row["exact"])
 		}
@@ -400,7 +401,7 @@ func TestState(t *testing.T) {
 	for _, f := range []string{key, silent} {
 		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f}})
 	}
-	flows := rows(t, h.Analyze(e), flowList)
+	flows := sdktest.Rows(t, h.Analyze(e), flowList)
 	if len(flows) != 2 || flows[silent]["packets"] != uint64(0) || flows[silent]["path"] == "" ||
 		flows[key]["exact"] != true {
 		t.Errorf("watched flows %v", flows)
@@ -440,13 +441,13 @@ func TestQueries(t *testing.T) {
 		return out, s
 	}
 	out, _ := analyze(5)
-	results := rows(t, out, resultList)
+	results := sdktest.Rows(t, out, resultList)
 	for h := range 4 {
 		if row := results["fan-out "+simAddress(h).String()]; row["value"] != int64(3) {
 			t.Errorf("host %d: %v", h+1, row)
 		}
 	}
-	if row := rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["results"] != uint64(4) ||
+	if row := sdktest.Rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["results"] != uint64(4) ||
 		row["source"] != "configuration" {
 		t.Errorf("query %v", row)
 	}
@@ -454,13 +455,15 @@ func TestQueries(t *testing.T) {
 	const text = "# flows\nflows = packets\n  .distinct(src, dst, sport)\n  .reduce(keys=(dst), flows=count())\n"
 	name := query.ClientName(text)
 	out, _ = analyze(6, text, "x = packets.filter(")
-	if row := rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "running" || len(running) != 2 {
+	if row := sdktest.Rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "running" ||
+		len(running) != 2 {
 		t.Errorf("request %v, hosts run %v", row, running)
 	}
-	if row := rows(t, out, requestList)["x = packets.filter("]; row["status"] != "failed" || row["problem"] == nil {
+	if row := sdktest.Rows(t, out, requestList)["x = packets.filter("]; row["status"] != "failed" ||
+		row["problem"] == nil {
 		t.Errorf("request %v", row)
 	}
-	if row := rows(t, out, queryList)[name]; row["exact"] != false || row["results"] != nil {
+	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != false || row["results"] != nil {
 		t.Errorf("the query before hosts run it: %v", row)
 	}
 	out, s := analyze(7, text)
@@ -468,16 +471,16 @@ func TestQueries(t *testing.T) {
 	for _, f := range s.flows {
 		want[f.key.DstAddr().String()]++
 	}
-	results = rows(t, out, resultList)
+	results = sdktest.Rows(t, out, resultList)
 	for address, n := range want {
 		if row := results[name+" "+address]; row["value"] != n {
 			t.Errorf("%s: %v, want %d flows", address, row, n)
 		}
 	}
-	if row := rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "client" {
+	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "client" {
 		t.Errorf("query %v", row)
 	}
-	if out, _ = analyze(8); len(running) != 1 || rows(t, out, queryList)[name] != nil {
+	if out, _ = analyze(8); len(running) != 1 || sdktest.Rows(t, out, queryList)[name] != nil {
 		t.Errorf("hosts run %v after the client left", running)
 	}
 }
@@ -500,17 +503,17 @@ func TestUnits(t *testing.T) {
 		return h.Analyze(e)
 	}
 	out := analyze(5, tcp)
-	if row := rows(t, out, requestList)[tcp]; row["status"] != "failed" ||
+	if row := sdktest.Rows(t, out, requestList)[tcp]; row["status"] != "failed" ||
 		!strings.Contains(row["problem"].(string), "needs 2 more units of each switch, 1 of 2 are free") {
 		t.Errorf("request %v", row)
 	}
-	counts, switches := rows(t, out, countList), rows(t, out, switchList)
+	counts, switches := sdktest.Rows(t, out, countList), sdktest.Rows(t, out, switchList)
 	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
 		if sum := counts["one "+name+" x.n"]["sum"]; sum != switches[name]["packets"] {
 			t.Errorf("unit of %s: %v, want %v packets", name, sum, switches[name]["packets"])
 		}
 	}
-	if row := rows(t, out, queryList)["one"]; row["units"] != uint64(1) || row["units-free"] != uint64(1) {
+	if row := sdktest.Rows(t, out, queryList)["one"]; row["units"] != uint64(1) || row["units-free"] != uint64(1) {
 		t.Errorf("query %v", row)
 	}
 	const one = "x = packets.filter(dport != 22 && src in 10.0.0.0/8).reduce(keys=(dst), bytes=sum(length))"
@@ -551,7 +554,7 @@ func TestQueue(t *testing.T) {
 			change(e)
 		}
 		out := h.Analyze(e)
-		return rows(t, out, queryList)["incast"], rows(t, out, resultList), waited
+		return sdktest.Rows(t, out, queryList)["incast"], sdktest.Rows(t, out, resultList), waited
 	}
 	if row, results, _ := analyze(newSim(t, 3, 12, never), nil); row["exact"] != false || len(results) > 0 {
 		t.Errorf("before the entries are in force: %v, %v", row, results)
@@ -610,7 +613,7 @@ func TestQueue(t *testing.T) {
 	for _, text := range queueProblems {
 		e.Watched = append(e.Watched, sdk.RowKey{List: requestList, Keys: map[string]string{"text": text}})
 	}
-	requests := rows(t, h.Analyze(e), requestList)
+	requests := sdktest.Rows(t, h.Analyze(e), requestList)
 	for problem, text := range queueProblems {
 		if row := requests[text]; row["status"] != "failed" || !strings.Contains(row["problem"].(string), problem) {
 			t.Errorf("%v, want %s", row, problem)

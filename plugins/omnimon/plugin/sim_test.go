@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,11 +17,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
-// The network of the tests: two leaves with two hosts each, two spines, ports 1 and 2 between
-// switches, 3 and 4 to hosts.
 const (
 	simSlots = 256
 	simPorts = 8
@@ -40,41 +36,16 @@ func simNetwork() sdk.Network {
 			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
 		Annotations: map[string]string{"part": "uncounted", "no_header": "128", "bad_slot": "129"}}
-	objects := []sdk.Object{counts, uncounted}
-	n := sdk.Network{}
-	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		d := sdk.Device{Name: name, Program: "omnimon", Objects: objects,
-			Forwarding: &sdk.Forwarding{Seed: uint32(2*i + 12345)}}
-		for p := range uint32(4) {
-			d.Forwarding.Groups = append(d.Forwarding.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
-		}
-		d.Forwarding.Groups = append(d.Forwarding.Groups, sdk.PortGroup{Ports: []uint32{1, 2}})
-		for h := range 4 {
-			group := 4 // to the spines
-			switch {
-			case i >= 2:
-				group = h / 2
-			case h/2 == i:
-				group = 2 + h%2
-			}
-			d.Forwarding.Routes = append(d.Forwarding.Routes, sdk.Route{Prefix: simAddress(h).String() + "/32", Group: group})
-		}
-		n.Devices = append(n.Devices, d)
-	}
-	for h := range 4 {
-		name := fmt.Sprintf("h%d", h+1)
-		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h).String()}, Agent: true})
-		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
-			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
-	}
-	for l := range 2 {
-		for s := range 2 {
-			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
-				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
-		}
+	n := sdktest.LeafSpine("omnimon", simAddress)
+	for i := range n.Devices {
+		n.Devices[i].Objects = []sdk.Object{counts, uncounted}
+		n.Devices[i].Forwarding.Seed = simSeed(i)
 	}
 	return n
 }
+
+// simSeed is the seed of a switch's choice between paths.
+func simSeed(device int) uint32 { return uint32(2*device + 12345) }
 
 func simAddress(h int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)}) }
 
@@ -140,7 +111,7 @@ func (s *sim) add(indexes *[4]uint32) {
 	}
 	path := []hop{{leaf(f.from), uint32(3 + f.from%2), uint32(3 + f.to%2)}}
 	if leaf(f.from) != leaf(f.to) {
-		up := rowhash.Mix(rowhash.Key(f.key.AppendBinary(nil)), uint32(2*(f.from/2)+12345))%2 + 1
+		up := rowhash.Mix(rowhash.Key(f.key.AppendBinary(nil)), simSeed(f.from/2))%2 + 1
 		path[0].out = up
 		path = append(path, hop{fmt.Sprintf("spine%d", up), uint32(f.from/2 + 1), uint32(f.to/2 + 1)},
 			hop{leaf(f.to), up, uint32(3 + f.to%2)})
@@ -291,35 +262,6 @@ func numbersOf(t *testing.T, s sdk.Settings) []int {
 func start(t *testing.T, config string) *sdktest.Harness {
 	t.Helper()
 	return sdktest.Start(t, New(), sdktest.Options{Config: config, Network: simNetwork()})
-}
-
-// rows returns the rows of a list by their keys, joined by spaces; each is its leaves by name.
-func rows(t *testing.T, r *sdk.Results, list string) map[string]map[string]any {
-	t.Helper()
-	for _, tr := range r.Tables {
-		if tr.Table.List != list {
-			continue
-		}
-		return rowsOf(tr.Table)
-	}
-	t.Fatalf("no table of %s", list)
-	return nil
-}
-
-func rowsOf(t *table.Table) map[string]map[string]any {
-	out := map[string]map[string]any{}
-	for i := range t.Rows() {
-		var keys []string
-		for _, k := range t.Keys {
-			keys = append(keys, fmt.Sprint(k.Value(i)))
-		}
-		row := map[string]any{}
-		for _, c := range t.Values {
-			row[strings.TrimPrefix(c.Name, "state/")] = c.Value(i)
-		}
-		out[strings.Join(keys, " ")] = row
-	}
-	return out
 }
 
 func never(string) bool { return false }

@@ -17,30 +17,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The network of the tests: two leaves with two hosts each, two spines, ports 1 and 2 between
-// switches, 3 and 4 to hosts, 5 to nothing.
 func simNetwork() sdk.Network {
-	n := sdk.Network{}
-	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		d := sdk.Device{Name: name, Program: "sketchint"}
-		for p := range uint32(5) {
-			d.Ports = append(d.Ports, sdk.Port{Number: p + 1})
-		}
-		n.Devices = append(n.Devices, d)
-	}
-	for h := range 4 {
-		name := fmt.Sprintf("h%d", h+1)
-		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h, h%2 == 1).String()}, Agent: true})
-		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
-			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/2+1), Port: uint32(3 + h%2)}})
-	}
-	for l := range 2 {
-		for s := range 2 {
-			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", l+1), Port: uint32(s + 1)},
-				B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", s+1), Port: uint32(l + 1)}})
-		}
-	}
-	return n
+	return sdktest.LeafSpine("sketchint", func(h int) netip.Addr { return simAddress(h, h%2 == 1) })
 }
 
 // Every second host has an IPv6 address.
