@@ -149,16 +149,12 @@ func Draw(directory string) error {
 		if err = errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
-		if err := s.draw(directory, points); err != nil {
-			return err
-		}
 		var o Options
 		o.complete()
 		if len(points) > 0 {
 			o.Seeds = make([]uint64, points[0].Epochs/o.Measure)
 		}
-		if err := write(directory, s.Name()+".md",
-			[]byte(chart.Wrap(s.Page(points, o.method(strconv.Itoa(s.Figure)))))); err != nil {
+		if err := s.draw(directory, points, o.method(strconv.Itoa(s.Figure))); err != nil {
 			return err
 		}
 	}
@@ -171,7 +167,8 @@ func Draw(directory string) error {
 	return drawResponses(directory)
 }
 
-func (s Sweep) draw(out string, points []Point) error {
+// draw writes the charts and the page of a figure.
+func (s Sweep) draw(out string, points []Point, method string) error {
 	for _, c := range s.Charts(points) {
 		svg := chart.SVG(c.Chart)
 		if svg == nil {
@@ -181,13 +178,12 @@ func (s Sweep) draw(out string, points []Point) error {
 			return err
 		}
 	}
-	return nil
+	return write(out, s.Name()+".md", []byte(chart.Wrap(s.Page(points, method))))
 }
 
+// write writes a figure from its points as they are recorded, so that drawing it again gives the
+// same files.
 func (s Sweep) write(out string, points []Point, method string) error {
-	if err := s.draw(out, points); err != nil {
-		return err
-	}
 	var b bytes.Buffer
 	if err := WriteCSV(&b, points); err != nil {
 		return err
@@ -195,7 +191,11 @@ func (s Sweep) write(out string, points []Point, method string) error {
 	if err := write(out, s.Name()+".csv", b.Bytes()); err != nil {
 		return err
 	}
-	return write(out, s.Name()+".md", []byte(chart.Wrap(s.Page(points, method))))
+	points, err := s.ReadCSV(&b)
+	if err != nil {
+		return err
+	}
+	return s.draw(out, points, method)
 }
 
 func write(directory, name string, content []byte) error {

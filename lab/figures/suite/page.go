@@ -192,18 +192,25 @@ func digits4(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// files returns a suite's page, charts and rows by file name.
+// files returns a suite's page, charts and rows by file name. The page and the charts follow from
+// the rows as they are recorded, which have fewer digits.
 func (s *Suite) files(rows []Row, command string) (map[string][]byte, error) {
-	files := map[string][]byte{s.Name + ".md": []byte(s.Page(rows, command))}
+	var b bytes.Buffer
+	if err := WriteCSV(&b, rows); err != nil {
+		return nil, err
+	}
+	recorded := b.Bytes()
+	rows, err := ReadCSV(&b)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{s.Name + ".csv": recorded, s.Name + ".md": []byte(s.Page(rows, command))}
 	for _, p := range s.Plots {
 		if svg := p.SVG(rows); svg != nil {
 			files[p.File+".svg"] = svg
 		}
 	}
-	var b bytes.Buffer
-	err := WriteCSV(&b, rows)
-	files[s.Name+".csv"] = b.Bytes()
-	return files, err
+	return files, nil
 }
 
 // Write writes a suite's page, charts and rows to a directory.
