@@ -6,8 +6,10 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,21 +40,21 @@ type check struct {
 	hops       map[string]netns.Row // of these flows, by switch
 	ended      map[string]bool      // flows of earlier files
 	sketchlets int64                // most of a host in an epoch
-	apart      time.Duration        // longest time between two polls
-	err        error                // of polling
+	gaps       account
+	err        error // of the subscription, or of a counter
 }
 
 // all sends a file, and another one during which it kills the agent of h2. The program in the
 // kernel outlives the agent and goes on to remove sketchlets.
 func (c *check) all(size int64) error {
 	c.restart()
-	go c.poll()
+	go c.follow()
 	fmt.Println("sending")
 	packets, err := netns.Transfer(size, c.local)
 	if err != nil {
 		return err
 	}
-	if err := c.results(packets, 2); err != nil {
+	if err := c.results(packets, []string{"s1", "s2"}); err != nil {
 		return err
 	}
 	fmt.Println("killing the agent of h2 during the next transfer")
@@ -67,7 +69,7 @@ func (c *check) all(size int64) error {
 	if packets, err = netns.Transfer(size/3, func() error { return nil }); err != nil {
 		return fmt.Errorf("with the agent started again: %w", err)
 	}
-	if err := c.results(packets, 0); err != nil { // the file is too short for the sketches
+	if err := c.results(packets, nil); err != nil { // the file is too short for the sketches
 		return fmt.Errorf("with the agent started again: %w", err)
 	}
 	fmt.Println("PASSED")
@@ -100,38 +102,34 @@ func (c *check) restart() {
 		c.ended[r.Text("flow")] = true
 	}
 	c.flows, c.hops, c.sketchlets = map[string]netns.Row{}, map[string]netns.Row{}, 0
+	c.gaps.restart()
 }
 
-// poll reads results until the process ends, because each epoch replaces those of the epoch before.
-func (c *check) poll() {
-	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		lists, err := netns.Query(c.netsketch, "/lightguardian", netns.Collector)
-		c.mu.Lock()
-		c.apart = max(c.apart, time.Since(last))
-		last = time.Now()
-		if err != nil {
-			c.err = err
-		}
-		c.take(lists)
-		c.mu.Unlock()
-	}
+// follow keeps results until the process ends, because each epoch replaces those of the epoch
+// before. Queries now and then could miss some.
+func (c *check) follow() {
+	err := netns.Follow(context.Background(), c.take, "/lightguardian", "/collector/plugins", "/collector/state")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
 }
 
-// take keeps results. c.mu is held.
-func (c *check) take(lists map[string][]netns.Row) {
-	for _, r := range lists["/lightguardian/flows/flow"] {
+func (c *check) take(list string, r netns.Row, missed int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gaps.take(list, r, missed)
+	switch list {
+	case "/lightguardian/flows/flow":
 		if toServer(r) && !c.ended[r.Text("flow")] {
 			c.flows[fmt.Sprint(r.Number("first-epoch"), r.Text("flow"))] = r // later epochs of an interval have more
 		}
-	}
-	for _, r := range lists["/lightguardian/hops/hop"] {
+	case "/lightguardian/hops/hop":
 		if toServer(r) && !c.ended[r.Text("flow")] && r.Is("valid") {
 			c.hops[r.Text("switch")] = r
 		}
-	}
-	for _, r := range lists["/lightguardian/hosts/host"] {
+	case "/lightguardian/hosts/host":
 		if r["sketchlets"] == nil { // the host did not report
-			continue
+			return
 		}
 		c.sketchlets = max(c.sketchlets, r.Number("sketchlets"))
 		for _, counter := range []string{"short", "bad-check", "unread", "unknown-device", "unknown-column", "wrong-words",
@@ -143,64 +141,64 @@ func (c *check) take(lists map[string][]netns.Row) {
 	}
 }
 
-// results waits until flows to the server in consecutive epochs have the packets that arrived, and
-// until a count of switches have them in their sketches. A switch sends its sketch in the packets
-// of the next epoch.
-func (c *check) results(packets int64, switches int) error {
+// results waits for the results of all packets that arrived, and compares and prints them: flows to
+// the server have the packets, and switches have them in their sketches. A switch sends its sketch
+// in the packets of the next interval. What is not there once all results are final needs a reason.
+func (c *check) results(packets int64, switches []string) error {
+	c.mu.Lock()
+	last := c.gaps.newest + 3*c.gaps.length + lateEpochs // in an interval that began after the last packet
+	c.mu.Unlock()
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		done, err := c.compare(packets, switches)
+		done, err := c.compare(packets, switches, last)
 		if err != nil || done {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("after %v: %w", patience, c.missing(packets, switches))
+			return fmt.Errorf("no results of an interval after epoch %d within %v", last, patience)
 		}
 	}
 }
 
-// sum is the count of packets of the flows. c.mu is held.
-func (c *check) sum() (n int64) {
+// compare compares results once all are there, or at the latest when an interval that begins with
+// epoch last or later has results.
+func (c *check) compare(packets int64, switches []string, last int64) (done bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := int64(0)
 	for _, r := range c.flows {
 		if r["received-packets"] != nil { // h2 reported
-			n += r.Number("received-packets")
+			sum += r.Number("received-packets")
 		}
 	}
-	return n
-}
-
-func (c *check) missing(packets int64, switches int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var intervals []string
-	for _, r := range c.flows {
-		intervals = append(intervals, fmt.Sprintf("from epoch %d: %v sent, %v received", r.Number("first-epoch"), r["sent"],
-			r["received-packets"]))
-	}
-	slices.Sort(intervals)
-	return fmt.Errorf("results, read at most %v apart, have %d packets to %s at %d switches; expected %d at %d; "+
-		"intervals %s", c.apart.Round(time.Millisecond), c.sum(), netns.Server, len(c.hops), packets, switches,
-		strings.Join(intervals, ", "))
-}
-
-// compare compares results once all packets are there, and prints them.
-func (c *check) compare(packets int64, switches int) (done bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sum := c.sum()
-	if c.err != nil || sum < packets || len(c.hops) < switches {
+	unseen := slices.DeleteFunc(slices.Clone(switches), func(name string) bool { return c.hops[name] != nil })
+	if c.err != nil || (sum < packets || len(unseen) > 0) && c.gaps.newest < last {
 		return false, c.err
 	}
-	for _, r := range c.flows {
-		fmt.Printf("epoch %d: %s path %s: %v packets sent, %v received\n", r.Number("epoch"), r.Text("flow"),
+	for _, id := range slices.Sorted(maps.Keys(c.flows)) {
+		r := c.flows[id]
+		fmt.Printf("from epoch %d: %s path %s: %v packets sent, %v received\n", r.Number("first-epoch"), r.Text("flow"),
 			r.Text("path"), r["sent"], r["received-packets"])
 	}
 	for name, r := range c.hops {
-		fmt.Printf("epoch %d: %d packets at %s\n", r.Number("epoch"), r.Number("packets"), name)
+		fmt.Printf("from epoch %d: %d packets at %s\n", r.Number("first-epoch"), r.Number("packets"), name)
 	}
 	fmt.Printf("%d sketchlets in an epoch\n", c.sketchlets)
-	if sum != packets || c.sketchlets == 0 {
+	if sum > packets || c.sketchlets == 0 {
 		return false, fmt.Errorf("results have %d packets to %s, of %d sketchlets; %d packets arrived", sum, netns.Server,
 			c.sketchlets, packets)
+	}
+	if sum < packets {
+		fmt.Printf("%d packets are in no result\n", packets-sum)
+		if err := c.gaps.explain(c.flows); err != nil {
+			return false, fmt.Errorf("results have %d packets to %s; %d arrived: %w", sum, netns.Server, packets, err)
+		}
+	}
+	for _, name := range unseen {
+		n := c.gaps.unmeasured[name]
+		if n == 0 && sum == packets {
+			return false, fmt.Errorf("results have no packets at %s, and no reason", name)
+		}
+		fmt.Printf("no packets at %s: %d sketchlets are of intervals that it did not measure whole\n", name, n)
 	}
 	return true, nil
 }

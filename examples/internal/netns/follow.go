@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Follow subscribes to paths of the collector and calls changed with each row below them: as it is
+// at first, and whenever it changes. missed is the count of values of a leaf in between that the
+// collector did not send, because this program was slow. Containers are rows of the list that they
+// are. Follow returns why the subscription ended.
+func Follow(ctx context.Context, changed func(list string, r Row, missed int64), paths ...string) error {
+	conn, err := grpc.NewClient(Collector, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	list := &gpb.SubscriptionList{Encoding: gpb.Encoding_JSON_IETF}
+	for _, text := range paths {
+		path, err := yang.ParsePath(text)
+		if err != nil {
+			return err
+		}
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: path, Mode: gpb.SubscriptionMode_ON_CHANGE})
+	}
+	stream, err := gpb.NewGNMIClient(conn).Subscribe(ctx)
+	if err == nil {
+		err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
+	}
+	rows := rows{}
+	for err == nil {
+		var response *gpb.SubscribeResponse
+		if response, err = stream.Recv(); err == nil {
+			err = rows.take(response.GetUpdate(), changed)
+		}
+	}
+	return fmt.Errorf("subscription to %s: %w", strings.Join(paths, ", "), err)
+}
+
+// rows has the newest rows by their paths.
+type rows map[string]Row
+
+// take brings rows up to date. A notification has all changes of the rows that it is about.
+func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed int64)) error {
+	for _, d := range n.GetDelete() {
+		elems := slices.Concat(n.GetPrefix().GetElem(), d.GetElem())
+		row, leaf := split(elems)
+		if r := rs[yang.PathString(row)]; leaf != "" && r != nil {
+			delete(r, leaf)
+			continue
+		}
+		gone := yang.PathString(elems)
+		maps.DeleteFunc(rs, func(path string, _ Row) bool { return strings.HasPrefix(path, gone) })
+	}
+	lists, missed := map[string]string{}, map[string]int64{}
+	for _, u := range n.GetUpdate() {
+		elems, leaf := split(slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()))
+		path := yang.PathString(elems)
+		r := rs[path]
+		if r == nil {
+			r = Row{}
+			for _, e := range elems {
+				for key, v := range e.GetKey() {
+					r[key] = v
+				}
+			}
+			rs[path] = r
+		}
+		var v any
+		if err := json.Unmarshal(u.GetVal().GetJsonIetfVal(), &v); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		r[leaf] = v
+		lists[path], missed[path] = nameOf(elems), max(missed[path], int64(u.GetDuplicates()))
+	}
+	for path, list := range lists {
+		changed(list, maps.Clone(rs[path]), missed[path])
+	}
+	return nil
+}
+
+// split returns the path of a row and the name of a leaf in it, empty if the path has none.
+func split(elems []*gpb.PathElem) (row []*gpb.PathElem, leaf string) {
+	at := slices.IndexFunc(elems, func(e *gpb.PathElem) bool { return e.GetName() == "state" || e.GetName() == "config" })
+	if at < 0 {
+		return elems, ""
+	}
+	return elems[:at], strings.TrimPrefix(nameOf(elems[at+1:]), "/")
+}
+
+// nameOf is a path without keys.
+func nameOf(elems []*gpb.PathElem) string {
+	name := ""
+	for _, e := range elems {
+		name += "/" + e.GetName()
+	}
+	return name
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+
+	"github.com/netsketch/netsketch/examples/internal/netns"
+)
+
+// lateEpochs is the most epochs that a report is late, or that later reports count as dropped.
+const lateEpochs = 4
+
+// account is why results are missing, as the collector publishes it.
+type account struct {
+	epochs         map[int64]bool     // with results
+	problems       map[int64][]string // of the reports of hosts, by epoch
+	unmeasured     map[string]int64   // sketchlets that are not used, by switch
+	newest, length int64              // first epoch of the newest interval with results, and the epochs of one
+	missed         int64              // epochs whose results the collector did not send to this program
+	lost, atFirst  map[string]int64   // epochs without results, by what counts them; and at the restart
+}
+
+func (a *account) restart() {
+	*a = account{epochs: map[int64]bool{}, problems: map[int64][]string{}, unmeasured: map[string]int64{},
+		newest: a.newest, length: a.length, lost: a.lost, atFirst: maps.Clone(a.lost)}
+	if a.lost == nil {
+		a.lost, a.atFirst = map[string]int64{}, map[string]int64{}
+	}
+}
+
+// take takes a row of which missed changes did not arrive.
+func (a *account) take(list string, r netns.Row, missed int64) {
+	switch list {
+	case "/lightguardian/summary":
+		a.newest = r.Number("first-epoch")
+		a.length = r.Number("last-epoch") - a.newest + 1
+		a.epochs[r.Number("epoch")] = true
+		a.missed += missed
+	case "/lightguardian/hosts/host":
+		if problem := r.Text("problem"); problem != "" {
+			e := r.Number("epoch")
+			a.problems[e] = append(a.problems[e], r.Text("host")+": "+problem)
+		}
+	case "/lightguardian/coverage/interval":
+		name := r.Text("switch")
+		a.unmeasured[name] = max(a.unmeasured[name], r.Number("unmeasured-sketchlets"))
+	case "/collector/plugins/plugin", "/collector":
+		name := list + " " + r.Text("name")
+		a.lost[name] = r.Number("epochs-lost")
+		if _, known := a.atFirst[name]; !known {
+			a.atFirst[name] = a.lost[name]
+		}
+	}
+}
+
+// explain prints why packets of flows, which are by interval, are in no result. Each interval
+// without a count of packets needs a reason that the collector states, and the collector counts
+// each epoch without results.
+func (a *account) explain(flows map[string]netns.Row) error {
+	counted := map[int64]bool{}
+	first, end := int64(math.MaxInt64), int64(0)
+	for _, r := range flows {
+		from := r.Number("first-epoch")
+		counted[from] = r["received-packets"] != nil
+		first, end = min(first, from), max(end, from+a.length)
+	}
+	explained, silent := 0, map[int64]bool{}
+	for from := first; from < end; from += a.length {
+		has, listed := counted[from]
+		if has {
+			continue
+		}
+		var reasons []string
+		for e := from; e < min(from+a.length+lateEpochs, a.newest+a.length); e++ { // not those to come
+			for _, problem := range a.problems[e] {
+				reasons = append(reasons, fmt.Sprintf("epoch %d: %s", e, problem))
+			}
+			if !a.epochs[e] {
+				reasons = append(reasons, fmt.Sprintf("epoch %d: no results", e))
+				silent[e] = true
+			}
+		}
+		switch {
+		case len(reasons) > 0:
+			explained++
+			fmt.Printf("no count in the interval from epoch %d, of %d reasons the first: %s\n", from, len(reasons),
+				strings.Join(reasons[:min(len(reasons), 3)], ", "))
+		case listed:
+			return fmt.Errorf("the interval from epoch %d has no count of packets, and no reason", from)
+		}
+	}
+	known := a.missed
+	for name, n := range a.lost {
+		known += n - a.atFirst[name]
+	}
+	switch {
+	case explained == 0:
+		return errors.New("each interval has a count of packets")
+	case int64(len(silent)) > known:
+		return fmt.Errorf("%d epochs have no results, and the collector counts %d", len(silent), known)
+	}
+	return nil
+}
