@@ -315,7 +315,7 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 	}
 	for i := range p.Sources {
 		if r := p.Sources[i].Result.Reading; r != nil {
-			slices.SortFunc(r.Hosts, func(a, b epoch.HostReport) int { return strings.Compare(a.Role, b.Role) })
+			slices.SortStableFunc(r.Hosts, func(a, b epoch.HostReport) int { return strings.Compare(a.Role, b.Role) })
 		}
 	}
 	return p, unknown
