@@ -53,6 +53,7 @@ func Start(ctx context.Context, cfg bus.Config) (bus.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster.nats.embedded: %w", err)
 	}
+	warn(cfg)
 	s.SetLoggerV2(serverLog{cfg.Logger}, false, false, false)
 	s.Start()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -66,6 +67,24 @@ func Start(ctx context.Context, cfg bus.Config) (bus.Server, error) {
 		}
 	}
 	return s, nil
+}
+
+// warn logs the addresses at which other machines may reach a server without TLS.
+func warn(cfg bus.Config) {
+	for _, address := range []string{cfg.Embedded.Listen, cfg.Embedded.RouteListen} {
+		if exposed(address) {
+			cfg.Logger.Warn("the embedded NATS server has no TLS; whoever can reach it can read the traffic of the cluster: "+
+				"use a loopback address, a network that others cannot reach, or servers with TLS (cluster.nats.addresses)",
+				"address", address, "user", cfg.Username != "")
+		}
+	}
+}
+
+// exposed reports whether other machines may reach an address.
+func exposed(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 // split splits host:port.
