@@ -128,7 +128,7 @@ soak-cluster: build ## three collectors and three NATS servers: collectors kille
 	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
 
 .PHONY: scale
-scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10 s (a minute and 1.2 GB; SCALE="-switches 10000 -kilobytes 60 -virtual", "-merge", "-members 1"): the figures of docs/scale.md
+scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10 s (a minute and 0.9 GB; SCALE="-switches 10000 -kilobytes 60 -virtual", "-merge", "-members 1"): the figures of docs/scale.md
 	$(GO) run ./lab/scale $(SCALE)
 
 .PHONY: faults
