@@ -109,7 +109,8 @@ func run(file string) error {
 }
 
 // unpackLater makes a function of the variable SchemaTree, which each start of a program would fill
-// otherwise: that takes more time than all the rest of a start.
+// otherwise: that takes more time than all the rest of a start. Schema returns the same tree, which
+// nothing changes, and unpacks no other.
 func unpackLater(code *gogen.GeneratedCode) error {
 	const (
 		variable = "\tSchemaTree map[string]*yang.Entry\n"
@@ -132,8 +133,14 @@ var SchemaTree = sync.OnceValue(func() map[string]*yang.Entry {
 	return tree
 })
 `
+		unpack = `	uzp, err := UnzipSchema()
+	if err != nil {
+		return nil, fmt.Errorf("cannot unzip schema, %v", err)
+	}
+
+`
 	)
-	for _, part := range [][2]string{{variable, ""}, {fill, function}} {
+	for _, part := range [][2]string{{variable, ""}, {fill, function}, {unpack, ""}, {": uzp,", ": SchemaTree(),"}} {
 		if strings.Count(code.OneOffHeader, part[0]) != 1 {
 			return fmt.Errorf("ygot declares SchemaTree in another way: see unpackLater; no %q in %q", part[0],
 				code.OneOffHeader)
@@ -156,7 +163,7 @@ func schemaCode(code *gogen.GeneratedCode) (string, error) {
 	if err := sortAugments(schema); err != nil {
 		return "", err
 	}
-	text, err := json.MarshalIndent(schema, "", "    ")
+	text, err := json.Marshal(schema)
 	if err != nil {
 		return "", err
 	}
