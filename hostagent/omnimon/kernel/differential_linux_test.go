@@ -351,8 +351,9 @@ func TestSameAsGo(t *testing.T) {
 		{Field: wire.FieldWindow, Min: true}}
 	for name, change := range map[string]func(*wire.Settings){
 		"plain": func(*wire.Settings) {},
-		"few mappings": func(s *wire.Settings) {
+		"few mappings, other EtherType": func(s *wire.Settings) {
 			s.Slots, s.Flows, s.IdleEpochs = 6, 64, 3
+			s.EtherType, s.SlotsPerFlow = 0x88b6, 3
 		},
 		"one slot, two extremes": func(s *wire.Settings) { s.SlotsPerFlow, s.Extremes = 1, all[:2] },
 		"four slots, all extremes, match": func(s *wire.Settings) {
@@ -367,7 +368,6 @@ func TestSameAsGo(t *testing.T) {
 			s.Flows, s.IngressSlots, s.IdleEpochs, s.FlowletGap = 70, 128, 1, time.Nanosecond
 			s.Queries = []wire.Query{{Text: `x = packets.reduce(keys=(src, dst, sport, dport, flowlet), n=count())`}}
 		},
-		"other EtherType": func(s *wire.Settings) { s.EtherType, s.SlotsPerFlow = 0x88b6, 3 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, change, uint64(len(name)))
