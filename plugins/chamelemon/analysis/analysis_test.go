@@ -141,7 +141,7 @@ func TestIllAndBack(t *testing.T) {
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])
 		return a, row(t, r, summaryList, "device", Network), lab.Rows(r, victimList), flows
 	}
-	for range 8 {
+	for range 4 {
 		step(0.05)
 	}
 	a, _, victims, flows := step(0.05)
