@@ -6,10 +6,11 @@
 //	agent ◀── epochs, settings, requests ── session ◀── Component ◀── intent: settings in force
 //	      ──── epochs, reports ───────────▶         ──▶ agent (Source) ──▶ epoch engine
 //
-// At a boundary the component sends the number of the new epoch to all agents. When the network has
-// drained, it requests the reports of the epoch that has ended. An agent without a report at the
-// deadline makes the epoch partial; its report is delivered later (epoch.Result.Late). An epoch
-// that an agent's clock began is relayed to all other agents (OmniMon, algorithm 1).
+// At a boundary the component sends the number of the new epoch to all agents. It requests the
+// reports of the epoch that has ended when the network has drained, at the latest at the deadline.
+// An agent without a report at the deadline makes the epoch partial; its report is delivered later
+// (epoch.Result.Late). An epoch that an agent's clock began is relayed to all other agents
+// (OmniMon, algorithm 1).
 //
 // # Concurrency
 //
