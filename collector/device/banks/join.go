@@ -198,7 +198,7 @@ func (s *source) claim(inc Incarnation, b int) (mine, other *readout) {
 	case s.banks[b].reader != nil:
 		return nil, s.banks[b].reader
 	}
-	return s.beginReadout(s.g.bound(s.g.readLimit()), b), nil
+	return s.beginReadout(b, newReadout(s.g.bound(s.g.readLimit()))), nil
 }
 
 // Prepare clears all banks once more before the first epoch, if packets may have entered the
@@ -231,7 +231,7 @@ func (s *source) prepare(ctx context.Context) {
 		if !s.isIn || b == s.current {
 			continue
 		}
-		if r := s.beginReadout(s.g.bound(s.g.readLimit()), b); r != nil {
+		if r := s.beginReadout(b, newReadout(s.g.bound(s.g.readLimit()))); r != nil {
 			readouts[b] = r
 		} else {
 			quiet = false

@@ -58,7 +58,8 @@ func (s *source) Name() string { return s.sw.Name() }
 // Sealing: a switch is flipped by the collector.
 func (s *source) Sealing() epoch.Sealing { return epoch.SealedByCollector }
 
-// Begin starts a boundary.
+// Begin starts a boundary. It prepares the read-out, which costs more in the goroutine of each
+// source: its stack would grow.
 func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 	limits := s.g.begin(b.Number + 1)
 	if b.Opening {
@@ -69,7 +70,7 @@ func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 			s.outOfStep(b.Number)
 		}
 	}
-	return &part{source: s, Boundary: b, limits: limits}, s.warnings(b.Number)
+	return &part{source: s, Boundary: b, limits: limits, readout: newReadout(limits.read)}, s.warnings(b.Number)
 }
 
 // part is a switch at one boundary: the bank of the ending epoch is sealed and read.
@@ -79,7 +80,7 @@ type part struct {
 	limits  *bounds
 	inc     Incarnation
 	bank    int      // the sealed one
-	readout *readout // of that bank; nil: it cannot be read
+	readout *readout // of that bank, prepared by Begin; nil: it cannot be read
 	inStep  bool     // the switch counted in the epoch's bank all the time
 	err     error    // why the reading does not count
 	inexact []string // accuracy warnings
@@ -91,6 +92,9 @@ func (p *part) Seal(ctx context.Context) error {
 	next, spoiled, err := p.seal()
 	if err == nil {
 		err = p.flip(next, spoiled)
+	} else {
+		p.readout.cancel()
+		p.readout = nil
 	}
 	if !p.inStep && !p.Opening || err != nil && p.Opening {
 		p.outOfStep(p.Number)
@@ -132,7 +136,7 @@ func (p *part) seal() (next int, spoiled, err error) {
 	if next == p.bank { // epochs were skipped: it is in the right bank, which also holds the earlier epoch
 		return 0, nil, cmp.Or(p.err, ErrMerged)
 	}
-	if p.readout = p.beginReadout(p.limits.read, p.bank); p.readout == nil {
+	if p.readout = p.beginReadout(p.bank, p.readout); p.readout == nil {
 		p.err = cmp.Or(p.err, ErrUnread)
 	}
 	spoiled = p.supersede(next)
@@ -198,15 +202,21 @@ func (s *source) supersede(bank int) error {
 	return b.unread
 }
 
-// beginReadout notes that a bank is being read, until ctx ends. It returns nil if an earlier
-// read-out of it has not ended. s.mu is held.
-func (s *source) beginReadout(ctx context.Context, bank int) *readout {
-	b := &s.banks[bank]
-	if b.reader != nil {
-		return nil
-	}
+// newReadout returns a read-out that ends with ctx, for beginReadout.
+func newReadout(ctx context.Context) *readout {
 	r := &readout{done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(ctx)
+	return r
+}
+
+// beginReadout notes that r reads a bank, and returns r; nil if an earlier read-out of the bank has
+// not ended. s.mu is held.
+func (s *source) beginReadout(bank int, r *readout) *readout {
+	b := &s.banks[bank]
+	if b.reader != nil {
+		r.cancel()
+		return nil
+	}
 	b.reader = r
 	return r
 }
@@ -242,7 +252,7 @@ func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drain
 	}
 	s.endReadout(inc, bank, r, ErrUnread)
 	if again && !r.overtaken && s.isIn && s.incarnation.ID == inc.ID {
-		r := s.beginReadout(s.g.bound(s.g.readLimit()), bank)
+		r := s.beginReadout(bank, newReadout(s.g.bound(s.g.readLimit())))
 		if r != nil && !s.g.goDo(func() { _, _ = s.read(inc, bank, r, noDrain, false) }) {
 			s.endReadout(inc, bank, r, ErrUnread)
 		}
