@@ -71,6 +71,15 @@ func pipeline(p config.Pipeline) *string {
 // state declares the state leaves but those of the epoch. r is the report of an epoch that has just
 // ended, or nil.
 func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Outputs) *bindings.Collector {
+	devices := c.deps.Network.Devices()
+	failed := map[string]error{} // devices in that epoch
+	if r != nil {
+		for i := range r.Devices {
+			if err := r.Devices[i].Err; err != nil {
+				failed[r.Devices[i].Name] = err
+			}
+		}
+	}
 	out := &bindings.Collector{
 		Name:           &cfg.Name,
 		EpochLength:    duration(cfg.Epoch.Interval),
@@ -85,7 +94,7 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 		Rows:           ygot.Uint64(uint64(c.deps.Store.Stats().Rows)),
 		Heap:           heap(),
 		Reload:         reload(c.deps.Reloads()),
-		Device:         map[string]*bindings.Collector_Device{},
+		Device:         make(map[string]*bindings.Collector_Device, len(devices)),
 		Host:           map[string]*bindings.Collector_Host{},
 		Link:           map[string]*bindings.Collector_Link{},
 		Plugin:         map[string]*bindings.Collector_Plugin{},
@@ -100,8 +109,8 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 	if outputs.ByName != nil {
 		out.Subscriptions = ygot.Uint32(uint32(outputs.Streams))
 	}
-	for _, d := range c.deps.Network.Devices() {
-		out.Device[d.Name()] = c.device(d, r)
+	for _, d := range devices {
+		out.Device[d.Name()] = c.device(d, failed[d.Name()])
 	}
 	for _, h := range c.deps.Hosts.Hosts() {
 		out.Host[h.Name] = c.host(h)
@@ -260,8 +269,8 @@ func (c *Component) host(h host.Status) *bindings.Collector_Host {
 	return out
 }
 
-// device declares the leaves of a device.
-func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Collector_Device {
+// device declares the leaves of a device. failed is its error in the epoch that has just ended.
+func (c *Component) device(d network.Device, failed error) *bindings.Collector_Device {
 	st, n := d.Status(), c.devices[d.Name()]
 	leaf := struct { // in one piece of memory: devices are many
 		name, address, program, lastError string
@@ -269,7 +278,7 @@ func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Colle
 		deviceEpochs
 		reconnects, packetIns, packetInsDropped uint64
 	}{
-		d.Name(), d.Address(), d.Program(), deviceError(d.Name(), st, r),
+		d.Name(), d.Address(), d.Program(), deviceError(st, failed),
 		nanoseconds(st.ReadTime), nanoseconds(st.FlipTime), n,
 		st.Counts.SessionsLost, st.Counts.PacketIns, st.Counts.PacketsDropped,
 	}
@@ -296,13 +305,9 @@ func (c *Component) device(d network.Device, r *analysis.Report) *bindings.Colle
 
 // deviceError returns the newest error of a device: that of the epoch that has just ended, or that
 // of the session if the epoch's error is only its consequence.
-func deviceError(name string, st device.Status, r *analysis.Report) string {
-	if r != nil {
-		for _, d := range r.Devices {
-			if d.Name == name && d.Err != nil && (st.LastError == "" || !isConsequence(d.Err)) {
-				return d.Err.Error()
-			}
-		}
+func deviceError(st device.Status, failed error) string {
+	if failed != nil && (st.LastError == "" || !isConsequence(failed)) {
+		return failed.Error()
 	}
 	return st.LastError
 }
