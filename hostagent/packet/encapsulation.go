@@ -94,11 +94,17 @@ func follow(k *flow.Key, frame []byte, l limits) error {
 
 // followHeaders follows one header after the other. b is what is not parsed, and kind the EtherType
 // of its first header.
-func followHeaders(k *flow.Key, b []byte, l limits) (err error) {
-	kind, found := uint16(etherTypeBridged), false
-	for {
+func followHeaders(k *flow.Key, b []byte, l limits) error {
+	kind, b, err := next(b, macs, 2)
+	if err != nil {
+		return err
+	}
+	for found := false; ; {
 		switch kind {
 		case etherTypeBridged:
+			if !found { // only tunnels have one
+				return ErrNotIP
+			}
 			kind, b, err = next(b, macs, 2)
 		case EtherTypeVLAN, EtherTypeQinQ, EtherTypeQinQOld:
 			if l.tags--; l.tags < 0 {

@@ -83,6 +83,7 @@ func TestEncapsulationRules(t *testing.T) {
 		{"PPPoE that is cut", "8864 1100 0001", "", "", ErrTruncated},
 		{"tag that is cut", "8100 0001 88a8 0001 8100", "", "", ErrTruncated},
 		{"ARP behind tags", "8100 0001 8100 0001 8100 0001 0806", "", "", ErrNotIP},
+		{"Ethernet in Ethernet", "6558" + testMACs + "0800" + testGRE + "0000 0800", "", "", ErrNotIP},
 		{"no frame", "", "", "", ErrTruncated},
 		{"many labels", "8847 " + strings.Repeat("00010040", 80), "", "", ErrDepth},
 	} {
@@ -104,7 +105,8 @@ func TestEncapsulationRules(t *testing.T) {
 }
 
 // FuzzEncapsulations: what has a flow for switches has one of the same addresses, or is damaged
-// behind what switches parse; and both flows agree on frames that have none.
+// behind what switches parse; both flows agree on frames that have none; and the flow of switches
+// is that of the ground truth.
 func FuzzEncapsulations(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 20 {
@@ -119,6 +121,11 @@ func FuzzEncapsulations(f *testing.F) {
 		}
 		if outerErr != nil && (innerErr == nil || innerErr.Error() != outerErr.Error()) {
 			t.Errorf("% x: no outer flow, %v; inner flow %v, %v", frame, outerErr, inner, innerErr)
+		}
+		var got flow.Key
+		err := Flow(&got, frame)
+		if want, ok := truth.ParseEncapsulated(frame); ok != (err == nil) || ok && got != want {
+			t.Errorf("% x: %v, %v at a switch; expected %v, %v", frame, got, err, want, ok)
 		}
 		for err, k := range map[error]flow.Key{outerErr: outer, innerErr: inner} {
 			if back, e := flow.ParseBinary(flow.FiveTuple, k.AppendBinary(nil)); err == nil && (e != nil || back != k) {

@@ -460,7 +460,7 @@ part int follow(void) {
 	u32 at = s->at;
 	switch (s->kind) {
 	case ETH_BRIDGED:
-		return next(s, at, 14);
+		return at && !s->found ? NOT_IP : next(s, at, 14);
 	case ETH_VLAN:
 	case ETH_QINQ:
 	case ETH_QINQ_OLD:
