@@ -7,9 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
@@ -146,5 +152,92 @@ func TestCollectorsShareSwitches(t *testing.T) {
 	testkit.Until(t, "a measures", func() bool {
 		_, end := a.Epoch()
 		return !end.IsZero() && strings.Contains(a.log.String(), "device is measured")
+	})
+}
+
+// A controller that is not of the cluster takes a switch with a higher election id. The owner is
+// deposed and names the id, the switch is missing from epochs, which are counted, and no member
+// bids against the other controller. When it has gone, the owner measures the switch again.
+func TestForgedElectionID(t *testing.T) {
+	var switches []*realSwitch
+	for range 2 {
+		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
+	}
+	server := bustest.Server(t)
+	a, _ := startClustered(t, "c1", server, switches)
+	b, _ := startClustered(t, "c2", server, switches)
+	members := []clustered{a, b}
+	// with lists the members at which leaves of the switch have some texts, logged those that logged it.
+	with := func(leaves map[string]string) (names []string) {
+		for _, m := range members {
+			has := true
+			for name, want := range leaves {
+				has = has && strings.Contains(leafIn(m.Store().View(), "/collector/devices/device[name=s1]", "state/"+name), want)
+			}
+			if has {
+				names = append(names, m.name)
+			}
+		}
+		return names
+	}
+	logged := func(text string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(members, func(m clustered) bool { return strings.Contains(m.log.String(), text+" device=s1") })
+		}
+	}
+	ready := map[string]string{"connection": "ready"}
+	testkit.Until(t, "the switch has one owner", func() bool { return len(with(ready)) == 1 })
+	testkit.Until(t, "the switch is measured", logged(`msg="device is measured"`))
+
+	forged := &p4v1.Uint128{High: 1 << 63, Low: 9}
+	conn, err := grpc.NewClient(switches[0].address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := p4v1.NewP4RuntimeClient(conn).StreamChannel(t.Context())
+	if err == nil {
+		err = stream.Send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_Arbitration{
+			Arbitration: &p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: forged}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := stream.Recv()
+	if err != nil || reply.GetArbitration().GetStatus().GetCode() != int32(codes.OK) {
+		t.Fatalf("the switch answers %v, error %v", reply, err)
+	}
+	testkit.Until(t, "the owner names the id", func() bool {
+		return len(with(map[string]string{"connection": "backup", "last-error": "9223372036854775808:9"})) > 0
+	})
+	testkit.Until(t, "no member has a session", func() bool { return len(with(ready)) == 0 })
+	lost := func() (sum int) {
+		for _, m := range members {
+			n, _ := strconv.Atoi(leafIn(m.Store().View(), "/collector/devices/device[name=s1]", "state/epochs-lost"))
+			sum += n
+		}
+		return sum
+	}
+	before := lost()
+	testkit.Until(t, "epochs without the switch are counted", func() bool { return lost() >= before+3 })
+	testkit.Until(t, "it is named", logged(`msg="device is missing from the epoch"`))
+	if names := with(ready); len(names) > 0 {
+		t.Errorf("members %q have a session, too", names)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "one member is the primary again", func() bool { return len(with(ready)) == 1 })
+	var open uint64
+	for _, m := range members {
+		number, _ := m.Epoch()
+		open = max(open, number)
+	}
+	testkit.Until(t, "the switch is measured again", func() bool {
+		return slices.ContainsFunc(members, func(m clustered) bool {
+			const row = "/univmon/summaries/summary[device=s1][dimension=src]"
+			epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/epoch"), 10, 64)
+			return epoch >= open && leafIn(m.Store().View(), row, "state/status") == "complete"
+		})
 	})
 }
