@@ -11,6 +11,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/internal/certs"
 )
@@ -69,8 +70,12 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	if c.bus, err = ConnectCluster(ctx, cfg.Cluster, c.certs, true, c.deps); err != nil {
 		return err
 	}
+	now := c.deps.Clock.Now
+	if _, virtual := c.deps.Clock.(*epoch.Virtual); virtual { // it stands still between epochs
+		now = nil
+	}
 	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
-		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests()},
+		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests(), Now: now},
 		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnMoves: c.acceptDevices, Epoch: c.openEpoch})
 	if err := c.startExchange(cfg); err != nil {
 		return err

@@ -18,10 +18,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
 // clustered is a collector of a cluster on the wall clock.
@@ -32,7 +35,9 @@ type clustered struct {
 }
 
 // startClustered starts a collector that shares the switches with others. stop ends it.
-func startClustered(t *testing.T, name, nats string, switches []*realSwitch) (c clustered, stop func()) {
+func startClustered(t *testing.T, name, nats string, switches []*realSwitch, clock ...epoch.Clock) (c clustered,
+	stop func(),
+) {
 	t.Helper()
 	var yaml strings.Builder
 	fmt.Fprintf(&yaml, "epoch: {interval: 250ms, guard: 1ms}\n"+
@@ -47,8 +52,11 @@ func startClustered(t *testing.T, name, nats string, switches []*realSwitch) (c 
 		t.Fatal(err)
 	}
 	c = clustered{name: name, log: &testkit.Log{}}
-	c.Collector, err = collector.New(cfg, collector.Dependencies{Programs: programs, Version: "test",
-		Logger: slog.New(slog.NewTextHandler(c.log, nil))})
+	deps := collector.Dependencies{Programs: programs, Version: "test", Logger: slog.New(slog.NewTextHandler(c.log, nil))}
+	if len(clock) > 0 {
+		deps.Clock = clock[0]
+	}
+	c.Collector, err = collector.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +175,7 @@ func TestForgedElectionID(t *testing.T) {
 	a, _ := startClustered(t, "c1", server, switches)
 	b, _ := startClustered(t, "c2", server, switches)
 	members := []clustered{a, b}
-	// with lists the members at which leaves of the switch have some texts, logged those that logged it.
+	// with lists the members at which leaves of the switch contain texts.
 	with := func(leaves map[string]string) (names []string) {
 		for _, m := range members {
 			has := true
@@ -182,7 +190,9 @@ func TestForgedElectionID(t *testing.T) {
 	}
 	logged := func(text string) func() bool {
 		return func() bool {
-			return slices.ContainsFunc(members, func(m clustered) bool { return strings.Contains(m.log.String(), text+" device=s1") })
+			return slices.ContainsFunc(members, func(m clustered) bool {
+				return strings.Contains(m.log.String(), text+" device=s1")
+			})
 		}
 	}
 	ready := map[string]string{"connection": "ready"}
@@ -240,4 +250,100 @@ func TestForgedElectionID(t *testing.T) {
 			return epoch >= open && leafIn(m.Store().View(), row, "state/status") == "complete"
 		})
 	})
+}
+
+// ahead is a wall clock that is wrong.
+type ahead struct {
+	epoch.Wall
+	by time.Duration
+}
+
+// Now implements epoch.Clock.
+func (c ahead) Now() time.Time { return c.Wall.Now().Add(c.by) }
+
+// The clock of one of two members is 2 s ahead, which is eight epochs: its offset is published,
+// each epoch has a warning that names it, and parts that are too far from the epochs of their home
+// are refused. No packet counts twice.
+func TestCollectorsWithOtherClocks(t *testing.T) {
+	var switches []*realSwitch
+	for range 3 {
+		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
+	}
+	server := bustest.Server(t)
+	a, _ := startClustered(t, "c1", server, switches)
+	tap := a.Store().Tap(1000)
+	defer tap.Close()
+	b, _ := startClustered(t, "c2", server, switches, ahead{by: 2 * time.Second})
+	all := []string{"s1", "s2", "s3"}
+	testkit.Until(t, "each switch has one owner", func() bool {
+		both := slices.Concat(a.owns(), b.owns())
+		slices.Sort(both)
+		return slices.Equal(both, all) && len(a.owns()) > 0 && len(b.owns()) > 0
+	})
+	for _, m := range []clustered{a, b} {
+		want := map[string]string{"c1": "the clock of collector c2 is ", "c2": "the clock of collector c1 is -"}[m.name]
+		testkit.Until(t, "epochs of "+m.name+" are inexact, with the reason", func() bool {
+			return strings.Contains(m.log.String(), `msg="epochs may be inexact" device="" reason="`+want)
+		})
+	}
+	admin := bustest.Connect(t, "fabric", "admin", server)
+	testkit.Until(t, "the offset is published", func() bool {
+		members, err := cluster.Members(t.Context(), admin)
+		offsets := map[string]time.Duration{}
+		for _, m := range members {
+			offsets[m.Name] = m.Offset
+		}
+		return err == nil && (offsets["c2"]-offsets["c1"]-2*time.Second).Abs() < time.Second
+	})
+	refused := func(m clustered) bool {
+		text := m.log.String()
+		return strings.Contains(text, "the epoch is in the future; are the clocks apart?") ||
+			strings.Contains(text, "the epoch has been delivered")
+	}
+	testkit.Until(t, "parts are refused", func() bool { return refused(a) || refused(b) })
+	sent, last := uint64(0), uint64(0)
+	counted, total := map[string]uint64{}, map[string]uint64{}  // packets by switch and epoch, and by switch
+	testkit.Until(t, "packets of an epoch count", func() bool { // a busy machine may lose epochs
+		if number, _ := a.Epoch(); number != last {
+			last, sent = number, sent+100
+			for _, sw := range switches {
+				sw.send(1, 100)
+			}
+		}
+		for len(tap.C()) > 0 {
+			count(t, <-tap.C(), counted, total)
+		}
+		return max(total["s1"], total["s2"], total["s3"]) >= 300
+	})
+	for name, n := range total {
+		if n > sent {
+			t.Errorf("%s has %d packets in all epochs, %d were sent", name, n, sent)
+		}
+	}
+	if n := tap.Dropped(); n > 0 {
+		t.Errorf("%d batches are not in the test", n)
+	}
+}
+
+// count adds the packets in results to those by switch and epoch, and by switch.
+func count(t *testing.T, results *store.Batch, epochs, total map[string]uint64) {
+	t.Helper()
+	for _, p := range results.Tables {
+		if p.Table.List != "/netsketch-univmon:univmon/summaries/summary" {
+			continue
+		}
+		for key, row := range sdktest.RowsOf(p.Table) {
+			device, dimension, _ := strings.Cut(key, " ")
+			packets, _ := row["packets"].(uint64)
+			if dimension != "src" || packets == 0 {
+				continue
+			}
+			epoch := fmt.Sprint(key, " ", row["epoch"])
+			if before, again := epochs[epoch]; again && before != packets {
+				t.Errorf("%s has %d packets, and had %d before", epoch, packets, before)
+			}
+			total[device] += packets - epochs[epoch]
+			epochs[epoch] = packets
+		}
+	}
 }

@@ -63,6 +63,9 @@ type Config struct {
 	Digests map[string]string
 	// Lease is the time without a beat after which a member is gone; DefaultLease if 0.
 	Lease time.Duration
+	// Now is the clock by which epochs begin, which is compared with that of the NATS server;
+	// time.Now if nil.
+	Now func() time.Time
 }
 
 // Dependencies are what New needs from its caller.
@@ -122,13 +125,16 @@ func New(cfg Config, deps Dependencies) *Component {
 	if cfg.Lease == 0 {
 		cfg.Lease = DefaultLease
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
 	c := &Component{cfg: cfg, deps: deps, log: deps.Logger, beats: make(chan beat, 1024), wake: make(chan struct{}, 1),
 		views: make(chan struct{}, 1), peers: map[string]peer{}, first: make(chan struct{})}
 	c.self = Member{Name: cfg.Member, Incarnation: hex.EncodeToString(id), Protocol: protocol, Version: cfg.Version,
 		Weight: max(cfg.Weight, 1), State: Active, Started: time.Now().UTC(), Agents: cfg.Agents, Digests: cfg.Digests}
-	c.view = View{Self: cfg.Member}
+	c.view, c.lease.now = View{Self: cfg.Member}, cfg.Now
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }

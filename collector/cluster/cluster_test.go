@@ -156,3 +156,28 @@ func TestNoEmbeddedServer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The clock of a member that is 2 s ahead is measured, published to the others and named.
+func TestClocksApart(t *testing.T) {
+	server := bustest.Server(t)
+	a := join(t, server, "a", nil)
+	b := join(t, server, "b", func(c *Config) { c.Now = func() time.Time { return time.Now().Add(2 * time.Second) } })
+	until(t, "both are members", []joined{a, b}, "a", "b")
+	for _, of := range []joined{a, b} {
+		testkit.Until(t, "the clock of b at "+of.cfg.Member, func() bool {
+			for _, m := range of.View().Members {
+				off := m.Offset - map[string]time.Duration{"b": 2 * time.Second}[m.Name]
+				if m.Uncertainty == 0 || off.Abs() > m.Uncertainty {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	for of, want := range map[*joined]string{&a: "the clock of collector b is ", &b: "the clock of collector a is -"} {
+		got := of.ClockWarnings(10 * time.Millisecond)
+		if len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%s warns %q, want %q", of.cfg.Member, got, want)
+		}
+	}
+}

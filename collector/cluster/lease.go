@@ -26,6 +26,7 @@ type lease struct {
 	revision uint64    // of the entry; 0: there is none
 	at       time.Time // start of the latest renewal
 
+	now                 func() time.Time // the clock that is measured
 	renewals            int
 	offset, uncertainty time.Duration // of the clock against that of the NATS server
 }
@@ -65,7 +66,7 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 			return nil, err
 		}
 	}
-	begin := time.Now()
+	begin, from := time.Now(), l.now()
 	revision, err := l.write(ctx, data)
 	if errors.Is(err, jetstream.ErrKeyExists) { // the reply of a renewal may have been lost
 		if err = l.adopt(ctx, m); err == nil {
@@ -75,7 +76,7 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 	if err != nil {
 		return nil, err
 	}
-	l.measure(ctx, revision, begin)
+	l.measure(ctx, revision, from)
 	l.revision, l.at = revision, begin
 	return found, nil
 }
@@ -110,7 +111,7 @@ func (l *lease) adopt(ctx context.Context, m Member) error {
 // measure measures the clock against that of the server, which notes when it wrote an entry: that
 // was between begin and the reply.
 func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
-	end := time.Now()
+	end := l.now()
 	if l.renewals++; l.renewals%offsetEvery != 1 {
 		return
 	}
