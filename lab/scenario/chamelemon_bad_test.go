@@ -120,7 +120,7 @@ func (w *messages) alerted(t *testing.T, r *scenario.Report, subject, kind, text
 // its array has counted other packets than the other arrays.
 func TestChameleMonWrappedCounter(t *testing.T) {
 	const register = "ingress.chamelemon.upstream"
-	s := faulty(t, 8)
+	s := faulty(t, 7)
 	wrapped := func(run *scenario.Run, name string, change func(v uint64) uint64) error {
 		sw := run.Network().Switch(run.Network().Fabric().Find(name))
 		cells, err := sw.ReadRegister(register, 0, -1)

@@ -35,7 +35,7 @@ func load(t *testing.T, name string, epochs int) *scenario.Scenario {
 // The program on four edge switches, the collector and the plugin publish over gNMI every flow that
 // lost packets and how many.
 func TestChameleMonHealthy(t *testing.T) {
-	s := load(t, "small", 6)
+	s := load(t, "small", 5)
 	s.Traffic[0].MaxPackets = 6
 	r := play(t, s)
 	check(t, r, s.Epochs)
@@ -75,7 +75,7 @@ func TestChameleMonExamples(t *testing.T) {
 // The six tasks about what entered, at each switch and of the network: while every flow is a
 // heavy-hitter candidate from its first packet on, all of them exactly, flow sizes among them.
 func TestChameleMonTasks(t *testing.T) {
-	s := load(t, "tasks", 4)
+	s := load(t, "tasks", 3)
 	s.WarmUp = 0 // attention starts where it stays
 	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 2500, 300
 	s.Traffic[0].MaxPackets, s.Traffic[1].MaxPackets = 70, 70 // heavy hitters have 50
@@ -112,7 +112,7 @@ func TestChameleMonTasks(t *testing.T) {
 func TestChameleMonFaults(t *testing.T) {
 	for name, least := range map[string]int{"link-loss": 10, "dead-link": 100, "grey-failure": 1} {
 		t.Run(name, func(t *testing.T) {
-			s := load(t, name, 5)
+			s := load(t, name, 4)
 			s.Faults[0].From = 2 * s.Epoch
 			s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 1000, 40
 			r := play(t, s)
@@ -189,7 +189,7 @@ func TestChameleMonClockWithinTheGuard(t *testing.T) {
 // If a switch is later than that, the epochs have an alert, and no value that needs several
 // switches is published as exact.
 func TestChameleMonClockBeyondTheGuard(t *testing.T) {
-	s := faulty(t, 12, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond,
+	s := faulty(t, 10, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond,
 		Until: 375 * time.Millisecond})
 	s.Guard = 2 * time.Millisecond
 	r, w := playWatched(t, s, nil)
