@@ -28,14 +28,15 @@ export CGO_ENABLED ?= 0
 # package. RARE are large packages that others import and of which little or nothing runs here, and not often: a parser
 # of the InfluxDB client and its API, gopacket's protocols but for LLDP, the metrics of processes, schemas of plugins'
 # configurations, manual pages, other formats than SVG of gonum/plot, flags and configurations in YAML, and what
-# libraries import and nothing here uses. The compiler neither optimizes nor inlines them.
+# libraries import and nothing here uses. The compiler neither optimizes nor inlines them. It does not inline in the NATS
+# server, the largest package, which forwards few large messages.
 RARE := github.com/influxdata/line-protocol github.com/influxdata/influxdb-client-go/v2/domain \
   github.com/gopacket/gopacket/layers github.com/prometheus/procfs github.com/santhosh-tekuri/jsonschema/v6 \
   github.com/russross/blackfriday/v2 codeberg.org/go-pdf/fpdf golang.org/x/image/draw \
   github.com/spf13/pflag go.yaml.in/yaml/v3 github.com/goccy/go-yaml encoding/gob encoding/xml database/sql
 GCFLAGS := -dwarf=false -c=1
 export GOFLAGS := $(GOFLAGS) -trimpath '-toolexec=env GOGC=off' '-gcflags=all=$(GCFLAGS)' \
-  $(foreach p,$(RARE),'-gcflags=$p=$(GCFLAGS) -N -l')
+  $(foreach p,$(RARE),'-gcflags=$p=$(GCFLAGS) -N -l') '-gcflags=github.com/nats-io/nats-server/v2/server=$(GCFLAGS) -l'
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
