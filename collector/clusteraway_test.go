@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -23,12 +22,6 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		rigs[name] = newRig(t, devicesYAML(len(names))+pluginsYAML(t, "fake")+fmt.Sprintf(
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, proxy), nil)
 	}
-	stepAll := func() map[string]Report { // together: what is missing is awaited in real time
-		first := make(chan Report)
-		go func() { first <- rigs["c1"].step() }()
-		second := rigs["c2"].step()
-		return map[string]Report{"c1": <-first, "c2": second}
-	}
 	shared := func() bool { // each device has one owner, and each collector a device
 		owned := map[bool]int{}
 		for _, d := range names {
@@ -39,17 +32,9 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		}
 		return len(owned) == 2
 	}
-	for begin := time.Now(); !shared(); { // c2 gets its devices at the end of an epoch
-		if time.Since(begin) > time.Minute {
-			t.Fatal("the devices are not shared")
-		}
-		stepAll()
-		for n := 0; n < 100 && !shared(); n++ {
-			time.Sleep(time.Millisecond)
-		}
-	}
+	stepUntil(t, "each collector has devices", rigs, shared)
 	measured := func() bool { // all devices have joined
-		for name, rep := range stepAll() {
+		for name, rep := range stepAll(rigs) {
 			for _, d := range rep.Devices {
 				if d.Err != nil && !rigs[name].c.network.Foreign(d.Name) {
 					return false
@@ -58,11 +43,7 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		}
 		return true
 	}
-	for begin := time.Now(); !measured(); {
-		if time.Since(begin) > time.Minute {
-			t.Fatal("the devices are not measured")
-		}
-	}
+	testkit.Until(t, "all devices are measured", measured)
 	cut()
 	for name, r := range rigs {
 		testkit.Until(t, name+" has no lease", func() bool {
@@ -70,7 +51,7 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 			return !v.Leased && len(v.Members) == 2
 		})
 	}
-	for name, rep := range stepAll() {
+	for name, rep := range stepAll(rigs) {
 		r := rigs[name]
 		if rep.Status != epoch.Partial || len(rep.Devices) != len(names) {
 			t.Errorf("%s: an epoch is %v with the devices %+v", name, rep.Status, rep.Devices)

@@ -5,27 +5,46 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
+
+// stepAll closes the open epochs of all members together: what one lacks of another, it awaits in
+// real time.
+func stepAll(rigs map[string]*rig) map[string]Report {
+	var mu sync.Mutex
+	var steps sync.WaitGroup
+	reports := map[string]Report{}
+	for name, r := range rigs {
+		steps.Go(func() {
+			rep := r.step()
+			mu.Lock()
+			defer mu.Unlock()
+			reports[name] = rep
+		})
+	}
+	steps.Wait()
+	return reports
+}
+
+// checksPerEpoch is how often stepUntil checks before it closes an epoch: what moves between two
+// members exchanges messages meanwhile.
+const checksPerEpoch = 10
 
 // stepUntil closes epochs at all members until ok: what one takes over, it does with an epoch.
 func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) {
 	t.Helper()
-	for begin := time.Now(); !ok(); {
-		if time.Since(begin) > time.Minute {
-			t.Fatal("not within a minute: ", what)
+	checks := 0
+	testkit.Until(t, what, func() bool {
+		if checks++; checks%checksPerEpoch == 0 {
+			stepAll(rigs)
 		}
-		for _, r := range rigs {
-			r.step()
-		}
-		for n := 0; n < 100 && !ok(); n++ {
-			time.Sleep(time.Millisecond)
-		}
-	}
+		return ok()
+	})
 }
 
 // A plan of a plugin is written to the devices of all collectors, and its outcomes are those of one
