@@ -94,8 +94,9 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	return errors.Join(errs...)
 }
 
-// moves returns whether a device stays as it is for now, and otherwise the collector that hands it
-// over to this one; "": none does.
+// moves returns whether a device stays as it is: nothing changes, or the handover that is under way
+// goes on, or one begins from here. Otherwise holder is the collector that hands the device over to
+// this one; "": none does.
 func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
 	owner, holder := o.Owner(m.Name()), m.owner
 	if holder == "" && o.Before != nil {
