@@ -36,6 +36,7 @@ type boundary struct {
 
 	sealed   bool      // a source is
 	sealedAt time.Time // when the last one was
+	flips    *Flips    // of all collectors; nil: none
 
 	mu         sync.Mutex
 	drainedAt  time.Time // zero until the network has drained
@@ -81,6 +82,7 @@ func (b *boundary) run(caller context.Context) *Epoch {
 	b.seal(caller, ctx)
 	b.settle(ctx)
 	b.collect(ctx, early)
+	b.compareFlips()
 	b.ep.Status = statusOf(b.ep.Sources)
 	return b.ep
 }
@@ -160,8 +162,21 @@ func (b *boundary) measureSkew(seals []seal) {
 		}
 	}
 	b.ep.Timings.Skew = b.sealedAt.Sub(firstReal)
+	b.flips = &Flips{first - b.due, last - b.due}
+	b.ep.Timings.Flips = b.flips
 	if skew := last - first; skew > b.e.cfg.Guard {
 		b.warn("", fmt.Sprintf("the flips at its end were %v apart, more than the guard of %v", skew, b.e.cfg.Guard))
+	}
+}
+
+// compareFlips adds the flips of other collectors to the skew, and a warning if these make it
+// greater than the guard.
+func (b *boundary) compareFlips() {
+	skew := b.flips.apart()
+	b.ep.Timings.Skew = max(b.ep.Timings.Skew, skew)
+	if skew > b.e.cfg.Guard && skew > b.ep.Timings.Flips.apart() {
+		b.warn("", fmt.Sprintf("the flips at its end were %v apart at all collectors, more than the guard of %v", skew,
+			b.e.cfg.Guard))
 	}
 }
 
@@ -314,6 +329,7 @@ func (b *boundary) drain() {
 // take enters an arrival into the epoch.
 func (b *boundary) take(a *arrival) {
 	b.ep.Sources[a.i] = a.outcome
+	b.flips = b.flips.with(a.result.Flips)
 	b.warn(a.outcome.Name, a.result.Warnings...)
 	for _, w := range a.result.LateWarnings {
 		w.Source = a.outcome.Name
@@ -476,13 +492,13 @@ func statusOf(outcomes []Outcome) Status {
 			present++
 		}
 	}
-	switch {
-	case present == 0:
+	switch present {
+	case len(outcomes):
+		return Complete
+	case 0:
 		return Lost
-	case present < len(outcomes):
-		return Partial
 	}
-	return Complete
+	return Partial
 }
 
 // isStale reports whether a source takes part and still holds data of an earlier epoch.

@@ -58,11 +58,11 @@ type Status uint8
 
 // The states of an epoch.
 const (
-	// Complete epochs have data of every source.
+	// Complete epochs have data of every source; without sources there is none to miss.
 	Complete Status = iota + 1
 	// Partial epochs have data of some sources.
 	Partial
-	// Lost epochs have no data.
+	// Lost epochs have data of no source.
 	Lost
 )
 
@@ -120,14 +120,40 @@ type Timings struct {
 	// Flip is the time from the boundary to the last acknowledged seal, or to the end of the wait
 	// for it.
 	Flip time.Duration
-	// Skew is the time from the first acknowledged seal to the last one.
+	// Skew is the time from the first acknowledged seal to the last one, also those of other
+	// collectors, as exact as their clocks agree.
 	Skew time.Duration
+	// Flips are the seals by this collector; nil: there was none.
+	Flips *Flips
 	// Wait is the time from the last seal to the start of the read-out.
 	Wait time.Duration
 	// Read is the time from there to the last source collected, or to the deadline.
 	Read time.Duration
 	// Drain is the part of Read before the network had drained; zero if no source waited for it.
 	Drain time.Duration
+}
+
+// Flips are the first and the last acknowledged seal of some switches, as times after the boundary
+// on the clock of the epochs.
+type Flips struct{ First, Last time.Duration }
+
+// with returns the flips of both; nil is none.
+func (f *Flips) with(other *Flips) *Flips {
+	switch {
+	case f == nil:
+		return other
+	case other == nil:
+		return f
+	}
+	return &Flips{min(f.First, other.First), max(f.Last, other.Last)}
+}
+
+// apart is the time between the first and the last; 0 if there is none.
+func (f *Flips) apart() time.Duration {
+	if f == nil {
+		return 0
+	}
+	return f.Last - f.First
 }
 
 // Epoch is one epoch as it is delivered.

@@ -70,3 +70,53 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("handed over %q, want %q", handed, want)
 	}
 }
+
+// flippedAway is a source of another collector that has flipped its switches.
+type flippedAway struct {
+	away
+	flips epoch.Flips
+}
+
+func (s *flippedAway) Begin(b epoch.Boundary) (epoch.Part, []string) {
+	part, warnings := s.away.Begin(b)
+	return &awayPart{part, s.flips}, warnings
+}
+
+type awayPart struct {
+	epoch.Part
+	flips epoch.Flips
+}
+
+func (p *awayPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
+	r, err := p.Part.Collect(ctx, drained)
+	r.Flips = &p.flips
+	return r, err
+}
+
+// The skew is that of the flips of all collectors. If these make it greater than the guard, the
+// epoch has a warning.
+func TestSkewOfAllCollectors(t *testing.T) {
+	r := newRig(t, 0)
+	other := &flippedAway{away: away{newHost("away", r.trace)}}
+	r.e.Add(other)
+	r.e.Add(&flipped{name: "own", trace: r.trace}) // it flips at the boundary
+	r.open()
+	for number, flips := range []epoch.Flips{{First: guard / 4, Last: guard / 2}, {First: guard, Last: 2 * guard}} {
+		other.flips = flips
+		other.report(uint64(number+1), 5)
+		ep := r.step()
+		if ep.Timings.Skew < flips.Last || ep.Timings.Flips.Last > 0 {
+			t.Errorf("flips of another collector %v: timings %+v", flips, ep.Timings)
+		}
+		if got, want := len(ep.Warnings), number; got != want {
+			t.Errorf("flips of another collector %v: %d warnings, want %d: %v", flips, got, want, ep.Warnings)
+		}
+	}
+}
+
+// An epoch without sources lacks nothing.
+func TestEpochWithoutSources(t *testing.T) {
+	r := newRig(t, 0)
+	r.open()
+	r.expect(r.step(), "1 complete")
+}

@@ -86,6 +86,8 @@ type Result struct {
 	Began time.Time
 	// Warnings are reasons why the epoch may be inexact.
 	Warnings []string
+	// Flips are those of another collector that sent the reading; nil: there was none.
+	Flips *Flips
 	// LateWarnings are reasons why epochs that were delivered before may be inexact. The engine sets
 	// Source.
 	LateWarnings []LateWarning

@@ -115,7 +115,9 @@ type Part struct {
 	// Fence of the collector's lease; it grows.
 	Fence uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// Sets of devices whose registers a plugin merged.
-	Merged        []*Merged `protobuf:"bytes,4,rep,name=merged,proto3" json:"merged,omitempty"`
+	Merged []*Merged `protobuf:"bytes,4,rep,name=merged,proto3" json:"merged,omitempty"`
+	// The flips at the end of the epoch; absent if the collector flipped no switch.
+	Flips         *Flips `protobuf:"bytes,5,opt,name=flips,proto3" json:"flips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -178,6 +180,67 @@ func (x *Part) GetMerged() []*Merged {
 	return nil
 }
 
+func (x *Part) GetFlips() *Flips {
+	if x != nil {
+		return x.Flips
+	}
+	return nil
+}
+
+// Flips are the first and the last flip of some switches, in nanoseconds after the end of the
+// epoch.
+type Flips struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FirstNs       int64                  `protobuf:"varint,1,opt,name=first_ns,json=firstNs,proto3" json:"first_ns,omitempty"`
+	LastNs        int64                  `protobuf:"varint,2,opt,name=last_ns,json=lastNs,proto3" json:"last_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flips) Reset() {
+	*x = Flips{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flips) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flips) ProtoMessage() {}
+
+func (x *Flips) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flips.ProtoReflect.Descriptor instead.
+func (*Flips) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Flips) GetFirstNs() int64 {
+	if x != nil {
+		return x.FirstNs
+	}
+	return 0
+}
+
+func (x *Flips) GetLastNs() int64 {
+	if x != nil {
+		return x.LastNs
+	}
+	return 0
+}
+
 // Merged is a set of devices. What the part holds of the registers that the
 // plugin reads has a meaning for that plugin only, and together only.
 type Merged struct {
@@ -192,7 +255,7 @@ type Merged struct {
 
 func (x *Merged) Reset() {
 	*x = Merged{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +267,7 @@ func (x *Merged) String() string {
 func (*Merged) ProtoMessage() {}
 
 func (x *Merged) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +280,7 @@ func (x *Merged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Merged.ProtoReflect.Descriptor instead.
 func (*Merged) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Merged) GetPlugin() string {
@@ -252,7 +315,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +327,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +340,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Source) GetName() string {
@@ -325,7 +388,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +400,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +413,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Batch) GetTarget() string {
@@ -390,12 +453,16 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\x04R\btransfer\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04last\x18\x04 \x01(\bR\x04last\"\xa0\x01\n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\"\xd3\x01\n" +
 	"\x04Part\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x126\n" +
 	"\asources\x18\x02 \x03(\v2\x1c.netsketch.cluster.v1.SourceR\asources\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x04R\x05fence\x124\n" +
-	"\x06merged\x18\x04 \x03(\v2\x1c.netsketch.cluster.v1.MergedR\x06merged\":\n" +
+	"\x06merged\x18\x04 \x03(\v2\x1c.netsketch.cluster.v1.MergedR\x06merged\x121\n" +
+	"\x05flips\x18\x05 \x01(\v2\x1b.netsketch.cluster.v1.FlipsR\x05flips\";\n" +
+	"\x05Flips\x12\x19\n" +
+	"\bfirst_ns\x18\x01 \x01(\x03R\afirstNs\x12\x17\n" +
+	"\alast_ns\x18\x02 \x01(\x03R\x06lastNs\":\n" +
 	"\x06Merged\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x18\n" +
 	"\adevices\x18\x02 \x03(\tR\adevices\"\xea\x01\n" +
@@ -426,24 +493,26 @@ func file_netsketch_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_netsketch_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_netsketch_cluster_v1_cluster_proto_goTypes = []any{
 	(*Chunk)(nil),  // 0: netsketch.cluster.v1.Chunk
 	(*Part)(nil),   // 1: netsketch.cluster.v1.Part
-	(*Merged)(nil), // 2: netsketch.cluster.v1.Merged
-	(*Source)(nil), // 3: netsketch.cluster.v1.Source
-	(*Batch)(nil),  // 4: netsketch.cluster.v1.Batch
-	nil,            // 5: netsketch.cluster.v1.Source.MissingRolesEntry
+	(*Flips)(nil),  // 2: netsketch.cluster.v1.Flips
+	(*Merged)(nil), // 3: netsketch.cluster.v1.Merged
+	(*Source)(nil), // 4: netsketch.cluster.v1.Source
+	(*Batch)(nil),  // 5: netsketch.cluster.v1.Batch
+	nil,            // 6: netsketch.cluster.v1.Source.MissingRolesEntry
 }
 var file_netsketch_cluster_v1_cluster_proto_depIdxs = []int32{
-	3, // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
-	2, // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
-	5, // 2: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	4, // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
+	3, // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
+	2, // 2: netsketch.cluster.v1.Part.flips:type_name -> netsketch.cluster.v1.Flips
+	6, // 3: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_cluster_v1_cluster_proto_init() }
@@ -457,7 +526,7 @@ func file_netsketch_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_cluster_v1_cluster_proto_rawDesc), len(file_netsketch_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

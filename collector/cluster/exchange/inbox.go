@@ -140,6 +140,7 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		s.Result.Warnings = append(s.Result.Warnings, p.Warnings...)
+		s.Result.Flips = p.Flips
 		slot := e.slot(s.Name)
 		switch {
 		case slot.over:

@@ -25,6 +25,8 @@ type Part struct {
 	// Fence is that of the collector's lease.
 	Fence   uint64
 	Sources []Source
+	// Flips are those of its switches; nil: there was none.
+	Flips *epoch.Flips
 	// Warnings are the accuracy warnings that concern all its sources.
 	Warnings []string
 }
@@ -69,6 +71,9 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, o
 ) error {
 	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
 	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
+	if f := ep.Timings.Flips; f != nil {
+		head.Flips = &clusterv1.Flips{FirstNs: int64(f.First), LastNs: int64(f.Last)}
+	}
 	for i, o := range ep.Sources {
 		ep.Sources[i].Reading = nil
 		s := &clusterv1.Source{Name: o.Name, Host: o.Sealing.IsHost()}
@@ -243,6 +248,9 @@ func (d *PartDecoder) Part() (*Part, error) {
 // newPart divides an epoch among its sources.
 func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 	p := &Part{Epoch: head.GetEpoch(), Fence: head.GetFence()}
+	if f := head.GetFlips(); f != nil {
+		p.Flips = &epoch.Flips{First: time.Duration(f.GetFirstNs()), Last: time.Duration(f.GetLastNs())}
+	}
 	at := map[string]int{}
 	for _, s := range head.GetSources() {
 		if _, twice := at[s.GetName()]; twice || s.GetName() == "" {

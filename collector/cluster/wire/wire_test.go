@@ -49,6 +49,7 @@ func sample() *epoch.Epoch {
 			AccuracyWarning: epoch.AccuracyWarning{Source: "s1", Reason: "then"}}},
 		Late: []epoch.Report{{Epoch: 5, Source: "h1", Reading: &epoch.Reading{
 			Hosts: []epoch.HostReport{{Role: "a", Data: []byte("late")}}}}},
+		Timings: epoch.Timings{Flips: &epoch.Flips{First: time.Microsecond, Last: time.Millisecond}},
 	}
 }
 
@@ -111,7 +112,7 @@ func TestPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := sample()
-	want := &Part{Epoch: 7, Fence: 2, Warnings: []string{"all"}, Sources: []Source{
+	want := &Part{Epoch: 7, Fence: 2, Flips: from.Timings.Flips, Warnings: []string{"all"}, Sources: []Source{
 		{Name: "h1", Host: true, Result: epoch.Result{Began: t0.Add(time.Second),
 			Reading: from.Sources[0].Reading, Late: from.Late}},
 		{Name: "h2", Host: true, Err: epoch.ErrJoining},
