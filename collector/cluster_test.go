@@ -34,7 +34,8 @@ type clustered struct {
 	log  *testkit.Log
 }
 
-// startClustered starts a collector that shares the switches with others. stop ends it.
+// startClustered starts a collector that shares switches with others and runs UnivMon; stop ends
+// it.
 func startClustered(t *testing.T, name, nats string, switches []*realSwitch, clock ...epoch.Clock) (c clustered,
 	stop func(),
 ) {
@@ -47,7 +48,18 @@ func startClustered(t *testing.T, name, nats string, switches []*realSwitch, clo
 			i+1, sw.address)
 	}
 	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}\n", plugins(t))
-	cfg, err := config.Parse("netsketch.yaml", []byte(yaml.String()))
+	c, stop = startMember(t, name, yaml.String(), clock...)
+	if got := c.Config().Cluster.NATS.Addresses; !slices.Equal(got, []string{nats}) {
+		t.Errorf("the configuration has the addresses %q, want %q", got, nats)
+	}
+	return c, stop
+}
+
+// startMember starts a collector of a cluster, on the wall clock unless it is given one; stop ends
+// it.
+func startMember(t *testing.T, name, yaml string, clock ...epoch.Clock) (c clustered, stop func()) {
+	t.Helper()
+	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +74,6 @@ func startClustered(t *testing.T, name, nats string, switches []*realSwitch, clo
 	}
 	if err := c.Start(context.Background()); err != nil {
 		t.Fatal(err)
-	}
-	if got := c.Config().Cluster.NATS.Addresses; !slices.Equal(got, []string{nats}) {
-		t.Errorf("the configuration has the addresses %q, want %q", got, nats)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

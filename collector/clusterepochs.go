@@ -36,7 +36,10 @@ func (c *Collector) relayEpochs() error {
 		if err == nil {
 			err = c.hosts.Relay(began.GetEpoch())
 		}
-		if err != nil {
+		if err == nil {
+			c.counts.epochsReceived.Add(1)
+		} else {
+			c.counts.epochsRefused.Add(1)
 			c.log.Warn("an epoch of another collector is not relayed", "member", name, "error", err)
 		}
 	})
@@ -53,7 +56,9 @@ func (c *Collector) epochOfHost(number uint64) {
 	if err == nil {
 		err = c.bus.Conn().Publish(c.bus.Subject(epochSubject, c.Config().Cluster.Member), data)
 	}
-	if err != nil {
+	if err == nil {
+		c.counts.epochsSent.Add(1)
+	} else {
 		c.log.Debug("an epoch of a host was not sent to the other collectors", "epoch", number, "error", err)
 	}
 }

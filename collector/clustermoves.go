@@ -28,8 +28,9 @@ type answer struct {
 	Error   string            `json:"error,omitempty"`
 }
 
-// moveDevices hands devices over to other collectors, when the banks of an epoch have been read,
-// and lets plugins and hosts move that do so with the open epoch. Devices need a quarter of the
+// moveDevices hands devices over to other collectors, when the banks of an epoch have been read and
+// the entries of their plans are shared, and lets plugins and hosts move that do so with the open
+// epoch. Devices need a quarter of the
 // epoch; otherwise they wait for the next one.
 func (c *Collector) moveDevices() {
 	if c.exchange.Load() == nil || !c.moving.TryLock() {
@@ -37,6 +38,7 @@ func (c *Collector) moveDevices() {
 	}
 	c.moves.Go(func() {
 		defer c.moving.Unlock()
+		c.intent.Sync(c.ctx)
 		open, end := c.epochs.Current()
 		c.cluster.Measured(c.drained(c.cluster.Since()))
 		if v := c.cluster.View(); v.Changes(c.placed.Swap(open), open) {
@@ -111,7 +113,7 @@ func (c *Collector) leaving() (moves, forced []network.Move) {
 		overdue = append(overdue, m.Device)
 	}
 	if len(overdue) > 0 {
-		c.forced.Add(uint64(len(overdue)))
+		c.counts.forced.Add(uint64(len(overdue)))
 		c.log.Warn("cluster: devices move without a handover, which was put off too often", "devices", overdue)
 	}
 	return moves, forced
@@ -145,7 +147,7 @@ func (c *Collector) acceptDevices(data []byte) []byte {
 			if err := c.network.Accept(o.From, m); err != nil {
 				reply.Refused[m.Device] = err.Error()
 			} else {
-				c.handedOver.Add(1)
+				c.counts.handedOver.Add(1)
 			}
 		}
 	}) {

@@ -17,7 +17,7 @@ import (
 // startPlans begins to exchange plans with the other members.
 func (c *Collector) startPlans() error {
 	x := plans.New(plans.Dependencies{Bus: c.bus, Logger: c.log, Member: c.Config().Cluster.Member, View: c.cluster.View,
-		Epoch:    c.openEpoch,
+		Incarnation: c.cluster.Incarnation(), Epoch: c.openEpoch,
 		Write:    c.intent.Write,
 		Partial:  func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
 		Settings: c.intent.Add,
@@ -43,6 +43,36 @@ func (p clusterPlans) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 	p.Component.Add(ctx, plugin, plan)
 }
 
+// sharedEntries are the entries of plans that move with devices between the members.
+type sharedEntries struct{ c *Collector }
+
+var _ intent.Shared = sharedEntries{}
+
+// Take implements intent.Shared.
+func (s sharedEntries) Take(ctx context.Context, device string) (entries []p4rt.Entry, own bool, err error) {
+	x := s.c.plans.Load()
+	if x == nil {
+		return nil, false, errNotJoined
+	}
+	return x.Take(ctx, device)
+}
+
+// Store implements intent.Shared.
+func (s sharedEntries) Store(ctx context.Context, device string, entries []p4rt.Entry) error {
+	x := s.c.plans.Load()
+	if x == nil {
+		return errNotJoined
+	}
+	err := x.Store(ctx, device, entries)
+	if errors.Is(err, plans.ErrDeposed) {
+		err = fmt.Errorf("%w: %w", intent.ErrDeposed, err)
+	}
+	return err
+}
+
+// errNotJoined is why nothing is exchanged before the start of the cluster.
+var errNotJoined = fmt.Errorf("%w: the collector has not joined its cluster", p4rt.ErrNotReady)
+
 // owners writes plans to devices of other members.
 type owners struct{ c *Collector }
 
@@ -52,7 +82,7 @@ var _ network.Owners = owners{}
 func (o owners) Ready(owner string) error {
 	x := o.c.plans.Load()
 	if x == nil {
-		return fmt.Errorf("%w: the collector has not joined its cluster", p4rt.ErrNotReady)
+		return errNotJoined
 	}
 	return x.Ready(owner)
 }

@@ -144,16 +144,19 @@ type Collector struct {
 	applies   sync.WaitGroup                     // of applying
 	moving    sync.Mutex                         // held while devices, plugins and hosts move with an epoch
 	moves     sync.WaitGroup                     // of devices
-	// handedOver and forced count devices that moved with and without a handover although both
-	// collectors were there.
-	handedOver, forced atomic.Uint64
-	placed             atomic.Uint64 // the epoch for which plugins and hosts were placed
-	delivered          atomic.Uint64 // the newest epoch that was delivered to plugins
+	counts    clusterCounts
+	placed    atomic.Uint64 // the epoch for which plugins and hosts were placed
+	delivered atomic.Uint64 // the newest epoch that was delivered to plugins
 
 	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
 	started, stopped bool       // guarded by changing
 	// awaitedHosts are the hosts whose reports other collectors send; guarded by changing.
 	awaitedHosts map[string]bool
+}
+
+// clusterCounts are the counters of selfstate.Cluster.
+type clusterCounts struct {
+	handedOver, forced, epochsSent, epochsReceived, epochsRefused atomic.Uint64
 }
 
 // New builds the components. It opens no connection and starts nothing. A device that cannot be set
@@ -197,6 +200,9 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	}
 	if cfg.Agents.Address != "" {
 		desired.Hosts = c.hosts
+	}
+	if cfg.Cluster.Name != "" {
+		desired.Shared = sharedEntries{c}
 	}
 	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, desired)
 	c.network, err = network.New(cfg, network.Dependencies{

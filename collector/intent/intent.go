@@ -11,7 +11,8 @@
 // when it returns.
 //
 // Each new session of a device reconciles the switch with the desired state: forwarding first, then
-// the entries of plans. What a plan writes to one device is written as a whole or undone.
+// the entries of plans. What a plan writes to one device is written as a whole or undone. In a
+// cluster, the entries of plans move with the device (Shared).
 //
 // # Concurrency
 //
@@ -45,6 +46,8 @@ type Dependencies struct {
 	// BankShift is added to an epoch's number; modulo a device's banks that is its bank. Required.
 	BankShift func() uint64
 	Hosts     Hosts // nil: no host has an agent
+	// Shared is where applied entries are kept in a cluster; nil: there is none.
+	Shared Shared
 }
 
 // Epochs is what the component needs of the epoch engine.
@@ -108,7 +111,8 @@ type Component struct {
 	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
-	hosts         Hosts // nil: none
+	shared        Shared // nil: there is no cluster
+	hosts         Hosts  // nil: none
 	settings      hostSettings
 	warnedNoHosts bool
 }
@@ -118,6 +122,7 @@ type deviceIntent struct {
 	Device
 	*desiredState
 	forwards  bool          // the component owns the forwarding tables
+	shared    Shared        // nil: there is no cluster
 	undoLimit time.Duration // for the undoing of a plan that the device refused
 }
 
@@ -126,6 +131,7 @@ type desiredState struct {
 	writing    sync.Mutex            // held while entries are written; taken before Component.mu
 	forwarding []p4rt.Desired        // guarded by writing
 	applied    map[string]p4rt.Entry // entries of plans by their keys; guarded by writing
+	sharedState
 
 	pending []part // in the order of arrival; guarded by Component.mu
 }
@@ -138,7 +144,7 @@ func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
 		margin:  min(cfg.Guard, maxMargin),
-		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, hosts: deps.Hosts,
+		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, hosts: deps.Hosts, shared: deps.Shared,
 		settings: hostSettings{inForce: map[string]map[string]hostPlan{}, outcomes: map[hostRole]uint64{}},
 	}
 	if c.log == nil {
@@ -159,7 +165,7 @@ func (c *Component) Stop() { c.work.Wait() }
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &deviceIntent{Device: d, forwards: forwards, undoLimit: c.clock.IOLimit(undoTime),
+	next := &deviceIntent{Device: d, forwards: forwards, shared: c.shared, undoLimit: c.clock.IOLimit(undoTime),
 		desiredState: &desiredState{applied: map[string]p4rt.Entry{}}}
 	if before := c.devices[d.Name()]; before != nil && next.elsewhere() == nil {
 		next.desiredState = before.desiredState

@@ -175,6 +175,7 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 		})
 	}
 	work.Wait()
+	wrote := c.clock.Now().Sub(begin)
 	refused := slices.IndexFunc(results, func(r result) bool { return r.err != nil && !r.away })
 	if refused >= 0 {
 		c.undo(ctx, results, end)
@@ -182,9 +183,30 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 		return
 	}
 	c.mu.Lock()
-	c.lastWrite = c.clock.Now().Sub(begin)
+	c.lastWrite = wrote
 	c.mu.Unlock()
+	c.storeParts(ctx, a, results)
 	c.recordPreEpoch(a, results, "")
+}
+
+// storeParts shares what was written of a plan with the other collectors.
+func (c *Component) storeParts(ctx context.Context, a *preEpochPlan, results []result) {
+	var work sync.WaitGroup
+	for i, p := range a.parts {
+		if d := c.device(p.device); d != nil && results[i].err == nil {
+			work.Go(func() { results[i].err = d.stored(ctx) })
+		}
+	}
+	work.Wait()
+}
+
+// stored is store for what has been written. It fails if another collector owns the device: the
+// entries may not last.
+func (d *deviceIntent) stored(ctx context.Context) error {
+	if err := d.store(ctx); errors.Is(err, ErrDeposed) {
+		return fmt.Errorf("%w: device %s: %w", ErrPartiallyApplied, d.Name(), err)
+	}
+	return nil
 }
 
 // Flipped applies what is pending at a device for the epoch that begins with this flip. It returns
@@ -196,20 +218,33 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 		return
 	}
 	defer d.writing.Unlock()
+	if !d.usable() {
+		return
+	}
 	c.applyPending(ctx, d, next, true)
+	if d.dirty && d.shared != nil {
+		c.work.Go(func() { _ = d.store(ctx) }) // the read-out does not wait; Sync stores what fails
+	}
 }
 
 // ApplyPending applies what is pending at a device for the open epoch, and returns when all of it
-// is written.
+// is written. If ctx is over, all of it stays pending.
 func (c *Component) ApplyPending(ctx context.Context, name string) {
 	d := c.device(name)
 	if d == nil {
 		return
 	}
+	c.mu.Lock()
+	none := len(d.pending) == 0
+	c.mu.Unlock()
+	if none || ctx.Err() != nil || d.take(ctx) != nil {
+		return // what is pending stays
+	}
 	d.writing.Lock()
-	defer d.writing.Unlock()
 	open, _ := c.epochs.Current()
 	c.applyPending(ctx, d, open, false)
+	d.writing.Unlock()
+	_ = d.store(ctx) // Sync stores what fails
 }
 
 // applyPending writes the parts that are due in an epoch. atFlip means that the epoch begins now;
@@ -231,6 +266,9 @@ func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number ui
 func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
+	if err := d.take(ctx); err != nil {
+		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+	}
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	return d.write(ctx, plugin, updates)
@@ -251,7 +289,10 @@ func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Updat
 	if _, err := d.Ready(); err != nil {
 		return nil, fmt.Errorf("%w: device %s: %w", p4rt.ErrNotReady, name, err)
 	}
-	return d.apply(ctx, "", updates)
+	if undo, err = d.apply(ctx, "", updates); err != nil {
+		return nil, err
+	}
+	return undo, d.stored(ctx)
 }
 
 // ApplyElsewhere applies what is pending for the open epoch at devices of other collectors. Their
@@ -301,6 +342,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 		}
 		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
 	}
+	d.dirty = true
 	for _, c := range changes {
 		if isDelete(c.update) {
 			delete(d.applied, c.key)
@@ -309,18 +351,24 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 		}
 	}
 	return func(ctx context.Context) error {
-		d.writing.Lock()
-		defer d.writing.Unlock()
-		for _, c := range slices.Backward(changes) {
-			if c.before == nil {
-				delete(d.applied, c.key)
-			} else {
-				d.applied[c.key] = *c.before
-			}
-		}
-		if err := revert(ctx, d, changes); err != nil {
-			return fmt.Errorf("device %s: undo: %w", d.Name(), err)
-		}
-		return nil
+		return errors.Join(d.unapply(ctx, changes), d.stored(ctx))
 	}, nil
+}
+
+// unapply undoes changes that were written.
+func (d *deviceIntent) unapply(ctx context.Context, changes []change) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.dirty = true
+	for _, c := range slices.Backward(changes) {
+		if c.before == nil {
+			delete(d.applied, c.key)
+		} else {
+			d.applied[c.key] = *c.before
+		}
+	}
+	if err := revert(ctx, d, changes); err != nil {
+		return fmt.Errorf("device %s: undo: %w", d.Name(), err)
+	}
+	return nil
 }

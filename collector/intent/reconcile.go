@@ -4,7 +4,6 @@ package intent
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -18,8 +17,11 @@ func (c *Component) Reconcile(ctx context.Context, name string, sw Reconciler) e
 	if d == nil {
 		return nil // the device has been removed
 	}
+	d.storing.Lock()
+	defer d.storing.Unlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
+	_ = d.adopt(ctx) // without the entries of plans, the device is measured nevertheless; see Sync
 	parts := d.desired()
 	if len(parts) == 0 {
 		return nil
@@ -34,9 +36,5 @@ func (d *deviceIntent) desired() []p4rt.Desired {
 	if len(d.applied) == 0 {
 		return parts
 	}
-	var plans p4rt.Desired
-	for _, key := range slices.Sorted(maps.Keys(d.applied)) {
-		plans.Entries = append(plans.Entries, d.applied[key])
-	}
-	return append(parts, plans)
+	return append(parts, p4rt.Desired{Entries: d.plans()})
 }

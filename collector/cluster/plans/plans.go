@@ -6,6 +6,7 @@
 //	intent at the home ─ Apply ─▶ request to the owner ─▶ intent there ─▶ switch
 //	                   ◀─ result ─ reply
 //	intent at the home ─ Settings ─▶ bucket with the newest of each plugin ─▶ intents of all
+//	intent at the owner ─ Store ─▶ bucket with the entries of each device ─ Take ─▶ the next owner
 //
 // An owner takes the parts of a plan only from the member that is the plugin's home in its own
 // view, and keeps what undoes them for undoTime.
@@ -38,10 +39,10 @@ import (
 )
 
 const (
-	// maxWrites bounds the parts that are written at the same time, and maxRequest the bytes of one
+	// maxWrites bounds the parts that are written at the same time, and maxMessage the bytes of one
 	// that is not compressed.
 	maxWrites  = 64
-	maxRequest = 32 << 20
+	maxMessage = 32 << 20
 	// undoTime is how long a part can be undone.
 	undoTime = 30 * time.Second
 	// defaultTimeout is that of a part whose caller has none.
@@ -59,6 +60,8 @@ type Dependencies struct {
 	// Member is the name of this collector, and View the membership.
 	Member string
 	View   func() cluster.View
+	// Incarnation is what distinguishes this start of the collector from others.
+	Incarnation string
 	// Epoch returns the number of the open epoch; nil: plugins do not move at epochs.
 	Epoch func() uint64
 	// Write writes a part to a device of this collector; see intent.Component.Write.
@@ -84,6 +87,11 @@ type Component struct {
 	undos    map[string]undo // by member and number of the request
 	settings map[string]*kept
 	changed  chan struct{} // settings have changed
+
+	settingsOf, entriesOf bucket
+	revisions             map[string]uint64 // newest known revision of the entries of each device
+	faults                map[string]string // why entries of a device are not shared
+	entriesFailed         atomic.Uint64
 }
 
 // undo undoes a part that was written.
@@ -116,7 +124,10 @@ func New(deps Dependencies) *Component {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Component{deps: deps, log: deps.Logger, places: make(chan struct{}, maxWrites), undos: map[string]undo{},
-		settings: map[string]*kept{}, changed: make(chan struct{}, 1)}
+		settings: map[string]*kept{}, changed: make(chan struct{}, 1),
+		settingsOf: bucket{name: "settings", holds: "newest settings of hosts by plugin"},
+		entriesOf:  bucket{name: "entries", holds: "entries of plans by device"},
+		revisions:  map[string]uint64{}, faults: map[string]string{}}
 	c.number.Store(uint64(time.Now().UnixNano())) // a collector that was restarted repeats none
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -224,7 +235,7 @@ func (c *Component) receive(m *nats.Msg) {
 	}
 	c.work.Go(func() {
 		defer func() { <-c.places }()
-		r, err := decode(m.Data)
+		r, err := decodeRequest(m.Data)
 		if err != nil {
 			c.respond(m, reply{Error: "the request cannot be read: " + err.Error()})
 			return
@@ -295,26 +306,31 @@ func (c *Component) result(err error) reply {
 	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady)}
 }
 
-// encode compresses a request: names of tables and fields repeat.
-func encode(r request) ([]byte, error) {
+// encode compresses a message: names of tables and fields repeat.
+func encode(message any) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
 	if err == nil {
-		err = errors.Join(json.NewEncoder(w).Encode(r), w.Close())
+		err = errors.Join(json.NewEncoder(w).Encode(message), w.Close())
 	}
 	return b.Bytes(), err
 }
 
-// decode reads a request of at most maxRequest bytes.
-func decode(data []byte) (r request, err error) {
-	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxRequest+1))
+// decode reads a message of at most maxMessage bytes.
+func decode(data []byte, message any) error {
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxMessage+1))
 	switch {
 	case err != nil:
-		return r, err
-	case len(text) > maxRequest:
-		return r, fmt.Errorf("more than %d bytes", maxRequest)
+		return err
+	case len(text) > maxMessage:
+		return fmt.Errorf("more than %d bytes", maxMessage)
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
+	return json.Unmarshal(text, message)
+}
+
+// decodeRequest reads a request.
+func decodeRequest(data []byte) (r request, err error) {
+	if err := decode(data, &r); err != nil {
 		return r, err
 	}
 	if r.From == "" || r.Plugin == "" || r.Device == "" || r.Timeout <= 0 {

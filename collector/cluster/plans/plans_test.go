@@ -40,7 +40,8 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 	t.Helper()
 	s := &side{}
 	s.Component = New(Dependencies{Bus: bustest.Connect(t, "fabric", name, server), Member: name, View: view,
-		Partial: func(err error) bool { return errors.Is(err, errPartial) },
+		Incarnation: name,
+		Partial:     func(err error) bool { return errors.Is(err, errPartial) },
 		Write: func(ctx context.Context, device string, updates []p4rt.Update) (func(context.Context) error, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, err := decode(data); err == nil && (r.Device == "" || r.Timeout <= 0) {
+		if r, err := decodeRequest(data); err == nil && (r.Device == "" || r.Timeout <= 0) {
 			t.Errorf("accepted %+v", r)
 		}
 	})

@@ -61,18 +61,6 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 	}
 }
 
-// bucket opens the bucket of settings, and creates it if there is none.
-func (c *Component) bucket(ctx context.Context) (jetstream.KeyValue, error) {
-	b := c.deps.Bus
-	bucket, err := b.JetStream().KeyValue(ctx, b.Bucket("settings"))
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		bucket, err = b.JetStream().CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: b.Bucket("settings"),
-			Description: "newest settings of hosts by plugin, of netsketch cluster " + b.Name(),
-			Replicas:    b.Replicas(), MaxBytes: 64 << 20})
-	}
-	return bucket, err
-}
-
 // shareSettings writes settings to the bucket until Stop.
 func (c *Component) shareSettings() {
 	var logged string
@@ -91,6 +79,7 @@ func (c *Component) shareSettings() {
 				logged = ""
 				break
 			}
+			c.settingsOf.failed()
 			if err.Error() != logged {
 				logged = err.Error()
 				c.log.Warn("cluster: settings of hosts are not shared", "error", err)
@@ -115,7 +104,7 @@ func (c *Component) pause() bool {
 func (c *Component) share() error {
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	defer cancel()
-	bucket, err := c.bucket(ctx)
+	bucket, err := c.settingsOf.on(ctx, c.deps.Bus)
 	if err != nil {
 		return err
 	}
@@ -146,6 +135,7 @@ func (c *Component) share() error {
 func (c *Component) takeSettings() {
 	for c.ctx.Err() == nil {
 		if err := c.watch(); err != nil && c.ctx.Err() == nil {
+			c.settingsOf.failed()
 			c.log.Debug("cluster: settings of hosts are not received", "error", err)
 		}
 		if !c.pause() {
@@ -156,7 +146,7 @@ func (c *Component) takeSettings() {
 
 func (c *Component) watch() error {
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
-	bucket, err := c.bucket(ctx)
+	bucket, err := c.settingsOf.on(ctx, c.deps.Bus)
 	cancel()
 	if err != nil {
 		return err

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+
+	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Plan takes a plan as from a plugin.
+func (c *Collector) Plan(ctx context.Context, plugin string, plan sdk.Plan) {
+	clusterPlans{c.intent, c}.Add(ctx, plugin, plan)
+}
+
+// PlanCounts returns the outcomes of a plugin's plans.
+func (c *Collector) PlanCounts(plugin string) intent.Counts { return c.intent.Counts(plugin) }
