@@ -12,6 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/testkit"
@@ -72,6 +73,15 @@ func TestEpochsOfHostsOfACluster(t *testing.T) {
 	})
 	send("c1", open+2)
 	testkit.Until(t, "epochs of a member count", func() bool { return agents["c2"].Status().Epoch == open+2 })
+	for name, want := range map[string]string{"c1": "epochs-received=0 host-epochs-refused=0 host-epochs-sent=1",
+		"c2": "epochs-received=2 host-epochs-refused=1 host-epochs-sent=0"} {
+		rigs[name].c.StateChanged()
+		testkit.Until(t, name+" counts its epochs: "+want, func() bool {
+			rows := rigs[name].rows("", selfstate.Root+"/cluster/state", "host-epochs-received", "host-epochs-refused",
+				"host-epochs-sent")
+			return len(rows) == 1 && strings.Contains(rows[0], want)
+		})
+	}
 	if n := strings.Count(rigs["c2"].log.String(), "is not relayed"); n != 1 {
 		t.Errorf("%d epochs are refused, want 1:\n%s", n, rigs["c2"].log)
 	}

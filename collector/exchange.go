@@ -85,11 +85,14 @@ func (c *Collector) home(plugin string, number uint64) bool {
 
 // clusterState returns the state in the cluster; nil before the start and without one.
 func (c *Collector) clusterState() *selfstate.Cluster {
-	x := c.exchange.Load()
-	if x == nil {
+	x, p := c.exchange.Load(), c.plans.Load()
+	if x == nil || p == nil {
 		return nil
 	}
-	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats()}
+	n := &c.counts
+	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats(), HandedOver: n.handedOver.Load(),
+		Forced: n.forced.Load(), EpochsSent: n.epochsSent.Load(), EpochsReceived: n.epochsReceived.Load(),
+		EpochsRefused: n.epochsRefused.Load(), EntriesFailed: p.EntriesFailed()}
 }
 
 // clusterPlugins is what plugins share with the other collectors.

@@ -251,6 +251,11 @@ func TestResultsOfACluster(t *testing.T) {
 		t.Errorf("%d bytes of a part, %d of a merged one", unmerged, merged)
 	}
 	drain(t, nats, a, b, func() { measure(all, true) })
+	for _, r := range all[1:] {
+		if parts(r, "devices-handed-over") == 0 || parts(r, "devices-forced") != 0 {
+			t.Errorf("%d devices were handed over, %d moved otherwise", parts(r, "devices-handed-over"), parts(r, "devices-forced"))
+		}
+	}
 	if err := b.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
