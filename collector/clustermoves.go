@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/network"
 )
 
@@ -40,7 +42,7 @@ func (c *Collector) moveDevices() {
 		defer c.moving.Unlock()
 		c.intent.Sync(c.ctx)
 		open, end := c.epochs.Current()
-		c.cluster.Measured(c.drained(c.cluster.Since()))
+		c.cluster.Measured(c.holdings().Empty())
 		if v := c.cluster.View(); v.Changes(c.placed.Swap(open), open) {
 			c.exclusively(func() {
 				c.network.Await()
@@ -201,11 +203,7 @@ func (c *Collector) drain() {
 		return
 	}
 	limit := c.Config().Cluster.DrainTimeout
-	since, ok := uint64(0), false
-	if limit > 0 {
-		since, ok = c.cluster.Drain()
-	}
-	if !ok {
+	if limit <= 0 || !c.cluster.Drain() {
 		return
 	}
 	c.log.Info("cluster: the collector hands over what it measures, and leaves then", "timeout", limit)
@@ -213,18 +211,29 @@ func (c *Collector) drain() {
 	defer over.Stop()
 	poll := time.NewTicker(drainPoll)
 	defer poll.Stop()
-	for !c.drained(since) {
+	for h := c.holdings(); !h.Empty(); h = c.holdings() {
 		select {
 		case <-poll.C:
 		case <-over.C:
-			c.log.Warn("cluster: the collector leaves before it has handed over everything", "devices", c.network.Own())
+			c.log.Warn("cluster: the collector leaves before it has handed over everything", "devices",
+				epoch.Names(h.Devices), "hosts", epoch.Names(h.Hosts), "plugins", epoch.Names(h.Plugins))
 			return
 		}
 	}
 }
 
-// drained reports whether this collector has handed everything over that it had before an epoch,
-// and has published the results of the epochs before.
-func (c *Collector) drained(since uint64) bool {
-	return c.network.Own() == 0 && c.delivered.Load() >= since
+// holdings returns what this collector measures and analyzes. A plugin is in it until its last
+// epoch here was delivered.
+func (c *Collector) holdings() (h cluster.Holdings) {
+	h.Devices = c.network.Own()
+	for _, s := range c.hosts.Hosts() {
+		h.Hosts = append(h.Hosts, s.Name)
+	}
+	view := c.cluster.View().In(c.delivered.Load())
+	for _, p := range c.Config().Plugins.Instances {
+		if view.Plugin(p.Name) == view.Self {
+			h.Plugins = append(h.Plugins, p.Name)
+		}
+	}
+	return h
 }

@@ -252,8 +252,8 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	drain(t, nats, a, b, func() { measure(all, true) })
 	for _, r := range all[1:] {
-		if parts(r, "devices-handed-over") == 0 || parts(r, "devices-forced") != 0 {
-			t.Errorf("%d devices were handed over, %d moved otherwise", parts(r, "devices-handed-over"), parts(r, "devices-forced"))
+		if moved, forced := parts(r, "devices-handed-over"), parts(r, "devices-forced"); moved == 0 || forced != 0 {
+			t.Errorf("%d devices were handed over, %d moved otherwise", moved, forced)
 		}
 	}
 	if err := b.c.Stop(context.Background()); err != nil {
@@ -307,5 +307,9 @@ func drain(t *testing.T, nats string, a, b *real, measure func()) {
 		to.until("sessions of the next owner are ready", moved("ready"))
 		measure()
 		measure()
+		testkit.Until(t, "c2 owns nothing exactly if it is drained", func() bool {
+			h, err := cluster.Held(t.Context(), admin, "c2")
+			return err == nil && h.Empty() == (command == cluster.Drain)
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/cluster"
@@ -27,8 +28,11 @@ devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
 		!strings.Contains(err.Error(), "cluster fabric has no members") {
 		t.Errorf("without members: %v", err)
 	}
+	var holds atomic.Pointer[cluster.Holdings]
+	holds.Store(&cluster.Holdings{Devices: []string{"s1", "s2"}, Plugins: []string{"univmon"}})
 	c := cluster.New(cluster.Config{Member: "c1", Weight: 1, Version: "7"}, cluster.Dependencies{
-		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func(cluster.View) {}})
+		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func(cluster.View) {},
+		Holds: func() cluster.Holdings { return *holds.Load() }})
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +46,24 @@ devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
 		!strings.Contains(err.Error(), "no member c2 that answers") {
 		t.Errorf("drain of a member that is not there: %v", err)
 	}
-	if _, err := command(t, "", "cluster", "drain", "c1", "--config", file); err != nil {
-		t.Fatal(err)
+	const owned = "devices s1,s2; plugins univmon"
+	out, err = command(t, "", "cluster", "drain", "c1", "--config", file, "--wait", "--timeout", "1ms")
+	if !strings.HasPrefix(out, "c1 owns "+owned+"\n") || err == nil ||
+		!strings.Contains(err.Error(), "c1 still owns "+owned+";") {
+		t.Errorf("drain of a member that does not hand over: %q, %v", out, err)
+	}
+	holds.Store(&cluster.Holdings{})
+	out, err = command(t, "", "cluster", "drain", "c1", "--config", file, "--wait")
+	if out != "c1 owns nothing\n" || err != nil {
+		t.Errorf("drain of a member that has handed over: %q, %v", out, err)
 	}
 	testkit.Until(t, "c1 drains and owns nothing", func() bool {
 		out, err := command(t, "", "cluster", "status", "--config", file)
 		return err == nil && strings.Contains(out, "draining") && strings.Contains(out, "no member owns s1")
+	})
+	c.Measured(true)
+	testkit.Until(t, "c1 is drained", func() bool {
+		out, err := command(t, "", "cluster", "status", "--config", file)
+		return err == nil && strings.Contains(out, "c1      drained")
 	})
 }

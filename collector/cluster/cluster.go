@@ -77,6 +77,8 @@ type Dependencies struct {
 	OnView func(View)
 	// Epoch returns the number of the open epoch; 0: none. nil: there is none.
 	Epoch func() uint64
+	// Holds returns what this member has not handed over; nil: nothing.
+	Holds func() Holdings
 	// OnMoves takes what another member hands over, and returns the reply; nil: nothing is taken.
 	OnMoves func(data []byte) (reply []byte)
 }

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,16 +20,31 @@ const (
 	Drain = "drain"
 	// Resume makes a draining member active again.
 	Resume = "resume"
+	// held requests the member's Holdings.
+	held = "held"
 )
+
+// Holdings are the devices, hosts and plugins that a member has not handed over, sorted. A view may
+// give them to others already.
+type Holdings struct {
+	Devices []string `json:"devices,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
+	Plugins []string `json:"plugins,omitempty"`
+}
+
+// Empty reports whether there are none.
+func (h Holdings) Empty() bool { return len(h.Devices)+len(h.Hosts)+len(h.Plugins) == 0 }
 
 // serve takes commands to this member.
 func (c *Component) serve() error {
 	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("control", c.cfg.Member), func(m *nats.Msg) {
-		reply := "done"
-		if err := c.command(string(m.Data)); err != nil {
-			reply = err.Error()
+		reply := []byte(done)
+		if string(m.Data) == held {
+			reply = c.holdings()
+		} else if err := c.command(string(m.Data)); err != nil {
+			reply = []byte(err.Error())
 		}
-		if err := m.Respond([]byte(reply)); err != nil {
+		if err := m.Respond(reply); err != nil {
 			c.log.Debug("cluster: a command was not answered", "error", err)
 		}
 	})
@@ -37,6 +53,22 @@ func (c *Component) serve() error {
 	}
 	return nil
 }
+
+// holdings returns the reply to held.
+func (c *Component) holdings() []byte {
+	var h Holdings
+	if c.deps.Holds != nil {
+		h = c.deps.Holds()
+	}
+	data, err := json.Marshal(h)
+	if err != nil { // it has texts only
+		c.log.Error("cluster: what this member holds", "error", err)
+	}
+	return data
+}
+
+// done is the reply to a command that was accepted. Any other one is the reason why not.
+const done = "done"
 
 func (c *Component) command(name string) (err error) {
 	c.mu.Lock()
@@ -104,30 +136,41 @@ func (c *Component) Measured(drained bool) {
 	c.offer()
 }
 
-// Drain makes this member draining, if there is another one that can take over. It returns the
-// first epoch in which this member is at home to nothing.
-func (c *Component) Drain() (since uint64, ok bool) {
+// Drain makes this member draining, and reports whether there is another one that can take over.
+func (c *Component) Drain() bool {
 	v := c.View()
-	if !v.Leased || !slices.ContainsFunc(v.Members, func(m Member) bool { return m.Active() && m.Name != v.Self }) ||
-		c.command(Drain) != nil {
-		return 0, false
-	}
-	return c.current().Since, true
+	return v.Leased && slices.ContainsFunc(v.Members, func(m Member) bool { return m.Active() && m.Name != v.Self }) &&
+		c.command(Drain) == nil
 }
 
 // Command sends a command to a member and waits for the reply.
 func Command(ctx context.Context, b *bus.Bus, member, command string) error {
+	reply, err := request(ctx, b, member, command)
+	if err == nil && string(reply) != done {
+		err = errors.New(string(reply))
+	}
+	return err
+}
+
+// Held returns what a member has not handed over.
+func Held(ctx context.Context, b *bus.Bus, member string) (h Holdings, err error) {
+	reply, err := request(ctx, b, member, held)
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(reply, &h); err != nil { // of a release that does not know the command
+		return h, fmt.Errorf("cluster %s, member %s: %s", b.Name(), member, reply)
+	}
+	return h, nil
+}
+
+func request(ctx context.Context, b *bus.Bus, member, command string) ([]byte, error) {
 	reply, err := b.Conn().RequestWithContext(ctx, b.Subject("control", member), []byte(command))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("cluster %s has no member %s that answers", b.Name(), member)
+		return nil, fmt.Errorf("cluster %s has no member %s that answers", b.Name(), member)
 	case err != nil:
-		return fmt.Errorf("cluster %s, member %s: %w", b.Name(), member, err)
-	case string(reply.Data) != "done":
-		return errors.New(string(reply.Data))
+		return nil, fmt.Errorf("cluster %s, member %s: %w", b.Name(), member, err)
 	}
-	return nil
+	return reply.Data, nil
 }
-
-// Since returns Member.Since of this member.
-func (c *Component) Since() uint64 { return c.current().Since }

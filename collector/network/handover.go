@@ -166,12 +166,12 @@ func (c *Component) Overdue() (names []string, err error) {
 	return names, err
 }
 
-// Own returns the number of devices that this collector measures, or tries to.
-func (c *Component) Own() (n int) {
+// Own returns the devices that this collector measures, or tries to, sorted by name.
+func (c *Component) Own() (names []string) {
 	for _, d := range c.Devices() {
 		if m := c.member(d.Name()); m != nil && !m.foreign {
-			n++
+			names = append(names, m.Name())
 		}
 	}
-	return n
+	return names
 }
