@@ -16,11 +16,12 @@ import (
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// The epoch that the clock of one host begins reaches the hosts of other collectors. One that is
-// far ahead, or of a collector that is no member, does not.
-func TestEpochsOfHostsOfACluster(t *testing.T) {
+// hostRigs starts the members c1 and c2 of a cluster, each with a host and its agent.
+func hostRigs(t *testing.T, plugins string) (rigs map[string]*rig, agents map[string]*agent.Agent) {
+	t.Helper()
 	server := bustest.Server(t)
 	members := []string{"c1", "c2"}
 	var view cluster.View
@@ -34,10 +35,11 @@ func TestEpochsOfHostsOfACluster(t *testing.T) {
 			yaml += fmt.Sprintf("  - {name: %s, port: s1/%d, addresses: [10.0.0.%d], agent: true}\n", name, i, i)
 		}
 	}
-	rigs, agents := map[string]*rig{}, map[string]*agent.Agent{}
+	rigs, agents = map[string]*rig{}, map[string]*agent.Agent{}
 	for _, name := range members {
-		rigs[name] = newRig(t, devicesYAML(1)+yaml+"agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+fmt.Sprintf(
-			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
+		member := fmt.Sprintf("agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+
+			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server)
+		rigs[name] = newRig(t, devicesYAML(1)+yaml+plugins+member, nil)
 	}
 	for _, name := range members {
 		stepUntil(t, "two members at "+name, rigs, func() bool {
@@ -48,6 +50,29 @@ func TestEpochsOfHostsOfACluster(t *testing.T) {
 	for _, name := range members {
 		agents[name], _ = rigs[name].startAgent(hosts[name])
 	}
+	return rigs, agents
+}
+
+// The plugin receives the outcomes of its settings at the hosts of all collectors, once each.
+func TestHostSettingsOfACluster(t *testing.T) {
+	rigs, _ := hostRigs(t, pluginsYAML(t, "fake"))
+	open, _ := rigs["c1"].c.Epoch()
+	home, other := rigs["c1"], rigs["c2"]
+	if home.c.cluster.View().In(open).Plugin("fake") == "c2" {
+		home, other = other, home
+	}
+	clusterPlans{home.c.intent, home.c}.Add(t.Context(), "fake", sdk.Plan{ID: 9, Hosts: []sdk.HostSetting{{Role: "count",
+		Data: []byte("all")}}})
+	stepUntil(t, "the outcomes of both hosts", rigs, func() bool { return home.c.intent.Counts("fake").Applied == 2 })
+	if n := other.c.intent.Counts("fake"); n.Applied+n.Failed != 0 {
+		t.Errorf("outcomes at the collector that is not the plugin's home: %+v", n)
+	}
+}
+
+// The epoch that the clock of one host begins reaches the hosts of other collectors. One that is
+// far ahead, or of a collector that is no member, does not.
+func TestEpochsOfHostsOfACluster(t *testing.T) {
+	rigs, agents := hostRigs(t, "")
 	open, _ := rigs["c1"].c.Epoch()
 	testkit.Until(t, "the open epoch at both", func() bool {
 		return agents["c1"].Status().Epoch == open && agents["c2"].Status().Epoch == open

@@ -21,6 +21,7 @@ func (c *Collector) startPlans() error {
 		Write:    c.intent.Write,
 		Partial:  func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
 		Settings: c.intent.Add,
+		Outcome:  func(o plans.Outcome) bool { return c.intent.TakeOutcome(intent.HostOutcome(o)) },
 	})
 	if err := x.Start(); err != nil {
 		return err
@@ -41,6 +42,17 @@ func (p clusterPlans) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 		x.Settings(plugin, plan)
 	}
 	p.Component.Add(ctx, plugin, plan)
+}
+
+// forwardOutcome sends the outcome of a setting of a host to the member at which the plugin is at
+// home; false if it is this one.
+func (c *Collector) forwardOutcome(o intent.HostOutcome) bool {
+	x := c.plans.Load()
+	if x == nil || c.home(o.Plugin, 0) {
+		return false
+	}
+	x.Outcome(plans.Outcome(o))
+	return true
 }
 
 // sharedEntries are the entries of plans that move with devices between the members.

@@ -202,7 +202,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		desired.Hosts = c.hosts
 	}
 	if cfg.Cluster.Name != "" {
-		desired.Shared = sharedEntries{c}
+		desired.Shared, desired.Forward = sharedEntries{c}, c.forwardOutcome
 	}
 	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, desired)
 	c.network, err = network.New(cfg, network.Dependencies{

@@ -30,6 +30,18 @@ type HostSetting struct {
 	Data       []byte
 }
 
+// HostOutcome is the outcome of a setting at a host that another collector of a cluster serves.
+type HostOutcome struct {
+	Plugin string
+	Plan   uint64
+	Host   string
+	Role   string
+	// From is the first epoch that the host measures whole with the setting.
+	From uint64
+	// Refusal is why the host does not accept the setting; "" if it is in force.
+	Refusal string
+}
+
 // maxPendingHosts bounds the settings of hosts that wait for their epoch.
 const maxPendingHosts = 4096
 
@@ -174,26 +186,58 @@ func (c *Component) HostRoles(plugin, host string) (roles []string) {
 }
 
 // HostApplied takes the outcome of a setting at a host: a reason for which it was refused, or none.
-// The plugin receives the first outcome of each host, as of a device.
+// The plugin receives the first outcome of each host, as of a device, at its home.
 func (c *Component) HostApplied(host, role string, generation uint64, refusal string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &c.settings
-	s, ok := h.inForce[host][role]
-	if !ok {
-		s, ok = h.inForce[""][role]
-	}
-	if !ok || s.Generation != generation || h.outcomes[hostRole{host, role}] == generation {
-		return
-	}
-	h.outcomes[hostRole{host, role}] = generation
-	if refusal != "" {
-		c.fail(s.part(host), refusal)
+	s, ok := c.setting(host, role)
+	if !ok || s.Generation != generation || c.settings.outcomes[hostRole{host, role}] == generation {
 		return
 	}
 	open, _ := c.epochs.Current()
-	p := s.part(host)
-	p.from = open + 1 // the first epoch that the host measures whole
+	o := HostOutcome{Plugin: s.Plugin, Plan: s.plan, Host: host, Role: role, From: open + 1, Refusal: refusal}
+	if c.forward != nil && c.forward(o) {
+		c.settings.outcomes[hostRole{host, role}] = generation
+		return
+	}
+	c.recordHost(s, o)
+}
+
+// TakeOutcome takes an outcome of HostApplied at another collector. It returns false if the setting
+// is not in force here yet: the epoch of its plan has begun there only.
+func (c *Component) TakeOutcome(o HostOutcome) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releaseHosts()
+	for _, p := range c.settings.pending {
+		if p.Plugin == o.Plugin && p.plan == o.Plan && p.Role == o.Role {
+			return false
+		}
+	}
+	if s, ok := c.setting(o.Host, o.Role); ok && s.Plugin == o.Plugin && s.plan == o.Plan &&
+		c.settings.outcomes[hostRole{o.Host, o.Role}] != s.Generation {
+		c.recordHost(s, o)
+	}
+	return true
+}
+
+// setting returns the setting of a role that is in force at a host. c.mu is held.
+func (c *Component) setting(host, role string) (s hostPlan, ok bool) {
+	if s, ok = c.settings.inForce[host][role]; !ok {
+		s, ok = c.settings.inForce[""][role]
+	}
+	return s, ok
+}
+
+// recordHost records the outcome of a setting at a host. c.mu is held.
+func (c *Component) recordHost(s hostPlan, o HostOutcome) {
+	c.settings.outcomes[hostRole{o.Host, o.Role}] = s.Generation
+	p := s.part(o.Host)
+	if o.Refusal != "" {
+		c.fail(p, o.Refusal)
+		return
+	}
+	p.from = o.From
 	c.history(s.Plugin).record(p, sdk.PlanApplied, "")
 }
 

@@ -5,6 +5,8 @@ package intent
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -93,4 +95,48 @@ func TestHostSettings(t *testing.T) {
 	}
 	r.c.Drop(plugin)
 	expect("h1")
+}
+
+// The outcome of a setting at a host of another collector reaches the collector at which the plugin
+// is at home, once.
+func TestOutcomesOfHostsElsewhere(t *testing.T) {
+	home, owner := newRig(t, 0), newRig(t, 0)
+	var sent []HostOutcome
+	owner.c.forward = func(o HostOutcome) bool { sent = append(sent, o); return true }
+	open := owner.open
+	for _, r := range []*rig{home, owner} {
+		r.c.hosts = &fakeHosts{}
+		r.c.Add(t.Context(), plugin, sdk.Plan{ID: 1, FromEpoch: open + 1, Hosts: []sdk.HostSetting{
+			{Role: "a", Data: []byte("all")}}})
+	}
+	owner.open++ // its clock is ahead
+	for host, refusal := range map[string]string{"h1": "", "h2": "too large"} {
+		s := owner.c.HostSettings(host)[0]
+		owner.c.HostApplied(host, "a", s.Generation, refusal)
+		owner.c.HostApplied(host, "a", s.Generation, refusal) // after a reconnect
+	}
+	if len(sent) != 2 || len(owner.c.Outcomes(plugin)) != 0 {
+		t.Fatalf("the owner sent %+v, and has the outcomes %+v", sent, owner.c.Outcomes(plugin))
+	}
+	if home.c.TakeOutcome(sent[0]) {
+		t.Error("the home takes the outcome of a setting that is not in force there yet")
+	}
+	home.open++
+	for _, o := range append(sent, sent...) { // each is sent twice
+		if !home.c.TakeOutcome(o) {
+			t.Errorf("the home does not take %+v", o)
+		}
+	}
+	old := sent[0]
+	old.Plan--
+	if !home.c.TakeOutcome(old) {
+		t.Error("the outcome of an earlier plan is to be sent again")
+	}
+	want := []sdk.PlanOutcome{{Plan: 1, FromEpoch: open + 2, Device: "h1", Status: sdk.PlanApplied},
+		{Plan: 1, FromEpoch: open + 1, Device: "h2", Status: sdk.PlanFailed, Reason: "too large"}}
+	got := home.c.Outcomes(plugin)
+	slices.SortFunc(got, func(a, b sdk.PlanOutcome) int { return strings.Compare(a.Device, b.Device) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outcomes at the home (-want +got):\n%s", diff)
+	}
 }

@@ -46,6 +46,9 @@ type Dependencies struct {
 	// BankShift is added to an epoch's number; modulo a device's banks that is its bank. Required.
 	BankShift func() uint64
 	Hosts     Hosts // nil: no host has an agent
+	// Forward sends the outcome of a setting at a host to the collector at which its plugin is at
+	// home, and returns false if it is this one; nil: it is. It must not block.
+	Forward func(HostOutcome) bool
 	// Shared is where applied entries are kept in a cluster; nil: there is none.
 	Shared Shared
 }
@@ -111,8 +114,9 @@ type Component struct {
 	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
-	shared        Shared // nil: there is no cluster
-	hosts         Hosts  // nil: none
+	shared        Shared                 // nil: there is no cluster
+	forward       func(HostOutcome) bool // nil: all plugins are at home here
+	hosts         Hosts                  // nil: none
 	settings      hostSettings
 	warnedNoHosts bool
 }
@@ -145,6 +149,7 @@ func New(cfg Config, deps Dependencies) *Component {
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
 		margin:  min(cfg.Guard, maxMargin),
 		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, hosts: deps.Hosts, shared: deps.Shared,
+		forward:  deps.Forward,
 		settings: hostSettings{inForce: map[string]map[string]hostPlan{}, outcomes: map[hostRole]uint64{}},
 	}
 	if c.log == nil {

@@ -6,6 +6,7 @@
 //	intent at the home ─ Apply ─▶ request to the owner ─▶ intent there ─▶ switch
 //	                   ◀─ result ─ reply
 //	intent at the home ─ Settings ─▶ bucket with the newest of each plugin ─▶ intents of all
+//	intent at the owner of a host ─ Outcome ─▶ intent at the home
 //	intent at the owner ─ Store ─▶ bucket with the entries of each device ─ Take ─▶ the next owner
 //
 // An owner takes the parts of a plan only from the member that is the plugin's home in its own
@@ -70,6 +71,9 @@ type Dependencies struct {
 	Partial func(error) bool
 	// Settings takes the settings of hosts that a plugin planned at another collector.
 	Settings func(ctx context.Context, plugin string, plan sdk.Plan)
+	// Outcome takes the outcome of a setting at a host of another collector; false: it is sent again
+	// later.
+	Outcome func(Outcome) bool
 }
 
 // Component sends and takes plans.
@@ -87,6 +91,8 @@ type Component struct {
 	undos    map[string]undo // by member and number of the request
 	settings map[string]*kept
 	changed  chan struct{} // settings have changed
+	outcomes map[outcomeKey]Outcome
+	reported chan struct{} // there are new outcomes
 
 	settingsOf, entriesOf bucket
 	revisions             map[string]uint64 // newest known revision of the entries of each device
@@ -125,6 +131,7 @@ func New(deps Dependencies) *Component {
 	}
 	c := &Component{deps: deps, log: deps.Logger, places: make(chan struct{}, maxWrites), undos: map[string]undo{},
 		settings: map[string]*kept{}, changed: make(chan struct{}, 1),
+		outcomes: map[outcomeKey]Outcome{}, reported: make(chan struct{}, 1),
 		settingsOf: bucket{name: "settings", holds: "newest settings of hosts by plugin"},
 		entriesOf:  bucket{name: "entries", holds: "entries of plans by device"},
 		revisions:  map[string]uint64{}, faults: map[string]string{}}
@@ -136,9 +143,13 @@ func New(deps Dependencies) *Component {
 // Start begins to take plans of other members.
 func (c *Component) Start() error {
 	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("plan", c.deps.Member), c.receive)
+	if err == nil {
+		_, err = c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("outcome", c.deps.Member), c.takeOutcome)
+	}
 	if err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
+	c.work.Go(c.sendOutcomes)
 	c.work.Go(c.shareSettings)
 	c.work.Go(c.takeSettings)
 	return nil

@@ -30,6 +30,8 @@ type side struct {
 	mu       sync.Mutex
 	written  []string
 	settings []string
+	outcomes []string
+	early    bool // settings are not in force yet
 	fail     error
 	hang     bool
 }
@@ -56,6 +58,14 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 				s.written = append(s.written, fmt.Sprintf("%s %v %s %x", device, u.Type, u.Entry.Table, u.Entry.Match[0].Value))
 			}
 			return func(context.Context) error { s.do(func(s *side) { s.written = append(s.written, "undo") }); return nil }, nil
+		},
+		Outcome: func(o Outcome) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			early := s.early
+			s.outcomes = append(s.outcomes, fmt.Sprintf("%s %s %d %v", o.Host, o.Refusal, o.Plan, !early))
+			s.early = false
+			return !early
 		},
 		Settings: func(_ context.Context, plugin string, plan sdk.Plan) {
 			s.do(func(s *side) {
@@ -169,7 +179,7 @@ func TestSettings(t *testing.T) {
 		{Host: "h1", Role: "trace", Data: []byte("one")}}})
 	home.Settings(mine, sdk.Plan{ID: 2, Hosts: []sdk.HostSetting{{Role: "count", Data: []byte("none")}}})
 	other := start(t, server, "c2", members)
-	want := []string{mine + " 2 h1 trace one", mine + " 2  count none"}
+	want := []string{mine + " 1 h1 trace one", mine + " 2  count none"}
 	testkit.Until(t, "the settings", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
@@ -180,6 +190,29 @@ func TestSettings(t *testing.T) {
 		if len(s.settings) != 0 {
 			t.Errorf("the home takes its own settings: %q", s.settings)
 		}
+	})
+}
+
+// An outcome reaches the home of the plugin: again if the home takes it later, and wherever the
+// plugin moves meanwhile.
+func TestOutcomes(t *testing.T) {
+	server := bustest.Server(t)
+	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)
+	mine, others := homes(t)
+	home.do(func(s *side) { s.early = true })
+	owner.Outcome(Outcome{Plugin: mine, Host: "h1", Plan: 3, Refusal: "full"})
+	owner.Outcome(Outcome{Plugin: others, Host: "h2", Plan: 4}) // has moved to the owner
+	for s, want := range map[*side][]string{home: {"h1 full 3 false", "h1 full 3 true"}, owner: {"h2  4 true"}} {
+		testkit.Until(t, fmt.Sprintf("the outcomes %q", want), func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return slices.Equal(s.outcomes, want)
+		})
+	}
+	testkit.Until(t, "nothing waits", func() bool {
+		owner.Component.mu.Lock()
+		defer owner.Component.mu.Unlock()
+		return len(owner.Component.outcomes) == 0
 	})
 }
 

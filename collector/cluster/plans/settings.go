@@ -20,14 +20,18 @@ const (
 	callTimeout = 2 * time.Second
 )
 
-// kept are the newest settings of a plugin for each role and host, with the plan that they are
-// from.
+// kept are the newest settings of a plugin for each role and host.
 type kept struct {
-	From   string            `json:"from"` // the member that is the plugin's home
-	Plan   uint64            `json:"plan"`
-	Epoch  uint64            `json:"epoch"`
-	Hosts  []sdk.HostSetting `json:"hosts"`
-	shared bool              // it is in the bucket
+	From   string    `json:"from"` // the member that is the plugin's home
+	Hosts  []setting `json:"hosts"`
+	shared bool      // it is in the bucket
+}
+
+// setting is a setting with the plan that it is from.
+type setting struct {
+	sdk.HostSetting
+	Plan  uint64 `json:"plan"`
+	Epoch uint64 `json:"epoch"`
 }
 
 // Settings shares the settings of hosts that a plugin planned here with all members: those that are
@@ -42,7 +46,7 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 		k = &kept{}
 		c.settings[plugin] = k
 	}
-	next := kept{From: c.deps.Member, Plan: plan.ID, Epoch: plan.FromEpoch}
+	next := kept{From: c.deps.Member}
 	for _, old := range k.Hosts { // a setting for all hosts replaces those of single ones
 		replaced := false
 		for _, s := range plan.Hosts {
@@ -52,7 +56,9 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 			next.Hosts = append(next.Hosts, old)
 		}
 	}
-	next.Hosts = append(next.Hosts, plan.Hosts...)
+	for _, s := range plan.Hosts {
+		next.Hosts = append(next.Hosts, setting{s, plan.ID, plan.FromEpoch})
+	}
 	*k = next
 	c.mu.Unlock()
 	select {
@@ -188,5 +194,7 @@ func (c *Component) takeEntry(plugin string, data []byte) {
 	if own {
 		return
 	}
-	c.deps.Settings(c.ctx, plugin, sdk.Plan{ID: k.Plan, FromEpoch: k.Epoch, Hosts: k.Hosts})
+	for _, s := range k.Hosts {
+		c.deps.Settings(c.ctx, plugin, sdk.Plan{ID: s.Plan, FromEpoch: s.Epoch, Hosts: []sdk.HostSetting{s.HostSetting}})
+	}
 }
