@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command clustersoak restarts and kills collectors of a cluster, and kills servers of its NATS,
-// and measures how long their switches are not measured. All are processes of their own on this
-// machine; the soft switches run in this one. `make soak-cluster` runs it. It fails if an epoch is
-// lost in a rolling restart, if a switch has no owner for longer than ownedWithin, or if an epoch
-// has another number of packets than were sent.
+// and measures how long their switches and hosts are not measured. All are processes of their own
+// on this machine; the soft switches and the agents of the hosts run in this one. `make
+// soak-cluster` runs it. It fails if an epoch is lost in a rolling restart, if a switch has no
+// owner for longer than ownedWithin, or if an epoch has another number of packets than were sent.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,11 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
+	"github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
@@ -53,7 +59,8 @@ func main() {
 	flag.IntVar(&s.rolling, "rolling", 3, "rolling restarts of all collectors, without a lost epoch")
 	flag.IntVar(&s.natsKills, "nats-kills", 3, "kills of the NATS server that leads the leases")
 	flag.IntVar(&s.count, "switches", 6, "soft switches")
-	flag.IntVar(&s.packets, "packets", 100, "packets to each switch in an epoch")
+	flag.IntVar(&s.hosts, "hosts", 3, "hosts with agents that count, as switches do, what the host sends")
+	flag.IntVar(&s.packets, "packets", 100, "packets to each switch, and of each host, in an epoch")
 	seed := flag.Uint64("seed", 1, "seed of the choice of collectors")
 	flag.Parse()
 	var err error
@@ -93,6 +100,7 @@ type process struct {
 type soak struct {
 	bin                                       string
 	kills, natsKills, rolling, count, packets int
+	hosts                                     int
 	random                                    *rand.Rand
 
 	dir        string
@@ -100,6 +108,9 @@ type soak struct {
 	addresses  []string // of NATS
 	collectors []*process
 	gnmi       []string
+	agents     []string // where collectors serve agents
+	running    []*agent.Agent
+	paths      []*agent.RolePath // of the agents
 	switches   []*softswitch.Switch
 	listen     []string
 	records    *records
@@ -130,6 +141,12 @@ func (s *soak) run(ctx context.Context) (err error) {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	agents, err := s.startAgents(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer agents.Wait()
 	s.records = newRecords(uint64(s.packets))
 	wait := s.records.follow(ctx, s.gnmi)
 	defer wait()
@@ -178,9 +195,9 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// all reports whether each switch has one owner and was measured since.
+// all reports whether each switch has one owner, and switches and hosts were measured since.
 func (s *soak) all() bool {
-	return len(s.records.owners()) == s.count && s.records.allMeasured(s.count, time.Now().Add(-3*interval))
+	return len(s.records.owners()) == s.count && s.records.allMeasured(s.count+s.hosts, time.Now().Add(-3*interval))
 }
 
 // until waits for a condition.
@@ -196,15 +213,15 @@ func (s *soak) until(ctx context.Context, what string, ok func() bool) error {
 	return nil
 }
 
-// roll restarts all collectors one after another, several times. No switch may be without the row
-// of an epoch.
+// roll restarts all collectors one after another, several times. No switch or host may be without
+// the row of an epoch.
 func (s *soak) roll(ctx context.Context) error {
 	if s.rolling == 0 {
 		return nil
 	}
 	begin := uint64(time.Now().UnixNano()/int64(interval)) + 1
 	var stops, moves []time.Duration
-	switches := 0
+	switches, sessions := 0, s.sessions()
 	for range s.rolling {
 		for _, p := range s.collectors {
 			devices := s.records.ownedBy(p.name)
@@ -229,8 +246,9 @@ func (s *soak) roll(ctx context.Context) error {
 	s.print("a collector hands over and ends after SIGTERM", stops)
 	s.print("a collector that is started again has its switches", moves)
 	lost := s.records.lostSince(begin)
-	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches: %d epochs of switches lost\n", s.rolling,
-		len(s.collectors), switches, len(lost))
+	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches and %d new sessions of host agents: %d of %d "+
+		"epochs of switches and hosts lost\n", s.rolling, len(s.collectors), switches, s.sessions()-sessions, len(lost),
+		len(lost)+s.records.count(begin))
 	s.failures = append(s.failures, lost...)
 	return nil
 }
@@ -344,7 +362,7 @@ func (s *soak) print(what string, times []time.Duration) {
 		times[len(times)-1].Round(time.Millisecond), len(times))
 }
 
-// traffic sends packets to every switch in the middle of each epoch.
+// traffic sends packets to every switch, and from every host, in the middle of each epoch.
 func (s *soak) traffic(ctx context.Context) {
 	for {
 		now := time.Now()
@@ -357,6 +375,11 @@ func (s *soak) traffic(ctx context.Context) {
 		for i, sw := range s.switches {
 			for j := range s.packets {
 				sw.Inject(1, frame(byte(i), byte(j)), 0)
+			}
+		}
+		for i, path := range s.paths {
+			for j := range s.packets {
+				path.Out([]*packet.Frame{packet.NewFrame(frame(byte(s.count+i), byte(j)))})
 			}
 		}
 	}
@@ -406,6 +429,30 @@ func (s *soak) startSwitches() (stop func(), err error) {
 	return stop, nil
 }
 
+// startAgents starts the agents of the hosts, until ctx ends.
+func (s *soak) startAgents(ctx context.Context) (running *sync.WaitGroup, err error) {
+	running = &sync.WaitGroup{}
+	for i := range s.hosts {
+		path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return univmon.New(c) })
+		a, err := agent.New(agent.Config{Address: s.agents[0], Others: s.agents[1:], Host: fmt.Sprint("h", i+1),
+			Version: "soak", DataPaths: []agent.DataPath{path}}, agent.Dependencies{})
+		if err != nil {
+			return nil, err
+		}
+		s.running, s.paths = append(s.running, a), append(s.paths, path)
+		running.Go(func() { _ = a.Run(ctx) }) // it returns nil
+	}
+	return running, nil
+}
+
+// sessions counts the sessions of the agents so far: at least one more with each move of a host.
+func (s *soak) sessions() (n uint64) {
+	for _, a := range s.running {
+		n += a.Status().Sessions
+	}
+	return n
+}
+
 // freeAddresses returns addresses of the loopback interface that nothing listens on.
 func freeAddresses(n int) (all []string, err error) {
 	for range n {
@@ -442,21 +489,30 @@ func (s *soak) startNATS() error {
 }
 
 func (s *soak) startCollectors() error {
-	var err error
-	if s.gnmi, err = freeAddresses(3); err != nil {
+	addresses, err := freeAddresses(6)
+	if err != nil {
 		return err
 	}
+	s.gnmi, s.agents = addresses[:3], addresses[3:]
 	for i := range 3 {
 		name := "collector" + strconv.Itoa(i+1)
 		var b strings.Builder
 		fmt.Fprintf(&b, "name: netsketch\nepoch: {interval: %v}\n", interval)
 		fmt.Fprintf(&b, "cluster:\n  name: soak\n  member: %s\n  nats: {replicas: 3, addresses: [%q, %q, %q], "+
 			"tls: {plaintext: true}}\n", name, s.addresses[0], s.addresses[1], s.addresses[2])
-		fmt.Fprintf(&b, "plugins: {directory: %q, instances: [{plugin: univmon}]}\n", filepath.Join(s.bin, "plugins"))
+		fmt.Fprintf(&b, "plugins: {directory: %q, instances: [{plugin: univmon, config: {hosts: {packets: sent}}}]}\n",
+			filepath.Join(s.bin, "plugins"))
+		fmt.Fprintf(&b, "agents: {address: %q, tls: {plaintext: true}}\n", s.agents[i])
 		fmt.Fprintf(&b, "outputs: [{type: gnmi, address: %q, tls: {plaintext: true}}]\n", s.gnmi[i])
 		b.WriteString("device-defaults: {pipeline: univmon-300k, tls: {plaintext: true}}\ndevices:\n")
 		for j, address := range s.listen {
 			fmt.Fprintf(&b, "  - {name: s%d, address: %q, device-id: 1}\n", j+1, address)
+		}
+		if s.hosts > 0 {
+			b.WriteString("hosts:\n")
+		}
+		for j := range s.hosts {
+			fmt.Fprintf(&b, "  - {name: h%d, port: s1/%d, addresses: [10.%d.0.0/24], agent: true}\n", j+1, j+1, s.count+j)
 		}
 		file := filepath.Join(s.dir, name+".yaml")
 		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {

@@ -23,7 +23,7 @@ import (
 var paths = []string{"/collector/devices/device[name=*]/state/connection",
 	"/univmon/summaries/summary[device=*][dimension=src]/state"}
 
-// row is the row of an epoch of a switch.
+// row is the row of an epoch of a switch or host.
 type row struct {
 	epoch, packets uint64
 	at             time.Time // when it arrived
@@ -35,7 +35,7 @@ type records struct {
 
 	mu    sync.Mutex
 	ready map[string]map[string]time.Time // by collector and switch: since when the session is ready
-	rows  map[string][]row                // by switch, in the order of arrival
+	rows  map[string][]row                // by switch or host, in the order of arrival
 	wrong []string
 }
 
@@ -221,7 +221,22 @@ func (r *records) firstSince(device string, number uint64) (at time.Time, missin
 	return at, missing, first != 0
 }
 
-// lostSince lists the epochs of switches without a row, from a number to the newest row of any.
+// count returns the number of rows from an epoch on.
+func (r *records) count(number uint64) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rows := range r.rows {
+		for _, x := range rows {
+			if x.epoch >= number {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// lostSince lists the epochs of switches and hosts without a row, from a number to the newest row
+// of any.
 func (r *records) lostSince(number uint64) (lost []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +255,7 @@ func (r *records) lostSince(number uint64) (lost []string) {
 	return lost
 }
 
-// allMeasured reports whether there is a row of each switch since a time.
+// allMeasured reports whether there is a row of each switch and host since a time.
 func (r *records) allMeasured(count int, since time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
