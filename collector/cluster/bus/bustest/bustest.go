@@ -31,8 +31,6 @@ type Options struct {
 	Username, Password string
 	// Operator has the accounts and users; nil: none.
 	Operator *Operator
-	// MaxStore bounds streams and buckets in files in bytes; 0: by the space on the disk.
-	MaxStore int64
 }
 
 // Server starts a NATS server with JetStream on a random port of the loopback interface, which
@@ -51,7 +49,6 @@ func ServerWith(tb testing.TB, o Options) (address string, reload func(Options))
 		out := &server.Options{
 			ServerName: tb.Name(), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: directory,
 			NoSigs: true, NoLog: true, TLS: o.TLS != nil, TLSConfig: o.TLS, Username: o.Username, Password: o.Password,
-			JetStreamMaxStore: o.MaxStore,
 		}
 		if o.Operator != nil {
 			out.TrustedOperators = []*jwt.OperatorClaims{o.Operator.claims}
