@@ -195,7 +195,12 @@ func (q *Queue) load() error {
 				s.close()
 			}
 			return err
-		case damage.torn && i == len(names)-1 && s != nil:
+		case damage.torn && i == len(names)-1 && s == nil:
+			// A process was killed while it created the segment, which has no records yet.
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		case damage.torn && i == len(names)-1:
 			// The last write of a process that was killed.
 			q.opts.Logger.Info("spool drops an unfinished record at the end", "segment", path, "damage", damage)
 			if err := s.file.Truncate(s.size); err != nil {
@@ -255,8 +260,9 @@ func scan(path string) (*segment, error) {
 		f.Close()
 		return nil, err
 	} else if n < len(h) || !bytes.HasPrefix(h[:], []byte(magic)) {
+		torn := n < len(h) || zeros(f, 0, s.size)
 		f.Close()
-		return nil, &errDamaged{0, false, "not a segment header"}
+		return nil, &errDamaged{0, torn, "not a segment header"}
 	}
 	s.first = binary.LittleEndian.Uint64(h[8:])
 	s.readSeq = s.first
