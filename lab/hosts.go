@@ -9,6 +9,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // HostPath processes the packets of a host and may change them: the data path of an agent, such as
@@ -46,12 +47,20 @@ func (n *Network) Journal() *truth.Journal { return &n.journal }
 // arrived at a host with a data path; empty without Config.Track. BMv2's stays are not known.
 func (n *Network) Stays() *truth.Stays { return &n.stays }
 
+// hostRule returns the flow of a frame at a host.
+func (n *Network) hostRule(frame []byte) (flow.Key, bool) {
+	if n.cfg.Rule != nil {
+		return n.cfg.Rule(frame)
+	}
+	return truth.Parse(frame)
+}
+
 // send takes a frame that a host sends and returns what leaves it, which is valid until the next
 // call.
 func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 	h.sent.Add(1)
 	if n.cfg.Track {
-		p.key, p.tracked = truth.Parse(frame)
+		p.key, p.tracked = n.hostRule(frame)
 	}
 	if h.path == nil {
 		return frame
@@ -100,7 +109,7 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	}
 	h.arriving.Lock()
 	defer h.arriving.Unlock()
-	if key, ok := truth.Parse(frame); p.tracked && ok && key == p.key { // and no telemetry report of it
+	if key, ok := n.hostRule(frame); p.tracked && ok && key == p.key { // and no telemetry report of it
 		n.stays.Arrive(h.path.Epoch(), h.name, p.key, p.stays)
 	}
 	h.in.Set(frame)

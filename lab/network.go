@@ -57,6 +57,9 @@ type Config struct {
 	Compiler *softswitch.Compiler
 	// Header is the header that hosts insert (SetHostPath); nil: none.
 	Header *header.Layout
+	// Rule defines the flows of packets for ground truth; nil: as programs do without settings, and
+	// at hosts truth.Parse.
+	Rule truth.Rule
 	// Track keeps the ground truth of how long packets stayed at switches (Network.Stays).
 	Track bool
 }
@@ -175,7 +178,7 @@ func New(cfg Config) (*Network, error) {
 			depth: cfg.Fabric.Queue.depth(),
 			out:   map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
 			chance: newChance(cfg.Seed, s.Name),
-			record: truth.NewRecorder(cfg.Keep, parsesEncapsulations(program)),
+			record: truth.NewRecorder(cfg.Keep, cfg.ruleOf(program)),
 			served: make(chan error, 1), dropped: map[string]uint64{},
 		})
 	}
@@ -211,12 +214,19 @@ func bankTable(p *compiled.Program) uint32 {
 	return 0
 }
 
-// parsesEncapsulations reports whether a program counts the packets whose encapsulations it cannot
-// parse.
-func parsesEncapsulations(p *compiled.Program) bool {
-	return slices.ContainsFunc(p.P4Info.GetRegisters(), func(r *configv1.Register) bool {
+// ruleOf returns the rule for the flows at a switch. A program that counts the packets whose
+// encapsulations it cannot parse parses the others.
+func (c *Config) ruleOf(p *compiled.Program) truth.Rule {
+	encapsulated := slices.ContainsFunc(p.P4Info.GetRegisters(), func(r *configv1.Register) bool {
 		return r.GetPreamble().GetName() == "ingress.unparsed"
 	})
+	switch {
+	case c.Rule != nil:
+		return c.Rule
+	case encapsulated:
+		return truth.ParseEncapsulated
+	}
+	return truth.Parse
 }
 
 // cable makes the wires of the fabric.

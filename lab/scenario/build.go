@@ -40,6 +40,11 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 		if x, ok := src.(io.Closer); ok {
 			closers = append(closers, x)
 		}
+		if c.Tunnel != "" {
+			if src, err = traffic.Tunnel(src, c.Tunnel); err != nil {
+				return nil, closers, err
+			}
+		}
 		if c.Trace != "" {
 			if c.Until > 0 {
 				src = traffic.Until(src, c.Until-c.From)

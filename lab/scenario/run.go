@@ -24,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/outputs/all"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -77,6 +78,7 @@ type Run struct {
 	places  map[string]*placement
 	scorers map[string]*score.Scorer // by plugin
 	shared  int                      // epochs that share a bank
+	rule    truth.Rule               // for the flows of packets; nil: that of programs
 	scored  []string                 // their names, in the order of the scenario
 	latency *latencies
 	report  Report
@@ -125,7 +127,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
-		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(),
+		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
 		Track: slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
 	}

@@ -163,6 +163,8 @@ type Component struct {
 	UDP float64 `yaml:"udp"`
 	// Bytes is the length of each frame.
 	Bytes int `yaml:"bytes"`
+	// Tunnel puts each packet into a tunnel: ip, gre or vxlan; none when empty.
+	Tunnel string `yaml:"tunnel"`
 	// Senders are the hosts that send, by name; all when empty.
 	Senders []string `yaml:"senders"`
 	// Receivers are the hosts that receive, by name; all when empty.
@@ -328,6 +330,9 @@ func (s *Scenario) Validate() error {
 func (c *Component) check(epoch time.Duration) error {
 	if _, err := c.sizes(); err != nil {
 		return err
+	}
+	if c.Tunnel != "" && !slices.Contains(traffic.Tunnels, c.Tunnel) {
+		return fmt.Errorf("no tunnel is called %q; expected one of %v", c.Tunnel, traffic.Tunnels)
 	}
 	if !c.Exact {
 		if c.Fresh || c.Scale != 0 || c.MaxPackets != 0 || c.Victims != (traffic.Victims{}) || c.Changes != nil {

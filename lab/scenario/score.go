@@ -78,6 +78,11 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 			if err != nil {
 				return fmt.Errorf("scenario: algorithms: %w", err)
 			}
+			if algorithm.Rule != nil && r.rule == nil {
+				if r.rule, err = algorithm.Rule(&setting); err != nil {
+					return fmt.Errorf("scenario: algorithms: %w", err)
+				}
+			}
 			if algorithm.BankEpochs != nil {
 				n, err := algorithm.BankEpochs(&setting)
 				if err != nil {

@@ -44,6 +44,9 @@ const (
 	v6Version = 6
 )
 
+// Rule returns the flow of an Ethernet frame, and false when it belongs to none.
+type Rule func(frame []byte) (flow.Key, bool)
+
 // Parse returns the 5-tuple key of an Ethernet frame, and false when the frame belongs to no flow:
 // neither IPv4 nor IPv6 within at most two VLAN tags, a truncated header, or an inconsistent IP
 // header (version, header length, IPv4 checksum). Ports are zero when the packet is neither TCP nor
@@ -52,9 +55,11 @@ const (
 func Parse(frame []byte) (flow.Key, bool) {
 	switch kind, rest := parseLink(frame, maxTags); kind {
 	case typeIPv4:
-		return parseIPv4(rest)
+		k, _, ok := parseIPv4(rest)
+		return k, ok
 	case typeIPv6:
-		return parseIPv6(rest, false)
+		k, _, ok := parseIPv6(rest, 0)
+		return k, ok
 	}
 	return flow.Key{}, false
 }
@@ -63,17 +68,23 @@ func Parse(frame []byte) (flow.Key, bool) {
 // to four VLAN tags and then six MPLS labels or a PPPoE session, and the ports are behind up to
 // three IPv6 extension headers of 48 bytes. A frame with more of them belongs to no flow.
 func ParseEncapsulated(frame []byte) (flow.Key, bool) {
+	k, _, ok := parseEncapsulated(frame)
+	return k, ok
+}
+
+// parseEncapsulated also returns what follows the IP header and its extension headers; nil of a
+// later fragment.
+func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
 	kind, rest := parseLink(frame, 2*maxTags)
 	switch {
-	case kind == typePPPoE && len(rest) >= pppoeLen && rest[0] == 0x11 && rest[1] == 0:
-		kind = map[uint16]uint16{0x21: typeIPv4, 0x57: typeIPv6}[binary.BigEndian.Uint16(rest[6:])]
-		rest = rest[pppoeLen:]
+	case kind == typePPPoE && len(rest) >= pppoeLen:
+		kind, rest = pppoeType(rest), rest[pppoeLen:]
 	case kind == typeMPLS || kind == typeMPLSMulticast:
 		kind = 0
-		for labels := 1; labels <= 6 && len(rest) > labelLen; labels++ {
+		for labels := 1; labels <= 6 && len(rest) >= labelLen; labels++ {
 			bottom := rest[2]&1 == 1
 			if rest = rest[labelLen:]; bottom {
-				kind = map[byte]uint16{v4Version: typeIPv4, v6Version: typeIPv6}[rest[0]>>4]
+				kind, _ = labeledType(rest)
 				break
 			}
 		}
@@ -82,9 +93,25 @@ func ParseEncapsulated(frame []byte) (flow.Key, bool) {
 	case typeIPv4:
 		return parseIPv4(rest)
 	case typeIPv6:
-		return parseIPv6(rest, true)
+		return parseIPv6(rest, 3)
 	}
-	return flow.Key{}, false
+	return flow.Key{}, nil, false
+}
+
+// pppoeType returns the EtherType of what follows the header of a PPPoE session; 0: it is not IP.
+func pppoeType(b []byte) uint16 {
+	if b[0] != 0x11 || b[1] != 0 { // no session
+		return 0
+	}
+	return map[uint16]uint16{0x21: typeIPv4, 0x57: typeIPv6}[binary.BigEndian.Uint16(b[6:])]
+}
+
+// labeledType returns the EtherType of what follows the last label; 0: it is not IP.
+func labeledType(b []byte) (uint16, bool) {
+	if len(b) == 0 {
+		return 0, false
+	}
+	return map[byte]uint16{v4Version: typeIPv4, v6Version: typeIPv6}[b[0]>>4], true
 }
 
 // Length returns the length of the IP packet in a frame that Parse accepts, from its header.
@@ -111,13 +138,14 @@ func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	return kind, rest
 }
 
-func parseIPv4(b []byte) (flow.Key, bool) {
+// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of later fragments.
+func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 	if len(b) < ipv4Len || b[0]>>4 != v4Version {
-		return flow.Key{}, false
+		return flow.Key{}, nil, false
 	}
 	header := int(b[0]&0xf) * 4
 	if header < ipv4Len || len(b) < header || !validChecksum(b[:header]) {
-		return flow.Key{}, false
+		return flow.Key{}, nil, false
 	}
 	k := flow.Key{Mask: flow.FiveTuple, Proto: b[9]}
 	copy(k.Src[:], b[12:16])
@@ -125,9 +153,11 @@ func parseIPv4(b []byte) (flow.Key, bool) {
 	return withPorts(k, offsetField(b[6:])&0x1fff == 0, b[header:])
 }
 
-func parseIPv6(b []byte, extensions bool) (flow.Key, bool) {
+// parseIPv6 is parseIPv4 for IPv6. Behind a fragment header right behind the fixed header, it
+// follows at most that count of extension headers; 0: they are none.
+func parseIPv6(b []byte, most int) (flow.Key, []byte, bool) {
 	if len(b) < ipv6Len || b[0]>>4 != v6Version {
-		return flow.Key{}, false
+		return flow.Key{}, nil, false
 	}
 	k := flow.Key{Mask: flow.FiveTuple, Proto: b[6], V6: true}
 	copy(k.Src[:], b[8:24])
@@ -136,18 +166,18 @@ func parseIPv6(b []byte, extensions bool) (flow.Key, bool) {
 	first := true
 	if k.Proto == protoFragment {
 		if len(b) < fragmentLen {
-			return flow.Key{}, false
+			return flow.Key{}, nil, false
 		}
 		first = offsetField(b[2:])>>3 == 0
 		k.Proto, b = b[0], b[fragmentLen:]
 	}
-	for headers := 0; extensions && first; headers++ {
+	for headers := 0; most > 0 && first; headers++ {
 		n := extensionLen(k.Proto, b)
 		if n == 0 {
 			break
 		}
-		if headers == 3 || len(b) < n || n > 48 {
-			return flow.Key{}, false
+		if headers == most || len(b) < n || n > 48 {
+			return flow.Key{}, nil, false
 		}
 		first = k.Proto != protoFragment || offsetField(b[2:])>>3 == 0
 		k.Proto, b = b[0], b[n:]
@@ -175,17 +205,21 @@ func extensionLen(protocol uint8, b []byte) int {
 // the high 13 in IPv6.
 func offsetField(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 
-// withPorts adds the ports of a packet that has them: TCP or UDP, first fragment.
-func withPorts(k flow.Key, first bool, transport []byte) (flow.Key, bool) {
-	if !first || k.Proto != protoTCP && k.Proto != protoUDP {
-		return k, true
+// withPorts adds the ports of a packet that has them: TCP or UDP, first fragment. The rest is what
+// it carries; nil of a later fragment.
+func withPorts(k flow.Key, first bool, transport []byte) (_ flow.Key, rest []byte, ok bool) {
+	if !first {
+		return k, nil, true
+	}
+	if k.Proto != protoTCP && k.Proto != protoUDP {
+		return k, transport, true
 	}
 	if len(transport) < portsLen {
-		return flow.Key{}, false
+		return flow.Key{}, nil, false
 	}
 	k.SrcPort = binary.BigEndian.Uint16(transport)
 	k.DstPort = binary.BigEndian.Uint16(transport[2:])
-	return k, true
+	return k, transport, true
 }
 
 // validChecksum reports whether the header's one's complement sum is right (RFC 1071).

@@ -198,18 +198,18 @@ func (e *Entry) Left() {
 // goroutine; to be exact, Record and Seal must be ordered with the packets and flips
 // of the switch by the caller.
 type Recorder struct {
-	keep         int
-	encapsulated bool
+	keep int
+	rule Rule
 
 	mu     sync.Mutex
 	open   *Segment
 	sealed []*Segment
 }
 
-// NewRecorder returns a recorder that keeps the newest keep sealed segments. encapsulated states
-// whether the switch's program parses encapsulations.
-func NewRecorder(keep int, encapsulated bool) *Recorder {
-	return &Recorder{keep: keep, encapsulated: encapsulated, open: newSegment(0, 0)}
+// NewRecorder returns a recorder that keeps the newest keep sealed segments. The rule is that of
+// the switch: Parse, or another one if its program parses encapsulations.
+func NewRecorder(keep int, rule Rule) *Recorder {
+	return &Recorder{keep: keep, rule: rule, open: newSegment(0, 0)}
 }
 
 func newSegment(at time.Duration, bank uint32) *Segment {
@@ -219,11 +219,7 @@ func newSegment(at time.Duration, bank uint32) *Segment {
 // Record counts a frame that arrives; entering is set if it comes from a host. The entry is zero
 // unless the packet enters and is part of a flow.
 func (r *Recorder) Record(frame []byte, entering bool) Entry {
-	parse := Parse
-	if r.encapsulated {
-		parse = ParseEncapsulated
-	}
-	k, ok := parse(frame)
+	k, ok := r.rule(frame)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !ok {

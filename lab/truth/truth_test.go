@@ -136,7 +136,7 @@ func TestFunctionsOfCounts(t *testing.T) {
 }
 
 func TestRecorderSeparatesEpochs(t *testing.T) {
-	r := truth.NewRecorder(2, false)
+	r := truth.NewRecorder(2, truth.Parse)
 	f := frame("10.0.0.1", "10.0.0.2", 6)
 	r.Record(f, true)
 	r.Seal(time.Second, 1)
@@ -164,7 +164,7 @@ func TestRecorderSeparatesEpochs(t *testing.T) {
 
 // A packet is lost in the epoch in which it entered.
 func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
-	r := truth.NewRecorder(4, false)
+	r := truth.NewRecorder(4, truth.Parse)
 	a, b := frame("10.0.0.1", "10.0.0.2", 6), frame("10.0.0.1", "10.0.0.3", 6)
 	late := r.Record(a, true)
 	lost := r.Record(a, true)
@@ -193,7 +193,7 @@ func TestLostPacketsBelongToTheEpochOfTheirEntry(t *testing.T) {
 
 // Departures of a segment are those of packets that arrived in it, whenever they leave.
 func TestDepartures(t *testing.T) {
-	r := truth.NewRecorder(1, false)
+	r := truth.NewRecorder(1, truth.Parse)
 	f := frame("10.0.0.1", "10.0.0.2", 6)
 	k, _ := truth.Parse(f)
 	e := r.Record(f, true)
@@ -213,13 +213,17 @@ func TestDepartures(t *testing.T) {
 	}
 }
 
-// TestParseEncapsulated: frames behind any encapsulations have the flow of their outer IP header.
+// TestParseEncapsulated: frames behind any encapsulations have the flow of their outer IP header,
+// or of the last one.
 func TestParseEncapsulated(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		f := packettest.Random(r)
 		if got, ok := truth.ParseEncapsulated(f.Bytes); !ok || got != f.Outer {
 			t.Fatalf("% x: %v, %v; expected %v", f.Bytes, got, ok, f.Outer)
+		}
+		if got, ok := truth.ParseInner(f.Bytes); !ok || got != f.Inner {
+			t.Fatalf("% x: inner flow %v, %v; expected %v", f.Bytes, got, ok, f.Inner)
 		}
 	}
 }

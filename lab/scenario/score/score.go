@@ -36,6 +36,8 @@ type Algorithm struct {
 	// GroundTruth checks the plugin's configuration and returns the function that computes the
 	// ground truth of an epoch.
 	GroundTruth func(*Setting) (func(*Epoch) Tables, error)
+	// Rule returns the rule for the flows of packets; nil, or a rule of nil: that of programs.
+	Rule func(*Setting) (truth.Rule, error)
 	// BankEpochs is how many epochs switches count in a bank; nil: one.
 	BankEpochs func(*Setting) (int, error)
 	Measures   []Measure

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/plugins/univmon/analysis"
@@ -36,7 +37,7 @@ const topFlows = 10
 func Algorithm() score.Algorithm {
 	return score.Algorithm{
 		Plugin: "univmon", Root: "univmon", Marker: []string{"summaries", "summary", "state", "epoch"},
-		Summary: "summary", Lost: LostViews, GroundTruth: groundTruth,
+		Summary: "summary", Lost: LostViews, GroundTruth: groundTruth, Rule: rule,
 		Measures: []score.Measure{
 			{Name: HeavyHitterF1, List: "heavy-hitter", Stat: score.F1},
 			{Name: HeavyHitterError, List: "heavy-hitter", Stat: score.RelativeError, Leaves: []string{"packets"}},
@@ -76,13 +77,33 @@ func Algorithm() score.Algorithm {
 	}
 }
 
+// configuration returns the plugin's configuration.
+func configuration(s *score.Setting) (c analysis.Configuration, err error) {
+	c = analysis.DefaultConfiguration()
+	if s.Config != nil {
+		err = json.Unmarshal(s.Config, &c)
+	}
+	return c, err
+}
+
+// rule returns the rule for the flows that hosts count. It bounds the headers in front of the first
+// IP header, and extension headers, as switches do.
+func rule(s *score.Setting) (truth.Rule, error) {
+	c, err := configuration(s)
+	switch {
+	case c.Hosts.Packets == analysis.HostsNone:
+		return nil, err
+	case c.Hosts.Encapsulation == wire.EncapsulationInner:
+		return truth.ParseInner, err
+	}
+	return truth.ParseEncapsulated, err
+}
+
 // groundTruth reads from the plugin's configuration which flows count as heavy.
 func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
-	c := analysis.DefaultConfiguration()
-	if s.Config != nil {
-		if err := json.Unmarshal(s.Config, &c); err != nil {
-			return nil, err
-		}
+	c, err := configuration(s)
+	if err != nil {
+		return nil, err
 	}
 	iceberg := c.HeavyHitters
 	if c.Icebergs != nil {

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"encoding/binary"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	greLen   = 4
+	vxlanLen = 16 // with UDP's header
+
+	typeBridged = 0x6558 // an Ethernet frame
+
+	protoIPv4 = 4
+	protoIPv6 = 41
+	protoGRE  = 47
+	protoMPLS = 137
+
+	portVXLAN = 4789
+)
+
+// ParseInner is ParseEncapsulated for hosts that measure inner flows: the key is that of the last
+// IP header, in IP, MPLS, GRE or VXLAN, one in the other. Packets with something else in a tunnel
+// have the flow of the tunnel. A frame with a damaged header in a tunnel belongs to no flow.
+func ParseInner(frame []byte) (flow.Key, bool) {
+	k, rest, ok := parseEncapsulated(frame)
+	c := carried{rest}
+	for ok && c.rest != nil {
+		var kind uint16
+		for kind, ok = c.tunnel(k); ok && isLink(kind); {
+			kind, ok = c.link(kind)
+		}
+		if !ok {
+			break
+		}
+		switch kind {
+		case typeIPv4:
+			k, c.rest, ok = parseIPv4(c.rest)
+		case typeIPv6:
+			k, c.rest, ok = parseIPv6(c.rest, len(c.rest))
+		default:
+			return k, true
+		}
+	}
+	if !ok {
+		return flow.Key{}, false
+	}
+	return k, true
+}
+
+// carried is what an IP packet carries.
+type carried struct{ rest []byte }
+
+// tunnel takes the header that follows an IP header, if it is that of a tunnel, and returns the
+// EtherType of what follows; 0: nothing that is measured.
+func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
+	switch {
+	case k.Proto == protoIPv4:
+		return typeIPv4, true
+	case k.Proto == protoIPv6:
+		return typeIPv6, true
+	case k.Proto == protoMPLS:
+		return typeMPLS, true
+	case k.Proto == protoUDP && k.DstPort == portVXLAN:
+		if len(c.rest) < vxlanLen {
+			return 0, false
+		}
+		identified := c.rest[8]&0x08 != 0
+		c.rest = c.rest[vxlanLen:]
+		if !identified {
+			return 0, true
+		}
+		return typeBridged, true
+	case k.Proto != protoGRE:
+		return 0, true
+	case len(c.rest) < greLen:
+		return 0, false
+	}
+	flags, n := binary.BigEndian.Uint16(c.rest), greLen
+	if flags&0x4007 != 0 { // source routes, or another version
+		return 0, true
+	}
+	for _, option := range []uint16{0x8000, 0x2000, 0x1000} { // checksum, key, sequence number
+		if flags&option != 0 {
+			n += 4
+		}
+	}
+	if len(c.rest) < n {
+		return 0, false
+	}
+	kind, c.rest = binary.BigEndian.Uint16(c.rest[2:]), c.rest[n:]
+	return kind, true
+}
+
+func isLink(kind uint16) bool {
+	switch kind {
+	case typeBridged, typeVLAN, typeQinQ, typeQinQ0, typeMPLS, typeMPLSMulticast, typePPPoE:
+		return true
+	}
+	return false
+}
+
+// link takes a header of the link layer, and returns the EtherType of what follows.
+func (c *carried) link(kind uint16) (next uint16, ok bool) {
+	n := map[uint16]int{typeBridged: ethernetLen, typePPPoE: pppoeLen}[kind]
+	if n == 0 {
+		n = vlanLen // or that of a label
+	}
+	if len(c.rest) < n {
+		return 0, false
+	}
+	header := c.rest[:n]
+	c.rest = c.rest[n:]
+	switch kind {
+	case typePPPoE:
+		return pppoeType(header), true
+	case typeMPLS, typeMPLSMulticast:
+		if bottom := header[2]&1 == 1; !bottom {
+			return kind, true
+		}
+		return labeledType(c.rest)
+	}
+	return binary.BigEndian.Uint16(header[n-2:]), true
+}
