@@ -59,16 +59,27 @@ const (
 
 // limits bound the headers that are followed.
 type limits struct {
-	inner              bool // to the last IP header
-	tags, labels       int
-	extensions, length int // extension headers of IPv6, and the bytes of one
+	inner        bool // to the last IP header
+	tags, labels int  // in front of the first IP header
+	extensions   int  // of IPv6, behind it
+	carried      int  // all that follow; each word of IPv4 options is one more
+	length       int  // bytes of an extension header
 }
 
 // Those of switches are the sizes of stacks in p4/programs/include/headers.p4.
 var (
-	switchLimits = limits{tags: 4, labels: 6, extensions: 3, length: 48}
-	outerLimits  = limits{tags: MaxHeaders, labels: MaxHeaders, extensions: MaxHeaders, length: MaxHeaders}
+	switchLimits = limits{tags: 4, labels: 6, extensions: 3, carried: 8, length: 48}
+	outerLimits  = limits{tags: MaxHeaders, labels: MaxHeaders, extensions: MaxHeaders, carried: MaxHeaders,
+		length: MaxHeaders}
 )
+
+// take takes n of what is left of a bound.
+func take(bound *int, n int) error {
+	if *bound -= n; *bound < 0 {
+		return ErrDepth
+	}
+	return nil
+}
 
 // OuterFlow parses the 5-tuple of a frame's first IP header into k and returns a reason for a frame
 // without one. It follows any VLAN tags, MPLS labels (RFC 3032; the payload is IP by its version,
@@ -78,10 +89,12 @@ func OuterFlow(k *flow.Key, frame []byte) error { return follow(k, frame, outerL
 // InnerFlow is OuterFlow for the last IP header: it also follows IP, MPLS (RFC 4023), GRE (RFC 2784
 // and 2890) and VXLAN (RFC 7348, UDP port 4789) in IP. A packet with anything else in these, or
 // that is a later fragment, has the flow of the header before. All IP headers must be valid.
-func InnerFlow(k *flow.Key, frame []byte) error {
-	l := outerLimits
+func InnerFlow(k *flow.Key, frame []byte) error { return follow(k, frame, inner(outerLimits)) }
+
+// inner returns the same bounds for the last IP header.
+func inner(l limits) limits {
 	l.inner = true
-	return follow(k, frame, l)
+	return l
 }
 
 func follow(k *flow.Key, frame []byte, l limits) error {
@@ -96,52 +109,69 @@ func follow(k *flow.Key, frame []byte, l limits) error {
 // of its first header.
 func followHeaders(k *flow.Key, b []byte, l limits) error {
 	kind, b, err := next(b, macs, 2)
-	if err != nil {
-		return err
-	}
-	for found := false; ; {
+	for found := false; err == nil; {
 		switch kind {
-		case etherTypeBridged:
-			if !found { // only tunnels have one
-				return ErrNotIP
-			}
-			kind, b, err = next(b, macs, 2)
-		case EtherTypeVLAN, EtherTypeQinQ, EtherTypeQinQOld:
-			if l.tags--; l.tags < 0 {
-				return ErrDepth
-			}
-			kind, b, err = next(b, 2, 2)
-		case etherTypeMPLS, etherTypeMPLSMulticast:
-			if l.labels--; l.labels < 0 {
-				return ErrDepth
-			}
-			kind, b, err = behindLabel(kind, b)
-		case etherTypePPPoE:
-			kind, b, err = behindPPPoE(b)
 		case EtherTypeIPv4, EtherTypeIPv6:
 			later := false
 			if kind == EtherTypeIPv4 {
-				b, later, err = flowIPv4(k, b)
+				b, later, err = flowIPv4(k, b, found, &l)
 			} else {
-				b, later, err = flowIPv6(k, b, l)
+				b, later, err = flowIPv6(k, b, found, &l)
 			}
 			if err != nil || !l.inner || later {
 				return err
 			}
 			found = true
-			kind, b, err = behindIP(k, b)
-		case 0:
-			if found {
-				return nil
-			}
-			return ErrNotIP
-		default:
-			kind = 0
+			kind, b, err = behindIP(k, b, &l)
+			continue
+		case EtherTypeVLAN, EtherTypeQinQ, EtherTypeQinQOld, etherTypeMPLS, etherTypeMPLSMulticast, etherTypePPPoE,
+			etherTypeBridged:
+			kind, b, err = behindLink(kind, b, found, &l)
+			continue
 		}
-		if err != nil {
-			return err
+		if found {
+			return nil
+		}
+		return ErrNotIP
+	}
+	return err
+}
+
+// behindLink returns what is behind a header of the link layer, in a tunnel or not; 0 if it is not
+// IP.
+func behindLink(kind uint16, b []byte, tunnel bool, l *limits) (uint16, []byte, error) {
+	bound := &l.carried
+	switch kind {
+	case EtherTypeVLAN, EtherTypeQinQ, EtherTypeQinQOld:
+		if !tunnel {
+			bound = &l.tags
+		}
+		if err := take(bound, 1); err != nil {
+			return 0, nil, err
+		}
+		return next(b, 2, 2)
+	case etherTypeMPLS, etherTypeMPLSMulticast:
+		if !tunnel {
+			bound = &l.labels
+		}
+		if err := take(bound, 1); err != nil {
+			return 0, nil, err
+		}
+		return behindLabel(kind, b)
+	case etherTypeBridged:
+		if !tunnel {
+			return 0, nil, nil
 		}
 	}
+	if tunnel {
+		if err := take(bound, 1); err != nil {
+			return 0, nil, err
+		}
+	}
+	if kind == etherTypePPPoE {
+		return behindPPPoE(b)
+	}
+	return next(b, macs, 2)
 }
 
 // next returns the EtherType at an offset and what follows it.
@@ -189,14 +219,20 @@ func behindPPPoE(b []byte) (uint16, []byte, error) {
 	return 0, nil, nil
 }
 
-// flowIPv6 parses the flow of an IPv6 packet behind its extension headers, and returns what follows
-// these, and whether it is a later fragment. A fragment header right behind the fixed header is not
-// one of the extension headers that are bounded.
-func flowIPv6(k *flow.Key, b []byte, l limits) (rest []byte, later bool, err error) {
+// flowIPv6 parses the flow of an IPv6 packet, in a tunnel or not, behind its extension headers, and
+// returns what follows these, and whether it is a later fragment. Outside of tunnels, a fragment
+// header right behind the fixed header is not one of the extension headers that are bounded.
+func flowIPv6(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later bool, err error) {
 	if err := headerIPv6(k, b); err != nil {
 		return nil, false, err
 	}
-	if k.Proto == protocolFragment {
+	bound := &l.extensions
+	if tunnel {
+		bound = &l.carried
+		if err := take(bound, 1); err != nil {
+			return nil, false, err
+		}
+	} else if k.Proto == protocolFragment {
 		l.extensions++
 	}
 	for b = b[ipv6:]; !later; {
@@ -216,12 +252,13 @@ func flowIPv6(k *flow.Key, b []byte, l limits) (rest []byte, later bool, err err
 		default:
 			return b, false, flowPorts(k, b, false)
 		}
-		l.extensions--
-		switch {
-		case len(b) < known:
+		if len(b) < known {
 			return nil, false, ErrTruncated
-		case l.extensions < 0:
-			return nil, false, ErrDepth
+		}
+		if err := take(bound, 1); err != nil {
+			return nil, false, err
+		}
+		switch {
 		case len(b) < n:
 			return nil, false, ErrTruncated
 		case n > l.length:
@@ -234,7 +271,12 @@ func flowIPv6(k *flow.Key, b []byte, l limits) (rest []byte, later bool, err err
 
 // behindIP returns the EtherType of the packet that an IP packet carries, and the packet; 0 if it
 // carries none.
-func behindIP(k *flow.Key, b []byte) (uint16, []byte, error) {
+func behindIP(k *flow.Key, b []byte, l *limits) (uint16, []byte, error) {
+	if k.Proto == protocolGRE || k.Proto == ProtocolUDP && k.DstPort == vxlanPort {
+		if err := take(&l.carried, 1); err != nil {
+			return 0, nil, err
+		}
+	}
 	switch k.Proto {
 	case protocolIPv4:
 		return EtherTypeIPv4, b, nil

@@ -23,18 +23,32 @@ const ports = 4
 // and a fragment header before them.
 func Flow(k *flow.Key, frame []byte) error {
 	if link, err := ParseLink(frame); err == nil && link.Type == EtherTypeIPv4 { // the usual one, faster
-		_, _, err := flowIPv4(k, frame[link.TypeAt+2:])
+		_, _, err := flowIPv4(k, frame[link.TypeAt+2:], false, nil)
 		return err
 	}
 	return followHeaders(k, frame, switchLimits)
 }
 
-// flowIPv4 parses the flow of an IPv4 packet, and returns what follows its header, and whether it
-// is a later fragment.
-func flowIPv4(k *flow.Key, b []byte) (rest []byte, later bool, err error) {
+// InnerSwitchFlow is InnerFlow for the frames, and with the bounds, of switches that measure inner
+// flows. Behind the first IP header and its extension headers it follows 8 headers.
+func InnerSwitchFlow(k *flow.Key, frame []byte) error {
+	return followHeaders(k, frame, inner(switchLimits))
+}
+
+// flowIPv4 parses the flow of an IPv4 packet, in a tunnel or not, and returns what follows its
+// header, and whether it is a later fragment.
+func flowIPv4(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later bool, err error) {
 	header, err := headerIPv4(k, b)
 	if err != nil {
 		return nil, false, err
+	}
+	if tunnel {
+		if err := take(&l.carried, 1+(header-ipv4)/4); err != nil {
+			return nil, false, err
+		}
+	}
+	if len(b) < header {
+		return nil, false, ErrTruncated
 	}
 	later = binary.BigEndian.Uint16(b[6:])&0x1fff != 0
 	if err := flowPorts(k, b[header:], later); err != nil {
@@ -46,7 +60,8 @@ func flowIPv4(k *flow.Key, b []byte) (rest []byte, later bool, err error) {
 	return b[header:], later, nil
 }
 
-// headerIPv4 sets all of k except for the ports, and returns the length of the header.
+// headerIPv4 sets all of k except for the ports, and returns the length of the header, whose options
+// may be cut.
 func headerIPv4(k *flow.Key, b []byte) (int, error) {
 	if len(b) < ipv4 {
 		return 0, ErrTruncated
@@ -55,11 +70,8 @@ func headerIPv4(k *flow.Key, b []byte) (int, error) {
 		return 0, ErrVersion
 	}
 	header := int(b[0]&0xf) * 4
-	switch {
-	case header < ipv4:
+	if header < ipv4 {
 		return 0, ErrLength
-	case len(b) < header:
-		return 0, ErrTruncated
 	}
 	*k = flow.Key{Proto: b[9], Mask: flow.FiveTuple}
 	k.SetIPv4(binary.LittleEndian.Uint64(b[12:]))

@@ -66,9 +66,10 @@ func (r *Role) Apply(data []byte) error {
 
 // flows parse the flow of a packet.
 var flows = map[wire.Encapsulation]func(*flow.Key, []byte) error{
-	wire.EncapsulationSwitch: packet.Flow,
-	wire.EncapsulationOuter:  packet.OuterFlow,
-	wire.EncapsulationInner:  packet.InnerFlow,
+	wire.EncapsulationSwitch:      packet.Flow,
+	wire.EncapsulationOuter:       packet.OuterFlow,
+	wire.EncapsulationInner:       packet.InnerFlow,
+	wire.EncapsulationSwitchInner: packet.InnerSwitchFlow,
 }
 
 // Out implements role.Role.

@@ -20,14 +20,18 @@ const (
 	protoMPLS = 137
 
 	portVXLAN = 4789
+
+	// maxCarried is the number of headers that switches follow behind the first IP header.
+	maxCarried = 8
 )
 
-// ParseInner is ParseEncapsulated for hosts that measure inner flows: the key is that of the last
-// IP header, in IP, MPLS, GRE or VXLAN, one in the other. Packets with something else in a tunnel
-// have the flow of the tunnel. A frame with a damaged header in a tunnel belongs to no flow.
+// ParseInner is ParseEncapsulated for switches that measure inner flows: the key is that of the
+// last IP header, in IP, MPLS, GRE or VXLAN, one in the other. Packets with something else in a
+// tunnel have the flow of the tunnel. A frame with a damaged header in a tunnel, or with more than
+// eight behind the first IP header, belongs to no flow.
 func ParseInner(frame []byte) (flow.Key, bool) {
 	k, rest, ok := parseEncapsulated(frame)
-	c := carried{rest}
+	c := carried{rest, maxCarried}
 	for ok && c.rest != nil {
 		var kind uint16
 		for kind, ok = c.tunnel(k); ok && isLink(kind); {
@@ -38,9 +42,14 @@ func ParseInner(frame []byte) (flow.Key, bool) {
 		}
 		switch kind {
 		case typeIPv4:
-			k, c.rest, ok = parseIPv4(c.rest)
+			packet := c.rest
+			if k, c.rest, ok = parseIPv4(packet); ok {
+				ok = c.take(true, int(packet[0]&0xf)-4) // words of options are counted, too
+			}
 		case typeIPv6:
-			k, c.rest, ok = parseIPv6(c.rest, len(c.rest))
+			headers := 0
+			k, c.rest, headers, ok = parseIPv6(c.rest, maxCarried)
+			ok = c.take(ok, 1+headers)
 		default:
 			return k, true
 		}
@@ -52,7 +61,16 @@ func ParseInner(frame []byte) (flow.Key, bool) {
 }
 
 // carried is what an IP packet carries.
-type carried struct{ rest []byte }
+type carried struct {
+	rest []byte
+	left int // headers that may follow
+}
+
+// take takes a number of headers. whole states whether they are.
+func (c *carried) take(whole bool, headers int) bool {
+	c.left -= headers
+	return whole && c.left >= 0
+}
 
 // tunnel takes the header that follows an IP header, if it is that of a tunnel, and returns the
 // EtherType of what follows; 0: nothing that is measured.
@@ -65,7 +83,7 @@ func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
 	case k.Proto == protoMPLS:
 		return typeMPLS, true
 	case k.Proto == protoUDP && k.DstPort == portVXLAN:
-		if len(c.rest) < vxlanLen {
+		if !c.take(len(c.rest) >= vxlanLen, 1) {
 			return 0, false
 		}
 		identified := c.rest[8]&0x08 != 0
@@ -76,7 +94,7 @@ func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
 		return typeBridged, true
 	case k.Proto != protoGRE:
 		return 0, true
-	case len(c.rest) < greLen:
+	case !c.take(len(c.rest) >= greLen, 1):
 		return 0, false
 	}
 	flags, n := binary.BigEndian.Uint16(c.rest), greLen
@@ -109,7 +127,7 @@ func (c *carried) link(kind uint16) (next uint16, ok bool) {
 	if n == 0 {
 		n = vlanLen // or that of a label
 	}
-	if len(c.rest) < n {
+	if !c.take(len(c.rest) >= n, 1) {
 		return 0, false
 	}
 	header := c.rest[:n]

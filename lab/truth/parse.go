@@ -58,7 +58,7 @@ func Parse(frame []byte) (flow.Key, bool) {
 		k, _, ok := parseIPv4(rest)
 		return k, ok
 	case typeIPv6:
-		k, _, ok := parseIPv6(rest, 0)
+		k, _, _, ok := parseIPv6(rest, 0)
 		return k, ok
 	}
 	return flow.Key{}, false
@@ -93,7 +93,8 @@ func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
 	case typeIPv4:
 		return parseIPv4(rest)
 	case typeIPv6:
-		return parseIPv6(rest, 3)
+		k, carried, _, ok := parseIPv6(rest, 3)
+		return k, carried, ok
 	}
 	return flow.Key{}, nil, false
 }
@@ -138,7 +139,7 @@ func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	return kind, rest
 }
 
-// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of later fragments.
+// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of a later fragment.
 func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 	if len(b) < ipv4Len || b[0]>>4 != v4Version {
 		return flow.Key{}, nil, false
@@ -154,35 +155,37 @@ func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 }
 
 // parseIPv6 is parseIPv4 for IPv6. Behind a fragment header right behind the fixed header, it
-// follows at most that count of extension headers; 0: they are none.
-func parseIPv6(b []byte, most int) (flow.Key, []byte, bool) {
+// follows at most so many extension headers; 0: they are none. The number of headers includes both.
+func parseIPv6(b []byte, most int) (k flow.Key, rest []byte, headers int, ok bool) {
 	if len(b) < ipv6Len || b[0]>>4 != v6Version {
-		return flow.Key{}, nil, false
+		return flow.Key{}, nil, 0, false
 	}
-	k := flow.Key{Mask: flow.FiveTuple, Proto: b[6], V6: true}
+	k = flow.Key{Mask: flow.FiveTuple, Proto: b[6], V6: true}
 	copy(k.Src[:], b[8:24])
 	copy(k.Dst[:], b[24:40])
 	b = b[ipv6Len:]
-	first := true
+	first, others := true, 0
 	if k.Proto == protoFragment {
 		if len(b) < fragmentLen {
-			return flow.Key{}, nil, false
+			return flow.Key{}, nil, 0, false
 		}
 		first = offsetField(b[2:])>>3 == 0
 		k.Proto, b = b[0], b[fragmentLen:]
+		headers++
 	}
-	for headers := 0; most > 0 && first; headers++ {
+	for ; most > 0 && first; others++ {
 		n := extensionLen(k.Proto, b)
 		if n == 0 {
 			break
 		}
-		if headers == most || len(b) < n || n > 48 {
-			return flow.Key{}, nil, false
+		if others == most || len(b) < n || n > 48 {
+			return flow.Key{}, nil, 0, false
 		}
 		first = k.Proto != protoFragment || offsetField(b[2:])>>3 == 0
 		k.Proto, b = b[0], b[n:]
 	}
-	return withPorts(k, first, b)
+	k, rest, ok = withPorts(k, first, b)
+	return k, rest, headers + others, ok
 }
 
 // extensionLen returns the length of an IPv6 extension header, which may be cut, and 0 for another

@@ -15,41 +15,54 @@ import (
 type Frame struct {
 	Bytes        []byte
 	Outer, Inner flow.Key
+	Carried      int // headers behind the outer IP header and its extension headers, and words of IPv4 options
+}
+
+// maker makes the headers of a frame from the last one on.
+type maker struct {
+	*rand.Rand
+	headers int // made, and words of IPv4 options
+	carried int // behind the newest IP header and its extension headers
 }
 
 // Random returns a frame with up to two tunnels, of IP, MPLS, GRE or VXLAN, behind up to four VLAN
 // tags, MPLS labels or a PPPoE session, with IPv4 options and IPv6 extension headers.
 func Random(r *rand.Rand) Frame {
-	kind, b, inner := packet(r, []byte{6, 17, 1}[r.IntN(3)], 9, nil)
+	m := &maker{Rand: r}
+	kind, b, inner := m.packet([]byte{6, 17, 1}[r.IntN(3)], 9, nil)
 	outer := inner
 	for range r.IntN(3) {
 		switch r.IntN(4) {
 		case 0:
-			kind, b, outer = packet(r, map[uint16]byte{0x0800: 4, 0x86dd: 41}[kind], 0, b)
+			kind, b, outer = m.packet(map[uint16]byte{0x0800: 4, 0x86dd: 41}[kind], 0, b)
 		case 1:
-			kind, b, outer = packet(r, 137, 0, labels(r, b))
+			kind, b, outer = m.packet(137, 0, m.labels(b))
 		case 2:
 			if r.IntN(2) == 0 {
-				kind, b = 0x6558, ethernet(r, kind, b)
+				kind, b = 0x6558, m.ethernet(kind, b)
 			}
 			header := binary.BigEndian.AppendUint16([]byte{byte(r.IntN(2))<<7 | byte(r.IntN(4))<<4, 0}, kind)
 			for flags := header[0]; flags != 0; flags &= flags - 1 {
 				header = append(header, 1, 2, 3, 4)
 			}
-			kind, b, outer = packet(r, 47, 0, slices.Concat(header, b))
+			m.headers++
+			kind, b, outer = m.packet(47, 0, slices.Concat(header, b))
 		case 3:
 			header := []byte{0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0} // UDP's length and checksum, VXLAN
-			kind, b, outer = packet(r, 17, 4789, slices.Concat(header, ethernet(r, kind, b)))
+			b = slices.Concat(header, m.ethernet(kind, b))
+			m.headers++
+			kind, b, outer = m.packet(17, 4789, b)
 		}
 	}
-	return Frame{Bytes: ethernet(r, kind, b), Outer: outer, Inner: inner}
+	carried := m.carried
+	return Frame{Bytes: m.ethernet(kind, b), Outer: outer, Inner: inner, Carried: carried}
 }
 
 // Deep returns a frame with about as many VLAN tags, MPLS labels or extension headers as switches
 // parse, some more and some less.
 func Deep(r *rand.Rand) []byte {
 	f := make([]byte, 12)
-	kind, ip, _ := packet(r, 17, 9, nil)
+	kind, ip, _ := (&maker{Rand: r}).packet(17, 9, nil)
 	switch r.IntN(3) {
 	case 0:
 		f = append(f, slices.Repeat([]byte{0x81, 0, 0, 5}, 3+r.IntN(3))...)
@@ -80,15 +93,18 @@ func Deep(r *rand.Rand) []byte {
 }
 
 // ethernet returns a frame with an IP packet.
-func ethernet(r *rand.Rand, kind uint16, b []byte) []byte {
-	frame := make([]byte, 12)
-	for range r.IntN(5) {
+func (m *maker) ethernet(kind uint16, b []byte) []byte {
+	r, frame := m.Rand, make([]byte, 12)
+	tags := r.IntN(5)
+	m.headers += 1 + tags
+	for range tags {
 		frame = append(binary.BigEndian.AppendUint16(frame, []uint16{0x8100, 0x88a8, 0x9100}[r.IntN(3)]), 0, 5)
 	}
 	switch r.IntN(4) {
 	case 0:
-		kind, b = 0x8847+uint16(r.IntN(2)), labels(r, b)
+		kind, b = 0x8847+uint16(r.IntN(2)), m.labels(b)
 	case 1:
+		m.headers++
 		protocol := map[uint16]byte{0x0800: 0x21, 0x86dd: 0x57}[kind]
 		kind, b = 0x8864, slices.Concat([]byte{0x11, 0, 0, 1, 0, 0, 0, protocol}, b)
 	}
@@ -96,17 +112,21 @@ func ethernet(r *rand.Rand, kind uint16, b []byte) []byte {
 }
 
 // labels returns an IP packet behind MPLS labels.
-func labels(r *rand.Rand, b []byte) []byte {
+func (m *maker) labels(b []byte) []byte {
 	out := []byte{0, 16, 1, 64}
-	for range r.IntN(3) {
+	for range m.IntN(3) {
 		out = append([]byte{0, 17, 0, 64}, out...)
 	}
+	m.headers += len(out) / 4
 	return append(out, b...)
 }
 
 // packet returns an IP packet, its EtherType and its flow. TCP and UDP have ports, and to as the
 // destination port.
-func packet(r *rand.Rand, protocol byte, to uint16, payload []byte) (uint16, []byte, flow.Key) {
+func (m *maker) packet(protocol byte, to uint16, payload []byte) (uint16, []byte, flow.Key) {
+	r := m.Rand
+	m.carried = m.headers
+	m.headers++
 	k := flow.Key{Mask: flow.FiveTuple, Proto: protocol, V6: r.IntN(2) == 0}
 	if protocol == 6 || protocol == 17 {
 		k.SrcPort, k.DstPort = uint16(r.IntN(3)), to
@@ -119,6 +139,7 @@ func packet(r *rand.Rand, protocol byte, to uint16, payload []byte) (uint16, []b
 		for range max(0, r.IntN(6)-3) {
 			protocols = append(protocols, types[r.IntN(len(types))])
 		}
+		m.headers += len(protocols)
 		protocols = append(protocols, protocol)
 		for i, next := range protocols[1:] {
 			header, n := []byte{next, 0, 0, 0, 0, 0, 0, 0}, r.IntN(3)
@@ -138,7 +159,9 @@ func packet(r *rand.Rand, protocol byte, to uint16, payload []byte) (uint16, []b
 	}
 	copy(k.Src[:], []byte{10, 0, 0, byte(r.IntN(9))})
 	copy(k.Dst[:], []byte{10, 0, 1, byte(r.IntN(9))})
-	ip := make([]byte, 20+4*max(0, r.IntN(6)-3))
+	options := max(0, r.IntN(6)-3)
+	m.headers += options
+	ip := make([]byte, 20+4*options)
 	ip[0], ip[8], ip[9] = 0x40|byte(len(ip)/4), 64, protocol
 	copy(ip[12:], k.Src[:4])
 	copy(ip[16:], k.Dst[:4])

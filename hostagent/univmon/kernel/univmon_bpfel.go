@@ -33,7 +33,7 @@ type univmonDivisor struct {
 
 type univmonScratch struct {
 	_          structs.HostLayout
-	Front      [272]uint8
+	Front      [1040]uint8
 	Src        [4]uint32
 	Dst        [4]uint32
 	Ports      uint32
@@ -47,7 +47,7 @@ type univmonScratch struct {
 	Tags       uint8
 	Labels     uint8
 	Extensions uint8
-	_          [1]byte
+	Carried    uint8
 	Places     [8]struct {
 		_     structs.HostLayout
 		H     uint32

@@ -39,16 +39,18 @@ type Settings struct {
 type Encapsulation string
 
 // The encapsulations: the header that the P4 programs measure, behind bounded tags, labels and a
-// session; the first one behind any of these; the last one, in tunnels, too. docs/univmon.md has
-// the rules.
+// session; the first one behind any of these; the last one, in tunnels, too; and the one that the P4
+// programs measure if they measure inner flows. docs/univmon.md has the rules.
 const (
-	EncapsulationSwitch Encapsulation = "switch"
-	EncapsulationOuter  Encapsulation = "outer"
-	EncapsulationInner  Encapsulation = "inner"
+	EncapsulationSwitch      Encapsulation = "switch"
+	EncapsulationOuter       Encapsulation = "outer"
+	EncapsulationInner       Encapsulation = "inner"
+	EncapsulationSwitchInner Encapsulation = "switch-inner"
 )
 
 // Encapsulations are all of them.
-var Encapsulations = []Encapsulation{EncapsulationSwitch, EncapsulationOuter, EncapsulationInner}
+var Encapsulations = []Encapsulation{EncapsulationSwitch, EncapsulationOuter, EncapsulationInner,
+	EncapsulationSwitchInner}
 
 // MaxSketches is the largest count of sketches.
 const MaxSketches = 8
@@ -135,7 +137,7 @@ const (
 	BadVersion                 // the IP version differs from the EtherType
 	BadLength                  // an IPv4 header shorter than 20 bytes
 	BadChecksum                // of an IPv4 header
-	TooDeep                    // headers of more than 256 bytes; more than switches parse with EncapsulationSwitch
+	TooDeep                    // headers of more than 256 bytes, or more of them than switches parse
 	Dropped                    // epochs whose report was not requested in time
 	Counters
 )

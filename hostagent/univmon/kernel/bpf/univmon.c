@@ -11,7 +11,8 @@
 
 enum {
 	FRONT = 256, // bytes of a packet in which headers are found
-	PLAIN_FRONT = 96, // with SWITCH, of packets without encapsulations: 14 + 2 * 4 + 60 + 4 bytes at most
+	SWITCH_FRONT = 1024, // the same with SWITCH_INNER, which stops before
+	PLAIN_FRONT = 96, // for switches, of packets without encapsulations: 14 + 2 * 4 + 60 + 4 bytes at most
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
 	NEXT = -1, // TCX: the next program decides
@@ -45,14 +46,17 @@ enum {
 	SWITCH,
 	OUTER,
 	INNER,
+	SWITCH_INNER,
 };
 
-// How many headers a switch parses, as in package packet: 250 bytes at most.
+// How many headers a switch parses, as in package packet: 250 bytes at most, and behind the first IP
+// header 8 * 48 more.
 enum {
 	SWITCH_TAGS = 4,
 	SWITCH_LABELS = 6,
 	SWITCH_EXTENSIONS = 3,
 	SWITCH_LENGTH = 48, // of an extension header
+	SWITCH_CARRIED = 8,
 	UNBOUNDED = 255,
 };
 
@@ -161,7 +165,7 @@ struct place {
 };
 
 struct scratch {
-	u8 front[FRONT + 16];
+	u8 front[SWITCH_FRONT + 16];
 	u32 src[4], dst[4]; // in network order; an IPv4 address is the first word
 	u32 ports;          // in network order
 	u8 proto, v6;
@@ -169,6 +173,7 @@ struct scratch {
 	u32 packets;
 	u32 at, kind, end; // of the next header; bytes that are followed
 	u8 tags, labels, extensions; // that may follow
+	u8 carried;                  // of all kinds, in tunnels
 	struct place places[MAX_SKETCHES];
 };
 
@@ -184,10 +189,13 @@ inline struct scratch *scratch(void) {
 	return bpf_map_lookup_elem(&scratches, &zero);
 }
 
-// Offsets into front are below FRONT, which the comparisons show to the verifier.
-inline u8 read8(const struct scratch *s, u32 at) { return at < FRONT ? s->front[at] : 0; }
-inline u16 raw16(const struct scratch *s, u32 at) { return at < FRONT ? *(u16 *)(s->front + at) : 0; }
-inline u32 raw32(const struct scratch *s, u32 at) { return at < FRONT ? *(u32 *)(s->front + at) : 0; }
+inline bool for_switches(void) { return encapsulation == SWITCH || encapsulation == SWITCH_INNER; }
+inline bool for_inner(void) { return encapsulation == INNER || encapsulation == SWITCH_INNER; }
+
+// Offsets into front are below its size, which the comparisons show to the verifier.
+inline u8 read8(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? s->front[at] : 0; }
+inline u16 raw16(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u16 *)(s->front + at) : 0; }
+inline u32 raw32(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u32 *)(s->front + at) : 0; }
 inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
 
 // valid_checksum adds up the 16-bit words of an IPv4 header; a valid one has all ones.
@@ -216,6 +224,20 @@ inline bool is_extension(u8 protocol) {
 	case HIP:
 	case SHIM6:
 		return true;
+	}
+	return false;
+}
+
+// is_tunnel reports whether an IP packet with this key carries another packet, or may.
+inline bool is_tunnel(const struct scratch *s) {
+	switch (s->proto) {
+	case IPV4_IN_IP:
+	case IPV6_IN_IP:
+	case GRE:
+	case MPLS_IN_IP:
+		return true;
+	case UDP:
+		return s->ports >> 16 == bpf_htons(VXLAN_PORT);
 	}
 	return false;
 }
@@ -285,9 +307,21 @@ inline int find_key(struct scratch *s, u32 have, u32 tags) {
 			return TRUNCATED;
 		s->ports = raw32(s, ip + l4);
 	}
+	if (encapsulation == SWITCH_INNER && !later && is_tunnel(s))
+		return MORE;
 	if (type == ETH_IPV4 && !valid_checksum(s, ip, l4))
 		return BAD_CHECKSUM;
 	return COUNTERS;
+}
+
+// take takes n headers, if this is in a tunnel, from those that may follow there.
+inline bool take(struct scratch *s, u32 n) {
+	if (!s->found)
+		return true;
+	if (s->carried < n)
+		return false;
+	s->carried -= n;
+	return true;
 }
 
 // next takes n bytes, which end with the EtherType of the next header.
@@ -331,6 +365,8 @@ inline int follow_ipv4(struct scratch *s, u32 at) {
 	u32 header = (read8(s, at) & 15) * 4;
 	if (header < 20)
 		return BAD_LENGTH;
+	if (!take(s, 1 + (header - 20) / 4)) // and each word of options
+		return TOO_DEEP;
 	if (n < header)
 		return TRUNCATED;
 	u8 protocol = read8(s, at + 9);
@@ -354,6 +390,8 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 		return TRUNCATED;
 	if (read8(s, at) >> 4 != 6)
 		return BAD_VERSION;
+	if (!take(s, 1))
+		return TOO_DEEP;
 	s->v6 = 1;
 #pragma unroll
 	for (u32 i = 0; i < 4; i++) {
@@ -385,11 +423,11 @@ inline int follow_extension(struct scratch *s, u32 at) {
 	}
 	if (have < known)
 		return TRUNCATED;
-	if (!s->extensions--)
+	if (s->found ? !take(s, 1) : !s->extensions--)
 		return TOO_DEEP;
 	if (have < 8 || have < n)
 		return TRUNCATED;
-	if (encapsulation == SWITCH && n > SWITCH_LENGTH)
+	if (for_switches() && n > SWITCH_LENGTH)
 		return TOO_DEEP;
 	s->proto = read8(s, at);
 	s->at = at + n;
@@ -398,6 +436,8 @@ inline int follow_extension(struct scratch *s, u32 at) {
 
 inline int follow_gre(struct scratch *s, u32 at) {
 	u32 have = s->end - at, flags = read16(s, at), n = 4;
+	if (!take(s, 1))
+		return TOO_DEEP;
 	if (have < 4)
 		return TRUNCATED;
 	if (flags & 0x4007) // source routes, or another version
@@ -411,8 +451,8 @@ inline int follow_gre(struct scratch *s, u32 at) {
 }
 
 inline int follow_udp(struct scratch *s, u32 at) {
-	if (s->ports >> 16 != bpf_htons(VXLAN_PORT))
-		return COUNTERS;
+	if (!take(s, 1))
+		return TOO_DEEP;
 	if (s->end - at < 16)
 		return TRUNCATED;
 	if (!(read8(s, at + 8) & 8))
@@ -431,7 +471,7 @@ inline int follow_ip(struct scratch *s, u32 at, bool later) {
 			return TRUNCATED;
 		s->ports = raw32(s, at);
 	}
-	if (later || encapsulation != INNER)
+	if (later || !for_inner() || !is_tunnel(s))
 		return COUNTERS;
 	switch (s->proto) {
 	case IPV4_IN_IP:
@@ -445,10 +485,8 @@ inline int follow_ip(struct scratch *s, u32 at, bool later) {
 		return MORE;
 	case GRE:
 		return follow_gre(s, at);
-	case UDP:
-		return follow_udp(s, at);
 	}
-	return COUNTERS;
+	return follow_udp(s, at);
 }
 
 // follow follows one header. It returns MORE, COUNTERS with the key of the packet, or the counter of
@@ -460,16 +498,18 @@ part int follow(void) {
 	u32 at = s->at;
 	switch (s->kind) {
 	case ETH_BRIDGED:
-		return at && !s->found ? NOT_IP : next(s, at, 14);
+		if (at && !s->found)
+			return NOT_IP;
+		return take(s, 1) ? next(s, at, 14) : TOO_DEEP;
 	case ETH_VLAN:
 	case ETH_QINQ:
 	case ETH_QINQ_OLD:
-		return s->tags-- ? next(s, at, 4) : TOO_DEEP;
+		return (s->found ? take(s, 1) : s->tags--) ? next(s, at, 4) : TOO_DEEP;
 	case ETH_MPLS:
 	case ETH_MPLS_MULTICAST:
-		return s->labels-- ? follow_label(s, at) : TOO_DEEP;
+		return (s->found ? take(s, 1) : s->labels--) ? follow_label(s, at) : TOO_DEEP;
 	case ETH_PPPOE:
-		return follow_pppoe(s, at);
+		return take(s, 1) ? follow_pppoe(s, at) : TOO_DEEP;
 	case ETH_IPV4:
 		return follow_ipv4(s, at);
 	case ETH_IPV6:
@@ -485,15 +525,16 @@ part int follow(void) {
 }
 
 // find_behind sets the key of a packet with any encapsulations, or returns the counter of packets
-// without one. have is the count of bytes that are followed, some of them behind front with SWITCH,
-// which follows no headers to there.
+// without one. have is the count of bytes that are followed, some of them behind front for switches,
+// which follow no headers to there.
 inline int find_behind(struct scratch *s, u32 have, u32 tags) {
 	s->at = s->found = 0;
 	s->kind = ETH_BRIDGED;
 	s->end = have;
 	s->tags = tags;
-	s->labels = encapsulation == SWITCH ? SWITCH_LABELS : UNBOUNDED;
-	s->extensions = encapsulation == SWITCH ? SWITCH_EXTENSIONS : UNBOUNDED - 1;
+	s->labels = for_switches() ? SWITCH_LABELS : UNBOUNDED;
+	s->extensions = for_switches() ? SWITCH_EXTENSIONS : UNBOUNDED - 1;
+	s->carried = for_switches() ? SWITCH_CARRIED : UNBOUNDED;
 	int result = MORE;
 	for (u32 i = 0; i < FRONT / 4 + 4; i++) { // a step takes at least four bytes on average
 		result = follow();
@@ -720,11 +761,11 @@ inline void count(struct scratch *s, u32 *lane, u32 i) {
 
 inline u32 size_of(const struct __sk_buff *skb, u32 most) { return skb->len < most ? skb->len : most; }
 
-// load copies the begin of a packet, at most FRONT bytes.
+// load copies the begin of a packet, at most SWITCH_FRONT bytes.
 inline bool load(struct __sk_buff *skb, struct scratch *s, u32 most) {
 	u32 size = size_of(skb, most);
 	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
-	return !bpf_skb_load_bytes(skb, 0, s->front, ((size - 1) & 0xff) + 1);
+	return !bpf_skb_load_bytes(skb, 0, s->front, ((size - 1) & (SWITCH_FRONT - 1)) + 1);
 }
 
 // measure counts a packet, or a packet that is segmented later as all of its segments.
@@ -741,13 +782,13 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 	s->packets = skb->gso_segs ? skb->gso_segs : 1;
 	n->counters[direction] += s->packets;
 	u32 reason = MORE, outside = skb->vlan_present ? 1 : 0; // tags that are not in the packet
-	if (encapsulation == SWITCH)
+	if (for_switches())
 		reason = load(skb, s, PLAIN_FRONT) ? find_key(s, size_of(skb, PLAIN_FRONT), 2 - outside) : TRUNCATED;
 	if (reason == MORE) {
-		u32 end = encapsulation == SWITCH ? skb->len : size_of(skb, FRONT);
-		u32 tags = encapsulation == SWITCH ? SWITCH_TAGS - outside : UNBOUNDED;
-		reason = load(skb, s, FRONT) ? find_behind(s, end, tags) : TRUNCATED;
-		if (encapsulation != SWITCH && reason == TRUNCATED && skb->len > FRONT)
+		u32 end = for_switches() ? skb->len : size_of(skb, FRONT);
+		u32 tags = for_switches() ? SWITCH_TAGS - outside : UNBOUNDED;
+		reason = load(skb, s, encapsulation == SWITCH_INNER ? SWITCH_FRONT : FRONT) ? find_behind(s, end, tags) : TRUNCATED;
+		if (!for_switches() && reason == TRUNCATED && skb->len > FRONT)
 			reason = TOO_DEEP;
 	}
 	if (reason < COUNTERS) {
