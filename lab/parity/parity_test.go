@@ -186,9 +186,9 @@ func (m *mirror) cells(t *testing.T, bank int) (counters, heavy []uint32) {
 }
 
 // hosts returns a host for each bank, with the sketches of the mirrors.
-func hosts(t *testing.T, all []*mirror) (out [2]*agent.RolePath) {
+func hosts(t *testing.T, all []*mirror, e wire.Encapsulation) (out [2]*agent.RolePath) {
 	t.Helper()
-	s := wire.Settings{Packets: wire.Packets{Sent: true}}
+	s := wire.Settings{Packets: wire.Packets{Sent: true, Encapsulation: e}}
 	for _, m := range all {
 		s.Sketches = append(s.Sketches, m.banks[0].Layout())
 	}
@@ -220,7 +220,8 @@ func compareHost(t *testing.T, host *agent.RolePath, bank int, all []*mirror, un
 		t.Fatal(err)
 	}
 	for c := wire.NotIP; c <= wire.TooDeep; c++ {
-		if got := unparsed[c-wire.NotIP+1]; got != report.Counters[c] {
+		i := c - wire.NotIP + 1
+		if got := unparsed[i] + unparsed[i+8]; got != report.Counters[c] {
 			t.Errorf("bank %d: the switch has %d packets that are %v, the host %d", bank, got, c, report.Counters[c])
 		}
 	}
@@ -251,12 +252,13 @@ func TestRegistersMatchModel(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				all := mirrors(t, program)
-				if len(all) == 0 {
+				if len(mirrors(t, program)) == 0 {
 					continue // no universal sketch
 				}
 				compared++
-				t.Run(name, func(t *testing.T) { compare(t, name, all, sent) })
+				for _, flows := range measured {
+					t.Run(name+" "+flows.choice, func(t *testing.T) { compare(t, name, flows, mirrors(t, program), sent) })
+				}
 			}
 			if compared == 0 {
 				t.Error("no program has a universal sketch")
@@ -265,13 +267,27 @@ func TestRegistersMatchModel(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
+// flows are those that switches measure of packets in tunnels.
+type flows struct {
+	choice string // action of the switch
+	host   wire.Encapsulation
+	truth  truth.Rule
+}
+
+var measured = []flows{{"outer", wire.EncapsulationSwitch, truth.ParseEncapsulated},
+	{"inner", wire.EncapsulationSwitchInner, truth.ParseInner}}
+
+func compare(t *testing.T, name string, of flows, all []*mirror, sent [][]byte) {
 	sw := switchtest.New(t, "parity", name)
+	if err := sw.SetDefault("ingress.encapsulation.choice", &softswitch.Action{Kind: softswitch.ActionCall,
+		Name: "ingress.encapsulation." + of.choice}); err != nil {
+		t.Fatal(err)
+	}
 	if err := sw.AddPort(1, softswitch.Port{Name: "1", Tx: func([]byte, time.Duration) {}}); err != nil {
 		t.Fatal(err)
 	}
 	counted := 0
-	senders := hosts(t, all)
+	senders := hosts(t, all, of.host)
 	for i, frame := range sent {
 		bank := i / 2500 % 2
 		if i%2500 == 0 {
@@ -283,7 +299,7 @@ func compare(t *testing.T, name string, all []*mirror, sent [][]byte) {
 		}
 		sw.Inject(1, frame, time.Duration(i)*time.Microsecond)
 		senders[bank].Out([]*packet.Frame{packet.NewFrame(frame)})
-		if key, ok := truth.ParseEncapsulated(frame); ok {
+		if key, ok := of.truth(frame); ok {
 			counted++
 			for _, m := range all {
 				m.banks[bank].Update(&key)

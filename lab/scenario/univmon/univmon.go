@@ -86,17 +86,18 @@ func configuration(s *score.Setting) (c analysis.Configuration, err error) {
 	return c, err
 }
 
-// rule returns the rule for the flows that hosts count. It bounds the headers in front of the first
-// IP header, and extension headers, as switches do.
+// rule returns the rule for flows of packets in tunnels, and of those that hosts count. It has the
+// bounds of switches.
 func rule(s *score.Setting) (truth.Rule, error) {
 	c, err := configuration(s)
+	hosts := c.Hosts.Packets != analysis.HostsNone
 	switch {
-	case c.Hosts.Packets == analysis.HostsNone:
-		return nil, err
-	case c.Hosts.Encapsulation == wire.EncapsulationInner:
+	case c.Encapsulation == wire.EncapsulationInner || hosts && c.Hosts.Encapsulation == wire.EncapsulationInner:
 		return truth.ParseInner, err
+	case hosts:
+		return truth.ParseEncapsulated, err
 	}
-	return truth.ParseEncapsulated, err
+	return nil, err
 }
 
 // groundTruth reads from the plugin's configuration which flows count as heavy.

@@ -51,6 +51,7 @@ type bench struct {
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
 	unparsed *unparsed   // nil in programs without it
+	inner    bool        // measured, of packets in tunnels
 	duties   *duties     // nil without entries
 	edge     *chamelemon // nil in programs without it
 	omnimon  *omnimon    // the same
@@ -80,6 +81,7 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 		for i, f := range encapsulatedFrames() {
 			b.send(fmt.Sprintf("encapsulated frame %d", i), 0, f)
 		}
+		b.tunnels(0)
 	}
 	for i, f := range flowFrames(7, 1500, 300) {
 		b.send(fmt.Sprintf("bank 0, frame %d", i), 0, f)
@@ -88,8 +90,14 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 	for i, f := range flowFrames(8, 500, 400) {
 		b.send(fmt.Sprintf("bank 1, frame %d", i), 1, f)
 	}
+	if b.unparsed != nil {
+		b.tunnels(1)
+	}
 	if b.unparsed != nil && slices.Contains(b.unparsed.cells[1:1+len(b.unparsed.reasons)], 0) {
 		t.Errorf("no packet for one of the reasons %v: %v", b.unparsed.reasons, b.unparsed.cells[:8])
+	}
+	if b.unparsed != nil && slices.Contains(b.unparsed.cells[10:15], 0) { // all but not-ip
+		t.Errorf("no packet in a tunnel for one of the reasons %v: %v", b.unparsed.reasons, b.unparsed.cells[8:15])
 	}
 	b.compare(0)
 	b.compare(0) // cleared
@@ -358,15 +366,19 @@ func (b *bench) send(label string, bank int, f []byte) {
 		b.t.Fatal(err)
 	}
 	p := parseFrame(f, b.unparsed != nil)
-	if p.counted {
+	measured := p
+	if p.counted && b.inner {
+		measured = p.inner(f)
+	}
+	if p.counted && measured.unparsed == "" {
 		for _, u := range b.univmons {
 			if b.duties.counts(bank, in, p, u.key) {
-				u.count(bank, p)
+				u.count(bank, measured)
 			}
 		}
 	}
-	if b.unparsed != nil && p.unparsed != "" {
-		b.unparsed.cells[256*bank+1+slices.Index(b.unparsed.reasons, p.unparsed)]++
+	if b.unparsed != nil && measured.unparsed != "" && (!p.counted || b.duties.countsAny(bank, in)) {
+		b.unparsed.count(bank, measured.unparsed, p.counted)
 	}
 	port, want, forwarded := expectOf(f, p)
 	if b.edge != nil {
@@ -396,6 +408,21 @@ func (b *bench) send(label string, bank int, f []byte) {
 	}
 	if got.port != port || !bytes.Equal(got.frame, want) {
 		b.t.Fatalf("%s: left by port %d as\n% x, want by port %d\n% x", label, got.port, got.frame, port, want)
+	}
+}
+
+// tunnels sends packets in tunnels while outer flows are measured, and while inner ones are.
+func (b *bench) tunnels(bank int) {
+	b.t.Helper()
+	for _, action := range []string{"outer", "inner", "outer"} {
+		err := b.client.SetDefaultAction(b.ctx, "ingress.encapsulation.choice", "ingress.encapsulation."+action)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.inner = action == "inner"
+		for i, f := range tunnelFrames() {
+			b.send(fmt.Sprintf("%s flow of tunnel %d", action, i), bank, f)
+		}
 	}
 }
 

@@ -68,6 +68,15 @@ func (d *duties) install(b *bench) {
 	b.duties = d
 }
 
+// countsAny reports whether the switch counts any packets that enter by a port, without their sites.
+func (d *duties) countsAny(bank int, port uint32) bool {
+	if d == nil || bank == 0 {
+		return true
+	}
+	dimensions, ok := d.ports[port]
+	return !ok || dimensions != 0
+}
+
 // counts reports whether the switch counts a packet of this bank by a key.
 func (d *duties) counts(bank int, port uint32, p packet, key string) bool {
 	if d == nil || bank == 0 {

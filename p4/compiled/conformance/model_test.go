@@ -22,6 +22,8 @@ type packet struct {
 	protocol byte
 	ports    [4]byte
 	ip       int    // offset of the IP header
+	payload  int    // offset of what follows it and its extension headers
+	later    bool   // fragment
 	unparsed string // why the packet has no flow
 }
 
@@ -115,7 +117,7 @@ func parseFrame(f []byte, encapsulations bool) (p packet) {
 	if sum != 0 {
 		return p.without("bad-checksum")
 	}
-	p.counted = true
+	p.counted, p.payload, p.later = true, at+next, !first
 	return p
 }
 
@@ -218,15 +220,26 @@ type univmon struct {
 
 // unparsed models the packets of a program with UnivMon that have no flow.
 type unparsed struct {
-	reasons  []string
-	cells    []uint32 // of reason i at i + 1
-	register *p4values.Register
+	reasons   []string
+	forwarded int      // cells between those of a reason
+	cells     []uint32 // of reason i at i + 1
+	register  *p4values.Register
+}
+
+// count counts a packet without a flow.
+func (u *unparsed) count(bank int, reason string, forwarded bool) {
+	at := 256*bank + 1 + slices.Index(u.reasons, reason)
+	if forwarded {
+		at += u.forwarded
+	}
+	u.cells[at]++
 }
 
 func newUnparsed(cat *p4values.Catalog) *unparsed {
 	for _, r := range cat.Registers.All() {
 		if a, _ := r.Annotations.Find("netsketch_univmon"); a.Values["part"] == "unparsed" {
-			return &unparsed{strings.Split(a.Values["reasons"], ","), make([]uint32, r.Size), r}
+			forwarded, _ := a.Int("forwarded")
+			return &unparsed{strings.Split(a.Values["reasons"], ","), int(forwarded), make([]uint32, r.Size), r}
 		}
 	}
 	return nil

@@ -3,7 +3,8 @@
 // a packet, those with the longest prefixes of its source and its destination, are its pair; an
 // entry has the dimensions of a pair that this switch counts. A packet without a site for one of
 // its addresses is counted where it enters the network: entries name the ports to other switches.
-// Without any entries a switch counts all packets in all dimensions.
+// Without any entries a switch counts all packets in all dimensions. Sites are those of the outer
+// addresses of a packet in a tunnel, because these decide its path.
 //
 // All entries are for one bank, so a controller writes those of a coming epoch while another one is
 // measured.
@@ -25,6 +26,15 @@ control Duties(in headers_t hdr, inout metadata_t meta,
 
     action count(bit<8> dimensions) {
         meta.duties.dimensions = dimensions;
+    }
+
+    // A packet without a flow that is forwarded: in no dimension, and in no reason at a switch that
+    // counts none of its packets.
+    action count_unparsed() {
+        if (meta.duties.dimensions == 0) {
+            meta.unparsed = 0;
+        }
+        meta.duties.dimensions = 0;
     }
 
     table origins {
@@ -77,7 +87,9 @@ control Duties(in headers_t hdr, inout metadata_t meta,
     }
 
     apply {
-        if (hdr.ipv4.isValid()) {
+        if (meta.unparsed != 0) {
+            // Without sites: it is counted where it enters the network.
+        } else if (hdr.ipv4.isValid()) {
             origins.apply();
             if (meta.duties.origin != 0) {
                 destinations.apply();
@@ -92,6 +104,9 @@ control Duties(in headers_t hdr, inout metadata_t meta,
             pairs.apply();
         } else {
             ports.apply();
+            if (meta.unparsed != 0) {
+                count_unparsed();
+            }
         }
     }
 }

@@ -10,63 +10,15 @@
 #include "headers.p4"
 
 control Flow(inout headers_t hdr, inout metadata_t meta) {
-    action hash_ipv4() {
-        hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
-             { hdr.ipv4.src, hdr.ipv4.dst, meta.flow.protocol,
-               meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
-#ifdef NS_WITH_CHAMELEMON
-        hash(meta.flow.check, HashAlgorithm.crc16, 32w0,
-             { hdr.ipv4.src, hdr.ipv4.dst, meta.flow.protocol,
-               meta.flow.src_port, meta.flow.dst_port }, 32w0x10000);
-#endif
-#ifdef NS_WITH_SRC_HASH
-        hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_DST_HASH
-        hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv4.dst }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_PAIR_HASH
-        hash(meta.flow.pair, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src, hdr.ipv4.dst },
-             NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_SERVICE_HASH
-        hash(meta.flow.service, HashAlgorithm.crc32, 32w0,
-             { hdr.ipv4.dst, meta.flow.dst_port }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_PROTOCOL_HASH
-        hash(meta.flow.protocol_hash, HashAlgorithm.crc32, 32w0, { meta.flow.protocol },
-             NS_HASH_RANGE);
-#endif
-    }
+#define FH_ACTION hash_ipv4
+#define FH_SRC hdr.ipv4.src
+#define FH_DST hdr.ipv4.dst
+#include "flow-hashes.p4"
 
-    action hash_ipv6() {
-        hash(meta.flow.five_tuple, HashAlgorithm.crc32, 32w0,
-             { hdr.ipv6.src, hdr.ipv6.dst, meta.flow.protocol,
-               meta.flow.src_port, meta.flow.dst_port }, NS_HASH_RANGE);
-#ifdef NS_WITH_CHAMELEMON
-        hash(meta.flow.check, HashAlgorithm.crc16, 32w0,
-             { hdr.ipv6.src, hdr.ipv6.dst, meta.flow.protocol,
-               meta.flow.src_port, meta.flow.dst_port }, 32w0x10000);
-#endif
-#ifdef NS_WITH_SRC_HASH
-        hash(meta.flow.src, HashAlgorithm.crc32, 32w0, { hdr.ipv6.src }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_DST_HASH
-        hash(meta.flow.dst, HashAlgorithm.crc32, 32w0, { hdr.ipv6.dst }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_PAIR_HASH
-        hash(meta.flow.pair, HashAlgorithm.crc32, 32w0, { hdr.ipv6.src, hdr.ipv6.dst },
-             NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_SERVICE_HASH
-        hash(meta.flow.service, HashAlgorithm.crc32, 32w0,
-             { hdr.ipv6.dst, meta.flow.dst_port }, NS_HASH_RANGE);
-#endif
-#ifdef NS_WITH_PROTOCOL_HASH
-        hash(meta.flow.protocol_hash, HashAlgorithm.crc32, 32w0, { meta.flow.protocol },
-             NS_HASH_RANGE);
-#endif
-    }
+#define FH_ACTION hash_ipv6
+#define FH_SRC hdr.ipv6.src
+#define FH_DST hdr.ipv6.dst
+#include "flow-hashes.p4"
 
     apply {
         if (hdr.ipv4.isValid()) {

@@ -46,6 +46,8 @@
 #define NS_UNPARSED_LENGTH 4
 #define NS_UNPARSED_CHECKSUM 5
 #define NS_UNPARSED_DEPTH 6
+// Added to the reason of a packet that is forwarded: only what its tunnel carries has the fault.
+#define NS_UNPARSED_FORWARDED 8
 
 // standard_metadata.instance_type of a packet that was cloned in egress.
 #define NS_EGRESS_CLONE 2
@@ -59,6 +61,9 @@ typedef bit<9> port_t;
 error {
     BadIpVersion,
     BadIpv4HeaderLength
+#ifdef NS_WITH_ENCAPSULATION
+    , BadInnerChecksum
+#endif
 }
 
 // A packet from the controller. op NS_OP_SEND: the payload leaves by egress_port unchanged.
@@ -147,6 +152,7 @@ header ports_t {
 #define NS_MORE_TAGS 2 // behind two others
 #define NS_LABELS 6
 #define NS_EXTENSIONS 3
+#define NS_INNER_HEADERS 8 // behind the outer IP header and its extension headers
 
 // A label of MPLS (RFC 3032).
 header mpls_t {
@@ -169,6 +175,32 @@ header ipv6_extension_t {
     bit<8>      next_header;
     bit<8>      length;
     varbit<368> rest;
+}
+
+// A header behind the outer IP header, of any kind.
+header inner_header_t {
+    varbit<480> bytes;
+}
+
+// What is known of the headers behind the outer IP header. It is valid if there are any, and never
+// emitted. It is a header because BMv2 clears all metadata of every packet.
+header inner_t {
+    bit<8>   headers;  // counted, with each word of IPv4 options
+    bit<16>  kind;     // EtherType of the next one
+    bit<8>   words;    // of IPv4 options to come
+    bit<32>  sum;      // of an IPv4 header
+    // The last IP header.
+    bit<8>   version;  // 0: none
+    bit<13>  fragment_offset;
+    bit<3>   pad;
+    bit<8>   protocol;
+    bit<16>  src_port;
+    bit<16>  dst_port;
+    bit<32>  src4;     // of IPv4
+    bit<32>  dst4;
+    bit<128> src;      // of IPv4 in the first 32 bits
+    bit<128> dst;
+    bit<32>  outer;    // five_tuple of the outer flow
 }
 #endif
 
@@ -280,6 +312,10 @@ struct headers_t {
     ipv6_extension_t[NS_EXTENSIONS] ipv6_extensions;
 #endif
     ports_t         ports;
+#ifdef NS_WITH_ENCAPSULATION
+    inner_header_t[NS_INNER_HEADERS] inner_headers;
+    inner_t         inner;
+#endif
 #if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
     tcp_t           tcp;
 #endif

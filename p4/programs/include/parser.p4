@@ -9,8 +9,9 @@
 //
 // With NS_WITH_ENCAPSULATION, the IP header may be behind more VLAN tags, MPLS labels or a PPPoE
 // session, and the ports behind extension headers. A packet with more of them than headers.p4 has
-// room for is an error, too, StackOutOfBounds or HeaderTooShort. Packets without these headers pass
-// the same states in both cases.
+// room for is an error, too, StackOutOfBounds or HeaderTooShort. What a tunnel carries is parsed in
+// inner-parser.p4: hdr.inner is valid then, and an error concerns only that. Packets without these
+// headers pass the same states in both cases.
 
 #ifndef NETSKETCH_PARSER_P4
 #define NETSKETCH_PARSER_P4
@@ -30,6 +31,8 @@
 #define NS_PROTOCOL_TCP 6
 #define NS_PROTOCOL_UDP 17
 #define NS_PROTOCOL_IPV6_FRAGMENT 44
+
+#define NS_PORT_VXLAN 4789
 
 #ifdef NS_WITH_ENCAPSULATION
 // Cases of select by EtherType. They are behind those of other packets.
@@ -51,11 +54,21 @@
             135: ipv6_extension; \
             139: ipv6_extension; \
             140: ipv6_extension; \
-            51: ipv6_authentication;
+            51: ipv6_authentication; \
+            4: tunnel; \
+            41: tunnel; \
+            47: tunnel; \
+            137: tunnel;
+#define NS_IN_IPV4 \
+            (0, 4): tunnel; \
+            (0, 41): tunnel; \
+            (0, 47): tunnel; \
+            (0, 137): tunnel;
 #else
 #define NS_IN_LINK
 #define NS_IN_TAGS
 #define NS_IN_IPV6
+#define NS_IN_IPV4
 #endif
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
@@ -252,6 +265,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (0, NS_PROTOCOL_TCP): ports;
             (0, NS_PROTOCOL_UDP): ports;
+            NS_IN_IPV4
             default: no_ports;
         }
     }
@@ -317,10 +331,19 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             (0, 1, NS_PROTOCOL_UDP): udp; // UDP over IPv6 has no bit for the carry mark
             default: accept;
         }
+#elif defined(NS_WITH_ENCAPSULATION)
+        transition select(hdr.ports.dst) {
+            NS_PORT_VXLAN: vxlan_port;
+            default: accept;
+        }
 #else
         transition accept;
 #endif
     }
+
+#ifdef NS_WITH_ENCAPSULATION
+#include "inner-parser.p4"
+#endif
 
 #ifdef NS_WITH_OMNIMON
     state tcp {

@@ -137,6 +137,9 @@
 #endif
 
 #include "flow.p4"
+#ifdef NS_WITH_UNIVMON
+#include "encapsulation.p4"
+#endif
 
 control ingress(inout headers_t hdr, inout metadata_t meta,
                 inout standard_metadata_t standard_metadata) {
@@ -149,6 +152,7 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
     Flow() flow;
     Forwarding() forwarding;
 #ifdef NS_WITH_UNIVMON
+    Encapsulation() encapsulation;
     Duties() duties;
 #endif
 #ifdef NS_WITH_UNIVMON_SRC
@@ -184,10 +188,12 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 
 #ifdef NS_WITH_UNIVMON
     // Packets without a flow, by reason. They are in no sketch. Each is in the bank of one switch,
-    // because it is dropped there, or goes to the CPU.
+    // because it is dropped there, or goes to the CPU. Those with a fault in what a tunnel carries
+    // are forwarded, and are in further cells.
     @netsketch_readout[object=23, banks=NS_BANKS, counter="ingress.unparsed_counted"]
     @netsketch_univmon[part="unparsed",
-                       reasons="not-ip,truncated,bad-version,bad-length,bad-checksum,too-deep"]
+                       reasons="not-ip,truncated,bad-version,bad-length,bad-checksum,too-deep",
+                       forwarded=NS_UNPARSED_FORWARDED]
     register<bit<32>>(NS_CELLS * NS_BANKS) unparsed;
 
     // By bank, counted last as in univmon.p4.
@@ -202,6 +208,12 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
         unparsed.read(meta.univmon.count, meta.univmon.cell);
         unparsed.write(meta.univmon.cell, meta.univmon.count + 1);
         unparsed_counted.count((bit<32>)meta.bank);
+    }
+
+    // Forwarding uses the outer flow.
+    action end_inner() {
+        meta.flow.five_tuple = hdr.inner.outer;
+        hdr.inner.setInvalid();
     }
 
     action read_unparsed() {
@@ -235,7 +247,11 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
             send_out();
         } else if (hdr.packet_out.isValid() && !hdr.cells.isValid()) {
             refuse(NS_DROP_REQUEST);
-        } else if (standard_metadata.parser_error != error.NoError) {
+        } else if (standard_metadata.parser_error != error.NoError
+#ifdef NS_WITH_UNIVMON
+                   && !hdr.inner.isValid()
+#endif
+                   ) {
             refuse(NS_DROP_MALFORMED);
 #ifdef NS_WITH_UNIVMON
             if (standard_metadata.parser_error == error.BadIpVersion) {
@@ -264,6 +280,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
                 flow.apply(hdr, meta);
 #ifdef NS_WITH_UNIVMON
+                if (hdr.inner.isValid()) {
+                    encapsulation.apply(hdr, meta, standard_metadata);
+                }
                 duties.apply(hdr, meta, standard_metadata);
             } else {
                 no_flow(NS_UNPARSED_NOT_IP);
@@ -323,6 +342,11 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
                 end_answer();
             } else {
+#ifdef NS_WITH_UNIVMON
+                if (hdr.inner.isValid()) {
+                    end_inner();
+                }
+#endif
                 forwarding.apply(hdr, meta, standard_metadata);
             }
         }

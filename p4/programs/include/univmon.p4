@@ -236,7 +236,10 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
             heavy.write(UM.cell, UM.row0 - UM_BIAS);
             if (UM.hit == 0) {
                 UM_PUT(UM_HASH)
-                if (hdr.ipv4.isValid()) {
+                if (hdr.inner.isValid()) {
+                    UM_PUT((bit<32>)hdr.inner.version << 8 | (bit<32>)UM_PROTOCOL)
+                    UM_PUT_KEY(UM_PUT_IPV6, hdr.inner)
+                } else if (hdr.ipv4.isValid()) {
                     UM_PUT(4 << 8 | (bit<32>)UM_PROTOCOL)
                     UM_PUT_KEY(UM_PUT_IPV4, hdr.ipv4)
                 } else {

@@ -450,6 +450,64 @@ func TestUnparsed(t *testing.T) {
 	}
 }
 
+// TestInner: the choice of a flow is written to each switch that has one, once for each setting, and
+// hosts follow. Packets whose fault is in a tunnel are added and subtracted as sketches are.
+func TestInner(t *testing.T) {
+	network := leafSpine()
+	network.Hosts = append(network.Hosts, sdk.Host{Name: "h1", Agent: true})
+	for i := range network.Devices {
+		if network.Devices[i].Name == "spine1" {
+			continue // of another pipeline
+		}
+		o := unparsedObject("not-ip,truncated")
+		o.Annotations["forwarded"] = "8"
+		network.Devices[i].Objects = append(network.Devices[i].Objects, o)
+	}
+	written := func(plan *sdk.Plan) (out []string) {
+		if plan == nil {
+			return nil
+		}
+		for _, w := range plan.Writes {
+			if w.Op != sdk.SetDefault || w.Entry.Table != "ingress.encapsulation.choice" {
+				t.Errorf("write %+v", w)
+			}
+			out = append(out, w.Device+" "+w.Entry.Action)
+		}
+		return out
+	}
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network,
+		Config: `{"encapsulation": "inner", "hosts": {"packets": "sent"}}`})
+	settings := h.Settings()
+	const outer, inner = " ingress.encapsulation.outer", " ingress.encapsulation.inner"
+	if got := written(settings.Plan); !slices.Contains(got, "leaf1"+inner) || slices.Contains(got, "spine1"+inner) {
+		t.Errorf("plan %v", got)
+	}
+	if !slices.ContainsFunc(settings.Missing, func(m sdk.MissingObject) bool {
+		return m.Device == "spine1" && strings.Contains(m.Consequence, "outer flows only")
+	}) || slices.ContainsFunc(settings.Bindings, func(b sdk.Binding) bool { return b.Device == "spine1" }) {
+		t.Errorf("spine1 has no inner flows: %+v", settings.Missing)
+	}
+	hosts, err := wire.ParseSettings(settings.Plan.Hosts[0].Data)
+	if err != nil || hosts.Encapsulation != wire.EncapsulationSwitchInner {
+		t.Errorf("settings of hosts %+v, %v", hosts, err)
+	}
+	again, err := h.Configure(`{}`, network, time.Second)
+	if got := written(again.Plan); err != nil || !slices.Contains(got, "leaf1"+outer) ||
+		slices.Contains(got, "spine1"+outer) {
+		t.Errorf("plan %v, %v", got, err)
+	}
+
+	edge, transit := unparsed{}, unparsed{}
+	edge.ended[wire.NotIP], edge.forwarded[wire.Truncated] = 3, 10
+	transit.ended[wire.NotIP], transit.forwarded[wire.Truncated] = 2, 4
+	if got := edge.less(&transit); got.of(wire.NotIP) != 5 || got.of(wire.Truncated) != 6 || got.sum() != 11 {
+		t.Errorf("unparsed packets of the network: %+v", got)
+	}
+	if got := transit.less(&edge); got.of(wire.Truncated) != 0 {
+		t.Errorf("fewer than none: %+v", got)
+	}
+}
+
 // TestHosts: hosts with agents are devices, and without switches the network is their sum. Settings
 // are sent once; a report of other settings is no result.
 func TestHosts(t *testing.T) {
@@ -589,6 +647,7 @@ func TestConfiguration(t *testing.T) {
 		{"hosts", `{"hosts": {"packets": "some"}}`, []string{"hosts.packets", `is "some"; expected none, sent`}},
 		{"encapsulation", `{"hosts": {"packets": "sent", "encapsulation": "iner"}}`,
 			[]string{"hosts.encapsulation", `is "iner"; expected one of [switch outer inner]`}},
+		{"switches", `{"encapsulation": "switch"}`, []string{"encapsulation", `is "switch"; expected outer or inner`}},
 		{"encapsulations", `{"hosts": {"packets": "sent", "encapsulation": "outer"}, "network": {"weights": {"h3": 1}}}`,
 			[]string{"hosts.encapsulation", `is "outer"; expected "switch"`}},
 		{"icebergs", `{"icebergs": {"share": 0.1}}`, []string{"icebergs.limit", "is 0"}},

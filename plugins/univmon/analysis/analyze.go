@@ -52,7 +52,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out.Events = append(append(out.Events, events...), p.problemEvents(run.problems)...)
-	if plan, ok := p.newHostPlan(epoch); ok {
+	if plan, ok := p.newSettings(epoch); ok {
 		plans = append(plans, plan)
 	}
 	out.Plans = plans
@@ -279,8 +279,8 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	}
 	var absent []string
 	// A packet is counted by one switch, or by a host. With both in the sum it may count twice.
-	known, total := a.plan.alike(slices.Concat(v.plus, v.minus)), new(unparsed)
-	collect := func(names []string) (readings []*universal.Reading) {
+	known := a.plan.alike(slices.Concat(v.plus, v.minus))
+	collect := func(names []string, total *unparsed) (readings []*universal.Reading) {
 		for _, name := range names {
 			s := switches[scope{name, v.dimension}]
 			if s == nil {
@@ -301,9 +301,10 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 		}
 		return readings
 	}
-	plus := collect(v.plus)
+	var added, subtracted unparsed
+	plus := collect(v.plus, &added)
 	edges := len(absent)
-	minus := collect(v.minus)
+	minus := collect(v.minus, &subtracted)
 	absent = append(absent, v.excluded...)
 	if v.assigned {
 		edges = len(absent)
@@ -322,7 +323,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 	}
 	r.estimate = sum.Estimate()
 	if known {
-		r.unparsed = total
+		r.unparsed = added.less(&subtracted)
 	}
 	if len(absent) > 0 {
 		r.status, r.whole = sdk.StatusPartial, r.whole && !v.assigned

@@ -45,6 +45,9 @@ func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, abs
 			}
 		}
 		reason := absent[d.Name]
+		if u, _ := findUnparsed(d); c.inner() && (u == nil || u.forwarded == 0) {
+			reason = "its pipeline measures outer flows only"
+		}
 		if len(wanted) == 0 {
 			reason = "it measures no dimension"
 		}

@@ -50,14 +50,25 @@ var (
 	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "",
 		"columns": ""}}
 	heavyNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
-	// unparsedNeed is optional. The reason number i is in cell i + 1.
+	// unparsedNeed is optional. The reason number i is in cell i + 1, and of packets that the switch
+	// forwards as many cells later as forwarded says. A switch with these has the table choiceTable.
 	unparsedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "unparsed", "reasons": ""}}
 )
 
+// choiceTable selects the flow of packets in tunnels: encapsulation.p4.
+const choiceTable = "ingress.encapsulation.choice"
+
+// choice returns the write by which a switch measures outer or inner flows.
+func choice(device string, e wire.Encapsulation) sdk.DeviceWrite {
+	return sdk.DeviceWrite{Device: device, Op: sdk.SetDefault,
+		Entry: sdk.TableEntry{Table: choiceTable, Action: "ingress.encapsulation." + string(e)}}
+}
+
 // unparsedCells says where a switch counts packets without a flow.
 type unparsedCells struct {
-	object string
-	cells  map[wire.Counter]int // first cell of a bank, by reason
+	object    string
+	cells     map[wire.Counter]int // first cell of a bank, by reason
+	forwarded int                  // that much later are those of packets that are forwarded; 0: none are
 }
 
 // findUnparsed returns nil if the pipeline does not count these packets.
@@ -78,6 +89,14 @@ func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
 		return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
 			"no unparsed packets: of its reasons %q in %d cells only %d are known", names, o.Cells, len(u.cells))}}
 	}
+	if text, ok := o.Annotations["forwarded"]; ok {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= len(names) || n+len(names) >= o.Cells {
+			return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
+				"no unparsed packets: annotation forwarded is %q, not a number of cells above %d", text, len(names))}}
+		}
+		u.forwarded = n
+	}
 	return u, nil
 }
 
@@ -86,13 +105,16 @@ func (u *unparsedCells) open(d *sdk.DeviceData) (*unparsed, error) {
 	if u == nil {
 		return nil, nil
 	}
-	cells, err := cellsOf(d, u.object, 1+slices.Max(slices.Collect(maps.Values(u.cells))))
+	cells, err := cellsOf(d, u.object, 1+u.forwarded+slices.Max(slices.Collect(maps.Values(u.cells))))
 	if err != nil {
 		return nil, err
 	}
 	out := new(unparsed)
 	for c, i := range u.cells {
-		out[c] = uint64(cells[i])
+		out.ended[c] = uint64(cells[i])
+		if u.forwarded > 0 {
+			out.forwarded[c] = uint64(cells[i+u.forwarded])
+		}
 	}
 	return out, nil
 }
@@ -189,6 +211,7 @@ func cellsOf(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
 type plan struct {
 	instances   map[string]map[string]instance // by device, by dimension
 	unparsed    map[string]*unparsedCells      // by switch; nil for those that do not count them
+	choices     []sdk.DeviceWrite              // of the flow of packets in tunnels, by switches that have one
 	dimensions  []string                       // those that a device measures; without any, those configured
 	hosts       []string                       // that measure, sorted
 	hostPlan    []sdk.HostSetting              // of these hosts
@@ -217,6 +240,16 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		d := &network.Devices[i]
 		found, missing := find(d)
 		p.settings.Missing = append(p.settings.Missing, missing...)
+		u, missing := findUnparsed(d)
+		p.settings.Missing = append(p.settings.Missing, missing...)
+		switch {
+		case u != nil && u.forwarded > 0:
+			p.choices = append(p.choices, choice(d.Name, c.Encapsulation))
+		case c.inner() && len(found) > 0:
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Device: d.Name, Object: choiceTable,
+				Consequence: "no results: its pipeline measures outer flows only"})
+			continue
+		}
 		use := make(map[string]instance)
 		for _, dimension := range wanted {
 			if in, ok := found[dimension]; ok {
@@ -228,8 +261,6 @@ func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
 		}
 		if len(use) > 0 {
 			p.instances[d.Name] = use
-			u, missing := findUnparsed(d)
-			p.settings.Missing = append(p.settings.Missing, missing...)
 			if u != nil {
 				p.unparsed[d.Name] = u
 				p.settings.Bindings = append(p.settings.Bindings, sdk.Binding{Device: d.Name, Object: u.object})

@@ -23,6 +23,9 @@ type Configuration struct {
 	Dimensions []string `json:"dimensions"`
 	// Switches enables results of each switch.
 	Switches bool `json:"switches"`
+	// Encapsulation is the IP header whose flow switches measure of a packet in a tunnel:
+	// wire.EncapsulationOuter or EncapsulationInner.
+	Encapsulation wire.Encapsulation `json:"encapsulation"`
 	// Network configures the network-wide view.
 	Network NetworkView `json:"network"`
 	// Hosts configures what host agents with the role univmon count.
@@ -62,8 +65,13 @@ const SchemeWeights manifest.Scheme = "weights"
 // HostView configures which packets hosts count. Each host with an agent is then a device.
 type HostView struct {
 	Packets HostPackets `json:"packets"`
-	// Encapsulation is the IP header whose flow a packet has.
+	// Encapsulation is the IP header whose flow a packet has: one of hostEncapsulations.
 	Encapsulation wire.Encapsulation `json:"encapsulation"`
+}
+
+// hostEncapsulations are those of hosts: that of switches, or one without their bounds.
+var hostEncapsulations = []wire.Encapsulation{
+	wire.EncapsulationSwitch, wire.EncapsulationOuter, wire.EncapsulationInner,
 }
 
 // HostPackets are packets that hosts count.
@@ -93,14 +101,18 @@ type Victims struct {
 // DefaultConfiguration returns the defaults.
 func DefaultConfiguration() Configuration {
 	return Configuration{
-		Switches:     true,
-		Network:      NetworkView{Enabled: true, Scheme: SchemeWeights},
-		Hosts:        HostView{Packets: HostsNone, Encapsulation: wire.EncapsulationSwitch},
-		HeavyHitters: Threshold{Share: 0.005, Packets: 1, Limit: 1000},
-		HeavyChanges: Threshold{Share: 0.01, Packets: 20, Limit: 1000},
-		DDoSVictims:  Victims{Sources: 1000, Limit: 100},
+		Switches:      true,
+		Encapsulation: wire.EncapsulationOuter,
+		Network:       NetworkView{Enabled: true, Scheme: SchemeWeights},
+		Hosts:         HostView{Packets: HostsNone, Encapsulation: wire.EncapsulationSwitch},
+		HeavyHitters:  Threshold{Share: 0.005, Packets: 1, Limit: 1000},
+		HeavyChanges:  Threshold{Share: 0.01, Packets: 20, Limit: 1000},
+		DDoSVictims:   Victims{Sources: 1000, Limit: 100},
 	}
 }
+
+// inner reports whether switches measure inner flows.
+func (c *Configuration) inner() bool { return c.Encapsulation == wire.EncapsulationInner }
 
 // icebergs returns the threshold for the network's heavy hitters.
 func (c *Configuration) icebergs() Threshold {
@@ -152,8 +164,11 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	if h := c.Hosts.Packets; !slices.Contains([]HostPackets{HostsNone, HostsSent, HostsReceived, HostsAll}, h) {
 		bad("hosts.packets", "is %q; expected %s, %s, %s or %s", h, HostsNone, HostsSent, HostsReceived, HostsAll)
 	}
-	if e := c.Hosts.Encapsulation; !slices.Contains(wire.Encapsulations, e) {
-		bad("hosts.encapsulation", "is %q; expected one of %v", e, wire.Encapsulations)
+	if e := c.Encapsulation; e != wire.EncapsulationOuter && e != wire.EncapsulationInner {
+		bad("encapsulation", "is %q; expected %s or %s", e, wire.EncapsulationOuter, wire.EncapsulationInner)
+	}
+	if e := c.Hosts.Encapsulation; !slices.Contains(hostEncapsulations, e) {
+		bad("hosts.encapsulation", "is %q; expected one of %v", e, hostEncapsulations)
 	}
 	for name, w := range c.Network.Weights {
 		if w < -1 || w > 1 {

@@ -41,6 +41,9 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	}
 	settings := wire.Settings{Packets: wire.Packets{Sent: c.Hosts.Packets != HostsReceived,
 		Received: c.Hosts.Packets != HostsSent, Encapsulation: c.Hosts.Encapsulation}}
+	if c.inner() && c.Hosts.Encapsulation == wire.EncapsulationSwitch {
+		settings.Encapsulation = wire.EncapsulationSwitchInner
+	}
 	p.hostPackets = settings.Packets
 	use := make(map[string]instance)
 	for _, dimension := range wanted[:min(len(wanted), wire.MaxSketches)] {
@@ -67,7 +70,6 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 		p.instances[name] = use
 		p.hostPlan = append(p.hostPlan, sdk.HostSetting{Host: name, Role: wire.Role, Data: data})
 	}
-	p.settings.Plan = &sdk.Plan{Hosts: p.hostPlan}
 	return nil
 }
 
@@ -91,7 +93,13 @@ type hostData struct {
 }
 
 // unparsed are packets of a host or a switch without a flow, by reason.
-type unparsed [wire.TooDeep + 1]uint64
+type unparsed struct {
+	ended     [wire.TooDeep + 1]uint64 // counted by no other switch
+	forwarded [wire.TooDeep + 1]uint64 // with a fault in a tunnel: each switch on the path counts them
+}
+
+// of returns those of a reason.
+func (u *unparsed) of(c wire.Counter) uint64 { return u.ended[c] + u.forwarded[c] }
 
 // reasons are those of unparsed packets.
 func reasons(yield func(wire.Counter) bool) {
@@ -101,7 +109,7 @@ func reasons(yield func(wire.Counter) bool) {
 
 func (u *unparsed) sum() (n uint64) {
 	for c := range reasons {
-		n += u[c]
+		n += u.of(c)
 	}
 	return n
 }
@@ -109,8 +117,19 @@ func (u *unparsed) sum() (n uint64) {
 // add adds those of another device.
 func (u *unparsed) add(o *unparsed) {
 	for c := range reasons {
-		u[c] += o[c]
+		u.ended[c] += o.ended[c]
+		u.forwarded[c] += o.forwarded[c]
 	}
+}
+
+// less returns those of a network, from its devices of weight 1, and o from those of weight -1.
+func (u *unparsed) less(o *unparsed) *unparsed {
+	out := new(unparsed)
+	for c := range reasons {
+		out.ended[c] = u.ended[c] + o.ended[c]
+		out.forwarded[c] = u.forwarded[c] - min(u.forwarded[c], o.forwarded[c])
+	}
+	return out
 }
 
 // hostReports returns the reports of hosts that measure. Late ones are problems.
@@ -134,7 +153,7 @@ func (a *analysis) hostReports() (out []hostData) {
 			for _, s := range r.Sketches {
 				d.sketches[s.Layout().Key.String()] = s
 			}
-			d.unparsed = (*unparsed)(r.Counters[:])
+			d.unparsed = &unparsed{ended: [wire.TooDeep + 1]uint64(r.Counters[:])}
 			a.uncounted(h.Host, d.unparsed, r.Counters[wire.Dropped])
 		}
 		out = append(out, d)
@@ -147,8 +166,8 @@ func (a *analysis) hostReports() (out []hostData) {
 func (a *analysis) uncounted(device string, packets *unparsed, epochs uint64) {
 	text := ""
 	for c := range reasons {
-		if packets != nil && c != wire.NotIP && packets[c] > 0 { // others than IP are no problem
-			text += fmt.Sprintf(" %s %d", c, packets[c])
+		if packets != nil && c != wire.NotIP && packets.of(c) > 0 { // others than IP are no problem
+			text += fmt.Sprintf(" %s %d", c, packets.of(c))
 		}
 	}
 	if epochs > 0 {
@@ -174,8 +193,9 @@ func (d *hostData) sealed(in *instance) (*sealed, error) {
 	return &sealed{layout: in.layout, counters: s.Counters(), heavy: s.Heavy(), packets: s.Packets()}, nil
 }
 
-// newHostPlan returns the plan of settings that hosts do not have yet. The caller holds the lock.
-func (p *Plugin) newHostPlan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
+// newSettings returns the plan of settings that hosts and switches do not have yet. The caller holds
+// the lock.
+func (p *Plugin) newSettings(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 	plan.FromEpoch = epoch.Number + 1
 	plan.Hosts = p.withdrawn()
 	for _, s := range p.plan.hostPlan {
@@ -183,8 +203,13 @@ func (p *Plugin) newHostPlan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 			plan.Hosts = append(plan.Hosts, s)
 		}
 	}
+	for _, w := range p.plan.choices {
+		if p.chosen[w.Device] != w.Entry.Action {
+			plan.Writes = append(plan.Writes, w)
+		}
+	}
 	p.planned()
-	return plan, len(plan.Hosts) > 0
+	return plan, len(plan.Hosts)+len(plan.Writes) > 0
 }
 
 // withdrawn returns what ends the role at hosts that measure no longer and still have agents. The
@@ -201,9 +226,12 @@ func (p *Plugin) withdrawn() (out []sdk.HostSetting) {
 
 // planned records that all settings have been sent. The caller holds the lock.
 func (p *Plugin) planned() {
-	p.hostSettings = make(map[string]string)
+	p.hostSettings, p.chosen = make(map[string]string), make(map[string]string)
 	for _, s := range p.plan.hostPlan {
 		p.hostSettings[s.Host] = string(s.Data)
+	}
+	for _, w := range p.plan.choices {
+		p.chosen[w.Device] = w.Entry.Action
 	}
 }
 

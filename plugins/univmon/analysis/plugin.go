@@ -32,8 +32,9 @@ type Plugin struct {
 	reported map[string]string // latest problem by subject; one that goes on is logged once
 	network  sdk.Network       // newest model
 	duties   duties
-	// hostSettings are the settings that hosts were sent, by name.
-	hostSettings map[string]string
+	// hostSettings are the settings that hosts were sent, by name; chosen is the action of switches'
+	// choice of a flow.
+	hostSettings, chosen map[string]string
 }
 
 // scope is the device and dimension of a result.
@@ -118,8 +119,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config, p.plan, p.network = c, plan, network
-	if hosts := p.withdrawn(); len(hosts) > 0 {
-		plan.settings.Plan = &sdk.Plan{Hosts: slices.Concat(plan.hostPlan, hosts)}
+	if hosts := slices.Concat(plan.hostPlan, p.withdrawn()); len(hosts)+len(plan.choices) > 0 {
+		plan.settings.Plan = &sdk.Plan{Writes: plan.choices, Hosts: hosts}
 	}
 	p.planned()
 	p.duties.stale = true

@@ -219,7 +219,7 @@ func unparsedTable(results []*result) (*table.Table, error) {
 			device.Append(r.device)
 			reason.Append(c.String())
 			epoch.Append(r.epoch)
-			packets.Append(r.unparsed[c])
+			packets.Append(r.unparsed.of(c))
 		}
 	}
 	return b.Table()
