@@ -60,8 +60,8 @@ func flowIPv4(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later
 	return b[header:], later, nil
 }
 
-// headerIPv4 sets all of k except for the ports, and returns the length of the header, whose options
-// may be cut.
+// headerIPv4 sets all of k except for the ports, and returns the length of the header, whose
+// options may be cut.
 func headerIPv4(k *flow.Key, b []byte) (int, error) {
 	if len(b) < ipv4 {
 		return 0, ErrTruncated

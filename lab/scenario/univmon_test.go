@@ -36,7 +36,7 @@ algorithms:
 	if len(r.Epochs) != s.Epochs {
 		t.Fatalf("%d epochs were scored, expected %d", len(r.Epochs), s.Epochs)
 	}
-	sent := ""
+	sent := 0.0
 	for i, e := range r.Epochs[s.WarmUp:] {
 		n := i + s.WarmUp
 		result := e.Results["univmon"]
@@ -44,7 +44,7 @@ algorithms:
 			view := score.View{Device: score.Network, Dimension: dimension}
 			row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
 			if n == s.WarmUp && actual != nil {
-				sent = actual.Text("packets") // the same in each epoch; unknown while a switch does not flip
+				sent = actual.Value("packets") // the same in each epoch; unknown while a switch does not flip
 			}
 			if row == nil {
 				t.Errorf("epoch %d, %s: no result", n, dimension)
@@ -58,8 +58,8 @@ algorithms:
 			if status != want || want == "partial" && !strings.Contains(problem, "C") {
 				t.Errorf("epoch %d, %s: %s, %q; expected %s", n, dimension, status, problem, want)
 			}
-			if got := row.Text("packets"); want == "complete" && got != sent {
-				t.Errorf("epoch %d, %s: %s packets of %s; problem %q", n, dimension, got, sent, problem)
+			if got := row.Value("packets"); want == "complete" && (got != sent || sent == 0) {
+				t.Errorf("epoch %d, %s: %v packets of %v; problem %q", n, dimension, got, sent, problem)
 			}
 		}
 	}

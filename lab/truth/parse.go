@@ -139,7 +139,7 @@ func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	return kind, rest
 }
 
-// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of a later fragment.
+// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of later fragments.
 func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 	if len(b) < ipv4Len || b[0]>>4 != v4Version {
 		return flow.Key{}, nil, false
@@ -155,7 +155,7 @@ func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 }
 
 // parseIPv6 is parseIPv4 for IPv6. Behind a fragment header right behind the fixed header, it
-// follows at most so many extension headers; 0: they are none. The number of headers includes both.
+// follows at most that count of extension headers; 0: they are none. The result includes both.
 func parseIPv6(b []byte, most int) (k flow.Key, rest []byte, headers int, ok bool) {
 	if len(b) < ipv6Len || b[0]>>4 != v6Version {
 		return flow.Key{}, nil, 0, false

@@ -39,8 +39,8 @@ type Settings struct {
 type Encapsulation string
 
 // The encapsulations: the header that the P4 programs measure, behind bounded tags, labels and a
-// session; the first one behind any of these; the last one, in tunnels, too; and the one that the P4
-// programs measure if they measure inner flows. docs/univmon.md has the rules.
+// session; the first one behind any of these; the last one, in tunnels, too; and the one that the
+// P4 programs measure if they measure inner flows. docs/univmon.md has the rules.
 const (
 	EncapsulationSwitch      Encapsulation = "switch"
 	EncapsulationOuter       Encapsulation = "outer"

@@ -68,7 +68,7 @@ func (d *duties) install(b *bench) {
 	b.duties = d
 }
 
-// countsAny reports whether the switch counts any packets that enter by a port, without their sites.
+// countsAny reports whether the switch counts any packets of a port, without their sites.
 func (d *duties) countsAny(bank int, port uint32) bool {
 	if d == nil || bank == 0 {
 		return true

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An action that computes the hashes of a flow. This file is a template: define FH_ACTION, its name,
+// An action that computes the hashes of a flow. It is a template: define FH_ACTION, its name,
 // and FH_SRC and FH_DST, the addresses, and include it.
 
     action FH_ACTION() {

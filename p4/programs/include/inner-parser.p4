@@ -24,6 +24,8 @@
         hdr.inner.setValid();
         hdr.inner.headers = 0;
         hdr.inner.version = 0;
+        hdr.inner.fragment_offset = 0;
+        hdr.inner.sum = 0;
         transition select(meta.flow.protocol) {
             4: inner_ipv4;
             41: inner_ipv6;

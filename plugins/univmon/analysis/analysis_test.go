@@ -450,8 +450,8 @@ func TestUnparsed(t *testing.T) {
 	}
 }
 
-// TestInner: the choice of a flow is written to each switch that has one, once for each setting, and
-// hosts follow. Packets whose fault is in a tunnel are added and subtracted as sketches are.
+// TestInner: the choice of a flow is written to each switch that has one, once for each setting,
+// and hosts follow. Packets whose fault is in a tunnel are added and subtracted as sketches are.
 func TestInner(t *testing.T) {
 	network := leafSpine()
 	network.Hosts = append(network.Hosts, sdk.Host{Name: "h1", Agent: true})

@@ -193,8 +193,8 @@ func (d *hostData) sealed(in *instance) (*sealed, error) {
 	return &sealed{layout: in.layout, counters: s.Counters(), heavy: s.Heavy(), packets: s.Packets()}, nil
 }
 
-// newSettings returns the plan of settings that hosts and switches do not have yet. The caller holds
-// the lock.
+// newSettings returns the plan of settings that hosts and switches do not have yet. The caller
+// holds the lock.
 func (p *Plugin) newSettings(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 	plan.FromEpoch = epoch.Number + 1
 	plan.Hosts = p.withdrawn()
