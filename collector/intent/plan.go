@@ -234,9 +234,11 @@ func (c *Component) ApplyPending(ctx context.Context, name string) {
 	if d == nil {
 		return
 	}
+	d.writing.Lock() // until what another call took from d.pending is written
 	c.mu.Lock()
 	none := len(d.pending) == 0
 	c.mu.Unlock()
+	d.writing.Unlock()
 	if none || ctx.Err() != nil || d.take(ctx) != nil {
 		return // what is pending stays
 	}

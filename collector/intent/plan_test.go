@@ -5,6 +5,7 @@ package intent
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -221,6 +222,31 @@ func TestPlanForAnotherNetwork(t *testing.T) {
 		r.step()
 		r.expectApplied("s1")
 	}
+}
+
+// A caller of ApplyPending waits for what another one is writing, so that no epoch begins before.
+func TestApplyPendingWaits(t *testing.T) {
+	r := newRig(t, 1)
+	r.step()
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 7, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
+	other := make(chan struct{})
+	r.devices["s1"].writing = func() {
+		go func() {
+			r.c.ApplyPending(t.Context(), "s1")
+			close(other)
+		}()
+		for range 1000 { // time to return for a caller that does not wait
+			runtime.Gosched()
+		}
+		select {
+		case <-other:
+			t.Error("ApplyPending returned while another call was writing")
+		default:
+		}
+	}
+	r.c.ApplyPending(t.Context(), "s1")
+	<-other
+	r.expectApplied("s1", "a")
 }
 
 // Writes that take longer than the rest of an epoch: some packets of the next epoch are counted
