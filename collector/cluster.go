@@ -122,7 +122,7 @@ func (c *Collector) assign(v cluster.View) {
 		return
 	}
 	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Before: v.DeviceBefore,
-		Present: v.Present, Fence: v.Fence, Writes: v.Leased})
+		Present: v.Present, Fence: func() uint64 { return c.cluster.View().Fence }, Writes: v.Leased})
 	if err != nil {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,29 +127,57 @@ func (c clustered) owns() (names []string) {
 	return names
 }
 
+// pair is two collectors, c1 and c2, that share switches s1, s2 and so on. Each has connections of
+// its own to the NATS server.
+type pair struct {
+	members  map[string]clustered
+	stop     map[string]func()
+	cut      map[string]func() // the connections to NATS, and makes them possible again
+	switches []*realSwitch
+	server   string
+}
+
+// startPair starts two collectors, the second one by another clock if it is given, and waits until
+// each has a switch.
+func startPair(t *testing.T, clock ...epoch.Clock) *pair {
+	t.Helper()
+	p := &pair{members: map[string]clustered{}, stop: map[string]func(){}, cut: map[string]func(){},
+		server: bustest.Server(t)}
+	for range 3 {
+		p.switches = append(p.switches, startSwitch(t, "127.0.0.1:0"))
+	}
+	for i, name := range []string{"c1", "c2"} {
+		var proxy string
+		proxy, p.cut[name] = bustest.Proxy(t, p.server)
+		p.members[name], p.stop[name] = startClustered(t, name, proxy, p.switches, clock[:min(i, len(clock))]...)
+	}
+	testkit.Until(t, "each switch has one owner", p.shared)
+	return p
+}
+
+// shared reports whether each switch has one owner, and each collector a switch.
+func (p *pair) shared() bool {
+	a, b := p.members["c1"].owns(), p.members["c2"].owns()
+	both := slices.Concat(a, b)
+	slices.Sort(both)
+	return slices.Equal(both, []string{"s1", "s2", "s3"}) && len(a) > 0 && len(b) > 0
+}
+
+// logged counts the lines of both logs with a text.
+func (p *pair) logged(text string) int {
+	return strings.Count(p.members["c1"].log.String(), text) + strings.Count(p.members["c2"].log.String(), text)
+}
+
 // Two collectors share three switches. When one is cut off from NATS, the other takes its switches
 // with a higher election id, and the one that is cut off does no harm; when it is back, it has the
 // same switches as before. One that stops leaves them at once.
 func TestCollectorsShareSwitches(t *testing.T) {
-	var switches []*realSwitch
-	for range 3 {
-		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
-	}
-	server := bustest.Server(t)
-	proxy, cut := bustest.Proxy(t, server)
-	a, _ := startClustered(t, "c1", server, switches)
-	b, stopB := startClustered(t, "c2", proxy, switches)
-	all := []string{"s1", "s2", "s3"}
-	shared := func() bool {
-		both := slices.Concat(a.owns(), b.owns())
-		slices.Sort(both)
-		return slices.Equal(both, all) && len(a.owns()) > 0 && len(b.owns()) > 0
-	}
-	testkit.Until(t, "each switch has one owner", shared)
-	ofB := b.owns()
+	p := startPair(t)
+	a, b := p.members["c1"], p.members["c2"]
+	ofB, all := b.owns(), []string{"s1", "s2", "s3"}
 
 	begin := time.Now()
-	cut()
+	p.cut["c2"]()
 	testkit.Until(t, "a owns all", func() bool { return slices.Equal(a.owns(), all) })
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Logf("a owns all after %v", took)
@@ -161,11 +190,11 @@ func TestCollectorsShareSwitches(t *testing.T) {
 		}
 		return true
 	})
-	cut()
-	testkit.Until(t, "b has its switches again", func() bool { return slices.Equal(b.owns(), ofB) && shared() })
-	stopB()
+	p.cut["c2"]()
+	testkit.Until(t, "b has its switches again", func() bool { return slices.Equal(b.owns(), ofB) && p.shared() })
+	p.stop["c2"]()
 	testkit.Until(t, "a owns all when b has stopped", func() bool { return slices.Equal(a.owns(), all) })
-	switches[0].send(1, 5)
+	p.switches[0].send(1, 5)
 	testkit.Until(t, "a measures", func() bool {
 		_, end := a.Epoch()
 		return !end.IsZero() && strings.Contains(a.log.String(), "device is measured")
@@ -174,42 +203,57 @@ func TestCollectorsShareSwitches(t *testing.T) {
 
 // A controller that is not of the cluster takes a switch with a higher election id. The owner is
 // deposed and names the id, the switch is missing from epochs, which are counted, and no member
-// bids against the other controller. When it has gone, the owner measures the switch again.
+// bids against the other controller. When it has gone, the owner measures the switch again, and
+// goes on to be outbid by the next owner, with which it does not compete.
 func TestForgedElectionID(t *testing.T) {
-	var switches []*realSwitch
-	for range 2 {
-		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
-	}
-	server := bustest.Server(t)
-	a, _ := startClustered(t, "c1", server, switches)
-	b, _ := startClustered(t, "c2", server, switches)
-	members := []clustered{a, b}
+	p := startPair(t)
 	// with lists the members at which leaves of the switch contain texts.
 	with := func(leaves map[string]string) (names []string) {
-		for _, m := range members {
+		for _, name := range slices.Sorted(maps.Keys(p.members)) {
 			has := true
-			for name, want := range leaves {
-				has = has && strings.Contains(leafIn(m.Store().View(), "/collector/devices/device[name=s1]", "state/"+name), want)
+			for leaf, want := range leaves {
+				has = has && strings.Contains(leafIn(p.members[name].Store().View(), "/collector/devices/device[name=s1]",
+					"state/"+leaf), want)
 			}
 			if has {
-				names = append(names, m.name)
+				names = append(names, name)
 			}
 		}
 		return names
 	}
-	logged := func(text string) func() bool {
-		return func() bool {
-			return slices.ContainsFunc(members, func(m clustered) bool {
-				return strings.Contains(m.log.String(), text+" device=s1")
-			})
-		}
-	}
 	ready := map[string]string{"connection": "ready"}
-	testkit.Until(t, "the switch has one owner", func() bool { return len(with(ready)) == 1 })
+	logged := func(text string) func() bool { return func() bool { return p.logged(text+" device=s1") > 0 } }
+	owned := func(by ...string) func() bool { return func() bool { return slices.Equal(with(ready), by) } }
+	// measured waits until epochs from the open one on have the switch.
+	measured := func(what string) {
+		t.Helper()
+		var open uint64
+		for _, m := range p.members {
+			number, _ := m.Epoch()
+			open = max(open, number)
+		}
+		testkit.Until(t, what, func() bool {
+			for _, m := range p.members {
+				const row = "/univmon/summaries/summary[device=s1][dimension=src]"
+				epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/epoch"), 10, 64)
+				if epoch >= open && leafIn(m.Store().View(), row, "state/status") == "complete" {
+					return true
+				}
+			}
+			return false
+		})
+	}
 	testkit.Until(t, "the switch is measured", logged(`msg="device is measured"`))
+	var owner string
+	testkit.Until(t, "it has one owner", func() bool {
+		names := with(ready)
+		owner = strings.Join(names, ",")
+		return len(names) == 1
+	})
+	next := map[string]string{"c1": "c2", "c2": "c1"}[owner]
 
 	forged := &p4v1.Uint128{High: 1 << 63, Low: 9}
-	conn, err := grpc.NewClient(switches[0].address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.switches[0].address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +273,9 @@ func TestForgedElectionID(t *testing.T) {
 	testkit.Until(t, "the owner names the id", func() bool {
 		return len(with(map[string]string{"connection": "backup", "last-error": "9223372036854775808:9"})) > 0
 	})
-	testkit.Until(t, "no member has a session", func() bool { return len(with(ready)) == 0 })
+	testkit.Until(t, "no member has a session", owned())
 	lost := func() (sum int) {
-		for _, m := range members {
+		for _, m := range p.members {
 			n, _ := strconv.Atoi(leafIn(m.Store().View(), "/collector/devices/device[name=s1]", "state/epochs-lost"))
 			sum += n
 		}
@@ -246,19 +290,25 @@ func TestForgedElectionID(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "one member is the primary again", func() bool { return len(with(ready)) == 1 })
-	var open uint64
-	for _, m := range members {
-		number, _ := m.Epoch()
-		open = max(open, number)
+	testkit.Until(t, "the owner is the primary again", owned(owner))
+	measured("the switch is measured again")
+
+	begin := time.Now()
+	p.cut[owner]() // its session stays, with an election id above the forged one
+	testkit.Until(t, "the next owner outbids it", owned(next))
+	t.Logf("the next owner has outbid it %v after it was cut off", time.Since(begin))
+	measured("the next owner measures the switch")
+	p.cut[owner]()
+	testkit.Until(t, "the owner has its switch again", owned(owner))
+	measured("the owner that is back measures the switch")
+	p.stop[owner]()
+	testkit.Until(t, "the next owner has the switch", owned(next))
+	measured("the next owner measures the switch again")
+	outbid := `msg="session is standby" device=s1 address=` + p.switches[0].address +
+		` reason="not the primary controller: another controller was elected with `
+	if all, byForged := p.logged(outbid), p.logged(outbid+`9223372036854775808:9"`); all != 2 || byForged != 1 {
+		t.Errorf("the owner was outbid %d times, want 2; by the forged id %d times, want 1", all, byForged)
 	}
-	testkit.Until(t, "the switch is measured again", func() bool {
-		return slices.ContainsFunc(members, func(m clustered) bool {
-			const row = "/univmon/summaries/summary[device=s1][dimension=src]"
-			epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/epoch"), 10, 64)
-			return epoch >= open && leafIn(m.Store().View(), row, "state/status") == "complete"
-		})
-	})
 }
 
 // ahead is a wall clock that is wrong.
@@ -274,28 +324,17 @@ func (c ahead) Now() time.Time { return c.Wall.Now().Add(c.by) }
 // each epoch has a warning that names it, and parts that are too far from the epochs of their home
 // are refused. No packet counts twice.
 func TestCollectorsWithOtherClocks(t *testing.T) {
-	var switches []*realSwitch
-	for range 3 {
-		switches = append(switches, startSwitch(t, "127.0.0.1:0"))
-	}
-	server := bustest.Server(t)
-	a, _ := startClustered(t, "c1", server, switches)
+	p := startPair(t, ahead{by: 2 * time.Second})
+	a, b := p.members["c1"], p.members["c2"]
 	tap := a.Store().Tap(1000)
 	defer tap.Close()
-	b, _ := startClustered(t, "c2", server, switches, ahead{by: 2 * time.Second})
-	all := []string{"s1", "s2", "s3"}
-	testkit.Until(t, "each switch has one owner", func() bool {
-		both := slices.Concat(a.owns(), b.owns())
-		slices.Sort(both)
-		return slices.Equal(both, all) && len(a.owns()) > 0 && len(b.owns()) > 0
-	})
 	for _, m := range []clustered{a, b} {
 		want := map[string]string{"c1": "the clock of collector c2 is ", "c2": "the clock of collector c1 is -"}[m.name]
 		testkit.Until(t, "epochs of "+m.name+" are inexact, with the reason", func() bool {
 			return strings.Contains(m.log.String(), `msg="epochs may be inexact" device="" reason="`+want)
 		})
 	}
-	admin := bustest.Connect(t, "fabric", "admin", server)
+	admin := bustest.Connect(t, "fabric", "admin", p.server)
 	testkit.Until(t, "the offset is published", func() bool {
 		members, err := cluster.Members(t.Context(), admin)
 		offsets := map[string]time.Duration{}
@@ -315,7 +354,7 @@ func TestCollectorsWithOtherClocks(t *testing.T) {
 	testkit.Until(t, "packets of an epoch count", func() bool { // a busy machine may lose epochs
 		if number, _ := a.Epoch(); number != last {
 			last, sent = number, sent+100
-			for _, sw := range switches {
+			for _, sw := range p.switches {
 				sw.send(1, 100)
 			}
 		}

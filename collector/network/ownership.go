@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -26,9 +27,9 @@ type Ownership struct {
 	// Present reports whether a collector is there to hand devices over, and to take them; nil: none
 	// is.
 	Present func(collector string) bool
-	// Fence is the high part of the election id of sessions that begin now. It is above that of
+	// Fence returns the high part of the election id of sessions that begin now. It is above that of
 	// every earlier owner.
-	Fence uint64
+	Fence func() uint64
 	// Writes permits to write entries. Without, sessions go on and measure, and nothing is written:
 	// another collector may own the devices by now.
 	Writes bool
@@ -53,8 +54,56 @@ func (c *Component) own(m *member, dc *device.Config, holder string) {
 	m.foreign = m.owner == "" || m.owner != o.Self
 	if m.foreign && !m.takes {
 		dc.Fault = fmt.Errorf("%s %w", cmp.Or(m.owner, "no collector of the cluster"), ErrForeign)
+		return
 	}
-	dc.Session.ElectionID = p4rt.ElectionID{High: o.Fence, Low: max(m.cfg.ElectionID.Low, 1)}
+	fence, low := o.Fence(), max(m.cfg.ElectionID.Low, 1)
+	dc.Session.ElectionID = p4rt.ElectionID{High: fence, Low: low}
+	dc.Session.Bid = func(highest p4rt.ElectionID, vacant bool) (p4rt.ElectionID, bool) {
+		now := fence
+		if vacant {
+			now = c.ownership.Load().Fence()
+		}
+		return bid(now, low, highest, vacant)
+	}
+}
+
+// bid returns the election id that a collector with a fence bids after a switch has reported the
+// highest one; vacant: there is no primary. ok is false if it must not bid:
+//
+//	highest is of             primary there      no primary
+//	a collector, lower fence  outbid             bid above
+//	a collector, higher fence no                 no: this one is deposed
+//	another controller        no                 bid above
+//
+// A bid above the high id of another controller has the fence in its low part, so that the next
+// owner recognizes it. A session outbids with the fence that it began with: each is outbid only by
+// those that began later, and two collectors cannot outbid each other again and again.
+func bid(fence, low uint64, highest p4rt.ElectionID, vacant bool) (id p4rt.ElectionID, ok bool) {
+	of, member := fenceOf(highest, fence)
+	switch own := (p4rt.ElectionID{High: fence, Low: low}); {
+	case member && of > fence, !member && !vacant:
+		return own, false
+	case member && of == fence:
+		return highest, vacant
+	case own.Compare(highest) > 0:
+		return own, true
+	case highest.Low < fence:
+		return p4rt.ElectionID{High: highest.High, Low: fence}, true
+	case highest.High < math.MaxUint64:
+		return p4rt.ElectionID{High: highest.High + 1, Low: fence}, true
+	}
+	return highest, vacant
+}
+
+// fenceOf returns the fence in an election id, if the id is that of a collector of the cluster: the
+// upper half of all fences is the time at which the bucket of leases was created.
+func fenceOf(id p4rt.ElectionID, fence uint64) (of uint64, member bool) {
+	for _, part := range []uint64{id.Low, id.High} {
+		if part>>32 == fence>>32 {
+			return part, true
+		}
+	}
+	return 0, false
 }
 
 // Assign begins the sessions of devices that this collector owns from now on, and ends those of

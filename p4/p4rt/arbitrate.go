@@ -107,6 +107,8 @@ func (s *session) judge() (step, error) {
 	case code == codes.AlreadyExists && s.yields:
 		return s.standby(fmt.Errorf("%w: another controller uses election id %v, and this one remains a backup "+
 			"until that disconnects; give each controller an election id of its own", ErrNotPrimary, s.bid)), nil
+	case code == codes.AlreadyExists && s.outbids(highest):
+		return s.arbitrate, nil
 	case code == codes.AlreadyExists:
 		return s.standby(fmt.Errorf("%w: another controller was elected with %v", ErrNotPrimary, highest)), nil
 	default:
@@ -115,13 +117,49 @@ func (s *session) judge() (step, error) {
 	}
 }
 
+// nextBid returns what to bid after the switch has reported the highest election id.
+func (s *session) nextBid(highest ElectionID, vacant bool) (bid ElectionID, ok bool) {
+	switch {
+	case s.c.cfg.Bid != nil:
+		return s.c.cfg.Bid(highest, vacant)
+	case highest.Compare(s.bid) > 0:
+		return highest, vacant
+	}
+	return s.bid, vacant
+}
+
+// outbids makes the next bid one above that of the primary, if Config.Bid allows it.
+func (s *session) outbids(highest ElectionID) bool {
+	bid, ok := s.nextBid(highest, false)
+	if !ok || bid.Compare(highest) <= 0 {
+		return false
+	}
+	s.bid = bid
+	s.log.Info("the session outbids the primary", "election-id", bid, "of", highest)
+	return true
+}
+
+// mayBid reports whether there is no primary, and this session bids now.
+func (s *session) mayBid() bool {
+	s.mu.Lock()
+	m := s.arbitration
+	s.mu.Unlock()
+	if codes.Code(m.GetStatus().GetCode()) != codes.NotFound {
+		return false
+	}
+	_, ok := s.nextBid(electionOf(m.GetElectionId()), true)
+	return ok
+}
+
 // bidAgain bids if there is no primary, after a random part of the shortest backoff, since all
 // backups learn of that at the same moment.
 func (s *session) bidAgain(highest ElectionID) (step, error) {
-	if highest.Compare(s.bid) > 0 {
-		s.bid = highest
+	bid, ok := s.nextBid(highest, true)
+	if !ok {
+		return s.standby(fmt.Errorf("%w: there is no primary, and this controller may not bid above %v",
+			ErrNotPrimary, highest)), nil
 	}
-	s.yields = false
+	s.bid, s.yields = bid, false
 	s.log.Info("there is no primary; sending a bid", "election-id", s.bid)
 	wait, stop := s.c.cfg.Clock.After(rand.N(max(s.c.cfg.Backoff.Min/2, 1)))
 	defer stop()

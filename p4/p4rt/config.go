@@ -64,14 +64,18 @@ type Clock interface {
 // Config names the switch and how to drive it. Target and DeviceID are required; other zero values
 // stand for the default.
 type Config struct {
-	Target     string      // host:port, or any gRPC target
-	DeviceID   uint64      // P4Runtime's number of the switch, not 0
-	Mode       Mode        //
-	ElectionID ElectionID  // first bid of a Primary; zero stands for 1
-	Role       string      // "": the default role, without restrictions
-	Yields     bool        // a Primary bids only when there is no primary, until it was one
-	TLS        *tls.Config // nil: plaintext; mutual TLS if it has a certificate
-	Program    *Program    // nil: the pipeline on the switch is kept and its P4Info read
+	Target     string     // host:port, or any gRPC target
+	DeviceID   uint64     // P4Runtime's number of the switch, not 0
+	Mode       Mode       //
+	ElectionID ElectionID // first bid of a Primary; zero stands for 1
+	// Bid returns what a Primary bids after the switch has reported the highest election id, and
+	// false if it does not bid; vacant: there is no primary. nil: only then, the highest election id or
+	// its own bid, whichever is higher.
+	Bid     func(highest ElectionID, vacant bool) (bid ElectionID, ok bool)
+	Role    string      // "": the default role, without restrictions
+	Yields  bool        // a Primary bids only when there is no primary, until it was one
+	TLS     *tls.Config // nil: plaintext; mutual TLS if it has a certificate
+	Program *Program    // nil: the pipeline on the switch is kept and its P4Info read
 
 	CallTimeout     time.Duration // each unary call, default 10 s
 	PipelineTimeout time.Duration // pushing a pipeline, default 60 s

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +139,33 @@ func TestObligation02Election(t *testing.T) {
 		waitReady(t, b)
 		if st := b.Status(); st.Bid.Low != 7 || st.Pushed || b.Stats().SessionsLost != 0 {
 			t.Errorf("the second took over as %+v", st)
+		}
+	})
+	t.Run("bids that the caller decides", func(t *testing.T) {
+		s := startSwitch(t)
+		cfg := config(s, program(t, "forwarding"))
+		cfg.ElectionID = p4rt.ElectionID{High: 9}
+		a := dial(t, cfg)
+		waitReady(t, a)
+		var may atomic.Bool // bid without a primary
+		cfg.ElectionID, cfg.PipelinePoll = p4rt.ElectionID{Low: 5}, time.Millisecond
+		cfg.Bid = func(highest p4rt.ElectionID, vacant bool) (p4rt.ElectionID, bool) {
+			return highest.Next(), vacant && may.Load()
+		}
+		b := dial(t, cfg)
+		waitState(t, b, p4rt.Standby)
+		a.Close()
+		waitStatus(t, b, "a backup without a primary", func(st p4rt.Status) bool {
+			return st.State == p4rt.Standby && strings.Contains(st.Reason.Error(), "may not bid above 9:0")
+		})
+		may.Store(true)
+		waitReady(t, b)
+		cfg.Bid = func(highest p4rt.ElectionID, _ bool) (p4rt.ElectionID, bool) { return highest.Next(), true }
+		c := dial(t, cfg)
+		waitReady(t, c)
+		waitState(t, b, p4rt.Standby)
+		if got := c.Status().Bid; got != (p4rt.ElectionID{High: 9, Low: 2}) {
+			t.Errorf("the last one is the primary with %v", got)
 		}
 	})
 	t.Run("given id taken while the session is down", func(t *testing.T) {

@@ -193,7 +193,7 @@ func (s *session) enter(state State) {
 }
 
 // serve stays in a state until an arbitration arrives or the session ends. A client that is not the
-// primary polls for a new pipeline.
+// primary polls for a new pipeline, and for the permission to bid.
 func (s *session) serve(state State) (step, error) {
 	s.settled = true
 	s.enter(state)
@@ -210,6 +210,9 @@ func (s *session) serve(state State) (step, error) {
 		case <-look:
 			if err := s.adopt(); err != nil {
 				return nil, err
+			}
+			if state == Standby && s.mayBid() {
+				return s.judge, nil
 			}
 		case <-s.ctx.Done():
 			stop()
