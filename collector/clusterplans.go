@@ -61,21 +61,21 @@ type sharedEntries struct{ c *Collector }
 var _ intent.Shared = sharedEntries{}
 
 // Take implements intent.Shared.
-func (s sharedEntries) Take(ctx context.Context, device string) (entries []p4rt.Entry, own bool, err error) {
+func (s sharedEntries) Take(ctx context.Context, device string) (held p4rt.Desired, own bool, err error) {
 	x := s.c.plans.Load()
 	if x == nil {
-		return nil, false, errNotJoined
+		return held, false, errNotJoined
 	}
 	return x.Take(ctx, device)
 }
 
 // Store implements intent.Shared.
-func (s sharedEntries) Store(ctx context.Context, device string, entries []p4rt.Entry) error {
+func (s sharedEntries) Store(ctx context.Context, device string, held p4rt.Desired) error {
 	x := s.c.plans.Load()
 	if x == nil {
 		return errNotJoined
 	}
-	err := x.Store(ctx, device, entries)
+	err := x.Store(ctx, device, held)
 	if errors.Is(err, plans.ErrDeposed) {
 		err = fmt.Errorf("%w: %w", intent.ErrDeposed, err)
 	}

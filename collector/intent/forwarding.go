@@ -120,7 +120,7 @@ func (c *Component) SetRoutes(ctx context.Context, name string, r topology.Route
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	d.forwarding = parts
-	if err := d.Reconcile(ctx, d.desired()...); !errors.Is(err, p4rt.ErrNotReady) {
+	if err := d.reconcile(ctx, d); !errors.Is(err, p4rt.ErrNotReady) {
 		return err
 	}
 	return nil // the next session reconciles

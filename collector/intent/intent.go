@@ -125,6 +125,7 @@ type Component struct {
 type deviceIntent struct {
 	Device
 	*desiredState
+	c         *Component
 	forwards  bool          // the component owns the forwarding tables
 	shared    Shared        // nil: there is no cluster
 	undoLimit time.Duration // for the undoing of a plan that the device refused
@@ -138,6 +139,7 @@ type desiredState struct {
 	sharedState
 
 	pending []part // in the order of arrival; guarded by Component.mu
+	numbers uint64 // of the newest part that was pending; guarded by Component.mu
 }
 
 // maxMargin is the greatest margin before a flip.
@@ -170,7 +172,7 @@ func (c *Component) Stop() { c.work.Wait() }
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &deviceIntent{Device: d, forwards: forwards, shared: c.shared, undoLimit: c.clock.IOLimit(undoTime),
+	next := &deviceIntent{Device: d, c: c, forwards: forwards, shared: c.shared, undoLimit: c.clock.IOLimit(undoTime),
 		desiredState: &desiredState{applied: map[string]p4rt.Entry{}}}
 	if before := c.devices[d.Name()]; before != nil && next.elsewhere() == nil {
 		next.desiredState = before.desiredState

@@ -63,6 +63,8 @@ func (c *Component) fail(p part, reason string) {
 // addPending keeps a part for its flip, or until its device returns. Beyond maxPending the plugin's
 // oldest plans are dropped. c.mu is held.
 func (c *Component) addPending(d *deviceIntent, p part) {
+	d.numbers++
+	p.number, p.stored = d.numbers, false
 	d.pending = append(d.pending, p)
 	sum := 0
 	for _, other := range d.pending {
@@ -80,6 +82,7 @@ func (c *Component) addPending(d *deviceIntent, p part) {
 		reason := fmt.Sprintf("dropped: more than %d MiB of plans are pending for the device", maxPending>>20)
 		c.history(p.plugin).record(oldest, sdk.PlanFailed, reason)
 		d.pending = slices.Delete(d.pending, i, i+1)
+		d.dirty.Store(true)
 	}
 }
 
@@ -148,13 +151,21 @@ func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration
 	return limit, ""
 }
 
-// due takes the parts for an epoch off a device's pending list.
+// isDue reports whether a part that is pending is written in an epoch.
+func (p part) isDue(number uint64) bool { return p.from <= number || p.bank != allBanks }
+
+// due takes the parts for an epoch off a device's pending list. Those that are to be stored first
+// (Shared) stay, and so do all after them.
 func (c *Component) due(d *deviceIntent, number uint64) (due []part) {
+	shares := d.shared != nil && d.elsewhere() == nil && !d.failing
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var later []part
+	waits := false
 	for _, p := range d.pending {
-		if p.from <= number || p.bank != allBanks {
+		now := p.isDue(number)
+		waits = waits || now && shares && !p.stored
+		if now && !waits {
 			due = append(due, p)
 		} else {
 			later = append(later, p)
@@ -162,4 +173,33 @@ func (c *Component) due(d *deviceIntent, number uint64) (due []part) {
 	}
 	d.pending = later
 	return due
+}
+
+// expected returns the parts that are pending at a device for the open epoch and the next one.
+func (c *Component) expected(d *deviceIntent) (parts []part) {
+	open, _ := c.epochs.Current()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range d.pending {
+		if p.isDue(open + 1) {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// allStored reports whether the expected parts are stored.
+func (c *Component) allStored(d *deviceIntent) bool {
+	return !slices.ContainsFunc(c.expected(d), func(p part) bool { return !p.stored })
+}
+
+// stored notes that parts are stored.
+func (c *Component) stored(d *deviceIntent, numbers []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range d.pending {
+		if slices.Contains(numbers, p.number) {
+			d.pending[i].stored = true
+		}
+	}
 }

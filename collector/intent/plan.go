@@ -24,6 +24,9 @@ type part struct {
 	from    uint64 // the first epoch that it is for
 	bank    int    // that it concerns; allBanks
 	updates []p4rt.Update
+
+	number uint64 // among those that were pending for the device
+	stored bool   // the other collectors have it (Shared)
 }
 
 // allBanks is the bank of a plan that is not pre-epoch.
@@ -51,6 +54,7 @@ func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 	if !plan.PreEpoch {
 		c.acceptPending(plan, parts)
 		c.mu.Unlock()
+		c.storeParts(ctx, parts, nil)
 		return
 	}
 	a := &preEpochPlan{plugin: plugin, plan: plan.ID, from: plan.FromEpoch, parts: parts}
@@ -185,24 +189,34 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 	c.mu.Lock()
 	c.lastWrite = wrote
 	c.mu.Unlock()
-	c.storeParts(ctx, a, results)
+	c.storeParts(ctx, a.parts, results)
 	c.recordPreEpoch(a, results, "")
 }
 
-// storeParts shares what was written of a plan with the other collectors.
-func (c *Component) storeParts(ctx context.Context, a *preEpochPlan, results []result) {
+// storeParts shares with the other collectors what the devices of parts hold, or will. results, if
+// any, take the errors.
+func (c *Component) storeParts(ctx context.Context, parts []part, results []result) {
+	if c.shared == nil {
+		return
+	}
 	var work sync.WaitGroup
-	for i, p := range a.parts {
-		if d := c.device(p.device); d != nil && results[i].err == nil {
-			work.Go(func() { results[i].err = d.stored(ctx) })
+	for i, p := range parts {
+		d := c.device(p.device)
+		if d == nil || results != nil && results[i].err != nil {
+			continue
 		}
+		work.Go(func() {
+			if err := d.confirm(ctx); results != nil {
+				results[i].err = err
+			}
+		})
 	}
 	work.Wait()
 }
 
-// stored is store for what has been written. It fails if another collector owns the device: the
+// confirm is store for what has been written. It fails if another collector owns the device: the
 // entries may not last.
-func (d *deviceIntent) stored(ctx context.Context) error {
+func (d *deviceIntent) confirm(ctx context.Context) error {
 	if err := d.store(ctx); errors.Is(err, ErrDeposed) {
 		return fmt.Errorf("%w: device %s: %w", ErrPartiallyApplied, d.Name(), err)
 	}
@@ -211,7 +225,7 @@ func (d *deviceIntent) stored(ctx context.Context) error {
 
 // Flipped applies what is pending at a device for the epoch that begins with this flip. It returns
 // at once when entries are being written to the device: the read-out that follows the flip does not
-// wait, and what is pending is applied at the next flip.
+// wait, and what is pending is applied at the next flip. So is what is not shared yet.
 func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 	d := c.device(name)
 	if d == nil || !d.writing.TryLock() {
@@ -222,7 +236,7 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 		return
 	}
 	c.applyPending(ctx, d, next, true)
-	if d.dirty && d.shared != nil {
+	if d.dirty.Load() && d.shared != nil {
 		c.work.Go(func() { _ = d.store(ctx) }) // the read-out does not wait; Sync stores what fails
 	}
 }
@@ -239,7 +253,7 @@ func (c *Component) ApplyPending(ctx context.Context, name string) {
 	none := len(d.pending) == 0
 	c.mu.Unlock()
 	d.writing.Unlock()
-	if none || ctx.Err() != nil || d.take(ctx) != nil {
+	if none || ctx.Err() != nil || d.take(ctx) != nil || errors.Is(d.store(ctx), ErrDeposed) {
 		return // what is pending stays
 	}
 	d.writing.Lock()
@@ -271,8 +285,13 @@ func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.
 	if err := d.take(ctx); err != nil {
 		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
 	}
+	d.storing.Lock()
+	defer d.storing.Unlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
+	if err := d.announce(ctx, updates); err != nil {
+		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+	}
 	return d.write(ctx, plugin, updates)
 }
 
@@ -294,7 +313,7 @@ func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Updat
 	if undo, err = d.apply(ctx, "", updates); err != nil {
 		return nil, err
 	}
-	return undo, d.stored(ctx)
+	return undo, d.confirm(ctx)
 }
 
 // ApplyElsewhere applies what is pending for the open epoch at devices of other collectors. Their
@@ -321,7 +340,8 @@ func (c *Component) ApplyElsewhere(ctx context.Context) {
 // write writes updates in their order, all or none: when the device refuses one, the others are
 // undone, and the error wraps ErrPartiallyApplied if that fails. An insertion of an entry that
 // exists modifies it: a plugin or a collector that was restarted plans from the beginning. undo
-// reverts the updates later, as long as no other updates follow. d.writing is held.
+// reverts the updates later, as long as no other updates follow. d.writing is held. The caller has
+// announced or stored the updates, if their devices are shared.
 func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
@@ -337,6 +357,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 	}
 	done, err := send(ctx, d, changes)
 	if err != nil {
+		d.dirty.Store(true)
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.undoLimit) // ctx may be over
 		defer cancel()
 		if undoErr := revert(clean, d, done); undoErr != nil || ctx.Err() != nil && len(done) > 0 {
@@ -344,24 +365,40 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 		}
 		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
 	}
-	d.dirty = true
 	for _, c := range changes {
 		if isDelete(c.update) {
+			d.dirty.Store(true) // it was announced as absent, which is over
 			delete(d.applied, c.key)
 		} else {
 			d.applied[c.key] = c.update.Entry
 		}
 	}
+	if d.failing {
+		d.dirty.Store(true)
+	}
 	return func(ctx context.Context) error {
-		return errors.Join(d.unapply(ctx, changes), d.stored(ctx))
+		return errors.Join(d.unapply(ctx, changes), d.confirm(ctx))
 	}, nil
 }
 
 // unapply undoes changes that were written.
 func (d *deviceIntent) unapply(ctx context.Context, changes []change) error {
+	d.storing.Lock()
+	defer d.storing.Unlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	d.dirty = true
+	var updates []p4rt.Update
+	for _, c := range slices.Backward(changes) {
+		if c.before == nil {
+			updates = append(updates, p4rt.Delete(c.update.Entry))
+		} else {
+			updates = append(updates, p4rt.Modify(*c.before))
+		}
+	}
+	if err := d.announce(ctx, updates); err != nil {
+		return fmt.Errorf("device %s: undo: %w", d.Name(), err)
+	}
+	d.dirty.Store(true)
 	for _, c := range slices.Backward(changes) {
 		if c.before == nil {
 			delete(d.applied, c.key)

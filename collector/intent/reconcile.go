@@ -22,19 +22,29 @@ func (c *Component) Reconcile(ctx context.Context, name string, sw Reconciler) e
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	_ = d.adopt(ctx) // without the entries of plans, the device is measured nevertheless; see Sync
+	return d.reconcile(ctx, sw)
+}
+
+// reconcile makes a switch hold what it must hold. d.writing is held.
+func (d *deviceIntent) reconcile(ctx context.Context, sw Reconciler) error {
 	parts := d.desired()
 	if len(parts) == 0 {
 		return nil
 	}
-	return sw.Reconcile(ctx, parts...)
+	err := sw.Reconcile(ctx, parts...)
+	if err == nil {
+		d.absent = nil
+	}
+	return err
 }
 
 // desired returns what the switch must hold: forwarding, then the entries of plans, which replace
-// forwarding entries of the same key. d.writing is held.
+// forwarding entries of the same key, without those that a plan of the owner before deletes.
+// d.writing is held.
 func (d *deviceIntent) desired() []p4rt.Desired {
 	parts := slices.Clone(d.forwarding)
-	if len(d.applied) == 0 {
+	if len(d.applied)+len(d.absent) == 0 {
 		return parts
 	}
-	return append(parts, p4rt.Desired{Entries: d.plans()})
+	return append(parts, p4rt.Desired{Entries: sorted(d.applied), Absent: d.absent})
 }

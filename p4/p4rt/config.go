@@ -69,8 +69,8 @@ type Config struct {
 	Mode       Mode       //
 	ElectionID ElectionID // first bid of a Primary; zero stands for 1
 	// Bid returns what a Primary bids after the switch has reported the highest election id, and
-	// false if it does not bid; vacant: there is no primary. nil: only then, the highest election id or
-	// its own bid, whichever is higher.
+	// false if it does not bid; vacant: there is no primary. nil: only then, the highest id or its
+	// own bid, whichever is higher.
 	Bid     func(highest ElectionID, vacant bool) (bid ElectionID, ok bool)
 	Role    string      // "": the default role, without restrictions
 	Yields  bool        // a Primary bids only when there is no primary, until it was one

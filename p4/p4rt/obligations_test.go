@@ -398,6 +398,29 @@ func dialReconciled(t testing.TB, cfg p4rt.Config, parts ...p4rt.Desired) *p4rt.
 	return dial(t, cfg)
 }
 
+// Entries that are to be absent are deleted, unless they are desired; others stay.
+func TestReconcileAbsent(t *testing.T) {
+	s, c := ready(t, program(t, "forwarding"))
+	route := func(prefix string) p4rt.Entry { return ipv4Route(t, prefix, 1) }
+	key := route("10.0.0.0/8")
+	key.Action, key.Params = "", nil
+	err := c.Write(t.Context(), insertRoute(t, "10.0.0.0/8"), insertRoute(t, "11.0.0.0/8"), insertRoute(t, "12.0.0.0/8"),
+		p4rt.Insert(session(7, 1)), p4rt.Insert(session(8, 1)))
+	if err == nil {
+		err = c.Reconcile(t.Context(), p4rt.Desired{Entries: []p4rt.Entry{route("11.0.0.0/8")},
+			Absent: []p4rt.Entry{key, route("11.0.0.0/8"), route("13.0.0.0/8"), session(7, 9)}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := entriesOn(t, s.addr, program(t, "forwarding"), "ipv4_lpm"); len(got) != 2 {
+		t.Errorf("the switch holds %v, want the routes of 11.0.0.0/8 and 12.0.0.0/8", got)
+	}
+	if got := s.sw.ReadCloneSessions(); len(got) != 1 || got[0].ID != 8 {
+		t.Errorf("the switch holds the clone sessions %+v, want 8", got)
+	}
+}
+
 // What the switch or the program refuses of the desired state is the reason of the status, and the
 // rest is written.
 func TestReconcileRefused(t *testing.T) {

@@ -21,6 +21,8 @@ type Desired struct {
 	// Tables are owned by the part: Reconcile deletes every entry in them that is in no part, also
 	// those of an earlier process.
 	Tables []string
+	// Absent are entries that Reconcile deletes if they are in no part. Only their keys count.
+	Absent []Entry
 }
 
 // Reconcile reads the tables that the parts name and makes the switch hold their entries, one part
@@ -63,6 +65,7 @@ type wantedPart struct {
 	entries []*p4v1.Entity
 	keys    []string // of entries
 	owned   map[uint32]bool
+	absent  map[string]*p4v1.Entity // by key
 }
 
 // reconcileEntries compares the switch with the parts and writes the difference.
@@ -99,7 +102,7 @@ func (s *session) reconcileEntries(ctx context.Context, parts []Desired) error {
 // leaves out what a later part replaces, and what does not fit the program or is there twice: the
 // error names that.
 func (d Desired) build(cat *p4values.Catalog, n int, wanted map[string]int) (wantedPart, error) {
-	p := wantedPart{owned: map[uint32]bool{}}
+	p := wantedPart{owned: map[uint32]bool{}, absent: map[string]*p4v1.Entity{}}
 	var errs []error
 	for _, name := range d.Tables {
 		t, err := cat.Tables.Name(name)
@@ -125,6 +128,14 @@ func (d Desired) build(cat *p4values.Catalog, n int, wanted map[string]int) (wan
 		wanted[key] = n
 		p.entries, p.keys = append(p.entries, entity), append(p.keys, key)
 	}
+	for _, e := range d.Absent {
+		entity, err := e.BuildKey(cat)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.absent[entityKey(cat, entity)] = entity
+	}
 	return p, errors.Join(errs...)
 }
 
@@ -146,7 +157,7 @@ func (s *session) readTables(ctx context.Context, cat *p4values.Catalog, parts [
 		for id := range p.owned {
 			queries[query{id, false}] = true
 		}
-		for _, e := range p.entries {
+		for _, e := range slices.AppendSeq(slices.Clone(p.entries), maps.Values(p.absent)) {
 			if t := e.GetTableEntry(); t != nil {
 				queries[query{t.GetTableId(), t.GetIsDefaultAction()}] = true
 			} else {
@@ -179,9 +190,13 @@ func (p wantedPart) difference(
 ) (updates []*p4v1.Update) {
 	for _, key := range slices.Sorted(maps.Keys(have)) {
 		e := have[key].GetTableEntry()
+		entity := p.absent[key]
+		if e != nil && p.owned[e.GetTableId()] {
+			entity = tableEntity(e)
+		}
 		_, keep := wanted[key]
-		if p.owned[e.GetTableId()] && !keep && !e.GetIsConst() && !e.GetIsDefaultAction() {
-			updates = append(updates, &p4v1.Update{Type: p4v1.Update_DELETE, Entity: tableEntity(e)})
+		if entity != nil && !keep && !e.GetIsConst() && !e.GetIsDefaultAction() {
+			updates = append(updates, &p4v1.Update{Type: p4v1.Update_DELETE, Entity: entity})
 		}
 	}
 	for i, e := range p.entries {

@@ -22,38 +22,43 @@ type held struct {
 	// has put its own.
 	From    string       `json:"from"`
 	Entries []p4rt.Entry `json:"entries"`
+	// Absent are entries that the owner was about to delete.
+	Absent []p4rt.Entry `json:"absent,omitempty"`
 }
+
+// desired returns the entries.
+func (h held) desired() p4rt.Desired { return p4rt.Desired{Entries: h.Entries, Absent: h.Absent} }
 
 // entryKey is the key of a device. A name may have characters that a key may not.
 func entryKey(device string) string { return base64.RawURLEncoding.EncodeToString([]byte(device)) }
 
 // Take returns the entries of plans at a device, as its last owner stored them, and makes this
 // collector their owner: the owner before can store no others. own reports that it was this one.
-func (c *Component) Take(ctx context.Context, device string) (entries []p4rt.Entry, own bool, err error) {
+func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, own bool, err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)
 	if err != nil {
-		return nil, false, err
+		return out, false, err
 	}
 	for {
 		h, revision, err := stored(ctx, bucket, device)
 		if err != nil {
-			return nil, false, err
+			return out, false, err
 		}
 		if h.From == c.deps.Incarnation {
 			c.setRevision(device, revision)
-			return h.Entries, true, nil
+			return h.desired(), true, nil
 		}
-		err = c.put(ctx, bucket, device, revision, h.Entries)
+		err = c.put(ctx, bucket, device, revision, h.desired())
 		if !errors.Is(err, jetstream.ErrKeyExists) { // otherwise the owner before was faster
-			return h.Entries, false, err
+			return h.desired(), false, err
 		}
 	}
 }
 
 // Store replaces the entries of plans at a device. The error wraps ErrDeposed if another collector
 // has taken them.
-func (c *Component) Store(ctx context.Context, device string, entries []p4rt.Entry) (err error) {
+func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desired) (err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)
 	if err != nil {
@@ -78,14 +83,15 @@ func (c *Component) Store(ctx context.Context, device string, entries []p4rt.Ent
 
 // put writes the entries of a device if revision is the newest; 0: there are none.
 func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, revision uint64,
-	entries []p4rt.Entry,
+	entries p4rt.Desired,
 ) error {
-	data, err := encode(held{From: c.deps.Incarnation, Entries: entries})
+	data, err := encode(held{From: c.deps.Incarnation, Entries: entries.Entries, Absent: entries.Absent})
 	if err != nil {
 		return err
 	}
 	if limit := c.deps.Bus.Conn().MaxPayload(); int64(len(data)) > limit {
-		return fmt.Errorf("%d entries have %d bytes; max_payload of the NATS servers is %d", len(entries), len(data), limit)
+		return fmt.Errorf("%d entries have %d bytes; max_payload of the NATS servers is %d", len(entries.Entries), len(data),
+			limit)
 	}
 	if revision == 0 {
 		revision, err = bucket.Create(ctx, entryKey(device), data)

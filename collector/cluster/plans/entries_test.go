@@ -21,13 +21,14 @@ func TestEntries(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
 	device := "leaf 1.é"
-	entries := func(n byte) (out []p4rt.Entry) {
+	entries := func(n byte) (out p4rt.Desired) {
 		for i := range n {
-			out = append(out, route(i)[0].Entry)
+			out.Entries = append(out.Entries, route(i)[0].Entry)
+			out.Absent = append(out.Absent, route(n + i)[0].Entry)
 		}
 		return out
 	}
-	take := func(s *side, want []p4rt.Entry, wantOwn bool) {
+	take := func(s *side, want p4rt.Desired, wantOwn bool) {
 		t.Helper()
 		got, own, err := s.Take(t.Context(), device)
 		if diff := cmp.Diff(want, got); err != nil || own != wantOwn || diff != "" {
@@ -40,7 +41,7 @@ func TestEntries(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	take(a, nil, false)
+	take(a, entries(0), false)
 	store(a, 1)
 	store(a, 2)
 	take(a, entries(2), true)
@@ -83,12 +84,13 @@ func TestEntries(t *testing.T) {
 	}
 	large := make([]byte, 2<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(large) // never fails
-	if err := b.Store(t.Context(), "s2", []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", large)}}}); err == nil {
+	tooMuch := p4rt.Desired{Entries: []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", large)}}}}
+	if err := b.Store(t.Context(), "s2", tooMuch); err == nil {
 		t.Error("entries over the limit of a message are stored")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.Store(ended, device, nil); err == nil {
+	if err := b.Store(ended, device, p4rt.Desired{}); err == nil {
 		t.Error("a call whose context has ended succeeds")
 	}
 }
@@ -111,7 +113,7 @@ func TestEntriesOfTwoOwners(t *testing.T) {
 		}
 		stored := 0
 		for _, s := range sides {
-			if err := s.Store(t.Context(), device, nil); err == nil {
+			if err := s.Store(t.Context(), device, p4rt.Desired{}); err == nil {
 				stored++
 			} else if !errors.Is(err, ErrDeposed) {
 				t.Error(err)

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package intent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// record is a Shared with the entries of one device.
+type record struct {
+	mu      sync.Mutex
+	held    p4rt.Desired
+	own     bool
+	fail    error  // what Store returns
+	storing func() // called by Store
+}
+
+func (s *record) Take(context.Context, string) (p4rt.Desired, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.own
+	s.own = true
+	return s.held, own, nil
+}
+
+func (s *record) Store(_ context.Context, _ string, held p4rt.Desired) error {
+	if s.storing != nil {
+		s.storing()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		s.held = held
+	}
+	return s.fail
+}
+
+// sharedDevice is a device that is reconciled, and calls check before and after each write.
+type sharedDevice struct {
+	*fakeDevice
+	check func()
+}
+
+func (d *sharedDevice) Write(ctx context.Context, updates ...p4rt.Update) error {
+	d.check()
+	defer d.check()
+	return d.fakeDevice.Write(ctx, updates...)
+}
+
+func (d *sharedDevice) Reconcile(_ context.Context, parts ...p4rt.Desired) error {
+	d.do(func(d *fakeDevice) {
+		for _, part := range parts {
+			d.applied = slices.DeleteFunc(d.applied, func(table string) bool {
+				return slices.ContainsFunc(part.Absent, func(e p4rt.Entry) bool { return e.Table == table })
+			})
+			for _, e := range part.Entries {
+				if !slices.Contains(d.applied, e.Table) {
+					d.applied = append(d.applied, e.Table)
+				}
+			}
+		}
+	})
+	return nil
+}
+
+// sharedRig is a rig with one device in a cluster, which holds the entry "before". taken counts how
+// often the next owner could have taken the device.
+func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
+	r, shared = newRig(t, 1), &record{}
+	r.c.shared = shared
+	n := 0
+	d := &sharedDevice{fakeDevice: r.devices["s1"]}
+	d.check = func() {
+		n++
+		shared.mu.Lock()
+		next := newRig(t, 1)
+		next.c.shared = &record{held: shared.held}
+		shared.mu.Unlock()
+		copied := &sharedDevice{&fakeDevice{name: "s1", applied: r.applied("s1")}, func() {}}
+		next.c.AddDevice(copied, false)
+		if err := next.c.Reconcile(t.Context(), "s1", copied); err != nil {
+			t.Error(err)
+		}
+		known := slices.Sorted(maps.Keys(next.c.device("s1").applied))
+		if got := slices.Sorted(slices.Values(copied.applied)); !slices.Equal(got, known) {
+			t.Errorf("the device holds %q, and its next owner knows %q", got, known)
+		}
+	}
+	r.c.AddDevice(d, false)
+	if err := r.c.Reconcile(t.Context(), "s1", d); err != nil {
+		t.Fatal(err)
+	}
+	r.step()
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 1, Writes: []sdk.DeviceWrite{planWrite("s1", "before")}})
+	r.step()
+	r.expectApplied("s1", "before")
+	return r, shared, func() int { return n }
+}
+
+// An owner that ends between any two steps of a plan leaves nothing on the device that the next one
+// does not know.
+func TestNextOwnerKnowsWhatTheDeviceHolds(t *testing.T) {
+	for name, writes := range map[string][]sdk.DeviceWrite{
+		"insertions": {planWrite("s1", "a"), planWrite("s1", "b")},
+		"a deletion": {{Device: "s1", Op: sdk.Delete, Entry: sdk.TableEntry{Table: "before"}}},
+		"both": {planWrite("s1", "a"), {Device: "s1", Op: sdk.Delete, Entry: sdk.TableEntry{Table: "before"}},
+			planWrite("s1", "b")},
+	} {
+		for kind, apply := range map[string]func(r *rig){
+			"at a flip": func(r *rig) {
+				r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, Writes: writes})
+				r.step()
+			},
+			"before its epoch": func(r *rig) {
+				r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, FromEpoch: r.open + 1, PreEpoch: true, Writes: writes})
+			},
+			"from another collector, and undone": func(r *rig) {
+				undo, err := r.c.Write(t.Context(), "s1", split(plugin, sdk.Plan{Writes: writes})[0].updates)
+				if err == nil {
+					err = undo(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				r.expectApplied("s1", "before")
+			},
+			"refused": func(r *rig) {
+				r.devices["s1"].do(func(d *fakeDevice) { d.refuse = tableFull })
+				r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, FromEpoch: r.open + 1, PreEpoch: true, Writes: writes})
+				r.devices["s1"].do(func(d *fakeDevice) { d.refuse = nil })
+				r.c.Sync(t.Context())
+				r.expectApplied("s1", "before")
+			},
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				r, shared, taken := sharedRig(t)
+				before := taken()
+				apply(r)
+				r.c.Sync(t.Context())
+				if n := taken() - before; n < 2 {
+					t.Errorf("the device was written %d times", n/2)
+				}
+				var tables []string
+				for _, e := range shared.held.Entries {
+					tables = append(tables, e.Table)
+				}
+				if got := r.applied("s1"); !slices.Equal(slices.Sorted(slices.Values(got)), tables) ||
+					len(shared.held.Absent) > 0 {
+					t.Errorf("the device holds %q, and %+v is shared", got, shared.held)
+				}
+			})
+		}
+	}
+}
+
+// A plan that is being shared when its epoch begins is written at the next flip. If it cannot be
+// shared, it is written all the same, unless another collector owns the device.
+func TestPlansWaitUntilTheyAreShared(t *testing.T) {
+	r, shared, _ := sharedRig(t)
+	shared.storing = func() {
+		shared.storing = nil
+		r.step()
+		r.expectApplied("s1", "before")
+	}
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
+	r.step()
+	r.expectApplied("s1", "before", "a")
+	r, shared, _ = sharedRig(t)
+	r.c.device("s1").Device.(*sharedDevice).check = func() {}
+	shared.fail = errors.New("no NATS server")
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
+	r.step()
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 3, FromEpoch: r.open + 1, PreEpoch: true,
+		Writes: []sdk.DeviceWrite{planWrite("s1", "b")}})
+	r.expectApplied("s1", "before", "a", "b")
+	shared.fail = nil
+	r.c.Sync(t.Context())
+	if n := len(shared.held.Entries); n != 3 {
+		t.Errorf("%d entries are shared after a failure, want 3", n)
+	}
+	shared.fail = ErrDeposed
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 4, FromEpoch: r.open + 1, PreEpoch: true,
+		Writes: []sdk.DeviceWrite{planWrite("s1", "c")}})
+	r.expectApplied("s1", "before", "a", "b")
+}
