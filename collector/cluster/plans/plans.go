@@ -48,10 +48,15 @@ const (
 	undoTime = 30 * time.Second
 	// defaultTimeout is that of a part whose caller has none.
 	defaultTimeout = 5 * time.Second
+	// presence is how often a request that waits looks whether the owner is still there. The device of
+	// an owner that is gone takes no other write before the request ends.
+	presence = 50 * time.Millisecond
 )
 
 // ErrPartiallyApplied is wrapped if the owner may have written some of the entries.
 var ErrPartiallyApplied = errors.New("the owner may have written some of these entries")
+
+var errGone = errors.New("it cannot be reached any more")
 
 // Dependencies are what New needs from its caller. All but Logger and Epoch are
 // required.
@@ -207,7 +212,25 @@ func (c *Component) send(ctx context.Context, owner string, r request) error {
 	if err != nil {
 		return fmt.Errorf("a plan for collector %s: %w", owner, err)
 	}
+	ctx, leave := context.WithCancelCause(ctx)
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		for c.Ready(owner) == nil {
+			select {
+			case <-time.After(presence):
+			case <-ctx.Done():
+				return
+			}
+		}
+		leave(errGone)
+	}()
 	m, err := c.deps.Bus.Conn().RequestWithContext(ctx, c.deps.Bus.Subject("plan", owner), data)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	leave(nil)
+	<-waits
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed),
 		errors.Is(err, nats.ErrReconnectBufExceeded):

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type side struct {
 	early    bool // settings are not in force yet
 	fail     error
 	hang     bool
+	hangs    func() // is called then
 }
 
 func (s *side) do(f func(*side)) { s.mu.Lock(); defer s.mu.Unlock(); f(s) }
@@ -48,6 +50,9 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.hang {
+				if s.hangs != nil {
+					s.hangs()
+				}
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -166,6 +171,30 @@ func TestApply(t *testing.T) {
 		Subject: home.deps.Bus.Subject("plan", "c2"), Data: []byte("garbage")})
 	if err != nil || !bytes.Contains(reply.Data, []byte("cannot be read")) {
 		t.Errorf("garbage: %+v, %v", reply, err)
+	}
+}
+
+// A request to an owner that is gone ends at once, although its caller has much time: the device
+// takes no other write meanwhile.
+func TestApplyToAnOwnerThatGoes(t *testing.T) {
+	server := bustest.Server(t)
+	var gone atomic.Bool
+	view := func() cluster.View {
+		v := members()
+		if gone.Load() {
+			v.Members = v.Members[:1]
+		}
+		return v
+	}
+	home, owner := start(t, server, "c1", view), start(t, server, "c2", members)
+	mine, _ := homes(t)
+	owner.do(func(s *side) { s.hang, s.hangs = true, func() { gone.Store(true) } })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	_, err := home.Apply(ctx, mine, "c2", "s1", route(1))
+	if !errors.Is(err, ErrPartiallyApplied) || errors.Is(err, p4rt.ErrNotReady) ||
+		!strings.Contains(err.Error(), "collector c2 of the cluster: it cannot be reached") {
+		t.Errorf("a plan for a member that goes: %v", err)
 	}
 }
 
