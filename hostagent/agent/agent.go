@@ -62,8 +62,10 @@ const (
 	// maxHops bounds the redirections that follow each other without a pause.
 	maxHops = 4
 
+	// Pauses between attempts grow from firstBackoff to maxBackoff, varied by half. Another collector
+	// of a cluster serves the host at most 3 s after the end of its own.
 	firstBackoff = 200 * time.Millisecond
-	maxBackoff   = 5 * time.Second
+	maxBackoff   = time.Second
 )
 
 // Config configures an agent.
