@@ -108,8 +108,7 @@ type soak struct {
 	addresses  []string // of NATS
 	collectors []*process
 	gnmi       []string
-	agents     []string // where collectors serve agents
-	running    []*agent.Agent
+	agents     []string          // where collectors serve agents
 	paths      []*agent.RolePath // of the agents
 	switches   []*softswitch.Switch
 	listen     []string
@@ -171,8 +170,8 @@ func (s *soak) run(ctx context.Context) (err error) {
 	s.print("first row of an epoch after the kill of a collector", measured)
 	slices.Sort(lost)
 	if len(lost) > 0 {
-		fmt.Printf("epochs not measured for a switch whose collector was killed: median %d, worst %d\n", lost[len(lost)/2],
-			lost[len(lost)-1])
+		fmt.Printf("epochs not measured for a switch or host whose collector was killed: median %d, worst %d\n",
+			lost[len(lost)/2], lost[len(lost)-1])
 	}
 	var leaderless []time.Duration
 	for range s.natsKills {
@@ -195,9 +194,10 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// all reports whether each switch has one owner, and switches and hosts were measured since.
+// all reports whether each switch and host has one owner and was measured since.
 func (s *soak) all() bool {
-	return len(s.records.owners()) == s.count && s.records.allMeasured(s.count+s.hosts, time.Now().Add(-3*interval))
+	n := s.count + s.hosts
+	return len(s.records.owners()) == n && s.records.allMeasured(n, time.Now().Add(-3*interval))
 }
 
 // until waits for a condition.
@@ -221,11 +221,11 @@ func (s *soak) roll(ctx context.Context) error {
 	}
 	begin := uint64(time.Now().UnixNano()/int64(interval)) + 1
 	var stops, moves []time.Duration
-	switches, sessions := 0, s.sessions()
+	moved := 0
 	for range s.rolling {
 		for _, p := range s.collectors {
 			devices := s.records.ownedBy(p.name)
-			switches += 2 * len(devices)
+			moved += 2 * len(devices)
 			at := time.Now()
 			p.kill(syscall.SIGTERM)
 			s.records.drop(p.name)
@@ -234,7 +234,7 @@ func (s *soak) roll(ctx context.Context) error {
 				return err
 			}
 			at = time.Now()
-			if err := s.until(ctx, "all switches are measured, and "+p.name+" owns its own", func() bool {
+			if err := s.until(ctx, "all are measured, and "+p.name+" owns its own", func() bool {
 				return s.all() && slices.Equal(s.records.ownedBy(p.name), devices)
 			}); err != nil {
 				return err
@@ -244,20 +244,19 @@ func (s *soak) roll(ctx context.Context) error {
 	}
 	time.Sleep(3 * interval) // the last moves are over
 	s.print("a collector hands over and ends after SIGTERM", stops)
-	s.print("a collector that is started again has its switches", moves)
+	s.print("a collector that is started again has its switches and hosts", moves)
 	lost := s.records.lostSince(begin)
-	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches and %d new sessions of host agents: %d of %d "+
-		"epochs of switches and hosts lost\n", s.rolling, len(s.collectors), switches, s.sessions()-sessions, len(lost),
-		len(lost)+s.records.count(begin))
+	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches and hosts: %d of %d of their epochs lost\n",
+		s.rolling, len(s.collectors), moved, len(lost), len(lost)+s.records.count(begin))
 	s.failures = append(s.failures, lost...)
 	return nil
 }
 
-// kill kills a collector that owns switches, waits until they are measured again and starts it
-// again.
+// kill kills a collector that owns switches or hosts, waits until they are measured again and
+// starts it again.
 func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Duration, lost []int, err error) {
 	victim, name, devices := 0, "", []string(nil)
-	for len(devices) == 0 { // with few switches a collector may own none
+	for len(devices) == 0 { // a collector may own none
 		victim = s.random.IntN(len(s.collectors))
 		name = s.collectors[victim].name
 		devices = s.records.ownedBy(name)
@@ -267,7 +266,7 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 	open := uint64(begin.UnixNano()/int64(interval)) + 1 // the epoch of the kill
 	s.collectors[victim].kill(syscall.SIGKILL)
 	s.records.drop(name)
-	if err := s.until(ctx, "another collector owns the switches of "+name, func() bool {
+	if err := s.until(ctx, "another collector owns what was of "+name, func() bool {
 		owners := s.records.owners()
 		return !slices.ContainsFunc(devices, func(d string) bool { return owners[d] == "" })
 	}); err != nil {
@@ -280,7 +279,7 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 			s.failures = append(s.failures, fmt.Sprintf("kill %d: %s has an owner after %v", number+1, d, took))
 		}
 	}
-	if err := s.until(ctx, "the switches of "+name+" are measured", func() bool {
+	if err := s.until(ctx, "what was of "+name+" is measured", func() bool {
 		return !slices.ContainsFunc(devices, func(d string) bool { _, _, ok := s.records.firstSince(d, open); return !ok })
 	}); err != nil {
 		return nil, nil, nil, err
@@ -289,11 +288,11 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 		at, missing, _ := s.records.firstSince(d, open)
 		measured, lost = append(measured, at.Sub(begin)), append(lost, missing)
 	}
-	fmt.Printf("kill %d: %s with %d switches\n", number+1, name, len(devices))
+	fmt.Printf("kill %d: %s with %d switches and hosts\n", number+1, name, len(devices))
 	if err := s.collectors[victim].start(s); err != nil {
 		return nil, nil, nil, err
 	}
-	return owned, measured, lost, s.until(ctx, "all switches are measured, and "+name+" owns its own", func() bool {
+	return owned, measured, lost, s.until(ctx, "all are measured, and "+name+" owns its own", func() bool {
 		return s.all() && slices.Equal(s.records.ownedBy(name), devices)
 	})
 }
@@ -439,18 +438,10 @@ func (s *soak) startAgents(ctx context.Context) (running *sync.WaitGroup, err er
 		if err != nil {
 			return nil, err
 		}
-		s.running, s.paths = append(s.running, a), append(s.paths, path)
+		s.paths = append(s.paths, path)
 		running.Go(func() { _ = a.Run(ctx) }) // it returns nil
 	}
 	return running, nil
-}
-
-// sessions counts the sessions of the agents so far: at least one more with each move of a host.
-func (s *soak) sessions() (n uint64) {
-	for _, a := range s.running {
-		n += a.Status().Sessions
-	}
-	return n
 }
 
 // freeAddresses returns addresses of the loopback interface that nothing listens on.

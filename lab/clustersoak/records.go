@@ -21,7 +21,7 @@ import (
 
 // The paths that are followed at each collector.
 var paths = []string{"/collector/devices/device[name=*]/state/connection",
-	"/univmon/summaries/summary[device=*][dimension=src]/state"}
+	"/collector/hosts/host[name=*]/state/connected", "/univmon/summaries/summary[device=*][dimension=src]/state"}
 
 // row is the row of an epoch of a switch or host.
 type row struct {
@@ -34,7 +34,7 @@ type records struct {
 	packets uint64 // that each row must have
 
 	mu    sync.Mutex
-	ready map[string]map[string]time.Time // by collector and switch: since when the session is ready
+	ready map[string]map[string]time.Time // by collector and switch or host: since when the session is ready
 	rows  map[string][]row                // by switch or host, in the order of arrival
 	wrong []string
 }
@@ -83,20 +83,27 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 	if stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}) != nil {
 		return
 	}
-	newest := map[string]map[string]string{} // leaves by switch; those that do not change are not sent again
+	newest := map[string]map[string]string{} // leaves by switch or host; those that do not change are not sent again
 	for {
 		m, err := stream.Recv()
 		if err != nil {
 			return
 		}
 		n := m.GetUpdate()
+		for _, p := range n.GetDelete() {
+			elems, device := source(n.GetPrefix(), p)
+			if leaf := elems[len(elems)-1].GetName(); newest[device][leaf] != "" {
+				delete(newest[device], leaf)
+			} else {
+				delete(newest, device)
+			}
+			if elems[1].GetName() == "hosts" && newest[device]["connected"] == "" {
+				r.connection(collector, device, false)
+			}
+		}
 		changed := map[string]bool{}
 		for _, u := range n.GetUpdate() {
-			elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
-			device := ""
-			for _, e := range elems {
-				device += e.GetKey()["device"] + e.GetKey()["name"]
-			}
+			elems, device := source(n.GetPrefix(), u.GetPath())
 			v, err := value.ToScalar(u.GetVal())
 			if err != nil {
 				continue
@@ -107,8 +114,11 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 			}
 			changed[device] = changed[device] || leaf == "epoch"
 			newest[device][leaf] = fmt.Sprint(v)
-			if leaf == "connection" {
+			switch leaf {
+			case "connection":
 				r.connection(collector, device, newest[device][leaf] == "ready")
+			case "connected":
+				r.connection(collector, device, newest[device][leaf] == "true")
 			}
 		}
 		for device, isNew := range changed {
@@ -119,6 +129,16 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 	}
 }
 
+// source returns the elements of a path and the switch or host in its keys.
+func source(prefix, path *gpb.Path) (elems []*gpb.PathElem, name string) {
+	elems = slices.Concat(prefix.GetElem(), path.GetElem())
+	for _, e := range elems {
+		name += e.GetKey()["device"] + e.GetKey()["name"]
+	}
+	return elems, name
+}
+
+// connection records whether a collector has a session with a switch or a host's agent.
 func (r *records) connection(collector, device string, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +152,7 @@ func (r *records) connection(collector, device string, ready bool) {
 	}
 }
 
-// row records the row of an epoch once.
+// row records the row of an epoch once. One that was lost has no packets.
 func (r *records) row(device string, leaves map[string]string) {
 	epoch, err1 := strconv.ParseUint(leaves["epoch"], 10, 64)
 	packets, err2 := strconv.ParseUint(leaves["packets"], 10, 64)
