@@ -123,7 +123,7 @@ func (l *liveness) ends() {
 		}
 	}
 	for _, h := range p.Deparse {
-		if n := h.Type.Slots; l.zeros && h.Type.Variable < 0 { // if it is valid, all of it has been written
+		if n := h.Type.Slots; l.zeros && !h.Metadata { // if it is valid, all of it has been written
 			l.end.add(uint32(h.Base))
 		} else {
 			l.end.addSpan(program.Span{First: uint32(h.Base), N: n})
@@ -344,7 +344,7 @@ func (b *Builder) Clearing() {
 		return
 	}
 	p.Zero = nil
-	const gap = 6 // shorter gaps are cleared with their neighbors
+	const gap = 16 // shorter gaps are cleared with their neighbors
 	l.in[p.ParserPC].each(func(s uint32) {
 		if int(s) >= p.Fields {
 			return

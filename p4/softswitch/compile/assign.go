@@ -126,11 +126,13 @@ func (b *builder) assignVL(dst, src *bmv2json.Expr) {
 		b.failf("assign_VL needs two variable-length fields, the target no shorter")
 		return
 	}
-	b.CallUnknown(program.CopyVariable{
+	op := program.CopyVariable{
 		To: d.Base + df.Slot, From: s.Base + sf.Slot, ToLength: d.Base + d.Type.VariableLen,
 		FromLength: s.Base + s.Type.VariableLen,
 		N:          sf.Words, Room: df.Words,
-	})
+	}
+	b.Call(op, program.Reads(program.Span{First: uint32(op.From), N: op.N}, program.Slot(uint32(op.FromLength))),
+		program.Writes(program.Span{First: uint32(op.To), N: op.Room}, program.Slot(uint32(op.ToLength))))
 }
 
 func (b *builder) headerPrimitive(pr *bmv2json.Primitive) {
@@ -160,7 +162,12 @@ func (b *builder) headerPrimitive(pr *bmv2json.Primitive) {
 			b.failf("headers of types %q and %q", dst.t.Name, src.t.Name)
 			return
 		}
-		b.CallUnknown(program.AssignHeader{To: dst.HeaderRef, From: src.HeaderRef})
+		op := program.AssignHeader{To: dst.HeaderRef, From: src.HeaderRef}
+		if h := src.Header; dst.Header != nil && h != nil {
+			b.Call(op, program.Reads(program.Span{First: uint32(h.Base), N: h.Type.Slots}), program.Writes())
+			return
+		}
+		b.CallUnknown(op)
 	}
 }
 

@@ -153,7 +153,12 @@ func (b *builder) stackField(e *bmv2json.Expr, nw int) operand {
 	}
 	lo, hi := b.fieldRange(f)
 	d := b.Temp(f.Words)
-	b.CallUnknown(program.LoadField{D: d, From: program.HeaderRef{Stack: s, Last: true}, Offset: f.Slot, N: f.Words})
+	reads := program.Reads(program.Slot(uint32(s.Next)))
+	for _, h := range s.Elements {
+		reads = append(reads, program.Span{First: uint32(h.Base + f.Slot), N: f.Words})
+	}
+	b.Call(program.LoadField{D: d, From: program.HeaderRef{Stack: s, Last: true}, Offset: f.Slot, N: f.Words}, reads,
+		program.Writes(program.Span{First: d, N: f.Words}))
 	return b.extend(operand{d, f.Words, lo, hi}, f.Width, f.Signed, nw)
 }
 

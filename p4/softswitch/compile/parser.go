@@ -233,7 +233,7 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 			return nil
 		}
 		x.Stack = s
-		return []int{b.CallP(program.Call{Do: x})}
+		return []int{b.extractNext(x, s.Next)}
 	}
 	s := b.unionStacks[what.Name]
 	if s == nil {
@@ -248,7 +248,16 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 	if !check(s.Elements[0].Members[x.Member].Type) {
 		return nil
 	}
-	return []int{b.CallP(program.Call{Do: x})}
+	return []int{b.extractNext(x, s.Next)}
+}
+
+// extractNext emits the extraction of the next element of a stack, whose index is in slot next.
+func (b *builder) extractNext(x program.Extract, next int) int {
+	reads := program.Reads(program.Slot(uint32(next)))
+	if x.Variable {
+		reads = append(reads, program.Slot(x.Length))
+	}
+	return b.CallP(program.Call{Do: x, Known: true, Reads: reads})
 }
 
 // lookahead emits an operation that reads bits ahead into words slots.
