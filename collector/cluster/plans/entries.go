@@ -24,6 +24,14 @@ type held struct {
 	Entries []p4rt.Entry `json:"entries"`
 	// Absent are entries that the owner was about to delete.
 	Absent []p4rt.Entry `json:"absent,omitempty"`
+	// Split is where all of that is, if it does not fit one message.
+	Split *split `json:"split,omitempty"`
+}
+
+// known is the newest known version of the entries of a device.
+type known struct {
+	revision uint64 // 0: there are none
+	split    *split // nil: they are one message
 }
 
 // desired returns the entries.
@@ -41,15 +49,15 @@ func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, 
 		return out, false, err
 	}
 	for {
-		h, revision, err := stored(ctx, bucket, device)
+		h, k, err := stored(ctx, bucket, device)
 		if err != nil {
 			return out, false, err
 		}
 		if h.From == c.deps.Incarnation {
-			c.setRevision(device, revision)
+			c.setKnown(device, k)
 			return h.desired(), true, nil
 		}
-		err = c.put(ctx, bucket, device, revision, h.desired())
+		err = c.put(ctx, bucket, device, k, h.desired())
 		if !errors.Is(err, jetstream.ErrKeyExists) { // otherwise the owner before was faster
 			return h.desired(), false, err
 		}
@@ -64,65 +72,88 @@ func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desir
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	revision := c.revisions[device]
-	c.mu.Unlock()
-	err = c.put(ctx, bucket, device, revision, entries)
-	if !errors.Is(err, jetstream.ErrKeyExists) {
-		return err
+	for {
+		c.mu.Lock()
+		k, ok := c.known[device]
+		c.mu.Unlock()
+		if !ok { // the latest Store failed, and may have been written
+			var h held
+			if h, k, err = stored(ctx, bucket, device); err == nil && k.revision != 0 && h.From != c.deps.Incarnation {
+				err = ErrDeposed
+			}
+		}
+		if err == nil {
+			err = c.put(ctx, bucket, device, k, entries)
+		}
+		if !ok || !errors.Is(err, jetstream.ErrKeyExists) {
+			return err
+		}
 	}
-	h, revision, err := stored(ctx, bucket, device)
+}
+
+// put writes the entries of a device if the known ones are the newest.
+func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, k known, entries p4rt.Desired,
+) error {
+	next := known{}
+	data, err := encode(held{From: c.deps.Incarnation, Entries: entries.Entries, Absent: entries.Absent})
+	if err == nil && len(data) > chunkBytes {
+		if next.split, err = c.putSplit(ctx, bucket, device, k.split, data); err == nil {
+			data, err = encode(held{From: c.deps.Incarnation, Split: next.split})
+		}
+	}
 	switch {
 	case err != nil:
-		return err
-	case revision != 0 && h.From != c.deps.Incarnation:
-		return ErrDeposed
+		return fmt.Errorf("%d entries: %w", len(entries.Entries), err)
+	case k.revision == 0:
+		next.revision, err = bucket.Create(ctx, entryKey(device), data)
+	default:
+		next.revision, err = bucket.Update(ctx, entryKey(device), data, k.revision)
 	}
-	return c.put(ctx, bucket, device, revision, entries) // a reply was lost, or the bucket
-}
-
-// put writes the entries of a device if revision is the newest; 0: there are none.
-func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, revision uint64,
-	entries p4rt.Desired,
-) error {
-	data, err := encode(held{From: c.deps.Incarnation, Entries: entries.Entries, Absent: entries.Absent})
 	if err != nil {
+		c.mu.Lock()
+		delete(c.known, device)
+		c.mu.Unlock()
+		if errors.Is(err, jetstream.ErrKeyExists) && next.split != nil {
+			next.split.remove(ctx, bucket, device)
+		}
 		return err
 	}
-	if limit := c.deps.Bus.Conn().MaxPayload(); int64(len(data)) > limit {
-		return fmt.Errorf("%d entries have %d bytes; max_payload of the NATS servers is %d", len(entries.Entries), len(data),
-			limit)
+	c.setKnown(device, next)
+	if k.split != nil {
+		k.split.remove(ctx, bucket, device)
 	}
-	if revision == 0 {
-		revision, err = bucket.Create(ctx, entryKey(device), data)
-	} else {
-		revision, err = bucket.Update(ctx, entryKey(device), data, revision)
-	}
-	if err == nil {
-		c.setRevision(device, revision)
-	}
-	return err
+	return nil
 }
 
-// stored reads the entries of a device; the revision is 0 if there are none.
-func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (h held, revision uint64, err error) {
+// stored reads the entries of a device.
+func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (h held, k known, err error) {
 	entry, err := bucket.Get(ctx, entryKey(device))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return held{}, 0, nil
+		return held{}, known{}, nil
 	}
 	if err != nil {
-		return held{}, 0, err
+		return held{}, known{}, err
 	}
-	if err := decode(entry.Value(), &h); err != nil {
-		return held{}, 0, fmt.Errorf("they cannot be read: %w", err)
+	err = decode(entry.Value(), &h)
+	k = known{entry.Revision(), h.Split}
+	if from := h.From; err == nil && h.Split != nil {
+		var data []byte
+		if data, err = h.Split.get(ctx, bucket, device); err == nil {
+			h = held{}
+			err = decode(data, &h)
+		}
+		h.From = from
 	}
-	return h, entry.Revision(), nil
+	if err != nil {
+		return held{}, known{}, fmt.Errorf("they cannot be read: %w", err)
+	}
+	return h, k, nil
 }
 
-func (c *Component) setRevision(device string, revision uint64) {
+func (c *Component) setKnown(device string, k known) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.revisions[device] = revision
+	c.known[device] = k
 }
 
 // noteEntries counts and logs when the entries of a device begin to fail, and work again.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,7 +52,7 @@ func TestEntries(t *testing.T) {
 		t.Errorf("the owner before stores entries: %v", err)
 	}
 	take(b, entries(2), true)
-	b.setRevision(device, 0) // as if replies had been lost
+	b.setKnown(device, known{}) // as if replies had been lost
 	store(b, 4)
 	take(a, entries(4), false)
 	if got := a.EntriesFailed() + b.EntriesFailed(); got != 1 {
@@ -82,16 +84,69 @@ func TestEntries(t *testing.T) {
 	if _, _, err := b.Take(t.Context(), device); err == nil {
 		t.Error("garbage is read")
 	}
-	large := make([]byte, 2<<20)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(large) // never fails
-	tooMuch := p4rt.Desired{Entries: []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", large)}}}}
-	if err := b.Store(t.Context(), "s2", tooMuch); err == nil {
-		t.Error("entries over the limit of a message are stored")
-	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.Store(ended, device, p4rt.Desired{}); err == nil {
 		t.Error("a call whose context has ended succeeds")
+	}
+}
+
+// Entries that do not fit one message are divided. Those in use stay until others replace them,
+// also while an owner that is deposed writes; then they are deleted.
+func TestLargeEntries(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
+	entries := func(seed byte, size int) p4rt.Desired {
+		value := make([]byte, size)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(value) // never fails
+		return p4rt.Desired{Entries: []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", value)}}}}
+	}
+	const device, large = "s1", 3 << 20
+	take := func(s *side, want p4rt.Desired) {
+		t.Helper()
+		if got, _, err := s.Take(t.Context(), device); err != nil || !reflect.DeepEqual(want, got) {
+			t.Errorf("%d entries are taken, error %v", len(got.Entries), err)
+		}
+	}
+	store := func(s *side, entries p4rt.Desired) {
+		t.Helper()
+		if err := s.Store(t.Context(), device, entries); err != nil {
+			t.Error(err)
+		}
+	}
+	take(a, p4rt.Desired{})
+	for seed := range byte(3) {
+		store(a, entries(seed, large))
+		take(a, entries(seed, large))
+	}
+	take(b, entries(2, large))
+	if err := a.Store(t.Context(), device, entries(3, large)); !errors.Is(err, ErrDeposed) {
+		t.Errorf("the owner before stores entries: %v", err)
+	}
+	take(b, entries(2, large))
+	store(b, entries(4, large))
+	take(a, entries(4, large))
+	if err := a.Store(t.Context(), device, entries(5, maxMessage)); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("at most %d are shared", maxMessage)) {
+		t.Errorf("entries above the limit: %v", err)
+	}
+	take(b, entries(4, large))
+	store(b, entries(6, 10))
+	take(a, entries(6, 10))
+	bucket, err := a.entriesOf.on(t.Context(), a.deps.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := bucket.Keys(t.Context())
+	if err != nil || len(keys) != 1 {
+		t.Errorf("the keys of small entries are %q, error %v", keys, err)
+	}
+	store(a, entries(7, large))
+	if err := bucket.Delete(t.Context(), a.known[device].split.key(device, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Take(t.Context(), device); err == nil || !strings.Contains(err.Error(), "chunk 1 of entries") {
+		t.Errorf("entries without a chunk are taken: %v", err)
 	}
 }
 

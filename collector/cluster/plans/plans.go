@@ -100,7 +100,7 @@ type Component struct {
 	reported chan struct{} // there are new outcomes
 
 	settingsOf, entriesOf bucket
-	revisions             map[string]uint64 // newest known revision of the entries of each device
+	known                 map[string]known  // by device
 	faults                map[string]string // why entries of a device are not shared
 	entriesFailed         atomic.Uint64
 }
@@ -139,7 +139,7 @@ func New(deps Dependencies) *Component {
 		outcomes: map[outcomeKey]Outcome{}, reported: make(chan struct{}, 1),
 		settingsOf: bucket{name: "settings", holds: "newest settings of hosts by plugin"},
 		entriesOf:  bucket{name: "entries", holds: "entries of plans by device"},
-		revisions:  map[string]uint64{}, faults: map[string]string{}}
+		known:      map[string]known{}, faults: map[string]string{}}
 	c.number.Store(uint64(time.Now().UnixNano())) // a collector that was restarted repeats none
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -340,12 +340,20 @@ func (c *Component) result(err error) reply {
 	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady)}
 }
 
-// encode compresses a message: names of tables and fields repeat.
+// encode compresses a message of at most maxMessage bytes: names of tables and fields repeat.
 func encode(message any) ([]byte, error) {
+	text, err := json.Marshal(message)
+	if err == nil && len(text) > maxMessage {
+		err = fmt.Errorf("%d bytes; at most %d are shared", len(text), maxMessage)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
 	if err == nil {
-		err = errors.Join(json.NewEncoder(w).Encode(message), w.Close())
+		_, err = w.Write(text)
+		err = errors.Join(err, w.Close())
 	}
 	return b.Bytes(), err
 }
