@@ -163,7 +163,7 @@ func TestEpochOfACluster(t *testing.T) {
 func received(t *testing.T, ep *epoch.Epoch) {
 	t.Helper()
 	d := wire.NewPartDecoder(1 << 20)
-	if err := wire.WritePart(d, ep, 1, func(string, string) bool { return true }); err != nil {
+	if err := wire.WritePart(d, ep, 1, 1<<30, func(string, string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	part, err := d.Part()

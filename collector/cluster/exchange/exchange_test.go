@@ -130,7 +130,7 @@ func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *
 		}
 		return err
 	})
-	err := wire.WritePart(out, ep, fence, func(string, string) bool { return true })
+	err := wire.WritePart(out, ep, fence, 1<<30, func(string, string) bool { return true })
 	if err == nil {
 		err = out.Close()
 	}

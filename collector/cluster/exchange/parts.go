@@ -156,7 +156,7 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, h *home) error {
 		}
 		return nil
 	})
-	if err := wire.WritePart(out, ep, c.deps.View().Fence, func(device, object string) bool {
+	if err := wire.WritePart(out, ep, c.deps.View().Fence, c.cfg.MaxPart, func(device, object string) bool {
 		return h.readers[device][object] > 0
 	}, merged...); err != nil {
 		return err

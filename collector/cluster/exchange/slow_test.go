@@ -52,6 +52,26 @@ func TestPartOverTheLimit(t *testing.T) {
 	}
 }
 
+// A part that is larger than the limit of its sender is not sent: that is counted and names the
+// largest source. The next one is.
+func TestPartOverTheLimitOfItsSender(t *testing.T) {
+	server := bustest.Server(t)
+	a, b := start(t, server, "a", func(c *Config) { c.MaxPart = 4 << 20 }), start(t, server, "b")
+	large := measured(1)
+	large.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, 1<<20+1))
+	b.inbox.begin(1)
+	a.HandOver(large)
+	testkit.Until(t, "failure", func() bool { return a.Stats().PartsFailed == 1 })
+	if n := a.Stats().PartBytesSent; n > 0 || !strings.Contains(a.log.String(), "of which "+deviceA+" has 4194308;") {
+		t.Errorf("%d bytes are sent, and the log is:\n%s", n, a.log)
+	}
+	a.HandOver(measured(2))
+	if got, err := b.collect(t.Context(), deviceA, false, 2); err != nil || got.Reading.Objects[0].At(0) != 2 {
+		t.Errorf("the next part: %+v, error %v", got, err)
+	}
+	testkit.Until(t, "acknowledgement", func() bool { return a.Stats().PartsSent == 1 })
+}
+
 // A member that sends slowly makes the epoch partial: what it sends after the delivery is counted
 // as late, and not used. Its reports of hosts come with the next epoch.
 func TestSlowSender(t *testing.T) {
@@ -63,7 +83,7 @@ func TestSlowSender(t *testing.T) {
 		chunks = append(chunks, &nats.Msg{Subject: b.deps.Bus.Subject("part", "b"), Data: slices.Clone(chunk)})
 		return nil
 	})
-	err := errors.Join(wire.WritePart(out, slow, 7, func(string, string) bool { return true }), out.Close())
+	err := errors.Join(wire.WritePart(out, slow, 7, 1<<30, func(string, string) bool { return true }), out.Close())
 	if err != nil || len(chunks) < 2 {
 		t.Fatalf("%d chunks, error %v", len(chunks), err)
 	}

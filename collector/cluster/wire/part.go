@@ -66,8 +66,10 @@ type Merged struct {
 
 // WritePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
 // selects the registers to send in addition to the merged ones. It takes the readings out of
-// ep.Sources and releases the registers of each device when they are written.
-func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, object string) bool, merged ...Merged,
+// ep.Sources and releases the registers of each device when they are written. Of more than limit
+// bytes of cells and reports nothing is written: the error wraps ErrTooLarge.
+func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted func(device, object string) bool,
+	merged ...Merged,
 ) error {
 	out := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, Status: sdk.StatusComplete}
 	head := &clusterv1.Part{Epoch: ep.Number, Fence: fence}
@@ -111,6 +113,9 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, o
 		out.LateWarnings = append(out.LateWarnings, sdk.LateWarning{Epoch: w.Epoch,
 			AccuracyWarning: sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason}})
 	}
+	if err := checkSize(out, limit); err != nil {
+		return fmt.Errorf("part of epoch %d: %w", ep.Number, err)
+	}
 	var buf []byte // of all messages
 	write := func(m proto.Message) (err error) {
 		if buf, err = (proto.MarshalOptions{}).MarshalAppend(buf[:0], m); err != nil {
@@ -126,6 +131,33 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, wanted func(device, o
 	}
 	return out.Send(&releaser{sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error { return write(m) }},
 		out.Devices}, 0)
+}
+
+// checkSize fails if the cells and reports of an epoch have more than limit bytes.
+func checkSize(e *sdk.Epoch, limit int) error {
+	sizes, sum, largest := map[string]int{}, 0, ""
+	add := func(name string, size int) {
+		sum += size
+		if sizes[name] += size; sizes[name] > sizes[largest] {
+			largest = name
+		}
+	}
+	for _, d := range e.Devices {
+		for _, cells := range d.Objects {
+			add(d.Name, len(cells.Packed))
+		}
+	}
+	for _, h := range e.Hosts {
+		add(h.Host, len(h.Data))
+	}
+	for _, l := range e.Late {
+		add(l.Host, len(l.Data))
+	}
+	if sum <= limit {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes of cells and reports, of which %s has %d; at most %d are sent: start more "+
+		"collectors, or make the registers smaller", ErrTooLarge, sum, largest, sizes[largest], limit)
 }
 
 // releaser is a sink of an epoch that releases the registers of each device when those of the next

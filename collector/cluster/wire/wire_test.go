@@ -59,7 +59,7 @@ func encode(t testing.TB) []byte {
 	merged := Merged{"p", &sdk.Epoch{Expected: []string{"s1"}}}
 	merged.Epoch.Put("s1", sdk.CellsOf("r3", []uint8{1}))
 	wanted := func(_, object string) bool { return object != "r2" }
-	if err := WritePart(&payload, sample(), 2, wanted, merged); err != nil {
+	if err := WritePart(&payload, sample(), 2, 1<<30, wanted, merged); err != nil {
 		t.Fatal(err)
 	}
 	return payload.Bytes()
@@ -158,7 +158,7 @@ func TestMergedRefused(t *testing.T) {
 		"merged and missing": {"s1", "s2"}, "merged twice": {"s1", "s1"}, "not among its sources": {"s1", "s9"},
 	} {
 		var payload bytes.Buffer
-		if err := WritePart(&payload, sample(), 2, func(string, string) bool { return false },
+		if err := WritePart(&payload, sample(), 2, 1<<30, func(string, string) bool { return false },
 			Merged{"p", &sdk.Epoch{Expected: devices}}); err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func FuzzTransfer(f *testing.F) {
 	small := sample()
 	small.Sources[2].Reading.Objects = small.Sources[2].Reading.Objects[1:]
 	var payload bytes.Buffer
-	if err := WritePart(&payload, small, 1, func(string, string) bool { return true }); err != nil {
+	if err := WritePart(&payload, small, 1, 1<<30, func(string, string) bool { return true }); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(split("c1", 1, payload.Bytes())[0])
