@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -85,14 +86,22 @@ func (c *Collector) home(plugin string, number uint64) bool {
 
 // clusterState returns the state in the cluster; nil before the start and without one.
 func (c *Collector) clusterState() *selfstate.Cluster {
-	x, p := c.exchange.Load(), c.plans.Load()
-	if x == nil || p == nil {
+	x := c.exchange.Load()
+	if x == nil {
 		return nil
 	}
+	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats(), Counts: c.clusterCounts()}
+}
+
+// clusterCounts returns what this collector counts as a member.
+func (c *Collector) clusterCounts() cluster.Counts {
 	n := &c.counts
-	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats(), HandedOver: n.handedOver.Load(),
-		Forced: n.forced.Load(), EpochsSent: n.epochsSent.Load(), EpochsReceived: n.epochsReceived.Load(),
-		EpochsRefused: n.epochsRefused.Load(), EntriesFailed: p.EntriesFailed()}
+	out := cluster.Counts{HandedOver: n.handedOver.Load(), Forced: n.forced.Load(), EpochsSent: n.epochsSent.Load(),
+		EpochsReceived: n.epochsReceived.Load(), EpochsRefused: n.epochsRefused.Load()}
+	if p := c.plans.Load(); p != nil {
+		out.EntriesFailed = p.EntriesFailed()
+	}
+	return out
 }
 
 // clusterPlugins is what plugins share with the other collectors.

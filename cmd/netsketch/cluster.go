@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -29,7 +31,7 @@ const clusterTimeout = 5 * time.Second
 
 func clusterCommand() *cobra.Command {
 	var path string
-	var wait bool
+	var wait, asJSON bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "cluster",
@@ -57,17 +59,27 @@ func clusterCommand() *cobra.Command {
 	drain.Example += "\n  netsketch cluster drain collector2 --wait"
 	drain.Flags().BoolVar(&wait, "wait", false, "wait until the member owns nothing")
 	drain.Flags().DurationVar(&timeout, "timeout", time.Minute, "fail after this `time` with --wait")
-	cmd.AddCommand(&cobra.Command{
-		Use:     "status",
-		Short:   "Print the members with their devices and hosts",
-		Args:    cobra.NoArgs,
-		Example: "  netsketch cluster status --config netsketch.yaml",
+	status := &cobra.Command{
+		Use:   "status",
+		Short: "Print the members with their devices and hosts, and what they count",
+		Args:  cobra.NoArgs,
+		Example: "  netsketch cluster status --config netsketch.yaml\n" +
+			"  netsketch cluster status --json | jq '.members[] | .name, .counts'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withCluster(cmd.Context(), path, func(cfg *config.Config, b *bus.Bus) error {
-				return clusterStatus(cmd.Context(), cmd.OutOrStdout(), cfg, b)
+				s, err := statusOf(cmd.Context(), cfg, b)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+				}
+				return s.print(cmd.OutOrStdout())
 			})
 		},
-	}, drain, member(cluster.Resume, "resume", "Make a drained member own devices again"))
+	}
+	status.Flags().BoolVar(&asJSON, "json", false, "print one JSON object instead of tables")
+	cmd.AddCommand(status, drain, member(cluster.Resume, "resume", "Make a drained member own devices again"))
 	return cmd
 }
 
@@ -143,16 +155,34 @@ func withCluster(ctx context.Context, path string, f func(*config.Config, *bus.B
 	return f(cfg, b)
 }
 
-// clusterStatus prints the members.
-func clusterStatus(ctx context.Context, w io.Writer, cfg *config.Config, b *bus.Bus) error {
+// clusterStatus is the state of a cluster.
+type clusterStatus struct {
+	Name    string         `json:"name"`
+	Members []memberStatus `json:"members"`
+	// Unowned are the devices that no member owns.
+	Unowned []string `json:"unowned_devices,omitempty"`
+}
+
+// memberStatus is a member with what it owns.
+type memberStatus struct {
+	cluster.Member
+	Devices []string `json:"devices"`
+	Hosts   []string `json:"hosts"`
+	// Counts are what the member counts; nil: it did not answer, which is Unanswered.
+	Counts     *cluster.Counts `json:"counts,omitempty"`
+	Unanswered string          `json:"unanswered,omitempty"`
+}
+
+// statusOf requests the state of a cluster.
+func statusOf(ctx context.Context, cfg *config.Config, b *bus.Bus) (*clusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	members, err := cluster.Members(ctx, b)
 	if errors.Is(err, jetstream.ErrBucketNotFound) || err == nil && len(members) == 0 {
-		return fmt.Errorf("cluster %s has no members", b.Name())
+		return nil, fmt.Errorf("cluster %s has no members", b.Name())
 	}
 	if err != nil {
-		return fmt.Errorf("cluster %s: %w", b.Name(), err)
+		return nil, fmt.Errorf("cluster %s: %w", b.Name(), err)
 	}
 	slices.SortFunc(members, func(x, y cluster.Member) int { return strings.Compare(x.Name, y.Name) })
 	view := cluster.View{Members: members}
@@ -163,27 +193,55 @@ func clusterStatus(ctx context.Context, w io.Writer, cfg *config.Config, b *bus.
 	for _, h := range cfg.AgentHosts() {
 		hosts[view.Host(h)] = append(hosts[view.Host(h)], h)
 	}
+	s := &clusterStatus{Name: b.Name(), Unowned: devices[""], Members: make([]memberStatus, len(members))}
+	var requests sync.WaitGroup
+	for i, m := range members {
+		s.Members[i] = memberStatus{Member: m, Devices: devices[m.Name], Hosts: hosts[m.Name]}
+		requests.Go(func() {
+			if counts, err := cluster.Counted(ctx, b, m.Name); err != nil {
+				s.Members[i].Unanswered = err.Error()
+			} else {
+				s.Members[i].Counts = &counts
+			}
+		})
+	}
+	requests.Wait()
+	return s, nil
+}
+
+// print writes the state as tables.
+func (s *clusterStatus) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "MEMBER\tSTATE\tVERSION\tSINCE\tCLOCK\tDEVICES\tHOSTS")
-	for _, m := range members {
+	for _, m := range s.Members {
 		state := string(m.State)
 		if m.State == cluster.Draining && m.Drained {
 			state = "drained"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v ±%v\t%s\t%s\n", m.Name, state, m.Version, m.Started.Format(time.DateTime),
 			m.Offset.Round(100*time.Microsecond), m.Uncertainty.Round(100*time.Microsecond),
-			strings.Join(devices[m.Name], ","), strings.Join(hosts[m.Name], ","))
+			strings.Join(m.Devices, ","), strings.Join(m.Hosts, ","))
+	}
+	fmt.Fprintln(t, "\nMEMBER\tHANDED OVER\tFORCED\tEPOCHS SENT\tRECEIVED\tREFUSED\tENTRIES FAILED")
+	for _, m := range s.Members {
+		if c := m.Counts; c != nil {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n", m.Name, c.HandedOver, c.Forced, c.EpochsSent, c.EpochsReceived,
+				c.EpochsRefused, c.EntriesFailed)
+		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, m := range members {
+	for _, m := range s.Members {
+		if m.Unanswered != "" {
+			fmt.Fprintf(w, "%s has not sent what it counts: %s\n", m.Name, m.Unanswered)
+		}
 		if m.Reason != "" {
 			fmt.Fprintf(w, "%s is refused: %s\n", m.Name, m.Reason)
 		}
 	}
-	if none := devices[""]; len(none) > 0 {
-		fmt.Fprintf(w, "no member owns %s\n", strings.Join(none, ", "))
+	if len(s.Unowned) > 0 {
+		fmt.Fprintf(w, "no member owns %s\n", strings.Join(s.Unowned, ", "))
 	}
 	return nil
 }

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,7 +34,10 @@ devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
 	holds.Store(&cluster.Holdings{Devices: []string{"s1", "s2"}, Plugins: []string{"univmon"}})
 	c := cluster.New(cluster.Config{Member: "c1", Weight: 1, Version: "7"}, cluster.Dependencies{
 		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func(cluster.View) {},
-		Holds: func() cluster.Holdings { return *holds.Load() }})
+		Holds: func() cluster.Holdings { return *holds.Load() },
+		Counts: func() cluster.Counts {
+			return cluster.Counts{HandedOver: 3, Forced: 1, EpochsSent: 40, EntriesFailed: 2}
+		}})
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +46,26 @@ devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
 	out, err := command(t, "", "cluster", "status", "--config", file)
 	if err != nil || !strings.Contains(out, "c1      active  7") || !strings.Contains(out, "s1") {
 		t.Errorf("status %q, %v", out, err)
+	}
+	if want := "c1      3            1       40           0         0        2\n"; !strings.Contains(out, want) {
+		t.Errorf("status %q, want %q", out, want)
+	}
+	out, err = command(t, "", "cluster", "status", "--config", file, "--json")
+	var got struct {
+		Name    string
+		Members []struct {
+			Name, Version string
+			Devices       []string
+			Counts        map[string]int
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &got)
+	}
+	if err != nil || got.Name != "fabric" || len(got.Members) != 1 || got.Members[0].Version != "7" ||
+		!slices.Equal(got.Members[0].Devices, []string{"s1"}) || len(got.Members[0].Counts) != 6 ||
+		got.Members[0].Counts["devices-handed-over"] != 3 || got.Members[0].Counts["host-epochs-sent"] != 40 {
+		t.Errorf("status %q as %+v, error %v", out, got, err)
 	}
 	if _, err := command(t, "", "cluster", "drain", "c2", "--config", file); err == nil ||
 		!strings.Contains(err.Error(), "no member c2 that answers") {

@@ -79,6 +79,8 @@ type Dependencies struct {
 	Epoch func() uint64
 	// Holds returns what this member has not handed over; nil: nothing.
 	Holds func() Holdings
+	// Counts returns what this member counts; nil: nothing.
+	Counts func() Counts
 	// OnMoves takes what another member hands over, and returns the reply; nil: nothing is taken.
 	OnMoves func(data []byte) (reply []byte)
 }

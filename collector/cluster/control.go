@@ -20,8 +20,9 @@ const (
 	Drain = "drain"
 	// Resume makes a draining member active again.
 	Resume = "resume"
-	// held requests the member's Holdings.
-	held = "held"
+	// held and counted request the member's Holdings and Counts.
+	held    = "held"
+	counted = "counted"
 )
 
 // Holdings are the devices, hosts and plugins that a member has not handed over, sorted. A view may
@@ -35,14 +36,35 @@ type Holdings struct {
 // Empty reports whether there are none.
 func (h Holdings) Empty() bool { return len(h.Devices)+len(h.Hosts)+len(h.Plugins) == 0 }
 
+// Counts are what a member counts of moves and of what it relays, since its start, by the names of
+// leaves of /collector/cluster/state.
+type Counts struct {
+	// HandedOver counts devices that another collector handed over to this one, Forced those that
+	// moved to or from it without a handover although both were there.
+	HandedOver uint64 `json:"devices-handed-over"`
+	Forced     uint64 `json:"devices-forced"`
+	// EpochsSent counts epochs of hosts here that were sent to the other collectors, EpochsReceived
+	// those of other collectors that were relayed, and EpochsRefused those that were not.
+	EpochsSent     uint64 `json:"host-epochs-sent"`
+	EpochsReceived uint64 `json:"host-epochs-received"`
+	EpochsRefused  uint64 `json:"host-epochs-refused"`
+	// EntriesFailed counts failures to share entries of plans.
+	EntriesFailed uint64 `json:"entries-failed"`
+}
+
 // serve takes commands to this member.
 func (c *Component) serve() error {
 	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("control", c.cfg.Member), func(m *nats.Msg) {
 		reply := []byte(done)
-		if string(m.Data) == held {
-			reply = c.holdings()
-		} else if err := c.command(string(m.Data)); err != nil {
-			reply = []byte(err.Error())
+		switch name := string(m.Data); name {
+		case held:
+			reply = answer(c, c.deps.Holds)
+		case counted:
+			reply = answer(c, c.deps.Counts)
+		default:
+			if err := c.command(name); err != nil {
+				reply = []byte(err.Error())
+			}
 		}
 		if err := m.Respond(reply); err != nil {
 			c.log.Debug("cluster: a command was not answered", "error", err)
@@ -54,15 +76,15 @@ func (c *Component) serve() error {
 	return nil
 }
 
-// holdings returns the reply to held.
-func (c *Component) holdings() []byte {
-	var h Holdings
-	if c.deps.Holds != nil {
-		h = c.deps.Holds()
+// answer returns the reply to a request for what a function returns; nil: nothing.
+func answer[T any](c *Component, of func() T) []byte {
+	var value T
+	if of != nil {
+		value = of()
 	}
-	data, err := json.Marshal(h)
-	if err != nil { // it has texts only
-		c.log.Error("cluster: what this member holds", "error", err)
+	data, err := json.Marshal(value)
+	if err != nil { // it has texts and numbers only
+		c.log.Error("cluster: the state of this member", "error", err)
 	}
 	return data
 }
@@ -153,15 +175,25 @@ func Command(ctx context.Context, b *bus.Bus, member, command string) error {
 }
 
 // Held returns what a member has not handed over.
-func Held(ctx context.Context, b *bus.Bus, member string) (h Holdings, err error) {
-	reply, err := request(ctx, b, member, held)
+func Held(ctx context.Context, b *bus.Bus, member string) (Holdings, error) {
+	return state[Holdings](ctx, b, member, held)
+}
+
+// Counted returns what a member counts.
+func Counted(ctx context.Context, b *bus.Bus, member string) (Counts, error) {
+	return state[Counts](ctx, b, member, counted)
+}
+
+// state returns the reply to a request for the state of a member.
+func state[T any](ctx context.Context, b *bus.Bus, member, command string) (value T, err error) {
+	reply, err := request(ctx, b, member, command)
 	if err != nil {
-		return h, err
+		return value, err
 	}
-	if err := json.Unmarshal(reply, &h); err != nil { // of a release that does not know the command
-		return h, fmt.Errorf("cluster %s, member %s: %s", b.Name(), member, reply)
+	if err := json.Unmarshal(reply, &value); err != nil { // of a release that does not know the command
+		return value, fmt.Errorf("cluster %s, member %s: %s", b.Name(), member, reply)
 	}
-	return h, nil
+	return value, nil
 }
 
 func request(ctx context.Context, b *bus.Bus, member, command string) ([]byte, error) {

@@ -77,14 +77,7 @@ type Dependencies struct {
 type Cluster struct {
 	View     cluster.View
 	Exchange exchange.Stats
-	// HandedOver counts devices that another collector handed over to this one, Forced those that
-	// moved to or from it without a handover although both were there.
-	HandedOver, Forced uint64
-	// EpochsSent counts epochs of hosts here that were sent to the other collectors, EpochsReceived
-	// those of other collectors that were relayed, and EpochsRefused those that were not.
-	EpochsSent, EpochsReceived, EpochsRefused uint64
-	// EntriesFailed counts failures to share entries of plans.
-	EntriesFailed uint64
+	cluster.Counts
 }
 
 // Component publishes the collector's configuration and state with each epoch and after changes.

@@ -99,7 +99,7 @@ until_within 60 "three members" three_members
 echo "== three collectors"
 status
 victim=$(status | awk '$1 != "collector1" && $NF ~ /edge/ {print $1; exit}')
-lost=$(status | awk -v m="$victim" '$1 == m {print $NF}')
+lost=$(status | awk -v m="$victim" '$1 == m {print $NF; exit}')
 switch=$(grep -Eo 'edge[0-9]-[0-9]' <<<"$lost" | head -n 1)
 for i in 1 2 3; do # each collector serves the results of all
   until_within 120 "packets of $switch at collector$i" measured "$switch" "$i" 0
