@@ -225,7 +225,7 @@ func (p *plugin) work() {
 
 // analyze gives the plugin an epoch and publishes its results.
 func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
-	rep := PluginReport{Name: p.name}
+	rep := PluginReport{Name: p.name, records: p.records}
 	limit := p.config().Deadline
 	if limit <= 0 {
 		limit = e.End.Sub(e.Start)

@@ -29,6 +29,8 @@ type plugin struct {
 	ended chan struct{} // closed when the worker has ended
 	saved savedState    // used by the worker, and after its end
 
+	records bool // what the process receives is recorded
+
 	// inst is set once, before the plugin is part of the component.
 	inst Instance
 
@@ -55,8 +57,8 @@ type job struct {
 }
 
 func newPlugin(c *Component, cfg config.Plugin) *plugin {
-	return &plugin{c: c, name: cfg.Name, cfg: cfg, status: Status{Name: cfg.Name}, queue: make(chan job, queued),
-		ended: make(chan struct{})}
+	return &plugin{c: c, name: cfg.Name, cfg: cfg, records: cfg.Record != "", status: Status{Name: cfg.Name},
+		queue: make(chan job, queued), ended: make(chan struct{})}
 }
 
 // begin starts the worker.

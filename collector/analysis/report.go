@@ -56,6 +56,8 @@ type PluginReport struct {
 	Planned time.Time
 	// Tables and Rows were published.
 	Tables, Rows int
+
+	records bool // the plugin's recording may still read the epoch
 }
 
 // Stages are the parts of the time from an epoch's end until its results could be read.
@@ -128,6 +130,7 @@ func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, a
 		}
 	}
 	rep.Plugins = d.collect(waiting, answers)
+	release(ep, rep.Plugins)
 	answered, published := sealed, sealed
 	for _, p := range rep.Plugins {
 		rep.Rows += p.Rows
@@ -166,6 +169,19 @@ func (d *Delivery) collect(waiting []string, answers <-chan PluginReport) []Plug
 		}
 	}
 	return out
+}
+
+// release returns the memory of an epoch's cells to their sources, unless a plugin may still read
+// them: one that failed, for its process is perhaps still being sent them, or one that records.
+func release(ep *epoch.Epoch, plugins []PluginReport) {
+	if slices.ContainsFunc(plugins, func(p PluginReport) bool { return p.Err != nil || p.records }) {
+		return
+	}
+	for _, o := range ep.Sources {
+		if o.Reading != nil && o.Reading.Release != nil {
+			o.Reading.Release()
+		}
+	}
 }
 
 func latest(a, b time.Time) time.Time {

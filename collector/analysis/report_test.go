@@ -157,3 +157,47 @@ func TestLateReports(t *testing.T) {
 		t.Errorf("the report's warnings: %v", rep.Warnings)
 	}
 }
+
+// An epoch's cells are returned to their source when all plugins have their results, but not while
+// a plugin may still read them.
+func TestCellsAreReleased(t *testing.T) {
+	t.Parallel()
+	errFailed := errors.New("failed")
+	for _, test := range []struct {
+		name   string
+		err    error // of one plugin
+		record string
+		want   int
+	}{
+		{"all have results", nil, "", 1},
+		{"one failed", errFailed, "", 0},
+		{"one records", nil, "file", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.Plugins.Instances[1].Record = test.record }, "one", "two")
+			released := 0
+			cells := sdk.CellsOf("r", []uint32{7})
+			for name, p := range r.plugins {
+				p.do(func(p *fakePlugin) {
+					p.analyze = func(context.Context, *sdk.Epoch) (*sdk.Results, error) {
+						if cells.At(0) != 7 {
+							t.Error("the cells are released before the analysis")
+						}
+						if name == "two" {
+							return &sdk.Results{}, test.err
+						}
+						return &sdk.Results{}, nil
+					}
+				})
+			}
+			rep := r.c.Deliver(&epoch.Epoch{Number: 1, Start: t0, End: t0.Add(time.Second), Status: epoch.Complete,
+				Sources: []epoch.Outcome{{Name: "s1", Reading: &epoch.Reading{Objects: []sdk.Cells{cells}, Release: func() {
+					released++
+					clear(cells.Packed)
+				}}}}}).Wait()
+			if released != test.want || rep.Cells != 1 {
+				t.Errorf("released %d times, want %d; %d cells", released, test.want, rep.Cells)
+			}
+		})
+	}
+}

@@ -217,7 +217,7 @@ func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*ep
 			"the switch acknowledges flips early, or the guard is too short", packets, bank)}
 		d.stats.LastError = err.Error()
 	}
-	return &epoch.Reading{Objects: r.objects}, err
+	return &epoch.Reading{Objects: r.objects, Release: r.release}, err
 }
 
 // Uncounted returns the packets in a reading that arrived while their epoch was not in the window,
@@ -245,8 +245,16 @@ func (d *Device) Uncounted(r *epoch.Reading) (packets []uint32, empty bool) {
 type readout struct {
 	session
 	bank    int
-	objects []sdk.Cells
+	cells   []*p4rt.Cells
+	objects []sdk.Cells   // the same
 	took    time.Duration // without the wait for the drain
+}
+
+// release returns the memory of the cells.
+func (r *readout) release() {
+	for _, c := range r.cells {
+		c.Release()
+	}
 }
 
 // read reads first the registers that no packet changes any more and, after the drain, those that
@@ -280,6 +288,7 @@ func (r *readout) registers(ctx context.Context, names []string) ([]*p4rt.Cells,
 	if err != nil {
 		return nil, err
 	}
+	r.cells = append(r.cells, cells...)
 	for _, c := range cells {
 		r.objects = append(r.objects, sdk.Cells{Object: c.Register.Name, Width: 32, Packed: c.Data})
 	}

@@ -416,6 +416,9 @@ func (b *boundary) arrive(ctx context.Context, a *arrival) {
 		a.outcome.Err = ErrLate
 	}
 	unsent := b.e.handOver != nil && !a.outcome.Sealing.IsElsewhere()
+	if unsent && a.outcome.Reading != nil {
+		a.outcome.Reading.Release = nil // other collectors may still be sent it
+	}
 	b.e.late.add(a.outcome.Name, a.result.Late...)
 	if unsent {
 		b.e.unsent.add(a.outcome.Name, a.result.Late...)

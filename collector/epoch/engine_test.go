@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func reading(n int) *epoch.Reading {
-	return &epoch.Reading{Objects: []sdk.Cells{sdk.CellsOf("count", []uint32{uint32(n)})}}
+	return &epoch.Reading{Objects: []sdk.Cells{sdk.CellsOf("count", []uint32{uint32(n)})}, Release: func() {}}
 }
 
 func count(r *epoch.Reading) int { return int(r.Objects[0].At(0)) }

@@ -44,6 +44,11 @@ func TestHandOver(t *testing.T) {
 	r.e = epoch.New(epoch.Config{Interval: time.Second, Guard: guard, Drain: drain, Deadline: 800 * time.Millisecond,
 		HandOver: 200 * time.Millisecond}, epoch.Dependencies{Clock: clock, HandOver: func(ep *epoch.Epoch) {
 		handed = append(handed, short(ep))
+		for _, o := range ep.Sources {
+			if o.Reading != nil && o.Reading.Release != nil {
+				t.Errorf("%s: its cells may be released while they are handed over", o.Name)
+			}
+		}
 		other.report(ep.Number, 5) // answers what is handed over
 		if clock.early {
 			own.report(ep.Number, 8)

@@ -114,6 +114,10 @@ type Reading struct {
 	Hosts []HostReport
 	// Merged are the merges that registers of another collector's switch are part of.
 	Merged []*Merged
+	// Release, if set, returns the memory of Objects to the source for a later epoch. Whoever knows
+	// that nothing uses Objects any more may call it, once. A reading that it is not called for is
+	// left to the garbage collector.
+	Release func()
 }
 
 // Merged is a set of switches whose registers a plugin merged. They have a meaning together only.

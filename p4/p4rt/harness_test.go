@@ -113,6 +113,16 @@ func entriesOn(t testing.TB, addr string, p *p4rt.Program, table string) []*p4v1
 	}
 }
 
+// release releases cells that have other contents now: no later read may return these.
+func release(cells ...*p4rt.Cells) {
+	for _, c := range cells {
+		for i := range c.Data {
+			c.Data[i] = 0xa5
+		}
+		c.Release()
+	}
+}
+
 // readBank reads one bank of one register.
 func readBank(ctx context.Context, c *p4rt.Client, register string, bank int) (*p4rt.Cells, error) {
 	cells, err := c.ReadBanks(ctx, bank, register)

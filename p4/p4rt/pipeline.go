@@ -5,6 +5,7 @@ package p4rt
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
@@ -14,12 +15,14 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// program is the program on the switch, as the session read or pushed it. It is immutable.
+// program is the program on the switch, as the session read or pushed it. It is immutable but for
+// the contents of unused.
 type program struct {
 	cookie      uint64 // 0: the switch has no pipeline
 	catalog     *p4values.Catalog
-	readout     *readoutHeaders // nil: the program has no read-out control
-	registerErr error           // nil: RegisterEntry reads work
+	readout     *readoutHeaders       // nil: the program has no read-out control
+	registerErr error                 // nil: RegisterEntry reads work
+	unused      map[uint32]*sync.Pool // of readParts that were released, by register
 }
 
 func (s *session) program() *program {
@@ -121,7 +124,11 @@ func (s *session) learn(info *p4configv1.P4Info, cookie uint64) error {
 	if err != nil {
 		return fmt.Errorf("program of %s: %w", s.c.cfg.Target, err)
 	}
-	p := &program{cookie: cookie, catalog: cat, readout: newReadoutHeaders(cat), registerErr: s.probeRegisters(cat)}
+	p := &program{cookie: cookie, catalog: cat, readout: newReadoutHeaders(cat), registerErr: s.probeRegisters(cat),
+		unused: map[uint32]*sync.Pool{}}
+	for _, r := range cat.Registers.All() {
+		p.unused[r.ID] = &sync.Pool{}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prog = p

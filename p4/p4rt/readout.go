@@ -37,6 +37,17 @@ type Cells struct {
 
 	count   uint64 // of the bank's counter before the read
 	counted bool   // count is valid
+
+	part   *readPart
+	unused *sync.Pool // of readParts of the register
+}
+
+// Release returns the memory of the cells for another read of the register. Nothing uses the cells
+// or Data from then on. Cells that are not released are left to the garbage collector.
+func (c *Cells) Release() {
+	if c.unused != nil {
+		c.unused.Put(c.part)
+	}
 }
 
 // Len returns the number of cells.
@@ -125,7 +136,7 @@ func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) (
 		if err := checkBank(r, bank); err != nil {
 			return nil, fmt.Errorf("p4rt %s: %w", c.cfg.Target, err)
 		}
-		job.parts = append(job.parts, newReadPart(r, bank))
+		job.parts = append(job.parts, p.newReadPart(r, bank))
 	}
 	if p.readout == nil || !s.isPrimary() {
 		return s.readBanksByRegister(ctx, bank, job.parts)
@@ -171,9 +182,19 @@ type readPart struct {
 	known   bool
 }
 
-func newReadPart(r *p4values.Register, bank int) *readPart {
-	cells := &Cells{Register: r, Bank: bank, Data: make([]byte, bankCells(r)*4)}
-	return &readPart{reg: r, cells: cells, asked: make([]bool, (cells.Len()+readoutCells-1)/readoutCells)}
+// newReadPart returns a part for a bank of a register. Its cells have any values: each is written
+// before the part counts as read.
+func (p *program) newReadPart(r *p4values.Register, bank int) *readPart {
+	unused := p.unused[r.ID]
+	part, ok := unused.Get().(*readPart)
+	if !ok {
+		n := bankCells(r)
+		part = &readPart{cells: &Cells{Data: make([]byte, n*4)}, asked: make([]bool, (n+readoutCells-1)/readoutCells)}
+	}
+	clear(part.asked)
+	*part.cells = Cells{Register: r, Bank: bank, Data: part.cells.Data, part: part, unused: unused}
+	*part = readPart{reg: r, cells: part.cells, asked: part.asked}
+	return part
 }
 
 // skip takes the cells of a packet as zero.
@@ -181,6 +202,7 @@ func (p *readPart) skip(packet int) {
 	if !p.asked[packet] {
 		p.asked[packet] = true
 		p.arrived += p.size(packet)
+		clear(p.cells.Data[4*packet*readoutCells:][:4*p.size(packet)])
 	}
 }
 

@@ -65,6 +65,12 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 		if cells.Len() != r.Readout.Cells {
 			t.Fatalf("%d cells", cells.Len())
 		}
+		defer release(cells)
+		for i := range cells.Len() {
+			if i != 5 && cells.At(i) != 0 {
+				t.Fatalf("cell %d is %#x", i, cells.At(i))
+			}
+		}
 		return cells.At(5), int(requests.Load())
 	}
 	// packet does what a packet does to a bank.
@@ -186,6 +192,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer release(cells...)
 		if n := int(requests.Load()); n != wantRequests {
 			t.Errorf("%d requests, want %d", n, wantRequests)
 		}

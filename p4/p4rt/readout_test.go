@@ -442,8 +442,12 @@ func readAllBanks(b *testing.B, c *p4rt.Client, touch func()) {
 		if touch != nil {
 			touch()
 		}
-		if _, err := c.ReadBanks(b.Context(), 1, names...); err != nil {
+		cells, err := c.ReadBanks(b.Context(), 1, names...)
+		if err != nil {
 			b.Fatal(err)
+		}
+		for _, c := range cells {
+			c.Release()
 		}
 	}
 	perRead := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
