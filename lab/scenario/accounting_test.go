@@ -128,7 +128,7 @@ func TestLossesAreAccountedFor(t *testing.T) {
 		"dead switch":  {Switch: "spine2", From: 300 * time.Millisecond},
 	} {
 		s := small(t, "")
-		s.Epochs, s.Faults = 2, []scenario.Fault{fault}
+		s.Epochs, s.Faults = 1, []scenario.Fault{fault}
 		n := play(t, s).Network // which checks the sums
 		gone := n.Lost
 		for _, reason := range slices.Collect(maps.Values(n.Dropped)) {

@@ -153,8 +153,8 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 // More flows than can be decoded, all of a sudden: first those that lost packets, then those of
 // each switch.
 func TestChameleMonUndecoded(t *testing.T) {
-	const lost, all = 3, 6 // epochs of the run
-	s := faulty(t, 8)
+	const lost, all = 2, 4 // epochs of the run
+	s := faulty(t, all+2)
 	s.Traffic[0].MaxPackets = 2
 	for at, flows := range []int{lost: 16_000, 3000, all: 40_000, 3000} {
 		if flows > 0 {

@@ -77,7 +77,7 @@ func TestChameleMonExamples(t *testing.T) {
 func TestChameleMonTasks(t *testing.T) {
 	s := load(t, "tasks", 3)
 	s.WarmUp = 0 // attention starts where it stays
-	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 2500, 300
+	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 1500, 200
 	s.Traffic[0].MaxPackets, s.Traffic[1].MaxPackets = 70, 70 // heavy hitters have 50
 	s.Expect = nil
 	least, most := 1.0, 0.00001 // entropy is published with six digits
@@ -114,7 +114,7 @@ func TestChameleMonFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := load(t, name, 4)
 			s.Faults[0].From = 2 * s.Epoch
-			s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 1000, 40
+			s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 1000, 20
 			r := play(t, s)
 			check(t, r, s.Epochs)
 			for i := range r.Epochs {
@@ -143,7 +143,7 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 // An edge switch is missing: until it is back no losses are published, and values published as
 // exact are exact.
 func TestChameleMonWithoutAnEdge(t *testing.T) {
-	s := faulty(t, 12, scenario.Fault{Switch: "edge2-1", Refuse: true, From: 200 * time.Millisecond,
+	s := faulty(t, 10, scenario.Fault{Switch: "edge2-1", Refuse: true, From: 200 * time.Millisecond,
 		Until: 300 * time.Millisecond})
 	r, w := playWatched(t, s, nil)
 	var missing []int
@@ -174,7 +174,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 
 // A switch that flips late, but within the guard, changes nothing.
 func TestChameleMonClockWithinTheGuard(t *testing.T) {
-	s := faulty(t, 6, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
+	s := faulty(t, 5, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
 	s.Guard = 6 * time.Millisecond
 	r := play(t, s)
 	for i := range r.Epochs {
@@ -218,7 +218,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 	for i := range s.Epochs / 2 { // attention moves all the time
 		s.Traffic[0].Changes = append(s.Traffic[0].Changes, change(s.Epoch*time.Duration(2*i+1), 1000*(1+i%2*3)))
 	}
-	const stopAfter, held, least = 5, 3, 4
+	const stopAfter, held, least = 3, 3, 4
 	pid, stopped, back := 0, 0, 0 // the process, the number of epochs before it was stopped, epochs with results again
 	o := scenario.Options{OnEpoch: func(run *scenario.Run) error {
 		all := run.Report().Epochs
@@ -264,7 +264,7 @@ func TestChameleMonKilled(t *testing.T) {
 	s := faulty(t, 200)
 	// the HL part must grow
 	s.Traffic[0].Workload, s.Traffic[0].Scale, s.Traffic[0].Flows, s.Traffic[0].Victims.Share = "", 1, 7000, 0.25
-	const killAfter, least = 6, 3
+	const killAfter, least = 4, 3
 	began, pid, back := "", 0, 0
 	count := func(run *scenario.Run) string {
 		return leaves(t, run.Address(), "chamelemon",

@@ -29,7 +29,7 @@ func small(t *testing.T, more string) *scenario.Scenario {
 	s, err := scenario.Parse("small.yaml", []byte(`
 name: small
 epoch: 500ms
-epochs: 8
+epochs: 7
 program: univmon-300k
 topology: {kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}
 traffic:

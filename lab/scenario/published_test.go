@@ -59,16 +59,16 @@ func checkSchema(t *testing.T, tap *store.Tap) {
 // Every leaf of ChameleMon's module is published over gNMI in a run that covers all of them, the
 // schema accepts all, and the dashboard queries nothing else.
 func TestEveryChameleMonLeafIsPublished(t *testing.T) {
-	s := load(t, "tasks", 5)
+	s := load(t, "tasks", 4)
 	s.WarmUp = 0 // flows are watched after it
-	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 11
+	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 6
 	// First it cannot be decoded, and then the network turns ill.
 	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 11_000,
 		Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
 	var err error
 	if s.Algorithms[0], err = config.SectionOf("all.yaml", `
 plugin: chamelemon
-config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0}, heavyChanges: {packets: 10}}`); err != nil {
+config: {start: {high: 4}, heavyHitters: {packets: 5, share: 0}, heavyChanges: {packets: 5}}`); err != nil {
 		t.Fatal(err)
 	}
 	published := map[[2]string]bool{} // list, or container, and leaf

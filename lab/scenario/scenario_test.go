@@ -75,14 +75,14 @@ func TestDefaultScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What happens begins two epochs earlier: one without it is enough here.
-	const earlier = 2 * time.Second
+	// What happens begins two epochs earlier and lasts for two: one without it is enough here.
+	const begun, ended = 2 * time.Second, 3 * time.Second
 	for i := range s.Traffic {
 		if tr := &s.Traffic[i]; tr.From > 0 {
-			tr.From, tr.Until = tr.From-earlier, tr.Until-earlier
+			tr.From, tr.Until = tr.From-begun, tr.Until-ended
 		}
 	}
-	s.Faults[0].From, s.Faults[0].Until, s.Epochs = s.Faults[0].From-earlier, s.Faults[0].Until-earlier, 7
+	s.Faults[0].From, s.Faults[0].Until, s.Epochs = s.Faults[0].From-begun, s.Faults[0].Until-ended, 6
 	run, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler, PluginDir: plugins,
 		Listen: "127.0.0.1:0", Virtual: true})
 	if err != nil {
@@ -97,19 +97,19 @@ func TestDefaultScenario(t *testing.T) {
 		t.Error(err)
 	}
 	accounted(t, r)
-	check(t, r, 7)
+	check(t, r, 6)
 	checkSchema(t, tap)
-	// 8,000 packets a second for seven epochs (and the next one's guard), the elephant's 2,400, the
-	// attack's 18,000.
-	if r.Network.Sent < 72_000 || r.Network.Lost == 0 {
+	// 8,000 packets a second for six epochs (and the next one's guard), the elephant's 1,600, the
+	// attack's 12,000.
+	if r.Network.Sent < 58_000 || r.Network.Lost == 0 {
 		t.Errorf("%d packets sent, %d lost: the scenario's traffic or its fault did not happen", r.Network.Sent,
 			r.Network.Lost)
 	}
-	// The attack runs from the fourth to the sixth epoch: 3,000 flows of 6,000 packets a second,
+	// The attack runs in the fourth and the fifth epoch: 3,000 flows of 6,000 packets a second,
 	// each flow a source address of its own but for collisions in the hosts' 255 addresses;
 	// reported are destinations with 1,000 sources and more.
 	for i, e := range r.Epochs {
-		attacked := i >= 3 && i < 6
+		attacked := i == 3 || i == 4
 		if attacked != (len(of(e).Victims) == 1) {
 			t.Errorf("epoch %d of the run: victims %v, under attack: %v", i+1, of(e).Victims, attacked)
 			continue
@@ -172,7 +172,7 @@ traffic:
 	s, err := scenario.Parse("real.yaml", []byte(`
 name: real
 seed: 3
-epochs: 5
+epochs: 3
 topology: {kind: leaf-spine, leaves: 4, spines: 2, hosts-per-leaf: 2}
 algorithms:
   - {plugin: univmon, config: {heavyHitters: {share: 0.005, packets: 1, limit: 1000}}}
