@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package examples_test checks the files of the examples that need root to start.
-package examples_test
+package main
 
 import (
 	"os/exec"
@@ -10,8 +9,9 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// The files of each example are valid. Starting it needs root; its README describes it.
-func TestFiles(t *testing.T) {
+// The files of the examples that need root to start are valid.
+func TestFilesOfExamples(t *testing.T) {
+	const examples = "../../examples/"
 	for _, e := range []struct {
 		dir, script           string
 		devices, links, hosts int
@@ -22,7 +22,7 @@ func TestFiles(t *testing.T) {
 		{"sketchint/netns", "netns.sh", 2, 1, 2},
 	} {
 		t.Run(e.dir, func(t *testing.T) {
-			c, err := config.Load(e.dir + "/collector.yaml")
+			c, err := config.Load(examples + e.dir + "/collector.yaml")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +33,7 @@ func TestFiles(t *testing.T) {
 			if err != nil {
 				t.Skipf("bash is not on the PATH: the syntax of %s is not checked; CI has bash", e.script)
 			}
-			if out, err := exec.Command(bash, "-n", e.dir+"/"+e.script).CombinedOutput(); err != nil {
+			if out, err := exec.Command(bash, "-n", examples+e.dir+"/"+e.script).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", e.script, err, out)
 			}
 		})
