@@ -240,7 +240,7 @@ func TestLostEpochs(t *testing.T) {
 			}
 			e := epoch(1, test.command)
 			if test.command == "deaf" { // more than the windows hold
-				e.Put("s3", sdk.CellsOf("r", make([]uint32, 16<<20)))
+				e.Put("s3", sdk.CellsOf("r", make([]uint32, 8<<20)))
 			}
 			_, err := analyze(t, inst, e, limit)
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
