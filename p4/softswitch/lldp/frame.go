@@ -74,9 +74,9 @@ func Parse(frame []byte) (*Frame, error) {
 	if err := checkOrder(frame[header:]); err != nil {
 		return nil, err
 	}
-	// The end TLV is optional since 2016, but not for the decoder.
+	// The end TLV is optional since 2016, but not for the decoder: its copy of the frame has one.
 	p := gopacket.NewPacket(append(frame[header:len(frame):len(frame)], 0, 0), layers.LayerTypeLinkLayerDiscovery,
-		gopacket.Default)
+		gopacket.NoCopy)
 	tlvs, ok := p.Layer(layers.LayerTypeLinkLayerDiscovery).(*layers.LinkLayerDiscovery)
 	if !ok {
 		return nil, malformed("%v", p.ErrorLayer().Error())
