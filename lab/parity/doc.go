@@ -5,5 +5,7 @@
 // sketch/universal, and compares every register cell. ChameleMon's are compared with
 // sketch/tower and sketch/fermat, which decode the lost packets from them besides. Another
 // one runs real packets through the switch and the UnivMon plugin and compares the
-// results with the ground truth. INT that switches write is read by the decoder of host agents.
+// results with the ground truth. INT that switches write is read by the decoder of host agents. The
+// network-wide results of plugins in a cluster of collectors are compared with those of one
+// collector.
 package parity

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -23,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/role"
 	hostunivmon "github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -33,7 +32,12 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// plugins is a directory with the built-in plugins.
+var plugins string
+
+func TestMain(m *testing.M) {
+	testkit.MainWithPlugins(m, &plugins, "chamelemon", "omnimon", "sketchint", "lightguardian")
+}
 
 const packets = 10_000
 

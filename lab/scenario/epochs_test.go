@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package epochs_test
+package scenario_test
 
 import (
 	"cmp"
@@ -27,15 +27,9 @@ import (
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
-	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 const interval = 50 * time.Millisecond
-
-// plugins is the directory with the plugin's binary.
-var plugins string
-
-func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "chamelemon") }
 
 // rig is a collector over the paper's testbed: four edge switches with ChameleMon at its sizes, and
 // six that forward.
@@ -52,9 +46,6 @@ type rig struct {
 	more    chan struct{} // there are more reports
 	log     testkit.Log
 }
-
-// compiler compiles each program once for all networks of the tests.
-var compiler softswitch.Compiler
 
 func newRig(tb testing.TB, virtual bool) *rig {
 	tb.Helper()
@@ -279,11 +270,11 @@ func TestSustainedEpochs(t *testing.T) {
 	r := newRig(t, false)
 	r.play(n)
 	r.check(n)
-	report(t, r)
+	logStages(t, r)
 }
 
-// report logs the quantiles of the stages.
-func report(t *testing.T, r *rig) {
+// logStages logs the quantiles of the stages.
+func logStages(t *testing.T, r *rig) {
 	stages := []struct {
 		name string
 		of   func(collector.Report) time.Duration

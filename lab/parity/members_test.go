@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package clusters_test
+package parity_test
 
 import (
 	"context"
@@ -34,13 +34,6 @@ import (
 	sketchint "github.com/netsketch/netsketch/plugins/sketchint/plugin"
 	"github.com/netsketch/netsketch/yang/table"
 )
-
-// plugins is a directory with the built-in plugins.
-var plugins string
-
-func TestMain(m *testing.M) {
-	testkit.MainWithPlugins(m, &plugins, "chamelemon", "omnimon", "sketchint", "lightguardian")
-}
 
 // The network-wide results of each plugin in a cluster are those of one collector with the same
 // traffic, row by row, and all members serve them. One collector plays a scenario and records what
