@@ -23,29 +23,40 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/collector/store/storetest"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// sharedNames are those of the switches. The first and the last have an owner that is not the home
-// of the plugin.
-var sharedNames = []string{"s1", "s2", "s7"}
+// shares is a case of TestResultsOfACluster: what collectors share.
+type shares struct {
+	plugin string
+	// devices are the switches. The first and the last have an owner that is not the home of the
+	// plugin.
+	devices []string
+	// options are those of a device, and more are further sections.
+	options, more string
+	// send makes packets arrive at switches in an epoch.
+	send func(switches []*realSwitch, epoch byte)
+	// rows is the number of rows of an epoch that are there at least.
+	rows int
+}
 
-// sharedConfig is the configuration of a collector, a member of a cluster if it has a name.
-func sharedConfig(t *testing.T, member, nats, univmon string, switches []*realSwitch) *config.Config {
+// config is the configuration of a collector, a member of a cluster if it has a name.
+func (s *shares) config(t *testing.T, member, nats, plugin string, switches []*realSwitch) *config.Config {
 	t.Helper()
 	var yaml strings.Builder
-	yaml.WriteString("epoch: {guard: 1ms}\n")
+	yaml.WriteString("epoch: {guard: 1ms}\n" + s.more)
 	if member != "" {
 		fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [\"%s\"], tls: {plaintext: true}}}\n",
 			member, nats)
 	}
 	yaml.WriteString("devices:\n")
 	for i, sw := range switches {
-		fmt.Fprintf(&yaml, "  - {name: %s, address: \"%s\", device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}}\n",
-			sharedNames[i], sw.address)
+		fmt.Fprintf(&yaml, "  - {name: %s, address: \"%s\", device-id: 1, %s, tls: {plaintext: true}}\n", s.devices[i],
+			sw.address, s.options)
 	}
-	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s, config: %s}]}\n",
-		plugins(t), univmon)
+	fmt.Fprintf(&yaml, "plugins: {directory: %s, instances: [{plugin: %s, deadline: 10s, config: %s}]}\n",
+		plugins(t), s.plugin, plugin)
 	cfg, err := config.Parse("netsketch.yaml", []byte(yaml.String()))
 	if err != nil {
 		t.Fatal(err)
@@ -71,98 +82,124 @@ func startShared(t *testing.T, cfg *config.Config) *real {
 	return r
 }
 
-// results are the rows of UnivMon with all their leaves, the time and the epoch.
-func (r *real) results() []string { return rowsOf(r.c.Store().View()) }
-
-func rowsOf(view *store.View) (rows []string) {
-	view.Rows(store.ParseQuery("", "/univmon"))(func(row *store.Row, meta store.Meta) bool {
-		text := fmt.Sprint(meta.Epoch, " ", meta.Time.UTC(), " ", row.List.Path, row.Entry.Keys)
-		for i, l := range row.List.Leaves {
-			if v := row.Values[i]; !v.Absent() {
-				text += fmt.Sprint(" ", strings.Join(l.Path, "/"), "=", v)
-			}
-		}
-		rows = append(rows, text)
-		return true
-	})
-	slices.Sort(rows)
-	return rows
+// results are the rows of a plugin in a view, without what depends on the machine, and without
+// alerts that are over: while members joined, switches were missing.
+func results(view *store.View, plugin string) []string {
+	rows := storetest.Rows(view, store.ParseQuery("", "/"+plugin), "state/analysis-time", "state/response-time")
+	return slices.DeleteFunc(rows, func(row string) bool { return strings.Contains(row, " state/active=false ") })
 }
 
-// The results of two collectors that share switches are those of one collector with the same
-// traffic, row by row, and both serve them; also after one has left and the other has its switches.
-func TestResultsOfACluster(t *testing.T) {
-	var alone, shared []*realSwitch
-	for range 3 {
-		alone = append(alone, startSwitch(t, "127.0.0.1:0"))
-		shared = append(shared, startSwitch(t, "127.0.0.1:0"))
+// sharing is one collector, and two that share switches with the same traffic.
+type sharing struct {
+	*shares
+	t             *testing.T
+	nats          string
+	alone, shared []*realSwitch
+	one, a, b     *real
+	all           []*real // that measure
+	next          *real   // that others hand switches over to: clocks of members agree
+	epochs        byte    // that were measured
+}
+
+// share starts the collectors, and waits until both members have switches.
+func (s *shares) share(t *testing.T) *sharing {
+	t.Helper()
+	x := &sharing{shares: s, t: t, nats: bustest.Server(t)}
+	for range s.devices {
+		x.alone = append(x.alone, startSwitch(t, "127.0.0.1:0"))
+		x.shared = append(x.shared, startSwitch(t, "127.0.0.1:0"))
 	}
-	nats := bustest.Server(t)
-	config := func(member, univmon string) *config.Config {
-		if member == "" {
-			return sharedConfig(t, member, nats, univmon, alone)
-		}
-		return sharedConfig(t, member, nats, univmon, shared)
-	}
-	one := startShared(t, config("", "{}"))
-	a, b := startShared(t, config("c1", "{}")), startShared(t, config("c2", "{}"))
-	each := func(all []*real, f func(r *real)) {
-		var wait sync.WaitGroup
-		for _, r := range all {
-			wait.Go(func() { f(r) })
-		}
-		wait.Wait()
-	}
-	all := []*real{one, a, b}
-	each(all, func(r *real) {
+	x.one = startShared(t, x.configOf("", "{}"))
+	x.a = startShared(t, x.configOf("c1", "{}"))
+	x.a.ready() // otherwise c2 may take a switch that has no session yet
+	x.b = startShared(t, x.configOf("c2", "{}"))
+	x.all, x.next = []*real{x.one, x.a, x.b}, x.b
+	each(x.all, func(r *real) {
 		r.ready()
 		if err := r.c.Open(context.Background(), r.end, r.wait); err != nil {
 			t.Error(err)
 		}
 	})
-	number := byte(0)
-	measure := func(all []*real, compare bool) {
-		t.Helper()
-		number++
-		for i := range alone {
-			for _, sw := range []*realSwitch{alone[i], shared[i]} {
+	for moved := 0; moved < 5; moved++ { // c1 hands switches over, and a plugin moves two epochs after
+		x.measure(false)
+		x.a.until("both collectors know where plugins move", func() bool { return moves(x.a) > 0 && moves(x.b) > 0 })
+		x.b.until("c2 has its switches", func() bool {
+			states := append(x.sessions(x.a), x.sessions(x.b)...)
+			return slices.Contains(x.sessions(x.b), "ready") && !slices.Contains(states, "backup") || moved == 0
+		})
+	}
+	return x
+}
+
+func (x *sharing) configOf(member, plugin string) *config.Config {
+	if member == "" {
+		return x.config(x.t, member, x.nats, plugin, x.alone)
+	}
+	return x.config(x.t, member, x.nats, plugin, x.shared)
+}
+
+// each calls f for all collectors at the same time.
+func each(all []*real, f func(r *real)) {
+	var wait sync.WaitGroup
+	for _, r := range all {
+		wait.Go(func() { f(r) })
+	}
+	wait.Wait()
+}
+
+// measure measures an epoch, and compares the results of all collectors.
+func (x *sharing) measure(compare bool) {
+	t := x.t
+	t.Helper()
+	x.epochs++
+	x.send(x.alone, x.epochs)
+	x.send(x.shared, x.epochs)
+	step := func(r *real) {
+		if rep := r.step(); rep.Status != epoch.Complete && compare && len(rep.Devices) > 0 {
+			t.Errorf("epoch %d is %v: %+v", rep.Number, rep.Status, rep.Devices)
+		}
+	}
+	var next sync.WaitGroup
+	before, _ := x.next.c.Epoch()
+	next.Go(func() { step(x.next) })
+	testkit.Until(t, "the next owner has begun the next epoch", func() bool {
+		number, _ := x.next.c.Epoch()
+		return number != before
+	})
+	each(slices.DeleteFunc(slices.Clone(x.all), func(r *real) bool { return r == x.next }), step)
+	next.Wait()
+	if !compare {
+		return
+	}
+	want := results(x.one.c.Store().View(), x.plugin)
+	if len(want) < x.rows {
+		t.Fatalf("one collector has the results %q", want)
+	}
+	for _, r := range x.all[1:] {
+		same := func() bool { return slices.Equal(want, results(r.c.Store().View(), x.plugin)) }
+		for begin := time.Now(); !same() && time.Since(begin) < 20*time.Second; { // they come over NATS
+			time.Sleep(time.Millisecond)
+		}
+		if diff := cmp.Diff(want, results(r.c.Store().View(), x.plugin)); diff != "" {
+			t.Fatalf("epoch %d differs from that of one collector (-want +got):\n%s", x.epochs, diff)
+		}
+	}
+}
+
+// The results of two collectors that share switches are those of one collector with the same
+// traffic, row by row, and both serve them; also after one has left and the other has its switches.
+func TestResultsOfACluster(t *testing.T) {
+	x := (&shares{plugin: "univmon", devices: []string{"s1", "s2", "s7"}, options: "pipeline: univmon-300k", rows: 20,
+		send: func(switches []*realSwitch, epoch byte) {
+			for i, sw := range switches {
 				for flow := byte(1); flow < 20; flow++ {
-					sw.send(flow+number, int(flow)*(i+1))
+					sw.send(flow+epoch, int(flow)*(i+1))
 				}
 			}
-		}
-		each(all, func(r *real) {
-			if rep := r.step(); rep.Status != epoch.Complete && compare && len(rep.Devices) > 0 {
-				t.Errorf("epoch %d is %v: %+v", rep.Number, rep.Status, rep.Devices)
-			}
-		})
-		if !compare {
-			return
-		}
-		want := one.results()
-		if len(want) < 20 {
-			t.Fatalf("one collector has the results %q", want)
-		}
-		for _, r := range all[1:] {
-			same := func() bool { return slices.Equal(want, r.results()) }
-			for begin := time.Now(); !same() && time.Since(begin) < 20*time.Second; { // they come over NATS
-				time.Sleep(time.Millisecond)
-			}
-			if diff := cmp.Diff(want, r.results()); diff != "" {
-				t.Fatalf("epoch %d differs from that of one collector (-want +got):\n%s", number, diff)
-			}
-		}
-	}
-	for moved := 0; moved < 5; moved++ { // c1 hands switches over, and a plugin moves two epochs after
-		measure(all, false)
-		a.until("both collectors know where plugins move", func() bool { return moves(a) > 0 && moves(b) > 0 })
-		b.until("c2 has its switches", func() bool {
-			states := append(sessions(a), sessions(b)...)
-			return slices.Contains(sessions(b), "ready") && !slices.Contains(states, "backup") || moved == 0
-		})
-	}
-	measure(all, true)
-	measure(all, true)
+		}}).share(t)
+	one, a, b := x.one, x.a, x.b
+	x.measure(true)
+	x.measure(true)
 	parts := func(r *real, leaf string) int {
 		r.c.StateChanged()
 		n, _ := strconv.Atoi(r.leaf("/collector/cluster/state", leaf))
@@ -170,10 +207,10 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	arrived := func() bool { return parts(a, "parts-sent") == parts(b, "parts-received") }
 	testkit.Until(t, "all parts arrived", arrived)
-	unsent := int(number) - parts(a, "parts-sent") // epochs before c2 was the home
-	measure(all, true)
+	unsent := int(x.epochs) - parts(a, "parts-sent") // epochs before c2 was the home
+	x.measure(true)
 	testkit.Until(t, "one part of the epoch arrived", func() bool {
-		return arrived() && parts(a, "parts-sent") == int(number)-unsent
+		return arrived() && parts(a, "parts-sent") == int(x.epochs)-unsent
 	})
 	for leaf, want := range map[string]string{"lease": "true", "members": "2",
 		"plugins": "univmon", "parts-failed": "0", "sources-dropped": "0", "results-refused": "0"} {
@@ -194,25 +231,25 @@ func TestResultsOfACluster(t *testing.T) {
 			subscriptions = append(subscriptions, sub)
 		}
 	}
-	for flows := 0; flows < 2 && number < 100; { // what is watched comes over NATS
-		measure(all, false)
+	for flows := 0; flows < 2 && x.epochs < 100; { // what is watched comes over NATS
+		x.measure(false)
 		flows = a.c.Store().Size("", "/netsketch-univmon:univmon/flows/flow")
 	}
-	measure(all, true)
+	x.measure(true)
 	keys := map[string]string{"device": "s2", "dimension": "src", "flow": "10.0.1.16"}
 	var answers []string
-	for _, r := range all {
+	for _, r := range x.all {
 		view, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answers = append(answers, strings.Join(rowsOf(view), "\n"))
+		answers = append(answers, strings.Join(results(view, x.plugin), "\n"))
 	}
 	if answers[0] == "" || answers[1] != answers[0] || answers[2] != answers[0] {
 		t.Errorf("the query has the answers %q", answers)
 	}
 	keys["device"] = "s9"
-	for _, r := range all[1:] {
+	for _, r := range x.all[1:] {
 		_, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
 		if _, want := one.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys); err == nil ||
 			status.Code(err) != status.Code(want) {
@@ -227,7 +264,7 @@ func TestResultsOfACluster(t *testing.T) {
 		t.Helper()
 		a.c.StateChanged()
 		testkit.Until(t, "one part of each epoch is sent", func() bool {
-			return a.leaf("/collector/cluster/state", "parts-sent") == fmt.Sprint(int(number)-unsent)
+			return a.leaf("/collector/cluster/state", "parts-sent") == fmt.Sprint(int(x.epochs)-unsent)
 		})
 		bytes, err := strconv.Atoi(a.leaf("/collector/cluster/state", "part-octets-sent"))
 		if err != nil {
@@ -236,22 +273,22 @@ func TestResultsOfACluster(t *testing.T) {
 		return bytes
 	}
 	begin := sent()
-	measure(all, true)
+	x.measure(true)
 	unmerged := sent() - begin
 	for member, r := range map[string]*real{"": one, "c1": a, "c2": b} {
 		if _, err := r.c.Reload(t.Context(),
-			config(member, "{switches: false, network: {weights: {s1: 1, s2: -1, s7: 1}}}")); err != nil {
+			x.configOf(member, "{switches: false, network: {weights: {s1: 1, s2: -1, s7: 1}}}")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	measure(all, false)
+	x.measure(false)
 	begin = sent()
-	measure(all, true)
+	x.measure(true)
 	if merged := sent() - begin; merged == 0 || merged > unmerged*3/4 {
 		t.Errorf("%d bytes of a part, %d of a merged one", unmerged, merged)
 	}
-	drain(t, nats, a, b, func() { measure(all, true) })
-	for _, r := range all[1:] {
+	x.drain(func() {})
+	for _, r := range x.all[1:] {
 		if moved, forced := parts(r, "devices-handed-over"), parts(r, "devices-forced"); moved == 0 || forced != 0 {
 			t.Errorf("%d devices were handed over, %d moved otherwise", moved, forced)
 		}
@@ -259,15 +296,55 @@ func TestResultsOfACluster(t *testing.T) {
 	if err := b.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	all = all[:2]
-	measure(all, true)
-	measure(all, true)
+	x.all = x.all[:2]
+	x.measure(true)
+	x.measure(true)
 }
 
-// sessions returns the states of the sessions with the three switches.
-func sessions(r *real) (states []string) {
+// ChameleMon configures all edge switches anew when the losses change much. With the same traffic,
+// the plans and results of two collectors are those of one, also after switches have moved: the
+// home of the plugin writes to the next owner then.
+func TestPlansOfAClusterThatMoves(t *testing.T) {
+	flows, replans := 300, 0
+	x := (&shares{plugin: "chamelemon", devices: []string{"s1", "s4"}, rows: 20,
+		options: "pipeline: chamelemon, role: edge, forwarding: managed", more: `
+links: [{from: s1/2, to: s4/2}]
+hosts: [{name: h1, port: s1/1, addresses: 10.0.1.0/24}, {name: h2, port: s4/1, addresses: 10.0.2.0/24}]
+`, send: func(switches []*realSwitch, _ byte) {
+			sent := 0
+			switches[0].tx = func(port uint32, frame []byte) { // every second packet is lost on the link
+				if sent++; port == 2 && sent%2 > 0 {
+					switches[1].sw.Inject(2, frame, 0)
+				}
+			}
+			for flow := range flows {
+				switches[0].sw.Inject(1, udp([4]byte{10, 0, 1, byte(flow)}, [4]byte{10, 0, 2, 1}, uint16(flow), 53), 0)
+			}
+		}}).share(t)
+	x.drain(func() {
+		before := x.one.c.PlanCounts(x.plugin).Applied
+		flows = 3600 - flows // 300 or 3,300
+		for range 3 {
+			x.measure(true)
+		}
+		if x.one.c.PlanCounts(x.plugin).Applied > before {
+			replans++
+		}
+	})
+	if replans < 2 {
+		t.Errorf("switches were configured anew after %d of 3 moves, want at least 2", replans)
+	}
+	for _, r := range x.all {
+		if got := r.c.PlanCounts(x.plugin); got.Failed+got.Late > 0 {
+			t.Errorf("outcomes of plans: %+v", got)
+		}
+	}
+}
+
+// sessions returns the states of the sessions of a collector with the switches.
+func (x *sharing) sessions(r *real) (states []string) {
 	r.c.StateChanged()
-	for _, name := range sharedNames {
+	for _, name := range x.devices {
 		states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=%s]", name), "state/connection"))
 	}
 	return states
@@ -276,12 +353,13 @@ func sessions(r *real) (states []string) {
 // moves returns how often a collector has learned of an epoch with which plugins move.
 func moves(r *real) int { return strings.Count(r.log.String(), "plugins and hosts move") }
 
-// drain moves the switches of the collector b to a, and back and again, while measure measures
-// epochs: none is lost, and none is measured twice.
-func drain(t *testing.T, nats string, a, b *real, measure func()) {
+// drain moves the switches of the collector b to a, and back and again: no epoch is lost, and none
+// is measured twice. It calls moved after each move.
+func (x *sharing) drain(moved func()) {
+	t, a, b := x.t, x.a, x.b
 	t.Helper()
-	admin := bustest.Connect(t, "fabric", "admin", nats)
-	owned := sessions(b)
+	admin := bustest.Connect(t, "fabric", "admin", x.nats)
+	owned := x.sessions(b)
 	for _, command := range []string{cluster.Drain, cluster.Resume, cluster.Drain} {
 		known := moves(a) + 1
 		if err := cluster.Command(t.Context(), admin, "c2", command); err != nil {
@@ -291,9 +369,10 @@ func drain(t *testing.T, nats string, a, b *real, measure func()) {
 		if command == cluster.Resume {
 			to = b
 		}
-		moved := func(want string) func() bool {
+		x.next = to
+		have := func(want string) func() bool {
 			return func() bool {
-				states := sessions(to)
+				states := x.sessions(to)
 				for i, state := range owned {
 					if state == "ready" && states[i] != want {
 						return false
@@ -302,14 +381,15 @@ func drain(t *testing.T, nats string, a, b *real, measure func()) {
 				return moves(a) == known && moves(b) == known
 			}
 		}
-		to.until("sessions of the next owner are there", moved("backup"))
-		measure() // at its end, switches are handed over
-		to.until("sessions of the next owner are ready", moved("ready"))
-		measure()
-		measure()
+		to.until("sessions of the next owner are there", have("backup"))
+		x.measure(true) // at its end, switches are handed over
+		to.until("sessions of the next owner are ready", have("ready"))
+		x.measure(true)
+		x.measure(true)
 		testkit.Until(t, "c2 owns nothing exactly if it is drained", func() bool {
 			h, err := cluster.Held(t.Context(), admin, "c2")
 			return err == nil && h.Empty() == (command == cluster.Drain)
 		})
+		moved()
 	}
 }

@@ -52,14 +52,14 @@ func TestMain(m *testing.M) {
 		}))
 }
 
-// univmonFolder builds the UnivMon plugin once.
-var univmonFolder = sync.OnceValues(func() (string, error) {
+// pluginFolder builds the plugins once.
+var pluginFolder = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "netsketch-collector-test-")
 	if err != nil {
 		return "", err
 	}
 	scratch = dir
-	return dir, testkit.BuildPlugins(dir, "univmon")
+	return dir, testkit.BuildPlugins(dir, "univmon", "chamelemon")
 })
 
 func plugins(tb testing.TB) string {
@@ -67,7 +67,7 @@ func plugins(tb testing.TB) string {
 	if testing.Short() {
 		tb.Skip("builds a plugin")
 	}
-	dir, err := univmonFolder()
+	dir, err := pluginFolder()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -93,6 +93,7 @@ type realSwitch struct {
 	done    chan struct{}
 	out     map[uint32]int // packets by port
 	mu      sync.Mutex
+	tx      func(port uint32, frame []byte) // is called for each packet that is sent; nil: none
 }
 
 // compiler compiles each program once for all switches of the tests.
@@ -107,10 +108,13 @@ func startSwitch(tb testing.TB, address string) *realSwitch {
 	s := &realSwitch{tb: tb, address: lis.Addr().String(), sw: softswitch.New(softswitch.Config{}),
 		done: make(chan struct{}), out: map[uint32]int{}}
 	for port := uint32(1); port <= 2; port++ {
-		if err := s.sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func([]byte, time.Duration) {
+		if err := s.sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func(frame []byte, _ time.Duration) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.out[port]++
+			if s.tx != nil {
+				s.tx(port, frame)
+			}
 		}}); err != nil {
 			tb.Fatal(err)
 		}

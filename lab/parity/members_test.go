@@ -23,6 +23,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/collector/store/storetest"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
@@ -38,8 +39,8 @@ import (
 // The network-wide results of each plugin in a cluster are those of one collector with the same
 // traffic, row by row, and all members serve them. One collector plays a scenario and records what
 // the plugin receives. Three members divide the switches and hosts of each epoch and send what they
-// measured to the home of the plugin, which analyzes what arrives there. UnivMon's results, and
-// moves of switches and plans with them, are compared in package collector.
+// measured to the home of the plugin, which analyzes what arrives there. UnivMon's results,
+// and those of plugins while switches and plans move, are compared in package collector.
 func TestResultsOfMembers(t *testing.T) {
 	then := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	server := bustest.Server(t)
@@ -103,9 +104,11 @@ topology: {kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, latency: 1
 					t.Fatal(err)
 				}
 			}
-			want := rowsIn(m.home.store)
+			want := storetest.Rows(m.home.store.View(), store.Query{})
 			for name, member := range m.all {
-				testkit.Until(t, "results at "+name, func() bool { return slices.Equal(want, rowsIn(member.store)) })
+				testkit.Until(t, "results at "+name, func() bool {
+					return slices.Equal(want, storetest.Rows(member.store.View(), store.Query{}))
+				})
 			}
 			for list, n := range c.rows {
 				if lists[list] < n {
@@ -344,20 +347,4 @@ func put(e *sdk.Epoch, name string, host bool, r epoch.Result, err error) {
 	for _, reason := range r.Warnings {
 		e.AccuracyWarnings = append(e.AccuracyWarnings, sdk.AccuracyWarning{Device: name, Reason: reason})
 	}
-}
-
-// rowsIn returns the rows of a store with all their leaves, the time and the epoch.
-func rowsIn(s *store.Store) (rows []string) {
-	s.View().Rows(store.Query{})(func(row *store.Row, meta store.Meta) bool {
-		text := fmt.Sprint(row.List.Path, " ", meta.Epoch, " ", meta.Time.UTC(), " ", row.Entry.Keys)
-		for i, l := range row.List.Leaves {
-			if v := row.Values[i]; !v.Absent() {
-				text += fmt.Sprint(" ", strings.Join(l.Path, "/"), "=", v)
-			}
-		}
-		rows = append(rows, text)
-		return true
-	})
-	slices.Sort(rows)
-	return rows
 }
