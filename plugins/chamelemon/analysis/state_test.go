@@ -198,13 +198,22 @@ func TestMixed(t *testing.T) {
 	}
 }
 
-// TestDoubts: all arrived, but the collector says that flips were apart by more than the guard.
+// TestDoubts: all arrived, but the collector has an accuracy warning: flips of a switch were apart
+// by more than the guard, or the clocks of two collectors are.
 func TestDoubts(t *testing.T) {
+	for subject, w := range map[string]sdk.AccuracyWarning{
+		"edge3": {Device: "edge3", Reason: "its bank was flipped 12 ms after the first one"},
+		Network: {Reason: "the clock of collector c2 is 2s ahead of that of c1, more than the guard of 1ms"},
+	} {
+		t.Run(subject, func(t *testing.T) { testDoubt(t, subject, w) })
+	}
+}
+
+func testDoubt(t *testing.T, subject string, w sdk.AccuracyWarning) {
 	f := newSmall(t, 45, `{}`)
 	steady(f, 1250)
 	e := f.record(f.flows(1250, 0.1, 0))
-	e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "edge3",
-		Reason: "its bank was flipped 12 ms after the first one"}}
+	e.AccuracyWarnings = []sdk.AccuracyWarning{w}
 	r := f.analyze(e)
 	n := 0
 	for _, v := range lab.Rows(r, victimList) {
@@ -214,15 +223,15 @@ func TestDoubts(t *testing.T) {
 	}
 	s, at := row(t, r, summaryList, "device", Network), row(t, r, attentionList)
 	if n == 0 || s["status"] != "partial" || s["victims-exact"] != "false" ||
-		!strings.Contains(s["problem"], "12 ms") || !strings.Contains(at["problem"], "12 ms") {
+		!strings.Contains(s["problem"], w.Reason) || !strings.Contains(at["problem"], w.Reason) {
 		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
 	}
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "true" ||
-		x["count"] != "1" || !said(r, "12 ms") {
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", subject); x["active"] != "true" ||
+		x["count"] != "1" || !said(r, w.Reason) {
 		t.Errorf("alert %v", x)
 	}
 	r = f.play(f.flows(1250, 0.1, 0))
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", "edge3"); x["active"] != "false" ||
+	if x := row(t, r, alertList, "kind", "out-of-step", "subject", subject); x["active"] != "false" ||
 		x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
