@@ -112,6 +112,11 @@ func (c *Component) Accept(from string, move Move) error {
 	if st := m.Status().Session; st.State != p4rt.Standby && st.State != p4rt.Ready {
 		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
 	}
+	if open, _ := c.deps.Engine.Current(); move.Banks != nil && move.Banks.Epoch == open+1 {
+		// The session would end here before the epoch that this collector still has to close.
+		return fmt.Errorf("device %s is handed over in epoch %d, which has not begun at collector %s", move.Device,
+			move.Banks.Epoch, move.To)
+	}
 	if !slices.Equal(move.Objects, c.boundTo(move.Device)) {
 		move.Banks = nil // banks of other registers have not been read
 	}

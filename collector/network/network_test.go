@@ -48,6 +48,9 @@ func (d *fakeDevice) Close() error                 { d.closed = true; return nil
 func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
 	return p4rt.ErrNotReady
 }
+func (d *fakeDevice) Status() device.Status {
+	return device.Status{Session: p4rt.Status{State: p4rt.Standby}}
+}
 func (d *fakeDevice) Key(p4rt.Entry) (string, error) { return "", nil }
 
 func (d *fakeDevice) Ready() (banks.Incarnation, error) {

@@ -3,9 +3,14 @@
 package network
 
 import (
+	"context"
 	"math"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/netsketch/netsketch/collector/device/banks"
+	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -48,5 +53,32 @@ func TestBid(t *testing.T) {
 				t.Errorf("%s: bid %v is below", c.name, got)
 			}
 		}
+	}
+}
+
+// A device is not taken over in an epoch that has not begun at the next owner: its session would
+// be in the epoch before, too. The owner offers it again.
+func TestAcceptBeforeTheEpoch(t *testing.T) {
+	r := newRig(t, twoSwitches)
+	r.deps.Elsewhere = func(string) epoch.Source { return nil }
+	wait := func(context.Context, time.Duration) error { return nil }
+	if err := r.deps.Engine.Open(t.Context(), time.Now(), wait); err != nil {
+		t.Fatal(err)
+	}
+	c1 := func(string) string { return "c1" }
+	if err := r.Assign(t.Context(), Ownership{Self: "c2", Owner: func(string) string { return "c2" }, Before: c1,
+		Present: func(string) bool { return true }, Fence: func() uint64 { return 7 }, Writes: true}); err != nil {
+		t.Fatal(err)
+	}
+	open, _ := r.deps.Engine.Current()
+	offer := func(epoch uint64) error {
+		return r.Accept("c1", Move{Device: "s1", To: "c2", Banks: &banks.Handover{Epoch: epoch}})
+	}
+	if err := offer(open + 1); err == nil || !strings.Contains(err.Error(), "has not begun at collector c2") ||
+		!r.Foreign("s1") {
+		t.Errorf("s1 in the next epoch: error %v, of another collector %v", err, r.Foreign("s1"))
+	}
+	if err := offer(open); err != nil || r.Foreign("s1") || !r.Foreign("s2") {
+		t.Errorf("s1 in the open epoch: error %v, of another collector %v", err, r.Foreign("s1"))
 	}
 }
