@@ -34,18 +34,7 @@ func pluginDir(tb testing.TB, modes ...string) string {
 // install puts this test binary at path.
 func install(tb testing.TB, path string) {
 	tb.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if os.Link(self, path) == nil {
-		return
-	}
-	content, err := os.ReadFile(self)
-	if err == nil {
-		err = os.WriteFile(path, content, 0o755)
-	}
-	if err != nil {
+	if err := testkit.InstallSelf(path); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -55,6 +55,16 @@ func buildPlugin(root, into, name, file string) error {
 	return nil
 }
 
+// InstallSelf puts this test binary at a path, for a TestMain that is a plugin by the name of its
+// file.
+func InstallSelf(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return copyFile(path, self)
+}
+
 // copyFile makes a file appear at another place: as a link where it can, which writes nothing.
 // Tests replace such files, and do not write into them.
 func copyFile(to, from string) error {

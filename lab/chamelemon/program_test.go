@@ -161,7 +161,7 @@ func TestModelMatchesProgram(t *testing.T) {
 		{Packets: 400, Share: 1}}
 	var seen [codes]int64
 	packets, states := 0, make(map[string]int)
-	for epoch := uint64(1); epoch <= 12; epoch++ {
+	for epoch := uint64(1); epoch <= 10; epoch++ {
 		if err := bed.begin(); err != nil { // plans are applied below
 			t.Fatal(err)
 		}

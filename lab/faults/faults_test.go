@@ -6,11 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
+
+	plugin "github.com/netsketch/netsketch/lab/faults/faulty"
 )
 
 var (
@@ -22,6 +25,10 @@ var (
 var programs binaries
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == faultyFile {
+		plugin.Run()
+		return
+	}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "netsketch-faults-bin-")
 	if err == nil && !testing.Short() {

@@ -38,11 +38,14 @@ func build(dir string) (binaries, error) {
 	if err := errors.Join(os.Mkdir(b.plugins, 0o700), testkit.BuildPlugins(b.plugins, "univmon")); err != nil {
 		return b, err
 	}
-	return b, goBuild(filepath.Join(b.plugins, "netsketch-plugin-faulty"), "./lab/faults/faulty")
+	return b, testkit.InstallSelf(filepath.Join(b.plugins, faultyFile))
 }
 
+// faultyFile is the file of plugin faulty, by whose name this binary is the plugin.
+const faultyFile = "netsketch-plugin-faulty"
+
 func goBuild(out, pkg string, flags ...string) error {
-	args := append(append([]string{"build", "-buildvcs=false", "-o", out}, flags...), pkg)
+	args := append(append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", out}, flags...), pkg)
 	c := exec.Command("go", args...)
 	c.Dir = filepath.Join("..", "..")
 	if text, err := c.CombinedOutput(); err != nil {

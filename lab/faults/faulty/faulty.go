@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command faulty is a plugin that misbehaves as its configuration or its environment says. The
-// fault suite runs it next to a plugin that must not be affected.
-package main
+// Package faulty is a plugin that misbehaves as its configuration or its environment says. The
+// fault suite, whose binary is the plugin's, runs it next to a plugin that must not be affected.
+package faulty
 
 import (
 	"context"
@@ -32,8 +32,8 @@ var stdout, stderr = os.NewFile(1, "stdout"), os.NewFile(2, "stderr")
 
 const garbage = "\x00\xff\xfe{\"@message\":5}\n1|1|unix|\x1b[31m|grpc|\n"
 
-// main misbehaves before the plugin is one, by the environment variable FAULTY.
-func main() {
+// Run is the plugin. It misbehaves before it is one by the environment variable FAULTY.
+func Run() {
 	switch os.Getenv("FAULTY") {
 	case "flood": // no handshake, output without end
 		endless(stdout)
