@@ -214,6 +214,9 @@ func (l *liveness) before(pc uint32, s slotSet) {
 		return
 	}
 	from(pc + 1)
+	if !l.zeros && l.b.droppable(in) && !s.has(in.D) {
+		return // Eliminate removes it, with what only its operands need
+	}
 	switch in.Op {
 	case program.OpCall, program.OpCallP:
 		u := &l.b.Prog.Calls[in.A]
@@ -316,21 +319,17 @@ func (b *Builder) droppable(in *program.Instr) bool {
 
 // Eliminate removes instructions whose result is not read.
 func (b *Builder) Eliminate() {
-	for range 8 {
-		l := b.live(false)
-		if l == nil {
-			return
+	l := b.live(false)
+	if l == nil {
+		return
+	}
+	for pc := range b.Code {
+		if in := &b.Code[pc]; b.droppable(in) && !l.in[pc+1].has(in.D) {
+			*in = program.Instr{Op: program.OpJmp, D: uint32(pc + 1)}
 		}
-		again := false
-		for pc := range b.Code {
-			if in := &b.Code[pc]; b.droppable(in) && !l.in[pc+1].has(in.D) {
-				*in = program.Instr{Op: program.OpJmp, D: uint32(pc + 1)}
-				again = true
-			}
-		}
-		if !again {
-			return
-		}
+	}
+	for n := 0; n != len(b.Code); { // a jump over what is removed leads to the next instruction then
+		n = len(b.Code)
 		b.Compact()
 	}
 }
