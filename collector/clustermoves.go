@@ -3,6 +3,7 @@
 package collector
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -32,15 +33,14 @@ type answer struct {
 
 // moveDevices hands devices over to other collectors, when the banks of an epoch have been read and
 // the entries of their plans are shared, and lets plugins and hosts move that do so with the open
-// epoch. Devices need a quarter of the
-// epoch; otherwise they wait for the next one.
+// epoch. Devices need a quarter of the epoch; otherwise they wait for the next one.
 func (c *Collector) moveDevices() {
 	if c.exchange.Load() == nil || !c.moving.TryLock() {
 		return
 	}
 	c.moves.Go(func() {
 		defer c.moving.Unlock()
-		c.intent.Sync(c.ctx)
+		c.syncEntries()
 		open, end := c.epochs.Current()
 		c.cluster.Measured(c.holdings().Empty())
 		if v := c.cluster.View(); v.Changes(c.placed.Swap(open), open) {
@@ -96,6 +96,14 @@ func (c *Collector) moveDevices() {
 		offers.Wait()
 		c.left(accepted)
 	})
+}
+
+// syncEntries shares the entries of plans, for a quarter of an epoch at most: JetStream may not
+// answer, and devices are handed over nevertheless.
+func (c *Collector) syncEntries() {
+	ctx, cancel := context.WithTimeout(c.ctx, c.Config().Epoch.Interval/4)
+	defer cancel()
+	c.intent.Sync(ctx)
 }
 
 // leaving returns the devices that can be handed over, and those whose sessions end without a

@@ -215,8 +215,14 @@ func (c *Component) storeParts(ctx context.Context, parts []part, results []resu
 }
 
 // confirm is store for what has been written. It fails if another collector owns the device: the
-// entries may not last.
+// entries may not last. While storing fails, only Sync tries it: it may take long.
 func (d *deviceIntent) confirm(ctx context.Context) error {
+	d.writing.Lock()
+	failing := d.failing
+	d.writing.Unlock()
+	if failing {
+		return nil
+	}
 	if err := d.store(ctx); errors.Is(err, ErrDeposed) {
 		return fmt.Errorf("%w: device %s: %w", ErrPartiallyApplied, d.Name(), err)
 	}
@@ -237,7 +243,7 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 	}
 	c.applyPending(ctx, d, next, true)
 	if d.dirty.Load() && d.shared != nil {
-		c.work.Go(func() { _ = d.store(ctx) }) // the read-out does not wait; Sync stores what fails
+		c.work.Go(func() { _ = d.confirm(ctx) }) // the read-out does not wait; Sync stores what fails
 	}
 }
 
@@ -253,14 +259,14 @@ func (c *Component) ApplyPending(ctx context.Context, name string) {
 	none := len(d.pending) == 0
 	c.mu.Unlock()
 	d.writing.Unlock()
-	if none || ctx.Err() != nil || d.take(ctx) != nil || errors.Is(d.store(ctx), ErrDeposed) {
+	if none || ctx.Err() != nil || d.take(ctx) != nil || errors.Is(d.confirm(ctx), ErrDeposed) {
 		return // what is pending stays
 	}
 	d.writing.Lock()
 	open, _ := c.epochs.Current()
 	c.applyPending(ctx, d, open, false)
 	d.writing.Unlock()
-	_ = d.store(ctx) // Sync stores what fails
+	_ = d.confirm(ctx) // Sync stores what fails
 }
 
 // applyPending writes the parts that are due in an epoch. atFlip means that the epoch begins now;

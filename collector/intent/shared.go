@@ -180,7 +180,11 @@ func (d *deviceIntent) store(ctx context.Context) error {
 	}
 	held, parts := d.held()
 	d.writing.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sharedTime) // what is written is written
+	limit := sharedTime
+	if end, ok := ctx.Deadline(); ok {
+		limit = max(min(limit, time.Until(end)), sharedTime/4)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // what is written is written
 	defer cancel()
 	err := d.shared.Store(ctx, d.Name(), held)
 	d.writing.Lock()

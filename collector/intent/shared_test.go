@@ -21,6 +21,7 @@ type record struct {
 	own     bool
 	fail    error  // what Store returns
 	storing func() // called by Store
+	stores  int    // calls of Store
 }
 
 func (s *record) Take(context.Context, string) (p4rt.Desired, bool, error) {
@@ -37,6 +38,7 @@ func (s *record) Store(_ context.Context, _ string, held p4rt.Desired) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stores++
 	if s.fail == nil {
 		s.held = held
 	}
@@ -176,11 +178,15 @@ func TestPlansWaitUntilTheyAreShared(t *testing.T) {
 	r, shared, _ = sharedRig(t)
 	r.c.device("s1").Device.(*sharedDevice).check = func() {}
 	shared.fail = errors.New("no NATS server")
+	before := shared.stores
 	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
 	r.step()
 	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 3, FromEpoch: r.open + 1, PreEpoch: true,
 		Writes: []sdk.DeviceWrite{planWrite("s1", "b")}})
 	r.expectApplied("s1", "before", "a", "b")
+	if shared.stores -= before; shared.stores != 1 {
+		t.Errorf("plans waited for %d attempts to share them, want 1", shared.stores)
+	}
 	shared.fail = nil
 	r.c.Sync(t.Context())
 	if n := len(shared.held.Entries); n != 3 {

@@ -298,3 +298,12 @@ func (b *Bus) Close() {
 		b.server.WaitForShutdown()
 	}
 }
+
+// Unanswered adds to the error of a call of JetStream whose time is over where to look: the servers
+// of a stream do not answer while their disks are full, or while they have no leader.
+func Unanswered(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		return fmt.Errorf("%w: JetStream does not answer; see the disks and the logs of the NATS servers", err)
+	}
+	return err
+}

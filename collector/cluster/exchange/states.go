@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/encoding/protodelim"
 
+	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
@@ -62,7 +63,7 @@ func (c *Component) storeStates() {
 			if err != nil {
 				c.n.statesFailed.Add(1)
 			}
-			c.note("states of plugins", err)
+			c.note("states of plugins", bus.Unanswered(err))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -158,6 +159,7 @@ func (c *Component) setKnown(device string, k known) {
 
 // noteEntries counts and logs when the entries of a device begin to fail, and work again.
 func (c *Component) noteEntries(device string, err error) {
+	err = bus.Unanswered(err)
 	if err != nil {
 		c.entriesFailed.Add(1)
 		c.entriesOf.failed()

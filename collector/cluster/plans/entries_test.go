@@ -6,15 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -147,6 +150,38 @@ func TestLargeEntries(t *testing.T) {
 	}
 	if _, _, err := b.Take(t.Context(), device); err == nil || !strings.Contains(err.Error(), "chunk 1 of entries") {
 		t.Errorf("entries without a chunk are taken: %v", err)
+	}
+}
+
+// Servers that cannot write to their disks do not answer: a call ends with its context, which is
+// counted and named, and works when they answer again.
+func TestEntriesWithoutAnAnswer(t *testing.T) {
+	a := start(t, bustest.Server(t), "c1", members)
+	log := &testkit.Log{}
+	a.log = slog.New(slog.NewTextHandler(log, nil))
+	if _, _, err := a.Take(t.Context(), "s1"); err != nil {
+		t.Fatal(err)
+	}
+	b := a.deps.Bus
+	if err := b.JetStream().DeleteKeyValue(t.Context(), b.Bucket("entries")); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := b.Conn().SubscribeSync("$KV." + b.Bucket("entries") + ".>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := a.Store(ctx, "s1", p4rt.Desired{}); !errors.Is(err, context.DeadlineExceeded) || a.EntriesFailed() != 1 ||
+		!strings.Contains(log.String(), "JetStream does not answer; see the disks and the logs") {
+		t.Errorf("error %v, %d failures, log:\n%s", err, a.EntriesFailed(), log)
+	}
+	if err := silent.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Store(t.Context(), "s1", p4rt.Desired{}); err != nil ||
+		!strings.Contains(log.String(), "are shared again") {
+		t.Errorf("error %v, log:\n%s", err, log)
 	}
 }
 

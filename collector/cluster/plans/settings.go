@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -88,7 +89,7 @@ func (c *Component) shareSettings() {
 			c.settingsOf.failed()
 			if err.Error() != logged {
 				logged = err.Error()
-				c.log.Warn("cluster: settings of hosts are not shared", "error", err)
+				c.log.Warn("cluster: settings of hosts are not shared", "error", bus.Unanswered(err))
 			}
 			if !c.pause() {
 				return
