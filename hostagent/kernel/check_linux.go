@@ -7,6 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -17,6 +18,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Needs are what a data path needs on a host.
+type Needs struct {
+	// Maps are the types of maps and Helpers the functions of the programs that not every kernel has.
+	Maps    []ebpf.MapType
+	Helpers []Helper
+	// Pin is the directory of pins; "": none.
+	Pin string
+	// Interface is the name of the interface; "": none.
+	Interface string
+	// Load loads the programs and removes them.
+	Load func() error
+	// Attach returns what else the interface lacks, and warnings; nil: nothing.
+	Attach func(*net.Interface) (warnings []string, err error)
+}
+
+// Check returns what a host lacks, all of it, and warnings. Packets are not changed.
+func (n *Needs) Check() (warnings []string, err error) {
+	var errs []error
+	if n.Pin != "" {
+		errs = append(errs, CheckPin(n.Pin))
+	}
+	if err := checkCapabilities(); err != nil {
+		return nil, errors.Join(append(errs, err)...) // the others would only say the same
+	}
+	errs = append(errs, checkFeatures(n.Maps, n.Helpers), n.Load())
+	if n.Interface == "" {
+		return nil, errors.Join(errs...)
+	}
+	i, err := net.InterfaceByName(n.Interface)
+	if err != nil {
+		return nil, errors.Join(append(errs, fmt.Errorf("interface %s: %w", n.Interface, err))...)
+	}
+	if i.Flags&net.FlagUp == 0 {
+		warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
+	}
+	if n.Attach != nil {
+		more, err := n.Attach(i)
+		warnings, errs = append(warnings, more...), append(errs, err)
+	}
+	return warnings, errors.Join(errs...)
+}
+
 // capabilities that suffice, by their numbers in linux/capability.h. Without CAP_PERFMON the
 // verifier refuses variable offsets into packets.
 var capabilities = []struct {
@@ -24,8 +67,8 @@ var capabilities = []struct {
 	bit  uint
 }{{"CAP_BPF", 39}, {"CAP_NET_ADMIN", 12}, {"CAP_PERFMON", 38}}
 
-// CheckCapabilities names the capabilities that this process lacks.
-func CheckCapabilities() error {
+// checkCapabilities names the capabilities that this process lacks.
+func checkCapabilities() error {
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		return err
@@ -59,9 +102,9 @@ type Helper struct {
 	Since   string // version of Linux
 }
 
-// CheckFeatures names the types of maps and the helpers that the kernel lacks, and other features
+// checkFeatures names the types of maps and the helpers that the kernel lacks, and other features
 // that every data path needs.
-func CheckFeatures(maps []ebpf.MapType, helpers []Helper) error {
+func checkFeatures(maps []ebpf.MapType, helpers []Helper) error {
 	var missing []string
 	need := func(name string, err error) {
 		if err != nil {

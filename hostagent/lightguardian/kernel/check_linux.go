@@ -5,10 +5,6 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
-	"net"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
@@ -33,23 +29,13 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var errs []error
-	if cfg.Pin != "" {
-		errs = append(errs, hostkernel.CheckPin(cfg.Pin))
-	}
-	if err := hostkernel.CheckCapabilities(); err != nil {
-		return nil, errors.Join(append(errs, err)...) // the others would only say the same
-	}
-	errs = append(errs, hostkernel.CheckFeatures(mapTypes, helpers))
-	t, err := load("")
-	if errs = append(errs, err); err == nil {
-		t.close()
-	}
-	if cfg.Interface != "" {
-		i, err := net.InterfaceByName(cfg.Interface)
-		if errs = append(errs, err); err == nil && i.Flags&net.FlagUp == 0 {
-			warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
-		}
-	}
-	return warnings, errors.Join(errs...)
+	needs := hostkernel.Needs{Maps: mapTypes, Helpers: helpers, Pin: cfg.Pin, Interface: cfg.Interface,
+		Load: func() error {
+			t, err := load("")
+			if err == nil {
+				t.close()
+			}
+			return err
+		}}
+	return needs.Check()
 }

@@ -27,30 +27,19 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var errs []error
-	if cfg.Pin != "" {
-		errs = append(errs, hostkernel.CheckPin(cfg.Pin))
-	}
-	if err := hostkernel.CheckCapabilities(); err != nil {
-		return nil, errors.Join(append(errs, err)...) // the others would only say the same
-	}
-	errs = append(errs, checkKernel(), checkPrograms())
-	if cfg.Interface != "" {
-		more, err := checkInterface(&cfg)
-		warnings, errs = append(warnings, more...), append(errs, err)
-	}
-	return warnings, errors.Join(errs...)
-}
-
-func checkKernel() error {
-	return hostkernel.CheckFeatures(
-		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf},
-		[]hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbChangeHead, Since: "5.8"},
+	needs := hostkernel.Needs{
+		Maps: []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf},
+		Helpers: []hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbChangeHead, Since: "5.8"},
 			{Program: ebpf.SchedCLS, Func: asm.FnLoop, Since: "5.17"},
 			{Program: ebpf.SchedCLS, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
 			{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
 			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
-			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}})
+			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}},
+		Pin: cfg.Pin, Interface: cfg.Interface,
+		Load:   checkPrograms,
+		Attach: func(i *net.Interface) ([]string, error) { return checkInterface(&cfg, i) },
+	}
+	return needs.Check()
 }
 
 // checkPrograms loads the programs with small maps.
@@ -73,14 +62,8 @@ func checkPrograms() error {
 	return nil
 }
 
-func checkInterface(cfg *Config) (warnings []string, err error) {
-	i, err := net.InterfaceByName(cfg.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
-	}
-	if i.Flags&net.FlagUp == 0 {
-		warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
-	}
+// checkInterface returns why an interface cannot carry headers, and warnings.
+func checkInterface(cfg *Config, i *net.Interface) (warnings []string, err error) {
 	if i.MTU <= 1500 {
 		smallest := header.Layout{Slots: 1}.Size()
 		warnings = append(warnings, fmt.Sprintf("interface %s has an MTU of %d bytes, and a header has %d to %d: "+

@@ -5,10 +5,6 @@
 package kernel
 
 import (
-	"errors"
-	"fmt"
-	"net"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
@@ -22,28 +18,20 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var errs []error
-	if cfg.Pin != "" {
-		errs = append(errs, hostkernel.CheckPin(cfg.Pin))
-	}
-	if err := hostkernel.CheckCapabilities(); err != nil {
-		return nil, errors.Join(append(errs, err)...) // the others would only say the same
-	}
-	errs = append(errs, hostkernel.CheckFeatures(
-		[]ebpf.MapType{ebpf.Hash, ebpf.PerCPUHash, ebpf.PerCPUArray, ebpf.ArrayOfMaps},
-		[]hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
+	needs := hostkernel.Needs{
+		Maps: []ebpf.MapType{ebpf.Hash, ebpf.PerCPUHash, ebpf.PerCPUArray, ebpf.ArrayOfMaps},
+		Helpers: []hostkernel.Helper{{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
 			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
 			{Program: ebpf.XDP, Func: asm.FnXdpStoreBytes, Since: "5.18"},
-			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}}))
-	t, err := load(&wire.Settings{Interval: 1, Flows: 1 << 10, Latencies: 1 << 10, Heavy: 1, Inflation: 1})
-	if errs = append(errs, err); err == nil {
-		t.close()
+			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}},
+		Pin: cfg.Pin, Interface: cfg.Interface,
+		Load: func() error {
+			t, err := load(&wire.Settings{Interval: 1, Flows: 1 << 10, Latencies: 1 << 10, Heavy: 1, Inflation: 1})
+			if err == nil {
+				t.close()
+			}
+			return err
+		},
 	}
-	if cfg.Interface != "" {
-		i, err := net.InterfaceByName(cfg.Interface)
-		if errs = append(errs, err); err == nil && i.Flags&net.FlagUp == 0 {
-			warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
-		}
-	}
-	return warnings, errors.Join(errs...)
+	return needs.Check()
 }

@@ -6,8 +6,6 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
-	"net"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -22,20 +20,17 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if err := hostkernel.CheckCapabilities(); err != nil {
-		return nil, err // the others would only say the same
+	needs := hostkernel.Needs{
+		Maps:      []ebpf.MapType{ebpf.PerCPUArray, ebpf.ArrayOfMaps},
+		Helpers:   []hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbLoadBytes, Since: "4.5"}},
+		Interface: cfg.Interface,
+		Load: func() error {
+			t, err := load(&wire.Settings{Packets: wire.Packets{Sent: true, Received: true}, Sketches: wire.Sketches()})
+			if err != nil {
+				return err
+			}
+			return errors.Join(t.attach(cfg.Interface), t.close())
+		},
 	}
-	errs := []error{hostkernel.CheckFeatures([]ebpf.MapType{ebpf.PerCPUArray, ebpf.ArrayOfMaps},
-		[]hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbLoadBytes, Since: "4.5"}})}
-	t, err := load(&wire.Settings{Packets: wire.Packets{Sent: true, Received: true}, Sketches: wire.Sketches()})
-	if errs = append(errs, err); err == nil {
-		errs = append(errs, t.attach(cfg.Interface), t.close())
-	}
-	if cfg.Interface != "" {
-		i, err := net.InterfaceByName(cfg.Interface)
-		if errs = append(errs, err); err == nil && i.Flags&net.FlagUp == 0 {
-			warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
-		}
-	}
-	return warnings, errors.Join(errs...)
+	return needs.Check()
 }
