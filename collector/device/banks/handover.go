@@ -66,6 +66,20 @@ func (g *Group) Opened(number uint64) {
 	}
 }
 
+// fits reports whether a switch with a number of banks can have handed this over in an epoch. What
+// does not fit is of no use: the switch joins as after the loss of a collector.
+func (h *Handover) fits(banks int, open uint64, windowed bool) bool {
+	if h == nil || h.Epoch != open || len(h.Unread) != max(banks, 2) || h.From > open+1 ||
+		(h.Window != nil) != windowed {
+		return false
+	}
+	if !windowed {
+		return h.Bank >= 0 && h.Bank < len(h.Unread)
+	}
+	n := uint64(len(h.Unread))
+	return uint64(len(h.Window.Epochs)) == n && h.Window.Size <= n && h.Window.First <= open+n
+}
+
 // handover implements member.
 func (s *source) handover() (*Handover, error) {
 	inc, err := s.sw.Ready()
@@ -93,8 +107,7 @@ func (s *source) handover() (*Handover, error) {
 func (s *source) adopt(inc Incarnation) bool {
 	h := s.offered
 	s.offered = nil
-	if h == nil || h.Window != nil || inc.Clean || s.joining || h.Epoch != s.g.openNumber() ||
-		len(h.Unread) != max(s.sw.Banks(), 2) || h.Bank < 0 || h.Bank >= len(h.Unread) {
+	if inc.Clean || s.joining || !h.fits(s.sw.Banks(), s.g.openNumber(), false) {
 		return false
 	}
 	s.current, s.from, s.spoiled, s.out = h.Bank, h.From, nil, h.Out
@@ -144,8 +157,7 @@ func (w *window) handover() (*Handover, error) {
 func (w *window) adopt(inc Incarnation) bool {
 	h := w.offered
 	w.offered = nil
-	if h == nil || h.Window == nil || inc.Clean || w.joining || h.Epoch != w.g.openNumber() ||
-		len(h.Unread) != max(w.sw.Banks(), 2) || len(h.Window.Epochs) != len(h.Unread) {
+	if inc.Clean || w.joining || !h.fits(w.sw.Banks(), w.g.openNumber(), true) {
 		return false
 	}
 	st := h.Window

@@ -171,3 +171,50 @@ func (p *collectors) close(of int) string {
 	}
 	return out
 }
+
+// FuzzHandover: a switch whose handover is of no use, or wrong, is measured exactly again within a
+// few epochs.
+func FuzzHandover(f *testing.F) {
+	f.Add([]byte(`{"epoch":1,"from":1,"bank":1,"unread":[false,false]}`), false)
+	f.Add([]byte(`{"epoch":1,"from":999,"bank":0,"unread":[true,false],"out":[1]}`), false)
+	f.Add([]byte(`{"epoch":1,"from":1,"unread":[false,false,false,false],"window":{"first":1,"size":4,`+
+		`"epochs":[4,1,2,3],"missed":{"2":3},"unsure":{"2":"x"},"delivered":{"1":true},"late":{"1":1}}}`), true)
+	f.Add([]byte(`{"epoch":1,"from":999,"unread":[false,false,false,false],"window":{"first":1,"size":4,`+
+		`"epochs":[4,1,2,3]}}`), true)
+	f.Add([]byte(`{"epoch":1,"from":1,"unread":[false,false,false,false],"window":{"first":99,"epochs":[0,0,0,0]}}`), true)
+	f.Add([]byte(`{"epoch":1,"from":1,"unread":[false,false,false,false],"window":{"first":1,"size":999,`+
+		`"epochs":[4,1,2,3]}}`), true)
+	f.Add([]byte(`{"epoch":1,"from":1,"unread":[false,false,false,false],"window":{"first":1,"size":4,`+
+		`"epochs":[1,2]}}`), true)
+	f.Fuzz(func(t *testing.T, data []byte, windowed bool) {
+		var h banks.Handover
+		if json.Unmarshal(data, &h) != nil {
+			return
+		}
+		p := newCollectors(t)
+		var sw banks.Switch
+		var send func(number uint64, n int)
+		if windowed {
+			s := newSlotted("s1")
+			s.life.Clean, s.first, s.size = false, 1, 4
+			sw, send = s, s.packet
+		} else {
+			s := newFake("s1")
+			s.life.Clean = false
+			sw, send = s, func(_ uint64, n int) { s.count(n) }
+		}
+		p.open()
+		to := p.both[1]
+		to.g.Opened(1)
+		to.e.Add(to.g.Adopt(sw, &h))
+		to.join(t)
+		got := ""
+		for number := uint64(1); number <= 16; number++ {
+			send(number, int(number))
+			got = p.close(1)
+		}
+		if got != "complete s1=16" {
+			t.Errorf("epoch 16 is %q", got)
+		}
+	})
+}
