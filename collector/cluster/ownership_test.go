@@ -88,3 +88,28 @@ func TestVersions(t *testing.T) {
 		t.Error("members with different protocols share devices")
 	}
 }
+
+// FuzzBeat: a beat is refused, or the view with its member has one owner of each key and epoch.
+func FuzzBeat(f *testing.F) {
+	f.Add([]byte(`{"name":"b","incarnation":"1","protocol":1,"version":"1.4.0","weight":2,"state":"draining","since":7}`))
+	f.Add([]byte(`{"name":"a","incarnation":"1","weight":-1,"state":"active"}`))
+	f.Add([]byte(`{"name":"c","incarnation":"1","weight":1,"state":"?","offset_ns":-9223372036854775808}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := decodeMember(data)
+		if err != nil {
+			return
+		}
+		v := View{Self: "a", Members: active("a", "z")}
+		if m.Name < "z" && m.Name > "a" {
+			v.Members = append(v.Members[:1], m, v.Members[1])
+		}
+		_ = v.Members[0].conflict(m)
+		_ = (&Component{view: v}).ClockWarnings(time.Second)
+		for _, in := range []View{v, v.In(m.Since), v.In(m.Since - 1)} {
+			owner, ok := in.Member(in.Device("leaf1"))
+			if !ok || !owner.Active() {
+				t.Errorf("%+v owns leaf1 in %+v", owner, in)
+			}
+		}
+	})
+}
