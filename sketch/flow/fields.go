@@ -4,6 +4,7 @@ package flow
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -97,12 +98,4 @@ func (f Fields) Size(v6 bool) int {
 }
 
 // Count returns the number of fields.
-func (f Fields) Count() int {
-	n := 0
-	for _, e := range fieldNames {
-		if f&e.f != 0 {
-			n++
-		}
-	}
-	return n
-}
+func (f Fields) Count() int { return bits.OnesCount8(uint8(f & FiveTuple)) }
