@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// edit returns services.json with something changed in its tree.
-func edit(t *testing.T, change func(tree map[string]any)) []byte {
+// edit returns a test program with something changed in its tree.
+func edit(t *testing.T, name string, change func(tree object)) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "services.json"))
+	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tree map[string]any
+	var tree object
 	if err := json.Unmarshal(b, &tree); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestCompileRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Compile(edit(t, tt.change))
+			_, err := Compile(edit(t, "services", tt.change))
 			if !errors.Is(err, tt.kind) {
 				t.Fatalf("error %v, want %v", err, tt.kind)
 			}
