@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
@@ -17,11 +18,26 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Follow subscribes to paths of the collector and calls changed with each row below them: as it is
-// at first, and whenever it changes. missed is the count of values of a leaf in between that the
-// collector did not send, because this program was slow. Containers are rows of the list that they
-// are. Follow returns why the subscription ended.
-func Follow(ctx context.Context, changed func(list string, r Row, missed int64), paths ...string) error {
+// Follow subscribes to paths of the collector in another goroutine, until the process ends, and
+// calls changed with each row below them: as it is at first, and whenever it changes. Each epoch
+// replaces the results of the epoch before, so queries now and then could miss some. missed is the
+// count of values of a leaf in between that the collector did not send, because this program was
+// slow. Containers are rows of the list that they are. lock is held during changed, and while ended
+// gets the reason why the subscription ended.
+func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), ended *error, paths ...string) {
+	go func() {
+		err := follow(func(list string, r Row, missed int64) {
+			lock.Lock()
+			defer lock.Unlock()
+			changed(list, r, missed)
+		}, paths)
+		lock.Lock()
+		defer lock.Unlock()
+		*ended = err
+	}()
+}
+
+func follow(changed func(list string, r Row, missed int64), paths []string) error {
 	conn, err := grpc.NewClient(Collector, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -35,7 +51,7 @@ func Follow(ctx context.Context, changed func(list string, r Row, missed int64),
 		}
 		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: path, Mode: gpb.SubscriptionMode_ON_CHANGE})
 	}
-	stream, err := gpb.NewGNMIClient(conn).Subscribe(ctx)
+	stream, err := gpb.NewGNMIClient(conn).Subscribe(context.Background())
 	if err == nil {
 		err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
 	}

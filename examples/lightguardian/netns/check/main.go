@@ -6,7 +6,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -48,7 +47,7 @@ type check struct {
 // kernel outlives the agent and goes on to remove sketchlets.
 func (c *check) all(size int64) error {
 	c.restart()
-	go c.follow()
+	netns.Follow(&c.mu, c.take, &c.err, "/lightguardian", "/collector/plugins", "/collector/state")
 	fmt.Println("sending")
 	packets, err := netns.Transfer(size, c.local)
 	if err != nil {
@@ -105,18 +104,8 @@ func (c *check) restart() {
 	c.gaps.restart()
 }
 
-// follow keeps results until the process ends, because each epoch replaces those of the epoch
-// before. Queries now and then could miss some.
-func (c *check) follow() {
-	err := netns.Follow(context.Background(), c.take, "/lightguardian", "/collector/plugins", "/collector/state")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
-
+// take is called by netns.Follow, with the lock held.
 func (c *check) take(list string, r netns.Row, missed int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.gaps.take(list, r, missed)
 	switch list {
 	case "/lightguardian/flows/flow":

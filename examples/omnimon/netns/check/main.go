@@ -8,7 +8,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -48,7 +47,7 @@ func main() {
 	default:
 		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, alerts: map[string]bool{}}
 		c.restart()
-		go c.follow()
+		netns.Follow(&c.mu, c.take, &c.err, "/omnimon")
 		if err = c.wait(1); err == nil {
 			err = c.all(*size)
 		}
@@ -105,18 +104,8 @@ func (c *check) restart() (newest int64) {
 	return c.newest
 }
 
-// follow keeps results until the process ends, because each epoch replaces those of the epoch
-// before.
-func (c *check) follow() {
-	err := netns.Follow(context.Background(), c.take, "/omnimon")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
-
+// take is called by netns.Follow, with the lock held.
 func (c *check) take(list string, r netns.Row, _ int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch list {
 	case "/omnimon/summary":
 		c.newest = max(c.newest, r.Number("epoch"))

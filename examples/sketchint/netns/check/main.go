@@ -6,7 +6,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -32,7 +31,7 @@ func main() {
 		c := &check{netsketch: filepath.Join(*bin, "netsketch"), run: *run, outlives: *agents == "kernel",
 			ended: map[string]bool{}}
 		c.restart()
-		go c.follow()
+		netns.Follow(&c.mu, c.take, &c.err, "/sketchint")
 		return c.all(*size)
 	})
 }
@@ -91,18 +90,8 @@ func (c *check) restart() {
 	c.flows, c.latencies = map[string]netns.Row{}, map[string]netns.Row{}
 }
 
-// follow keeps results until the process ends, because each epoch replaces those of the epoch
-// before. Queries now and then could miss some.
-func (c *check) follow() {
-	err := netns.Follow(context.Background(), c.take, "/sketchint")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.err = err
-}
-
+// take is called by netns.Follow, with the lock held.
 func (c *check) take(list string, r netns.Row, missed int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch list {
 	case "/sketchint/flows/flow":
 		if toServer(r) && !c.ended[r.Text("flow")] {
