@@ -175,14 +175,17 @@ func (x *sharing) measure(compare bool) {
 	if len(want) < x.rows {
 		t.Fatalf("one collector has the results %q", want)
 	}
+	var got []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("results of epoch %d (-want +got):\n%s", x.epochs, cmp.Diff(want, got))
+		}
+	}()
 	for _, r := range x.all[1:] {
-		same := func() bool { return slices.Equal(want, results(r.c.Store().View(), x.plugin)) }
-		for begin := time.Now(); !same() && time.Since(begin) < 20*time.Second; { // they come over NATS
-			time.Sleep(time.Millisecond)
-		}
-		if diff := cmp.Diff(want, results(r.c.Store().View(), x.plugin)); diff != "" {
-			t.Fatalf("epoch %d differs from that of one collector (-want +got):\n%s", x.epochs, diff)
-		}
+		testkit.Until(t, "the results are those of one collector", func() bool { // they come over NATS
+			got = results(r.c.Store().View(), x.plugin)
+			return slices.Equal(want, got)
+		})
 	}
 }
 
