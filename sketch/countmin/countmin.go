@@ -250,7 +250,14 @@ func (s *Sketch[F]) raise(d uint64, n uint32) {
 	var cols [family.MaxRows]uint32
 	at := cols[:min(s.cfg.Rows, family.MaxRows)]
 	family.Columns[F](d, &s.cols, at)
-	s.raiseColumns(at, n)
+	if len(at) != 3 {
+		s.raiseColumns(at, n)
+		return
+	}
+	cells, width := s.cells, uint32(s.cfg.Width)
+	if raiseThree(&cells[at[0]], &cells[width+at[1]], &cells[2*width+at[2]], n) != 0 {
+		s.full = true
+	}
 }
 
 // raiseColumns is raise for a key's columns, which it overwrites.

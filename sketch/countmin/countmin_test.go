@@ -127,8 +127,13 @@ func TestSubtractRefused(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
+	t.Run("fast", limit[family.Fast])
+	t.Run("p4", limit[family.P4])
+}
+
+func limit[F family.Hash](t *testing.T) {
 	for _, cu := range []bool{false, true} {
-		s := build[family.Fast](t, Config{Width: 4, Conservative: cu})
+		s := build[F](t, Config{Width: 4, Conservative: cu})
 		key := []byte{1}
 		s.Add(key, math.MaxUint32-1)
 		s.Insert(key)
@@ -144,12 +149,12 @@ func TestLimit(t *testing.T) {
 		if !cu && !errors.Is(s.Subtract(s), sketch.ErrLimit) {
 			t.Error("subtracted a counter at its limit")
 		}
-		one, batch := build[family.Fast](t, s.cfg), build[family.Fast](t, s.cfg)
-		for _, x := range []*Sketch[family.Fast]{one, batch} {
+		one, batch := build[F](t, s.cfg), build[F](t, s.cfg)
+		keys := make([]byte, 4000) // all the same but the last
+		keys[3999], key[0] = 1, 0
+		for _, x := range []*Sketch[F]{one, batch} {
 			x.Add(key, math.MaxUint32-3000)
 		}
-		keys := make([]byte, 4000) // all the same
-		keys[3999], key[0] = 1, 0
 		for range keys[:3999] {
 			one.Insert(key)
 		}
