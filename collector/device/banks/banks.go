@@ -142,6 +142,8 @@ type member interface {
 	wait(ctx context.Context) bool
 	// handover is Group.Handover.
 	handover() (*Handover, error)
+	// hasOffer reports whether the collector before has handed over banks that are not used yet.
+	hasOffer() bool
 }
 
 // New returns an empty group.
@@ -220,15 +222,21 @@ func (g *Group) Stop() {
 	g.work.Wait()
 }
 
-// begin opens epoch number and returns the bounds of its boundary. The first time it chooses the
-// shift so that the epoch is counted in bank 1 by all switches: before, they count in bank 0, the
-// initial bank of a pipeline.
+// begin opens epoch number and returns the bounds of its boundary. Banks that were handed over are
+// adopted before, as they are of no use in another epoch. The first time it chooses the shift so
+// that the epoch is counted in bank 1 by all switches: before, they count in bank 0, the initial
+// bank of a pipeline.
 func (g *Group) begin(number uint64) *bounds {
 	g.mu.Lock()
 	known, chosen, limits := g.open == number, g.chosen, g.bounds
 	g.mu.Unlock()
 	if known && chosen {
 		return limits
+	}
+	for _, s := range g.members() { // a session may have begun just now
+		if s.hasOffer() {
+			s.check()
+		}
 	}
 	every := uint64(1)
 	if !chosen {

@@ -102,6 +102,13 @@ func (s *source) handover() (*Handover, error) {
 	return h, nil
 }
 
+// hasOffer implements member.
+func (s *source) hasOffer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offered != nil
+}
+
 // adopt goes on with the banks that were handed over, and reports whether they still hold what they
 // held then. s.mu is held.
 func (s *source) adopt(inc Incarnation) bool {
@@ -151,6 +158,13 @@ func (w *window) handover() (*Handover, error) {
 		h.Unread = append(h.Unread, b.dirty != nil)
 	}
 	return h, nil
+}
+
+// hasOffer implements member.
+func (w *window) hasOffer() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.offered != nil
 }
 
 // adopt is source.adopt. w.mu is held.

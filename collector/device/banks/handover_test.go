@@ -18,25 +18,26 @@ import (
 // each packet counts once. If it is handed over too late, was restarted or has a bank that was not
 // read, epochs are lost, and none is wrong.
 func TestHandover(t *testing.T) {
-	newFakeOf := map[string]func() (sw banks.Switch, send func(number uint64, n int), life func(banks.Incarnation)){
-		"banks": func() (banks.Switch, func(uint64, int), func(banks.Incarnation)) {
+	type life = func(banks.Incarnation, error)
+	newFakeOf := map[string]func() (sw banks.Switch, send func(number uint64, n int), is life){
+		"banks": func() (banks.Switch, func(uint64, int), life) {
 			f := newFake("s1")
 			send := func(_ uint64, n int) { f.count(n) }
-			return f, send, func(life banks.Incarnation) { f.set(func(f *fake) { f.life = life }) }
+			return f, send, func(i banks.Incarnation, down error) { f.set(func(f *fake) { f.life, f.down = i, down }) }
 		},
-		"window": func() (banks.Switch, func(uint64, int), func(banks.Incarnation)) {
+		"window": func() (banks.Switch, func(uint64, int), life) {
 			f := newSlotted("s1")
-			return f, f.packet, func(life banks.Incarnation) { f.set(func(f *slotted) { f.life = life }) }
+			return f, f.packet, func(i banks.Incarnation, down error) { f.set(func(f *slotted) { f.life, f.down = i, down }) }
 		},
 	}
 	for kind, newSwitch := range newFakeOf {
 		t.Run(kind, func(t *testing.T) {
-			sw, send, life := newSwitch()
+			sw, send, is := newSwitch()
 			p := newCollectors(t)
 			p.both[0].add(sw)
 			p.both[0].join(t)
 			p.open()
-			life(banks.Incarnation{ID: 1}) // later sessions push no pipeline
+			is(banks.Incarnation{ID: 1}, nil) // later sessions push no pipeline
 			owner := 0
 			measured := uint64(0)
 			for number := uint64(1); number <= 12; number++ {
@@ -63,12 +64,18 @@ func TestHandover(t *testing.T) {
 					p.close(owner)
 					number++
 				case 9:
-					life(banks.Incarnation{ID: 2, Clean: true})
+					is(banks.Incarnation{ID: 2, Clean: true}, nil)
+				case 4: // the session begins when the epoch ends
+					is(banks.Incarnation{ID: 1}, errors.New("no session"))
 				}
 				to.e.Add(to.g.Adopt(sw, over(t, h)))
-				to.join(t)
+				if number == 4 {
+					is(banks.Incarnation{ID: 1}, nil)
+				} else {
+					to.join(t)
+				}
 				if number == 9 {
-					life(banks.Incarnation{ID: 2})
+					is(banks.Incarnation{ID: 2}, nil)
 				}
 				owner = 1 - owner
 			}
