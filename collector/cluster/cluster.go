@@ -16,7 +16,8 @@
 // switch obeys them: the fence is the high part of P4Runtime's election id.
 //
 // The fence is the revision of the member's lease in the bucket, below the time at which the bucket
-// was created: every revision is above all earlier ones, also if the bucket was lost.
+// was created: every revision is above all earlier ones, also if the bucket was lost. If NATS
+// servers have lost its entries, the bucket is made again.
 //
 // # Concurrency
 //

@@ -58,7 +58,7 @@ func until(t *testing.T, what string, all []joined, names ...string) {
 }
 
 // A member that is cut off keeps what it owns without a lease; the others take over with a higher
-// fence. A member that leaves is gone at once, a refused one and a draining one own nothing.
+// fence. A refused member and a draining one own nothing.
 func TestMembership(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := join(t, server, "a", nil), join(t, server, "b", nil)
@@ -109,19 +109,69 @@ func TestMembership(t *testing.T) {
 		t.Errorf("view of c: %+v", v)
 	}
 
-	begin := time.Now()
-	b.Stop()
-	until(t, "b has left", all[:1], "a")
-	if took := time.Since(begin); took >= DefaultLease {
-		t.Errorf("it took %v to see that b left", took)
+	if m, _ := a.View().Member("a"); m.State != Active {
+		t.Errorf("a: %+v", m)
 	}
+}
+
+// A member that stops is gone at once, and so is its lease, although it would last for an hour.
+func TestMemberStops(t *testing.T) {
+	server := bustest.Server(t)
+	hour := func(cfg *Config) { cfg.Lease = time.Hour }
+	a, b := join(t, server, "a", hour), join(t, server, "b", hour)
+	until(t, "two members", []joined{a, b}, "a", "b")
+	b.Stop()
+	until(t, "b has left", []joined{a}, "a")
 	found, err := Members(t.Context(), a.bus)
 	if err != nil || len(found) != 1 || found[0].Name != "a" {
 		t.Errorf("leases of %+v, %v", found, err)
 	}
-	if m, _ := a.View().Member("a"); m.State != Active {
-		t.Errorf("a: %+v", m)
+}
+
+// NATS servers that all restart have lost the leases, and count revisions anew. The fences of
+// members that were there and of one that joins are above all earlier ones nevertheless.
+func TestServersRestart(t *testing.T) {
+	servers := bustest.StartCluster(t, t.TempDir(), t.TempDir())
+	a, b := join(t, servers.Addresses[0], "a", nil), join(t, servers.Addresses[1], "b", nil)
+	all := []joined{a, b}
+	until(t, "two members", all, "a", "b")
+	before := max(a.View().Fence, b.View().Fence)
+	testkit.Until(t, "leases are renewed", func() bool { return a.View().Fence > before && b.View().Fence > before })
+	before = max(a.View().Fence, b.View().Fence)
+	for i := range servers.Addresses {
+		servers.Stop(i)
 	}
+	testkit.Until(t, "no leases", func() bool { return !a.View().Leased && !b.View().Leased })
+	for i := range servers.Addresses {
+		servers.Start(i)
+	}
+	all = append(all, join(t, servers.Addresses[0], "c", nil))
+	until(t, "three members", all, "a", "b", "c")
+	for _, j := range all {
+		if now := j.View().Fence; now <= before {
+			t.Errorf("member %s has the fence %#x, and there was %#x before", j.cfg.Member, now, before)
+		}
+	}
+}
+
+// A member that notices the loss of leases only by its revision makes another bucket.
+func TestRevisionsGoBack(t *testing.T) {
+	b, l := bustest.Connect(t, "fabric", "a", bustest.Server(t)), lease{now: time.Now}
+	renew := func() error {
+		_, err := l.renew(t.Context(), b, Member{Name: "a", Incarnation: "1"}, time.Minute)
+		return err
+	}
+	if err := renew(); err != nil {
+		t.Fatal(err)
+	}
+	l.newest = 1 << 30
+	before := l.fence() + l.newest
+	if err := renew(); err == nil || !strings.Contains(err.Error(), "have lost the leases") {
+		t.Errorf("revision %d after 1<<30: error %v", l.revision, err)
+	}
+	testkit.Until(t, "a lease with a fence above that of the newest revision", func() bool {
+		return renew() == nil && l.fence() > before
+	})
 }
 
 // A member of the next minor release takes part, also if it says more than this one knows; one that
@@ -139,11 +189,11 @@ func TestMembersOfOtherReleases(t *testing.T) {
 		return ok && m.State == Refused && strings.Contains(m.Reason, "member a has version 1.4.2")
 	})
 	until(t, "c owns nothing", []joined{c}, "a", "b")
-	if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"d","incarnation":"1","protocol":1,`+
-		`"version":"1.5.0","weight":1,"state":"active","a later key":{"x":[1]}}`)); err != nil {
-		t.Fatal(err)
-	}
 	testkit.Until(t, "d takes part", func() bool {
+		if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"d","incarnation":"1","protocol":1,`+
+			`"version":"1.5.0","weight":1,"state":"active","a later key":{"x":[1]}}`)); err != nil {
+			t.Fatal(err)
+		}
 		m, ok := a.View().Member("d")
 		return ok && m.Active() && m.Version == "1.5.0"
 	})

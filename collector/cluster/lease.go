@@ -24,6 +24,8 @@ type lease struct {
 	created  uint64             // when the bucket was created, in seconds since 1970
 	key      string
 	revision uint64    // of the entry; 0: there is none
+	newest   uint64    // revision of an entry of this member in the bucket
+	lost     bool      // the bucket has lost its entries
 	at       time.Time // start of the latest renewal
 
 	now                 func() time.Time // the clock that is measured
@@ -37,7 +39,7 @@ func (l *lease) held(now time.Time, duration time.Duration) bool {
 }
 
 // fence is above the fence of every member that renewed its lease before the latest renewal of this
-// one, also in a bucket that has been lost.
+// one, also if the bucket or its entries have been lost.
 func (l *lease) fence() uint64 { return l.created<<32 | l.revision&(1<<32-1) }
 
 // renew creates or renews the entry. If it creates it, it returns the other members.
@@ -76,8 +78,12 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 	if err != nil {
 		return nil, err
 	}
+	if revision < l.newest {
+		l.lost = true
+		return nil, errors.New("the NATS servers have lost the leases; the next ones are in another bucket")
+	}
 	l.measure(ctx, revision, from)
-	l.revision, l.at = revision, begin
+	l.revision, l.newest, l.at = revision, revision, begin
 	return found, nil
 }
 
@@ -126,30 +132,55 @@ func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
 // open opens the bucket, and creates it if there is none. It is in memory: a full disk stops no
 // lease.
 func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) error {
+	var info *jetstream.StreamInfo
 	bucket, err := OpenMembers(ctx, b)
+	if err == nil {
+		info, err = streamOf(ctx, bucket)
+	}
+	if err == nil && l.emptied(info, duration) {
+		if err = b.JetStream().DeleteKeyValue(ctx, b.Bucket("members")); err == nil {
+			err = jetstream.ErrBucketNotFound
+		}
+	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		bucket, err = b.JetStream().CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: b.Bucket("members"), Description: "leases of the members of netsketch cluster " + b.Name(),
 			TTL: duration, Storage: jetstream.MemoryStorage, Replicas: b.Replicas(), MaxBytes: 4 << 20,
 			MaxValueSize: maxLease,
 		})
+		if err == nil {
+			info, err = streamOf(ctx, bucket)
+		}
 	}
 	if err != nil {
 		return err
 	}
+	if created := uint64(info.Created.Unix()); created != l.created { // it is another bucket
+		l.created, l.revision, l.newest, l.lost = created, 0, 0, false
+	}
+	l.bucket = bucket
+	return nil
+}
+
+// emptied reports whether the NATS servers have lost the entries of a bucket: all of them were
+// restarted. They know when the bucket was created, but count its revisions from 1 again, so that
+// fences would be below earlier ones.
+func (l *lease) emptied(info *jetstream.StreamInfo, duration time.Duration) bool {
+	return l.lost && uint64(info.Created.Unix()) == l.created ||
+		info.State.LastSeq == 0 && info.TimeStamp.Sub(info.Created) > duration
+}
+
+// streamOf describes the stream of a bucket.
+func streamOf(ctx context.Context, bucket jetstream.KeyValue) (*jetstream.StreamInfo, error) {
 	status, err := bucket.Status(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	created := uint64(time.Now().Unix())
-	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		created = uint64(s.StreamInfo().Created.Unix())
+	s, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok {
+		return nil, fmt.Errorf("bucket %s is no stream", bucket.Bucket())
 	}
-	if created != l.created { // it is another bucket
-		l.revision = 0
-	}
-	l.bucket, l.created = bucket, created
-	return nil
+	return s.StreamInfo(), nil
 }
 
 // OpenMembers opens the bucket of leases.

@@ -5,10 +5,13 @@ package bustest
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +77,111 @@ func ServerWith(tb testing.TB, o Options) (address string, reload func(Options))
 			tb.Fatal(err)
 		}
 	}
+}
+
+// Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on.
+type Cluster struct {
+	Addresses []string // for clients
+
+	tb      testing.TB
+	options []*server.Options
+	servers []*server.Server // nil: it does not run
+}
+
+// StartCluster starts a server for each directory, in which it has its files: as many as the limit
+// of a gigabyte allows, even if the disk has less. They end with the test.
+func StartCluster(tb testing.TB, directories ...string) *Cluster {
+	tb.Helper()
+	c := &Cluster{tb: tb, servers: make([]*server.Server, len(directories))}
+	// Only this process listens on this address, so that a port that is free stays free.
+	pid := os.Getpid()
+	host := net.IPv4(127, byte(128|pid>>16), byte(pid>>8), byte(pid)).String()
+	var routes []*url.URL
+	for range directories {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: free(tb, host)})
+	}
+	logs := tb.TempDir()
+	for i, directory := range directories {
+		name := fmt.Sprint("nats", i)
+		o := &server.Options{ServerName: name, NoSigs: true, JetStream: true, StoreDir: directory,
+			JetStreamMaxStore: 1 << 30, LogFile: filepath.Join(logs, name)}
+		if len(directories) > 1 {
+			o.Routes, o.Cluster = routes, server.ClusterOpts{Name: "nats", PoolSize: -1}
+			listen(tb, routes[i].Host, &o.Cluster.Host, &o.Cluster.Port)
+		}
+		c.Addresses = append(c.Addresses, free(tb, host))
+		listen(tb, c.Addresses[i], &o.Host, &o.Port)
+		c.options = append(c.options, o)
+	}
+	tb.Cleanup(func() {
+		for i := range directories {
+			if tb.Failed() {
+				tb.Logf("log of nats%d:\n%s", i, c.Log(i))
+			}
+			c.Stop(i)
+		}
+	})
+	for i := range directories {
+		c.Start(i)
+	}
+	return c
+}
+
+// Start starts a server again.
+func (c *Cluster) Start(i int) {
+	c.tb.Helper()
+	s, err := server.NewServer(c.options[i].Clone())
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	s.ConfigureLogger()
+	s.Start()
+	c.servers[i] = s
+	if !s.ReadyForConnections(startTimeout) {
+		c.tb.Fatal("the NATS server does not accept connections")
+	}
+}
+
+// Stop ends a server.
+func (c *Cluster) Stop(i int) {
+	if s := c.servers[i]; s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		c.servers[i] = nil
+	}
+}
+
+// Log returns the log of a server.
+func (c *Cluster) Log(i int) string {
+	text, err := os.ReadFile(c.options[i].LogFile)
+	if err != nil {
+		c.tb.Error(err)
+	}
+	return string(text)
+}
+
+// free returns an address with a free port.
+func free(tb testing.TB, host string) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// listen splits the address at which a server listens.
+func listen(tb testing.TB, address string, host *string, port *int) {
+	tb.Helper()
+	h, number, err := net.SplitHostPort(address)
+	if err == nil {
+		*port, err = strconv.Atoi(number)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	*host = h
 }
 
 // Operator is an operator of NATS servers, with an account for users.
@@ -152,7 +260,7 @@ func newKey(tb testing.TB, create func() (nkeys.KeyPair, error)) (key nkeys.KeyP
 	return key, name
 }
 
-// Connect returns a connection to a server that closes with the test.
+// Connect connects to a server; the connection closes with the test.
 func Connect(tb testing.TB, cluster, member, address string) *bus.Bus {
 	tb.Helper()
 	b, err := bus.Connect(tb.Context(), bus.Config{Name: cluster, Member: member, Servers: []string{address}})
@@ -160,6 +268,9 @@ func Connect(tb testing.TB, cluster, member, address string) *bus.Bus {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(b.Close)
+	if err := b.WaitConnected(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
 	return b
 }
 
