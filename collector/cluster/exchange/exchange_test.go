@@ -67,7 +67,7 @@ var (
 
 func start(t *testing.T, server, name string, change ...func(*Config)) *member {
 	t.Helper()
-	cfg := Config{Member: name}
+	cfg := Config{Member: name, AckTimeout: time.Minute} // of a busy machine
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -274,6 +274,20 @@ func batch(t *testing.T, number uint64, rows int) store.Batch {
 		Tables: []store.Publication{{Table: tab, Replace: true}}}
 }
 
+// publish publishes results of an epoch, and returns when they are sent.
+func (m *member) publish(t *testing.T, number uint64, rows int) {
+	t.Helper()
+	testkit.Until(t, "the stream of results is there", func() bool { // it is made in the background
+		_, err := m.deps.Bus.JetStream().Stream(t.Context(), m.deps.Bus.Bucket("results"))
+		return err == nil
+	})
+	sent := m.Stats().BatchesSent
+	if err := m.store.Publish(batch(t, number, rows)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "results are sent", func() bool { return m.Stats().BatchesSent == sent+1 })
+}
+
 func (m *member) epochOf() (newest uint64, rows int) {
 	for _, meta := range m.store.View().Rows(store.Query{}) {
 		newest, rows = meta.Epoch, rows+1
@@ -286,17 +300,6 @@ func (m *member) epochOf() (newest uint64, rows int) {
 func TestResults(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")
-	publish := func(m *member, number uint64, rows int) {
-		t.Helper()
-		sent := m.Stats().BatchesSent
-		testkit.Until(t, "results are sent", func() bool { // the stream is made in the background
-			if err := m.store.Publish(batch(t, number, rows)); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
-			return m.Stats().BatchesSent > sent
-		})
-	}
 	has := func(m *member, number uint64, rows int) {
 		t.Helper()
 		testkit.Until(t, fmt.Sprintf("epoch %d at %s", number, m.cfg.Member), func() bool {
@@ -306,19 +309,19 @@ func TestResults(t *testing.T) {
 	}
 	tap := b.store.Tap(1)
 	defer tap.Close()
-	publish(a, 3, 60_000) // in several chunks
+	a.publish(t, 3, 60_000) // in several chunks
 	has(b, 3, 60_000)
 	if got := <-tap.C(); got.Member != "a" {
 		t.Errorf("results are of member %q", got.Member)
 	}
-	publish(a, 4, 2)
+	a.publish(t, 4, 2)
 	has(b, 4, 2)
-	publish(b, 5, 3) // the plugin has moved to b
+	b.publish(t, 5, 3) // the plugin has moved to b
 	has(a, 5, 3)
-	publish(a, 4, 1)
+	a.publish(t, 4, 1)
 	testkit.Until(t, "older results are dropped", func() bool { return b.Stats().BatchesOld > 0 })
 	has(b, 5, 3)
-	publish(b, 6, 4)
+	b.publish(t, 6, 4)
 	has(a, 6, 4)
 	c := start(t, server, "c")
 	has(c, 6, 4)

@@ -129,7 +129,7 @@ func TestSlowSender(t *testing.T) {
 // and named. When it answers, those that wait are sent.
 func TestSlowHome(t *testing.T) {
 	server := bustest.Server(t)
-	a := start(t, server, "a", func(c *Config) { c.AckTimeout = time.Minute })
+	a := start(t, server, "a")
 	home := bustest.Connect(t, "fabric", "b", server)
 	sub, err := home.Conn().SubscribeSync(home.Subject("part", "b"))
 	if err == nil {
