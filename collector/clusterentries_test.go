@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -56,6 +57,19 @@ func drop(device string, prefix byte) sdk.Plan {
 			Value: []byte{prefix, 0, 0, 0}, PrefixLen: 8}}}}}}
 }
 
+// managed is the configuration of a member of a cluster with switches whose entries it manages.
+func managed(name, interval, nats string, switches []*realSwitch) string {
+	var yaml strings.Builder
+	fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n"+
+		"epoch: {interval: %s, guard: 1ms}\ndevices:\n", name, nats, interval)
+	for i, sw := range switches {
+		fmt.Fprintf(&yaml, "  - {name: s%d, address: %q, device-id: 1, pipeline: univmon-300k, forwarding: managed, "+
+			"tls: {plaintext: true}}\n", i+1, sw.address)
+	}
+	yaml.WriteString("hosts: [{name: h1, port: s1/1, addresses: 10.0.1.0/24}]\n")
+	return yaml.String()
+}
+
 // The entries of plans move with a switch to its next owner, whether the owner is lost or hands the
 // switch over: they stay on the switch, and the next owner repairs those that the switch loses.
 func TestEntriesOfPlansMove(t *testing.T) {
@@ -82,15 +96,7 @@ func TestEntriesOfPlansMove(t *testing.T) {
 				s := &side{plugin: plugins[m.Name]}
 				var proxy string
 				proxy, s.cut = bustest.Proxy(t, server)
-				var yaml strings.Builder
-				fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n"+
-					"epoch: {interval: 250ms, guard: 1ms}\ndevices:\n", m.Name, proxy)
-				for i, sw := range switches {
-					fmt.Fprintf(&yaml, "  - {name: s%d, address: %q, device-id: 1, pipeline: univmon-300k, forwarding: managed, "+
-						"tls: {plaintext: true}}\n", i+1, sw.address)
-				}
-				yaml.WriteString("hosts: [{name: h1, port: s1/1, addresses: 10.0.1.0/24}]\n")
-				s.clustered, s.stop = startMember(t, m.Name, yaml.String())
+				s.clustered, s.stop = startMember(t, m.Name, managed(m.Name, "250ms", proxy, switches))
 				sides[m.Name] = s
 			}
 			a, b := sides[view.Device("s1")], sides["c1"]
@@ -128,5 +134,42 @@ func TestEntriesOfPlansMove(t *testing.T) {
 				Op: sdk.Delete, Entry: drop("s1", 11).Writes[0].Entry}}})
 			testkit.Until(t, "b deletes an entry of a", func() bool { return len(entries(t, switches[0])) == len(want)-1 })
 		})
+	}
+}
+
+// A switch moves although the store of entries does not answer when they are written. An attempt
+// takes a second, which would leave no time in this epoch: see TestTimeToShareEntries.
+func TestMovesWithoutAnAnswer(t *testing.T) {
+	server := bustest.Server(t)
+	const bucket = "netsketch_fabric_entries"
+	_, err := bustest.Connect(t, "fabric", "admin", server).JetStream().CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, AllowRollup: true,
+		AllowDirect: true, Storage: jetstream.MemoryStorage, NoAck: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	switches := []*realSwitch{startSwitch(t, "127.0.0.1:0")}
+	members, stop := map[string]clustered{}, map[string]func(){}
+	for _, name := range []string{"c1", "c2"} {
+		members[name], stop[name] = startMember(t, name, managed(name, "1250ms", server, switches))
+	}
+	owner := ""
+	testkit.Until(t, "a member owns the switch", func() bool {
+		for name, m := range members {
+			if slices.Contains(m.owns(), "s1") {
+				owner = name
+			}
+		}
+		return owner != ""
+	})
+	a, b := members[owner], members[map[string]string{"c1": "c2", "c2": "c1"}[owner]]
+	before := len(entries(t, switches[0]))
+	a.Plan(t.Context(), "p", drop("s1", 11))
+	testkit.Until(t, "the plan is written", func() bool { return len(entries(t, switches[0])) == before+1 })
+	stop[owner]()
+	testkit.Until(t, "the next owner has the switch", func() bool { return slices.Contains(b.owns(), "s1") })
+	if text := a.log.String(); strings.Contains(text, "leaves before it has handed over") ||
+		!strings.Contains(text, "entries of plans are not shared") {
+		t.Errorf("the switch did not move, or the store answered:\n%s", text)
 	}
 }
