@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/cluster"
@@ -349,6 +350,78 @@ func TestStates(t *testing.T) {
 	})
 	if s := b.State(t.Context(), "p", "other"); s != nil {
 		t.Errorf("state %+v of another plugin", s)
+	}
+}
+
+// A stream that is new, or counts anew, is lost, and one that goes on is not.
+func TestLostStreams(t *testing.T) {
+	seen := &position{sequence: 10, at: t0.Add(time.Minute)}
+	state := func(messages, first, last uint64, at time.Time) jetstream.StreamState {
+		return jetstream.StreamState{Msgs: messages, FirstSeq: first, LastSeq: last, FirstTime: at}
+	}
+	later := seen.at.Add(time.Second)
+	for i, c := range []struct {
+		seen    *position
+		created time.Time
+		state   jetstream.StreamState
+		want    bool
+	}{
+		{nil, t0, state(0, 0, 0, time.Time{}), false},
+		{seen, t0, state(10, 1, 10, t0), false},
+		{seen, t0, state(1, 10, 10, seen.at), false},
+		{seen, t0, state(1, 15, 15, later), false},
+		{seen, t0, state(0, 16, 15, time.Time{}), false},
+		{seen, t0, state(0, 0, 0, time.Time{}), true},
+		{seen, t0, state(9, 1, 9, later), true},
+		{seen, t0, state(12, 1, 12, later), true},
+		{seen, later, state(1, 15, 15, later), true},
+	} {
+		if got := c.seen.lostIn(&jetstream.StreamInfo{Created: c.created, State: c.state}); got != c.want {
+			t.Errorf("case %d: lost %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+// NATS servers that all restart have lost what is in their memory: a single one the streams, others
+// what is in them. Results and watched rows are exchanged again.
+func TestServersRestart(t *testing.T) {
+	for servers := 1; servers <= 2; servers++ {
+		t.Run(fmt.Sprint(servers), func(t *testing.T) {
+			var directories []string
+			for range servers {
+				directories = append(directories, t.TempDir())
+			}
+			nats := bustest.StartCluster(t, directories...)
+			fast := func(c *Config) { c.AckTimeout = time.Second } // servers without a leader do not answer
+			a, b := start(t, nats.Addresses[0], "a", fast), start(t, nats.Addresses[servers-1], "b", fast)
+			number := uint64(0)
+			for range 20 {
+				number++
+				a.publish(t, number, 1)
+			}
+			watches := func(list string) {
+				t.Helper()
+				rows := []store.Watch{{Target: "netsketch", List: list, Keys: []string{"k"}}}
+				b.Watch(rows)
+				testkit.Until(t, "rows of b that are watched", func() bool { return cmp.Equal(rows, a.Watched()) })
+			}
+			watches("/before")
+			for i := range servers {
+				nats.Stop(i)
+			}
+			for i := range servers {
+				nats.Start(i)
+			}
+			testkit.Until(t, "results of a at b", func() bool {
+				number++
+				if err := a.store.Publish(batch(t, number, 1)); err != nil {
+					t.Fatal(err)
+				}
+				newest, _ := b.epochOf()
+				return newest > 20
+			})
+			watches("/after")
+		})
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,6 +33,7 @@ const (
 type results struct {
 	mu     sync.Mutex
 	newest map[string]origin // published here, by subject
+	seen   atomic.Pointer[position]
 }
 
 // origin is which epoch results are of and who made them.
@@ -131,21 +134,65 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	return nil
 }
 
-// receiveResults follows the stream of results until Stop, from the newest of each subject on.
+// receiveResults follows the stream of results until Stop, from the newest of each subject on. It
+// makes the stream if need be.
 func (c *Component) receiveResults() {
 	join := wire.NewJoiner(maxBatch+maxBatch/8, func() *bytes.Buffer { return new(bytes.Buffer) })
 	for {
+		c.results.seen.Store(nil)
 		stop, err := c.follow(join)
 		c.note("results of other collectors", err)
 		if err == nil {
-			<-c.ctx.Done()
+			c.note("results of other collectors", c.untilLost(c.ctx, c.deps.Bus.Bucket("results"),
+				&c.results.seen))
 			stop()
-			return
 		}
 		if !c.pause() {
 			return
 		}
 	}
+}
+
+// checkEvery is the time between two checks whether a stream has been lost.
+const checkEvery = 5 * time.Second
+
+// errLost is why a stream is followed anew.
+var errLost = errors.New("the NATS servers have lost them")
+
+// position is that of the newest message of a stream that was received.
+type position struct {
+	sequence uint64
+	at       time.Time
+}
+
+// untilLost waits until NATS servers have lost a stream in their memory, because all of them were
+// restarted, or ctx ends. The stream is gone then, or counts from 1 again, and a consumer would
+// wait for the number after the newest that it has seen.
+func (c *Component) untilLost(ctx context.Context, name string, seen *atomic.Pointer[position]) error {
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
+	for {
+		select {
+		case <-check.C:
+		case <-ctx.Done():
+			return nil
+		}
+		asking, cancel := context.WithTimeout(ctx, c.cfg.AckTimeout)
+		stream, err := c.deps.Bus.JetStream().Stream(asking, name)
+		cancel()
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && seen.Load().lostIn(stream.CachedInfo()):
+			return errLost
+		}
+	}
+}
+
+// lostIn reports whether a stream is not the one that the position is of: it is newer, or has a
+// newer message at an earlier place.
+func (p *position) lostIn(info *jetstream.StreamInfo) bool {
+	s := info.State
+	return p != nil && (info.Created.After(p.at) || s.LastSeq < p.sequence ||
+		s.Msgs > 0 && s.FirstSeq <= p.sequence && s.FirstTime.After(p.at))
 }
 
 // batchJoiner joins the chunks of results.
@@ -185,6 +232,9 @@ func (c *Component) follow(join *batchJoiner) (stop func(), err error) {
 
 // receiveBatch takes a chunk of results and publishes them with the last one.
 func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
+	if meta, err := m.Metadata(); err == nil {
+		c.results.seen.Store(&position{meta.Sequence.Stream, meta.Timestamp})
+	}
 	whole, err := join.Add(m.Data())
 	if errors.Is(err, wire.ErrCutShort) || errors.Is(err, wire.ErrRepeated) || errors.Is(err, wire.ErrRefused) {
 		return // a newer batch has replaced the rest, or the stream is read again

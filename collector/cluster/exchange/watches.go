@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -72,11 +73,15 @@ func (c *Component) exchangeWatches() error {
 	if err != nil {
 		return err
 	}
-	updates, err := bucket.WatchAll(c.ctx)
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	updates, err := bucket.WatchAll(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = updates.Stop() }() // the connection may be closed
+	lost, seen := make(chan error, 1), &atomic.Pointer[position]{}
+	c.work.Go(func() { lost <- c.untilLost(ctx, "KV_"+bucket.Bucket(), seen) })
 	err = c.putWatches(bucket)
 	for err == nil {
 		c.note("watched rows", nil)
@@ -85,11 +90,15 @@ func (c *Component) exchangeWatches() error {
 			if !ok {
 				return errors.New("the bucket is not followed any more")
 			}
+			if entry != nil {
+				seen.Store(&position{entry.Revision(), entry.Created()})
+			}
 			if entry != nil && entry.Key() != c.cfg.Member {
 				err = c.takeWatches(entry)
 			}
 		case <-c.watches.wake:
 			err = c.putWatches(bucket)
+		case err = <-lost:
 		case <-c.ctx.Done():
 			return nil
 		}
