@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/testkit/grpctest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
@@ -32,7 +32,7 @@ func serve(t *testing.T) (*store.Store, *grpc.ClientConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := testkit.Serve(t, s.Register)
+	conn := grpctest.Serve(t, s.Register)
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Error(err)

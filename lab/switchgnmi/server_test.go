@@ -11,7 +11,7 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/testkit/grpctest"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
@@ -91,7 +91,7 @@ func serve(t *testing.T, ports Ports, o Options) gpb.GNMIClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := testkit.Serve(t, s.Register)
+	conn := grpctest.Serve(t, s.Register)
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/testkit/grpctest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 	"github.com/netsketch/netsketch/yang/yangtest"
@@ -86,7 +86,7 @@ func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 // conn returns the connection of dial, for clients that need it.
 func (f *fixture) conn(opts ...grpc.DialOption) *grpc.ClientConn {
 	f.tb.Helper()
-	return testkit.Serve(f.tb, f.server.Register, opts...)
+	return grpctest.Serve(f.tb, f.server.Register, opts...)
 }
 
 // publish publishes tables as the next epoch.

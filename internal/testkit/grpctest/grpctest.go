@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testkit
+// Package grpctest serves gRPC in tests. It is apart from testkit so that the tests of packages
+// without gRPC do not link it.
+package grpctest
 
 import (
 	"context"
