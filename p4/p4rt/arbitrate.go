@@ -76,6 +76,10 @@ func (s *session) rejected(err error) error {
 func (s *session) judge() (step, error) {
 	s.mu.Lock()
 	m, denied := s.arbitration, s.denied
+	select {
+	case <-s.news: // of m; a later wait is for a message after it
+	default:
+	}
 	s.mu.Unlock()
 	highest := electionOf(m.GetElectionId())
 	s.c.setStatus(func(st *Status) { st.Highest = highest })
@@ -92,15 +96,15 @@ func (s *session) judge() (step, error) {
 		// Some switches answer OK to a bid below the highest: two controllers would both write.
 		return s.standby(fmt.Errorf("%w: the switch accepts bid %v and reports %v as the highest",
 			ErrNotPrimary, s.bid, highest)), nil
+	case s.vacant(m):
+		s.setDemoted()
+		return s.bidAgain(highest)
 	case code == codes.OK:
 		if s.isPrimary() {
 			return s.ready, nil
 		}
 		s.setPrimary()
 		return s.provision, nil
-	case code == codes.NotFound:
-		s.setDemoted()
-		return s.bidAgain(highest)
 	case code == codes.AlreadyExists && s.yields && s.c.cfg.Yields:
 		return s.standby(fmt.Errorf("%w: this controller takes over when the one with %v ends its session",
 			ErrNotPrimary, highest)), nil
@@ -115,6 +119,13 @@ func (s *session) judge() (step, error) {
 		return nil, fmt.Errorf("%s answered the bid %v with %v: %s", s.c.cfg.Target, s.bid, code,
 			m.GetStatus().GetMessage())
 	}
+}
+
+// vacant reports whether the switch has no primary. BMv2 takes an election id that is unset as
+// {0,0}, and elects it when there is no other.
+func (s *session) vacant(m *p4v1.MasterArbitrationUpdate) bool {
+	code := codes.Code(m.GetStatus().GetCode())
+	return code == codes.NotFound || code == codes.OK && s.yields && electionOf(m.GetElectionId()) == ElectionID{}
 }
 
 // nextBid returns what to bid after the switch has reported the highest election id.
@@ -144,7 +155,7 @@ func (s *session) mayBid() bool {
 	s.mu.Lock()
 	m := s.arbitration
 	s.mu.Unlock()
-	if codes.Code(m.GetStatus().GetCode()) != codes.NotFound {
+	if !s.vacant(m) {
 		return false
 	}
 	_, ok := s.nextBid(electionOf(m.GetElectionId()), true)
@@ -159,12 +170,13 @@ func (s *session) bidAgain(highest ElectionID) (step, error) {
 		return s.standby(fmt.Errorf("%w: there is no primary, and this controller may not bid above %v",
 			ErrNotPrimary, highest)), nil
 	}
-	s.bid, s.yields = bid, false
+	s.bid = bid
 	s.log.Info("there is no primary; sending a bid", "election-id", s.bid)
 	wait, stop := s.c.cfg.Clock.After(rand.N(max(s.c.cfg.Backoff.Min/2, 1)))
 	defer stop()
 	select {
 	case <-wait:
+		s.yields = false
 		return s.arbitrate, nil
 	case <-s.news: // another controller was faster
 		return s.judge, nil
@@ -203,10 +215,10 @@ func (s *session) ready() (step, error) { return s.serve(Ready) }
 // arbitrated takes an arbitration message from the receiver. Unless it is OK, writes end at once.
 func (s *session) arbitrated(m *p4v1.MasterArbitrationUpdate) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.arbitration, s.denied = m, nil
-	s.mu.Unlock()
 	if codes.Code(m.GetStatus().GetCode()) != codes.OK {
-		s.setDemoted()
+		s.endWrites()
 	}
 	s.wake()
 }
@@ -214,12 +226,13 @@ func (s *session) arbitrated(m *p4v1.MasterArbitrationUpdate) {
 // permissionDenied notes that a Write was refused because the client is not the primary.
 func (s *session) permissionDenied(err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.denied = err
-	s.mu.Unlock()
-	s.setDemoted()
+	s.endWrites()
 	s.wake()
 }
 
+// wake signals a new arbitration. s.mu is held.
 func (s *session) wake() {
 	select {
 	case s.news <- struct{}{}:
@@ -238,6 +251,11 @@ func (s *session) setPrimary() {
 func (s *session) setDemoted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endWrites()
+}
+
+// endWrites makes the session no primary. s.mu is held.
+func (s *session) endWrites() {
 	if s.demote != nil {
 		s.demote()
 	}

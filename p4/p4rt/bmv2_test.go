@@ -105,6 +105,17 @@ func TestBMv2(t *testing.T) {
 	if left := entriesOn(t, addr, p, "ipv4_lpm"); len(left) != 3 {
 		t.Errorf("%d entries are left", len(left))
 	}
+
+	// A third one takes over when both have ended, as in the handover between collectors.
+	heir := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 9}, Yields: true,
+		Program: program(t, "univmon-300k")})
+	waitState(t, heir, p4rt.Standby)
+	c.Close()
+	other.Close()
+	waitReady(t, heir)
+	if err := heir.SetDefaultAction(ctx, "bank", "set_bank", p4rt.Uint("bank", 0)); err != nil || heir.Status().Pushed {
+		t.Errorf("a write after the handover: %v; %+v", err, heir.Status())
+	}
 }
 
 func ipv4Route(t testing.TB, prefix string, port uint64) p4rt.Entry {

@@ -141,6 +141,55 @@ func TestObligation02Election(t *testing.T) {
 			t.Errorf("the second took over as %+v", st)
 		}
 	})
+	t.Run("an unset id is taken as {0,0} and elected", func(t *testing.T) { // as by BMv2
+		s := startSwitch(t)
+		told := make(chan struct{}) // closed when there is no primary
+		s.meddle(func(m *meddler) {
+			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
+				if a := r.GetArbitration(); a != nil && a.ElectionId == nil {
+					a.ElectionId = &p4v1.Uint128{}
+				}
+				return r, nil
+			}
+			m.down = func(r *p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse {
+				if a := r.GetArbitration(); a.GetStatus().GetCode() == int32(codes.NotFound) {
+					a.ElectionId, a.Status = &p4v1.Uint128{}, &rpcstatus.Status{Code: int32(codes.OK)}
+					close(told)
+				}
+				return r
+			}
+		})
+		cfg := config(s, program(t, "forwarding"))
+		cfg.ElectionID, cfg.Yields = p4rt.ElectionID{Low: 7}, true
+		a := dial(t, cfg)
+		waitReady(t, a)
+		if st := a.Status(); st.Bid.Low != 7 || st.Highest.Low != 7 || !st.Pushed {
+			t.Errorf("the only client is %+v", st)
+		}
+		cfg.ElectionID, cfg.PipelinePoll = p4rt.ElectionID{Low: 8}, time.Millisecond
+		b := dial(t, cfg)
+		waitState(t, b, p4rt.Standby)
+		s.dropRequests()
+		asked := make(chan struct{}, 1)
+		s.meddle(func(m *meddler) { // b learns that there is no primary while it looks for a new pipeline
+			m.get = func(ctx context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error) {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				<-told
+				time.Sleep(20 * time.Millisecond) // until b has it, too; otherwise this test proves less
+				return m.P4RuntimeServer.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{DeviceId: 1,
+					ResponseType: p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY})
+			}
+		})
+		<-asked
+		a.Close()
+		waitReady(t, b)
+		if sent := arbitrations(s); len(sent) != 1 || sent[0].GetElectionId().GetLow() != 8 {
+			t.Errorf("the second one is ready after the bids %v, not after 8", sent)
+		}
+	})
 	t.Run("bids that the caller decides", func(t *testing.T) {
 		s := startSwitch(t)
 		cfg := config(s, program(t, "forwarding"))
