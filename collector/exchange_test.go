@@ -22,6 +22,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/collector/store/storetest"
 	"github.com/netsketch/netsketch/internal/testkit"
@@ -201,8 +202,21 @@ func TestResultsOfACluster(t *testing.T) {
 			}
 		}}).share(t)
 	one, a, b := x.one, x.a, x.b
+	var taps []*store.Tap
+	for _, r := range []*real{a, b} {
+		tap := r.c.Store().Tap(1000)
+		defer tap.Close()
+		taps = append(taps, tap)
+	}
 	x.measure(true)
 	x.measure(true)
+	for i, tap := range taps {
+		for len(tap.C()) > 0 {
+			if got := <-tap.C(); got.Member != "" && strings.HasPrefix(got.Tables[0].Table.List, selfstate.Root) {
+				t.Errorf("c%d serves the state of %s as its own", i+1, got.Member)
+			}
+		}
+	}
 	parts := func(r *real, leaf string) int {
 		r.c.StateChanged()
 		n, _ := strconv.Atoi(r.leaf("/collector/cluster/state", leaf))

@@ -199,7 +199,7 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		outputs = c.outputs()
 	}
 	cfg := c.deps.Config()
-	b := store.Batch{Time: at}
+	b := store.Batch{Time: at, Own: true}
 	state := c.state(cfg, r, outputs)
 	if r != nil {
 		b.Epoch = r.Number

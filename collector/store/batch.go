@@ -21,6 +21,8 @@ type Batch struct {
 	Epoch uint64
 	// Member is the collector of the cluster that made the batch; empty: this one.
 	Member string
+	// Own keeps a batch from the other collectors of the cluster: it is about this one.
+	Own bool
 	// Tables are applied in order.
 	Tables []Publication
 }

@@ -315,6 +315,11 @@ func TestResults(t *testing.T) {
 	if got := <-tap.C(); got.Member != "a" {
 		t.Errorf("results are of member %q", got.Member)
 	}
+	own := batch(t, 9, 1)
+	own.Own = true
+	if err := a.store.Publish(own); err != nil {
+		t.Fatal(err)
+	}
 	a.publish(t, 4, 2)
 	has(b, 4, 2)
 	b.publish(t, 5, 3) // the plugin has moved to b

@@ -52,7 +52,7 @@ func (c *Component) sendResults(tap *store.Tap) {
 			if !ok {
 				return
 			}
-			if b.Member != "" || b.Epoch == 0 {
+			if b.Member != "" || b.Own || b.Epoch == 0 {
 				continue
 			}
 			err := c.sendBatch(b)
