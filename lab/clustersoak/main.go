@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
@@ -35,7 +37,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
+	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
@@ -59,6 +63,7 @@ func main() {
 	flag.IntVar(&s.rolling, "rolling", 3, "rolling restarts of all collectors, without a lost epoch")
 	flag.IntVar(&s.natsKills, "nats-kills", 3, "kills of the NATS server that leads the leases")
 	flag.IntVar(&s.count, "switches", 6, "soft switches")
+	flag.BoolVar(&s.bmv2, "bmv2", false, "processes of BMv2's "+bmv2.Program+" instead of soft switches")
 	flag.IntVar(&s.hosts, "hosts", 3, "hosts with agents that count, as switches do, what the host sends")
 	flag.IntVar(&s.packets, "packets", 100, "packets to each switch, and of each host, in an epoch")
 	seed := flag.Uint64("seed", 1, "seed of the choice of collectors")
@@ -101,6 +106,7 @@ type soak struct {
 	bin                                       string
 	kills, natsKills, rolling, count, packets int
 	hosts                                     int
+	bmv2                                      bool
 	random                                    *rand.Rand
 
 	dir        string
@@ -108,10 +114,10 @@ type soak struct {
 	addresses  []string // of NATS
 	collectors []*process
 	gnmi       []string
-	agents     []string          // where collectors serve agents
-	paths      []*agent.RolePath // of the agents
-	switches   []*softswitch.Switch
-	listen     []string
+	agents     []string             // where collectors serve agents
+	paths      []*agent.RolePath    // of the agents
+	inject     []func(frame []byte) // into a port of a switch
+	listen     []string             // P4Runtime of the switches
 	records    *records
 	failures   []string
 }
@@ -131,11 +137,11 @@ func (s *soak) run(ctx context.Context) (err error) {
 		}
 	}()
 	defer s.end()
-	stopSwitches, err := s.startSwitches()
+	stopSwitches, err := s.startSwitches(ctx)
+	defer stopSwitches()
 	if err != nil {
 		return err
 	}
-	defer stopSwitches()
 	if err := errors.Join(s.startNATS(), s.startCollectors()); err != nil {
 		return err
 	}
@@ -151,7 +157,14 @@ func (s *soak) run(ctx context.Context) (err error) {
 	defer wait()
 	defer cancel()
 	go s.traffic(ctx)
-	if err := s.until(ctx, "all switches are measured", s.all); err != nil {
+	var owners map[string]string
+	var since time.Time
+	if err := s.until(ctx, "all switches are measured, and none moves for 5 epochs", func() bool {
+		if now := s.records.owners(); !maps.Equal(now, owners) {
+			owners, since = now, time.Now()
+		}
+		return s.all() && time.Since(since) > 5*interval
+	}); err != nil {
 		return err
 	}
 	if err := s.roll(ctx); err != nil {
@@ -182,10 +195,10 @@ func (s *soak) run(ctx context.Context) (err error) {
 		leaderless = append(leaderless, took)
 	}
 	s.print("leases have a leader again after the kill of theirs", leaderless)
-	rows, wrong := s.records.result()
+	rows, late, wrong := s.records.result()
 	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("%d rows of epochs with %d packets each, %d with another number; load %s", rows, s.packets, len(wrong),
-		load)
+	fmt.Printf("%d rows of epochs with %d packets each, %d with another number, and %d epochs whose packets were sent "+
+		"late; load %s", rows, s.packets, len(wrong), late, load)
 	s.failures = append(s.failures, wrong...)
 	if len(s.failures) > 0 {
 		return fmt.Errorf("%d failures, such as:\n  %s", len(s.failures),
@@ -219,12 +232,15 @@ func (s *soak) roll(ctx context.Context) error {
 	if s.rolling == 0 {
 		return nil
 	}
-	begin := uint64(time.Now().UnixNano()/int64(interval)) + 1
+	begin := epochAt(time.Now())
 	var stops, moves []time.Duration
 	moved := 0
 	for range s.rolling {
 		for _, p := range s.collectors {
 			devices := s.records.ownedBy(p.name)
+			if len(devices) == 0 { // nothing shows when it is a member again
+				continue
+			}
 			moved += 2 * len(devices)
 			at := time.Now()
 			p.kill(syscall.SIGTERM)
@@ -246,8 +262,8 @@ func (s *soak) roll(ctx context.Context) error {
 	s.print("a collector hands over and ends after SIGTERM", stops)
 	s.print("a collector that is started again has its switches and hosts", moves)
 	lost := s.records.lostSince(begin)
-	fmt.Printf("%d rolling restarts of %d collectors, %d moves of switches and hosts: %d of %d of their epochs lost\n",
-		s.rolling, len(s.collectors), moved, len(lost), len(lost)+s.records.count(begin))
+	fmt.Printf("%d rolling restarts, %d of collectors, %d moves of switches and hosts: %d of %d of their epochs lost\n",
+		s.rolling, len(stops), moved, len(lost), len(lost)+s.records.count(begin))
 	s.failures = append(s.failures, lost...)
 	return nil
 }
@@ -263,7 +279,7 @@ func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Dur
 	}
 	time.Sleep(time.Duration(s.random.Int64N(int64(interval)))) // anywhere in an epoch
 	begin := time.Now()
-	open := uint64(begin.UnixNano()/int64(interval)) + 1 // the epoch of the kill
+	open := epochAt(begin)
 	s.collectors[victim].kill(syscall.SIGKILL)
 	s.records.drop(name)
 	if err := s.until(ctx, "another collector owns what was of "+name, func() bool {
@@ -371,9 +387,9 @@ func (s *soak) traffic(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for i, sw := range s.switches {
+		for i, inject := range s.inject {
 			for j := range s.packets {
-				sw.Inject(1, frame(byte(i), byte(j)), 0)
+				inject(frame(byte(i), byte(j)))
 			}
 		}
 		for i, path := range s.paths {
@@ -381,8 +397,14 @@ func (s *soak) traffic(ctx context.Context) {
 				path.Out([]*packet.Frame{packet.NewFrame(frame(byte(s.count+i), byte(j)))})
 			}
 		}
+		if meant, sent := epochAt(next), epochAt(time.Now()); sent != meant {
+			s.records.sentLate(meant, sent)
+		}
 	}
 }
+
+// epochAt returns the number of the epoch at a time.
+func epochAt(t time.Time) uint64 { return uint64(t.UnixNano()/int64(interval)) + 1 }
 
 // frame is a UDP packet from 10.SWITCH.0.NUMBER.
 func frame(number, flow byte) []byte {
@@ -397,7 +419,7 @@ func frame(number, flow byte) []byte {
 }
 
 // startSwitches starts the switches, which outlive collectors.
-func (s *soak) startSwitches() (stop func(), err error) {
+func (s *soak) startSwitches(ctx context.Context) (stop func(), err error) {
 	var compiler softswitch.Compiler
 	var stops []func()
 	stop = func() {
@@ -406,26 +428,70 @@ func (s *soak) startSwitches() (stop func(), err error) {
 		}
 	}
 	for range s.count {
-		sw := softswitch.New(softswitch.Config{})
-		if err := sw.AddPort(1, softswitch.Port{Name: "p1", Tx: func([]byte, time.Duration) {}}); err != nil {
-			return stop, err
+		start := func() (func(), error) { return s.startSoft(&compiler) }
+		if s.bmv2 {
+			start = func() (func(), error) { return s.startBMv2(ctx) }
 		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		end, err := start()
 		if err != nil {
 			return stop, err
 		}
-		service := p4rtserver.New(sw, p4rtserver.Options{Compile: compiler.Compile})
-		rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
-		service.Register(rpc)
-		go func() { _ = rpc.Serve(l) }() // until Stop
-		s.switches, s.listen = append(s.switches, sw), append(s.listen, l.Addr().String())
-		stops = append(stops, func() {
-			rpc.Stop()
-			service.Close()
-			sw.Close()
-		})
+		stops = append(stops, end)
 	}
 	return stop, nil
+}
+
+func (s *soak) startSoft(compiler *softswitch.Compiler) (stop func(), err error) {
+	sw := softswitch.New(softswitch.Config{})
+	if err := sw.AddPort(1, softswitch.Port{Name: "p1", Tx: func([]byte, time.Duration) {}}); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	service := p4rtserver.New(sw, p4rtserver.Options{Compile: compiler.Compile})
+	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+	service.Register(rpc)
+	go func() { _ = rpc.Serve(l) }() // until Stop
+	s.inject = append(s.inject, func(frame []byte) { sw.Inject(1, frame, 0) })
+	s.listen = append(s.listen, l.Addr().String())
+	return func() {
+		rpc.Stop()
+		service.Close()
+		sw.Close()
+	}, nil
+}
+
+// startBMv2 starts a switch that drops all packets, as a soft switch without routes does.
+func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
+	sw, err := bmv2.Start(ctx, bmv2.Config{})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(sw.DataPlane(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		sw.Close()
+		return nil, err
+	}
+	var packets *dataplane.Client
+	s.inject = append(s.inject, func(frame []byte) {
+		if packets == nil {
+			if packets, err = dataplane.Open(ctx, conn, 1); err != nil {
+				packets = nil
+				return
+			}
+		}
+		if packets.Inject(1, frame, 0) != nil { // it has no pipeline yet
+			packets.Close()
+			packets = nil
+		}
+	})
+	s.listen = append(s.listen, sw.P4Runtime())
+	return func() {
+		_ = conn.Close() // and with it the stream of packets
+		sw.Close()
+	}, nil
 }
 
 // startAgents starts the agents of the hosts, until ctx ends.

@@ -36,11 +36,19 @@ type records struct {
 	mu    sync.Mutex
 	ready map[string]map[string]time.Time // by collector and switch or host: since when the session is ready
 	rows  map[string][]row                // by switch or host, in the order of arrival
-	wrong []string
+	wrong []wrongRow
+	late  map[uint64]bool // epochs whose packets were sent late, so that they may have any number
+}
+
+// wrongRow is a row with another number of packets than were sent.
+type wrongRow struct {
+	epoch uint64
+	text  string
 }
 
 func newRecords(packets uint64) *records {
-	return &records{packets: packets, ready: map[string]map[string]time.Time{}, rows: map[string][]row{}}
+	return &records{packets: packets, ready: map[string]map[string]time.Time{}, rows: map[string][]row{},
+		late: map[uint64]bool{}}
 }
 
 // follow subscribes to the collectors until ctx ends. wait waits for that.
@@ -164,7 +172,7 @@ func (r *records) row(device string, leaves map[string]string) {
 	rows := r.rows[device]
 	known := slices.ContainsFunc(rows[max(0, len(rows)-16):], func(x row) bool { return x.epoch == epoch })
 	if packets != r.packets && len(rows) > 0 { // traffic begins after the first epochs
-		r.wrong = append(r.wrong, fmt.Sprintf("%s, epoch %d: %d packets", device, epoch, packets))
+		r.wrong = append(r.wrong, wrongRow{epoch, fmt.Sprintf("%s, epoch %d: %d packets", device, epoch, packets)})
 	}
 	if !known && packets > 0 {
 		r.rows[device] = append(rows, row{epoch, packets, time.Now()})
@@ -304,12 +312,27 @@ func (r *records) longestGap(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// result returns the count of rows, and those with another count of packets.
-func (r *records) result() (rows int, wrong []string) {
+// sentLate records that packets meant for one epoch were sent until another one, by a busy machine.
+func (r *records) sentLate(meant, sent uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := meant; e <= sent; e++ {
+		r.late[e] = true
+	}
+}
+
+// result returns the count of rows, of epochs whose packets were sent late, and the rows of other
+// epochs with another count of packets.
+func (r *records) result() (rows, late int, wrong []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, all := range r.rows {
 		rows += len(all)
 	}
-	return rows, slices.Clone(r.wrong)
+	for _, w := range r.wrong {
+		if !r.late[w.epoch] {
+			wrong = append(wrong, w.text)
+		}
+	}
+	return rows, len(r.late), wrong
 }
