@@ -5,6 +5,7 @@ package device_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -79,6 +80,14 @@ func ready(t *testing.T, d *device.Device) banks.Incarnation {
 	return inc
 }
 
+// logged waits until the log has a text n times. The session changes before the device logs it.
+func logged(t *testing.T, log *testkit.Log, text string, n int) {
+	t.Helper()
+	testkit.Until(t, fmt.Sprintf("the log has %q %d times", text, n), func() bool {
+		return strings.Count(log.String(), text) == n
+	})
+}
+
 func TestFlipAndReadOut(t *testing.T) {
 	d, sw, log := start(t, nil)
 	if inc := ready(t, d); !inc.Clean {
@@ -113,6 +122,7 @@ func TestFlipAndReadOut(t *testing.T) {
 		st.FlipTime == 0 {
 		t.Errorf("status %+v", st)
 	}
+	logged(t, log, "session is up", 1)
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines in the log, want 1:\n%s", n, log)
 	}
@@ -171,6 +181,7 @@ func TestRebootIsANewIncarnation(t *testing.T) {
 func TestDroppedStreamIsANewIncarnationWithUnknownBanks(t *testing.T) {
 	d, sw, log := start(t, nil)
 	before := ready(t, d)
+	logged(t, log, "session is", 1)
 	sw.Drop(status.Error(codes.Unavailable, "gone"))
 	testkit.Until(t, "the session is back", func() bool {
 		inc, err := d.Ready()
@@ -179,8 +190,7 @@ func TestDroppedStreamIsANewIncarnationWithUnknownBanks(t *testing.T) {
 	if sw.Pushes() != 1 {
 		t.Errorf("%d pushes", sw.Pushes())
 	}
-	testkit.Until(t, "both changes are in the log",
-		func() bool { return strings.Count(log.String(), "session is") == 3 })
+	logged(t, log, "session is", 3)
 }
 
 func TestFaults(t *testing.T) {
@@ -246,6 +256,7 @@ func TestPipelineRefused(t *testing.T) {
 	}
 	defer d.Close()
 	testkit.Until(t, "some tries", func() bool { return sw.Refusals() > 5 })
+	logged(t, log, "session is down", 1)
 	_, err = d.Ready()
 	if n := d.Status().Counts.SessionsLost; n != 0 {
 		t.Errorf("%d sessions were lost that never began", n)
@@ -263,6 +274,7 @@ func TestPipelineRefused(t *testing.T) {
 func TestMastershipLostAndRegained(t *testing.T) {
 	d, sw, log := start(t, nil)
 	before := ready(t, d)
+	logged(t, log, "session is up", 1)
 	if err := sw.Demote(); err != nil {
 		t.Fatal(err)
 	}
@@ -273,14 +285,14 @@ func TestMastershipLostAndRegained(t *testing.T) {
 	if err := d.Flip(context.Background(), 1); !errors.Is(err, p4rt.ErrNotPrimary) || sw.Bank() != 0 {
 		t.Errorf("error %v, bank %d", err, sw.Bank())
 	}
-	testkit.Until(t, "a line in the log", func() bool { return strings.Contains(log.String(), "session is standby") })
+	logged(t, log, "session is standby", 1)
 	if err := sw.Promote(); err != nil {
 		t.Fatal(err)
 	}
 	if inc := ready(t, d); inc.ID == before.ID || inc.Clean {
 		t.Errorf("incarnation %+v after %+v: another controller may have changed the banks", inc, before)
 	}
-	testkit.Until(t, "two lines in the log", func() bool { return strings.Count(log.String(), "session is up") == 2 })
+	logged(t, log, "session is up", 2)
 	if n := strings.Count(log.String(), "pushed=true"); n != 1 || sw.Pushes() != 1 {
 		t.Errorf("%d lines about a push, %d pushes:\n%s", n, sw.Pushes(), log)
 	}
