@@ -123,6 +123,10 @@ soak-cluster: build ## three collectors and three NATS servers: collectors kille
 	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak
 	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
 
+.PHONY: full-disks
+full-disks: ## a cluster whose NATS servers have full disks, one and three of three (needs root; a minute)
+	NETSKETCH_DISKS=1 $(GO) test -run 'TestFullDisk' -count 1 -v -timeout 20m ./collector
+
 .PHONY: scale
 scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10 s (a minute and 0.9 GB; SCALE="-switches 10000 -kilobytes 60 -virtual", "-merge", "-members 1"): the figures of docs/scale.md
 	$(GO) run ./lab/scale $(SCALE)

@@ -60,7 +60,7 @@ func drop(device string, prefix byte) sdk.Plan {
 // managed is the configuration of a member of a cluster with switches whose entries it manages.
 func managed(name, interval, nats string, switches []*realSwitch) string {
 	var yaml strings.Builder
-	fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n"+
+	fmt.Fprintf(&yaml, "cluster: {name: fabric, member: %s, nats: {addresses: [\"%s\"], tls: {plaintext: true}}}\n"+
 		"epoch: {interval: %s, guard: 1ms}\ndevices:\n", name, nats, interval)
 	for i, sw := range switches {
 		fmt.Fprintf(&yaml, "  - {name: s%d, address: %q, device-id: 1, pipeline: univmon-300k, forwarding: managed, "+

@@ -129,8 +129,8 @@ func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
 	l.offset, l.uncertainty = begin.Add(half).Sub(entry.Created()), half
 }
 
-// open opens the bucket, and creates it if there is none. It is in memory: a full disk stops no
-// lease.
+// open opens the bucket, and creates it if there is none. It is in memory: the full disk of a
+// single NATS server stops no lease.
 func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) error {
 	var info *jetstream.StreamInfo
 	bucket, err := OpenMembers(ctx, b)

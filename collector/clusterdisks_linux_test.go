@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/internal/testkit"
+)
+
+// disk is a small file system.
+type disk string
+
+// full is the file that fills a disk.
+func (d disk) full() string { return filepath.Join(string(d), "full") }
+
+// mountDisk mounts a disk of 24 MiB. Without the right to, the test is skipped, or fails in `make
+// full-disks`.
+func mountDisk(t *testing.T) disk {
+	t.Helper()
+	path := t.TempDir()
+	if err := syscall.Mount("disk", path, "tmpfs", 0, "size=24m"); err != nil {
+		stop := t.Skipf
+		if os.Getenv("NETSKETCH_DISKS") != "" {
+			stop = t.Fatalf
+		}
+		stop("a small file system cannot be mounted, which needs root: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return disk(path)
+}
+
+// fill leaves no room.
+func (d disk) fill(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(d.full(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// empty makes room again.
+func (d disk) empty(t *testing.T) {
+	t.Helper()
+	if err := os.Remove(d.full()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onDisks is a cluster of the collectors c1 and c2 whose NATS servers have a disk each.
+type onDisks struct {
+	t        *testing.T
+	disks    []disk
+	nats     *bustest.Cluster
+	switches []*realSwitch
+	members  map[string]clustered
+	stop     map[string]func()
+	admin    *bus.Bus
+	planned  byte // the newest entry
+}
+
+// startOnDisks starts collectors with one switch each or more, and further sections of their
+// configuration. It waits until entries of plans are shared.
+func startOnDisks(t *testing.T, interval string, servers, switches int, more string) *onDisks {
+	t.Helper()
+	x := &onDisks{t: t, members: map[string]clustered{}, stop: map[string]func(){}, planned: '0'}
+	var directories []string
+	for range servers {
+		d := mountDisk(t)
+		x.disks, directories = append(x.disks, d), append(directories, filepath.Join(string(d), "nats"))
+	}
+	x.nats = bustest.StartCluster(t, directories...)
+	for range switches {
+		x.switches = append(x.switches, startSwitch(t, "127.0.0.1:0"))
+	}
+	addresses := strings.Join(x.nats.Addresses, `", "`)
+	for _, name := range []string{"c1", "c2"} {
+		yaml := managed(name, interval, addresses, x.switches) + more
+		yaml = strings.Replace(yaml, "nats: {", fmt.Sprintf("nats: {replicas: %d, ", servers), 1)
+		x.members[name], x.stop[name] = startMember(t, name, yaml)
+	}
+	var err error
+	x.admin, err = bus.Connect(t.Context(), bus.Config{Name: "fabric", Servers: x.nats.Addresses, Replicas: servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.admin.Close)
+	testkit.Until(t, "each collector owns switches", func() bool {
+		a, b := len(x.members["c1"].owns()), len(x.members["c2"].owns())
+		return a+b == switches && (a > 0 && b > 0 || switches == 1)
+	})
+	x.shares("before")
+	return x
+}
+
+// leaf is a leaf of a member's state in the cluster.
+func (x *onDisks) leaf(member, name string) string {
+	x.members[member].StateChanged()
+	return leafIn(x.members[member].Store().View(), "/collector/cluster/state", name)
+}
+
+// owner returns the member that owns s1, and the other one.
+func (x *onDisks) owner() (owner, other string) {
+	x.t.Helper()
+	testkit.Until(x.t, "s1 has an owner", func() bool {
+		for _, name := range []string{"c1", "c2"} {
+			if slices.Contains(x.members[name].owns(), "s1") {
+				owner = name
+			}
+		}
+		return owner != ""
+	})
+	return owner, map[string]string{"c1": "c2", "c2": "c1"}[owner]
+}
+
+// next begins another entry, of a character that texts of protocol buffers do not quote.
+func (x *onDisks) next() {
+	if x.planned++; x.planned == '\\' {
+		x.planned++
+	}
+}
+
+// plan makes the owner of s1 plan the newest entry, which it may have planned before.
+func (x *onDisks) plan() {
+	owner, _ := x.owner()
+	x.members[owner].Plan(x.t.Context(), "p", drop("s1", x.planned))
+}
+
+// written reports whether s1 has the newest entry.
+func (x *onDisks) written() bool {
+	return strings.Contains(strings.Join(entries(x.t, x.switches[0]), ""), string(rune(x.planned))+`\x00\x00\x00"`)
+}
+
+// writes plans another entry, and waits until s1 has it.
+func (x *onDisks) writes(when string) {
+	x.t.Helper()
+	x.next()
+	checks := 0
+	testkit.Until(x.t, when+": the plan is written", func() bool {
+		if checks%100 == 0 { // a plan fails if s1 moves meanwhile
+			x.plan()
+		}
+		checks++
+		time.Sleep(20 * time.Millisecond) // reading entries takes the time of the processor
+		return x.written()
+	})
+}
+
+// revision returns the newest revision of a bucket.
+func (x *onDisks) revision(bucket string) uint64 {
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Second)
+	defer cancel()
+	s, err := x.admin.JetStream().Stream(ctx, "KV_"+x.admin.Bucket(bucket))
+	if err != nil {
+		return 0
+	}
+	return s.CachedInfo().State.LastSeq
+}
+
+// grows waits until a bucket has newer entries.
+func (x *onDisks) grows(when, bucket string) {
+	x.t.Helper()
+	before := x.revision(bucket)
+	testkit.Until(x.t, when+": bucket "+bucket+" has newer entries", func() bool { return x.revision(bucket) > before })
+}
+
+// shares plans an entry, and waits until it is written and shared.
+func (x *onDisks) shares(when string) {
+	x.t.Helper()
+	before := x.revision("entries")
+	x.writes(when)
+	testkit.Until(x.t, when+": entries are shared", func() bool { return x.revision("entries") > before })
+}
+
+// measures waits until all members have a complete epoch that is open now or later.
+func (x *onDisks) measures(when, status string) {
+	x.t.Helper()
+	for name, m := range x.members {
+		open, _ := m.Epoch()
+		testkit.Until(x.t, when+": an epoch of "+name+" is "+status, func() bool {
+			view := m.Store().View()
+			return leafIn(view, "/collector/epoch/state", "number") >= fmt.Sprint(open) &&
+				leafIn(view, "/collector/epoch/state", "status") == status
+		})
+	}
+}
+
+// A NATS server whose disk is full: leases, epochs and handovers go on, plans are written, and what
+// is not stored is counted and named. When there is room, it needs a restart, after which all is
+// shared again.
+func TestFullDisk(t *testing.T) {
+	x := startOnDisks(t, "250ms", 1, 1, "")
+	owner, next := x.owner()
+	testkit.Until(t, "entries are not shared", func() bool {
+		x.disks[0].fill(t)
+		x.writes("full")
+		return x.leaf(owner, "entries-failed") != "0"
+	})
+	x.writes("not shared")
+	x.grows("full", "members")
+	x.measures("full", "complete")
+	if text := x.members[owner].log.String(); !strings.Contains(text, "see the disks and the logs of the NATS servers") {
+		t.Errorf("the log does not say where to look:\n%s", text)
+	}
+	x.stop[owner]()
+	if text := x.members[owner].log.String(); strings.Contains(text, "leaves before it has handed over") {
+		t.Errorf("the switch was not handed over:\n%s", text)
+	}
+	if got, _ := x.owner(); got != next {
+		t.Errorf("s1 is owned by %s, want %s", got, next)
+	}
+	x.next()
+	x.plan() // it waits: what the owner before has stored is not known
+	x.disks[0].empty(t)
+	x.nats.Stop(0)
+	x.nats.Start(0)
+	testkit.Until(t, "the plan is written", x.written)
+	x.shares("restarted")
+}
+
+// disabled reports whether a server has disabled its JetStream.
+func (x *onDisks) disabled(server int) bool {
+	return strings.Contains(x.nats.Log(server), "will be DISABLED")
+}
+
+// server returns a server that leads the entries of plans, or one that does not.
+func (x *onDisks) server(leads bool) (server int) {
+	x.t.Helper()
+	testkit.Until(x.t, "the bucket of entries has a leader", func() bool {
+		ctx, cancel := context.WithTimeout(x.t.Context(), time.Second)
+		defer cancel()
+		s, err := x.admin.JetStream().Stream(ctx, "KV_"+x.admin.Bucket("entries"))
+		if err != nil || s.CachedInfo().Cluster.Leader == "" {
+			return false
+		}
+		server = int(s.CachedInfo().Cluster.Leader[len("nats")] - '0')
+		return true
+	})
+	if !leads {
+		server = (server + 1) % len(x.disks)
+	}
+	return server
+}
+
+// restart makes room on disks and restarts their servers.
+func (x *onDisks) restart(servers ...int) {
+	x.t.Helper()
+	for _, i := range servers {
+		x.disks[i].empty(x.t)
+	}
+	for _, i := range servers {
+		x.nats.Stop(i)
+	}
+	for _, i := range servers {
+		x.nats.Start(i)
+	}
+}
+
+// lacksLease reports whether a member has lost its lease and not had another since.
+func (x *onDisks) lacksLease(member string) bool {
+	text := x.members[member].log.String()
+	return strings.LastIndex(text, `msg="cluster: lease" held=false`) > strings.LastIndex(text, `msg="cluster: lease" held=true`)
+}
+
+// Of three NATS servers, one whose disk is full disables its JetStream, all of it; the others go
+// on. When all of them do, no member has a lease: they measure on and write no entries, until there
+// is room and the servers have been restarted.
+func TestFullDisksOfThree(t *testing.T) {
+	if os.Getenv("NETSKETCH_DISKS") == "" {
+		t.Skip("takes a minute or two: run `make full-disks`, which sets NETSKETCH_DISKS")
+	}
+	x := startOnDisks(t, "1s", 3, 3, fmt.Sprintf(
+		"plugins: {directory: %s, instances: [{plugin: univmon, deadline: 10s}]}\n", plugins(t)))
+	for _, leads := range []bool{false, true} {
+		server := x.server(leads)
+		what := fmt.Sprintf("nats%d, which leads the entries: %v, is full", server, leads)
+		begin := time.Now()
+		testkit.Until(t, what, func() bool {
+			x.disks[server].fill(t)
+			x.writes(what)
+			return x.disabled(server)
+		})
+		x.grows(what, "members")
+		x.shares(what)
+		x.measures(what, "complete")
+		t.Logf("%s: entries and leases are renewed after %v", what, time.Since(begin).Round(time.Second/10))
+		x.restart(server)
+		testkit.Until(t, "the server has all entries again", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			s, err := x.admin.JetStream().Stream(ctx, "KV_"+x.admin.Bucket("entries"))
+			return err == nil && len(s.CachedInfo().Cluster.Replicas) == 2 &&
+				!slices.ContainsFunc(s.CachedInfo().Cluster.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current })
+		})
+	}
+	begin := time.Now()
+	members := []string{"c1", "c2"}
+	testkit.Until(t, "all are full, and no member has a lease", func() bool {
+		for _, d := range x.disks {
+			d.fill(t)
+		}
+		x.next()
+		x.plan()
+		time.Sleep(time.Second)
+		return x.lacksLease("c1") && x.lacksLease("c2")
+	})
+	t.Logf("no member has a lease %v after all disks are full", time.Since(begin).Round(time.Second/10))
+	for _, name := range members {
+		open, _ := x.members[name].Epoch()
+		testkit.Until(t, name+" measures its switches", func() bool {
+			number, _ := x.members[name].Epoch()
+			return number > open+2 && len(x.members[name].owns()) > 0
+		})
+		testkit.Until(t, name+" counts states that are not stored", func() bool {
+			return x.leaf("c1", "states-failed") != "0" || x.leaf("c2", "states-failed") != "0"
+		})
+	}
+	for _, d := range x.disks {
+		d.empty(t)
+	}
+	time.Sleep(10 * time.Second)
+	for _, name := range members {
+		if !x.lacksLease(name) {
+			t.Errorf("%s has a lease without a restart of the servers: docs/cluster.md says otherwise", name)
+		}
+	}
+	for _, d := range x.disks {
+		d.fill(t) // restart makes room
+	}
+	begin = time.Now()
+	x.restart(0, 1, 2)
+	testkit.Until(t, "leases are back", func() bool { return !x.lacksLease("c1") && !x.lacksLease("c2") })
+	x.shares("restarted")
+	x.measures("restarted", "complete")
+	t.Logf("all go on %v after the restart", time.Since(begin).Round(time.Second/10))
+	owner, next := x.owner()
+	if err := cluster.Command(t.Context(), x.admin, owner, cluster.Drain); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the switches of a member move", func() bool { return len(x.members[next].owns()) == 3 })
+	if n := x.leaf(next, "devices-handed-over"); n == "0" {
+		t.Error("no switch was handed over after the restart")
+	}
+}
