@@ -17,11 +17,10 @@ import (
 func TestCollectorsWithoutNATS(t *testing.T) {
 	proxy, cut := bustest.Proxy(t, bustest.Server(t))
 	names := []string{"s1", "s2", "s3"}
-	rigs := map[string]*rig{}
-	for _, name := range []string{"c1", "c2"} {
-		rigs[name] = newRig(t, devicesYAML(len(names))+pluginsYAML(t, "fake")+fmt.Sprintf(
-			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, proxy), nil)
-	}
+	rigs := startAll(t, func(name string) string {
+		return devicesYAML(len(names)) + pluginsYAML(t, "fake") + fmt.Sprintf(
+			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, proxy)
+	}, "c1", "c2")
 	shared := func() bool { // each device has one owner, and each collector a device
 		owned := map[bool]int{}
 		for _, d := range names {

@@ -35,12 +35,11 @@ func hostRigs(t *testing.T, plugins string) (rigs map[string]*rig, agents map[st
 			yaml += fmt.Sprintf("  - {name: %s, port: s1/%d, addresses: [10.0.0.%d], agent: true}\n", name, i, i)
 		}
 	}
-	rigs, agents = map[string]*rig{}, map[string]*agent.Agent{}
-	for _, name := range members {
-		member := fmt.Sprintf("agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+
+	agents = map[string]*agent.Agent{}
+	rigs = startAll(t, func(name string) string {
+		return devicesYAML(1) + yaml + plugins + fmt.Sprintf("agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server)
-		rigs[name] = newRig(t, devicesYAML(1)+yaml+plugins+member, nil)
-	}
+	}, members...)
 	for _, name := range members {
 		stepUntil(t, "two members at "+name, rigs, func() bool {
 			r := rigs[name]

@@ -13,6 +13,27 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
+// startAll starts rigs at the same time, by the names of their members.
+func startAll(t *testing.T, yaml func(name string) string, names ...string) map[string]*rig {
+	t.Helper()
+	var mu sync.Mutex
+	var starts sync.WaitGroup
+	rigs := map[string]*rig{}
+	for _, name := range names {
+		starts.Go(func() {
+			r := newRig(t, yaml(name), nil)
+			mu.Lock()
+			defer mu.Unlock()
+			rigs[name] = r
+		})
+	}
+	starts.Wait()
+	if len(rigs) < len(names) {
+		t.FailNow()
+	}
+	return rigs
+}
+
 // stepAll closes the open epochs of all members together: what one lacks of another, it awaits in
 // real time.
 func stepAll(rigs map[string]*rig) map[string]Report {
@@ -52,7 +73,7 @@ func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) 
 func TestPlansOfACluster(t *testing.T) {
 	server := bustest.Server(t)
 	rigs := map[string]*rig{}
-	for _, name := range []string{"c1", "c2"} {
+	for _, name := range []string{"c1", "c2"} { // a fake has no session whose begin decides who shares its entries
 		rigs[name] = newRig(t, devicesYAML(3)+pluginsYAML(t, "fake")+fmt.Sprintf(
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
 	}

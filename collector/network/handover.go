@@ -23,6 +23,9 @@ import (
 // If the next owner does not take the device, the owner measures the open epoch, too, and tries
 // again in the next one, at most maxTries times. Then it ends its session anyway, and the next
 // owner begins as after the loss of a collector.
+//
+// A collector that another one has outbid, as after it was cut off from the cluster, keeps its
+// session and is the next owner: the device is handed over to it when it is back.
 
 // maxTries bounds the epochs for which a handover is put off.
 const maxTries = 10
@@ -42,6 +45,9 @@ type Move struct {
 // banks of the epoch before have been read. forced are those that have been put off too often: Left
 // is due.
 func (c *Component) Leaving() (moves []Move, forced []Move) {
+	if !c.ownership.Load().Writes {
+		return nil, nil
+	}
 	for _, d := range c.Devices() {
 		m := c.member(d.Name())
 		if m == nil || m.next == "" {
@@ -101,12 +107,15 @@ func (c *Component) Left(moves []Move) error {
 	return errors.Join(errs...)
 }
 
-// Accept takes a device over from another collector, whose session ends next. The error is why this
-// collector cannot.
+// Accept takes a device over from another collector, whose session ends next, unless it has taken
+// it before. The error is why this collector cannot.
 func (c *Component) Accept(from string, move Move) error {
 	m := c.member(move.Device)
-	o := c.ownership.Load()
-	if m == nil || o == nil || !m.takes {
+	if m != nil && !m.foreign {
+		_, err := m.Ready()
+		return err
+	}
+	if m == nil || !m.takes {
 		return fmt.Errorf("collector %s does not take device %s over from %s", move.To, move.Device, from)
 	}
 	if st := m.Status().Session; st.State != p4rt.Standby && st.State != p4rt.Ready {
@@ -124,23 +133,65 @@ func (c *Component) Accept(from string, move Move) error {
 }
 
 // Take makes devices this collector's whose sessions are ready without a handover, because the
-// owner has ended its own, and those that it does not hand over for too long.
-func (c *Component) Take() (err error) {
+// owner has ended its own. Devices of this collector that another one has taken are that one's: it
+// hands them over again if they are to be this collector's.
+func (c *Component) Take() error {
+	errs := []error{c.deposed()}
 	for _, d := range c.Devices() {
-		if m := c.member(d.Name()); m != nil && m.takes {
-			if _, notReady := m.Device.Ready(); notReady == nil {
-				err = errors.Join(err, c.take(m, nil))
-			}
+		errs = append(errs, c.takeReady(c.member(d.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Component) takeReady(m *member) error {
+	if m == nil || !m.takes {
+		return nil
+	}
+	if _, err := m.Device.Ready(); err != nil {
+		return nil // Accept takes it, or Take when it is
+	}
+	return c.take(m, nil)
+}
+
+// deposed makes devices other collectors' that have outbid this one. The session of a device that
+// is to be handed over to it again goes on.
+func (c *Component) deposed() (err error) {
+	o := c.ownership.Load()
+	var lost []Move
+	for _, d := range c.Devices() {
+		m := c.member(d.Name())
+		if m == nil || !m.outbid(o) {
+			continue
+		}
+		if m.next != "" {
+			lost = append(lost, Move{Device: m.Name(), To: m.next})
+		} else if holder := o.Before(m.Name()); holder != "" { // otherwise the view is older
+			next := m.with(holder)
+			next.foreign, next.takes = true, true
+			err = errors.Join(err, c.succeed(m, next))
+			c.await(next)
+			err = errors.Join(err, c.takeReady(next)) // it may be ready again by now
 		}
 	}
-	return err
+	return errors.Join(err, c.Left(lost))
+}
+
+// with returns a device of another owner that has the session of this one.
+func (m *member) with(owner string) *member {
+	return &member{Device: m.Device, cfg: m.cfg, program: m.program, fault: m.fault, owner: owner, c: m.c}
+}
+
+// succeed replaces a device by one that has its session.
+func (c *Component) succeed(m, next *member) error {
+	c.deps.Engine.Remove(m.Name())
+	c.deps.Banks.Remove(m.Name())
+	return c.add(next)
 }
 
 // take makes a device this collector's. Its session stays.
 func (c *Component) take(m *member, h *banks.Handover) error {
-	next := &member{Device: m.Device, cfg: m.cfg, program: m.program, fault: m.fault, owner: c.ownership.Load().Self, c: c}
-	c.deps.Engine.Remove(m.Name())
-	err := c.add(next)
+	next := m.with(c.ownership.Load().Self)
+	err := c.succeed(m, next)
 	c.measure(next, h)
 	return err
 }
@@ -148,6 +199,9 @@ func (c *Component) take(m *member, h *banks.Handover) error {
 // Overdue makes devices this collector's that another one was to hand over long ago: it outbids it.
 // Call it once in each epoch. It returns their names.
 func (c *Component) Overdue() (names []string, err error) {
+	if !c.ownership.Load().Writes {
+		return nil, nil
+	}
 	c.mu.Lock()
 	topo := c.topology
 	c.mu.Unlock()

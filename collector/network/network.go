@@ -63,7 +63,8 @@ type Dependencies struct {
 	// Owners writes plans to devices of other collectors. Only used if Shared.
 	Owners Owners
 	// OnTaken is called when the session of a device that another collector was to hand over is
-	// ready: Take is due. It must not block. Only used if Shared.
+	// ready, and when another collector has outbid a session: Take is due. It must not block. Only
+	// used if Shared.
 	OnTaken func()
 }
 
@@ -143,7 +144,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	if deps.NewDevice == nil {
 		c.deps.NewDevice = func(dc device.Config) (Device, error) {
-			return device.New(dc, device.Dependencies{Logger: c.log, OnChange: c.changed})
+			return device.New(dc, device.Dependencies{Logger: c.log, OnChange: func(d *device.Device) { c.changed(d) }})
 		}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -375,11 +376,13 @@ func (c *Component) remove(name string) {
 }
 
 // changed follows a change of a device's session. It is called by the device.
-func (c *Component) changed(d *device.Device) {
-	if _, err := d.Ready(); err == nil {
-		if m := c.member(d.Name()); m != nil && m.takes {
-			c.deps.OnTaken()
-		}
+func (c *Component) changed(d Device) {
+	_, err := d.Ready()
+	m, o := c.member(d.Name()), c.ownership.Load()
+	if m != nil && o != nil && (m.takes && err == nil || m.outbid(o)) {
+		c.deps.OnTaken()
+	}
+	if err == nil {
 		if d.Program() == "" {
 			c.setObjects(d.Name(), len(d.Objects()))
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type fakeDevice struct {
 	closed  bool
 	objects []string
 	epochs  int
+	session atomic.Pointer[p4rt.Status] // nil: a backup
 }
 
 func (d *fakeDevice) Name() string     { return d.cfg.Name }
@@ -49,12 +51,24 @@ func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
 	return p4rt.ErrNotReady
 }
 func (d *fakeDevice) Status() device.Status {
+	if st := d.session.Load(); st != nil {
+		return device.Status{Session: *st}
+	}
 	return device.Status{Session: p4rt.Status{State: p4rt.Standby}}
 }
 func (d *fakeDevice) Key(p4rt.Entry) (string, error) { return "", nil }
 
 func (d *fakeDevice) Ready() (banks.Incarnation, error) {
-	return banks.Incarnation{}, errors.New("the fake has no session")
+	if d.Status().Session.State != p4rt.Ready {
+		return banks.Incarnation{}, errors.New("the fake has no session")
+	}
+	return banks.Incarnation{ID: 1}, nil
+}
+
+func (d *fakeDevice) Flip(context.Context, int) error { return nil }
+
+func (d *fakeDevice) Read(context.Context, int, epoch.Drained) (*epoch.Reading, error) {
+	return &epoch.Reading{}, nil
 }
 
 // windowDevice is a device whose packets select the bank.

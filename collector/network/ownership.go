@@ -21,8 +21,7 @@ type Ownership struct {
 	Self string
 	// Owner returns the collector that owns a device; "": none.
 	Owner func(device string) string
-	// Before returns the collector that owned a device before this one was in the cluster; "": none.
-	// Only used by the first Assign.
+	// Before returns the collector that owns a device while this one is not in the cluster; "": none.
 	Before func(device string) string
 	// Present reports whether a collector is there to hand devices over, and to take them; nil: none
 	// is.
@@ -107,9 +106,9 @@ func fenceOf(id p4rt.ElectionID, fence uint64) (of uint64, member bool) {
 }
 
 // Assign begins the sessions of devices that this collector owns from now on, and ends those of
-// devices that it does not own any more. The others go on. A device moves to or from a collector
-// that is present when it is handed over (Leaving, Accept). When entries may be written again, the
-// routes are.
+// devices that it does not own any more. The others go on, and so do all if o permits no writes. A
+// device moves to or from a collector that is present when it is handed over (Leaving, Accept).
+// When entries may be written again, the routes are.
 func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	was := c.ownership.Swap(&o)
 	var errs []error
@@ -140,7 +139,7 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	for _, m := range changed {
 		c.connect(m)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.deposed())...)
 }
 
 // moves returns whether a device stays as it is: nothing changes, or the handover that is under way
@@ -148,13 +147,15 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 // this one; "": none does.
 func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
 	owner, holder := o.Owner(m.Name()), m.owner
-	if holder == "" && o.Before != nil {
+	if holder == "" {
 		holder = o.Before(m.Name())
 	}
 	present := func(name string) bool {
-		return name != "" && name != o.Self && o.Writes && o.Present != nil && o.Present(name)
+		return name != "" && name != o.Self && o.Present != nil && o.Present(name)
 	}
 	switch {
+	case !o.Writes:
+		return true, ""
 	case m.takes && owner == o.Self && present(m.owner):
 		return true, ""
 	case !m.takes && m.owner == owner:
@@ -180,6 +181,21 @@ func (c *Component) replace(next *member) error {
 		c.close(old)
 	}
 	return c.add(next)
+}
+
+// outbid reports whether the session of a device of this collector is a backup because a collector
+// with a newer lease has taken the switch.
+func (m *member) outbid(o *Ownership) bool {
+	if m.foreign {
+		return false
+	}
+	st := m.Status().Session
+	if st.State != p4rt.Standby {
+		return false
+	}
+	of, known := fenceOf(st.Highest, o.Fence())
+	own, _ := fenceOf(st.Bid, o.Fence())
+	return known && of > own
 }
 
 // Await makes the epoch engine collect the devices of other collectors from Dependencies.Elsewhere,

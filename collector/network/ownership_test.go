@@ -11,6 +11,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -43,6 +44,7 @@ func TestBid(t *testing.T) {
 		{"itself above another controller", id(forged, own), none, id(forged, own)},
 		{"a newer collector above another controller", id(forged, newer), none, none},
 		{"a collector of an older bucket", id(older-1<<32, 1), none, id(own, 1)},
+		{"a collector of an older bucket above another controller", id(forged, older-1<<32), none, id(forged, own)},
 	} {
 		for vacant, want := range map[bool]p4rt.ElectionID{false: c.outbids, true: c.above} {
 			got, ok := bid(own, 1, c.highest, vacant)
@@ -80,5 +82,151 @@ func TestAcceptBeforeTheEpoch(t *testing.T) {
 	}
 	if err := offer(open); err != nil || r.Foreign("s1") || !r.Foreign("s2") {
 		t.Errorf("s1 in the open epoch: error %v, of another collector %v", err, r.Foreign("s1"))
+	}
+}
+
+// Fences of the collectors in tests, and an election id of another controller.
+const (
+	bucket = uint64(1_790_000_000) << 32
+	first  = bucket | 7
+	second = bucket | 9
+	third  = bucket | 11
+)
+
+var forged = p4rt.ElectionID{High: 1 << 63, Low: 9}
+
+// owned is a rig with the ownership of collector c1, which changes it and assigns it again.
+type owned struct {
+	*rig
+	Ownership
+	owner, before string
+	taken         int // calls of OnTaken
+}
+
+func newOwned(t *testing.T) *owned {
+	r := &owned{rig: newRig(t, twoSwitches), owner: "c1"}
+	t.Cleanup(r.deps.Banks.Stop)
+	r.deps.Elsewhere = func(string) epoch.Source { return nil }
+	r.deps.OnTaken = func() { r.taken++ }
+	r.Ownership = Ownership{Self: "c1", Owner: func(string) string { return r.owner },
+		Before: func(string) string { return r.before }, Present: func(name string) bool { return name == r.before },
+		Fence: func() uint64 { return first }, Writes: true}
+	r.assign()
+	return r
+}
+
+func (r *owned) assign() {
+	r.t.Helper()
+	if err := r.Assign(r.t.Context(), r.Ownership); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// session sets the state of the session of a device, and signals it.
+func (r *owned) session(name string, st p4rt.Status) {
+	r.devices[name].session.Store(&st)
+	r.changed(r.devices[name])
+}
+
+// open opens an epoch in which a device is measured, and returns its number.
+func (r *owned) open(name string) uint64 {
+	r.t.Helper()
+	r.session(name, p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: first, Low: 1}})
+	wait := func(context.Context, time.Duration) error { return nil }
+	if err := r.deps.Engine.Open(r.t.Context(), time.Now(), wait); err != nil {
+		r.t.Fatal(err)
+	}
+	testkit.Until(r.t, name+" is measured", func() bool {
+		h, err := r.deps.Banks.Handover(name)
+		return h != nil && err == nil
+	})
+	open, _ := r.deps.Engine.Current()
+	return open
+}
+
+// outbid makes another controller the primary of a device.
+func (r *owned) outbid(name string, highest p4rt.ElectionID) {
+	r.session(name, p4rt.Status{State: p4rt.Standby, Bid: p4rt.ElectionID{High: first, Low: 1}, Highest: highest})
+}
+
+// A collector that is cut off and outbid by another one keeps its session, and receives the device
+// by a handover when it is back. One that another controller has outbid owns the device.
+func TestHandedOverAfterACut(t *testing.T) {
+	r := newOwned(t)
+	open := r.open("s1")
+	s1 := r.devices["s1"]
+	r.Writes = false
+	r.assign()
+	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
+	r.outbid("s2", forged)
+	if r.taken != 1 {
+		t.Errorf("Take is due %d times, want 1: another controller has s2", r.taken)
+	}
+	if err := r.Take(); err != nil || r.Foreign("s1") {
+		t.Errorf("error %v; a collector that is not known owns s1: %v", err, r.Foreign("s1"))
+	}
+	r.before = "c2"
+	for range 2 {
+		r.assign()
+		if !r.Foreign("s1") || r.Foreign("s2") {
+			t.Errorf("another collector owns s1: %v, s2: %v", r.Foreign("s1"), r.Foreign("s2"))
+		}
+	}
+	for range 2*maxTries + 1 {
+		if names, err := r.Overdue(); len(names) > 0 || err != nil {
+			t.Fatalf("without a lease, %q move, error %v", names, err)
+		}
+	}
+	r.Writes, r.Fence = true, func() uint64 { return third }
+	r.assign()
+	if !r.Foreign("s1") {
+		t.Error("s1 is not awaited from its owner")
+	}
+	offer := Move{Device: "s1", To: "c1", Banks: &banks.Handover{Epoch: open, Unread: make([]bool, 2)}}
+	if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
+		t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
+	}
+	r.session("s1", p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: third, Low: 1}})
+	if h, err := r.deps.Banks.Handover("s1"); h == nil || err != nil || h.From != 0 {
+		t.Errorf("banks %+v, error %v; expected those that were handed over", h, err)
+	}
+	if s1.closed || r.devices["s1"] != s1 {
+		t.Error("the session of s1 has ended")
+	}
+}
+
+// A collector that another one outbids while it hands a device over ends its session at once. So it
+// does if the other one has the device.
+func TestOutbidBeforeAHandover(t *testing.T) {
+	r := newOwned(t)
+	r.open("s1")
+	s1 := r.devices["s1"]
+	r.owner, r.before = "c2", "c2"
+	r.assign()
+	if moves, _ := r.Leaving(); len(moves) != 1 || s1.closed {
+		t.Errorf("moves %+v, session ended %v", moves, s1.closed)
+	}
+	r.owner, r.Writes = "c3", false
+	r.assign()
+	if moves, forced := r.Leaving(); len(moves)+len(forced) > 0 || s1.closed {
+		t.Errorf("without a lease: moves %+v, forced %+v, session ended %v", moves, forced, s1.closed)
+	}
+	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
+	if err := r.Take(); err != nil || r.taken != 1 || !r.Foreign("s1") || !s1.closed {
+		t.Errorf("error %v; Take is due %d times, another collector owns s1 %v, session ended %v", err, r.taken,
+			r.Foreign("s1"), s1.closed)
+	}
+}
+
+// An offer of a device that the collector has already is accepted as soon as its session is ready.
+func TestAcceptOwn(t *testing.T) {
+	r := newOwned(t)
+	offer := Move{Device: "s1", To: "c1"}
+	if err := r.Accept("c2", offer); err == nil {
+		t.Error("accepted without a session")
+	}
+	r.open("s1")
+	if err := r.Accept("c2", offer); err != nil {
+		t.Error(err)
 	}
 }
