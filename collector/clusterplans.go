@@ -18,8 +18,15 @@ import (
 func (c *Collector) startPlans() error {
 	x := plans.New(plans.Dependencies{Bus: c.bus, Logger: c.log, Member: c.Config().Cluster.Member, View: c.cluster.View,
 		Incarnation: c.cluster.Incarnation(), Epoch: c.openEpoch,
-		Write:    c.intent.Write,
-		Partial:  func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
+		Write:   c.intent.Write,
+		Partial: func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
+		Owner: func(err error) string {
+			var foreign *intent.ForeignError
+			if errors.As(err, &foreign) {
+				return foreign.Owner
+			}
+			return ""
+		},
 		Settings: c.intent.Add,
 		Outcome:  func(o plans.Outcome) bool { return c.intent.TakeOutcome(intent.HostOutcome(o)) },
 	})

@@ -78,6 +78,8 @@ type Elsewhere interface {
 	Device
 	// Owner returns the collector that writes the entries; "" if this one does.
 	Owner() string
+	// Settle waits while the device moves to or from this collector. It may be another Device then.
+	Settle(ctx context.Context)
 	// Apply makes the owner write updates of a plugin's plan, as a whole or not at all. An error wraps
 	// p4rt.ErrNotReady if the device is away, and ErrPartiallyApplied if it may hold some of the
 	// entries.
@@ -205,6 +207,20 @@ func (c *Component) device(name string) *deviceIntent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.devices[name]
+}
+
+// settled is device for a caller that writes: it waits while the device moves between collectors.
+func (c *Component) settled(ctx context.Context, name string) *deviceIntent {
+	d := c.device(name)
+	if d == nil {
+		return nil
+	}
+	e, ok := d.Device.(Elsewhere)
+	if !ok {
+		return d
+	}
+	e.Settle(ctx)
+	return c.device(name)
 }
 
 // bankOf returns the bank that a device counts an epoch in.

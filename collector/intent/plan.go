@@ -163,20 +163,7 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 	results := make([]result, len(a.parts))
 	var work sync.WaitGroup
 	for i, p := range a.parts {
-		d := c.device(p.device)
-		if d == nil {
-			results[i].err = errors.New(noDevice)
-			continue
-		}
-		if _, err := d.Ready(); err != nil {
-			results[i] = result{away: true, err: err}
-			continue
-		}
-		work.Go(func() {
-			r := &results[i]
-			r.undo, r.err = d.apply(writing, p.plugin, p.updates)
-			r.away = d.elsewhere() != nil && errors.Is(r.err, p4rt.ErrNotReady)
-		})
+		work.Go(func() { results[i] = c.writePart(writing, p) })
 	}
 	work.Wait()
 	wrote := c.clock.Now().Sub(begin)
@@ -191,6 +178,20 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 	c.mu.Unlock()
 	c.storeParts(ctx, a.parts, results)
 	c.recordPreEpoch(a, results, "")
+}
+
+// writePart writes a part of a pre-epoch plan to its device.
+func (c *Component) writePart(ctx context.Context, p part) (r result) {
+	d := c.settled(ctx, p.device)
+	if d == nil {
+		return result{err: errors.New(noDevice)}
+	}
+	if _, err := d.Ready(); err != nil {
+		return result{away: true, err: err}
+	}
+	r.undo, r.err = d.apply(ctx, p.plugin, p.updates)
+	r.away = d.elsewhere() != nil && errors.Is(r.err, p4rt.ErrNotReady)
+	return r
 }
 
 // storeParts shares with the other collectors what the devices of parts hold, or will. results, if
@@ -301,17 +302,28 @@ func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.
 	return d.write(ctx, plugin, updates)
 }
 
+// ForeignError is returned by Write for a device of another collector. It is p4rt.ErrNotReady.
+type ForeignError struct{ Device, Owner string }
+
+// Error names the device and its owner.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("collector %s owns device %s", e.Owner, e.Device)
+}
+
+// Is makes errors.Is work for p4rt.ErrNotReady.
+func (e *ForeignError) Is(target error) bool { return target == p4rt.ErrNotReady }
+
 // Write writes a part of a plan that another collector sends, as a whole or not at all; undo
-// reverts it.
+// reverts it. The error is a ForeignError if another collector owns the device.
 func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
-	d := c.device(name)
+	d := c.settled(ctx, name)
 	if d == nil {
 		return nil, errors.New(noDevice)
 	}
-	if d.elsewhere() != nil {
-		return nil, fmt.Errorf("%w: this collector does not own device %s", p4rt.ErrNotReady, name)
+	if e := d.elsewhere(); e != nil {
+		return nil, &ForeignError{name, e.Owner()}
 	}
 	if _, err := d.Ready(); err != nil {
 		return nil, fmt.Errorf("%w: device %s: %w", p4rt.ErrNotReady, name, err)

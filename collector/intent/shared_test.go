@@ -14,6 +14,49 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
+// movingDevice is a device that moves to this collector from another one.
+type movingDevice struct {
+	*fakeDevice
+	owner  string
+	settle func() // called by Settle
+}
+
+func (d *movingDevice) Owner() string          { return d.owner }
+func (d *movingDevice) Settle(context.Context) { d.settle() }
+func (d *movingDevice) Apply(context.Context, string, []p4rt.Update) (func(context.Context) error, error) {
+	return nil, errors.New("the owner before is asked")
+}
+
+// A plan for a device that moves to this collector, from this one or another, is written when it is
+// here.
+func TestPlanWhileADeviceMoves(t *testing.T) {
+	r := newRig(t, 1)
+	s1 := r.devices["s1"]
+	away := func() {
+		s1.do(func(d *fakeDevice) { d.down = p4rt.ErrNotReady })
+		r.c.AddDevice(&movingDevice{s1, "c2", func() {
+			s1.do(func(d *fakeDevice) { d.down = nil })
+			r.c.AddDevice(s1, false)
+		}}, false)
+	}
+	away()
+	r.c.Collected(t.Context(), 99)()
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 1, FromEpoch: 101, PreEpoch: true,
+		Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
+	r.expectApplied("s1", "a")
+	away()
+	if _, err := r.c.Write(t.Context(), "s1", []p4rt.Update{p4rt.Insert(p4rt.Entry{Table: "b"})}); err != nil {
+		t.Error(err)
+	}
+	r.expectApplied("s1", "a", "b")
+	r.c.AddDevice(&movingDevice{s1, "c2", func() {}}, false)
+	_, err := r.c.Write(t.Context(), "s1", []p4rt.Update{p4rt.Insert(p4rt.Entry{Table: "c"})})
+	var foreign *ForeignError
+	if !errors.As(err, &foreign) || foreign.Owner != "c2" || !errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("a device of collector c2: %v", err)
+	}
+}
+
 // record is a Shared with the entries of one device.
 type record struct {
 	mu      sync.Mutex

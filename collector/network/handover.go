@@ -3,10 +3,12 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -39,6 +41,45 @@ type Move struct {
 	Banks *banks.Handover `json:"banks,omitempty"`
 	// Objects are the registers that were read.
 	Objects []string `json:"objects,omitempty"`
+}
+
+// moving is the time between the sessions of two owners of a device.
+type moving struct {
+	epoch uint64 // that was open when it began
+	over  context.Context
+	stop  context.CancelFunc
+}
+
+func (c *Component) newMoving() *moving {
+	v := &moving{}
+	v.epoch, _ = c.deps.Engine.Current()
+	v.over, v.stop = context.WithCancel(c.ctx)
+	return v
+}
+
+func (v *moving) end() {
+	if v != nil {
+		v.stop()
+	}
+}
+
+// Settle implements intent.Elsewhere: it waits in the epoch in which the device moves, at most for
+// half of an epoch and of the time that ctx has.
+func (m *member) Settle(ctx context.Context) {
+	v := m.moving.Load()
+	if open, _ := m.c.deps.Engine.Current(); v == nil || v.epoch != open {
+		return
+	}
+	limit := m.c.deps.Clock.IOLimit(m.c.cfg.Epoch.Interval)
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(end))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit/2)
+	defer cancel()
+	select {
+	case <-v.over.Done():
+	case <-ctx.Done():
+	}
 }
 
 // Leaving returns the devices that can be handed over now. Call it once in each epoch, when the
@@ -97,6 +138,7 @@ func (c *Component) Left(moves []Move) error {
 		}
 		left = append(left, next)
 		c.deps.Engine.Remove(m.Name())
+		m.moving.Store(c.newMoving())
 		sessions.Go(func() { c.close(m) })
 	}
 	sessions.Wait()
@@ -191,7 +233,11 @@ func (c *Component) succeed(m, next *member) error {
 // take makes a device this collector's. Its session stays.
 func (c *Component) take(m *member, h *banks.Handover) error {
 	next := m.with(c.ownership.Load().Self)
+	next.moving.Store(c.newMoving())
 	err := c.succeed(m, next)
+	if _, notReady := next.Ready(); notReady == nil {
+		next.moving.Load().end()
+	}
 	c.measure(next, h)
 	return err
 }

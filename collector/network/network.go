@@ -119,11 +119,12 @@ type Component struct {
 type member struct {
 	Device
 	cfg     config.Device
-	program *p4rt.Program // nil if the device keeps its own, or it could not be loaded
-	fault   error         // why the device cannot be set up
-	owner   string        // the collector of the cluster that measures it; "": none, or there is no cluster
-	foreign bool          // it is not this collector's
-	takes   bool          // it becomes this collector's when owner hands it over
+	program *p4rt.Program          // nil if the device keeps its own, or it could not be loaded
+	fault   error                  // why the device cannot be set up
+	owner   string                 // the collector of the cluster that measures it; "": none, or there is no cluster
+	foreign bool                   // it is not this collector's
+	takes   bool                   // it becomes this collector's when owner hands it over
+	moving  atomic.Pointer[moving] // to or from this collector; nil: it does not
 	c       *Component
 
 	// Only used by Assign and the methods that are called one at a time with it.
@@ -383,6 +384,9 @@ func (c *Component) changed(d Device) {
 		c.deps.OnTaken()
 	}
 	if err == nil {
+		if m != nil {
+			m.moving.Load().end()
+		}
 		if d.Program() == "" {
 			c.setObjects(d.Name(), len(d.Objects()))
 		}

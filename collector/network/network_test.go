@@ -33,6 +33,7 @@ type fakeDevice struct {
 	objects []string
 	epochs  int
 	session atomic.Pointer[p4rt.Status] // nil: a backup
+	closing func()                      // called by Close
 }
 
 func (d *fakeDevice) Name() string     { return d.cfg.Name }
@@ -46,7 +47,13 @@ func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: 
 func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }
 func (d *fakeDevice) SetBankEpochs(epochs int)     { d.epochs = epochs }
 func (d *fakeDevice) Start(context.Context) error  { d.started = true; return d.cfg.Fault }
-func (d *fakeDevice) Close() error                 { d.closed = true; return nil }
+func (d *fakeDevice) Close() error {
+	d.closed = true
+	if d.closing != nil {
+		d.closing()
+	}
+	return nil
+}
 func (d *fakeDevice) Reconcile(context.Context, ...p4rt.Desired) error {
 	return p4rt.ErrNotReady
 }

@@ -177,9 +177,11 @@ func (c *Component) replace(next *member) error {
 	old := c.member(next.Name())
 	c.deps.Engine.Remove(next.Name())
 	c.deps.Banks.Remove(next.Name())
-	if old != nil {
-		c.close(old)
+	if old == nil {
+		return c.add(next)
 	}
+	c.close(old)
+	defer old.moving.Load().end() // plans go to the next owner from then on
 	return c.add(next)
 }
 

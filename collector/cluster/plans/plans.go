@@ -46,6 +46,8 @@ const (
 	maxMessage = 32 << 20
 	// undoTime is how long a part can be undone.
 	undoTime = 30 * time.Second
+	// maxOwners bounds the collectors that a part is sent to, while its device moves between them.
+	maxOwners = 3
 	// defaultTimeout is that of a part whose caller has none.
 	defaultTimeout = 5 * time.Second
 	// presence is how often a request that waits looks whether the owner is still there. The device of
@@ -74,6 +76,8 @@ type Dependencies struct {
 	Write func(ctx context.Context, device string, updates []p4rt.Update) (undo func(context.Context) error, err error)
 	// Partial reports whether an error of Write leaves some of the entries.
 	Partial func(error) bool
+	// Owner returns the collector that owns the device, if that is why Write fails; otherwise "".
+	Owner func(error) string
 	// Settings takes the settings of hosts that a plugin planned at another collector.
 	Settings func(ctx context.Context, plugin string, plan sdk.Plan)
 	// Outcome takes the outcome of a setting at a host of another collector; false: it is sent again
@@ -127,6 +131,7 @@ type reply struct {
 	Error    string `json:"error,omitempty"`
 	Partial  bool   `json:"partial,omitempty"`   // some of the entries may be there
 	NotReady bool   `json:"not_ready,omitempty"` // nothing was sent to the switch
+	Owner    string `json:"owner,omitempty"`     // the collector that has the device
 }
 
 // New returns a component that takes nothing before Start.
@@ -178,9 +183,19 @@ func (c *Component) Ready(owner string) error {
 	return nil
 }
 
-// Apply makes the owner of a device write a part of a plan, as a whole or not at all. undo reverts
-// it. An error wraps p4rt.ErrNotReady if nothing was sent to the switch because it is away, and
-// ErrPartiallyApplied if it may hold some of the entries.
+// movedError is why an owner does not write: another collector has the device.
+type movedError struct {
+	error
+	to string
+}
+
+// Unwrap returns the reason.
+func (e *movedError) Unwrap() error { return e.error }
+
+// Apply makes the owner of a device write a part of a plan, as a whole or not at all. While the
+// device moves, that is the collector which has it. undo reverts it. An error wraps
+// p4rt.ErrNotReady if nothing was sent to the switch because it is away, and ErrPartiallyApplied if
+// it may hold some of the entries.
 func (c *Component) Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
@@ -188,8 +203,17 @@ func (c *Component) Apply(ctx context.Context, plugin, owner, device string, upd
 		return nil, err
 	}
 	r := request{From: c.deps.Member, Number: c.number.Add(1), Plugin: plugin, Device: device, Updates: updates}
-	if err := c.send(ctx, owner, r); err != nil {
-		return nil, err
+	for asked := 1; ; asked++ {
+		err := c.send(ctx, owner, r)
+		var moved *movedError
+		if errors.As(err, &moved) && asked < maxOwners && c.Ready(moved.to) == nil {
+			owner = moved.to
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		break
 	}
 	return func(ctx context.Context) error {
 		r.Undo, r.Updates = true, nil
@@ -248,7 +272,11 @@ func (c *Component) send(ctx context.Context, owner string, r request) error {
 	case x.Partial:
 		return fmt.Errorf("%w: collector %s: %s", ErrPartiallyApplied, owner, x.Error)
 	case x.NotReady:
-		return fmt.Errorf("%w: collector %s: %s", p4rt.ErrNotReady, owner, x.Error)
+		err := fmt.Errorf("%w: collector %s: %s", p4rt.ErrNotReady, owner, x.Error)
+		if x.Owner != "" && x.Owner != c.deps.Member {
+			err = &movedError{err, x.Owner}
+		}
+		return err
 	}
 	return fmt.Errorf("collector %s: %s", owner, x.Error)
 }
@@ -337,7 +365,8 @@ func (c *Component) result(err error) reply {
 	if err == nil {
 		return reply{}
 	}
-	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady)}
+	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady),
+		Owner: c.deps.Owner(err)}
 }
 
 // encode compresses a message of at most maxMessage bytes: names of tables and fields repeat.

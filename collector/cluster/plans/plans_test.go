@@ -25,6 +25,12 @@ import (
 
 var errPartial = errors.New("half of it")
 
+// errOwner is what a side returns that does not own a device: the name of the owner.
+type errOwner string
+
+func (e errOwner) Error() string        { return "it is at " + string(e) }
+func (e errOwner) Is(target error) bool { return target == p4rt.ErrNotReady }
+
 // side is one of two collectors.
 type side struct {
 	*Component
@@ -46,6 +52,11 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 	s.Component = New(Dependencies{Bus: bustest.Connect(t, "fabric", name, server), Member: name, View: view,
 		Incarnation: name,
 		Partial:     func(err error) bool { return errors.Is(err, errPartial) },
+		Owner: func(err error) string {
+			var owner errOwner
+			errors.As(err, &owner)
+			return string(owner)
+		},
 		Write: func(ctx context.Context, device string, updates []p4rt.Update) (func(context.Context) error, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -171,6 +182,41 @@ func TestApply(t *testing.T) {
 		Subject: home.deps.Bus.Subject("plan", "c2"), Data: []byte("garbage")})
 	if err != nil || !bytes.Contains(reply.Data, []byte("cannot be read")) {
 		t.Errorf("garbage: %+v, %v", reply, err)
+	}
+}
+
+// A part for a device that moves is written by the collector that has it, which undoes it, too.
+func TestApplyWhileADeviceMoves(t *testing.T) {
+	server := bustest.Server(t)
+	view := func() cluster.View {
+		v := members()
+		v.Members = append(v.Members, cluster.Member{Name: "c3", State: cluster.Active})
+		return v
+	}
+	home, next, owner := start(t, server, "c1", view), start(t, server, "c2", view), start(t, server, "c3", view)
+	mine, _ := homes(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	next.do(func(s *side) { s.fail = errOwner("c3") })
+	undo, err := home.Apply(ctx, mine, "c2", "s1", route(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo(ctx); err != nil {
+		t.Error(err)
+	}
+	owner.do(func(s *side) {
+		if want := []string{"s1 INSERT ipv4_lpm 0a01", "undo"}; !slices.Equal(s.written, want) {
+			t.Errorf("written %q, want %q", s.written, want)
+		}
+		s.fail = errOwner("c2")
+	})
+	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("each of two collectors names the other one: %v", err)
+	}
+	next.do(func(s *side) { s.fail = errOwner("c1") })
+	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
+		t.Errorf("the owner names the home: %v", err)
 	}
 }
 
