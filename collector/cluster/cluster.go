@@ -96,7 +96,7 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	beats  chan beat
-	wake   chan struct{} // a command or a view is new
+	wake   chan struct{} // a command or a view is new: the lease is renewed
 	views  chan struct{} // OnView is due
 
 	lease lease // used by run only
@@ -216,11 +216,13 @@ func (c *Component) current() Member {
 	return c.self
 }
 
-// publish calls OnView with the newest view.
+// publish calls OnView with the newest view. The lease is renewed, so that the fence is above those
+// of sessions that others hand over to this member.
 func (c *Component) publish() {
 	for {
 		select {
 		case <-c.views:
+			c.offer()
 			c.deps.OnView(c.View())
 		case <-c.ctx.Done():
 			return

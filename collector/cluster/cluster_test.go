@@ -174,6 +174,22 @@ func TestRevisionsGoBack(t *testing.T) {
 	})
 }
 
+// A member renews its lease when the owners change: its fence is above that of each member that was
+// an owner before.
+func TestFenceOfTheNextOwner(t *testing.T) {
+	server := bustest.Server(t)
+	rarely := func(cfg *Config) { cfg.Lease = time.Hour }
+	a, b := join(t, server, "a", rarely), join(t, server, "b", rarely)
+	until(t, "two members", []joined{a, b}, "a", "b")
+	for _, command := range []string{Drain, Resume} {
+		before := max(a.View().Fence, b.View().Fence)
+		if err := Command(t.Context(), a.bus, "b", command); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, "a has a newer lease", func() bool { return a.View().Fence > before })
+	}
+}
+
 // A member of the next minor release takes part, also if it says more than this one knows; one that
 // is two ahead is refused, and named.
 func TestMembersOfOtherReleases(t *testing.T) {

@@ -160,8 +160,13 @@ func (c *Component) Accept(from string, move Move) error {
 	if m == nil || !m.takes {
 		return fmt.Errorf("collector %s does not take device %s over from %s", move.To, move.Device, from)
 	}
-	if st := m.Status().Session; st.State != p4rt.Standby && st.State != p4rt.Ready {
+	st, fence := m.Status().Session, c.ownership.Load().Fence()
+	if st.State != p4rt.Standby && st.State != p4rt.Ready {
 		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
+	}
+	if of, known := fenceOf(st.Highest, fence); known && of > fence { // this one may not bid above
+		return fmt.Errorf("collector %s has not renewed its lease since the session of %s with device %s began", move.To,
+			from, move.Device)
 	}
 	if open, _ := c.deps.Engine.Current(); move.Banks != nil && move.Banks.Epoch == open+1 {
 		// The session would end here before the epoch that this collector still has to close.

@@ -178,12 +178,14 @@ func TestHandedOverAfterACut(t *testing.T) {
 			t.Fatalf("without a lease, %q move, error %v", names, err)
 		}
 	}
-	r.Writes, r.Fence = true, func() uint64 { return third }
-	r.assign()
-	if !r.Foreign("s1") {
-		t.Error("s1 is not awaited from its owner")
-	}
 	offer := Move{Device: "s1", To: "c1", Banks: &banks.Handover{Epoch: open, Unread: make([]bool, 2)}}
+	r.Writes = true
+	r.assign()
+	if err := r.Accept("c2", offer); err == nil || !r.Foreign("s1") {
+		t.Error("s1 is taken with a lease that is older than the session of c2")
+	}
+	r.Fence = func() uint64 { return third }
+	r.assign()
 	if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
 		t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
 	}
