@@ -63,11 +63,20 @@ func (v *moving) end() {
 	}
 }
 
+// underWay returns the move of a device that is not over in its epoch; nil if there is none.
+func (m *member) underWay() *moving {
+	v := m.moving.Load()
+	if open, _ := m.c.deps.Engine.Current(); v == nil || v.epoch != open || v.over.Err() != nil {
+		return nil
+	}
+	return v
+}
+
 // Settle implements intent.Elsewhere: it waits in the epoch in which the device moves, at most for
 // half of an epoch and of the time that ctx has.
 func (m *member) Settle(ctx context.Context) {
-	v := m.moving.Load()
-	if open, _ := m.c.deps.Engine.Current(); v == nil || v.epoch != open {
+	v := m.underWay()
+	if v == nil {
 		return
 	}
 	limit := m.c.deps.Clock.IOLimit(m.c.cfg.Epoch.Interval)
@@ -149,16 +158,15 @@ func (c *Component) Left(moves []Move) error {
 	return errors.Join(errs...)
 }
 
-// Accept takes a device over from another collector, whose session ends next, unless it has taken
-// it before. The error is why this collector cannot.
+// Accept takes a device over from another collector, whose session ends next, unless it has it
+// already. The error is why this collector cannot.
 func (c *Component) Accept(from string, move Move) error {
 	m := c.member(move.Device)
-	if m != nil && !m.foreign {
-		_, err := m.Ready()
-		return err
-	}
-	if m == nil || !m.takes {
+	if m == nil || m.foreign && !m.takes {
 		return fmt.Errorf("collector %s does not take device %s over from %s", move.To, move.Device, from)
+	}
+	if _, notReady := m.Device.Ready(); !m.foreign && notReady == nil {
+		return nil
 	}
 	st, fence := m.Status().Session, c.ownership.Load().Fence()
 	if st.State != p4rt.Standby && st.State != p4rt.Ready {

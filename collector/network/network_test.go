@@ -42,6 +42,7 @@ func (d *fakeDevice) Program() string  { return "univmon" }
 func (d *fakeDevice) Measured() bool   { return true }
 func (d *fakeDevice) Banks() int       { return 2 }
 func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
+func (d *fakeDevice) Address() string  { return d.cfg.Session.Target }
 
 func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: "counters"}} }
 func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }

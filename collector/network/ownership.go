@@ -188,7 +188,7 @@ func (c *Component) replace(next *member) error {
 // outbid reports whether the session of a device of this collector is a backup because a collector
 // with a newer lease has taken the switch.
 func (m *member) outbid(o *Ownership) bool {
-	if m.foreign {
+	if m.foreign || m.underWay() != nil { // the session of the other one ends
 		return false
 	}
 	st := m.Status().Session

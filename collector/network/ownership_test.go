@@ -186,8 +186,14 @@ func TestHandedOverAfterACut(t *testing.T) {
 	}
 	r.Fence = func() uint64 { return third }
 	r.assign()
-	if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
-		t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
+	for range 2 { // the reply to the first offer may be lost
+		if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
+			t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
+		}
+		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // before the session of c2 ends
+		if err := r.Take(); err != nil || r.Foreign("s1") || r.taken != 1 {
+			t.Errorf("error %v; another collector owns s1: %v; Take is due %d times", err, r.Foreign("s1"), r.taken)
+		}
 	}
 	r.session("s1", p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: third, Low: 1}})
 	if h, err := r.deps.Banks.Handover("s1"); h == nil || err != nil || h.From != 0 {
@@ -225,12 +231,14 @@ func TestOutbidBeforeAHandover(t *testing.T) {
 func TestAcceptOwn(t *testing.T) {
 	r := newOwned(t)
 	offer := Move{Device: "s1", To: "c1"}
+	r.session("s1", p4rt.Status{State: p4rt.Down})
 	if err := r.Accept("c2", offer); err == nil {
 		t.Error("accepted without a session")
 	}
 	r.open("s1")
-	if err := r.Accept("c2", offer); err != nil {
-		t.Error(err)
+	had := r.member("s1")
+	if err := r.Accept("c2", offer); err != nil || r.member("s1") != had {
+		t.Errorf("error %v, replaced %v", err, r.member("s1") != had)
 	}
 }
 
