@@ -182,6 +182,13 @@ func (g *Group) Remove(name string) {
 	delete(g.sources, name)
 }
 
+// has reports whether a switch has not been removed or replaced.
+func (g *Group) has(m member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sources[m.Name()] == m
+}
+
 // Check lets a switch join if its incarnation is new. Call it when the session becomes ready;
 // otherwise the next boundary does it, and the switch joins an epoch later.
 func (g *Group) Check(name string) {

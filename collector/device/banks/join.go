@@ -14,12 +14,12 @@ import (
 // recheck is how often wait checks whether a switch is ready.
 const recheck = 50 * time.Millisecond
 
-// wait waits until the switch has joined and none of its banks is being read; false if ctx ends
-// before.
+// wait waits until the switch has joined and none of its banks is being read, or was removed; false
+// if ctx ends before.
 func (s *source) wait(ctx context.Context) bool {
 	again := time.NewTicker(recheck)
 	defer again.Stop()
-	for {
+	for s.g.has(s) {
 		s.check()
 		done := s.busy()
 		if done == nil {
@@ -32,6 +32,7 @@ func (s *source) wait(ctx context.Context) bool {
 			return false
 		}
 	}
+	return true
 }
 
 // busy returns what is closed when a flip, a join or a read-out in progress ends; nil if there is

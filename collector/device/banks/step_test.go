@@ -400,3 +400,39 @@ func (s *slowFake) Flip(ctx context.Context, bank int) error {
 	_ = epoch.Wall{}.Sleep(ctx, time.Duration(s.delay.Load()))
 	return s.fake.Flip(ctx, bank)
 }
+
+// leaving are switches without a session that are removed while they are waited for.
+type leaving struct {
+	*fake
+	g *banks.Group
+}
+
+func (f *leaving) Ready() (banks.Incarnation, error) {
+	f.g.Remove("s1")
+	return banks.Incarnation{}, errors.New("no session")
+}
+
+type leavingWindow struct {
+	*slotted
+	g *banks.Group
+}
+
+func (f *leavingWindow) Ready() (banks.Incarnation, error) { return (&leaving{g: f.g}).Ready() }
+
+// A switch that is removed, because another collector measures it, is not waited for.
+func TestRemovedSwitchIsNotWaitedFor(t *testing.T) {
+	g := banks.New(banks.Config{Interval: time.Second}, epoch.Wall{})
+	t.Cleanup(g.Stop)
+	first, second := &leaving{newFake("s1"), banks.New(banks.Config{}, epoch.Wall{})},
+		&leavingWindow{newSlotted("s1"), banks.New(banks.Config{}, epoch.Wall{})}
+	g.Add(first)
+	first.g = g
+	if missing := g.WaitJoined(t.Context()); len(missing) > 0 {
+		t.Errorf("%q are missing", missing)
+	}
+	g.Add(second)
+	second.g = g
+	if missing := g.WaitJoined(t.Context()); len(missing) > 0 {
+		t.Errorf("%q are missing", missing)
+	}
+}

@@ -439,11 +439,12 @@ func (w *window) enter(ctx context.Context, inc Incarnation, isClean bool) error
 	return w.extend(ctx, open+1, open+1)
 }
 
-// wait waits until the switch has joined and no bank is being read; false if ctx ends before.
+// wait waits until the switch has joined and no bank is being read, or was removed; false if ctx
+// ends before.
 func (w *window) wait(ctx context.Context) bool {
 	again := time.NewTicker(recheck)
 	defer again.Stop()
-	for {
+	for w.g.has(w) {
 		w.check()
 		w.mu.Lock()
 		in, isIn := w.in, w.isIn
@@ -459,4 +460,5 @@ func (w *window) wait(ctx context.Context) bool {
 			return false
 		}
 	}
+	return true
 }
