@@ -131,14 +131,16 @@ func (d *Device) Start(ctx context.Context) error {
 	}
 	cfg := d.cfg.Session
 	cfg.Logger = slog.New(debugOnly{d.log.Handler()})
+	d.mu.Lock() // Reconcile may be called before Dial returns
 	s, err := p4rt.Dial(ctx, cfg)
+	if err == nil {
+		d.session = s
+	}
+	d.mu.Unlock()
 	if err != nil {
 		d.setFault(err)
 		return err
 	}
-	d.mu.Lock()
-	d.session = s
-	d.mu.Unlock()
 	changes := s.Watch(ctx)
 	d.watcher.Go(func() { d.watch(changes) })
 	return nil
