@@ -339,7 +339,7 @@ func TestResults(t *testing.T) {
 	testkit.Until(t, "bytes that are no results are refused", func() bool { return c.Stats().BatchesRefused == 1 })
 }
 
-// The state of a plugin is there for its next home.
+// The state of a plugin is there for its next home, also after the servers have lost the store.
 func TestStates(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")
@@ -356,6 +356,14 @@ func TestStates(t *testing.T) {
 	if s := b.State(t.Context(), "p", "other"); s != nil {
 		t.Errorf("state %+v of another plugin", s)
 	}
+	if err := a.deps.Bus.JetStream().DeleteObjectStore(t.Context(), a.deps.Bus.Bucket("states")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "state in another store", func() bool {
+		a.Keep("p", "plugin", &sdk.State{Epoch: 3, Data: data})
+		s := b.State(t.Context(), "p", "plugin")
+		return s != nil && s.Epoch == 3
+	})
 }
 
 // A stream that is new, or counts anew, is lost, and one that goes on is not.

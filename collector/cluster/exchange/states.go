@@ -62,6 +62,7 @@ func (c *Component) storeStates() {
 			err := c.storeState(instance, k)
 			if err != nil {
 				c.n.statesFailed.Add(1)
+				c.reopenStates()
 			}
 			c.note("states of plugins", bus.Unanswered(err))
 		}
@@ -139,6 +140,14 @@ func (c *Component) objects(ctx context.Context) (jetstream.ObjectStore, error) 
 	return bucket, err
 }
 
+// reopenStates makes the next call open the object store again: it may be gone with the servers'
+// files.
+func (c *Component) reopenStates() {
+	c.states.open.Lock()
+	defer c.states.open.Unlock()
+	c.states.bucket = nil
+}
+
 // State returns the newest stored state of a plugin instance; nil if there is none, or if it
 // belongs to another plugin or cannot be read, which is logged.
 func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.State {
@@ -147,6 +156,7 @@ func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.Sta
 	s, err := c.state(ctx, instance, plugin)
 	if err != nil {
 		c.n.statesFailed.Add(1)
+		c.reopenStates()
 	}
 	c.note("the state of plugin "+instance, err)
 	return s
