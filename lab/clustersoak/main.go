@@ -476,13 +476,16 @@ func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
 	}
 	var packets *dataplane.Client
 	s.inject = append(s.inject, func(frame []byte) {
-		if packets == nil {
-			if packets, err = dataplane.Open(ctx, conn, 1); err != nil {
-				packets = nil
+		for range 2 { // a stream from before the switch had its pipeline is over
+			if packets == nil {
+				if packets, err = dataplane.Open(ctx, conn, 1); err != nil {
+					packets = nil
+					return
+				}
+			}
+			if packets.Inject(1, frame, 0) == nil {
 				return
 			}
-		}
-		if packets.Inject(1, frame, 0) != nil { // it has no pipeline yet
 			packets.Close()
 			packets = nil
 		}
