@@ -81,16 +81,18 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	if own && d.taken {
 		return nil
 	}
-	d.taken, d.absent = true, nil
-	clear(d.applied)
+	applied := map[string]p4rt.Entry{}
 	for _, e := range held.Entries {
-		key, err := d.Key(e)
-		if err != nil { // of a pipeline that the device had before
+		switch key, err := d.Key(e); {
+		case errors.Is(err, p4rt.ErrNotReady): // the session has ended meanwhile
+			return fmt.Errorf("the entries of plans in the cluster: %w", err)
+		case err != nil: // of a pipeline that the device had before
 			d.dirty.Store(true)
-			continue
+		default:
+			applied[key] = e
 		}
-		d.applied[key] = e
 	}
+	d.applied, d.taken, d.absent = applied, true, nil
 	for _, e := range held.Absent {
 		if _, err := d.Key(e); err == nil {
 			d.absent = append(d.absent, e)

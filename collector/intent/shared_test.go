@@ -240,3 +240,33 @@ func TestPlansWaitUntilTheyAreShared(t *testing.T) {
 		Writes: []sdk.DeviceWrite{planWrite("s1", "c")}})
 	r.expectApplied("s1", "before", "a", "b")
 }
+
+// losing is a device whose session is over when its keys are asked for.
+type losing struct {
+	*fakeDevice
+	over bool
+}
+
+func (d *losing) Key(e p4rt.Entry) (string, error) {
+	if d.over {
+		return "", p4rt.ErrNotReady
+	}
+	return d.fakeDevice.Key(e)
+}
+
+// What a session that ends does not take over is neither dropped nor shared as dropped: the next
+// one has it.
+func TestSessionEndsBeforeEntriesAreTaken(t *testing.T) {
+	r, shared := newRig(t, 1), &record{held: p4rt.Desired{Entries: []p4rt.Entry{{Table: "before"}}}}
+	r.c.shared = shared
+	d := &losing{fakeDevice: r.devices["s1"], over: true}
+	r.c.AddDevice(d, false)
+	if err := r.c.Reconcile(t.Context(), "s1", d); err != nil {
+		t.Fatal(err)
+	}
+	d.over = false
+	r.c.Sync(t.Context())
+	if n := len(shared.held.Entries); n != 1 || len(r.c.device("s1").applied) != 1 {
+		t.Errorf("%d entries are shared, and the collector knows %v", n, r.c.device("s1").applied)
+	}
+}
