@@ -255,10 +255,11 @@ func (c *Component) take(m *member, h *banks.Handover) error {
 	return err
 }
 
-// Overdue makes devices this collector's that another one was to hand over long ago: it outbids it.
-// Call it once in each epoch. It returns their names.
+// Overdue makes devices this collector's that another one was to hand over long ago, or has taken
+// and is gone since: it outbids it. Call it once in each epoch. It returns their names.
 func (c *Component) Overdue() (names []string, err error) {
-	if !c.ownership.Load().Writes {
+	o := c.ownership.Load()
+	if !o.Writes {
 		return nil, nil
 	}
 	c.mu.Lock()
@@ -267,10 +268,14 @@ func (c *Component) Overdue() (names []string, err error) {
 	loaded := pipelines{}
 	for _, d := range c.Devices() {
 		m := c.member(d.Name())
-		if m == nil || !m.takes {
+		if m == nil || !m.takes && !m.outbid(o) {
 			continue
 		}
-		if m.tries++; m.tries <= 2*maxTries {
+		limit := 2 * maxTries
+		if !m.takes { // no other collector can hand it over, or the view is older
+			limit = 1
+		}
+		if m.tries++; m.tries <= limit {
 			continue
 		}
 		next, buildErr := c.build(m.cfg, topo, loaded, "")

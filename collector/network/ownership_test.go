@@ -5,6 +5,7 @@ package network
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,6 +225,31 @@ func TestOutbidBeforeAHandover(t *testing.T) {
 	if err := r.Take(); err != nil || r.taken != 1 || !r.Foreign("s1") || !s1.closed {
 		t.Errorf("error %v; Take is due %d times, another collector owns s1 %v, session ended %v", err, r.taken,
 			r.Foreign("s1"), s1.closed)
+	}
+}
+
+// A device that another collector has taken, which is gone, is taken back with a newer lease in the
+// second epoch; not one that another controller has.
+func TestOutbidByACollectorThatIsGone(t *testing.T) {
+	r := newOwned(t)
+	r.open("s1")
+	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
+	r.outbid("s2", forged)
+	r.Fence = func() uint64 { return third }
+	r.assign()
+	var taken []string
+	for range 3 {
+		names, err := r.Overdue()
+		if err != nil {
+			t.Error(err)
+		}
+		taken = append(taken, strings.Join(names, " "))
+	}
+	if want := []string{"", "s1", ""}; !slices.Equal(taken, want) {
+		t.Errorf("taken back in each epoch: %q, want %q", taken, want)
+	}
+	if d := r.devices["s1"]; !d.started || d.cfg.Session.Yields || d.cfg.Session.ElectionID.High != third {
+		t.Errorf("the next session of s1: started %v, %+v", d.started, d.cfg.Session.ElectionID)
 	}
 }
 
