@@ -333,9 +333,9 @@ func TestFullDisksOfThree(t *testing.T) {
 	t.Logf("no member has a lease %v after all disks are full", time.Since(begin).Round(time.Second/10))
 	for _, name := range members {
 		open, _ := x.members[name].Epoch()
-		testkit.Until(t, name+" measures its switches", func() bool {
+		testkit.Until(t, name+" goes on, and all switches are measured", func() bool {
 			number, _ := x.members[name].Epoch()
-			return number > open+2 && len(x.members[name].owns()) > 0
+			return number > open+2 && len(x.members["c1"].owns())+len(x.members["c2"].owns()) == len(x.switches)
 		})
 		testkit.Until(t, name+" counts states that are not stored", func() bool {
 			return x.leaf("c1", "states-failed") != "0" || x.leaf("c2", "states-failed") != "0"
