@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		// The NATS client leaves it behind if a publisher ends right after its first message.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
+		// A NATS server has left this one behind on a busy machine.
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 		goleak.Cleanup(func(code int) {
 			if scratch != "" {
 				os.RemoveAll(scratch)
