@@ -167,12 +167,17 @@ func startPair(t *testing.T, clock ...epoch.Clock) *pair {
 	return p
 }
 
-// shared reports whether each switch has one owner, and each collector a switch.
+// shared reports whether the owner of each switch, and no other collector, has a session. Each owns
+// one at least. Before the members know of each other, one may have switches of the other one.
 func (p *pair) shared() bool {
-	a, b := p.members["c1"].owns(), p.members["c2"].owns()
-	both := slices.Concat(a, b)
-	slices.Sort(both)
-	return slices.Equal(both, []string{"s1", "s2", "s3"}) && len(a) > 0 && len(b) > 0
+	view := cluster.View{Members: []cluster.Member{{Name: "c1", State: cluster.Active, Weight: 1},
+		{Name: "c2", State: cluster.Active, Weight: 1}}}
+	owned := map[string][]string{}
+	for i := range p.switches {
+		name := fmt.Sprint("s", i+1)
+		owned[view.Device(name)] = append(owned[view.Device(name)], name)
+	}
+	return slices.Equal(p.members["c1"].owns(), owned["c1"]) && slices.Equal(p.members["c2"].owns(), owned["c2"])
 }
 
 // logged counts the lines of both logs with a text.

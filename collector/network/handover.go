@@ -272,8 +272,8 @@ func (c *Component) Overdue() (names []string, err error) {
 			continue
 		}
 		limit := 2 * maxTries
-		if !m.takes { // no other collector can hand it over, or the view is older
-			limit = 1
+		if !m.takes { // no other collector hands it over, or the view is old
+			limit = maxTries
 		}
 		if m.tries++; m.tries <= limit {
 			continue
