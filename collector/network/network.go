@@ -112,7 +112,10 @@ type Component struct {
 	devices  map[string]*member
 	objects  map[string]int      // number of registers of devices that keep their own pipeline
 	bound    map[string][]string // registers to read, of Bind
+	epochs   map[string]int      // in a bank, of Bind
 	version  uint64              // of the model
+
+	binding sync.Mutex // held while devices learn what Bind sets
 }
 
 // member is a device with what it was made of.
@@ -319,11 +322,19 @@ func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pip
 // add adds a device without a session.
 func (c *Component) add(m *member) error {
 	name := m.Name()
+	c.binding.Lock()
 	c.mu.Lock()
 	c.devices[name] = m
 	c.version++
 	topo := c.topology
+	objects, isBound := c.bound[name]
+	epochs := c.epochs[name]
 	c.mu.Unlock()
+	if isBound { // it replaces a device, which plugins read
+		m.SelectObjects(append([]string{}, objects...))
+		m.SetBankEpochs(epochs)
+	}
+	c.binding.Unlock()
 	c.deps.Intent.AddDevice(m, m.cfg.Forwarding == config.ForwardingManaged)
 	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
 }
@@ -420,8 +431,10 @@ func (c *Component) ApplyPending(ctx context.Context) {
 // Bind sets, by device, the registers to read, and how many epochs a device without registers to
 // read counts in a bank.
 func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int) {
+	c.binding.Lock()
+	defer c.binding.Unlock()
 	c.mu.Lock()
-	c.bound = objects
+	c.bound, c.epochs = objects, bankEpochs
 	c.mu.Unlock()
 	for _, d := range c.Devices() {
 		d.SelectObjects(append([]string{}, objects[d.Name()]...))

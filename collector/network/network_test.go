@@ -339,6 +339,13 @@ func TestTopologyAndBindings(t *testing.T) {
 	if s1, s2 := r.devices["s1"].epochs, r.devices["s2"].epochs; s1 != 0 || s2 != 4 {
 		t.Errorf("epochs in a bank of s1 %d and of s2 %d", s1, s2)
 	}
+	old := r.devices["s2"]
+	if err := r.Add(r.cfg.Devices[1]); err != nil {
+		t.Fatal(err)
+	}
+	if s2 := r.devices["s2"]; s2 == old || !slices.Equal(s2.objects, []string{"counters"}) || s2.epochs != 4 {
+		t.Errorf("registers of s2 %v and epochs in a bank %d, when it was replaced", s2.objects, s2.epochs)
+	}
 }
 
 // The limits of a session on a virtual clock are those of the clock: the load of the machine
