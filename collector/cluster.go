@@ -109,32 +109,34 @@ func (c *Collector) stopCluster() {
 // waitCluster waits until the collector has joined its cluster, or ctx ends.
 func (c *Collector) waitCluster(ctx context.Context) {
 	if c.cluster != nil && c.cluster.WaitView(ctx) {
-		c.assign(c.cluster.View())
+		c.assign()
 	}
 }
 
-// assign begins and ends sessions with the devices and hosts that a view gives to this collector or
-// to others.
-func (c *Collector) assign(v cluster.View) {
+// assign begins and ends sessions with the devices and hosts that the newest view gives to this
+// collector or to others.
+func (c *Collector) assign() {
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.stopped {
 		return
 	}
+	v := c.cluster.View() // under the lock, so that no call applies an older view after a newer one
 	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Before: v.DeviceBefore,
 		Present: v.Present, Fence: func() uint64 { return c.cluster.View().Fence }, Writes: v.Leased})
 	if err != nil {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}
 	c.network.Await()
-	c.assignHosts(v.In(c.openEpoch()))
+	c.assignHosts()
 	c.analysis.Rewatch()
 	c.self.Changed()
 }
 
-// assignHosts serves the agents of the hosts that a view gives to this collector, and redirects the
-// others. Their reports come from their collectors. c.changing is held.
-func (c *Collector) assignHosts(v cluster.View) {
+// assignHosts serves the agents of the hosts that this collector has in the open epoch, and
+// redirects the others. Their reports come from their collectors. c.changing is held.
+func (c *Collector) assignHosts() {
+	v := c.cluster.View().In(c.openEpoch())
 	var own []string
 	elsewhere := map[string]string{}
 	for _, name := range c.Config().AgentHosts() {

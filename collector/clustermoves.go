@@ -43,10 +43,10 @@ func (c *Collector) moveDevices() {
 		c.syncEntries()
 		open, end := c.epochs.Current()
 		c.cluster.Measured(c.holdings().Empty())
-		if v := c.cluster.View(); v.Changes(c.placed.Swap(open), open) {
+		if c.cluster.View().Changes(c.placed.Swap(open), open) {
 			c.exclusively(func() {
 				c.network.Await()
-				c.assignHosts(v.In(open))
+				c.assignHosts()
 				c.analysis.Rewatch()
 			})
 		}

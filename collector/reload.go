@@ -118,7 +118,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.hosts.SetHosts(next.AgentHosts())
 	} else {
 		c.cluster.SetDigests(next.Digests())
-		c.assignHosts(c.cluster.View())
+		c.assignHosts()
 	}
 	err = errors.Join(
 		c.network.Reload(ctx, plan),

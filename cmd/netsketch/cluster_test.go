@@ -33,7 +33,7 @@ devices: [{name: s1, address: "127.0.0.1:1", device-id: 1}]
 	var holds atomic.Pointer[cluster.Holdings]
 	holds.Store(&cluster.Holdings{Devices: []string{"s1", "s2"}, Plugins: []string{"univmon"}})
 	c := cluster.New(cluster.Config{Member: "c1", Weight: 1, Version: "7"}, cluster.Dependencies{
-		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func(cluster.View) {},
+		Bus: bustest.Connect(t, "fabric", "c1", server), OnView: func() {},
 		Holds: func() cluster.Holdings { return *holds.Load() },
 		Counts: func() cluster.Counts {
 			return cluster.Counts{HandedOver: 3, Forced: 1, EpochsSent: 40, EntriesFailed: 2}

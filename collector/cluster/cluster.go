@@ -73,9 +73,9 @@ type Config struct {
 type Dependencies struct {
 	Bus    *bus.Bus     // required
 	Logger *slog.Logger // nil disables logging
-	// OnView is called with each view in which owners, members or the lease have changed. It may
-	// take long: views that are superseded meanwhile are left out.
-	OnView func(View)
+	// OnView is called when owners, members or the lease have changed in View. It may take long:
+	// views that are superseded meanwhile are left out.
+	OnView func()
 	// Epoch returns the number of the open epoch; 0: none. nil: there is none.
 	Epoch func() uint64
 	// Holds returns what this member has not handed over; nil: nothing.
@@ -216,14 +216,14 @@ func (c *Component) current() Member {
 	return c.self
 }
 
-// publish calls OnView with the newest view. The lease is renewed, so that the fence is above those
+// publish calls OnView for new views. The lease is renewed, so that the fence is above those
 // of sessions that others hand over to this member.
 func (c *Component) publish() {
 	for {
 		select {
 		case <-c.views:
 			c.offer()
-			c.deps.OnView(c.View())
+			c.deps.OnView()
 		case <-c.ctx.Done():
 			return
 		}

@@ -30,7 +30,7 @@ func join(t *testing.T, server, name string, change func(*Config)) joined {
 		change(&cfg)
 	}
 	j.Component = New(cfg, Dependencies{Bus: j.bus, Logger: slog.New(slog.NewTextHandler(j.log, nil)),
-		OnView: func(View) {}})
+		OnView: func() {}})
 	if err := j.Start(); err != nil {
 		t.Fatal(err)
 	}

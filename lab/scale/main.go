@@ -136,7 +136,7 @@ func (s *scale) join(ctx context.Context, dir string) error {
 			return err
 		}
 		m.member = cluster.New(cluster.Config{Member: m.name, Weight: 1, Version: "scale"},
-			cluster.Dependencies{Bus: m.bus, OnView: func(cluster.View) {}})
+			cluster.Dependencies{Bus: m.bus, OnView: func() {}})
 		m.x = exchange.New(exchange.Config{Member: m.name, AckTimeout: joinTime}, exchange.Dependencies{
 			Bus: m.bus, Store: m.store, Validate: (*table.Table).Check, View: m.member.View, OnWatched: func() {},
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Wanted: s.wanted(), Merge: s.merged,
