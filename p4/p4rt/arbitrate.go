@@ -170,13 +170,12 @@ func (s *session) bidAgain(highest ElectionID) (step, error) {
 		return s.standby(fmt.Errorf("%w: there is no primary, and this controller may not bid above %v",
 			ErrNotPrimary, highest)), nil
 	}
-	s.bid = bid
-	s.log.Info("there is no primary; sending a bid", "election-id", s.bid)
 	wait, stop := s.c.cfg.Clock.After(rand.N(max(s.c.cfg.Backoff.Min/2, 1)))
 	defer stop()
 	select {
 	case <-wait:
-		s.yields = false
+		s.log.Info("there is no primary; sending a bid", "election-id", bid)
+		s.bid, s.yields = bid, false
 		return s.arbitrate, nil
 	case <-s.news: // another controller was faster
 		return s.judge, nil
