@@ -268,7 +268,13 @@ func (c *Component) Overdue() (names []string, err error) {
 	loaded := pipelines{}
 	for _, d := range c.Devices() {
 		m := c.member(d.Name())
-		if m == nil || !m.takes && !m.outbid(o) {
+		if m == nil {
+			continue
+		}
+		if !m.takes && !m.outbid(o) {
+			if m.next == "" { // otherwise Leaving counts
+				m.tries = 0
+			}
 			continue
 		}
 		limit := 2 * maxTries

@@ -229,7 +229,7 @@ func TestOutbidBeforeAHandover(t *testing.T) {
 }
 
 // A device that another collector has taken, which is gone, is taken back with a newer lease after
-// some epochs; not one that another controller has.
+// some epochs in a row; not one that another controller has.
 func TestOutbidByACollectorThatIsGone(t *testing.T) {
 	r := newOwned(t)
 	r.open("s1")
@@ -237,6 +237,16 @@ func TestOutbidByACollectorThatIsGone(t *testing.T) {
 	r.outbid("s2", forged)
 	r.Fence = func() uint64 { return third }
 	r.assign()
+	for range maxTries {
+		if names, err := r.Overdue(); len(names) > 0 || err != nil {
+			t.Fatalf("%q are taken back, error %v", names, err)
+		}
+	}
+	r.session("s1", p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: first, Low: 1}})
+	if names, err := r.Overdue(); len(names) > 0 || err != nil {
+		t.Fatalf("%q are taken back with a session that is ready, error %v", names, err)
+	}
+	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
 	for epoch := range 2 * maxTries {
 		names, err := r.Overdue()
 		if slices.Equal(names, []string{"s1"}) != (epoch == maxTries) || len(names) > 1 || err != nil {
