@@ -114,10 +114,10 @@ type soak struct {
 	addresses  []string // of NATS
 	collectors []*process
 	gnmi       []string
-	agents     []string             // where collectors serve agents
-	paths      []*agent.RolePath    // of the agents
-	inject     []func(frame []byte) // into a port of a switch
-	listen     []string             // P4Runtime of the switches
+	agents     []string                   // where collectors serve agents
+	paths      []*agent.RolePath          // of the agents
+	inject     []func(frame []byte) error // into a port of a switch
+	listen     []string                   // P4Runtime of the switches
 	records    *records
 	failures   []string
 }
@@ -388,8 +388,14 @@ func (s *soak) traffic(ctx context.Context) {
 			return
 		}
 		for i, inject := range s.inject {
+			lost, why := 0, error(nil)
 			for j := range s.packets {
-				inject(frame(byte(i), byte(j)))
+				if err := inject(frame(byte(i), byte(j))); err != nil {
+					lost, why = lost+1, err
+				}
+			}
+			if lost > 0 {
+				fmt.Printf("s%d, epoch %d: %d packets were not sent, the last one because: %v\n", i+1, epochAt(next), lost, why)
 			}
 		}
 		for i, path := range s.paths {
@@ -454,7 +460,10 @@ func (s *soak) startSoft(compiler *softswitch.Compiler) (stop func(), err error)
 	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
 	service.Register(rpc)
 	go func() { _ = rpc.Serve(l) }() // until Stop
-	s.inject = append(s.inject, func(frame []byte) { sw.Inject(1, frame, 0) })
+	s.inject = append(s.inject, func(frame []byte) error {
+		sw.Inject(1, frame, 0)
+		return nil
+	})
 	s.listen = append(s.listen, l.Addr().String())
 	return func() {
 		rpc.Stop()
@@ -475,20 +484,21 @@ func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	var packets *dataplane.Client
-	s.inject = append(s.inject, func(frame []byte) {
+	s.inject = append(s.inject, func(frame []byte) (err error) {
 		for range 2 { // a stream from before the switch had its pipeline is over
 			if packets == nil {
 				if packets, err = dataplane.Open(ctx, conn, 1); err != nil {
 					packets = nil
-					return
+					return err
 				}
 			}
-			if packets.Inject(1, frame, 0) == nil {
-				return
+			if err = packets.Inject(1, frame, 0); err == nil {
+				return nil
 			}
 			packets.Close()
 			packets = nil
 		}
+		return err
 	})
 	s.listen = append(s.listen, sw.P4Runtime())
 	return func() {
