@@ -163,12 +163,11 @@ func (x *onDisks) writes(when string) {
 	x.next()
 	checks := 0
 	testkit.Until(x.t, when+": the plan is written", func() bool {
-		if checks%100 == 0 { // a plan fails if s1 moves meanwhile
+		if checks%200 == 0 { // a plan fails if s1 moves meanwhile
 			x.plan()
 		}
 		checks++
-		time.Sleep(20 * time.Millisecond) // reading entries takes the time of the processor
-		return x.written()
+		return checks%4 == 0 && x.written() // reading entries takes the time of the processor
 	})
 }
 
@@ -196,6 +195,16 @@ func (x *onDisks) shares(when string) {
 	before := x.revision("entries")
 	x.writes(when)
 	testkit.Until(x.t, when+": entries are shared", func() bool { return x.revision("entries") > before })
+}
+
+// epochs waits until a member has begun n more epochs.
+func (x *onDisks) epochs(member string, n uint64) {
+	x.t.Helper()
+	before, _ := x.members[member].Epoch()
+	testkit.Until(x.t, fmt.Sprintf("%s begins %d epochs", member, n), func() bool {
+		open, _ := x.members[member].Epoch()
+		return open >= before+n
+	})
 }
 
 // measures waits until all members have a complete epoch that is open now or later.
@@ -328,16 +337,15 @@ func TestFullDisksOfThree(t *testing.T) {
 		}
 		x.next()
 		x.plan()
-		time.Sleep(time.Second)
+		x.epochs("c1", 1)
 		lost = x.lacksLease("c1") && x.lacksLease("c2")
 	}
 	t.Logf("%v after all disks are full: no member has a lease: %v; servers that disabled their JetStream: %v, %v, %v",
 		time.Since(begin).Round(time.Second/10), lost, x.disabled(0), x.disabled(1), x.disabled(2))
 	for _, name := range members {
-		open, _ := x.members[name].Epoch()
-		testkit.Until(t, name+" goes on, and all switches are measured", func() bool {
-			number, _ := x.members[name].Epoch()
-			return number > open+2 && len(x.members["c1"].owns())+len(x.members["c2"].owns()) == len(x.switches)
+		x.epochs(name, 3)
+		testkit.Until(t, "all switches are measured", func() bool {
+			return len(x.members["c1"].owns())+len(x.members["c2"].owns()) == len(x.switches)
 		})
 		testkit.Until(t, name+" counts states that are not stored", func() bool {
 			return x.leaf("c1", "states-failed") != "0" || x.leaf("c2", "states-failed") != "0"
@@ -346,7 +354,7 @@ func TestFullDisksOfThree(t *testing.T) {
 	for _, d := range x.disks {
 		d.empty(t)
 	}
-	time.Sleep(10 * time.Second)
+	x.epochs("c1", 10)
 	for _, name := range members {
 		if lost && !x.lacksLease(name) {
 			t.Errorf("%s has a lease without a restart of the servers: docs/cluster.md says otherwise", name)
