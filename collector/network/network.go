@@ -115,7 +115,7 @@ type Component struct {
 	epochs   map[string]int      // in a bank, of Bind
 	version  uint64              // of the model
 
-	binding sync.Mutex // held while devices learn what Bind sets
+	binding sync.Mutex // held while the selection of Bind is passed to devices
 }
 
 // member is a device with what it was made of.
