@@ -9,6 +9,9 @@ import "time"
 // them.
 const (
 	dropNoProgram = iota
+	dropTrap
+	dropTooLong
+	dropGroup
 	dropQueue
 	dropPort
 	dropLoop
@@ -18,7 +21,8 @@ const (
 )
 
 var dropNames = [dropReasons]string{
-	"no pipeline", "egress queue full", "port missing or down", "too many copies or loops",
+	"no pipeline", "taken by the switch itself (LLDP)", "longer than 64 KiB", "multicast group without ports",
+	"egress queue full", "port missing or down", "too many copies or loops",
 	"dropped by the egress pipeline", "dropped by the ingress pipeline",
 }
 

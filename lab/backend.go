@@ -103,7 +103,8 @@ func (s *soft) inject(port uint32, frame []byte, at time.Duration) { s.sw.Inject
 func (s *soft) drops() dropCounts {
 	c := s.sw.Stats()
 	return dropCounts{
-		dropNoProgram: c.NoProgramDrops, dropQueue: c.QueueDrops, dropPort: c.NoPortDrops, dropLoop: c.LoopDrops,
+		dropNoProgram: c.NoProgramDrops, dropTrap: c.Trapped, dropTooLong: c.TooLong, dropGroup: c.GroupDrops,
+		dropQueue: c.QueueDrops, dropPort: c.NoPortDrops, dropLoop: c.LoopDrops,
 		dropEgress: c.EgressDrops, dropIngress: c.IngressDrops,
 	}
 }

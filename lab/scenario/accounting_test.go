@@ -74,6 +74,9 @@ func TestDropsAreCountedByReason(t *testing.T) {
 	for i := range 7 {
 		frames = append(frames, ttl1(frame(a, b, uint16(i))), frame(a, nowhere, uint16(i)), frame(a, b, uint16(i))[:20])
 	}
+	lldp := frame(a, b, 0)
+	copy(lldp[12:], []byte{0x88, 0xcc})
+	frames = append(frames, lldp)
 	path := capture(t, frames)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -89,12 +92,12 @@ func TestDropsAreCountedByReason(t *testing.T) {
 	s.Traffic[0].Repeat, s.Epochs = false, 2
 	r := play(t, s)
 	const dropped = "dropped by the ingress pipeline"
-	if n := r.Network; n.Sent != 61 || n.Received != 40 || n.Lost != 0 || n.Dropped[dropped] != 21 ||
-		len(n.Dropped) != 1 || n.InFlight != 0 {
-		t.Errorf("%+v; 40 packets can arrive and 21 cannot", n)
+	if n := r.Network; n.Sent != 62 || n.Received != 40 || n.Lost != 0 || n.Dropped[dropped] != 21 ||
+		n.Dropped["taken by the switch itself (LLDP)"] != 1 || len(n.Dropped) != 2 || n.InFlight != 0 {
+		t.Errorf("%+v; 40 packets can arrive, 21 cannot, and one is LLDP", n)
 	}
 
-	if want := []scenario.TraceStats{{File: path, Packets: 61, LongerRecords: 1}}; !slices.Equal(r.Traces, want) {
+	if want := []scenario.TraceStats{{File: path, Packets: 62, LongerRecords: 1}}; !slices.Equal(r.Traces, want) {
 		t.Errorf("traces %+v, want %+v", r.Traces, want)
 	}
 

@@ -27,7 +27,7 @@ func TestMulticast(t *testing.T) {
 			t.Errorf("copy %d: %+v %+v", i, out[i], a)
 		}
 	}
-	if out := b.send(request{op: opMulticast, session: 8}); len(out) != 0 {
+	if out := b.send(request{op: opMulticast, session: 8}); len(out) != 0 || b.Stats().GroupDrops != 1 {
 		t.Error("a group that is not there made copies")
 	}
 	b.wantErr(b.InsertMulticastGroup(MulticastGroup{ID: 7}), ErrExists, "group 7")

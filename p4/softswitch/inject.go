@@ -73,6 +73,7 @@ func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
 	}
 	if len(pkt) > maxPacket {
 		pt.ErrorIn()
+		s.tooLong.Add(1)
 		return
 	}
 	out := s.outs.Get().(*txBuffer)
@@ -251,8 +252,10 @@ func (s *Switch) ingress(l *lane, p *machine.Packet) {
 		s.again(l, p, p.Data, p.Resubmit-1, instanceResubmitted)
 	case p.Get(std.McastGroup) != 0:
 		p.Set(std.InstanceType, instanceReplicated)
-		if g := s.st.mcast[uint32(p.Get(std.McastGroup))]; g != nil {
+		if g := s.st.mcast[uint32(p.Get(std.McastGroup))]; g != nil && len(g.Replicas) > 0 {
 			s.replicate(l, p, g.Replicas, 0)
+		} else {
+			l.Stats.GroupDrops++
 		}
 		l.Give(p)
 	case p.Get(std.EgressSpec) == DropPort:

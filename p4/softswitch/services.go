@@ -36,6 +36,7 @@ func (s *Switch) trapped(port uint32, pkt []byte, at time.Duration) bool {
 	if t == nil || len(pkt) < 14 || binary.BigEndian.Uint16(pkt[12:]) != t.etherType {
 		return false
 	}
+	s.traps.Add(1)
 	t.take(port, pkt, at)
 	return true
 }

@@ -75,6 +75,8 @@ type Switch struct {
 	queueDrops  atomic.Uint64
 	packetIns   atomic.Uint64
 	packetOuts  atomic.Uint64
+	traps       atomic.Uint64
+	tooLong     atomic.Uint64
 }
 
 // loaded is the state of the loaded program and the configured replication.
@@ -249,7 +251,7 @@ func (s *Switch) Load(p *Program) error {
 			l.queue, l.loops = make([]queued, 0, machine.CacheLine/4), make([]*machine.Packet, 0, machine.CacheLine/4)
 		}
 		for _, c := range []*atomic.Uint64{&s.noProgram, &s.digestDrops, &s.noPort, &s.queueDrops, &s.packetIns,
-			&s.packetOuts} {
+			&s.packetOuts, &s.traps, &s.tooLong} {
 			c.Store(0)
 		}
 	})
@@ -281,6 +283,8 @@ func (s *Switch) Stats() Stats {
 	t.NoProgramDrops, t.DigestDrops = s.noProgram.Load(), s.digestDrops.Load()
 	t.NoPortDrops, t.QueueDrops = s.noPort.Load(), s.queueDrops.Load()
 	t.PacketIns, t.PacketOuts = s.packetIns.Load(), s.packetOuts.Load()
+	t.Trapped = s.traps.Load()
+	t.TooLong += s.tooLong.Load()
 	return t
 }
 

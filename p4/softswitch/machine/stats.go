@@ -13,6 +13,8 @@ type Stats struct {
 	QueueDrops     uint64 // egress queue full
 	LoopDrops      uint64 // MaxLoops reached
 	NoProgramDrops uint64
+	GroupDrops     uint64 // sent to a multicast group without replicas
+	Trapped        uint64 // taken by the switch's own software instead of the pipeline
 	PacketIns      uint64
 	PacketOuts     uint64
 	Clones         uint64
@@ -23,7 +25,7 @@ type Stats struct {
 	DigestDrops    uint64 // no subscriber had room
 	IndexErrors    uint64 // index of a register, counter or meter out of range: no effect
 	AssertFailures uint64 // assert() or assume() was false: the packet was dropped
-	TooLong        uint64 // packets outgrew the limit of 64 KiB
+	TooLong        uint64 // packets that exceeded the limit of 64 KiB, or outgrew it
 }
 
 func (t *Stats) Add(o *Stats) {
@@ -33,6 +35,7 @@ func (t *Stats) Add(o *Stats) {
 	t.IngressDrops += o.IngressDrops
 	t.EgressDrops += o.EgressDrops
 	t.LoopDrops += o.LoopDrops
+	t.GroupDrops += o.GroupDrops
 	t.Clones += o.Clones
 	t.Replicas += o.Replicas
 	t.Resubmits += o.Resubmits
