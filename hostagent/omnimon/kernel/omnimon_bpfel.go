@@ -49,7 +49,7 @@ type omnimonControlBlock struct {
 type omnimonCounts struct {
 	_     structs.HostLayout
 	Epoch uint64
-	N     [14]uint64
+	N     [16]uint64
 }
 
 type omnimonEvent struct {

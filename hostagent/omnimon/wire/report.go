@@ -20,7 +20,9 @@ const (
 	NoHeader                    // incoming IP packets without a header
 	Malformed                   // outgoing or incoming, with a truncated or invalid header
 	Dropped                     // epochs whose report was not requested in time
-	Untracked                   // outgoing without a header: the flow table is full
+	NoLease                     // outgoing without a header: there is no lease for the destination
+	NoRoom                      // outgoing without a header: with it they exceed what the path passes
+	Untracked                   // outgoing without a header, of a flow that the full table has no entry for
 	Late                        // incoming, of an epoch that has been reported
 	UnknownEpoch                // incoming, of an epoch more than four ahead or behind
 	UnknownHost                 // incoming with a header, from an address of no host
@@ -31,8 +33,8 @@ const (
 	Counters
 )
 
-var counterNames = [Counters]string{"not-ip", "foreign", "no-header", "malformed", "dropped", "untracked",
-	"late", "unknown-epoch", "unknown-host", "bad-index", "forged", "ingress-full", "restarted"}
+var counterNames = [Counters]string{"not-ip", "foreign", "no-header", "malformed", "dropped", "no-lease",
+	"no-room", "untracked", "late", "unknown-epoch", "unknown-host", "bad-index", "forged", "ingress-full", "restarted"}
 
 // String returns the name of a counter, such as "untracked".
 func (c Counter) String() string { return counterNames[c] }
@@ -48,7 +50,9 @@ func (c Counter) Inexact() bool { return c >= Untracked }
 //	slots       byte, slots per flow; plus 128 with queries
 //	counters    a count, then integers
 //	mappings    integers: used mappings, mappings in the host's share
-//	egress      length in bytes, 32 bits; a count, then rows: index, flags, key, age, slots, values
+//	late        a count, then rows: epochs before that of the report, packets
+//	egress      length in bytes, 32 bits; a count, then rows: index, flags, key, age, untagged
+//	            packets and bytes if flagged, slots, values
 //	ingress     a count of hosts; for each its number, a count, then rows: index, check, values
 //	queries     a count, then rows: id, step, undefined, dropped, problem, tuples
 //
@@ -58,7 +62,10 @@ func (c Counter) Inexact() bool { return c >= Untracked }
 // Equal values have equal bytes.
 const (
 	version = 1
-	flagV6  = 1 // flag of an egress row
+
+	// Flags of an egress row.
+	flagV6       = 1
+	flagUntagged = 2
 
 	withQueries = 128
 )
@@ -80,7 +87,16 @@ type Summary struct {
 	Counters [Counters]uint64
 	// MappingsUsed of MappingsOwned mappings of the host's share have a flow.
 	MappingsUsed, MappingsOwned uint64
+	// Late are the packets of Counters[Late] by their epoch, the oldest epoch first, at most MaxLate.
+	// Packets of further epochs are in the counter alone.
+	Late []LateEpoch
 }
+
+// MaxLate bounds Summary.Late.
+const MaxLate = 64
+
+// LateEpoch counts packets that arrived after the report of their epoch.
+type LateEpoch struct{ Epoch, Packets uint64 }
 
 // Begin starts a report with a count of egress rows.
 func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
@@ -96,6 +112,11 @@ func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
 	}
 	b.Data = binary.AppendUvarint(b.Data, s.MappingsUsed)
 	b.Data = binary.AppendUvarint(b.Data, s.MappingsOwned)
+	b.count(len(s.Late))
+	for _, late := range s.Late {
+		b.Data = binary.AppendUvarint(b.Data, s.Epoch-late.Epoch)
+		b.Data = binary.AppendUvarint(b.Data, late.Packets)
+	}
 	b.egress = len(b.Data)
 	b.Data = append(b.Data, 0, 0, 0, 0)
 	b.count(rows)
@@ -108,9 +129,16 @@ func (b *Builder) Egress(r *EgressRow, values *Values) {
 	if r.Key.V6 {
 		flags |= flagV6
 	}
+	if r.Untagged != (Untagged{}) {
+		flags |= flagUntagged
+	}
 	b.Data = append(b.Data, flags)
 	b.Data = r.Key.AppendBinary(b.Data)
 	b.Data = binary.AppendUvarint(b.Data, r.Age)
+	if flags&flagUntagged != 0 {
+		b.Data = binary.AppendUvarint(b.Data, r.Untagged.Packets)
+		b.Data = binary.AppendUvarint(b.Data, r.Untagged.Bytes)
+	}
 	for i := range b.slots {
 		b.Data = binary.LittleEndian.AppendUint16(b.Data, r.Slots[i])
 	}
@@ -193,12 +221,18 @@ func (b *Builder) values(values *Values) {
 
 // EgressRow is an outgoing flow of a report.
 type EgressRow struct {
-	Index  uint32
-	Key    flow.Key
-	Age    uint64 // epochs since the first packet of the flow
-	Slots  [4]uint16
-	Values []byte // encoded
+	Index uint32
+	Key   flow.Key
+	Age   uint64 // epochs since the first packet of the flow
+	Slots [4]uint16
+	// Untagged packets are not in Values: the host sent them without the header.
+	Untagged Untagged
+	Values   []byte // encoded, of the packets with the header
 }
+
+// Untagged are the packets of a flow that its host sent without the header, for want of a lease or
+// of room, and the bytes of their IP packets. Switches and the destination do not count them.
+type Untagged struct{ Packets, Bytes uint64 }
 
 // IngressRow is an incoming flow of a report. The source host knows its key.
 type IngressRow struct {
@@ -259,6 +293,13 @@ func Open(data []byte) (*Report, error) {
 		}
 	}
 	r.MappingsUsed, r.MappingsOwned = r.uvarint(), r.uvarint()
+	for range r.lateRows() {
+		late := LateEpoch{Epoch: r.Epoch - r.uvarint(), Packets: r.uvarint()}
+		if late.Epoch >= r.Epoch {
+			r.fail("late packets of an epoch that is not over")
+		}
+		r.Late = append(r.Late, late)
+	}
 	if b := r.take(4); b != nil {
 		if r.behind = len(r.rest) - int(binary.LittleEndian.Uint32(b)); r.behind < 0 {
 			r.fail("truncated")
@@ -269,6 +310,16 @@ func Open(data []byte) (*Report, error) {
 		r.fail("length of the outgoing flows")
 	}
 	return r, r.err
+}
+
+// lateRows reads how many epochs have late packets.
+func (r *Report) lateRows() int {
+	n := r.count(2)
+	if n > MaxLate {
+		r.fail("late packets of more epochs than possible")
+		return 0
+	}
+	return n
 }
 
 // NextEgress reads the next egress row into row.
@@ -287,6 +338,10 @@ func (r *Report) NextEgress(row *EgressRow) bool {
 		row.Key = key(b, flags&flagV6 != 0)
 	}
 	row.Age = r.uvarint()
+	row.Untagged = Untagged{}
+	if flags&flagUntagged != 0 {
+		row.Untagged = Untagged{Packets: r.uvarint(), Bytes: r.uvarint()}
+	}
 	if b := r.take(2 * r.SlotsPerFlow); b != nil {
 		for i := range r.SlotsPerFlow {
 			row.Slots[i] = binary.LittleEndian.Uint16(b[2*i:])

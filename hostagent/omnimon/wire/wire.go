@@ -89,8 +89,13 @@ type Extreme struct {
 
 // Settings configure the role at one host.
 type Settings struct {
-	// EtherType of the header.
+	// Carrier is how packets carry the header; empty: CarrierShim.
+	Carrier Carrier `json:"carrier,omitempty"`
+	// EtherType of the header with CarrierShim.
 	EtherType uint16 `json:"etherType"`
+	// KeepMSS leaves the maximum segment size of TCP connections between hosts with agents as it is.
+	// By default hosts reduce it, so that full segments have room for the header.
+	KeepMSS bool `json:"keepMss,omitempty"`
 	// Slots of a switch per epoch, and how many of them each flow is mapped to.
 	Slots        int `json:"slots"`
 	SlotsPerFlow int `json:"slotsPerFlow"`
@@ -106,8 +111,9 @@ type Settings struct {
 	Flows int `json:"flows"`
 	// IngressSlots bounds the slots of incoming flows per epoch.
 	IngressSlots int `json:"ingressSlots"`
-	// IdleEpochs without a packet end a flow.
-	IdleEpochs uint64 `json:"idleEpochs"`
+	// IdleEpochs without a packet end a flow of TCP, UDPIdleEpochs any other flow; 0: IdleEpochs.
+	IdleEpochs    uint64 `json:"idleEpochs"`
+	UDPIdleEpochs uint64 `json:"udpIdleEpochs,omitempty"`
 	// Match is the string that Matched counts; empty: none.
 	Match string `json:"match,omitempty"`
 	// Extremes are maxima and minima, at most MaxExtremes.
@@ -117,6 +123,16 @@ type Settings struct {
 	// FlowletGap is the longest time between two packets of a flowlet.
 	FlowletGap time.Duration `json:"flowletGap,omitempty"`
 }
+
+// Carrier is how a packet carries the header.
+type Carrier string
+
+// The carriers. A receiver removes all of them, whatever its settings are.
+const (
+	CarrierShim   Carrier = "shim"   // behind the link layer, with an EtherType of its own (paper, section 3.2)
+	CarrierOption Carrier = "option" // an IPv4 option, or an IPv6 destination option
+	CarrierTunnel Carrier = "tunnel" // an option of Geneve, whose tunnel carries the packet
+)
 
 // Query is a query in OmniMon's language. A host runs the operators of each sequence over packets
 // that need not be at the collector.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,9 +32,10 @@ var (
 func example(t testing.TB) []byte {
 	var b Builder
 	s := Summary{Host: 3, Epoch: 1 << 33, MappingsUsed: 2, MappingsOwned: 590_000}
-	s.Counters[Untracked] = 5
+	s.Counters[Untracked], s.Late = 5, []LateEpoch{{1, 6}, {1<<33 - 1, 1 << 40}}
 	b.Begin(&s, 2, 2)
-	b.Egress(&EgressRow{Index: 4, Key: key5(t, "10.0.0.1,10.0.0.2,tcp,1,2"), Age: 9, Slots: [4]uint16{1, 300}}, &large)
+	b.Egress(&EgressRow{Index: 4, Key: key5(t, "10.0.0.1,10.0.0.2,tcp,1,2"), Age: 9, Slots: [4]uint16{1, 300},
+		Untagged: Untagged{7, 1 << 50}}, &large)
 	b.Egress(&EgressRow{Index: 700, Key: key5(t, "::1,::2,udp,3,4"), Slots: [4]uint16{5, 6}}, &small)
 	b.BeginIngress(1)
 	b.BeginHost(9, 2)
@@ -51,25 +53,28 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Host != 3 || r.Epoch != 1<<33 || r.Counters[Untracked] != 5 || r.MappingsUsed != 2 || r.MappingsOwned != 590_000 {
+	if r.Host != 3 || r.Epoch != 1<<33 || r.Counters[Untracked] != 5 || r.MappingsUsed != 2 ||
+		r.MappingsOwned != 590_000 || !slices.Equal(r.Late, []LateEpoch{{1, 6}, {1<<33 - 1, 1 << 40}}) {
 		t.Errorf("head %+v", r.Summary)
 	}
 	var egress EgressRow
 	var v Values
 	for _, want := range []struct {
-		index  uint32
-		key    string
-		age    uint64
-		slots  [4]uint16
-		values Values
+		index   uint32
+		key     string
+		age     uint64
+		slots   [4]uint16
+		without Untagged
+		values  Values
 	}{
-		{4, "10.0.0.1,10.0.0.2,tcp,1,2", 9, [4]uint16{1, 300}, large}, {700, "::1,::2,udp,3,4", 0, [4]uint16{5, 6}, small},
+		{4, "10.0.0.1,10.0.0.2,tcp,1,2", 9, [4]uint16{1, 300}, Untagged{7, 1 << 50}, large},
+		{700, "::1,::2,udp,3,4", 0, [4]uint16{5, 6}, Untagged{}, small},
 	} {
 		if !r.NextEgress(&egress) || v.Decode(egress.Values) != nil {
 			t.Fatal(r.Err())
 		}
 		if egress.Index != want.index || egress.Key.String() != want.key || egress.Age != want.age ||
-			egress.Slots != want.slots || v != want.values {
+			egress.Slots != want.slots || egress.Untagged != want.without || v != want.values {
 			t.Errorf("row %+v with %v, want %+v", egress, v, want)
 		}
 	}
@@ -162,8 +167,8 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s := &Settings{EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10,
-		IdleEpochs: 11, FlowletGap: 500_000,
+	s := &Settings{Carrier: CarrierOption, KeepMSS: true, EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10,
+		IdleEpochs: 11, UDPIdleEpochs: 2, FlowletGap: 500_000,
 		Hosts: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
 		Extremes: []Extreme{{Field: FieldLength}, {Field: FieldTTL, Min: true}}}
 	data, err := s.Append(nil)
