@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// path is the simulated network between two hosts for one source port.
+type path struct {
+	mtu                   int // 0: none
+	delay, carrierDelay   time.Duration
+	loss, carrierLoss     float64
+	removes, dropsOptions bool
+	plainDown             bool
+}
+
+// simulation runs the Prober of one host against peers, whose agents answer at once.
+type simulation struct {
+	t       *testing.T
+	now     time.Duration
+	rng     *rand.Rand
+	prober  *Prober
+	peers   map[netip.Addr]*simPeer
+	path    func(to netip.Addr, port int) *path
+	arrives arrivals
+	serial  int
+	sent    []time.Duration
+	longest int
+}
+
+type simPeer struct {
+	responder Responder
+	dead      bool
+}
+
+type arrival struct {
+	at     time.Duration
+	serial int
+	reply  Received
+}
+
+type arrivals []arrival
+
+func (a arrivals) Len() int { return len(a) }
+func (a arrivals) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].serial < a[j].serial
+}
+func (a arrivals) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *arrivals) Push(x any)   { *a = append(*a, x.(arrival)) }
+func (a *arrivals) Pop() any     { old := *a; n := len(old) - 1; x := old[n]; *a = old[:n]; return x }
+
+// nonces is a deterministic source of random bytes.
+type nonces struct{ *rand.Rand }
+
+func (n nonces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(n.Uint32())
+	}
+	return len(b), nil
+}
+
+const overhead = 12
+
+// simulate returns a connected host with peers behind one kind of path.
+func simulate(t *testing.T, seed uint64, peers int, p *path) *simulation {
+	s := &simulation{t: t, rng: rand.New(rand.NewPCG(seed, 1)), peers: map[netip.Addr]*simPeer{}}
+	s.path = func(netip.Addr, int) *path { return p }
+	s.prober = New(Config{Random: nonces{rand.New(rand.NewPCG(seed, 2))}})
+	s.prober.SetPeering(0, s.peering(peers))
+	s.prober.SetOnline(0, true)
+	return s
+}
+
+func address(host int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)})
+}
+
+func (s *simulation) peering(peers int) Peering {
+	g := Peering{Addresses: []netip.Addr{address(0)}, OverheadIPv4: overhead, OverheadIPv6: 16, MTU: 1500}
+	for host := range peers + 1 { // with this host itself
+		g.Peers = append(g.Peers, Peer{host, address(host)})
+		if s.peers[address(host)] == nil {
+			s.peers[address(host)] = &simPeer{}
+		}
+	}
+	return g
+}
+
+// run runs until a time.
+func (s *simulation) run(until time.Duration) {
+	for {
+		for _, q := range s.prober.Due(s.now) {
+			s.send(q)
+		}
+		next := s.now + s.prober.Next(s.now)
+		if len(s.arrives) > 0 {
+			next = min(next, s.arrives[0].at)
+		}
+		if next > until {
+			s.now = until
+			return
+		}
+		s.now = max(next, s.now)
+		for len(s.arrives) > 0 && s.arrives[0].at <= s.now {
+			s.prober.Received(s.now, heap.Pop(&s.arrives).(arrival).reply)
+		}
+	}
+}
+
+func (s *simulation) send(q Probe) {
+	s.sent = append(s.sent, s.now)
+	p, peer := s.path(q.Destination, int(q.SourcePort)-FirstPort), s.peers[q.Destination]
+	length, delay := q.Length, p.delay
+	if q.Carrier() {
+		length += overhead
+		delay = max(delay, p.carrierDelay)
+	}
+	s.longest = max(s.longest, length)
+	switch {
+	case peer.dead, p.plainDown, q.Carrier() && p.dropsOptions, p.mtu > 0 && length > p.mtu, s.rng.Float64() < p.loss,
+		q.Carrier() && s.rng.Float64() < p.carrierLoss:
+		return
+	}
+	r := Received{Message: q.Message, Source: q.Source, Destination: q.Destination, SourcePort: q.SourcePort,
+		Carried: q.Carrier() && !p.removes, CarrierHops: 2, Length: q.Length}
+	reply, ok := peer.responder.Answer(s.now, r)
+	if !ok {
+		return
+	}
+	s.serial++
+	heap.Push(&s.arrives, arrival{s.now + delay, s.serial, Received{Message: reply.Message, Source: reply.Source,
+		Destination: reply.Destination, SourcePort: reply.SourcePort, Length: reply.Length}})
+}
+
+// lease returns the lease for a peer.
+func (s *simulation) lease(host int) (Lease, bool) {
+	for _, l := range s.prober.Leases(s.now) {
+		if l.Host == host {
+			return l, true
+		}
+	}
+	return Lease{}, false
+}
+
+// status describes the pair with a peer.
+func (s *simulation) status(host int) string {
+	_, without := s.prober.Status(s.now, 1000)
+	for _, w := range without {
+		if w.Host == host {
+			return fmt.Sprintf("%v: %s", w.State, w.Reason)
+		}
+	}
+	return "lease"
+}
+
+func (s *simulation) expect(host int, want string) {
+	s.t.Helper()
+	if got := s.status(host); !strings.Contains(got, want) {
+		s.t.Errorf("after %v: host %d: %s; want %s", s.now, host, got, want)
+	}
+}
+
+// has checks the length of a lease.
+func (s *simulation) has(host, least, most int) {
+	s.t.Helper()
+	if l, ok := s.lease(host); !ok || l.MaxLength < least || l.MaxLength > most || l.Until > s.now+Lifetime {
+		s.t.Errorf("after %v: host %d: %+v, %v, %s; want a lease for %d to %d bytes", s.now, host, l, ok, s.status(host),
+			least, most)
+	}
+}
+
+func TestLease(t *testing.T) {
+	s := simulate(t, 1, 3, &path{delay: time.Millisecond})
+	s.run(5 * time.Millisecond)
+	for host := 1; host <= 3; host++ {
+		s.has(host, 1500, 1500)
+	}
+	if _, ok := s.lease(0); ok {
+		t.Error("the host has a lease for itself")
+	}
+	if !s.prober.Settled() || s.longest != 1500 {
+		t.Errorf("settled %v, the longest packet had %d bytes", s.prober.Settled(), s.longest)
+	}
+	for s.now < time.Minute {
+		s.run(s.now + 100*time.Millisecond)
+		if l, ok := s.lease(1); !ok || l.Until < s.now+Lifetime-Interval-time.Millisecond {
+			t.Fatalf("after %v: %+v, %v", s.now, l, ok)
+		}
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	s := simulate(t, 1, 0, &path{mtu: 1400})
+	g := s.peering(0)
+	six := netip.MustParseAddr("2001:db8::1")
+	g.Peers = append(g.Peers, Peer{1, six}, Peer{2, address(2)})
+	s.peers[six], s.peers[address(2)] = &simPeer{}, &simPeer{}
+	s.prober.SetPeering(0, g)
+	s.run(time.Second)
+	if _, ok := s.lease(1); ok {
+		t.Error("a lease for an address of a family in which this host has none")
+	}
+	g.Addresses = append(g.Addresses, netip.MustParseAddr("2001:db8::9"))
+	s.prober.SetPeering(s.now, g)
+	s.run(5 * time.Second)
+	s.has(1, 1390, 1404)
+}
+
+// TestPathMTU: the length of a lease is what the path carries, on all source ports.
+func TestPathMTU(t *testing.T) {
+	for mtu := minIPv4; mtu <= 1500; mtu += 77 {
+		s := simulate(t, uint64(mtu), 1, &path{mtu: mtu, delay: 200 * time.Microsecond})
+		s.run(10 * time.Second)
+		s.has(1, mtu-sizeStep, mtu)
+	}
+	s := simulate(t, 1, 1, &path{})
+	wide, narrow := &path{}, &path{mtu: 1300}
+	s.path = func(_ netip.Addr, port int) *path {
+		if port == 5 {
+			return narrow
+		}
+		return wide
+	}
+	s.run(10 * time.Second)
+	s.has(1, 1300-sizeStep, 1300)
+}
+
+// TestNoLease: each kind of path that must not get packets in the carrier, and why the status says
+// that there is no lease.
+func TestNoLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path path
+		port int // -1: all
+		want string
+	}{
+		"drops the carrier":             {path{dropsOptions: true}, -1, "lost: carrier lost on the path"},
+		"one of eight paths drops it":   {path{dropsOptions: true}, 6, "lost: carrier lost on the path"},
+		"removes the carrier":           {path{removes: true}, -1, "lost: carrier removed on the path"},
+		"the carrier is slow":           {path{delay: time.Millisecond, carrierDelay: 5 * time.Millisecond}, -1, "slow: the carrier"},
+		"loses most of the carrier":     {path{carrierLoss: 0.95}, -1, "lost: carrier lost on the path"},
+		"no answer":                     {path{plainDown: true}, -1, "silent: the peer does not answer"},
+		"short packets do not fit, too": {path{mtu: 500}, -1, "silent: the peer does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, 3, 1, nil)
+			good := &path{delay: time.Millisecond}
+			s.path = func(_ netip.Addr, port int) *path {
+				if tc.port < 0 || port == tc.port {
+					return &tc.path
+				}
+				return good
+			}
+			for s.now < 20*time.Second {
+				s.run(s.now + 10*time.Millisecond)
+				if l, ok := s.lease(1); ok {
+					t.Fatalf("after %v: %+v", s.now, l)
+				}
+			}
+			_, reason, _ := strings.Cut(tc.want, ": ") // between two attempts the state is another one
+			s.expect(1, reason)
+			if !s.prober.Settled() {
+				t.Error("not settled")
+			}
+		})
+	}
+}
+
+// TestNotSlow: paths that are slow for all packets, and small differences, are no reason.
+func TestNotSlow(t *testing.T) {
+	for _, p := range []path{
+		{delay: 400 * time.Millisecond}, {delay: time.Millisecond, carrierDelay: 2 * time.Millisecond},
+		{delay: 10 * time.Microsecond, carrierDelay: 900 * time.Microsecond},
+	} {
+		s := simulate(t, 1, 1, &p)
+		s.run(10 * time.Second)
+		s.has(1, 1500, 1500)
+	}
+}
+
+// TestEnds: how long a lease lasts after something has ended.
+func TestEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end    func(s *simulation, p *path)
+		within time.Duration
+		want   string
+	}{
+		"the peer's agent is dead":  {func(s *simulation, _ *path) { s.peers[address(1)].dead = true }, Lifetime, "does not answer"},
+		"the peer refuses":          {func(s *simulation, _ *path) { s.peers[address(1)].responder.Refuse = true }, Interval, "refuses"},
+		"the session ended":         {func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false) }, Lifetime, "no session"},
+		"the carrier gets lost":     {func(_ *simulation, p *path) { p.dropsOptions = true }, Interval + 4*firstWait, "carrier lost"},
+		"the carrier gets slow":     {func(_ *simulation, p *path) { p.carrierDelay = 20 * time.Millisecond }, 5 * time.Second, "slow"},
+		"the carrier gets removed":  {func(_ *simulation, p *path) { p.removes = true }, Interval + 4*firstWait, "removed"},
+		"the path gets a short MTU": {func(_ *simulation, p *path) { p.mtu = 400 }, Lifetime, "does not answer"},
+		"it leaves the settings":    {func(s *simulation, _ *path) { s.prober.SetPeering(s.now, Peering{}) }, 0, "lease"},
+		"all are given up":          {func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false); s.prober.RevokeAll() }, 0, "no session"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &path{delay: time.Millisecond}
+			s := simulate(t, 5, 1, p)
+			s.run(2300 * time.Millisecond)
+			s.has(1, 1500, 1500)
+			tc.end(s, p)
+			s.run(s.now + tc.within + 5*time.Millisecond)
+			if l, ok := s.lease(1); ok {
+				t.Errorf("%v after the end: %+v until %v", tc.within, l, l.Until)
+			}
+			s.run(s.now + 5*time.Second)
+			s.expect(1, tc.want)
+		})
+	}
+}
+
+// TestBegins: a pair gets a lease after the reason against it has ended.
+func TestBegins(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path  path
+		begin func(s *simulation)
+	}{
+		"dead":    {path{plainDown: true}, nil},
+		"lost":    {path{dropsOptions: true}, nil},
+		"slow":    {path{carrierDelay: 9 * time.Millisecond}, nil},
+		"refused": {path{}, func(s *simulation) { s.peers[address(1)].responder.Refuse = true }},
+		"offline": {path{}, func(s *simulation) { s.prober.SetOnline(0, false) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, 6, 1, &tc.path)
+			if tc.begin != nil {
+				tc.begin(s)
+			}
+			s.run(20 * time.Second)
+			if l, ok := s.lease(1); ok {
+				t.Fatalf("%+v", l)
+			}
+			tc.path, s.peers[address(1)].responder.Refuse = path{}, false
+			s.prober.SetOnline(s.now, true)
+			s.run(s.now + retryLost + time.Second)
+			s.has(1, 1500, 1500)
+		})
+	}
+}
+
+// TestReconnect: a short break of the session does not end leases.
+func TestReconnect(t *testing.T) {
+	s := simulate(t, 7, 1, &path{})
+	s.run(time.Second)
+	s.prober.SetOnline(s.now, false)
+	count := len(s.sent)
+	s.run(s.now + 2*time.Second)
+	if len(s.sent) != count {
+		t.Errorf("%d probes without a session", len(s.sent)-count)
+	}
+	s.has(1, 1500, 1500)
+	s.prober.SetOnline(s.now, true)
+	for range 100 {
+		s.run(s.now + 50*time.Millisecond)
+		s.has(1, 1500, 1500)
+	}
+}
+
+// TestMTUChanges: a lease follows the MTU of the path in both directions.
+func TestMTUChanges(t *testing.T) {
+	p := &path{delay: time.Millisecond}
+	s := simulate(t, 8, 1, p)
+	s.run(time.Second)
+	p.mtu = 1400
+	s.run(s.now + Interval + 7*firstWait)
+	if l, ok := s.lease(1); ok && l.MaxLength > 1400 {
+		t.Errorf("a lease for %d bytes on a path with an MTU of 1400", l.MaxLength)
+	}
+	s.run(s.now + 5*time.Second)
+	s.has(1, 1392, 1400)
+	p.mtu = 0
+	s.run(s.now + growAfter + 5*time.Second)
+	s.has(1, 1500, 1500)
+}
+
+// TestRandomLoss: loss that hits all packets alike takes leases rarely.
+func TestRandomLoss(t *testing.T) {
+	s := simulate(t, 9, 20, &path{delay: time.Millisecond, loss: 0.02})
+	s.run(5 * time.Second)
+	held, looks := 0, 0
+	for s.now < 60*time.Second {
+		s.run(s.now + 500*time.Millisecond)
+		held += len(s.prober.Leases(s.now))
+		looks += 20
+	}
+	if share := float64(held) / float64(looks); share < 0.99 {
+		t.Errorf("with a loss of 0.02, pairs held leases in %.3f of the time", share)
+	}
+}
+
+// TestBudget: probes never exceed the budget, renewals keep the leases of the pairs that it has room
+// for, and the status names the others.
+func TestBudget(t *testing.T) {
+	s := simulate(t, 10, 700, &path{delay: time.Millisecond})
+	s.run(10 * time.Second)
+	counts, _ := s.prober.Status(s.now, 0)
+	if counts[Leased] != 400 || counts[Waiting] != 300 || len(s.prober.Leases(s.now)) != 400 {
+		t.Errorf("%d leases, states %v; want 400 and 300 that wait", len(s.prober.Leases(s.now)), counts)
+	}
+	s.expect(700, "waiting: more than 2000 probes a second")
+	for i, j := 0, 0; j < len(s.sent); j++ {
+		for s.sent[i]+time.Second <= s.sent[j] {
+			i++
+		}
+		if n := j - i + 1; n > DefaultBudget*5/4+2*Ports {
+			t.Fatalf("%d probes in the second before %v", n, s.sent[j])
+		}
+	}
+	s.prober.SetPeering(s.now, s.peering(350))
+	s.run(s.now + 5*time.Second)
+	if n := len(s.prober.Leases(s.now)); n != 350 {
+		t.Errorf("%d leases of 350 peers", n)
+	}
+}
+
+// TestForged: replies from elsewhere, with other nonces, and repeated ones have no effect.
+func TestForged(t *testing.T) {
+	s := simulate(t, 11, 2, &path{})
+	probes := s.prober.Due(0)
+	for i := range probes {
+		q := &probes[i]
+		for _, r := range []Received{
+			{Message: Message{Kind: KindReply, Flags: FlagCarrier, Nonce: q.Nonce}, Source: address(200)},
+			{Message: Message{Kind: KindReply, Flags: FlagCarrier | FlagRefuses}, Source: q.Destination},
+			{Message: Message{Kind: KindProbe, Flags: FlagCarrier | FlagRefuses, Nonce: q.Nonce}, Source: q.Destination},
+		} {
+			s.prober.Received(0, r)
+		}
+		for range Ports { // one source port does not prove eight
+			s.prober.Received(0, Received{Message: Message{Kind: KindReply, Flags: FlagCarrier, Nonce: q.Nonce},
+				Source: q.Destination})
+		}
+	}
+	if l := s.prober.Leases(0); len(l) != 0 {
+		t.Errorf("leases %+v", l)
+	}
+	counts, _ := s.prober.Status(0, 0)
+	if counts[Proving] != 2 {
+		t.Errorf("states %v, want two that prove", counts)
+	}
+}
+
+// TestRandomNetworks: whatever paths do, a lease that lasts has a carrier that arrives, and a pair
+// whose paths all carry it gets one.
+func TestRandomNetworks(t *testing.T) {
+	for seed := range uint64(300) {
+		s := simulate(t, seed, 1, nil)
+		rng := rand.New(rand.NewPCG(seed, 7))
+		paths := [Ports]*path{}
+		s.path = func(_ netip.Addr, port int) *path { return paths[port] }
+		bad := time.Duration(0) // since when the paths do not carry a lease's length
+		for range 4 {
+			smallest, good := 1500, true
+			base := path{delay: time.Duration(rng.IntN(3000)) * time.Microsecond}
+			for i := range paths {
+				p := base
+				switch rng.IntN(24) {
+				case 0:
+					p.dropsOptions, good = true, false
+				case 1:
+					p.removes, good = true, false
+				case 2:
+					p.mtu = 600 + rng.IntN(900)
+					smallest = min(smallest, p.mtu)
+				}
+				paths[i] = &p
+			}
+			changed := s.now
+			bad = changed
+			for s.now < changed+90*time.Second {
+				s.run(s.now + 250*time.Millisecond)
+				l, ok := s.lease(1)
+				if !ok || good && l.MaxLength <= smallest {
+					bad = s.now
+					continue
+				}
+				// A renewal tests one source port, so a path that turned bad is noticed after all had their turn.
+				if s.now-bad > Ports*Interval+Lifetime+time.Second {
+					t.Fatalf("seed %d, %v after a change: %+v; the carrier arrives everywhere: %v, up to %d bytes", seed,
+						s.now-changed, l, good, smallest)
+				}
+			}
+			if _, ok := s.lease(1); ok != good {
+				t.Fatalf("seed %d: lease %v, want %v; %s", seed, ok, good, s.status(1))
+			}
+		}
+	}
+}
+
+// TestNoSpin: whatever is due, the time to the next call is not zero again and again.
+func TestNoSpin(t *testing.T) {
+	s := simulate(t, 12, 900, &path{loss: 0.3, delay: time.Millisecond})
+	calls := 0
+	for s.now < 2*time.Second {
+		s.prober.Due(s.now)
+		next := s.prober.Next(s.now)
+		s.now += next
+		if calls++; calls > 10_000 {
+			t.Fatalf("%d calls until %v", calls, s.now)
+		}
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	for from := range states {
+		for e := range events {
+			if to := transitions[from][e]; to > same {
+				t.Errorf("%v, event %d: no state %d", from, e, to)
+			}
+		}
+		if transitions[from][stopped] != Offline {
+			t.Errorf("%v: goes on without a session", from)
+		}
+		for e, to := range transitions[from] {
+			if to == Leased && from != Leased && event(e) != proved && event(e) != resumed {
+				t.Errorf("%v: event %d gives a lease without proof", from, e)
+			}
+		}
+	}
+}

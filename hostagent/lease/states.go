@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+// State is the state of a pair of hosts: of this host and an address of a peer.
+type State uint8
+
+// The states. Only a pair that is Leased renews its lease; a lease that is not renewed lasts until
+// its end unless it is revoked.
+const (
+	Offline   State = iota // no session with the collector: no probes
+	Waiting                // the budget of probes is used by other pairs
+	Searching              // one source port looks for the longest packet that arrives
+	Proving                // all source ports prove that length
+	Leased                 // the carrier arrives; probes renew the lease
+	Lost                   // the network loses the carrier, and not packets without it
+	Slow                   // packets in the carrier are clearly slower
+	Silent                 // the peer does not answer
+	Refused                // the agent of the peer ends
+	states
+)
+
+var stateNames = [states]string{"offline", "waiting", "searching", "proving", "leased", "lost", "slow", "silent",
+	"refused"}
+
+// String returns the name of the state, as in the tree of the collector.
+func (s State) String() string { return stateNames[s] }
+
+// event moves a pair from one state to another.
+type event uint8
+
+const (
+	started    event = iota // the collector is connected
+	resumed                 // it is connected again, and the lease has not ended
+	stopped                 // it is not connected any more
+	crowded                 // the budget is used
+	admitted                // the budget has room
+	found                   // the search is over: a length arrives from one source port
+	proved                  // it arrives from all
+	shorter                 // a length did not arrive, and there are shorter ones
+	failed                  // the carrier does not arrive at any length, its twin does
+	unanswered              // neither arrives at any length
+	delayed                 // the carrier is clearly slower than its twin
+	refused                 // the peer refuses
+	again                   // it is time to try again
+	events
+)
+
+// same marks an event that leaves a pair in its state.
+const same = states
+
+// transitions is the state machine of a pair. Prober.enter does what belongs to a new state.
+var transitions = [states][events]State{
+	//           started   resumed crowded  admitted   found    proved  shorter    failed unanswered delayed refused  again
+	Offline:   row(Searching, Leased, Waiting, same, same, same, same, same, same, same, same, same),
+	Waiting:   row(same, same, same, Searching, same, same, same, same, same, same, same, same),
+	Searching: row(same, same, Waiting, same, Proving, same, same, Lost, Silent, same, Refused, same),
+	Proving:   row(same, same, Waiting, same, same, Leased, Searching, Lost, Silent, Slow, Refused, same),
+	Leased:    row(same, same, Waiting, same, same, same, Searching, Lost, Silent, Slow, Refused, same),
+	Lost:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
+	Slow:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
+	Silent:    row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
+	Refused:   row(same, same, Waiting, same, same, same, same, same, same, same, same, Searching),
+}
+
+// row is a row of transitions. Every state goes to Offline when the session ends.
+func row(start, resume, crowd, admit, find, prove, shorten, fail, silent, delay, refuse, retry State) [events]State {
+	return [events]State{started: start, resumed: resume, stopped: Offline, crowded: crowd, admitted: admit, found: find,
+		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry}
+}
