@@ -212,13 +212,13 @@ bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip 
 	cd hostagent/sketchint/kernel && $(BPF2GO) \
 	  -type control_block -type key -type set -type entry -type entry_set -type counts -type flow_id -type heavy_flow -type place \
 	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
-	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c ../../kernel/bpf/common.h sketchint_bpfel.o sketchint_bpfel.go >digests.txt
+	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h sketchint_bpfel.o sketchint_bpfel.go >digests.txt
 	cd hostagent/lightguardian/kernel && $(BPF2GO) \
 	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
-	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c ../../kernel/bpf/common.h lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
+	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
 	cd hostagent/univmon/kernel && $(BPF2GO) \
 	  -type control_block -type counts -type divisor \
-	  univmon bpf/univmon.c && sha256sum bpf/univmon.c ../../kernel/bpf/common.h univmon_bpfel.o univmon_bpfel.go >digests.txt
+	  univmon bpf/univmon.c && sha256sum bpf/univmon.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h univmon_bpfel.o univmon_bpfel.go >digests.txt
 
 .PHONY: console
 console: ## the console's pages from outputs/web/console (needs node 20 and npm)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the programs of host roles in the kernel share: types, numbers of protocols, the hash of
-// flows and checksums.
+// What the programs of host roles in the kernel share: types, the hash of flows and checksums.
+// packet.h has the parser of packets.
 
 #ifndef NETSKETCH_COMMON_H
 #define NETSKETCH_COMMON_H
@@ -66,14 +66,6 @@ inline u32 crc4(u32 crc, u32 word) {
 	return crc_tables[768 + (x & 255)] ^ crc_tables[512 + (x >> 8 & 255)] ^ crc_tables[256 + (x >> 16 & 255)] ^
 	       crc_tables[x >> 24];
 }
-
-// key is the key of a flow.
-struct key {
-	u64 src[2], dst[2]; // in network order
-	u16 sport, dport;   // in host order
-	u8 proto, v6;
-	u16 zero;
-};
 #endif
 
 #endif

@@ -271,6 +271,30 @@ func FuzzSameAsGo(f *testing.F) {
 	})
 }
 
+// TestSegments: a super-packet counts as the packets on the wire, whether or not the kernel states
+// their count, which it does not for those of virtual machines.
+func TestSegments(t *testing.T) {
+	kerneltest.NeedBPF(t)
+	p := open(t, Config{}, &wire.Settings{Packets: both(""), Sketches: small})
+	e := uint64(11)
+	for _, s := range kerneltest.SuperPackets() {
+		for _, stated := range []uint32{0, s.Packets} {
+			context := make([]byte, 192) // struct __sk_buff
+			binary.LittleEndian.PutUint32(context[164:], stated)
+			binary.LittleEndian.PutUint32(context[176:], s.Size)
+			for _, program := range []*ebpf.Program{p.tables.send, p.tables.receive} {
+				if _, err := program.Run(&ebpf.RunOptions{Data: s.Frame, Context: context}); err != nil {
+					t.Fatalf("%s: %v", s.Name, err)
+				}
+			}
+			c := seal(t, p, e).Counters
+			if e++; c[wire.Sent] != uint64(s.Packets) || c[wire.Received] != uint64(s.Packets) {
+				t.Errorf("%s: %d sent, %d received, want %d", s.Name, c[wire.Sent], c[wire.Received], s.Packets)
+			}
+		}
+	}
+}
+
 // udp returns a packet.
 func udp() []byte {
 	return slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x66, 0xcf, 10, 0, 0, 1, 10,

@@ -8,7 +8,7 @@
 // the group that no processor uses any more. Removal does not depend on settings.
 
 #define CRC_BYTES 8
-#include "../../../kernel/bpf/common.h"
+#include "../../../kernel/bpf/packet.h"
 
 enum {
 	TCP_MARK = 0x08, // in the byte of the data offset
@@ -572,7 +572,7 @@ int send(struct __sk_buff *skb) {
 	if (size > FRONT || bpf_skb_load_bytes(skb, 0, s->front, size))
 		return NEXT;
 	u16 type = 0;
-	u32 ip = link(s, size, &type), packets = skb->gso_segs ? skb->gso_segs : 1;
+	u32 ip = link(s, size, &type), packets = segments(skb);
 	if (!ip)
 		return NEXT;
 	n->counters[SENT] += packets;

@@ -8,11 +8,9 @@
 // and clears the group that no processor uses any more.
 
 #define CRC_BYTES 4
-#include "../../../kernel/bpf/common.h"
+#include "../../../kernel/bpf/packet.h"
 
 enum {
-	GRE = 47,
-	ETH_BRIDGED = 0x6558, // an Ethernet frame in GRE
 	VXLAN_PORT = 4789,    // without GPE
 	VXLAN_NEXT = 4,       // flag: there is a next protocol
 	GENEVE_OPTIONS = 252, // bytes, at most
@@ -307,7 +305,7 @@ struct packet {
 	u8 no_flow;   // the original packet in GRE is not IP
 };
 
-// ip_header is what parse_ip reads besides the key.
+// ip_header is what find_flow reads besides the key.
 struct ip_header {
 	u32 size, l4, length; // of the header with what precedes the transport; without; of the packet
 	u8 dscp;
@@ -647,8 +645,8 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 	return problem;
 }
 
-// parse_link finds the EtherType behind at most two VLAN tags, from the offset of the first one.
-inline bool parse_link(const struct scratch *s, u32 available, u32 *at, u16 *type) {
+// find_type finds the EtherType behind at most two VLAN tags, from the offset of the first one.
+inline bool find_type(const struct scratch *s, u32 available, u32 *at, u16 *type) {
 	if (available < *at + 2)
 		return false;
 	*type = read16(s, *at);
@@ -663,9 +661,9 @@ inline bool parse_link(const struct scratch *s, u32 available, u32 *at, u16 *typ
 	return true;
 }
 
-// parse_ip reads the IP packet at an offset. The key is zero, and has the source address also if the
+// find_flow reads the IP packet at an offset. The key is zero, and has the source address also if the
 // header is invalid and its fixed part is there.
-inline u32 parse_ip(const struct scratch *s, u32 at, u16 type, u32 available, struct key *k, struct ip_header *h,
+inline u32 find_flow(const struct scratch *s, u32 at, u16 type, u32 available, struct key *k, struct ip_header *h,
 		    u8 *addressed) {
 	bool later = false;
 	h->fragment = false;
@@ -740,7 +738,7 @@ part int inside(struct xdp_md *xdp) {
 	u16 type = read16(s, p->shim + 2);
 	if (type == ETH_BRIDGED) {
 		at += 12;
-		if (!parse_link(s, available, &at, &type)) {
+		if (!find_type(s, available, &at, &type)) {
 			p->size = 0;
 			return MALFORMED;
 		}
@@ -749,7 +747,7 @@ part int inside(struct xdp_md *xdp) {
 	struct ip_header h;
 	__builtin_memset(&s->inner, 0, sizeof(s->inner));
 	u8 addressed;
-	p->no_flow = parse_ip(s, at, type, available, &s->inner, &h, &addressed) != NONE;
+	p->no_flow = find_flow(s, at, type, available, &s->inner, &h, &addressed) != NONE;
 	return NONE;
 }
 
@@ -837,11 +835,11 @@ part int decode(struct xdp_md *xdp) {
 		return MALFORMED; // unreachable
 	u32 at = 12;
 	u16 type;
-	if (!parse_link(s, available, &at, &type))
+	if (!find_type(s, available, &at, &type))
 		return MALFORMED;
 	p->ip = at + 2;
 	struct ip_header h;
-	u32 problem = parse_ip(s, p->ip, type, available, &p->key, &h, &p->addressed);
+	u32 problem = find_flow(s, p->ip, type, available, &p->key, &h, &p->addressed);
 	if (problem)
 		return problem;
 	p->length = h.length;

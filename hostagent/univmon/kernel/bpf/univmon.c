@@ -7,12 +7,11 @@
 // clears the group that no processor uses any more.
 
 #define CRC_BYTES 4
-#include "../../../kernel/bpf/common.h"
+#include "../../../kernel/bpf/packet.h"
 
 enum {
 	FRONT = 256, // bytes of a packet in which headers are found
 	SWITCH_FRONT = 1024, // the same with SWITCH_INNER, which stops before
-	PLAIN_FRONT = 96, // for switches, of packets without encapsulations: 14 + 2 * 4 + 60 + 4 bytes at most
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
 	NEXT = -1, // TCX: the next program decides
@@ -60,30 +59,15 @@ enum {
 	UNBOUNDED = 255,
 };
 
-// What a header is: EtherTypes and headers behind an IP header.
+// What a header is, besides EtherTypes.
 enum {
-	ETH_BRIDGED = 0x6558,
-	ETH_MPLS = 0x8847,
-	ETH_MPLS_MULTICAST = 0x8848,
-	ETH_PPPOE = 0x8864,
 	EXTENSION = 0x10000, // of IPv6
 	CARRIED = 0x10001,   // by an IP packet
 	CARRIED_LATER = 0x10002, // by a later fragment
 };
 
-// Protocols, as in package packet.
+// Ports and protocols, as in package packet.
 enum {
-	HOP_BY_HOP = 0,
-	IPV4_IN_IP = 4,
-	IPV6_IN_IP = 41,
-	ROUTING = 43,
-	GRE = 47,
-	AH = 51,
-	DESTINATIONS = 60,
-	MOBILITY = 135,
-	MPLS_IN_IP = 137,
-	HIP = 139,
-	SHIM6 = 140,
 	VXLAN_PORT = 4789,
 	PPP_IPV4 = 0x0021,
 	PPP_IPV6 = 0x0057,
@@ -198,7 +182,16 @@ inline u16 raw16(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *
 inline u32 raw32(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u32 *)(s->front + at) : 0; }
 inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
 
-// valid_checksum adds up the 16-bit words of an IPv4 header; a valid one has all ones.
+// is_valid returns whether the sum of the 16-bit words of an IPv4 header, of which the given sum has
+// pairs, has all ones.
+inline bool is_valid(u64 sum) {
+	sum = (sum >> 32) + (u32)sum;
+	sum = (sum >> 32) + (u32)sum;
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return sum == 0xffff;
+}
+
 inline bool valid_checksum(const struct scratch *s, u32 ip, u32 header) {
 	u64 sum = 0;
 	for (u32 i = 0; i < 60; i += 4) {
@@ -206,11 +199,7 @@ inline bool valid_checksum(const struct scratch *s, u32 ip, u32 header) {
 			break;
 		sum += raw32(s, ip + i);
 	}
-	sum = (sum >> 32) + (u32)sum;
-	sum = (sum >> 32) + (u32)sum;
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	return sum == 0xffff;
+	return is_valid(sum);
 }
 
 inline bool is_extension(u8 protocol) {
@@ -243,75 +232,39 @@ inline bool is_tunnel(const struct scratch *s) {
 }
 
 // find_key sets the key of a packet without encapsulations, or returns the counter of packets without
-// one, or MORE. have is the count of bytes of front. It is faster than find_behind.
-inline int find_key(struct scratch *s, u32 have, u32 tags) {
-	u32 at = 12, l4;
-	bool later = false;
-#pragma unroll
-	for (u32 i = 0; i < 2; i++) {
-		if (have < at + 2)
-			return TRUNCATED;
-		if (i >= tags || !is_tag(read16(s, at)))
-			break;
-		at += 4;
-	}
-	if (have < at + 2)
+// one, or MORE. It is faster than find_behind.
+inline int find_key(struct __sk_buff *skb, struct scratch *s) {
+	struct headers h;
+	switch (parse(skb, &h)) {
+	case PARSE_NOT_IP:
+		return MORE;
+	case PARSE_TRUNCATED:
 		return TRUNCATED;
-	u16 type = read16(s, at);
-	u32 ip = at + 2, n = have - ip;
-	s->ports = 0;
-	if (type == ETH_IPV4) {
-		if (n < 20)
-			return TRUNCATED;
-		if (read8(s, ip) >> 4 != 4)
-			return BAD_VERSION;
-		l4 = (read8(s, ip) & 15) * 4;
-		if (l4 < 20)
-			return BAD_LENGTH;
-		if (n < l4)
-			return TRUNCATED;
-		s->v6 = 0;
-		s->src[0] = raw32(s, ip + 12);
-		s->dst[0] = raw32(s, ip + 16);
-		s->src[1] = s->src[2] = s->src[3] = 0;
-		s->dst[1] = s->dst[2] = s->dst[3] = 0;
-		s->proto = read8(s, ip + 9);
-		later = read16(s, ip + 6) & 0x1fff;
-	} else if (type == ETH_IPV6) {
-		if (n < 40)
-			return TRUNCATED;
-		if (read8(s, ip) >> 4 != 6)
-			return BAD_VERSION;
-		l4 = 40;
-		s->v6 = 1;
+	case PARSE_VERSION:
+		return BAD_VERSION;
+	case PARSE_LENGTH:
+		return BAD_LENGTH;
+	}
+	s->v6 = h.key.v6;
 #pragma unroll
-		for (u32 i = 0; i < 4; i++) {
-			s->src[i] = raw32(s, ip + 8 + 4 * i);
-			s->dst[i] = raw32(s, ip + 24 + 4 * i);
-		}
-		s->proto = read8(s, ip + 6);
-		if (s->proto == FRAGMENT) {
-			if (n < 48)
-				return TRUNCATED;
-			s->proto = read8(s, ip + 40);
-			later = read16(s, ip + 42) & 0xfff8;
-			l4 = 48;
-		}
-		if (!later && is_extension(s->proto))
-			return MORE;
-	} else {
-		return MORE;
+	for (u32 i = 0; i < 4; i++) {
+		s->src[i] = h.key.src[i / 2] >> 32 * (i % 2);
+		s->dst[i] = h.key.dst[i / 2] >> 32 * (i % 2);
 	}
-	if (!later && (s->proto == TCP || s->proto == UDP)) {
-		if (n < l4 + 4)
-			return TRUNCATED;
-		s->ports = raw32(s, ip + l4);
-	}
-	if (encapsulation == SWITCH_INNER && !later && is_tunnel(s))
+	s->proto = h.key.proto;
+	s->ports = bpf_htonl((u32)h.key.sport << 16 | h.key.dport);
+	if (h.key.v6 && !h.later && is_extension(s->proto))
 		return MORE;
-	if (type == ETH_IPV4 && !valid_checksum(s, ip, l4))
-		return BAD_CHECKSUM;
-	return COUNTERS;
+	if (encapsulation == SWITCH_INNER && !h.later && is_tunnel(s))
+		return MORE;
+	if (h.key.v6)
+		return COUNTERS;
+	if (h.l4 > 20) // find_behind adds up options
+		return MORE;
+	const u32 *w = (void *)(long)skb->data + (h.ip & 31);
+	if ((void *)(w + 5) > (void *)(long)skb->data_end)
+		return TRUNCATED; // unreachable
+	return is_valid((u64)w[0] + w[1] + w[2] + w[3] + w[4]) ? COUNTERS : BAD_CHECKSUM;
 }
 
 // take takes n headers, if this is in a tunnel, from those that may follow there.
@@ -779,11 +732,11 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 	struct counts *n = bpf_map_lookup_elem(&lanes, &number);
 	if (!n)
 		return NEXT; // unreachable
-	s->packets = skb->gso_segs ? skb->gso_segs : 1;
+	s->packets = segments(skb);
 	n->counters[direction] += s->packets;
 	u32 reason = MORE, outside = skb->vlan_present ? 1 : 0; // tags that are not in the packet
 	if (for_switches())
-		reason = load(skb, s, PLAIN_FRONT) ? find_key(s, size_of(skb, PLAIN_FRONT), 2 - outside) : TRUNCATED;
+		reason = find_key(skb, s);
 	if (reason == MORE) {
 		u32 end = for_switches() ? skb->len : size_of(skb, FRONT);
 		u32 tags = for_switches() ? SWITCH_TAGS - outside : UNBOUNDED;

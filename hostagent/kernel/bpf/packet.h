@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The parser of packets of host roles in the kernel, and the count of segments of super-packets:
+// packets up to 64 KB or more that the kernel or the device segments after the program that sends, or
+// has merged before the program that receives.
+//
+// A program reads a packet with
+//
+//	parse         at TC: the flow, lengths and fields of IP, TCP and UDP
+//	segments      at TC: how many packets a packet is on the wire; XDP has no super-packets
+//	divided_at    at TC: where the data begins that these packets divide, behind all their headers
+//	parse_link    elsewhere: the EtherType and the offset of the IP header, behind VLAN tags
+//	parse_ip      elsewhere: what parse reads, of an IP packet
+//
+// The last two read through pointers: data and end are those of the context of XDP or TC, or of the
+// memory of a map. All offsets and fields are in host order; only addresses in keys are in network
+// order. Offsets in struct headers are from the begin of the IP header.
+
+#ifndef NETSKETCH_PACKET_H
+#define NETSKETCH_PACKET_H
+
+#include "common.h"
+
+// EtherTypes besides those in common.h.
+enum {
+	ETH_BRIDGED = 0x6558, // an Ethernet frame
+	ETH_MPLS = 0x8847,
+	ETH_MPLS_MULTICAST = 0x8848,
+	ETH_PPPOE = 0x8864,
+};
+
+// Protocols of IP, and extension headers of IPv6.
+enum {
+	HOP_BY_HOP = 0,
+	IPV4_IN_IP = 4,
+	IPV6_IN_IP = 41,
+	ROUTING = 43,
+	GRE = 47,
+	AH = 51,
+	DESTINATIONS = 60,
+	MOBILITY = 135,
+	MPLS_IN_IP = 137,
+	HIP = 139,
+	SHIM6 = 140,
+};
+
+inline u16 load16(const void *p) { return bpf_ntohs(*(const u16 *)p); }
+
+// key is the key of a flow (docs/p4.md, Packets).
+struct key {
+	u64 src[2], dst[2]; // in network order; an IPv4 address is the first four bytes
+	u16 sport, dport;   // in host order
+	u8 proto, v6;
+	u16 zero;
+};
+
+// headers are what parse_ip reads of a packet. Offsets are from the begin of the IP header.
+struct headers {
+	struct key key;
+	u32 ip;       // offset of the IP header in the frame, if parse read the packet
+	u32 l4;       // offset of what follows IP and a fragment header
+	u32 payload;  // offset of what follows TCP or UDP; l4 of other protocols
+	u32 length;   // bytes of the IP packet; of a super-packet with all its data
+	u16 type;     // EtherType, if parse read the packet
+	u16 window;   // of TCP
+	u8 ttl, dscp; // TTL or hop limit
+	u8 flags;     // of TCP
+	bool tcp;       // the packet has a TCP header
+	bool fragment;  // the packet is a fragment
+	bool later;     // the packet is a fragment, and not the first one
+	bool cut;       // the header of TCP or UDP ends early; its ports are there
+	bool addressed; // key has the addresses, also if the packet has another error
+};
+
+// What parse_ip returns.
+enum {
+	PARSED,
+	PARSE_NOT_IP,    // the EtherType is neither that of IPv4 nor that of IPv6
+	PARSE_TRUNCATED, // a header ends early
+	PARSE_VERSION,   // the version of IP differs from the EtherType
+	PARSE_LENGTH,    // the length of an IPv4 header is below 20 bytes
+};
+
+// parse_link returns the offset of what follows the Ethernet header and at most the given count (0
+// to 2) of VLAN tags, and its EtherType; 0 if the frame is truncated. At TC, a tag may be outside of
+// the packet: then skb->vlan_present is 1, and one tag less may follow.
+inline u32 parse_link(const void *data, const void *end, u32 tags, u16 *type) {
+	if (data + 14 > end)
+		return 0;
+	*type = load16(data + 12);
+	if (tags < 1 || !is_tag(*type))
+		return 14;
+	if (data + 18 > end)
+		return 0;
+	*type = load16(data + 16);
+	if (tags < 2 || !is_tag(*type))
+		return 18;
+	if (data + 22 > end)
+		return 0;
+	*type = load16(data + 20);
+	return 22;
+}
+
+// is_jumbo returns whether a hop-by-hop header, of which b is the second byte, states the length of a
+// super-packet above 64 KB. No such header is on the wire: the kernel removes it when it segments the
+// packet.
+inline bool is_jumbo(const u8 *b) { return (*(u32 *)b & 0xffffff) == 0x04c200; }
+
+// parse_ip parses the IP packet at b, which has an EtherType, and TCP or UDP in it. most is the
+// count of bytes from b to the end of the frame, which is the length of a super-packet above 64 KB:
+// the field of its length is 0. All extension headers of IPv6 but a fragment header right behind the
+// fixed header are the protocol of the flow.
+inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct headers *h) {
+	u32 l4;
+	__builtin_memset(h, 0, sizeof(*h));
+	if (type == ETH_IPV4) {
+		if ((void *)b + 20 > end)
+			return PARSE_TRUNCATED;
+		h->key.src[0] = *(u32 *)(b + 12);
+		h->key.dst[0] = *(u32 *)(b + 16);
+		h->addressed = true;
+		if (b[0] >> 4 != 4)
+			return PARSE_VERSION;
+		l4 = (b[0] & 15) * 4;
+		if (l4 < 20)
+			return PARSE_LENGTH;
+		if ((void *)b + l4 > end)
+			return PARSE_TRUNCATED;
+		u16 offset = load16(b + 6);
+		h->length = load16(b + 2);
+		if (!h->length && most > 0xffff)
+			h->length = most;
+		h->key.proto = b[9];
+		h->later = offset & 0x1fff;
+		h->fragment = offset & 0x3fff;
+		h->ttl = b[8];
+		h->dscp = b[1] >> 2;
+	} else if (type == ETH_IPV6) {
+		if ((void *)b + 40 > end)
+			return PARSE_TRUNCATED;
+		h->key.v6 = 1;
+		h->key.src[0] = *(u64 *)(b + 8);
+		h->key.src[1] = *(u64 *)(b + 16);
+		h->key.dst[0] = *(u64 *)(b + 24);
+		h->key.dst[1] = *(u64 *)(b + 32);
+		h->addressed = true;
+		if (b[0] >> 4 != 6)
+			return PARSE_VERSION;
+		l4 = 40;
+		h->length = 40 + load16(b + 4);
+		h->key.proto = b[6];
+		h->ttl = b[7];
+		h->dscp = load16(b) >> 6 & 0x3f;
+		if (h->length == 40 && most > 0xffff) {
+			h->length = most;
+			if (b[6] == HOP_BY_HOP && (void *)b + 48 <= end && is_jumbo(b + 41)) {
+				h->key.proto = b[40];
+				h->length -= 8;
+				l4 = 48;
+			}
+		} else if (b[6] == FRAGMENT) {
+			if ((void *)b + 48 > end)
+				return PARSE_TRUNCATED;
+			h->key.proto = b[40];
+			h->later = load16(b + 42) & 0xfff8;
+			h->fragment = true;
+			l4 = 48;
+		}
+	} else {
+		return PARSE_NOT_IP;
+	}
+	h->l4 = h->payload = l4;
+	if (h->later || (h->key.proto != TCP && h->key.proto != UDP))
+		return PARSED;
+	b += l4 & 63;
+	if ((void *)b + 4 > end)
+		return PARSE_TRUNCATED;
+	h->key.sport = load16(b);
+	h->key.dport = load16(b + 2);
+	if (h->key.proto == UDP) {
+		h->cut = (void *)b + 8 > end;
+		h->payload += 8;
+		return PARSED;
+	}
+	if ((void *)b + 20 > end) {
+		h->cut = true;
+		return PARSED;
+	}
+	u32 size = (b[12] >> 4) * 4;
+	h->payload += size < 20 ? 20 : size;
+	h->tcp = true;
+	h->flags = b[13];
+	h->window = load16(b + 14);
+	return PARSED;
+}
+
+// parse reads the headers of a packet at TC and returns what parse_ip does. Behind the Ethernet header
+// are at most two VLAN tags, of which one may be outside of the packet.
+inline u32 parse(struct __sk_buff *skb, struct headers *h) {
+	enum { LONGEST = 14 + 2 * 4 + 60 + 20 }; // of the headers that are read
+	u32 tags = skb->vlan_present ? 1 : 2, ip = 0, result = PARSE_TRUNCATED;
+	u16 type = 0;
+	for (u32 i = 0; i < 2; i++) {
+		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+		ip = parse_link(data, end, tags, &type);
+		h->cut = false;
+		if (ip)
+			result = parse_ip(data + (ip & 31), end, type, skb->len - ip, h);
+		if (result != PARSE_TRUNCATED && !h->cut)
+			break;
+		// The begin of some packets is not in one piece.
+		u32 have = end - data, want = skb->len < LONGEST ? skb->len : LONGEST;
+		if (have >= want || bpf_skb_pull_data(skb, want))
+			break;
+	}
+	h->ip = ip;
+	h->type = type;
+	return result;
+}
+
+// is_whole returns whether a packet that was parsed has its header of TCP or UDP, and a length of at
+// least the IP header.
+inline bool is_whole(const struct headers *h) { return !h->cut && h->length >= h->l4; }
+
+// What follows in divided_at, besides EtherTypes.
+enum {
+	PROTOCOL = 0x10000, // and the number of a protocol
+	IN_UDP = 0x20000,
+	FOLLOWED = 24, // headers at most
+};
+
+// in_udp returns what UDP carries whose data begins with b, 0 if it is no tunnel that is known, and
+// adds the bytes in front of it to at. Tunnels are known by their header, because their ports can be
+// configured.
+inline u32 in_udp(const u8 *b, u32 *at) {
+	u16 type = load16(b + 2);
+	if ((b[0] & 0x7f) == 0x08 && !(b[1] & ~0x48)) { // VXLAN, also with group policies
+		*at += 8;
+		return ETH_BRIDGED;
+	}
+	if (b[0] == 0x0c && !b[2]) { // VXLAN GPE
+		*at += 8;
+		return b[3] == 1 ? ETH_IPV4 : b[3] == 2 ? ETH_IPV6 : b[3] == 3 ? ETH_BRIDGED : 0;
+	}
+	if (b[0] >> 6 == 0 && (type == ETH_BRIDGED || type == ETH_IPV4 || type == ETH_IPV6)) { // Geneve
+		*at += 8 + (b[0] & 0x3f) * 4;
+		return type;
+	}
+	return b[0] >> 4 == 4 ? ETH_IPV4 : b[0] >> 4 == 6 ? ETH_IPV6 : 0; // FOU
+}
+
+// reaches returns whether an IP packet whose field of the length has a value, and counts not the
+// given header, has the rest of a super-packet. Above 64 KB the field is 0.
+inline bool reaches(u32 field, u32 header, u32 rest) { return field ? field + header == rest : rest > 0xffff; }
+
+// divided_at returns the offset at which the data of a super-packet begins: behind the innermost
+// header of TCP or UDP. All before it is in each segment. It follows the headers of EtherType type
+// from offset at: all extension headers of IPv6 and the tunnels IP in IP, GRE, MPLS, VXLAN, Geneve
+// and FOU. An inner packet that ends before the super-packet does is data of one of its segments.
+part u32 divided_at(struct __sk_buff *skb, u32 at, u32 type) {
+	u32 found = at, kind = type, rest;
+	for (u32 i = 0; i < FOLLOWED; i++) {
+		u8 b[20] = {};
+		if (at >= skb->len)
+			return found;
+		rest = skb->len - at;
+		if (bpf_skb_load_bytes(skb, at, b, sizeof(b)) && bpf_skb_load_bytes(skb, at, b, 8))
+			return found;
+		switch (kind) {
+		case ETH_BRIDGED:
+			kind = load16(b + 12);
+			at += 14;
+			continue;
+		case ETH_VLAN:
+		case ETH_QINQ:
+		case ETH_QINQ_OLD:
+			kind = load16(b + 2);
+			at += 4;
+			continue;
+		case ETH_MPLS:
+		case ETH_MPLS_MULTICAST:
+			at += 4;
+			if (b[2] & 1)
+				kind = b[4] >> 4 == 4 ? ETH_IPV4 : b[4] >> 4 == 6 ? ETH_IPV6 : 0;
+			continue;
+		case ETH_IPV4:
+			if (b[0] >> 4 != 4 || (b[0] & 15) < 5 || !reaches(load16(b + 2), 0, rest))
+				return found;
+			kind = PROTOCOL | b[9];
+			at += (b[0] & 15) * 4;
+			break;
+		case ETH_IPV6:
+			if (b[0] >> 4 != 6 || !reaches(load16(b + 4), 40, rest))
+				return found;
+			kind = PROTOCOL | b[6];
+			at += 40;
+			break;
+		case PROTOCOL | HOP_BY_HOP:
+		case PROTOCOL | ROUTING:
+		case PROTOCOL | DESTINATIONS:
+		case PROTOCOL | MOBILITY:
+		case PROTOCOL | HIP:
+		case PROTOCOL | SHIM6:
+			kind = PROTOCOL | b[0];
+			at += 8 * (b[1] + 1);
+			break;
+		case PROTOCOL | AH:
+			kind = PROTOCOL | b[0];
+			at += 4 * (b[1] + 2);
+			break;
+		case PROTOCOL | IPV4_IN_IP:
+			kind = ETH_IPV4;
+			continue;
+		case PROTOCOL | IPV6_IN_IP:
+			kind = ETH_IPV6;
+			continue;
+		case PROTOCOL | MPLS_IN_IP:
+			kind = ETH_MPLS;
+			continue;
+		case PROTOCOL | GRE:
+			if (b[0] & 0x40 || b[1] & 7) // source routes, or another version
+				return found;
+			kind = load16(b + 2);
+			at += 4 + 4 * ((b[0] >> 7) + (b[0] >> 5 & 1) + (b[0] >> 4 & 1)); // checksum, key, number
+			continue;
+		case PROTOCOL | TCP:
+			return at + ((b[12] >> 4) < 5 ? 20 : (b[12] >> 4) * 4);
+		case PROTOCOL | UDP:
+			kind = IN_UDP;
+			at += 8;
+			break;
+		case IN_UDP:
+			kind = in_udp(b, &at);
+			continue;
+		default:
+			return found;
+		}
+		found = at;
+	}
+	return found;
+}
+
+// segments returns how many packets a packet at TC is on the wire: those into which the kernel or
+// the device segments it when it leaves, or of which it was merged when it arrived. The kernel knows
+// no count of super-packets of a virtual machine, and of those to which a program added bytes.
+inline u32 segments(struct __sk_buff *skb) {
+	u32 n = skb->gso_segs, size = skb->gso_size;
+	if (n || !size)
+		return n ? n : 1;
+	u32 at = divided_at(skb, 0, ETH_BRIDGED);
+	return at < skb->len ? (skb->len - at + size - 1) / size : 1;
+}
+
+#endif
