@@ -5,10 +5,13 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,46 +21,72 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Needs are what a data path needs on a host.
-type Needs struct {
-	// Maps are the types of maps and Helpers the functions of the programs that not every kernel has.
-	Maps    []ebpf.MapType
-	Helpers []Helper
-	// Pin is the directory of pins; "": none.
-	Pin string
-	// Interface is the name of the interface; "": none.
-	Interface string
+// Requirements are what the data path of a role needs on a host.
+type Requirements struct {
+	// Spec returns the programs and maps: the kernel must have their types, and the functions that the
+	// programs call.
+	Spec func() (*ebpf.CollectionSpec, error)
 	// Load loads the programs and removes them.
 	Load func() error
-	// Attach returns what else the interface lacks, and warnings; nil: nothing.
-	Attach func(*net.Interface) (warnings []string, err error)
+	// Interface returns what else the interface lacks, and warnings; nil: nothing.
+	Interface func(*net.Interface) (warnings []string, err error)
 }
 
 // Check returns what a host lacks, all of it, and warnings. Packets are not changed.
-func (n *Needs) Check() (warnings []string, err error) {
+func (c *Config) Check(r Requirements) (warnings []string, err error) {
 	var errs []error
-	if n.Pin != "" {
-		errs = append(errs, CheckPin(n.Pin))
+	if c.Pin != "" {
+		errs = append(errs, CheckPin(c.Pin))
 	}
 	if err := checkCapabilities(); err != nil {
 		return nil, errors.Join(append(errs, err)...) // the others would only say the same
 	}
-	errs = append(errs, checkFeatures(n.Maps, n.Helpers), n.Load())
-	if n.Interface == "" {
+	spec, err := r.Spec()
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	errs = append(errs, checkFeatures(spec), r.Load())
+	if c.Interface == "" {
 		return nil, errors.Join(errs...)
 	}
-	i, err := net.InterfaceByName(n.Interface)
+	i, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return nil, errors.Join(append(errs, fmt.Errorf("interface %s: %w", n.Interface, err))...)
+		return nil, errors.Join(append(errs, fmt.Errorf("interface %s: %w", c.Interface, err))...)
 	}
 	if i.Flags&net.FlagUp == 0 {
 		warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
 	}
-	if n.Attach != nil {
-		more, err := n.Attach(i)
+	errs = append(errs, checkLink(i.Name))
+	if r.Interface != nil {
+		more, err := r.Interface(i)
 		warnings, errs = append(warnings, more...), append(errs, err)
 	}
 	return warnings, errors.Join(errs...)
+}
+
+// checkLink returns why the frames of an interface cannot be read: programs expect Ethernet.
+func checkLink(name string) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(s, unix.SIOCGIFHWADDR, r)
+	}
+	if err != nil {
+		return fmt.Errorf("interface %s: link type: %w", name, err)
+	}
+	switch kind := r.Uint16(); kind {
+	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
+		return nil
+	case unix.ARPHRD_NONE:
+		return fmt.Errorf("interface %s has packets without link-layer headers, as WireGuard and tun devices have; "+
+			"expected Ethernet: name the interface that carries the tunnel's packets", name)
+	default:
+		return fmt.Errorf("interface %s has link type %d; expected Ethernet (%d)", name, kind, unix.ARPHRD_ETHER)
+	}
 }
 
 // capabilities that suffice, by their numbers in linux/capability.h. Without CAP_PERFMON the
@@ -95,33 +124,36 @@ func checkCapabilities() error {
 	return nil
 }
 
-// Helper is a function of the kernel that a type of programs calls.
-type Helper struct {
-	Program ebpf.ProgramType
-	Func    asm.BuiltinFunc
-	Since   string // version of Linux
-}
+// since are the versions of Linux that have functions which not every kernel with XDP has.
+var since = map[asm.BuiltinFunc]string{asm.FnXdpAdjustHead: "4.10", asm.FnSkbAdjustRoom: "4.13", asm.FnJiffies64: "5.6",
+	asm.FnSkbChangeHead: "5.8", asm.FnKtimeGetCoarseNs: "5.11", asm.FnLoop: "5.17", asm.FnXdpLoadBytes: "5.18",
+	asm.FnXdpStoreBytes: "5.18", asm.FnXdpGetBuffLen: "5.18"}
 
-// checkFeatures names the types of maps and the helpers that the kernel lacks, and other features
-// that every data path needs.
-func checkFeatures(maps []ebpf.MapType, helpers []Helper) error {
-	var missing []string
-	need := func(name string, err error) {
+// checkFeatures names the types of maps and the functions that the kernel lacks for programs, and
+// features that every data path needs.
+func checkFeatures(spec *ebpf.CollectionSpec) error {
+	missing := map[string]bool{}
+	need := func(err error, format string, args ...any) {
 		if err != nil {
-			missing = append(missing, fmt.Sprintf("%s (%v)", name, err))
+			missing[fmt.Sprintf(format+" (%v)", append(args, err)...)] = true
 		}
 	}
-	need("instructions of version 3, Linux 5.12", features.HaveV3ISA())
-	need("arrays that processes map, Linux 5.5", features.HaveMapFlag(features.BPF_F_MMAPABLE))
-	for _, m := range maps {
-		need("map type "+m.String(), features.HaveMapType(m))
+	need(features.HaveV3ISA(), "instructions of version 3, Linux 5.12")
+	need(features.HaveMapFlag(features.BPF_F_MMAPABLE), "arrays that processes map, Linux 5.5")
+	need(features.HaveMapType(ebpf.ArrayOfMaps), "map type %v", ebpf.ArrayOfMaps) // Barrier
+	for _, m := range spec.Maps {
+		need(features.HaveMapType(m.Type), "map type %v", m.Type)
 	}
-	for _, h := range helpers {
-		need(fmt.Sprintf("%v in %v programs, Linux %s", h.Func, h.Program, h.Since),
-			features.HaveProgramHelper(h.Program, h.Func))
+	for _, p := range spec.Programs {
+		for _, i := range p.Instructions {
+			if i.IsBuiltinCall() {
+				f := asm.BuiltinFunc(i.Constant)
+				need(features.HaveProgramHelper(p.Type, f), "%v in %v programs, Linux %s", f, p.Type, cmp.Or(since[f], "?"))
+			}
+		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("the kernel lacks %s", strings.Join(missing, "; "))
+		return fmt.Errorf("the kernel lacks %s", strings.Join(slices.Sorted(maps.Keys(missing)), "; "))
 	}
 	return nil
 }

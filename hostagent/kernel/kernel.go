@@ -1,5 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel has what the data paths in the Linux kernel share: memory of maps, a barrier for
-// programs that run, XDP links that outlive the agent, and checks of what a host lacks.
+// Package kernel is what the roles' data paths in the Linux kernel have in common. Attachment keeps
+// programs attached to the interface with a name, also after that interface was deleted and created
+// again. Path is the data path of a role in Go whose packets programs count in two groups of maps.
+// Config.Check tells what a host lacks, and Remove takes away what an agent left in the kernel.
+//
+// A role adds its settings, its report, its role in Go and its C program.
 package kernel
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config configures the data path of a role.
+type Config struct {
+	// Role is the name of the role.
+	Role string
+	// Interface is the name of the network interface whose packets are measured. Empty: programs are
+	// loaded and not attached.
+	Interface string
+	// Pin is a directory of a BPF file system for this role, such as /sys/fs/bpf/netsketch/omnimon. It
+	// is created. Empty: nothing is pinned, and the programs end with the process.
+	Pin string
+	// Generic selects XDP in the network stack instead of XDP in the driver.
+	Generic bool
+	// Clsact attaches programs to clsact even if the kernel has TCX.
+	Clsact bool
+	// AtOnce attaches programs that strip what arrives when the data path opens, and not with its first
+	// settings.
+	AtOnce bool
+	// DisableOffloads turns off the features of the interface that would damage packets with a header.
+	// Otherwise a role refuses its settings if they are on.
+	DisableOffloads bool
+	// Logger receives state changes; nil disables logging.
+	Logger *slog.Logger
+}
+
+// LeaseTime is longer than any lease that another host holds for this one: after it no packet
+// arrives with a header, if this host has stopped to answer probes.
+const LeaseTime = 3500 * time.Millisecond
+
+func (c *Config) log() *slog.Logger {
+	if c.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger
+}

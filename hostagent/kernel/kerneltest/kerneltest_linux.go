@@ -11,12 +11,17 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 const insideVariable = "NETSKETCH_TEST_NETNS"
@@ -53,12 +58,7 @@ func Isolated(t testing.TB) bool {
 		for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
 			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
 		}
-		for _, args := range []string{"link add name net type veth peer name host", "link set up dev net",
-			"link set up dev host"} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v\n%s", args, err, out)
-			}
-		}
+		Veth(t)
 		return true
 	}
 	NeedBPF(t)
@@ -84,6 +84,59 @@ func Isolated(t testing.TB) bool {
 	}
 	t.Logf("%s", out)
 	return false
+}
+
+// Veth connects net and host, of this network namespace, with veth.
+func Veth(t testing.TB) {
+	t.Helper()
+	IP(t, "link add name net type veth peer name host")
+	IP(t, "link set up dev net")
+	IP(t, "link set up dev host")
+}
+
+// IP runs ip with the words of a line, and returns what it prints.
+func IP(t testing.TB, line string) string {
+	t.Helper()
+	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// Hooks returns whether an interface of this network namespace runs programs at XDP, and how many
+// at TCX in each direction.
+func Hooks(t testing.TB, name string) (xdp bool, ingress, egress int) {
+	t.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(at ebpf.AttachType) int {
+		r, err := link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(r.Programs)
+	}
+	return strings.Contains(IP(t, "link show dev "+name), "prog/xdp"), count(ebpf.AttachTCXIngress),
+		count(ebpf.AttachTCXEgress)
+}
+
+// Recreate deletes the interfaces of Veth while data paths are attached to host, and creates them
+// again. It returns when the programs that were attached are attached to the new one.
+func Recreate(t testing.TB) {
+	t.Helper()
+	xdp, ingress, egress := Hooks(t, "host")
+	if !xdp && ingress+egress == 0 {
+		t.Fatal("no program is attached")
+	}
+	IP(t, "link del dev net")
+	Veth(t)
+	testkit.Until(t, "the programs are attached to the new interface", func() bool {
+		x, i, e := Hooks(t, "host")
+		return x == xdp && i == ingress && e == egress
+	})
 }
 
 // Socket returns a socket for frames of an interface, which does not block.
@@ -114,4 +167,13 @@ func BPFFS(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 	return dir
+}
+
+// NoReport expects that an epoch has no report because the interface was deleted in it.
+func NoReport(t testing.TB, p agent.DataPath, epoch uint64) {
+	t.Helper()
+	p.Advance(epoch + 1)
+	if _, err := p.Seal(epoch); err == nil || !strings.Contains(err.Error(), "deleted in epoch "+strconv.FormatUint(epoch, 10)) {
+		t.Errorf("the report of epoch %d: %v; expected an error, as packets passed without being counted", epoch, err)
+	}
 }

@@ -96,7 +96,7 @@ func benchmarkPacket(b *testing.B, kind string, flows int, mark bool) {
 		b.Fatal(err)
 	}
 	defer empty.Close()
-	programs := [2]*ebpf.Program{w.kernel.tables.receive, empty}
+	programs := [2]*ebpf.Program{w.kernel.Tables().receive, empty}
 	b.Run("packets", func(b *testing.B) { single(b, programs, frames) })
 	b.Run("bursts", func(b *testing.B) { bursts(b, w.kernel, programs, frames[:rotation]) })
 }
@@ -145,9 +145,7 @@ func bursts(b *testing.B, path *Path, programs [2]*ebpf.Program, frames [][]byte
 			}
 			took[i] = append(took[i], float64(each.Nanoseconds()))
 		}
-		path.mu.Lock()
-		path.drain()
-		path.mu.Unlock()
+		path.Finish(func() {})
 	}
 	report(b, "burst-ns", took)
 }

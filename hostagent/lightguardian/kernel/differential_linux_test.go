@@ -9,13 +9,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -78,9 +76,7 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 func (w *twin) advance(e uint64) {
 	w.clock.Advance(e)
 	w.kernel.Advance(e)
-	w.kernel.mu.Lock() // what arrived before the first epoch is in the one that is current now
-	w.kernel.collect()
-	w.kernel.mu.Unlock()
+	w.kernel.Finish(func() {}) // what arrived before the first epoch is in the one that is current now
 }
 
 // run runs program receive on a frame and returns what the stack gets.
@@ -102,7 +98,7 @@ func (w *twin) in(frame []byte) {
 	w.t.Helper()
 	f := packet.NewFrame(frame)
 	w.role.In([]*packet.Frame{f})
-	if got := run(w.t, w.kernel.tables.receive, frame); !bytes.Equal(got, f.Bytes()) {
+	if got := run(w.t, w.kernel.Tables().receive, frame); !bytes.Equal(got, f.Bytes()) {
 		w.t.Fatalf("received %x\nkernel %x\nGo     %x", frame, got, f.Bytes())
 	}
 }
@@ -111,7 +107,7 @@ func (w *twin) in(frame []byte) {
 func (w *twin) out(frame []byte) {
 	w.t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-	_, err := w.kernel.tables.send.Run(opts)
+	_, err := w.kernel.Tables().send.Run(opts)
 	if errors.Is(err, unix.EINVAL) { // the kernel sends no frame without a whole IP header
 		return
 	}
@@ -270,48 +266,6 @@ func (r traffic) frame() []byte {
 	return f
 }
 
-// TestHelpers: Check looks for exactly the helpers that the programs call and the types of their
-// maps, but for those that are older than XDP, and for the type of the barrier. The programs and
-// maps have the types of docs/lightguardian.md.
-func TestHelpers(t *testing.T) {
-	spec, err := loadLightguardian()
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := map[asm.BuiltinFunc]bool{}
-	types := map[string]ebpf.ProgramType{}
-	for name, p := range spec.Programs {
-		types[name] = p.Type
-		for _, i := range p.Instructions {
-			if i.IsBuiltinCall() {
-				calls[asm.BuiltinFunc(i.Constant)] = true
-			}
-		}
-	}
-	for _, old := range []asm.BuiltinFunc{asm.FnMapLookupElem, asm.FnMapUpdateElem, asm.FnGetSmpProcessorId,
-		asm.FnSkbLoadBytes} {
-		delete(calls, old)
-	}
-	for _, h := range helpers {
-		if !calls[h.Func] {
-			t.Errorf("Check looks for %v, which no program calls", h.Func)
-		}
-		delete(calls, h.Func)
-	}
-	if want := map[string]ebpf.ProgramType{"receive": ebpf.XDP, "send": ebpf.SchedCLS}; !maps.Equal(types, want) ||
-		len(calls) > 0 {
-		t.Errorf("programs %v, calls %v that Check does not look for", types, calls)
-	}
-	used := map[ebpf.MapType]bool{ebpf.ArrayOfMaps: true} // of the barrier
-	for _, m := range spec.Maps {
-		used[m.Type] = true
-	}
-	delete(used, ebpf.Array)
-	if want := slices.Sorted(maps.Keys(used)); !slices.Equal(slices.Sorted(slices.Values(mapTypes)), want) {
-		t.Errorf("Check looks for the map types %v; want %v", mapTypes, want)
-	}
-}
-
 // TestSameAsGo: random packets, whole and damaged, give the same bytes and the same reports in the
 // kernel as in Go.
 func TestSameAsGo(t *testing.T) {
@@ -387,14 +341,15 @@ func TestFullAndStale(t *testing.T) {
 		0, 0, 2}, make([]byte, 12), []byte{5<<4 | 8}, make([]byte, 7))
 	cells := make([]uint32, 255)
 	const packets = 5000
-	w.kernel.mu.Lock()
-	for i := range uint16(packets) {
-		got := run(t, w.kernel.tables.receive, wire.Append(header, 0, i, 0, cells))
-		if len(got) != len(header) {
-			t.Fatalf("packet %d has %d bytes, want %d", i, len(got), len(header))
+	receive := w.kernel.Tables().receive
+	w.kernel.Finish(func() { // nothing is read meanwhile
+		for i := range uint16(packets) {
+			got := run(t, receive, wire.Append(header, 0, i, 0, cells))
+			if len(got) != len(header) {
+				t.Fatalf("packet %d has %d bytes, want %d", i, len(got), len(header))
+			}
 		}
-	}
-	w.kernel.mu.Unlock()
+	})
 	seal := func(e uint64) *wire.Report {
 		t.Helper()
 		w.kernel.Advance(e + 1)
@@ -406,15 +361,14 @@ func TestFullAndStale(t *testing.T) {
 	}
 	got := seal(10)
 	kept, full := uint64(len(got.Sketchlets)/1030), got.Counters[wire.Full]
-	if uint64(laneBytes(len(w.kernel.tables.rings))/1088) != kept || kept+full != packets ||
+	if uint64(laneBytes(len(w.kernel.Tables().rings))/1088) != kept || kept+full != packets ||
 		got.Counters[wire.Sketchlets] != packets ||
 		len(got.Flows) != 1 || got.Flows[0].Received != packets || !slices.Equal(got.Flows[0].Devices, []uint16{0}) {
 		t.Errorf("%d kept, %d without room, counters %v, flows %v", kept, full, got.Counters, got.Flows)
 	}
-	w.kernel.mu.Lock()
-	w.kernel.tables.maxAge = -1
-	w.kernel.mu.Unlock()
-	run(t, w.kernel.tables.receive, wire.Append(header, 0, 1, 0, cells))
+	tables := w.kernel.Tables()
+	w.kernel.Finish(func() { tables.maxAge = -1 })
+	run(t, w.kernel.Tables().receive, wire.Append(header, 0, 1, 0, cells))
 	if got := seal(11); got.Counters[wire.Stale] != 1 || got.Counters[wire.Sketchlets] != 1 || len(got.Sketchlets) > 0 {
 		t.Errorf("counters %v", got.Counters)
 	}
@@ -436,7 +390,7 @@ func TestProcessors(t *testing.T) {
 			for i := range uint16(packets) {
 				f := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 54, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0,
 					byte(i % 9), 10, 0, 0, 2}, make([]byte, 12), []byte{5<<4 | 8}, make([]byte, 7))
-				run(t, w.kernel.tables.receive, wire.Append(f, n, i, 0, []uint32{uint32(i)}))
+				run(t, w.kernel.Tables().receive, wire.Append(f, n, i, 0, []uint32{uint32(i)}))
 			}
 		}()
 	}
@@ -480,7 +434,7 @@ func TestSplitFrames(t *testing.T) {
 		for first := linkHeader; first < len(frame); first++ {
 			opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256),
 				Context: struct{ Data, End, Meta, Interface, Queue, Egress uint32 }{End: uint32(first)}}
-			_, err := w.kernel.tables.receive.Run(opts)
+			_, err := w.kernel.Tables().receive.Run(opts)
 			if errors.Is(err, unix.EINVAL) {
 				t.Skip("this kernel has no test of parts of a chosen size: Linux 6.18")
 			}

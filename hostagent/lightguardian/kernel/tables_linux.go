@@ -51,7 +51,6 @@ type tables struct {
 	maps          map[string]*ebpf.Map
 	receive, send *ebpf.Program
 	memory        hostkernel.Memory
-	barrier       *hostkernel.Barrier
 
 	control *lightguardianControlBlock
 	counts  []lightguardianCounts // by processor and group
@@ -100,8 +99,7 @@ func load(pin string) (*tables, error) {
 	t := &tables{maps: c.Maps, receive: c.Programs[lightguardianProgReceive], send: c.Programs[lightguardianProgSend],
 		maxAge: maxAge}
 	if err := t.open(); err != nil {
-		t.close()
-		return nil, err
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
@@ -143,22 +141,27 @@ func (t *tables) open() error {
 		lightguardianMapSketchlets); err != nil {
 		return err
 	}
-	if t.rings, err = hostkernel.View[lightguardianRing](&t.memory, t.maps[lightguardianMapRings],
-		lightguardianMapRings); err != nil {
-		return err
-	}
-	t.barrier, err = hostkernel.NewBarrier()
+	t.rings, err = hostkernel.View[lightguardianRing](&t.memory, t.maps[lightguardianMapRings], lightguardianMapRings)
 	return err
 }
 
-func (t *tables) close() {
+// Hooks implements hostkernel.Tables.
+func (t *tables) Hooks() []hostkernel.Hook {
+	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.receive, At: ebpf.AttachXDP},
+		{Name: lightguardianProgSend, Program: t.send, At: ebpf.AttachTCXEgress}}
+}
+
+// Active implements hostkernel.Tables.
+func (t *tables) Active() *uint32 { return &t.control.Active }
+
+// Close implements hostkernel.Tables.
+func (t *tables) Close() error {
 	t.memory.Unmap()
+	var errs []error
 	for _, m := range t.maps {
-		_ = m.Close()
+		errs = append(errs, m.Close())
 	}
-	_ = t.receive.Close()
-	_ = t.send.Close()
-	_ = t.barrier.Close()
+	return errors.Join(append(errs, t.receive.Close(), t.send.Close())...)
 }
 
 // monotonic is the clock of the programs.

@@ -182,3 +182,36 @@ func TestVeth(t *testing.T) {
 		t.Errorf("check of pins elsewhere: %v", err)
 	}
 }
+
+// TestInterfaceAgain: the interface is deleted and created again, without settings and with them. The
+// programs remove sketchlets on the new one, and the epoch in between has no report.
+func TestInterfaceAgain(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	p, err := Open(Config{Interface: "host", Pin: filepath.Join(kerneltest.BPFFS(t), wire.Role), AtOnce: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	kerneltest.Recreate(t)
+	p.Advance(10)
+	if err := p.Apply(encoded(t, defaults())); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	kerneltest.Recreate(t)
+	kerneltest.NoReport(t, p, 11)
+	plain := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0,
+		0, 2}, make([]byte, 12), []byte{5 << 4}, make([]byte, 7), bytes.Repeat([]byte("data"), 5))
+	marked := append(wire.Append(bytes.Clone(plain[:54]), 3, 0, 0, make([]uint32, 19)), plain[54:]...)
+	marked[46], marked[17] = marked[46]|8, marked[17]+86
+	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
+	testkit.Until(t, "sketchlets are removed again", func() bool {
+		if _, err := unix.Write(from, marked); err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Read(to, make([]byte, 2048))
+		return err == nil && n == len(plain)
+	})
+}

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
@@ -27,17 +26,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
-// hooks are where the programs are attached.
-type hooks struct {
-	egress, ingress link.Link
-	filter          *filter // instead of egress: clsact
-}
-
 // Names below Config.Pin.
 const (
 	pinnedMaps     = "maps"
-	pinnedEgress   = "egress"
-	pinnedIngress  = "ingress"
 	pinnedSettings = "settings"
 )
 
@@ -59,68 +50,36 @@ func (p *Path) maxLength(size int) (int, error) {
 	return i.MTU - size, nil
 }
 
-// attach makes the interface run the programs of t. Programs that are attached are replaced without
-// a gap.
-func (p *Path) attach(t *tables) error {
-	if p.cfg.Interface == "" {
-		return nil
-	}
-	i, err := net.InterfaceByName(p.cfg.Interface)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
-	}
-	if err := p.attachIngress(t.ingress, i); err != nil {
-		return fmt.Errorf("program ingress on %s: %w", i.Name, err)
-	}
-	if err := p.attachEgress(t.egress, i); err != nil {
-		return fmt.Errorf("program egress on %s: %w", i.Name, err)
-	}
-	return nil
+// attach makes the interface run the programs of t, which count for settings s. Programs that are
+// attached are replaced without a gap.
+func (p *Path) attach(t *tables, s *wire.Settings) error {
+	return p.attachment.Set(func() error { return p.prepare(s) }, hooksOf(t)...)
 }
 
-func (p *Path) attachIngress(prog *ebpf.Program, i *net.Interface) error {
-	if p.hooks.ingress != nil {
-		return p.hooks.ingress.Update(prog)
-	}
-	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic, p.cfg.Logger)
-	if err != nil {
-		return err
-	}
-	p.hooks.ingress = l
-	return p.pin(l, pinnedIngress)
+// hooksOf returns the programs and where they run. What arrives is stripped before this host sends.
+func hooksOf(t *tables) []hostkernel.Hook {
+	return []hostkernel.Hook{{Name: omnimonProgIngress, Program: t.ingress, At: ebpf.AttachXDP},
+		{Name: omnimonProgEgress, Program: t.egress, At: ebpf.AttachTCXEgress}}
 }
 
-func (p *Path) attachEgress(prog *ebpf.Program, i *net.Interface) error {
-	switch {
-	case p.hooks.egress != nil:
-		return p.hooks.egress.Update(prog)
-	case p.hooks.filter != nil:
-		return p.hooks.filter.replace(prog)
-	}
-	if !p.cfg.Clsact {
-		l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: i.Index, Attach: ebpf.AttachTCXEgress})
-		if err == nil {
-			p.hooks.egress = l
-			return p.pin(l, pinnedEgress)
-		}
-		if !errors.Is(err, ebpf.ErrNotSupported) {
-			return err
-		}
-		p.cfg.Logger.Info("the kernel has no TCX; using clsact", "interface", i.Name)
-	}
-	f := &filter{index: i.Index}
-	if err := f.replace(prog); err != nil {
-		return err
-	}
-	p.hooks.filter = f
-	return nil
+// frame returns the configuration of what all roles have in common.
+func (c *Config) frame() hostkernel.Config {
+	return hostkernel.Config{Role: wire.Role, Interface: c.Interface, Pin: c.Pin, Generic: c.Generic, Clsact: c.Clsact,
+		DisableOffloads: c.DisableOffloads, Logger: c.Logger}
 }
 
-func (p *Path) pin(l link.Link, name string) error {
-	if p.cfg.Pin == "" {
-		return nil
+// changed is called when the interface has gone with the programs, and when they are attached to a
+// new one: packets passed meanwhile without being counted, so the epochs are inexact.
+func (p *Path) changed(attached bool) {
+	now := p.Epoch()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !attached {
+		p.gone = now
 	}
-	return hostkernel.Pin(l, p.cfg.Pin, name)
+	for e := p.gone; attached && e <= now; e++ {
+		p.restarts[e]++
+	}
 }
 
 // saved describes the pinned tables.
@@ -128,7 +87,6 @@ type saved struct {
 	Program     string // digest of the object
 	Generations int
 	Hosts       int
-	Filter      bool // clsact
 	Settings    []byte
 }
 
@@ -168,7 +126,7 @@ func (p *Path) save() error {
 
 func (p *Path) saveSettings(dir string) error {
 	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts,
-		Filter: p.hooks.filter != nil, Settings: p.raw})
+		Settings: p.raw})
 	if err != nil {
 		return err
 	}
@@ -194,7 +152,6 @@ func (p *Path) adopt() error {
 	if err := hostkernel.CheckPin(p.cfg.Pin); err != nil {
 		return err
 	}
-	p.adoptLinks()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(p.cfg.Pin, pinnedMaps, pinnedSettings), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -224,28 +181,6 @@ func (p *Path) adopt() error {
 	return p.adoptTables(&s)
 }
 
-// adoptLinks opens the pinned links that are attached to the interface.
-func (p *Path) adoptLinks() {
-	if p.cfg.Interface == "" {
-		return
-	}
-	i, err := net.InterfaceByName(p.cfg.Interface)
-	if err != nil {
-		return
-	}
-	for name, to := range map[string]*link.Link{pinnedEgress: &p.hooks.egress, pinnedIngress: &p.hooks.ingress} {
-		l, err := hostkernel.Adopt(p.cfg.Pin, name, i)
-		if errors.Is(err, hostkernel.ErrGone) {
-			p.cfg.Logger.Warn("the interface of a pinned program is gone; it is attached again", "interface", i.Name,
-				"program", name)
-		}
-		if err != nil {
-			continue
-		}
-		*to = l
-	}
-}
-
 func (p *Path) adoptTables(s *saved) error {
 	settings, err := wire.ParseSettings(s.Settings)
 	if err != nil {
@@ -260,12 +195,7 @@ func (p *Path) adoptTables(s *saved) error {
 		p.cfg.Logger.Warn("the pinned maps are incomplete; flows begin again with the next settings", "error", err)
 		return nil
 	}
-	if s.Filter {
-		if i, err := net.InterfaceByName(p.cfg.Interface); err == nil {
-			p.hooks.filter = &filter{index: i.Index}
-		}
-	}
-	if err := p.attach(t); err != nil {
+	if err := p.attach(t, settings); err != nil {
 		t.close()
 		return err
 	}
@@ -386,56 +316,15 @@ func drain(m *ebpf.Map) (all []uint32, err error) {
 func (p *Path) Close() error {
 	close(p.done)
 	p.idle.Wait()
+	err := p.attachment.Close() // not with p.mu, which changed takes
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cfg.Pin == "" {
-		return p.remove()
-	}
-	p.shared.Lock()
-	defer p.shared.Unlock()
-	for _, l := range []link.Link{p.hooks.egress, p.hooks.ingress} {
-		if l != nil {
-			_ = l.Close()
-		}
-	}
-	if p.tables != nil {
-		p.tables.close()
-		p.tables = nil
-	}
-	return nil
+	p.closeTables()
+	return err
 }
 
-// Remove ends a data path that an earlier process pinned: packets pass unchanged.
-func Remove(cfg Config) error {
-	cfg.manual = true
-	p, err := Open(cfg)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.remove()
-}
-
-// remove detaches the programs and removes the maps.
-func (p *Path) remove() error {
-	var errs []error
-	for _, l := range []link.Link{p.hooks.egress, p.hooks.ingress} {
-		if l == nil {
-			continue
-		}
-		if p.cfg.Pin != "" {
-			errs = append(errs, l.Unpin())
-		}
-		errs = append(errs, l.Close())
-	}
-	if p.hooks.filter != nil {
-		errs = append(errs, p.hooks.filter.remove())
-	}
-	p.hooks = hooks{}
-	if p.cfg.Pin != "" {
-		errs = append(errs, os.RemoveAll(p.cfg.Pin))
-	}
+// closeTables ends the use of the maps.
+func (p *Path) closeTables() {
 	p.shared.Lock()
 	defer p.shared.Unlock()
 	if p.tables != nil {
@@ -443,7 +332,14 @@ func (p *Path) remove() error {
 		p.tables.close()
 		p.tables = nil
 	}
+}
+
+// remove ends the measurement: no packet gets a header any more, and what arrives is stripped until
+// the leases of other hosts have ended. Then the programs and the pins are removed.
+func (p *Path) remove() error {
+	err := p.attachment.Leave()
+	p.closeTables()
 	p.settings, p.raw, p.queries = nil, nil, nil
 	p.waiting, p.sealed, p.open = nil, nil, nil
-	return errors.Join(errs...)
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
@@ -120,7 +121,7 @@ func benchmarkVeth(b *testing.B, setup string, tcp bool) {
 				if err != nil {
 					return err
 				}
-				return disable("eth0", found)
+				return hostkernel.Disable("eth0", found)
 			})
 		}
 		if setup == emptyXDP {

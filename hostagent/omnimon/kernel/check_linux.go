@@ -11,8 +11,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
@@ -27,19 +25,9 @@ func Check(cfg Config) (warnings []string, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	needs := hostkernel.Needs{
-		Maps: []ebpf.MapType{ebpf.Hash, ebpf.PerCPUArray, ebpf.Queue, ebpf.Stack, ebpf.ArrayOfMaps, ebpf.RingBuf},
-		Helpers: []hostkernel.Helper{{Program: ebpf.SchedCLS, Func: asm.FnSkbChangeHead, Since: "5.8"},
-			{Program: ebpf.SchedCLS, Func: asm.FnLoop, Since: "5.17"},
-			{Program: ebpf.SchedCLS, Func: asm.FnKtimeGetCoarseNs, Since: "5.11"},
-			{Program: ebpf.XDP, Func: asm.FnXdpAdjustHead, Since: "4.10"},
-			{Program: ebpf.XDP, Func: asm.FnXdpLoadBytes, Since: "5.18"},
-			{Program: ebpf.XDP, Func: asm.FnXdpGetBuffLen, Since: "5.18"}},
-		Pin: cfg.Pin, Interface: cfg.Interface,
-		Load:   checkPrograms,
-		Attach: func(i *net.Interface) ([]string, error) { return checkInterface(&cfg, i) },
-	}
-	return needs.Check()
+	common := cfg.frame()
+	return common.Check(hostkernel.Requirements{Spec: loadOmnimon, Load: checkPrograms,
+		Interface: func(i *net.Interface) ([]string, error) { return checkInterface(&cfg, i) }})
 }
 
 // checkPrograms loads the programs with small maps.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -37,10 +38,12 @@ type Path struct {
 	tables *tables // nil without settings
 	epoch  uint64  // without tables
 
+	attachment *hostkernel.Attachment
+
 	mu       sync.Mutex
 	settings *wire.Settings
 	raw      []byte
-	hooks    hooks
+	gone     uint64 // the epoch in which the interface was deleted last
 	pool     *mapping.Pool
 	owned    uint64
 	now      uint64    // newest epoch that follow has seen
@@ -68,6 +71,7 @@ func Open(cfg Config) (*Path, error) {
 	}
 	p := &Path{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), restarts: map[uint64]uint64{},
 		steps: map[uint64]*omnimon.Steps{}}
+	p.attachment = hostkernel.NewAttachment(cfg.frame(), p.changed)
 	if cfg.Pin != "" {
 		if err := p.adopt(); err != nil {
 			return nil, err
@@ -277,7 +281,7 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size 
 	}
 	queries := omnimon.ParseQueries(s, omnimon.Queries{})
 	t.control.Events = needs(queries)
-	if err := p.attach(t); err != nil {
+	if err := p.attach(t, s); err != nil {
 		t.close()
 		return err
 	}

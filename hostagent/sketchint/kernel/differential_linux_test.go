@@ -114,7 +114,7 @@ func (w *twin) in(frame []byte) {
 	}
 	f := packet.NewFrame(frame)
 	w.role.In([]*packet.Frame{f})
-	if got := run(w.t, w.kernel.tables.program, frame); !bytes.Equal(got, f.Bytes()) {
+	if got := run(w.t, w.kernel.Tables().program, frame); !bytes.Equal(got, f.Bytes()) {
 		w.t.Fatalf("received %x\nkernel %x\nGo     %x", frame, got, f.Bytes())
 	}
 }
@@ -558,7 +558,7 @@ func TestLongHeaders(t *testing.T) {
 		t.Errorf("%v, %v", got.Counters, got.Problems)
 	}
 	long := udp(s.Marks.VXLAN, vxlan(8, 255))
-	if got := run(t, w.kernel.tables.program, long); !bytes.Equal(got, long) {
+	if got := run(t, w.kernel.Tables().program, long); !bytes.Equal(got, long) {
 		t.Errorf("received %x\ngot      %x", long, got)
 	}
 	w.advance(12)
@@ -603,7 +603,7 @@ func TestLanes(t *testing.T) {
 			defer func() { done <- true }()
 			kerneltest.OnProcessor(t, n)
 			for i := range packets {
-				run(t, p.tables.program, frame(i%50))
+				run(t, p.Tables().program, frame(i%50))
 			}
 		}()
 	}
@@ -741,7 +741,7 @@ func benchmarkPacket(b *testing.B, flows, hops int) {
 		b.Fatal(err)
 	}
 	defer stats.Close()
-	programs := []*ebpf.Program{w.kernel.tables.program, empty}
+	programs := []*ebpf.Program{w.kernel.Tables().program, empty}
 	measure := func() (ns, runs [2]float64) {
 		for i, p := range programs {
 			s, err := p.Stats()

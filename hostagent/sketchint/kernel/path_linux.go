@@ -7,15 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"sync"
-	"sync/atomic"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-
-	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/role"
@@ -23,243 +15,98 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 )
 
-// pinnedLink is the name of the link below Config.Pin.
-const pinnedLink = "receive"
+// Config configures a data path.
+type Config = hostkernel.Config
 
-// Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs, intervals and
-// reports are those of the role in Go, to which it brings what the kernel measured.
-type Path struct {
-	*agent.RolePath
-	cfg  Config
-	wake chan struct{}
-	done chan struct{}
-	idle sync.WaitGroup
+// Path is the data path of the role. New settings replace the program without a gap, and begin with
+// empty maps.
+type Path = hostkernel.Path[*tables]
 
-	mu     sync.Mutex
-	link   link.Link
-	tables *tables // nil without settings
+// Open returns a data path. It takes over the program that an earlier process pinned if there is
+// one.
+func Open(cfg Config) (*Path, error) {
+	cfg.Role = wire.Role
+	return hostkernel.Open(cfg, hostkernel.Spec[*tables]{
+		New: func(c *epoch.Clock, p *Path, _ *tables) hostkernel.Counter[*tables] {
+			return &kernelRole{Role: sketchint.New(c), path: p}
+		}})
 }
 
-var _ agent.DataPath = (*Path)(nil)
+// Check returns what would make the data path fail on this host, and warnings. Nothing remains.
+func Check(cfg Config) (warnings []string, err error) {
+	return cfg.Check(hostkernel.Requirements{Spec: loadSketchint, Load: func() error {
+		t, err := load(&wire.Settings{Interval: 1, Flows: 1 << 10, Latencies: 1 << 10, Heavy: 1, Inflation: 1})
+		if err != nil {
+			return err
+		}
+		return t.Close()
+	}})
+}
 
 // kernelRole is the role in Go, whose packets the kernel measures.
 type kernelRole struct {
 	*sketchint.Role
-	clock *epoch.Clock
-	path  *Path
+	path     *Path
+	interval uint64 // epochs of an interval
 }
 
-// Open returns a data path. It takes over the link that an earlier process pinned if there is one.
-func Open(cfg Config) (*Path, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	p := &Path{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	if cfg.Pin != "" {
-		if err := p.adopt(); err != nil {
-			return nil, err
-		}
-	}
-	p.RolePath = agent.NewRolePath(func(c *epoch.Clock) role.Role {
-		return &kernelRole{Role: sketchint.New(c), clock: c, path: p}
-	})
-	p.idle.Go(p.run)
-	return p, nil
-}
-
-// adopt opens the pinned link.
-func (p *Path) adopt() error {
-	if err := hostkernel.CheckPin(p.cfg.Pin); err != nil {
-		return err
-	}
-	i, err := net.InterfaceByName(p.cfg.Interface)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
-	}
-	l, err := hostkernel.Adopt(p.cfg.Pin, pinnedLink, i)
-	switch {
-	case err == nil:
-		p.link = l
-		p.cfg.Logger.Info("the program in the kernel has removed INT without an agent; measurement begins again "+
-			"with the next settings", "interface", i.Name)
-	case errors.Is(err, hostkernel.ErrGone):
-		p.cfg.Logger.Warn("the interface of the pinned program is gone; it is attached again", "interface", i.Name)
-	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
-	}
-	return nil
-}
-
-// Apply implements agent.DataPath. Settings nil end the measurement: packets pass unchanged.
-func (p *Path) Apply(settings []byte) error {
-	if err := p.RolePath.Apply(settings); err != nil || settings != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.detach()
-}
-
-// Apply implements role.Role. The program is replaced without a gap, and begins with empty maps.
-func (r *kernelRole) Apply(data []byte) error {
-	s, err := wire.ParseSettings(data)
-	if err != nil {
-		return err
-	}
-	if err := supports(s); err != nil {
-		return fmt.Errorf("settings of role %s: %w", wire.Role, err)
-	}
-	p := r.path
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t, err := load(s)
-	if err != nil {
-		return err
-	}
-	if err := p.attach(t.program); err != nil {
-		t.close()
-		return err
-	}
-	if err := r.Role.Apply(data); err != nil { // load would have failed
-		t.close()
-		return err
-	}
-	if p.tables != nil {
-		p.tables.close()
-	}
-	t.role, t.interval = r, r.clock.Current()/s.Interval
-	p.tables = t
-	return nil
-}
-
-// attach makes the interface run a program.
-func (p *Path) attach(prog *ebpf.Program) error {
-	if p.cfg.Interface == "" {
-		return nil
-	}
-	if p.link != nil {
-		return p.link.Update(prog)
-	}
-	i, err := net.InterfaceByName(p.cfg.Interface)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
-	}
-	l, err := hostkernel.AttachXDP(prog, i, p.cfg.Generic, p.cfg.Logger)
-	if err != nil {
-		return fmt.Errorf("program receive on %s: %w", i.Name, err)
-	}
-	if p.cfg.Pin != "" {
-		if err := hostkernel.Pin(l, p.cfg.Pin, pinnedLink); err != nil {
-			return errors.Join(fmt.Errorf("pin %s: %w", p.cfg.Pin, err), l.Close())
-		}
-	}
-	p.link = l
-	return nil
-}
-
-// Advance implements agent.DataPath.
-func (p *Path) Advance(epoch uint64) bool {
-	advanced := p.RolePath.Advance(epoch)
-	if advanced {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.exchange()
-	}
-	return advanced
-}
-
-// exchange gives the programs the other group if an interval has ended. p.mu is held.
-func (p *Path) exchange() {
-	t := p.tables
-	if t == nil {
-		return
-	}
-	now := t.role.clock.Current() / t.settings.Interval
-	if now == t.interval {
-		return
-	}
-	p.collect() // of the interval before, if run has not collected it yet
-	atomic.StoreUint32(&t.control.Active, t.control.Active^1)
-	t.ended, t.pending, t.interval = t.interval, true, now
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// collect brings an interval that has ended to the role. p.mu is held.
-func (p *Path) collect() {
-	t := p.tables
-	if t == nil || !t.pending {
-		return
-	}
-	t.pending = false
-	group := t.control.Active ^ 1
-	err := t.barrier.Wait()
-	if err == nil && len(t.used(group)) > 0 {
-		err = t.role.Keep(t.ended, func(r *wire.Report) error { return t.read(group, r) })
-	}
-	if err = errors.Join(err, t.clear(group)); err != nil {
-		p.cfg.Logger.Error("an interval cannot be read from SketchINT's maps", "interface", p.cfg.Interface,
-			"interval", t.ended, "error", err)
-	}
-}
-
-// run collects intervals, so that Advance does not wait for it.
-func (p *Path) run() {
-	for {
-		select {
-		case <-p.done:
-			return
-		case <-p.wake:
-			p.mu.Lock()
-			p.collect()
-			p.mu.Unlock()
-		}
-	}
-}
+// Apply implements role.Role.
+func (r *kernelRole) Apply(settings []byte) error { return r.path.Switch(settings) }
 
 // Seal implements role.Role.
-func (r *kernelRole) Seal(e uint64) role.Report {
-	r.path.mu.Lock()
-	r.path.exchange()
-	r.path.collect()
-	r.path.mu.Unlock()
-	return r.Role.Seal(e)
+func (r *kernelRole) Seal(e uint64) (report role.Report) {
+	r.path.Finish(func() { report = r.Role.Seal(e) })
+	return report
 }
 
-// Close implements agent.DataPath. A pinned program goes on.
-func (p *Path) Close() error {
-	close(p.done)
-	p.idle.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cfg.Pin == "" {
-		return p.detach()
+// Load implements hostkernel.Counter.
+func (*kernelRole) Load(settings []byte, _ *tables) (*tables, error) {
+	s, err := wire.ParseSettings(settings)
+	if err != nil {
+		return nil, err
 	}
-	if p.tables != nil {
-		p.tables.close()
-		p.tables = nil
+	if err := supports(s); err != nil {
+		return nil, fmt.Errorf("settings of role %s: %w", wire.Role, err)
 	}
-	if p.link != nil {
-		return p.link.Close()
-	}
-	return nil
+	return load(s)
 }
 
-// detach ends the program and removes the maps. p.mu is held.
-func (p *Path) detach() error {
+// Measure implements hostkernel.Counter.
+func (r *kernelRole) Measure(settings []byte) error {
+	s, err := wire.ParseSettings(settings)
+	if err == nil {
+		r.interval = s.Interval
+		err = r.Role.Apply(settings)
+	}
+	return err
+}
+
+// Period implements hostkernel.Counter: a period is an interval.
+func (r *kernelRole) Period(epoch uint64) uint64 { return epoch / r.interval }
+
+// Begin implements hostkernel.Counter. An interval without packets has no report.
+func (*kernelRole) Begin(uint64) {}
+
+// Collect implements hostkernel.Counter.
+func (r *kernelRole) Collect(t *tables, group uint32, intervals [2]uint64) (err error) {
+	if len(t.used(group)) > 0 {
+		err = r.Keep(intervals[group], func(report *wire.Report) error { return t.read(group, report) })
+	}
+	return errors.Join(err, t.clear(group))
+}
+
+// maxSourceOnly is the count of rows of Marks.SourceOnly that the program has room for.
+const maxSourceOnly = 8
+
+// supports returns why the program cannot apply settings.
+func supports(s *wire.Settings) error {
 	var errs []error
-	if p.link != nil {
-		if p.cfg.Pin != "" {
-			errs = append(errs, p.link.Unpin(), os.RemoveAll(p.cfg.Pin))
-		}
-		errs = append(errs, p.link.Close())
-		p.link = nil
+	if s.Conservative {
+		errs = append(errs, errors.New("conservative: the kernel has CM insertion only; "+
+			"set it to false, or use packets.source: bridge"))
 	}
-	if p.tables != nil {
-		p.tables.close()
-		p.tables = nil
+	if n := len(s.Marks.SourceOnly); n > maxSourceOnly {
+		errs = append(errs, fmt.Errorf("sourceOnly: %d rows; the kernel has room for %d", n, maxSourceOnly))
 	}
 	return errors.Join(errs...)
 }

@@ -48,7 +48,6 @@ type tables struct {
 	maps     map[string]*ebpf.Map
 	program  *ebpf.Program
 	memory   hostkernel.Memory
-	barrier  *hostkernel.Barrier
 
 	control   *sketchintControlBlock
 	counts    []sketchintCounts // by lane and group, as the next four
@@ -59,10 +58,6 @@ type tables struct {
 	// Of another lane, to be merged.
 	otherFlows     *tower.Sketch[family.P4]
 	otherLatencies *tower.Latency[family.P4]
-
-	role            *kernelRole
-	interval, ended uint64 // the current one, and the one in the group that no program uses
-	pending         bool   // that group has an interval
 }
 
 // load creates the maps and loads the program.
@@ -98,8 +93,7 @@ func load(s *wire.Settings) (*tables, error) {
 	}
 	t.maps, t.program = c.Maps, c.Programs[sketchintProgReceive]
 	if err := t.open(); err != nil {
-		t.close()
-		return nil, err
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
@@ -129,7 +123,7 @@ func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
 }
 
 func (t *tables) open() error {
-	var errs [7]error
+	var errs [5]error
 	control, err := hostkernel.View[sketchintControlBlock](&t.memory, t.maps[sketchintMapControl], sketchintMapControl)
 	if err != nil {
 		return err
@@ -140,17 +134,25 @@ func (t *tables) open() error {
 	t.cache, errs[2] = hostkernel.View[sketchintEntrySet](&t.memory, t.maps[sketchintMapCache], sketchintMapCache)
 	t.flows, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapFlows], sketchintMapFlows)
 	t.latencies, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapLatencies], sketchintMapLatencies)
-	t.barrier, errs[5] = hostkernel.NewBarrier()
 	return errors.Join(errs[:]...)
 }
 
-func (t *tables) close() {
+// Hooks implements hostkernel.Tables.
+func (t *tables) Hooks() []hostkernel.Hook {
+	return []hostkernel.Hook{{Name: sketchintProgReceive, Program: t.program, At: ebpf.AttachXDP}}
+}
+
+// Active implements hostkernel.Tables.
+func (t *tables) Active() *uint32 { return &t.control.Active }
+
+// Close implements hostkernel.Tables.
+func (t *tables) Close() error {
 	t.memory.Unmap()
+	var errs []error
 	for _, m := range t.maps {
-		_ = m.Close()
+		errs = append(errs, m.Close())
 	}
-	_ = t.program.Close()
-	_ = t.barrier.Close()
+	return errors.Join(append(errs, t.program.Close())...)
 }
 
 // lane is what one processor measured in an interval.

@@ -7,8 +7,6 @@ package kernel
 import (
 	"bytes"
 	"errors"
-	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -105,10 +103,12 @@ func TestVeth(t *testing.T) {
 	if err := p.Apply(nil); err != nil {
 		t.Fatal(err)
 	}
-	expect("after the settings", marked.Frame())
-	if _, err := os.Stat(cfg.Pin); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("pins remain: %v", err)
-	}
+	expect("after the settings", sent.Frame())
+	testkit.Until(t, "the pins are removed", func() bool {
+		_, err := os.Stat(cfg.Pin)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	expect("later", marked.Frame())
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +119,39 @@ func TestVeth(t *testing.T) {
 	if _, err := Check(cfg); err == nil || !strings.Contains(err.Error(), "not in a BPF file system") {
 		t.Errorf("check of pins elsewhere: %v", err)
 	}
+}
+
+// TestInterfaceAgain: the interface is deleted and created again. The program removes INT on the new
+// one, and the epoch in between has no report.
+func TestInterfaceAgain(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	p, err := Open(Config{Interface: "host", Pin: filepath.Join(kerneltest.BPFFS(t), "sketchint")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Advance(10)
+	if err := p.Apply(encoded(t, defaults())); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	kerneltest.Recreate(t)
+	kerneltest.NoReport(t, p, 11)
+	sent := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
+		SrcPort: 7, DstPort: 80, Payload: make([]byte, 64)}
+	marked := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000,
+		Stack: inbandtest.Hops(2, 1, 1000)}).Mark(sent, dscp)
+	from, to := kerneltest.Socket(t, "net"), kerneltest.Socket(t, "host")
+	testkit.Until(t, "INT is removed again", func() bool {
+		if _, err := unix.Write(from, marked.Frame()); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 2048)
+		n, err := unix.Read(to, got)
+		return err == nil && bytes.Equal(got[:n], sent.Frame())
+	})
 }
 
 // BenchmarkVeth sends packets of 5 hops and 100 bytes from one end of veth to the other: without a
@@ -148,15 +181,11 @@ func BenchmarkVeth(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer empty.Close()
-		i, err := net.InterfaceByName("host")
-		if err != nil {
+		a := hostkernel.NewAttachment(Config{Interface: "host"}, nil)
+		if err := a.Set(nil, hostkernel.Hook{Program: empty, At: ebpf.AttachXDP}); err != nil {
 			b.Fatal(err)
 		}
-		l, err := hostkernel.AttachXDP(empty, i, false, slog.New(slog.DiscardHandler))
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer l.Close()
+		defer a.Close()
 		send(b)
 	})
 	b.Run("data path", func(b *testing.B) {
@@ -179,7 +208,7 @@ func BenchmarkVeth(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		s, err := p.tables.program.Stats()
+		s, err := p.Tables().program.Stats()
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
 )
@@ -191,9 +192,9 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 // pass runs a program on a frame, which both count segments times.
 func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 	t.Helper()
-	program := w.kernel.tables.receive
+	program := w.kernel.Tables().receive
 	if sent {
-		program = w.kernel.tables.send
+		program = w.kernel.Tables().send
 	}
 	context := make([]byte, 192) // struct __sk_buff
 	binary.LittleEndian.PutUint32(context[164:], segments)
@@ -282,7 +283,7 @@ func TestSegments(t *testing.T) {
 			context := make([]byte, 192) // struct __sk_buff
 			binary.LittleEndian.PutUint32(context[164:], stated)
 			binary.LittleEndian.PutUint32(context[176:], s.Size)
-			for _, program := range []*ebpf.Program{p.tables.send, p.tables.receive} {
+			for _, program := range []*ebpf.Program{p.Tables().send, p.Tables().receive} {
 				if _, err := program.Run(&ebpf.RunOptions{Data: s.Frame, Context: context}); err != nil {
 					t.Fatalf("%s: %v", s.Name, err)
 				}
@@ -305,7 +306,7 @@ func udp() []byte {
 func TestProcessors(t *testing.T) {
 	kerneltest.NeedBPF(t)
 	p := open(t, Config{}, &wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: small})
-	send := p.tables.send
+	send := p.Tables().send
 	const packets = 2000
 	done := make(chan error, 2)
 	for n := range 2 {
@@ -377,10 +378,36 @@ func TestVeth(t *testing.T) {
 		slices.Max(c.Sketches[0].Packets()) != sent+received {
 		t.Errorf("counters %v, packets %v", c.Counters, c.Sketches[0].Packets())
 	}
-	if err := p.Apply(nil); err != nil || p.tables != nil {
+	if err := p.Apply(nil); err != nil || p.Tables() != nil {
 		t.Errorf("the programs go on without settings: %v", err)
 	}
 	if warnings, err := Check(Config{Interface: "host"}); err != nil || len(warnings) > 0 {
 		t.Errorf("check: %v, %v", warnings, err)
 	}
+}
+
+// TestInterfaceAgain: the interface is deleted and created again. The programs count on the new one,
+// and the epoch in between has no report.
+func TestInterfaceAgain(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	p := open(t, Config{Interface: "host"}, &wire.Settings{Packets: both(""), Sketches: small})
+	kerneltest.Recreate(t)
+	kerneltest.NoReport(t, p, 11)
+	from, frame := kerneltest.Socket(t, "net"), udp()
+	testkit.Until(t, "packets are counted again", func() bool {
+		if _, err := unix.Write(from, frame); err != nil {
+			t.Fatal(err)
+		}
+		e := p.Epoch()
+		p.Advance(e + 1)
+		sealed, err := p.Seal(e)
+		if err != nil || sealed == nil {
+			return false
+		}
+		defer sealed.Release()
+		r, err := wire.ParseReport(sealed.Append(nil))
+		return err == nil && r.Counters[wire.Received] > 0
+	})
 }

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net"
 	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
@@ -27,16 +25,11 @@ type tables struct {
 	settings      *wire.Settings
 	maps          map[string]*ebpf.Map
 	send, receive *ebpf.Program
-	links         []link.Link
 	memory        hostkernel.Memory
-	barrier       *hostkernel.Barrier
 
 	control *univmonControlBlock
 	counts  []univmonCounts // by processor and group, as lanes
 	lanes   [][]*universal.Sketch
-
-	epoch, ended uint64 // the current one, and the one in the group that no program uses
-	pending      bool   // that group has an epoch
 }
 
 // shapes returns the shapes of the sketches for the programs and the count of cells of a lane. The
@@ -91,7 +84,7 @@ func load(s *wire.Settings) (*tables, error) {
 	}
 	t := &tables{settings: s, maps: c.Maps, send: c.Programs[univmonProgSend], receive: c.Programs[univmonProgReceive]}
 	if err := t.open(cells); err != nil {
-		return nil, errors.Join(err, t.close())
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
@@ -125,41 +118,24 @@ func (t *tables) open(cells int) error {
 		}
 		t.lanes = append(t.lanes, sketches)
 	}
-	t.barrier, err = hostkernel.NewBarrier()
-	return err
-}
-
-// attach makes an interface run the programs of the directions that are counted, before others that
-// insert headers into sent packets.
-func (t *tables) attach(name string) error {
-	if name == "" {
-		return nil
-	}
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return fmt.Errorf("interface %s: %w", name, err)
-	}
-	for _, d := range []struct {
-		wanted  bool
-		program *ebpf.Program
-		name    string
-		at      ebpf.AttachType
-	}{{t.settings.Sent, t.send, univmonProgSend, ebpf.AttachTCXEgress},
-		{t.settings.Received, t.receive, univmonProgReceive, ebpf.AttachTCXIngress}} {
-		if !d.wanted {
-			continue
-		}
-		l, err := link.AttachTCX(link.TCXOptions{Program: d.program, Interface: i.Index, Attach: d.at, Anchor: link.Head()})
-		if errors.Is(err, ebpf.ErrNotSupported) {
-			err = fmt.Errorf("the kernel has no TCX, expected Linux 6.6 or later: %w", err)
-		}
-		if err != nil {
-			return fmt.Errorf("program %s on %s: %w", d.name, i.Name, err)
-		}
-		t.links = append(t.links, l)
-	}
 	return nil
 }
+
+// Hooks implements hostkernel.Tables: the programs of the directions that are counted, before others
+// that insert headers into sent packets.
+func (t *tables) Hooks() (hooks []hostkernel.Hook) {
+	if t.settings.Sent {
+		hooks = append(hooks, hostkernel.Hook{Name: univmonProgSend, Program: t.send, At: ebpf.AttachTCXEgress, First: true})
+	}
+	if t.settings.Received {
+		hooks = append(hooks, hostkernel.Hook{Name: univmonProgReceive, Program: t.receive, At: ebpf.AttachTCXIngress,
+			First: true})
+	}
+	return hooks
+}
+
+// Active implements hostkernel.Tables.
+func (t *tables) Active() *uint32 { return &t.control.Active }
 
 // collect adds the lanes of a group that no program uses to an empty report, if there is one, and
 // clears them.
@@ -192,15 +168,12 @@ func (t *tables) collect(group uint32, r *wire.Report) error {
 	return errors.Join(errs...)
 }
 
-// close ends the programs and removes the maps.
-func (t *tables) close() error {
+// Close implements hostkernel.Tables.
+func (t *tables) Close() error {
 	var errs []error
-	for _, l := range t.links {
-		errs = append(errs, l.Close())
-	}
 	t.memory.Unmap()
 	for _, m := range t.maps {
 		errs = append(errs, m.Close())
 	}
-	return errors.Join(append(errs, t.send.Close(), t.receive.Close(), t.barrier.Close())...)
+	return errors.Join(append(errs, t.send.Close(), t.receive.Close())...)
 }
