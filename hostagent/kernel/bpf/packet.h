@@ -9,6 +9,7 @@
 //	parse         at TC: the flow, lengths and fields of IP, TCP and UDP
 //	segments      at TC: how many packets a packet is on the wire; XDP has no super-packets
 //	divided_at    at TC: where the data begins that these packets divide, behind all their headers
+//	shorten       at TC: removes bytes in front of the payload
 //	parse_link    elsewhere: the EtherType and the offset of the IP header, behind VLAN tags
 //	parse_ip      elsewhere: what parse reads, of an IP packet
 //
@@ -65,6 +66,8 @@ struct headers {
 	u16 window;   // of TCP
 	u8 ttl, dscp; // TTL or hop limit
 	u8 flags;     // of TCP
+	u8 offset;    // of TCP: the data offset, and reserved bits in the lower half
+	bool reserved_ip; // the reserved flag of IPv4 is set
 	bool tcp;       // the packet has a TCP header
 	bool fragment;  // the packet is a fragment
 	bool later;     // the packet is a fragment, and not the first one
@@ -133,6 +136,7 @@ inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct hea
 		h->key.proto = b[9];
 		h->later = offset & 0x1fff;
 		h->fragment = offset & 0x3fff;
+		h->reserved_ip = offset & 0x8000;
 		h->ttl = b[8];
 		h->dscp = b[1] >> 2;
 	} else if (type == ETH_IPV6) {
@@ -189,6 +193,7 @@ inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct hea
 	u32 size = (b[12] >> 4) * 4;
 	h->payload += size < 20 ? 20 : size;
 	h->tcp = true;
+	h->offset = b[12];
 	h->flags = b[13];
 	h->window = load16(b + 14);
 	return PARSED;
@@ -349,6 +354,31 @@ inline u32 segments(struct __sk_buff *skb) {
 		return n ? n : 1;
 	u32 at = divided_at(skb, 0, ETH_BRIDGED);
 	return at < skb->len ? (skb->len - at + size - 1) / size : 1;
+}
+
+// shorten removes size bytes, an even count, behind the headers of an IP packet, and writes these
+// headers: count bytes (at most 256) from the IP header on. Without success it changes nothing and
+// returns false. Checksums in headers are those that the caller writes.
+inline bool shorten(struct __sk_buff *skb, const void *headers, u32 count, u32 size) {
+	// The kernel removes bytes of IP packets only, so a tag in the packet must leave it for that time.
+	bool tagged = is_tag(bpf_ntohs(skb->protocol));
+	u16 tag[2] = { skb->vlan_proto, skb->vlan_tci };
+	if (tagged && !skb->vlan_present) {
+		if (bpf_skb_load_bytes(skb, 12, tag, 4))
+			return false;
+		tag[1] = bpf_ntohs(tag[1]);
+	}
+	if (tagged && bpf_skb_vlan_pop(skb))
+		return false;
+	bool done = !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_NET,
+					 BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
+	asm volatile("" : "+r"(count)); // the verifier derives the range of the count from the mask
+	count = ((count - 1) & 255) + 1;
+	if (done)
+		bpf_skb_store_bytes(skb, 14, headers, count, BPF_F_RECOMPUTE_CSUM);
+	if (tagged)
+		bpf_skb_vlan_push(skb, tag[0], tag[1]);
+	return done;
 }
 
 #endif

@@ -158,6 +158,22 @@ func Socket(t testing.TB, name string) int {
 	return s
 }
 
+// Stack returns a socket that receives the IPv4 packets of a protocol that reach the stack, behind
+// programs of XDP and TC. Interface host gets the address, which the packets need. Frames have a
+// broadcast address, so that the stack takes them.
+func Stack(t testing.TB, address string, protocol int) int {
+	t.Helper()
+	if out, err := exec.Command("ip", "addr", "add", address+"/24", "dev", "host").CombinedOutput(); err != nil {
+		t.Fatalf("ip addr add %s: %v\n%s", address, err, out)
+	}
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(s) })
+	return s
+}
+
 // BPFFS returns a directory of a BPF file system.
 func BPFFS(t testing.TB) string {
 	t.Helper()

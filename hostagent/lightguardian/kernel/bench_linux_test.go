@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
@@ -59,7 +58,7 @@ func frameOf(kind string, port uint16, sketchlet []byte) []byte {
 //   - packet-ns: one packet in each system call, by its duration in the kernel. The caches are
 //     colder than under load.
 //   - burst-ns: 2,000 packets in a system call, by its duration. A program in front writes each
-//     packet and moves its head back, for which a few nanoseconds are part of the result.
+//     packet and gives it its length back, for which a few nanoseconds are part of the result.
 func BenchmarkPacket(b *testing.B) {
 	for _, c := range []struct {
 		kind  string
@@ -89,9 +88,8 @@ func benchmarkPacket(b *testing.B, kind string, flows int, mark bool) {
 		}
 		frames[i] = frameOf(kind, uint16(i%max(flows, 1)), sketchlet)
 	}
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "Apache-2.0",
-		Flags:        unix.BPF_F_XDP_HAS_FRAGS,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -166,8 +164,8 @@ func report(b *testing.B, name string, took [2][]float64) {
 	b.ReportMetric(took[1][middle], "empty-ns")
 }
 
-// writer returns a program that writes the begin of one of the frames in turn over the packet,
-// whose head it moves back, and calls another program.
+// writer returns a program that writes the begin of one of the frames in turn over the packet, to
+// which it gives its length back, and calls another program.
 func writer(b *testing.B, next *ebpf.Program, frames [][]byte) *ebpf.Program {
 	b.Helper()
 	value := make([]byte, 8, 8+rotation*frameBegin) // begins with a count
@@ -186,14 +184,16 @@ func writer(b *testing.B, next *ebpf.Program, frames [][]byte) *ebpf.Program {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = calls.Close() })
-	const data, end = 0, 4 // fields of xdp_md
+	const (
+		length, data, end = 0, 76, 80 // fields of __sk_buff
+		room              = 1         // BPF_ADJ_ROOM_MAC
+	)
 	code := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R3, asm.R6, data, asm.Word), asm.LoadMem(asm.R2, asm.R6, end, asm.Word),
-		asm.Sub.Reg(asm.R2, asm.R3),
-		asm.Sub.Imm(asm.R2, frameBytes),
+		asm.LoadMem(asm.R3, asm.R6, length, asm.Word), asm.Mov.Imm(asm.R2, frameBytes), asm.Sub.Reg(asm.R2, asm.R3),
 		asm.JEq.Imm(asm.R2, 0, "write"),
-		asm.FnXdpAdjustHead.Call(),
+		asm.Mov.Imm(asm.R3, room), asm.Mov.Imm(asm.R4, 0),
+		asm.FnSkbAdjustRoom.Call(),
 		asm.LoadMem(asm.R2, asm.R6, data, asm.Word).WithSymbol("write"), asm.LoadMem(asm.R3, asm.R6, end, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, frameBegin),
 		asm.JGT.Reg(asm.R4, asm.R3, "out"),
@@ -206,8 +206,7 @@ func writer(b *testing.B, next *ebpf.Program, frames [][]byte) *ebpf.Program {
 	}
 	code = append(code, asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, calls.FD()), asm.Mov.Imm(asm.R3, 0),
 		asm.FnTailCall.Call(), asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return())
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, License: "Apache-2.0",
-		Flags: unix.BPF_F_XDP_HAS_FRAGS, Instructions: code})
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: code})
 	if err != nil {
 		b.Fatal(err)
 	}

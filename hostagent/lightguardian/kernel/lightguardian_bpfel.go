@@ -68,23 +68,11 @@ type lightguardianRing struct {
 }
 
 type lightguardianScratch struct {
-	_      structs.HostLayout
-	Front  [176]uint8
-	Packet struct {
-		_       structs.HostLayout
-		Ip      uint32
-		L4      uint32
-		Payload uint32
-		End     uint32
-		V6      uint8
-		Udp     uint8
-		_       [2]byte
-	}
-	_      [4]byte
-	Key    lightguardianKey
-	Place  uint32
-	Keyed  uint32
-	Record lightguardianRecord
+	_       structs.HostLayout
+	Headers [256]uint8
+	Key     lightguardianKey
+	Place   uint32
+	Keyed   uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -102,6 +90,7 @@ const (
 	lightguardianProgSend      = "send"
 	lightguardianVarCrcTables  = "crc_tables"
 	lightguardianVarLaneBytes  = "lane_bytes"
+	lightguardianVarNamed      = "named"
 )
 
 // loadLightguardian returns the embedded CollectionSpec for lightguardian.
@@ -169,6 +158,7 @@ type lightguardianMapSpecs struct {
 type lightguardianVariableSpecs struct {
 	CrcTables *ebpf.VariableSpec `ebpf:"crc_tables"`
 	LaneBytes *ebpf.VariableSpec `ebpf:"lane_bytes"`
+	Named     *ebpf.VariableSpec `ebpf:"named"`
 }
 
 // lightguardianObjects contains all objects after they have been loaded into the kernel.
@@ -218,6 +208,7 @@ func (m *lightguardianMaps) Close() error {
 type lightguardianVariables struct {
 	CrcTables *ebpf.Variable `ebpf:"crc_tables"`
 	LaneBytes *ebpf.Variable `ebpf:"lane_bytes"`
+	Named     *ebpf.Variable `ebpf:"named"`
 }
 
 // lightguardianPrograms contains all programs after they have been loaded into the kernel.

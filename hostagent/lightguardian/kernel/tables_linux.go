@@ -147,7 +147,7 @@ func (t *tables) open() error {
 
 // Hooks implements hostkernel.Tables.
 func (t *tables) Hooks() []hostkernel.Hook {
-	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.receive, At: ebpf.AttachXDP},
+	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.receive, At: ebpf.AttachTCXIngress},
 		{Name: lightguardianProgSend, Program: t.send, At: ebpf.AttachTCXEgress}}
 }
 
