@@ -57,8 +57,8 @@ func (r *reloads) hold(next *config.Config, removal string, after time.Duration)
 
 // Follow reloads the configuration when its file changes and for each value received from requests,
 // until ctx ends. It logs every outcome.
-func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) error {
-	return config.Watch(ctx, path, requests, func(l config.Loaded) {
+func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) {
+	config.Watch(ctx, path, c.Config(), requests, c.log, func(l config.Loaded) {
 		if l.Err != nil {
 			_ = c.refuse(l.Err) // it is logged
 			return

@@ -209,9 +209,12 @@ func TestFollowHoldsACutFile(t *testing.T) {
 	}
 	write(base)
 	requests := make(chan struct{})
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { done <- r.c.Follow(ctx, path, requests) }()
+	go func() {
+		r.c.Follow(ctx, path, requests)
+		close(done)
+	}()
 	requests <- struct{}{} // from here on the directory is watched
 	devices := strings.Index(base, "  - {name: s2")
 	plugins := strings.Index(base, "plugins:")
@@ -220,6 +223,7 @@ func TestFollowHoldsACutFile(t *testing.T) {
 		{"cut in a line", base[:devices+12], "refused", "netsketch.yaml:3:5"},
 		{"cut after a device", base[:devices], "held", "3 of 4 devices (s2, s3, s4), 1 of 1 plugins (fake)"},
 		{"cut before the last line end", strings.TrimSuffix(base, "\n"), "refused", "no line end"},
+		{"with a secret that is no YAML", "outputs: [{type: influxdb, token: *Hunter2}]\n" + base, "refused", "in quotes"},
 		{"cut before plugins", base[:plugins], "held", "1 of 1 plugins (fake)"},
 	} {
 		write(test.text)
@@ -228,15 +232,16 @@ func TestFollowHoldsACutFile(t *testing.T) {
 			t.Errorf("%s: report %+v", test.name, rep)
 		}
 	}
+	if log := r.log.String() + r.c.reloads.get().Reason; strings.Contains(log, "Hunter2") {
+		t.Errorf("the log or the state has a secret:\n%s", log)
+	}
 	requests <- struct{}{}
 	r.expectReload("applied", "removal=")
 	if rep := r.step(); len(rep.Plugins) != 0 || len(rep.Devices) != 4 {
 		t.Errorf("after the confirmation: report %+v", rep)
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	<-done
 	if st := r.c.reloads.get(); st.State != config.ReloadApplied || time.Since(st.Time) > time.Hour {
 		t.Errorf("status %+v", st)
 	}

@@ -115,7 +115,5 @@ func follow(ctx context.Context, c *collector.Collector, path string, logger *sl
 			}
 		}
 	}()
-	if err := c.Follow(ctx, path, reload); err != nil {
-		logger.Warn("cannot watch the configuration file; send SIGHUP to reload it", "error", err)
-	}
+	c.Follow(ctx, path, reload)
 }

@@ -55,7 +55,8 @@ type Config struct {
 	// Cluster shares devices and hosts with other collectors.
 	Cluster Cluster `yaml:"cluster"`
 
-	text outline
+	text     outline
+	contents contents // of the file
 }
 
 // Epoch sets when switches are read.

@@ -448,3 +448,106 @@ func TestTLSClient(t *testing.T) {
 		t.Errorf("plaintext: client %+v, error %v", c, err)
 	}
 }
+
+// TestMessagesHideSecrets: whatever stands in the place of a secret, or a secret in another place,
+// no message has its text.
+func TestMessagesHideSecrets(t *testing.T) {
+	const secret = "Hunter2"
+	output := "outputs:\n  - type: influxdb\n    url: http://127.0.0.1:1\n    token: %s\n"
+	for name, text := range map[string]string{
+		"alias":               fmt.Sprintf(output, "*Hunter2"),
+		"anchor":              fmt.Sprintf(output, "&Hunter2"),
+		"tag":                 fmt.Sprintf(output, "!Hunter2 [x]"),
+		"reserved":            fmt.Sprintf(output, "@Hunter2"),
+		"backtick":            fmt.Sprintf(output, "`Hunter2"),
+		"percent":             fmt.Sprintf(output, "%Hunter2: x: y"),
+		"colon":               fmt.Sprintf(output, "a: Hunter2: b"),
+		"open quote":          fmt.Sprintf(output, `"Hunter2`),
+		"open single quote":   fmt.Sprintf(output, `'Hunter2`),
+		"text after a quote":  fmt.Sprintf(output, `"a"Hunter2`),
+		"unknown escape":      fmt.Sprintf(output, `"\\H\qHunter2"`),
+		"flow mapping":        fmt.Sprintf(output, "{Hunter2, Hunter2}"),
+		"open flow mapping":   fmt.Sprintf(output, "{Hunter2"),
+		"flow list":           fmt.Sprintf(output, "[Hunter2]"),
+		"open flow list":      fmt.Sprintf(output, "[Hunter2"),
+		"merge":               fmt.Sprintf(output, "{<<: Hunter2}"),
+		"open variable":       fmt.Sprintf(output, "${Hunter2"),
+		"variable":            fmt.Sprintf(output, "a${Hunter2}b"),
+		"key given twice":     fmt.Sprintf(output, "a") + "    token: Hunter2\n",
+		"second document":     fmt.Sprintf(output, "a") + "---\nHunter2\n",
+		"as a mapping":        "outputs: Hunter2\n",
+		"as a section":        "agents:\n  tls: Hunter2\n",
+		"as a list":           "devices: Hunter2\n",
+		"variable as number":  "devices: [{name: a, address: 'a:1', device-id: '${SECRET}'}]\n",
+		"variable as address": "devices: [{name: a, address: '${SECRET}', device-id: 1}]\n",
+		"variable as time":    "epoch: {interval: '${SECRET}'}\n",
+		"tabs":                "outputs:\n\t- token: Hunter2\n",
+		"indentation":         fmt.Sprintf(output, "a") + "   Hunter2\n",
+	} {
+		_, err := config.ParseEnv("n.yaml", []byte(text), func(name string) (string, bool) { return secret, name == "SECRET" })
+		if err == nil {
+			var section config.Section
+			if section, err = config.SectionOf("n.yaml", text); err == nil {
+				err = section.Decode(new(struct {
+					Outputs []struct {
+						Token config.Secret `yaml:"token"`
+					} `yaml:"outputs"`
+				}))
+			}
+		}
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestScalars: a text is what is written, a number has one meaning, and a variable follows the
+// rules of a shell.
+func TestScalars(t *testing.T) {
+	type values struct {
+		Text   string  `yaml:"text"`
+		Number int     `yaml:"number"`
+		Float  float64 `yaml:"float"`
+	}
+	t.Setenv("NETSKETCH_TEST_EMPTY", "")
+	for text, want := range map[string]any{
+		"text: 12e4567":                       values{Text: "12e4567"},
+		"text: 0123":                          values{Text: "0123"},
+		"text: 1_000":                         values{Text: "1_000"},
+		"text: .inf":                          values{Text: ".inf"},
+		"text: true":                          values{Text: "true"},
+		"text: 0x1F":                          values{Text: "0x1F"},
+		"\ufefftext: a":                       values{Text: "a"},
+		"text: ${NETSKETCH_TEST_EMPTY:-b}":    values{Text: "b"},
+		"text: a${NETSKETCH_TEST_EMPTY}b":     values{Text: "ab"},
+		"number: 0x10":                        values{Number: 16},
+		"number: 0o10":                        values{Number: 8},
+		"number: 0":                           values{},
+		"number: -7":                          values{Number: -7},
+		"float: 1e3":                          values{Float: 1000},
+		"number: 010":                         "leave the zeros out",
+		"number: 009":                         "leave the zeros out",
+		"number: -010":                        "leave the zeros out",
+		"float: .nan":                         "expected a number",
+		"float: 1e999":                        "out of range",
+		"number: ${NETSKETCH_TEST_UNSET_9}":   "NETSKETCH_TEST_UNSET_9 is not set",
+		"number: ${NETSKETCH_TEST_EMPTY:-12}": values{Number: 12},
+	} {
+		file := filepath.Join(t.TempDir(), "n.yaml")
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got values
+		section, err := config.LoadSection(file)
+		if err == nil {
+			err = section.Decode(&got)
+		}
+		if message, ok := want.(string); ok {
+			if err == nil || !strings.Contains(err.Error(), message) {
+				t.Errorf("%s: %v, want an error with %q", text, err, message)
+			}
+		} else if err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
 	"reflect"
@@ -205,9 +206,17 @@ func (d *decoder) scalar(n *node, v reflect.Value, tag reflect.StructTag, path s
 		d.add(n.Position, path, "expected %s; found %s", expected(v), n.describe())
 		return
 	}
-	if err := d.assign(v, tag, n.text); err != nil {
-		d.add(n.Position, path, "%s", err)
+	err := d.assign(v, tag, n.text)
+	if err == nil {
+		return
 	}
+	if n.written != "" && n.written != n.text { // the variable may hold a secret: show its name instead
+		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.written)
+		if err == nil {
+			err = errors.New("the value of the environment variable is not valid here")
+		}
+	}
+	d.add(n.Position, path, "%s", err)
 }
 
 // setDefaults gives a new value the defaults of its tags.
@@ -283,24 +292,45 @@ func setScalar(v reflect.Value, text string) error {
 		}
 	case v.CanInt():
 		var x int64
-		x, err = strconv.ParseInt(text, 0, v.Type().Bits())
+		if err = decimal(text); err == nil {
+			x, err = strconv.ParseInt(text, 0, v.Type().Bits())
+		}
 		v.SetInt(x)
 	case v.CanUint():
 		var x uint64
-		x, err = strconv.ParseUint(text, 0, v.Type().Bits())
+		if err = decimal(text); err == nil {
+			x, err = strconv.ParseUint(text, 0, v.Type().Bits())
+		}
 		v.SetUint(x)
 	case v.CanFloat():
 		var x float64
 		x, err = strconv.ParseFloat(text, v.Type().Bits())
+		if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			err = strconv.ErrRange
+		}
 		v.SetFloat(x)
 	default:
 		err = strconv.ErrSyntax
 	}
 	switch {
+	case errors.Is(err, errLeadingZero):
+		return fmt.Errorf("expected %s; found %q: %w", expected(v), text, err)
 	case errors.Is(err, strconv.ErrRange):
 		return fmt.Errorf("expected %s; found %q, which is out of range", expected(v), text)
 	case err != nil:
 		return fmt.Errorf("expected %s; found %q", expected(v), text)
+	}
+	return nil
+}
+
+var errLeadingZero = errors.New("a number that begins with 0 would be octal for some programs and decimal for " +
+	"others; leave the zeros out, or write an octal number as 0o10")
+
+// decimal refuses a whole number whose base depends on who reads it.
+func decimal(text string) error {
+	digits := strings.TrimLeft(text, "+-")
+	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
+		return errLeadingZero
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Confi
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	c.text = outlineOf(data, root)
+	c.text, c.contents = outlineOf(data, root), contentsOf(data, nil)
 	return &c, nil
 }
 

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -94,6 +95,9 @@ func (e *ElectionID) UnmarshalText(text []byte) error {
 	}
 	h, errHigh := strconv.ParseUint(high, 0, 64)
 	l, errLow := strconv.ParseUint(low, 0, 64)
+	if err := cmp.Or(decimal(high), decimal(low)); err != nil {
+		return err
+	}
 	if errHigh != nil || errLow != nil {
 		return fmt.Errorf("expected an election ID such as 5, or 1:5 with its high half; found %q", text)
 	}

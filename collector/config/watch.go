@@ -4,16 +4,23 @@ package config
 
 import (
 	"context"
-	"fmt"
+	"crypto/sha256"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long a file must remain unchanged before it is read: editors write in several
-// steps.
-const settle = 100 * time.Millisecond
+const (
+	// settle is how long a file must remain unchanged before it is read: editors write in several
+	// steps.
+	settle = 100 * time.Millisecond
+	// lookEvery is how often the file is compared with the one that was read last. Some changes send
+	// no event: a symbolic link on the way to the file is replaced, the file system is of another
+	// host, or the kernel's queue of events is full.
+	lookEvery = 2 * time.Second
+)
 
 // Loaded is a file that was read again.
 type Loaded struct {
@@ -24,54 +31,94 @@ type Loaded struct {
 	Requested bool
 }
 
-// Watch loads the configuration each time the file is written or replaced (also by a rename, or by
-// a Kubernetes symbolic link), and for each value received from requests, which may be nil. It
-// calls read with the result. It returns nil when ctx ends, or an error at once if the directory
-// cannot be watched and requests is nil.
-func Watch(ctx context.Context, path string, requests <-chan struct{}, read func(Loaded)) error {
+// Watch loads the configuration each time the contents of the file differ from those of current,
+// or of the last load, and for each value received from requests, which may be nil. It calls read
+// with the result, and returns when ctx ends.
+func Watch(ctx context.Context, path string, current *Config, requests <-chan struct{}, log *slog.Logger,
+	read func(Loaded)) {
+	w := &watch{path: path, seen: current.contents, log: log, read: read}
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer watcher.Close()
 		err = watcher.Add(filepath.Dir(path))
 	}
-	var events chan fsnotify.Event
-	switch {
-	case err == nil:
-		events = watcher.Events
-	case requests == nil:
-		return fmt.Errorf("watching %s: %w", path, err)
+	if err != nil {
+		log.Warn("the directory of the configuration file cannot be watched; the file itself is compared", "file", path,
+			"every", lookEvery, "error", err)
+		w.run(ctx, nil, nil, requests)
+		return
 	}
-	resolved := resolve(path)
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
+	w.run(ctx, watcher.Events, watcher.Errors, requests)
+}
+
+// contents identifies the bytes of a file, or the error of reading it.
+type contents [sha256.Size]byte
+
+func contentsOf(data []byte, err error) contents {
+	if err != nil {
+		return sha256.Sum256([]byte("error: " + err.Error()))
+	}
+	return sha256.Sum256(data)
+}
+
+// watch is the state of Watch.
+type watch struct {
+	path string
+	seen contents // of the last load
+	log  *slog.Logger
+	read func(Loaded)
+}
+
+// run looks at the file after each event, each error and each request, and every lookEvery, until
+// ctx ends.
+func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error, requests <-chan struct{}) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	timer := time.NewTimer(settle) // the file may have changed since current was read
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case e, ok := <-events:
+			return
+		case _, ok := <-events:
 			if !ok {
 				events = nil
 				continue
 			}
-			now := resolve(path)
-			if filepath.Clean(e.Name) == filepath.Clean(path) && !e.Has(fsnotify.Chmod) || now != resolved {
-				resolved = now
+			timer.Reset(settle)
+		case err, ok := <-errs:
+			if !ok {
+				errs = nil
+				continue
+			}
+			w.log.Warn("events of the configuration file were lost; the file itself is compared", "file", w.path,
+				"every", lookEvery, "error", err)
+			timer.Reset(settle)
+		case <-ticker.C:
+			if w.differs() {
 				timer.Reset(settle)
 			}
 		case <-timer.C:
-			c, err := Load(path)
-			read(Loaded{Config: c, Err: err})
+			if w.differs() {
+				w.read(w.load())
+			}
 		case <-requests:
-			c, err := Load(path)
-			read(Loaded{Config: c, Err: err, Requested: true})
+			l := w.load()
+			l.Requested = true
+			w.read(l)
 		}
 	}
 }
 
-func resolve(path string) string {
-	if r, err := filepath.EvalSymlinks(path); err == nil {
-		return r
+// differs reports whether the file differs from the one that was loaded last.
+func (w *watch) differs() bool { return contentsOf(read(w.path)) != w.seen }
+
+func (w *watch) load() Loaded {
+	data, err := read(w.path)
+	w.seen = contentsOf(data, err)
+	if err != nil {
+		return Loaded{Err: err}
 	}
-	return path
+	c, err := Parse(w.path, data)
+	return Loaded{Config: c, Err: err}
 }

@@ -28,12 +28,14 @@ const (
 // resolved, so a node may be reachable by several paths. Nodes are immutable once parsed.
 type node struct {
 	Position
-	kind  nodeKind
-	text  string // of a scalar
-	value any    // of a scalar: nil (also if it cannot be read), bool, int64, uint64, float64, string
-	keys  []key  // of a mapping, in the order of the file
-	items []*node
-	size  int // values in this tree, shared ones counted at each use
+	kind nodeKind
+	text string // of a scalar
+	// written is the text of a string before ${NAME} is replaced, for messages.
+	written string
+	value   any   // of a scalar: nil (also if it cannot be read), bool, int64, uint64, float64, string
+	keys    []key // of a mapping, in the order of the file
+	items   []*node
+	size    int // values in this tree, shared ones counted at each use
 }
 
 type nodeKind uint8
@@ -66,7 +68,8 @@ func (n *node) isNull() bool { return n.kind == scalar && n.value == nil }
 // isEmpty reports a key that is not given, or given without a value.
 func (n *node) isEmpty() bool { return n == nil || n.kind == scalar && n.text == "" || n.isNull() }
 
-// describe names a value for a message.
+// describe names the kind of a value for a message, without its text: it may be a secret that
+// stands at the wrong key.
 func (n *node) describe() string {
 	switch {
 	case n.kind == mapping:
@@ -76,11 +79,7 @@ func (n *node) describe() string {
 	case n.isNull():
 		return "nothing"
 	}
-	text := n.text
-	if len(text) > 40 {
-		text = text[:37] + "..."
-	}
-	return strconv.Quote(text)
+	return "a single value"
 }
 
 // plain returns the value as encoding/json would decode it.
@@ -99,6 +98,9 @@ func (n *node) plain() any {
 		}
 		return items
 	}
+	if x, ok := n.value.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
+		return n.text // JSON has no such number
+	}
 	return n.value
 }
 
@@ -116,7 +118,8 @@ func (r *report) parse(text []byte, env func(string) (string, bool)) *node {
 		r.add(Position{}, "", "larger than %d MiB", maxFileBytes>>20)
 		return nil
 	}
-	tokens := lexer.Tokenize(string(text))
+	// Editors of some systems write a byte order mark, which says nothing in UTF-8.
+	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\ufeff"))
 	if !r.shallow(tokens) {
 		return nil
 	}
@@ -167,12 +170,37 @@ func (r *report) shallow(tokens token.Tokens) bool {
 
 // syntax adds an error of the YAML parser.
 func (r *report) syntax(err error) {
-	var at Position
-	message := err.Error()
-	if located, ok := errors.AsType[yaml.Error](err); ok {
-		at, message = position(located.GetToken()), located.GetMessage()
+	located, ok := errors.AsType[yaml.Error](err)
+	if !ok {
+		r.add(Position{}, "", "not YAML")
+		return
 	}
-	r.add(at, "", "not YAML: %s", message)
+	r.add(position(located.GetToken()), "", "not YAML: %s; a text with special characters needs quotes",
+		quoted.ReplaceAllString(located.GetMessage(), "(not shown)"))
+}
+
+// quoted matches the text of the file in an error of goccy/go-yaml.
+var quoted = regexp.MustCompile(`["'][^"']+["']`)
+
+// secretKey matches the names of keys whose values are secrets by any convention.
+var secretKey = regexp.MustCompile(`(?i)(token|secret|pass|credential|community|auth|(^|[-_.])key$)`)
+
+// SecretKey reports whether the value of a key is a secret by its name, so that no message may show
+// what is at or below it.
+func SecretKey(name string) bool { return secretKey.MatchString(name) }
+
+// add adds a problem that the tree has. Keys below one with a secret are left out of its path: they
+// may be parts of a secret that YAML reads as a mapping.
+func (t *tree) add(at Position, path, format string, args ...any) {
+	steps := strings.Split(path, ".")
+	for i, step := range steps {
+		name, _, _ := strings.Cut(step, "[")
+		if SecretKey(name) {
+			path = strings.Join(steps[:i+1], ".")
+			break
+		}
+	}
+	t.report.add(at, path, format, args...)
 }
 
 func position(t *token.Token) Position {
@@ -212,7 +240,7 @@ func (t *tree) node(n ast.Node, path string, depth int) *node {
 	case *ast.TagNode:
 		out = t.node(n.Value, path, depth+1)
 		if n.Start.Value == string(token.StringTag) && out.kind == scalar {
-			return &node{Position: out.Position, text: out.text, value: out.text, size: 1}
+			return &node{Position: out.Position, text: out.text, written: out.written, value: out.text, size: 1}
 		}
 		return out
 	case *ast.MappingNode:
@@ -247,7 +275,8 @@ func (t *tree) alias(n *ast.AliasNode, path string) *node {
 	null := &node{Position: position(n.GetToken()), size: 1}
 	target := t.anchors[name]
 	if target == nil {
-		t.add(null.Position, path, "alias *%s has no anchor &%s before it", name, name)
+		t.add(null.Position, path, "a value that begins with * refers to an anchor (&), and there is none of this name "+
+			"before it; put a text that begins with * in quotes")
 		return null
 	}
 	if !t.count(null.Position, path, target.size) {
@@ -341,10 +370,7 @@ func (t *tree) scalar(out *node, n ast.Node, path string) {
 			out.value, _ = strconv.ParseFloat(n.Value, 64) // infinite after an error
 		}
 	}
-	if x, ok := out.value.(float64); ok {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			t.add(out.Position, path, "%q is not a finite number", out.text)
-		}
+	if _, ok := out.value.(float64); ok {
 		return
 	}
 	text, err := expand(out.text, t.env)
@@ -352,10 +378,11 @@ func (t *tree) scalar(out *node, n ast.Node, path string) {
 		t.add(out.Position, path, "%s", err)
 		return
 	}
-	out.text, out.value = text, text
+	out.written, out.text, out.value = out.text, text, text
 }
 
-// expand replaces ${NAME} and ${NAME:-default}; $$ is a dollar sign, and a $ before anything else
+// expand replaces ${NAME}, and as a shell does ${NAME:-default}, whose default stands for a variable
+// that is not set or empty; $$ is a dollar sign, and a $ before anything else
 // stands for itself.
 func expand(s string, env func(string) (string, bool)) (string, error) {
 	var b strings.Builder
@@ -386,20 +413,26 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 	}
 }
 
-// variable returns the value of NAME or NAME:-default.
+// variable returns the value of NAME or of NAME:-default.
 func variable(expression string, env func(string) (string, bool)) (string, error) {
 	name, fallback, hasFallback := strings.Cut(expression, ":-")
 	if name == "" {
 		return "", errors.New("${} names no environment variable")
 	}
-	if value, ok := env(name); ok {
+	value, ok := env(name)
+	switch {
+	case value != "" || ok && !hasFallback:
 		return value, nil
-	}
-	if hasFallback {
+	case hasFallback:
 		return fallback, nil
+	case !variableName.MatchString(name): // perhaps a secret with ${ in it
+		return "", errors.New("${...} names no environment variable that is set: write $$ for a dollar sign")
 	}
 	return "", fmt.Errorf("environment variable %s is not set: set it, or give a default as ${%s:-value}", name, name)
 }
+
+// variableName is the form of the names that are shown.
+var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
 // join appends a key to a path.
 func join(path, key string) string {
