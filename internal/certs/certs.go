@@ -205,8 +205,16 @@ func (s *Store) add(src source) (*set, error) {
 		s.sets[src] = x
 	}
 	x.seen, x.tried = at, at
-	x.current.Store(m)
+	s.use(x, m)
 	return x, nil
+}
+
+// use makes m the certificates of a set, and logs which of the files' certificates it lacks.
+func (s *Store) use(x *set, m *material) {
+	x.current.Store(m)
+	for _, text := range m.skipped {
+		s.opts.Logger.Warn("certificates that cannot be read are not used", "file", text)
+	}
 }
 
 // Declare replaces the uses of a declarer by those that are in force now. Files in use are followed
@@ -281,7 +289,7 @@ func (s *Store) reload(x *set, at stamp) {
 	switch {
 	case err == nil:
 		if m.sum != x.current.Load().sum {
-			x.current.Store(m)
+			s.use(x, m)
 			s.opts.Logger.Info("new certificates are used for new connections", "use", x.users,
 				"files", x.Files.String())
 		} else if x.problem != "" {

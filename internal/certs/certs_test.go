@@ -3,10 +3,13 @@
 package certs_test
 
 import (
+	"bytes"
 	"crypto/tls"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -409,4 +412,51 @@ func TestErrorsNameTheFile(t *testing.T) {
 	if n := len(s.States()); n != 0 {
 		t.Errorf("%d states of files that were not loaded", n)
 	}
+}
+
+// TestUnreadableCertificates: a bundle with a certificate that Go does not read works without it,
+// with one warning; a bundle with no other is an error.
+func TestUnreadableCertificates(t *testing.T) {
+	p := newPair(t)
+	ca := filepath.Join(p.dir, "servers-ca.pem")
+	good, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(good)
+	serial := bytes.Index(block.Bytes, []byte{0xa0, 3, 2, 1, 2, 2}) + 7 // behind version, type and length
+	bad := bytes.Clone(block.Bytes)
+	bad[serial] |= 0x80
+	negative := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bad})
+	if err := os.WriteFile(ca, slices.Concat(negative, good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, err := p.store.Client(certs.Files{CA: ca}, "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err, _ := handshake(t, &tls.Config{Certificates: []tls.Certificate{p.certificate("server")}}, client); err != nil {
+		t.Errorf("handshake: %v", err)
+	}
+	if log := p.log.String(); strings.Count(log, "certificates that cannot be read are not used") != 1 ||
+		!strings.Contains(log, "1 of 2; the first: certificate 1: x509: negative serial number") {
+		t.Errorf("log %s", log)
+	}
+	if err := os.WriteFile(ca+".bad", negative, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.store.Client(certs.Files{CA: ca + ".bad"}, ""); err == nil ||
+		!strings.Contains(err.Error(), "negative serial number") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// certificate is a certificate of the directory.
+func (p *pair) certificate(name string) tls.Certificate {
+	p.t.Helper()
+	c, err := tls.LoadX509KeyPair(filepath.Join(p.dir, name+".pem"), filepath.Join(p.dir, name+".key"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,6 +33,8 @@ type material struct {
 	server *tls.Config      // of a server
 	files  []file
 	sum    [sha256.Size]byte // of all contents
+	// skipped says which certificates cannot be read and are not used, one text a file.
+	skipped []string
 }
 
 // file is a file of certificates.
@@ -58,7 +61,7 @@ func load(src source) (*material, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", src.Cert, src.Key, err)
 		}
-		chain, err := parse(cert)
+		chain, err := m.parse(src.Cert, cert)
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert-file %s: %w", src.Cert, err)
 		}
@@ -76,7 +79,7 @@ func load(src source) (*material, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls: %s: %w", key, err)
 		}
-		roots, err := parse(text)
+		roots, err := m.parse(src.CA, text)
 		if err != nil {
 			return nil, fmt.Errorf("tls: %s %s: %w", key, src.CA, err)
 		}
@@ -112,9 +115,12 @@ func (m *material) worseThan(other *material, now time.Time) error {
 	return nil
 }
 
-// parse returns the certificates of a PEM file, at least one.
-func parse(text []byte) ([]*x509.Certificate, error) {
+// parse returns the certificates of a PEM file, at least one. Those that cannot be read are skipped,
+// so that one of them does not take all others of a bundle along.
+func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
+	var first error
+	blocks, skipped := 0, 0
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
@@ -123,14 +129,24 @@ func parse(text []byte) ([]*x509.Certificate, error) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
+		blocks++
 		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", len(out)+1, err)
+		if err == nil {
+			out = append(out, c)
+			continue
 		}
-		out = append(out, c)
+		skipped++
+		if first == nil {
+			first = fmt.Errorf("certificate %d: %w", blocks, err)
+		}
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("the file contains no PEM certificate")
+	switch {
+	case len(out) == 0 && first != nil:
+		return nil, first
+	case len(out) == 0:
+		return nil, errors.New("the file contains no PEM certificate")
+	case skipped > 0:
+		m.skipped = append(m.skipped, fmt.Sprintf("%s: %d of %d; the first: %v", name, skipped, blocks, first))
 	}
 	return out, nil
 }
