@@ -94,14 +94,25 @@ func (a *answer) Error() string {
 var lineErrors = regexp.MustCompile(`partial write|unable to parse '|field type conflict|beyond retention policy|` +
 	`parse line protocol|parsing failed|invalid column type|column type mismatch`)
 
-// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. InfluxDB 3 has
-// answered a partial write with 201.
+// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. The message counts,
+// not the status: InfluxDB 3 has answered a partial write with 201, and InfluxDB 2.0 with 500. With a
+// server error the message must name the reason, because a server that fails says "partial write",
+// too.
 func (a *answer) rejectsLines() bool {
-	switch a.code {
-	case http.StatusCreated, http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return a.influx && lineErrors.MatchString(a.message)
+	if !a.influx || !lineErrors.MatchString(a.message) {
+		return false
 	}
-	return false
+	return a.code < 500 || reasons.MatchString(a.message)
+}
+
+// reasons matches the errors about line protocol that state why, or how many lines.
+var reasons = regexp.MustCompile(`dropped=\d|unable to parse '|field type conflict|beyond retention policy`)
+
+// mayBeOfLines reports whether an answer that InfluxDB repeats for a request may be due to some of
+// its lines: not if it is about the client, the bucket or the load of the server.
+func (a *answer) mayBeOfLines() bool {
+	return a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity ||
+		a.code == http.StatusInternalServerError)
 }
 
 // undelivered returns the error of a request with this answer.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -28,6 +30,10 @@ const (
 	longestPause = 30 * time.Second // between attempts while the database is unreachable
 	pauseJitter  = 0.2              // pauses vary by this share, so that collectors spread out
 	refusedPause = time.Minute      // between attempts while the database refuses
+	sameAnswers  = 5                // to one batch, after which its lines are tried one by one
+
+	rejectedFile = "rejected.lp" // of the lines that InfluxDB rejects, in the spool's directory
+	maxRejected  = 4 << 20       // bytes of each of its two files
 )
 
 // Output writes a store's batches to InfluxDB. It is an outputs.Output.
@@ -38,6 +44,7 @@ type Output struct {
 	writer *writer
 	enc    *encoder
 	tap    *store.Tap
+	dir    string // of the spool
 
 	after func(time.Duration) <-chan time.Time // time.After; tests replace it
 
@@ -124,6 +131,7 @@ func (o *Output) Start(s *store.Store) error {
 		o.writer.close()
 		return fmt.Errorf("the spool cannot be opened; see spool.dir: %w", err)
 	}
+	o.dir, o.writer.aside = dir, o.aside
 	o.mu.Lock()
 	o.spool = q
 	if left := q.Stats(); left.Records > 0 {
@@ -343,6 +351,7 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 	retry := &backoff.ExponentialBackOff{
 		InitialInterval: firstPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: pauseJitter,
 	}
+	var tries tries
 	for ctx.Err() == nil {
 		c, h, ok := o.head()
 		if !ok {
@@ -357,6 +366,9 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 			continue
 		}
 		rejected, err := o.writer.deliver(ctx, c.lines)
+		if err != nil && tries.same(c, err) {
+			rejected, err = o.writer.isolate(ctx, c.lines)
+		}
 		if err == nil {
 			o.done(c, h, rejected)
 			retry.Reset()
@@ -372,6 +384,49 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 			return // the rest remains in the spool
 		case <-o.after(o.failed(err, retry)):
 		}
+	}
+}
+
+// tries counts the answers that a batch has got in a row.
+type tries struct {
+	points int // of the batch; its handle changes when it moves to the spool
+	code   int
+	n      int
+}
+
+// same reports whether the batch has got the same status sameAnswers times in a row, which may be due
+// to some of its lines. It counts from the beginning then.
+func (t *tries) same(c chunk, err *undelivered) bool {
+	a, ok := errors.AsType[*answer](err.err)
+	if !ok || !a.mayBeOfLines() {
+		*t = tries{}
+		return false
+	}
+	if t.code != a.code || t.points != c.points {
+		*t = tries{points: c.points, code: a.code}
+	}
+	t.n++
+	if t.n < sameAnswers {
+		return false
+	}
+	t.n = 0
+	return true
+}
+
+// aside keeps a line that InfluxDB rejects in a file of the spool's directory, of which there are
+// two: when one is full, it replaces the other.
+func (o *Output) aside(line string) {
+	name := filepath.Join(o.dir, rejectedFile)
+	if info, err := os.Stat(name); err == nil && info.Size()+int64(len(line)) > maxRejected {
+		_ = os.Rename(name, name+".1") // an error shows when the file is opened
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString(line)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		o.logger.Warn("a rejected point cannot be kept", "file", name, "error", err)
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -359,5 +361,53 @@ func TestSpoolDir(t *testing.T) {
 	t.Setenv("HOME", "")
 	if _, err := c.spoolDir("x"); err == nil || !strings.Contains(err.Error(), "spool.dir") {
 		t.Error(err)
+	}
+}
+
+// TestPoisonedBatch: lines to which InfluxDB answers with an error that says nothing of lines are
+// set aside after some tries, and what follows is delivered; a server that answers so to everything
+// keeps all points queued.
+func TestPoisonedBatch(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		poison func(line string) bool
+		rows   int
+		aside  int
+	}{
+		{"one line", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1},
+		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11},
+		{"all lines", func(l string) bool { return strings.Contains(l, "packets") }, 8, 8},
+		{"any line", func(string) bool { return true }, 8, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDatabase(t)
+			d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+				if slices.ContainsFunc(lines, tt.poison) {
+					return 500, nil, `{"code":"internal error","message":"an internal error has occurred: panic"}`
+				}
+				return http.StatusNoContent, nil, ""
+			})
+			s := newStore(t)
+			c := spoolConfig(t, d.URL)
+			o := run(t, s, c, nil)
+			publish(t, s, epoch, flows(tt.rows, 0))
+			if tt.aside == 0 {
+				for range 3 * sameAnswers {
+					<-o.pauses
+				}
+				if st := o.State(); st.Dropped != 0 || st.Queued != uint64(tt.rows) || st.Status != outputs.Down {
+					t.Errorf("a server that is down: %+v", st)
+				}
+				return
+			}
+			st := o.drained(tt.rows)
+			if st.Dropped != uint64(tt.aside) || st.Sent != uint64(tt.rows-tt.aside) || !strings.Contains(st.LastError, "panic") {
+				t.Errorf("%+v", st)
+			}
+			kept, err := os.ReadFile(filepath.Join(c.Spool.Dir, rejectedFile))
+			if n := strings.Count(string(kept), "\n"); err != nil || n != tt.aside {
+				t.Errorf("%d lines set aside, %v:\n%s", n, err, kept)
+			}
+		})
 	}
 }

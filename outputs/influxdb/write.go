@@ -51,6 +51,7 @@ type writer struct {
 	timeout   time.Duration
 	logger    *slog.Logger
 	now       func() time.Time
+	aside     func(lines string) // keeps lines that InfluxDB rejects; nil: nothing does
 	logged    map[string]time.Time // when dropped points were logged last, by measurement
 }
 
@@ -121,6 +122,58 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 	return drops{d.points + e.points, cmp.Or(e.reason, d.reason)}, failed
 }
 
+// isolate delivers a batch that InfluxDB has refused several times with the same answer. It finds the
+// lines that cause the answer by halving, and drops those if InfluxDB accepts anything else: a
+// server that fails for every request keeps all points queued.
+func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered) {
+	x := isolation{writer: w}
+	if err := x.deliver(ctx, lines); err != nil {
+		return drops{}, err
+	}
+	if len(x.suspects) > 0 && !x.accepted {
+		if _, err := w.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", w.now().UnixNano())); err != nil {
+			return drops{}, err
+		}
+	}
+	all := x.drops
+	for i, line := range x.suspects {
+		d := w.drop(line, 1, x.answers[i])
+		all = drops{all.points + d.points, d.reason}
+	}
+	return all, nil
+}
+
+// isolation is the state of writer.isolate.
+type isolation struct {
+	*writer
+	accepted bool     // InfluxDB has accepted a part of the batch
+	drops    drops    // lines whose errors InfluxDB names
+	suspects []string // lines that it refuses with the repeated answer
+	answers  []*answer
+}
+
+func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
+	d, failed := x.writer.deliver(ctx, lines)
+	if failed == nil {
+		x.accepted = true
+		x.drops = drops{x.drops.points + d.points, cmp.Or(d.reason, x.drops.reason)}
+		return nil
+	}
+	a, ok := errors.AsType[*answer](failed.err)
+	if !ok || !a.mayBeOfLines() {
+		return failed
+	}
+	first, rest := halves(lines)
+	if rest == "" {
+		x.suspects, x.answers = append(x.suspects, lines), append(x.answers, a)
+		return nil
+	}
+	if failed := x.deliver(ctx, first); failed != nil {
+		return failed
+	}
+	return x.deliver(ctx, rest)
+}
+
 // halves splits lines in two at the end of a line; rest is empty for a single line.
 func halves(lines string) (first, rest string) {
 	trimmed := strings.TrimSuffix(lines, "\n")
@@ -158,6 +211,9 @@ func (w *writer) drop(lines string, points int, reason error) drops {
 	series := seriesOf(lines)
 	if strings.Count(lines, "\n") == 1 {
 		d.reason = series + ": " + d.reason
+		if w.aside != nil {
+			w.aside(lines)
+		}
 	}
 	name, _, _ := strings.Cut(series, ",")
 	if last, ok := w.logged[name]; ok && w.now().Sub(last) < time.Minute {

@@ -163,6 +163,8 @@ func TestDeliver(t *testing.T) {
 		{"all invalid", version1, lines(4, 0, 1, 2, 3), 4, 0, "m,flow=3BAD"},
 		{"one invalid", version2, lines(1, 0), 1, 0, "m,flow=0BAD"},
 		{"counted partial write", conflict, lines(10), 7, 0, "422 Unprocessable Entity: failure writing"},
+		{"counted, as a server error", status(500, "unexpected error writing points to database: partial write: "+
+			"points beyond retention policy dropped=7"), lines(10), 7, 0, "500 Internal Server Error: unexpected"},
 		{"counted too high", conflict, lines(2), 2, 0, "already exists as type integer"},
 		{"too large", smallest(3), lines(100), 0, 100, ""},
 	}
