@@ -96,8 +96,14 @@ func (n *Node) noChild(name string) error {
 	if c := n.closest(name); c != "" {
 		hint = fmt.Sprintf("; did you mean %q?", c)
 	}
-	return fmt.Errorf("yang: there is no %q at %s%s", name, where, hint)
+	return &UnknownPathError{fmt.Sprintf("yang: there is no %q at %s%s", name, where, hint)}
 }
+
+// UnknownPathError is the error of a well-formed path that no model has.
+type UnknownPathError struct{ text string }
+
+// Error names the element and, if there is one, the name that was probably meant.
+func (e *UnknownPathError) Error() string { return e.text }
 
 // closest returns the name of the child that is most similar to a wrong name, or nothing.
 func (n *Node) closest(name string) string {

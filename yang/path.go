@@ -105,7 +105,7 @@ func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
 	}
 	if len(next) == 0 {
 		if first == nil {
-			first = fmt.Errorf("yang: there is nothing below %s", at[0].Path)
+			first = &UnknownPathError{"yang: there is nothing below " + at[0].Path}
 		}
 		return nil, first
 	}
@@ -115,10 +115,11 @@ func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
 func (n *Node) checkKeys(keys map[string]string) error {
 	for k, v := range keys {
 		if n.Kind != ListNode {
-			return fmt.Errorf("yang: %s is a %s and has no key %q", n.Path, n.Kind, k)
+			return &UnknownPathError{fmt.Sprintf("yang: %s is a %s and has no key %q", n.Path, n.Kind, k)}
 		}
 		if !slices.Contains(n.keys, k) {
-			return fmt.Errorf("yang: list %s has no key %q, its keys are %s", n.Path, k, strings.Join(n.keys, ", "))
+			return &UnknownPathError{fmt.Sprintf("yang: list %s has no key %q, its keys are %s", n.Path, k,
+				strings.Join(n.keys, ", "))}
 		}
 		if v == "*" {
 			continue

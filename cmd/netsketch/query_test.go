@@ -147,7 +147,7 @@ func TestQueryErrors(t *testing.T) {
 	free.Close()
 	for _, test := range []struct{ name, args, want string }{
 		{"not a path", "univmon --address " + address, `path "univmon" does not begin with /`},
-		{"outside the schema", "/univmon/flws --address " + address, `InvalidArgument: path: there is no "flws"`},
+		{"outside the schema", "/univmon/flws --address " + address, `Unimplemented: path: there is no "flws"`},
 		{"no value", "/univmon/summaries --address " + address, "NotFound: Get: /univmon/summaries has no value (yet)"},
 		{"no such row", "/univmon/heavy-hitters/heavy-hitter[device=spine9] --address " + address, "has no value"},
 		{"no target", "/univmon --target leaf9 --address " + address, `NotFound: Get: there is no target "leaf9"`},

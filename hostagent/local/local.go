@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -581,5 +582,23 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 	defer st.Close()
 	if err := o.Start(st); err == nil || !strings.Contains(err.Error(), `"nowhere"`) {
 		t.Errorf("an atomic container that is not there: %v", err)
+	}
+}
+
+// TestCompression: a client may compress its requests with gzip, as gnmic does with --gzip. The test
+// does not link the compressor.
+func TestCompression(t *testing.T) {
+	if encoding.GetCompressor("gzip") == nil {
+		t.Fatal("the server links no compressor for gzip")
+	}
+	o := start(t, plain())
+	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.UseCompressor("gzip")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := gpb.NewGNMIClient(conn).Capabilities(t.Context(), &gpb.CapabilityRequest{}); err != nil {
+		t.Error(err)
 	}
 }

@@ -51,7 +51,7 @@ type writer struct {
 	timeout   time.Duration
 	logger    *slog.Logger
 	now       func() time.Time
-	aside     func(lines string) // keeps lines that InfluxDB rejects; nil: nothing does
+	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil: nothing does
 	logged    map[string]time.Time // when dropped points were logged last, by measurement
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 )
 
 // Handshake is go-plugin's handshake between collector and plugin. The cookie prevents starting a

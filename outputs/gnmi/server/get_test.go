@@ -81,7 +81,7 @@ func TestGet(t *testing.T) {
 		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]",
 			[]string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
 		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys",
-			[]string{`InvalidArgument: path: there is no "summarys" at /netsketch-univmon:univmon; did you mean "summaries"? ` +
+			[]string{`Unimplemented: path: there is no "summarys" at /netsketch-univmon:univmon; did you mean "summaries"? ` +
 				`(element 2 of /univmon/summarys)`}},
 		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, " +
 			"JSON_IETF or PROTO"}},
@@ -187,7 +187,7 @@ func TestGetRefused(t *testing.T) {
 		"model": {&gpb.GetRequest{Path: []*gpb.Path{p}, UseModels: []*gpb.ModelData{{Name: "x"}}},
 			"InvalidArgument: use_models"},
 		"huge": {&gpb.GetRequest{Path: []*gpb.Path{path("/univmon/" + strings.Repeat("x", 1<<20))}},
-			"InvalidArgument: path: there is no"},
+			"Unimplemented: path: there is no"},
 		"extension": {&gpb.GetRequest{Path: []*gpb.Path{p},
 			Extension: []*extpb.Extension{{Ext: &extpb.Extension_History{}}}}, "Unimplemented: extension history"},
 	} {

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ type resolver struct {
 	caller caller
 	prefix *gpb.Path
 	depth  int
+	// unknown is the code of a well-formed path that no model has: UNIMPLEMENTED for Get and
+	// Subscribe (specification, 3.3.4 and 3.5.2.4).
+	unknown codes.Code
 }
 
 // invalid returns the error for an invalid request. Its length is bounded, because a client may
@@ -62,7 +66,8 @@ func (s *Server) resolver(schema *yang.Schema, c caller, prefix *gpb.Path,
 	if elementsOnly(prefix) {
 		return nil, invalid("prefix: the field element was removed in gNMI 0.4; use elem")
 	}
-	return &resolver{server: s, schema: schema, caller: c, prefix: prefix, depth: depth}, nil
+	return &resolver{server: s, schema: schema, caller: c, prefix: prefix, depth: depth,
+		unknown: codes.Unimplemented}, nil
 }
 
 // elementsOnly reports a path in the form before gNMI 0.4. If a client sends both forms, as
@@ -92,7 +97,11 @@ func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 	prefix, path2 := &gpb.Path{Elem: r.prefix.GetElem()}, &gpb.Path{Elem: path.GetElem()}
 	nodes, err := r.schema.Resolve(prefix, path2)
 	if err != nil {
-		return nil, invalid("path: %s", strings.TrimPrefix(err.Error(), "yang: "))
+		code := codes.InvalidArgument
+		if _, unknown := errors.AsType[*yang.UnknownPathError](err); unknown {
+			code = r.unknown
+		}
+		return nil, status.Error(code, short("path: "+strings.TrimPrefix(err.Error(), "yang: ")))
 	}
 	if err := checkOrigin(origin, nodes); err != nil {
 		return nil, err

@@ -64,6 +64,7 @@ func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 	if err != nil {
 		return nil, err
 	}
+	r.unknown = codes.InvalidArgument
 	t := &transaction{resolver: r}
 	resp := &gpb.SetResponse{Prefix: req.GetPrefix()}
 	result := func(p *gpb.Path, op gpb.UpdateResult_Operation) {

@@ -369,13 +369,13 @@ func TestRefused(t *testing.T) {
 		{"target in the path", one(func(s *gpb.Subscription) { s.Path.Target = "x" }), codes.InvalidArgument,
 			"belongs in the prefix"},
 		{"path outside the schema", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hiters") }),
-			codes.InvalidArgument, `"heavy-hiters"`},
-		{"path below a leaf", one(func(s *gpb.Subscription) { s.Path = path(packets + "/x") }), codes.InvalidArgument,
+			codes.Unimplemented, `"heavy-hiters"`},
+		{"path below a leaf", one(func(s *gpb.Subscription) { s.Path = path(packets + "/x") }), codes.Unimplemented,
 			`"x"`},
 		{"no such key", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hitters/heavy-hitter[name=x]") }),
-			codes.InvalidArgument, `"name"`},
+			codes.Unimplemented, `"name"`},
 		{"key on a container", one(func(s *gpb.Subscription) { s.Path = path("/univmon[name=x]") }),
-			codes.InvalidArgument, `"name"`},
+			codes.Unimplemented, `"name"`},
 		{"element of gNMI 0.3", one(func(s *gpb.Subscription) { s.Path = deprecated }), codes.InvalidArgument,
 			"element"},
 		{"sample interval too low", one(func(s *gpb.Subscription) {
@@ -496,7 +496,7 @@ func TestSchemaGrows(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Schema = now.Load })
 	api := f.dial()
 	req := subscriptions(gpb.SubscriptionList_ONCE, "/acme")
-	if err := subscribe(t, api, req).end(); status.Code(err) != codes.InvalidArgument {
+	if err := subscribe(t, api, req).end(); status.Code(err) != codes.Unimplemented {
 		t.Fatalf("before: %v", err)
 	}
 	mods := append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme { namespace "urn:acme"; prefix a;
