@@ -45,7 +45,7 @@ func (after *dropCounts) reason(before *dropCounts) string {
 	return dropUnknown
 }
 
-// Stats are counts since the start. Between two calls of Play every packet is in one of them:
+// Stats are counts since the start, without probes of agents. Between two calls of Play every packet is in one of them:
 //
 //	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InTransit
 type Stats struct {
@@ -84,7 +84,7 @@ func (n *Network) Stats() Stats {
 	}
 	n.queueMu.Lock()
 	for i := range n.queue {
-		if n.queue[i].load != nil {
+		if l := n.queue[i].load; l != nil && !l.probe {
 			s.InTransit++
 		}
 	}

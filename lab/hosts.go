@@ -69,7 +69,7 @@ func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 	h.path.Out([]*packet.Frame{&h.out})
 	out := h.out.Bytes()
 	var header header.Header
-	if n.cfg.Header == nil || !peek(out, n.cfg.Header, &header) {
+	if n.cfg.Header == nil || !peek(out, n.cfg.Header, &header) { // without a lease there is no header
 		return out
 	}
 	if p.key, p.journaled = truth.Parse(frame); p.journaled {
@@ -99,7 +99,9 @@ func (n *Network) lose(p *passage, element string) {
 
 // arrive takes a frame to a host.
 func (n *Network) arrive(h *host, frame []byte, p *passage) {
-	h.received.Add(1)
+	if !p.probe {
+		h.received.Add(1)
+	}
 	p.entry.Left()
 	if p.journaled {
 		n.journal.Receive(p.epoch, p.key, p.bytes)

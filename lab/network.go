@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,10 +115,12 @@ type node struct {
 	in       map[uint32]string // links that end at a port, by port
 	fromHost map[uint32]bool
 	record   *truth.Recorder
-	net      *Network
-	skew     atomic.Int64 // delay of flips, in nanoseconds
-	refusing atomic.Bool  // calls of its controllers
-	flipped  atomic.Bool  // its bank has been flipped: it is measured
+	// readsHeader: the program reads Config.Header.
+	readsHeader bool
+	net         *Network
+	skew        atomic.Int64 // delay of flips, in nanoseconds
+	refusing    atomic.Bool  // calls of its controllers
+	flipped     atomic.Bool  // its bank has been flipped: it is measured
 
 	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or
 	// a controller sends.
@@ -177,9 +180,10 @@ func New(cfg Config) (*Network, error) {
 			spec: s, deviceID: uint64(i + 1), bankID: bankTable(program), net: n, index: i,
 			depth: cfg.Fabric.Queue.depth(),
 			out:   map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
-			chance: newChance(cfg.Seed, s.Name),
-			record: truth.NewRecorder(cfg.Keep, cfg.ruleOf(program)),
-			served: make(chan error, 1), dropped: map[string]uint64{},
+			chance:      newChance(cfg.Seed, s.Name),
+			record:      truth.NewRecorder(cfg.Keep, cfg.ruleOf(program)),
+			readsHeader: strings.HasPrefix(program.Name, "omnimon"),
+			served:      make(chan error, 1), dropped: map[string]uint64{},
 		})
 	}
 	n.cable()
@@ -321,8 +325,10 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
 	nd.advance(at)
-	if e := nd.record.Record(payload(l.frame, nd.net.cfg.Header, &nd.scratch), nd.fromHost[port]); e.Known() {
-		l.entry = e
+	if frame := nd.recorded(l); frame != nil {
+		if e := nd.record.Record(frame, nd.fromHost[port]); e.Known() {
+			l.entry = e
+		}
 	}
 	before, up := nd.sw.drops(), nd.sw.portUp(port)
 	down := port // where the packet is lost
@@ -336,6 +342,18 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.sw.inject(port, l.frame, at) // returns when all copies are out or wait
 	nd.account(&before, down)
 	nd.plan()
+}
+
+// recorded returns the frame that ground truth of the switch has, nil: none. Switches that read the
+// header do not count probes that carry it; others know no header.
+func (nd *node) recorded(l *load) []byte {
+	switch {
+	case !l.probe:
+		return payload(l.frame, nd.net.cfg.Header, &nd.scratch)
+	case nd.readsHeader && len(payload(l.frame, nd.net.cfg.Header, &nd.scratch)) != len(l.frame):
+		return nil
+	}
+	return l.frame
 }
 
 // drop draws whether a fault of the switch loses the packet inside. Packets of controllers are not

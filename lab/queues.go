@@ -110,7 +110,9 @@ func (nd *node) settle() {
 	left := nd.left.Swap(0) + nd.joined
 	nd.joined = 0
 	if left > 0 {
-		nd.copied += left - 1
+		if !p.probe {
+			nd.copied += left - 1
+		}
 		return
 	}
 	nd.gone = append(nd.gone, gone{*p, nd.toward, nd.faulty})
@@ -136,6 +138,9 @@ func (nd *node) account(before *dropCounts, arrival uint32) {
 			element, reason = nd.in[arrival], dropNames[dropPort] // the link failed while the packet was on it
 		case reason == dropNames[dropPort] && w != nil:
 			element = w.link // the switch sent it into a link that is down
+		}
+		if g.probe {
+			continue
 		}
 		nd.dropped[reason]++
 		nd.net.lose(&g.passage, element)
@@ -182,7 +187,7 @@ func (nd *node) flush() {
 	defer nd.lineMu.Unlock()
 	for _, l := range nd.lines {
 		for l.len() > 0 {
-			if w := l.pop(); w.traffic {
+			if w := l.pop(); w.traffic && !w.probe {
 				nd.dropped[dropNames[dropNoProgram]]++
 				nd.net.lose(&w.passage, nd.spec.Name)
 			}
@@ -196,7 +201,7 @@ func (nd *node) waitingPackets(f func(*passage)) {
 	defer nd.lineMu.Unlock()
 	for _, l := range nd.lines {
 		for i := range l.packets[l.head:] {
-			if w := &l.packets[l.head+i]; w.traffic {
+			if w := &l.packets[l.head+i]; w.traffic && !w.probe {
 				f(&w.passage)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -23,7 +24,8 @@ type event struct {
 	at   time.Duration
 	seq  uint64 // order of events at one moment
 	to   endpoint
-	load *load // nil: departures from the switch's queues
+	load *load // nil: departures from the switch's queues, or call
+	call func()
 }
 
 // load is a frame on its way and the state of its packet.
@@ -43,6 +45,8 @@ type passage struct {
 	epoch     uint16
 	key       flow.Key
 	bytes     int // of the IP packet
+
+	probe bool // it is a probe of a host's agent: counts and ground truth of hosts leave it out
 
 	tracked bool           // its stays are ground truth, and key is its flow
 	entered time.Duration  // the switch where it is
@@ -123,13 +127,14 @@ type chance struct {
 	loss, flows float64 // as in Loss
 	salt        uint64  // of the choice of flows
 	rng         *rand.Rand
+	probes      *rand.Rand // for probes, so that traffic has the same losses with and without them
 }
 
 // newChance returns the chance of a named element, without losses.
 func newChance(seed uint64, name string) chance {
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	return chance{rng: rand.New(rand.NewPCG(seed, h.Sum64())),
+	return chance{rng: rand.New(rand.NewPCG(seed, h.Sum64())), probes: rand.New(rand.NewPCG(seed, h.Sum64()+1)),
 		salt: rand.New(rand.NewPCG(h.Sum64(), seed)).Uint64()}
 }
 
@@ -137,12 +142,16 @@ func newChance(seed uint64, name string) chance {
 func (w *wire) carry(p *passage, now time.Duration) (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sent++
+	if !p.probe {
+		w.sent++
+	}
 	if w.inner {
 		p.links++
 	}
 	if w.down || w.inner && p.links == p.doomed || w.chance.loses(p) {
-		w.lost++
+		if !p.probe {
+			w.lost++
+		}
 		return 0, false
 	}
 	return max(w.latency, w.held-now), true
@@ -152,6 +161,9 @@ func (w *wire) carry(p *passage, now time.Duration) (time.Duration, bool) {
 func (c *chance) loses(p *passage) bool {
 	if c.loss <= 0 || c.flows > 0 && c.flows < 1 && !c.picks(p) {
 		return false
+	}
+	if p.probe {
+		return c.probes.Float64() < c.loss
 	}
 	return c.rng.Float64() < c.loss
 }
@@ -176,6 +188,26 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 	l := n.loads.Get().(*load)
 	l.frame, l.passage = append(l.frame[:0], frame...), *p
 	n.enqueue(event{at: at, to: to, load: l})
+}
+
+// Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, but that
+// of switches that count it as any packet.
+func (n *Network) Transmit(i int, frame []byte) {
+	h, p, now := &n.hosts[i], passage{probe: true}, n.clock.Now()
+	if latency, ok := h.up.carry(&p, now); ok {
+		n.schedule(now+latency, h.up.to, frame, &p)
+	}
+}
+
+// After makes Play call f after d of the lab's time. stop prevents the call.
+func (n *Network) After(d time.Duration, f func()) (stop func() bool) {
+	var done atomic.Bool
+	n.enqueue(event{at: n.clock.Now() + d, call: func() {
+		if !done.Swap(true) {
+			f()
+		}
+	}})
+	return func() bool { return !done.Swap(true) }
 }
 
 func (n *Network) enqueue(ev event) {
@@ -286,6 +318,10 @@ func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 
 // deliver hands the frame of an event to where it arrives.
 func (n *Network) deliver(ev event) {
+	if ev.call != nil {
+		ev.call()
+		return
+	}
 	if ev.load == nil {
 		n.nodes[ev.to.node].serve(ev.at)
 		return

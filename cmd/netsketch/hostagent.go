@@ -58,7 +58,7 @@ var roles = []hostcommand.Role{
 	},
 	{
 		Name:        wire.Role,
-		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c, time.Now) },
+		New:         func(c *epoch.Clock) role.Role { return omnimon.New(c, monotonic) },
 		Kernel:      openKernel,
 		CheckKernel: func(k hostcommand.Kernel) ([]string, error) { return kernel.Check(kernelConfig(k)) },
 	},
@@ -127,3 +127,8 @@ func kernelConfig(k hostcommand.Kernel) kernel.Config {
 }
 
 func hostagentCommand() *cobra.Command { return hostcommand.New(version, roles...) }
+
+var started = time.Now()
+
+// monotonic is the time since the start of the program.
+func monotonic() time.Duration { return time.Since(started) }

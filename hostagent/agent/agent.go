@@ -38,6 +38,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/netsketch/netsketch/hostagent/lease"
 )
 
 const (
@@ -92,6 +94,8 @@ type Config struct {
 	MaxBuffered int64
 	// UDP sends epochs over UDP if the collector offers it.
 	UDP bool
+	// Leases configures the probes of data paths that tag packets only with a lease.
+	Leases lease.Config
 	// Busy, if set, reports whether the load of the host is high. Reports wait then; it is called
 	// again after 100 ms, and before each chunk. Epochs do not wait.
 	Busy func() bool
@@ -105,6 +109,9 @@ type Dependencies struct {
 	Logger *slog.Logger
 	// Dial opens a connection to the collector; nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// After calls f after d in the time of the leases' probes; nil: Clock.AfterFunc. An emulation sets
+	// it to call f where it moves packets.
+	After func(d time.Duration, f func()) (stop func() bool)
 	// OnChange, if set, is called after Status has changed. It must not block.
 	OnChange func()
 }
@@ -115,6 +122,9 @@ func (d Dependencies) withDefaults() Dependencies {
 	}
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.After == nil {
+		d.After = d.Clock.AfterFunc
 	}
 	if d.Dial == nil {
 		d.Dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -168,6 +178,7 @@ type Agent struct {
 	log      *slog.Logger
 	instance string
 	paths    map[string]DataPath
+	leases   map[string]*leases // of roles that need them
 	outbox   outbox
 	begins   begins
 
@@ -187,6 +198,7 @@ type Agent struct {
 	// partTimer stops the timer of parts; nil: there was none.
 	partTimer func() bool
 	ended     bool
+	leaving   map[string]func() bool // roles that end; stops the timer of the end
 }
 
 // schedule states how epochs follow from the time of day. The zero value has no epochs.
@@ -214,8 +226,8 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 		cfg.MaxBuffered = DefaultMaxBuffered
 	}
 	a := &Agent{cfg: cfg, deps: deps, log: deps.Logger, instance: randomID(), paths: map[string]DataPath{},
-		filled: make(chan struct{}, 1)}
-	a.outbox.limit = cfg.MaxBuffered
+		leases: map[string]*leases{}, filled: make(chan struct{}, 1)}
+	a.outbox.limit, a.leaving = cfg.MaxBuffered, map[string]func() bool{}
 	for _, p := range cfg.DataPaths {
 		if a.paths[p.Role()] != nil {
 			return nil, fmt.Errorf("agent: two data paths of role %q; one is possible", p.Role())
@@ -226,6 +238,9 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 		}
 		if s, ok := p.(Streamer); ok {
 			s.OnFull(a.full)
+		}
+		if l, ok := p.(lease.Path); ok {
+			a.leases[p.Role()] = newLeases(l, cfg.Leases, deps.After)
 		}
 	}
 	if len(a.paths) == 0 {
@@ -459,21 +474,92 @@ func (a *Agent) stopClock() {
 	if a.partTimer != nil {
 		a.partTimer()
 	}
+	for role, stop := range a.leaving {
+		stop()
+		delete(a.leaving, role)
+	}
 }
 
-// apply applies settings of a role; nil ends the role's measurement.
+// apply applies settings of a role; nil ends the role's measurement, once no peer holds a lease for
+// this host.
 func (a *Agent) apply(role string, settings []byte) error {
 	p := a.paths[role]
 	if p == nil {
 		return fmt.Errorf("this agent has no role %q; it has: %s", role, strings.Join(a.roles(), ", "))
 	}
+	l := a.leases[role]
+	a.mu.Lock()
+	if stop := a.leaving[role]; stop != nil {
+		stop()
+		delete(a.leaving, role)
+	}
+	a.mu.Unlock()
+	if settings == nil && l != nil {
+		if d := l.leave(); d > 0 {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.leaving[role] = a.deps.After(d, func() { a.left(role) })
+			return nil
+		}
+	}
 	if err := p.Apply(settings); err != nil {
 		return err
+	}
+	if l != nil {
+		l.refresh()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.follow(p)
 	return nil
+}
+
+// left ends the measurement of a role whose peers hold no leases for this host any more.
+func (a *Agent) left(role string) {
+	a.mu.Lock()
+	stop := a.leaving[role]
+	delete(a.leaving, role)
+	a.mu.Unlock()
+	if stop == nil {
+		return // other settings came
+	}
+	if err := a.paths[role].Apply(nil); err != nil {
+		a.log.Error("the measurement of a role that was removed cannot be ended", "role", role, "error", err)
+	}
+	a.leases[role].refresh()
+}
+
+// Leave prepares to close data paths that remove carriers only while they are open: it gives up all
+// leases, tells peers to do so, and waits until none of them tags packets to this host. Without
+// leases it returns at once.
+func (a *Agent) Leave(ctx context.Context) {
+	wait := time.Duration(0)
+	for _, l := range a.leases {
+		wait = max(wait, l.leave())
+	}
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Close ends the timers of leases. It is called after Run.
+func (a *Agent) Close() {
+	for _, l := range a.leases {
+		l.end()
+	}
+}
+
+// Settled reports whether there is a decision on each lease of the data paths.
+func (a *Agent) Settled() bool {
+	for _, l := range a.leases {
+		if !l.settled() {
+			return false
+		}
+	}
+	return true
 }
 
 // roles lists the names of the roles, sorted.

@@ -5,12 +5,14 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 )
@@ -73,19 +75,26 @@ type RolePath struct {
 	name   string
 	serial atomic.Uint64 // of the role, changed with it
 
-	mu       sync.Mutex
-	clock    *epoch.Clock
-	role     role.Role
-	settings []byte // in force; nil: none
-	since    uint64
-	notify   func(epoch uint64)
-	full     func() // nil: none
+	mu        sync.Mutex
+	clock     *epoch.Clock
+	role      role.Role
+	settings  []byte // in force; nil: none
+	scheduled bool
+	since     uint64
+	notify    func(epoch uint64)
+	full      func() // nil: none
+	leases    []lease.Lease
+	probe     func(lease.Received) // nil: none
+	transmit  func(frame []byte)   // nil: the caller sends no packets of the role
 }
 
 var (
 	_ DataPath = (*RolePath)(nil)
 	_ Notifier = (*RolePath)(nil)
 	_ Streamer = (*RolePath)(nil)
+
+	_ Scheduler  = (*RolePath)(nil)
+	_ lease.Path = (*RolePath)(nil)
 )
 
 // NewRolePath returns the data path of the role that create returns. Reset creates it again.
@@ -112,11 +121,90 @@ func (p *RolePath) Out(frames []*packet.Frame) {
 	p.role.Out(frames)
 }
 
-// In receives packets that arrived at the host, in their order, and may change them.
+// In receives packets that arrived at the host, in their order, and may change or drop them.
 func (p *RolePath) In(frames []*packet.Frame) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.role.In(frames)
+	l, ok := p.role.(role.Leaser)
+	if !ok {
+		p.mu.Unlock()
+		return
+	}
+	arrived, f := l.TakeProbes(), p.probe
+	p.mu.Unlock()
+	for _, r := range arrived {
+		if f != nil {
+			f(r)
+		}
+	}
+}
+
+// OnTransmit passes packets of the role itself, probes, to f, which does not block and keeps no
+// frame. The caller of Out and In sends them as they are.
+func (p *RolePath) OnTransmit(f func(frame []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.transmit = f
+}
+
+// Peering implements lease.Path.
+func (p *RolePath) Peering() (lease.Peering, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, ok := p.role.(role.Leaser); ok {
+		return l.Peering()
+	}
+	return lease.Peering{}, false
+}
+
+// Now implements lease.Path.
+func (p *RolePath) Now() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, ok := p.role.(role.Leaser); ok {
+		return l.Now()
+	}
+	return 0
+}
+
+// Send implements lease.Path. A probe to an address to which no packet has been sent is not sent,
+// because its link layer is not known.
+func (p *RolePath) Send(q lease.Probe) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l, ok := p.role.(role.Leaser)
+	if !ok || p.transmit == nil {
+		return errors.New("the source of packets sends no probes")
+	}
+	if frame := l.Probe(q); frame != nil {
+		p.transmit(frame)
+	}
+	return nil
+}
+
+// OnProbe implements lease.Path.
+func (p *RolePath) OnProbe(f func(lease.Received)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.probe = f
+}
+
+// SetLeases implements lease.Path.
+func (p *RolePath) SetLeases(leases []lease.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leases = leases
+	if l, ok := p.role.(role.Leaser); ok {
+		l.SetLeases(leases)
+	}
+}
+
+// Schedule implements Scheduler: the agent moves the epoch by the host's clock.
+func (p *RolePath) Schedule(time.Time, time.Duration, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.scheduled = true
+	p.clock.Scheduled()
 }
 
 // Lane returns a receiver of packets that arrive, for one goroutine. Lanes of a role.Parallel run
@@ -208,6 +296,9 @@ func (p *RolePath) Reset(to uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clock := epoch.NewClock(0, to)
+	if p.scheduled {
+		clock.Scheduled()
+	}
 	if p.notify != nil {
 		clock.OnAdvance(p.notify)
 	}
@@ -215,6 +306,9 @@ func (p *RolePath) Reset(to uint64) error {
 	if p.settings != nil {
 		if err := fresh.Apply(p.settings); err != nil {
 			return fmt.Errorf("apply the settings in force: %w", err)
+		}
+		if l, ok := fresh.(role.Leaser); ok {
+			l.SetLeases(p.leases)
 		}
 	}
 	p.clock, p.role, p.since = clock, fresh, to+1

@@ -213,6 +213,9 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 	a.mu.Unlock()
 	a.log.Info("session with the collector", "address", s.address)
 	a.changed()
+	for _, l := range a.leases {
+		l.online(true)
+	}
 	var work sync.WaitGroup
 	work.Go(func() { s.send(ctx, cancel) })
 	work.Go(func() { s.work(ctx) })
@@ -229,6 +232,9 @@ func (s *session) run(ctx context.Context, cancel func(), w *hostv1.Welcome, rem
 	a.mu.Lock()
 	a.session = nil
 	a.mu.Unlock()
+	for _, l := range a.leases {
+		l.online(false)
+	}
 	cancel()
 	if s.udp != nil {
 		s.udp.close()

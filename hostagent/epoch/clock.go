@@ -2,7 +2,7 @@
 
 // Package epoch is a host's half of OmniMon's epoch synchronization (paper, Algorithm 1): a host
 // advances by its own clock, by a packet of a newer epoch, or by a message that the collector
-// relays. An epoch never decreases.
+// relays. An epoch never decreases. Packets move it within a bound that does not depend on packets.
 package epoch
 
 import (
@@ -14,6 +14,8 @@ import (
 type Clock struct {
 	length  time.Duration
 	current atomic.Uint64
+	given   atomic.Uint64 // the newest one that Advance brought
+	ahead   atomic.Uint64 // of given, what packets may bring
 	notify  atomic.Pointer[func(epoch uint64)]
 }
 
@@ -22,7 +24,30 @@ type Clock struct {
 func NewClock(length time.Duration, current uint64) *Clock {
 	c := &Clock{length: length}
 	c.current.Store(current)
+	c.given.Store(current)
+	c.ahead.Store(unscheduled)
 	return c
+}
+
+// How many epochs packets may be ahead of what the host's clock and the collector brought.
+const (
+	scheduled   = 1 // the clock advances by itself
+	unscheduled = 4 // only the collector advances it
+)
+
+// Scheduled states that the host's own clock calls Advance at each boundary. Packets then move the
+// epoch by one at most.
+func (c *Clock) Scheduled() { c.ahead.Store(scheduled) }
+
+// Follow advances to an epoch that a packet brings. It returns false, and changes nothing, if the
+// epoch is further ahead of the one that Advance brought than a packet may be: what packets moved
+// does not count, so that packets alone do not move a host for long.
+func (c *Clock) Follow(epoch uint64) bool {
+	if epoch > c.given.Load()+c.ahead.Load() {
+		return false
+	}
+	c.move(epoch)
+	return true
 }
 
 // Current is the current epoch.
@@ -38,9 +63,16 @@ func (c *Clock) Tick(now time.Time) (epoch uint64, notify bool) {
 // OnAdvance calls f with each epoch that Advance begins from now on, in its goroutine.
 func (c *Clock) OnAdvance(f func(epoch uint64)) { c.notify.Store(&f) }
 
-// Advance advances to a newer epoch that a packet or the collector brings. It returns false if the
-// epoch is not newer.
+// Advance advances to a newer epoch that the host's clock or the collector brings. It returns false
+// if the epoch is not newer.
 func (c *Clock) Advance(epoch uint64) bool {
+	for old := c.given.Load(); epoch > old && !c.given.CompareAndSwap(old, epoch); {
+		old = c.given.Load()
+	}
+	return c.move(epoch)
+}
+
+func (c *Clock) move(epoch uint64) bool {
 	for {
 		old := c.current.Load()
 		if epoch <= old {

@@ -32,7 +32,7 @@ type Prober struct {
 	order   []Nonce // of sent, oldest first
 	budget  bucket
 	need    int // probes that wait for the budget
-	changed bool
+	changed Change
 }
 
 // pair is this host and an address of a peer.
@@ -110,7 +110,7 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 		p.peering.MTU == g.MTU && slices.Equal(p.peering.Addresses, g.Addresses)
 	old := p.by
 	p.peering, p.by, p.pairs = g, map[netip.Addr]*pair{}, nil
-	p.changed = true
+	p.changed = Urgent
 	for _, peer := range g.Peers {
 		if peer.Host == g.Host || !p.source(peer.Address).IsValid() || p.by[peer.Address] != nil {
 			continue
@@ -266,7 +266,7 @@ func (p *Prober) pause() time.Duration {
 // revoke ends the lease of a pair.
 func (p *Prober) revoke(x *pair) {
 	if x.until != 0 {
-		x.until, p.changed = 0, true
+		x.until, p.changed = 0, Urgent
 	}
 }
 
@@ -465,8 +465,12 @@ func (p *Prober) search(now time.Duration, x *pair) {
 	}
 }
 
-// Received takes a reply. Others than replies to probes of this Prober have no effect.
+// Received takes a probe or reply. A probe shows that its sender is there; replies to other probes
+// than those of this Prober have no effect.
 func (p *Prober) Received(now time.Duration, r Received) {
+	if x := p.by[r.Source]; r.Kind == KindProbe && x != nil && x.state == Silent {
+		x.due = min(x.due, max(now, x.began+firstWait*attempts))
+	}
 	if r.Kind != KindReply {
 		return
 	}
@@ -515,7 +519,10 @@ func (p *Prober) Received(now time.Duration, r Received) {
 // renew extends the lease from the sending of a probe that came back.
 func (p *Prober) renew(x *pair, o *outstanding) {
 	if until := o.at + Lifetime; until > x.until && o.size == x.size {
-		x.until, x.maxLength, p.changed = until, x.size, true
+		if p.changed = max(p.changed, Renewed); x.until == 0 {
+			p.changed = Urgent
+		}
+		x.until, x.maxLength = until, x.size
 	}
 }
 
@@ -569,12 +576,21 @@ func (p *Prober) isSlow(x *pair) bool {
 	return c > slowFactor*t && c > t+slowMore
 }
 
-// Changed reports whether leases have changed since the last call.
-func (p *Prober) Changed() bool {
-	c := p.changed
-	p.changed = false
-	return c
-}
+// Change is what has happened to leases.
+type Change uint8
+
+// The changes: a lease that is only Renewed lasts for a while without being passed on.
+const (
+	Unchanged Change = iota
+	Renewed
+	Urgent // begun, revoked, or of another length
+)
+
+// Changed returns what has happened to leases since Passed was called.
+func (p *Prober) Changed() Change { return p.changed }
+
+// Passed states that Leases have been passed on.
+func (p *Prober) Passed() { p.changed = Unchanged }
 
 // Leases returns the leases that have not ended, in the order of peers.
 func (p *Prober) Leases(now time.Duration) (out []Lease) {

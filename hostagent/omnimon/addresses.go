@@ -13,10 +13,12 @@ import (
 type addresses struct {
 	cells []address
 	mask  uint64
+	count int
 }
 
 type address struct {
 	bytes    [16]byte
+	number   uint32 // of the address
 	host     uint16
 	used, v6 bool
 }
@@ -31,10 +33,12 @@ func newAddresses(hosts [][]netip.Addr) (addresses, error) {
 		n += len(list)
 	}
 	size := 1 << bits.Len(uint(2*n+1))
-	a := addresses{cells: make([]address, size), mask: uint64(size - 1)}
+	a := addresses{cells: make([]address, size), mask: uint64(size - 1), count: n}
+	n = 0
 	for host, list := range hosts {
 		for _, ip := range list {
-			cell := address{host: uint16(host), used: true, v6: ip.Is6()}
+			cell := address{number: uint32(n), host: uint16(host), used: true, v6: ip.Is6()}
+			n++
 			copy(cell.bytes[:], ip.AsSlice())
 			at := a.home(&cell.bytes)
 			for ; a.cells[at].used; at = (at + 1) & a.mask {
@@ -53,14 +57,21 @@ func (a *addresses) home(b *[16]byte) uint64 {
 	return (h ^ h>>32) & a.mask
 }
 
-// find returns the number of the host with an address.
-func (a *addresses) find(b *[16]byte, v6 bool) (host uint16, ok bool) {
+// find returns an address, or nil if it belongs to no host.
+func (a *addresses) find(b *[16]byte, v6 bool) *address {
 	for at := a.home(b); a.cells[at].used; at = (at + 1) & a.mask {
 		if c := &a.cells[at]; c.bytes == *b && c.v6 == v6 {
-			return c.host, true
+			return c
 		}
 	}
-	return 0, false
+	return nil
+}
+
+// lookup is find for another form of an address.
+func (a *addresses) lookup(ip netip.Addr) *address {
+	var b [16]byte
+	copy(b[:], ip.AsSlice())
+	return a.find(&b, ip.Is6())
 }
 
 // contains reports whether all addresses of o belong to the same hosts in a.
@@ -70,7 +81,7 @@ func (a *addresses) contains(o *addresses) bool {
 		if !c.used {
 			continue
 		}
-		if host, ok := a.find(&c.bytes, c.v6); !ok || host != c.host {
+		if found := a.find(&c.bytes, c.v6); found == nil || found.host != c.host {
 			return false
 		}
 	}

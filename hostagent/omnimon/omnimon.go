@@ -8,6 +8,7 @@
 package omnimon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,14 +21,11 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 const (
 	// epochs is the count of epochs that packets may belong to: the current one and those before.
 	epochs = 4
-	// ahead is the largest distance to a newer epoch that a packet may carry.
-	ahead = 4
 	// maxUnclaimed is the count of epochs that are kept until the collector requests them, in
 	// addition to those that packets may belong to.
 	maxUnclaimed = 16
@@ -37,9 +35,9 @@ const (
 
 // Role measures the packets of one host. Its methods are called by one goroutine at a time.
 type Role struct {
-	clock *epoch.Clock
-	time  func() time.Time
-	began time.Time
+	clock  *epoch.Clock
+	time   func() time.Duration
+	leases leases
 
 	settings *wire.Settings // nil: packets pass unchanged
 	layout   header.Layout
@@ -61,18 +59,20 @@ type Role struct {
 	dropped uint64              // epochs since the previous report
 	endings []uint32            // flows that ended and are not yet removed
 	cursor  uint32              // next entry to check for idle flows
-	sent    time.Duration       // of the packets in work, since began; only if queries read flowlets
+	sent    time.Duration       // of the packets in work; only with leases or if queries read flowlets
 	work    [batch]work
 	touched uint32 // keeps the reads of touchOut and touchIn
 }
 
-var _ role.Role = (*Role)(nil)
+var (
+	_ role.Role   = (*Role)(nil)
+	_ role.Leaser = (*Role)(nil)
+)
 
-// New returns a role without settings: packets pass unchanged until Apply. now returns the time at
-// which packets are sent.
-func New(clock *epoch.Clock, now func() time.Time) *Role {
-	return &Role{clock: clock, time: now, began: now()}
-}
+// New returns a role without settings: packets pass unchanged until Apply. now returns the time since
+// any instant, by a clock that does not jump. The role tags all packets to hosts with an agent, unless
+// NeedLeases is called.
+func New(clock *epoch.Clock, now func() time.Duration) *Role { return &Role{clock: clock, time: now} }
 
 // Name implements role.Role.
 func (r *Role) Name() string { return wire.Role }
@@ -91,8 +91,10 @@ func (r *Role) Apply(data []byte) error {
 	}
 	old := r.settings
 	keep := old != nil && sameTable(old, s) && hosts.contains(&r.hosts)
+	before := r.hosts
 	r.settings, r.layout, r.hosts, r.match = s, layout, hosts, []byte(s.Match)
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
+	r.readdress(&before)
 	if keep {
 		r.queries = ParseQueries(s, r.queries) // from the next epoch on
 		for _, g := range r.recent {
@@ -115,7 +117,7 @@ func Check(s *wire.Settings) (header.Layout, *mapping.Share, error) {
 }
 
 func check(s *wire.Settings) (layout header.Layout, hosts addresses, share *mapping.Share, err error) {
-	layout = header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
+	layout = header.Layout{Carrier: s.Carrier, EtherType: s.EtherType, Slots: s.SlotsPerFlow, Differences: len(s.Extremes)}
 	if err = layout.Check(); err != nil {
 		return layout, hosts, nil, err
 	}
@@ -159,7 +161,7 @@ func Keeps(old, changed *wire.Settings) bool {
 
 // sameTable reports whether flows keep their index, mapping and header.
 func sameTable(a, b *wire.Settings) bool {
-	return a.EtherType == b.EtherType && a.Slots == b.Slots && a.SlotsPerFlow == b.SlotsPerFlow && a.Seed == b.Seed &&
+	return a.Carrier == b.Carrier && a.EtherType == b.EtherType && a.Slots == b.Slots && a.SlotsPerFlow == b.SlotsPerFlow && a.Seed == b.Seed &&
 		a.Host == b.Host && a.Shares == b.Shares && a.Flows == b.Flows && slices.Equal(a.Extremes, b.Extremes)
 }
 
@@ -278,14 +280,18 @@ func (r *Role) retire() {
 		r.remove(index)
 		return true
 	})
-	for range uint64(len(r.table.entries))/r.settings.IdleEpochs + 1 {
+	tcp, others := r.settings.IdleEpochs, cmp.Or(r.settings.UDPIdleEpochs, r.settings.IdleEpochs)
+	for range uint64(len(r.table.entries))/min(tcp, others) + 1 {
 		if r.cursor >= r.table.fresh {
 			r.cursor = 0
 			break
 		}
 		e := &r.table.entries[r.cursor]
-		last := r.base + uint64(e.last)
-		if e.state == active && last < oldest && last+r.settings.IdleEpochs < r.now {
+		last, idle := r.base+uint64(e.last), others
+		if e.key.Proto == packet.ProtocolTCP {
+			idle = tcp
+		}
+		if e.state == active && last < oldest && last+idle < r.now {
 			r.remove(r.cursor)
 		}
 		r.cursor++
@@ -320,8 +326,8 @@ func (r *Role) Out(frames []*packet.Frame) {
 		return
 	}
 	r.advance()
-	if r.current.steps.flowlets != nil {
-		r.sent = r.time().Sub(r.began)
+	if r.leases.mtu > 0 || r.current.steps.flowlets != nil {
+		r.sent = r.time()
 	}
 	for chunk := range slices.Chunk(frames, batch) {
 		n := 0
@@ -383,19 +389,26 @@ func (r *Role) touchOut(ws []work) {
 // send counts an outgoing packet and inserts the header.
 func (r *Role) send(w *work) {
 	p := &w.ip
-	index, why := r.lookup(&p.Key, w.hash)
+	index, why := r.lookup(w)
 	if why != counted {
 		r.current.Counters[why]++
 		return
 	}
+	r.clamp(p, w.frame.Bytes()[w.link.TypeAt+2:])
 	e := &r.table.entries[index]
 	e.last = uint32(r.now - r.base)
-	h := header.Header{Epoch: uint16(r.now), HostIndex: index, Slots: e.slots}
 	s := r.current.egressSlot(index)
-	s.follow(r.settings.Extremes, p, &h)
-	s.count(p, r.match)
-	if r.current.steps.Run() {
-		r.current.steps.Add(p, index, r.sent)
+	if why := r.allowed(w, r.hosts.find(&p.Key.Dst, p.Key.V6)); why != counted {
+		r.current.Counters[why]++
+		s.leave(p)
+	} else {
+		h := header.Header{Epoch: uint16(r.now), HostIndex: index, Slots: e.slots, Flow: flowBits(&p.Key)}
+		s.follow(r.settings.Extremes, p, &h)
+		s.count(p, r.match)
+		if r.current.steps.Run() {
+			r.current.steps.Add(p, index, r.sent)
+		}
+		r.layout.Insert(w.frame, w.link, &h)
 	}
 	switch {
 	case p.Flags&(packet.FIN|packet.RST) != 0:
@@ -406,23 +419,25 @@ func (r *Role) send(w *work) {
 	case p.Flags&packet.SYN != 0 && e.state == ended:
 		e.state = reopened
 	}
-	r.layout.Insert(w.frame, w.link, &h)
 }
 
-// lookup returns the index of a flow, which it adds if it is new, or why the flow is not tracked. A
-// header reaches only hosts that remove it: those in the settings.
-func (r *Role) lookup(k *flow.Key, hash uint32) (index uint32, why wire.Counter) {
-	found, ok := r.table.find(k, hash)
+// lookup returns the index of a packet's flow, which it adds if it is new, or why the flow is not
+// tracked. A header reaches only hosts that remove it: those in the settings.
+func (r *Role) lookup(w *work) (index uint32, why wire.Counter) {
+	k := &w.ip.Key
+	found, ok := r.table.find(k, w.hash)
 	if ok {
 		return found, counted
 	}
-	if host, ok := r.hosts.find(&k.Src, k.V6); !ok || int(host) != r.settings.Host {
+	if from := r.hosts.find(&k.Src, k.V6); from == nil || int(from.host) != r.settings.Host {
 		return 0, wire.Foreign
 	}
-	if _, ok := r.hosts.find(&k.Dst, k.V6); !ok {
+	to := r.hosts.find(&k.Dst, k.V6)
+	if to == nil {
 		return 0, wire.Foreign
 	}
-	if index, ok = r.table.insert(k, hash, found); !ok {
+	r.learn(to, w.frame.Bytes()[:w.link.TypeAt])
+	if index, ok = r.table.insert(k, w.hash, found); !ok {
 		return 0, wire.Untracked
 	}
 	e := &r.table.entries[index]
@@ -467,27 +482,44 @@ func (r *Role) strip(w *work) bool {
 	err = r.layout.Peek(frame, w.link, &w.header)
 	switch {
 	case errors.Is(err, header.ErrNoHeader):
-		if w.link.Type == packet.EtherTypeIPv4 || w.link.Type == packet.EtherTypeIPv6 {
-			r.current.Counters[wire.NoHeader]++
-		}
+		r.plain(w)
 		return false
 	case err != nil:
 		r.current.Counters[wire.Malformed]++
 		return false
 	}
-	r.layout.Strip(w.frame, w.link, &w.header)
-	if w.ip.Parse(w.header.Next, w.frame.Bytes()[w.link.TypeAt+2:]) != nil {
+	if w.ip.Parse(r.layout.Strip(w.frame, w.link, &w.header), w.frame.Bytes()[w.link.TypeAt+2:]) != nil {
 		r.current.Counters[wire.Malformed]++
 		return false
 	}
+	if w.header.Hops&header.Probe != 0 { // nothing counts it
+		r.takeProbe(w, true)
+		return false
+	}
+	r.clamp(&w.ip, w.frame.Bytes()[w.link.TypeAt+2:])
 	return true
+}
+
+// plain takes an incoming packet without a header.
+func (r *Role) plain(w *work) {
+	if w.link.Type != packet.EtherTypeIPv4 && w.link.Type != packet.EtherTypeIPv6 {
+		return
+	}
+	b := w.frame.Bytes()[w.link.TypeAt+2:]
+	if w.ip.Parse(w.link.Type, b) == nil {
+		if r.takeProbe(w, false) {
+			return
+		}
+		r.clamp(&w.ip, b)
+	}
+	r.current.Counters[wire.NoHeader]++
 }
 
 // unclaimed returns the slots of an epoch that are not recent and whose report has not been
 // claimed, or nil. The clock of another host moved the epoch by several at once.
-func (r *Role) unclaimed(epoch uint16) *epochSlots {
+func (r *Role) unclaimed(epoch uint64) *epochSlots {
 	for _, g := range r.waiting {
-		if uint16(g.Epoch) == epoch {
+		if g.Epoch == epoch {
 			return g
 		}
 	}
@@ -499,11 +531,11 @@ func (r *Role) touchIn(ws []work) {
 	for i := range ws {
 		h := &ws[i].header
 		g := r.recent[h.Epoch%epochs]
-		host, ok := r.hosts.find(&ws[i].ip.Key.Src, ws[i].ip.Key.V6)
-		if g == nil || !ok {
+		from := r.hosts.find(&ws[i].ip.Key.Src, ws[i].ip.Key.V6)
+		if g == nil || from == nil || int(from.host) >= len(g.ingress) {
 			continue
 		}
-		if pages, n := g.ingress[host], int(h.HostIndex/pageSlots); n < len(pages) && pages[n] != nil {
+		if pages, n := g.ingress[from.host], int(h.HostIndex/pageSlots); n < len(pages) && pages[n] != nil {
 			r.touched += pages[n][h.HostIndex%pageSlots].packets
 		}
 	}
@@ -513,28 +545,33 @@ func (r *Role) touchIn(ws []work) {
 // to which that belongs.
 func (r *Role) receive(w *work) (*epochSlots, wire.Counter) {
 	p, h := &w.ip, &w.header
-	distance := int(int16(h.Epoch - uint16(r.now)))
-	if distance > ahead || distance < -ahead {
-		return r.current, wire.UnknownEpoch
+	from := r.hosts.find(&p.Key.Src, p.Key.V6)
+	if from == nil {
+		return r.current, wire.UnknownHost
 	}
-	if distance > 0 {
-		r.clock.Advance(r.now + uint64(distance))
+	number := r.now + uint64(int64(int16(h.Epoch-uint16(r.now))))
+	switch {
+	case int64(number) < 0:
+		return r.current, wire.UnknownEpoch
+	case number > r.now && !r.clock.Follow(number):
+		return r.current, wire.UnknownEpoch
+	case number > r.now:
 		r.advance()
 	}
 	g := r.recent[h.Epoch%epochs]
-	if g == nil || uint16(g.Epoch) != h.Epoch {
-		if g = r.unclaimed(h.Epoch); g == nil {
+	if g == nil || g.Epoch != number {
+		if g = r.unclaimed(number); g == nil {
+			r.current.late(number)
 			return r.current, wire.Late
 		}
 	}
-	host, ok := r.hosts.find(&p.Key.Src, p.Key.V6)
 	switch {
-	case !ok || int(host) >= len(g.ingress):
+	case int(from.host) >= len(g.ingress):
 		return g, wire.UnknownHost
 	case int(h.HostIndex) >= r.settings.Flows:
 		return g, wire.BadIndex
 	}
-	s := g.ingressSlot(host, h.HostIndex, r.limit)
+	s := g.ingressSlot(from.host, h.HostIndex, r.limit)
 	if s == nil {
 		return g, wire.IngressFull
 	}

@@ -74,6 +74,8 @@ type rows struct {
 	age     map[string]uint64
 	slots   map[string][4]uint16
 	ingress map[[2]int]wire.Values
+
+	untagged map[string]wire.Untagged
 }
 
 func read(t testing.TB, g role.Report) rows {
@@ -86,7 +88,8 @@ func read(t testing.TB, g role.Report) rows {
 		t.Fatal(err)
 	}
 	out := rows{Summary: r.Summary, egress: map[string]wire.Values{}, index: map[string]uint32{},
-		age: map[string]uint64{}, slots: map[string][4]uint16{}, ingress: map[[2]int]wire.Values{}}
+		age: map[string]uint64{}, slots: map[string][4]uint16{}, ingress: map[[2]int]wire.Values{},
+		untagged: map[string]wire.Untagged{}}
 	var e wire.EgressRow
 	var v wire.Values
 	for r.NextEgress(&e) {
@@ -95,6 +98,9 @@ func read(t testing.TB, g role.Report) rows {
 		}
 		k := e.Key.String()
 		out.egress[k], out.index[k], out.age[k], out.slots[k] = v, e.Index, e.Age, e.Slots
+		if e.Untagged.Packets > 0 {
+			out.untagged[k] = e.Untagged
+		}
 	}
 	var in wire.IngressRow
 	for {
@@ -133,7 +139,7 @@ func newNetwork(t *testing.T, change func(*wire.Settings)) *network {
 		}
 		c := epoch.NewClock(time.Second, 100)
 		n.clocks = append(n.clocks, c)
-		n.hosts = append(n.hosts, New(c, func() time.Time { return n.now }))
+		n.hosts = append(n.hosts, New(c, func() time.Duration { return n.now.Sub(time.Time{}) }))
 		apply(t, n.hosts[i], s)
 	}
 	return n
@@ -244,7 +250,7 @@ func TestBadInput(t *testing.T) {
 		{"from a host without agent", tcpFrame("10.9.0.1", "10.0.0.2", 1, 2, 0, nil), nil, false, wire.NoHeader},
 		{"cut header", good, func(f *packet.Frame) { *f = *packet.NewFrame(f.Bytes()[:20]) }, false, wire.Malformed},
 		{"five epochs ahead", good, change(14, 0, 105), false, wire.UnknownEpoch},
-		{"five epochs behind", good, change(14, 0, 95), false, wire.UnknownEpoch},
+		{"five epochs behind", good, change(14, 0, 95), false, wire.Late},
 		{"a reported epoch", good, change(14, 0, 96), false, wire.Late},
 		{"index beyond the table", good, change(16, 0, 4, 0), false, wire.BadIndex},
 		{"header from an unknown address", good, change(14+12+12, 9), false, wire.UnknownHost},
@@ -354,7 +360,7 @@ func TestFlowsEnd(t *testing.T) {
 // than 32 bits if epochs are short and counted from 1970.
 func TestFirstEpochIsLarge(t *testing.T) {
 	c := epoch.NewClock(time.Second, 0)
-	r := New(c, time.Now)
+	r := New(c, since)
 	apply(t, r, defaults(0))
 	const number = 5 << 32
 	c.Advance(number)
@@ -506,7 +512,7 @@ func exactWithSkewedClocks(t *testing.T, seed uint64) {
 		skew[i] = r.Int64N(1000)
 		c := epoch.NewClock(length*time.Millisecond, 10)
 		n.clocks = append(n.clocks, c)
-		n.hosts = append(n.hosts, New(c, time.Now))
+		n.hosts = append(n.hosts, New(c, since))
 		apply(t, n.hosts[i], defaults(i))
 	}
 	type event struct {

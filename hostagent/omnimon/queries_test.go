@@ -125,7 +125,7 @@ func TestFlowletHistogram(t *testing.T) {
 	}
 	s.Hosts = [][]netip.Addr{slices.Collect(maps.Keys(addresses))}
 	clock, now := epoch.NewClock(time.Second, 100), time.Time{}
-	r := New(clock, func() time.Time { return now })
+	r := New(clock, func() time.Duration { return now.Sub(time.Time{}) })
 	apply(t, r, s)
 	for i := range packets {
 		p := &packets[i]

@@ -4,6 +4,9 @@ package omnimon
 
 import (
 	"bytes"
+	"cmp"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,11 +19,12 @@ import (
 type slot struct {
 	bytes                                            uint64
 	packets, syn, finRst, synAck, ack, bare, matched uint32
-	check                                            uint32
+	// check belongs to an incoming flow, untagged to the packets of an outgoing flow without a header.
+	check, untagged uint32
 	// extremes are the maxima and minima of an outgoing flow, and the sums of the differences that
 	// the packets of an incoming flow carried.
-	extremes [wire.MaxExtremes]int32
-	_        [8]byte
+	extremes      [wire.MaxExtremes]int32
+	untaggedBytes uint32 // at most 2^32-1
 }
 
 const pageSlots = 64
@@ -51,6 +55,12 @@ func (s *slot) count(p *packet.IP, match []byte) {
 	if len(match) > 0 && bytes.Contains(p.Payload, match) {
 		s.matched++
 	}
+}
+
+// leave counts a packet that leaves without the header.
+func (s *slot) leave(p *packet.IP) {
+	s.untagged++
+	s.untaggedBytes = uint32(min(uint64(s.untaggedBytes)+uint64(p.Length), math.MaxUint32))
 }
 
 // follow updates the extremes of an outgoing flow before count, and puts the differences into the
@@ -183,7 +193,7 @@ func each(pages []*page, f func(index uint32, s *slot)) {
 			continue
 		}
 		for i := range p {
-			if p[i].packets != 0 {
+			if p[i].packets != 0 || p[i].untagged != 0 {
 				f(uint32(n*pageSlots+i), &p[i])
 			}
 		}
@@ -196,13 +206,25 @@ func count(pages []*page) (n int) {
 	return n
 }
 
+// late counts a packet that arrived in this epoch after the report of its own.
+func (g *epochSlots) late(epoch uint64) {
+	i, found := slices.BinarySearchFunc(g.Late, epoch, func(l wire.LateEpoch, e uint64) int { return cmp.Compare(l.Epoch, e) })
+	switch {
+	case found:
+		g.Late[i].Packets++
+	case len(g.Late) < wire.MaxLate:
+		g.Late = slices.Insert(g.Late, i, wire.LateEpoch{Epoch: epoch, Packets: 1})
+	}
+}
+
 // Append implements role.Report.
 func (g *epochSlots) Append(data []byte) []byte {
 	b := wire.Builder{Data: data}
 	b.Begin(&g.Summary, g.d, count(g.egress))
 	each(g.egress, func(index uint32, s *slot) {
 		e := &g.flows[index]
-		row := wire.EgressRow{Index: index, Key: e.key, Age: g.Epoch - g.base - uint64(e.first), Slots: e.slots}
+		row := wire.EgressRow{Index: index, Key: e.key, Age: g.Epoch - g.base - uint64(e.first), Slots: e.slots,
+			Untagged: wire.Untagged{Packets: uint64(s.untagged), Bytes: uint64(s.untaggedBytes)}}
 		values := s.values()
 		b.Egress(&row, &values)
 	})

@@ -8,8 +8,9 @@ const Headroom = 64
 // Frame is a frame with room in front of it, so that a header can be inserted behind the link layer
 // by moving the link layer only.
 type Frame struct {
-	buffer []byte
-	start  int
+	buffer  []byte
+	start   int
+	dropped bool
 }
 
 // NewFrame copies data into a frame with Headroom.
@@ -27,9 +28,15 @@ func (f *Frame) Set(data []byte) {
 	} else {
 		f.buffer = f.buffer[:n]
 	}
-	f.start = Headroom
+	f.start, f.dropped = Headroom, false
 	copy(f.buffer[Headroom:], data)
 }
+
+// Drop takes the frame out of the traffic: it goes no further.
+func (f *Frame) Drop() { f.dropped = true }
+
+// Dropped reports whether Drop was called since the last Set.
+func (f *Frame) Dropped() bool { return f.dropped }
 
 // Bytes returns the frame. The slice is valid until the frame changes.
 func (f *Frame) Bytes() []byte { return f.buffer[f.start:] }

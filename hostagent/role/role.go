@@ -6,7 +6,9 @@ package role
 
 import (
 	"net/netip"
+	"time"
 
+	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
@@ -48,6 +50,26 @@ type Streamer interface {
 	Part(full bool) (epoch uint64, part Report)
 	// OnFull calls f each time when a message becomes full. f does not block.
 	OnFull(f func())
+}
+
+// Leaser is implemented by roles that may tag packets only to addresses with a lease.
+type Leaser interface {
+	// NeedLeases makes the role tag packets only to addresses with a lease. mtu is the length in bytes
+	// of the longest IP packet that the interface sends. link returns the link layer, up to the
+	// EtherType, of frames to an address; nil: the role learns it from packets. It is called before
+	// any other method.
+	NeedLeases(mtu int, link func(to netip.Addr) []byte)
+	// Peering returns what the settings in force need leases for; ok is false without settings, or if
+	// the role needs no leases.
+	Peering() (p lease.Peering, ok bool)
+	// Now is the clock of Lease.Until.
+	Now() time.Duration
+	// SetLeases replaces all leases.
+	SetLeases([]lease.Lease)
+	// Probe returns the frame of a probe or reply, or nil if the role does not know its link layer.
+	Probe(lease.Probe) []byte
+	// TakeProbes returns the probes and replies that In has dropped since the last call.
+	TakeProbes() []lease.Received
 }
 
 // Receiver is implemented by roles that measure telemetry reports of switches, too.

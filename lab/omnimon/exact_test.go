@@ -304,7 +304,7 @@ func (w *world) run() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		r := hostrole.New(c, time.Now)
+		r := hostrole.New(c, func() time.Duration { return 0 })
 		if err := r.Apply(data); err != nil {
 			w.t.Fatal(err)
 		}

@@ -149,7 +149,7 @@ func TestTCPIncast(t *testing.T) {
 	roles, clocks := make([]*hostrole.Role, hosts), make([]*epoch.Clock, hosts)
 	for h := range roles {
 		clocks[h] = epoch.NewClock(length*time.Millisecond, first)
-		roles[h] = hostrole.New(clocks[h], func() time.Time { return time.Time{} })
+		roles[h] = hostrole.New(clocks[h], func() time.Duration { return 0 })
 		if err := roles[h].Apply(settings.Plan.Hosts[h].Data); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,9 @@ package scenario
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,12 +31,21 @@ import (
 )
 
 // hostRoles creates the roles of agents, by name, with the clock of the host.
-var hostRoles = map[string]func(*hostepoch.Clock, func() time.Time) role.Role{
-	wire.Role:    func(c *hostepoch.Clock, now func() time.Time) role.Role { return omnimon.New(c, now) },
-	intwire.Role: func(c *hostepoch.Clock, _ func() time.Time) role.Role { return sketchint.New(c) },
-	lgwire.Role:  func(c *hostepoch.Clock, _ func() time.Time) role.Role { return lightguardian.New(c) },
-	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Time) role.Role { return univmon.New(c) },
+var hostRoles = map[string]func(*hostepoch.Clock, func() time.Duration) role.Role{
+	wire.Role:    func(c *hostepoch.Clock, now func() time.Duration) role.Role { return omnimon.New(c, now) },
+	intwire.Role: func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return sketchint.New(c) },
+	lgwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return lightguardian.New(c) },
+	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return univmon.New(c) },
 }
+
+// needLeases: the switches leave probes out of their counts, so hosts may send them.
+const needLeases = false
+
+// hostMTU is that of the interfaces of hosts: packets of 1,500 bytes have room for any carrier.
+const hostMTU = 1600
+
+// noLink is the link layer of a host's frames: as of its traffic, routers set the addresses.
+func noLink(netip.Addr) []byte { return make([]byte, 12) }
 
 // header is the header that hosts insert, that of the program omnimon; nil: none.
 func (s *Scenario) header() *header.Layout {
@@ -153,11 +164,23 @@ func (r *Run) startAgent(i int) error {
 			settled.Add(1)
 			applied = sync.OnceFunc(settled.Done)
 		}
-		create := func(c *hostepoch.Clock) role.Role { return hostRoles[name](c, a.clock.Now) }
+		create := func(c *hostepoch.Clock) role.Role {
+			x := hostRoles[name](c, r.monotonic)
+			if l, ok := x.(role.Leaser); ok && needLeases {
+				l.NeedLeases(hostMTU, noLink)
+			}
+			return x
+		}
 		m := &measured{agent.NewRolePath(create), applied}
+		m.OnTransmit(func(frame []byte) { r.net.Transmit(i, frame) })
 		cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
 	}
-	x, err := agent.New(cfg, agent.Dependencies{Logger: r.o.Logger.With("host", h.Name), Clock: a.clock})
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], r.s.Seed)
+	binary.LittleEndian.PutUint64(seed[8:], uint64(i))
+	cfg.Leases.Random = rand.NewChaCha8(seed)
+	x, err := agent.New(cfg, agent.Dependencies{Logger: r.o.Logger.With("host", h.Name), Clock: a.clock,
+		After: r.net.After})
 	if err != nil {
 		return fmt.Errorf("scenario: host %s: %w", h.Name, err)
 	}
@@ -173,8 +196,17 @@ func (r *Run) startAgent(i int) error {
 	go func() {
 		defer close(ended)
 		_ = x.Run(ctx) // returns nil when it is stopped
+		x.Close()
 	}()
 	return nil
+}
+
+// monotonic is the time since the start of the run.
+func (r *Run) monotonic() time.Duration { return r.net.Clock().Now() }
+
+// decided reports whether there is a decision on each lease of all hosts.
+func (a *agents) decided() bool {
+	return !slices.ContainsFunc(a.all, func(x *hostAgent) bool { return x.alive() && !x.Settled() })
 }
 
 // killAgent ends the agent of host i with its data path, so that packets pass the host as without

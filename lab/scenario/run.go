@@ -349,8 +349,17 @@ func (r *Run) begin(start time.Duration) error {
 	return err
 }
 
+// quiet is traffic without packets.
+type quiet struct{}
+
+// Next implements traffic.Source.
+func (quiet) Next() (traffic.Packet, error) { return traffic.Packet{}, io.EOF }
+
 // advance plays until the lab's time until, and does what is due on the way.
 func (r *Run) advance(ctx context.Context, until time.Duration) error {
+	if r.source == nil {
+		return r.net.Play(ctx, quiet{}, until)
+	}
 	for len(r.actions) > 0 && r.actions[0].at < until {
 		if err := r.net.Play(ctx, r.source, r.actions[0].at); err != nil {
 			return err
@@ -379,8 +388,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	idle := 0 // epochs before the traffic: agents receive their settings in the first one
 	if len(r.s.Agents) > 0 {
 		idle = 1
-	}
-	if err := r.begin(labTime(at.Add(time.Duration(idle) * interval))); err != nil {
+	} else if err := r.begin(labTime(at)); err != nil {
 		return err
 	}
 	var waited []time.Duration // of real time, playing packets: the guard first, then what the network takes to drain
@@ -416,6 +424,15 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		if err := r.boundary(ctx, number); err != nil {
 			return err
 		}
+		switch {
+		case n+1 != idle:
+		case time.Duration(idle)*interval < decisionTime && !r.agents.decided():
+			idle++
+		default:
+			if err := r.begin(labTime(end)); err != nil {
+				return err
+			}
+		}
 		waited = waited[:0]
 		if _, err := r.col.Step(ctx, at, wait); err != nil {
 			return err
@@ -433,6 +450,10 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	}
 	return nil
 }
+
+// decisionTime is how long the traffic waits until hosts know to which others they may send headers.
+// A pair without a decision by then has no lease, and does so without harm.
+const decisionTime = 2 * time.Second
 
 // relayed is the time that the message takes that begins an epoch, if the clock of a host is wrong.
 const relayed = 100 * time.Microsecond

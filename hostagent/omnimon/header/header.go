@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package header encodes and decodes the header that OmniMon's hosts insert between the link layer
-// and the IP packet (paper, section 3.2), bit for bit as p4/programs/omnimon.p4 parses it:
+// Package header encodes and decodes the header that OmniMon's hosts insert (paper, section 3.2), bit
+// for bit as the P4 programs omnimon*.p4 parse it:
 //
 //	bits  field
 //	16    epoch, modulo 65,536
 //	24    host index: the position of the flow in the source host's table
-//	8     hops: the count of switches that the packet has passed
+//	8     hops: the count of switches that the packet has passed; bit 0x80 marks a probe
 //	16    slot, once per mapped slot
 //	32    difference, once per configured maximum or minimum, two's complement
-//	16    EtherType of the payload
 //
-// The header has an EtherType of its own, behind VLAN tags if there are any. All integers are
-// big-endian. Nothing here allocates memory.
+// A packet carries it in one of three ways. All integers are big-endian.
+//
+//	shim    behind the link layer and VLAN tags, with an EtherType of its own; the EtherType of the
+//	        payload follows the header
+//	option  as the first option of IPv4, type 158, padded by no-operations; or as the option 0x3e of a
+//	        destination options header that follows the fixed header of IPv6
+//	tunnel  as the first option of Geneve, class 0xff5e and type 1, in a UDP packet between the same
+//	        addresses; the tunnel carries the IP packet
+//
+// Nothing here allocates memory.
 package header
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
@@ -33,6 +40,8 @@ const (
 	MaxDifferences = 4
 	// MaxHostIndex is the largest host index.
 	MaxHostIndex = 1<<24 - 1
+	// Probe is the bit of Header.Hops that marks a probe, which nothing counts.
+	Probe = 0x80
 )
 
 // Reasons why a frame has no valid header.
@@ -43,14 +52,18 @@ var (
 
 // Layout is the form of all headers of a network.
 type Layout struct {
-	EtherType   uint16
-	Slots       int // 1 to MaxSlots
-	Differences int // 0 to MaxDifferences
+	Carrier     wire.Carrier // of Insert; empty: CarrierShim
+	EtherType   uint16       // of CarrierShim
+	Slots       int          // 1 to MaxSlots
+	Differences int          // 0 to MaxDifferences
 }
 
 // Check returns an error that names the field if the layout is invalid.
 func (l Layout) Check() error {
 	switch {
+	case l.Carrier != "" && l.Carrier != wire.CarrierShim && l.Carrier != wire.CarrierOption &&
+		l.Carrier != wire.CarrierTunnel:
+		return fmt.Errorf("carrier %q: %s, %s or %s", l.Carrier, wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel)
 	case l.EtherType < 0x600:
 		return fmt.Errorf("EtherType %#04x: an EtherType is at least 0x0600", l.EtherType)
 	case l.EtherType == packet.EtherTypeIPv4, l.EtherType == packet.EtherTypeIPv6,
@@ -66,8 +79,26 @@ func (l Layout) Check() error {
 	return nil
 }
 
-// Size is the length of a header in bytes: 12 with two slots and no differences.
-func (l Layout) Size() int { return 8 + 2*l.Slots + 4*l.Differences }
+// Size is the length of the shim in bytes: 12 with two slots and no differences.
+func (l Layout) Size() int { return l.body() + 2 }
+
+// body is the length of the fields of a header in bytes: 10 with two slots and no differences.
+func (l Layout) body() int { return 6 + 2*l.Slots + 4*l.Differences }
+
+// Overhead is by how many bytes Insert lengthens an IP packet, for the shim: a frame.
+func (l Layout) Overhead(v6 bool) int {
+	switch {
+	case l.Carrier == wire.CarrierOption && v6:
+		return l.option6()
+	case l.Carrier == wire.CarrierOption:
+		return l.option4()
+	case l.Carrier == wire.CarrierTunnel && v6:
+		return fixed6 + l.geneve()
+	case l.Carrier == wire.CarrierTunnel:
+		return fixed4 + l.geneve()
+	}
+	return l.Size()
+}
 
 // Header is one header. Fields beyond the counts of the layout are zero.
 type Header struct {
@@ -76,64 +107,13 @@ type Header struct {
 	Hops        uint8
 	Slots       [MaxSlots]uint16
 	Differences [MaxDifferences]int32
-	Next        uint16 // EtherType of the payload
+	Next        uint16 // EtherType of the packet
+	Flow        uint16 // 14 bits of the hash of the flow, by which networks distribute tunnels to paths
+
+	// carrier and size are how Peek found it, and what Strip removes.
+	carrier wire.Carrier
+	size    int
 }
 
-// put writes the header to b, which has Size bytes.
-func (l Layout) put(b []byte, h *Header) {
-	binary.BigEndian.PutUint16(b, h.Epoch)
-	binary.BigEndian.PutUint32(b[2:], h.HostIndex<<8|uint32(h.Hops))
-	at := 6
-	for i := range l.Slots {
-		binary.BigEndian.PutUint16(b[at:], h.Slots[i])
-		at += 2
-	}
-	for i := range l.Differences {
-		binary.BigEndian.PutUint32(b[at:], uint32(h.Differences[i]))
-		at += 4
-	}
-	binary.BigEndian.PutUint16(b[at:], h.Next)
-}
-
-// parse reads a header from b, which has at least Size bytes.
-func (l Layout) parse(b []byte, h *Header) {
-	word := binary.BigEndian.Uint32(b[2:])
-	*h = Header{Epoch: binary.BigEndian.Uint16(b), HostIndex: word >> 8, Hops: uint8(word)}
-	at := 6
-	for i := range l.Slots {
-		h.Slots[i] = binary.BigEndian.Uint16(b[at:])
-		at += 2
-	}
-	for i := range l.Differences {
-		h.Differences[i] = int32(binary.BigEndian.Uint32(b[at:]))
-		at += 4
-	}
-	h.Next = binary.BigEndian.Uint16(b[at:])
-}
-
-// Insert puts the header into a frame whose link layer is link. It sets h.Next.
-func (l Layout) Insert(f *packet.Frame, link packet.Link, h *Header) {
-	h.Next = link.Type
-	room := f.Insert(link.TypeAt+2, l.Size())
-	l.put(room, h)
-	binary.BigEndian.PutUint16(f.Bytes()[link.TypeAt:], l.EtherType)
-}
-
-// Peek reads the header of a frame and leaves the frame as it is. The frame has the given link
-// layer.
-func (l Layout) Peek(frame []byte, link packet.Link, h *Header) error {
-	if link.Type != l.EtherType {
-		return ErrNoHeader
-	}
-	if len(frame) < link.TypeAt+2+l.Size() {
-		return ErrTruncated
-	}
-	l.parse(frame[link.TypeAt+2:], h)
-	return nil
-}
-
-// Strip removes the header h, which Peek read, from a frame.
-func (l Layout) Strip(f *packet.Frame, link packet.Link, h *Header) {
-	f.Remove(link.TypeAt+2, l.Size())
-	binary.BigEndian.PutUint16(f.Bytes()[link.TypeAt:], h.Next)
-}
+// Carrier returns how the packet that Peek read carried the header.
+func (h *Header) Carrier() wire.Carrier { return h.carrier }

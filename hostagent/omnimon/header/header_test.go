@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
@@ -62,6 +63,7 @@ func TestInsertAndStrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got Header
+			h.carrier, h.size = wire.CarrierShim, tc.layout.Size()
 			if err := tc.layout.Peek(f.Bytes(), link, &got); err != nil || got != h {
 				t.Errorf("read %+v, %v, want %+v", got, err, h)
 			}

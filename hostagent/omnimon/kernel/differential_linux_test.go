@@ -146,7 +146,7 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 // inGo returns a host without the data path in the kernel.
 func inGo(t testing.TB, s *wire.Settings) *twin {
 	w := &twin{t: t, clock: epoch.NewClock(1, 100), tuples: map[uint64]int{}, sent: time.Unix(0, 0)}
-	w.role = omnimon.New(w.clock, func() time.Time { return w.sent })
+	w.role = omnimon.New(w.clock, func() time.Duration { return w.sent.Sub(time.Unix(0, 0)) })
 	if err := w.role.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func runQueries(packets []workload.Packet) (rows []suite.Row, err error) {
 		if err != nil {
 			return nil, err
 		}
-		roles[h] = hostrole.New(clock, time.Now)
+		roles[h] = hostrole.New(clock, func() time.Duration { return 0 })
 		if err := roles[h].Apply(data); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/lease"
+)
+
+// leases earns and keeps the leases of one data path, and answers the probes of its peers.
+type leases struct {
+	path  lease.Path
+	after func(d time.Duration, f func()) (stop func() bool)
+
+	mu        sync.Mutex
+	prober    *lease.Prober
+	responder lease.Responder
+	peering   bool // settings are in force
+	stop      func() bool
+	armed     time.Duration // what stop stops is due then
+	passed    time.Duration // when leases were last passed to the data path
+	failed    error         // the newest error of Send
+	ended     bool
+}
+
+// passEvery is the time between two calls that only renew leases, whatever their count is.
+const passEvery = lease.Interval / 2
+
+func newLeases(path lease.Path, cfg lease.Config, after func(time.Duration, func()) func() bool) *leases {
+	l := &leases{path: path, after: after, prober: lease.New(cfg)}
+	path.OnProbe(l.received)
+	return l
+}
+
+// refresh follows the settings of the data path.
+func (l *leases) refresh() {
+	p, ok := l.path.Peering()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.peering = ok; !ok {
+		p = lease.Peering{}
+	}
+	l.responder.Refuse = false
+	l.prober.SetPeering(l.path.Now(), p)
+	l.work()
+}
+
+// online states whether the agent has a session.
+func (l *leases) online(is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prober.SetOnline(l.path.Now(), is)
+	l.work()
+}
+
+// leave gives up all leases, and tells peers to do so. It returns how long peers may go on to tag
+// packets to this host.
+func (l *leases) leave() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.peering {
+		return 0
+	}
+	l.responder.Refuse = true
+	l.prober.SetPeering(l.path.Now(), lease.Peering{})
+	l.work()
+	return lease.Linger
+}
+
+// end stops the timer.
+func (l *leases) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.stop != nil {
+		l.stop()
+	}
+}
+
+// received takes a probe or reply that arrived.
+func (l *leases) received(r lease.Received) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.path.Now()
+	if reply, ok := l.responder.Answer(now, r); ok {
+		l.send(reply)
+	}
+	l.prober.Received(now, r)
+	l.work()
+}
+
+// work does what is due, and arms the timer of what comes next. l.mu is held.
+func (l *leases) work() {
+	now := l.path.Now()
+	for _, p := range l.prober.Due(now) {
+		l.send(p)
+	}
+	if c := l.prober.Changed(); c == lease.Urgent || c == lease.Renewed && now >= l.passed+passEvery {
+		l.prober.Passed()
+		l.passed = now
+		l.path.SetLeases(l.prober.Leases(now))
+	}
+	if l.ended {
+		return
+	}
+	d := max(l.prober.Next(now), time.Millisecond)
+	if d > time.Hour { // there are no peers
+		return
+	}
+	if l.stop != nil && l.armed <= now+d && l.armed > now {
+		return // what is due earlier arms it again
+	}
+	if l.stop != nil {
+		l.stop()
+	}
+	l.armed = now + d
+	l.stop = l.after(d, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.armed = 0
+		if !l.ended {
+			l.work()
+		}
+	})
+}
+
+func (l *leases) send(p lease.Probe) { l.failed = l.path.Send(p) }
+
+// settled reports whether all leases have been decided on.
+func (l *leases) settled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.prober.Settled()
+}
+
+// status returns the states of pairs, and the first pairs without a lease.
+func (l *leases) status(limit int) (map[lease.State]int, []lease.PairStatus) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.prober.Status(l.path.Now(), limit)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package omnimon
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/lease"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// leases are what a role knows about the addresses of other hosts.
+type leases struct {
+	mtu  int // of the interface; 0: no leases are needed
+	link func(to netip.Addr) []byte
+
+	held    []lease.Lease // as set
+	bounds  []bound       // by number of the address
+	links   [][]byte      // link layer of frames to an address, by number; nil: not known
+	arrived []lease.Received
+}
+
+// bound is the lease for an address: packets with carrier of up to length bytes may be tagged.
+type bound struct {
+	until  time.Duration
+	length int
+}
+
+// NeedLeases implements role.Leaser.
+func (r *Role) NeedLeases(mtu int, link func(to netip.Addr) []byte) {
+	r.leases.mtu, r.leases.link = mtu, link
+}
+
+// Peering implements role.Leaser.
+func (r *Role) Peering() (p lease.Peering, ok bool) {
+	if r.settings == nil || r.leases.mtu == 0 {
+		return lease.Peering{}, false
+	}
+	p = lease.Peering{Host: r.settings.Host, Addresses: r.settings.Hosts[r.settings.Host],
+		OverheadIPv4: r.layout.Overhead(false), OverheadIPv6: r.layout.Overhead(true), MTU: r.leases.mtu}
+	for host, list := range r.settings.Hosts {
+		for _, a := range list {
+			p.Peers = append(p.Peers, lease.Peer{Host: host, Address: a})
+		}
+	}
+	return p, true
+}
+
+// Now implements role.Leaser.
+func (r *Role) Now() time.Duration { return r.time() }
+
+// SetLeases implements role.Leaser.
+func (r *Role) SetLeases(held []lease.Lease) {
+	r.leases.held = slices.Clone(held)
+	clear(r.leases.bounds)
+	for _, l := range held {
+		if a := r.hosts.lookup(l.Address); a != nil && int(a.number) < len(r.leases.bounds) {
+			r.leases.bounds[a.number] = bound{l.Until, l.MaxLength}
+		}
+	}
+}
+
+// readdress follows new settings: addresses have new numbers.
+func (r *Role) readdress(old *addresses) {
+	l := &r.leases
+	links := l.links
+	l.bounds, l.links = make([]bound, r.hosts.count), make([][]byte, r.hosts.count)
+	for i := range old.cells {
+		c := &old.cells[i]
+		if a := r.hosts.find(&c.bytes, c.v6); c.used && a != nil && int(c.number) < len(links) {
+			l.links[a.number] = links[c.number]
+		}
+	}
+	r.SetLeases(l.held)
+}
+
+// allowed returns counted if a packet to an address may be tagged.
+func (r *Role) allowed(w *work, to *address) wire.Counter {
+	if !r.layout.Fits(w.link.Type, w.frame.Bytes()[w.link.TypeAt+2:]) {
+		return wire.NoRoom
+	}
+	if r.leases.mtu == 0 {
+		return counted
+	}
+	b := &r.leases.bounds[to.number]
+	switch {
+	case b.length == 0 || r.sent >= b.until:
+		return wire.NoLease
+	case w.ip.Length+r.layout.Overhead(w.ip.Key.V6) > b.length:
+		return wire.NoRoom
+	}
+	return counted
+}
+
+// learn remembers the link layer of frames to an address.
+func (r *Role) learn(to *address, head []byte) {
+	if r.leases.mtu > 0 && r.leases.link == nil && !bytes.Equal(r.leases.links[to.number], head) {
+		r.leases.links[to.number] = bytes.Clone(head)
+	}
+}
+
+// Probe implements role.Leaser.
+func (r *Role) Probe(p lease.Probe) []byte {
+	to := r.hosts.lookup(p.Destination)
+	if r.settings == nil || to == nil {
+		return nil
+	}
+	head := r.leases.links[to.number]
+	if r.leases.link != nil {
+		head = r.leases.link(p.Destination)
+	}
+	if head == nil {
+		return nil
+	}
+	link := packet.Link{TypeAt: len(head), Type: packet.EtherTypeIPv4}
+	if p.Destination.Is6() {
+		link.Type = packet.EtherTypeIPv6
+	}
+	frame := packet.NewFrame(p.AppendPacket(binary.BigEndian.AppendUint16(bytes.Clone(head), link.Type)))
+	if p.Carrier() {
+		r.advance()
+		h := header.Header{Epoch: uint16(r.now), HostIndex: header.MaxHostIndex, Hops: header.Probe,
+			Flow: p.SourcePort}
+		if !r.layout.Insert(frame, link, &h) {
+			return nil
+		}
+	}
+	return frame.Bytes()
+}
+
+// TakeProbes implements role.Leaser.
+func (r *Role) TakeProbes() []lease.Received {
+	a := r.leases.arrived
+	r.leases.arrived = nil
+	return a
+}
+
+// takeProbe takes a probe or reply from another host out of the traffic.
+func (r *Role) takeProbe(w *work, carried bool) bool {
+	in, ok := lease.Parse(&w.ip)
+	if !ok {
+		return false
+	}
+	from, to := r.hosts.find(&w.ip.Key.Src, w.ip.Key.V6), r.hosts.find(&w.ip.Key.Dst, w.ip.Key.V6)
+	if from == nil || to == nil || int(to.host) != r.settings.Host || int(from.host) == r.settings.Host {
+		return false
+	}
+	if in.Carried = carried; carried {
+		in.CarrierHops = w.header.Hops &^ header.Probe
+	}
+	if r.leases.mtu > 0 && r.leases.link == nil && r.leases.links[from.number] == nil {
+		head := bytes.Clone(w.frame.Bytes()[:w.link.TypeAt])
+		copy(head, w.frame.Bytes()[6:12]) // back to where it came from
+		copy(head[6:], w.frame.Bytes()[:6])
+		r.leases.links[from.number] = head
+	}
+	r.leases.arrived = append(r.leases.arrived, in)
+	w.frame.Drop()
+	return true
+}
+
+// clamp reduces the maximum segment size of a TCP connection with another host that has an agent, so
+// that full segments have room for the carrier. b is the IP packet.
+func (r *Role) clamp(p *packet.IP, b []byte) {
+	if !p.TCP || p.Flags&packet.SYN == 0 || r.leases.mtu == 0 || r.settings.KeepMSS ||
+		r.hosts.find(&p.Key.Src, p.Key.V6) == nil || r.hosts.find(&p.Key.Dst, p.Key.V6) == nil {
+		return
+	}
+	headers := 20 + 20
+	if p.Key.V6 {
+		headers = 40 + 20
+	}
+	if p.Key.V6 && b[6] != packet.ProtocolTCP { // behind an extension header
+		return
+	}
+	packet.ClampMSS(b[p.HeaderLength:], r.leases.mtu-r.layout.Overhead(p.Key.V6)-headers)
+}
+
+// flowBits returns what a tunnel's source port has of the hash of a flow.
+func flowBits(k *flow.Key) uint16 { return uint16(wire.Check(k)) }
