@@ -74,7 +74,7 @@ func (s *System) eliminate(c component, budget int) (found bool, rest int) {
 	slices.Sort(c.unknowns)
 	m := &matrix{budget: budget, columns: make([][]int32, len(c.unknowns))}
 	for i, r := range c.rows {
-		right := s.rights[r]
+		right := s.rights[r].low
 		var row []term
 		for _, v := range s.row(r) {
 			if s.Low[v] == s.High[v] {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package linear solves sparse systems of equations whose coefficients are 0 and 1 and whose
-// unknowns are bounded integers. It returns exact bounds of each unknown and never guesses a value.
+// Package linear solves sparse systems of equations and inequalities whose coefficients are 0 and 1
+// and whose unknowns are bounded integers. It returns exact bounds of each unknown and never guesses
+// a value.
 //
-// Two methods alternate until none finds more. Propagation narrows bounds by one equation at a
-// time. Elimination, modulo a prime, finds the rank of what is left and the unknowns that it
-// determines; an unknown counts as determined only after exact integer arithmetic has confirmed it
-// (see certify).
+// Two methods alternate until none finds more. Propagation narrows bounds by one equation or
+// inequality at a time. Elimination, modulo a prime, finds the rank of the equations that are left
+// and the unknowns that they determine; an unknown counts as determined only after exact integer
+// arithmetic has confirmed it (see certify).
 package linear
 
 import "slices"
 
-// System is a set of equations: the unknowns in each row add up to its right-hand side.
+// System is a set of rows: the unknowns in each row add up to its right-hand side, or to a number
+// between two limits.
 type System struct {
 	// Low and High bound each unknown: 0 <= Low <= High. Solve narrows them; an unknown is determined
 	// if both are equal.
@@ -19,7 +21,8 @@ type System struct {
 
 	rows   []int32 // first entry of each row in terms, and the end of the last one
 	terms  []int32
-	rights []int64
+	rights []bound   // limits of the sums; equal in an equation
+	hints  []bool    // rows that elimination leaves out
 	uses   [][]int32 // rows of each unknown
 	sums   []bound   // of each row
 	queue  []int32
@@ -29,17 +32,28 @@ type System struct {
 
 type bound struct{ low, high int64 }
 
+// Unlimited is the upper limit of a sum that has none.
+const Unlimited = 1 << 62
+
 // Add adds an equation over different unknowns.
-func (s *System) Add(unknowns []int32, right int64) {
+func (s *System) Add(unknowns []int32, right int64) { s.add(unknowns, bound{right, right}, false) }
+
+// Bound adds an inequality over different unknowns: their sum is at least low and at most high. With
+// equal limits it is an equation that follows from others, and spares Propagate a step over several
+// of them; elimination would learn nothing from it.
+func (s *System) Bound(unknowns []int32, low, high int64) { s.add(unknowns, bound{low, high}, true) }
+
+func (s *System) add(unknowns []int32, right bound, hint bool) {
 	if len(s.rows) == 0 {
 		s.rows = append(s.rows, 0)
 	}
 	s.terms = append(s.terms, unknowns...)
 	s.rows = append(s.rows, int32(len(s.terms)))
 	s.rights = append(s.rights, right)
+	s.hints = append(s.hints, hint)
 }
 
-// Len is the count of equations.
+// Len is the count of equations and inequalities.
 func (s *System) Len() int { return len(s.rights) }
 
 func (s *System) row(r int32) []int32 { return s.terms[s.rows[r]:s.rows[r+1]] }
@@ -50,8 +64,8 @@ const (
 	maxOperations = 50_000_000 // of all eliminations
 )
 
-// Solve narrows the bounds. It returns the numbers of equations that contradict the others; the
-// bounds of their unknowns are meaningless then.
+// Solve narrows the bounds. It returns the numbers of rows that contradict the others; the bounds of
+// their unknowns are meaningless then.
 func (s *System) Solve() (contradictions []int) {
 	s.prepare()
 	operations := maxOperations
@@ -75,7 +89,7 @@ func (s *System) Solve() (contradictions []int) {
 	return slices.Compact(s.bad)
 }
 
-// Propagate narrows the bounds by single equations only, and returns contradictions as Solve.
+// Propagate narrows the bounds by single rows only, and returns contradictions as Solve.
 func (s *System) Propagate() (contradictions []int) {
 	s.prepare()
 	s.propagate()
@@ -113,24 +127,24 @@ func (s *System) enqueue(r int32) {
 	}
 }
 
-// propagate narrows bounds by single equations: an unknown is at most the right-hand side minus the
-// lower bounds of the others, and at least the right-hand side minus their upper bounds.
+// propagate narrows bounds by single rows: an unknown is at most the upper limit of the sum minus the
+// lower bounds of the others, and at least the lower limit minus their upper bounds.
 func (s *System) propagate() {
 	for visits := maxVisits * s.Len(); len(s.queue) > 0 && visits > 0; visits-- {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
 		s.queued[r] = false
 		right := s.rights[r]
-		if s.sums[r].low > right || s.sums[r].high < right {
+		if s.sums[r].low > right.high || s.sums[r].high < right.low {
 			s.bad = append(s.bad, int(r))
 			continue
 		}
-		if s.sums[r].low == s.sums[r].high {
+		if s.sums[r].low >= right.low && s.sums[r].high <= right.high {
 			continue
 		}
 		for _, v := range s.row(r) {
 			sum := s.sums[r]
-			s.narrow(v, max(s.Low[v], right-(sum.high-s.High[v])), min(s.High[v], right-(sum.low-s.Low[v])))
+			s.narrow(v, max(s.Low[v], right.low-(sum.high-s.High[v])), min(s.High[v], right.high-(sum.low-s.Low[v])))
 		}
 	}
 }
@@ -166,7 +180,7 @@ func (s *System) components() (all []component) {
 		c := component{unknowns: []int32{first}}
 		for i := 0; i < len(c.unknowns); i++ {
 			for _, r := range s.uses[c.unknowns[i]] {
-				if seenRow[r] {
+				if seenRow[r] || s.hints[r] {
 					continue
 				}
 				seenRow[r] = true

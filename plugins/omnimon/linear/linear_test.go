@@ -81,12 +81,43 @@ func TestBoundsContainAllSolutions(t *testing.T) {
 				rows, rights = append(rows, row), append(rights, sum)
 			}
 		}
+		equations := build(make([]int64, n), high, rows, rights)
 		s := build(make([]int64, n), high, rows, rights)
+		var limits []bound // of the inequalities, whose rows follow those of the equations
+		var bounded [][]int32
+		for range r.IntN(3) {
+			var row []int32
+			sum := int64(0)
+			for v := range int32(n) {
+				if r.IntN(2) == 0 {
+					row = append(row, v)
+					sum += truth[v]
+				}
+			}
+			b := bound{max(sum-r.Int64N(3), 0), sum + r.Int64N(3)}
+			if r.IntN(3) == 0 {
+				b.high = Unlimited
+			}
+			s.Bound(row, b.low, b.high)
+			bounded, limits = append(bounded, row), append(limits, b)
+		}
+		if bad := equations.Solve(); len(bad) > 0 {
+			t.Fatalf("rows %v = %v: contradictions %v, although %v solves them", rows, rights, bad, truth)
+		}
 		if bad := s.Solve(); len(bad) > 0 {
 			t.Fatalf("rows %v = %v: contradictions %v, although %v solves them", rows, rights, bad, truth)
 		}
 		least, most := slices.Clone(high), make([]int64, n)
 		enumerate(high, rows, rights, func(x []int64) {
+			for i, row := range bounded {
+				sum := int64(0)
+				for _, v := range row {
+					sum += x[v]
+				}
+				if sum < limits[i].low || sum > limits[i].high {
+					return
+				}
+			}
 			for i, v := range x {
 				least[i], most[i] = min(least[i], v), max(most[i], v)
 				if v < s.Low[i] || v > s.High[i] {
@@ -95,6 +126,12 @@ func TestBoundsContainAllSolutions(t *testing.T) {
 			}
 		})
 		for i := range n {
+			if s.Low[i] < equations.Low[i] || s.High[i] > equations.High[i] {
+				t.Fatalf("rows %v = %v: inequalities %v %v widen unknown %d", rows, rights, bounded, limits, i)
+			}
+			if len(bounded) > 0 { // bounds of single inequalities are not the best ones
+				continue
+			}
 			if least[i] == most[i] {
 				total++
 				if s.Low[i] == s.High[i] {
