@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/lab/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
@@ -287,8 +288,13 @@ func testExact(t *testing.T, newNetwork func(*testing.T) network) {
 
 func (w *world) run() {
 	var err error
+	var up, down []int32
+	for h := range hosts {
+		leaf := hosts + h/(hosts/leaves)
+		up, down = append(up, int32(linkIDs[[2]int{h, leaf}])), append(down, int32(linkIDs[[2]int{leaf, h}]))
+	}
 	w.analyzer, err = analysis.New(analysis.Network{Hosts: hosts, Switches: switches, Arrays: switches, Links: links,
-		Flows: 1024, Slots: slots, SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
+		Uplinks: up, Downlinks: down, SwitchOf: []int32{0, 1, 2, 3}, Flows: 1024, Slots: slots, SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -433,8 +439,8 @@ func (w *world) collect(e uint64) {
 
 // compare fails if a value differs from the ground truth.
 func (w *world) compare(r *analysis.Result) {
-	if len(r.Warnings) > 0 {
-		w.t.Fatalf("epoch %d: %v", r.Epoch, r.Warnings)
+	if len(simulation.Doubts(r)) > 0 {
+		w.t.Fatalf("epoch %d: %v", r.Epoch, simulation.Doubts(r))
 	}
 	var mu sync.Mutex
 	r.Each(func(_ int, f *analysis.Flow) {

@@ -149,8 +149,8 @@ func checked(sim *simulation.Simulation) (*analysis.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(result.Warnings) > 0 {
-		return nil, fmt.Errorf("warnings %v", result.Warnings)
+	if doubts := simulation.Doubts(result); len(doubts) > 0 {
+		return nil, fmt.Errorf("%v", doubts)
 	}
 	return result, sim.Compare(result)
 }

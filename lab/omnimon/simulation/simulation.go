@@ -143,6 +143,17 @@ func New(tp *Topology, s Settings) *Simulation {
 	}
 	sim.Net = analysis.Network{Hosts: tp.Hosts, Switches: tp.Switches, Arrays: arrays, Links: tp.Links, Flows: s.Flows,
 		Slots: s.Slots, SlotsPerFlow: 2, Values: int(wire.FirstExtreme), Bits: 32, Route: sim.route}
+	for h := range tp.Hosts {
+		edge := int32(h / tp.HostsPerEdge)
+		sim.Net.Uplinks = append(sim.Net.Uplinks, tp.ids[[2]int32{node(h), edge}])
+		sim.Net.Downlinks = append(sim.Net.Downlinks, tp.ids[[2]int32{edge, node(h)}])
+	}
+	for array := range int32(arrays) {
+		if s.PerPort {
+			array = max(tp.Links[array].To, 0) // links to hosts count nothing
+		}
+		sim.Net.SwitchOf = append(sim.Net.SwitchOf, array)
+	}
 	return sim
 }
 
@@ -383,7 +394,7 @@ func (sim *Simulation) Compare(r *analysis.Result) error {
 		}
 	}
 	if r.Flows != len(sim.Flows) || len(r.Lossy) != lossy {
-		return fmt.Errorf("%d flows, %d lossy; want %d, %d; %v", r.Flows, len(r.Lossy), len(sim.Flows), lossy, r.Warnings)
+		return fmt.Errorf("%d flows, %d lossy; want %d, %d; %v", r.Flows, len(r.Lossy), len(sim.Flows), lossy, Doubts(r))
 	}
 	complete := Complete(r)
 	for i := range complete {
@@ -396,28 +407,57 @@ func (sim *Simulation) Compare(r *analysis.Result) error {
 	if len(complete) != len(sim.Flows)-lossy {
 		return fmt.Errorf("%d complete flows, want %d", len(complete), len(sim.Flows)-lossy)
 	}
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
-		want := sim.routes[f.Key]
-		for n, l := range f.Losses {
-			lost := want.Lost[n]
-			if p := lost[wire.Packets]; l.Packets.Low > p || l.Packets.High < p {
-				return fmt.Errorf("flow %v lost %d packets at %d, result %+v", f.Key, p, n, l)
-			}
-			if l.Exact && l.Values != lost {
-				return fmt.Errorf("flow %v lost %v at %d, result %v", f.Key, lost, n, l.Values)
+	return sim.Contains(r)
+}
+
+// Contains returns an error if a bound of a loss does not contain what happened, or if an exact loss
+// or value differs from it.
+func (sim *Simulation) Contains(r *analysis.Result) error {
+	for _, flows := range [][]analysis.LossyFlow{r.Lossy, r.Open} {
+		for i := range flows {
+			if err := sim.contains(&flows[i]); err != nil {
+				return err
 			}
 		}
-		at := want.Sent
-		for hop := range f.Path.Hops {
-			at.Sub(&want.Lost[2*hop])
-			if v, exact := f.At(hop); exact && v != at {
-				return fmt.Errorf("flow %v has %v at hop %d, want %v", f.Key, v, hop, at)
-			}
-			at.Sub(&want.Lost[2*hop+1])
+	}
+	switches, links := sim.Losses()
+	for i, b := range slices.Concat(r.Switches, r.Links) {
+		if lost := slices.Concat(switches, links)[i]; b.Low > lost || b.High < lost {
+			return fmt.Errorf("element %d lost %d packets, result %+v", i, lost, b)
 		}
 	}
 	return nil
+}
+
+func (sim *Simulation) contains(f *analysis.LossyFlow) error {
+	want := sim.routes[f.Key]
+	for n, l := range f.Losses {
+		lost := want.Lost[n]
+		if p := lost[wire.Packets]; l.Packets.Low > p || l.Packets.High < p {
+			return fmt.Errorf("flow %v lost %d packets at %d, result %+v", f.Key, p, n, l)
+		}
+		if l.Exact && l.Values != lost {
+			return fmt.Errorf("flow %v lost %v at %d, result %v", f.Key, lost, n, l.Values)
+		}
+	}
+	at := want.Sent
+	for hop := range f.Path.Hops {
+		at.Sub(&want.Lost[2*hop])
+		if v, exact := f.At(hop); exact && v != at {
+			return fmt.Errorf("flow %v has %v at hop %d, want %v", f.Key, v, hop, at)
+		}
+		at.Sub(&want.Lost[2*hop+1])
+	}
+	return nil
+}
+
+// Doubts are all reasons why something in a result is not exact.
+func Doubts(r *analysis.Result) []string {
+	all := slices.Concat(r.Hosts, r.Elements, r.Contradictions)
+	for _, f := range slices.Concat(r.Odd, r.Unplaced) {
+		all = append(all, r.Reason(&f))
+	}
+	return slices.DeleteFunc(all, func(reason string) bool { return reason == "" })
 }
 
 // Losses is what each switch and link lost.

@@ -4,12 +4,14 @@
 // and the switches counted in one epoch, and attributes lost packets to switches and links.
 //
 // A flow that arrived completely has the values of its source at every switch of its path. Lossy
-// flows are inferred, see losses.go. docs/omnimon.md describes the method.
+// flows are inferred, see losses.go. What is not known of a host, a switch or a flow concerns no
+// other. docs/omnimon.md describes the method.
 package analysis
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/plugins/omnimon/linear"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -59,6 +62,10 @@ type Link struct{ From, To int32 }
 type Network struct {
 	Hosts, Switches, Arrays int
 	Links                   []Link
+	// Uplinks and Downlinks are by host the links from it and to it; -1: none.
+	Uplinks, Downlinks []int32
+	// SwitchOf is the switch of each array.
+	SwitchOf []int32
 	// Flows is the size of the hosts' flow tables.
 	Flows int
 	// Slots of an array per epoch, and slots per flow.
@@ -72,8 +79,8 @@ type Network struct {
 	Route func(source int, k *flow.Key) (destination int, path *Path)
 	// Search, if set, replaces Route.
 	Search *Search
-	// HostNames and ElementNames, of switches and then links, are for warnings; numbers without them.
-	HostNames, ElementNames []string
+	// HostNames are for reasons; numbers without them.
+	HostNames []string
 }
 
 // Epoch is what hosts and switches counted in one epoch.
@@ -81,6 +88,9 @@ type Epoch struct {
 	Number uint64
 	// Reports are the hosts' reports by host number; nil, or beyond the end: missing.
 	Reports [][]byte
+	// Refused are by host packets of this epoch that it may have received and refused to count in an
+	// earlier one. They are optional.
+	Refused []uint64
 	// Recorded are the slots by array, Values numbers for each slot; nil: missing.
 	Recorded [][]int64
 	// Arrived and Departed count the packets with a header that switches received and sent, by link;
@@ -102,15 +112,12 @@ type worker struct {
 	expected       []int64 // by array, slot and statistic
 	sent, received []int64 // packets by link
 	lossy          []LossyFlow
+	open           []LossyFlow
 	unplaced       []LossyFlow // with or without losses
-	// flows that were sent, rows of flows that arrived, and those of them with a sender
-	flows, arrived, matched int
-	warnings                []string
-	more                    int // warnings that are left out
+	odd            []Flow
+	arrived        []int // flows that arrived less those that were sent, by source
+	flows          int   // that were sent
 }
-
-// maxWarnings bounds the warnings of a worker.
-const maxWarnings = 20
 
 // New returns an analyzer that uses all processors.
 func New(net Network) (*Analyzer, error) {
@@ -121,6 +128,9 @@ func New(net Network) (*Analyzer, error) {
 		return nil, fmt.Errorf("counters of %d bits: 8 to 64 are possible", net.Bits)
 	case net.Hosts > 1<<16:
 		return nil, fmt.Errorf("%d hosts: at most %d", net.Hosts, 1<<16)
+	case len(net.Uplinks) != net.Hosts || len(net.Downlinks) != net.Hosts || len(net.SwitchOf) != net.Arrays:
+		return nil, fmt.Errorf("links of %d and %d hosts, switches of %d arrays; expected %d, %d and %d", len(net.Uplinks),
+			len(net.Downlinks), len(net.SwitchOf), net.Hosts, net.Hosts, net.Arrays)
 	}
 	a := &Analyzer{net: net, workers: make([]worker, runtime.GOMAXPROCS(0))}
 	a.refs = make([][]atomic.Uint64, net.Hosts)
@@ -135,35 +145,57 @@ func New(net Network) (*Analyzer, error) {
 		w.number = i
 		w.expected = make([]int64, net.Arrays*net.Slots*net.Values)
 		w.sent, w.received = make([]int64, len(net.Links)), make([]int64, len(net.Links))
+		w.arrived = make([]int, net.Hosts)
 	}
 	return a, nil
 }
 
-// Result is what an epoch shows.
+// Result is what an epoch shows. A reason names what it concerns: a host, a switch or link, or a
+// flow; the results of all others are exact.
 type Result struct {
 	Epoch uint64
-	// Flows is the count of flows with packets in the epoch.
+	// Flows is the count of flows with packets in the epoch, of the hosts that reported.
 	Flows int
 	// Lossy are the flows of which packets were lost, by source and host index.
 	Lossy []LossyFlow
+	// Open are flows of which it is not known how many packets arrived: their destination is missing,
+	// or counted packets that it could not attribute to a flow. Lost is the most that may be lost.
+	Open []LossyFlow
 	// Unplaced are flows whose path was sought and is not determined, by source and host index.
 	Unplaced []Flow
-	// Variables counts what was unknown about lossy flows: one number of lost packets for each switch
-	// and link on a flow's path. Determined of them have one possible value.
+	// Odd are flows with counts that contradict each other, or without a path. Of what was lost of
+	// them nothing is known.
+	Odd []Flow
+	// Variables counts what was unknown about flows: one number of lost packets for each switch and
+	// link on the path of a lossy flow, and for each of an open flow that counters do not exclude.
+	// Determined of them have one possible value.
 	Variables, Determined int
-	// Switches and Links are the lost packets.
+	// Switches and Links are the lost packets. Without a limit, High is Unlimited.
 	Switches, Links []Bounds
-	// Missing is the count of hosts without a valid report. Losses are then bounded by the flows of
-	// the other hosts only, and their sums leave out the flows of missing hosts.
+	// Missing is the count of hosts without a valid report. Their flows are unknown.
 	Missing int
-	// Warnings are reasons why the results are inexact. Without any they are exact, except where
-	// bounds differ.
-	Warnings []string
+	// Hosts are by host why its report is missing or not complete, Elements by switch, and then by
+	// link, why its counts are not right; "" without a reason.
+	Hosts, Elements []string
+	// Unknown: flows that no report has may have passed any switch and link.
+	Unknown bool
+	// Contradictions are reasons why losses have wide bounds: equations that no losses solve.
+	Contradictions []string
 
 	analyzer *Analyzer
 	reports  [][]byte
-	paths    [][]*Path // by host and row, if they are sought
+	// uncounted are by host the packets that it received and could not attribute, untracked those that
+	// it sent without an entry in the flow table.
+	uncounted, untracked []uint64
+	// incomplete: flows of the host are not in its report.
+	incomplete []bool
+	// strangers: a host received packets of a source that is no host, or with a forged index.
+	strangers bool
+	paths     [][]*Path // by host and row, if they are sought
 }
+
+// Unlimited is an upper bound without a limit.
+const Unlimited = linear.Unlimited
 
 // Bounds is a number of packets of which only bounds may be known.
 type Bounds struct{ Low, High int64 }
@@ -171,14 +203,12 @@ type Bounds struct{ Low, High int64 }
 // Exact reports whether the number is known.
 func (b Bounds) Exact() bool { return b.Low == b.High }
 
-// host names a host in warnings.
-func (a *Analyzer) host(number int) string { return name("host", a.net.HostNames, number) }
-
-func name(kind string, names []string, number int) string {
-	if number < len(names) {
-		return kind + " " + names[number]
+// host names a host in reasons.
+func (a *Analyzer) host(number int) string {
+	if number < len(a.net.HostNames) {
+		return "host " + a.net.HostNames[number]
 	}
-	return fmt.Sprintf("%s %d", kind, number)
+	return fmt.Sprintf("host %d", number)
 }
 
 // parallel runs f for each of n items on all workers.
@@ -197,74 +227,126 @@ func (a *Analyzer) parallel(n int, f func(w *worker, item int)) {
 
 // Analyze analyzes one epoch. The result refers to the reports, which must not change.
 func (a *Analyzer) Analyze(e *Epoch) *Result {
+	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts), Hosts: make([]string, a.net.Hosts),
+		uncounted: make([]uint64, a.net.Hosts), untracked: make([]uint64, a.net.Hosts),
+		incomplete: make([]bool, a.net.Hosts)}
+	copy(r.reports, e.Reports)
+	for host, data := range r.reports {
+		if data == nil {
+			r.Hosts[host] = "no report"
+		}
+	}
+	for r.read(e) { // without a report that turned out to be invalid
+	}
+	flows := make([]int, a.net.Hosts) // that arrived and are not in the report of their source
+	for i := range a.workers {
+		w := &a.workers[i]
+		r.Flows += w.flows
+		r.Lossy, r.Open, r.Odd = append(r.Lossy, w.lossy...), append(r.Open, w.open...), append(r.Odd, w.odd...)
+		for host, n := range w.arrived {
+			flows[host] += n
+		}
+	}
+	for host, data := range r.reports {
+		if data == nil {
+			r.Missing++
+		} else if flows[host] > 0 {
+			r.incomplete[host] = true
+			r.doubt(host, "%d flows of it arrived that are not in its report", flows[host])
+		}
+	}
+	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int { return a.compare(&b.Flow) })
+	slices.SortFunc(r.Open, func(a, b LossyFlow) int { return a.compare(&b.Flow) })
+	slices.SortFunc(r.Odd, func(a, b Flow) int { return a.compare(&b) })
+	in := a.merge(r, e)
+	for i := range a.workers {
+		for j := range a.workers[i].unplaced {
+			f := &a.workers[i].unplaced[j]
+			r.Unplaced = append(r.Unplaced, f.Flow)
+			in.leaveOut(&f.Flow)
+		}
+	}
+	slices.SortFunc(r.Unplaced, func(a, b Flow) int { return a.compare(&b) })
+	in.infer(r, e)
+	return r
+}
+
+// read indexes and joins the reports. It returns true if a report is invalid, which is missing then.
+func (r *Result) read(e *Epoch) (again bool) {
+	a := r.analyzer
 	for i := range a.workers {
 		w := &a.workers[i]
 		clear(w.expected)
 		clear(w.sent)
 		clear(w.received)
-		w.lossy, w.unplaced, w.flows, w.arrived, w.matched, w.warnings, w.more = nil, nil, 0, 0, 0, nil, 0
+		clear(w.arrived)
+		w.lossy, w.open, w.unplaced, w.odd, w.flows = nil, nil, nil, nil, 0
 	}
-	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts)}
-	copy(r.reports, e.Reports)
+	var invalid atomic.Bool
+	each := func(f func(w *worker, host int) error) {
+		a.parallel(len(r.reports), func(w *worker, host int) {
+			if err := f(w, host); err != nil {
+				r.Hosts[host], r.reports[host] = err.Error(), nil
+				invalid.Store(true)
+			}
+		})
+	}
+	r.strangers = false
 	a.parallel(len(a.refs), func(_ *worker, host int) { clear(a.refs[host]) })
-	a.parallel(len(r.reports), func(w *worker, host int) {
-		if err := a.index(host, r.reports[host], e.Number, w); err != nil {
-			w.warn("%s: %v", a.host(host), err)
-			r.reports[host] = nil
-		}
-	})
+	each(func(w *worker, host int) error { return a.index(host, r.reports[host], e.Number, w) })
+	if invalid.Load() {
+		return true
+	}
+	for host := range r.reports {
+		r.count(host, e)
+	}
 	if a.net.Search != nil {
 		r.paths = a.search(r.reports, e.Recorded)
 	}
-	a.parallel(len(r.reports), func(w *worker, host int) { a.join(r, host, w) })
-
-	total, matched, more := 0, 0, 0
-	for i := range a.workers {
-		w := &a.workers[i]
-		total, matched, r.Flows = total+w.arrived, matched+w.matched, r.Flows+w.flows
-		r.Lossy = append(r.Lossy, w.lossy...)
-		r.Warnings, more = append(r.Warnings, w.warnings...), more+w.more
-	}
-	for _, data := range r.reports {
-		if data == nil {
-			r.Missing++
-		}
-	}
-	if r.Missing == 0 && matched < total {
-		r.warn("%d flows arrived that their source did not send", total-matched)
-	}
-	slices.Sort(r.Warnings)
-	if more > 0 {
-		r.warn("%d more warnings", more)
-	}
-	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int { return a.compare(&b.Flow) })
-	in := a.merge(e, r.Missing > 0)
-	for i := range a.workers {
-		for j := range a.workers[i].unplaced {
-			f := &a.workers[i].unplaced[j]
-			r.Unplaced = append(r.Unplaced, f.Flow)
-			in.leaveOut(f)
-		}
-	}
-	slices.SortFunc(r.Unplaced, func(a, b Flow) int { return a.compare(&b) })
-	in.infer(r)
-	return r
+	each(func(w *worker, host int) error { return a.join(r, host, w) })
+	return invalid.Load()
 }
 
-func (w *worker) warn(format string, args ...any) {
-	if len(w.warnings) == maxWarnings {
-		w.more++
+// count notes what the counters of a report say about its flows.
+func (r *Result) count(host int, e *Epoch) {
+	rep, err := wire.Open(r.reports[host])
+	if r.reports[host] == nil || err != nil {
 		return
 	}
-	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
+	c := &rep.Counters
+	r.untracked[host] = c[wire.Untracked]
+	r.uncounted[host] = c[wire.UnknownEpoch] + c[wire.BadIndex] + c[wire.Forged] + c[wire.IngressFull]
+	if host < len(e.Refused) {
+		r.uncounted[host] += e.Refused[host]
+	}
+	if c[wire.UnknownHost]+c[wire.BadIndex]+c[wire.Forged] > 0 {
+		r.strangers = true
+	}
+	for i, n := range c {
+		switch c := wire.Counter(i); {
+		case n == 0 || c == wire.Late || !c.Inexact():
+		case c == wire.UnknownHost: // of no flow between hosts
+		default:
+			r.doubt(host, "%d packets %v", n, c)
+		}
+	}
+	if host < len(e.Refused) && e.Refused[host] > 0 {
+		r.doubt(host, "%d packets that it refused in an earlier epoch may be of this one", e.Refused[host])
+	}
 }
 
-func (r *Result) warn(format string, args ...any) {
-	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+// doubt notes why the report of a host is not complete. The first reason is kept.
+func (r *Result) doubt(host int, format string, args ...any) {
+	if r.Hosts[host] == "" {
+		r.Hosts[host] = fmt.Sprintf(format, args...)
+	}
 }
 
 // offsetBits is the width of the position of a row in a reference; the host is above it.
 const offsetBits = 40
+
+// twice is the reference of a flow that two hosts counted.
+const twice = ^uint64(0)
 
 // index stores where each incoming flow of a report is, so that join finds it by source and index.
 func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
@@ -279,6 +361,9 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 		return fmt.Errorf("report of host %d, epoch %d, instead of epoch %d", rep.Host, rep.Epoch, epoch)
 	case rep.SlotsPerFlow != a.net.SlotsPerFlow:
 		return fmt.Errorf("%d slots per flow instead of %d", rep.SlotsPerFlow, a.net.SlotsPerFlow)
+	}
+	if n := rep.Counters[wire.Restarted]; n > 0 {
+		return fmt.Errorf("its flow table was restarted in the epoch, %d times", n)
 	}
 	rep.SkipEgress()
 	var row wire.IngressRow
@@ -295,93 +380,100 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 			if int(row.Index) >= len(refs) {
 				return fmt.Errorf("host index %d in a table of %d flows", row.Index, len(refs))
 			}
-			w.arrived++
-			if !refs[row.Index].CompareAndSwap(0, uint64(host)<<offsetBits|uint64(row.At+1)) {
-				w.warn("flow %d of %s arrived at two hosts", row.Index, a.host(source))
+			if down := a.net.Downlinks[host]; down >= 0 {
+				w.received[down] += packets(row.Values)
+			}
+			if ref := &refs[row.Index]; ref.CompareAndSwap(0, uint64(host)<<offsetBits|uint64(row.At+1)) {
+				w.arrived[source]++
+			} else {
+				ref.Store(twice)
 			}
 		}
 	}
-	if err := rep.Err(); err != nil {
-		return err
+	return rep.Err()
+}
+
+// packets decodes the first one of encoded values.
+func packets(values []byte) int64 {
+	mask, n := binary.Uvarint(values)
+	if n <= 0 || mask&1 == 0 {
+		return 0
 	}
-	for c, n := range rep.Counters {
-		if c := wire.Counter(c); n > 0 && c.Inexact() {
-			remedy := ""
-			if c == wire.Late {
-				remedy = ", lost in their epoch: raise epoch.drain"
-			}
-			w.warn("%s: %d packets %v%s", a.host(host), n, c, remedy)
-		}
-	}
-	return nil
+	v, _ := binary.Varint(values[n:])
+	return v
 }
 
 // join compares what a host sent with what arrived, and adds the flows to the slots on their paths.
-func (a *Analyzer) join(r *Result, host int, w *worker) {
+func (a *Analyzer) join(r *Result, host int, w *worker) error {
 	reports := r.reports
 	if reports[host] == nil {
-		return
+		return nil
 	}
 	rep, err := wire.Open(reports[host])
 	if err != nil {
-		return
+		return err
 	}
 	var row wire.EgressRow
 	var sent, received wire.Values
 	for n := 0; rep.NextEgress(&row); n++ {
 		if err := sent.Decode(row.Values); err != nil {
-			w.warn("%s: %v", a.host(host), err)
-			return
+			return err
 		}
 		if slot := slices.Max(row.Slots[:a.net.SlotsPerFlow]); int(slot) >= a.net.Slots {
-			w.warn("%s: slot %d of %d", a.host(host), slot, a.net.Slots)
-			return
-		}
-		destination, path := r.route(host, n, &row.Key)
-		if path == nil {
-			w.warn("flow %v of %s has no path", row.Key, a.host(host))
-			continue
+			return fmt.Errorf("slot %d of %d", slot, a.net.Slots)
 		}
 		w.flows++
+		destination, path := r.route(host, n, &row.Key)
+		f := func() Flow {
+			return Flow{Key: row.Key, Source: host, Destination: destination, Index: row.Index, Age: row.Age, Path: path,
+				Slots: row.Slots, Untagged: row.Untagged, Sent: sent, Lost: sent}
+		}
+		odd := func(reason string) {
+			x := f()
+			x.odd = reason
+			w.odd = append(w.odd, x)
+		}
+		if path == nil {
+			path = &Path{From: -1, Last: -1}
+			odd("it has no path")
+			continue
+		}
 		a.add(w, path, &row.Slots, &sent)
 		w.sent[path.first()] += sent[wire.Packets]
-		if reports[destination] == nil {
+		values, own := a.arrived(reports, host, &row, destination)
+		if values != nil || !own {
+			w.arrived[host]--
+		}
+		if !own {
+			odd("hosts counted packets of several flows as those of this one")
 			continue
 		}
 		received = wire.Values{}
-		values, own := a.arrived(reports, host, &row, destination)
-		if !own {
-			w.warn("%s counted packets of another flow as %v", a.host(destination), row.Key)
-			continue
-		}
 		if values != nil {
-			w.matched++
 			if bytes.Equal(values, row.Values) && len(path.Hops) > 0 {
-				w.received[path.Last] += sent[wire.Packets]
 				continue
 			}
 			if err := received.Decode(values); err != nil {
-				w.warn("%s: %v", a.host(destination), err)
-				return
+				return err
 			}
-		}
-		w.received[path.Last] += received[wire.Packets]
-		f := LossyFlow{Flow: Flow{Key: row.Key, Source: host, Destination: destination, Index: row.Index, Age: row.Age,
-			Path: path, Slots: row.Slots, Sent: sent, Lost: sent}}
-		f.Lost.Sub(&received)
-		if slices.Min(f.Lost[:wire.FirstExtreme]) < 0 {
-			w.warn("more packets of %v arrived than were sent", row.Key)
+		} else if sent == (wire.Values{}) { // without a header only
 			continue
 		}
-		if len(path.Hops) == 0 {
-			w.unplaced = append(w.unplaced, f)
-		} else {
-			w.lossy = append(w.lossy, f)
+		x := LossyFlow{Flow: f()}
+		x.Lost.Sub(&received)
+		x.Open = x.Lost != (wire.Values{}) && (reports[destination] == nil || r.uncounted[destination] > 0)
+		switch {
+		case slices.Min(x.Lost[:wire.FirstExtreme]) < 0:
+			odd("more packets of it arrived than were sent")
+		case len(path.Hops) == 0:
+			w.unplaced = append(w.unplaced, x)
+		case x.Open:
+			w.open = append(w.open, x)
+		default:
+			w.lossy = append(w.lossy, x)
 		}
 	}
-	if err := rep.Err(); err != nil {
-		w.warn("%s: %v", a.host(host), err)
-	}
+	return rep.Err()
 }
 
 // route returns the destination and the path of the flow in a row of a host's report.
@@ -401,7 +493,10 @@ func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, dest
 	if int(row.Index) < len(refs) {
 		ref = refs[row.Index].Load()
 	}
-	if ref == 0 || int(ref>>offsetBits) != destination || reports[destination] == nil {
+	switch {
+	case ref == twice:
+		return nil, false
+	case ref == 0 || int(ref>>offsetBits) != destination || reports[destination] == nil:
 		return nil, true
 	}
 	check, values := wire.IngressAt(reports[destination], int(ref&(1<<offsetBits-1))-1)
@@ -433,7 +528,14 @@ type Flow struct {
 	Age                 uint64 // epochs since the first packet
 	Path                *Path
 	Slots               [4]uint16 // the first ones are used, as many as a flow has
-	Sent, Lost          wire.Values
+	// Sent are the packets with the header, Untagged those without, of which nothing is known behind
+	// the source.
+	Sent, Lost wire.Values
+	Untagged   wire.Untagged
+	// Open: it is not known how much arrived, and Lost is the most that may be lost.
+	Open bool
+
+	odd string // what contradicts its counts
 }
 
 func (f *Flow) compare(g *Flow) int {
@@ -447,8 +549,50 @@ type LossyFlow struct {
 	// and so on to the last link.
 	Losses []Loss
 
-	first int // unknown of Losses[0]; -1 for each that is known to be zero
+	first int // position of the unknown of Losses[0]
 }
+
+// Exact reports whether all that was sent, received and lost of a flow is known.
+func (r *Result) Exact(f *Flow) bool { return r.AllSent(f) && !f.Open }
+
+// AllSent reports whether Sent has all packets of a flow, and nothing contradicts them.
+func (r *Result) AllSent(f *Flow) bool {
+	return f.odd == "" && f.Untagged == (wire.Untagged{}) && !r.incomplete[f.Source] &&
+		(f.Age > 0 || r.untracked[f.Source] == 0)
+}
+
+// Known reports whether Lost is what was lost of Sent.
+func (f *Flow) Known() bool { return f.odd == "" && !f.Open }
+
+// Reason returns why a flow is not exact, "" if it is.
+func (r *Result) Reason(f *Flow) string {
+	a := r.analyzer
+	switch {
+	case r.Exact(f):
+		return ""
+	case f.odd != "":
+		return f.odd
+	case f.Open && r.reports[f.Destination] == nil:
+		return fmt.Sprintf("%s, its destination, is missing", a.host(f.Destination))
+	case f.Untagged != (wire.Untagged{}):
+		return fmt.Sprintf("%d packets were sent without a header", f.Untagged.Packets)
+	case f.Open:
+		return fmt.Sprintf("%s received %d packets that it could not attribute to a flow", a.host(f.Destination),
+			r.uncounted[f.Destination])
+	case r.incomplete[f.Source]:
+		return fmt.Sprintf("%s: %s", a.host(f.Source), r.Hosts[f.Source])
+	}
+	return fmt.Sprintf("it is new, and the flow table of %s was full for %d packets", a.host(f.Source),
+		r.untracked[f.Source])
+}
+
+// Complete reports whether a report has all flows that its host sent.
+func (r *Result) Complete(host int) bool {
+	return r.reports[host] != nil && !r.incomplete[host] && r.untracked[host] == 0
+}
+
+// Delivered reports whether a host has a valid report.
+func (r *Result) Delivered(host int) bool { return r.reports[host] != nil }
 
 // Loss is what was lost at one switch or link.
 type Loss struct {
@@ -486,16 +630,21 @@ func (r *Result) Path(host, row int, route *Path) *Path {
 // Workers is the count of workers that call the function of Each.
 func (r *Result) Workers() int { return len(r.analyzer.workers) }
 
-// Each calls f for every flow that arrived completely and is not unplaced, concurrently with the
-// numbers of different workers. The flow is valid until f returns. Flows to or from missing hosts
-// are left out. It must be called before the next Analyze.
+// Each calls f for every flow in no list of the result, all of whose packets with a header arrived,
+// concurrently with the numbers of different workers. The flow is valid until f returns. It must be
+// called before the next Analyze.
 func (r *Result) Each(f func(worker int, flow *Flow)) {
-	lossy := make(map[[2]uint32]bool, len(r.Lossy)+len(r.Unplaced))
-	for i := range r.Lossy {
-		lossy[[2]uint32{uint32(r.Lossy[i].Source), r.Lossy[i].Index}] = true
+	apart := make(map[[2]uint32]bool, len(r.Lossy)+len(r.Open)+len(r.Unplaced)+len(r.Odd))
+	leave := func(f *Flow) { apart[[2]uint32{uint32(f.Source), f.Index}] = true }
+	for _, flows := range [][]LossyFlow{r.Lossy, r.Open} {
+		for i := range flows {
+			leave(&flows[i].Flow)
+		}
 	}
-	for i := range r.Unplaced {
-		lossy[[2]uint32{uint32(r.Unplaced[i].Source), r.Unplaced[i].Index}] = true
+	for _, flows := range [][]Flow{r.Unplaced, r.Odd} {
+		for i := range flows {
+			leave(&flows[i])
+		}
 	}
 	r.analyzer.parallel(len(r.reports), func(w *worker, host int) {
 		rep, err := wire.Open(r.reports[host])
@@ -505,12 +654,13 @@ func (r *Result) Each(f func(worker int, flow *Flow)) {
 		var row wire.EgressRow
 		var out Flow
 		for n := 0; rep.NextEgress(&row); n++ {
-			if len(lossy) > 0 && lossy[[2]uint32{uint32(host), row.Index}] {
+			if len(apart) > 0 && apart[[2]uint32{uint32(host), row.Index}] {
 				continue
 			}
-			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age, Slots: row.Slots}
+			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age, Slots: row.Slots,
+				Untagged: row.Untagged}
 			out.Destination, out.Path = r.route(host, n, &row.Key)
-			if out.Path == nil || r.reports[out.Destination] == nil || out.Sent.Decode(row.Values) != nil {
+			if out.Path == nil || out.Sent.Decode(row.Values) != nil {
 				continue
 			}
 			f(w.number, &out)

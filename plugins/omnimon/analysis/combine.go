@@ -25,8 +25,8 @@ type passage struct {
 }
 
 // bounds are those of the packets that were lost before the slot.
-func (p *passage) bounds(r *Result, sys *linear.System) (low, high int64) {
-	total := r.Lossy[p.flow].Lost[wire.Packets]
+func (p *passage) bounds(in *inference, sys *linear.System) (low, high int64) {
+	total := in.flows[p.flow].Lost[wire.Packets]
 	least, most := total, total
 	for _, u := range p.before {
 		low, high = low+sys.Low[u], high+sys.High[u]
@@ -64,22 +64,15 @@ type part struct {
 func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 	slots := map[int][]passage{}
 	var order []int
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
-		var all []int32
-		for _, u := range unknowns[f.first : f.first+len(f.Losses)] {
-			if u >= 0 {
-				all = append(all, u)
-			}
-		}
-		in.passages(f, unknowns, func(at int, before []int32) {
+	for i, f := range in.flows {
+		in.passages(f, unknowns, func(at int, before, behind []int32) {
 			if slots[at] == nil {
 				order = append(order, at)
 			}
-			n := len(before)
-			slots[at] = append(slots[at], passage{flow: int32(i), before: all[:n:n], behind: all[n:]})
+			slots[at] = append(slots[at], passage{flow: int32(i), before: before, behind: behind})
 		})
 	}
+	low, high := slices.Clone(sys.Low), slices.Clone(sys.High)
 	width := map[int]int64{} // of the bounds at a slot when it was searched
 	var s search
 	contradictions, found := 0, false
@@ -88,14 +81,14 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 		for _, at := range order {
 			w := int64(0)
 			for i := range slots[at] {
-				low, high := slots[at][i].bounds(r, sys)
+				low, high := slots[at][i].bounds(in, sys)
 				w += high - low
 			}
 			if old, searched := width[at]; w == 0 || searched && old == w {
 				continue
 			}
 			width[at] = w
-			if !s.begin(r, sys, slots[at], in.deficits[at:at+min(in.net.Values, int(wire.FirstExtreme))]) {
+			if !s.begin(in, sys, slots[at], in.deficits[at:at+min(in.net.Values, int(wire.FirstExtreme))]) {
 				continue
 			}
 			s.next(0)
@@ -117,7 +110,8 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 		contradictions += len(sys.Solve())
 	}
 	if contradictions > 0 {
-		r.warn("statistics of %d slots contradict each other", contradictions)
+		r.contradict("statistics of %d slots contradict each other", contradictions)
+		sys.Low, sys.High = low, high
 	}
 }
 
@@ -150,13 +144,13 @@ func (s *search) divided(lost *wire.Values, a, b int64) (low, high wire.Values) 
 }
 
 // begin prepares the search at a slot. It returns false if there is nothing to search.
-func (s *search) begin(r *Result, sys *linear.System, passages []passage, deficits []int64) bool {
+func (s *search) begin(in *inference, sys *linear.System, passages []passage, deficits []int64) bool {
 	*s = search{parts: s.parts[:0], rest: s.rest[:0], count: len(deficits)}
 	copy(s.deficit[:], deficits)
 	for n := range passages {
 		p := &passages[n]
-		lost := &r.Lossy[p.flow].Lost
-		low, high := p.bounds(r, sys)
+		lost := &in.flows[p.flow].Lost
+		low, high := p.bounds(in, sys)
 		total := lost[wire.Packets]
 		switch {
 		case high == 0:

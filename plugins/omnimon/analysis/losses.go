@@ -3,6 +3,7 @@
 package analysis
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -11,28 +12,37 @@ import (
 
 // inference attributes the losses of one epoch (paper, section 5.2).
 //
-// An unknown is the count of packets that a lossy flow lost at one switch or link of its path
-// (locality). Three kinds of equations hold exactly:
+// An unknown is the count of packets that a flow lost at one switch or link of its path (locality).
+// An open flow has another one, for the packets that may have arrived. Three kinds of equations hold
+// exactly:
 //
-// - flow: its unknowns add up to what the source sent minus what the destination received; - slot:
-// what lossy flows lost before they reached the slot's switch adds up to what is missing in the
-// slot; - switch or link: where packets are counted on both sides, what flows lost there adds up to
-// the difference. If the difference is zero, the unknowns there are zero (sparsity).
+//   - flow: its unknowns add up to what the source sent minus what the destination received;
+//   - slot: what flows lost before they reached the slot's switch adds up to what is missing in the
+//     slot, and what they lost behind it, to what is in the slot and did not arrive;
+//   - switch or link: where packets are counted on both sides, what flows lost there adds up to the
+//     difference. If the difference is zero, the unknowns there are zero (sparsity).
+//
+// Flows that no report has, as those of a missing host, add packets to slots, and lose packets. Then
+// the sums at slots, switches and links are bounds instead of equations: flows lost at least what is
+// missing in a slot, behind it at most what did not arrive, and at an element at most the difference.
 type inference struct {
-	net *Network
-	// deficits is what is missing in each slot and statistic; nil if no equation of slots, switches
-	// and links holds, because a host is missing.
+	net   *Network
+	flows []*LossyFlow // those of the result that are lossy, then the open ones
+	// deficits is what is missing in each slot and statistic.
 	deficits []int64
 	present  []bool  // by array
 	total    []total // by switch, then by link
+	// unknown: flows that no report has may have passed any slot and element.
+	unknown bool
 	// leftOut are slot numbers that flows without a path may have used, at any switch.
 	leftOut map[int]bool
-	// floating is what such flows lost; above 0, the losses of elements have no equations.
+	// floating is what such flows lost at most. It may have been lost at any element.
 	floating int64
+	distrust []bool // totals of elements, and the slots of switches, that contradict other counts
 }
 
 // leaveOut leaves out the equations that a flow without a path may be a part of.
-func (in *inference) leaveOut(f *LossyFlow) {
+func (in *inference) leaveOut(f *Flow) {
 	if in.leftOut == nil {
 		in.leftOut = map[int]bool{}
 	}
@@ -49,13 +59,26 @@ type total struct {
 }
 
 // merge adds up the workers' expectations and subtracts what the switches recorded.
-func (a *Analyzer) merge(e *Epoch, missingHosts bool) *inference {
-	in := &inference{net: &a.net, present: make([]bool, a.net.Arrays)}
+func (a *Analyzer) merge(r *Result, e *Epoch) *inference {
+	in := &inference{net: &a.net, present: make([]bool, a.net.Arrays), deficits: a.workers[0].expected}
 	in.total = make([]total, a.net.Switches+len(a.net.Links))
-	if missingHosts {
-		return in
+	in.distrust = make([]bool, len(in.total))
+	r.Elements = make([]string, len(in.total))
+	for _, flows := range [][]LossyFlow{r.Lossy, r.Open} {
+		for i := range flows {
+			in.flows = append(in.flows, &flows[i])
+		}
 	}
-	in.deficits = a.workers[0].expected
+	for i := range r.Odd {
+		in.leaveOut(&r.Odd[i])
+	}
+	in.unknown = r.strangers || len(r.Odd) > 0 || slices.Contains(r.incomplete, true)
+	for host := range r.reports {
+		// Without packets behind its link, a missing host has no part in any slot.
+		if up := a.net.Uplinks[host]; r.reports[host] == nil && (up < 0 || counted(e.Arrived, int(up)) != 0) {
+			in.unknown = true
+		}
+	}
 	size := a.net.Slots * a.net.Values
 	a.parallel(a.net.Arrays, func(_ *worker, array int) {
 		if array >= len(e.Recorded) || len(e.Recorded[array]) != size {
@@ -73,46 +96,69 @@ func (a *Analyzer) merge(e *Epoch, missingHosts bool) *inference {
 			deficits[j] = (deficits[j] - v) << shift >> shift
 		}
 	})
-	in.totals(a, e)
 	return in
 }
 
+// counted returns the count of packets on a link, -1 if it is not known.
+func counted(counts []int64, link int) int64 {
+	if link < len(counts) {
+		return counts[link]
+	}
+	return -1
+}
+
 // totals computes how many packets each switch and link lost, where both sides are counted.
-func (in *inference) totals(a *Analyzer, e *Epoch) {
-	known := func(counts []int64, link int) int64 {
-		if link < len(counts) {
-			return counts[link]
+func (in *inference) totals(r *Result, e *Epoch) {
+	a := r.analyzer
+	sent, received := make([]int64, len(a.net.Links)), make([]int64, len(a.net.Links))
+	for i, l := range a.net.Links {
+		sent[i], received[i] = counted(e.Departed, i), counted(e.Arrived, i)
+		if l.From == Host {
+			sent[i] = 0
+		} else if in.distrust[l.From] {
+			sent[i] = -1
 		}
-		return -1
+		if l.To == Host {
+			received[i] = 0
+		} else if in.distrust[l.To] {
+			received[i] = -1
+		}
+		for w := range a.workers {
+			if l.From == Host {
+				sent[i] += a.workers[w].sent[i]
+			}
+			if l.To == Host {
+				received[i] += a.workers[w].received[i]
+			}
+		}
+	}
+	for host := range r.reports {
+		if up := a.net.Uplinks[host]; up >= 0 && (r.reports[host] == nil || r.incomplete[host]) {
+			sent[up] = -1
+		}
+		if down := a.net.Downlinks[host]; down >= 0 && (r.reports[host] == nil || r.uncounted[host] > 0) {
+			received[down] = -1
+		}
 	}
 	at := make([]int64, a.net.Switches) // arrived minus departed
 	open := make([]bool, a.net.Switches)
 	for i, l := range a.net.Links {
-		sent, received := known(e.Departed, i), known(e.Arrived, i)
-		if l.From == Host {
-			sent = 0
-			for w := range a.workers {
-				sent += a.workers[w].sent[i]
-			}
-		} else if at[l.From] -= sent; sent < 0 {
-			open[l.From] = true
+		// A switch counts at its own side of links to hosts, too.
+		in.total[a.net.Switches+i] = total{sent[i] - received[i], sent[i] >= 0 && received[i] >= 0}
+		if l.From != Host {
+			at[l.From] -= sent[i]
+			open[l.From] = open[l.From] || sent[i] < 0
 		}
-		if l.To == Host {
-			received = 0
-			for w := range a.workers {
-				received += a.workers[w].received[i]
-			}
-		} else if at[l.To] += received; received < 0 {
-			open[l.To] = true
-		}
-		if sent >= 0 && received >= 0 {
-			in.total[a.net.Switches+i] = total{sent - received, true}
+		if l.To != Host {
+			at[l.To] += received[i]
+			open[l.To] = open[l.To] || received[i] < 0
 		}
 	}
 	for s := range at {
-		if !open[s] {
-			in.total[s] = total{at[s], true}
-		}
+		in.total[s] = total{at[s], !open[s]}
+	}
+	for element := range in.total {
+		in.total[element].known = in.total[element].known && !in.distrust[element]
 	}
 }
 
@@ -125,149 +171,182 @@ func (in *inference) elements(p *Path, f func(n int, element int)) {
 	f(2*len(p.Hops), in.net.Switches+int(p.Last))
 }
 
-// infer fills in the losses of all lossy flows and their sums.
-func (in *inference) infer(r *Result) {
-	in.check(r)
-	unknowns, flowOf := in.unknowns(r)
-	in.explain(r, unknowns)
-	r.Variables = 0
-	for i := range r.Lossy {
-		r.Variables += len(r.Lossy[i].Losses)
+// infer fills in the losses of all flows and their sums.
+func (in *inference) infer(r *Result, e *Epoch) {
+	for _, f := range in.flows {
+		f.Losses = make([]Loss, 2*len(f.Path.Hops)+1)
 	}
+	for again := true; again; again = in.check(r) {
+		in.totals(r, e)
+	}
+	r.Unknown = in.unknown
+	unknowns, flowOf := in.unknowns()
 	packets := in.solve(r, wire.Packets, unknowns, flowOf, nil)
-	if !slices.Equal(packets.Low, packets.High) && len(r.Warnings) == 0 {
+	if !slices.Equal(packets.Low, packets.High) && len(r.Contradictions) == 0 && !in.unknown {
 		in.combine(r, unknowns, packets)
 	}
 	r.Switches, r.Links = make([]Bounds, in.net.Switches), make([]Bounds, len(in.net.Links))
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
+	sum := func(element int) *Bounds {
+		if element < in.net.Switches {
+			return &r.Switches[element]
+		}
+		return &r.Links[element-in.net.Switches]
+	}
+	for _, f := range in.flows {
 		in.elements(f.Path, func(n, element int) {
-			l := &f.Losses[n]
-			if u := unknowns[f.first+n]; u >= 0 {
+			l, u := &f.Losses[n], unknowns[f.first+n]
+			if u >= 0 {
 				l.Packets = Bounds{packets.Low[u], packets.High[u]}
 			}
-			if l.Packets.Exact() {
-				r.Determined++
+			if !f.Open || u >= 0 {
+				r.Variables++
+				if l.Packets.Exact() {
+					r.Determined++
+				}
 			}
-			sum := &r.Links
-			if element < in.net.Switches {
-				sum = &r.Switches
-			} else {
-				element -= in.net.Switches
-			}
-			(*sum)[element].Low += l.Packets.Low
-			(*sum)[element].High += l.Packets.High
+			sum(element).Low += l.Packets.Low
+			sum(element).High += l.Packets.High
 		})
 	}
 	for element, total := range in.total {
-		sum := &r.Links
-		if element < in.net.Switches {
-			sum = &r.Switches
-		} else {
-			element -= in.net.Switches
-		}
-		(*sum)[element].High += in.floating
-		if total.known && len(r.Warnings) == 0 {
-			(*sum)[element] = Bounds{total.packets, total.packets}
+		b := sum(element)
+		switch b.High += in.floating; {
+		case total.known:
+			*b = Bounds{total.packets, total.packets}
+		case in.unknown || in.fromUnknown(r, element):
+			b.High = Unlimited
 		}
 	}
 	in.values(r, unknowns, flowOf, packets)
 }
 
-// check warns of slots and counters that contradict the hosts.
-func (in *inference) check(r *Result) {
-	if in.deficits == nil {
-		return
-	}
-	negative := 0
-	size := in.net.Slots * in.net.Values
-	for array, present := range in.present {
-		for i := 0; present && i < size; i += in.net.Values {
-			if in.deficits[array*size+i] < 0 && !in.leftOut[i/in.net.Values] {
-				negative++
-			}
+// fromUnknown reports whether an element is the link from a host that may have sent more packets
+// than its report has.
+func (in *inference) fromUnknown(r *Result, element int) bool {
+	for host, up := range in.net.Uplinks {
+		if int(up) == element-in.net.Switches && element >= in.net.Switches {
+			return r.reports[host] == nil || r.incomplete[host]
 		}
 	}
-	if negative > 0 {
-		r.warn("%d slots counted packets that no host sent", negative)
-	}
-	for element, total := range in.total {
-		if total.packets < 0 {
-			r.warn("%s sent %d packets that it did not receive", name("switch or link", in.net.ElementNames, element),
-				-total.packets)
-		}
-	}
+	return false
 }
 
-// explain warns of slots, switches and links that lack packets although no flow lost any there: the
-// packets arrived at their hosts, but a switch did not count them in the epoch.
-func (in *inference) explain(r *Result, unknowns []int32) {
-	if in.deficits == nil {
-		return
+// check finds counts that contradict what arrived, and gives the reason. A switch whose slots lack
+// packets that arrived, and a switch or link that lost less than nothing, have no equations from
+// then on: check returns true if there are new ones. Where a slot counted more than hosts sent, flows
+// that no report has may have passed any slot.
+func (in *inference) check(r *Result) (again bool) {
+	size := in.net.Slots * in.net.Values
+	lost, most := map[int]int64{}, make([]int64, len(in.total)) // at most, by slot and element
+	for _, f := range in.flows {
+		for i, h := range f.Path.Hops {
+			lost[(int(h.Array)*in.net.Slots+int(f.Slots[i%in.net.SlotsPerFlow]))*in.net.Values] += f.Lost[wire.Packets]
+		}
+		in.elements(f.Path, func(_, element int) { most[element] += f.Lost[wire.Packets] })
 	}
-	passed, elements := map[int]bool{}, make([]bool, len(in.total))
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
-		in.passages(f, unknowns, func(at int, _ []int32) { passed[at] = true })
-		in.elements(f.Path, func(_, element int) { elements[element] = true })
+	doubt := func(element int, distrust bool, format string, args ...any) {
+		if r.Elements[element] == "" {
+			r.Elements[element] = fmt.Sprintf(format, args...)
+		}
+		if distrust && !in.distrust[element] {
+			in.distrust[element], again = true, true
+		}
 	}
-	slots, size := 0, in.net.Slots*in.net.Values
+	unknown := in.unknown
 	for array, present := range in.present {
+		more, less := 0, 0
 		for i := 0; present && i < size; i += in.net.Values {
-			if at := array*size + i; in.deficits[at] > 0 && !passed[at] && !in.leftOut[i/in.net.Values] {
-				slots++
+			d := in.deficits[array*size+i]
+			switch {
+			case d == 0 || in.leftOut[i/in.net.Values]:
+			case d < 0 && !unknown:
+				more++
+			case d > 0 && d > lost[array*size+i]:
+				less++
 			}
 		}
-	}
-	if slots > 0 {
-		r.warn("%d slots did not count packets that arrived", slots)
-	}
-	for element, total := range in.total {
-		if total.packets > 0 && !elements[element] && in.floating == 0 {
-			r.warn("%s did not count %d packets that arrived", name("switch or link", in.net.ElementNames, element),
-				total.packets)
+		if s := int(in.net.SwitchOf[array]); more > 0 {
+			doubt(s, false, "%d slots counted packets that no host sent", more)
+			in.unknown = true
+		} else if less > 0 {
+			doubt(s, true, "%d slots did not count packets that arrived", less)
 		}
 	}
+	for element, total := range in.total {
+		switch {
+		case !total.known:
+		case total.packets < 0:
+			doubt(element, true, "it sent %d packets that it did not receive", -total.packets)
+		case total.packets > most[element]+in.floating && !in.unknown:
+			doubt(element, true, "it did not count %d packets that arrived", total.packets-most[element]-in.floating)
+		}
+	}
+	for array := range in.present {
+		in.present[array] = in.present[array] && !in.distrust[in.net.SwitchOf[array]]
+	}
+	return again
 }
 
 // unknowns numbers the unknowns that are not known to be zero. The result has one element per loss,
-// in the order of the flows; flowOf is the flow of each unknown.
-func (in *inference) unknowns(r *Result) (unknowns, flowOf []int32) {
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
-		f.Losses = make([]Loss, 2*len(f.Path.Hops)+1)
+// in the order of the flows, and one for what arrived of an open flow; flowOf is the flow of each
+// unknown.
+func (in *inference) unknowns() (unknowns, flowOf []int32) {
+	for i, f := range in.flows {
 		f.first = len(unknowns)
-		in.elements(f.Path, func(_, element int) {
-			if in.total[element] == (total{known: true}) {
+		add := func(zero bool) {
+			if zero {
 				unknowns = append(unknowns, -1)
 				return
 			}
 			unknowns = append(unknowns, int32(len(flowOf)))
 			flowOf = append(flowOf, int32(i))
-		})
+		}
+		in.elements(f.Path, func(_, element int) { add(in.total[element] == (total{known: true})) })
+		if f.Open {
+			add(false)
+		}
 	}
 	return unknowns, flowOf
 }
 
-// passages calls f for each slot that a flow passed and that has equations: with the position of
-// its first value, and the unknowns of what the flow lost before it. f must not change them.
-func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, before []int32)) {
-	if in.deficits == nil {
-		return
+// of returns the unknowns of a flow.
+func (in *inference) of(f *LossyFlow, unknowns []int32) []int32 {
+	n := len(f.Losses)
+	if f.Open {
+		n++
 	}
-	var before []int32
-	in.elements(flow.Path, func(n, _ int) {
-		if u := unknowns[flow.first+n]; u >= 0 {
-			before = append(before, u)
+	return unknowns[f.first : f.first+n]
+}
+
+// passages calls f for each slot that a flow passed and that has equations: with the position of
+// its first value, and the unknowns of what the flow lost before it and behind it. f must not change
+// them.
+func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, before, behind []int32)) {
+	var all []int32
+	for _, u := range in.of(flow, unknowns) {
+		if u >= 0 {
+			all = append(all, u)
 		}
-		hop := n / 2
-		if n%2 == 1 || hop == len(flow.Path.Hops) || !in.present[flow.Path.Hops[hop].Array] {
+	}
+	n := 0
+	in.elements(flow.Path, func(at, _ int) {
+		if unknowns[flow.first+at] >= 0 {
+			n++
+		}
+		hop := at / 2
+		if at%2 == 1 || hop == len(flow.Path.Hops) || !in.present[flow.Path.Hops[hop].Array] {
 			return
 		}
 		if slot := int(flow.Slots[hop%in.net.SlotsPerFlow]); !in.leftOut[slot] {
-			f((int(flow.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values, before)
+			f((int(flow.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values, all[:n:n], all[n:])
 		}
 	})
+}
+
+// slot is the unknowns of the flows of a slot, and what these flows lost.
+type slot struct {
+	before, behind []int32
+	lost           int64
 }
 
 // solve solves the equations of one statistic. fixed narrows the bounds of unknowns at the start.
@@ -275,53 +354,78 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 	fixed func(unknown int32, lost int64) (low, high int64)) *linear.System {
 	sys := &linear.System{Low: make([]int64, len(flowOf)), High: make([]int64, len(flowOf))}
 	for u, i := range flowOf {
-		lost := r.Lossy[i].Lost[s]
+		lost := in.flows[i].Lost[s]
 		sys.High[u] = lost
 		if fixed != nil {
 			sys.Low[u], sys.High[u] = fixed(int32(u), lost)
 		}
 	}
-	slots, elements := map[int][]int32{}, map[int][]int32{}
-	var order, elementOrder []int
-	row := func(rows map[int][]int32, order *[]int, at int) {
-		if _, ok := rows[at]; !ok {
-			rows[at] = nil
-			*order = append(*order, at)
-		}
-	}
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
-		var all []int32
+	slots, elements := map[int]*slot{}, make([][]int32, len(in.total))
+	var order []int
+	for _, f := range in.flows {
 		in.elements(f.Path, func(n, element int) {
-			u := unknowns[f.first+n]
-			if u < 0 {
-				return
-			}
-			all = append(all, u)
-			if s == wire.Packets && in.total[element].known && in.floating == 0 {
-				row(elements, &elementOrder, element)
+			if u := unknowns[f.first+n]; u >= 0 && s == wire.Packets && in.total[element].known {
 				elements[element] = append(elements[element], u)
 			}
 		})
-		in.passages(f, unknowns, func(at int, before []int32) {
-			row(slots, &order, at+int(s))
-			slots[at+int(s)] = append(slots[at+int(s)], before...)
+		in.passages(f, unknowns, func(at int, before, behind []int32) {
+			x := slots[at]
+			if x == nil {
+				x = &slot{}
+				slots[at], order = x, append(order, at)
+			}
+			x.before, x.behind, x.lost = append(x.before, before...), append(x.behind, behind...), x.lost+f.Lost[s]
 		})
+		var all []int32
+		for _, u := range in.of(f, unknowns) {
+			if u >= 0 {
+				all = append(all, u)
+			}
+		}
+		if n := len(in.of(f, unknowns)); f.Open && s == wire.Packets && r.reports[f.Destination] != nil {
+			arrived := &sys.High[unknowns[f.first+n-1]]
+			*arrived = min(*arrived, int64(min(r.uncounted[f.Destination], 1<<40)))
+		}
 		sys.Add(all, f.Lost[s])
 	}
 	for _, at := range order {
-		sys.Add(slots[at], in.deficits[at])
+		x, deficit := slots[at], in.deficits[at+int(s)]
+		if in.unknown {
+			sys.Bound(x.before, max(deficit, 0), linear.Unlimited)
+			sys.Bound(x.behind, 0, x.lost-deficit)
+			continue
+		}
+		sys.Add(x.before, deficit)
+		sys.Bound(x.behind, x.lost-deficit, x.lost-deficit)
 	}
-	for _, element := range elementOrder {
-		sys.Add(elements[element], in.total[element].packets)
+	for element, all := range elements {
+		switch total := in.total[element].packets; {
+		case len(all) == 0:
+		case in.unknown || in.floating > 0:
+			sys.Bound(all, max(total-in.most(), 0), total)
+		default:
+			sys.Add(all, total)
+		}
 	}
 	if bad := sys.Solve(); len(bad) > 0 {
-		r.warn("%d equations of lost %v contradict each other", len(bad), s)
+		r.contradict("%d equations of lost %v contradict each other", len(bad), s)
 		for u, i := range flowOf {
-			sys.Low[u], sys.High[u] = 0, r.Lossy[i].Lost[s]
+			sys.Low[u], sys.High[u] = 0, in.flows[i].Lost[s]
 		}
 	}
 	return sys
+}
+
+// most is what flows in no equation lost at most.
+func (in *inference) most() int64 {
+	if in.unknown {
+		return linear.Unlimited
+	}
+	return in.floating
+}
+
+func (r *Result) contradict(format string, args ...any) {
+	r.Contradictions = append(r.Contradictions, fmt.Sprintf(format, args...))
 }
 
 // values fills in all statistics of losses. A loss of no packets has no values, and a loss of all
@@ -329,7 +433,7 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 func (in *inference) values(r *Result, unknowns, flowOf []int32, packets *linear.System) {
 	open := false
 	for u, i := range flowOf {
-		if lost := r.Lossy[i].Lost[wire.Packets]; packets.Low[u] < lost && packets.High[u] > 0 {
+		if lost := in.flows[i].Lost[wire.Packets]; packets.Low[u] < lost && packets.High[u] > 0 {
 			open = true
 		}
 	}
@@ -341,15 +445,14 @@ func (in *inference) values(r *Result, unknowns, flowOf []int32, packets *linear
 				switch {
 				case packets.High[u] == 0:
 					return 0, 0
-				case packets.Low[u] == r.Lossy[flowOf[u]].Lost[wire.Packets]:
+				case packets.Low[u] == in.flows[flowOf[u]].Lost[wire.Packets]:
 					return lost, lost
 				}
 				return 0, lost
 			})
 		}
 	}
-	for i := range r.Lossy {
-		f := &r.Lossy[i]
+	for _, f := range in.flows {
 		for n := range f.Losses {
 			l, u := &f.Losses[n], unknowns[f.first+n]
 			switch {

@@ -33,14 +33,14 @@ type run struct {
 	lateness []late
 	// confirmed is the epoch whose results are final since this one; 0: none.
 	confirmed uint64
-	// inexact are the reasons why results are not exact, apart from bounds.
+	// inexact are the reasons why no result is exact. Reasons that concern a flow, a host, a switch or
+	// a link are its own.
 	inexact []string
-	// warned: an accuracy warning concerns the counters of switches too.
-	warned bool
-	uses   [kinds][]use // of units, in the epoch
-	// held are losses that only the report of the host at the end of a link shows, by host.
-	held    []heldLoss
-	traffic *traffic
+	// warned: an accuracy warning concerns the counters of all switches too.
+	warned     bool
+	uses       [kinds][]use    // of units, in the epoch
+	lossAlerts []alert.Problem // lossy and dead switches and links, which are alerts when they are settled
+	traffic    *traffic
 }
 
 // hostState is what a host delivered.
@@ -55,7 +55,7 @@ type hostState struct {
 // switchState is what a switch delivered.
 type switchState struct {
 	delivered         bool
-	problem           string
+	problem           string // why nothing was delivered, or why its counts are not right
 	arrived, departed uint64
 	noHeader          uint64
 	units             [kinds][]uint64 // sums of units
@@ -77,10 +77,13 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		r.warn("the configuration, hosts or routes changed")
 	}
 	for _, w := range epoch.AccuracyWarnings {
-		r.warn("%s", cmp.Or(w.Device, "all devices")+": "+w.Reason)
+		if _, ok := r.network.byName[w.Device]; !ok {
+			r.warn("%s", cmp.Or(w.Device, "all devices")+": "+w.Reason)
+			r.warned = true
+		}
 	}
-	r.warned = len(r.inexact) > 0
 	r.readHosts(p.unknown)
+	p.refuse(r)
 	if err := r.readSwitches(ctx); err != nil {
 		return nil, err
 	}
@@ -94,14 +97,12 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		r.input.Number = epoch.Number
 		r.result = r.analyzer.Analyze(&r.input)
 		r.elapsed = time.Since(start)
-		for _, w := range r.result.Warnings {
-			r.warn("%s", w)
-		}
 	}
+	r.doubts()
 	r.traffic = r.summarize()
 	p.results.withdraw(r)
 	r.findLosses()
-	p.results.confirm(r)
+	p.results.settle(r)
 	changed := p.request(epoch.Watched) && r.analyzer != nil
 	var writes []sdk.DeviceWrite
 	if changed {
@@ -124,7 +125,68 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	return out, nil
 }
 
-// warn adds an accuracy warning: a reason why results are not exact.
+// refused are packets that a host refused because of their epoch.
+type refused struct {
+	host    string
+	epoch   uint64 // of the report
+	packets uint64
+}
+
+// refuse notes which hosts may have refused packets of the epoch, in this epoch or in one of the last
+// few: packets of an epoch that had not begun.
+func (p *Plugin) refuse(r *run) {
+	number := r.epoch.Number
+	p.refused = slices.DeleteFunc(p.refused, func(x refused) bool { return x.epoch+settleEpochs < number || x.epoch >= number })
+	r.input.Refused = make([]uint64, len(r.hosts))
+	for _, x := range p.refused {
+		if n, ok := r.numbers[x.host]; ok {
+			r.input.Refused[n] += x.packets
+		}
+	}
+	for n := range r.hosts {
+		if h := &r.hosts[n]; h.delivered && h.summary.Counters[wire.UnknownEpoch] > 0 {
+			p.refused = append(p.refused, refused{h.name, number, h.summary.Counters[wire.UnknownEpoch]})
+		}
+	}
+}
+
+// doubts notes what the analysis found about hosts and switches, and begins alerts of it.
+func (r *run) doubts() {
+	for _, w := range r.inexact[:min(len(r.inexact), 1)] {
+		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
+	}
+	if r.result == nil {
+		return
+	}
+	settled := len(r.inexact) == 0
+	for n := range r.hosts {
+		h, reason := &r.hosts[n], r.result.Hosts[n]
+		if h.name == "" || !h.delivered || reason == "" {
+			continue
+		}
+		h.delivered, h.problem = r.result.Delivered(n), reason
+		if settled {
+			r.problem(h.name, inexact, "%s", reason)
+		}
+	}
+	for i, reason := range r.result.Elements {
+		subject := ""
+		if i < len(r.switches) {
+			s := &r.switches[i]
+			s.problem = cmp.Or(s.problem, reason)
+			if s.delivered {
+				subject, reason = r.network.switches[i].name, s.problem
+			}
+		} else {
+			subject = r.network.links[i-len(r.switches)].name
+		}
+		if settled && subject != "" && reason != "" {
+			r.problem(subject, inexact, "%s", reason)
+		}
+	}
+}
+
+// warn adds a reason why no result is exact.
 func (r *run) warn(format string, args ...any) {
 	r.inexact = append(r.inexact, fmt.Sprintf(format, args...))
 }
@@ -137,13 +199,14 @@ func (r *run) problem(subject string, k alert.Kind, format string, args ...any) 
 func (r *run) exact() bool { return r.result != nil && len(r.inexact) == 0 }
 
 // readHosts sorts the reports by host number. Of a late report only the count of late packets is
-// used: its epoch was published as partial.
+// used: its epoch was published without it.
 func (r *run) readHosts(unknown map[string]bool) {
 	r.hosts = make([]hostState, len(r.network.hosts))
 	r.input.Reports = make([][]byte, len(r.network.hosts))
 	for name, n := range r.numbers {
 		r.hosts[n].name = name
 	}
+	double := map[int]bool{} // hosts with two reports
 	for i := range r.epoch.Hosts {
 		report := &r.epoch.Hosts[i]
 		if report.Role != wire.Role {
@@ -166,9 +229,11 @@ func (r *run) readHosts(unknown map[string]bool) {
 			h.problem = cmp.Or(h.problem, fmt.Sprintf("its report of epoch %d arrived too late", rep.Epoch))
 		case rep.Host != n:
 			h.problem = fmt.Sprintf("it has number %d in its report instead of %d: its settings are outdated", rep.Host, n)
+		case double[n]:
 		case h.delivered:
-			h.problem = "two agents have its name"
-			r.warn("host %s: %s", h.name, h.problem)
+			h.delivered, h.problem = false, "two agents have its name"
+			r.input.Reports[n] = nil
+			double[n] = true
 		default:
 			r.late(h.name, &rep.Summary)
 			h.delivered, h.summary, h.flows = true, rep.Summary, rep.EgressRows
@@ -191,11 +256,6 @@ func (r *run) readHosts(unknown map[string]bool) {
 			continue
 		}
 		if h.delivered {
-			for c, count := range h.summary.Counters {
-				if c := wire.Counter(c); count > 0 && c.Inexact() && h.problem == "" {
-					h.problem = fmt.Sprintf("%d %v", count, c)
-				}
-			}
 			continue
 		}
 		m := missing[h.name]
@@ -253,11 +313,28 @@ func (r *run) readSwitches(ctx context.Context) error {
 		}
 		if !state.delivered {
 			r.problem(s.name, switchMissing, "%s", state.problem)
-		} else if state.problem != "" {
-			r.warn("switch %s: %s", s.name, state.problem)
+			continue
+		}
+		for _, w := range r.epoch.AccuracyWarnings {
+			if w.Device == s.name {
+				state.problem = cmp.Or(state.problem, w.Reason)
+			}
+		}
+		if state.problem != "" {
+			r.leaveOut(int32(i))
 		}
 	}
 	return nil
+}
+
+// leaveOut leaves the counts of a switch out of the equations.
+func (r *run) leaveOut(number int32) {
+	s := &r.network.switches[number]
+	clear(r.input.Recorded[s.array : int(s.array)+s.counts.arrays])
+	for port := range s.arrayOf {
+		ends := r.network.at[sdk.Endpoint{Node: s.name, Port: port}]
+		r.input.Arrived[ends[0]], r.input.Departed[ends[1]] = -1, -1
+	}
 }
 
 // readSwitch decodes one switch. It is called concurrently for different switches.
@@ -335,6 +412,9 @@ func cellsOf(d *sdk.DeviceData, object string) ([]uint32, error) {
 // traffic is the sums over all flows of an epoch.
 type traffic struct {
 	packets, bytes, lost uint64
+	untagged             uint64 // packets without a header, of flows with an entry
+	untracked, foreign   uint64 // packets of flows that no report has
+	inexact              uint64 // flows
 	links                []load
 	completions          [65]uint64 // by the logarithm of the duration, rounded up
 	top                  []*published
@@ -344,15 +424,22 @@ type traffic struct {
 // load is the flows on a link.
 type load struct {
 	flows, packets, bytes uint64
-	exact                 bool
+	tagged                int64 // packets with a header
+	inexact               bool
 	top                   top
 }
 
 // published is a flow that gets a row.
 type published struct {
 	analysis.Flow
-	lossy *analysis.LossyFlow // nil: it arrived completely
-	text  string              // of the flow in the path of a client; empty: the canonical text
+	lossy  *analysis.LossyFlow // nil: it has no losses that are known
+	text   string              // of the flow in the path of a client; empty: the canonical text
+	reason string              // why nothing is known of it at its source
+}
+
+// volume returns what the source sent of a flow, with and without a header.
+func volume(f *analysis.Flow) (packets, bytes uint64) {
+	return uint64(f.Sent[wire.Packets]) + f.Untagged.Packets, uint64(f.Sent[wire.Bytes]) + f.Untagged.Bytes
 }
 
 // top is a heap of the flows with the most packets, the smallest first. order breaks ties, so that
@@ -360,7 +447,9 @@ type published struct {
 type top []analysis.Flow
 
 func order(a, b *analysis.Flow) int {
-	return cmp.Or(cmp.Compare(a.Sent[wire.Packets], b.Sent[wire.Packets]), b.Key.Compare(a.Key))
+	m, _ := volume(a)
+	n, _ := volume(b)
+	return cmp.Or(cmp.Compare(m, n), b.Key.Compare(a.Key))
 }
 
 func (t top) Len() int           { return len(t) }
@@ -387,9 +476,6 @@ func (t *top) add(f *analysis.Flow, limit int) {
 // summarize adds up all flows.
 func (r *run) summarize() *traffic {
 	out := &traffic{links: make([]load, len(r.network.links)), watched: r.watched()}
-	for i := range out.links {
-		out.links[i].exact = true
-	}
 	if r.result == nil {
 		return out
 	}
@@ -403,98 +489,149 @@ func (r *run) summarize() *traffic {
 	}
 	limits := r.config.Limits
 	add := func(s *share, f *analysis.Flow) {
-		s.packets += uint64(f.Sent[wire.Packets])
-		s.bytes += uint64(f.Sent[wire.Bytes])
+		packets, bytes := volume(f)
+		s.packets, s.bytes, s.untagged = s.packets+packets, s.bytes+bytes, s.untagged+f.Untagged.Packets
+		if !r.result.Exact(f) {
+			s.inexact++
+		}
 		if f.Sent[wire.FinRst] > 0 {
 			s.completions[bits.Len64(f.Age)]++
 		}
 		s.top.add(f, limits.Flows)
 	}
-	on := func(l *load, f *analysis.Flow, v *wire.Values) {
+	on := func(s *share, link int32, f *analysis.Flow, v *wire.Values) {
+		l := &s.links[link]
 		l.flows++
-		l.packets += uint64(v[wire.Packets])
-		l.bytes += uint64(v[wire.Bytes])
+		l.tagged += v[wire.Packets]
+		l.packets += uint64(v[wire.Packets]) + f.Untagged.Packets
+		l.bytes += uint64(v[wire.Bytes]) + f.Untagged.Bytes
+		l.inexact = l.inexact || !r.result.AllSent(f)
 		l.top.add(f, limits.LinkFlows)
 	}
 	r.result.Each(func(worker int, f *analysis.Flow) {
 		s := &shares[worker]
 		add(s, f)
 		for i := range f.Path.Hops {
-			on(&s.links[f.Path.Hops[i].Link], f, &f.Sent)
+			on(s, f.Path.Hops[i].Link, f, &f.Sent)
 		}
-		on(&s.links[f.Path.Last], f, &f.Sent)
+		on(s, f.Path.Last, f, &f.Sent)
 		if len(out.watched) > 0 {
 			if w := out.watched[f.Key]; w != nil {
-				w.Flow = *f
+				w.Flow, w.reason = *f, ""
 			}
 		}
 	})
-	lossy := map[flow.Key]*analysis.LossyFlow{}
-	for i := range r.result.Lossy {
-		f := &r.result.Lossy[i]
-		lossy[f.Key] = f
-		s := &shares[0]
-		add(s, &f.Flow)
-		s.lost += uint64(f.Lost[wire.Packets])
-		if w := out.watched[f.Key]; w != nil {
-			w.Flow, w.lossy = f.Flow, f
-		}
-		for hop := range len(f.Path.Hops) + 1 {
-			link := f.Path.Last
-			if hop < len(f.Path.Hops) {
-				link = f.Path.Hops[hop].Link
-			}
-			v, exact := before(f, 2*hop)
-			on(&s.links[link], &f.Flow, &v)
-			out.links[link].exact = out.links[link].exact && exact
-		}
-	}
-	for i := range r.result.Unplaced { // between switches, any link may have had them
-		f := &r.result.Unplaced[i]
-		s := &shares[0]
+	s, lossy := &shares[0], map[flow.Key]*analysis.LossyFlow{}
+	one := func(f *analysis.Flow, l *analysis.LossyFlow) {
 		add(s, f)
-		s.lost += uint64(f.Lost[wire.Packets])
-		if w := out.watched[f.Key]; w != nil {
-			w.Flow = *f
+		if f.Known() {
+			s.lost += uint64(f.Lost[wire.Packets])
 		}
-		received := f.Sent
-		received.Sub(&f.Lost)
-		on(&s.links[f.Path.From], f, &f.Sent)
-		on(&s.links[f.Path.Last], f, &received)
-		out.links[f.Path.Last].exact = out.links[f.Path.Last].exact && received == f.Sent
+		if w := out.watched[f.Key]; w != nil {
+			w.Flow, w.lossy, w.reason = *f, l, ""
+		}
 	}
-	for i := range out.links {
-		_, from := r.network.byName[r.network.links[i].from.Node]
-		_, to := r.network.byName[r.network.links[i].to.Node]
-		out.links[i].exact = out.links[i].exact && (len(r.result.Unplaced) == 0 || !from || !to)
+	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
+		for i := range flows {
+			f := &flows[i]
+			lossy[f.Key] = f
+			one(&f.Flow, f)
+			for hop := range len(f.Path.Hops) + 1 {
+				link := f.Path.Last
+				if hop < len(f.Path.Hops) {
+					link = f.Path.Hops[hop].Link
+				}
+				v, exact := before(f, 2*hop)
+				on(s, link, &f.Flow, &v)
+				s.links[link].inexact = s.links[link].inexact || !exact
+			}
+		}
 	}
-	var all top
+	for _, flows := range [][]analysis.Flow{r.result.Unplaced, r.result.Odd} {
+		for i := range flows {
+			f := &flows[i]
+			one(f, nil)
+			if f.Path.Last < 0 {
+				continue
+			}
+			links := []int32{f.Path.From, f.Path.Last}
+			if len(f.Path.Hops) > 0 {
+				links = links[:0]
+				for _, h := range f.Path.Hops {
+					links = append(links, h.Link)
+				}
+				links = append(links, f.Path.Last)
+			}
+			for n, link := range links {
+				v := f.Sent
+				if n == len(links)-1 && f.Known() {
+					v.Sub(&f.Lost)
+				}
+				on(s, link, f, &v)
+				l := &s.links[link]
+				l.inexact = l.inexact || !f.Known() || n > 0 && v != f.Sent
+			}
+		}
+	}
+	var top top
 	for i := range shares {
 		s := &shares[i]
 		out.packets, out.bytes, out.lost = out.packets+s.packets, out.bytes+s.bytes, out.lost+s.lost
+		out.untagged, out.inexact = out.untagged+s.untagged, out.inexact+s.inexact
 		for j, n := range s.completions {
 			out.completions[j] += n
 		}
 		for j := range s.links {
 			from, to := &s.links[j], &out.links[j]
 			to.flows, to.packets, to.bytes = to.flows+from.flows, to.packets+from.packets, to.bytes+from.bytes
+			to.tagged, to.inexact = to.tagged+from.tagged, to.inexact || from.inexact
 			for k := range from.top {
 				to.top.add(&from.top[k], limits.LinkFlows)
 			}
 		}
 		for j := range s.top {
-			all.add(&s.top[j], limits.Flows)
+			top.add(&s.top[j], limits.Flows)
 		}
 	}
 	largest := func(a, b analysis.Flow) int { return order(&b, &a) }
-	slices.SortFunc(all, largest)
+	slices.SortFunc(top, largest)
 	for i := range out.links {
 		slices.SortFunc(out.links[i].top, largest)
 	}
-	for i := range all {
-		out.top = append(out.top, &published{Flow: all[i], lossy: lossy[all[i].Key]})
+	for i := range top {
+		out.top = append(out.top, &published{Flow: top[i], lossy: lossy[top[i].Key]})
+	}
+	for n := range r.hosts {
+		c := &r.hosts[n].summary.Counters
+		out.untracked += c[wire.Untracked]
+		out.foreign += c[wire.Foreign]
 	}
 	return out
+}
+
+// linkReason returns why the load of a link is not exact, "" if it is.
+func (r *run) linkReason(number int) string {
+	l, load := &r.network.links[number], &r.traffic.links[number]
+	from, isSwitch := r.network.byName[l.from.Node]
+	_, toSwitch := r.network.byName[l.to.Node]
+	element := r.result.Elements[len(r.switches)+number]
+	switch host := r.numbers[l.from.Node]; {
+	case len(r.inexact) > 0:
+		return r.inexact[0]
+	case element != "":
+		return element
+	case !isSwitch && r.hosts[host].name == l.from.Node && !r.result.Complete(host):
+		return fmt.Sprintf("host %s: %s", l.from.Node, cmp.Or(r.hosts[host].problem, "its flows are unknown"))
+	case load.inexact:
+		return "flows on it are not exact"
+	case len(r.result.Unplaced) > 0 && isSwitch && toSwitch:
+		return "the path of a flow is not determined"
+	case r.result.Unknown && isSwitch && r.input.Departed[number] != load.tagged:
+		return "flows that no host reported may have passed it"
+	case isSwitch && r.traffic.untracked > 0 && (!r.switches[from].delivered || r.switches[from].noHeader > 0):
+		return "packets of flows that a full flow table has no entry for may have passed it"
+	}
+	return ""
 }
 
 // before returns the values of a lossy flow in front of an element of its path, the largest that
@@ -533,30 +670,45 @@ func (r *run) watched() map[flow.Key]*published {
 	return out
 }
 
-// silent returns a flow without packets, or nil if it is not known whether it had any.
+// silent returns a flow that no report has: without packets, or with a reason why it may have some.
+// It returns nil if its hosts have no agent.
 func (r *run) silent(key flow.Key) *published {
 	source, ok := r.network.addresses[key.SrcAddr()]
-	if !ok || r.result == nil || !r.hosts[source.host].delivered {
+	if !ok || r.result == nil {
 		return nil
 	}
 	destination, path := r.network.route(int(source.host), &key)
-	if path == nil || !r.hosts[destination].delivered {
+	if path == nil {
 		return nil
 	}
-	return &published{Flow: analysis.Flow{Key: key, Source: int(source.host), Destination: destination, Path: path}}
+	f := &published{Flow: analysis.Flow{Key: key, Source: int(source.host), Destination: destination, Path: path}}
+	switch h := &r.hosts[source.host]; {
+	case h.name == "":
+		return nil
+	case !h.delivered:
+		f.reason = fmt.Sprintf("host %s, its source, is missing", h.name)
+	case !r.result.Complete(int(source.host)):
+		f.reason = fmt.Sprintf("host %s: %s", h.name, h.problem)
+	}
+	return f
 }
 
-// findLosses names lossy and dead switches and links. In an inexact epoch only the counters of
-// switches are evidence of a loss, unless an accuracy warning concerns them too.
+// flowReason returns why a flow is not exact, "" if it is.
+func (r *run) flowReason(f *published) string {
+	if len(r.inexact) > 0 {
+		return r.inexact[0]
+	}
+	return cmp.Or(f.reason, r.result.Reason(&f.Flow))
+}
+
+// findLosses names lossy and dead switches and links. Where nothing is exact, only the counters of
+// switches are evidence of a loss, unless a warning concerns them too.
 func (r *run) findLosses() {
 	if r.result == nil {
 		return
 	}
-	for _, w := range r.inexact[:min(len(r.inexact), 1)] {
-		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
-	}
 	for i, lost := range r.result.Switches {
-		s, sure := &r.switches[i], r.exact()
+		s, sure := &r.switches[i], r.exact() && r.switches[i].problem == ""
 		if !sure && !r.warned && s.delivered && s.problem == "" {
 			lost, sure = counted(int64(s.arrived), int64(s.departed)), true
 		}
@@ -564,14 +716,13 @@ func (r *run) findLosses() {
 		r.loss(r.network.switches[i].name, lost, sure, all, switchLossy, switchDead, "arrived")
 	}
 	for i, lost := range r.result.Links {
-		sent, received, sure := r.input.Departed[i], r.input.Arrived[i], r.exact()
-		if !sure && !r.warned && sent >= 0 && received >= 0 {
+		sent, received, doubt := r.input.Departed[i], r.input.Arrived[i], r.result.Elements[len(r.switches)+i]
+		sure := r.exact() && doubt == ""
+		if !sure && !r.warned && doubt == "" && sent >= 0 && received >= 0 {
 			lost, sure = counted(sent, received), true
 		}
 		all := received == 0 && sent == lost.Low
-		found := len(r.problems)
 		r.loss(r.network.links[i].name, lost, sure, all, linkLossy, linkDead, "were sent on it")
-		r.hold(i, found)
 	}
 }
 
@@ -585,20 +736,25 @@ func counted(before, after int64) analysis.Bounds {
 func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead alert.Kind, packets string) {
 	switch {
 	case !sure:
-		r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
 			alert.Problem{Subject: subject, Kind: dead, Unsure: true})
 	case lost.Low <= 0:
 	case all:
-		r.problem(subject, dead, "it lost all %d packets that %s", lost.Low, packets)
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: dead,
+			Text: fmt.Sprintf("it lost all %d packets that %s in epoch %d", lost.Low, packets, r.epoch.Number)})
 	default:
-		r.problem(subject, lossy, "it lost %s", span(lost))
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: lossy,
+			Text: fmt.Sprintf("it lost %s in epoch %d", span(lost), r.epoch.Number)})
 	}
 }
 
 // span describes bounds.
 func span(b analysis.Bounds) string {
-	if b.Exact() {
+	switch {
+	case b.Exact():
 		return fmt.Sprintf("%d packets", b.Low)
+	case b.High == analysis.Unlimited:
+		return fmt.Sprintf("at least %d packets", b.Low)
 	}
 	return fmt.Sprintf("%d to %d packets", b.Low, b.High)
 }

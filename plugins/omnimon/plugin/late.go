@@ -16,22 +16,26 @@ import (
 // Packets that arrive after the report of their epoch look like lost ones. Hosts and switches count
 // them in a later epoch; the results of their own, which were published as exact, are withdrawn.
 // Results of an epoch without missing packets are final: all counts agree, so none of its packets
-// can be late. An alert of a loss that only the report of a host shows begins when the next report
-// of the host has no such packets.
+// can be late. Until an epoch is settled, its losses are provisional: none begins an alert.
+
+// settleEpochs is how many epochs later the losses of an epoch begin alerts. Then switches have read
+// all banks that could have had its packets, and the reports of hosts show which ones were late.
+const settleEpochs = 4
 
 // history is what later epochs may show to be wrong. The plugin saves it.
 type history struct {
 	// Exact are the newest epochs that were published with exact results that are not final: packets
 	// are missing.
 	Exact []uint64 `json:",omitempty"`
-	// Last is the newest epoch, and Unreported the newest one in which a host or switch is missing.
-	Last       uint64 `json:",omitempty"`
-	Unreported uint64 `json:",omitempty"`
+	// Last is the newest epoch, Delivered the hosts and switches with results in it, and Unreported the
+	// newest epoch that lacks one of those that the epoch before had.
+	Last       uint64   `json:",omitempty"`
+	Delivered  []string `json:",omitempty"`
+	Unreported uint64   `json:",omitempty"`
 	// Withdrawn are the newest epochs whose results were exact no longer, in their order.
 	Withdrawn []withdrawal `json:",omitempty"`
-	// Held are losses of the epoch HeldIn that are not confirmed.
-	Held   []heldLoss `json:",omitempty"`
-	HeldIn uint64     `json:",omitempty"`
+	// Held are the losses of epochs that are not settled.
+	Held []heldLosses `json:",omitempty"`
 }
 
 // Bounds of a history.
@@ -47,10 +51,10 @@ type withdrawal struct {
 	Reason string
 }
 
-// heldLoss is a problem that is an alert when the next report of its host confirms it.
-type heldLoss struct {
-	Host string
-	alert.Problem
+// heldLosses are the lossy and dead elements of an epoch, which are alerts when it is settled.
+type heldLosses struct {
+	Epoch  uint64
+	Losses []alert.Problem
 }
 
 // late is a reason why the results of an earlier epoch are not exact.
@@ -59,19 +63,20 @@ type late struct {
 	reason string
 }
 
-// lateEpochs is how many epochs late a packet may be to be counted as late by a host: one that is
-// later is counted as unknown-epoch. The report does not state the epoch of late packets.
-const lateEpochs = 4
-
-// late notes the late packets that a report of a host has.
+// late notes the late packets that a report of a host has. Those whose epoch it does not state may be
+// of any epoch that is not settled.
 func (r *run) late(host string, s *wire.Summary) {
-	packets := s.Counters[wire.Late]
-	if packets == 0 {
-		return
+	rest := s.Counters[wire.Late]
+	note := func(epoch, packets uint64, of string) {
+		r.lateness = append(r.lateness, late{epoch, fmt.Sprintf("%d packets of %s arrived at host %s after the report: "+
+			"raise epoch.drain", packets, of, host)})
 	}
-	for n := uint64(1); n <= lateEpochs && n < s.Epoch; n++ {
-		r.lateness = append(r.lateness, late{s.Epoch - n, fmt.Sprintf("%d packets, of it or of an epoch next to it, arrived "+
-			"at host %s after the report: raise epoch.drain", packets, host)})
+	for _, x := range s.Late {
+		note(x.Epoch, x.Packets, "it")
+		rest -= min(rest, x.Packets)
+	}
+	for n := uint64(1); rest > 0 && n <= settleEpochs && n < s.Epoch; n++ {
+		note(s.Epoch-n, rest, "it or of another epoch")
 	}
 }
 
@@ -97,24 +102,46 @@ func (h *history) withdraw(r *run) {
 		h.Exact = append(h.Exact, r.epoch.Number)
 		h.Exact = h.Exact[max(0, len(h.Exact)-maxExact):]
 	}
+	delivered := r.delivered()
+	for _, name := range h.Delivered {
+		if _, ok := slices.BinarySearch(delivered, name); !ok {
+			h.Unreported = r.epoch.Number
+		}
+	}
 	if r.epoch.Number != h.Last+1 {
 		h.Unreported = r.epoch.Number - 1
 	}
-	h.Last = r.epoch.Number
-	if r.result == nil || r.status() != sdk.StatusComplete {
+	h.Last, h.Delivered = r.epoch.Number, delivered
+	if r.result == nil || r.status() == sdk.StatusLost {
 		h.Unreported = r.epoch.Number
 	}
-	// A late packet of the epoch is in one of the next lateEpochs reports of its host, and in the
-	// read-out of its bank, which is that of the last of these epochs.
-	if n := int64(r.epoch.Number) - lateEpochs; n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
+	// Hosts count a late packet of the epoch in one of the next reports, and the read-out of its bank
+	// has it, which is that of the last of these epochs.
+	if n := int64(r.epoch.Number) - settleEpochs; n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
 		r.confirmed = uint64(n)
 	}
 }
 
+// delivered are the names of the hosts and switches with results, sorted.
+func (r *run) delivered() (names []string) {
+	for i := range r.hosts {
+		if r.hosts[i].delivered {
+			names = append(names, "host "+r.hosts[i].name)
+		}
+	}
+	for i := range r.switches {
+		if r.switches[i].delivered {
+			names = append(names, r.network.switches[i].name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // check returns why a history that was read from a saved state is not one.
 func (h *history) check() error {
-	if len(h.Exact) > maxExact || len(h.Withdrawn) > maxWithdrawn {
-		return fmt.Errorf("%d exact and %d withdrawn epochs", len(h.Exact), len(h.Withdrawn))
+	if len(h.Exact) > maxExact || len(h.Withdrawn) > maxWithdrawn || len(h.Held) > settleEpochs+1 {
+		return fmt.Errorf("%d exact, %d withdrawn and %d held epochs", len(h.Exact), len(h.Withdrawn), len(h.Held))
 	}
 	for i := 1; i < len(h.Withdrawn); i++ {
 		if h.Withdrawn[i-1].Epoch >= h.Withdrawn[i].Epoch {
@@ -124,32 +151,30 @@ func (h *history) check() error {
 	return nil
 }
 
-// hold holds the problems from the given one on, of a link, if only a host's report shows them: the
-// missing packets may be late.
-func (r *run) hold(link, from int) {
-	to := r.network.links[link].to.Node
-	if _, isSwitch := r.network.byName[to]; isSwitch {
+// settle adds the problems that the epoch that is settled now held, if its results were not
+// withdrawn. The problems of the newest epoch are held.
+func (h *history) settle(r *run) {
+	number := r.epoch.Number
+	h.Held = slices.DeleteFunc(h.Held, func(x heldLosses) bool { return x.Epoch+settleEpochs < number || x.Epoch >= number })
+	h.Held = append(h.Held, heldLosses{number, r.lossAlerts})
+	settled := h.Held[0]
+	sure := !slices.ContainsFunc(settled.Losses, func(p alert.Problem) bool { return !p.Unsure }) ||
+		!slices.ContainsFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch == settled.Epoch })
+	if settled.Epoch+settleEpochs == number && sure {
+		r.problems = append(r.problems, settled.Losses...)
 		return
 	}
-	for i := from; i < len(r.problems); i++ {
-		if p := &r.problems[i]; !p.Unsure {
-			r.held = append(r.held, heldLoss{to, *p})
-			p.Unsure = true
+	unsure := func(subject string, kinds ...alert.Kind) { // alerts neither begin nor end
+		for _, k := range kinds {
+			r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Unsure: true})
 		}
 	}
-}
-
-// confirm adds the problems that the epoch before held, if that was not withdrawn and the epoch has
-// the report that would show late packets.
-func (h *history) confirm(r *run) {
-	if h.HeldIn+1 == r.epoch.Number && slices.Contains(h.Exact, h.HeldIn) {
-		for _, p := range h.Held {
-			if n, ok := r.numbers[p.Host]; ok && r.hosts[n].delivered {
-				r.problems = append(r.problems, p.Problem)
-			}
-		}
+	for i := range r.network.switches {
+		unsure(r.network.switches[i].name, switchLossy, switchDead)
 	}
-	h.Held, h.HeldIn = r.held, r.epoch.Number
+	for i := range r.network.links {
+		unsure(r.network.links[i].name, linkLossy, linkDead)
+	}
 }
 
 func (h *history) table() (*table.Table, error) {

@@ -172,7 +172,16 @@ func (n *network) model() analysis.Network {
 	out := analysis.Network{Hosts: len(n.hosts), Switches: len(n.switches), Arrays: n.arrays, Values: statistics,
 		Bits: 32, Route: n.route, HostNames: n.hosts}
 	for i := range n.switches {
-		out.ElementNames = append(out.ElementNames, n.switches[i].name)
+		if c := n.switches[i].counts; c != nil {
+			out.SwitchOf = append(out.SwitchOf, slices.Repeat([]int32{int32(i)}, c.arrays)...)
+		}
+	}
+	for _, host := range n.hosts {
+		up, down := int32(-1), int32(-1)
+		if ends, ok := n.at[n.uplinks[host]]; ok {
+			up, down = ends[0], ends[1]
+		}
+		out.Uplinks, out.Downlinks = append(out.Uplinks, up), append(out.Downlinks, down)
 	}
 	number := func(e sdk.Endpoint) int32 {
 		if s, ok := n.byName[e.Node]; ok {
@@ -182,7 +191,6 @@ func (n *network) model() analysis.Network {
 	}
 	for _, l := range n.links {
 		out.Links = append(out.Links, analysis.Link{From: number(l.from), To: number(l.to)})
-		out.ElementNames = append(out.ElementNames, l.name)
 	}
 	if n.search {
 		out.Search = n.searchModel()

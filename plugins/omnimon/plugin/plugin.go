@@ -42,6 +42,7 @@ type Plugin struct {
 	uses      [kinds][]use // of units, by number
 	epoch     uint64       // the newest analyzed one
 	results   history
+	refused   []refused
 
 	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
 }

@@ -38,6 +38,22 @@ func TestExact(t *testing.T) {
 				s.add(&indexes)
 			}
 			compare(t, s, h.Analyze(s.epoch(numbersOf(t, h.Settings()))))
+			var out *sdk.Results
+			for n := range uint64(settleEpochs) {
+				if out != nil && len(sdktest.Rows(t, out, alertList)) > 0 {
+					t.Errorf("alerts before the losses are settled: %v", sdktest.Rows(t, out, alertList))
+				}
+				out = h.Analyze(newSim(t, 6+n, 10, never).epoch(numbersOf(t, h.Settings())))
+			}
+			alerts := sdktest.Rows(t, out, alertList)
+			if len(alerts) != len(s.lost) {
+				t.Errorf("alerts %v, losses %v", alerts, s.lost)
+			}
+			for name := range s.lost {
+				if alerts[name+" link-lossy"] == nil && alerts[name+" switch-lossy"] == nil {
+					t.Errorf("no alert of %s: %v", name, alerts)
+				}
+			}
 		})
 	}
 }
@@ -78,16 +94,18 @@ func compare(t *testing.T, s *sim, out *sdk.Results) {
 			}
 		}
 	}
-	alerts := sdktest.Rows(t, out, alertList)
+	if alerts := sdktest.Rows(t, out, alertList); len(alerts) > 0 {
+		t.Errorf("alerts %v", alerts)
+	}
 	for name, row := range sdktest.Rows(t, out, linkList) {
 		if row["packets"] != links[name] || row["lost-low"] != uint64(s.lost[name]) || row["determined"] != true ||
-			(s.lost[name] > 0 && !strings.Contains(name, "-h")) != (alerts[name+" link-lossy"] != nil) {
+			row["exact"] != true || row["provisional"] != (s.lost[name] > 0) {
 			t.Errorf("link %s: %v, want %d packets, %d lost", name, row, links[name], s.lost[name])
 		}
 	}
 	for name, row := range sdktest.Rows(t, out, switchList) {
-		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "complete" ||
-			(s.lost[name] > 0) != (alerts[name+" switch-lossy"] != nil) {
+		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "complete" || row["exact"] != true ||
+			row["provisional"] != (s.lost[name] > 0) {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
@@ -156,51 +174,62 @@ func TestOtherRoutes(t *testing.T) {
 	}
 }
 
-// Nothing inexact is published as exact.
+// What is not known of a host, a switch or a flow makes nothing else inexact, and nothing inexact is
+// published as exact.
 func TestInexact(t *testing.T) {
+	const all, none = "all", "none"
 	for _, tt := range []struct {
 		name            string
 		change          func(e *sdk.Epoch)
 		status, problem string
-		flows           bool // flows between hosts that reported stay exact
+		flows           string // that are exact: all, none, or those of no host with this name
 		alert           string
+		element         string // a switch or link that is not exact
 	}{
 		{"a missing host", func(e *sdk.Epoch) {
 			e.Hosts = e.Hosts[1:]
 			e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
-		}, "partial", "1 hosts are missing", true, "h1 host-missing"},
+		}, "partial", "1 hosts are missing, such as h1: no session", "h1", "h1 host-missing", ""},
 		{"a host that joined", func(e *sdk.Epoch) {
 			e.Hosts = e.Hosts[1:]
 			e.Missing = []sdk.Missing{{Name: "h1", Reason: "joined", Host: true, Joined: true}}
-		}, "partial", "1 hosts are missing", true, ""},
+		}, "partial", "1 hosts are missing", "h1", "", ""},
 		{"a truncated report", func(e *sdk.Epoch) { e.Hosts[1].Data = e.Hosts[1].Data[:40] }, "partial",
-			"1 hosts are missing", true, "h2 host-missing"},
+			"1 hosts are missing", "h2", "h2 host-missing", ""},
 		{"a late report", func(e *sdk.Epoch) {
 			e.Hosts[2].Data = slices.Clone(e.Hosts[2].Data)
 			e.Hosts[2].Data[3]--
-		}, "partial", "1 hosts are missing", true, "h3 host-missing"},
-		{"two agents of one name", func(e *sdk.Epoch) { e.Hosts = append(e.Hosts, e.Hosts[3]) }, "complete",
-			"host h4: two agents have its name", false, "network inexact"},
+		}, "partial", "1 hosts are missing", "h3", "h3 host-missing", ""},
+		{"two agents of one name", func(e *sdk.Epoch) { e.Hosts = append(e.Hosts, e.Hosts[3]) }, "partial",
+			"1 hosts are missing, such as h4: two agents have its name", "h4", "h4 host-missing", ""},
 		{"a switch without data", func(e *sdk.Epoch) {
 			e.Devices = e.Devices[1:]
 			e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no session"}}
-		}, "partial", "", true, "leaf1 switch-missing"},
+		}, "partial", "", all, "leaf1 switch-missing", "leaf1"},
 		{"a slot that counted too much", func(e *sdk.Epoch) {
 			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
 			cells[0]++
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
-		}, "complete", "1 slots counted packets that no host sent", false, "network inexact"},
+		}, "complete", "switches counted packets of flows that no host reported", all, "spine1 inexact", "spine1"},
+		{"a slot that counted too little", func(e *sdk.Epoch) {
+			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
+			cells[slices.IndexFunc(cells[:arrived], func(v uint32) bool { return v > 0 })/simWords*simWords]--
+			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
+		}, "complete", "", all, "spine1 inexact", "spine1"},
 		{"cells that are missing", func(e *sdk.Epoch) {
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", make([]uint32, 10)))
-		}, "partial", "", true, "spine1 switch-missing"},
+		}, "partial", "", all, "spine1 switch-missing", "spine1"},
 		{"slots that do not exist", func(e *sdk.Epoch) {
 			cells := make([]uint32, 256)
 			cells[129] = 3
 			e.Put("leaf2", sdk.CellsOf("uncounted", cells))
-		}, "complete", "switch leaf2: 3 packets had a slot that does not exist", false, "network inexact"},
-		{"an accuracy warning", func(e *sdk.Epoch) {
+		}, "complete", "", all, "leaf2 inexact", "leaf2"},
+		{"an accuracy warning of a switch", func(e *sdk.Epoch) {
 			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
-		}, "complete", "leaf1: late", false, "network inexact"},
+		}, "complete", "", all, "leaf1 inexact", "leaf1"},
+		{"an accuracy warning of all switches", func(e *sdk.Epoch) {
+			e.AccuracyWarnings = []sdk.AccuracyWarning{{Reason: "late"}}
+		}, "complete", "all devices: late", none, "network inexact", "leaf2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := start(t, "")
@@ -218,9 +247,28 @@ func TestInexact(t *testing.T) {
 				tt.alert == "" && len(a) > 0 {
 				t.Errorf("alerts %v", sdktest.Rows(t, out, alertList))
 			}
+			flows := 0
 			for key, row := range sdktest.Rows(t, out, flowList) {
-				if row["exact"] != tt.flows {
+				exact := tt.flows == all || tt.flows != none && row["source"] != tt.flows && row["destination"] != tt.flows
+				if row["exact"] != exact || (row["problem"] == nil) != exact || exact && row["received-packets"] != row["packets"] {
 					t.Fatalf("flow %s: %v", key, row)
+				}
+				if exact {
+					flows++
+				}
+			}
+			if flows < 80 && tt.flows != none {
+				t.Errorf("%d exact flows", flows)
+			}
+			for name, row := range sdktest.Rows(t, out, switchList) {
+				if want := name != tt.element && tt.flows != none; row["exact"] != want || want && row["determined"] != true {
+					t.Errorf("switch %s: %v", name, row)
+				}
+			}
+			for name, row := range sdktest.Rows(t, out, linkList) {
+				touched := tt.flows == none || tt.flows != all && (row["from"] == tt.flows || row["to"] == tt.flows)
+				if touched && row["determined"] == true || !touched && tt.flows != all && row["determined"] != true {
+					t.Errorf("link %s: %v", name, row)
 				}
 			}
 			// The next epoch is exact again.
@@ -232,60 +280,146 @@ func TestInexact(t *testing.T) {
 	}
 }
 
-// Each counter of what a host could not measure makes the epoch inexact and is named.
+// Each counter of what a host could not measure concerns the flows of this host that it may be part
+// of, and is named.
 func TestInexactCounters(t *testing.T) {
-	h := start(t, "")
-	for c := range wire.Counters {
-		s := newSim(t, uint64(5+c), 10, never)
-		s.counters[c] = 3
-		row := sdktest.Rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), summaryList)[""]
-		if problem := fmt.Sprint(row["problem"]); (row["exact"] == true) == c.Inexact() ||
-			c.Inexact() && !strings.Contains(problem, fmt.Sprintf("3 packets %v", c)) {
+	lossy := func(e string) bool { return e == "leaf1:4-h2" }
+	incoming := func(f *simFlow) bool { return f.to == 1 } // flows to h2 with losses
+	for c, touched := range map[wire.Counter]func(f *simFlow) bool{
+		wire.NotIP: nil, wire.Foreign: nil, wire.NoHeader: nil, wire.Malformed: nil, wire.Dropped: nil,
+		wire.NoLease: nil, wire.NoRoom: nil, // of flows with untagged packets
+		wire.Late: nil, wire.UnknownHost: nil,
+		wire.Untracked:    func(f *simFlow) bool { return f.from == 1 && f.age == 0 },
+		wire.UnknownEpoch: incoming, wire.BadIndex: incoming, wire.Forged: incoming, wire.IngressFull: incoming,
+		wire.Restarted: func(f *simFlow) bool { return f.to == 1 },
+	} {
+		h := start(t, "")
+		s := newSim(t, 5, 100, lossy)
+		for i, f := range s.flows {
+			f.age = uint64(i % 3)
+		}
+		s.counters[c], s.counting = 3, []int{1}
+		out := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
+		row := sdktest.Rows(t, out, summaryList)[""]
+		if problem := fmt.Sprint(row["problem"]); touched != nil && (row["exact"] == true ||
+			!strings.Contains(problem, "h2: 3 packets "+c.String()) && c != wire.Restarted) {
 			t.Errorf("%v: exact %v, problem %q", c, row["exact"], problem)
+		}
+		flows := sdktest.Rows(t, out, flowList)
+		for _, f := range s.flows {
+			row, inexact := flows[f.key.String()], touched != nil && touched(f)
+			if c == wire.Restarted && f.from == 1 { // unknown
+				if row != nil {
+					t.Fatalf("%v: flow %v", c, row)
+				}
+			} else if row["exact"] == inexact {
+				t.Fatalf("%v: flow %v", c, row)
+			}
 		}
 	}
 }
 
-// In an inexact epoch, an alert of a loss that only hosts show neither begins nor ends; counters of
-// switches still begin one, unless an accuracy warning concerns them too.
-func TestInexactLosses(t *testing.T) {
+// Packets without a header make their flow inexact and no other; what its source sent is known.
+func TestUntagged(t *testing.T) {
+	h := start(t, "")
+	s := newSim(t, 5, 100, never)
+	x := s.flows[7]
+	x.untagged = wire.Untagged{Packets: 4, Bytes: 400}
+	only := &simFlow{key: x.key, from: x.from, to: x.to, index: 1000, slots: x.slots, untagged: wire.Untagged{Packets: 9, Bytes: 900},
+		elements: x.elements}
+	only.key.SrcPort = 9
+	s.flows = append(s.flows, only)
+	out := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
+	summary := sdktest.Rows(t, out, summaryList)[""]
+	if summary["exact"] != false || summary["inexact-flows"] != uint64(2) || summary["untagged-packets"] != uint64(13) ||
+		summary["lossy-flows"] != uint64(0) {
+		t.Errorf("summary %v", summary)
+	}
+	flows, hops := sdktest.Rows(t, out, flowList), sdktest.Rows(t, out, hopList)
+	for _, f := range s.flows {
+		row, hop := flows[f.key.String()], hops[f.key.String()+" 0"]
+		if n := uint64(f.sent[wire.Packets]); row["packets"] != n+f.untagged.Packets || row["received-packets"] != n ||
+			row["exact"] != (f.untagged.Packets == 0) || row["untagged-packets"] != f.untagged.Packets ||
+			hop["packets-low"] != n || hop["packets-high"] != n+f.untagged.Packets || hop["determined"] != row["exact"] {
+			t.Fatalf("flow %v, %v", row, hop)
+		}
+	}
+	for name, row := range sdktest.Rows(t, out, linkList) {
+		if touched := slices.Contains(x.elements, name); row["exact"] == touched || row["determined"] != true {
+			t.Errorf("link %s: %v", name, row)
+		}
+	}
+	for name, row := range sdktest.Rows(t, out, switchList) {
+		if row["exact"] != true || row["determined"] != true {
+			t.Errorf("switch %s: %v", name, row)
+		}
+	}
+}
+
+// A flow of a host that is missing, or that had no entry, has a row with the reason instead of none.
+func TestUnknownFlows(t *testing.T) {
+	h := start(t, "")
+	s := newSim(t, 5, 100, never)
+	s.counters[wire.Untracked], s.counting = 3, []int{2}
+	e := s.epoch(numbersOf(t, h.Settings()))
+	e.Hosts = e.Hosts[1:]
+	e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
+	for _, key := range []string{"10.0.0.1,10.0.0.2,udp,1,2", "10.0.0.3,10.0.0.2,udp,1,2", "10.0.0.4,10.0.0.2,udp,1,2"} {
+		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": key}})
+	}
+	flows := sdktest.Rows(t, h.Analyze(e), flowList)
+	for key, want := range map[string]string{"10.0.0.1,10.0.0.2,udp,1,2": "host h1, its source, is missing",
+		"10.0.0.3,10.0.0.2,udp,1,2": "host h3: 3 packets untracked"} {
+		if row := flows[key]; row["exact"] != false || row["problem"] != want || row["packets"] != nil || row["lost-packets"] != nil {
+			t.Errorf("flow %v", row)
+		}
+	}
+	if row := flows["10.0.0.4,10.0.0.2,udp,1,2"]; row["exact"] != true || row["packets"] != uint64(0) {
+		t.Errorf("flow %v", row)
+	}
+}
+
+// An alert of a loss begins when the loss is settled. Late packets of its epoch, and a reason that
+// concerns the element, let alerts neither begin nor end.
+func TestSettledLosses(t *testing.T) {
 	const link, linkAlert, spineAlert = "leaf2:3-h3", "leaf2:3-h3 link-lossy", "spine1 switch-dead"
 	drop := func(elements ...string) func(string) bool {
 		return func(e string) bool { return slices.Contains(elements, e) }
 	}
 	h := start(t, "")
 	for i, tt := range []struct {
-		name         string
-		drop         func(string) bool
-		late, warned bool
-		link, spine  bool // the alert is active
+		drop        func(string) bool
+		late        uint64 // epochs before this one
+		warned      string // device
+		link, spine bool   // the alert is active
 	}{
-		{"late packets", drop(link), true, false, false, false},
-		{"an exact epoch", drop(link), false, false, false, false},
-		{"late packets: the loss was none", never, true, false, false, false},
-		{"another exact epoch", drop(link), false, false, false, false},
-		{"no late packets: the loss was one", never, false, false, true, false},
-		{"late packets without a loss", never, true, false, true, false},
-		{"an exact epoch without a loss", never, false, false, false, false},
-		{"an accuracy warning", drop(link, "spine1"), false, true, false, false},
-		{"late packets and a dead switch", drop(link, "spine1"), true, false, false, true},
-		{"an accuracy warning without a loss", never, false, true, false, true},
+		{drop: drop(link)},                       // 10
+		{drop: drop(link)},                       // 11
+		{drop: never, late: 2},                   // 12: packets of 10 were not lost
+		{drop: drop(link, "spine1")},             // 13
+		{drop: never},                            // 14: 10 was withdrawn
+		{drop: never, link: true},                // 15: of 11
+		{drop: drop("spine1"), warned: "spine1"}, // 16: 12 had no losses
+		{drop: never, link: true, spine: true},   // 17: of 13
+		{drop: never},                            // 18
+		{drop: never, late: 9},                   // 19
+		{drop: never},                            // 20: nothing is sure of spine1 in 16
 	} {
-		s := newSim(t, uint64(5+i), 200, tt.drop)
-		if tt.late {
-			s.counters[wire.Late] = 17
+		s := newSim(t, uint64(10+i), 200, tt.drop)
+		if tt.late > 0 {
+			s.counters[wire.Late], s.counting, s.late = 17, []int{2}, []wire.LateEpoch{{Epoch: s.number - tt.late, Packets: 17}}
 		}
 		e := s.epoch(numbersOf(t, h.Settings()))
-		if tt.warned {
-			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
+		if tt.warned != "" {
+			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: tt.warned, Reason: "late"}}
 		}
 		out := h.Analyze(e)
 		alerts := sdktest.Rows(t, out, alertList)
 		if (alerts[linkAlert]["active"] == true) != tt.link || (alerts[spineAlert]["active"] == true) != tt.spine {
-			t.Errorf("%s: %v", tt.name, alerts)
+			t.Errorf("epoch %d: %v", s.number, alerts)
 		}
-		if exact := !tt.late && !tt.warned; sdktest.Rows(t, out, summaryList)[""]["exact"] != exact {
-			t.Errorf("%s: %v", tt.name, sdktest.Rows(t, out, summaryList))
+		if sdktest.Rows(t, out, summaryList)[""]["exact"] != true {
+			t.Errorf("epoch %d: %v", s.number, sdktest.Rows(t, out, summaryList))
 		}
 	}
 }
@@ -312,7 +446,7 @@ func TestWithdrawals(t *testing.T) {
 		{20, nil, ""},
 		{21, nil, ""},
 		{22, func(_ *sim, e *sdk.Epoch) {
-			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}} // not exact anyway
+			e.AccuracyWarnings = []sdk.AccuracyWarning{{Reason: "late"}} // not exact anyway
 		}, ""},
 		{23, nil, ""},
 		{24, func(_ *sim, e *sdk.Epoch) { e.Late = []sdk.LateReport{lateReport(22, 0)} }, ""},
@@ -362,7 +496,8 @@ func TestWithdrawals(t *testing.T) {
 func TestConfirmations(t *testing.T) {
 	h := start(t, "")
 	numbers := numbersOf(t, h.Settings())
-	want := map[uint64]any{24: uint64(20), 25: uint64(21), 33: uint64(29), 34: uint64(30)}
+	want := map[uint64]any{24: uint64(20), 25: uint64(21), 32: uint64(28), 33: uint64(29),
+		34: uint64(30)}
 	for number := uint64(20); number < 36; number++ {
 		s := newSim(t, number, 100, func(e string) bool { return e == "leaf2:3-h3" && number != 31 })
 		if number == 28 {
@@ -482,6 +617,30 @@ func TestQueries(t *testing.T) {
 	}
 	if out, _ = analyze(8); len(running) != 1 || sdktest.Rows(t, out, queryList)[name] != nil {
 		t.Errorf("hosts run %v after the client left", running)
+	}
+}
+
+// A query is not exact if hosts sent packets that it did not see and may have matched.
+func TestUnseen(t *testing.T) {
+	h := start(t, `{"queries": [
+		{"name": "all", "text": "x = packets.reduce(keys=(dst), n=count())"},
+		{"name": "within", "text": "x = packets.filter((src == 10.0.0.1 || src == 10.0.0.2) && dst == 10.0.0.3).distinct(src)"},
+		{"name": "outside", "text": "x = packets.filter(dst == 192.0.2.1).distinct(src, sport)"}]}`)
+	numbers := numbersOf(t, h.Settings())
+	for i, tt := range []struct {
+		counter wire.Counter
+		unseen  []string
+	}{{wire.NotIP, nil}, {wire.Foreign, []string{"all", "outside"}}, {wire.Untracked, []string{"all", "within", "outside"}}} {
+		s := newSim(t, uint64(5+i), 100, never)
+		s.queries = queriesOf(t, h.Settings().Plan.Hosts)
+		s.counters[tt.counter], s.counting = 7, []int{2}
+		for name, row := range sdktest.Rows(t, h.Analyze(s.epoch(numbers)), queryList) {
+			problem, want := fmt.Sprint(row["problem"]), slices.Contains(tt.unseen, name)
+			if row["exact"] == want || (row["unseen-packets"] == uint64(7)) != want ||
+				want && !strings.HasPrefix(problem, "7 packets that it may have matched were not seen: 7 ") {
+				t.Errorf("%v, %s: %v", tt.counter, name, row)
+			}
+		}
 	}
 }
 

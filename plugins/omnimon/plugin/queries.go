@@ -5,6 +5,7 @@ package plugin
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,7 @@ type answer struct {
 	tuples    []query.Tuple
 	undefined int
 	inexact   string // why the result is not exact
+	unseen    uint64 // packets that the query did not see and may have matched
 	waiting   bool   // the hosts do not run it yet
 }
 
@@ -193,6 +195,9 @@ func (r *run) answers(queries []*running) (out []*answer) {
 			inexact("it does not run yet")
 			continue
 		}
+		if a.unseen = r.unseen(q); a.unseen > 0 {
+			inexact("%d packets that it may have matched were not seen: %s", a.unseen, r.unseenText(q))
+		}
 		var undefined int
 		a.tuples, undefined = q.plan.Finish(tuples, r.lostTuples(q, inexact))
 		a.undefined += undefined
@@ -203,13 +208,45 @@ func (r *run) answers(queries []*running) (out []*answer) {
 	return out
 }
 
+// unseen counts the packets that hosts sent, and that a query over packets did not see although it
+// may have matched them.
+func (r *run) unseen(q *running) (n uint64) {
+	if !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
+		return 0
+	}
+	n = r.traffic.untagged + r.traffic.untracked
+	if r.beyond(q) {
+		n += r.traffic.foreign
+	}
+	return n
+}
+
+// beyond reports whether a query may match packets from or to an address of no host with an agent.
+func (r *run) beyond(q *running) bool {
+	return !q.plan.Between(func(a netip.Addr) bool {
+		_, ok := r.network.addresses[a]
+		return ok
+	})
+}
+
+func (r *run) unseenText(q *running) string {
+	var parts []string
+	if n := r.traffic.untagged + r.traffic.untracked; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d without a header", n))
+	}
+	if r.traffic.foreign > 0 && r.beyond(q) {
+		parts = append(parts, fmt.Sprintf("%d from or to an address of no host with an agent", r.traffic.foreign))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // lostTuples returns the stream of losses, if the query uses it.
 func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (out []query.Tuple) {
 	if r.result == nil || !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "losses" }) {
 		return nil
 	}
-	if r.result.Missing > 0 {
-		inexact("losses of the flows of missing hosts are unknown")
+	if reason := r.reason(); reason != "" {
+		inexact("losses of some flows are unknown: %s", reason)
 	}
 	n := func(v int64) query.Value { return query.Value{Type: query.Integer, Int: v} }
 	for i := range r.result.Unplaced {
@@ -242,7 +279,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	source, plan := b.Text("state/source"), b.Text("state/plan")
 	results, undefined := b.Uint("state/results"), b.Uint("state/undefined")
-	units, free := b.Uint("state/units"), b.Uint("state/units-free")
+	units, free, unseen := b.Uint("state/units"), b.Uint("state/units-free"), b.Uint("state/unseen-packets")
 	for i, a := range answers {
 		if slices.IndexFunc(answers, func(o *answer) bool { return o.name == a.name }) < i {
 			continue
@@ -264,6 +301,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		}
 		units.Append(uint64(len(a.units)))
 		free.Append(uint64(r.freeUnits(a.kind)))
+		known(unseen, int64(a.unseen), a.problem == "" && !a.waiting)
 		known(results, int64(len(a.tuples)), a.problem == "" && !a.waiting)
 		known(undefined, int64(a.undefined), a.problem == "" && !a.waiting)
 	}

@@ -92,6 +92,8 @@ func (r *run) checkSwitches(x *use, inexact func(format string, args ...any)) {
 		}
 		if !r.switches[i].delivered {
 			inexact("switch %s is missing: %s", w.name, r.switches[i].problem)
+		} else if problem := r.switches[i].problem; problem != "" {
+			inexact("switch %s: %s", w.name, problem)
 		}
 		if state := r.epoch.State(w.name); state != nil && (state.Mixed || state.Plan < x.Plan) {
 			inexact("switch %s did not have the entries of the query in the whole epoch", w.name)
@@ -151,13 +153,20 @@ func (r *run) attribute(u *query.Unit, n int, inexact func(format string, args .
 		}
 	}
 	r.result.Each(func(_ int, f *analysis.Flow) { candidate(f) })
-	for i := range r.result.Lossy {
-		candidate(&r.result.Lossy[i].Flow)
-	}
-	for i := range r.result.Unplaced {
-		if f := &r.result.Unplaced[i]; mayMatch(u.Entries, &f.Key) {
-			inexact("the path of flow %v is not determined", f.Key)
+	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
+		for i := range flows {
+			candidate(&flows[i].Flow)
 		}
+	}
+	for _, flows := range [][]analysis.Flow{r.result.Unplaced, r.result.Odd} {
+		for i := range flows {
+			if f := &flows[i]; mayMatch(u.Entries, &f.Key) {
+				inexact("the path of flow %v is not determined", f.Key)
+			}
+		}
+	}
+	if r.result.Unknown {
+		inexact("switches counted packets of flows that no host reported")
 	}
 	for at, s := range shares {
 		switch {

@@ -58,11 +58,12 @@ type sim struct {
 	flows  []*simFlow
 	drop   func(element string) bool
 	// queries run on one packet of each flow.
-	queries []wire.Query
-	lost    map[string]int64 // by element
-	waits   *rand.Rand       // draws the packets that wait in a queue, which the unit in egress counts
-	// counters of every host.
-	counters [wire.Counters]uint64
+	queries  []wire.Query
+	lost     map[string]int64      // by element
+	waits    *rand.Rand            // draws the packets that wait in a queue, which the unit in egress counts
+	counters [wire.Counters]uint64 // of the hosts in counting; nil: of every host
+	counting []int
+	late     []wire.LateEpoch
 }
 
 type simFlow struct {
@@ -75,6 +76,8 @@ type simFlow struct {
 	elements       []string // link, switch, link, …
 	at             []wire.Values
 	waited         int64 // packets, at all switches
+	untagged       wire.Untagged
+	age            uint64
 }
 
 func newSim(t *testing.T, number uint64, flows int, drop func(element string) bool) *sim {
@@ -172,10 +175,13 @@ func (s *sim) report(host, number int, numbers []int) []byte {
 			in[numbers[f.from]] = append(in[numbers[f.from]], f)
 		}
 	}
-	b.Begin(&wire.Summary{Host: number, Epoch: s.number, Counters: s.counters,
-		MappingsUsed: uint64(len(out)), MappingsOwned: 2040}, 2, len(out))
+	summary := wire.Summary{Host: number, Epoch: s.number, MappingsUsed: uint64(len(out)), MappingsOwned: 2040}
+	if s.counting == nil || slices.Contains(s.counting, host) {
+		summary.Counters, summary.Late = s.counters, s.late
+	}
+	b.Begin(&summary, 2, len(out))
 	for _, f := range out {
-		b.Egress(&wire.EgressRow{Index: f.index, Key: f.key, Slots: f.slots}, &f.sent)
+		b.Egress(&wire.EgressRow{Index: f.index, Key: f.key, Age: f.age, Slots: f.slots, Untagged: f.untagged}, &f.sent)
 	}
 	b.BeginIngress(len(in))
 	for _, from := range slices.Sorted(maps.Keys(in)) {

@@ -78,9 +78,6 @@ func (r *run) status() sdk.Status {
 	return sdk.StatusComplete
 }
 
-// whole reports whether sums over all flows are exact.
-func (r *run) whole() bool { return r.exact() && r.result.Missing == 0 }
-
 // reason returns why sums over all flows are not exact, or "".
 func (r *run) reason() string {
 	switch {
@@ -88,8 +85,32 @@ func (r *run) reason() string {
 		return "no switch measures, or no host has an agent"
 	case len(r.inexact) > 0:
 		return r.inexact[0]
-	case r.result.Missing > 0:
-		return fmt.Sprintf("%d hosts are missing", r.result.Missing)
+	}
+	for n := range r.hosts {
+		if h := &r.hosts[n]; h.name != "" && !h.delivered {
+			return fmt.Sprintf("%d hosts are missing, such as %s: %s", r.result.Missing, h.name, h.problem)
+		}
+	}
+	for n := range r.hosts {
+		if reason := r.result.Hosts[n]; reason != "" {
+			return fmt.Sprintf("host %s: %s", r.hosts[n].name, reason)
+		}
+	}
+	for _, flows := range [][]analysis.Flow{r.result.Odd, r.result.Unplaced} {
+		for i := range flows {
+			if reason := r.result.Reason(&flows[i]); reason != "" {
+				return fmt.Sprintf("flow %v: %s", flows[i].Key, reason)
+			}
+		}
+	}
+	switch {
+	case r.traffic.inexact > 0:
+		return fmt.Sprintf("%d flows are not exact: %d packets were sent without a header", r.traffic.inexact,
+			r.traffic.untagged)
+	case r.result.Unknown:
+		return "switches counted packets of flows that no host reported"
+	case len(r.result.Contradictions) > 0:
+		return r.result.Contradictions[0]
 	}
 	return ""
 }
@@ -116,9 +137,10 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	one("epoch", r.epoch.Number)
 	b.Text("state/status").Append(r.status().String())
-	optional(b.Text("state/problem"), r.reason())
-	b.Bool("state/exact").Append(r.whole())
-	b.Bool("state/final").Append(r.whole() && r.traffic.lost == 0)
+	reason := r.reason()
+	optional(b.Text("state/problem"), reason)
+	b.Bool("state/exact").Append(reason == "")
+	b.Bool("state/final").Append(reason == "" && r.traffic.lost == 0)
 	if confirmed := b.Uint("state/confirmed-epoch"); r.confirmed > 0 {
 		confirmed.Append(r.confirmed)
 	} else {
@@ -155,6 +177,9 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	}
 	one("packets", r.traffic.packets)
 	one("bytes", r.traffic.bytes)
+	one("untagged-packets", r.traffic.untagged+r.traffic.untracked)
+	one("foreign-packets", r.traffic.foreign)
+	one("inexact-flows", r.traffic.inexact)
 	one("lossy-flows", uint64(lossy))
 	one("unplaced-flows", uint64(unplaced))
 	one("lost-packets", r.traffic.lost)
@@ -201,7 +226,8 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		extremes = append(extremes, b.Uint("state/"+extremeName(e)))
 	}
 	received, bytes := b.Uint("state/received-packets"), b.Uint("state/received-bytes")
-	lost, duration, exact := b.Uint("state/lost-packets"), b.Uint("state/duration"), b.Bool("state/exact")
+	untagged, lost, duration := b.Uint("state/untagged-packets"), b.Uint("state/lost-packets"), b.Uint("state/duration")
+	provisional, exact, problem := b.Bool("state/provisional"), b.Bool("state/exact"), b.Text("state/problem")
 	var text []byte
 	for _, f := range flows {
 		keys.append(f)
@@ -210,18 +236,31 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		destination.Append(r.hosts[f.Destination].name)
 		text = r.network.describe(f.Path, text[:0])
 		path.AppendBytes(text)
+		packets, size := volume(&f.Flow)
 		for s, a := range values {
-			known(a, f.Sent[s], true)
+			v := f.Sent[s]
+			switch wire.Statistic(s) {
+			case wire.Packets:
+				v = int64(packets)
+			case wire.Bytes:
+				v = int64(size)
+			}
+			known(a, v, f.reason == "")
 		}
 		for i, a := range extremes {
 			at := slices.Index(r.config.Extremes, extremeNames[i])
 			known(a, f.Sent[int(wire.FirstExtreme)+max(at, 0)], at >= 0 && f.Sent[wire.Packets] > 0)
 		}
-		known(received, f.Sent[wire.Packets]-f.Lost[wire.Packets], true)
-		known(bytes, f.Sent[wire.Bytes]-f.Lost[wire.Bytes], true)
-		known(lost, f.Lost[wire.Packets], true)
+		isKnown := f.Known() && f.reason == ""
+		known(received, f.Sent[wire.Packets]-f.Lost[wire.Packets], isKnown)
+		known(bytes, f.Sent[wire.Bytes]-f.Lost[wire.Bytes], isKnown)
+		known(untagged, int64(f.Untagged.Packets), f.reason == "")
+		known(lost, f.Lost[wire.Packets], isKnown)
 		duration.Append(f.Age + 1)
-		exact.Append(r.exact())
+		provisional.Append(isKnown && f.Lost[wire.Packets] > 0)
+		reason := r.flowReason(f)
+		exact.Append(reason == "")
+		optional(problem, reason)
 	}
 	return b.Table()
 }
@@ -231,8 +270,12 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	keys, hop, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.UintKey("hop"), b.Uint("state/epoch")
 	name, link := b.Text("state/switch"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
-	determined := b.Bool("state/determined")
+	determined, problem := b.Bool("state/determined"), b.Text("state/problem")
 	for _, f := range flows {
+		if f.reason != "" {
+			continue
+		}
+		reason := r.sentReason(f)
 		for i, h := range f.Path.Hops {
 			keys.append(f)
 			hop.Append(uint64(i))
@@ -248,13 +291,25 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 				size, exact = v[wire.Bytes], ok
 				least = max(least, f.Sent[wire.Packets]-f.Lost[wire.Packets])
 			}
+			if !f.Known() && f.lossy == nil {
+				least, exact = 0, false
+			}
 			known(low, least, true)
-			known(high, most, true)
-			known(bytes, size, exact)
-			determined.Append(r.exact() && least == most)
+			known(high, most+int64(f.Untagged.Packets), true)
+			known(bytes, size, exact && f.Untagged.Packets == 0)
+			determined.Append(reason == "" && least == most)
+			optional(problem, reason)
 		}
 	}
 	return b.Table()
+}
+
+// sentReason returns why it is not known what a flow sent, "" if it is.
+func (r *run) sentReason(f *published) string {
+	if len(r.inexact) == 0 && r.result.AllSent(&f.Flow) {
+		return ""
+	}
+	return r.flowReason(f)
 }
 
 // lossTable lists the largest losses of flows.
@@ -263,7 +318,7 @@ func (r *run) lossTable() (*table.Table, error) {
 	keys, element := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("element")
 	epoch, kinds := b.Uint("state/epoch"), b.Text("state/kind")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
-	bytes := b.Uint("state/lost-bytes")
+	bytes, provisional, problem := b.Uint("state/lost-bytes"), b.Bool("state/provisional"), b.Text("state/problem")
 	if r.result == nil {
 		return b.Table()
 	}
@@ -275,8 +330,11 @@ func (r *run) lossTable() (*table.Table, error) {
 		epoch.Append(r.epoch.Number)
 		known(low, l.Packets.Low, true)
 		known(high, l.Packets.High, true)
-		determined.Append(r.exact() && l.Packets.Exact())
+		reason := r.sentReason(&published{Flow: l.flow.Flow})
+		determined.Append(reason == "" && l.Packets.Exact())
 		known(bytes, l.Values[wire.Bytes], l.Exact)
+		provisional.Append(true)
+		optional(problem, reason)
 	}
 	return b.Table()
 }
@@ -288,13 +346,16 @@ type loss struct {
 	at   int
 }
 
-// losses are the largest possible losses of flows.
+// losses are the largest possible losses of flows. What an open flow may have lost on the link to its
+// destination is left out: it may as well have arrived.
 func (r *run) losses() (out []loss) {
-	for i := range r.result.Lossy {
-		f := &r.result.Lossy[i]
-		for at := range f.Losses {
-			if l := &f.Losses[at]; l.Packets.High > 0 {
-				out = append(out, loss{l, f, at})
+	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
+		for i := range flows {
+			f := &flows[i]
+			for at := range f.Losses {
+				if l := &f.Losses[at]; l.Packets.Low > 0 || l.Packets.High > 0 && !(f.Open && at == len(f.Losses)-1) {
+					out = append(out, loss{l, f, at})
+				}
 			}
 		}
 	}
@@ -307,10 +368,10 @@ func (r *run) losses() (out []loss) {
 func (r *run) switchTable() (*table.Table, error) {
 	b := table.NewBuilder(switchList)
 	names, epoch := b.TextKey("switch"), b.Uint("state/epoch")
-	status, problem := b.Text("state/status"), b.Text("state/problem")
+	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
-	lossy := b.Uint("state/lossy-flows")
+	lossy, provisional := b.Uint("state/lossy-flows"), b.Bool("state/provisional")
 	flows := make([]uint64, len(r.switches))
 	if r.result != nil {
 		for i := range r.result.Lossy {
@@ -335,26 +396,37 @@ func (r *run) switchTable() (*table.Table, error) {
 			status.Append(sdk.StatusLost.String())
 		}
 		optional(problem, s.problem)
+		exact.Append(s.delivered && s.problem == "" && r.exact())
 		known(packets, int64(s.arrived), s.delivered)
 		known(noHeader, int64(s.noHeader), s.delivered)
-		r.bounds(low, high, determined, func() analysis.Bounds { return r.result.Switches[i] })
+		r.bounds(low, high, determined, provisional, i)
 		lossy.Append(flows[i])
 	}
 	return b.Table()
 }
 
-// bounds appends the sum of losses at an element.
-func (r *run) bounds(low, high *table.UintAppender, determined *table.BoolAppender, of func() analysis.Bounds) {
+// bounds appends the sum of losses at an element: switches, then links.
+func (r *run) bounds(low, high *table.UintAppender, determined, provisional *table.BoolAppender, element int) {
 	if r.result == nil {
 		low.AppendNull()
 		high.AppendNull()
 		determined.Append(false)
+		provisional.Append(false)
 		return
 	}
-	lost := of()
+	lost, problem := analysis.Bounds{}, r.result.Elements[element]
+	if n := len(r.switches); element < n {
+		lost = r.result.Switches[element]
+		if s := &r.switches[element]; s.delivered {
+			problem = s.problem
+		}
+	} else {
+		lost = r.result.Links[element-n]
+	}
 	known(low, max(lost.Low, 0), true)
-	known(high, max(lost.High, 0), r.result.Missing == 0)
-	determined.Append(r.whole() && lost.Exact())
+	known(high, max(lost.High, 0), lost.High < analysis.Unlimited)
+	determined.Append(r.exact() && problem == "" && lost.Exact())
+	provisional.Append(lost.High > 0)
 }
 
 func (r *run) linkTable() (*table.Table, error) {
@@ -363,8 +435,12 @@ func (r *run) linkTable() (*table.Table, error) {
 	from, to, flows := b.Text("state/from"), b.Text("state/to"), b.Uint("state/flows")
 	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
+	provisional, problem := b.Bool("state/provisional"), b.Text("state/problem")
 	for i := range r.network.links {
-		l, load := &r.network.links[i], &r.traffic.links[i]
+		l, load, reason := &r.network.links[i], &r.traffic.links[i], r.reason()
+		if r.result != nil {
+			reason = r.linkReason(i)
+		}
 		names.Append(l.name)
 		epoch.Append(r.epoch.Number)
 		from.Append(l.from.Node)
@@ -372,8 +448,9 @@ func (r *run) linkTable() (*table.Table, error) {
 		flows.Append(load.flows)
 		packets.Append(load.packets)
 		bytes.Append(load.bytes)
-		exact.Append(r.whole() && load.exact)
-		r.bounds(low, high, determined, func() analysis.Bounds { return r.result.Links[i] })
+		exact.Append(reason == "")
+		optional(problem, reason)
+		r.bounds(low, high, determined, provisional, len(r.switches)+i)
 	}
 	return b.Table()
 }
@@ -399,7 +476,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 func (r *run) hostTable() (*table.Table, error) {
 	b := table.NewBuilder(hostList)
 	names, epoch, number := b.TextKey("host"), b.Uint("state/epoch"), b.Uint("state/number")
-	status, problem := b.Text("state/status"), b.Text("state/problem")
+	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
 	var counters []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {
@@ -419,6 +496,7 @@ func (r *run) hostTable() (*table.Table, error) {
 			status.Append(sdk.StatusLost.String())
 		}
 		optional(problem, h.problem)
+		exact.Append(h.delivered && h.problem == "" && r.exact())
 		known(flows, int64(h.flows), h.delivered)
 		known(used, int64(h.summary.MappingsUsed), h.delivered)
 		known(owned, int64(h.summary.MappingsOwned), h.delivered)
@@ -467,11 +545,18 @@ func (x flowIndex) find(key flow.Key) *published {
 	if f == nil {
 		return nil
 	}
-	if at := slices.IndexFunc(x.result.Lossy, func(l analysis.LossyFlow) bool { return l.Key == key }); at >= 0 {
-		return &published{Flow: x.result.Lossy[at].Flow, lossy: &x.result.Lossy[at]}
+	for _, flows := range [][]analysis.LossyFlow{x.result.Lossy, x.result.Open} {
+		if at := slices.IndexFunc(flows, func(l analysis.LossyFlow) bool { return l.Key == key }); at >= 0 {
+			return &published{Flow: flows[at].Flow, lossy: &flows[at]}
+		}
 	}
-	if at := slices.IndexFunc(x.result.Unplaced, func(u analysis.Flow) bool { return u.Key == key }); at >= 0 {
-		return &published{Flow: x.result.Unplaced[at]}
+	for _, flows := range [][]analysis.Flow{x.result.Unplaced, x.result.Odd} {
+		if at := slices.IndexFunc(flows, func(u analysis.Flow) bool { return u.Key == key }); at >= 0 {
+			return &published{Flow: flows[at]}
+		}
+	}
+	if !x.result.Delivered(f.Source) {
+		return f
 	}
 	rep, err := wire.Open(x.input.Reports[f.Source])
 	if err != nil {
@@ -486,7 +571,7 @@ func (x flowIndex) find(key flow.Key) *published {
 		if f.Sent.Decode(row.Values) != nil {
 			return nil
 		}
-		f.Index, f.Age = row.Index, row.Age
+		f.Index, f.Age, f.Untagged, f.reason = row.Index, row.Age, row.Untagged, ""
 		break
 	}
 	return f

@@ -5,6 +5,7 @@ package query
 import (
 	"fmt"
 	"math/bits"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -105,6 +106,45 @@ func local(operators []*Operator) int {
 		return i + 1
 	}
 	return len(operators)
+}
+
+// Between reports whether filters leave only packets from and to addresses that are known. Then no
+// packet from or to another address can change the results.
+func (p *Plan) Between(known func(netip.Addr) bool) bool {
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Source != "packets" {
+			continue
+		}
+		src, dst := false, false
+		for _, o := range s.Operators {
+			if o.Kind != Filter {
+				break // other operators may rename fields
+			}
+			src, dst = src || pins(o.Condition, "src", known), dst || pins(o.Condition, "dst", known)
+		}
+		if !src || !dst {
+			return false
+		}
+	}
+	return true
+}
+
+// pins reports whether a condition is met only if a field is one of the known addresses.
+func pins(e *Expression, field string, known func(netip.Addr) bool) bool {
+	switch e.Operation {
+	case "&&":
+		return pins(e.Left, field, known) || pins(e.Right, field, known)
+	case "||":
+		return pins(e.Left, field, known) && pins(e.Right, field, known)
+	case "==":
+		left, right := e.Left, e.Right
+		if left.Constant != nil {
+			left, right = right, left
+		}
+		return left.Field == field && right.Constant != nil && right.Constant.Type == Address && known(right.Constant.Address)
+	}
+	return false
 }
 
 // switches computes the units of a sequence at a switch, or returns why a switch cannot run it.
