@@ -99,7 +99,7 @@ func (o Options) cancelGrace(limit time.Duration) time.Duration {
 type Host struct {
 	opts        Options
 	confiner    confiner
-	sockets     *socketDir
+	sockets     *socketDirs
 	spawner     *spawner
 	stopReaping func()
 
@@ -114,7 +114,7 @@ type Host struct {
 func New(opts Options) (*Host, error) {
 	opts = opts.withDefaults()
 	confiner, noCgroup := newConfiner()
-	sockets, err := newSocketDir(opts.SocketDir, confiner.sweep)
+	sockets, err := newSocketDirs(opts.SocketDir, confiner.sweep)
 	if err != nil {
 		return nil, fmt.Errorf("plugin host: %w", err)
 	}

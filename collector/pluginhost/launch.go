@@ -48,6 +48,10 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 	if err := verify(l.path, l.sha256); err != nil {
 		return nil, fail(err)
 	}
+	sockets, err := h.sockets.ensure()
+	if err != nil {
+		return nil, fail(err)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, fail(err)
 	}
@@ -63,7 +67,7 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		Stderr:           l.logs.writer("stderr"),
 		SyncStdout:       l.logs.writer("stdout"),
 		SyncStderr:       l.logs.writer("stderr"),
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: h.sockets.path},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 			grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
@@ -144,6 +148,8 @@ func (s *startedProcess) get() *process {
 func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	version := proc.version()
 	switch {
+	case proc == nil: // go-plugin failed before it
+		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused: wrong format, no interpreter, …
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
 	case version >= 0 && version != sdk.ProtocolVersion:
@@ -164,7 +170,7 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 		<-proc.exited
 		return fmt.Errorf("%w: before the handshake it %w", ErrNotPlugin, proc.exitErr())
 	case <-time.After(exitGrace):
-		return fmt.Errorf("%w: its standard output is not a handshake", ErrNotPlugin)
+		return fmt.Errorf("%w: its standard output is not a handshake: %w", ErrNotPlugin, err)
 	}
 }
 

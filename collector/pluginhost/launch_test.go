@@ -21,7 +21,7 @@ import (
 
 func TestStartRefusals(t *testing.T) {
 	patient, h := newHost(t, Options{}), newHost(t, Options{StartTimeout: 250 * time.Millisecond})
-	dir := pluginDir(t, "notplugin", "exit", "silent", "endless", "liar", "oldversion", "badname", "good")
+	dir := pluginDir(t, "notplugin", "exit", "closed", "unfinished", "silent", "endless", "liar", "oldversion", "badname", "good")
 	good := filepath.Join(dir, testPrefix+"good")
 	script := filepath.Join(dir, "text")
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
@@ -37,6 +37,10 @@ func TestStartRefusals(t *testing.T) {
 			[]string{"status 0", "usage: frobnicate"}},
 		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin,
 			[]string{"status 3", "cannot find libfoo.so"}},
+		{"closes its output", Spec{Path: filepath.Join(dir, testPrefix+"closed")}, ErrNotPlugin,
+			[]string{"status 7", "the license has ended"}},
+		{"ends in a line", Spec{Path: filepath.Join(dir, testPrefix+"unfinished")}, ErrNotPlugin,
+			[]string{"status 7", "no room on the device"}},
 		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
 		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout,
 			[]string{"no handshake", "250ms"}},
@@ -221,13 +225,13 @@ func TestSocketDirsOfManyHosts(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 50 {
-				dir, err := newSocketDir(parent, func(string) {})
+				dir, err := newSocketDirs(parent, func(string) {})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := os.Stat(dir.lock.Name()); err != nil {
-					t.Errorf("swept by another host: %v", err)
+				if !isAt(dir.lock, dir.path) {
+					t.Error("swept by another host")
 				}
 				if err := dir.remove(); err != nil {
 					t.Error(err)
@@ -236,4 +240,30 @@ func TestSocketDirsOfManyHosts(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// TestSocketDirRemoved: a plugin starts again after a crash although somebody, such as a program that
+// cleans up directories for temporary files, has removed the directory of its socket.
+func TestSocketDirRemoved(t *testing.T) {
+	parent, err := os.MkdirTemp("", "nst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(parent)
+	h := newHost(t, Options{SocketDir: parent})
+	inst, err := h.Start(t.Context(), Spec{Path: filepath.Join(pluginDir(t, "good"), testPrefix+"good")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := inst.Status().PID
+	if err := os.RemoveAll(h.sockets.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := testkit.Signal(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "a new process", func() bool {
+		st := inst.Status()
+		return st.PID != 0 && st.PID != pid && st.State == StateRunning
+	})
 }

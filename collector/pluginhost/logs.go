@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -52,7 +51,7 @@ func newLogSink(logger *slog.Logger, perSecond float64, burst int) *logSink {
 }
 
 // writer returns a writer for one stream of the plugin, for use by one goroutine.
-func (s *logSink) writer(stream string) io.Writer { return &lineWriter{sink: s, stream: stream} }
+func (s *logSink) writer(stream string) *lineWriter { return &lineWriter{sink: s, stream: stream} }
 
 // lineWriter splits its input into lines.
 type lineWriter struct {
@@ -77,6 +76,12 @@ func (w *lineWriter) Write(b []byte) (int, error) {
 		b = rest
 	}
 	return n, nil
+}
+
+// flush logs a last line that has no end.
+func (w *lineWriter) flush() {
+	w.sink.take(w.stream, w.line, w.cut)
+	w.line, w.cut = nil, false
 }
 
 // take logs one line, or counts it as dropped.

@@ -58,6 +58,13 @@ func behave(mode string) {
 		os.Exit(3)
 	case "silent":
 		stay()
+	case "closed":
+		os.Stdout.Close()
+		fmt.Fprint(os.Stderr, "the license has ended") // without a line end
+		os.Exit(7)
+	case "unfinished":
+		fmt.Print("no room on the device") // without a line end
+		os.Exit(7)
 	case "endless":
 		for {
 			fmt.Println(strings.Repeat("y", 1000))

@@ -251,8 +251,19 @@ func (p *process) pid() int {
 // Wait implements runner.Runner.
 func (p *process) Wait(context.Context) error { <-p.exited; return nil }
 
-// Kill implements runner.Runner.
-func (p *process) Kill(context.Context) error { p.kill(); return nil }
+// Kill implements runner.Runner. go-plugin calls it at once when the output ends before the
+// handshake; a process that is about to end gets the time to end by itself, so that its exit status
+// and its last words are known.
+func (p *process) Kill(context.Context) error {
+	if p.pid() != 0 && p.version() < 0 {
+		select {
+		case <-p.ended:
+		case <-time.After(exitGrace):
+		}
+	}
+	p.kill()
+	return nil
+}
 
 // Stdout implements runner.Runner.
 func (p *process) Stdout() io.ReadCloser { return p.stdout }
@@ -290,7 +301,7 @@ const maxPreamble = 1 << 20
 type handshakeReader struct {
 	file *os.File
 	in   *bufio.Reader
-	logs io.Writer
+	logs *lineWriter
 
 	pending []byte // of the handshake, for go-plugin
 	read    int    // bytes before the handshake
@@ -304,6 +315,7 @@ func (r *handshakeReader) Read(b []byte) (int, error) {
 	for len(r.pending) == 0 {
 		if r.handshake() != "" || r.read > maxPreamble {
 			_, err := io.Copy(r.logs, r.in) // to the end
+			r.logs.flush()
 			if err == nil {
 				err = io.EOF
 			}
@@ -322,6 +334,7 @@ func (r *handshakeReader) Read(b []byte) (int, error) {
 			_, _ = r.logs.Write(line)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			r.logs.flush()
 			return 0, io.EOF
 		}
 	}

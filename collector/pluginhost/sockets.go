@@ -10,15 +10,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
 	socketPrefix = "nsp-" // of the directory's name
-	socketLock   = "lock" // file in it that its host has locked
 	// socketTail is the length of the path below the parent: the host's directory, go-plugin's
 	// directory and the socket, each with ten random digits.
 	socketTail = len("/nsp-0123456789/plugin-dir0123456789/plugin0123456789")
@@ -26,17 +26,24 @@ const (
 	maxSocketPath = 100
 )
 
-// socketDir is the private directory for plugin sockets, of mode 0700. A lock on a file in it shows
-// other hosts that its owner runs.
-type socketDir struct {
+// socketDirs makes the private directory for plugin sockets, of mode 0700. The host has it locked,
+// which shows other hosts, and systemd-tmpfiles, that its owner runs.
+type socketDirs struct {
+	parent string
+	sweep  func(dir string)
+
+	mu   sync.Mutex
 	path string
-	lock *os.File
+	lock *os.File // the directory
 }
 
-// newSocketDir makes a directory in parent, or in the system's directory for temporary files if
-// parent is empty, and removes those that dead hosts left there. It calls sweep for each of these
-// before.
-func newSocketDir(parent string, sweep func(dir string)) (*socketDir, error) {
+// newSocketDirs makes a directory in parent, or if parent is empty in the directory that systemd
+// gives the service (RuntimeDirectory), or else in the system's directory for temporary files. It
+// removes directories that dead hosts left there, and calls sweep for each of these before.
+func newSocketDirs(parent string, sweep func(dir string)) (*socketDirs, error) {
+	if parent == "" {
+		parent, _, _ = strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
+	}
 	if parent == "" {
 		parent = os.TempDir()
 		if len(parent)+socketTail > maxSocketPath {
@@ -48,58 +55,81 @@ func newSocketDir(parent string, sweep func(dir string)) (*socketDir, error) {
 			"shorter one",
 			parent, maxSocketPath-socketTail)
 	}
-	sweepSockets(parent, sweep)
+	d := &socketDirs{parent: parent, sweep: sweep}
+	_, err := d.ensure()
+	return d, err
+}
+
+// ensure returns the directory, which it makes again if somebody has removed it.
+func (d *socketDirs) ensure() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock != nil && isAt(d.lock, d.path) {
+		return d.path, nil
+	}
+	d.close()
+	sweepSockets(d.parent, d.sweep)
 	for {
-		dir, err := makeSocketDir(parent)
+		path, lock, err := makeSocketDir(d.parent)
 		if err != nil {
-			return nil, fmt.Errorf("socket directory in %s: %w", parent, err)
+			return "", fmt.Errorf("socket directory in %s: %w", d.parent, err)
 		}
-		if dir != nil {
-			return dir, nil
+		if lock != nil {
+			d.path, d.lock = path, lock
+			return path, nil
 		}
 	}
 }
 
-// makeSocketDir makes and locks a directory. It returns nil if a sweep of another host removed the
+// makeSocketDir makes and locks a directory. lock is nil if the sweep of another host removed the
 // directory before it was locked.
-func makeSocketDir(parent string) (*socketDir, error) {
-	path, err := os.MkdirTemp(parent, socketPrefix)
-	if err != nil {
-		return nil, err
+func makeSocketDir(parent string) (path string, lock *os.File, err error) {
+	if path, err = os.MkdirTemp(parent, socketPrefix); err != nil {
+		return "", nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(path, socketLock), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		os.RemoveAll(path)
-		return nil, err
+	if lock, err = os.Open(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil
+	} else if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(path))
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	swept := errors.Is(err, unix.EWOULDBLOCK) // by a sweep at this moment
-	if err == nil {
-		_, err = os.Stat(lock.Name())
-		swept = errors.Is(err, fs.ErrNotExist)
+	switch swept := errors.Is(err, unix.EWOULDBLOCK); { // by a sweep at this moment
+	case err == nil && isAt(lock, path):
+		return path, lock, nil
+	case err == nil || swept:
+		return "", nil, lock.Close()
 	}
-	if err == nil {
-		return &socketDir{path: path, lock: lock}, nil
-	}
-	lock.Close()
-	os.RemoveAll(path)
-	if swept {
-		return nil, nil
-	}
-	return nil, err
+	return "", nil, errors.Join(err, lock.Close(), os.RemoveAll(path))
 }
 
-func (f *socketDir) remove() error {
-	err := os.RemoveAll(f.path)
-	f.lock.Close()
+// isAt reports whether an open directory is still the one at a path.
+func isAt(dir *os.File, path string) bool {
+	open, err := dir.Stat()
+	if err != nil {
+		return false
+	}
+	at, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, at)
+}
+
+// remove removes the directory.
+func (d *socketDirs) remove() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := os.RemoveAll(d.path)
+	d.close()
 	return err
 }
 
-// sweepSockets removes the directories of dead hosts, whose lock is free. Directories that cannot
-// be removed stay.
+func (d *socketDirs) close() {
+	if d.lock != nil {
+		_ = d.lock.Close()
+		d.lock = nil
+	}
+}
+
+// sweepSockets removes the directories of dead hosts, which nobody has locked. Directories that
+// cannot be removed stay.
 func sweepSockets(parent string, sweep func(dir string)) {
 	paths, err := filepath.Glob(filepath.Join(parent, socketPrefix+"*"))
 	if err != nil {
@@ -118,16 +148,12 @@ func sweepSocketDir(path string, sweep func(dir string)) {
 	if uid, ok := ownerOf(info); !ok || uid != os.Geteuid() {
 		return
 	}
-	lock, err := os.OpenFile(filepath.Join(path, socketLock), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	dir, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_DIRECTORY, 0)
 	if err != nil {
-		// A host that has just made the directory has not made the lock yet.
-		if os.IsNotExist(err) && time.Since(info.ModTime()) > time.Minute {
-			os.RemoveAll(path)
-		}
 		return
 	}
-	defer lock.Close() // held during the removal: a host that locks the directory now makes another one
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	defer dir.Close() // held during the removal: a host that locks the directory now makes another one
+	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 		sweep(path)
 		os.RemoveAll(path)
 	}
