@@ -39,15 +39,17 @@ type Config struct {
 // Stats count the frames of a port.
 type Stats struct {
 	Received  uint64 // and injected
-	Truncated uint64 // received, longer than a block of the ring (1 MiB), and not injected
+	Truncated uint64 // received, longer than a block of the ring (128 KiB), and not injected
 	Lost      uint64 // by the kernel: the ring was full
 	Sent      uint64
 	Unsent    uint64 // the kernel refused them: longer than the MTU, interface down; or a port with Watch
 }
 
 const (
-	blockBytes       = 1 << 20
-	leastRingBytes   = 4 * blockBytes // the kernel fills one block while another is read
+	// The kernel hands over a block after a millisecond, even with one frame, so the count of blocks is
+	// the time in milliseconds for which a port may wait for a processor without losing frames.
+	blockBytes       = 128 << 10
+	leastRingBytes   = 32 * blockBytes
 	defaultRingBytes = 8 << 20
 )
 
