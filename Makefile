@@ -59,6 +59,11 @@ netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network na
 	AGENTS=bridge examples/sketchint/netns/netns.sh run
 	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
 
+.PHONY: netns-harm
+netns-harm: build ## agents, collectors, switches and paths fail while UDP, TCP and ping run: how many packets telemetry costs (needs root, ip and ethtool; some ten minutes; HARM="^killed" for some)
+	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
+	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -run '$(HARM)'
+
 .PHONY: demo
 demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")
 	$(BIN)/netsketch demo $(DEMO_FLAGS)

@@ -9,7 +9,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/netsketch/netsketch/examples/internal/netns"
+	"github.com/netsketch/netsketch/internal/netns"
 )
 
 // lateEpochs is the most epochs that a report is late, or that later reports count as dropped.

@@ -21,7 +21,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/examples/internal/netns"
+	"github.com/netsketch/netsketch/internal/netns"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/examples/internal/netns"
+	"github.com/netsketch/netsketch/internal/netns"
 )
 
 const patience = time.Minute

@@ -26,18 +26,15 @@ import (
 // gets the reason why the subscription ended.
 func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), ended *error, paths ...string) {
 	go func() {
-		err := follow(func(list string, r Row, missed int64) {
-			lock.Lock()
-			defer lock.Unlock()
-			changed(list, r, missed)
-		}, paths)
+		err := Watch(lock, changed, paths...)
 		lock.Lock()
 		defer lock.Unlock()
 		*ended = err
 	}()
 }
 
-func follow(changed func(list string, r Row, missed int64), paths []string) error {
+// Watch is Follow in this goroutine, and returns the reason why the subscription ended.
+func Watch(lock sync.Locker, changed func(list string, r Row, missed int64), paths ...string) error {
 	conn, err := grpc.NewClient(Collector, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -59,7 +56,9 @@ func follow(changed func(list string, r Row, missed int64), paths []string) erro
 	for err == nil {
 		var response *gpb.SubscribeResponse
 		if response, err = stream.Recv(); err == nil {
+			lock.Lock()
 			err = rows.take(response.GetUpdate(), changed)
+			lock.Unlock()
 		}
 	}
 	return fmt.Errorf("subscription to %s: %w", strings.Join(paths, ", "), err)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns has what the checks of examples with network namespaces share. lib.sh, next to it,
-// is what their scripts share.
+// Package netns reads results of a collector in a network of namespaces, and runs programs there. The
+// checks of examples and lab/harm use it. What the scripts of the examples share is in
+// examples/internal/netns/lib.sh.
 package netns
 
 import (

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// What the collector publishes, and whether it is what happened.
+
+package main
+
+import (
+	"fmt"
+	"log"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/netsketch/netsketch/internal/netns"
+)
+
+// results has what the collector has published since the case began.
+type results struct {
+	mu     sync.Mutex
+	newest int64
+	epochs map[int64]netns.Row
+	flows  map[string]netns.Row // by flow and epoch
+	hosts  map[string]netns.Row // by host and epoch
+	alerts map[string]bool
+}
+
+// follow subscribes to the collector, again and again if it is restarted.
+func follow() *results {
+	r := &results{epochs: map[int64]netns.Row{}, flows: map[string]netns.Row{}, hosts: map[string]netns.Row{},
+		alerts: map[string]bool{}}
+	go func() {
+		for {
+			err := netns.Watch(&r.mu, r.take, "/omnimon")
+			log.Printf("results: %v", err)
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	return r
+}
+
+// take is called with the lock held.
+func (r *results) take(list string, row netns.Row, _ int64) {
+	switch list {
+	case "/omnimon/summary":
+		e := row.Number("epoch")
+		r.newest = max(r.newest, e)
+		r.epochs[e] = row
+	case "/omnimon/flows/flow":
+		r.flows[fmt.Sprint(row.Text("flow"), " ", row.Number("epoch"))] = row
+	case "/omnimon/hosts/host":
+		if row["epoch"] != nil {
+			r.hosts[fmt.Sprint(row.Text("host"), " ", row.Number("epoch"))] = row
+		}
+	case "/omnimon/alerts/alert":
+		if row.Is("active") {
+			r.alerts[row.Text("kind")+" "+row.Text("subject")] = true
+		}
+	}
+}
+
+func (r *results) last() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newest
+}
+
+// flow adds up the rows of a flow.
+func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	exact = true
+	for at, row := range r.flows {
+		if strings.HasPrefix(at, key+" ") {
+			packets += row.Number("packets")
+			if row["received-packets"] != nil {
+				received += row.Number("received-packets")
+			}
+			if row["lost-packets"] != nil {
+				lost += row.Number("lost-packets")
+			}
+			exact = exact && row.Is("exact")
+		}
+	}
+	return packets, received, lost, exact
+}
+
+// problem is why the newest epoch is not exact.
+func (r *results) problem() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epochs[r.newest].Text("problem")
+}
+
+// prove sends new streams between the hosts with agents and compares their rows with what was sent. It
+// returns what differs, empty once every packet is in exactly one row. Streams are sent again while
+// results recover, at most tries times; took is how many it needed.
+func (t *trial) prove(tries int) (took int, wrong string) {
+	const packets = packetRate // of each stream: a second
+	for took = 1; ; took++ {
+		var streams []*stream
+		for _, way := range [][3]string{{"4 proof", "h1", "h2"}, {"4 proof", "h2", "h1"}, {"6 proof", "h1", "h2"}} {
+			s, err := t.traffic.open(way[0], way[1], way[2], 200)
+			if err != nil {
+				return took, err.Error()
+			}
+			streams = append(streams, s)
+			t.proofs = append(t.proofs, s)
+			t.traffic.start(s, packets)
+		}
+		time.Sleep(packets * time.Second / packetRate)
+		// The epoch in which the streams end is published two epochs later at the latest, and a third one
+		// shows that no row follows.
+		until := t.results.last() + 4
+		for end := time.Now().Add(10*t.world.epoch + 10*time.Second); t.results.last() < until && time.Now().Before(end); {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if wrong = t.compare(streams); wrong == "" || took >= tries {
+			return took, wrong
+		}
+	}
+}
+
+func (t *trial) compare(streams []*stream) string {
+	for _, s := range streams {
+		key := fmt.Sprintf("%s,%s,udp,%d,%d", address(s.from, s.six()), address(s.to, s.six()), s.port, udpPort)
+		packets, received, lost, exact := t.results.flow(key)
+		c, _ := s.account(nil)
+		if int(packets) != c.sent || int(received) != c.sent-c.lost || int(lost) != c.lost || !exact {
+			return fmt.Sprintf("flow %s: %d packets sent, %d arrived; published: %d sent, %d received, %d lost, exact %v; "+
+				"problem of the epoch: %q", key, c.sent, c.sent-c.lost, packets, received, lost, exact, t.results.problem())
+		}
+	}
+	return ""
+}

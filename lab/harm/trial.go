@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// One case: traffic, a failure, its end, and the account.
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// lease is the longest time for which a host goes on tagging packets to a host that is gone.
+const lease = 3 * time.Second
+
+// scenario is a case.
+type scenario struct {
+	name, what string
+	quick      bool // CI runs it
+	settings   settings
+	// before runs before programs start.
+	before func(*trial) error
+	// untagged: no packet may have a carrier before the failure.
+	untagged bool
+	// fail breaks something; heal ends that. nil: nothing happens.
+	fail, heal func(*trial) error
+	// hold is the time between them, 6 s if 0.
+	hold time.Duration
+	// to are the hosts to which packets in flight at the failure may be lost, for as long as a lease.
+	to []string
+	// silent are the hosts to which no packet may have a carrier once a lease has passed since the
+	// failure.
+	silent []string
+	// ahead is how many epochs a host may be ahead of the clock, 1 if 0.
+	ahead int
+	// inexact: the results need not be exact after it.
+	inexact bool
+	// after is a further check, at the end.
+	after func(*trial) error
+}
+
+// trial is a run of a case.
+type trial struct {
+	scenario
+	world    *world
+	traffic  *traffic
+	results  *results
+	sniffers map[string]*sniffer
+	streams  []*stream // of the hosts with agents
+	controls []*stream // the same streams of the control pair, in the same order
+	proofs   []*stream
+
+	failed, healed time.Time
+	row            row
+}
+
+// row is a line of the table.
+type row struct {
+	Name, Carrier         string
+	Count, Control        countJSON
+	Bound                 int
+	Before, During, After int // packets with a carrier, of h1 and h2
+	Probes, Ahead         int
+	Stopped               time.Duration // from the failure to the last packet with a carrier to a silent host
+	TCP                   string
+	Proof                 string
+	Wrong                 []string
+	Took                  time.Duration
+}
+
+type countJSON struct{ Sent, Lost, Outage int }
+
+func (r row) verdict() string {
+	if len(r.Wrong) == 0 {
+		return "pass"
+	}
+	return "FAIL: " + strings.Join(r.Wrong, "; ")
+}
+
+func (t *trial) wrong(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	log.Print("WRONG: ", text)
+	t.row.Wrong = append(t.row.Wrong, text)
+}
+
+// ways are the streams of each pair: a name that begins with the IP version, whether from the first host to
+// the second, and the bytes of the IP packets. 1394 bytes fit a path of 1400 only without a carrier.
+var ways = []struct {
+	name string
+	back bool
+	size int
+}{
+	{"4 small", false, 100}, {"4 small", true, 100}, {"4 large", false, 1200}, {"4 large", true, 1200},
+	{"4 nearly", false, 1394}, {"4 nearly", true, 1394}, {"4 full", false, 1500}, {"4 full", true, 1500},
+	{"6 small", false, 100}, {"6 small", true, 100}, {"6 full", false, 1500}, {"6 full", true, 1500},
+	{"4ping", false, 84},
+}
+
+// run runs the case in this process.
+func (s scenario) run(dir string, o options) (row, error) {
+	log.SetFlags(log.Ltime | log.Lmicroseconds)
+	if err := isolate(dir); err != nil {
+		return row{}, err
+	}
+	w := &world{dir: dir, bin: o.bin, settings: s.settings, epoch: o.epoch, running: map[string]*program{}}
+	switch o.carrier {
+	case "":
+	case "plain":
+		w.settings.carrier, w.settings.bridged = "", true
+	default:
+		w.settings.carrier = o.carrier
+	}
+	t := &trial{scenario: s, world: w, traffic: newTraffic(), sniffers: map[string]*sniffer{}}
+	t.row = row{Name: s.name, Carrier: w.settings.carrier}
+	if err := t.play(); err != nil {
+		t.wrong("%v", err)
+	}
+	return t.row, nil
+}
+
+// play brings the network up, breaks it, and accounts for the packets.
+func (t *trial) play() error {
+	if err := t.begin(); err != nil {
+		return fmt.Errorf("before the failure: %w", err)
+	}
+	if err := t.breaks(); err != nil {
+		t.wrong("%v", err)
+	}
+	if _, wrong := t.recover(); wrong != "" {
+		t.wrong("%s", wrong)
+	}
+	if t.scenario.after != nil {
+		if err := t.scenario.after(t); err != nil {
+			t.wrong("%v", err)
+		}
+	}
+	if err := t.world.ended(); err != nil {
+		t.wrong("%v", err)
+	}
+	log.Print("the traffic ends")
+	t.traffic.end()
+	t.account()
+	return nil
+}
+
+// begin starts everything. Traffic runs before the agents start.
+func (t *trial) begin() error {
+	w := t.world
+	if t.row.Carrier == "" {
+		t.row.Carrier = "shim"
+	}
+	w.settings.plain = append(w.settings.plain, "c1", "c2")
+	if err := errors.Join(w.build(), w.configure()); err != nil {
+		return err
+	}
+	if t.before != nil {
+		if err := t.before(t); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(w.startSwitch("s1"), w.startSwitch("s2"), w.startCollector()); err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if err := t.traffic.listen(h.name); err != nil {
+			return err
+		}
+	}
+	for _, h := range []string{"h1", "h2"} {
+		s, err := sniff(h+"-sw", w.epoch)
+		if err != nil {
+			return err
+		}
+		t.sniffers[h] = s
+	}
+	if err := t.awaitRoutes(); err != nil {
+		return err
+	}
+	log.Print("switches forward; traffic begins")
+	t.results = follow()
+	for _, way := range ways {
+		for _, pair := range [][2]string{{"h1", "h2"}, {"c1", "c2"}} {
+			from, to := pair[0], pair[1]
+			if way.back {
+				from, to = to, from
+			}
+			s, err := t.traffic.open(way.name, from, to, way.size)
+			if err != nil {
+				return err
+			}
+			if pair[0] == "h1" {
+				t.streams = append(t.streams, s)
+			} else {
+				t.controls = append(t.controls, s)
+			}
+			t.traffic.start(s, 0)
+		}
+	}
+	for _, x := range []*transfer{{from: "h1", to: "h2"}, {from: "h2", to: "h1", six: true}, {from: "c1", to: "c2"},
+		{from: "c2", to: "c1", six: true}} {
+		t.traffic.startTCP(x)
+	}
+	time.Sleep(time.Second) // of traffic without agents
+	for _, h := range []string{"h1", "h2"} {
+		if !slices.Contains(w.settings.late, h) {
+			if err := w.startAgent(h); err != nil {
+				return err
+			}
+		}
+	}
+	log.Print("agents are started")
+	if t.untagged || len(w.settings.late) > 0 {
+		// Nothing shows that agents will never tag packets; a few epochs are longer than they take to begin.
+		return t.epochs(8)
+	}
+	if took, wrong := t.prove(20); wrong != "" {
+		return fmt.Errorf("results are not exact: %s", wrong)
+	} else {
+		log.Printf("results are exact, in trial %d", took)
+	}
+	return t.await("packets with a carrier in both directions", func() bool {
+		begin := time.Time{}
+		now := time.Now()
+		return t.sniffers["h1"].taggedTo("h2", begin, now) > 0 && t.sniffers["h2"].taggedTo("h1", begin, now) > 0
+	})
+}
+
+// epochs waits until epochs have been published, or the time of as many has passed.
+func (t *trial) epochs(n int64) error {
+	last := t.results.last()
+	if last == 0 {
+		if err := t.await("results", func() bool { return t.results.last() > 0 }); err != nil {
+			return err
+		}
+		last = t.results.last()
+	}
+	return t.await("epochs", func() bool { return t.results.last() >= last+n })
+}
+
+// await waits for a condition.
+func (t *trial) await(what string, ok func() bool) error {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %v: %s", patience, what)
+		}
+	}
+	return nil
+}
+
+// awaitRoutes waits until a packet of each family has crossed the network in both directions.
+func (t *trial) awaitRoutes() error {
+	var first []*stream
+	for _, way := range [][3]string{{"4 first", "c1", "c2"}, {"4 first", "c2", "c1"}, {"6 first", "c1", "c2"},
+		{"6 first", "c2", "c1"}, {"4 first", "h1", "h2"}, {"4 first", "h2", "h1"}, {"6 first", "h1", "h2"},
+		{"6 first", "h2", "h1"}} {
+		s, err := t.traffic.open(way[0], way[1], way[2], 100)
+		if err != nil {
+			return err
+		}
+		first = append(first, s)
+	}
+	return t.await("the switches forward", func() bool {
+		arrived := 0
+		for _, s := range first {
+			s.send()
+			s.mu.Lock()
+			if slices.Max(s.arrived) > 0 {
+				arrived++
+			}
+			s.mu.Unlock()
+		}
+		time.Sleep(50 * time.Millisecond)
+		return arrived == len(first)
+	})
+}
+
+// breaks runs the failure and its end.
+func (t *trial) breaks() error {
+	t.failed = time.Now()
+	if t.fail != nil {
+		log.Print("the failure begins")
+		if err := t.fail(t); err != nil {
+			return fmt.Errorf("failure: %w", err)
+		}
+		log.Print("the failure is complete")
+	}
+	hold := t.hold
+	if hold == 0 {
+		hold = 2 * lease
+	}
+	time.Sleep(hold)
+	t.healed = time.Now()
+	if t.heal == nil {
+		return nil
+	}
+	log.Print("the failure ends")
+	if err := t.heal(t); err != nil {
+		return fmt.Errorf("end of the failure: %w", err)
+	}
+	return nil
+}
+
+// recover waits until results are exact again.
+func (t *trial) recover() (int, string) {
+	tries := 15
+	if t.inexact {
+		return 0, ""
+	}
+	took, wrong := t.prove(tries)
+	if wrong != "" {
+		return took, fmt.Sprintf("results are not exact again after %d trials: %s", tries, wrong)
+	}
+	log.Printf("results are exact again, in trial %d", took)
+	t.row.Proof = fmt.Sprintf("exact in trial %d", took)
+	return took, ""
+}
+
+// account fills the row.
+func (t *trial) account() {
+	var all, control count
+	var lostAt []time.Time
+	for i, s := range t.streams {
+		c, at := s.account(t.controls[i])
+		all.add(c)
+		lostAt = append(lostAt, at...)
+		without, controlAt := t.controls[i].account(nil)
+		control.add(without)
+		bound := 0
+		if slices.Contains(t.to, s.to) || s.ping && len(t.to) > 0 {
+			bound = packetRate * int(lease/time.Second)
+		}
+		t.row.Bound += bound
+		if c.lost > bound {
+			t.wrong("%s from %s to %s: %d packets lost because of telemetry, at most %d may be", s.name, s.from, s.to, c.lost,
+				bound)
+		}
+		log.Printf("%s from %s to %s: %+v%s; the control pair: %+v%s", s.name, s.from, s.to, c, clocks(at), without,
+			clocks(controlAt))
+	}
+	for _, s := range t.proofs {
+		c, at := s.account(nil)
+		all.add(c)
+		lostAt = append(lostAt, at...)
+	}
+	slices.SortFunc(lostAt, time.Time.Compare)
+	if len(lostAt) > 0 {
+		log.Printf("packets lost by telemetry: the first %v, the last %v after the failure; first at %v",
+			lostAt[0].Sub(t.failed).Round(time.Millisecond), lostAt[len(lostAt)-1].Sub(t.failed).Round(time.Millisecond),
+			lostAt[0].Format("15:04:05.000"))
+	}
+	t.row.Count = countJSON{all.sent, all.lost, all.outage}
+	t.row.Control = countJSON{control.sent, control.lost, 0}
+	if all.damaged+all.copies > 0 {
+		t.wrong("%d packets damaged, %d copies", all.damaged, all.copies)
+	}
+	begin, end := time.Time{}, time.Now()
+	quiet := t.failed.Add(lease + 500*time.Millisecond)
+	for from, s := range t.sniffers {
+		to := map[string]string{"h1": "h2", "h2": "h1"}[from]
+		t.row.Before += s.taggedTo(to, begin, t.failed)
+		t.row.During += s.taggedTo(to, quiet, t.healed)
+		t.row.After += s.taggedTo(to, t.healed, end)
+		if n := s.taggedTo(to, quiet, t.healed); n > 0 && slices.Contains(t.silent, to) {
+			t.wrong("%d packets with a carrier to %s, more than %v after the failure", n, to, quiet.Sub(t.failed))
+		}
+		s.mu.Lock()
+		t.row.Probes += s.probes
+		t.row.Ahead = max(t.row.Ahead, s.ahead)
+		for carrier := range s.carriers {
+			if carrier != t.row.Carrier {
+				t.wrong("%d packets of %s have the carrier %s", s.carriers[carrier], from, carrier)
+			}
+		}
+		for _, e := range s.tagged {
+			if slices.Contains(t.silent, e.to) && e.at.After(t.failed) && e.at.Before(t.healed) {
+				t.row.Stopped = max(t.row.Stopped, e.at.Sub(t.failed))
+			}
+		}
+		s.mu.Unlock()
+	}
+	// The next epoch may begin at one host while a packet of the other is on the way.
+	if most := max(1, t.ahead); t.row.Ahead > most {
+		t.wrong("a host was %d epochs ahead of the clock, at most %d may be", t.row.Ahead, most)
+	}
+	if (t.untagged || len(t.settings.late) > 0) && t.row.Before > 0 {
+		t.wrong("%d packets with a carrier before the failure, without a right to it", t.row.Before)
+	}
+	if !t.untagged && t.row.After == 0 && !t.inexact {
+		t.wrong("no packet with a carrier at the end")
+	}
+	for i, x := range t.traffic.tcp {
+		x.mu.Lock()
+		for _, err := range x.errs {
+			t.wrong("TCP: %v", err)
+		}
+		log.Printf("TCP from %s to %s: %d bytes, at most %v for %d, %d short connections, the slowest %v", x.from, x.to,
+			x.bytes, x.stall.Round(time.Millisecond), blockSize, x.short, x.slowest.Round(time.Millisecond))
+		if i < 2 {
+			t.row.TCP += fmt.Sprintf("%.1f MB +%d, %v; ", float64(x.bytes)/1e6, x.short,
+				max(x.stall, x.slowest).Round(10*time.Millisecond))
+		} else {
+			t.row.TCP += fmt.Sprintf("(%v) ", max(x.stall, x.slowest).Round(10*time.Millisecond))
+		}
+		x.mu.Unlock()
+	}
+}
+
+// clocks is the first few of some times, for the log.
+func clocks(times []time.Time) string {
+	text := ""
+	for i, at := range times {
+		if i == 5 {
+			return text + " ..."
+		}
+		text += at.Format(" 15:04:05.000")
+	}
+	return text
+}
+
+// printTable prints all rows.
+func printTable(out io.Writer, rows []row) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tcontrol lost\ttagged before\tafter lease\tat the end\tlast tag\t"+
+		"TCP (control)\tresults\ttime\tverdict")
+	for _, r := range rows {
+		stopped := "-"
+		if r.Stopped > 0 {
+			stopped = fmt.Sprintf("%.1fs", r.Stopped.Seconds())
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d of %d\t%d\t%d\t%d\t%s\t%s\t%s\t%v\t%s\n", r.Name, r.Carrier, r.Count.Sent,
+			r.Count.Lost, r.Bound, r.Control.Lost, r.Control.Sent, r.Before, r.During, r.After, stopped, r.TCP, r.Proof, r.Took,
+			r.verdict())
+	}
+	w.Flush()
+}
+
+// signal ends agents of hosts by a signal.
+func (t *trial) signal(s syscall.Signal, names ...string) error {
+	for _, name := range names {
+		if err := t.world.end(name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
