@@ -56,7 +56,7 @@ func benchmarkBridge(b *testing.B, sockets int) {
 	}
 	before := received(b, at)
 	for n := 0; b.Loop(); n++ {
-		if err := send(from.fd, frames[n%len(frames)]); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		if err := send(from.tx, frames[n%len(frames)]); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			b.Fatal(err)
 		}
 	}

@@ -8,17 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/rawlink"
 )
 
 const (
-	// bufferBytes is the largest frame: that of segmentation offloads.
-	bufferBytes = 64 << 10
 	// socketBytes is the receive buffer of a socket.
 	socketBytes = 8 << 20
 	// pollMillis bounds the delay until a change of the context is seen.
@@ -27,10 +26,10 @@ const (
 	macBytes = 12
 )
 
-// endpoint is an AF_PACKET socket on an interface.
+// endpoint is an AF_PACKET socket on an interface that receives, and one that sends.
 type endpoint struct {
-	name string
-	fd   int
+	name   string
+	fd, tx int
 }
 
 // openEndpoint opens a socket that sees the frames that arrive on an interface, and none that are
@@ -47,15 +46,21 @@ func openEndpoint(name string) (*endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %q: %w", name, err)
 	}
-	e := &endpoint{name: name, fd: fd}
-	if err := e.setUp(dev.Index); err != nil {
+	e := &endpoint{name: name, fd: fd, tx: -1}
+	if err := errors.Join(rawlink.CheckEthernet(name), e.setUp(dev.Index)); err != nil {
 		e.close()
 		return nil, fmt.Errorf("interface %q: %w", name, err)
 	}
 	return e, nil
 }
 
-func (e *endpoint) setUp(index int) error {
+func (e *endpoint) setUp(index int) (err error) {
+	if e.tx, err = rawlink.Sender(index); err != nil {
+		return err
+	}
+	if err := rawlink.Receive(e.fd); err != nil {
+		return err
+	}
 	for _, option := range []int{unix.PACKET_IGNORE_OUTGOING, unix.PACKET_AUXDATA} {
 		if err := unix.SetsockoptInt(e.fd, unix.SOL_PACKET, option, 1); err != nil {
 			return fmt.Errorf("packet socket: %w", err)
@@ -72,7 +77,12 @@ func (e *endpoint) setUp(index int) error {
 	return unix.Bind(e.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index})
 }
 
-func (e *endpoint) close() { _ = unix.Close(e.fd) }
+func (e *endpoint) close() {
+	_ = unix.Close(e.fd)
+	if e.tx >= 0 {
+		_ = unix.Close(e.tx)
+	}
+}
 
 // drain drops the frames that have arrived.
 func (e *endpoint) drain() {
@@ -129,20 +139,18 @@ func (e *endpoint) lost() uint64 {
 	return uint64(s.Drops)
 }
 
-// receiver reads frames of an endpoint into a batch.
+// receiver reads frames of an endpoint, as they are on the wire.
 type receiver struct {
 	*endpoint
-	buffer, control []byte
-	frames          [batch]*packet.Frame
-	truncated       uint64
+	buffer, control    []byte
+	splitter           rawlink.Splitter
+	frames             []*packet.Frame // memory that is used again
+	n                  int             // frames that were read
+	truncated, unsplit uint64
 }
 
 func newReceiver(e *endpoint) *receiver {
-	r := &receiver{endpoint: e, buffer: make([]byte, bufferBytes+4), control: make([]byte, 256)}
-	for i := range r.frames {
-		r.frames[i] = new(packet.Frame)
-	}
-	return r
+	return &receiver{endpoint: e, buffer: make([]byte, 4+rawlink.HeaderBytes+rawlink.MaxFrame), control: make([]byte, 256)}
 }
 
 // receive returns the frames that have arrived, none if ctx has ended.
@@ -152,48 +160,59 @@ func (r *receiver) receive(ctx context.Context) ([]*packet.Frame, error) {
 		if _, err := unix.Poll(fds[:], pollMillis); err != nil && !errors.Is(err, unix.EINTR) {
 			return nil, fmt.Errorf("interface %q: poll: %w", r.name, err)
 		}
-		n := 0
-		for n < batch {
-			frame, err := r.next()
+		for r.n = 0; r.n < batch; {
+			err := r.next(r.keep)
 			if errors.Is(err, unix.EAGAIN) {
 				break
 			}
 			if err != nil {
 				return nil, fmt.Errorf("interface %q: %w", r.name, err)
 			}
-			if frame == nil {
-				continue
-			}
-			r.frames[n].Set(frame)
-			n++
 		}
-		if n > 0 {
-			return r.frames[:n], nil
+		if r.n > 0 {
+			return r.frames[:r.n], nil
 		}
 	}
 	return nil, nil
 }
 
-// next returns one frame with its VLAN tag, or nil if it was too long.
-func (r *receiver) next() ([]byte, error) {
+func (r *receiver) keep(frame []byte) {
+	if r.n == len(r.frames) {
+		r.frames = append(r.frames, new(packet.Frame))
+	}
+	r.frames[r.n].Set(frame)
+	r.n++
+}
+
+// next reads one frame and calls f with it, or with each of the frames of which the kernel merged
+// it, with their VLAN tag.
+func (r *receiver) next(f func(frame []byte)) error {
 	n, oobn, flags, _, err := unix.Recvmsg(r.fd, r.buffer[4:], r.control, unix.MSG_TRUNC)
+	if errors.Is(err, unix.EINVAL) { // the kernel cannot state how it merged packets
+		r.unsplit++
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if flags&unix.MSG_TRUNC != 0 || n > bufferBytes {
+	if n -= rawlink.HeaderBytes; flags&unix.MSG_TRUNC != 0 || n > rawlink.MaxFrame || n < 0 {
 		r.truncated++
-		return nil, nil
+		return nil
 	}
-	frame := r.buffer[4 : 4+n]
-	tpid, tci, ok := vlanTag(r.control[:oobn])
-	if !ok || n < macBytes {
-		return frame, nil
+	var header [rawlink.HeaderBytes]byte
+	copy(header[:], r.buffer[4:])
+	frame := r.buffer[4+rawlink.HeaderBytes:][:n]
+	tpid, tci, tagged := vlanTag(r.control[:oobn])
+	if tagged = tagged && n >= macBytes; tagged { // the kernel has removed the tag
+		frame = r.buffer[rawlink.HeaderBytes:][:4+n]
+		copy(frame, frame[4:4+macBytes])
+		binary.BigEndian.PutUint16(frame[macBytes:], tpid)
+		binary.BigEndian.PutUint16(frame[macBytes+2:], tci)
 	}
-	frame = r.buffer[:4+n] // the kernel has removed the tag
-	copy(frame, frame[4:4+macBytes])
-	binary.BigEndian.PutUint16(frame[macBytes:], tpid)
-	binary.BigEndian.PutUint16(frame[macBytes+2:], tci)
-	return frame, nil
+	if r.splitter.Split(header[:], frame, tagged, f) != nil {
+		r.unsplit++
+	}
+	return nil
 }
 
 // vlanTag returns the VLAN tag in the control messages of a frame.
@@ -234,42 +253,63 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 	defer outside.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var s Stats
-	var mu sync.Mutex
+	c := newCounts(b.Logger)
 	forward := func(from, to *endpoint, through func([]*packet.Frame), count *uint64) error {
 		defer cancel()
 		r := newReceiver(from)
 		for {
 			frames, err := r.receive(ctx)
 			if len(frames) == 0 {
-				mu.Lock()
-				defer mu.Unlock()
-				s.Lost += from.lost()
-				s.Truncated += r.truncated
+				c.add(func(s *Stats) { s.Lost += from.lost() })
 				return err
 			}
-			through(frames)
-			sent := uint64(0)
+			for some := range slices.Chunk(frames, batch) {
+				through(some)
+			}
+			sent, unsent := uint64(0), map[error]uint64(nil)
 			for _, f := range frames {
-				if send(to.fd, f.Bytes()) == nil {
+				if err := send(to.tx, f.Bytes()); err == nil {
 					sent++
+				} else if unsent == nil {
+					unsent = map[error]uint64{err: 1}
+				} else {
+					unsent[err]++
 				}
 			}
-			mu.Lock()
-			*count += sent
-			s.Unsent += uint64(len(frames)) - sent
-			mu.Unlock()
+			c.add(func(s *Stats) {
+				*count += sent
+				s.Truncated, r.truncated = s.Truncated+r.truncated, 0
+				s.Unsplit, r.unsplit = s.Unsplit+r.unsplit, 0
+				for err, n := range unsent {
+					s.Unsent += n
+					c.reasons[to.name+": "+reason(err)] += n
+				}
+			})
 		}
 	}
 	errs := make(chan error)
-	go func() { errs <- forward(inside, outside[0], paths(roles).out, &s.Out) }()
+	go func() { errs <- forward(inside, outside[0], paths(roles).out, &c.stats.Out) }()
 	for _, e := range outside {
-		go func() { errs <- forward(e, inside, paths(roles).lane(), &s.In) }()
+		go func() { errs <- forward(e, inside, paths(roles).lane(), &c.stats.In) }()
 	}
 	for range 1 + len(outside) {
 		err = errors.Join(err, <-errs)
 	}
-	return s, err
+	c.log(true)
+	return c.stats, err
+}
+
+// reason says why the kernel refused a frame.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, unix.EMSGSIZE):
+		return "longer than the MTU"
+	case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO):
+		return "the interface is down"
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS):
+		return "the queue of the interface is full"
+	}
+	return err.Error()
 }
 
 // send sends a frame, and waits for room in the queue of the interface.

@@ -6,14 +6,23 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
@@ -69,7 +78,7 @@ func TestFanout(t *testing.T) {
 	const flows, each = 32, 5
 	for range each {
 		for n := range byte(flows) {
-			if err := send(from.fd, frame(n, 0)); err != nil {
+			if err := send(from.tx, frame(n, 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -82,15 +91,12 @@ func TestFanout(t *testing.T) {
 				seen[i] = map[string]int{}
 			}
 			in := newReceiver(e)
-			for {
-				got, err := in.next()
-				if err != nil {
-					break
-				}
+			for in.next(func(got []byte) {
 				if bytes.HasPrefix(got, frame(0, 0)[:11]) {
 					seen[i][string(got)]++
 					all++
 				}
+			}) == nil {
 			}
 		}
 		return all >= flows*each
@@ -154,18 +160,13 @@ func TestBridge(t *testing.T) {
 		t.Helper()
 		in := newReceiver(to)
 		testkit.Until(t, "a frame at "+to.name, func() bool {
-			if err := send(from.fd, sent); err != nil {
+			if err := send(from.tx, sent); err != nil {
 				t.Fatal(err)
 			}
-			for {
-				got, err := in.next()
-				if err != nil {
-					return false
-				}
-				if bytes.Equal(got, want) {
-					return true
-				}
+			found := false
+			for !found && in.next(func(got []byte) { found = bytes.Equal(got, want) }) == nil {
 			}
+			return found
 		})
 	}
 	marked := frame(1, 7)
@@ -179,5 +180,155 @@ func TestBridge(t *testing.T) {
 	missing := Bridge{Inside: "inside", Outside: "missing"}
 	if err := missing.Check(); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("check of a missing interface: %v", err)
+	}
+}
+
+// nothing is a path that changes no packet.
+type nothing struct{ largest atomic.Int64 }
+
+func (*nothing) Lane() role.Lane { return new(nothing) }
+
+func (n *nothing) Out(frames []*packet.Frame) {
+	for _, f := range frames {
+		n.largest.Store(max(n.largest.Load(), int64(len(f.Bytes()))))
+	}
+}
+
+func (n *nothing) In(frames []*packet.Frame) { n.Out(frames) }
+
+// TestBridgeTCP: a stream passes a bridge with the offloads that interfaces have by default, in
+// packets of the size of the link.
+func TestBridgeTCP(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	addLinks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var path nothing
+	var stats Stats
+	bridge := make(chan error, 1)
+	go func() {
+		var err error
+		stats, err = Bridge{Inside: "inside", Outside: "outside"}.Run(ctx, &path)
+		bridge <- err
+	}()
+	const size = 4 << 20
+	address := func(name, host string) []string {
+		return []string{"link set dev " + name + " up", "addr add " + host + "/24 dev " + name}
+	}
+	listening := make(chan struct{})
+	server := testkit.InNamespace(t, "net", address("net", "10.0.0.2"), func() error {
+		l, err := net.Listen("tcp4", "10.0.0.2:7")
+		close(listening)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if n, err := io.Copy(io.Discard, c); err != nil || n != size {
+			return fmt.Errorf("%d bytes arrived, %w", n, err)
+		}
+		_, err = c.Write([]byte("done"))
+		return err
+	})
+	<-listening
+	client := testkit.InNamespace(t, "host", address("host", "10.0.0.1"), func() error {
+		c, err := (&net.Dialer{Timeout: 2 * time.Minute}).Dial("tcp4", "10.0.0.2:7")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			return err
+		}
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			return err
+		}
+		_, err = io.ReadAll(c)
+		return err
+	})
+	if err := errors.Join(<-client, <-server); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-bridge; err != nil || stats.Unsent+stats.Unsplit+stats.Truncated != 0 || stats.Out < size/1460 {
+		t.Errorf("%v, %+v", err, stats)
+	}
+	if n := path.largest.Load(); n != 1514 {
+		t.Errorf("the largest frame has %d bytes, want 1514", n)
+	}
+}
+
+// TestUnsent: frames that the kernel refuses are counted by reason, and logged while the bridge
+// runs.
+func TestUnsent(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	addLinks(t)
+	if err := testkit.IP("link set dev outside mtu 100"); err != nil {
+		t.Fatal(err)
+	}
+	host, err := openEndpoint("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.close()
+	log := new(lockedBuffer)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var stats Stats
+	go func() {
+		var err error
+		stats, err = Bridge{Inside: "inside", Outside: "outside",
+			Logger: slog.New(slog.NewTextHandler(log, nil))}.Run(ctx, new(nothing))
+		done <- err
+	}()
+	testkit.Until(t, "a line of the log", func() bool {
+		if err := send(host.tx, append(frame(1, 7), make([]byte, 300)...)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(log.String(), "outside: longer than the MTU")
+	})
+	cancel()
+	if err := <-done; err != nil || stats.Unsent == 0 {
+		t.Errorf("%v, %+v", err, stats)
+	}
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// TestLinkType: an interface without Ethernet headers is refused, with its link type.
+func TestLinkType(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	if err := testkit.IP("tuntap add dev tun0 mode tun"); err != nil {
+		t.Skip(err)
+	}
+	err := Bridge{Inside: "tun0", Outside: "lo"}.Check()
+	if err == nil || !strings.Contains(err.Error(), "without link-layer headers (link type 0xfffe)") {
+		t.Errorf("%v", err)
 	}
 }

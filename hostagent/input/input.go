@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -77,8 +78,54 @@ type Stats struct {
 	Unsent uint64
 	// Lost were dropped by the kernel before they were read.
 	Lost uint64
-	// Truncated were longer than the buffer of 64 KiB, and were not forwarded.
+	// Truncated were longer than 512 KiB, and were not forwarded.
 	Truncated uint64
+	// Unsplit were merged by the kernel or a device in a way that cannot be undone, and were not
+	// forwarded.
+	Unsplit uint64
+}
+
+// logEvery is the time between two lines of the log about packets that are not forwarded.
+const logEvery = 10 * time.Second
+
+// counts are the counts of a bridge, which logs what it does not forward while it runs.
+type counts struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	stats   Stats
+	reasons map[string]uint64 // of Unsent
+	logged  time.Time
+	failed  uint64 // that were logged
+}
+
+func newCounts(logger *slog.Logger) *counts {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &counts{logger: logger, reasons: map[string]uint64{}}
+}
+
+// add changes the counts.
+func (c *counts) add(f func(s *Stats)) {
+	c.mu.Lock()
+	f(&c.stats)
+	c.mu.Unlock()
+	c.log(false)
+}
+
+// log logs the packets that were not forwarded, if there are more than before, at most once in
+// logEvery unless it is the last time.
+func (c *counts) log(last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failed := c.stats.Unsent + c.stats.Truncated + c.stats.Unsplit
+	if failed == c.failed || !last && time.Since(c.logged) < logEvery {
+		return
+	}
+	c.failed, c.logged = failed, time.Now()
+	c.logger.Warn("packets are not forwarded", "unsent", c.stats.Unsent, "reasons", c.reasons,
+		"truncated", c.stats.Truncated, "unsplit", c.stats.Unsplit)
 }
 
 // Capture plays a capture file at the pace of its dates.

@@ -19,6 +19,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/internal/rawlink"
 )
 
 // Requirements are what the data path of a role needs on a host.
@@ -56,37 +58,12 @@ func (c *Config) Check(r Requirements) (warnings []string, err error) {
 	if i.Flags&net.FlagUp == 0 {
 		warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
 	}
-	errs = append(errs, checkLink(i.Name))
+	errs = append(errs, rawlink.CheckEthernet(i.Name))
 	if r.Interface != nil {
 		more, err := r.Interface(i)
 		warnings, errs = append(warnings, more...), append(errs, err)
 	}
 	return warnings, errors.Join(errs...)
-}
-
-// checkLink returns why the frames of an interface cannot be read: programs expect Ethernet.
-func checkLink(name string) error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	r, err := unix.NewIfreq(name)
-	if err == nil {
-		err = unix.IoctlIfreq(s, unix.SIOCGIFHWADDR, r)
-	}
-	if err != nil {
-		return fmt.Errorf("interface %s: link type: %w", name, err)
-	}
-	switch kind := r.Uint16(); kind {
-	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
-		return nil
-	case unix.ARPHRD_NONE:
-		return fmt.Errorf("interface %s has packets without link-layer headers, as WireGuard and tun devices have; "+
-			"expected Ethernet: name the interface that carries the tunnel's packets", name)
-	default:
-		return fmt.Errorf("interface %s has link type %d; expected Ethernet (%d)", name, kind, unix.ARPHRD_ETHER)
-	}
 }
 
 // capabilities that suffice, by their numbers in linux/capability.h. Without CAP_PERFMON the

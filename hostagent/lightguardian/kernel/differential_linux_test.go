@@ -90,8 +90,8 @@ func run(t testing.TB, prog *ebpf.Program, frame []byte) []byte {
 	return opts.DataOut
 }
 
-// hasOldTag reports whether a frame has a VLAN tag of EtherType 0x9100, which the kernel does not know
-// as one: it removes no bytes behind it.
+// hasOldTag reports whether a frame has a VLAN tag of EtherType 0x9100, which the kernel does not
+// know as one: it removes no bytes behind it.
 func hasOldTag(frame []byte) bool {
 	old := []byte{0x91, 0}
 	return len(frame) >= 18 && (bytes.Equal(frame[12:14], old) || bytes.Equal(frame[16:18], old))

@@ -386,8 +386,8 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// TestInterfaceAgain: the interface is deleted and created again. The programs count on the new one,
-// and the epoch in between has no report.
+// TestInterfaceAgain: the interface is deleted and created again. The programs count on the new
+// one, and the epoch in between has no report.
 func TestInterfaceAgain(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return

@@ -6,10 +6,9 @@
 // (root has it).
 //
 // The kernel uses the interface as well: give it no address, otherwise the kernel replies next to
-// the switch. A kernel that sends into the other end of a veth pair leaves checksums and
-// segmentation to a card that does not exist; disable them on that end:
-//
-//	ethtool -K veth1 tx off tso off gso off
+// the switch. The switch gets frames as they are on the wire: a port splits packets that the kernel
+// merged when they arrived, or that a sender at the other end of a veth pair left for a device to
+// segment, and completes checksums.
 //
 // A port goes down and up with its interface. It may be used from any goroutine; received packets
 // run through the switch in its own goroutine.
@@ -40,6 +39,7 @@ type Config struct {
 type Stats struct {
 	Received  uint64 // and injected
 	Truncated uint64 // received, longer than a block of the ring (128 KiB), and not injected
+	Unsplit   uint64 // merged in a way that cannot be undone, and not injected
 	Lost      uint64 // by the kernel: the ring was full
 	Sent      uint64
 	Unsent    uint64 // the kernel refused them: longer than the MTU, interface down; or a port with Watch

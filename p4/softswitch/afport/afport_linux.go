@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/internal/rawlink"
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
@@ -41,7 +42,13 @@ type Port struct {
 
 	lostBefore uint64 // by sockets before this one; guarded by mu
 
-	received, truncated, sent, unsent atomic.Uint64
+	splitter rawlink.Splitter // of the goroutine that receives
+
+	refusing sync.Mutex       // held to use the next two; taken after mu
+	reasons  map[error]uint64 // of unsent frames
+	logged   time.Time        // when they were logged
+
+	received, truncated, unsplit, sent, unsent atomic.Uint64
 }
 
 // Open adds a port on an interface to the switch. The caller closes it. It fails if there is no
@@ -51,7 +58,8 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Port{sw: sw, number: number, cfg: cfg, stop: make(chan struct{}), done: make(chan struct{})}
+	p := &Port{sw: sw, number: number, cfg: cfg, reasons: map[error]uint64{}, stop: make(chan struct{}),
+		done: make(chan struct{})}
 	p.log = cfg.Logger.With("port", number, "interface", cfg.Interface)
 	if p.control, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("interface %s: socket: %w", cfg.Interface, err)
@@ -86,7 +94,7 @@ func (p *Port) Stats() Stats {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return Stats{
-		Received: p.received.Load(), Truncated: p.truncated.Load(), Lost: p.lostBefore + p.lost(),
+		Received: p.received.Load(), Truncated: p.truncated.Load(), Unsplit: p.unsplit.Load(), Lost: p.lostBefore + p.lost(),
 		Sent: p.sent.Load(), Unsent: p.unsent.Load(),
 	}
 }
@@ -94,7 +102,7 @@ func (p *Port) Stats() Stats {
 // missing returns the discards of the port.
 func (p *Port) missing() (in, out uint64) {
 	s := p.Stats()
-	return s.Truncated + s.Lost, s.Unsent
+	return s.Truncated + s.Unsplit + s.Lost, s.Unsent
 }
 
 // lost reads the socket's count of frames that the kernel lost. The caller holds mu.
@@ -219,17 +227,21 @@ func (p *Port) drain(tick <-chan time.Time) error {
 // inject injects the frames that are there, if a ring goes.
 func (p *Port) inject() {
 	for range p.cfg.RingBytes / blockBytes * (blockBytes / frameBytes) {
-		frame, whole, err := p.sock.next()
+		header, frame, tagged, whole, err := p.sock.next()
 		switch {
 		case err != nil:
 			return
 		case !whole:
 			p.truncated.Add(1)
-		default:
-			p.received.Add(1)
-			p.sw.Inject(p.number, frame, p.sw.Now())
+		case p.splitter.Split(header, frame, tagged, p.receiveFrame) != nil:
+			p.unsplit.Add(1)
 		}
 	}
+}
+
+func (p *Port) receiveFrame(frame []byte) {
+	p.received.Add(1)
+	p.sw.Inject(p.number, frame, p.sw.Now())
 }
 
 // follow takes the port down and up with its interface. A socket that failed, as it
@@ -283,8 +295,39 @@ func (p *Port) flush() {
 	case p.sock == nil:
 		p.late.drop()
 	default:
-		sent = p.late.send(p.sock.fd)
+		var refused map[error]uint64
+		sent, refused = p.late.send(p.sock.tx)
+		p.refused(refused)
 	}
 	p.sent.Add(uint64(sent))
 	p.unsent.Add(uint64(n - sent))
 }
+
+// logEvery is the time between two lines of the log about frames that the kernel refuses.
+const logEvery = 10 * time.Second
+
+// refused counts and logs frames that the kernel refused to send.
+func (p *Port) refused(frames map[error]uint64) {
+	if len(frames) == 0 {
+		return
+	}
+	p.refusing.Lock()
+	defer p.refusing.Unlock()
+	for err, n := range frames {
+		p.reasons[err] += n
+	}
+	if time.Since(p.logged) < logEvery {
+		return
+	}
+	p.logged = time.Now()
+	var reasons []any
+	for err, n := range p.reasons {
+		if errors.Is(err, unix.EMSGSIZE) {
+			err = errLong
+		}
+		reasons = append(reasons, slog.Uint64(err.Error(), n))
+	}
+	p.log.Warn("frames cannot be sent", slog.Group("reasons", reasons...))
+}
+
+var errLong = errors.New("longer than the MTU")

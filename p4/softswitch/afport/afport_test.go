@@ -8,11 +8,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -120,40 +120,16 @@ func open(t *testing.T, sw *softswitch.Switch, number uint32, cfg afport.Config)
 	return p
 }
 
-// host runs f on a thread in a network namespace of its own, with the far end of a veth
-// pair as 10.0.N.1 there and a route to everything by the switch.
+// host runs f in a network namespace of its own, with the far end of a veth pair as 10.0.N.1 there
+// and a route to everything by the switch.
 func host(t *testing.T, veth string, n byte, f func() error) <-chan error {
 	t.Helper()
-	ready, done := make(chan string), make(chan error, 1)
-	moved := make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its namespace with that
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			close(ready)
-			done <- err
-			return
-		}
-		ready <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
-		<-moved
-		mac := net.HardwareAddr(hostMAC(n))
-		for _, args := range []string{
-			fmt.Sprintf("link set dev %s-far address %s up", veth, mac),
-			fmt.Sprintf("addr add 10.0.%d.1/24 dev %s-far", n, veth),
-			fmt.Sprintf("route add default via 10.0.%d.254", n),
-			fmt.Sprintf("neigh add 10.0.%d.254 lladdr %s dev %s-far", n, net.HardwareAddr(switchMAC), veth),
-		} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				done <- fmt.Errorf("ip %s: %w: %s", args, err, out)
-				return
-			}
-		}
-		done <- f()
-	}()
-	if ns, ok := <-ready; ok {
-		ip(t, fmt.Sprintf("link set dev %s-far netns %s", veth, ns))
-		close(moved)
-	}
-	return done
+	return testkit.InNamespace(t, veth+"-far", []string{
+		fmt.Sprintf("link set dev %s-far address %s up", veth, net.HardwareAddr(hostMAC(n))),
+		fmt.Sprintf("addr add 10.0.%d.1/24 dev %s-far", n, veth),
+		fmt.Sprintf("route add default via 10.0.%d.254", n),
+		fmt.Sprintf("neigh add 10.0.%d.254 lladdr %s dev %s-far", n, net.HardwareAddr(switchMAC), veth),
+	}, f)
 }
 
 // Two hosts, kernels with addresses of their own, talk UDP through the switch.
@@ -179,7 +155,6 @@ func TestForwardingBetweenHosts(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		noChecksum(c)
 		close(listening)
 		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 			return err
@@ -206,7 +181,6 @@ func TestForwardingBetweenHosts(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		noChecksum(c)
 		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
@@ -242,11 +216,69 @@ func TestForwardingBetweenHosts(t *testing.T) {
 	}
 }
 
-// noChecksum leaves UDP's checksum out: no offload completes it between two kernels.
-func noChecksum(c *net.UDPConn) {
-	raw, err := c.SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1) })
+// TestTCP: a stream passes between hosts whose kernels leave segmentation and checksums to devices.
+func TestTCP(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	const size = 4 << 20
+	veth(t, "a")
+	veth(t, "b")
+	sw := forwarder(t)
+	a, b := open(t, sw, 1, afport.Config{Interface: "a"}), open(t, sw, 2, afport.Config{Interface: "b"})
+	stream := make([]byte, size)
+	for i := range stream {
+		stream[i] = byte(i * i >> 8)
+	}
+	listening := make(chan struct{})
+	server := host(t, "b", 2, func() error {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(10, 0, 2, 1), Port: 7})
+		close(listening)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if err := l.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		c, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+		defer c.Close()
+		got, err := io.ReadAll(c)
+		if err == nil && !bytes.Equal(got, stream) {
+			err = fmt.Errorf("%d bytes arrived, not those that were sent", len(got))
+		}
+		return err
+	})
+	<-listening
+	configured, start := make(chan struct{}), make(chan struct{})
+	client := host(t, "a", 1, func() error {
+		close(configured)
+		<-start
+		c, err := (&net.Dialer{Timeout: patience}).Dial("tcp4", "10.0.2.1:7")
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(stream); err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	<-configured
+	testkit.Until(t, "the ports are up: their far ends have moved", func() bool {
+		return !slices.ContainsFunc(sw.Ports(), func(st softswitch.PortStatus) bool { return !st.Up })
+	})
+	close(start)
+	if err := errors.Join(<-client, <-server); err != nil {
+		t.Errorf("%v\nport a %+v, port b %+v, switch %+v", err, a.Stats(), b.Stats(), sw.Stats())
+	}
+	if s := a.Stats(); s.Received < size/1460 || s.Truncated+s.Unsplit != 0 {
+		t.Errorf("port a: %+v; want at least %d packets", s, size/1460)
+	}
+	if s := b.Stats(); s.Unsent != 0 {
+		t.Errorf("port b: %+v", s)
 	}
 }
 
@@ -429,6 +461,19 @@ func TestLongFramesAreCounted(t *testing.T) {
 	testkit.Until(t, "the frame is counted", func() bool { return b.Stats().Unsent == 1 })
 	if st, err := sw.PortStatus(2); err != nil || st.Counters.OutDiscards != 1 {
 		t.Errorf("the switch counts %+v (%v)", st.Counters, err)
+	}
+}
+
+func TestLinkType(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	if err := testkit.IP("tuntap add dev tun0 mode tun"); err != nil {
+		t.Skip(err)
+	}
+	_, err := afport.Open(forwarder(t), 1, afport.Config{Interface: "tun0"})
+	if err == nil || !strings.Contains(err.Error(), "without link-layer headers (link type 0xfffe)") {
+		t.Errorf("%v", err)
 	}
 }
 

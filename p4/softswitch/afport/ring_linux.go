@@ -12,12 +12,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/internal/rawlink"
 )
 
 // socket is an AF_PACKET socket with a TPACKET_V3 ring of blocks, which the kernel fills with
 // frames and hands over one after another. One goroutine takes frames; any may send.
 type socket struct {
-	fd     int
+	fd, tx int // that receives; that sends, -1 without one
 	ring   []byte
 	block  int    // that is read
 	left   uint32 // frames of it that were not taken yet
@@ -51,7 +53,7 @@ func openRing(name string, ringBytes int, watch bool) (*socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
 	}
-	s := &socket{fd: fd}
+	s := &socket{fd: fd, tx: -1}
 	if err := s.setUp(dev, ringBytes, watch); err != nil {
 		s.close()
 		return nil, err
@@ -59,7 +61,18 @@ func openRing(name string, ringBytes int, watch bool) (*socket, error) {
 	return s, nil
 }
 
-func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) error {
+func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) (err error) {
+	if err := rawlink.CheckEthernet(dev.Name); err != nil {
+		return err
+	}
+	if err := rawlink.Receive(s.fd); err != nil {
+		return err
+	}
+	if !watch {
+		if s.tx, err = rawlink.Sender(dev.Index); err != nil {
+			return err
+		}
+	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return fmt.Errorf("AF_PACKET socket: TPACKET_V3: %w", err)
 	}
@@ -104,6 +117,9 @@ func (s *socket) close() {
 		_ = unix.Munmap(s.ring) // it was mapped
 	}
 	_ = unix.Close(s.fd)
+	if s.tx >= 0 {
+		_ = unix.Close(s.tx)
+	}
 }
 
 // lost is how many frames the kernel lost, for want of room in the ring.
@@ -135,9 +151,10 @@ func (s *socket) wait(most time.Duration) error {
 
 func (s *socket) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
 
-// next returns the next frame that is in the ring, and whether all of it is; errAgain when there is
-// none. The slice is good until the next call.
-func (s *socket) next() (frame []byte, whole bool, err error) {
+// next returns the next frame that is in the ring, the header in front of it, whether a VLAN tag
+// was put back, and whether all of it is there; errAgain when there is none. The slices are good
+// until the next call.
+func (s *socket) next() (header, frame []byte, tagged, whole bool, err error) {
 	base := s.block * blockBytes
 	for s.left == 0 {
 		if s.taken {
@@ -147,7 +164,7 @@ func (s *socket) next() (frame []byte, whole bool, err error) {
 			base = s.block * blockBytes
 		}
 		if atomic.LoadUint32(s.word(base+blockStatus))&userOwns == 0 {
-			return nil, false, errAgain
+			return nil, nil, false, false, errAgain
 		}
 		s.taken, s.left, s.at = true, *s.word(base + blockFrames), base+int(*s.word(base + blockFirst))
 	}
@@ -156,8 +173,9 @@ func (s *socket) next() (frame []byte, whole bool, err error) {
 	snap, length, status := int(order.Uint32(h[frameSnap:])), int(order.Uint32(h[frameLen:])),
 		order.Uint32(h[frameStatus:])
 	mac := int(order.Uint16(h[frameMAC:]))
+	header = h[mac-rawlink.HeaderBytes : mac]
 	frame, whole = h[mac:mac+snap:mac+snap], snap == length
-	if status&tagThere != 0 && snap >= macBytes {
+	if tagged = status&tagThere != 0 && snap >= macBytes; tagged {
 		tpid := uint16(defaultTPID)
 		if status&tagProtocolThere != 0 {
 			tpid = order.Uint16(h[frameTPID:])
@@ -170,7 +188,7 @@ func (s *socket) next() (frame []byte, whole bool, err error) {
 	}
 	s.left--
 	s.at += int(order.Uint32(h[frameNext:]))
-	return frame, whole, nil
+	return header, frame, tagged, whole, nil
 }
 
 // batch is frames that are to be sent by one call of the kernel.
@@ -196,9 +214,9 @@ func (b *batch) add(frame []byte) (full bool) {
 	return len(b.ends) == batchFrames
 }
 
-// send sends the frames, and returns how many the kernel took; it goes on after one that it
-// refuses.
-func (b *batch) send(fd int) (sent int) {
+// send sends the frames, and returns how many the kernel took, and how many it refused for which
+// reason; it goes on after one that it refuses.
+func (b *batch) send(fd int) (sent int, refused map[error]uint64) {
 	from := 0
 	for i, to := range b.ends {
 		b.vectors[i].Base = nil
@@ -216,6 +234,10 @@ func (b *batch) send(fd int) (sent int) {
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0: // this one was refused
+			if refused == nil {
+				refused = map[error]uint64{}
+			}
+			refused[errno]++
 			at++
 		default:
 			at += int(n)
@@ -223,7 +245,7 @@ func (b *batch) send(fd int) (sent int) {
 		}
 	}
 	b.drop()
-	return sent
+	return sent, refused
 }
 
 func (b *batch) drop() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }

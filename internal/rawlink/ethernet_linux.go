@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rawlink
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// CheckEthernet returns why the frames of an interface cannot be read, if they do not begin with an
+// Ethernet header.
+func CheckEthernet(name string) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(s, unix.SIOCGIFHWADDR, r)
+	}
+	if err != nil {
+		return fmt.Errorf("link type: %w", err)
+	}
+	switch kind := r.Uint16(); kind {
+	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
+		return nil
+	case unix.ARPHRD_NONE:
+		return fmt.Errorf("interface %s has packets without link-layer headers (link type %#x), as WireGuard and tun "+
+			"devices have; expected Ethernet: name the interface that carries the tunnel's packets", name, kind)
+	default:
+		return fmt.Errorf("interface %s has link type %d; expected Ethernet (%d)", name, kind, unix.ARPHRD_ETHER)
+	}
+}
+
+// Receive makes a packet socket state in front of each frame what is left of it for a device to do.
+// It must be called before a ring is set up. Frames that the socket sends need such a header as
+// well.
+func Receive(socket int) error {
+	if err := unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		return fmt.Errorf("packet socket: PACKET_VNET_HDR: %w", err)
+	}
+	return nil
+}
+
+// Sender returns a packet socket that sends to an interface, and receives nothing.
+func Sender(index int) (int, error) {
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("packet socket: %w", err)
+	}
+	if err := unix.Bind(s, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+		_ = unix.Close(s)
+		return 0, fmt.Errorf("packet socket: %w", err)
+	}
+	return s, nil
+}
