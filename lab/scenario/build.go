@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -152,7 +153,7 @@ func (s *Scenario) placeTraces(f *lab.Fabric) (map[string]*placement, error) {
 		if c.Trace == "" || out[c.Trace] != nil {
 			continue
 		}
-		p, err := place(f, c.Trace)
+		p, err := place(f, c.Trace, slices.Contains(s.Agents, wire.Role))
 		if err != nil {
 			return nil, err
 		}

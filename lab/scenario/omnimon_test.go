@@ -329,6 +329,38 @@ func TestOmniMonKilledAgent(t *testing.T) {
 	}
 }
 
+// TestOmniMonTrace: agents measure the addresses of a capture, also of blocks that hosts share, and
+// with losses. Packets to multicast addresses are named, and measured nowhere. NETSKETCH_TRACE names
+// another capture to play.
+func TestOmniMonTrace(t *testing.T) {
+	path, epochs := os.Getenv("NETSKETCH_TRACE"), 3
+	if path == "" {
+		var frames [][]byte
+		address := func(i int) string { return fmt.Sprintf("10.%d.0.%d", 1+i%3, 1+i) }
+		for i := range 600 {
+			frames = append(frames, frame(address(i%20), address((i/2+1+i)%20), uint16(i%40)))
+			if i%20 == 0 {
+				frames = append(frames, frame(address(3), "239.1.1.1", 9))
+			}
+		}
+		path = capture(t, frames)
+	}
+	s := omnimonScenario(t, 5, epochs, "{hosts-per-leaf: 2}", 1000, 1000)
+	s.UseTrace(path)
+	s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Loss: 0.1}}
+	foreign, measured := 0.0, 0
+	r := play(t, s)
+	check(t, r, epochs)
+	for i := range r.Epochs {
+		measured += exactEpoch(t, r, i, 10).packets
+		foreign += r.Epochs[i].Results["omnimon"].Published.Row("summary", network, "").Value("foreign-packets")
+	}
+	t.Logf("%d packets measured, %.0f foreign of %d sent", measured, foreign, r.Network.Sent)
+	if n := uint64(measured) + uint64(foreign); measured == 0 || foreign == 0 || n > r.Network.Sent || n*10 < r.Network.Sent*8 {
+		t.Errorf("%d packets measured, %.0f foreign of %d sent", measured, foreign, r.Network.Sent)
+	}
+}
+
 // TestOmniMonFlowlets: agents number flowlets by the times of packets, and the results of queries
 // reach gNMI. With a gap of 5 ms, a flow with a packet every 10 ms has as many flowlets as packets,
 // and one with a packet every 2 ms has one flowlet, which goes on in all epochs.

@@ -21,9 +21,12 @@ const (
 	traceBits6 = 32
 )
 
+// maxPlaced bounds the addresses of a trace that hosts get one by one: half of a switch's routes.
+const maxPlaced = 8192
+
 // placement maps the addresses of a trace to hosts.
 type placement struct {
-	owner map[netip.Prefix]int
+	owner map[netip.Prefix]int // addresses, then blocks
 	trace TraceStats
 }
 
@@ -32,6 +35,9 @@ func (p *placement) of(frame []byte) int {
 	k, ok := truth.ParseEncapsulated(frame)
 	if !ok {
 		return 0
+	}
+	if host, ok := p.owner[single(k.SrcAddr())]; ok {
+		return host
 	}
 	return p.owner[block(k.SrcAddr())]
 }
@@ -45,16 +51,26 @@ func block(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// place reads a trace once and assigns its address blocks to the fabric's hosts, the
-// busiest first, each to the host with the least traffic so far. The hosts get the
-// blocks as further prefixes, so that routes lead there; multicast is not routed.
-func place(f *lab.Fabric, path string) (*placement, error) {
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// talk counts the packets of a trace, by address and by pair of addresses.
+type talk struct {
+	packets map[netip.Addr]int
+	peers   map[netip.Addr]map[netip.Addr]int
+}
+
+// place reads a trace once and assigns its addresses to the fabric's hosts, which get them as
+// further prefixes, so that routes lead there; multicast is not routed. Agents that measure
+// addresses need them one by one, and then the ends of a flow are at different hosts where that is
+// possible; else hosts get blocks of addresses. The busiest ones come first, each to the host with
+// the least traffic so far.
+func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 	t, err := traffic.OpenTrace(path, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	packets := map[netip.Prefix]int{}
+	all := talk{packets: map[netip.Addr]int{}, peers: map[netip.Addr]map[netip.Addr]int{}}
 	for {
 		p, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -64,39 +80,79 @@ func place(f *lab.Fabric, path string) (*placement, error) {
 			return nil, err
 		}
 		if k, ok := truth.ParseEncapsulated(p.Frame); ok {
-			packets[block(k.SrcAddr())]++
-			if !k.DstAddr().IsMulticast() {
-				packets[block(k.DstAddr())]++
-			}
+			all.add(k.SrcAddr(), k.DstAddr())
 		}
 	}
-	if len(packets) == 0 {
+	if len(all.packets) == 0 {
 		return nil, fmt.Errorf("scenario: trace %s: none of its %d packets is IPv4 or IPv6; there is nothing "+
 			"to measure", path, t.Packets())
 	}
-	blocks := make([]netip.Prefix, 0, len(packets))
-	for b := range packets {
-		blocks = append(blocks, b)
-	}
-	slices.SortFunc(blocks, func(a, b netip.Prefix) int {
-		if c := cmp.Compare(packets[b], packets[a]); c != 0 {
-			return c
-		}
-		return a.Addr().Compare(b.Addr())
-	})
 	out := &placement{owner: map[netip.Prefix]int{},
 		trace: TraceStats{File: path, Packets: t.Packets(), LongerRecords: t.LongerRecords()}}
 	load := make([]int, len(f.Hosts))
-	for _, b := range blocks {
-		h := 0
-		for i := range load {
-			if load[i] < load[h] {
-				h = i
+	assign := func(p netip.Prefix, packets int, own func(host int) int) {
+		best := 0
+		for h := range load {
+			if cmp.Or(cmp.Compare(own(h), own(best)), cmp.Compare(load[h], load[best])) < 0 {
+				best = h
 			}
 		}
-		load[h] += packets[b]
-		out.owner[b] = h
-		f.Hosts[h].Prefixes = append(f.Hosts[h].Prefixes, b)
+		load[best] += packets
+		out.owner[p] = best
+		f.Hosts[best].Prefixes = append(f.Hosts[best].Prefixes, p)
+	}
+	for h := range f.Hosts {
+		for _, p := range []netip.Prefix{f.Hosts[h].V4, f.Hosts[h].V6} {
+			out.owner[p] = h
+		}
+	}
+	blocks := map[netip.Prefix]int{}
+	placed := 0
+	for _, a := range busiest(all.packets, netip.Addr.Compare) {
+		if h, ok := out.owner[single(a)]; ok { // of the host itself
+			load[h] += all.packets[a]
+			continue
+		}
+		if !each || placed == maxPlaced || a.IsMulticast() || a.IsUnspecified() {
+			blocks[block(a)] += all.packets[a]
+			continue
+		}
+		placed++
+		own := make([]int, len(f.Hosts)) // packets to and from addresses of each host
+		for peer, n := range all.peers[a] {
+			if h, ok := out.owner[single(peer)]; ok {
+				own[h] += n
+			}
+		}
+		assign(single(a), all.packets[a], func(h int) int { return own[h] })
+	}
+	for _, b := range busiest(blocks, netip.Prefix.Compare) {
+		assign(b, blocks[b], func(int) int { return 0 })
 	}
 	return out, nil
+}
+
+// add counts a packet.
+func (t *talk) add(from, to netip.Addr) {
+	t.packets[from]++
+	if to.IsMulticast() {
+		return
+	}
+	t.packets[to]++
+	for _, pair := range [2][2]netip.Addr{{from, to}, {to, from}} {
+		if t.peers[pair[0]] == nil {
+			t.peers[pair[0]] = map[netip.Addr]int{}
+		}
+		t.peers[pair[0]][pair[1]]++
+	}
+}
+
+// busiest returns the keys of counts, the largest count first.
+func busiest[K comparable](counts map[K]int, compare func(a, b K) int) []K {
+	keys := make([]K, 0, len(counts))
+	for k := range counts {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b K) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), compare(a, b)) })
+	return keys
 }

@@ -176,16 +176,28 @@ func (v *ViewWriter) End(r *Report) error {
 	for _, t := range r.Totals {
 		b.Printf("  %-24s %-9s %10.5f   %22.5f\n", t.Measure, t.Dimension, t.Value, t.Worst)
 	}
+	broken := 0
+	for _, x := range r.Expected {
+		if !x.OK {
+			broken++
+		}
+	}
 	for _, x := range r.Expected {
 		mark := b.Green("met   ")
-		if !x.OK {
+		switch {
+		case !x.OK:
 			mark = b.Red("BROKEN")
+		case broken > 0: // the run as a whole did not meet its bounds
+			mark = "      "
 		}
 		bound := x.Bound
 		if x.Dimension != "" {
 			bound += ", " + x.Dimension
 		}
 		b.Printf("  %s %s: %.5f\n", mark, bound, x.Value)
+	}
+	if broken > 0 {
+		b.Printf("  %s\n", b.Red(fmt.Sprintf("%d of %d bounds are broken", broken, len(r.Expected))))
 	}
 	if r.Error != "" {
 		b.Printf("  %s\n", b.Red(r.Error))

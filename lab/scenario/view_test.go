@@ -59,6 +59,28 @@ func TestTablesAreNarrowed(t *testing.T) {
 	}
 }
 
+// A run that breaks a bound meets none: no screen says both.
+func TestVerdict(t *testing.T) {
+	end := func(values ...bool) string {
+		r := Report{}
+		for _, ok := range values {
+			r.Expected = append(r.Expected, Verdict{Bound: "flows-exact", OK: ok})
+		}
+		var out strings.Builder
+		if err := (&ViewWriter{W: &out}).End(&r); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	if text := end(true, true); strings.Count(text, "met ") != 2 || strings.Contains(strings.ToLower(text), "broken") {
+		t.Errorf("all bounds are met:\n%s", text)
+	}
+	if text := end(true, false, true); strings.Contains(text, "met ") || strings.Count(text, "BROKEN") != 1 ||
+		!strings.Contains(text, "1 of 3 bounds are broken") {
+		t.Errorf("a bound is broken:\n%s", text)
+	}
+}
+
 // Only a run on a too slow machine reports it.
 func TestSlowMachineIsReported(t *testing.T) {
 	for _, tc := range []struct {

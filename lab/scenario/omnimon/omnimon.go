@@ -52,10 +52,10 @@ func Algorithm() score.Algorithm {
 		Views:       func(*score.Setting) []score.View { return []score.View{{Device: score.Network}} },
 		GroundTruth: groundTruth,
 		Measures: []score.Measure{
-			of(FlowsExact, flows, score.FoundCorrect, "packets", "bytes", "received-packets", "received-bytes",
+			of(FlowsExact, flows, score.Some(score.FoundCorrect), "packets", "bytes", "received-packets", "received-bytes",
 				"lost-packets"),
-			of(HopsPublished, hops, score.Recall),
-			of(HopsExact, hops, score.FoundCorrect, "switch", "packets-low", "packets-high", "bytes"),
+			of(HopsPublished, hops, score.Some(score.Recall)),
+			of(HopsExact, hops, score.Some(score.FoundCorrect), "switch", "packets-low", "packets-high", "bytes"),
 			of(LossF1, losses, score.F1),
 			of(LossesExact, losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
 			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),

@@ -8,6 +8,16 @@ import "math"
 // compare.
 type Stat func(m *Measure, published, actual Rows) (s Score, ok bool)
 
+// Some is a measure of rows that must exist: a view without published and true rows is not measured.
+func Some(of Stat) Stat {
+	return func(m *Measure, published, actual Rows) (Score, bool) {
+		if len(published) == 0 && len(actual) == 0 {
+			return Score{}, false
+		}
+		return of(m, published, actual)
+	}
+}
+
 // confusion counts the published keys against the true ones.
 func confusion(published, actual Rows) Confusion {
 	var c Confusion
