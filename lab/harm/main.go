@@ -175,6 +175,7 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 	}
 	done.Wait()
 	if ctx.Err() != nil {
+		_ = os.RemoveAll(run) // a directory that stays harms nobody
 		return errors.New("interrupted; everything is removed")
 	}
 	printTable(os.Stdout, rows)

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"strings"
@@ -84,6 +85,25 @@ func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
 		}
 	}
 	return packets, received, lost, exact
+}
+
+// exactTCP returns an error unless all rows of TCP in the newest epoch are exact.
+func (r *results) exactTCP() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rows := 0
+	for at, row := range r.flows {
+		if !strings.Contains(at, ",tcp,") || row.Number("epoch") != r.newest {
+			continue
+		}
+		if rows++; !row.Is("exact") {
+			return fmt.Errorf("the row of TCP is not exact: %v", row)
+		}
+	}
+	if rows == 0 {
+		return errors.New("no row of TCP")
+	}
+	return nil
 }
 
 // problem is why the newest epoch is not exact.

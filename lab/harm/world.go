@@ -283,12 +283,17 @@ func (w *world) end(name string, s syscall.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		return err
 	}
+	return w.gone(name)
+}
+
+// gone waits for the end of a program.
+func (w *world) gone(name string) error {
 	select {
-	case <-p.exited:
+	case <-w.running[name].exited:
 		delete(w.running, name)
 		return nil
 	case <-time.After(patience):
-		return fmt.Errorf("%s has not ended %v after signal %v", name, patience, s)
+		return fmt.Errorf("%s has not ended within %v", name, patience)
 	}
 }
 
@@ -416,14 +421,21 @@ packets: {source: kernel, interface: eth0, disable-offloads: true, pin: %q}
 	return w.start(host, host, w.agentCommand(host, "--config", w.agentFile(host))...)
 }
 
-// removeAgent runs the command that removes the agent of a host.
-func (w *world) removeAgent(host string) error {
-	command := append([]string{"ip", "netns", "exec", host},
-		w.agentCommand(host, "remove", "--config", w.agentFile(host))...)
-	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, out)
+// command runs a command of the agent's program in the namespace of a host.
+func (w *world) command(host, name string) error {
+	words := append([]string{"ip", "netns", "exec", host}, w.agentCommand(host, name, "--config", w.agentFile(host))...)
+	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, out)
 	}
 	return nil
+}
+
+// removeAgent runs the command that removes the agent of a host, and waits for the agent's end.
+func (w *world) removeAgent(host string) error {
+	if err := w.command(host, "remove"); err != nil {
+		return err
+	}
+	return w.gone(host)
 }
 
 // unpin removes all that an agent has pinned, as a reboot does.
