@@ -59,14 +59,17 @@ func marshal(m proto.Message) string {
 	return string(b)
 }
 
-// canonicalMatch returns a match with the shortest numbers, and its fields in the order of their
-// ids.
+// canonicalMatch returns a match with the shortest numbers, zeros where a mask or prefix has none, its
+// fields in the order of their ids, and without fields that match anything: P4Runtime leaves these
+// out (specification, 9.1.1), but some switches read them back.
 func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatch {
 	t, _ := cat.Tables.ID(e.GetTableId())
 	out := make([]*p4v1.FieldMatch, 0, len(e.GetMatch()))
 	sorted := true
 	for i, m := range e.GetMatch() {
-		out = append(out, canonicalField(t, m))
+		if c := canonicalField(t, m); c != nil {
+			out = append(out, c)
+		}
 		sorted = sorted && (i == 0 || m.GetFieldId() > e.GetMatch()[i-1].GetFieldId())
 	}
 	if !sorted {
@@ -75,10 +78,15 @@ func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatc
 	return out
 }
 
+// canonicalField is canonicalMatch of one field; nil: it matches anything.
 func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
+	width := 0 // not known
 	if t != nil {
-		if i := t.FieldByID(m.GetFieldId()); i >= 0 && t.Match[i].String {
-			return m
+		if i := t.FieldByID(m.GetFieldId()); i >= 0 {
+			if t.Match[i].String {
+				return m
+			}
+			width = t.Match[i].Width
 		}
 	}
 	out := &p4v1.FieldMatch{FieldId: m.GetFieldId()}
@@ -87,17 +95,30 @@ func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
 		value := p4values.Canonical(m.Exact.GetValue())
 		out.FieldMatchType = &p4v1.FieldMatch_Exact_{Exact: &p4v1.FieldMatch_Exact{Value: value}}
 	case *p4v1.FieldMatch_Lpm:
+		value, prefix := m.Lpm.GetValue(), int(m.Lpm.GetPrefixLen())
+		if prefix == 0 {
+			return nil
+		}
+		if prefix > 0 && prefix <= width {
+			value = p4values.And(value, p4values.Mask(prefix, width))
+		}
 		out.FieldMatchType = &p4v1.FieldMatch_Lpm{Lpm: &p4v1.FieldMatch_LPM{
-			Value: p4values.Canonical(m.Lpm.GetValue()), PrefixLen: m.Lpm.GetPrefixLen(),
+			Value: p4values.Canonical(value), PrefixLen: m.Lpm.GetPrefixLen(),
 		}}
 	case *p4v1.FieldMatch_Ternary_:
+		mask := p4values.Canonical(m.Ternary.GetMask())
+		if p4values.BitLen(mask) == 0 {
+			return nil
+		}
 		out.FieldMatchType = &p4v1.FieldMatch_Ternary_{Ternary: &p4v1.FieldMatch_Ternary{
-			Value: p4values.Canonical(m.Ternary.GetValue()), Mask: p4values.Canonical(m.Ternary.GetMask()),
+			Value: p4values.Canonical(p4values.And(m.Ternary.GetValue(), mask)), Mask: mask,
 		}}
 	case *p4v1.FieldMatch_Range_:
-		out.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{
-			Low: p4values.Canonical(m.Range.GetLow()), High: p4values.Canonical(m.Range.GetHigh()),
-		}}
+		low, high := p4values.Canonical(m.Range.GetLow()), p4values.Canonical(m.Range.GetHigh())
+		if width > 0 && p4values.BitLen(low) == 0 && p4values.Equal(high, p4values.Ones(width)) {
+			return nil
+		}
+		out.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: low, High: high}}
 	case *p4v1.FieldMatch_Optional_:
 		out.FieldMatchType = &p4v1.FieldMatch_Optional_{
 			Optional: &p4v1.FieldMatch_Optional{Value: p4values.Canonical(m.Optional.GetValue())},

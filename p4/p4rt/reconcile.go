@@ -192,7 +192,8 @@ func (p wantedPart) difference(
 		e := have[key].GetTableEntry()
 		entity := p.absent[key]
 		if e != nil && p.owned[e.GetTableId()] {
-			entity = tableEntity(e)
+			entity = tableEntity(&p4v1.TableEntry{TableId: e.GetTableId(), Match: canonicalMatch(cat, e),
+				Priority: e.GetPriority(), IsDefaultAction: e.GetIsDefaultAction()})
 		}
 		_, keep := wanted[key]
 		if entity != nil && !keep && !e.GetIsConst() && !e.GetIsDefaultAction() {

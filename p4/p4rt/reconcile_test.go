@@ -199,3 +199,49 @@ func sameEntries(a, b []*p4v1.TableEntry) bool {
 	}
 	return true
 }
+
+// TestReconcileDontCare: a switch that reads fields back although they match anything, with bits
+// behind a prefix, has what is desired; an entry of it that is not is deleted by its canonical key.
+func TestReconcileDontCare(t *testing.T) {
+	prog := program(t, "forwarding")
+	s, c := ready(t, prog)
+	want := p4rt.Desired{Tables: []string{"ipv4_lpm"},
+		Entries: []p4rt.Entry{ipv4Route(t, "0.0.0.0/0", 1), ipv4Route(t, "10.0.1.0/24", 2)}}
+	if err := c.Reconcile(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	lpm := func(value []byte, prefix int32) *p4v1.FieldMatch {
+		return &p4v1.FieldMatch{FieldId: 1, FieldMatchType: &p4v1.FieldMatch_Lpm{
+			Lpm: &p4v1.FieldMatch_LPM{Value: value, PrefixLen: prefix}}}
+	}
+	s.meddle(func(m *meddler) {
+		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
+			for _, e := range r.GetEntities() {
+				entry := e.GetTableEntry()
+				switch {
+				case entry == nil || entry.GetIsDefaultAction():
+				case len(entry.GetMatch()) == 0:
+					entry.Match = []*p4v1.FieldMatch{lpm([]byte{0}, 0)}
+				default:
+					old := entry.GetMatch()[0].GetLpm()
+					entry.Match = []*p4v1.FieldMatch{lpm(append(old.GetValue()[:3:3], 99), old.GetPrefixLen())}
+				}
+			}
+			return r
+		}
+	})
+	s.dropRequests()
+	if err := c.Reconcile(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if n := updatesIn(s); n != 0 {
+		t.Errorf("reconciling what is there took %d updates", n)
+	}
+	want.Entries = want.Entries[1:]
+	if err := c.Reconcile(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if got := entriesOn(t, s.addr, prog, "ipv4_lpm"); len(got) != 1 {
+		t.Errorf("the switch holds %v, want the route of 10.0.1.0/24", got)
+	}
+}
