@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -263,9 +264,22 @@ func (c *Collector) newHosts(cfg *config.Config) error {
 		Applied: func(name, role string, generation uint64, refusal string) {
 			c.intent.HostApplied(name, role, generation, refusal)
 		},
-		OnChange: c.StateChanged, OnEpoch: c.epochOfHost,
+		OnChange: c.StateChanged, OnEpoch: c.epochOfHost, HostOf: c.hostOf,
 	})
 	return nil
+}
+
+// hostOf returns the name of the configured host that has an address, or the longest prefix of it.
+func (c *Collector) hostOf(a netip.Addr) (name string) {
+	bits := -1
+	for _, h := range c.Config().Hosts {
+		for _, p := range h.Addresses {
+			if p.Contains(a) && p.Bits() > bits {
+				name, bits = h.Name, p.Bits()
+			}
+		}
+	}
+	return name
 }
 
 func epochConfig(cfg *config.Config) epoch.Config {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,13 @@ type Status struct {
 	ReportTime time.Duration
 	// SettingsApplied and SettingsRefused count outcomes of settings.
 	SettingsApplied, SettingsRefused uint64
+	// EpochsAhead is by how many epochs the host's clock was ahead of the others when it was set aside;
+	// 0: it is not.
+	EpochsAhead uint64
+	// Leases counts the addresses to which roles may send packets with a header, LeasesMissing those to
+	// which they may not, and NoLease has the reasons of the first ones.
+	Leases, LeasesMissing uint64
+	NoLease               []string
 	// LastError is the newest error, with the epoch or role that it concerns.
 	LastError string
 }
@@ -294,17 +302,68 @@ func (a *agent) end(reason error) {
 	}
 }
 
-// aheadOf records an epoch that is too far ahead.
+func clockError(by uint64) string {
+	return fmt.Sprintf("the host's clock is %d epochs ahead of the collector's; synchronize the clocks", by)
+}
+
+// aheadOf records that the host's clock is ahead.
 func (a *agent) aheadOf(by uint64) {
 	a.mu.Lock()
-	first := a.st.EpochsRefused == 0
-	a.st.EpochsRefused++
-	a.st.LastError = fmt.Sprintf("the host's clock is %d epochs ahead of the collector's; synchronize the clocks", by)
+	first := a.st.EpochsAhead == 0
+	a.st.EpochsAhead, a.st.LastError = by, clockError(by)
 	a.mu.Unlock()
 	if first {
-		a.c.log.Warn("the clock of a host is ahead; its epochs are not relayed", "host", a.name, "epochs", by)
+		a.c.log.Warn("the clock of a host is ahead of the others; its epochs are not relayed", "host", a.name, "epochs", by)
 	}
 	a.c.deps.OnChange()
+}
+
+// refusedEpoch counts an epoch that is not relayed.
+func (a *agent) refusedEpoch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.st.EpochsRefused++
+}
+
+// levelled records that the host's clock agrees with others again.
+func (a *agent) levelled() {
+	a.mu.Lock()
+	was := a.st.EpochsAhead
+	if a.st.EpochsAhead = 0; a.st.LastError == clockError(was) {
+		a.st.LastError = ""
+	}
+	a.mu.Unlock()
+	if was > 0 {
+		a.c.log.Info("the clock of a host agrees with the others again", "host", a.name)
+		a.c.deps.OnChange()
+	}
+}
+
+// maxReasons bounds the reasons of missing leases that are kept.
+const maxReasons = 100
+
+// leases takes the state of the leases of a role.
+func (a *agent) leases(m *hostv1.Leases) {
+	var reasons []string
+	for _, w := range m.GetWithout()[:min(len(m.GetWithout()), maxReasons)] {
+		address, ok := netip.AddrFromSlice(w.GetAddress())
+		if !ok || len(w.GetReason()) > maxNameBytes {
+			continue
+		}
+		text := address.String()
+		if name := a.c.deps.HostOf; name != nil && name(address) != "" {
+			text = fmt.Sprintf("%s (%s)", name(address), text)
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %s", text, w.GetReason()))
+	}
+	a.mu.Lock()
+	missing := a.st.LeasesMissing
+	a.st.Leases, a.st.LeasesMissing, a.st.NoLease = uint64(m.GetHeld()), uint64(m.GetMissing()), reasons
+	a.mu.Unlock()
+	if missing == 0 && len(reasons) > 0 {
+		a.c.log.Warn("no lease: the host sends packets to these addresses without a header, so results on them are not "+
+			"exact", "host", a.name, "addresses", m.GetMissing(), "first", reasons[0])
+	}
 }
 
 // awaited returns why a report of a role in an epoch is not awaited; nil if it is.

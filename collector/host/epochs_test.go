@@ -4,11 +4,14 @@ package host
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/intent"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
+	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
@@ -110,4 +113,135 @@ func TestNumbersGoBack(t *testing.T) {
 	r.step()
 	ep := r.step()
 	r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number))
+}
+
+// TestClockAlone: a clock that is two epochs ahead of all others moves no other host, is named, and
+// its host follows the others.
+func TestClockAlone(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2", "h3")
+	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
+	r.open(hosts...)
+	_, _, open := r.engine.Numbering()
+	wrong := hosts[0]
+	wrong.clock.Advance(2 * time.Second)
+	wrong.agent.Tick()
+	testkit.Until(t, "the refusal", func() bool { return r.status("h1").EpochsRefused > 0 })
+	next := func() {
+		for _, h := range hosts {
+			h.clock.Advance(time.Second)
+			h.agent.Tick()
+		}
+		r.step()
+	}
+	next()
+	testkit.Until(t, "that h1 is set aside", func() bool { return r.status("h1").EpochsAhead > 0 })
+	if s := r.status("h1"); !strings.Contains(s.LastError, "epochs ahead") {
+		t.Errorf("status %+v", s)
+	}
+	for range 5 {
+		next()
+	}
+	_, _, now := r.engine.Numbering()
+	for _, h := range hosts[1:] {
+		if e := h.agent.Status().Epoch; e > now {
+			t.Errorf("%s is in epoch %d, the collector in %d", h.name, e, now)
+		}
+		if s := r.status(h.name); s.EpochsAhead != 0 || s.EpochsRefused != 0 {
+			t.Errorf("%s, whose clock is right: %+v", h.name, s)
+		}
+	}
+	if e := wrong.agent.Status().Epoch; e > max(now, open+2) {
+		t.Errorf("h1 is in epoch %d, the collector in %d", e, now)
+	}
+
+	if s := r.status("h1"); s.EpochsAhead == 0 {
+		t.Errorf("h1 is not set aside any more: %+v", s)
+	}
+}
+
+// TestCollectorBehind: where most clocks agree that the collector's is behind, they move the network.
+func TestCollectorBehind(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2", "h3")
+	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
+	r.open(hosts...)
+	_, _, open := r.engine.Numbering()
+	for _, h := range hosts {
+		h.clock.Advance(2 * time.Second)
+		h.agent.Tick()
+	}
+	testkit.Until(t, "the epoch of most clocks", func() bool { return r.c.newest.Load() == open+2 })
+	for range 3 {
+		for _, h := range hosts {
+			h.clock.Advance(time.Second)
+			h.agent.Tick()
+		}
+		r.step()
+	}
+	for _, h := range hosts {
+		if s := r.status(h.name); s.EpochsAhead != 0 {
+			t.Errorf("%s is set aside: %+v", h.name, s)
+		}
+	}
+}
+
+// TestClockFirst: a clock that begins every epoch before the collector's is not ahead, although the
+// collector sends no epoch that the host has.
+func TestClockFirst(t *testing.T) {
+	for _, measured := range []bool{true, false} {
+		r := newRig(t, nil, "h1", "h2")
+		hosts := []*testHost{r.start("h1", nil), r.start("h2", nil)}
+		r.open(hosts...)
+		if !measured { // no reports are requested
+			r.set("h1")
+			r.set("h2")
+		}
+		for n := range uint64(30) {
+			for _, h := range hosts {
+				h.clock.Advance(time.Second)
+				h.agent.Tick()
+			}
+			if s := hosts[0].agent.Status(); s.EpochsHeld != 0 {
+				t.Fatalf("measured %v, after %d epochs: %+v", measured, n, s)
+			}
+			_, _, open := r.engine.Numbering()
+			testkit.Until(t, "the epoch at the collector", func() bool { return r.c.newest.Load() > open })
+			r.step()
+			if measured {
+				continue
+			}
+			for _, h := range hosts { // what arrives behind the epoch, if the collector sent one
+				r.set(h.name, intent.HostSetting{Role: "none", Generation: n + 100})
+				testkit.Until(t, "a refusal", func() bool { return r.status(h.name).SettingsRefused > n })
+				r.set(h.name)
+			}
+		}
+	}
+}
+
+// TestLeaves: the state of leases arrives with the names of hosts, and within bounds.
+func TestLeaves(t *testing.T) {
+	r := newRig(t, nil, "h1", "h2")
+	r.c.deps.HostOf = func(a netip.Addr) string {
+		if a == netip.MustParseAddr("10.0.0.2") {
+			return "h2"
+		}
+		return ""
+	}
+	r.start("h1", nil)
+	m := &hostv1.Leases{Role: "r", Held: 7, Missing: 300}
+	for i := range 300 {
+		m.Without = append(m.Without, &hostv1.NoLease{Address: []byte{10, 0, byte(i / 256), byte(i)},
+			Reason: "carrier lost on the path"})
+	}
+	m.Without[0].Address, m.Without[1].Reason = []byte{1}, strings.Repeat("x", 1000)
+	for s := range r.sessions() {
+		if err := s.take(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Leases{Leases: m}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := r.status("h1")
+	if s.Leases != 7 || s.LeasesMissing != 300 || len(s.NoLease) != 98 ||
+		s.NoLease[0] != "h2 (10.0.0.2): carrier lost on the path" || !strings.HasPrefix(s.NoLease[1], "10.0.0.3: ") {
+		t.Errorf("%d leases, %d missing, %d reasons: %q", s.Leases, s.LeasesMissing, len(s.NoLease), s.NoLease)
+	}
 }

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -95,6 +96,8 @@ type Dependencies struct {
 	Applied func(host, role string, generation uint64, refusal string)
 	// OnChange is called when Hosts may have changed. It must not block.
 	OnChange func()
+	// HostOf, if set, returns the name of the host with an address; empty: none has it.
+	HostOf func(netip.Addr) string
 	// OnEpoch, if set, is called with each epoch that the clock of a host here began before all other
 	// hosts that the component knows of. It must not block.
 	OnEpoch func(number uint64)
@@ -349,6 +352,7 @@ func (c *Component) leave(s *session) {
 
 // begin takes an epoch that the collector's clock began. Every session sends it.
 func (c *Component) begin(number uint64) {
+	c.judge(number)
 	if !c.advance(number) {
 		return
 	}
@@ -372,11 +376,17 @@ func (c *Component) advance(number uint64) bool {
 	}
 }
 
-// relay takes an epoch that the clock of an agent's host began, and sends it to all other agents.
+// relay takes an epoch that the clock of an agent's host began, and sends it to all other agents if
+// other clocks agree.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
-	if number > open+maxAhead {
-		from.agent.aheadOf(number - open)
+	switch {
+	case number > open+maxAhead:
+		from.agent.refusedEpoch()
+		from.setAside(number - open)
+		return
+	case number > open+1 && !c.agreed(from, number):
+		from.agent.refusedEpoch()
 		return
 	}
 	if !c.advance(number) {
@@ -387,6 +397,44 @@ func (c *Component) relay(from *session, number uint64) {
 		c.deps.OnEpoch(number)
 	}
 	c.spread(from, number)
+}
+
+// agreed notes that the clock of a host began an epoch, and reports whether most clocks did: those of
+// the hosts with a session and the collector's, which is behind.
+func (c *Component) agreed(from *session, number uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from.claimed = max(from.claimed, number)
+	count := 0
+	for s := range c.sessions {
+		if s.claimed >= number {
+			count++
+		}
+	}
+	return 2*count > len(c.sessions)+1
+}
+
+// judge sets aside hosts whose clocks are alone with an epoch that they began, when the collector's
+// clock begins an earlier one.
+func (c *Component) judge(number uint64) {
+	alone := map[*session]uint64{} // by how many epochs
+	var level []*session
+	c.mu.Lock()
+	newest := max(number, c.newest.Load())
+	for s := range c.sessions {
+		if s.claimed > newest {
+			alone[s] = s.claimed - number
+		} else {
+			level = append(level, s)
+		}
+	}
+	c.mu.Unlock()
+	for s, by := range alone {
+		s.setAside(by)
+	}
+	for _, s := range level {
+		s.agent.levelled()
+	}
 }
 
 // Relay takes an epoch that the clock of a host of another collector began, and sends it to all

@@ -28,6 +28,8 @@ const (
 	maxRoles     = 64
 	// maxAcks bounds the acknowledgments that wait for an agent that does not read.
 	maxAcks = 1024
+	// maxSilence is the count of epochs after which the collector sends its epoch to a host that has it.
+	maxSilence = 2
 )
 
 // service serves the sessions of a component.
@@ -49,7 +51,9 @@ type session struct {
 	done   <-chan struct{} // closed when the session ends
 	cancel context.CancelCauseFunc
 
-	heard atomic.Uint64 // newest epoch that this agent has
+	heard   atomic.Uint64 // newest epoch that this agent has
+	correct atomic.Bool   // the agent is to be told the newest epoch, though it has begun a later one
+	claimed uint64        // newest epoch that the host's clock began and that is not relayed; guarded by c.mu
 
 	mu       sync.Mutex
 	requests []*hostv1.ReportRequest
@@ -61,6 +65,7 @@ type session struct {
 	length time.Duration // of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
+	told   uint64            // newest epoch in a message to the agent
 }
 
 // Session implements hostv1.HostSessionsServer.
@@ -310,6 +315,13 @@ func (s *session) offer() {
 	}
 }
 
+// setAside names the host whose clock is ahead, and tells its agent that the network does not follow.
+func (s *session) setAside(by uint64) {
+	s.agent.aheadOf(by)
+	s.correct.Store(true)
+	s.offer()
+}
+
 // known records an epoch that the agent has.
 func (s *session) known(number uint64) {
 	for {
@@ -383,6 +395,7 @@ func (s *session) next() *hostv1.CollectorMessage {
 		r := s.requests[0]
 		s.requests = s.requests[1:]
 		s.mu.Unlock()
+		s.told = max(s.told, r.GetEpoch()+1)
 		s.agent.asked(r.GetEpoch())
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}}
 	}
@@ -404,14 +417,16 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 	}
 	newest := max(s.c.newest.Load(), open)
 	if s.length != length || !s.zero.Equal(zero) {
-		s.length, s.zero = length, zero
+		s.length, s.zero, s.told = length, zero, newest
 		s.known(newest)
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
 			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
 	}
-	if newest <= s.heard.Load() {
+	// A host whose clock begins each epoch first needs none, but to compare its clock with.
+	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.told+maxSilence && !correct {
 		return nil
 	}
+	s.told = newest
 	s.known(newest)
 	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: newest}}}
 }
@@ -461,6 +476,9 @@ func (s *session) take(m *hostv1.AgentMessage) error {
 			reason = fmt.Errorf("the agent %w: %s", epoch.ErrJoining, r.GetReason())
 		}
 		_ = s.agent.report(r.GetEpoch(), epoch.HostReport{Role: r.GetRole(), Err: reason}) // it may not be awaited any more
+	case *hostv1.AgentMessage_Leases:
+		s.agent.leases(m.Leases)
+		s.c.deps.OnChange()
 	case *hostv1.AgentMessage_Hello:
 		return status.Error(codes.InvalidArgument, "a second Hello")
 	}

@@ -39,6 +39,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/hostagent/lease"
 )
 
@@ -194,6 +195,7 @@ type Agent struct {
 	session  *session // nil without one
 	schedule schedule
 	newest   uint64 // epoch of the collector
+	aside    bool   // the collector does not follow this host's clock
 	timer    func() bool
 	// partTimer stops the timer of parts; nil: there was none.
 	partTimer func() bool
@@ -240,7 +242,7 @@ func New(cfg Config, deps Dependencies) (*Agent, error) {
 			s.OnFull(a.full)
 		}
 		if l, ok := p.(lease.Path); ok {
-			a.leases[p.Role()] = newLeases(l, cfg.Leases, deps.After)
+			a.leases[p.Role()] = newLeases(l, cfg.Leases, deps.After, func(m *hostv1.Leases) { a.reportLeases(p.Role(), m) })
 		}
 	}
 	if len(a.paths) == 0 {
@@ -337,8 +339,11 @@ func (a *Agent) Tick() {
 		return
 	}
 	e := s.at(a.deps.Clock.Now())
-	if session != nil && e > newest+MaxAhead {
+	if lead := a.lead(e); session != nil && e > newest+lead {
 		a.hold(e - newest)
+		if lead < MaxAhead {
+			session.sendEpoch(e) // the collector may find that other clocks agree
+		}
 		return
 	}
 	if !a.advance(e) {
@@ -350,6 +355,16 @@ func (a *Agent) Tick() {
 	if session != nil {
 		session.sendEpoch(e)
 	}
+}
+
+// lead returns how many epochs the clock may be ahead of the collector's newest epoch.
+func (a *Agent) lead(e uint64) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.aside = a.aside && e > a.newest; a.aside {
+		return 0
+	}
+	return MaxAhead
 }
 
 // hold records that the host's clock is too far ahead.
@@ -400,10 +415,13 @@ func (a *Agent) full() {
 // began records the begin of an epoch, if it is new.
 func (a *Agent) began(epoch uint64) { a.begins.add(epoch, a.deps.Clock.Now()) }
 
-// collectorEpoch takes an epoch that the collector sent.
+// collectorEpoch takes an epoch that the collector sent. One that is behind this host's refuses
+// those that the host's clock began: it is alone with its view, and follows the others from now on.
 func (a *Agent) collectorEpoch(epoch uint64) {
+	own := a.epoch()
 	a.mu.Lock()
 	a.newest = max(a.newest, epoch)
+	a.aside = a.aside || a.newest < own
 	a.mu.Unlock()
 	a.advance(epoch)
 }
@@ -527,6 +545,17 @@ func (a *Agent) left(role string) {
 		a.log.Error("the measurement of a role that was removed cannot be ended", "role", role, "error", err)
 	}
 	a.leases[role].refresh()
+}
+
+// reportLeases sends the state of a role's leases to the collector.
+func (a *Agent) reportLeases(role string, m *hostv1.Leases) {
+	a.mu.Lock()
+	s := a.session
+	a.mu.Unlock()
+	if s != nil {
+		m.Role = role
+		s.reply(&hostv1.AgentMessage{Message: &hostv1.AgentMessage_Leases{Leases: m}})
+	}
 }
 
 // Leave prepares to close data paths that remove carriers only while they are open: it gives up all

@@ -6,13 +6,18 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/hostagent/lease"
 )
 
 // leases earns and keeps the leases of one data path, and answers the probes of its peers.
 type leases struct {
-	path  lease.Path
-	after func(d time.Duration, f func()) (stop func() bool)
+	path lease.Path
+	// report passes the state of leases to the collector, if there is a session.
+	report func(*hostv1.Leases)
+	after  func(d time.Duration, f func()) (stop func() bool)
 
 	mu        sync.Mutex
 	prober    *lease.Prober
@@ -23,13 +28,23 @@ type leases struct {
 	passed    time.Duration // when leases were last passed to the data path
 	failed    error         // the newest error of Send
 	ended     bool
+	reported  *hostv1.Leases // the newest one
+	reportAt  time.Duration  // of the next one
 }
 
 // passEvery is the time between two calls that only renew leases, whatever their count is.
 const passEvery = lease.Interval / 2
 
-func newLeases(path lease.Path, cfg lease.Config, after func(time.Duration, func()) func() bool) *leases {
-	l := &leases{path: path, after: after, prober: lease.New(cfg)}
+// Leases are reported to the collector once in reportEvery, with the reasons of maxReasons addresses
+// at most.
+const (
+	reportEvery = time.Second
+	maxReasons  = 100
+)
+
+func newLeases(path lease.Path, cfg lease.Config, after func(time.Duration, func()) func() bool,
+	report func(*hostv1.Leases)) *leases {
+	l := &leases{path: path, report: report, after: after, prober: lease.New(cfg)}
 	path.OnProbe(l.received)
 	return l
 }
@@ -52,6 +67,7 @@ func (l *leases) online(is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.prober.SetOnline(l.path.Now(), is)
+	l.reported = nil
 	l.work()
 }
 
@@ -105,6 +121,7 @@ func (l *leases) work() {
 	if l.ended {
 		return
 	}
+	l.tell(now)
 	d := max(l.prober.Next(now), time.Millisecond)
 	if d > time.Hour { // there are no peers
 		return
@@ -126,6 +143,28 @@ func (l *leases) work() {
 	})
 }
 
+// tell reports the state of leases if it has changed. l.mu is held.
+func (l *leases) tell(now time.Duration) {
+	if now < l.reportAt || !l.prober.Settled() {
+		return
+	}
+	l.reportAt = now + reportEvery
+	counts, without := l.prober.Status(now, maxReasons)
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	m := &hostv1.Leases{Held: uint32(len(l.prober.Leases(now)))}
+	m.Missing = uint32(all) - m.Held
+	for _, w := range without {
+		m.Without = append(m.Without, &hostv1.NoLease{Address: w.Address.AsSlice(), Reason: w.Reason})
+	}
+	if l.reported == nil && all > 0 || l.reported != nil && !proto.Equal(m, l.reported) {
+		l.reported = m
+		l.report(m)
+	}
+}
+
 func (l *leases) send(p lease.Probe) { l.failed = l.path.Send(p) }
 
 // settled reports whether all leases have been decided on.
@@ -133,11 +172,4 @@ func (l *leases) settled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.prober.Settled()
-}
-
-// status returns the states of pairs, and the first pairs without a lease.
-func (l *leases) status(limit int) (map[lease.State]int, []lease.PairStatus) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.prober.Status(l.path.Now(), limit)
 }

@@ -342,8 +342,12 @@ func (s *session) settings(m *hostv1.Settings) {
 
 // report seals an epoch and queues the reports.
 func (s *session) report(m *hostv1.ReportRequest) {
-	s.a.advance(m.GetEpoch() + 1) // the epoch is over
-	requested, _ := s.a.begins.since(m.GetEpoch()+1, s.a.deps.Clock.Now())
+	a := s.a
+	a.mu.Lock()
+	a.newest = max(a.newest, m.GetEpoch()+1) // the collector does not send an epoch that this host has
+	a.mu.Unlock()
+	a.advance(m.GetEpoch() + 1) // the epoch is over
+	requested, _ := a.begins.since(m.GetEpoch()+1, a.deps.Clock.Now())
 	for _, role := range m.GetRoles() {
 		reason, joined := s.seal(m.GetEpoch(), role, requested)
 		if reason != "" {

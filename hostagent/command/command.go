@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -190,11 +191,29 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 			}
 			d.all = append(d.all, p)
 		default:
-			p := agent.NewRolePath(r.New)
+			p := agent.NewRolePath(c.create(r))
 			d.all, d.inGo = append(d.all, p), append(d.inGo, p)
 		}
 	}
 	return d, nil
+}
+
+// create returns what creates a role in Go. A role that can needs leases where it sends packets, and
+// so its probes: between two interfaces.
+func (c *Config) create(r Role) func(*epoch.Clock) role.Role {
+	mtu := 0
+	if c.Packets.Source == SourceBridge {
+		if outside, err := net.InterfaceByName(c.Packets.Outside); err == nil { // otherwise the bridge fails
+			mtu = outside.MTU
+		}
+	}
+	return func(clock *epoch.Clock) role.Role {
+		x := r.New(clock)
+		if l, ok := x.(role.Leaser); ok && mtu > 0 {
+			l.NeedLeases(mtu, nil)
+		}
+		return x
+	}
 }
 
 // kernel returns the configuration of a role's data path in the kernel.
@@ -260,15 +279,24 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 		local <- err
 	})
 	packets := make(chan error, 1)
+	// Packets pass until peers know that the agent ends.
+	passing, stopPassing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPassing()
 	work.Go(func() {
-		err := c.packets(ctx, paths.inGo, log)
+		err := c.packets(passing, paths.inGo, log)
 		if err != nil {
 			cancel()
 		}
 		packets <- err
 	})
 	err = a.Run(ctx)
+	if c.Packets.removesWhileOpen() {
+		log.Info("telling other agents to send packets without headers to this host")
+		a.Leave(context.WithoutCancel(ctx))
+	}
+	a.Close()
 	cancel()
+	stopPassing()
 	return errors.Join(err, <-packets, <-local)
 }
 
@@ -330,6 +358,12 @@ func (c *Config) packets(ctx context.Context, paths []*agent.RolePath, log *slog
 	case SourceKernel:
 	}
 	return nil
+}
+
+// removesWhileOpen reports whether nothing removes headers from packets to this host once the data
+// paths are closed.
+func (p Packets) removesWhileOpen() bool {
+	return p.Source == SourceBridge || p.Source == SourceKernel && p.Pin == ""
 }
 
 func (p Packets) receiver(log *slog.Logger) report.Receiver {

@@ -43,6 +43,7 @@ type AgentMessage struct {
 	//	*AgentMessage_Settings
 	//	*AgentMessage_Chunk
 	//	*AgentMessage_Missing
+	//	*AgentMessage_Leases
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -130,6 +131,15 @@ func (x *AgentMessage) GetMissing() *ReportMissing {
 	return nil
 }
 
+func (x *AgentMessage) GetLeases() *Leases {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_Leases); ok {
+			return x.Leases
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -159,6 +169,11 @@ type AgentMessage_Missing struct {
 	Missing *ReportMissing `protobuf:"bytes,5,opt,name=missing,proto3,oneof"`
 }
 
+type AgentMessage_Leases struct {
+	// The leases of the host have changed.
+	Leases *Leases `protobuf:"bytes,6,opt,name=leases,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Epoch) isAgentMessage_Message() {}
@@ -168,6 +183,8 @@ func (*AgentMessage_Settings) isAgentMessage_Message() {}
 func (*AgentMessage_Chunk) isAgentMessage_Message() {}
 
 func (*AgentMessage_Missing) isAgentMessage_Message() {}
+
+func (*AgentMessage_Leases) isAgentMessage_Message() {}
 
 // CollectorMessage is sent by the collector.
 type CollectorMessage struct {
@@ -1059,6 +1076,135 @@ func (x *ReportMissing) GetJoined() bool {
 	return false
 }
 
+// Leases are the other hosts to which a role may send packets with a header. It is sent once a second
+// at most, and replaces the earlier one of the role.
+type Leases struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the role.
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Count of addresses with a lease.
+	Held uint32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	// Count of addresses without one.
+	Missing uint32 `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
+	// The first addresses without a lease, at most 100.
+	Without       []*NoLease `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leases) Reset() {
+	*x = Leases{}
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leases) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leases) ProtoMessage() {}
+
+func (x *Leases) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leases.ProtoReflect.Descriptor instead.
+func (*Leases) Descriptor() ([]byte, []int) {
+	return file_netsketch_host_v1_host_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Leases) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Leases) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Leases) GetMissing() uint32 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
+func (x *Leases) GetWithout() []*NoLease {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
+// NoLease is an address without a lease.
+type NoLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The address, 4 or 16 bytes.
+	Address []byte `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Why, for the operator.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoLease) Reset() {
+	*x = NoLease{}
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoLease) ProtoMessage() {}
+
+func (x *NoLease) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoLease.ProtoReflect.Descriptor instead.
+func (*NoLease) Descriptor() ([]byte, []int) {
+	return file_netsketch_host_v1_host_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *NoLease) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *NoLease) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ReportAck ends the transfer of a report: the agent drops it.
 type ReportAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1076,7 +1222,7 @@ type ReportAck struct {
 
 func (x *ReportAck) Reset() {
 	*x = ReportAck{}
-	mi := &file_netsketch_host_v1_host_proto_msgTypes[12]
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1234,7 @@ func (x *ReportAck) String() string {
 func (*ReportAck) ProtoMessage() {}
 
 func (x *ReportAck) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_host_v1_host_proto_msgTypes[12]
+	mi := &file_netsketch_host_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1247,7 @@ func (x *ReportAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAck.ProtoReflect.Descriptor instead.
 func (*ReportAck) Descriptor() ([]byte, []int) {
-	return file_netsketch_host_v1_host_proto_rawDescGZIP(), []int{12}
+	return file_netsketch_host_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportAck) GetEpoch() uint64 {
@@ -1136,13 +1282,14 @@ var File_netsketch_host_v1_host_proto protoreflect.FileDescriptor
 
 const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\n" +
-	"\x1cnetsketch/host/v1/host.proto\x12\x11netsketch.host.v1\"\xb9\x02\n" +
+	"\x1cnetsketch/host/v1/host.proto\x12\x11netsketch.host.v1\"\xee\x02\n" +
 	"\fAgentMessage\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.netsketch.host.v1.HelloH\x00R\x05hello\x125\n" +
 	"\x05epoch\x18\x02 \x01(\v2\x1d.netsketch.host.v1.EpochBeganH\x00R\x05epoch\x12?\n" +
 	"\bsettings\x18\x03 \x01(\v2!.netsketch.host.v1.SettingsResultH\x00R\bsettings\x126\n" +
 	"\x05chunk\x18\x04 \x01(\v2\x1e.netsketch.host.v1.ReportChunkH\x00R\x05chunk\x12<\n" +
-	"\amissing\x18\x05 \x01(\v2 .netsketch.host.v1.ReportMissingH\x00R\amissingB\t\n" +
+	"\amissing\x18\x05 \x01(\v2 .netsketch.host.v1.ReportMissingH\x00R\amissing\x123\n" +
+	"\x06leases\x18\x06 \x01(\v2\x19.netsketch.host.v1.LeasesH\x00R\x06leasesB\t\n" +
 	"\amessage\"\xf2\x02\n" +
 	"\x10CollectorMessage\x126\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1a.netsketch.host.v1.WelcomeH\x00R\awelcome\x129\n" +
@@ -1208,7 +1355,15 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06joined\x18\x04 \x01(\bR\x06joined\"_\n" +
+	"\x06joined\x18\x04 \x01(\bR\x06joined\"\x80\x01\n" +
+	"\x06Leases\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\rR\x04held\x12\x18\n" +
+	"\amissing\x18\x03 \x01(\rR\amissing\x124\n" +
+	"\awithout\x18\x04 \x03(\v2\x1a.netsketch.host.v1.NoLeaseR\awithout\";\n" +
+	"\aNoLease\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"_\n" +
 	"\tReportAck\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
@@ -1229,7 +1384,7 @@ func file_netsketch_host_v1_host_proto_rawDescGZIP() []byte {
 	return file_netsketch_host_v1_host_proto_rawDescData
 }
 
-var file_netsketch_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_netsketch_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_netsketch_host_v1_host_proto_goTypes = []any{
 	(*AgentMessage)(nil),     // 0: netsketch.host.v1.AgentMessage
 	(*CollectorMessage)(nil), // 1: netsketch.host.v1.CollectorMessage
@@ -1243,7 +1398,9 @@ var file_netsketch_host_v1_host_proto_goTypes = []any{
 	(*ReportRequest)(nil),    // 9: netsketch.host.v1.ReportRequest
 	(*ReportChunk)(nil),      // 10: netsketch.host.v1.ReportChunk
 	(*ReportMissing)(nil),    // 11: netsketch.host.v1.ReportMissing
-	(*ReportAck)(nil),        // 12: netsketch.host.v1.ReportAck
+	(*Leases)(nil),           // 12: netsketch.host.v1.Leases
+	(*NoLease)(nil),          // 13: netsketch.host.v1.NoLease
+	(*ReportAck)(nil),        // 14: netsketch.host.v1.ReportAck
 }
 var file_netsketch_host_v1_host_proto_depIdxs = []int32{
 	2,  // 0: netsketch.host.v1.AgentMessage.hello:type_name -> netsketch.host.v1.Hello
@@ -1251,20 +1408,22 @@ var file_netsketch_host_v1_host_proto_depIdxs = []int32{
 	8,  // 2: netsketch.host.v1.AgentMessage.settings:type_name -> netsketch.host.v1.SettingsResult
 	10, // 3: netsketch.host.v1.AgentMessage.chunk:type_name -> netsketch.host.v1.ReportChunk
 	11, // 4: netsketch.host.v1.AgentMessage.missing:type_name -> netsketch.host.v1.ReportMissing
-	3,  // 5: netsketch.host.v1.CollectorMessage.welcome:type_name -> netsketch.host.v1.Welcome
-	5,  // 6: netsketch.host.v1.CollectorMessage.schedule:type_name -> netsketch.host.v1.Schedule
-	6,  // 7: netsketch.host.v1.CollectorMessage.epoch:type_name -> netsketch.host.v1.EpochBegan
-	7,  // 8: netsketch.host.v1.CollectorMessage.settings:type_name -> netsketch.host.v1.Settings
-	9,  // 9: netsketch.host.v1.CollectorMessage.request:type_name -> netsketch.host.v1.ReportRequest
-	12, // 10: netsketch.host.v1.CollectorMessage.ack:type_name -> netsketch.host.v1.ReportAck
-	4,  // 11: netsketch.host.v1.Welcome.udp:type_name -> netsketch.host.v1.UDP
-	0,  // 12: netsketch.host.v1.HostSessions.Session:input_type -> netsketch.host.v1.AgentMessage
-	1,  // 13: netsketch.host.v1.HostSessions.Session:output_type -> netsketch.host.v1.CollectorMessage
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 5: netsketch.host.v1.AgentMessage.leases:type_name -> netsketch.host.v1.Leases
+	3,  // 6: netsketch.host.v1.CollectorMessage.welcome:type_name -> netsketch.host.v1.Welcome
+	5,  // 7: netsketch.host.v1.CollectorMessage.schedule:type_name -> netsketch.host.v1.Schedule
+	6,  // 8: netsketch.host.v1.CollectorMessage.epoch:type_name -> netsketch.host.v1.EpochBegan
+	7,  // 9: netsketch.host.v1.CollectorMessage.settings:type_name -> netsketch.host.v1.Settings
+	9,  // 10: netsketch.host.v1.CollectorMessage.request:type_name -> netsketch.host.v1.ReportRequest
+	14, // 11: netsketch.host.v1.CollectorMessage.ack:type_name -> netsketch.host.v1.ReportAck
+	4,  // 12: netsketch.host.v1.Welcome.udp:type_name -> netsketch.host.v1.UDP
+	13, // 13: netsketch.host.v1.Leases.without:type_name -> netsketch.host.v1.NoLease
+	0,  // 14: netsketch.host.v1.HostSessions.Session:input_type -> netsketch.host.v1.AgentMessage
+	1,  // 15: netsketch.host.v1.HostSessions.Session:output_type -> netsketch.host.v1.CollectorMessage
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_host_v1_host_proto_init() }
@@ -1278,6 +1437,7 @@ func file_netsketch_host_v1_host_proto_init() {
 		(*AgentMessage_Settings)(nil),
 		(*AgentMessage_Chunk)(nil),
 		(*AgentMessage_Missing)(nil),
+		(*AgentMessage_Leases)(nil),
 	}
 	file_netsketch_host_v1_host_proto_msgTypes[1].OneofWrappers = []any{
 		(*CollectorMessage_Welcome)(nil),
@@ -1293,7 +1453,7 @@ func file_netsketch_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_host_v1_host_proto_rawDesc), len(file_netsketch_host_v1_host_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -268,6 +268,9 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 			}
 			sent, unsent := uint64(0), map[error]uint64(nil)
 			for _, f := range frames {
+				if f.Dropped() { // a role took it
+					continue
+				}
 				if err := send(to.tx, f.Bytes()); err == nil {
 					sent++
 				} else if unsent == nil {
@@ -285,6 +288,12 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 					c.reasons[to.name+": "+reason(err)] += n
 				}
 			})
+		}
+	}
+	for _, x := range roles {
+		if t, ok := x.(Transmitter); ok {
+			t.OnTransmit(func(frame []byte) { _ = send(outside[0].tx, frame) }) // a probe that is lost is sent again
+			defer t.OnTransmit(nil)
 		}
 	}
 	errs := make(chan error)

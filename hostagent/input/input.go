@@ -23,12 +23,19 @@ var ErrUnsupported = errors.New("forwarding between interfaces needs Linux")
 // batch is the largest count of packets that a role receives at a time.
 const batch = 64
 
-// Path receives packets in their order, and may change them. agent.RolePath implements it.
+// Path receives packets in their order, and may change or drop them. agent.RolePath implements it.
 type Path interface {
 	Out(frames []*packet.Frame)
 	In(frames []*packet.Frame)
 	// Lane returns a receiver of packets that arrive, for one goroutine.
 	Lane() role.Lane
+}
+
+// Transmitter is implemented by paths that send packets of their own, which leave a bridge as they
+// are. agent.RolePath implements it.
+type Transmitter interface {
+	// OnTransmit passes packets to f; nil: nobody sends them.
+	OnTransmit(f func(frame []byte))
 }
 
 // paths passes packets through the roles of a host: those that leave in the order of the roles,
