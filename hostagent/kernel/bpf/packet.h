@@ -357,7 +357,7 @@ inline u32 segments(struct __sk_buff *skb) {
 }
 
 // shorten removes size bytes, an even count, behind the headers of an IP packet, and writes these
-// headers: count bytes (at most 256) from the IP header on. Without success it changes nothing and
+// headers: count bytes (at most 512) from the IP header on. Without success it changes nothing and
 // returns false. Checksums in headers are those that the caller writes.
 inline bool shorten(struct __sk_buff *skb, const void *headers, u32 count, u32 size) {
 	// The kernel removes bytes of IP packets only, so a tag in the packet must leave it for that time.
@@ -373,7 +373,7 @@ inline bool shorten(struct __sk_buff *skb, const void *headers, u32 count, u32 s
 	bool done = !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_NET,
 					 BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
 	asm volatile("" : "+r"(count)); // the verifier derives the range of the count from the mask
-	count = ((count - 1) & 255) + 1;
+	count = ((count - 1) & 511) + 1;
 	if (done)
 		bpf_skb_store_bytes(skb, 14, headers, count, BPF_F_RECOMPUTE_CSUM);
 	if (tagged)

@@ -69,7 +69,7 @@ type lightguardianRing struct {
 
 type lightguardianScratch struct {
 	_       structs.HostLayout
-	Headers [256]uint8
+	Headers [512]uint8
 	Key     lightguardianKey
 	Place   uint32
 	Keyed   uint32

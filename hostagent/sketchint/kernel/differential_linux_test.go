@@ -38,6 +38,7 @@ import (
 const (
 	dscp    = 0x17
 	xdpPass = 2
+	next    = 1<<32 - 1 // TCX: the next program decides
 )
 
 func defaults() *wire.Settings {
@@ -68,11 +69,12 @@ type twin struct {
 	role   *sketchint.Role
 }
 
-// newTwin returns a twin in epoch 10.
-func newTwin(t testing.TB, s *wire.Settings) *twin {
+// newTwin returns a twin in epoch 10, with the program of TC, or with that of XDP if it is the first
+// one that sees packets. INT in GRE takes the latter.
+func newTwin(t testing.TB, s *wire.Settings, first bool) *twin {
 	kerneltest.NeedBPF(t)
 	kerneltest.OnProcessor(t, 0)
-	p, err := Open(Config{})
+	p, err := Open(Config{Generic: first})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,30 +94,51 @@ func (w *twin) advance(e uint64) {
 	w.kernel.Advance(e)
 }
 
-// run runs the program on a frame and returns what the stack receives.
-func run(t testing.TB, prog *ebpf.Program, frame []byte) []byte {
+// run runs a program on a frame and returns what the stack receives; ok is false if the kernel makes
+// no packet of the frame.
+func run(t testing.TB, prog *ebpf.Program, frame []byte) (out []byte, ok bool) {
 	t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
 	got, err := prog.Run(opts)
+	if errors.Is(err, unix.EINVAL) && prog.Type() == ebpf.SchedCLS {
+		return nil, false
+	}
 	if err != nil {
 		t.Fatalf("%d bytes: %v", len(frame), err)
 	}
-	if got != xdpPass {
+	if want := map[ebpf.ProgramType]uint32{ebpf.XDP: xdpPass, ebpf.SchedCLS: next}[prog.Type()]; got != want {
 		t.Fatalf("verdict %d for %x", got, frame)
 	}
-	return opts.DataOut
+	return opts.DataOut, true
+}
+
+// hasOldTag reports whether a frame has a VLAN tag of EtherType 0x9100, which the kernel does not
+// know as one: at TC it removes no bytes behind it.
+func hasOldTag(frame []byte) bool {
+	old := []byte{0x91, 0}
+	return len(frame) >= 18 && (bytes.Equal(frame[12:14], old) || bytes.Equal(frame[16:18], old))
 }
 
 // in receives a frame and compares what both make of it.
 func (w *twin) in(frame []byte) {
 	w.t.Helper()
-	if len(frame) < 14 { // the kernel refuses it
+	prog := w.kernel.Tables().program
+	atTC := prog.Type() == ebpf.SchedCLS
+	if len(frame) < 14 || atTC && (hasOldTag(frame) || len(frame) > 3000) { // the kernel refuses it
+		return
+	}
+	got, ok := run(w.t, prog, frame)
+	if !ok {
 		return
 	}
 	f := packet.NewFrame(frame)
 	w.role.In([]*packet.Frame{f})
-	if got := run(w.t, w.kernel.Tables().program, frame); !bytes.Equal(got, f.Bytes()) {
-		w.t.Fatalf("received %x\nkernel %x\nGo     %x", frame, got, f.Bytes())
+	want := f.Bytes()
+	if link, err := packet.ParseLink(frame); atTC && err == nil && link.TypeAt > 12 && len(want) < len(frame) {
+		want = slices.Concat(want[:12], want[16:]) // the kernel has moved the tag out of the packet
+	}
+	if !bytes.Equal(got, want) {
+		w.t.Fatalf("received %x\nkernel %x\nGo     %x", frame, got, want)
 	}
 }
 
@@ -378,14 +401,17 @@ func TestSameAsGo(t *testing.T) {
 		{"before options", func(s *wire.Settings) { s.Marks.BeforeOptions = true }, 100},
 		{"intervals", func(s *wire.Settings) { s.Interval = 2 }, 40},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		sameAsGo := func(t *testing.T, first bool) {
 			s := defaults()
 			s.Marks = allMarks()
+			if !first {
+				s.Marks.GRE = 0 // at XDP only
+			}
 			s.Marks.SourceOnly = []inband.SourceOnly{{Domain: 1, Instruction: 1, Words: 2}, {Domain: 1, Instruction: 2}}
 			s.HeavyFlows = 1 << 16
 			s.InflatedFlows = 1 << 16
 			tc.change(s)
-			w := newTwin(t, s)
+			w := newTwin(t, s, first)
 			r := &traffic{rand.New(rand.NewPCG(1, uint64(tc.flows))), s.Marks, 6}
 			d := inband.NewDecoder(s.Marks)
 			for e := uint64(10); e < 14; e++ {
@@ -415,7 +441,9 @@ func TestSameAsGo(t *testing.T) {
 						len(got.Nodes), len(got.Faults))
 				}
 			}
-		})
+		}
+		t.Run(tc.name+"/XDP", func(t *testing.T) { sameAsGo(t, true) })
+		t.Run(tc.name+"/TC", func(t *testing.T) { sameAsGo(t, false) })
 	}
 	for c, n := range carriers {
 		if n < 100 {
@@ -438,10 +466,18 @@ func TestSameAsGo(t *testing.T) {
 // TestNearlyPlain: packets that differ from what most packets are by one bit, or by a length, are
 // measured and restored as in Go, whether or not their flow is in the cache.
 func TestNearlyPlain(t *testing.T) {
+	t.Run("XDP", func(t *testing.T) { testNearlyPlain(t, true) })
+	t.Run("TC", func(t *testing.T) { testNearlyPlain(t, false) })
+}
+
+func testNearlyPlain(t *testing.T, first bool) {
 	s := defaults()
 	s.Marks = allMarks()
 	s.Marks.Probe = 0
-	w := newTwin(t, s)
+	if !first {
+		s.Marks.GRE = 0
+	}
+	w := newTwin(t, s, first)
 	e := uint64(10)
 	for _, marked := range []bool{false, true} {
 		for _, proto := range []uint8{packet.ProtocolTCP, packet.ProtocolUDP} {
@@ -497,7 +533,7 @@ func TestNearlyPlain(t *testing.T) {
 func TestBounds(t *testing.T) {
 	s := defaults()
 	s.Heavy, s.HeavyFlows, s.Inflation, s.InflatedFlows = 1, 2, 1.5, 3
-	w := newTwin(t, s)
+	w := newTwin(t, s, false)
 	frame := func(number int, latency uint32) []byte {
 		i := inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: []uint32{72, latency}}
 		m := i.Mark(inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 0, byte(number >> 8), byte(number)}),
@@ -534,7 +570,7 @@ func TestBounds(t *testing.T) {
 func TestLongHeaders(t *testing.T) {
 	s := defaults()
 	s.Marks = allMarks()
-	w := newTwin(t, s)
+	w := newTwin(t, s, true)
 	udp := func(port uint16, payload ...[]byte) []byte {
 		p := inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
 			DstPort: port, Payload: slices.Concat(payload...)}
@@ -558,7 +594,7 @@ func TestLongHeaders(t *testing.T) {
 		t.Errorf("%v, %v", got.Counters, got.Problems)
 	}
 	long := udp(s.Marks.VXLAN, vxlan(8, 255))
-	if got := run(t, w.kernel.Tables().program, long); !bytes.Equal(got, long) {
+	if got, _ := run(t, w.kernel.Tables().program, long); !bytes.Equal(got, long) {
 		t.Errorf("received %x\ngot      %x", long, got)
 	}
 	w.advance(12)
@@ -667,20 +703,26 @@ func FuzzSameAsGo(f *testing.F) {
 	for i := range 40 {
 		f.Add(r.frame(i))
 	}
-	w := newTwin(f, s)
+	twins := []*twin{newTwin(f, s, true)}
+	s.Marks.GRE = 0
+	twins = append(twins, newTwin(f, s, false))
 	e, frames := uint64(10), 0
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) > 3000 { // BPF_PROG_TEST_RUN has a page, and fragments beyond it
 			return
 		}
 		kerneltest.OnProcessor(t, 0)
-		w.t = t
-		w.in(frame)
-		w.in(frame)
+		for _, w := range twins {
+			w.t = t
+			w.in(frame)
+			w.in(frame)
+		}
 		if frames++; frames%20 == 0 { // a report waits for all processors
 			e++
-			w.advance(e)
-			w.seal(e - 1)
+			for _, w := range twins {
+				w.advance(e)
+				w.seal(e - 1)
+			}
 		}
 	})
 }
@@ -688,7 +730,7 @@ func FuzzSameAsGo(f *testing.F) {
 // TestRefused: settings that the program cannot apply are refused with the way out, and the
 // previous ones stay in force.
 func TestRefused(t *testing.T) {
-	w := newTwin(t, defaults())
+	w := newTwin(t, defaults(), false)
 	s := defaults()
 	s.Conservative, s.Marks.SourceOnly = true, make([]inband.SourceOnly, maxSourceOnly+1)
 	err := w.kernel.Apply(encoded(t, s))
@@ -708,17 +750,22 @@ func TestRefused(t *testing.T) {
 func BenchmarkPacket(b *testing.B) {
 	for _, flows := range []int{1, 9000, 60_000} {
 		for _, hops := range []int{0, 5} {
-			b.Run(fmt.Sprintf("flows=%d/hops=%d", flows, hops), func(b *testing.B) { benchmarkPacket(b, flows, hops) })
+			for _, first := range []bool{false, true} {
+				name := map[bool]string{false: "TC", true: "XDP"}[first]
+				b.Run(fmt.Sprintf("%s/flows=%d/hops=%d", name, flows, hops), func(b *testing.B) {
+					benchmarkPacket(b, flows, hops, first)
+				})
+			}
 		}
 	}
 }
 
-func benchmarkPacket(b *testing.B, flows, hops int) {
+func benchmarkPacket(b *testing.B, flows, hops int, first bool) {
 	s := defaults()
 	s.Flows, s.Latencies, s.Heavy, s.HeavyFlows, s.InflatedFlows = 1<<20, 3<<20, 1500, 1024, 1024
 	s.Inflation = 5
-	w := newTwin(b, s)
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
+	w := newTwin(b, s, first)
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: w.kernel.Tables().program.Type(), License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	if err != nil {
 		b.Fatal(err)

@@ -22,7 +22,7 @@ func TestModes(t *testing.T) {
 	const flows, latencies, node = 10_240, 12_288, 77 // bytes of the towers of sketchint-edge
 	s := defaults()
 	s.Flows, s.Latencies = flows, latencies
-	w := newTwin(t, s)
+	w := newTwin(t, s, false)
 	sw := switchtest.New(t, "edge", "sketchint-edge")
 	left := 0
 	for port, tx := range map[uint32]func([]byte, time.Duration){1: func([]byte, time.Duration) {},

@@ -7,6 +7,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
@@ -28,14 +29,15 @@ func Open(cfg Config) (*Path, error) {
 	cfg.Role = wire.Role
 	return hostkernel.Open(cfg, hostkernel.Spec[*tables]{
 		New: func(c *epoch.Clock, p *Path, _ *tables) hostkernel.Counter[*tables] {
-			return &kernelRole{Role: sketchint.New(c), path: p}
+			return &kernelRole{Role: sketchint.New(c), path: p, cfg: cfg}
 		}})
 }
 
 // Check returns what would make the data path fail on this host, and warnings. Nothing remains.
 func Check(cfg Config) (warnings []string, err error) {
 	return cfg.Check(hostkernel.Requirements{Spec: loadSketchint, Load: func() error {
-		t, err := load(&wire.Settings{Interval: 1, Flows: 1 << 10, Latencies: 1 << 10, Heavy: 1, Inflation: 1})
+		s := &wire.Settings{Interval: 1, Flows: 1 << 10, Latencies: 1 << 10, Heavy: 1, Inflation: 1}
+		t, err := load(s, comesFirst(cfg, s))
 		if err != nil {
 			return err
 		}
@@ -43,10 +45,22 @@ func Check(cfg Config) (warnings []string, err error) {
 	}})
 }
 
+// comesFirst reports whether the program must see packets before the kernel does, at XDP. At TC, the
+// kernel may have merged packets of UDP each of which has INT, for a socket that asks for that; and
+// only XDP can replace the Ethernet header of a packet, as INT in GRE may need.
+func comesFirst(cfg Config, s *wire.Settings) bool {
+	features, err := hostkernel.Features(cfg.Interface)
+	merges := err == nil && slices.ContainsFunc(features, func(name string) bool {
+		return name == "rx-gro" || name == "rx-lro"
+	})
+	return cfg.Generic || s.Marks.GRE != 0 || merges
+}
+
 // kernelRole is the role in Go, whose packets the kernel measures.
 type kernelRole struct {
 	*sketchint.Role
 	path     *Path
+	cfg      Config
 	interval uint64 // epochs of an interval
 }
 
@@ -60,7 +74,7 @@ func (r *kernelRole) Seal(e uint64) (report role.Report) {
 }
 
 // Load implements hostkernel.Counter.
-func (*kernelRole) Load(settings []byte, _ *tables) (*tables, error) {
+func (r *kernelRole) Load(settings []byte, _ *tables) (*tables, error) {
 	s, err := wire.ParseSettings(settings)
 	if err != nil {
 		return nil, err
@@ -68,7 +82,7 @@ func (*kernelRole) Load(settings []byte, _ *tables) (*tables, error) {
 	if err := supports(s); err != nil {
 		return nil, fmt.Errorf("settings of role %s: %w", wire.Role, err)
 	}
-	return load(s)
+	return load(s, comesFirst(r.cfg, s))
 }
 
 // Measure implements hostkernel.Counter.

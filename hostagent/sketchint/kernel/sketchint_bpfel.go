@@ -131,9 +131,13 @@ type sketchintQueueId struct {
 }
 
 type sketchintScratch struct {
-	_      structs.HostLayout
-	Bytes  [16400]uint8
-	Packet struct {
+	_       structs.HostLayout
+	Bytes   [16896]uint8
+	Length  uint32
+	Have    uint32
+	Packets uint32
+	Tags    uint32
+	Packet  struct {
 		_          structs.HostLayout
 		Key        sketchintKey
 		Ip         uint32
@@ -198,6 +202,7 @@ const (
 	sketchintMapScratches         = "scratches"
 	sketchintMapSets              = "sets"
 	sketchintProgReceive          = "receive"
+	sketchintProgReceiveFirst     = "receive_first"
 	sketchintVarBeforeOptions     = "before_options"
 	sketchintVarCrcTables         = "crc_tables"
 	sketchintVarFactor            = "factor"
@@ -263,7 +268,8 @@ type sketchintSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sketchintProgramSpecs struct {
-	Receive *ebpf.ProgramSpec `ebpf:"receive"`
+	Receive      *ebpf.ProgramSpec `ebpf:"receive"`
+	ReceiveFirst *ebpf.ProgramSpec `ebpf:"receive_first"`
 }
 
 // sketchintMapSpecs contains maps before they are loaded into the kernel.
@@ -393,12 +399,14 @@ type sketchintVariables struct {
 //
 // It can be passed to loadSketchintObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sketchintPrograms struct {
-	Receive *ebpf.Program `ebpf:"receive"`
+	Receive      *ebpf.Program `ebpf:"receive"`
+	ReceiveFirst *ebpf.Program `ebpf:"receive_first"`
 }
 
 func (p *sketchintPrograms) Close() error {
 	return _SketchintClose(
 		p.Receive,
+		p.ReceiveFirst,
 	)
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -47,6 +48,7 @@ type tables struct {
 	settings *wire.Settings
 	maps     map[string]*ebpf.Map
 	program  *ebpf.Program
+	hook     hostkernel.Hook
 	memory   hostkernel.Memory
 
 	control   *sketchintControlBlock
@@ -60,8 +62,9 @@ type tables struct {
 	otherLatencies *tower.Latency[family.P4]
 }
 
-// load creates the maps and loads the program.
-func load(s *wire.Settings) (*tables, error) {
+// load creates the maps and loads the program, at XDP if it is to be the first one that sees packets,
+// and else at TC.
+func load(s *wire.Settings, first bool) (*tables, error) {
 	spec, err := loadSketchint()
 	if err != nil {
 		return nil, err
@@ -87,11 +90,17 @@ func load(s *wire.Settings) (*tables, error) {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
+	t.hook = hostkernel.Hook{Name: sketchintProgReceive, At: ebpf.AttachTCXIngress}
+	if first {
+		t.hook = hostkernel.Hook{Name: sketchintProgReceiveFirst, At: ebpf.AttachXDP}
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != t.hook.Name })
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "the sizes of towers and tables")
 	}
-	t.maps, t.program = c.Maps, c.Programs[sketchintProgReceive]
+	t.maps, t.program = c.Maps, c.Programs[t.hook.Name]
+	t.hook.Program = t.program
 	if err := t.open(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -138,9 +147,7 @@ func (t *tables) open() error {
 }
 
 // Hooks implements hostkernel.Tables.
-func (t *tables) Hooks() []hostkernel.Hook {
-	return []hostkernel.Hook{{Name: sketchintProgReceive, Program: t.program, At: ebpf.AttachXDP}}
-}
+func (t *tables) Hooks() []hostkernel.Hook { return []hostkernel.Hook{t.hook} }
 
 // Active implements hostkernel.Tables.
 func (t *tables) Active() *uint32 { return &t.control.Active }

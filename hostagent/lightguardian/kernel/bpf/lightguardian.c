@@ -128,7 +128,7 @@ struct {
 } rings SEC(".maps");
 
 struct scratch {
-	u8 headers[256]; // from that of IP on; shorten reads as many
+	u8 headers[512]; // from that of IP on; shorten reads at most as many
 	struct key key;
 	u32 place, keyed; // in memory for the verifier: it follows one path for all values
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // SketchINT's host role in the kernel: the same packets, towers and counts as package
-// hostagent/sketchint. Program receive reads INT, measures it, and removes it.
+// hostagent/sketchint. A program reads INT, measures it, and removes it: receive at TC, or
+// receive_first at XDP, which comes before the kernel merges packets.
 //
 // Each processor is a lane of its own: what it writes is not shared, so nothing is locked. There are
 // two groups of everything that belongs to an interval; the agent switches between them, and reads
@@ -28,6 +29,7 @@ enum {
 	MAX_NODES = 1 << 14,
 	MAX_QUEUES = 1 << 14,
 	MAX_FAULTS = 1 << 10,
+	NEXT = -1, // TCX: the next program decides
 };
 
 // Problems, as in package inband.
@@ -47,6 +49,7 @@ enum {
 	UNKNOWN_DOMAIN,
 	NO_NODE_ID,
 	PROBLEMS = 16,
+	MORE, // not a problem: more bytes of the frame are needed
 };
 
 // Counters, as in package wire.
@@ -305,20 +308,16 @@ struct packet {
 	u8 no_flow;   // the original packet in GRE is not IP
 };
 
-// ip_header is what find_flow reads besides the key.
-struct ip_header {
-	u32 size, l4, length; // of the header with what precedes the transport; without; of the packet
-	u8 dscp;
-	bool fragment, tcp; // tcp: its header is there
-};
-
 // reading is what a hop wrote.
 struct reading {
 	u32 node, latency;
 };
 
 struct scratch {
-	u8 bytes[BUFFER + 16];
+	u8 bytes[BUFFER + 512];
+	u32 length, have; // bytes of the frame; those of them in bytes
+	u32 packets;      // on the wire
+	u32 tags;         // VLAN tags that may be in the frame
 	struct packet packet;
 	struct key inner; // flow of the original packet in GRE
 	struct reading hops[MAX_HOPS];
@@ -445,11 +444,11 @@ inline bool next_int(u8 protocol) {
 	return vxlan_next ? protocol == vxlan_next : protocol == 0x08 || protocol == 0x80;
 }
 
-part u32 geneve_option(struct xdp_md *xdp);
+part u32 geneve_option(void);
 
 // locate sets the carrier and the offset of INT, or returns false without INT. available is the end
-// of the bytes that are read.
-inline bool locate(struct xdp_md *xdp, struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available) {
+// of the bytes that are read. more is set if that is too early.
+inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available, bool *more) {
 	u32 l4 = p->l4;
 	if (p->key.proto == TCP) {
 		u32 header = 20;
@@ -476,8 +475,9 @@ inline bool locate(struct xdp_md *xdp, struct scratch *s, struct packet *p, u8 d
 				return true;
 			}
 		} else if (port == geneve_port) {
-			u32 at = geneve_option(xdp);
-			if (at) {
+			u32 at = geneve_option();
+			*more = at == MORE;
+			if (at && !*more) {
 				p->carrier = CARRIER_GENEVE;
 				p->at = at;
 				return true;
@@ -499,7 +499,8 @@ inline bool locate(struct xdp_md *xdp, struct scratch *s, struct packet *p, u8 d
 }
 
 // load_front reads the first bytes of the frame, at most FRONT.
-inline bool load_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
+inline bool load_front(struct xdp_md *xdp, struct scratch *s) {
+	u32 size = s->have;
 	const u64 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	if (data + FRONT / 8 <= end) {
 		u64 *to = (u64 *)s->bytes;
@@ -534,35 +535,23 @@ inline void store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
 	bpf_xdp_store_bytes(xdp, 0, s->bytes, size);
 }
 
-// load_rest reads the frame up to an offset.
-inline bool load_rest(struct xdp_md *xdp, struct scratch *s, u32 end, u32 length) {
-	if (end > length)
-		end = length;
-	if (end <= FRONT)
-		return true;
-	u32 more = end - FRONT;
-	if (more > BUFFER - FRONT)
-		return false;
-	asm volatile("" : "+r"(more)); // the verifier derives the range of the size from the mask
-	more = ((more - 1) & (BUFFER - 1)) + 1;
-	if (more > BUFFER - FRONT)
-		return false;
-	return !bpf_xdp_load_bytes(xdp, FRONT, s->bytes + FRONT, more);
-}
+// has returns whether the bytes up to an offset, or the end of the frame, were read.
+inline bool has(const struct scratch *s, u32 end) { return s->have >= (end < s->length ? end : s->length); }
 
-// geneve_option returns the offset of the INT option in the options of Geneve behind UDP, or 0.
-part u32 geneve_option(struct xdp_md *xdp) {
+// geneve_option returns the offset of the INT option in the options of Geneve behind UDP, 0 without
+// it, or MORE.
+part u32 geneve_option(void) {
 	struct scratch *s = scratch();
 	if (!s)
 		return 0;
-	u32 length = bpf_xdp_get_buff_len(xdp), at = s->packet.at;
+	u32 length = s->length, at = s->packet.at;
 	if (length < at + 8)
 		return 0;
 	u32 end = at + 8 + (read8(s, at) & 0x3f) * 4;
 	if (end > length)
 		end = length;
-	if (!load_rest(xdp, s, end, length))
-		return 0; // unreachable
+	if (!has(s, end))
+		return MORE;
 	at += 8;
 	for (u32 i = 0; i < GENEVE_OPTIONS / 4 && at + 4 <= end; i++) {
 		if (read16(s, at) == geneve_class && read8(s, at + 2) == geneve_type)
@@ -597,8 +586,8 @@ inline u32 read_shim(const struct scratch *s, u32 at, u32 end, u8 *kind, u32 *si
 	return at + *size > end ? LENGTH_MISMATCH : NONE;
 }
 
-// headers reads the shim header and what follows, in TCP and UDP.
-inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 length) {
+// int_headers reads the shim header and what follows, in TCP and UDP.
+inline u32 int_headers(struct scratch *s, struct packet *p, u32 length) {
 	u32 end, size, problem = int_end(s, p, length, &end);
 	if (problem)
 		return problem;
@@ -609,8 +598,8 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 	problem = read_shim(s, at, end, &kind, &size);
 	if (problem)
 		return problem;
-	if (!load_rest(xdp, s, at + size + 8, length))
-		return MALFORMED; // unreachable
+	if (!has(s, at + size + 8))
+		return MORE;
 	p->kind = kind;
 	if (kind != DESTINATION)
 		problem = metadata(s, p, at + 4, size - 4);
@@ -645,109 +634,28 @@ inline u32 headers(struct xdp_md *xdp, struct scratch *s, struct packet *p, u32 
 	return problem;
 }
 
-// find_type finds the EtherType behind at most two VLAN tags, from the offset of the first one.
-inline bool find_type(const struct scratch *s, u32 available, u32 *at, u16 *type) {
-	if (available < *at + 2)
-		return false;
-	*type = read16(s, *at);
-	for (u32 i = 0; i < 2; i++) {
-		if (!is_tag(*type))
-			break;
-		*at += 4;
-		if (available < *at + 2)
-			return false;
-		*type = read16(s, *at);
-	}
-	return true;
-}
-
-// find_flow reads the IP packet at an offset. The key is zero, and has the source address also if the
-// header is invalid and its fixed part is there.
-inline u32 find_flow(const struct scratch *s, u32 at, u16 type, u32 available, struct key *k, struct ip_header *h,
-		    u8 *addressed) {
-	bool later = false;
-	h->fragment = false;
-	h->tcp = false;
-	if (type == ETH_IPV4) {
-		if (available < at + 20)
-			return MALFORMED;
-		k->src[0] = raw32(s, at + 12);
-		*addressed = 1;
-		u8 first = read8(s, at);
-		h->size = (first & 15) * 4;
-		h->length = read16(s, at + 2);
-		if (first >> 4 != 4 || h->size < 20 || available < at + h->size || h->length < h->size)
-			return MALFORMED;
-		k->dst[0] = raw32(s, at + 16);
-		k->proto = read8(s, at + 9);
-		u16 offset = read16(s, at + 6);
-		later = offset & 0x1fff;
-		h->fragment = offset & 0x3fff;
-		h->dscp = read8(s, at + 1) >> 2;
-		h->l4 = at + h->size;
-	} else if (type == ETH_IPV6) {
-		if (available < at + 40)
-			return MALFORMED;
-		k->v6 = 1;
-		k->src[0] = raw64(s, at + 8);
-		k->src[1] = raw64(s, at + 16);
-		*addressed = 1;
-		u16 first = read16(s, at);
-		if (first >> 12 != 6)
-			return MALFORMED;
-		k->dst[0] = raw64(s, at + 24);
-		k->dst[1] = raw64(s, at + 32);
-		h->length = 40 + read16(s, at + 4);
-		k->proto = read8(s, at + 6);
-		h->dscp = first >> 6 & 0x3f;
-		h->size = 40;
-		h->l4 = at + 40;
-		h->fragment = k->proto == FRAGMENT;
-		if (h->fragment) {
-			if (available < at + 48)
-				return MALFORMED;
-			k->proto = read8(s, at + 40);
-			later = read16(s, at + 42) & 0xfff8;
-			h->size = 48;
-		}
-	} else {
-		return NOT_IP;
-	}
-	at += h->size;
-	if (!later && (k->proto == TCP || k->proto == UDP)) {
-		h->tcp = k->proto == TCP;
-		if (available < at + (h->tcp ? 20 : 8))
-			return MALFORMED;
-		k->sport = read16(s, at);
-		k->dport = read16(s, at + 2);
-	}
-	return NONE;
-}
-
 // inside reads the flow of the packet that the INT source put into GRE.
-part int inside(struct xdp_md *xdp) {
+part int inside(void) {
 	struct scratch *s = scratch();
 	if (!s)
 		return MALFORMED; // unreachable
 	struct packet *p = &s->packet;
-	u32 length = bpf_xdp_get_buff_len(xdp), at = p->at + p->size, available = at + INNER;
-	if (available > length)
-		available = length;
-	if (!load_rest(xdp, s, available, length))
-		return MALFORMED; // unreachable
+	u32 at = p->at + p->size;
+	if (!has(s, at + INNER))
+		return MORE;
+	const u8 *b = s->bytes + (at & (BUFFER - 1)), *end = s->bytes + (s->have & (2 * BUFFER - 1));
 	u16 type = read16(s, p->shim + 2);
 	if (type == ETH_BRIDGED) {
-		at += 12;
-		if (!find_type(s, available, &at, &type)) {
+		u32 ip = parse_link(b, end, 2, &type);
+		if (!ip) {
 			p->size = 0;
 			return MALFORMED;
 		}
-		at += 2;
+		b += ip & 31;
 	}
-	struct ip_header h;
-	__builtin_memset(&s->inner, 0, sizeof(s->inner));
-	u8 addressed;
-	p->no_flow = find_flow(s, at, type, available, &s->inner, &h, &addressed) != NONE;
+	struct headers h;
+	p->no_flow = parse_ip(b, end, type, 0, &h) != PARSED || !is_whole(&h);
+	s->inner = h.key;
 	return NONE;
 }
 
@@ -758,12 +666,12 @@ part u32 tunnel_metadata(u32 at, u32 length) {
 }
 
 // tunnel reads INT in GRE, VXLAN or Geneve.
-part u32 tunnel(struct xdp_md *xdp) {
+part u32 tunnel(void) {
 	struct scratch *s = scratch();
 	if (!s)
 		return MALFORMED; // unreachable
 	struct packet *p = &s->packet;
-	u32 length = bpf_xdp_get_buff_len(xdp), at = p->at, end, size = 0, problem = int_end(s, p, length, &end);
+	u32 length = s->length, at = p->at, end, size = 0, problem = int_end(s, p, length, &end);
 	if (problem)
 		return problem;
 	if (p->carrier == CARRIER_GENEVE) {
@@ -786,8 +694,8 @@ part u32 tunnel(struct xdp_md *xdp) {
 			p->size = 0;
 			return bad;
 		}
-		if (!load_rest(xdp, s, at + size + 4, length))
-			return MALFORMED; // unreachable
+		if (!has(s, at + size + 4))
+			return MORE;
 		if (kind != DESTINATION && read == DESTINATION) { // others are skipped
 			read = kind;
 			problem = tunnel_metadata(at + 4, size - 4);
@@ -813,42 +721,44 @@ part u32 tunnel(struct xdp_md *xdp) {
 		if (!(first & 8))
 			return problem;
 		p->carrier = CARRIER_GRE_ENCAP;
-		bad = inside(xdp);
+		bad = inside();
 		return bad ? bad : problem;
 	}
 	p->size = 0;
 	return UNKNOWN_TYPE;
 }
 
-// decode reads a packet and returns its problem.
-part int decode(struct xdp_md *xdp) {
+// decode reads a packet and returns its problem, or MORE.
+part int decode(void) {
 	struct scratch *s = scratch();
 	if (!s)
 		return MALFORMED; // unreachable
 	struct packet *p = &s->packet;
-	u32 length = bpf_xdp_get_buff_len(xdp);
+	u32 length = s->length, have = s->have & (2 * BUFFER - 1);
 	__builtin_memset(p, 0, sizeof(*p));
-	u32 available = length < FRONT ? length : FRONT;
-	if (available < 14)
+	if (have < 14)
 		return MALFORMED;
-	if (!load_front(xdp, s, available))
-		return MALFORMED; // unreachable
-	u32 at = 12;
+	const u8 *end = s->bytes + have;
 	u16 type;
-	if (!find_type(s, available, &at, &type))
+	p->ip = parse_link(s->bytes, end, s->tags, &type);
+	if (!p->ip)
 		return MALFORMED;
-	p->ip = at + 2;
-	struct ip_header h;
-	u32 problem = find_flow(s, p->ip, type, available, &p->key, &h, &p->addressed);
-	if (problem)
-		return problem;
+	struct headers h;
+	u32 result = parse_ip(s->bytes + (p->ip & 31), end, type, length - p->ip, &h);
+	p->key = h.key;
+	p->addressed = h.addressed;
+	if (result == PARSE_NOT_IP)
+		return NOT_IP;
+	if (result != PARSED || !is_whole(&h))
+		return MALFORMED;
 	p->length = h.length;
-	p->l4 = h.l4;
-	if (!locate(xdp, s, p, h.dscp, h.tcp, available))
-		return ABSENT;
+	p->l4 = p->ip + (h.fragment && h.key.v6 ? 40 : h.l4);
+	bool more = false;
+	if (!locate(s, p, h.dscp, h.tcp, have < FRONT ? have : FRONT, &more))
+		return more ? MORE : ABSENT;
 	if (h.fragment)
 		return FRAGMENTED;
-	problem = p->carrier >= CARRIER_GRE ? tunnel(xdp) : headers(xdp, s, p, length);
+	u32 problem = p->carrier >= CARRIER_GRE ? tunnel() : int_headers(s, p, length);
 	if (!p->size)
 		p->hops = 0;
 	return problem;
@@ -922,7 +832,7 @@ part int measure_queues(u32 slot) {
 	if (!s || !c)
 		return 0;
 	struct packet *p = &s->packet;
-	u32 at = p->stack + p->latency_at + 4 * p->has_latency, n = p->hops, hop = p->hop;
+	u32 at = p->stack + p->latency_at + 4 * p->has_latency, n = p->hops, hop = p->hop, packets = s->packets;
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;
@@ -933,17 +843,17 @@ part int measure_queues(u32 slot) {
 		struct queue_id id = { .group = slot & 1, .node = node == INVALID ? 0 : node, .id = v >> 24 };
 		struct queue_counts *q = queue_of(slot, &id);
 		if (!q) {
-			c->counters[NODES_FULL]++;
+			c->counters[NODES_FULL] += packets;
 			continue;
 		}
 		v &= 0xffffff;
-		q->packets++;
-		q->occupancy += v;
+		q->packets += packets;
+		q->occupancy += (u64)v * packets;
 		if (v > q->worst)
 			q->worst = v;
 		if (latency != INVALID) {
-			q->timed++;
-			q->sum += latency;
+			q->timed += packets;
+			q->sum += (u64)latency * packets;
 		}
 	}
 	return 0;
@@ -1193,7 +1103,7 @@ part int mark_heavy(u32 slot) {
 		if (!h) {
 			struct counts *c = counts_of(slot);
 			if (c)
-				c->counters[HEAVY_FULL]++;
+				c->counters[HEAVY_FULL] += s->packets;
 			return 0;
 		}
 	}
@@ -1214,8 +1124,8 @@ part int mark_heavy(u32 slot) {
 	return 1;
 }
 
-// inflate counts an inflated latency of a flow.
-part int inflate(u32 slot, const struct key *k, u32 node, u32 latency) {
+// inflate counts an inflated latency of packets of a flow.
+part int inflate(u32 slot, const struct key *k, u32 node, u32 latency, u32 packets) {
 	struct scratch *s = scratch();
 	if (!s || !k)
 		return 0;
@@ -1232,20 +1142,20 @@ part int inflate(u32 slot, const struct key *k, u32 node, u32 latency) {
 		if (!f) {
 			struct counts *c = counts_of(slot);
 			if (c)
-				c->counters[INFLATED_FULL]++;
+				c->counters[INFLATED_FULL] += packets;
 			return 0;
 		}
 	}
-	__sync_fetch_and_add(&f->packets, 1);
+	__sync_fetch_and_add(&f->packets, packets);
 	if (latency > f->worst)
 		f->worst = latency;
 	return 0;
 }
 
-// measure adds a latency to a hop, and returns whether it is inflated.
-inline bool measure(struct hop *h, u32 latency) {
-	h->packets++;
-	h->sum += latency;
+// measure adds a latency of packets to a hop, and returns whether it is inflated.
+inline bool measure(struct hop *h, u32 latency, u32 packets) {
+	h->packets += packets;
+	h->sum += (u64)latency * packets;
 	if (latency > h->worst)
 		h->worst = latency;
 	// latency * packets * 256 > factor * sum, in halves because both sides exceed 64 bits
@@ -1303,7 +1213,7 @@ part u32 find(u32 slot) {
 			way = i;
 	}
 	if (way < WAYS) {
-		t->seen[way & (WAYS - 1)]++;
+		t->seen[way & (WAYS - 1)] += s->packets;
 		return at * WAYS + way;
 	}
 	u32 fewest = t->seen[0];
@@ -1320,7 +1230,7 @@ part u32 find(u32 slot) {
 	load(slot, at, way, hash);
 	u32 shift = way * 8;
 	t->tags ^= ((t->tags >> shift & 0xff) ^ tag_of(hash)) << shift;
-	t->seen[way & (WAYS - 1)] = 1;
+	t->seen[way & (WAYS - 1)] = s->packets;
 	return at * WAYS + way;
 }
 
@@ -1329,9 +1239,10 @@ part int long_hop(u32 slot, u32 crc, u32 node, u32 latency) {
 	struct scratch *s = scratch();
 	struct hop h = {};
 	enter(&h, slot, crc, node);
-	if (s && measure(&h, latency))
-		inflate(slot, &s->packet.key, node, latency);
-	return leave(slot, crc, node, 1 | (u64)latency << 32, latency);
+	u32 packets = s ? s->packets : 1;
+	if (s && measure(&h, latency, packets))
+		inflate(slot, &s->packet.key, node, latency, packets);
+	return leave(slot, crc, node, packets | (u64)latency << 32, (u64)latency * packets);
 }
 
 // add measures the packet: one of its flow, with the latencies of its hops.
@@ -1342,18 +1253,18 @@ part int add(u32 slot) {
 	struct counts *c = counts_of(slot);
 	if (!s || !e || !c)
 		return 0;
-	u32 n = s->packet.hops;
-	e->packets++;
+	u32 n = s->packet.hops, packets = s->packets;
+	e->packets += packets;
 	if (e->packets >= e->heavy_at && mark_heavy(slot))
 		e->heavy_at = INVALID;
-	c->counters[HOPS] += n;
+	c->counters[HOPS] += n * packets;
 	if (n > CACHED_HOPS) {
 		u32 crc = e->crc;
 		for (u32 i = 0; i < MAX_HOPS; i++) {
 			if (i >= n)
 				break;
 			if (s->hops[i].latency == INVALID)
-				c->counters[NO_LATENCY]++;
+				c->counters[NO_LATENCY] += packets;
 			else
 				long_hop(slot, crc, s->hops[i].node, s->hops[i].latency);
 		}
@@ -1364,9 +1275,9 @@ part int add(u32 slot) {
 			break;
 		u32 latency = s->hops[i].latency;
 		if (latency == INVALID)
-			c->counters[NO_LATENCY]++;
-		else if (measure(&e->hop[i], latency))
-			inflate(slot, &s->packet.key, s->hops[i].node, latency);
+			c->counters[NO_LATENCY] += packets;
+		else if (measure(&e->hop[i], latency, packets))
+			inflate(slot, &s->packet.key, s->hops[i].node, latency, packets);
 	}
 	return 0;
 }
@@ -1380,20 +1291,20 @@ part int fault(u32 slot, u32 problem) {
 	struct fault_id id = { .v6 = s->packet.key.v6, .group = slot & 1, .problem = problem };
 	id.address[0] = s->packet.key.src[0];
 	id.address[1] = s->packet.key.src[1];
-	u64 one = 1, *n = bpf_map_lookup_elem(&faults, &id);
+	u64 packets = s->packets, *n = bpf_map_lookup_elem(&faults, &id);
 	if (!n) {
 		bool room = take_row(slot, FAULTS);
-		if (room && !bpf_map_update_elem(&faults, &id, &one, BPF_NOEXIST))
+		if (room && !bpf_map_update_elem(&faults, &id, &packets, BPF_NOEXIST))
 			return 0;
 		if (room)
 			give_row(slot, FAULTS);
 		n = room ? bpf_map_lookup_elem(&faults, &id) : 0;
 		if (!n) {
-			c->counters[FAULTS_FULL]++;
+			c->counters[FAULTS_FULL] += packets;
 			return 0;
 		}
 	}
-	__sync_fetch_and_add(n, 1);
+	__sync_fetch_and_add(n, packets);
 	return 0;
 }
 
@@ -1469,7 +1380,7 @@ inline bool critical(const struct scratch *s, const struct packet *p, u32 end) {
 }
 
 // restore_tunnel restores the headers of GRE, VXLAN or Geneve, and of UDP.
-part int restore_tunnel(struct xdp_md *xdp, u64 removed) {
+part int restore_tunnel(u64 removed) {
 	struct scratch *s = scratch();
 	if (!s)
 		return 0;
@@ -1483,7 +1394,7 @@ part int restore_tunnel(struct xdp_md *xdp, u64 removed) {
 		return 0;
 	case CARRIER_GENEVE: {
 		u8 options = read8(s, at), flags = read8(s, at + 1);
-		u32 end = at + 8 + (options & 0x3f) * 4, length = bpf_xdp_get_buff_len(xdp);
+		u32 end = at + 8 + (options & 0x3f) * 4, length = s->length;
 		if (read8(s, shim + 2) & 0x80 && !critical(s, p, end < length ? end : length))
 			flags &= ~0x40;
 		removed += replace(s, at, (u8)(options - size / 4) | (u16)flags << 8);
@@ -1521,9 +1432,9 @@ part int unwrap(struct xdp_md *xdp) {
 	return 1;
 }
 
-// strip removes INT, so that the packet is as its sender wrote it. It returns 0 if the frame cannot
-// be changed.
-part int strip(struct xdp_md *xdp) {
+// restore makes the headers of the packet those that its sender wrote, and returns the offset from
+// which bytes are removed in the lower half, and their count in the upper one.
+part u64 restore(void) {
 	struct scratch *s = scratch();
 	if (!s)
 		return 0;
@@ -1544,7 +1455,7 @@ part int strip(struct xdp_md *xdp) {
 		} else if (p->carrier < CARRIER_GRE) {
 			restore_udp(s, p, removed, size);
 		} else {
-			restore_tunnel(xdp, removed);
+			restore_tunnel(removed);
 		}
 	}
 	if (p->key.v6) {
@@ -1553,40 +1464,44 @@ part int strip(struct xdp_md *xdp) {
 		write_raw16(s, ip + 2, bpf_htons(read16(s, ip + 2) - size));
 		update(s, ip + 10, bpf_htons(size), 0xffff);
 	}
-	if (bpf_xdp_adjust_head(xdp, size))
-		return 0;
-	store_front(xdp, s, at);
-	return 1;
+	return at | (u64)size << 32;
 }
 
-// flags counts what the header of a packet states, if it was read.
-inline void flags(struct counts *c, const struct packet *p, u32 problem) {
+// flags counts what the header of packets states, if it was read.
+inline void flags(struct counts *c, const struct packet *p, u32 problem, u32 packets) {
 	if (!p->size || p->kind != MD || problem == UNKNOWN_VERSION || problem == TRUNCATED)
 		return;
 	if (p->flags & 0x08)
-		c->counters[COPIES]++;
+		c->counters[COPIES] += packets;
 	if (p->mtu)
-		c->counters[MTU_EXCEEDED]++;
+		c->counters[MTU_EXCEEDED] += packets;
 	if (p->flags & 0x04 || !p->remaining)
-		c->counters[HOP_LIMIT]++;
+		c->counters[HOP_LIMIT] += packets;
 	if (p->bitmap & (p->version == 1 ? 0x00fe : 0x007e))
-		c->counters[UNKNOWN_INSTRUCTION]++;
+		c->counters[UNKNOWN_INSTRUCTION] += packets;
 }
 
-// quick receives a packet as receive does, in less time. It takes what nearly all packets are:
+// quick is what receive_quickly has found.
+struct quick {
+	u32 at, n, size; // of INT; hops, bytes, 0 without INT
+	u64 sum, head, ports;
+	u8 proto;
+};
+
+enum { QUICK_IP = 14, QUICK_L4 = QUICK_IP + 20 };
+
+// receive_quickly measures a packet in less time than receive. It takes what nearly all packets are:
 // Ethernet without tags, IPv4 without options, and TCP or UDP without INT, or with INT-MD of version
 // 2, marked by a DSCP, without flags and domain-specific instructions, each hop with a node id and a
 // latency alone, of a flow in the cache. Of others it returns false, and changes nothing.
-inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
-	enum { IP = 14, L4 = IP + 20, HEADERS = 16, HOP = 8 };
-	u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 packets, u32 frame, struct quick *q) {
+	enum { IP = QUICK_IP, L4 = QUICK_L4, HEADERS = 16, HOP = 8 };
 	if (data + L4 + 8 + HEADERS > end)
 		return false;
 	// Fields that follow each other are read as one word.
 	u64 head = bpf_be64_to_cpu(*(u64 *)(data + IP)), ports = bpf_be64_to_cpu(*(u64 *)(data + L4));
-	u32 length = IP + (head >> 32 & 0xffff), linear = end - data;
-	if (*(u16 *)(data + IP - 2) != bpf_htons(ETH_IPV4) || head >> 56 != 0x45 || head & 0x3fff || length < L4 ||
-	    length > linear)
+	u32 length = IP + (head >> 32 & 0xffff);
+	if (*(u16 *)(data + IP - 2) != bpf_htons(ETH_IPV4) || head >> 56 != 0x45 || head & 0x3fff || length < L4)
 		return false;
 	bool marked = mark_dscp_mask && (head >> 50 & mark_dscp_mask) == mark_dscp;
 	if (!marked && probe)
@@ -1608,7 +1523,7 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 	u32 n = 0, size = 0;
 	u64 sum = 0;
 	if (marked) {
-		if (b + HEADERS > end)
+		if (b + HEADERS > end || length > frame || packets > 1)
 			return false;
 		u64 raw = *(u64 *)b, raw2 = *(u64 *)(b + 8), first = bpf_be64_to_cpu(raw), second = bpf_be64_to_cpu(raw2);
 		u32 words = first >> 48 & 0xff;
@@ -1648,10 +1563,10 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 		return false;
 	struct entry *e = entry_of(set, way);
 	u64 label = ports >> 32 << 32 | (u32)proto << 24 | n << 16 | 1;
-	if (!e || e->hash != hash || e->label != label || e->src != src || e->dst != dst || e->packets + 1 >= e->heavy_at)
+	if (!e || e->hash != hash || e->label != label || e->src != src || e->dst != dst || e->packets + packets >= e->heavy_at)
 		return false;
-	t->seen[way & (WAYS - 1)]++;
-	e->packets++;
+	t->seen[way & (WAYS - 1)] += packets;
+	e->packets += packets;
 	u32 inflated = 0;
 #pragma unroll
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
@@ -1660,24 +1575,43 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			break;
 		if ((void *)(latency + 1) > (void *)end)
 			return false; // unreachable
-		inflated |= measure(&e->hop[i], bpf_ntohl(*latency)) << i;
+		inflated |= measure(&e->hop[i], bpf_ntohl(*latency), 1) << i;
 	}
 	if (inflated) {
 		struct key k = { .src[0] = src, .dst[0] = dst, .sport = ports >> 48, .dport = dport, .proto = proto };
 		for (u32 i = 0; i < CACHED_HOPS; i++) {
 			u32 *h = (u32 *)(b + HEADERS + i * HOP);
 			if (inflated >> i & 1 && (void *)(h + 2) <= (void *)end)
-				inflate(slot, &k, bpf_ntohl(h[0]), bpf_ntohl(h[1]));
+				inflate(slot, &k, bpf_ntohl(h[0]), bpf_ntohl(h[1]), 1);
 		}
 	}
-	c->counters[PACKETS]++;
-	if (!marked) {
-		c->problems[ABSENT]++;
-		return true;
-	}
-	if (b + HEADERS > end)
-		return true; // unreachable
-	u8 dscp_of = b[3], *to = data + size;
+	c->counters[PACKETS] += packets;
+	if (!marked)
+		c->problems[ABSENT] += packets;
+	*q = (struct quick){ .at = at, .n = n, .size = size, .sum = sum, .head = head, .ports = ports, .proto = proto };
+	return true;
+}
+
+// count_quickly counts a packet whose INT was removed.
+inline void count_quickly(struct counts *c, const struct quick *q) {
+	c->problems[NONE]++;
+	c->counters[WITH_INT]++;
+	c->counters[INT_BYTES] += q->size;
+	c->counters[HOPS] += q->n;
+}
+
+// strip_quickly removes INT from a packet at XDP.
+inline void strip_quickly(struct xdp_md *xdp, struct counts *c, const struct quick *q) {
+	enum { IP = QUICK_IP, L4 = QUICK_L4 };
+	u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	u32 at = q->at, size = q->size;
+	u64 head = q->head, ports = q->ports, sum = q->sum;
+	if (at > L4 + 60 || size > 64)
+		return; // unreachable
+	u8 *b = data + at, *to = data + size;
+	if (b + 4 > end || data + L4 + 24 > end)
+		return; // unreachable
+	u8 dscp_of = b[3];
 	// Words are moved from the last to the first, so that none is written before it is read.
 	for (u32 i = 0; i < 7; i++) {
 		u32 from = at - 8 * (i + 1);
@@ -1685,11 +1619,11 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			break;
 		u64 *word = (u64 *)(data + from), *moved = (u64 *)(to + from);
 		if ((void *)(word + 1) > (void *)end || (void *)(moved + 1) > (void *)end)
-			return true; // unreachable
+			return; // unreachable
 		*moved = *word;
 	}
 	if (to + L4 + 8 > end)
-		return true; // unreachable
+		return; // unreachable
 #pragma unroll
 	for (u32 from = L4; from < 64; from -= 8)
 		*(u64 *)(to + from) = *(u64 *)(data + from);
@@ -1702,10 +1636,10 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 	u16 *checksum = (u16 *)(to + IP + 10);
 	*checksum = updated(*checksum, service + (u16)~restored + less, 0xffff);
 	sum += less;
-	if (proto == TCP) {
+	if (q->proto == TCP) {
 		checksum = (u16 *)(to + L4 + 16);
 		if ((void *)(checksum + 1) > (void *)end)
-			return true; // unreachable
+			return; // unreachable
 		*checksum = updated(*checksum, sum, 0xffff);
 	} else {
 		*(u16 *)(to + L4 + 4) = bpf_htons((u16)(ports >> 16) - size);
@@ -1714,43 +1648,44 @@ inline bool quick(struct xdp_md *xdp, u32 slot, struct counts *c) {
 			*checksum = updated(*checksum, sum + less, 0);
 	}
 	if (bpf_xdp_adjust_head(xdp, size))
-		return true; // unreachable
-	c->problems[NONE]++;
-	c->counters[WITH_INT]++;
-	c->counters[INT_BYTES] += size;
-	c->counters[HOPS] += n;
-	return true;
+		return; // unreachable
+	count_quickly(c, q);
 }
 
-SEC("xdp.frags")
-int receive(struct xdp_md *xdp) {
-	struct control_block *state_now = state();
-	if (!state_now)
-		return XDP_PASS; // unreachable
-	u32 slot = bpf_get_smp_processor_id() * GROUPS + (*(volatile u32 *)&state_now->active & 1);
-	struct counts *c = counts_of(slot);
-	if (!c)
-		return XDP_PASS; // unreachable
-	if (quick(xdp, slot, c))
-		return XDP_PASS;
-	struct scratch *s = scratch();
-	if (!s)
-		return XDP_PASS; // unreachable
-	u32 problem = decode(xdp);
+// measured is what remains to be done with a packet.
+struct measured {
+	u32 at, size; // bytes to remove, none if size is 0
+	bool wrapped; // they are headers that the INT source put in front
+};
+
+// receive_whole measures the packet of which the frame, or its begin, was read. It returns false if
+// more of it has to be read. divided states that INT may be in each packet of a super-packet.
+inline bool receive_whole(u32 slot, struct counts *c, struct scratch *s, bool divided, struct measured *m) {
+	u32 problem = decode(), packets = s->packets;
 	const struct packet *p = &s->packet;
-	c->problems[problem & (PROBLEMS - 1)]++;
+	m->size = 0;
+	if (problem == MORE) {
+		if (s->have < s->length && s->have < BUFFER)
+			return false;
+		problem = MALFORMED; // unreachable
+	}
+	c->problems[problem & (PROBLEMS - 1)] += packets;
 	if (problem > NOT_IP)
 		fault(slot, problem);
 	if (problem == NOT_IP || problem == MALFORMED)
-		return XDP_PASS;
-	c->counters[PACKETS]++;
+		return true;
+	c->counters[PACKETS] += packets;
 	if (problem == UNKNOWN_VERSION)
-		c->versions[p->version & 15]++;
-	bool wrapped = p->carrier == CARRIER_GRE_ENCAP;
-	if (wrapped)
+		c->versions[p->version & 15] += packets;
+	// Options of Geneve are equal in all packets that the kernel merges.
+	bool unread = divided && p->size && p->carrier != CARRIER_GENEVE;
+	if (unread)
+		s->packet.hops = 0;
+	m->wrapped = p->carrier == CARRIER_GRE_ENCAP;
+	if (m->wrapped)
 		s->packet.key = s->inner;
 	if (!p->no_flow) {
-		flags(c, p, problem);
+		flags(c, p, problem, packets);
 		if (p->hops) {
 			read_hops();
 			if (p->bitmap & 0x1000)
@@ -1758,15 +1693,121 @@ int receive(struct xdp_md *xdp) {
 		}
 		add(slot);
 	}
-	if (!p->size)
-		return XDP_PASS;
-	if (!(wrapped ? unwrap(xdp) : strip(xdp))) {
-		c->counters[UNREAD]++;
+	if (unread) {
+		c->counters[UNREAD] += packets;
+	} else if (p->size) {
+		u64 range = m->wrapped ? 1ull << 32 : restore();
+		m->at = range;
+		m->size = range >> 32;
+	}
+	return true;
+}
+
+// count_removed counts packets whose INT was removed, or could not be.
+inline void count_removed(struct counts *c, const struct scratch *s, bool removed) {
+	c->counters[removed ? WITH_INT : UNREAD] += s->packets;
+	if (removed)
+		c->counters[INT_BYTES] += (u64)s->packet.size * s->packets;
+}
+
+inline u32 slot_now(const struct control_block *state) {
+	return bpf_get_smp_processor_id() * GROUPS + (*(volatile u32 *)&state->active & 1);
+}
+
+// range is a count of bytes to load, of which the verifier derives the range from the mask.
+inline u32 range(u32 size) {
+	asm volatile("" : "+r"(size));
+	return ((size - 1) & (BUFFER - 1)) + 1;
+}
+
+SEC("xdp.frags")
+int receive_first(struct xdp_md *xdp) {
+	struct control_block *state_now = state();
+	if (!state_now)
+		return XDP_PASS; // unreachable
+	u32 slot = slot_now(state_now);
+	struct counts *c = counts_of(slot);
+	struct scratch *s = scratch();
+	if (!c || !s)
+		return XDP_PASS; // unreachable
+	u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	struct quick q;
+	if (receive_quickly(data, end, slot, c, 1, end - data, &q)) {
+		if (q.size)
+			strip_quickly(xdp, c, &q);
 		return XDP_PASS;
 	}
-	c->counters[WITH_INT]++;
-	c->counters[INT_BYTES] += p->size;
+	s->length = bpf_xdp_get_buff_len(xdp);
+	s->have = s->length < FRONT ? s->length : FRONT;
+	s->packets = 1;
+	s->tags = 2;
+	if (!load_front(xdp, s))
+		return XDP_PASS; // unreachable: a frame has 14 bytes
+	struct measured m;
+	if (!receive_whole(slot, c, s, false, &m)) {
+		s->have = s->length < BUFFER ? s->length : BUFFER;
+		if (bpf_xdp_load_bytes(xdp, 0, s->bytes, range(s->have)))
+			return XDP_PASS; // unreachable
+		receive_whole(slot, c, s, false, &m);
+	}
+	if (!m.size)
+		return XDP_PASS;
+	bool removed = m.wrapped ? unwrap(xdp) : !bpf_xdp_adjust_head(xdp, m.size);
+	if (removed && !m.wrapped)
+		store_front(xdp, s, m.at);
+	count_removed(c, s, removed);
 	return XDP_PASS;
+}
+
+SEC("tc")
+int receive(struct __sk_buff *skb) {
+	struct control_block *state_now = state();
+	if (!state_now)
+		return NEXT; // unreachable
+	u32 slot = slot_now(state_now), packets = segments(skb);
+	struct counts *c = counts_of(slot);
+	struct scratch *s = scratch();
+	if (!c || !s)
+		return NEXT; // unreachable
+	u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct quick q;
+	struct measured m;
+	if (receive_quickly(data, end, slot, c, packets, skb->len, &q)) {
+		struct packet *p = &s->packet;
+		u32 have = q.at + q.size;
+		if (!q.size || have > FRONT || bpf_skb_load_bytes(skb, 0, s->bytes, range(have)))
+			return NEXT;
+		__builtin_memset(p, 0, sizeof(*p));
+		p->ip = QUICK_IP;
+		p->l4 = QUICK_L4;
+		p->at = p->shim = q.at;
+		p->size = q.size;
+		p->carrier = q.proto == TCP ? CARRIER_TCP : CARRIER_UDP;
+		restore();
+		if (shorten(skb, s->bytes + QUICK_IP, q.at - QUICK_IP, q.size))
+			count_quickly(c, &q);
+		else
+			c->counters[UNREAD]++;
+		return NEXT;
+	}
+	s->length = skb->len;
+	s->have = s->length < FRONT ? s->length : FRONT;
+	s->packets = packets;
+	s->tags = skb->vlan_present ? 1 : 2;
+	if (bpf_skb_load_bytes(skb, 0, s->bytes, range(s->have)))
+		return NEXT; // unreachable: a packet has 14 bytes
+	bool divided = skb->gso_size;
+	if (!receive_whole(slot, c, s, divided, &m)) {
+		s->have = s->length < BUFFER ? s->length : BUFFER;
+		if (bpf_skb_load_bytes(skb, 0, s->bytes, range(s->have)))
+			return NEXT; // unreachable
+		receive_whole(slot, c, s, divided, &m);
+	}
+	if (m.size) {
+		u32 ip = s->packet.ip & 31;
+		count_removed(c, s, !m.wrapped && shorten(skb, s->bytes + ip, m.at - ip, m.size));
+	}
+	return NEXT;
 }
 
 char _license[] SEC("license") = "Apache-2.0";
