@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // droppingProgram is loops.json, in which p4c has compiled mark_to_drop(s) of an action with an

@@ -15,7 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // accounted checks that every packet of a run is in the summary once.

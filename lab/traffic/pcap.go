@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // ErrTrace is wrapped by every error about the content of a capture file.

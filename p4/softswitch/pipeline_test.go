@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 

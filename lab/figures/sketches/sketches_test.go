@@ -22,7 +22,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
 

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // Config is the configuration of a port. The zero value is a port without input whose packets are

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/pcapfile"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
 	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pcapfile_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/internal/pcapfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var begin = time.Unix(1_700_000_000, 123_456_789)
+
+// file writes n packets of 60 bytes, 10 ms apart, and returns what the file holds.
+func file(t testing.TB, name string, n int) (path string, data []byte) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	w, err := pcapfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if err := w.Write(pcapfile.Packet{Date: begin.Add(time.Duration(i) * 10 * time.Millisecond),
+			Frame: bytes.Repeat([]byte{byte(i)}, 60)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if data, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path, data
+}
+
+// drain reads to the end, and returns the packets and what ended them.
+func drain(path string) (out []pcapfile.Packet, err error) {
+	r, err := pcapfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for {
+		p, err := r.Next()
+		if err != nil {
+			return out, err
+		}
+		p.Frame = bytes.Clone(p.Frame)
+		out = append(out, p)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, name := range []string{"a.pcap", "a.pcap.gz"} {
+		path, data := file(t, name, 100)
+		if zipped := data[0] == 0x1f; zipped != strings.HasSuffix(name, ".gz") {
+			t.Errorf("%s: gzipped %v", name, zipped)
+		}
+		all, err := drain(path)
+		if !errors.Is(err, io.EOF) || len(all) != 100 {
+			t.Fatalf("%s: %d packets, %v", name, len(all), err)
+		}
+		for i, p := range all {
+			if want := begin.Add(time.Duration(i) * 10 * time.Millisecond); !p.Date.Equal(want) ||
+				!bytes.Equal(p.Frame, bytes.Repeat([]byte{byte(i)}, 60)) {
+				t.Fatalf("%s: packet %d has date %v, want %v, and bytes %x", name, i, p.Date, want, p.Frame)
+			}
+		}
+	}
+}
+
+func TestMicrosecondsAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "micro.pcap")
+	var buf bytes.Buffer
+	w := pcapgo.NewWriter(&buf)
+	_ = w.WriteFileHeader(65535, layers.LinkTypeEthernet) // a buffer takes everything
+	_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: 4, Length: 4}, []byte{1, 2, 3, 4})
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := drain(path)
+	if !errors.Is(err, io.EOF) || len(all) != 1 || !all[0].Date.Equal(begin.Truncate(time.Microsecond)) {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// However a file is cut, its end is an error unless the cut lies between packets, and
+// the error names file and packet.
+func TestTruncatedFiles(t *testing.T) {
+	path, data := file(t, "a.pcap", 3)
+	for n := range data {
+		if err := os.WriteFile(path, data[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, err := drain(path)
+		if n >= 24 && (n-24)%76 == 0 {
+			if !errors.Is(err, io.EOF) || len(all) != (n-24)/76 {
+				t.Errorf("cut between packets, at %d: %d packets, %v", n, len(all), err)
+			}
+			continue
+		}
+		if !errors.Is(err, pcapfile.ErrFile) || errors.Is(err, io.EOF) && n >= 24 ||
+			!strings.Contains(err.Error(), path) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+		if n > 24 && !strings.Contains(err.Error(), fmt.Sprintf("after packet %d", (n-24)/76)) {
+			t.Errorf("cut at %d: %v", n, err)
+		}
+	}
+	path, data = file(t, "a.pcap.gz", 50)
+	if err := os.WriteFile(path, data[:len(data)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(path); !errors.Is(err, pcapfile.ErrFile) {
+		t.Errorf("half a gzip file: %v", err)
+	}
+}
+
+// Records that hold more bytes than their packets had are read, and counted.
+func TestLongerRecords(t *testing.T) {
+	path, data := file(t, "longer.pcap", 3)
+	second := 24 + 16 + 60
+	for name, tt := range map[string]struct {
+		length  byte // of the second packet, whose record has 60 bytes
+		longer  int
+		cut     int // bytes missing at the end
+		packets int
+	}{"longer": {40, 1, 0, 3}, "an empty packet": {0, 1, 0, 3}, "as long": {60, 0, 0, 3}, "cut": {40, 1, 10, 2},
+		"cut in the record": {40, 0, 76 + 10, 1}} {
+		data[second+12] = tt.length
+		if err := os.WriteFile(path, data[:len(data)-tt.cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapfile.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for ; ; n++ {
+			p, err := r.Next()
+			if err != nil {
+				if want := tt.cut > 0; errors.Is(err, io.EOF) == want || want &&
+					!strings.Contains(err.Error(), fmt.Sprintf("truncated after packet %d", tt.packets)) {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			if len(p.Frame) != 60 || p.Frame[59] != byte(n) {
+				t.Errorf("%s: packet %d has %d bytes: %x", name, n, len(p.Frame), p.Frame)
+			}
+		}
+		if n != tt.packets || r.LongerRecords() != tt.longer || r.Packets() != n {
+			t.Errorf("%s: %d packets, %d longer", name, n, r.LongerRecords())
+		}
+		r.Close()
+	}
+}
+
+func TestNotACapture(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	var radio bytes.Buffer
+	_ = pcapgo.NewWriter(&radio).WriteFileHeader(65535, layers.LinkTypeIEEE802_11)
+	for name, data := range map[string][]byte{
+		"link type is 802.11": radio.Bytes(), "neither pcap nor pcapng": []byte("once upon a time there was a file"),
+		"unexpected EOF": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
+	} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pcapfile.Open(path); !errors.Is(err, pcapfile.ErrFile) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := pcapfile.Open(filepath.Join(t.TempDir(), "nobody")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// ip is an IPv4 header, and ether the same packet with an Ethernet header of zero addresses.
+var (
+	ip    = append([]byte{0x45, 0, 0, 20}, make([]byte, 16)...)
+	ip6   = append([]byte{0x60}, make([]byte, 39)...)
+	ether = func(kind uint16, packet []byte) []byte {
+		return append(append(make([]byte, 12), byte(kind>>8), byte(kind)), packet...)
+	}
+)
+
+// TestLinkTypes: packets of all link types with IP become the same Ethernet frames, in pcap and in
+// pcapng.
+func TestLinkTypes(t *testing.T) {
+	cooked := append([]byte{0, 4, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 8, 0}, ip...)
+	sll2 := append([]byte{0x86, 0xdd, 0, 0, 0, 0, 0, 3, 0, 1, 4, 6, 1, 2, 3, 4, 5, 6, 0, 0}, ip6...)
+	for name, tc := range map[string]struct {
+		link uint32
+		data []byte
+		want []byte
+	}{
+		"Ethernet":         {1, ether(0x0800, ip), ether(0x0800, ip)},
+		"raw":              {101, ip, ether(0x0800, ip)},
+		"raw, version 6":   {101, ip6, ether(0x86dd, ip6)},
+		"raw, 12":          {12, ip, ether(0x0800, ip)},
+		"IPv4":             {228, ip, ether(0x0800, ip)},
+		"IPv6":             {229, ip6, ether(0x86dd, ip6)},
+		"loopback":         {0, append([]byte{2, 0, 0, 0}, ip...), ether(0x0800, ip)},
+		"loopback, BSD":    {108, append([]byte{0, 0, 0, 24}, ip6...), ether(0x86dd, ip6)},
+		"cooked":           {113, cooked, ether(0x0800, ip)},
+		"cooked 2":         {276, sll2, ether(0x86dd, ip6)},
+		"cooked, cut":      {113, cooked[:10], ether(0, cooked[:10])},
+		"raw, no version":  {101, []byte{0xff}, ether(0, []byte{0xff})},
+		"loopback, no end": {0, []byte{2, 0}, ether(0, nil)},
+	} {
+		for _, format := range []string{"pcap", "pcapng"} {
+			var buf bytes.Buffer
+			if format == "pcap" {
+				_ = pcapgo.NewWriter(&buf).WriteFileHeader(65535, layers.LinkTypeRaw)
+				head := buf.Bytes()
+				binary.LittleEndian.PutUint32(head[20:], tc.link)
+				w := pcapgo.NewWriter(&buf)
+				_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: len(tc.data), Length: len(tc.data)}, tc.data)
+			} else {
+				writeNg(t, &buf, layers.LinkType(tc.link), tc.data)
+				data := buf.Bytes() // the link type stands behind the section header of 28 bytes
+				at := bytes.Index(data, []byte{1, 0, 0, 0}) + 8
+				binary.LittleEndian.PutUint16(data[at:], uint16(tc.link))
+			}
+			path := filepath.Join(t.TempDir(), "x."+format)
+			if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := drain(path)
+			if !errors.Is(err, io.EOF) || len(got) != 1 || !bytes.Equal(got[0].Frame, tc.want) ||
+				!got[0].Date.Truncate(time.Microsecond).Equal(begin.Truncate(time.Microsecond)) {
+				t.Errorf("%s, %s: %v, %v; want %x", name, format, got, err, tc.want)
+			}
+		}
+	}
+}
+
+func writeNg(t testing.TB, w io.Writer, link layers.LinkType, packets ...[]byte) {
+	t.Helper()
+	ng, err := pcapgo.NewNgWriter(w, link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range packets {
+		info := gopacket.CaptureInfo{Timestamp: begin.Add(time.Duration(i) * time.Millisecond), CaptureLength: len(p),
+			Length: len(p)}
+		if err := ng.WritePacket(info, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ng.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTruncatedNg: a pcapng file that ends within a block is no complete file, wherever it ends.
+func TestTruncatedNg(t *testing.T) {
+	var buf bytes.Buffer
+	writeNg(t, &buf, layers.LinkTypeEthernet, ether(0x0800, ip), ether(0x86dd, ip6), ether(0x0800, ip))
+	whole, path := buf.Bytes(), filepath.Join(t.TempDir(), "x.pcapng")
+	ends := 0
+	for n := 40; n <= len(whole); n++ {
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		packets, err := drain(path)
+		switch {
+		case errors.Is(err, io.EOF):
+			ends++
+		case !errors.Is(err, pcapfile.ErrFile):
+			t.Errorf("%d of %d bytes: %d packets, %v", n, len(whole), len(packets), err)
+		}
+		if n == len(whole) && (!errors.Is(err, io.EOF) || len(packets) != 3) {
+			t.Errorf("the whole file: %d packets, %v", len(packets), err)
+		}
+	}
+	if ends != 5 { // behind the section, the interface and each packet
+		t.Errorf("%d lengths read as complete files; want 5", ends)
+	}
+}
+
+// TestTimeSteps: a date that jumps is no pause: the packets behind it follow those before it.
+func TestTimeSteps(t *testing.T) {
+	for name, tc := range map[string]struct {
+		at    []time.Duration // of packets
+		want  []time.Duration
+		steps int
+	}{
+		"none":               {[]time.Duration{0, 1, 2}, []time.Duration{0, 1, 2}, 0},
+		"one ahead":          {[]time.Duration{0, 65536, 1, 2}, []time.Duration{0, 0, 0, 1}, 2},
+		"first ahead":        {[]time.Duration{65536, 0, 1}, []time.Duration{65536, 65536, 65537}, 1},
+		"an hour back":       {[]time.Duration{3600, 3601, 1, 2}, []time.Duration{3600, 3601, 3601, 3602}, 1},
+		"years ahead":        {[]time.Duration{0, 1e9, 1e9 + 1}, []time.Duration{0, 0, 1}, 1},
+		"a long pause":       {[]time.Duration{0, 60, 119}, []time.Duration{0, 60, 119}, 0},
+		"order of queues":    {[]time.Duration{5, 4, 5}, []time.Duration{5, 4, 5}, 0},
+		"back, step by step": {[]time.Duration{9, 7, 5, 3}, []time.Duration{9, 9, 9, 9}, 3},
+	} {
+		path := filepath.Join(t.TempDir(), "x.pcap")
+		w, err := pcapfile.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range tc.at {
+			if err := w.Write(pcapfile.Packet{Date: begin.Add(at * time.Second), Frame: ether(0x0800, ip)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapfile.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range tc.want {
+			p, err := r.Next()
+			if err != nil || !p.Date.Equal(begin.Add(want*time.Second)) {
+				t.Errorf("%s: packet %d at %v, %v; want %v", name, i, p.Date.Sub(begin), err, want*time.Second)
+			}
+		}
+		if r.TimeSteps() != tc.steps {
+			t.Errorf("%s: %d steps; want %d", name, r.TimeSteps(), tc.steps)
+		}
+		r.Close()
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	for _, name := range []string{"a.pcap", "a.pcap.gz"} {
+		_, data := file(f, name, 3)
+		f.Add(data)
+	}
+	var ng bytes.Buffer
+	writeNg(f, &ng, layers.LinkTypeRaw, ip, ip6)
+	f.Add(ng.Bytes())
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(dir, "fuzz")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := drain(path); !errors.Is(err, io.EOF) && !errors.Is(err, pcapfile.ErrFile) {
+			t.Fatalf("error of no known kind: %v", err)
+		}
+	})
+}
