@@ -7,43 +7,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // Run plays the file to its end, or until ctx ends, and returns the count of packets.
 func (c Capture) Run(ctx context.Context, roles ...Path) (packets int, err error) {
-	f, err := os.Open(c.File)
+	r, err := pcapfile.Open(c.File)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("capture file: %w", err)
 	}
-	defer f.Close()
-	r, err := pcapgo.NewReader(f)
-	if err != nil {
-		return 0, fmt.Errorf("capture file %s: %w", c.File, err)
-	}
-	if r.LinkType() != layers.LinkTypeEthernet {
-		return 0, fmt.Errorf("capture file %s: link type %v; expected Ethernet", c.File, r.LinkType())
-	}
+	defer r.Close()
 	var at pace
 	frame := new(packet.Frame)
 	for {
-		data, info, err := r.ReadPacketData()
+		p, err := r.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return packets, nil
 		case err != nil:
-			return packets, fmt.Errorf("capture file %s: packet %d: %w", c.File, packets+1, err)
+			return packets, fmt.Errorf("capture file: %w", err)
 		}
-		if at.wait(ctx, info.Timestamp) != nil {
+		if at.wait(ctx, p.Date) != nil {
 			return packets, nil
 		}
-		frame.Set(data)
-		if leaves(data, c.Addresses) {
+		frame.Set(p.Frame)
+		if leaves(p.Frame, c.Addresses) {
 			paths(roles).out([]*packet.Frame{frame})
 		} else {
 			paths(roles).in([]*packet.Frame{frame})

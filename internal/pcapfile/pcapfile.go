@@ -140,7 +140,9 @@ func (c *classic) next() (data []byte, date time.Time, link layers.LinkType, err
 	if errors.Is(err, io.EOF) && c.file.read != c.used {
 		err = io.ErrUnexpectedEOF // within the header of a packet
 	}
-	c.used += packetHeader + int64(len(data))
+	if err == nil {
+		c.used += packetHeader + int64(len(data))
+	}
 	return data, info.Timestamp, c.LinkType(), err
 }
 

@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // accounted checks that every packet of a run is in the summary once.
@@ -97,8 +99,11 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		t.Errorf("%+v; 40 packets can arrive, 21 cannot, and one is LLDP", n)
 	}
 
-	if want := []scenario.TraceStats{{File: path, Packets: 62, LongerRecords: 1}}; !slices.Equal(r.Traces, want) {
-		t.Errorf("traces %+v, want %+v", r.Traces, want)
+	played := int64(62)
+	want := []scenario.TraceStats{{File: path, Packets: 62, LongerRecords: 1, Played: &played,
+		Refused: map[string]int{"IP header cut or of another version": 7, "not IPv4 or IPv6 (EtherType 0x88cc)": 1}}}
+	if diff := cmp.Diff(want, r.Traces); diff != "" {
+		t.Errorf("traces (-want +got):\n%s", diff)
 	}
 
 	// The same with a link that is down in the first epoch, and with packets on the way at the end.
@@ -164,5 +169,59 @@ func TestQueuesAreAccountedFor(t *testing.T) {
 	if _, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler}); err == nil ||
 		!strings.Contains(err.Error(), "queue-rate") {
 		t.Errorf("a depth without a rate: %v", err)
+	}
+}
+
+// TestTraceWithOddDates: a packet dated hours ahead does not hold back those behind it; a run that
+// ends before the file is no success, and says how many packets it played.
+func TestTraceWithOddDates(t *testing.T) {
+	frame := make([]byte, 60)
+	frame[12], frame[14], frame[17], frame[22], frame[23] = 8, 0x45, 46, 64, 17
+	copy(frame[26:], []byte{10, 1, 0, 1, 10, 2, 0, 1})
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(frame[i])<<8 | uint32(frame[i+1])
+	}
+	sum = sum>>16 + sum&0xffff
+	frame[24], frame[25] = byte(^sum>>8), byte(^sum)
+	write := func(dates ...time.Duration) string {
+		path := filepath.Join(t.TempDir(), "x.pcap")
+		w, err := pcapfile.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range dates {
+			if err := w.Write(pcapfile.Packet{Date: time.Unix(1_700_000_000, 0).Add(at), Frame: frame}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tc := range []struct {
+		name          string
+		path          string
+		ok            bool
+		steps, played int64
+	}{
+		{"hours ahead", write(0, 65536*time.Second, time.Millisecond, 2*time.Millisecond), true, 2, 4},
+		{"longer than the run", write(0, time.Millisecond, 50*time.Second), false, 0, 2},
+	} {
+		s := small(t, "")
+		s.UseTrace(tc.path)
+		s.Traffic[0].Repeat, s.Epochs = false, 2
+		r := play(t, s)
+		if len(r.Traces) != 1 || int64(r.Traces[0].TimeSteps) != tc.steps || *r.Traces[0].Played != tc.played || r.OK != tc.ok {
+			t.Errorf("%s: %+v, %d played, ok %v", tc.name, r.Traces, *r.Traces[0].Played, r.OK)
+		}
+	}
+	frame[24], frame[25] = 0, 0
+	s := small(t, "")
+	s.UseTrace(write(0, 1, 2))
+	if _, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(),
+		"in its 3 packets: 3: IPv4 header checksum zero") {
+		t.Errorf("offloaded checksums: %v", err)
 	}
 }

@@ -49,8 +49,12 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 		if c.Trace != "" {
 			if c.Until > 0 {
 				src = traffic.Until(src, c.Until-c.From)
+				placements[c.Trace].played = nil
 			}
 			src = traffic.Shift(src, c.From)
+			if n := placements[c.Trace].played; n != nil {
+				src = traffic.Count(src, time.Duration(s.Epochs)*s.Epoch, n)
+			}
 		}
 		all = append(all, traffic.Shift(src, start))
 	}

@@ -333,7 +333,7 @@ func TestOmniMonKilledAgent(t *testing.T) {
 // with losses. Packets to multicast addresses are named, and measured nowhere. NETSKETCH_TRACE names
 // another capture to play.
 func TestOmniMonTrace(t *testing.T) {
-	path, epochs := os.Getenv("NETSKETCH_TRACE"), 3
+	path, epochs := os.Getenv("NETSKETCH_TRACE"), 7
 	if path == "" {
 		var frames [][]byte
 		address := func(i int) string { return fmt.Sprintf("10.%d.0.%d", 1+i%3, 1+i) }

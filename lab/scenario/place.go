@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -28,6 +30,8 @@ const maxPlaced = 8192
 type placement struct {
 	owner map[netip.Prefix]int // addresses, then blocks
 	trace TraceStats
+	// played counts the packets of the run; nil if the scenario ends the trace before its end.
+	played *atomic.Int64
 }
 
 // of returns the host that sends a frame; frames of no flow come from host 0.
@@ -70,6 +74,7 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 		return nil, err
 	}
 	defer t.Close()
+	refused := map[string]int{}
 	all := talk{packets: map[netip.Addr]int{}, peers: map[netip.Addr]map[netip.Addr]int{}}
 	for {
 		p, err := t.Next()
@@ -81,14 +86,16 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 		}
 		if k, ok := truth.ParseEncapsulated(p.Frame); ok {
 			all.add(k.SrcAddr(), k.DstAddr())
+		} else {
+			refused[truth.Refusal(p.Frame)]++
 		}
 	}
 	if len(all.packets) == 0 {
-		return nil, fmt.Errorf("scenario: trace %s: none of its %d packets is IPv4 or IPv6; there is nothing "+
-			"to measure", path, t.Packets())
+		return nil, fmt.Errorf("scenario: trace %s: there is nothing to measure in its %d packets: %s", path, t.Packets(),
+			reasons(refused))
 	}
-	out := &placement{owner: map[netip.Prefix]int{},
-		trace: TraceStats{File: path, Packets: t.Packets(), LongerRecords: t.LongerRecords()}}
+	out := &placement{owner: map[netip.Prefix]int{}, played: new(atomic.Int64), trace: TraceStats{File: path,
+		Packets: t.Packets(), LongerRecords: t.LongerRecords(), TimeSteps: t.TimeSteps(), Refused: refused}}
 	load := make([]int, len(f.Hosts))
 	assign := func(p netip.Prefix, packets int, own func(host int) int) {
 		best := 0
@@ -130,6 +137,15 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 		assign(b, blocks[b], func(int) int { return 0 })
 	}
 	return out, nil
+}
+
+// reasons lists counts by reason, the largest first.
+func reasons(counts map[string]int) string {
+	var out []string
+	for _, why := range busiest(counts, cmp.Compare[string]) {
+		out = append(out, fmt.Sprintf("%d: %s", counts[why], why))
+	}
+	return strings.Join(out, "; ")
 }
 
 // add counts a packet.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,14 @@ type TraceStats struct {
 	Packets int    `json:"packets"`
 	// LongerRecords are those that hold more bytes than the file says their packets had.
 	LongerRecords int `json:"records_longer_than_packets"`
+	// TimeSteps is how often the clock of the file jumps, more than a minute ahead or a second back;
+	// packets behind a jump are played as if there were none.
+	TimeSteps int `json:"time_steps"`
+	// Refused counts the packets that belong to no flow, by reason.
+	Refused map[string]int `json:"refused,omitempty"`
+	// Played counts the packets of the run, those of repetitions too. It is absent where the scenario
+	// ends the trace.
+	Played *int64 `json:"played,omitempty"`
 }
 
 // EpochScore is one epoch compared with the ground truth.
@@ -150,6 +159,12 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 		r.Totals = append(r.Totals, scorers[name].Totals()...)
 	}
 	r.Expected = judge(bounds, r.Totals)
+	for _, t := range r.Traces {
+		if t.Played != nil {
+			r.Expected = append(r.Expected, Verdict{Bound: "packets of " + filepath.Base(t.File) + " played",
+				Value: float64(*t.Played), OK: *t.Played >= int64(t.Packets)})
+		}
+	}
 	r.OK = r.Error == "" && len(r.Epochs) > 0
 	for _, v := range r.Expected {
 		r.OK = r.OK && v.OK

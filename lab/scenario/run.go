@@ -339,6 +339,13 @@ func (r *Run) fillStats() {
 		InFlight: s.InTransit, LagNS: int64(s.Lag),
 	}
 	r.report.Latency = r.latency.summary()
+	for i := range r.report.Traces {
+		t := &r.report.Traces[i]
+		if n := r.places[t.File].played; n != nil {
+			played := n.Load()
+			t.Played = &played
+		}
+	}
 }
 
 // begin opens the sources so that traffic starts at the lab's time start.

@@ -167,6 +167,19 @@ func (v *ViewWriter) End(r *Report) error {
 	b.Printf("%s: %d epochs\n", r.Scenario, len(r.Epochs))
 	b.Printf("  packets: %s\n", r.Network.text())
 	for _, t := range r.Traces {
+		if t.Played != nil {
+			b.Printf("  %s: %d packets read, %d played", t.File, t.Packets, *t.Played)
+			if *t.Played < int64(t.Packets) {
+				b.Printf("; the run ended before the file: give more --epochs")
+			}
+			b.Printf("\n")
+		}
+		if t.TimeSteps > 0 {
+			b.Printf("  %s: its clock jumps %d times; the packets follow each other as if it did not\n", t.File, t.TimeSteps)
+		}
+		if len(t.Refused) > 0 {
+			b.Printf("  %s: packets of no flow: %s\n", t.File, reasons(t.Refused))
+		}
 		if t.LongerRecords > 0 {
 			b.Printf("  %s: %d of %d records hold more bytes than their packets had\n", t.File, t.LongerRecords,
 				t.Packets)

@@ -14,8 +14,7 @@ import (
 // ErrTrace is wrapped by every error about the content of a capture file.
 var ErrTrace = pcapfile.ErrFile
 
-// Trace replays a capture file: pcap with microseconds or nanoseconds, gzipped or
-// not, of link type Ethernet. Packet times are relative to the file's first packet;
+// Trace replays a capture file of any form that package pcapfile reads. Packet times are relative to the file's first packet;
 // a packet that the file dates before an earlier one keeps the earlier one's time.
 type Trace struct {
 	r     *pcapfile.Reader
@@ -62,6 +61,9 @@ func (t *Trace) Packets() int { return t.r.Packets() }
 // LongerRecords returns the number of records so far with more bytes than the recorded length of
 // their packets. Their frames have all of these bytes.
 func (t *Trace) LongerRecords() int { return t.r.LongerRecords() }
+
+// TimeSteps returns how often the file's clock has jumped so far.
+func (t *Trace) TimeSteps() int { return t.r.TimeSteps() }
 
 // Close closes the file.
 func (t *Trace) Close() error { return t.r.Close() }

@@ -11,6 +11,7 @@ import (
 	"container/heap"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -134,5 +135,22 @@ type shifted struct {
 func (s *shifted) Next() (Packet, error) {
 	p, err := s.s.Next()
 	p.At += s.d
+	return p, err
+}
+
+// Count returns a source that adds its packets before end to n; with end 0 it adds all.
+func Count(s Source, end time.Duration, n *atomic.Int64) Source { return &counted{s, end, n} }
+
+type counted struct {
+	s   Source
+	end time.Duration
+	n   *atomic.Int64
+}
+
+func (c *counted) Next() (Packet, error) {
+	p, err := c.s.Next()
+	if err == nil && (c.end == 0 || p.At < c.end) {
+		c.n.Add(1)
+	}
 	return p, err
 }

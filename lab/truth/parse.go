@@ -8,6 +8,7 @@ package truth
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -97,6 +98,35 @@ func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
 		return k, carried, ok
 	}
 	return flow.Key{}, nil, false
+}
+
+// Refusal returns why ParseEncapsulated refuses a frame, for a count by reason.
+func Refusal(frame []byte) string {
+	kind, b := parseLink(frame, 2*maxTags)
+	switch {
+	case len(frame) < ethernetLen:
+		return "shorter than an Ethernet header"
+	case kind == 0:
+		return "not IPv4 or IPv6"
+	case kind == typeIPv4 && len(b) >= ipv4Len && b[0]>>4 == v4Version:
+		header := int(b[0]&0xf) * 4
+		switch {
+		case header < ipv4Len || len(b) < header:
+			return "IPv4 header cut or too short"
+		case b[10]|b[11] == 0:
+			return "IPv4 header checksum zero: captured before the device computed it; tcprewrite --fixcsum corrects the file"
+		case !validChecksum(b[:header]):
+			return "wrong IPv4 header checksum"
+		}
+		return "TCP or UDP header cut"
+	case kind == typeIPv6 && len(b) >= ipv6Len && b[0]>>4 == v6Version:
+		return "header behind IPv6 cut, or too many extension headers"
+	case kind == typeIPv4 || kind == typeIPv6:
+		return "IP header cut or of another version"
+	case kind == typePPPoE || kind == typeMPLS || kind == typeMPLSMulticast:
+		return "no IP behind MPLS labels or PPPoE"
+	}
+	return fmt.Sprintf("not IPv4 or IPv6 (EtherType %#04x)", kind)
 }
 
 // pppoeType returns the EtherType of what follows the header of a PPPoE session; 0: it is not IP.

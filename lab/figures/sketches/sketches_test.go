@@ -19,10 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
 

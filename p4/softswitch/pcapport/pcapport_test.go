@@ -188,7 +188,7 @@ func TestRealTime(t *testing.T) {
 
 func TestPlayEndsWithItsContext(t *testing.T) {
 	sw := forwarder(t)
-	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, time.Hour}, 1, 2), RealTime: true})
+	in := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, 50 * time.Second}, 1, 2), RealTime: true})
 	defer in.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(time.Millisecond, cancel)
