@@ -18,7 +18,12 @@ var configSchema string
 
 // Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
 type Configuration struct {
-	// EtherType of the header. The program of the switches has the same.
+	// Carrier is how packets carry the header.
+	Carrier wire.Carrier `json:"carrier"`
+	// ClampMSS reduces the maximum segment size of TCP connections between hosts with agents, so that
+	// full segments have room for the header.
+	ClampMSS bool `json:"clampMss"`
+	// EtherType of the header with CarrierShim. The program of the switches has the same.
 	EtherType uint16 `json:"etherType"`
 	// Slots of a switch per epoch (K); 0: as many as the smallest program has.
 	Slots int `json:"slots"`
@@ -32,8 +37,9 @@ type Configuration struct {
 	// Flows is the size of each host's flow table, IngressSlots bounds its incoming flows per epoch.
 	Flows        int `json:"flows"`
 	IngressSlots int `json:"ingressSlots"`
-	// IdleTime without packets ends a flow, such as "30m".
-	IdleTime string `json:"idleTime"`
+	// IdleTime without packets ends a flow of TCP, UDPIdleTime any other flow, such as "30m".
+	IdleTime    string `json:"idleTime"`
+	UDPIdleTime string `json:"udpIdleTime"`
 	// FlowletGap is the longest time between two packets of a flowlet, such as "500us".
 	FlowletGap string `json:"flowletGap"`
 	// Match is the text that the statistic matched counts; empty: none.
@@ -45,7 +51,7 @@ type Configuration struct {
 	// Queries run in every epoch.
 	Queries []Query `json:"queries"`
 
-	idle, gap time.Duration
+	idle, udpIdle, gap time.Duration
 }
 
 // Limits bound the rows of lists.
@@ -65,6 +71,7 @@ type Query struct {
 // DefaultConfiguration returns the defaults.
 func DefaultConfiguration() Configuration {
 	return Configuration{
+		Carrier: wire.CarrierShim, ClampMSS: true, UDPIdleTime: "60s",
 		EtherType: 0x88b5, SlotsPerFlow: 2, Flows: 1 << 16, IngressSlots: 1 << 16, IdleTime: "30m",
 		FlowletGap: "500us",
 		Limits:     Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
@@ -84,6 +91,10 @@ func (c *Configuration) check() sdk.FieldErrors {
 			bad(field, "is %d; expected %d to %d", n, low, high)
 		}
 	}
+	if carriers := []wire.Carrier{wire.CarrierOption, wire.CarrierShim, wire.CarrierTunnel}; !slices.Contains(carriers,
+		c.Carrier) {
+		bad("carrier", "is %q; expected option, shim or tunnel", c.Carrier)
+	}
 	if c.EtherType < 0x600 {
 		bad("etherType", "is %#x; expected 0x600 to 0xffff", c.EtherType)
 	}
@@ -101,6 +112,9 @@ func (c *Configuration) check() sdk.FieldErrors {
 	var err error
 	if c.idle, err = time.ParseDuration(c.IdleTime); err != nil || c.idle <= 0 {
 		bad("idleTime", "is %q; expected a duration such as 30m", c.IdleTime)
+	}
+	if c.udpIdle, err = time.ParseDuration(c.UDPIdleTime); err != nil || c.udpIdle <= 0 {
+		bad("udpIdleTime", "is %q; expected a duration such as 60s", c.UDPIdleTime)
 	}
 	if c.gap, err = time.ParseDuration(c.FlowletGap); err != nil || c.gap <= 0 {
 		bad("flowletGap", "is %q; expected a duration such as 500us", c.FlowletGap)

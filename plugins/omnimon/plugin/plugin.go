@@ -233,7 +233,7 @@ func (s *setup) missing(device, object, consequence string, args ...any) {
 func (s *setup) describe(model *sdk.Network, state *saved) string {
 	var b strings.Builder
 	c := s.config
-	fmt.Fprint(&b, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.gap, c.Match, c.Extremes, *state)
+	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.gap, c.Match, c.Extremes, *state)
 	for i := range model.Devices {
 		d := &model.Devices[i]
 		fmt.Fprint(&b, d.Name, d.Program, d.Forwarding)
@@ -246,9 +246,10 @@ func (s *setup) describe(model *sdk.Network, state *saved) string {
 func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration) {
 	c := &s.config
 	s.hosts = wire.Settings{
-		EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow, Seed: c.Seed, Shares: state.Shares,
+		Carrier: c.Carrier, KeepMSS: !c.ClampMSS, EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow, Seed: c.Seed, Shares: state.Shares,
 		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.idle/max(epochLength, 1), 1)),
-		Match: c.Match, Extremes: c.Extremes, FlowletGap: c.gap,
+		UDPIdleEpochs: uint64(max(c.udpIdle/max(epochLength, 1), 1)),
+		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.gap,
 	}
 	s.hosts.Hosts = state.addresses(model, s.numbers)
 	for i := range s.network.switches {
