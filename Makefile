@@ -171,7 +171,8 @@ omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of f
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
 
 # Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
-FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests
+FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests \
+            p4/compiled/conformance:FuzzFrames
 FUZZTIME ?= 60s
 
 .PHONY: fuzz

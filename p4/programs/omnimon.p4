@@ -3,15 +3,6 @@
 // parameters: p4c-bm2-ss -DNS_OMNIMON_SLOTS=4096 ...
 
 #define NS_WITH_OMNIMON
-#ifndef NS_OMNIMON_ETHERTYPE
-#define NS_OMNIMON_ETHERTYPE 0x88b5
-#endif
-#ifndef NS_OMNIMON_SLOTS_PER_FLOW
-#define NS_OMNIMON_SLOTS_PER_FLOW 2
-#endif
-#ifndef NS_OMNIMON_DIFFERENCES
-#define NS_OMNIMON_DIFFERENCES 0
-#endif
 #ifndef NS_OMNIMON_SLOTS
 #define NS_OMNIMON_SLOTS 8192
 #endif

@@ -8,8 +8,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +46,7 @@ type frameOut struct {
 // bench is a switch under test, its controller and the model.
 type bench struct {
 	t        testing.TB
+	program  string
 	ctx      context.Context
 	sw       target
 	client   *p4rt.Client
@@ -82,6 +85,15 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 			b.send(fmt.Sprintf("encapsulated frame %d", i), 0, f)
 		}
 		b.tunnels(0)
+	}
+	if b.omnimon == nil {
+		r := rand.New(rand.NewPCG(13, 3))
+		header := func() omHeader {
+			return omHeader{epoch: uint16(r.Uint32()), index: r.Uint32N(1 << 24), hops: byte(r.Uint32())}
+		}
+		for i, f := range ofHosts.carrierFrames(header) {
+			b.send(fmt.Sprintf("carrier %d", i), 0, f)
+		}
 	}
 	for i, f := range flowFrames(7, 1500, 300) {
 		b.send(fmt.Sprintf("bank 0, frame %d", i), 0, f)
@@ -223,7 +235,7 @@ func newBench(t testing.TB, p *compiled.Program, sw target) *bench {
 	if err := client.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return &bench{t: t, ctx: ctx, sw: sw, client: client, tap: tap, cat: cat, univmons: instances(cat),
+	return &bench{t: t, program: p.Name, ctx: ctx, sw: sw, client: client, tap: tap, cat: cat, univmons: instances(cat),
 		unparsed: newUnparsed(cat), edge: newChameleMon(cat), omnimon: newOmniMon(cat)}
 }
 
@@ -357,6 +369,19 @@ func expectOf(f []byte, p packet) (port uint32, out []byte, forwarded bool) {
 	return port, out, true
 }
 
+// expect is expect for the program on the switch.
+func (b *bench) expect(f []byte) (port uint32, out []byte, forwarded bool) {
+	switch {
+	case b.omnimon != nil:
+		return b.omnimon.expect(f)
+	case strings.HasPrefix(b.program, "sketchint"):
+		return expectOf(f, parse(f).insertable(f, true))
+	case b.program == "lightguardian":
+		return expectOf(f, parse(f).insertable(f, false))
+	}
+	return expectOf(f, parseFrame(f, b.unparsed != nil))
+}
+
 // send sends a frame through switch and model, and waits for it to come out. A frame
 // that is to be dropped is followed by the next one at once.
 func (b *bench) send(label string, bank int, f []byte) {
@@ -380,12 +405,11 @@ func (b *bench) send(label string, bank int, f []byte) {
 	if b.unparsed != nil && measured.unparsed != "" && (!p.counted || b.duties.countsAny(bank, in)) {
 		b.unparsed.count(bank, measured.unparsed, p.counted)
 	}
-	port, want, forwarded := expectOf(f, p)
+	port, want, forwarded := b.expect(f)
 	if b.edge != nil {
 		b.edge.pass(bank, parse(f), in, port, want)
 	}
 	if b.omnimon != nil {
-		port, want, forwarded = b.omnimon.expect(f)
 		b.omnimon.pass(f, in, port, forwarded)
 	}
 	if !forwarded {
@@ -422,6 +446,11 @@ func (b *bench) tunnels(bank int) {
 		b.inner = action == "inner"
 		for i, f := range tunnelFrames() {
 			b.send(fmt.Sprintf("%s flow of tunnel %d", action, i), bank, f)
+			for _, kind := range carriers {
+				if f := ofHosts.carry(kind, f, someHeader); f != nil {
+					b.send(fmt.Sprintf("%s flow of tunnel %d in a %s", action, i, kind), bank, f)
+				}
+			}
 		}
 	}
 }

@@ -66,11 +66,6 @@ func oddFrames() [][]byte {
 	v6 := func(next byte, payload []byte) []byte {
 		return ethernet(0x86dd, nil, ipv6(address6(9), address6(0, 0, 2), next, 64, payload))
 	}
-	change := func(f []byte, at int, b byte) []byte {
-		f = slices.Clone(f)
-		f[at] = b
-		return f
-	}
 	withTos := func(f []byte, tos byte) []byte {
 		f = slices.Clone(f)
 		setTos(f[14:], f[12] == 0x86, tos)

@@ -218,11 +218,6 @@ func tunnelFrames() [][]byte {
 	gre := func(flags, kind uint16, more ...byte) []byte {
 		return append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, flags), kind), more...)
 	}
-	change := func(p []byte, at int, to byte) []byte {
-		p = slices.Clone(p)
-		p[at] = to
-		return p
-	}
 	extensions := ipv6(address6(7, 3), address6(7, 4), 0, 64, slices.Concat([]byte{44, 0, 0, 0, 0, 0, 0, 0},
 		[]byte{51, 0, 0, 0, 0, 0, 0, 0}, []byte{17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, ports(3, 4)))
 	long := ipv6(address6(7, 3), address6(7, 5), 60, 64, slices.Concat([]byte{17, 6}, make([]byte, 54), ports(3, 4)))

@@ -176,15 +176,18 @@ func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
 // carries reports whether a frame can get a sketchlet.
 func carries(f []byte) bool {
 	p := parse(f)
-	h, l4, length := f[p.ip:], 40, 0
+	h, l4, length := f[p.ip:], p.payload-p.ip, 0
+	if p.closed {
+		return false
+	}
 	if p.v6 {
 		length = 40 + int(binary.BigEndian.Uint16(h[4:]))
-		if h[6] != 6 {
+		if p.protocol != 6 {
 			return false
 		}
 	} else {
 		l4, length = int(h[0]&15)*4, int(binary.BigEndian.Uint16(h[2:]))
-		if binary.BigEndian.Uint16(h[6:])&0x3fff != 0 || p.protocol != 6 && p.protocol != 17 {
+		if p.protocol != 6 && p.protocol != 17 {
 			return false
 		}
 	}

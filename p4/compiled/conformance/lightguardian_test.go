@@ -177,6 +177,16 @@ func lgFrames(seed uint64, n int) (out [][]byte) {
 	return out
 }
 
+// inCarriers returns the frames in the carriers of OmniMon's header in turn.
+func inCarriers(frames [][]byte) (out [][]byte) {
+	for i, f := range frames {
+		if f = ofHosts.carry(carriers[i%len(carriers)], f, someHeader); f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // conformLightGuardian compares a switch with the model.
 func conformLightGuardian(t *testing.T, program *compiled.Program, sw target) *lgBench {
 	l := startLightGuardian(t, program, sw)
@@ -199,6 +209,7 @@ func conformLightGuardian(t *testing.T, program *compiled.Program, sw target) *l
 	each("the first whole interval", flowFrames(12, 200, 60))
 	l.interval(7)
 	each("every packet carries", lgFrames(20, 500))
+	each("every packet carries, in carriers of OmniMon", inCarriers(lgFrames(24, 300)))
 	l.carry(0xffff, 20_000, l.m.chancesMost)
 	each("some carry", slices.Concat(oddFrames(), lgFrames(21, 200)))
 	l.interval(8)

@@ -21,10 +21,14 @@ type packet struct {
 	src, dst []byte
 	protocol byte
 	ports    [4]byte
-	ip       int    // offset of the IP header
-	payload  int    // offset of what follows it and its extension headers
+	ip       int    // offset of the outermost IP header
+	payload  int    // offset of what follows the flow's IP header and its extension headers
 	later    bool   // fragment
 	unparsed string // why the packet has no flow
+	body     int    // offset of OmniMon's header in its carrier, 0 without one
+	closed   bool   // nothing is inserted: the packet is a fragment, or in a shim or a tunnel
+	flags    int    // offset of the TCP header, 0 without one
+	length   int    // of the IP packet without the carrier
 }
 
 // Indexes into ingress.drops.
@@ -42,15 +46,34 @@ const (
 // without sets why a frame has no flow.
 func (p packet) without(reason string) packet {
 	drop := map[string]int{"not-ip": dropNotIP, "bad-checksum": dropChecksum, "too-deep": dropDepth}[reason]
-	p.drop, p.unparsed = max(drop, dropMalformed), reason
+	p.counted, p.drop, p.unparsed = false, max(drop, dropMalformed), reason
 	return p
 }
 
+// layout is the form of OmniMon's header in a network.
+type layout struct {
+	etherType          uint16
+	slots, differences int
+}
+
+// ofHosts is the form that all programs but omnimon are compiled for.
+var ofHosts = layout{etherType: 0x88b5, slots: 2}
+
+// size is the length of OmniMon's header without a carrier.
+func (l layout) size() int { return 6 + 2*l.slots + 4*l.differences }
+
+// Lengths of the carriers: of the options in IPv4, of the extension header, of UDP and Geneve.
+func (l layout) option4() int { return (2 + l.size() + 3) / 4 * 4 }
+func (l layout) option6() int { return (4 + l.size() + 7) / 8 * 8 }
+func (l layout) tunnel() int  { return 20 + (l.size()+3)/4*4 }
+
 // parse parses a frame as all programs do.
-func parse(f []byte) packet { return parseFrame(f, false) }
+func parse(f []byte) packet { return ofHosts.parse(f, false) }
 
 // parseFrame parses a frame, with encapsulations as UnivMon's programs do.
-func parseFrame(f []byte, encapsulations bool) (p packet) {
+func parseFrame(f []byte, encapsulations bool) packet { return ofHosts.parse(f, encapsulations) }
+
+func (l layout) parse(f []byte, encapsulations bool) (p packet) {
 	if len(f) < 14 {
 		return p.without("truncated")
 	}
@@ -67,57 +90,166 @@ func parseFrame(f []byte, encapsulations bool) (p packet) {
 		}
 		kind, at = binary.BigEndian.Uint16(f[at+2:]), at+4
 	}
-	if encapsulations {
-		reason := ""
+	switch reason := ""; {
+	case kind == l.etherType:
+		if len(f) < at+l.size()+2 {
+			return p.without("truncated")
+		}
+		p.body, p.closed = at, true
+		at += l.size() + 2
+		kind = binary.BigEndian.Uint16(f[at-2:])
+	case encapsulations:
 		if kind, at, reason = parseLink(f, kind, at); reason != "" {
 			return p.without(reason)
 		}
 	}
 	p.ip = at
-	h, next, first, sum := f[at:], 0, true, uint16(0)
+	switch kind {
+	case 0x0800:
+		return l.parseIPv4(f, at, p, encapsulations, false)
+	case 0x86dd:
+		return l.parseIPv6(f, at, p, encapsulations, false)
+	}
+	return p.without("not-ip")
+}
+
+// parseIPv4 parses an IPv4 packet and what follows: the outermost one, or the one in a tunnel.
+func (l layout) parseIPv4(f []byte, at int, p packet, encapsulations, carried bool) packet {
+	h := f[at:]
 	switch {
-	case kind != 0x0800 && kind != 0x86dd:
-		return p.without("not-ip")
-	case kind == 0x0800 && len(h) < 20, kind == 0x86dd && len(h) < 40:
+	case len(h) < 20:
 		return p.without("truncated")
-	case kind == 0x0800 && h[0]>>4 != 4, kind == 0x86dd && h[0]>>4 != 6:
+	case h[0]>>4 != 4:
 		return p.without("bad-version")
-	case kind == 0x86dd:
-		next = 40
-		p.v6, p.src, p.dst, p.protocol, p.tos = true, h[8:24], h[24:40], h[6], h[0]<<4|h[1]>>4
-		if p.protocol == 44 {
-			if len(h) < 48 {
-				return p.without("truncated")
-			}
-			next, p.protocol = 48, h[40]
-			first = binary.BigEndian.Uint16(h[42:])>>3 == 0
-		}
-		if encapsulations && first {
-			reason := ""
-			if next, first, reason = parseExtensions(&p, h, next); reason != "" {
-				return p.without(reason)
-			}
-		}
 	case h[0]&15 < 5:
 		return p.without("bad-length")
-	default:
-		if next = int(h[0]&15) * 4; len(h) < next {
+	}
+	next := int(h[0]&15) * 4
+	if len(h) < next {
+		return p.without("truncated")
+	}
+	good := checksum(h[:next]) == 0
+	if !carried {
+		p.src, p.dst, p.tos = h[12:16], h[16:20], h[1]
+	}
+	p.protocol, p.length = h[9], int(binary.BigEndian.Uint16(h[2:]))
+	if !carried && next >= 20+l.option4() && h[20] == 0x9e && int(h[21]) == 2+l.size() {
+		if p.length -= l.option4(); p.body == 0 {
+			p.body = at + 22
+		}
+	}
+	fragment := binary.BigEndian.Uint16(h[6:])
+	p.closed = p.closed || fragment&0x3fff != 0
+	if p.protocol == 17 && fragment&0x3fff == 0 && !carried && next == 20 && p.length >= 40+l.tunnel() {
+		if inner, reason := l.tunneled(f, at+20, 0x0800); reason != "" {
+			return p.without(reason)
+		} else if inner > 0 {
+			if p.closed = true; p.body == 0 {
+				p.body = at + 40
+			}
+			if p = l.parseIPv4(f, inner, p, encapsulations, true); p.counted && !good {
+				return p.without("bad-checksum")
+			}
+			return p
+		}
+	}
+	return p.transport(f, at+next, fragment&0x1fff != 0, good)
+}
+
+// parseIPv6 is parseIPv4 for IPv6.
+func (l layout) parseIPv6(f []byte, at int, p packet, encapsulations, carried bool) packet {
+	h := f[at:]
+	switch {
+	case len(h) < 40:
+		return p.without("truncated")
+	case h[0]>>4 != 6:
+		return p.without("bad-version")
+	}
+	if !carried {
+		p.v6, p.src, p.dst, p.tos = true, h[8:24], h[24:40], h[0]<<4|h[1]>>4
+	}
+	next, later, payload := 40, false, int(binary.BigEndian.Uint16(h[4:]))
+	p.protocol, p.length = h[6], 40+payload
+	if p.protocol == 60 && !carried && payload >= l.option6() {
+		if len(h) < 44 {
 			return p.without("truncated")
 		}
-		sum = checksum(h[:next])
-		p.src, p.dst, p.protocol, p.tos = h[12:16], h[16:20], h[9], h[1]
-		first = binary.BigEndian.Uint16(h[6:])&0x1fff == 0
+		if int(h[41]) == l.option6()/8-1 && h[42] == 0x3e && int(h[43]) == l.size() {
+			if len(h) < 40+l.option6() {
+				return p.without("truncated")
+			}
+			if next, p.protocol = 40+l.option6(), h[40]; p.body == 0 {
+				p.body = at + 44
+			}
+			p.length -= l.option6()
+			carried = true
+		}
 	}
-	if first && (p.protocol == 6 || p.protocol == 17) {
-		if len(h) < next+4 {
+	if p.protocol == 17 && !carried && payload >= l.tunnel()+40 {
+		if inner, reason := l.tunneled(f, at+40, 0x86dd); reason != "" {
+			return p.without(reason)
+		} else if inner > 0 {
+			if p.closed = true; p.body == 0 {
+				p.body = at + 60
+			}
+			return l.parseIPv6(f, inner, p, encapsulations, true)
+		}
+	}
+	if p.protocol == 44 {
+		if len(h) < next+8 {
 			return p.without("truncated")
 		}
-		copy(p.ports[:], h[next:])
+		p.protocol, later = h[next], binary.BigEndian.Uint16(h[next+2:])>>3 != 0
+		p.closed = true
+		next += 8
 	}
-	if sum != 0 {
+	if encapsulations && !later {
+		reason, first := "", true
+		if next, first, reason = parseExtensions(&p, h, next); reason != "" {
+			return p.without(reason)
+		}
+		later = !first
+	}
+	return p.transport(f, at+next, later, true)
+}
+
+// tunneled returns the offset of the IP packet in a tunnel whose UDP header is at an offset, 0 if
+// there is no tunnel there.
+func (l layout) tunneled(f []byte, at int, kind uint16) (inner int, reason string) {
+	h, words := f[at:], byte((l.size()+3)/4)
+	switch {
+	case len(h) < 4:
+		return 0, "truncated"
+	case binary.BigEndian.Uint16(h[2:]) != 6081:
+		return 0, ""
+	case len(h) < 20:
+		return 0, "truncated"
+	}
+	want := []byte{0, 0, 1 + words, 0, byte(kind >> 8), byte(kind), 0, 0, 0, 0, 0xff, 0x5e, 1, words}
+	if string(h[6:20]) != string(want) {
+		return 0, ""
+	}
+	if len(h) < l.tunnel() {
+		return 0, "truncated"
+	}
+	return at + l.tunnel(), ""
+}
+
+// transport reads the ports. good reports that the checksums of all IP headers are right.
+func (p packet) transport(f []byte, at int, later, good bool) packet {
+	if !later && (p.protocol == 6 || p.protocol == 17) {
+		if len(f) < at+4 {
+			return p.without("truncated")
+		}
+		copy(p.ports[:], f[at:])
+	}
+	if !later && p.protocol == 6 {
+		p.flags = at
+	}
+	if !good {
 		return p.without("bad-checksum")
 	}
-	p.counted, p.payload, p.later = true, at+next, !first
+	p.counted, p.payload, p.later = true, at, later
 	return p
 }
 
@@ -186,6 +318,19 @@ func parseExtensions(p *packet, h []byte, at int) (next int, first bool, reason 
 			return at, false, ""
 		}
 	}
+}
+
+// insertable returns a packet of a program that inserts something behind TCP and UDP headers: in a
+// packet that can get it, these must be whole. ipv6 reports whether it can be behind UDP over IPv6.
+func (p packet) insertable(f []byte, ipv6 bool) packet {
+	h := f[min(p.payload, len(f)):]
+	switch {
+	case !p.counted || p.closed:
+	case p.protocol == 6 && (len(h) < 20 || len(h) < int(h[12]>>4)*4),
+		p.protocol == 17 && (ipv6 || !p.v6) && len(h) < 8:
+		return p.without("truncated")
+	}
+	return p
 }
 
 // checksum returns the ones' complement of the ones' complement sum; 0 when b has the

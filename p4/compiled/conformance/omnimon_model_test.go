@@ -10,19 +10,18 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// shim is OmniMon's header.
-type shim struct {
+// omHeader is OmniMon's header.
+type omHeader struct {
 	epoch       uint16
 	index       uint32
-	hops        uint8
+	hops        uint8 // bit 7 marks a probe
 	slots       []uint16
 	differences []uint32
 }
 
 // omnimon models OmniMon's switch, as docs/omnimon.md describes it.
 type omnimon struct {
-	etherType                            uint16
-	slotsPerFlow, differences            int
+	layout                               layout
 	arrays, slots, words                 int
 	arrived, departed, noHeader, badSlot int
 	counts, uncounted                    *omRegister
@@ -74,8 +73,10 @@ func newOmniMon(cat *p4values.Catalog) *omnimon {
 		o.all = append(o.all, reg)
 		switch a.Values["part"] {
 		case "counts":
-			o.counts, o.etherType, o.slotsPerFlow = reg, uint16(number("ethertype")), number("slots_per_flow")
-			o.differences, o.arrays, o.slots, o.words = number("differences"), number("arrays"), number("slots"), number("words")
+			o.counts = reg
+			o.layout = layout{etherType: uint16(number("ethertype")), slots: number("slots_per_flow"),
+				differences: number("differences")}
+			o.arrays, o.slots, o.words = number("arrays"), number("slots"), number("words")
 			o.arrived, o.departed = number("arrived"), number("departed")
 			for n := range number("units") {
 				o.units = append(o.units, &omUnit{control: fmt.Sprintf("ingress.omnimon.unit%d.", n)})
@@ -93,126 +94,54 @@ func newOmniMon(cat *p4values.Catalog) *omnimon {
 	return o
 }
 
-func (o *omnimon) length() int { return 8 + 2*o.slotsPerFlow + 4*o.differences }
-
-// typeAt is the offset of the EtherType after at most two VLAN tags, 0 if the frame ends before.
-func typeAt(f []byte) int {
-	at := 12
-	for tags := 0; tags < 2 && len(f) >= at+2; tags++ {
-		if kind := binary.BigEndian.Uint16(f[at:]); kind != 0x8100 && kind != 0x88a8 && kind != 0x9100 {
-			break
-		}
-		at += 4
+// header reads OmniMon's header at an offset.
+func (l layout) header(f []byte, at int) (h omHeader) {
+	word := binary.BigEndian.Uint32(f[at+2:])
+	h = omHeader{epoch: binary.BigEndian.Uint16(f[at:]), index: word >> 8, hops: byte(word)}
+	for i := range l.slots {
+		h.slots = append(h.slots, binary.BigEndian.Uint16(f[at+6+2*i:]))
 	}
-	if len(f) < at+2 {
-		return 0
+	for i := range l.differences {
+		h.differences = append(h.differences, binary.BigEndian.Uint32(f[at+6+2*l.slots+4*i:]))
 	}
-	return at
+	return h
 }
 
-// insert returns the frame with a header.
-func (o *omnimon) insert(f []byte, s shim) []byte {
-	at := typeAt(f)
-	h := binary.BigEndian.AppendUint16(slices.Clone(f[:at]), o.etherType)
-	h = binary.BigEndian.AppendUint16(h, s.epoch)
-	h = binary.BigEndian.AppendUint32(h, s.index<<8|uint32(s.hops))
-	for _, slot := range s.slots {
-		h = binary.BigEndian.AppendUint16(h, slot)
+// parse parses a frame: with a carrier, the TCP header must be whole.
+func (o *omnimon) parse(f []byte) packet {
+	p := o.layout.parse(f, false)
+	if p.body > 0 && p.flags > 0 && len(f) < p.flags+20 {
+		return p.without("truncated")
 	}
-	for _, d := range s.differences {
-		h = binary.BigEndian.AppendUint32(h, d)
-	}
-	return append(h, f[at:]...)
+	return p
 }
 
-// strip returns the frame without its header; nil, nil if it has none, and true if it is cut short.
-func (o *omnimon) strip(f []byte) (inner []byte, s *shim, short bool) {
-	at := typeAt(f)
-	if at == 0 || binary.BigEndian.Uint16(f[at:]) != o.etherType {
-		return nil, nil, false
-	}
-	b := f[at+2:]
-	if len(b) < o.length() {
-		return nil, nil, true
-	}
-	word := binary.BigEndian.Uint32(b[2:])
-	s = &shim{epoch: binary.BigEndian.Uint16(b), index: word >> 8, hops: byte(word)}
-	for i := range o.slotsPerFlow {
-		s.slots = append(s.slots, binary.BigEndian.Uint16(b[6+2*i:]))
-	}
-	for i := range o.differences {
-		s.differences = append(s.differences, binary.BigEndian.Uint32(b[6+2*o.slotsPerFlow+4*i:]))
-	}
-	return append(slices.Clone(f[:at]), b[o.length()-2:]...), s, false
-}
-
-// tcpOf returns the TCP header of a packet with a flow; false if it is cut short, which is an error
-// only behind OmniMon's header.
-func tcpOf(f []byte, p *packet) (tcp []byte, whole bool) {
-	h := f[p.ip:]
-	next, first := 40, true
-	switch {
-	case !p.v6:
-		next, first = int(h[0]&15)*4, binary.BigEndian.Uint16(h[6:])&0x1fff == 0
-	case h[6] == 44:
-		next, first = 48, binary.BigEndian.Uint16(h[42:])>>3 == 0
-	}
-	if p.protocol != 6 || !first {
-		return nil, true
-	}
-	if len(h) < next+20 {
-		return nil, false
-	}
-	return h[next:][:20], true
-}
-
-// expect is expect for frames with a header as well.
+// expect is expect with the hops that the switch counts.
 func (o *omnimon) expect(f []byte) (port uint32, out []byte, forwarded bool) {
-	inner, s, short := o.strip(f)
-	if short {
-		return dropMalformed, nil, false
+	p := o.parse(f)
+	if p.counted && p.body > 0 {
+		f = slices.Clone(f)
+		f[p.body+5] = f[p.body+5]&0x80 | (f[p.body+5]+1)&0x7f
 	}
-	if s == nil {
-		return expect(f)
-	}
-	p := parse(inner)
-	if p.drop == dropNotIP {
-		return dropNotIP, nil, false // the trap does not look behind the header
-	}
-	if p.counted || p.drop == dropChecksum {
-		if _, whole := tcpOf(inner, &p); !whole {
-			return dropMalformed, nil, false
-		}
-	}
-	if port, out, forwarded = expect(inner); !forwarded {
-		return port, nil, false
-	}
-	s.hops++
-	return port, o.insert(out, *s), true
+	return expectOf(f, p)
 }
 
 // pass counts a frame that enters by port in and leaves by port out.
 func (o *omnimon) pass(f []byte, in, out uint32, forwarded bool) {
-	inner, s, short := o.strip(f)
-	if short {
+	p := o.parse(f)
+	if !p.counted {
 		return
 	}
-	if s == nil {
-		if parse(f).counted {
-			o.uncounted.add(int(o.first&3), o.noHeader, 1)
-		}
+	if p.body == 0 {
+		o.uncounted.add(int(o.first&3), o.noHeader, 1)
 		return
 	}
-	p := parse(inner)
-	tcp, whole := []byte(nil), false
-	if p.counted {
-		tcp, whole = tcpOf(inner, &p)
-	}
-	if !whole {
+	s := o.layout.header(f, p.body)
+	if s.hops&0x80 != 0 {
 		return
 	}
 	bank := int(s.epoch & 3)
-	slot := int(s.slots[int(s.hops)%o.slotsPerFlow])
+	slot := int(s.slots[int(s.hops)%o.layout.slots])
 	switch {
 	case s.epoch-o.first >= o.size:
 		o.uncounted.add(bank, int(s.epoch>>2&127), 1)
@@ -222,7 +151,7 @@ func (o *omnimon) pass(f []byte, in, out uint32, forwarded bool) {
 		return
 	}
 	slot += o.arrayOf[in] * o.slots
-	values, fields := o.values(inner, &p, tcp)
+	values, fields := o.values(f, &p)
 	for i, v := range append(values, s.differences...) {
 		o.counts.add(bank, slot*o.words+i, v)
 	}
@@ -232,15 +161,16 @@ func (o *omnimon) pass(f []byte, in, out uint32, forwarded bool) {
 		o.counts.add(bank, o.departed+int(out), 1)
 		o.counted[bank]++
 	}
+	units := slot*o.words + 7 + o.layout.differences
 	for i, u := range o.units {
-		o.counts.add(bank, slot*o.words+7+o.differences+i, u.match(fields))
+		o.counts.add(bank, units+i, u.match(fields))
 	}
 	if !forwarded {
 		return
 	}
 	fields.queue = o.depth
 	for i, u := range o.queueUnits {
-		o.counts.add(bank, slot*o.words+7+o.differences+len(o.units)+i, u.match(fields))
+		o.counts.add(bank, units+len(o.units)+i, u.match(fields))
 	}
 }
 
@@ -253,21 +183,20 @@ type omFields struct {
 }
 
 // values returns the statistics of a packet, and its fields.
-func (o *omnimon) values(f []byte, p *packet, tcp []byte) (values []uint32, fields omFields) {
-	h := f[p.ip:]
-	fields = omFields{protocol: int(p.protocol), srcPort: int(binary.BigEndian.Uint16(p.ports[:]))}
+func (o *omnimon) values(f []byte, p *packet) (values []uint32, fields omFields) {
+	fields = omFields{protocol: int(p.protocol), srcPort: int(binary.BigEndian.Uint16(p.ports[:])), length: p.length}
 	bare := 40
 	if p.v6 {
-		bare, fields.length, fields.ttl = 60, 40+int(binary.BigEndian.Uint16(h[4:])), int(h[7])
+		bare, fields.ttl = 60, int(f[p.ip+7])
 	} else {
-		fields.src = binary.BigEndian.Uint32(p.src)
-		fields.length, fields.ttl = int(binary.BigEndian.Uint16(h[2:])), int(h[8])
+		fields.src, fields.ttl = binary.BigEndian.Uint32(p.src), int(f[p.ip+8])
 	}
 	values = make([]uint32, 7)
 	values[0], values[1] = 1, uint32(fields.length)
-	if tcp == nil {
+	if p.flags == 0 {
 		return values, fields
 	}
+	tcp := f[p.flags:]
 	fields.flags, fields.window = tcp[13], int(binary.BigEndian.Uint16(tcp[14:]))
 	fin, syn, rst, ack := fields.flags&1 != 0, fields.flags&2 != 0, fields.flags&4 != 0, fields.flags&16 != 0
 	for i, holds := range []bool{syn && !ack, fin || rst, syn && ack, ack && !syn && !fin && !rst,

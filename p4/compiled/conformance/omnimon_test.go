@@ -99,11 +99,18 @@ func (b *bench) conformOmniMon() {
 		r := rand.New(rand.NewPCG(uint64(round), 3))
 		for i, f := range slices.Concat(oddFrames(), flowFrames(uint64(30+round), 400, 60)) {
 			b.send(fmt.Sprintf("round %d, frame %d without header", round, i), 0, f)
-			f = b.shimmed(r, f)
-			b.send(fmt.Sprintf("round %d, frame %d", round, i), 0, f)
-			if i%20 == 0 {
-				b.send(fmt.Sprintf("round %d, frame %d cut short", round, i), 0, f[:min(len(f), 12+r.IntN(50))])
+			kind := carriers[(i+round)%len(carriers)]
+			if f = b.tagged(r, kind, f); f == nil {
+				continue
 			}
+			b.send(fmt.Sprintf("round %d, frame %d in a %s", round, i, kind), 0, f)
+			if i%20 < len(carriers) {
+				b.send(fmt.Sprintf("round %d, frame %d in a %s, cut short", round, i, kind), 0,
+					f[:min(len(f), 12+r.IntN(100))])
+			}
+		}
+		for i, f := range o.layout.carrierFrames(func() omHeader { return o.anyHeader(r) }) {
+			b.send(fmt.Sprintf("round %d, carrier %d", round, i), 0, f)
 		}
 		for bank := range 4 {
 			if round != 1 || bank == 2 { // the bank that is read next
@@ -114,24 +121,26 @@ func (b *bench) conformOmniMon() {
 	b.compareCounters()
 }
 
-// shimmed returns the frame with a header and other TCP flags.
-func (b *bench) shimmed(r *rand.Rand, f []byte) []byte {
-	o := b.omnimon
+// tagged returns the frame in a carrier, with other TCP flags; nil without room for the carrier.
+func (b *bench) tagged(r *rand.Rand, kind string, f []byte) []byte {
 	f = slices.Clone(f)
-	if p := parse(f); p.counted {
-		if tcp, _ := tcpOf(f, &p); tcp != nil && r.IntN(4) > 0 {
-			tcp[13] = byte(r.Uint32())
-			binary.BigEndian.PutUint16(tcp[14:], uint16(r.Uint32()))
-		}
+	if p := parse(f); p.counted && p.flags > 0 && len(f) >= p.flags+20 && r.IntN(4) > 0 {
+		f[p.flags+13] = byte(r.Uint32())
+		binary.BigEndian.PutUint16(f[p.flags+14:], uint16(r.Uint32()))
 	}
-	if typeAt(f) == 0 {
-		return f
+	return b.omnimon.layout.carry(kind, f, b.omnimon.anyHeader(r))
+}
+
+// anyHeader returns a header; one in 16 is a probe's.
+func (o *omnimon) anyHeader(r *rand.Rand) omHeader {
+	s := omHeader{epoch: o.first + uint16(r.IntN(5)), index: r.Uint32N(1 << 24), hops: byte(r.Uint32() & 0x7f)}
+	if r.IntN(16) == 0 {
+		s.hops |= 0x80
 	}
-	s := shim{epoch: o.first + uint16(r.IntN(5)), index: r.Uint32N(1 << 24), hops: byte(r.Uint32())}
 	if r.IntN(8) == 0 {
 		s.epoch = uint16(r.Uint32())
 	}
-	for range o.slotsPerFlow {
+	for range o.layout.slots {
 		slot := uint16(r.IntN(min(o.slots, 20)))
 		switch r.IntN(8) {
 		case 0:
@@ -141,10 +150,10 @@ func (b *bench) shimmed(r *rand.Rand, f []byte) []byte {
 		}
 		s.slots = append(s.slots, slot)
 	}
-	for range o.differences {
+	for range o.layout.differences {
 		s.differences = append(s.differences, uint32(int32(r.IntN(100)-30)))
 	}
-	return o.insert(f, s)
+	return s
 }
 
 // TestOmniMonQueue: a unit in egress matches the depth of the queue that a packet found, and not
@@ -159,8 +168,8 @@ func TestOmniMonQueue(t *testing.T) {
 	b.filter(b.omnimon.queueUnits[0], []omFilter{waited})
 	r := rand.New(rand.NewPCG(1, 3))
 	depths, left := map[uint32]int{}, 0
-	for _, f := range flowFrames(50, 100, 60) {
-		f = b.shimmed(r, f)
+	for i, f := range flowFrames(50, 100, 60) {
+		f = b.tagged(r, carriers[i%len(carriers)], f)
 		d.sw.Inject(1, f, 0)
 		port, _, forwarded := b.omnimon.expect(f)
 		b.omnimon.depth = depths[port]

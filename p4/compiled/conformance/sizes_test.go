@@ -88,8 +88,11 @@ func TestOmniMonSizes(t *testing.T) {
 	for name, s := range map[string]sizes{
 		"one-slot":        {"SLOTS_PER_FLOW": 1, "SLOTS": 256, "UNITS": 0, "QUEUE_UNITS": 0},
 		"three-slots":     {"SLOTS_PER_FLOW": 3, "SLOTS": 512, "UNITS": 0},
+		"four-slots":      {"SLOTS_PER_FLOW": 4, "SLOTS": 512, "UNITS": 0},
 		"largest":         {"SLOTS_PER_FLOW": 4, "DIFFERENCES": 4, "SLOTS": 1024, "UNITS": 8, "QUEUE_UNITS": 4},
+		"one-difference":  {"SLOTS_PER_FLOW": 3, "DIFFERENCES": 1, "SLOTS": 256, "UNITS": 0},
 		"two-differences": {"DIFFERENCES": 2, "SLOTS": 2048, "UNITS": 1, "QUEUE_UNITS": 2},
+		"most-of-one":     {"SLOTS_PER_FLOW": 1, "DIFFERENCES": 3, "SLOTS": 256, "UNITS": 0},
 		"array-per-port":  {"ARRAYS": 16, "SLOTS": 256, "UNITS": 1},
 		"most-slots":      {"SLOTS": 65536, "UNITS": 0, "ETHERTYPE": 0x88b6},
 	} {
@@ -100,8 +103,9 @@ func TestOmniMonSizes(t *testing.T) {
 			}
 			t.Run("SoftSwitch", func(t *testing.T) {
 				b := conform(t, p, startSoft(t)).omnimon
-				found := sizes{"SLOTS_PER_FLOW": b.slotsPerFlow, "DIFFERENCES": b.differences, "SLOTS": b.slots,
-					"ARRAYS": b.arrays, "UNITS": len(b.units), "QUEUE_UNITS": len(b.queueUnits), "ETHERTYPE": int(b.etherType)}
+				found := sizes{"SLOTS_PER_FLOW": b.layout.slots, "DIFFERENCES": b.layout.differences, "SLOTS": b.slots,
+					"ARRAYS": b.arrays, "UNITS": len(b.units), "QUEUE_UNITS": len(b.queueUnits),
+					"ETHERTYPE": int(b.layout.etherType)}
 				for key, want := range s {
 					if found[key] != want {
 						t.Errorf("P4Info has %s = %d, compiled with %d", key, found[key], want)
@@ -117,6 +121,28 @@ func TestOmniMonSizes(t *testing.T) {
 		{"UNITS": 9}, {"QUEUE_UNITS": 5}} {
 		if _, err := compile(t, "omnimon", prefix, s); err == nil {
 			t.Errorf("%v compiles", s)
+		}
+	}
+}
+
+// TestCarrierSizes: programs other than omnimon, compiled for another form of OmniMon's header, find
+// the packet behind every carrier of that form, on the soft switch and, if it is on the PATH, on
+// BMv2. Needs p4c-bm2-ss on the PATH.
+func TestCarrierSizes(t *testing.T) {
+	defer func(was layout) { ofHosts = was }(ofHosts)
+	for _, ofHosts = range []layout{{0x88b6, 3, 1}, {0x88b5, 1, 0}, {0x88b5, 4, 4}} {
+		for _, program := range []string{"forwarding", "univmon-300k"} {
+			t.Run(fmt.Sprintf("%s/%d-%d", program, ofHosts.slots, ofHosts.differences), func(t *testing.T) {
+				p, err := compile(t, program, "NS_OMNIMON_", sizes{"ETHERTYPE": int(ofHosts.etherType),
+					"SLOTS_PER_FLOW": ofHosts.slots, "DIFFERENCES": ofHosts.differences})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Run("SoftSwitch", func(t *testing.T) { conform(t, p, startSoft(t)) })
+				if _, err := exec.LookPath(bmv2.Program); err == nil {
+					t.Run("BMv2", func(t *testing.T) { conform(t, p, startBMv2(t)) })
+				}
+			})
 		}
 	}
 }

@@ -57,7 +57,10 @@ func locate(f []byte) (s segment) {
 	p := parse(f)
 	s.ip, s.v6, s.udp = p.ip, p.v6, p.protocol == 17
 	s.l4 = s.ip + 40
-	if !s.v6 {
+	switch {
+	case p.counted:
+		s.l4 = p.payload
+	case !s.v6:
 		s.l4 = s.ip + int(f[s.ip]&15)*4
 	}
 	s.payload, s.sum = s.l4+8, s.l4+6
@@ -74,8 +77,8 @@ func seal(f []byte, dscp byte) []byte {
 	size := uint16(len(f) - s.l4)
 	var pseudo []byte
 	if s.v6 {
-		binary.BigEndian.PutUint16(f[s.ip+4:], size)
-		pseudo = slices.Concat(f[s.ip+8:s.ip+40], []byte{0, 0, 0, 0, 0, 0, 0, f[s.ip+6]})
+		binary.BigEndian.PutUint16(f[s.ip+4:], uint16(len(f)-s.ip-40))
+		pseudo = slices.Concat(f[s.ip+8:s.ip+40], []byte{0, 0, 0, 0, 0, 0, 0, parse(f).protocol})
 	} else {
 		h := f[s.ip:s.l4]
 		binary.BigEndian.PutUint16(h[2:], uint16(len(f)-s.ip))

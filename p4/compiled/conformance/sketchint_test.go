@@ -248,6 +248,18 @@ func (i *intBench) source() {
 	for n, f := range plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort) {
 		i.transit(fmt.Sprintf("source, frame %d", n), f, f, start(f, 0xfdff, 3))
 	}
+	for n, f := range plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, sourcePort) {
+		for _, kind := range carriers {
+			label := fmt.Sprintf("source, frame %d in a %s", n, kind)
+			switch f := ofHosts.carry(kind, f, someHeader); {
+			case f == nil:
+			case kind == "option":
+				i.transit(label, f, f, start(f, 0xfdff, 3))
+			default:
+				i.same(label, f, f)
+			}
+		}
+	}
 	for n, f := range plainFrames([4]byte{10, 0, 0, 2}, toSwitch6, 4243) {
 		i.same(fmt.Sprintf("another flow, frame %d", n), f, f)
 	}
@@ -386,6 +398,10 @@ func (i *intBench) sinks() {
 		m.discard, m.dscp = false, tosOf(f)>>2
 		i.same(fmt.Sprintf("sink, frame %d, %+v", n, m), m.with(f), f)
 		i.ends(&m)
+		if f := ofHosts.carry("option", f, someHeader); f != nil {
+			i.same(fmt.Sprintf("sink, frame %d in an option, %+v", n, m), m.with(f), f)
+			i.ends(&m)
+		}
 		broken, want := m.with(f), slices.Clone(f)
 		if s := locate(f); len(f) > s.payload { // corruption does not become valid
 			broken[len(broken)-1] ^= 0x55
@@ -407,6 +423,9 @@ func (i *intBench) sinks() {
 	}
 	for n, f := range plainFrames([4]byte{10, 3, 200, 1}, [16]byte{0xfd}, sourcePort) {
 		i.reported(fmt.Sprintf("report of one switch, frame %d", n), f, f, 0, false)
+		if f = ofHosts.carry("option", f, someHeader); f != nil {
+			i.reported(fmt.Sprintf("report of one switch, frame %d in an option", n), f, f, 0, false)
+		}
 	}
 }
 

@@ -204,38 +204,6 @@ header inner_t {
 }
 #endif
 
-#ifdef NS_WITH_OMNIMON
-// OmniMon's header, between the link layer and the IP packet: docs/omnimon.md.
-header omnimon_t {
-    bit<16> epoch;
-    bit<24> host_index;
-    bit<8>  hops;
-    bit<16> slot0;
-#if NS_OMNIMON_SLOTS_PER_FLOW > 1
-    bit<16> slot1;
-#endif
-#if NS_OMNIMON_SLOTS_PER_FLOW > 2
-    bit<16> slot2;
-#endif
-#if NS_OMNIMON_SLOTS_PER_FLOW > 3
-    bit<16> slot3;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 0
-    bit<32> difference0;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 1
-    bit<32> difference1;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 2
-    bit<32> difference2;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 3
-    bit<32> difference3;
-#endif
-    bit<16> next; // EtherType of the payload
-}
-#endif
-
 #if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
 // The part of TCP's fixed header after the ports.
 header tcp_t {
@@ -261,6 +229,8 @@ header tcp_options_t {
     varbit<320> options;
 }
 #endif
+
+#include "carrier-headers.p4"
 
 #ifdef NS_WITH_SKETCHINT
 #include "int-headers.p4"
@@ -301,12 +271,27 @@ struct headers_t {
     mpls_t[NS_LABELS] mpls;
     pppoe_t         pppoe;
 #endif
-#ifdef NS_WITH_OMNIMON
-    omnimon_t       omnimon;
-#endif
+    omnimon_t       shim;
+    shim_type_t     shim_type;
     ipv4_t          ipv4;
-    ipv4_options_t  ipv4_options;
+#ifdef NS_WITH_OMNIMON
+    ipv4_carrier_t  ipv4_carrier;
+#endif
     ipv6_t          ipv6;
+    ipv6_carrier_t  ipv6_carrier;
+    omnimon_t       option; // of IPv4 or IPv6
+#if NS_CARRIER_IPV6_PAD > 0
+    ipv6_carrier_pad_t ipv6_carrier_pad;
+#endif
+    ipv4_options_t  ipv4_options;
+    tunnel_t        tunnel;
+    omnimon_t       tunnel_option;
+#if NS_CARRIER_TUNNEL_PAD > 0
+    tunnel_pad_t    tunnel_pad;
+#endif
+    ipv4_t          carried_ipv4; // the packet in the tunnel
+    ipv4_options_t  carried_ipv4_options;
+    ipv6_t          carried_ipv6;
     ipv6_fragment_t ipv6_fragment;
 #ifdef NS_WITH_ENCAPSULATION
     ipv6_extension_t[NS_EXTENSIONS] ipv6_extensions;
@@ -433,14 +418,28 @@ struct chamelemon_scratch_t {
 // Temporaries of omnimon.p4, in ingress and egress.
 struct omnimon_scratch_t {
     bit<1>  present; // the packet has OmniMon's header
+    bit<1>  probe;
     bit<1>  counted; // it is counted in the bank of its epoch
     bit<8>  flags;   // of TCP; 0 without TCP
     bit<1>  bare;    // IP and TCP headers without options and data
-    bit<32> length;  // of the IP packet
+    bit<32> length;  // of the IP packet without the carrier
     bit<8>  ttl;     // or hop limit
     bit<16> window;  // of TCP
     bit<32> src;     // of IPv4
     bit<32> dst;
+    bit<16> epoch;
+#if NS_OMNIMON_DIFFERENCES > 0
+    bit<32> difference0;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 1
+    bit<32> difference1;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 2
+    bit<32> difference2;
+#endif
+#if NS_OMNIMON_DIFFERENCES > 3
+    bit<32> difference3;
+#endif
     bit<16> first;   // first epoch of the window
     bit<16> size;    // epochs in the window
     bit<16> slot;

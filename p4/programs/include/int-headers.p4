@@ -137,7 +137,7 @@ struct sketchint_towers_scratch_t {
 // Temporaries of sketchint.p4. The parser sets the first ones.
 struct sketchint_scratch_t {
     bit<6>  dscp;
-    bit<1>  fragment;  // IP fragments carry no INT
+    bit<1>  closed;    // IP fragments and packets in a shim or a tunnel carry no INT
     bit<1>  whole;     // the TCP or UDP header is there: a source may insert INT
     bit<2>  state;     // of INT in the packet
     bit<32> payload;   // bytes after the headers above; after INT, if present

@@ -58,7 +58,7 @@ header sketchlet_row_t {
 
 // Temporaries of lightguardian.p4. The parser sets the first ones.
 struct lightguardian_scratch_t {
-    bit<1>  fragment; // IP fragments carry no sketchlet
+    bit<1>  closed;   // IP fragments and packets in a shim or a tunnel carry no sketchlet
     bit<1>  ipv4;
     bit<1>  mark;     // the carry mark
     bit<1>  whole;    // the packet can carry a sketchlet

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // OmniMon's switch (paper, sections 3.2 and 5.3). A packet carries its epoch, which selects the
 // bank, and the numbers of the slots that its flow is mapped to; each switch on the path adds the
-// packet to one of them.
+// packet to one of them. carrier-headers.p4 has the parameters of the header.
 //
-//   NS_OMNIMON_ETHERTYPE       EtherType of OmniMon's header
-//   NS_OMNIMON_SLOTS_PER_FLOW  slot numbers in the header, 1 to 4
-//   NS_OMNIMON_DIFFERENCES     differences of maxima and minima in the header, 0 to 4
 //   NS_OMNIMON_SLOTS           slots of an array, a multiple of 256, at most 65,536
 //   NS_OMNIMON_ARRAYS          slot arrays, a power of two: 1 for the switch, or one for each port
 //                              where packets enter
@@ -44,12 +41,6 @@
 #endif
 #if defined(NS_WITH_UNIVMON) || defined(NS_WITH_CHAMELEMON)
 #error OmniMon cannot run with another algorithm: packets select the bank
-#endif
-#if NS_OMNIMON_SLOTS_PER_FLOW < 1 || NS_OMNIMON_SLOTS_PER_FLOW > 4
-#error NS_OMNIMON_SLOTS_PER_FLOW must be 1 to 4
-#endif
-#if NS_OMNIMON_DIFFERENCES < 0 || NS_OMNIMON_DIFFERENCES > 4
-#error NS_OMNIMON_DIFFERENCES must be 0 to 4
 #endif
 #if NS_OMNIMON_SLOTS % NS_CELLS != 0 || NS_OMNIMON_SLOTS < NS_CELLS || NS_OMNIMON_SLOTS > 65536
 #error NS_OMNIMON_SLOTS must be a multiple of NS_CELLS, at most 65536
@@ -227,34 +218,17 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
     }
 #endif
 
-    // The slot of this hop: number hops modulo slots per flow.
-    action select_slot() {
-        OM.slot = hdr.omnimon.slot0;
-#if NS_OMNIMON_SLOTS_PER_FLOW == 2
-        if (hdr.omnimon.hops[0:0] == 1) {
-            OM.slot = hdr.omnimon.slot1;
-        }
-#elif NS_OMNIMON_SLOTS_PER_FLOW == 3
-        // 171 / 512 is slightly more than a third, by less than 1 / 768.
-        OM.turn = (((bit<16>)hdr.omnimon.hops * 171) >> 9) * 3;
-        OM.turn = (bit<16>)hdr.omnimon.hops - OM.turn;
-        if (OM.turn == 1) {
-            OM.slot = hdr.omnimon.slot1;
-        } else if (OM.turn == 2) {
-            OM.slot = hdr.omnimon.slot2;
-        }
-#elif NS_OMNIMON_SLOTS_PER_FLOW == 4
-        if (hdr.omnimon.hops[1:0] == 1) {
-            OM.slot = hdr.omnimon.slot1;
-        } else if (hdr.omnimon.hops[1:0] == 2) {
-            OM.slot = hdr.omnimon.slot2;
-        } else if (hdr.omnimon.hops[1:0] == 3) {
-            OM.slot = hdr.omnimon.slot3;
-        }
-#endif
-        meta.bank = (bit<8>)hdr.omnimon.epoch & (NS_BANKS - 1);
-        hdr.omnimon.hops = hdr.omnimon.hops + 1;
-    }
+#define OM_OPEN open_shim
+#define OM_HEADER hdr.shim
+#include "omnimon-header.p4"
+
+#define OM_OPEN open_option
+#define OM_HEADER hdr.option
+#include "omnimon-header.p4"
+
+#define OM_OPEN open_tunnel
+#define OM_HEADER hdr.tunnel_option
+#include "omnimon-header.p4"
 
     action measure_ipv4() {
         OM.length = (bit<32>)hdr.ipv4.total_length;
@@ -266,6 +240,23 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
     action measure_ipv6() {
         OM.length = (bit<32>)hdr.ipv6.payload_length + 40;
         OM.ttl = hdr.ipv6.hop_limit;
+    }
+
+    // The length of the packet without the carrier.
+    action leave_out_ipv4_option() {
+        OM.length = OM.length - 4 * NS_CARRIER_IPV4_WORDS;
+    }
+
+    action leave_out_ipv6_option() {
+        OM.length = OM.length - NS_CARRIER_IPV6_BYTES;
+    }
+
+    action measure_carried_ipv4() {
+        OM.length = (bit<32>)hdr.carried_ipv4.total_length;
+    }
+
+    action measure_carried_ipv6() {
+        OM.length = (bit<32>)hdr.carried_ipv6.payload_length + 40;
     }
 
     action locate_slot() {
@@ -288,16 +279,16 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
         OM_ADD((bit<32>)(OM_ACK & ~(OM_SYN | OM_FIN | OM_RST)))
         OM_ADD((bit<32>)OM.bare)
 #if NS_OMNIMON_DIFFERENCES > 0
-        OM_ADD(hdr.omnimon.difference0)
+        OM_ADD(OM.difference0)
 #endif
 #if NS_OMNIMON_DIFFERENCES > 1
-        OM_ADD(hdr.omnimon.difference1)
+        OM_ADD(OM.difference1)
 #endif
 #if NS_OMNIMON_DIFFERENCES > 2
-        OM_ADD(hdr.omnimon.difference2)
+        OM_ADD(OM.difference2)
 #endif
 #if NS_OMNIMON_DIFFERENCES > 3
-        OM_ADD(hdr.omnimon.difference3)
+        OM_ADD(OM.difference3)
 #endif
         OM.cell = (bit<32>)meta.bank * OM_COUNTS_CELLS + OM_ARRIVED
             + (bit<32>)standard_metadata.ingress_port;
@@ -307,8 +298,7 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
 
     // A packet of an epoch outside of the window.
     action count_epoch() {
-        OM.cell = (bit<32>)meta.bank * OM_UNCOUNTED_CELLS
-            + (bit<32>)(hdr.omnimon.epoch[8:2]);
+        OM.cell = (bit<32>)meta.bank * OM_UNCOUNTED_CELLS + (bit<32>)(OM.epoch[8:2]);
         OM_COUNT_ONE(uncounted)
     }
 
@@ -340,11 +330,17 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
             }
         } else {
             window.apply();
-            if (!hdr.omnimon.isValid()) {
+            if (hdr.shim.isValid()) {
+                open_shim();
+            } else if (hdr.option.isValid()) {
+                open_option();
+            } else if (hdr.tunnel_option.isValid()) {
+                open_tunnel();
+            }
+            if (OM.present == 0) {
                 count_no_header();
-            } else {
-                select_slot();
-                if (hdr.omnimon.epoch - OM.first >= OM.size) {
+            } else if (OM.probe == 0) {
+                if (OM.epoch - OM.first >= OM.size) {
                     count_epoch();
                 } else if ((bit<32>)OM.slot >= NS_OMNIMON_SLOTS) {
                     count_bad_slot();
@@ -354,11 +350,21 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
 #endif
                     if (hdr.ipv4.isValid()) {
                         measure_ipv4();
+                        if (hdr.ipv4_carrier.isValid()) {
+                            leave_out_ipv4_option();
+                        } else if (hdr.carried_ipv4.isValid()) {
+                            measure_carried_ipv4();
+                        }
                         if (hdr.tcp.isValid() && OM.length == 40) {
                             set_bare();
                         }
                     } else {
                         measure_ipv6();
+                        if (hdr.ipv6_carrier.isValid()) {
+                            leave_out_ipv6_option();
+                        } else if (hdr.carried_ipv6.isValid()) {
+                            measure_carried_ipv6();
+                        }
                         if (hdr.tcp.isValid() && OM.length == 60) {
                             set_bare();
                         }

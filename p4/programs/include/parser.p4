@@ -2,10 +2,11 @@
 // Parser, header checksum and deparser.
 //
 // The flow of a packet is defined here: the outermost IPv4 or IPv6 header after at most two VLAN
-// tags. A bad version, an IHL below 5 or a truncated header is a parser error; a bad IPv4 header
-// checksum sets checksum_error. These packets are neither counted nor forwarded. Of IPv6's
-// extension headers only a fragment header directly after the fixed header is parsed; any other
-// extension header is the flow's protocol, without ports.
+// tags, without a carrier of OmniMon's header (carrier-parser.p4). A bad version, an IHL below 5 or
+// a truncated header is a parser error; a bad IPv4 header checksum sets checksum_error. These
+// packets are neither counted nor forwarded. Of IPv6's extension headers only a fragment header
+// directly after the fixed header is parsed; any other extension header is the flow's protocol,
+// without ports.
 //
 // With NS_WITH_ENCAPSULATION, the IP header may be behind more VLAN tags, MPLS labels or a PPPoE
 // session, and the ports behind extension headers. A packet with more of them than headers.p4 has
@@ -31,6 +32,7 @@
 #define NS_PROTOCOL_TCP 6
 #define NS_PROTOCOL_UDP 17
 #define NS_PROTOCOL_IPV6_FRAGMENT 44
+#define NS_PROTOCOL_IPV6_DESTINATION 60
 
 #define NS_PORT_VXLAN 4789
 
@@ -45,12 +47,11 @@
             NS_ETHERTYPE_QINQ: vlans; \
             NS_ETHERTYPE_QINQ_OLD: vlans; \
             NS_IN_LINK
-// Cases of select by protocol: hop-by-hop, routing, destination, mobility, HIP and Shim6 options,
-// and the authentication header (RFC 7045).
+// Cases of select by protocol: hop-by-hop, routing, mobility, HIP and Shim6 options, and the
+// authentication header (RFC 7045). Destination options are in NS_DESTINATION_OPTIONS.
 #define NS_IN_IPV6 \
             0: ipv6_extension; \
             43: ipv6_extension; \
-            60: ipv6_extension; \
             135: ipv6_extension; \
             139: ipv6_extension; \
             140: ipv6_extension; \
@@ -64,11 +65,13 @@
             (0, 41): tunnel; \
             (0, 47): tunnel; \
             (0, 137): tunnel;
+#define NS_DESTINATION_OPTIONS ipv6_extension // the state for those that are no carrier
 #else
 #define NS_IN_LINK
 #define NS_IN_TAGS
 #define NS_IN_IPV6
 #define NS_IN_IPV4
+#define NS_DESTINATION_OPTIONS no_ports
 #endif
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
@@ -105,9 +108,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_ETHERTYPE_VLAN: vlan_outer;
             NS_ETHERTYPE_QINQ: vlan_outer;
             NS_ETHERTYPE_QINQ_OLD: vlan_outer;
-#ifdef NS_WITH_OMNIMON
-            NS_OMNIMON_ETHERTYPE: omnimon;
-#endif
+            NS_OMNIMON_ETHERTYPE: shim;
             NS_IN_LINK
             default: accept;
         }
@@ -124,9 +125,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_ETHERTYPE_VLAN: vlan_inner;
             NS_ETHERTYPE_QINQ: vlan_inner;
             NS_ETHERTYPE_QINQ_OLD: vlan_inner;
-#ifdef NS_WITH_OMNIMON
-            NS_OMNIMON_ETHERTYPE: omnimon;
-#endif
+            NS_OMNIMON_ETHERTYPE: shim;
             NS_IN_LINK
             default: accept;
         }
@@ -140,9 +139,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.vlan_inner.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
-#ifdef NS_WITH_OMNIMON
-            NS_OMNIMON_ETHERTYPE: omnimon;
-#endif
+            NS_OMNIMON_ETHERTYPE: shim;
             NS_IN_TAGS
             default: accept;
         }
@@ -154,6 +151,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.vlans.last.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
+            NS_OMNIMON_ETHERTYPE: shim;
             NS_IN_TAGS
             default: accept;
         }
@@ -216,23 +214,14 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             NS_PROTOCOL_TCP: ports;
             NS_PROTOCOL_UDP: ports;
             NS_PROTOCOL_IPV6_FRAGMENT: ipv6_inner_fragment;
+            NS_PROTOCOL_IPV6_DESTINATION: ipv6_extension;
             NS_IN_IPV6
             default: no_ports;
         }
     }
 #endif
 
-#ifdef NS_WITH_OMNIMON
-    state omnimon {
-        packet.extract(hdr.omnimon);
-        meta.omnimon.present = 1;
-        transition select(hdr.omnimon.next) {
-            NS_ETHERTYPE_IPV4: ipv4;
-            NS_ETHERTYPE_IPV6: ipv6;
-            default: accept;
-        }
-    }
-#endif
+#include "carrier-parser.p4"
 
     state ipv4 {
         packet.extract(hdr.ipv4);
@@ -241,12 +230,12 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.flow.protocol = hdr.ipv4.protocol;
 #ifdef NS_WITH_SKETCHINT
         meta.sketchint.dscp = hdr.ipv4.tos[7:2];
-        meta.sketchint.fragment = hdr.ipv4.flags[0:0];
+        meta.sketchint.closed = meta.sketchint.closed | hdr.ipv4.flags[0:0];
         meta.sketchint.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
 #endif
 #ifdef NS_WITH_LIGHTGUARDIAN
         meta.lightguardian.ipv4 = 1;
-        meta.lightguardian.fragment = hdr.ipv4.flags[0:0];
+        meta.lightguardian.closed = meta.lightguardian.closed | hdr.ipv4.flags[0:0];
         meta.lightguardian.mark = hdr.ipv4.flags[2:2]; // of UDP
         meta.lightguardian.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
 #endif
@@ -256,7 +245,19 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
+#ifdef NS_WITH_OMNIMON
     state ipv4_options {
+        transition select(hdr.ipv4.ihl, packet.lookahead<bit<16>>()) {
+            (5 + NS_CARRIER_IPV4_WORDS .. 15, NS_CARRIER_IPV4_TYPE << 8 | NS_CARRIER_IPV4_LENGTH):
+                ipv4_carrier;
+            default: other_ipv4_options;
+        }
+    }
+
+    state other_ipv4_options {
+#else
+    state ipv4_options {
+#endif
         packet.extract(hdr.ipv4_options, ((bit<32>)hdr.ipv4.ihl - 5) << 5);
         transition ipv4_payload;
     }
@@ -264,7 +265,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state ipv4_payload {
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (0, NS_PROTOCOL_TCP): ports;
-            (0, NS_PROTOCOL_UDP): ports;
+            (0, NS_PROTOCOL_UDP): ipv4_udp;
             NS_IN_IPV4
             default: no_ports;
         }
@@ -283,8 +284,9 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #endif
         transition select(hdr.ipv6.next_header) {
             NS_PROTOCOL_TCP: ports;
-            NS_PROTOCOL_UDP: ports;
+            NS_PROTOCOL_UDP: ipv6_udp;
             NS_PROTOCOL_IPV6_FRAGMENT: ipv6_fragment;
+            NS_PROTOCOL_IPV6_DESTINATION: ipv6_destination;
             NS_IN_IPV6
             default: no_ports;
         }
@@ -294,10 +296,10 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.ipv6_fragment);
         meta.flow.protocol = hdr.ipv6_fragment.next_header;
 #ifdef NS_WITH_SKETCHINT
-        meta.sketchint.fragment = 1;
+        meta.sketchint.closed = 1;
 #endif
 #ifdef NS_WITH_LIGHTGUARDIAN
-        meta.lightguardian.fragment = 1;
+        meta.lightguardian.closed = 1;
 #endif
         transition select(hdr.ipv6_fragment.fragment_offset, hdr.ipv6_fragment.next_header) {
             (0, NS_PROTOCOL_TCP): ports;
@@ -319,13 +321,13 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             default: accept;
         }
 #elif defined(NS_WITH_SKETCHINT)
-        transition select(meta.sketchint.fragment, meta.flow.protocol) {
+        transition select(meta.sketchint.closed, meta.flow.protocol) {
             (0, NS_PROTOCOL_TCP): tcp;
             (0, NS_PROTOCOL_UDP): udp;
             default: accept;
         }
 #elif defined(NS_WITH_LIGHTGUARDIAN)
-        transition select(meta.lightguardian.fragment, meta.lightguardian.ipv4,
+        transition select(meta.lightguardian.closed, meta.lightguardian.ipv4,
                           meta.flow.protocol) {
             (0, _, NS_PROTOCOL_TCP): tcp;
             (0, 1, NS_PROTOCOL_UDP): udp; // UDP over IPv6 has no bit for the carry mark
@@ -532,17 +534,33 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 }
 
+#define NS_IPV4_FIELDS(name) \
+    hdr.name.version, hdr.name.ihl, hdr.name.tos, hdr.name.total_length, hdr.name.identification, \
+    hdr.name.flags, hdr.name.fragment_offset, hdr.name.ttl, hdr.name.protocol, hdr.name.src, \
+    hdr.name.dst
+
+// The sum over an IPv4 header, with the carrier in its options.
+#ifdef NS_WITH_OMNIMON
 #define NS_IPV4_CHECKSUM(extern_function) \
-    extern_function(hdr.ipv4.isValid(), \
-        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, \
-          hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragment_offset, \
-          hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src, hdr.ipv4.dst, \
+    extern_function(hdr.ipv4.isValid() && !hdr.ipv4_carrier.isValid(), \
+        { NS_IPV4_FIELDS(ipv4), hdr.ipv4_options.options }, \
+        hdr.ipv4.checksum, HashAlgorithm.csum16); \
+    extern_function(hdr.ipv4_carrier.isValid(), \
+        { NS_IPV4_FIELDS(ipv4), hdr.ipv4_carrier.type, hdr.ipv4_carrier.length, hdr.option, \
           hdr.ipv4_options.options }, \
         hdr.ipv4.checksum, HashAlgorithm.csum16);
+#else
+#define NS_IPV4_CHECKSUM(extern_function) \
+    extern_function(hdr.ipv4.isValid(), { NS_IPV4_FIELDS(ipv4), hdr.ipv4_options.options }, \
+        hdr.ipv4.checksum, HashAlgorithm.csum16);
+#endif
 
 control VerifyHeader(inout headers_t hdr, inout metadata_t meta) {
     apply {
         NS_IPV4_CHECKSUM(verify_checksum)
+        verify_checksum(hdr.carried_ipv4.isValid(),
+            { NS_IPV4_FIELDS(carried_ipv4), hdr.carried_ipv4_options.options },
+            hdr.carried_ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 
@@ -613,9 +631,24 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.vlan_outer);
         packet.emit(hdr.vlan_inner);
+        packet.emit(hdr.shim);
+        packet.emit(hdr.shim_type);
         packet.emit(hdr.ipv4);
-        packet.emit(hdr.ipv4_options);
         packet.emit(hdr.ipv6);
+        packet.emit(hdr.ipv6_carrier);
+        packet.emit(hdr.option);
+#if NS_CARRIER_IPV6_PAD > 0
+        packet.emit(hdr.ipv6_carrier_pad);
+#endif
+        packet.emit(hdr.ipv4_options);
+        packet.emit(hdr.tunnel);
+        packet.emit(hdr.tunnel_option);
+#if NS_CARRIER_TUNNEL_PAD > 0
+        packet.emit(hdr.tunnel_pad);
+#endif
+        packet.emit(hdr.carried_ipv4);
+        packet.emit(hdr.carried_ipv4_options);
+        packet.emit(hdr.carried_ipv6);
         packet.emit(hdr.ipv6_fragment);
         packet.emit(hdr.ports);
         packet.emit(hdr.tcp);

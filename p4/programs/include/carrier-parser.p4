@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// States of the parser for the carriers of OmniMon's header. A carrier is recognized by exactly the
+// bytes that hosts write; anything else is an ordinary packet, and so is what IP's length has no
+// room for. The flow is that of the packet without the carrier.
+
+// What the algorithms of a program do in every carrier.
+#ifdef NS_WITH_OMNIMON
+#define NS_CARRIED meta.omnimon.present = 1;
+#else
+#define NS_CARRIED
+#endif
+
+// Nothing is inserted into a packet in a shim or a tunnel.
+#if defined(NS_WITH_SKETCHINT)
+#define NS_CLOSE meta.sketchint.closed = 1;
+#elif defined(NS_WITH_LIGHTGUARDIAN)
+#define NS_CLOSE meta.lightguardian.closed = 1;
+#else
+#define NS_CLOSE
+#endif
+
+    state shim {
+        packet.extract(hdr.shim);
+        packet.extract(hdr.shim_type);
+        NS_CARRIED
+        NS_CLOSE
+        transition select(hdr.shim_type.ether_type) {
+            NS_ETHERTYPE_IPV4: ipv4;
+            NS_ETHERTYPE_IPV6: ipv6;
+            default: accept;
+        }
+    }
+
+#ifdef NS_WITH_OMNIMON
+    // Other options may follow, padding among them.
+    state ipv4_carrier {
+        packet.extract(hdr.ipv4_carrier);
+        packet.extract(hdr.option);
+        NS_CARRIED
+        transition select(hdr.ipv4.ihl) {
+#if NS_CARRIER_IPV4_LENGTH % 4 == 0
+            5 + NS_CARRIER_IPV4_WORDS: ipv4_payload;
+#endif
+            default: more_ipv4_options;
+        }
+    }
+
+    state more_ipv4_options {
+        packet.extract(hdr.ipv4_options,
+                       ((bit<32>)hdr.ipv4.ihl << 5) - (160 + 8 * NS_CARRIER_IPV4_LENGTH));
+        transition ipv4_payload;
+    }
+#endif
+
+    state ipv6_destination {
+        transition select(hdr.ipv6.payload_length) {
+            NS_CARRIER_IPV6_BYTES .. 0xffff: ipv6_destination_options;
+            default: NS_DESTINATION_OPTIONS;
+        }
+    }
+
+    state ipv6_destination_options {
+        transition select(packet.lookahead<bit<32>>()) {
+            ((NS_CARRIER_IPV6_BYTES / 8 - 1) << 16 | NS_CARRIER_IPV6_TYPE << 8 | NS_OMNIMON_BYTES)
+                &&& 0xffffff: ipv6_carrier;
+            default: NS_DESTINATION_OPTIONS;
+        }
+    }
+
+    state ipv6_carrier {
+        packet.extract(hdr.ipv6_carrier);
+        packet.extract(hdr.option);
+#if NS_CARRIER_IPV6_PAD > 0
+        packet.extract(hdr.ipv6_carrier_pad);
+#endif
+        NS_CARRIED
+#ifdef NS_WITH_SKETCHINT
+        meta.sketchint.payload = meta.sketchint.payload - NS_CARRIER_IPV6_BYTES;
+#endif
+#ifdef NS_WITH_LIGHTGUARDIAN
+        meta.lightguardian.payload = meta.lightguardian.payload - NS_CARRIER_IPV6_BYTES;
+#endif
+        meta.flow.protocol = hdr.ipv6_carrier.next_header;
+        transition carried_ipv6_payload;
+    }
+
+    // Behind IPv6's fixed header and a carrier.
+    state carried_ipv6_payload {
+        transition select(meta.flow.protocol) {
+            NS_PROTOCOL_TCP: ports;
+            NS_PROTOCOL_UDP: ports;
+            NS_PROTOCOL_IPV6_FRAGMENT: ipv6_fragment;
+            NS_PROTOCOL_IPV6_DESTINATION: NS_DESTINATION_OPTIONS;
+            NS_IN_IPV6
+            default: no_ports;
+        }
+    }
+
+    state ipv4_udp {
+        transition select(packet.lookahead<bit<32>>()) {
+            NS_CARRIER_TUNNEL_PORT &&& 0xffff: ipv4_tunnel_port;
+            default: ports;
+        }
+    }
+
+    // A fragment is no carrier, because its end has no header.
+    state ipv4_tunnel_port {
+        transition select(hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.total_length) {
+            (5, 0, NS_CARRIER_TUNNEL_BYTES + 40 .. 0xffff): ipv4_tunnel_header;
+            default: ports;
+        }
+    }
+
+// Behind UDP's ports and length: no checksum, Geneve of version 0 without flags and network, and
+// the head of its only option.
+#define NS_IS_TUNNEL(ether_type) \
+    ((1 + NS_CARRIER_TUNNEL_WORDS) << 88 | ether_type << 64 | NS_CARRIER_TUNNEL_OPTION << 8 \
+        | NS_CARRIER_TUNNEL_WORDS) &&& 0xffffffffffffffffffffffffffff
+
+    state ipv4_tunnel_header {
+        transition select(packet.lookahead<bit<160>>()) {
+            NS_IS_TUNNEL(NS_ETHERTYPE_IPV4): ipv4_tunnel;
+            default: ports;
+        }
+    }
+
+    state ipv4_tunnel {
+        packet.extract(hdr.tunnel);
+        packet.extract(hdr.tunnel_option);
+#if NS_CARRIER_TUNNEL_PAD > 0
+        packet.extract(hdr.tunnel_pad);
+#endif
+        NS_CARRIED
+        NS_CLOSE
+        packet.extract(hdr.carried_ipv4);
+        verify(hdr.carried_ipv4.version == 4, error.BadIpVersion);
+        verify(hdr.carried_ipv4.ihl >= 5, error.BadIpv4HeaderLength);
+        meta.flow.protocol = hdr.carried_ipv4.protocol;
+        transition select(hdr.carried_ipv4.ihl) {
+            5: carried_ipv4_payload;
+            default: carried_ipv4_options;
+        }
+    }
+
+    state carried_ipv4_options {
+        packet.extract(hdr.carried_ipv4_options, ((bit<32>)hdr.carried_ipv4.ihl - 5) << 5);
+        transition carried_ipv4_payload;
+    }
+
+    state carried_ipv4_payload {
+        transition select(hdr.carried_ipv4.fragment_offset, hdr.carried_ipv4.protocol) {
+            (0, NS_PROTOCOL_TCP): ports;
+            (0, NS_PROTOCOL_UDP): ports;
+            NS_IN_IPV4
+            default: no_ports;
+        }
+    }
+
+    state ipv6_udp {
+        transition select(packet.lookahead<bit<32>>()) {
+            NS_CARRIER_TUNNEL_PORT &&& 0xffff: ipv6_tunnel_port;
+            default: ports;
+        }
+    }
+
+    state ipv6_tunnel_port {
+        transition select(hdr.ipv6.payload_length) {
+            NS_CARRIER_TUNNEL_BYTES + 40 .. 0xffff: ipv6_tunnel_header;
+            default: ports;
+        }
+    }
+
+    state ipv6_tunnel_header {
+        transition select(packet.lookahead<bit<160>>()) {
+            NS_IS_TUNNEL(NS_ETHERTYPE_IPV6): ipv6_tunnel;
+            default: ports;
+        }
+    }
+
+    state ipv6_tunnel {
+        packet.extract(hdr.tunnel);
+        packet.extract(hdr.tunnel_option);
+#if NS_CARRIER_TUNNEL_PAD > 0
+        packet.extract(hdr.tunnel_pad);
+#endif
+        NS_CARRIED
+        NS_CLOSE
+        packet.extract(hdr.carried_ipv6);
+        verify(hdr.carried_ipv6.version == 6, error.BadIpVersion);
+        meta.flow.protocol = hdr.carried_ipv6.next_header;
+        transition carried_ipv6_payload;
+    }
