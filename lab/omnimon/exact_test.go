@@ -439,8 +439,8 @@ func (w *world) collect(e uint64) {
 
 // compare fails if a value differs from the ground truth.
 func (w *world) compare(r *analysis.Result) {
-	if len(simulation.Doubts(r)) > 0 {
-		w.t.Fatalf("epoch %d: %v", r.Epoch, simulation.Doubts(r))
+	if len(simulation.Reasons(r)) > 0 {
+		w.t.Fatalf("epoch %d: %v", r.Epoch, simulation.Reasons(r))
 	}
 	var mu sync.Mutex
 	r.Each(func(_ int, f *analysis.Flow) {

@@ -329,9 +329,69 @@ func TestOmniMonKilledAgent(t *testing.T) {
 	}
 }
 
+// TestOmniMonDeadHost kills an agent for good. Flows between other hosts stay exact, and so do the
+// losses of switches and of links between them; flows from and to the host have a reason, and an
+// alert names it.
+func TestOmniMonDeadHost(t *testing.T) {
+	s := omnimonScenario(t, 4, 8, "{hosts-per-leaf: 2}", 200, 4000)
+	const killed = 2
+	s.Faults = []scenario.Fault{
+		{Link: "leaf1-spine1", Loss: 0.05},
+		{Host: "h2", Kill: true, From: killed*s.Epoch + 40*time.Millisecond},
+	}
+	s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.Measure != omnimon.FalseClaims })
+	epoch := 0
+	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+		epoch++
+		flows := leaves(t, run.Address(), "omnimon", "flows")
+		exact, others := 0, 0
+		for path, source := range flows {
+			flow, ok := strings.CutSuffix(path, "/state/source")
+			if !ok {
+				continue
+			}
+			about := source == "h2" || flows[flow+"/state/destination"] == "h2"
+			switch isExact := flows[flow+"/state/exact"] == "true"; {
+			case isExact && about && epoch > killed:
+				t.Errorf("epoch %d: %s is exact", epoch, flow)
+			case isExact:
+				exact++
+			case !about:
+				others++
+			}
+		}
+		links, alerts := leaves(t, run.Address(), "omnimon", "links"), leaves(t, run.Address(), "omnimon", "alerts")
+		between := 0
+		for path, determined := range links {
+			link, ok := strings.CutSuffix(path, "]/state/determined")
+			if link = strings.TrimPrefix(link, "/omnimon/links/link["); !ok || strings.Contains(link, "h") {
+				continue
+			}
+			if between++; determined != "true" {
+				t.Errorf("epoch %d: link %s is not determined", epoch, link)
+			}
+		}
+		lossy := false
+		for path, active := range alerts {
+			lossy = lossy || strings.HasSuffix(path, "[link-lossy]/state/active") && active == "true"
+		}
+		if missing := alerts["/omnimon/alerts/alert[h2][host-missing]/state/active"] == "true"; missing != (epoch > killed) {
+			t.Errorf("epoch %d: an alert that h2 is missing: %v", epoch, missing)
+		}
+		if exact < 20 || others > 0 || between < 8 {
+			t.Errorf("epoch %d: %d exact flows, %d flows of other hosts that are not, %d links", epoch, exact, others, between)
+		}
+		if lossy != (epoch > 4) {
+			t.Errorf("epoch %d: an alert of the lossy link: %v", epoch, lossy)
+		}
+		return nil
+	}})
+	check(t, r, s.Epochs)
+}
+
 // TestOmniMonTrace: agents measure the addresses of a capture, also of blocks that hosts share, and
-// with losses. Packets to multicast addresses are named, and measured nowhere. NETSKETCH_TRACE names
-// another capture to play.
+// with losses. Packets to multicast addresses are named, and measured nowhere. NETSKETCH_TRACE
+// names another capture to play.
 func TestOmniMonTrace(t *testing.T) {
 	path, epochs := os.Getenv("NETSKETCH_TRACE"), 7
 	if path == "" {

@@ -149,8 +149,8 @@ func checked(sim *simulation.Simulation) (*analysis.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if doubts := simulation.Doubts(result); len(doubts) > 0 {
-		return nil, fmt.Errorf("%v", doubts)
+	if reasons := simulation.Reasons(result); len(reasons) > 0 {
+		return nil, fmt.Errorf("%v", reasons)
 	}
 	return result, sim.Compare(result)
 }

@@ -23,7 +23,7 @@ const (
 // Suites are all figures, in order.
 func Suites() []suite.Suite {
 	return []suite.Suite{linesTable(), overheadFigure(), consistencyFigure(), accountabilityFigure(),
-		scalabilityFigure(), memoryFigure(), diagnosisFigure(), queryFigure(), balanceFigure()}
+		scalabilityFigure(), memoryFigure(), diagnosisFigure(), missingFigure(), queryFigure(), balanceFigure()}
 }
 
 const prefix = "omnimon-"

@@ -81,6 +81,24 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
+// TestMissing: Exp#9 with missing hosts and one seed.
+func TestMissing(t *testing.T) {
+	rows, err := missing(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := suite.Values(rows)
+	for _, kind := range failures {
+		for _, hosts := range []string{"hosts 0", "hosts 1", "hosts 8", "hosts 64"} {
+			if v.Variant(noAgent, hosts, kind, "F1") != 1 || v.Variant(noAgent, hosts, kind, "determined") < 0.999 ||
+				v.Variant(noReport, hosts, kind, "determined between others") < 0.95 {
+				t.Errorf("%s at %s: F1 %v, %v and %v determined", kind, hosts, v.Variant(noAgent, hosts, kind, "F1"),
+					v.Variant(noAgent, hosts, kind, "determined"), v.Variant(noReport, hosts, kind, "determined between others"))
+			}
+		}
+	}
+}
+
 // TestStraggler: Figure 11 (c) with a clock that is a second behind. Hosts count every packet in
 // one epoch, which clocks alone do not.
 func TestStraggler(t *testing.T) {

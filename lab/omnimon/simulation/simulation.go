@@ -394,7 +394,7 @@ func (sim *Simulation) Compare(r *analysis.Result) error {
 		}
 	}
 	if r.Flows != len(sim.Flows) || len(r.Lossy) != lossy {
-		return fmt.Errorf("%d flows, %d lossy; want %d, %d; %v", r.Flows, len(r.Lossy), len(sim.Flows), lossy, Doubts(r))
+		return fmt.Errorf("%d flows, %d lossy; want %d, %d; %v", r.Flows, len(r.Lossy), len(sim.Flows), lossy, Reasons(r))
 	}
 	complete := Complete(r)
 	for i := range complete {
@@ -410,8 +410,8 @@ func (sim *Simulation) Compare(r *analysis.Result) error {
 	return sim.Contains(r)
 }
 
-// Contains returns an error if a bound of a loss does not contain what happened, or if an exact loss
-// or value differs from it.
+// Contains returns an error if a bound of a loss does not contain what happened, or if an exact
+// loss or value differs from it.
 func (sim *Simulation) Contains(r *analysis.Result) error {
 	for _, flows := range [][]analysis.LossyFlow{r.Lossy, r.Open} {
 		for i := range flows {
@@ -451,8 +451,8 @@ func (sim *Simulation) contains(f *analysis.LossyFlow) error {
 	return nil
 }
 
-// Doubts are all reasons why something in a result is not exact.
-func Doubts(r *analysis.Result) []string {
+// Reasons are all that say why something in a result is not exact.
+func Reasons(r *analysis.Result) []string {
 	all := slices.Concat(r.Hosts, r.Elements, r.Contradictions)
 	for _, f := range slices.Concat(r.Odd, r.Unplaced) {
 		all = append(all, r.Reason(&f))

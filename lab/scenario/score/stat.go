@@ -8,7 +8,8 @@ import "math"
 // compare.
 type Stat func(m *Measure, published, actual Rows) (s Score, ok bool)
 
-// Some is a measure of rows that must exist: a view without published and true rows is not measured.
+// Some is a measure of rows that must exist: a view without published and true rows is not
+// measured.
 func Some(of Stat) Stat {
 	return func(m *Measure, published, actual Rows) (Score, bool) {
 		if len(published) == 0 && len(actual) == 0 {

@@ -252,7 +252,7 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 			r.Missing++
 		} else if flows[host] > 0 {
 			r.incomplete[host] = true
-			r.doubt(host, "%d flows of it arrived that are not in its report", flows[host])
+			r.note(host, "%d flows of it arrived that are not in its report", flows[host])
 		}
 	}
 	slices.SortFunc(r.Lossy, func(a, b LossyFlow) int { return a.compare(&b.Flow) })
@@ -271,7 +271,8 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 	return r
 }
 
-// read indexes and joins the reports. It returns true if a report is invalid, which is missing then.
+// read indexes and joins the reports. It returns true if a report is invalid, which is missing
+// then.
 func (r *Result) read(e *Epoch) (again bool) {
 	a := r.analyzer
 	for i := range a.workers {
@@ -327,16 +328,16 @@ func (r *Result) count(host int, e *Epoch) {
 		case n == 0 || c == wire.Late || !c.Inexact():
 		case c == wire.UnknownHost: // of no flow between hosts
 		default:
-			r.doubt(host, "%d packets %v", n, c)
+			r.note(host, "%d packets %v", n, c)
 		}
 	}
 	if host < len(e.Refused) && e.Refused[host] > 0 {
-		r.doubt(host, "%d packets that it refused in an earlier epoch may be of this one", e.Refused[host])
+		r.note(host, "%d packets that it refused in an earlier epoch may be of this one", e.Refused[host])
 	}
 }
 
-// doubt notes why the report of a host is not complete. The first reason is kept.
-func (r *Result) doubt(host int, format string, args ...any) {
+// note notes why the report of a host is not complete. The first reason is kept.
+func (r *Result) note(host int, format string, args ...any) {
 	if r.Hosts[host] == "" {
 		r.Hosts[host] = fmt.Sprintf(format, args...)
 	}

@@ -40,8 +40,8 @@ func TestNoLoss(t *testing.T) {
 		sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 5000, Slots: 256, Mean: 8,
 			PerPort: perPort, Seed: 1})
 		r := analyze(t, sim)
-		if len(simulation.Doubts(r)) > 0 || len(r.Lossy) > 0 {
-			t.Errorf("%d lossy flows, warnings %v", len(r.Lossy), simulation.Doubts(r))
+		if len(simulation.Reasons(r)) > 0 || len(r.Lossy) > 0 {
+			t.Errorf("%d lossy flows, warnings %v", len(r.Lossy), simulation.Reasons(r))
 		}
 		compare(t, sim, r)
 	}
@@ -86,8 +86,8 @@ func diagnose(t testing.TB, kind string, flows int, seed uint64) (variables, det
 	sim := simulation.Run(tp, simulation.Settings{Flows: flows, Slots: 8192, Local: 0.55, Mean: 10, Counters: true,
 		Seed: seed, Drop: simulation.Failures(tp, kind, rand.New(rand.NewPCG(seed, 9)))})
 	r := analyze(t, sim)
-	if len(simulation.Doubts(r)) > 0 || len(r.Lossy) == 0 {
-		t.Fatalf("%s, seed %d: %d lossy flows, warnings %v", kind, seed, len(r.Lossy), simulation.Doubts(r))
+	if len(simulation.Reasons(r)) > 0 || len(r.Lossy) == 0 {
+		t.Fatalf("%s, seed %d: %d lossy flows, warnings %v", kind, seed, len(r.Lossy), simulation.Reasons(r))
 	}
 	compare(t, sim, r)
 	switches, links := sim.Losses()
@@ -118,8 +118,8 @@ func accountability(t testing.TB, counters, everywhere bool) (share float64) {
 			return (element == 1 || everywhere && element < 3) && r.Float64() < 0.005
 		}})
 	r := analyze(t, sim)
-	if len(simulation.Doubts(r)) > 0 {
-		t.Fatalf("warnings %v", simulation.Doubts(r))
+	if len(simulation.Reasons(r)) > 0 {
+		t.Fatalf("warnings %v", simulation.Reasons(r))
 	}
 	compare(t, sim, r)
 	return float64(r.Determined) / float64(r.Variables)
@@ -148,8 +148,8 @@ func TestManyLosses(t *testing.T) {
 			Counters: seed%3 > 0, PerPort: seed%2 == 0, Seed: seed,
 			Drop: func(_ int, _ *simulation.Flow, _ float64, r *rand.Rand) bool { return r.Float64() < rate }})
 		r := analyze(t, sim)
-		if len(simulation.Doubts(r)) > 0 || len(r.Lossy) < 50 {
-			t.Errorf("seed %d: %d lossy flows, %v", seed, len(r.Lossy), simulation.Doubts(r))
+		if len(simulation.Reasons(r)) > 0 || len(r.Lossy) < 50 {
+			t.Errorf("seed %d: %d lossy flows, %v", seed, len(r.Lossy), simulation.Reasons(r))
 		}
 		compare(t, sim, r)
 	}
@@ -176,9 +176,9 @@ func TestUndeterminedHasBounds(t *testing.T) {
 		sim.Count()
 		r := analyze(t, sim)
 		compare(t, sim, r)
-		if len(r.Lossy) != 2 || (r.Determined == r.Variables) == alike || len(simulation.Doubts(r)) > 0 {
+		if len(r.Lossy) != 2 || (r.Determined == r.Variables) == alike || len(simulation.Reasons(r)) > 0 {
 			t.Fatalf("alike %v: %d lossy flows, %d of %d unknowns determined, %v", alike, len(r.Lossy), r.Determined,
-				r.Variables, simulation.Doubts(r))
+				r.Variables, simulation.Reasons(r))
 		}
 		want := analysis.Loss{Packets: analysis.Bounds{Low: 0, High: 1}}
 		if !alike {
@@ -200,8 +200,8 @@ func TestMissingData(t *testing.T) {
 		sim := make4()
 		sim.Epoch.Reports[3] = nil
 		r := analyze(t, sim)
-		if r.Missing != 1 || len(simulation.Doubts(r)) != 1 || r.Hosts[3] != "no report" {
-			t.Errorf("%d missing, doubts %v", r.Missing, simulation.Doubts(r))
+		if r.Missing != 1 || len(simulation.Reasons(r)) != 1 || r.Hosts[3] != "no report" {
+			t.Errorf("%d missing, reasons %v", r.Missing, simulation.Reasons(r))
 		}
 		contains(t, sim, r)
 		complete := 0
@@ -227,8 +227,8 @@ func TestMissingData(t *testing.T) {
 			}
 		}
 		r := analyze(t, sim)
-		if len(simulation.Doubts(r)) > 0 {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+		if len(simulation.Reasons(r)) > 0 {
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 		compare(t, sim, r)
 	})
@@ -240,8 +240,8 @@ func TestMissingData(t *testing.T) {
 			}
 		}
 		r := analyze(t, sim)
-		if len(simulation.Doubts(r)) > 0 {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+		if len(simulation.Reasons(r)) > 0 {
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 		compare(t, sim, r)
 	})
@@ -249,28 +249,28 @@ func TestMissingData(t *testing.T) {
 		sim := make4()
 		sim.Epoch.Reports = sim.Epoch.Reports[:14]
 		if r := analyze(t, sim); r.Missing != 2 {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 	})
 	t.Run("a cut report", func(t *testing.T) {
 		sim := make4()
 		sim.Epoch.Reports[2] = sim.Epoch.Reports[2][:100]
 		if r := analyze(t, sim); !warned(r, "invalid OmniMon report") || r.Missing != 1 {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 	})
 	t.Run("the report of another host", func(t *testing.T) {
 		sim := make4()
 		sim.Epoch.Reports[2] = sim.Epoch.Reports[1]
 		if r := analyze(t, sim); !warned(r, "report of host 1") {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 	})
 	t.Run("packets that no host sent", func(t *testing.T) {
 		sim := make4()
 		sim.Epoch.Recorded[0][0] += 1000
 		if r := analyze(t, sim); !warned(r, "1 slots counted packets that no host sent") {
-			t.Errorf("warnings %v", simulation.Doubts(r))
+			t.Errorf("warnings %v", simulation.Reasons(r))
 		}
 	})
 }
@@ -283,20 +283,20 @@ func TestUncountedPackets(t *testing.T) {
 	f := sim.Flows[slices.IndexFunc(sim.Flows, func(f *simulation.Flow) bool { return len(f.Path.Hops) > 1 })]
 	hop := f.Path.Hops[1]
 	sim.Epoch.Recorded[hop.Array][int(f.Slots[1])*sim.Net.Values] -= 2
-	if r := analyze(t, sim); len(simulation.Doubts(r)) != 1 || !warned(r, "1 slots did not count packets that arrived") {
-		t.Errorf("a slot: warnings %v", simulation.Doubts(r))
+	if r := analyze(t, sim); len(simulation.Reasons(r)) != 1 || !warned(r, "1 slots did not count packets that arrived") {
+		t.Errorf("a slot: warnings %v", simulation.Reasons(r))
 	}
 	sim.Count()
 	sim.Epoch.Arrived[hop.Link] -= 2
 	r := analyze(t, sim)
 	if r.Elements[sim.Switches+int(hop.Link)] != "it did not count 2 packets that arrived" ||
-		r.Elements[hop.Switch] != "it sent 2 packets that it did not receive" || len(simulation.Doubts(r)) != 2 {
-		t.Errorf("a port: doubts %v", simulation.Doubts(r))
+		r.Elements[hop.Switch] != "it sent 2 packets that it did not receive" || len(simulation.Reasons(r)) != 2 {
+		t.Errorf("a port: reasons %v", simulation.Reasons(r))
 	}
 }
 
 func warned(r *analysis.Result, text string) bool {
-	return slices.ContainsFunc(simulation.Doubts(r), func(w string) bool { return strings.Contains(w, text) })
+	return slices.ContainsFunc(simulation.Reasons(r), func(w string) bool { return strings.Contains(w, text) })
 }
 
 // contains fails if a bound does not contain what happened.
@@ -307,8 +307,9 @@ func contains(t *testing.T, sim *simulation.Simulation, r *analysis.Result) {
 	}
 }
 
-// TestMissingHosts: missing hosts are unknowns. The losses of all switches, and of all links between
-// them, stay exact; flows between other hosts stay known, and so do losses where counters show them.
+// TestMissingHosts: missing hosts are unknowns. The losses of all switches, and of all links
+// between them, stay exact; flows between other hosts stay known, and so do losses where counters
+// show them.
 func TestMissingHosts(t *testing.T) {
 	for seed := range uint64(12) {
 		missing, kind := []int{1, 2, 8}[seed%3], kinds[seed%4]
@@ -327,7 +328,7 @@ func TestMissingHosts(t *testing.T) {
 			r := analyze(t, sim)
 			contains(t, sim, r)
 			if len(r.Contradictions) > 0 || r.Missing != missing || slices.ContainsFunc(r.Elements, func(s string) bool { return s != "" }) {
-				t.Errorf("seed %d: %d missing, %v", seed, r.Missing, simulation.Doubts(r))
+				t.Errorf("seed %d: %d missing, %v", seed, r.Missing, simulation.Reasons(r))
 			}
 			for i, l := range sim.Links {
 				if b := r.Links[i]; l.From != analysis.Host && l.To != analysis.Host && !b.Exact() {
@@ -395,8 +396,8 @@ func BenchmarkAnalyze(b *testing.B) {
 			}
 			b.ReportMetric(float64((cpuTime(b)-start).Milliseconds())/float64(b.N), "cpu-ms/op")
 			b.ReportMetric(float64(len(r.Lossy)), "lossy-flows")
-			if len(simulation.Doubts(r)) > 0 || r.Flows != 1_000_000 || losses != (len(r.Lossy) > 0) {
-				b.Fatalf("%d flows, %d lossy, %v", r.Flows, len(r.Lossy), simulation.Doubts(r))
+			if len(simulation.Reasons(r)) > 0 || r.Flows != 1_000_000 || losses != (len(r.Lossy) > 0) {
+				b.Fatalf("%d flows, %d lossy, %v", r.Flows, len(r.Lossy), simulation.Reasons(r))
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 // inference attributes the losses of one epoch (paper, section 5.2).
 //
 // An unknown is the count of packets that a flow lost at one switch or link of its path (locality).
-// An open flow has another one, for the packets that may have arrived. Three kinds of equations hold
-// exactly:
+// An open flow has another one, for the packets that may have arrived. Three kinds of equations
+// hold exactly:
 //
 //   - flow: its unknowns add up to what the source sent minus what the destination received;
 //   - slot: what flows lost before they reached the slot's switch adds up to what is missing in the
@@ -22,9 +22,10 @@ import (
 //   - switch or link: where packets are counted on both sides, what flows lost there adds up to the
 //     difference. If the difference is zero, the unknowns there are zero (sparsity).
 //
-// Flows that no report has, as those of a missing host, add packets to slots, and lose packets. Then
-// the sums at slots, switches and links are bounds instead of equations: flows lost at least what is
-// missing in a slot, behind it at most what did not arrive, and at an element at most the difference.
+// Flows that no report has, as those of a missing host, add packets to slots, and lose packets.
+// Then the sums at slots, switches and links are bounds instead of equations: flows lost at least
+// what is missing in a slot, behind it at most what did not arrive, and at an element at most the
+// difference.
 type inference struct {
 	net   *Network
 	flows []*LossyFlow // those of the result that are lossy, then the open ones
@@ -233,8 +234,8 @@ func (in *inference) fromUnknown(r *Result, element int) bool {
 
 // check finds counts that contradict what arrived, and gives the reason. A switch whose slots lack
 // packets that arrived, and a switch or link that lost less than nothing, have no equations from
-// then on: check returns true if there are new ones. Where a slot counted more than hosts sent, flows
-// that no report has may have passed any slot.
+// then on: check returns true if there are new ones. Where a slot counted more than hosts sent,
+// flows that no report has may have passed any slot.
 func (in *inference) check(r *Result) (again bool) {
 	size := in.net.Slots * in.net.Values
 	lost, most := map[int]int64{}, make([]int64, len(in.total)) // at most, by slot and element
@@ -244,7 +245,7 @@ func (in *inference) check(r *Result) (again bool) {
 		}
 		in.elements(f.Path, func(_, element int) { most[element] += f.Lost[wire.Packets] })
 	}
-	doubt := func(element int, distrust bool, format string, args ...any) {
+	note := func(element int, distrust bool, format string, args ...any) {
 		if r.Elements[element] == "" {
 			r.Elements[element] = fmt.Sprintf(format, args...)
 		}
@@ -266,19 +267,19 @@ func (in *inference) check(r *Result) (again bool) {
 			}
 		}
 		if s := int(in.net.SwitchOf[array]); more > 0 {
-			doubt(s, false, "%d slots counted packets that no host sent", more)
+			note(s, false, "%d slots counted packets that no host sent", more)
 			in.unknown = true
 		} else if less > 0 {
-			doubt(s, true, "%d slots did not count packets that arrived", less)
+			note(s, true, "%d slots did not count packets that arrived", less)
 		}
 	}
 	for element, total := range in.total {
 		switch {
 		case !total.known:
 		case total.packets < 0:
-			doubt(element, true, "it sent %d packets that it did not receive", -total.packets)
+			note(element, true, "it sent %d packets that it did not receive", -total.packets)
 		case total.packets > most[element]+in.floating && !in.unknown:
-			doubt(element, true, "it did not count %d packets that arrived", total.packets-most[element]-in.floating)
+			note(element, true, "it did not count %d packets that arrived", total.packets-most[element]-in.floating)
 		}
 	}
 	for array := range in.present {
@@ -319,8 +320,8 @@ func (in *inference) of(f *LossyFlow, unknowns []int32) []int32 {
 }
 
 // passages calls f for each slot that a flow passed and that has equations: with the position of
-// its first value, and the unknowns of what the flow lost before it and behind it. f must not change
-// them.
+// its first value, and the unknowns of what the flow lost before it and behind it. f must not
+// change them.
 func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, before, behind []int32)) {
 	var all []int32
 	for _, u := range in.of(flow, unknowns) {

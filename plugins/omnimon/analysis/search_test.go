@@ -46,8 +46,8 @@ func unrouted(sim *simulation.Simulation) {
 // share of flows with a path.
 func checkPaths(t *testing.T, sim *simulation.Simulation, r *analysis.Result) (share float64) {
 	t.Helper()
-	if len(simulation.Doubts(r)) > 0 || r.Flows != len(sim.Flows) {
-		t.Fatalf("%d flows of %d, warnings %v", r.Flows, len(sim.Flows), simulation.Doubts(r))
+	if len(simulation.Reasons(r)) > 0 || r.Flows != len(sim.Flows) {
+		t.Fatalf("%d flows of %d, warnings %v", r.Flows, len(sim.Flows), simulation.Reasons(r))
 	}
 	complete := simulation.Complete(r)
 	for _, f := range slices.Concat(complete, r.Unplaced) {
@@ -141,8 +141,8 @@ func TestSearchUnplaced(t *testing.T) {
 	sim.Epoch.Arrived, sim.Epoch.Departed = nil, nil
 	r := analyze(t, sim)
 	if len(r.Unplaced) != 1 || r.Unplaced[0].Key != f.Key || r.Unplaced[0].Sent != f.Sent ||
-		r.Unplaced[0].Lost != (wire.Values{}) || len(simulation.Doubts(r)) > 0 || len(r.Lossy) > 0 {
-		t.Errorf("%d unplaced, %d lossy flows, warnings %v", len(r.Unplaced), len(r.Lossy), simulation.Doubts(r))
+		r.Unplaced[0].Lost != (wire.Values{}) || len(simulation.Reasons(r)) > 0 || len(r.Lossy) > 0 {
+		t.Errorf("%d unplaced, %d lossy flows, warnings %v", len(r.Unplaced), len(r.Lossy), simulation.Reasons(r))
 	}
 	for _, g := range simulation.Complete(r) {
 		if want := sim.Route(&g.Key); !reflect.DeepEqual(g.Path, want.Path) {

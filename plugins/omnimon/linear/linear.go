@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package linear solves sparse systems of equations and inequalities whose coefficients are 0 and 1
-// and whose unknowns are bounded integers. It returns exact bounds of each unknown and never guesses
-// a value.
+// and whose unknowns are bounded integers. It returns exact bounds of each unknown and never
+// guesses a value.
 //
 // Two methods alternate until none finds more. Propagation narrows bounds by one equation or
 // inequality at a time. Elimination, modulo a prime, finds the rank of the equations that are left
@@ -38,9 +38,9 @@ const Unlimited = 1 << 62
 // Add adds an equation over different unknowns.
 func (s *System) Add(unknowns []int32, right int64) { s.add(unknowns, bound{right, right}, false) }
 
-// Bound adds an inequality over different unknowns: their sum is at least low and at most high. With
-// equal limits it is an equation that follows from others, and spares Propagate a step over several
-// of them; elimination would learn nothing from it.
+// Bound adds an inequality over different unknowns: their sum is at least low and at most high.
+// With equal limits it is an equation that follows from others, and spares Propagate a step over
+// several of them; elimination would learn nothing from it.
 func (s *System) Bound(unknowns []int32, low, high int64) { s.add(unknowns, bound{low, high}, true) }
 
 func (s *System) add(unknowns []int32, right bound, hint bool) {
@@ -64,8 +64,8 @@ const (
 	maxOperations = 50_000_000 // of all eliminations
 )
 
-// Solve narrows the bounds. It returns the numbers of rows that contradict the others; the bounds of
-// their unknowns are meaningless then.
+// Solve narrows the bounds. It returns the numbers of rows that contradict the others; the bounds
+// of their unknowns are meaningless then.
 func (s *System) Solve() (contradictions []int) {
 	s.prepare()
 	operations := maxOperations
@@ -127,8 +127,8 @@ func (s *System) enqueue(r int32) {
 	}
 }
 
-// propagate narrows bounds by single rows: an unknown is at most the upper limit of the sum minus the
-// lower bounds of the others, and at least the lower limit minus their upper bounds.
+// propagate narrows bounds by single rows: an unknown is at most the upper limit of the sum minus
+// the lower bounds of the others, and at least the lower limit minus their upper bounds.
 func (s *System) propagate() {
 	for visits := maxVisits * s.Len(); len(s.queue) > 0 && visits > 0; visits-- {
 		r := s.queue[0]

@@ -98,7 +98,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		r.result = r.analyzer.Analyze(&r.input)
 		r.elapsed = time.Since(start)
 	}
-	r.doubts()
+	r.notices()
 	r.traffic = r.summarize()
 	p.results.withdraw(r)
 	r.findLosses()
@@ -132,8 +132,8 @@ type refused struct {
 	packets uint64
 }
 
-// refuse notes which hosts may have refused packets of the epoch, in this epoch or in one of the last
-// few: packets of an epoch that had not begun.
+// refuse notes which hosts may have refused packets of the epoch, in this epoch or in one of the
+// last few: packets of an epoch that had not begun.
 func (p *Plugin) refuse(r *run) {
 	number := r.epoch.Number
 	p.refused = slices.DeleteFunc(p.refused, func(x refused) bool { return x.epoch+settleEpochs < number || x.epoch >= number })
@@ -150,8 +150,8 @@ func (p *Plugin) refuse(r *run) {
 	}
 }
 
-// doubts notes what the analysis found about hosts and switches, and begins alerts of it.
-func (r *run) doubts() {
+// notices takes over what the analysis found about hosts and switches, and begins alerts of it.
+func (r *run) notices() {
 	for _, w := range r.inexact[:min(len(r.inexact), 1)] {
 		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
 	}
@@ -716,9 +716,9 @@ func (r *run) findLosses() {
 		r.loss(r.network.switches[i].name, lost, sure, all, switchLossy, switchDead, "arrived")
 	}
 	for i, lost := range r.result.Links {
-		sent, received, doubt := r.input.Departed[i], r.input.Arrived[i], r.result.Elements[len(r.switches)+i]
-		sure := r.exact() && doubt == ""
-		if !sure && !r.warned && doubt == "" && sent >= 0 && received >= 0 {
+		sent, received, problem := r.input.Departed[i], r.input.Arrived[i], r.result.Elements[len(r.switches)+i]
+		sure := r.exact() && problem == ""
+		if !sure && !r.warned && problem == "" && sent >= 0 && received >= 0 {
 			lost, sure = counted(sent, received), true
 		}
 		all := received == 0 && sent == lost.Low

@@ -18,8 +18,9 @@ import (
 // Results of an epoch without missing packets are final: all counts agree, so none of its packets
 // can be late. Until an epoch is settled, its losses are provisional: none begins an alert.
 
-// settleEpochs is how many epochs later the losses of an epoch begin alerts. Then switches have read
-// all banks that could have had its packets, and the reports of hosts show which ones were late.
+// settleEpochs is how many epochs later the losses of an epoch begin alerts. Then switches have
+// read all banks that could have had its packets, and the reports of hosts show which ones were
+// late.
 const settleEpochs = 4
 
 // history is what later epochs may show to be wrong. The plugin saves it.
@@ -27,8 +28,8 @@ type history struct {
 	// Exact are the newest epochs that were published with exact results that are not final: packets
 	// are missing.
 	Exact []uint64 `json:",omitempty"`
-	// Last is the newest epoch, Delivered the hosts and switches with results in it, and Unreported the
-	// newest epoch that lacks one of those that the epoch before had.
+	// Last is the newest epoch, Delivered the hosts and switches with results in it, and Unreported
+	// the newest epoch that lacks one of those that the epoch before had.
 	Last       uint64   `json:",omitempty"`
 	Delivered  []string `json:",omitempty"`
 	Unreported uint64   `json:",omitempty"`
@@ -63,8 +64,8 @@ type late struct {
 	reason string
 }
 
-// late notes the late packets that a report of a host has. Those whose epoch it does not state may be
-// of any epoch that is not settled.
+// late notes the late packets that a report of a host has. Those whose epoch it does not state may
+// be of any epoch that is not settled.
 func (r *run) late(host string, s *wire.Summary) {
 	rest := s.Counters[wire.Late]
 	note := func(epoch, packets uint64, of string) {

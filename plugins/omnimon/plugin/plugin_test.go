@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
@@ -174,8 +175,8 @@ func TestOtherRoutes(t *testing.T) {
 	}
 }
 
-// What is not known of a host, a switch or a flow makes nothing else inexact, and nothing inexact is
-// published as exact.
+// What is not known of a host, a switch or a flow makes nothing else inexact, and nothing inexact
+// is published as exact.
 func TestInexact(t *testing.T) {
 	const all, none = "all", "none"
 	for _, tt := range []struct {
@@ -356,7 +357,8 @@ func TestUntagged(t *testing.T) {
 	}
 }
 
-// A flow of a host that is missing, or that had no entry, has a row with the reason instead of none.
+// A flow of a host that is missing, or that had no entry, has a row with the reason instead of
+// none.
 func TestUnknownFlows(t *testing.T) {
 	h := start(t, "")
 	s := newSim(t, 5, 100, never)
@@ -794,6 +796,7 @@ func TestConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"slotsPerFlow": 5}`:            "slotsPerFlow: ",
 		`{"idleTime": "soon"}`:           "idleTime: ",
+		`{"udpIdleTime": "-1s"}`:         "udpIdleTime: ",
 		`{"flowletGap": "0s"}`:           "flowletGap: ",
 		`{"extremes": [{"field": "x"}]}`: "extremes.0.field: ",
 		`{"slots": 1}`:                   "slots: ",
@@ -807,6 +810,13 @@ func TestConfiguration(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", config, err, want)
 		}
+	}
+	first, err := New().Configure(t.Context(), sdk.Config{EpochLength: 2 * time.Second}, simNetwork())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hosts, err := wire.ParseSettings(first.Plan.Hosts[0].Data); err != nil || hosts.UDPIdleEpochs != 30 || hosts.IdleEpochs != 900 {
+		t.Errorf("settings %+v, %v", hosts, err)
 	}
 	s, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(`{"slotsPerFlow": 3}`)}, simNetwork())
 	if err != nil || len(s.Missing) == 0 || !strings.Contains(s.Missing[0].Consequence, "set slotsPerFlow") {

@@ -346,8 +346,8 @@ type loss struct {
 	at   int
 }
 
-// losses are the largest possible losses of flows. What an open flow may have lost on the link to its
-// destination is left out: it may as well have arrived.
+// losses are the largest possible losses of flows. What an open flow may have lost on the link to
+// its destination is left out: it may as well have arrived.
 func (r *run) losses() (out []loss) {
 	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
 		for i := range flows {

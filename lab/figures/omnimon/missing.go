@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package omnimon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/figures/trace"
+	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
+)
+
+// Ways in which hosts fail.
+const (
+	noReport = "no report" // packets carry the header as before; the reports are missing
+	noAgent  = "no agent"  // packets from and to the host carry no header
+)
+
+// missingHosts are the counts of failed hosts, of 128.
+var missingHosts = []int{0, 1, 8, 64}
+
+// diagnosed counts what the analysis of Exp#9 finds.
+type diagnosed struct {
+	found, wrong, missed       int // lossy switches and links
+	all, determined            int // variables of lossy flows
+	between, betweenDetermined int // of those between hosts with a report
+}
+
+// missing repeats Exp#9 with failed hosts, in a number of seeds.
+func missing(seeds int) (rows []suite.Row, err error) {
+	for _, kind := range failures {
+		for _, way := range []string{noReport, noAgent} {
+			for _, hosts := range missingHosts {
+				var sum diagnosed
+				for seed := range uint64(seeds) {
+					if err := sum.add(kind, way, hosts, seed); err != nil {
+						return nil, fmt.Errorf("%s, %s at %d hosts, seed %d: %w", kind, way, hosts, seed, err)
+					}
+				}
+				row := func(metric string, value float64) {
+					rows = append(rows, suite.Row{Structure: way, Variant: fmt.Sprintf("hosts %d", hosts), Task: kind, Metric: metric,
+						Value: value})
+				}
+				row("F1", 2*float64(sum.found)/float64(2*sum.found+sum.wrong+sum.missed))
+				row("unknowns", float64(sum.all))
+				row("determined", float64(sum.determined)/float64(sum.all))
+				row("unknowns between others", float64(sum.between))
+				row("determined between others", float64(sum.betweenDetermined)/float64(sum.between))
+			}
+		}
+	}
+	return rows, nil
+}
+
+// add analyzes one experiment, and compares every bound with what happened.
+func (d *diagnosed) add(kind, way string, hosts int, seed uint64) error {
+	tp := simulation.FatTree(8)
+	sim := simulation.Run(tp, simulation.Settings{Flows: diagnosisFlows, Slots: diagnosisSlots,
+		Mean: float64(diagnosisPackets) / diagnosisFlows, Counters: true, Seed: seed,
+		Drop: simulation.Failures(tp, kind, rand.New(rand.NewPCG(seed, 9)))})
+	failed := rand.New(rand.NewPCG(seed, 128)).Perm(sim.Hosts)[:hosts]
+	touched := func(f *simulation.Flow) bool { return slices.Contains(failed, f.From) || slices.Contains(failed, f.To) }
+	if way == noAgent {
+		sim.Flows = slices.DeleteFunc(sim.Flows, touched)
+		sim.Count()
+	}
+	for _, host := range failed {
+		sim.Epoch.Reports[host] = nil
+	}
+	result, err := sim.Analyze()
+	if err != nil {
+		return err
+	}
+	if err := sim.Contains(result); err != nil {
+		return err
+	}
+	if result.Missing != hosts || len(result.Contradictions) > 0 {
+		return fmt.Errorf("%d hosts are missing, %v", result.Missing, result.Contradictions)
+	}
+	switches, links := sim.Losses()
+	for i, b := range slices.Concat(result.Switches, result.Links) {
+		switch lost := slices.Concat(switches, links)[i]; {
+		case lost > 0 && b.Low > 0:
+			d.found++
+		case lost > 0:
+			d.missed++
+		case b.Low > 0:
+			d.wrong++
+		}
+	}
+	losses := map[*simulation.Flow][]analysis.Loss{}
+	for _, flows := range [][]analysis.LossyFlow{result.Lossy, result.Open} {
+		for i := range flows {
+			losses[sim.Route(&flows[i].Key)] = flows[i].Losses
+		}
+	}
+	for _, f := range sim.Flows {
+		if !f.Lossy() {
+			continue
+		}
+		n := 0
+		for i, l := range losses[f] {
+			if l.Packets.Exact() && l.Packets.Low == f.Lost[i][wire.Packets] {
+				n++
+			}
+		}
+		d.all, d.determined = d.all+len(f.Lost), d.determined+n
+		if !touched(f) {
+			d.between, d.betweenDetermined = d.between+len(f.Lost), d.betweenDetermined+n
+		}
+	}
+	return nil
+}
+
+// missingTable has a line for each kind of failure and count of missing hosts.
+func missingTable(rows []suite.Row) string {
+	v := suite.Values(rows)
+	share := func(x float64) string { return fmt.Sprintf("%.6g", math.Floor(1e5*x)/1e5) } // never rounded up to 1
+	var b strings.Builder
+	for _, way := range []string{noReport, noAgent} {
+		fmt.Fprintf(&b, "## %s%s\n\n| failure | missing hosts | F1 | unknowns | determined | unknowns between other hosts | "+
+			"determined |\n|---|---|---|---|---|---|---|\n", strings.ToUpper(way[:1]), way[1:])
+		for _, kind := range failures {
+			for _, hosts := range missingHosts {
+				get := func(metric string) float64 { return v.Variant(way, fmt.Sprintf("hosts %d", hosts), kind, metric) }
+				fmt.Fprintf(&b, "| %s | %d | %s | %.0f | %s | %.0f | %s |\n", kind, hosts, share(get("F1")), get("unknowns"),
+					share(get("determined")), get("unknowns between others"), share(get("determined between others")))
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func missingFigure() suite.Suite {
+	return suite.Suite{
+		Name:  "omnimon-missing",
+		Title: "Packet loss diagnosis with missing hosts (OmniMon's technical report, Exp#9)",
+		Setup: fmt.Sprintf("The simulated 8-ary fat tree of [omnimon-15](omnimon-15.md), %d flows, %d slots, eight failed "+
+			"elements, %d seeds. Of its 128 hosts 0, 1, 8 and 64 are missing, drawn by the seed. The paper has no such "+
+			"experiment; it discards the slots of a failed host (section 7). Here each slot gives a bound instead, because packets "+
+			"of missing hosts may be in it, and counters of ports stay equations.\n\n"+
+			"No report: the hosts send and receive as before, and their reports are missing, as in the epoch in which an agent "+
+			"dies after it has tagged packets. No agent: packets from and to these hosts have no header, as from the epoch on "+
+			"in which the other hosts have no lease for them. Flows of these hosts are then not measured, and not counted "+
+			"here.\n\n"+
+			"F1 is that of the lossy switches and links: those with a loss above 0. An unknown is a loss of a lossy flow at a "+
+			"switch or link of its path, by what happened; it is determined if the result has its one value. Nothing of a flow "+
+			"from a missing host is determined, and of a flow to a missing one not what it lost on its last link. The flows "+
+			"between other hosts are stated apart. Every bound of every experiment contains what happened, or the measurement "+
+			"fails. The counters of ports show the losses of all switches and of all links between switches; F1 is below 1 where "+
+			"links to missing hosts fail.", diagnosisFlows, diagnosisSlots, diagnosisSeeds),
+		Table: missingTable,
+		Measure: func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error) {
+			return missing(diagnosisSeeds)
+		},
+	}
+}
