@@ -213,8 +213,9 @@ BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target b
 .PHONY: bpf
 bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip and libbpf-dev)
 	cd hostagent/omnimon/kernel && $(BPF2GO) \
-	  -type control_block -type flow_key -type flow_entry -type flow_slot -type counts -type address -type began -type event -type flow_place \
-	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c ../../kernel/bpf/common.h omnimon_bpfel.o omnimon_bpfel.go >digests.txt
+	  -type control_block -type key -type bucket -type flow_entry -type flow_slot -type counts -type address -type place -type lease \
+	  -type began -type probe -type event \
+	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h omnimon_bpfel.o omnimon_bpfel.go >digests.txt
 	cd hostagent/sketchint/kernel && $(BPF2GO) \
 	  -type control_block -type key -type set -type entry -type entry_set -type counts -type flow_id -type heavy_flow -type place \
 	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \

@@ -33,6 +33,16 @@ type bound struct {
 	length int
 }
 
+func (b bound) holds(now time.Duration) bool { return b.length > 0 && now < b.until }
+
+// longest is the length of the longest IP packet that may be sent to an address.
+func (r *Role) longest(to *address) int {
+	if b := r.leases.bounds[to.number]; b.holds(r.sent) {
+		return min(b.length, r.leases.mtu)
+	}
+	return r.leases.mtu
+}
+
 // NeedLeases implements role.Leaser.
 func (r *Role) NeedLeases(mtu int, link func(to netip.Addr) []byte) {
 	r.leases.mtu, r.leases.link = mtu, link
@@ -83,17 +93,11 @@ func (r *Role) readdress(old *addresses) {
 
 // allowed returns counted if a packet to an address may be tagged.
 func (r *Role) allowed(w *work, to *address) wire.Counter {
-	if !r.layout.Fits(w.link.Type, w.frame.Bytes()[w.link.TypeAt+2:]) {
-		return wire.NoRoom
-	}
-	if r.leases.mtu == 0 {
-		return counted
-	}
-	b := &r.leases.bounds[to.number]
-	switch {
-	case b.length == 0 || r.sent >= b.until:
+	if r.leases.mtu > 0 && !r.leases.bounds[to.number].holds(r.sent) {
 		return wire.NoLease
-	case w.ip.Length+r.layout.Overhead(w.ip.Key.V6) > b.length:
+	}
+	if !r.layout.Fits(w.link.Type, w.frame.Bytes()[w.link.TypeAt+2:]) ||
+		r.leases.mtu > 0 && w.ip.Length+r.layout.Overhead(w.ip.Key.V6) > r.longest(to) {
 		return wire.NoRoom
 	}
 	return counted
@@ -166,21 +170,30 @@ func (r *Role) takeProbe(w *work, carried bool) bool {
 	return true
 }
 
+// leastMSS is the smallest maximum segment size that the role sets.
+const leastMSS = 536
+
 // clamp reduces the maximum segment size of a TCP connection with another host that has an agent, so
-// that full segments have room for the carrier. b is the IP packet.
-func (r *Role) clamp(p *packet.IP, b []byte) {
-	if !p.TCP || p.Flags&packet.SYN == 0 || r.leases.mtu == 0 || r.settings.KeepMSS ||
-		r.hosts.find(&p.Key.Src, p.Key.V6) == nil || r.hosts.find(&p.Key.Dst, p.Key.V6) == nil {
+// that full segments have room for the carrier. b is the IP packet, and other the address of the
+// other host; nil: it has no agent.
+func (r *Role) clamp(p *packet.IP, b []byte, other *address) {
+	if !p.TCP || p.Flags&packet.SYN == 0 || r.leases.mtu == 0 || r.settings.KeepMSS || other == nil {
 		return
+	}
+	own := r.hosts.find(&p.Key.Dst, p.Key.V6)
+	if own == other {
+		own = r.hosts.find(&p.Key.Src, p.Key.V6)
 	}
 	headers := 20 + 20
 	if p.Key.V6 {
 		headers = 40 + 20
 	}
-	if p.Key.V6 && b[6] != packet.ProtocolTCP { // behind an extension header
+	if own == nil || int(own.host) != r.settings.Host || int(other.host) == r.settings.Host || p.Key.V6 && b[6] != packet.ProtocolTCP {
 		return
 	}
-	packet.ClampMSS(b[p.HeaderLength:], r.leases.mtu-r.layout.Overhead(p.Key.V6)-headers)
+	if limit := r.longest(other) - r.layout.Overhead(p.Key.V6) - headers; limit >= leastMSS {
+		packet.ClampMSS(b[p.HeaderLength:], limit)
+	}
 }
 
 // flowBits returns what a tunnel's source port has of the hash of a flow.

@@ -394,20 +394,21 @@ func (r *Role) send(w *work) {
 		r.current.Counters[why]++
 		return
 	}
-	r.clamp(p, w.frame.Bytes()[w.link.TypeAt+2:])
+	to := r.hosts.find(&p.Key.Dst, p.Key.V6)
+	r.clamp(p, w.frame.Bytes()[w.link.TypeAt+2:], to)
 	e := &r.table.entries[index]
 	e.last = uint32(r.now - r.base)
 	s := r.current.egressSlot(index)
-	if why := r.allowed(w, r.hosts.find(&p.Key.Dst, p.Key.V6)); why != counted {
+	if r.current.steps.Run() {
+		r.current.steps.Add(p, index, r.sent)
+	}
+	if why := r.allowed(w, to); why != counted {
 		r.current.Counters[why]++
 		s.leave(p)
 	} else {
 		h := header.Header{Epoch: uint16(r.now), HostIndex: index, Slots: e.slots, Flow: flowBits(&p.Key)}
 		s.follow(r.settings.Extremes, p, &h)
 		s.count(p, r.match)
-		if r.current.steps.Run() {
-			r.current.steps.Add(p, index, r.sent)
-		}
 		r.layout.Insert(w.frame, w.link, &h)
 	}
 	switch {
@@ -496,7 +497,7 @@ func (r *Role) strip(w *work) bool {
 		r.takeProbe(w, true)
 		return false
 	}
-	r.clamp(&w.ip, w.frame.Bytes()[w.link.TypeAt+2:])
+	r.clamp(&w.ip, w.frame.Bytes()[w.link.TypeAt+2:], r.hosts.find(&w.ip.Key.Src, w.ip.Key.V6))
 	return true
 }
 
@@ -510,7 +511,7 @@ func (r *Role) plain(w *work) {
 		if r.takeProbe(w, false) {
 			return
 		}
-		r.clamp(&w.ip, b)
+		r.clamp(&w.ip, b, r.hosts.find(&w.ip.Key.Src, w.ip.Key.V6))
 	}
 	r.current.Counters[wire.NoHeader]++
 }
@@ -560,7 +561,7 @@ func (r *Role) receive(w *work) (*epochSlots, wire.Counter) {
 	}
 	g := r.recent[h.Epoch%epochs]
 	if g == nil || g.Epoch != number {
-		if g = r.unclaimed(number); g == nil {
+		if g = r.unclaimed(number); g == nil || number+epochs < r.now {
 			r.current.late(number)
 			return r.current, wire.Late
 		}

@@ -127,16 +127,32 @@ func Hooks(t testing.TB, name string) (xdp bool, ingress, egress int) {
 // again. It returns when the programs that were attached are attached to the new one.
 func Recreate(t testing.TB) {
 	t.Helper()
-	xdp, ingress, egress := Hooks(t, "host")
-	if !xdp && ingress+egress == 0 {
+	before := attached(t)
+	if before == (programs{}) {
 		t.Fatal("no program is attached")
 	}
 	IP(t, "link del dev net")
 	Veth(t)
-	testkit.Until(t, "the programs are attached to the new interface", func() bool {
-		x, i, e := Hooks(t, "host")
-		return x == xdp && i == ingress && e == egress
-	})
+	testkit.Until(t, "the programs are attached to the new interface", func() bool { return attached(t) == before })
+}
+
+// programs are what the interface host runs.
+type programs struct {
+	xdp                     bool
+	ingress, egress, clsact int
+}
+
+func attached(t testing.TB) (p programs) {
+	t.Helper()
+	p.xdp, p.ingress, p.egress = Hooks(t, "host")
+	if _, err := exec.LookPath("tc"); err != nil {
+		return p
+	}
+	for _, direction := range []string{"ingress", "egress"} {
+		out, _ := exec.Command("tc", "filter", "show", "dev", "host", direction).Output() // fails without clsact
+		p.clsact += strings.Count(string(out), "netsketch-")
+	}
+	return p
 }
 
 // Socket returns a socket for frames of an interface, which does not block.

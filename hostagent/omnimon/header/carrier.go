@@ -216,12 +216,7 @@ func (l Layout) Peek(frame []byte, link packet.Link, h *Header) error {
 	b := frame[link.TypeAt+2:]
 	switch link.Type {
 	case l.EtherType:
-		if len(b) < l.Size() {
-			return ErrTruncated
-		}
-		l.parse(b, h)
-		h.carrier, h.size, h.Next = wire.CarrierShim, l.Size(), binary.BigEndian.Uint16(b[l.body():])
-		return nil
+		return l.peekShim(b, h)
 	case packet.EtherTypeIPv4:
 		return l.peekIPv4(b, h)
 	case packet.EtherTypeIPv6:
@@ -230,12 +225,25 @@ func (l Layout) Peek(frame []byte, link packet.Link, h *Header) error {
 	return ErrNoHeader
 }
 
+func (l Layout) peekShim(b []byte, h *Header) error {
+	if len(b) < l.Size()+fixed4 {
+		return ErrTruncated
+	}
+	next := binary.BigEndian.Uint16(b[l.body():])
+	if next != packet.EtherTypeIPv4 && (next != packet.EtherTypeIPv6 || len(b) < l.Size()+fixed6) {
+		return ErrTruncated
+	}
+	l.parse(b, h)
+	h.carrier, h.size, h.Next = wire.CarrierShim, l.Size(), next
+	return nil
+}
+
 func (l Layout) peekIPv4(b []byte, h *Header) error {
 	switch {
 	case len(b) < fixed4 || b[0]>>4 != 4:
 		return ErrNoHeader
-	case b[0]&0xf > 5 && len(b) >= fixed4+2 && b[fixed4] == optionIPv4 && int(b[fixed4+1]) == 2+l.body():
-		if n := l.option4(); headerIPv4(b) < fixed4+n || len(b) < fixed4+n ||
+	case b[0]&0xf > 5 && len(b) >= fixed4+4 && b[fixed4] == optionIPv4 && int(b[fixed4+1]) == 2+l.body():
+		if n := l.option4(); headerIPv4(b) < fixed4+n || len(b) < headerIPv4(b) ||
 			int(binary.BigEndian.Uint16(b[2:])) < headerIPv4(b) {
 			return ErrTruncated
 		}

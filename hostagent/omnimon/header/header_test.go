@@ -48,7 +48,8 @@ func TestInsertAndStrip(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			before, after := mustHex(t, tc.before), mustHex(t, tc.after)
+			const rest = "00000000000000000000000000000000000000000000000000000000000000000000000000000000" // of IP
+			before, after := mustHex(t, tc.before+rest), mustHex(t, tc.after+rest)
 			f := packet.NewFrame(before)
 			link, err := packet.ParseLink(f.Bytes())
 			if err != nil {

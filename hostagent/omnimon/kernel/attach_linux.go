@@ -5,13 +5,12 @@
 package kernel
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,27 +37,16 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// maxLength is the length of the longest IP packet that has room for a header of a size.
-func (p *Path) maxLength(size int) (int, error) {
-	if p.cfg.Interface == "" {
-		return math.MaxInt32, nil
-	}
-	i, err := net.InterfaceByName(p.cfg.Interface)
-	if err != nil {
-		return 0, fmt.Errorf("interface %s: %w", p.cfg.Interface, err)
-	}
-	return i.MTU - size, nil
-}
-
 // attach makes the interface run the programs of t, which count for settings s. Programs that are
 // attached are replaced without a gap.
 func (p *Path) attach(t *tables, s *wire.Settings) error {
 	return p.attachment.Set(func() error { return p.prepare(s) }, hooksOf(t)...)
 }
 
-// hooksOf returns the programs and where they run. What arrives is stripped before this host sends.
+// hooksOf returns the programs and where they run. What arrives is stripped before this host sends,
+// and before other programs see it.
 func hooksOf(t *tables) []hostkernel.Hook {
-	return []hostkernel.Hook{{Name: omnimonProgIngress, Program: t.ingress, At: ebpf.AttachXDP},
+	return []hostkernel.Hook{{Name: omnimonProgIngress, Program: t.ingress, At: ebpf.AttachTCXIngress, First: true},
 		{Name: omnimonProgEgress, Program: t.egress, At: ebpf.AttachTCXEgress}}
 }
 
@@ -87,6 +75,7 @@ type saved struct {
 	Program     string // digest of the object
 	Generations int
 	Hosts       int
+	Seed        uint64
 	Settings    []byte
 }
 
@@ -126,7 +115,7 @@ func (p *Path) save() error {
 
 func (p *Path) saveSettings(dir string) error {
 	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts,
-		Settings: p.raw})
+		Seed: p.tables.seed, Settings: p.raw})
 	if err != nil {
 		return err
 	}
@@ -190,7 +179,7 @@ func (p *Path) adoptTables(s *saved) error {
 	if err != nil {
 		return err
 	}
-	t, err := adopt(filepath.Join(p.cfg.Pin, pinnedMaps), s.Generations, s.Hosts)
+	t, err := adopt(filepath.Join(p.cfg.Pin, pinnedMaps), s)
 	if err != nil {
 		p.cfg.Logger.Warn("the pinned maps are incomplete; flows begin again with the next settings", "error", err)
 		return nil
@@ -250,7 +239,7 @@ func (p *Path) recover() error {
 		}
 	}
 	slices.SortStableFunc(flows, func(a, b uint32) int {
-		return int(int64(t.entries[a].First) - int64(t.entries[b].First))
+		return cmp.Compare(t.entries[a].First, t.entries[b].First)
 	})
 	for _, i := range flows {
 		e := &t.entries[i]
@@ -262,8 +251,7 @@ func (p *Path) recover() error {
 		case ended, reopened:
 			p.end(i)
 		}
-		var found omnimonFlowPlace
-		if err := t.maps[omnimonMapFlows].Lookup(&e.Key, &found); err != nil || found.Index != i {
+		if t.place(i) == nil {
 			p.marks[i] |= leaving
 			p.limbo = append(p.limbo, i)
 		}
@@ -316,7 +304,9 @@ func drain(m *ebpf.Map) (all []uint32, err error) {
 func (p *Path) Close() error {
 	close(p.done)
 	p.idle.Wait()
-	err := p.attachment.Close() // not with p.mu, which changed takes
+	err := p.attachment.Close()    // not with p.mu, which changed takes
+	defer p.leasing.readers.Wait() // for the reader that ends with the tables
+	p.closeSockets()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closeTables()

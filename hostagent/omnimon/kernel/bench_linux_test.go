@@ -9,14 +9,16 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
@@ -43,24 +45,24 @@ func benchmark(b *testing.B, flows int, query string) {
 	}
 	source := newPath(b, Config{Generations: 8}, settings(0))
 	destination := newPath(b, Config{Generations: 8}, settings(1))
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+	nothing, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer empty.Close()
+	defer nothing.Close()
 	frames := make([][]byte, flows)
 	for i := range frames {
 		frames[i] = ipFrame(address(0, false), address(1, false), packet.ProtocolTCP, uint16(i), uint16(i>>16), packet.ACK,
 			0, nil)
-		run(b, destination.tables.ingress, run(b, source.tables.egress, frames[i], tcNext), xdpPass)
+		run(b, destination.tables.ingress, run(b, source.tables.egress, frames[i], tcNext), tcNext)
 	}
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer stats.Close()
-	programs := []*ebpf.Program{source.tables.egress, destination.tables.ingress, empty}
+	programs := []*ebpf.Program{source.tables.egress, destination.tables.ingress, nothing}
 	measure := func() (ns, runs [3]float64) {
 		for i, p := range programs {
 			s, err := p.Stats()
@@ -75,8 +77,8 @@ func benchmark(b *testing.B, flows int, query string) {
 	ns, runs := measure()
 	for b.Loop() {
 		frame := frames[r.IntN(flows)]
-		run(b, destination.tables.ingress, run(b, source.tables.egress, frame, tcNext), xdpPass)
-		run(b, empty, frame, tcNext)
+		run(b, destination.tables.ingress, run(b, source.tables.egress, frame, tcNext), tcNext)
+		run(b, nothing, frame, tcNext)
 		if err := source.readEvents(); err != nil {
 			b.Fatal(err)
 		}
@@ -94,78 +96,128 @@ func benchmark(b *testing.B, flows int, query string) {
 
 // Setups of BenchmarkVeth.
 const (
-	plain     = "plain"     // veth passes packets of 64 KB whole
-	segments  = "segments"  // the kernel segments, as for any device that does not
-	emptyXDP  = "empty XDP" // and a program that does nothing receives
-	withAgent = "agent"     // and the data path sends and receives
+	plain  = "plain"    // without programs
+	empty  = "empty TC" // programs at TC that do nothing
+	rounds = 5
 )
 
-// BenchmarkVeth sends packets from one namespace to another: UDP packets with 18 bytes, in packets
-// per second, and one TCP stream in both directions, in bytes per second. For each program it
-// reports the time of a packet by the kernel's statistics.
+// BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC that
+// do nothing, and with agents at both ends, for each carrier: one TCP stream, in bytes per second, and
+// UDP packets with 18 bytes, in packets per second. The setups take turns in each round, so that
+// other load of the machine reaches all of them. It prints the median of each, with the least and the
+// most, and the median ratio to the setup without programs and to that with empty ones.
 func BenchmarkVeth(b *testing.B) {
-	for _, protocol := range []string{"udp", "tcp"} {
-		for _, setup := range []string{plain, segments, emptyXDP, withAgent} {
-			b.Run(protocol+"/"+setup, func(b *testing.B) { benchmarkVeth(b, setup, protocol == "tcp") })
+	setups := []string{plain, empty, string(wire.CarrierOption), string(wire.CarrierTunnel), string(wire.CarrierShim)}
+	pairs := map[string]*pair{}
+	var text strings.Builder // b.Log prints ten lines of its own at most
+	for _, setup := range setups {
+		pairs[setup] = newPair(b)
+		for host := range 2 {
+			switch setup {
+			case plain:
+			case empty:
+				pairs[setup].attachEmpty(host)
+			default:
+				pairs[setup].open(host, func(_ *Config, s *wire.Settings) { s.Carrier = wire.Carrier(setup) })
+			}
 		}
+	}
+	for name, measure := range map[string]func(*pair) float64{"tcp/MB": (*pair).stream, "udp/packets": (*pair).datagrams} {
+		rates := map[string][]float64{}
+		for range rounds {
+			for _, setup := range setups {
+				rates[setup] = append(rates[setup], measure(pairs[setup]))
+			}
+		}
+		for _, setup := range setups {
+			var toPlain, toEmpty []float64
+			for i, r := range rates[setup] {
+				toPlain = append(toPlain, r/rates[plain][i])
+				toEmpty = append(toEmpty, r/rates[empty][i])
+			}
+			slices.Sort(rates[setup])
+			r := rates[setup]
+			fmt.Fprintf(&text, "\n%-12s %-8s median %.0f (%.0f to %.0f), %.2f of plain (%.2f to %.2f), %.2f of empty", name,
+				setup, median(r), r[0], r[len(r)-1], median(toPlain), slices.Min(toPlain), slices.Max(toPlain), median(toEmpty))
+		}
+	}
+	b.Log(text.String())
+	for b.Loop() { // the rounds are the measurement
 	}
 }
 
-func benchmarkVeth(b *testing.B, setup string, tcp bool) {
-	p := newPair(b)
-	var programs []*ebpf.Program
-	for host := range 2 {
-		if setup == segments || setup == emptyXDP {
-			p.in(host, func() error {
-				found, err := offloads("eth0")
-				if err != nil {
-					return err
-				}
-				return hostkernel.Disable("eth0", found)
-			})
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+// attachEmpty attaches programs that do nothing.
+func (p *pair) attachEmpty(host int) {
+	p.in(host, func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
 		}
-		if setup == emptyXDP {
-			p.in(host, func() error {
-				pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0",
-					Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
-				if err != nil {
-					return err
-				}
-				b.Cleanup(func() { _ = pass.Close() })
-				i, err := net.InterfaceByName("eth0")
-				if err != nil {
-					return err
-				}
-				l, err := link.AttachXDP(link.XDPOptions{Program: pass, Interface: i.Index, Flags: link.XDPDriverMode})
-				if err == nil {
-					b.Cleanup(func() { _ = l.Close() })
-				}
-				return err
-			})
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+		if err != nil {
+			return err
 		}
-	}
-	if setup == withAgent {
-		for host := range 2 {
-			p.open(host, nil)
-			programs = append(programs, p.paths[host].tables.egress, p.paths[host].tables.ingress)
-		}
-		if !tcp { // what the kernel measures takes time
-			stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+		p.t.Cleanup(func() { _ = prog.Close() })
+		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: i.Index, Attach: at})
 			if err != nil {
-				b.Fatal(err)
+				return err
 			}
-			defer stats.Close()
+			p.t.Cleanup(func() { _ = l.Close() })
 		}
-	}
-	if tcp {
-		const size = 64 << 20
-		for b.Loop() {
-			p.transfer(size, false)
+		return nil
+	})
+}
+
+// stream sends over one TCP connection and returns megabytes per second.
+func (p *pair) stream() float64 {
+	const size = 256 << 20
+	var l net.Listener
+	p.in(1, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address(1, false), 0)))
+		return err
+	})
+	defer l.Close()
+	var c net.Conn
+	p.in(0, func() (err error) {
+		c, err = net.Dial("tcp", l.Addr().String())
+		return err
+	})
+	defer c.Close()
+	go func() {
+		chunk := make([]byte, 256<<10)
+		for range size / len(chunk) {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
 		}
-		megabytes := 2 * size * float64(b.N) / 1e6
-		b.ReportMetric(megabytes/b.Elapsed().Seconds(), "MB/s")
-		return
+	}()
+	in, err := l.Accept()
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	defer in.Close()
+	start := time.Now()
+	chunk := make([]byte, 256<<10)
+	for n := 0; n < size; {
+		k, err := in.Read(chunk)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		n += k
+	}
+	return size / 1e6 / time.Since(start).Seconds()
+}
+
+// datagrams sends UDP packets and returns packets per second.
+func (p *pair) datagrams() float64 {
+	const count = 300_000
 	var l net.PacketConn
 	p.in(1, func() (err error) {
 		l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address(1, false), 0)))
@@ -179,20 +231,11 @@ func benchmarkVeth(b *testing.B, setup string, tcp bool) {
 	})
 	defer c.Close()
 	payload := make([]byte, 18)
-	for b.Loop() {
+	start := time.Now()
+	for range count {
 		if _, err := c.Write(payload); err != nil {
-			b.Fatal(err)
+			p.t.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
-	for i, name := range []string{"egress-ns", "ingress-ns"} {
-		if setup != withAgent {
-			break
-		}
-		s, err := programs[3*i].Stats() // egress of host 0, ingress of host 1
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64(s.Runtime)/float64(s.RunCount), name)
-	}
+	return count / time.Since(start).Seconds()
 }

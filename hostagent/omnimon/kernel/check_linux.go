@@ -42,7 +42,7 @@ func checkPrograms() error {
 	if err != nil {
 		return err
 	}
-	t, err := load(s, share, 4, 1500)
+	t, err := load(s, share, 4)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -101,6 +104,7 @@ func newPath(t testing.TB, cfg Config, s *wire.Settings) *Path {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	p.Advance(100)
+	p.SetLeases(allLeases(s))
 	if err := p.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +126,7 @@ func run(t testing.TB, prog *ebpf.Program, frame []byte, pass uint32) []byte {
 	return opts.DataOut
 }
 
-const (
-	tcNext  = 0xffffffff
-	xdpPass = 2
-)
+const tcNext = 0xffffffff
 
 // twin is a host in the kernel and in Go, or in Go alone.
 type twin struct {
@@ -135,6 +136,7 @@ type twin struct {
 	role   *omnimon.Role
 	tuples map[uint64]int // results of queries, by their number
 	sent   time.Time      // when the kernel sent the packet that the role receives
+	leased bool           // packets need leases
 }
 
 func newTwin(t testing.TB, s *wire.Settings) *twin {
@@ -143,26 +145,58 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 	return w
 }
 
+// lease gives a host leases for the addresses of the others.
+func (w *twin) lease(leases []lease.Lease) {
+	w.role.SetLeases(leases)
+	if w.kernel != nil {
+		w.kernel.SetLeases(leases)
+	}
+}
+
 // inGo returns a host without the data path in the kernel.
 func inGo(t testing.TB, s *wire.Settings) *twin {
 	w := &twin{t: t, clock: epoch.NewClock(1, 100), tuples: map[uint64]int{}, sent: time.Unix(0, 0)}
 	w.role = omnimon.New(w.clock, func() time.Duration { return w.sent.Sub(time.Unix(0, 0)) })
+	if s.Carrier != "" {
+		w.role.NeedLeases(math.MaxInt32, nil)
+		w.leased = true
+	}
 	if err := w.role.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
+// compare compares what the data paths made of a frame. The kernel moves the first VLAN tag of a
+// frame that it changes out of the packet.
 func (w *twin) compare(in, kernel, goRole []byte, what string) {
 	w.t.Helper()
+	if tagged(goRole, 12) && len(kernel)+4 == len(goRole) {
+		goRole = slices.Concat(goRole[:12], goRole[16:])
+	}
 	if !bytes.Equal(kernel, goRole) {
 		w.t.Fatalf("%s %x\nkernel %x\nGo     %x", what, in, kernel, goRole)
 	}
 }
 
-// testable reports whether BPF_PROG_TEST_RUN accepts a frame for the egress program: the kernel
-// refuses one with the EtherType of IP that is shorter than an IP header.
+// tagged reports whether a frame has a VLAN tag at an offset.
+func tagged(frame []byte, at int) bool {
+	if len(frame) < at+4 {
+		return false
+	}
+	t := binary.BigEndian.Uint16(frame[at:])
+	return t == packet.EtherTypeVLAN || t == packet.EtherTypeQinQ
+}
+
+// testable reports whether both data paths take a frame alike, and whether BPF_PROG_TEST_RUN accepts
+// it: the kernel refuses one with the EtherType of IP that is shorter than an IP header, and knows no
+// VLAN tag of type 0x9100.
 func testable(frame []byte) bool {
+	for at := 12; at <= 16; at += 4 {
+		if len(frame) >= at+2 && binary.BigEndian.Uint16(frame[at:]) == packet.EtherTypeQinQOld {
+			return false
+		}
+	}
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case packet.EtherTypeIPv4:
 		return len(frame) >= 14+20
@@ -189,20 +223,23 @@ func (w *twin) out(frame []byte) []byte {
 	}
 	w.role.Out([]*packet.Frame{f})
 	w.compare(frame, got, f.Bytes(), "sent")
-	return got
+	return f.Bytes()
 }
 
 func (w *twin) in(frame []byte) []byte {
 	w.t.Helper()
+	if !testable(frame) {
+		return frame
+	}
 	f := packet.NewFrame(frame)
 	w.role.In([]*packet.Frame{f})
 	if w.kernel == nil {
 		return f.Bytes()
 	}
-	got := run(w.t, w.kernel.tables.ingress, frame, xdpPass)
+	got := run(w.t, w.kernel.tables.ingress, frame, tcNext)
 	w.compare(frame, got, f.Bytes(), "received")
 	w.maintain()
-	return got
+	return f.Bytes()
 }
 
 func (w *twin) maintain() {
@@ -297,7 +334,7 @@ func text(t testing.TB, data []byte) string {
 	var v wire.Values
 	for r.NextEgress(&row) {
 		_ = v.Decode(row.Values)
-		fmt.Fprintf(&b, "  %d %s age %d slots %v: %v\n", row.Index, row.Key, row.Age, row.Slots, v)
+		fmt.Fprintf(&b, "  %d %s age %d slots %v untagged %v: %v\n", row.Index, row.Key, row.Age, row.Slots, row.Untagged, v)
 	}
 	for {
 		host, ok := r.NextHost()
@@ -368,6 +405,15 @@ func TestSameAsGo(t *testing.T) {
 			s.Flows, s.IngressSlots, s.IdleEpochs, s.FlowletGap = 70, 128, 1, time.Nanosecond
 			s.Queries = []wire.Query{{Text: `x = packets.reduce(keys=(src, dst, sport, dport, flowlet), n=count())`}}
 		},
+		"option": func(s *wire.Settings) { s.Carrier = wire.CarrierOption },
+		"tunnel": func(s *wire.Settings) { s.Carrier, s.UDPIdleEpochs = wire.CarrierTunnel, 2 },
+		"option, three slots, extremes": func(s *wire.Settings) {
+			s.Carrier, s.SlotsPerFlow, s.Extremes = wire.CarrierOption, 3, all[2:]
+		},
+		"tunnel, three slots, one extreme": func(s *wire.Settings) {
+			s.Carrier, s.SlotsPerFlow, s.Extremes = wire.CarrierTunnel, 3, all[:1]
+		},
+		"shim with leases": func(s *wire.Settings) { s.Carrier, s.UDPIdleEpochs = wire.CarrierShim, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, change, uint64(len(name)))
@@ -386,6 +432,9 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 			hosts[i] = newTwin(t, s)
 		} else {
 			hosts[i] = inGo(t, s)
+		}
+		if hosts[i].leased {
+			hosts[i].lease(randomLeases(r, i))
 		}
 	}
 	var flight [][]byte
@@ -417,8 +466,11 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 			}
 			f := ipFrame(address(byte(host), v6), address(byte(dst), v6), proto, uint16(r.IntN(60)), dport, flags,
 				uint16(r.IntN(1000)), payload)
+			if proto == packet.ProtocolTCP && flags&packet.SYN != 0 && r.IntN(2) == 0 {
+				f = withOptions(r, f, v6)
+			}
 			for range r.IntN(3) {
-				f = append(f[:12:12], append([]byte{[]byte{0x81, 0x88, 0x91}[r.IntN(3)], 0, 0, 9}, f[12:]...)...)
+				f = append(f[:12:12], append([]byte{[]byte{0x81, 0x88}[r.IntN(2)], 0, 0, 9}, f[12:]...)...)
 				if f[12] == 0x88 {
 					f[13] = 0xa8
 				}
@@ -440,6 +492,8 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 		case n < 95:
 			now[host] = max(now[host], hosts[host].clock.Current()) + 1 + uint64(r.IntN(2))
 			hosts[host].advance(now[host])
+		case n < 96 && hosts[host].leased:
+			hosts[host].lease(randomLeases(r, host))
 		default:
 			e := hosts[host].clock.Current() - uint64(r.IntN(6))
 			if data := hosts[host].seal(e); data != nil {
@@ -462,6 +516,47 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 			t.Errorf("%d tuples of %s", n, q.Text)
 		}
 	}
+}
+
+// randomLeases returns leases for addresses of other hosts, of which some are over, and lengths that
+// some packets exceed.
+func randomLeases(r *rand.Rand, host int) (all []lease.Lease) {
+	for i := range 3 {
+		for _, v6 := range []bool{false, true} {
+			l := lease.Lease{Peer: lease.Peer{Host: i, Address: address(byte(i), v6)}, MaxLength: 60 + r.IntN(1000),
+				Until: math.MaxInt64}
+			if r.IntN(8) == 0 {
+				l.Until = 0
+			}
+			if i != host && r.IntN(8) > 0 {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// withOptions adds options to the TCP header of a frame without VLAN tags, the MSS among them, or not.
+func withOptions(r *rand.Rand, f []byte, v6 bool) []byte {
+	ip, tcp := 14, 14+20
+	if v6 {
+		tcp = 14 + 40
+	}
+	var options []byte
+	for range r.IntN(4) {
+		options = append(options, [][]byte{{1}, {4, 2}, {3, 3, 7}, {2, 3, 9}, {byte(r.IntN(5))}}[r.IntN(5)]...)
+	}
+	if r.IntN(4) > 0 {
+		options = append(options, 2, 4, byte(r.IntN(8)), byte(r.Uint32()))
+	}
+	options = append(options, make([]byte, (4-len(options)%4)%4)...)
+	f[tcp+12] = byte(20+len(options)) / 4 << 4
+	length := f[ip+2:]
+	if v6 {
+		length = f[ip+4:]
+	}
+	binary.BigEndian.PutUint16(length, binary.BigEndian.Uint16(length)+uint16(len(options)))
+	return slices.Concat(f[:tcp+20], options, f[tcp+20:])
 }
 
 // damage changes bytes, or cuts the frame.
@@ -500,7 +595,7 @@ func TestBadInput(t *testing.T) {
 	frame := in(good, header.Header{Epoch: 100, HostIndex: 3}, 1, 1)
 	in(wire.Forged, header.Header{Epoch: 100, HostIndex: 3}, 1, 2)
 	in(wire.UnknownEpoch, header.Header{Epoch: 105, HostIndex: 3}, 1, 1)
-	in(wire.UnknownEpoch, header.Header{Epoch: 95, HostIndex: 3}, 1, 1)
+	in(wire.Late, header.Header{Epoch: 95, HostIndex: 3}, 1, 1)
 	in(wire.Late, header.Header{Epoch: 99, HostIndex: 3}, 1, 1)
 	in(wire.UnknownHost, header.Header{Epoch: 100, HostIndex: 3}, 9, 1)
 	in(wire.BadIndex, header.Header{Epoch: 100, HostIndex: 64}, 1, 1)
@@ -576,15 +671,15 @@ func TestFourEpochsBehind(t *testing.T) {
 	in(104, 1) // the epoch moves by four
 	in(100, 1)
 	in(100, 2)
-	in(99, 1)         // unknown
+	in(99, 1)         // late
 	expect(100, 3, 0) // requested while packets of it may come
 	in(100, 1)        // late
 	w.advance(105)
 	in(101, 1)
 	w.advance(106) // 101 is complete
-	in(101, 1)     // unknown
+	in(101, 1)     // late
 	expect(101, 1, 0)
-	expect(104, 1, 1)
+	expect(104, 1, 2)
 	in(110, 1) // epochs 102 and 103 wait, without such packets
 	expect(102, 0, 0)
 	in(106, 1)

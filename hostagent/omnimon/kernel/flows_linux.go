@@ -5,12 +5,15 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
 // states of an entry, as in bpf/omnimon.c.
@@ -100,7 +103,8 @@ func (p *Path) retire() error {
 		gone = append(gone, index)
 		return true
 	})
-	for range t.flows/p.settings.IdleEpochs + 1 {
+	tcp, others := p.settings.IdleEpochs, cmp.Or(p.settings.UDPIdleEpochs, p.settings.IdleEpochs)
+	for range t.flows/min(tcp, others) + 1 {
 		if uint64(p.cursor) >= t.fresh() {
 			p.cursor = 0
 			break
@@ -109,7 +113,11 @@ func (p *Path) retire() error {
 		state := atomic.LoadUint32(&e.State)
 		// An ended flow is idle and not among the endings if it ended while it was reopened.
 		if state != unused && state != returned && p.marks[p.cursor]&(ending|leaving) == 0 {
-			if last := t.last(p.cursor); last < oldest && last+p.settings.IdleEpochs < p.now {
+			idle := others
+			if e.Key.Proto == packet.ProtocolTCP {
+				idle = tcp
+			}
+			if last := t.last(p.cursor); last < oldest && last+idle < p.now {
 				p.marks[p.cursor] |= leaving
 				gone = append(gone, p.cursor)
 			}
@@ -131,8 +139,8 @@ func (p *Path) end(index uint32) {
 func (p *Path) leave(gone []uint32, oldest uint64) error {
 	t := p.tables
 	for _, index := range gone {
-		if err := t.maps[omnimonMapFlows].Delete(&t.entries[index].Key); err != nil {
-			return fmt.Errorf("map flows: %w", err)
+		if at := t.place(index); at != nil {
+			atomic.StoreUint64(at, 0)
 		}
 	}
 	if len(gone) > 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
-// offloads returns the active features of an interface that handle packets after program egress and
-// by their EtherType: segmentation by the device, which would have to repeat the header, and
+// offloads returns the active features of an interface that damage packets with a shim, because they
+// handle packets after program egress and by their EtherType: segmentation by the device, which would have to repeat the header, and
 // checksums of IPv4 and IPv6 only. Segmentation by the kernel repeats the header.
 func offloads(name string) ([]string, error) {
 	active, err := hostkernel.Features(name)
@@ -42,12 +42,16 @@ func (p *Path) prepare(s *wire.Settings) error {
 	if p.cfg.Interface == "" {
 		return nil
 	}
-	found, err := offloads(p.cfg.Interface)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil // a device without features
-	}
-	if err != nil {
-		return err
+	var found []string
+	if s.Carrier == wire.CarrierShim || s.Carrier == "" {
+		var err error
+		found, err = offloads(p.cfg.Interface)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil // a device without features
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if len(found) > 0 {
 		if !p.cfg.DisableOffloads {
@@ -56,7 +60,8 @@ func (p *Path) prepare(s *wire.Settings) error {
 		if err := hostkernel.Disable(p.cfg.Interface, found); err != nil {
 			return err
 		}
-		if found, err = offloads(p.cfg.Interface); err != nil {
+		found, err := offloads(p.cfg.Interface)
+		if err != nil {
 			return err
 		}
 		if len(found) > 0 {

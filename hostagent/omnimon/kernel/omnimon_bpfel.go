@@ -25,6 +25,11 @@ type omnimonBegan struct {
 	Mapping uint32
 }
 
+type omnimonBucket struct {
+	_     structs.HostLayout
+	Cells [8]uint64
+}
+
 type omnimonControlBlock struct {
 	_            structs.HostLayout
 	Epoch        uint64
@@ -33,9 +38,13 @@ type omnimonControlBlock struct {
 	Length       uint64
 	Start        uint64
 	Zero         uint64
+	Slack        uint64
+	Given        uint64
 	Match        uint32
 	Events       uint32
-	Unused       [2]uint32
+	Mtu          uint32
+	Overflow     uint32
+	Unused       [6]uint64
 	Sealed       [32]uint64
 	Released     [32]uint64
 	Behind       [32]uint64
@@ -47,16 +56,23 @@ type omnimonControlBlock struct {
 }
 
 type omnimonCounts struct {
-	_     structs.HostLayout
-	Epoch uint64
-	N     [16]uint64
+	_         structs.HostLayout
+	Epoch     uint64
+	N         [16]uint64
+	LateEpoch uint64
+	Late      [64]struct {
+		_       structs.HostLayout
+		Epoch   uint16
+		Unused  uint16
+		Packets uint32
+	}
 }
 
 type omnimonEvent struct {
 	_       structs.HostLayout
 	Epoch   uint64
 	Sent    uint64
-	Key     omnimonFlowKey
+	Key     omnimonKey
 	Index   uint32
 	Length  uint32
 	Segment uint16
@@ -75,33 +91,18 @@ type omnimonEventData struct {
 
 type omnimonFlowEntry struct {
 	_       structs.HostLayout
-	Slots   [4]uint16
-	First   uint64
+	Slots   uint64
+	First   uint32
+	Lease   uint32
 	Mapping uint32
 	State   uint32
-	Key     omnimonFlowKey
-}
-
-type omnimonFlowKey struct {
-	_     structs.HostLayout
-	Src   [16]uint8
-	Dst   [16]uint8
-	Ports uint32
-	Proto uint8
-	V6    uint8
-	Zero  uint16
-}
-
-type omnimonFlowPlace struct {
-	_     structs.HostLayout
-	Index uint32
-	Zero  uint32
-	Slots uint64
+	Key     omnimonKey
 }
 
 type omnimonFlowSlot struct {
 	_        structs.HostLayout
-	Epoch    uint64
+	Mark     uint32
+	Epoch    uint32
 	Bytes    uint64
 	Packets  uint32
 	Ack      uint32
@@ -109,10 +110,26 @@ type omnimonFlowSlot struct {
 	SynAck   uint32
 	FinRst   uint32
 	Bare     uint32
-	Matched  uint32
-	Check    uint32
+	Rest     uint64
 	Extremes [4]int32
-	Unused   uint64
+}
+
+type omnimonKey struct {
+	_     structs.HostLayout
+	Src   [2]uint64
+	Dst   [2]uint64
+	Sport uint16
+	Dport uint16
+	Proto uint8
+	V6    uint8
+	Zero  uint16
+}
+
+type omnimonLease struct {
+	_         structs.HostLayout
+	Until     uint64
+	MaxLength uint32
+	Unused    uint32
 }
 
 type omnimonLock struct {
@@ -124,39 +141,62 @@ type omnimonLock struct {
 	Unused [15]uint32
 }
 
+type omnimonPlace struct {
+	_      structs.HostLayout
+	Host   uint32
+	Number uint32
+}
+
+type omnimonProbe struct {
+	_       structs.HostLayout
+	Key     omnimonKey
+	Length  uint32
+	Carried uint8
+	Hops    uint8
+	Unused  [2]uint8
+	Message [28]uint8
+	Unused2 uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	omnimonMapAutomaton    = "automaton"
 	omnimonMapBegun        = "begun"
+	omnimonMapBuckets      = "buckets"
 	omnimonMapControl      = "control"
 	omnimonMapCounters     = "counters"
 	omnimonMapDirectory    = "directory"
 	omnimonMapEndings      = "endings"
 	omnimonMapEntries      = "entries"
 	omnimonMapEvents       = "events"
-	omnimonMapFlows        = "flows"
 	omnimonMapFreeIndexes  = "free_indexes"
 	omnimonMapFreeMappings = "free_mappings"
 	omnimonMapHosts        = "hosts"
 	omnimonMapIncoming     = "incoming"
+	omnimonMapLeases       = "leases"
 	omnimonMapLocks        = "locks"
 	omnimonMapMappings     = "mappings"
 	omnimonMapOutgoing     = "outgoing"
 	omnimonMapOwners       = "owners"
+	omnimonMapProbes       = "probes"
 	omnimonMapScratch      = "scratch"
 	omnimonMapShared       = "shared"
 	omnimonProgEgress      = "egress"
 	omnimonProgIngress     = "ingress"
+	omnimonVarBucketMask   = "bucket_mask"
+	omnimonVarCarrier      = "carrier"
 	omnimonVarEtherType    = "ether_type"
 	omnimonVarExtremes     = "extremes"
 	omnimonVarFields       = "fields"
 	omnimonVarFlowLimit    = "flow_limit"
+	omnimonVarForBindings  = "for_bindings"
 	omnimonVarGenerations  = "generations"
+	omnimonVarHashSeed     = "hash_seed"
 	omnimonVarHostLimit    = "host_limit"
+	omnimonVarKeepMss      = "keep_mss"
 	omnimonVarMappingLimit = "mapping_limit"
-	omnimonVarMaxLength    = "max_length"
 	omnimonVarMinima       = "minima"
 	omnimonVarOwnHost      = "own_host"
 	omnimonVarPageLimit    = "page_limit"
@@ -216,21 +256,23 @@ type omnimonProgramSpecs struct {
 type omnimonMapSpecs struct {
 	Automaton    *ebpf.MapSpec `ebpf:"automaton"`
 	Begun        *ebpf.MapSpec `ebpf:"begun"`
+	Buckets      *ebpf.MapSpec `ebpf:"buckets"`
 	Control      *ebpf.MapSpec `ebpf:"control"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Directory    *ebpf.MapSpec `ebpf:"directory"`
 	Endings      *ebpf.MapSpec `ebpf:"endings"`
 	Entries      *ebpf.MapSpec `ebpf:"entries"`
 	Events       *ebpf.MapSpec `ebpf:"events"`
-	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	FreeIndexes  *ebpf.MapSpec `ebpf:"free_indexes"`
 	FreeMappings *ebpf.MapSpec `ebpf:"free_mappings"`
 	Hosts        *ebpf.MapSpec `ebpf:"hosts"`
 	Incoming     *ebpf.MapSpec `ebpf:"incoming"`
+	Leases       *ebpf.MapSpec `ebpf:"leases"`
 	Locks        *ebpf.MapSpec `ebpf:"locks"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Outgoing     *ebpf.MapSpec `ebpf:"outgoing"`
 	Owners       *ebpf.MapSpec `ebpf:"owners"`
+	Probes       *ebpf.MapSpec `ebpf:"probes"`
 	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
 }
@@ -239,14 +281,18 @@ type omnimonMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type omnimonVariableSpecs struct {
+	BucketMask   *ebpf.VariableSpec `ebpf:"bucket_mask"`
+	Carrier      *ebpf.VariableSpec `ebpf:"carrier"`
 	EtherType    *ebpf.VariableSpec `ebpf:"ether_type"`
 	Extremes     *ebpf.VariableSpec `ebpf:"extremes"`
 	Fields       *ebpf.VariableSpec `ebpf:"fields"`
 	FlowLimit    *ebpf.VariableSpec `ebpf:"flow_limit"`
+	ForBindings  *ebpf.VariableSpec `ebpf:"for_bindings"`
 	Generations  *ebpf.VariableSpec `ebpf:"generations"`
+	HashSeed     *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HostLimit    *ebpf.VariableSpec `ebpf:"host_limit"`
+	KeepMss      *ebpf.VariableSpec `ebpf:"keep_mss"`
 	MappingLimit *ebpf.VariableSpec `ebpf:"mapping_limit"`
-	MaxLength    *ebpf.VariableSpec `ebpf:"max_length"`
 	Minima       *ebpf.VariableSpec `ebpf:"minima"`
 	OwnHost      *ebpf.VariableSpec `ebpf:"own_host"`
 	PageLimit    *ebpf.VariableSpec `ebpf:"page_limit"`
@@ -276,21 +322,23 @@ func (o *omnimonObjects) Close() error {
 type omnimonMaps struct {
 	Automaton    *ebpf.Map `ebpf:"automaton"`
 	Begun        *ebpf.Map `ebpf:"begun"`
+	Buckets      *ebpf.Map `ebpf:"buckets"`
 	Control      *ebpf.Map `ebpf:"control"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Directory    *ebpf.Map `ebpf:"directory"`
 	Endings      *ebpf.Map `ebpf:"endings"`
 	Entries      *ebpf.Map `ebpf:"entries"`
 	Events       *ebpf.Map `ebpf:"events"`
-	Flows        *ebpf.Map `ebpf:"flows"`
 	FreeIndexes  *ebpf.Map `ebpf:"free_indexes"`
 	FreeMappings *ebpf.Map `ebpf:"free_mappings"`
 	Hosts        *ebpf.Map `ebpf:"hosts"`
 	Incoming     *ebpf.Map `ebpf:"incoming"`
+	Leases       *ebpf.Map `ebpf:"leases"`
 	Locks        *ebpf.Map `ebpf:"locks"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Outgoing     *ebpf.Map `ebpf:"outgoing"`
 	Owners       *ebpf.Map `ebpf:"owners"`
+	Probes       *ebpf.Map `ebpf:"probes"`
 	Scratch      *ebpf.Map `ebpf:"scratch"`
 	Shared       *ebpf.Map `ebpf:"shared"`
 }
@@ -299,21 +347,23 @@ func (m *omnimonMaps) Close() error {
 	return _OmnimonClose(
 		m.Automaton,
 		m.Begun,
+		m.Buckets,
 		m.Control,
 		m.Counters,
 		m.Directory,
 		m.Endings,
 		m.Entries,
 		m.Events,
-		m.Flows,
 		m.FreeIndexes,
 		m.FreeMappings,
 		m.Hosts,
 		m.Incoming,
+		m.Leases,
 		m.Locks,
 		m.Mappings,
 		m.Outgoing,
 		m.Owners,
+		m.Probes,
 		m.Scratch,
 		m.Shared,
 	)
@@ -323,14 +373,18 @@ func (m *omnimonMaps) Close() error {
 //
 // It can be passed to loadOmnimonObjects or ebpf.CollectionSpec.LoadAndAssign.
 type omnimonVariables struct {
+	BucketMask   *ebpf.Variable `ebpf:"bucket_mask"`
+	Carrier      *ebpf.Variable `ebpf:"carrier"`
 	EtherType    *ebpf.Variable `ebpf:"ether_type"`
 	Extremes     *ebpf.Variable `ebpf:"extremes"`
 	Fields       *ebpf.Variable `ebpf:"fields"`
 	FlowLimit    *ebpf.Variable `ebpf:"flow_limit"`
+	ForBindings  *ebpf.Variable `ebpf:"for_bindings"`
 	Generations  *ebpf.Variable `ebpf:"generations"`
+	HashSeed     *ebpf.Variable `ebpf:"hash_seed"`
 	HostLimit    *ebpf.Variable `ebpf:"host_limit"`
+	KeepMss      *ebpf.Variable `ebpf:"keep_mss"`
 	MappingLimit *ebpf.Variable `ebpf:"mapping_limit"`
-	MaxLength    *ebpf.Variable `ebpf:"max_length"`
 	Minima       *ebpf.Variable `ebpf:"minima"`
 	OwnHost      *ebpf.Variable `ebpf:"own_host"`
 	PageLimit    *ebpf.Variable `ebpf:"page_limit"`

@@ -62,6 +62,8 @@ type Path struct {
 	steps    map[uint64]*omnimon.Steps
 	record   ringbuf.Record // of readEvents
 	owners   []owner
+
+	leasing leasing
 }
 
 // Open returns a data path, which is the one that an earlier process pinned if there is one.
@@ -151,6 +153,10 @@ func (p *Path) Advance(epoch uint64) bool {
 	at := &p.epoch
 	if p.tables != nil {
 		at = &p.tables.control.Epoch
+		given := &p.tables.control.Given
+		for old := atomic.LoadUint64(given); epoch > old && !atomic.CompareAndSwapUint64(given, old, epoch); {
+			old = atomic.LoadUint64(given)
+		}
 		p.follow()
 	}
 	for {
@@ -179,6 +185,7 @@ func (p *Path) Schedule(zero time.Time, length, slack time.Duration) {
 		return
 	}
 	atomic.StoreUint64(&c.Start, uint64(monotonic()-since%length+slack))
+	atomic.StoreUint64(&c.Slack, uint64(slack))
 	atomic.StoreUint64(&c.Zero, uint64(since/length))
 	atomic.StoreUint64(&c.Deadline, 0)
 	atomic.StoreUint64(&c.Length, uint64(length))
@@ -198,8 +205,11 @@ func (p *Path) Apply(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	layout, share, err := omnimon.Check(s)
+	_, share, err := omnimon.Check(s)
 	if err != nil {
+		return err
+	}
+	if err := p.openSockets(s.Hosts[s.Host]); err != nil {
 		return err
 	}
 	if len(s.Match) > MaxMatch {
@@ -222,10 +232,11 @@ func (p *Path) Apply(raw []byte) error {
 			p.follow()
 		}
 		p.settings, p.raw = s, slices.Clone(raw)
+		p.grant()
 		return p.save()
 	}
 	again := p.settings != nil
-	return p.restart(s, slices.Clone(raw), share, layout.Size(), p.Epoch(), again)
+	return p.restart(s, slices.Clone(raw), share, p.Epoch(), again)
 }
 
 // keeps reports whether the maps stay as they are. Unlike in package omnimon, more ingress slots or
@@ -235,7 +246,8 @@ func (p *Path) keeps(s *wire.Settings) bool {
 	for _, list := range s.Hosts {
 		addresses += len(list)
 	}
-	return p.tables != nil && omnimon.Keeps(p.settings, s) && len(s.Hosts) <= p.tables.hosts &&
+	return p.tables != nil && omnimon.Keeps(p.settings, s) && p.settings.Carrier == s.Carrier &&
+		p.settings.KeepMSS == s.KeepMSS && len(s.Hosts) <= p.tables.hosts &&
 		addresses <= int(p.tables.maps[omnimonMapHosts].MaxEntries()) &&
 		(s.IngressSlots+pageSlots-1)/pageSlots == int(p.tables.pages)
 }
@@ -248,32 +260,33 @@ func (p *Path) Reset(epoch uint64) error {
 		atomic.StoreUint64(&p.epoch, epoch)
 		return nil
 	}
-	layout, share, err := omnimon.Check(p.settings)
+	_, share, err := omnimon.Check(p.settings)
 	if err != nil {
 		return err
 	}
 	p.waiting, p.sealed, p.open, p.dropped = nil, nil, nil, 0
-	return p.restart(p.settings, p.raw, share, layout.Size(), epoch, false)
+	return p.restart(p.settings, p.raw, share, epoch, false)
 }
 
 // restart replaces the tables by empty ones that begin in an epoch. After an error the previous
 // ones stay in force.
-func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, size int, epoch uint64, again bool) error {
-	maxLength, err := p.maxLength(size)
+func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, epoch uint64, again bool) error {
+	mtu, err := p.mtu()
 	if err != nil {
 		return err
 	}
 	if err := p.prepare(s); err != nil {
 		return err
 	}
-	t, err := load(s, share, p.cfg.Generations, maxLength)
+	t, err := load(s, share, p.cfg.Generations)
 	if err != nil {
 		return err
 	}
 	t.synchronous = p.cfg.manual && p.cfg.Interface == ""
-	t.control.Epoch, t.control.Base = epoch, epoch
+	t.control.Epoch, t.control.Base, t.control.Given, t.control.Mtu = epoch, epoch, epoch, uint32(mtu)
 	if old := p.tables; old != nil {
 		t.control.Start, t.control.Zero, t.control.Length = old.control.Start, old.control.Zero, old.control.Length
+		t.control.Slack = old.control.Slack
 	}
 	if err := errors.Join(t.setHosts(s.Hosts), t.match(s.Match)); err != nil {
 		t.close()
@@ -310,7 +323,15 @@ func (p *Path) install(t *tables, s *wire.Settings, raw []byte, share *mapping.S
 	p.pool, p.owned = mapping.NewPool(share, s.Flows), share.Len()
 	p.open, p.endings, p.limbo, p.cursor = nil, nil, nil, 0
 	p.marks = make([]mark, s.Flows)
+	p.grant()
+	p.leasing.readers.Go(func() { p.readProbes(t.probes) })
 }
+
+// first is the epoch of a flow's first packet.
+func (t *tables) first(index uint32) uint64 { return t.control.Base + uint64(t.entries[index].First) }
+
+// number is the number of an epoch in slots.
+func (t *tables) number(epoch uint64) uint32 { return uint32(epoch - t.control.Base + 1) }
 
 // fresh is the count of entries that have ever been used.
 func (t *tables) fresh() uint64 {
@@ -322,9 +343,9 @@ func (t *tables) fresh() uint64 {
 func (t *tables) last(index uint32) uint64 {
 	last := t.entries[index].First
 	for at := uint64(index); at < uint64(len(t.outgoing)); at += t.flows {
-		last = max(last, atomic.LoadUint64(&t.outgoing[at].Epoch))
+		last = max(last, max(atomic.LoadUint32(&t.outgoing[at].Epoch), 1)-1)
 	}
-	return last
+	return t.control.Base + uint64(last)
 }
 
 // maintain follows the epoch: it seals old epochs and ends flows. p.mu is held, as in all functions

@@ -14,7 +14,6 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // Seal implements agent.DataPath.
@@ -159,21 +158,24 @@ func (p *Path) fill(g *report) (bool, error) {
 			unread += c.N[wire.Counters]
 		}
 	}
+	s.Late = lateEpochs(epoch, counts)
 	s.Counters[wire.Dropped], s.Counters[wire.Restarted] = g.dropped, g.restarted
 
 	b := wire.Builder{}
 	out := t.outgoing[at*t.flows : (at+1)*t.flows]
 	p.rows = p.rows[:0]
+	number := t.number(epoch)
 	for i := range out[:t.fresh()] {
-		if out[i].Epoch == epoch && out[i].Packets != 0 {
+		if out[i].Epoch == number && (out[i].Packets != 0 || out[i].Rest != 0) {
 			p.rows = append(p.rows, uint32(i))
 		}
 	}
 	b.Begin(&s, p.settings.SlotsPerFlow, len(p.rows))
 	for _, i := range p.rows {
 		e := &t.entries[i]
-		row := wire.EgressRow{Index: i, Key: key(&e.Key), Age: epoch - e.First, Slots: e.Slots}
-		v := values(&out[i])
+		row := wire.EgressRow{Index: i, Key: key(&e.Key), Age: epoch - t.first(i), Slots: slotsOf(e.Slots),
+			Untagged: wire.Untagged{Packets: out[i].Rest & (1<<untaggedBytes - 1), Bytes: out[i].Rest >> untaggedBytes}}
+		v := values(&out[i], uint64(out[i].Mark))
 		b.Egress(&row, &v)
 	}
 	p.encodeIngress(&b, epoch)
@@ -195,10 +197,11 @@ func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {
 	}
 	slices.SortFunc(p.owners, func(a, b owner) int { return cmp.Compare(a.cell, b.cell) })
 	slots := t.incoming[at*t.pages*pageSlots:]
+	number := t.number(epoch)
 	each := func(pages []owner, f func(index uint32, s *omnimonFlowSlot)) {
 		for _, o := range pages {
 			for i := range slots[o.page*pageSlots:][:pageSlots] {
-				if s := &slots[o.page*pageSlots+i]; s.Epoch == epoch && s.Packets != 0 {
+				if s := &slots[o.page*pageSlots+i]; s.Epoch == number && s.Packets != 0 {
 					f(uint32(o.cell%uint64(t.cells))*pageSlots+uint32(i), s)
 				}
 			}
@@ -225,21 +228,50 @@ func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {
 	for _, h := range hosts {
 		b.BeginHost(h.number, h.rows)
 		each(h.pages, func(index uint32, s *omnimonFlowSlot) {
-			v := values(s)
-			b.Ingress(index, s.Check, &v)
+			v := values(s, s.Rest)
+			b.Ingress(index, s.Mark, &v)
 		})
 	}
 }
 
-func key(k *omnimonFlowKey) flow.Key {
-	return flow.Key{Src: k.Src, Dst: k.Dst, Proto: k.Proto, SrcPort: uint16(k.Ports), DstPort: uint16(k.Ports >> 16),
-		Mask: flow.FiveTuple, V6: k.V6 != 0}
+// untaggedBytes is the first bit of the bytes of untagged packets in flow_slot.rest.
+const untaggedBytes = 26
+
+// lateEpochs adds up what the processors counted as late in an epoch. A cell of the map has the
+// first epoch that used it.
+func lateEpochs(epoch uint64, counts []omnimonCounts) (all []wire.LateEpoch) {
+	for _, c := range counts {
+		if c.LateEpoch != epoch {
+			continue
+		}
+		for _, l := range c.Late {
+			if l.Packets == 0 {
+				continue
+			}
+			late := wire.LateEpoch{Epoch: epoch - uint64(uint16(epoch)-l.Epoch), Packets: uint64(l.Packets)}
+			i, found := slices.BinarySearchFunc(all, late, func(a, b wire.LateEpoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
+			switch {
+			case found:
+				all[i].Packets += late.Packets
+			case len(all) < wire.MaxLate:
+				all = slices.Insert(all, i, late)
+			}
+		}
+	}
+	return all
 }
 
-func values(s *omnimonFlowSlot) (v wire.Values) {
+func slotsOf(packed uint64) (s [4]uint16) {
+	for i := range s {
+		s[i] = uint16(packed >> (16 * i))
+	}
+	return s
+}
+
+func values(s *omnimonFlowSlot, matched uint64) (v wire.Values) {
 	v[wire.Packets], v[wire.Bytes] = int64(s.Packets), int64(s.Bytes)
 	v[wire.SYN], v[wire.FinRst], v[wire.SynAck], v[wire.Ack] = int64(s.Syn), int64(s.FinRst), int64(s.SynAck), int64(s.Ack)
-	v[wire.Bare], v[wire.Matched] = int64(s.Bare), int64(s.Matched)
+	v[wire.Bare], v[wire.Matched] = int64(s.Bare), int64(matched)
 	for i, x := range s.Extremes {
 		v[wire.FirstExtreme+wire.Statistic(i)] = int64(x)
 	}

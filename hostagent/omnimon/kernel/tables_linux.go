@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync/atomic"
@@ -33,7 +34,11 @@ type tables struct {
 	egress, ingress *ebpf.Program
 
 	control            *omnimonControlBlock
+	buckets            []omnimonBucket
+	seed               uint64 // of the hash that selects buckets
 	entries            []omnimonFlowEntry
+	leases             []omnimonLease
+	numbers            map[netip.Addr]uint32 // of addresses, which select leases
 	outgoing, incoming []omnimonFlowSlot
 	owners             []uint64
 	shared, mappings   []uint64
@@ -45,13 +50,13 @@ type tables struct {
 	cells       uint32 // of the directory, for each host
 	hosts       int    // that the maps have room for
 	events      *ringbuf.Reader
+	probes      *ringbuf.Reader
 	barrier     *hostkernel.Barrier
 	synchronous bool // tests run programs only between calls of the Path
 }
 
-// load creates the maps and loads the programs. Packets of IP packets longer than maxLength get no
-// header.
-func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*tables, error) {
+// load creates the maps and loads the programs.
+func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, error) {
 	spec, err := loadOmnimon()
 	if err != nil {
 		return nil, err
@@ -72,9 +77,9 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 		return nil, fmt.Errorf("ingressSlots: %d in %d generations: at most 2^31 in all", s.IngressSlots, generations)
 	}
 	for name, size := range map[string]int{
-		omnimonMapFlows: s.Flows, omnimonMapEntries: s.Flows, omnimonMapOutgoing: generations * s.Flows,
+		omnimonMapBuckets: bucketsFor(s.Flows), omnimonMapEntries: s.Flows, omnimonMapOutgoing: generations * s.Flows,
 		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * hosts * cells,
-		omnimonMapOwners: generations * pages, omnimonMapHosts: max(4*hosts, 2*addresses),
+		omnimonMapOwners: generations * pages, omnimonMapHosts: max(4*hosts, 2*addresses), omnimonMapLeases: max(4*hosts, 2*addresses),
 		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
 		omnimonMapBegun: s.Flows, omnimonMapEndings: s.Flows,
 	} {
@@ -87,11 +92,13 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 			minima[i] = 1
 		}
 	}
+	seed := rand.Uint64()
 	for name, value := range map[string]any{
-		"ether_type": s.EtherType, "own_host": uint16(s.Host), "slots_per_flow": uint32(s.SlotsPerFlow),
+		"carrier": carriers[s.Carrier], "keep_mss": boolean(s.KeepMSS), "hash_seed": seed,
+		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "ether_type": s.EtherType, "own_host": uint16(s.Host), "slots_per_flow": uint32(s.SlotsPerFlow),
 		"extremes": uint32(len(s.Extremes)), "fields": fields, "minima": minima, "flow_limit": uint32(s.Flows),
 		"mapping_limit": uint32(n), "page_limit": uint32(pages), "pages_per_host": uint32(cells),
-		"host_limit": uint32(hosts), "generations": uint32(generations), "max_length": uint32(maxLength),
+		"host_limit": uint32(hosts), "generations": uint32(generations),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
@@ -101,7 +108,7 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 	if err != nil {
 		return nil, hostkernel.Explain(err, "flows, ingressSlots or generations")
 	}
-	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress]}
+	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress], seed: seed}
 	if err := t.open(generations, hosts); err != nil {
 		t.close()
 		return nil, err
@@ -114,9 +121,19 @@ func load(s *wire.Settings, share *mapping.Share, generations, maxLength int) (*
 	return t, nil
 }
 
+// carriers are the numbers of the carriers in bpf/omnimon.c.
+var carriers = map[wire.Carrier]uint8{"": 0, wire.CarrierShim: 0, wire.CarrierOption: 1, wire.CarrierTunnel: 2}
+
+func boolean(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // adopt opens the maps that an earlier process pinned in a directory.
-func adopt(dir string, generations, hosts int) (*tables, error) {
-	t := &tables{maps: map[string]*ebpf.Map{}}
+func adopt(dir string, s *saved) (*tables, error) {
+	t := &tables{maps: map[string]*ebpf.Map{}, seed: s.Seed}
 	spec, err := loadOmnimon()
 	if err != nil {
 		return nil, err
@@ -133,7 +150,7 @@ func adopt(dir string, generations, hosts int) (*tables, error) {
 	var errs [2]error
 	t.egress, errs[0] = ebpf.LoadPinnedProgram(dir+"/program_"+omnimonProgEgress, nil)
 	t.ingress, errs[1] = ebpf.LoadPinnedProgram(dir+"/program_"+omnimonProgIngress, nil)
-	if err := errors.Join(errs[0], errs[1], t.open(generations, hosts)); err != nil {
+	if err := errors.Join(errs[0], errs[1], t.open(s.Generations, s.Hosts), t.readHosts()); err != nil {
 		t.close()
 		return nil, err
 	}
@@ -169,15 +186,21 @@ func (t *tables) open(generations, hosts int) error {
 		return err
 	}
 	t.control = &control[0]
-	var errs [6]error
+	var errs [8]error
 	t.entries, errs[0] = hostkernel.View[omnimonFlowEntry](&t.memory, t.maps[omnimonMapEntries], omnimonMapEntries)
 	t.outgoing, errs[1] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapOutgoing], omnimonMapOutgoing)
 	t.incoming, errs[2] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapIncoming], omnimonMapIncoming)
 	t.owners, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapOwners], omnimonMapOwners)
 	t.shared, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapShared], omnimonMapShared)
 	t.mappings, errs[5] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapMappings], omnimonMapMappings)
+	t.buckets, errs[6] = hostkernel.View[omnimonBucket](&t.memory, t.maps[omnimonMapBuckets], omnimonMapBuckets)
+	t.leases, errs[7] = hostkernel.View[omnimonLease](&t.memory, t.maps[omnimonMapLeases], omnimonMapLeases)
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
+	}
+	t.numbers = map[netip.Addr]uint32{}
+	if t.probes, err = ringbuf.NewReader(t.maps[omnimonMapProbes]); err != nil {
+		return fmt.Errorf("map probes: %w", err)
 	}
 	if t.events, err = ringbuf.NewReader(t.maps[omnimonMapEvents]); err != nil {
 		return fmt.Errorf("map events: %w", err)
@@ -203,8 +226,10 @@ func (t *tables) close() {
 	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.barrier} {
 		_ = c.Close() // nil is valid
 	}
-	if t.events != nil {
-		_ = t.events.Close()
+	for _, r := range []*ringbuf.Reader{t.events, t.probes} {
+		if r != nil {
+			_ = r.Close()
+		}
 	}
 	t.control = nil
 }
@@ -237,19 +262,39 @@ func (t *tables) match(s string) error {
 	return nil
 }
 
-// setHosts makes the map hosts equal to the settings.
+// setHosts makes the map hosts equal to the settings. An address keeps its number.
 func (t *tables) setHosts(hosts [][]netip.Addr) error {
 	for host, list := range hosts {
 		for _, ip := range list {
+			n, ok := t.numbers[ip]
+			if !ok {
+				n = uint32(len(t.numbers))
+				t.numbers[ip] = n
+			}
 			a := omnimonAddress{}
 			copy(a.Bytes[:], ip.AsSlice())
 			if ip.Is6() {
 				a.V6 = 1
 			}
-			if err := t.maps[omnimonMapHosts].Put(&a, uint32(host)); err != nil {
+			if err := t.maps[omnimonMapHosts].Put(&a, &omnimonPlace{Host: uint32(host), Number: n}); err != nil {
 				return fmt.Errorf("address %s: %w", ip, err)
 			}
 		}
 	}
 	return nil
+}
+
+// readHosts reads the numbers of addresses from the map hosts.
+func (t *tables) readHosts() error {
+	var a omnimonAddress
+	var at omnimonPlace
+	all := t.maps[omnimonMapHosts].Iterate()
+	for all.Next(&a, &at) {
+		ip := netip.AddrFrom16(a.Bytes)
+		if a.V6 == 0 {
+			ip = netip.AddrFrom4([4]byte(a.Bytes[:4]))
+		}
+		t.numbers[ip] = at.Number
+	}
+	return all.Err()
 }

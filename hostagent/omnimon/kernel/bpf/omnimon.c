@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // OmniMon's host role in the kernel: the same packets, bytes and counts as package
-// hostagent/omnimon. Program egress runs at TCX or clsact, ingress at XDP, because only XDP can
-// remove bytes behind an EtherType that the kernel does not know.
+// hostagent/omnimon. Programs egress and ingress run at TCX or clsact. Program egress inserts the
+// header in one of three carriers; program ingress removes all three.
+//
+//	shim    MACs | EtherType of the shim | body | EtherType of IP | IP packet
+//	option  IPv4: the first option. IPv6: a destination options header behind the fixed header
+//	tunnel  IP | UDP | Geneve with an option | IP packet
 //
 // All arrays but the counters are shared by the processors. A packet adds to its slot by atomic
 // instructions; a flow whose packets carry differences has a spin lock instead. A slot has the
@@ -10,7 +14,7 @@
 // spin lock that the number of the slot selects. So nothing has to be cleared when an epoch begins,
 // and counting goes on without the agent.
 
-#include "../../../kernel/bpf/common.h"
+#include "../../../kernel/bpf/packet.h"
 
 enum { PASS = -1, SHOT = 2 }; // TCX_NEXT and TCX_DROP, TC_ACT_UNSPEC and TC_ACT_SHOT
 
@@ -20,15 +24,46 @@ enum {
 	RST = 4,
 	PSH = 8,
 	ACK = 16,
-	HEADERS = 128, // no header that the programs read ends beyond it
-	MACS = 12,
-	WINDOW = 4, // the largest distance of a packet's epoch to the current one
-	PAGE = 64,  // slots of incoming flows
+	LINK = 14,     // bytes of a link layer without VLAN tags
+	HEADERS = 160, // no header that the programs read ends beyond it
+	WINDOW = 4,    // the largest distance of a packet's epoch to the current one
+	PAGE = 64,     // slots of incoming flows
+	CELLS = 8,     // of a bucket
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
 	MAX_EXTREMES = 4,
-	MAX_HEADER = 32,
+	MAX_CARRIER = 100, // bytes
+	LATE_EPOCHS = 64,
 	CHUNK = 64,
+	MSS = 2,           // the kind of the TCP option
+	LEAST_MSS = 536,   // smaller ones are left as they are
+	MAX_LENGTH = 0xffff,
+};
+
+enum { SHIM, OPTION, TUNNEL, NONE, BROKEN }; // carriers, and what find_carrier returns besides them
+
+enum {
+	IPV4_OPTION = 0x9e, // for experiments (RFC 4727), copied to fragments
+	IPV6_OPTION = 0x3e, // for experiments, skipped by who does not know it
+	NO_OPERATION = 1,
+	PAD_N = 1,
+	GENEVE_PORT = 6081,
+	GENEVE_CLASS = 0xff5e, // for experiments (RFC 8926)
+	GENEVE_TYPE = 1,
+	UDP_AND_GENEVE = 16, // bytes, without the option
+	FIRST_PORT = 0xc000, // of the sources of tunnels
+	DONT_FRAGMENT = 0x4000,
+};
+
+// A probe is a UDP packet to PROBE_PORT whose data begins with a message. lease/wire.go describes it.
+enum {
+	PROBE_PORT = 9352,
+	MESSAGE = 28, // bytes
+	KIND_PROBE = 1,
+	KIND_REPLY = 2,
+	FLAG_CARRIER = 1,
+	PROBE_HOPS = 0x80,      // the bit of the hops of a probe
+	PROBE_INDEX = 0xffffff, // its host index
 };
 
 // Counters, as in package wire.
@@ -59,56 +94,67 @@ enum { FIELD_LENGTH, FIELD_TTL, FIELD_WINDOW };
 enum { UNUSED, ACTIVE, ENDED, REOPENED, RETURNED };
 
 // Settings, constant while a program is loaded.
-volatile const u16 ether_type;
+volatile const u8 carrier; // of outgoing packets
+volatile const u8 keep_mss;
+volatile const u16 ether_type; // of the shim
 volatile const u16 own_host;
 volatile const u32 slots_per_flow;
 volatile const u32 extremes;
 volatile const u8 fields[MAX_EXTREMES];
 volatile const u8 minima[MAX_EXTREMES];
 volatile const u32 flow_limit;
+volatile const u32 bucket_mask;    // buckets less one
+volatile const u64 hash_seed;
 volatile const u32 mapping_limit;  // mappings that flows may have
 volatile const u32 page_limit;     // pages of incoming flows in an epoch
 volatile const u32 pages_per_host; // of the directory
 volatile const u32 host_limit;
 volatile const u32 generations;    // epochs that the arrays hold, a power of two
-volatile const u32 max_length;     // of an IP packet with a header, in bytes
 
-struct flow_key {
-	u8 src[16], dst[16];
-	u32 ports; // source in the lower half
-	u8 proto, v6;
-	u16 zero;
+// bucket finds flows: one cache line of cells. A cell is 0 or has the upper 40 bits of the flow's
+// hash, of which the first is set, and its index.
+struct bucket {
+	u64 cells[CELLS];
 };
 
-// flow_place is what the packets of a flow need of its entry.
-struct flow_place {
-	u32 index, zero;
-	u64 slots; // 16 bits each
-};
-
+// flow_entry is one cache line.
 struct flow_entry {
-	u16 slots[4];
-	u64 first; // epoch
+	u64 slots;           // 16 bits each
+	u32 first;           // epoch, counted from the base
+	u32 lease;           // of the destination
 	u32 mapping, state;
-	struct flow_key key;
+	struct key key;
 };
 
 // flow_slot is one cache line. A packet adds to two values at once, as one of 64 bits.
 struct flow_slot {
-	u64 epoch, bytes;
-	u32 packets, ack, syn, syn_ack, fin_rst, bare, matched, check;
+	u32 mark;  // incoming: check value of the flow; outgoing: packets with the string
+	u32 epoch; // counted from the base, plus one
+	u64 bytes;
+	u32 packets, ack, syn, syn_ack, fin_rst, bare;
+	u64 rest; // incoming: packets with the string; outgoing: untagged packets, 26 bits, and their bytes
 	s32 extremes[MAX_EXTREMES];
-	u64 unused;
 };
+
+enum { UNTAGGED_BYTES = 26 }; // the first bit of the bytes in flow_slot.rest
 
 struct lock {
 	struct bpf_spin_lock lock;
 	u32 unused[15];
 };
 
+// late counts the packets of an epoch that was reported.
+struct late {
+	u16 epoch; // its lower bits
+	u16 unused;
+	u32 packets; // 0: the cell is free
+};
+
 struct counts {
 	u64 epoch;
 	u64 n[COUNTERS + 1]; // the last: UNREAD
+	u64 late_epoch;      // to which late belongs
+	struct late late[LATE_EPOCHS];
 };
 
 struct address {
@@ -116,19 +162,46 @@ struct address {
 	u32 v6;
 };
 
+// place is the host of an address, and the number of the address, which selects its lease.
+struct place {
+	u32 host, number;
+};
+
+// lease allows tagging packets to an address.
+struct lease {
+	u64 until;      // nanoseconds of CLOCK_MONOTONIC
+	u32 max_length; // of an IP packet with its carrier
+	u32 unused;
+};
+
 // began is a flow that has an entry since the agent looked last.
 struct began {
 	u32 index, mapping;
 };
 
+// probe is a probe or reply that arrived, for the agent.
+struct probe {
+	struct key key;
+	u32 length; // of the IP packet without carrier
+	u8 carried, hops;
+	u8 unused[2];
+	u8 message[MESSAGE];
+	u32 unused2;
+};
+const struct probe *for_bindings __attribute__((unused));
+
 struct control_block {
 	u64 epoch, base; // base: epoch in which the table began
 	// The kernel's own clock, for the time without an agent, in nanoseconds of CLOCK_MONOTONIC: epoch
-	// zero begins at start, and nothing happens before deadline. A length of 0: no clock.
-	u64 deadline, length, start, zero;
+	// zero begins at start, and nothing happens before deadline. A length of 0: no clock. The clock of
+	// the host is ahead of it by slack.
+	u64 deadline, length, start, zero, slack;
+	u64 given; // newest epoch that the agent stated
 	u32 match; // length of the string to find, 0: none
 	u32 events; // what queries need: EVENTS and others
-	u32 unused[2];
+	u32 mtu;    // of the interface
+	u32 overflow; // a flow is in its second bucket
+	u64 unused[6];
 	u64 sealed[MAX_GENERATIONS];   // epoch plus one
 	u64 released[MAX_GENERATIONS]; // epoch plus one
 	u64 behind[MAX_GENERATIONS];   // epoch plus one, if a packet was counted WINDOW epochs later
@@ -138,74 +211,39 @@ struct control_block {
 	u64 unused2[6];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct control_block);
-} control SEC(".maps");
+#define ARRAY(name, flags, entries, type_)            \
+	struct {                                      \
+		__uint(type, BPF_MAP_TYPE_ARRAY);     \
+		__uint(map_flags, flags);             \
+		__uint(max_entries, entries);         \
+		__type(key, u32);                     \
+		__type(value, type_);                 \
+	} name SEC(".maps")
+#define SHARED_ARRAY(name, type_) ARRAY(name, BPF_F_MMAPABLE, 1, type_) // with the memory of the agent
 
-// flows finds the index of a flow by its key.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct flow_key);
-	__type(value, struct flow_place);
-} flows SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct flow_entry);
-} entries SEC(".maps");
-
-// egress: slots of outgoing flows, by generation and index.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct flow_slot);
-} outgoing SEC(".maps");
-
-// ingress: slots of incoming flows, by generation, page and index modulo the size of a page.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct flow_slot);
-} incoming SEC(".maps");
-
+SHARED_ARRAY(control, struct control_block);
+SHARED_ARRAY(buckets, struct bucket);
+SHARED_ARRAY(entries, struct flow_entry);
+// outgoing: slots of outgoing flows, by generation and index.
+SHARED_ARRAY(outgoing, struct flow_slot);
+// incoming: slots of incoming flows, by generation, page and index modulo the size of a page.
+SHARED_ARRAY(incoming, struct flow_slot);
 // directory: the page of 64 host indexes of a source host, by generation, host and index. Epoch in
 // the upper half, page plus one in the lower.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} directory SEC(".maps");
-
+SHARED_ARRAY(directory, u64);
 // owners: the cell of the directory, without its generation, that a page belongs to.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} owners SEC(".maps");
-
+SHARED_ARRAY(owners, u64);
+// leases: by the number of an address.
+SHARED_ARRAY(leases, struct lease);
+// Mappings are taken from control.fresh_mapping on, then those of free_mappings, then those of
+// shared, the earliest assignment first.
+SHARED_ARRAY(shared, u64);
+// mappings: the slots of each mapping.
+SHARED_ARRAY(mappings, u64);
 // The last lock protects the directory.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, LOCKS + 1);
-	__type(key, u32);
-	__type(value, struct lock);
-} locks SEC(".maps");
+ARRAY(locks, 0, LOCKS + 1, struct lock);
+// automaton finds the string: next state by state and byte. State control.match is final.
+ARRAY(automaton, 0, 1, u8[1 << 16]);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -214,12 +252,11 @@ struct {
 	__type(value, struct counts);
 } counters SEC(".maps");
 
-// hosts: the number of a host by an address.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct address);
-	__type(value, u32);
+	__type(value, struct place);
 } hosts SEC(".maps");
 
 // Indexes that were used and are free, the latest first; then those from control.fresh_index on.
@@ -229,30 +266,12 @@ struct {
 	__type(value, u32);
 } free_indexes SEC(".maps");
 
-// Mappings from control.fresh_mapping on, then those that were used and have no flow, the earliest
-// first; then those in map shared, the earliest assignment first.
+// Mappings that were used and have no flow, the earliest first.
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
 	__type(value, u32);
 } free_mappings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} shared SEC(".maps");
-
-// mappings: the slots of each mapping.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} mappings SEC(".maps");
 
 // begun and endings: what the agent has to know of flows. An index is in each at most once.
 struct {
@@ -267,13 +286,11 @@ struct {
 	__type(value, u32);
 } endings SEC(".maps");
 
-// automaton finds the string: next state by state and byte. State control.match is final.
+// probes are probes and replies that arrived, for the agent. The stack does not get them.
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u8[1 << 16]);
-} automaton SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} probes SEC(".maps");
 
 // events are the packets that a host sent while queries run, for the agent, which runs the queries.
 struct {
@@ -298,7 +315,7 @@ enum {
 // event is a packet that was counted, or the segments of one that will be segmented.
 struct event {
 	u64 epoch, sent; // sent: nanoseconds of CLOCK_MONOTONIC
-	struct flow_key key;
+	struct key key;
 	u32 index, length; // of the flow; of the IP packet
 	u16 segment, window; // segment: data in each segment but the last, 0: no segments
 	u8 ttl, flags, headers, zero; // headers: length of IP and transport
@@ -316,33 +333,43 @@ struct {
 	__type(value, struct event_data);
 } scratch SEC(".maps");
 
-// packet is what the programs use of a frame.
-struct packet {
-	struct flow_key key;
-	u32 link;    // length of the link layer, with the EtherType
-	u32 payload; // offset of the data after TCP, UDP or IP, in the frame
-	u32 length, headers; // of the IP packet; of IP and transport
-	u16 type, window;
-	u8 ttl, flags;
-	bool tcp;
-};
-
 inline struct control_block *state(void) {
 	u32 zero = 0;
 	return bpf_map_lookup_elem(&control, &zero);
 }
 
-inline void count(u64 epoch, u32 why) {
+inline struct counts *counts_of(u64 epoch) {
 	u32 g = epoch & (generations - 1);
 	struct counts *c = bpf_map_lookup_elem(&counters, &g);
-	if (!c)
-		return;
-	if (c->epoch != epoch) {
+	if (c && c->epoch != epoch) {
 		__builtin_memset(c->n, 0, sizeof(c->n));
 		c->epoch = epoch;
 	}
-	if (why <= UNREAD)
-		c->n[why]++;
+	return c;
+}
+
+inline void count(u64 epoch, u32 why, u64 n) {
+	struct counts *c = counts_of(epoch);
+	if (c && why <= UNREAD)
+		c->n[why] += n;
+}
+
+// count_late counts a packet that arrived in an epoch, by the epoch to which it belongs. A cell
+// keeps the first epoch that uses it.
+part u32 count_late(u64 epoch, u64 late) {
+	struct counts *c = counts_of(epoch);
+	if (!c)
+		return 0; // unreachable
+	if (c->late_epoch != epoch) {
+		__builtin_memset(c->late, 0, sizeof(c->late));
+		c->late_epoch = epoch;
+	}
+	struct late *l = &c->late[late % LATE_EPOCHS];
+	if (!l->packets)
+		l->epoch = late;
+	if (l->epoch == (u16)late)
+		l->packets++;
+	return 0;
 }
 
 inline void advance(struct control_block *c, u64 epoch) {
@@ -356,124 +383,37 @@ inline void advance(struct control_block *c, u64 epoch) {
 }
 
 // tick returns the current epoch. Without an agent it advances by the kernel's clock.
-inline u64 tick(struct control_block *c) {
-	u64 length = c->length;
-	if (length) {
-		u64 now = bpf_ktime_get_coarse_ns(), start = c->start;
-		if (now >= c->deadline && now >= start) {
-			u64 n = (now - start) / length;
-			c->deadline = start + (n + 1) * length;
-			advance(c, c->zero + n);
-		}
+inline u64 tick(struct control_block *c, u64 clock) {
+	u64 length = c->length, start = c->start;
+	if (length && clock >= c->deadline && clock >= start) {
+		u64 n = (clock - start) / length;
+		c->deadline = start + (n + 1) * length;
+		advance(c, c->zero + n);
 	}
 	return *(volatile u64 *)&c->epoch;
 }
 
-inline u16 load16(const void *p) { return bpf_ntohs(*(const u16 *)p); }
-
-// parse_link parses the MAC addresses and at most two VLAN tags. It returns false if the frame is
-// truncated.
-inline bool parse_link(void *data, void *end, struct packet *p) {
-	u32 at = MACS;
-	if (data + at + 2 > end)
-		return false;
-	u16 type = load16(data + at);
-	if (is_tag(type)) {
-		at += 4;
-		if (data + at + 2 > end)
-			return false;
-		type = load16(data + at);
-		if (is_tag(type)) {
-			at += 4;
-			if (data + at + 2 > end)
-				return false;
-			type = load16(data + at);
-		}
-	}
-	p->type = type;
-	p->link = at + 2;
-	return true;
+// bound returns the newest epoch that a packet may move the host to.
+inline u64 bound(const struct control_block *c, u64 clock) {
+	u64 length = c->length;
+	if (!length)
+		return c->given + WINDOW;
+	u64 at = clock + c->slack;
+	return c->zero + (at >= c->start ? (at - c->start) / length + 1 : 0);
 }
 
-// parse_ip parses the IP packet of an EtherType behind the link layer.
-inline u32 parse_ip(void *data, void *end, u16 type, struct packet *p) {
-	u32 at = p->link, size;
-	bool later = false;
-	u8 *b = data + (at & 31);
-	p->tcp = false;
-	p->flags = 0;
-	p->window = 0;
-	__builtin_memset(&p->key, 0, sizeof(p->key));
-	if (type == ETH_IPV4) {
-		if ((void *)b + 20 > end || b[0] >> 4 != 4)
-			return MALFORMED;
-		size = (b[0] & 15) * 4;
-		p->length = load16(b + 2);
-		if (size < 20 || (void *)b + size > end || p->length < size)
-			return MALFORMED;
-		p->key.proto = b[9];
-		*(u64 *)p->key.src = *(u32 *)(b + 12);
-		*(u64 *)p->key.dst = *(u32 *)(b + 16);
-		p->ttl = b[8];
-		later = load16(b + 6) & 0x1fff;
-	} else if (type == ETH_IPV6) {
-		if ((void *)b + 40 > end || b[0] >> 4 != 6)
-			return MALFORMED;
-		size = 40;
-		p->length = 40 + load16(b + 4);
-		p->key.v6 = 1;
-		p->key.proto = b[6];
-		for (u32 i = 0; i < 16; i += 8) {
-			*(u64 *)(p->key.src + i) = *(u64 *)(b + 8 + i);
-			*(u64 *)(p->key.dst + i) = *(u64 *)(b + 24 + i);
-		}
-		p->ttl = b[7];
-		if (b[6] == FRAGMENT) {
-			if ((void *)b + 48 > end)
-				return MALFORMED;
-			p->key.proto = b[40];
-			later = load16(b + 42) & 0xfff8;
-			size = 48;
-		}
-	} else {
-		return NOT_IP;
-	}
-	at += size;
-	p->payload = at;
-	p->headers = size;
-	if (later || (p->key.proto != TCP && p->key.proto != UDP))
-		return COUNTED;
-	b = data + (at & 127);
-	if (p->key.proto == UDP) {
-		if ((void *)b + 8 > end)
-			return MALFORMED;
-		size = 8;
-	} else {
-		if ((void *)b + 20 > end)
-			return MALFORMED;
-		size = (b[12] >> 4) * 4;
-		if (size < 20)
-			size = 20;
-		p->tcp = true;
-		p->flags = b[13];
-		p->window = load16(b + 14);
-	}
-	p->key.ports = load16(b) | (u32)load16(b + 2) << 16;
-	p->payload += size;
-	p->headers += size;
-	return COUNTED;
+// hash is flow.Key.Hash of a flow.
+inline u64 hash(u64 seed, const struct key *k) {
+	u64 h = step(step(seed, k->src[0]), k->dst[0]);
+	if (k->v6)
+		h = step(step(h, k->src[1]), k->dst[1]);
+	return step(h, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
 }
 
 // check_value is wire.Check.
-inline u32 check_value(const struct flow_key *k) {
-	const u64 *src = (const u64 *)k->src, *dst = (const u64 *)k->dst;
-	u64 h = step(step(0, src[0]), dst[0]);
-	if (k->v6)
-		h = step(step(h, src[1]), dst[1]);
-	return step(h, (u64)(u16)k->ports << 32 | k->ports >> 16 << 16 | k->proto);
-}
+inline u32 check_value(const struct key *k) { return hash(0, k); }
 
-inline u32 *find_host(const u8 *bytes, u8 v6) {
+inline struct place *find_host(const u64 *bytes, u8 v6) {
 	struct address a = { .v6 = v6 };
 	__builtin_memcpy(a.bytes, bytes, 16);
 	return bpf_map_lookup_elem(&hosts, &a);
@@ -484,27 +424,49 @@ inline struct lock *lock_of(u32 n) {
 	return bpf_map_lookup_elem(&locks, &n);
 }
 
-inline void clear(struct flow_slot *s, u64 epoch, u32 check) {
-	if (s->epoch < epoch) {
-		__builtin_memset(&s->bytes, 0, sizeof(*s) - sizeof(s->epoch));
-		s->check = check;
-		__sync_lock_test_and_set(&s->epoch, epoch); // after the others
+inline void clear(struct flow_slot *s, u32 epoch, u32 mark) {
+	if ((s32)(s->epoch - epoch) < 0) {
+		__builtin_memset(&s->bytes, 0, sizeof(*s) - __builtin_offsetof(struct flow_slot, bytes));
+		*(volatile u64 *)s = (u64)epoch << 32 | mark; // after the others
 	}
 }
 
 // renew clears slot number n if it is of an older epoch. It returns false if the slot belongs to a
 // flow with another check value, or to a later epoch.
-inline bool renew(struct flow_slot *s, u32 n, u64 epoch, u32 check) {
-	if (s->epoch == epoch && s->check == check)
-		return true;
+part bool renew(struct flow_slot *s, u32 n, u32 epoch, u32 check) {
 	struct lock *l = lock_of(n);
-	if (!l)
+	if (!l || !s)
 		return false; // unreachable
 	bpf_spin_lock(&l->lock);
 	clear(s, epoch, check);
-	bool same = s->epoch == epoch && s->check == check;
+	bool same = s->epoch == epoch && s->mark == check;
 	bpf_spin_unlock(&l->lock);
 	return same;
+}
+
+// wire is what a packet is on the wire: itself, or the segments of a super-packet.
+struct wire {
+	u32 packets, bytes; // bytes of IP
+	u32 longest;        // length of the longest IP packet
+};
+
+// on_wire counts the segments of a packet. gso_segs and gso_size are those of the packet before a
+// program changed it.
+inline void on_wire(struct __sk_buff *skb, const struct headers *p, u32 gso_segs, u32 gso_size, struct wire *w) {
+	w->packets = 1;
+	w->bytes = w->longest = p->length;
+	if (!gso_size)
+		return;
+	u32 each = p->tcp ? p->payload : divided_at(skb, p->ip, p->type) - p->ip;
+	if (p->key.v6 && p->l4 == 48 && !p->fragment)
+		each -= 8; // segments have no hop-by-hop header that states the length
+	if (each >= p->length)
+		return;
+	u32 data = p->length - each;
+	w->packets = gso_segs ? gso_segs : (data + gso_size - 1) / gso_size;
+	w->bytes = data + w->packets * each;
+	if (w->packets > 1)
+		w->longest = each + gso_size;
 }
 
 // add2 adds to two values that lie next to each other.
@@ -512,45 +474,46 @@ inline void add2(u32 *first, u32 n, u32 second) {
 	__sync_fetch_and_add((u64 *)first, (u64)second << 32 | n);
 }
 
-// add counts a packet, or the segments of one that will be segmented: all have its flags, but FIN
-// belongs to the last.
-inline void add(struct flow_slot *s, const struct packet *p, u32 segments, bool matched) {
+// add counts a packet, or the segments of one: all have its flags, but FIN belongs to the last.
+inline void add(struct flow_slot *s, const struct headers *p, const struct wire *w) {
 	u8 flags = p->flags;
-	u32 acks = 0, ends = flags & (FIN | RST) ? 1 : 0;
+	u32 n = w->packets, acks = 0, ends = flags & (FIN | RST) ? 1 : 0;
 	if (flags & RST)
-		ends = segments;
+		ends = n;
 	if ((flags & (SYN | RST | ACK)) == ACK)
-		acks = segments - (flags & FIN ? 1 : 0);
-	__sync_fetch_and_add(&s->bytes, p->length + (u64)(segments - 1) * p->headers);
-	add2(&s->packets, segments, acks);
+		acks = n - (flags & FIN ? 1 : 0);
+	__sync_fetch_and_add(&s->bytes, w->bytes);
+	add2(&s->packets, n, acks);
 	if (flags & SYN)
-		add2(&s->syn, flags & ACK ? 0 : segments, flags & ACK ? segments : 0);
+		add2(&s->syn, flags & ACK ? 0 : n, flags & ACK ? n : 0);
 	u32 bare = p->tcp && p->length == (p->key.v6 ? 60 : 40);
 	if (ends | bare)
 		add2(&s->fin_rst, ends, bare);
-	if (matched)
-		__sync_fetch_and_add(&s->matched, 1);
 }
 
-inline s32 field(u32 i, const struct packet *p) {
+inline s32 field(u32 i, const struct headers *p) {
 	switch (fields[i]) {
 	case FIELD_LENGTH:
 		return p->length;
 	case FIELD_TTL:
 		return p->ttl;
+	default:
+		return p->window;
 	}
-	return p->window;
 }
+
+// whole reports whether a packet that was parsed has its headers, as packet.IP.Parse does.
+inline bool whole(const struct headers *p) { return !p->cut && (p->key.v6 || p->length >= p->l4); }
 
 // search is the state of a search for the string in the payload of a frame.
 struct search {
-	void *context;
+	struct __sk_buff *skb;
 	u32 at, end, final;
 	u8 state;
 };
 
-// search_chunk searches the next bytes, which load copies. It returns true at the end.
-inline bool search_chunk(struct search *s, long (*load)(void *, u32, void *, u32)) {
+// search_chunk searches the next bytes. It returns true at the end.
+static long search_chunk(u32 n, struct search *s) {
 	u8 chunk[CHUNK] = {};
 	u32 zero = 0;
 	u8 *next = bpf_map_lookup_elem(&automaton, &zero);
@@ -561,7 +524,7 @@ inline bool search_chunk(struct search *s, long (*load)(void *, u32, void *, u32
 		last = CHUNK - 1;
 	asm volatile("" : "+r"(last)); // the verifier derives the range of the size from the mask
 	u32 size = (last & (CHUNK - 1)) + 1;
-	if (load(s->context, s->at, chunk, size))
+	if (bpf_skb_load_bytes(s->skb, s->at, chunk, size))
 		return true;
 	u8 state = s->state;
 	for (u32 i = 0; i < CHUNK && i < size; i++)
@@ -571,17 +534,12 @@ inline bool search_chunk(struct search *s, long (*load)(void *, u32, void *, u32
 	return state == s->final;
 }
 
-inline long load_skb(void *skb, u32 at, void *to, u32 n) { return bpf_skb_load_bytes(skb, at, to, n); }
-inline long load_xdp(void *xdp, u32 at, void *to, u32 n) { return bpf_xdp_load_bytes(xdp, at, to, n); }
-static long search_skb(u32 n, struct search *s) { return search_chunk(s, load_skb); }
-static long search_xdp(u32 n, struct search *s) { return search_chunk(s, load_xdp); }
-
-// contains reports whether the bytes from at to end of a frame contain the string of a length.
-inline bool contains(void *context, long (*callback)(u32, struct search *), u32 at, u32 end, u32 length) {
-	struct search s = { .context = context, .at = at, .end = end, .final = length };
-	if (!length || at >= end)
+// contains reports whether the payload of a packet contains the string of a length.
+inline bool contains(struct __sk_buff *skb, const struct headers *p, u32 length) {
+	struct search s = { .skb = skb, .at = p->ip + p->payload, .end = skb->len, .final = length };
+	if (!length || s.at >= s.end)
 		return false;
-	bpf_loop((end - at + CHUNK - 1) / CHUNK, callback, &s, 0);
+	bpf_loop((s.end - s.at + CHUNK - 1) / CHUNK, search_chunk, &s, 0);
 	return s.state == length;
 }
 
@@ -603,12 +561,51 @@ inline u32 take_mapping(struct control_block *c) {
 	return number ? *number : 0;
 }
 
-// begin adds a flow and returns COUNTED, or why it is not tracked.
-inline u32 begin(struct control_block *c, struct packet *p, u64 now, struct flow_place *place) {
-	u32 *host = find_host(p->key.src, p->key.v6);
-	if (!host || *host != own_host || !find_host(p->key.dst, p->key.v6))
+// flow is an outgoing flow.
+struct flow {
+	struct flow_entry *entry;
+	u32 index, why; // why: COUNTED, or why there is no entry
+};
+
+// hit returns the cell of a bucket that has the upper bits of tag, or 0.
+inline u64 hit(const struct bucket *b, u64 tag) {
+	u64 found = 0;
+	for (u32 i = 0; i < CELLS; i++) {
+		if ((b->cells[i] ^ tag) >> 24 == 0)
+			found = b->cells[i];
+	}
+	return found;
+}
+
+// claim puts a cell into a bucket, and returns the one of the same flow that is there: this one or
+// that of another processor; 0 if the bucket is full.
+part u64 claim(struct bucket *b, u64 cell) {
+	if (!b)
+		return 0; // unreachable
+	for (u32 i = 0; i < CELLS; i++) {
+		u64 found = *(volatile u64 *)&b->cells[i];
+		if (!found) {
+			found = __sync_val_compare_and_swap(&b->cells[i], 0, cell);
+			if (!found)
+				return cell;
+		}
+		if ((found ^ cell) >> 24 == 0)
+			return found;
+	}
+	return 0;
+}
+
+// begin adds a flow whose cell has the upper bits of tag. b is its first bucket.
+part u64 begin(struct control_block *c, const struct key *k, u64 now, u64 tag, struct bucket *b) {
+	if (!c || !k || !b)
+		return UNTRACKED; // unreachable
+	struct place *source = find_host(k->src, k->v6), *to = find_host(k->dst, k->v6);
+	if (!source || source->host != own_host || !to)
 		return FOREIGN;
-	u32 index;
+	u32 index, second = tag >> 24 & bucket_mask;
+	struct bucket *other = bpf_map_lookup_elem(&buckets, &second);
+	if (!other)
+		return UNTRACKED; // unreachable
 	if (bpf_map_pop_elem(&free_indexes, &index)) {
 		if (*(volatile u32 *)&c->fresh_index >= flow_limit)
 			return UNTRACKED;
@@ -618,75 +615,359 @@ inline u32 begin(struct control_block *c, struct packet *p, u64 now, struct flow
 	}
 	struct flow_entry *e = bpf_map_lookup_elem(&entries, &index);
 	if (!e)
-		return UNTRACKED;
-	struct began b = { .index = index, .mapping = take_mapping(c) };
-	u64 *slots = bpf_map_lookup_elem(&mappings, &b.mapping);
-	place->index = index;
-	place->slots = slots ? *slots : 0;
-	__builtin_memcpy(e->slots, &place->slots, 8);
-	e->first = now;
-	e->mapping = b.mapping;
-	e->key = p->key;
+		return UNTRACKED; // unreachable
+	struct began n = { .index = index, .mapping = take_mapping(c) };
+	u64 *slots = bpf_map_lookup_elem(&mappings, &n.mapping);
+	e->slots = slots ? *slots : 0;
+	e->first = now - c->base;
+	e->lease = to->number;
+	e->mapping = n.mapping;
+	e->key = *k;
 	e->state = ACTIVE;
-	if (bpf_map_update_elem(&flows, &p->key, place, BPF_NOEXIST)) {
-		// Another processor added the flow. The agent gives index and mapping back.
-		e->state = RETURNED;
-		bpf_map_push_elem(&begun, &b, 0);
-		struct flow_place *found = bpf_map_lookup_elem(&flows, &p->key);
-		if (!found)
-			return UNTRACKED;
-		*place = *found;
-		return COUNTED;
+	u64 cell = tag | index, found = claim(b, cell);
+	if (!found) {
+		*(volatile u32 *)&c->overflow = 1;
+		found = claim(other, cell);
 	}
-	bpf_map_push_elem(&begun, &b, 0);
-	return COUNTED;
+	if (found != cell) // another processor added the flow, or there is no room: the agent gives index
+		e->state = RETURNED; // and mapping back
+	bpf_map_push_elem(&begun, &n, 0);
+	return found ? found : UNTRACKED;
 }
 
-inline u32 header_size(void) { return 8 + 2 * slots_per_flow + 4 * extremes; }
+inline bool same(const struct key *a, const struct key *b) {
+	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
+}
 
-// link_layer is the MAC addresses and tags of a frame.
-struct link_layer {
-	u64 macs;
-	u32 rest, tags[2];
+// find returns the flow of a packet, which it adds if it is new.
+inline struct flow find(struct control_block *c, const struct key *k, u64 now) {
+	struct flow f = { .why = UNTRACKED };
+	u64 h = hash(hash_seed, k), tag = (h | 1ull << 63) & ~0xffffffull;
+	u32 at = h & bucket_mask;
+	struct bucket *b = bpf_map_lookup_elem(&buckets, &at);
+	if (!b)
+		return f; // unreachable
+	u64 cell = hit(b, tag);
+	if (!cell && *(volatile u32 *)&c->overflow) {
+		at = tag >> 24 & bucket_mask;
+		struct bucket *second = bpf_map_lookup_elem(&buckets, &at);
+		if (second)
+			cell = hit(second, tag);
+	}
+	if (!cell)
+		cell = begin(c, k, now, tag, b);
+	if (cell <= COUNTED) {
+		f.why = cell;
+		return f;
+	}
+	f.index = cell & 0xffffff;
+	struct flow_entry *e = bpf_map_lookup_elem(&entries, &f.index);
+	u32 slot = (u32)(now & (generations - 1)) * flow_limit + f.index;
+	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &slot);
+	if (s)
+		(void)*(volatile u32 *)&s->epoch; // the processor reads slot and entry at the same time
+	// Of two flows with the same 40 bits the second has no entry.
+	if (e && same(&e->key, k)) {
+		f.entry = e;
+		f.why = COUNTED;
+	}
+	return f;
+}
+
+// body_size is the length of a header without the EtherType of the payload.
+inline u32 body_size(void) { return 6 + 2 * slots_per_flow + 4 * extremes; }
+inline u32 option_size(bool v6) { return v6 ? (4 + body_size() + 7) & ~7 : (2 + body_size() + 3) & ~3; }
+inline u32 geneve_data(void) { return (body_size() + 3) & ~3; }
+inline u32 tunnel_size(bool v6) { return (v6 ? 40 : 20) + UDP_AND_GENEVE + 4 + geneve_data(); }
+
+// carrier_size is the length that a carrier adds to an IP packet.
+inline u32 carrier_size(u32 kind, bool v6) {
+	return kind == SHIM ? body_size() + 2 : kind == OPTION ? option_size(v6) : tunnel_size(v6);
+}
+
+// body is what a header carries.
+struct body {
+	u64 head; // epoch, host index, hops and the first slot, as in the packet
+	u64 slots;
+	u32 differences[MAX_EXTREMES];
 };
 
-// get_link reads the link layer at the front of a frame, which has an IP packet or a header as well.
-inline bool get_link(void *data, void *end, struct link_layer *l) {
-	if (data + 20 > end)
+// put_body writes a header without the EtherType of the payload.
+inline void put_body(u8 *to, const struct body *b) {
+	*(u64 *)to = bpf_cpu_to_be64(b->head);
+	for (u32 i = 1; i < 4; i++) {
+		if (i < slots_per_flow)
+			*(u16 *)(to + 6 + 2 * i) = bpf_htons(b->slots >> 16 * i);
+	}
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			*(u32 *)(to + 6 + 2 * slots_per_flow + 4 * i) = bpf_htonl(b->differences[i]);
+	}
+}
+
+inline void get_body(const u8 *from, struct body *b) {
+	b->head = bpf_be64_to_cpu(*(u64 *)from);
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			b->differences[i] = bpf_ntohl(*(u32 *)(from + 6 + 2 * slots_per_flow + 4 * i));
+	}
+}
+
+// replaced is the checksum of data in which words change, of which the sum of the complements of the
+// old ones and of the new ones is n (RFC 1624).
+inline u16 replaced(u16 checksum, u64 n) { return ~updated(~checksum, n, 0); }
+
+// sum adds up the words of a header of at most 64 bytes, a multiple of 4.
+inline u64 sum(const u8 *b, u32 size) {
+	u64 n = 0;
+	for (u32 i = 0; i < 64; i += 4) {
+		if (i < size)
+			n += *(u32 *)(b + i);
+	}
+	return n;
+}
+
+// tag is the VLAN tag in front of a frame that has one in its data.
+struct tag {
+	u16 proto, control;
+	bool taken;
+};
+
+// untag takes the first VLAN tag off a frame, so that no tag is in its data: a second one stays
+// outside of it. It returns false if the kernel knows no tag of its type.
+inline bool untag(struct __sk_buff *skb, u32 type, struct tag *t) {
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (data + 18 > end)
 		return false;
-	l->macs = *(u64 *)data;
-	l->rest = *(u32 *)(data + 8);
-	l->tags[0] = *(u32 *)(data + 12);
-	l->tags[1] = *(u32 *)(data + 16);
+	t->proto = skb->vlan_present ? skb->vlan_proto : *(u16 *)(data + 12);
+	t->control = skb->vlan_present ? skb->vlan_tci : load16(data + 14);
+	if (bpf_skb_vlan_pop(skb))
+		return false;
+	t->taken = true;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	return data + LINK <= end && load16(data + 12) == type;
+}
+
+inline bool tag_again(struct __sk_buff *skb, const struct tag *t) {
+	return !t->taken || !bpf_skb_vlan_push(skb, t->proto, t->control);
+}
+
+// insert_shim moves the MAC addresses to make room. Segmentation repeats the shim as a part of the
+// link layer.
+inline bool insert_shim(struct __sk_buff *skb, const struct body *b) {
+	u32 size = carrier_size(SHIM, false);
+	if (bpf_skb_change_head(skb, size, 0))
+		return false;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (data + size + LINK > end)
+		return false;
+	u64 macs = *(u64 *)(data + size);
+	u32 rest = *(u32 *)(data + size + 8);
+	*(u64 *)data = macs;
+	*(u32 *)(data + 8) = rest;
+	*(u16 *)(data + 12) = bpf_htons(ether_type);
+	put_body(data + LINK, b);
 	return true;
 }
 
-// put_link writes a link layer of a length with the EtherType type.
-inline bool put_link(void *data, void *end, u32 length, const struct link_layer *l, u16 type) {
-	void *to = data + 12;
-	if (to + 2 > end)
+// insert_option makes room behind the fixed IP header, with all segments keeping their size.
+inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
+	bool v6 = p->key.v6;
+	u32 size = option_size(v6), used = (v6 ? 4 : 2) + body_size();
+	if (bpf_skb_adjust_room(skb, size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return false;
-	*(u64 *)data = l->macs;
-	*(u32 *)(data + 8) = l->rest;
-	if (length >= 18) {
-		if (to + 6 > end)
-			return false;
-		*(u32 *)to = l->tags[0];
-		to += 4;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u8 *ip = data + LINK, *o = ip + (v6 ? 40 : 20);
+	if ((void *)o + option_size(v6) > end)
+		return false;
+	if (v6) {
+		o[0] = ip[6];
+		o[1] = size / 8 - 1;
+		o[2] = IPV6_OPTION;
+		o[3] = body_size();
+		put_body(o + 4, b);
+		if (size >= used + 2) { // one byte is Pad1, which is zero
+			o[used] = PAD_N;
+			o[used + 1] = size - used - 2;
+		}
+		ip[6] = DESTINATIONS;
+		if (*(u16 *)(ip + 4))
+			*(u16 *)(ip + 4) = bpf_htons(load16(ip + 4) + size);
+		return true;
 	}
-	if (length == 22) {
-		if (to + 6 > end)
-			return false;
-		*(u32 *)to = l->tags[1];
-		to += 4;
-	}
-	*(u16 *)to = bpf_htons(type);
+	o[0] = IPV4_OPTION;
+	o[1] = used;
+	put_body(o + 2, b);
+	if (used & 3) // d slots have an even length
+		*(u16 *)(o + used) = NO_OPERATION | NO_OPERATION << 8;
+	u64 n = (u16)~*(u16 *)ip + (u64)(u16)~*(u16 *)(ip + 2) + sum(o, size);
+	ip[0] += size / 4;
+	if (*(u16 *)(ip + 2)) // of a super-packet above 64 KB it is zero
+		*(u16 *)(ip + 2) = bpf_htons(load16(ip + 2) + size);
+	n += *(u16 *)ip + (u64) * (u16 *)(ip + 2);
+	*(u16 *)(ip + 10) = replaced(*(u16 *)(ip + 10), n);
 	return true;
 }
+
+// insert_tunnel puts the packet into Geneve, between the same addresses.
+inline bool insert_tunnel(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
+	bool v6 = p->key.v6;
+	u32 size = tunnel_size(v6), port = FIRST_PORT | (check_value(&p->key) & 0x3fff);
+	u64 flags = v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
+	if (bpf_skb_adjust_room(skb, size, BPF_ADJ_ROOM_MAC,
+				flags | BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_FIXED_GSO))
+		return false;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u8 *ip = data + LINK, *inner = ip + size, *udp = ip + (v6 ? 40 : 20);
+	if ((void *)inner + (v6 ? 40 : 20) > end)
+		return false;
+	u32 length = p->length + size;
+	if (v6) {
+		*(u32 *)ip = *(u32 *)inner; // version, traffic class and flow label
+		*(u16 *)(ip + 4) = bpf_htons(length - 40);
+		ip[6] = UDP;
+		ip[7] = inner[7];
+		for (u32 i = 8; i < 40; i += 8)
+			*(u64 *)(ip + i) = *(u64 *)(inner + i);
+	} else {
+		ip[0] = 0x45;
+		ip[1] = inner[1];
+		*(u16 *)(ip + 2) = bpf_htons(length);
+		*(u16 *)(ip + 4) = *(u16 *)(inner + 4);
+		*(u16 *)(ip + 6) = *(u16 *)(inner + 6) & bpf_htons(DONT_FRAGMENT);
+		ip[8] = inner[8];
+		ip[9] = UDP;
+		*(u16 *)(ip + 10) = 0;
+		*(u64 *)(ip + 12) = *(u64 *)(inner + 12);
+		*(u16 *)(ip + 10) = replaced(0xffff, sum(ip, 20));
+	}
+	*(u16 *)udp = bpf_htons(port);
+	*(u16 *)(udp + 2) = bpf_htons(GENEVE_PORT);
+	*(u16 *)(udp + 4) = bpf_htons(length - (v6 ? 40 : 20));
+	*(u16 *)(udp + 6) = 0;
+	u8 *g = udp + 8;
+	g[0] = (4 + geneve_data()) / 4;
+	g[1] = 0;
+	*(u16 *)(g + 2) = bpf_htons(p->type);
+	*(u32 *)(g + 4) = 0;
+	*(u16 *)(g + 8) = bpf_htons(GENEVE_CLASS);
+	g[10] = GENEVE_TYPE;
+	g[11] = geneve_data() / 4;
+	put_body(g + 12, b);
+	if (body_size() & 3)
+		*(u16 *)(g + 12 + body_size()) = 0;
+	return true;
+}
+
+// insert puts a header into a packet. It returns COUNTED, or NO_ROOM if the packet is as before; or
+// MALFORMED if it cannot be sent, which does not happen.
+part u32 insert(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
+	struct tag t = {};
+	if (!p || !b)
+		return NO_ROOM; // unreachable
+	if (p->ip != LINK && !untag(skb, p->type, &t))
+		return tag_again(skb, &t) ? NO_ROOM : MALFORMED;
+	bool done = carrier == SHIM ? insert_shim(skb, b) :
+		    carrier == OPTION ? insert_option(skb, p, b) : insert_tunnel(skb, p, b);
+	if (!tag_again(skb, &t))
+		return MALFORMED;
+	return done ? COUNTED : NO_ROOM;
+}
+
+// fits reports whether a packet has room for a header. The fields of the lengths of super-packets
+// above 64 KB are 0.
+inline bool fits(struct __sk_buff *skb, const struct headers *p, const struct wire *w, u32 most) {
+	bool v6 = p->key.v6;
+	u32 size = carrier_size(carrier, v6), length = v6 ? p->length - 40 : p->length;
+	u8 next = 0;
+	if (w->longest + size > most)
+		return false;
+	if (carrier == SHIM)
+		return true;
+	if (v6 && (bpf_skb_load_bytes(skb, p->ip + 6, &next, 1) || next == HOP_BY_HOP || !length))
+		return false;
+	if (carrier == OPTION && !v6 && p->l4 + size > 60)
+		return false;
+	return length > MAX_LENGTH ? carrier == OPTION : length + size <= MAX_LENGTH;
+}
+
+// options is a search for the MSS among the options of a TCP header.
+struct options {
+	u8 bytes[64];
+	u32 at, size;
+	bool found;
+};
+
+static long next_option(u32 n, struct options *o) {
+	u32 at = o->at;
+	if (at + 4 > o->size || at > 36)
+		return 1;
+	u8 kind = o->bytes[at], length = o->bytes[at + 1];
+	o->found = kind == MSS && length == 4;
+	if (o->found || !kind || (kind != NO_OPERATION && length < 2))
+		return 1;
+	o->at += kind == NO_OPERATION ? 1 : length;
+	return 0;
+}
+
+// reduce_mss makes the segments of a TCP connection leave room for a header. at is the offset of a
+// TCP header of a length with the flag SYN, and most the largest segment.
+part u32 reduce_mss(struct __sk_buff *skb, u32 at, u32 length, u32 most) {
+	u32 size = length - 20;
+	asm volatile("" : "+r"(size)); // the verifier derives the range of what it checks
+	if (size < 4 || size > 40)
+		return 0;
+	struct options o = { .size = size };
+	if (most < LEAST_MSS || bpf_skb_load_bytes(skb, at + 20, o.bytes, size))
+		return 0;
+	bpf_loop(40, next_option, &o, 0);
+	u32 i = o.at;
+	if (!o.found || i > 36)
+		return 0;
+	u32 old = o.bytes[i + 2] << 8 | o.bytes[i + 3];
+	if (old <= most)
+		return 0;
+	u16 from = bpf_htons(old), to = bpf_htons(most);
+	if (bpf_skb_store_bytes(skb, at + 20 + i + 2, &to, 2, 0))
+		return 0;
+	if (i & 1) { // the checksum covers words of two bytes
+		from = old;
+		to = most;
+	}
+	return bpf_l4_csum_replace(skb, at + 16, from, to, 2);
+}
+
+// largest_packet is the length of the longest IP packet to an address with a lease.
+inline u32 largest_packet(const struct control_block *c, const struct lease *l, u64 clock) {
+	return l && l->until > clock && l->max_length < c->mtu ? l->max_length : c->mtu;
+}
+
+// follow_mss reduces the MSS of a SYN between this host and another one that a lease belongs to.
+inline void follow_mss(struct __sk_buff *skb, const struct headers *p, u32 most) {
+	u32 less = carrier_size(carrier, p->key.v6) + (p->key.v6 ? 60 : 40);
+	if (most < MAX_LENGTH && most > less)
+		reduce_mss(skb, p->ip + p->l4, p->payload - p->l4, most - less);
+}
+
+// message is what a probe or reply begins with.
+struct message {
+	u64 magic;
+	u8 kind, flags, rest[MESSAGE - 10];
+};
+
+// read_message copies the message of a probe or reply at an offset. It returns false for other packets.
+part bool read_message(struct __sk_buff *skb, u32 at, struct message *m) {
+	return m && !bpf_skb_load_bytes(skb, at, m, MESSAGE) && m->magic == 0x31424f52504b534e && // NSKPROB1
+	       (m->kind == KIND_PROBE || m->kind == KIND_REPLY);
+}
+
+inline bool to_probes(const struct headers *p) { return p->key.proto == UDP && p->key.dport == PROBE_PORT && !p->later; }
 
 // read_by_queries sends what queries need of a packet to the agent.
-inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 needs, u64 now, u32 index,
-			    u32 shift, u32 size) {
+inline void read_by_queries(struct __sk_buff *skb, const struct headers *p, u32 needs, u64 now, u32 index,
+			    u16 segment, u32 size) {
 	u32 zero = 0;
 	struct event_data *d = bpf_map_lookup_elem(&scratch, &zero);
 	if (!d)
@@ -697,157 +978,165 @@ inline void read_by_queries(struct __sk_buff *skb, const struct packet *p, u32 n
 	e->key = p->key;
 	e->index = index;
 	e->length = p->length;
-	e->headers = p->headers;
-	e->segment = skb->gso_size;
+	e->headers = p->payload;
+	e->segment = segment;
 	e->window = p->window;
 	e->ttl = p->ttl;
 	e->flags = p->flags;
-	if (size > MAX_DATA || (size && bpf_skb_load_bytes(skb, p->payload + shift, d->payload, size))) {
-		count(now, UNREAD);
+	if (size > MAX_DATA || (size && bpf_skb_load_bytes(skb, p->ip + p->payload, d->payload, size))) {
+		count(now, UNREAD, 1);
 		return;
 	}
 	// The agent reads map events periodically, so it is not woken up.
 	if (bpf_ringbuf_output(&events, d, sizeof(*e) + size, BPF_RB_NO_WAKEUP))
-		count(now, UNREAD);
+		count(now, UNREAD, 1);
 }
 
 // payload_size is how much of the payload queries need.
-inline u32 payload_size(const struct __sk_buff *skb, const struct packet *p, u32 needs) {
-	if (p->payload >= skb->len)
+inline u32 payload_size(const struct __sk_buff *skb, const struct headers *p, u32 needs) {
+	u32 at = p->ip + p->payload;
+	if (at >= skb->len)
 		return 0;
-	u32 size = skb->len - p->payload;
+	u32 size = skb->len - at;
 	if (needs & EVENTS_DATA)
 		return size;
-	if (!(needs & EVENTS_DNS) || p->key.proto != UDP ||
-	    ((u16)p->key.ports != DNS_PORT && p->key.ports >> 16 != DNS_PORT))
+	if (!(needs & EVENTS_DNS) || p->key.proto != UDP || (p->key.sport != DNS_PORT && p->key.dport != DNS_PORT))
 		return 0;
 	return size < MAX_DNS ? size : MAX_DNS;
+}
+
+// follow_differences updates the extremes of a flow, whose lock is held.
+inline void follow_differences(struct flow_slot *s, const struct headers *p, u32 *differences) {
+	u32 first = !s->packets;
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i >= extremes)
+			break;
+		s32 value = field(i, p), before = s->extremes[i];
+		if (first || (minima[i] ? value < before : value > before)) {
+			differences[i] = first ? value : value - before;
+			s->extremes[i] = value;
+		}
+	}
+}
+
+// follow_flags ends and reopens a flow.
+part u32 follow_flags(struct flow_entry *e, u32 index, u8 flags) {
+	if (!e)
+		return 0; // unreachable
+	if (flags & (FIN | RST)) {
+		if (__sync_lock_test_and_set(&e->state, ENDED) == ACTIVE)
+			bpf_map_push_elem(&endings, &index, 0);
+	} else {
+		__sync_val_compare_and_swap(&e->state, ENDED, REOPENED);
+	}
+	return 0;
 }
 
 SEC("tc")
 int egress(struct __sk_buff *skb) {
 	struct control_block *c = state();
-	struct packet p = {};
+	struct headers p;
 	if (!c)
 		return PASS;
-	u64 now = tick(c);
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	u32 linear = skb->len < HEADERS ? skb->len : HEADERS;
-	if (data + linear > end) {
-		bpf_skb_pull_data(skb, linear);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
-	u32 why = MALFORMED;
-	struct link_layer old;
-	if (parse_link(data, end, &p))
-		why = parse_ip(data, end, p.type, &p);
-	if (why != COUNTED || !get_link(data, end, &old)) {
-		count(now, why);
+	u64 clock = bpf_ktime_get_coarse_ns(), now = tick(c, clock);
+	u32 result = parse(skb, &p);
+	if (result != PARSED || !whole(&p)) {
+		count(now, result == PARSE_NOT_IP ? NOT_IP : MALFORMED, 1);
 		return PASS;
 	}
-	struct flow_place place = {}, *found = bpf_map_lookup_elem(&flows, &p.key);
-	if (found) {
-		place = *found;
-	} else {
-		why = begin(c, &p, now, &place);
-		if (why != COUNTED) {
-			count(now, why);
-			return PASS;
+	struct wire w;
+	on_wire(skb, &p, skb->gso_segs, skb->gso_size, &w);
+	struct body b = { .head = now << 48 };
+	if (to_probes(&p)) {
+		struct message m = {};
+		if (read_message(skb, p.ip + p.payload, &m)) {
+			if (m.kind != KIND_PROBE || !(m.flags & FLAG_CARRIER))
+				return PASS;
+			b.head |= (u64)PROBE_INDEX << 24 | PROBE_HOPS << 16;
+			return fits(skb, &p, &w, c->mtu) && insert(skb, &p, &b) == COUNTED ? PASS : SHOT;
 		}
 	}
-	u32 segments = 1, longest = p.length, size = header_size(), needs = c->events, data_size = 0;
-	if (needs)
-		data_size = payload_size(skb, &p, needs);
-	if (skb->gso_size && p.length > p.headers) {
-		segments = (p.length - p.headers + skb->gso_size - 1) / skb->gso_size;
-		longest = p.headers + skb->gso_size;
+	struct flow f = find(c, &p.key, now);
+	struct flow_entry *e = f.entry;
+	if (!e) {
+		count(now, f.why, f.why == UNTRACKED ? w.packets : 1);
+		return PASS;
 	}
+	u32 lease_at = e->lease, at = (u32)(now & (generations - 1)) * flow_limit + f.index;
+	struct lease *l = bpf_map_lookup_elem(&leases, &lease_at);
+	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &at);
+	if (!l || !s)
+		return PASS; // unreachable
+	u64 slots = e->slots;
+	u32 epoch = now - c->base + 1, most = largest_packet(c, l, clock), match = c->match;
+	if (p.flags & (FIN | SYN | RST)) {
+		follow_flags(e, f.index, p.flags);
+		if (p.flags & SYN && !keep_mss)
+			follow_mss(skb, &p, most);
+	}
+	u32 needs = c->events, data_size = 0, segment = skb->gso_size;
+	if (needs) {
+		data_size = payload_size(skb, &p, needs);
+		if (w.packets == 1 || !data_size)
+			read_by_queries(skb, &p, needs, now, f.index, segment, data_size);
+	}
+	bool matched = match && contains(skb, &p, match);
+	b.head |= (u64)f.index << 24 | (slots & 0xffff);
+	b.slots = slots;
 	// Differences, the string and the payload are of one packet, so they need packets that are not
 	// segmented later.
-	if (longest > max_length || (segments > 1 && (extremes || c->match || data_size)) ||
-	    bpf_skb_change_head(skb, size, 0)) {
-		count(now, UNTRACKED);
+	u32 why = COUNTED;
+	if (l->until <= clock)
+		why = NO_LEASE;
+	else if ((w.packets > 1 && (extremes || match || data_size)) || !fits(skb, &p, &w, most))
+		why = NO_ROOM;
+	if (extremes) {
+		// The header has the differences, so that the flow is counted before it is inserted. Room for it
+		// was checked, but for what the kernel may refuse.
+		struct lock *lock = lock_of(f.index);
+		if (!lock)
+			return PASS; // unreachable
+		bpf_spin_lock(&lock->lock);
+		clear(s, epoch, 0);
+		if (why == COUNTED) {
+			follow_differences(s, &p, b.differences);
+			add(s, &p, &w);
+		}
+		bpf_spin_unlock(&lock->lock);
+		if (why == COUNTED && insert(skb, &p, &b) != COUNTED)
+			return SHOT;
+	} else {
+		if (s->epoch != epoch)
+			renew(s, f.index, epoch, 0);
+		if (why == COUNTED)
+			why = insert(skb, &p, &b);
+		if (why == COUNTED)
+			add(s, &p, &w);
+	}
+	if (why == COUNTED) {
+		if (matched)
+			__sync_fetch_and_add(&s->mark, 1);
 		return PASS;
 	}
-	bool matched = false;
-	if (c->match)
-		matched = contains(skb, search_skb, p.payload + size, skb->len, c->match);
-
-	u32 at = (u32)(now & (generations - 1)) * flow_limit + place.index;
-	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &at);
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	void *h = data + (p.link & 31);
-	if (!s || h + size > end || size < 10 || size > MAX_HEADER || !put_link(data, end, p.link, &old, ether_type))
-		return SHOT; // unreachable: the frame has an IP header
-	u32 differences[MAX_EXTREMES] = {};
-	if (extremes) {
-		struct lock *l = lock_of(place.index);
-		if (!l)
-			return SHOT; // unreachable
-		bpf_spin_lock(&l->lock);
-		clear(s, now, 0);
-		u32 first = !s->packets;
-		for (u32 i = 0; i < MAX_EXTREMES; i++) {
-			if (i >= extremes)
-				break;
-			s32 value = field(i, &p), before = s->extremes[i];
-			if (first || (minima[i] ? value < before : value > before)) {
-				differences[i] = first ? value : value - before;
-				s->extremes[i] = value;
-			}
-		}
-		add(s, &p, segments, matched);
-		bpf_spin_unlock(&l->lock);
-	} else {
-		renew(s, place.index, now, 0);
-		add(s, &p, segments, matched);
-	}
-	if (p.flags & (FIN | SYN | RST)) {
-		struct flow_entry *e = bpf_map_lookup_elem(&entries, &place.index);
-		if (e && p.flags & (FIN | RST)) {
-			if (__sync_lock_test_and_set(&e->state, ENDED) == ACTIVE)
-				bpf_map_push_elem(&endings, &place.index, 0);
-		} else if (e) {
-			__sync_val_compare_and_swap(&e->state, ENDED, REOPENED);
-		}
-	}
-	*(u64 *)h = bpf_cpu_to_be64(now << 48 | (u64)place.index << 24 | (place.slots & 0xffff));
-	for (u32 i = 1; i < 4; i++) {
-		if (i < slots_per_flow)
-			*(u16 *)(h + 6 + 2 * i) = bpf_htons(place.slots >> 16 * i);
-	}
-	for (u32 i = 0; i < MAX_EXTREMES; i++) {
-		if (i < extremes)
-			*(u32 *)(h + 6 + 2 * slots_per_flow + 4 * i) = bpf_htonl(differences[i]);
-	}
-	*(u16 *)(h + size - 2) = bpf_htons(p.type);
-	if (needs)
-		read_by_queries(skb, &p, needs, now, place.index, size, data_size);
+	if (why == MALFORMED)
+		return SHOT; // unreachable
+	__sync_fetch_and_add(&s->rest, (u64)w.bytes << UNTAGGED_BYTES | w.packets);
+	count(now, why, w.packets);
 	return PASS;
 }
 
 // page_of returns the number of the page of incoming flows, from 1, that belongs to a cell of the
 // directory, or 0 if the epoch has no page left.
-inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
-	u32 g = epoch & (generations - 1);
-	u32 at = g * host_limit * pages_per_host + cell;
-	u64 *d = bpf_map_lookup_elem(&directory, &at);
-	if (!d)
-		return 0;
-	u64 value = *(volatile u64 *)d, tag = epoch << 32;
-	if (value >> 32 == (u32)epoch && (u32)value)
-		return value;
-	u32 n = LOCKS;
+part u32 fresh_page(struct control_block *c, u64 epoch, u32 cell, u64 *d) {
+	u32 g = epoch & (generations - 1), n = LOCKS;
 	struct lock *l = bpf_map_lookup_elem(&locks, &n);
-	if (!l)
-		return 0;
-	u64 *pages = &c->pages[g & (MAX_GENERATIONS - 1)];
+	if (!l || !c || !d)
+		return 0; // unreachable
+	u64 *pages = &c->pages[g & (MAX_GENERATIONS - 1)], tag = epoch << 32;
 	bool fresh = false;
 	n = 0;
 	bpf_spin_lock(&l->lock);
-	value = *d;
+	u64 value = *d;
 	if (value >> 32 == (u32)epoch && (u32)value) {
 		n = value;
 	} else {
@@ -864,7 +1153,7 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	}
 	bpf_spin_unlock(&l->lock);
 	if (fresh) {
-		at = g * page_limit + n - 1;
+		u32 at = g * page_limit + n - 1;
 		u64 *owner = bpf_map_lookup_elem(&owners, &at);
 		if (owner)
 			*owner = cell;
@@ -872,97 +1161,300 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	return n;
 }
 
-// receive counts an incoming packet without its header, which begins with head, or returns why it
-// does not, and the epoch to which that belongs.
-inline u32 receive(struct control_block *c, struct xdp_md *xdp, struct packet *p, u64 head, const s32 *differences,
-		   u64 now, u64 *epoch) {
-	s32 distance = (s16)((u16)(head >> 48) - (u16)now);
-	*epoch = now;
-	if (distance > WINDOW || distance < -WINDOW)
-		return UNKNOWN_EPOCH;
+inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
+	u32 at = (u32)(epoch & (generations - 1)) * host_limit * pages_per_host + cell;
+	u64 *d = bpf_map_lookup_elem(&directory, &at);
+	if (!d)
+		return 0;
+	u64 value = *(volatile u64 *)d;
+	if (value >> 32 == (u32)epoch && (u32)value)
+		return value;
+	return fresh_page(c, epoch, cell, d);
+}
+
+// receive counts an incoming packet without its header, or returns why it does not, and the epoch to
+// which that belongs. source is the host of its source address.
+inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct headers *p, const struct wire *w,
+		   const struct body *b, const struct place *source, u64 clock, u64 now, u64 *epoch) {
+	s32 distance = (s16)((u16)(b->head >> 48) - (u16)now);
 	u64 e = now + distance;
-	if (distance > 0)
+	*epoch = now;
+	if (!source)
+		return UNKNOWN_HOST;
+	if (distance > 0) {
+		if (e > bound(c, clock))
+			return UNKNOWN_EPOCH;
 		advance(c, e);
+	} else if (e > now) {
+		return UNKNOWN_EPOCH; // before epoch 0
+	}
 	u32 g = e & (generations - 1) & (MAX_GENERATIONS - 1);
-	if (e < c->base || e > now + WINDOW || c->sealed[g] == e + 1)
+	if (distance < -WINDOW || e < c->base || c->sealed[g] == e + 1) {
+		count_late(now, e);
 		return LATE;
+	}
 	if (distance == -WINDOW)
 		c->behind[g] = e + 1;
 	*epoch = e;
-	u32 index = head >> 24 & 0xffffff;
-	u32 *host = find_host(p->key.src, p->key.v6);
-	if (!host)
-		return UNKNOWN_HOST;
+	u32 index = b->head >> 24 & 0xffffff;
 	if (index >= flow_limit)
 		return BAD_INDEX;
-	u32 page = page_of(c, e, *host * pages_per_host + index / PAGE);
+	u32 page = page_of(c, e, source->host * pages_per_host + index / PAGE);
 	if (!page)
 		return INGRESS_FULL;
 	u32 at = ((u32)(e & (generations - 1)) * page_limit + page - 1) * PAGE + index % PAGE;
 	struct flow_slot *s = bpf_map_lookup_elem(&incoming, &at);
 	if (!s)
 		return INGRESS_FULL; // unreachable
-	bool matched = false;
-	if (c->match)
-		matched = contains(xdp, search_xdp, p->payload, bpf_xdp_get_buff_len(xdp), c->match);
-	if (!renew(s, at, e, check_value(&p->key)))
+	u32 tag = e - c->base + 1, check = check_value(&p->key);
+	bool matched = c->match && contains(skb, p, c->match);
+	if (*(volatile u64 *)s != ((u64)tag << 32 | check) && !renew(s, at, tag, check))
 		return FORGED;
 	for (u32 i = 0; i < MAX_EXTREMES; i++) {
 		if (i < extremes)
-			__sync_fetch_and_add(&s->extremes[i], differences[i]);
+			__sync_fetch_and_add(&s->extremes[i], b->differences[i]);
 	}
-	add(s, p, 1, matched);
+	add(s, p, w);
+	if (matched)
+		__sync_fetch_and_add(&s->rest, 1);
 	return COUNTED;
 }
 
-SEC("xdp.frags")
-int ingress(struct xdp_md *xdp) {
+// find_carrier returns the carrier of a packet that was parsed, and reads the header: NONE, or BROKEN
+// if the packet ends before the carrier does.
+part u32 find_carrier(struct __sk_buff *skb, const struct headers *p, struct body *b) {
+	if (!p || !b)
+		return NONE; // unreachable
+	bool v6 = p->type == ETH_IPV6;
+	if (p->type != ether_type && p->type != ETH_IPV4 && !v6)
+		return NONE;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u32 all = skb->len < HEADERS ? skb->len : HEADERS, fixed = v6 ? 40 : 20;
+	if (data + all > end) { // packets without a carrier are not changed
+		u8 next[2] = {}, first = 0;
+		bpf_skb_load_bytes(skb, p->ip, &first, 1);
+		bpf_skb_load_bytes(skb, p->ip + (v6 ? 6 : 9), next, 1);
+		if (p->type != ether_type && next[0] != UDP && (v6 ? next[0] != DESTINATIONS : first == 0x45))
+			return NONE;
+		bpf_skb_pull_data(skb, all);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	u8 *ip = data + (p->ip & 31);
+	if (p->type == ether_type) {
+		if ((void *)ip + body_size() + 2 + 20 > end)
+			return BROKEN;
+		get_body(ip, b);
+		u16 next = load16(ip + body_size());
+		return next == ETH_IPV4 || (next == ETH_IPV6 && (void *)ip + body_size() + 2 + 40 <= end) ? SHIM : BROKEN;
+	}
+	u8 *o = ip + fixed;
+	if ((void *)o + 4 > end || ip[0] >> 4 != (v6 ? 6 : 4))
+		return NONE;
+	u32 size = option_size(v6), length = load16(ip + (v6 ? 4 : 2)), header = (ip[0] & 15) * 4;
+	if (v6 ? ip[6] == DESTINATIONS && o[1] == size / 8 - 1 && o[2] == IPV6_OPTION && o[3] == body_size() :
+		 header > 20 && o[0] == IPV4_OPTION && o[1] == body_size() + 2) {
+		if ((void *)o + size > end || length < (v6 ? size : header) ||
+		    (!v6 && (header < 20 + size || p->ip + header > skb->len)))
+			return BROKEN;
+		get_body(o + (v6 ? 4 : 2), b);
+		return OPTION;
+	}
+	u32 words = geneve_data() / 4;
+	u8 *g = o + 8;
+	if (v6 ? ip[6] != UDP : ip[0] != 0x45 || ip[9] != UDP || load16(ip + 6) & 0x3fff)
+		return NONE;
+	if ((void *)g + 12 > end || load16(o + 2) != GENEVE_PORT || load16(g + 2) != p->type || g[0] != words + 1 ||
+	    load16(g + 8) != GENEVE_CLASS || g[10] != GENEVE_TYPE || g[11] != words)
+		return NONE;
+	u8 *inner = g + 12 + geneve_data();
+	if ((void *)inner + fixed > end || inner[0] >> 4 != ip[0] >> 4)
+		return BROKEN;
+	get_body(g + 12, b);
+	return TUNNEL;
+}
+
+// retype makes the kernel take a frame whose link layer has no tag in its data for one with another
+// EtherType: it reads the type of what is behind a VLAN tag that it removes.
+inline bool retype(struct __sk_buff *skb, u16 type) {
+	bool tagged = skb->vlan_present;
+	if (!tagged && bpf_skb_vlan_push(skb, bpf_htons(ETH_VLAN), 0))
+		return false;
+	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_VLAN), 0)) // puts the one before into the data
+		return false;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (data + 18 > end)
+		return false;
+	*(u16 *)(data + 16) = bpf_htons(type);
+	return !bpf_skb_vlan_pop(skb) && (tagged || !bpf_skb_vlan_pop(skb));
+}
+
+// strip_shim removes a shim in front of an IP packet.
+inline bool strip_shim(struct __sk_buff *skb) {
+	u32 size = carrier_size(SHIM, false);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (data + LINK + size > end)
+		return false;
+	u16 next = load16(data + 12 + size);
+	return retype(skb, next) && !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
+}
+
+// strip_option removes an option. A checksum of the whole packet by the device stays valid: it does
+// not cover what adjust_room removes, but what changes here.
+inline bool strip_option(struct __sk_buff *skb, bool v6) {
+	u32 size = option_size(v6);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u8 *ip = data + LINK, *o = ip + (v6 ? 40 : 20);
+	if ((void *)o + size > end)
+		return false;
+	u8 next = o[0];
+	u64 removed = sum(o, size);
+	if (bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET))
+		return false;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	ip = data + LINK;
+	if ((void *)ip + (v6 ? 40 : 20) > end)
+		return false;
+	u16 *length = (u16 *)(ip + (v6 ? 4 : 2)), *first = (u16 *)(ip + (v6 ? 6 : 0));
+	u64 n = (u16)~*length + (u64)(u16)~*first;
+	if (*length)
+		*length = bpf_htons(bpf_ntohs(*length) - size);
+	if (v6)
+		ip[6] = next;
+	else
+		ip[0] -= size / 4;
+	n += *length + (u64)*first;
+	if (!v6) {
+		// The header without the option has the same sum: its checksum makes up for all that changed.
+		n += ~(u32)updated(0, removed, 0) & 0xffff;
+		u16 before = *(u16 *)(ip + 10), after = replaced(before, n);
+		*(u16 *)(ip + 10) = after;
+		n = removed;
+	}
+	bpf_csum_update(skb, updated(0, n, 0));
+	return true;
+}
+
+// strip_tunnel hands the TTL of the outer packet to the inner one, as switches without a tunnel do.
+inline bool strip_tunnel(struct __sk_buff *skb, bool v6) {
+	u32 size = tunnel_size(v6), at = v6 ? 7 : 8;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u8 *ip = data + LINK;
+	if ((void *)ip + 40 > end)
+		return false;
+	u8 ttl = ip[at];
+	if (bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return false;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	ip = data + LINK;
+	if ((void *)ip + 20 > end)
+		return true; // the inner packet is truncated
+	u16 *word = (u16 *)(ip + (at & ~1));
+	u64 n = (u16)~*word;
+	ip[at] = ttl;
+	n += *word;
+	if (v6)
+		bpf_csum_update(skb, updated(0, n, 0));
+	else
+		*(u16 *)(ip + 10) = replaced(*(u16 *)(ip + 10), n);
+	return true;
+}
+
+// strip removes a carrier, of which the outer headers are p. It returns false if the packet cannot be
+// delivered, which does not happen.
+part bool strip(struct __sk_buff *skb, const struct headers *p, u32 kind, u32 *broken) {
+	struct tag t = {};
+	if (!p || !broken)
+		return false; // unreachable
+	if (p->ip != LINK && !untag(skb, p->type, &t)) {
+		*broken = 1;
+		return tag_again(skb, &t);
+	}
+	bool v6 = p->key.v6;
+	bool done = kind == SHIM ? strip_shim(skb) : kind == OPTION ? strip_option(skb, v6) : strip_tunnel(skb, v6);
+	return tag_again(skb, &t) && done;
+}
+
+// hand_over gives a probe or reply to the agent.
+part u32 hand_over(const struct headers *p, const struct message *m, u8 carried, u8 hops) {
+	if (!p || !m)
+		return 0; // unreachable
+	struct probe r = { .key = p->key, .length = p->length, .carried = carried, .hops = hops };
+	__builtin_memcpy(r.message, m, MESSAGE);
+	return bpf_ringbuf_output(&probes, &r, sizeof(r), 0);
+}
+
+SEC("tc")
+int ingress(struct __sk_buff *skb) {
 	struct control_block *c = state();
-	struct packet p = {};
-	struct link_layer old;
-	s32 differences[MAX_EXTREMES] = {};
+	struct headers p;
+	struct body b = {};
 	if (!c)
-		return XDP_PASS;
-	u64 now = tick(c);
-	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
-	if (!parse_link(data, end, &p)) {
-		count(now, MALFORMED);
-		return XDP_PASS;
+		return PASS;
+	u64 clock = bpf_ktime_get_coarse_ns(), now = tick(c, clock);
+	u32 gso_segs = skb->gso_segs, gso_size = skb->gso_size, result = parse(skb, &p), broken = 0;
+	u32 kind = find_carrier(skb, &p, &b);
+	if (kind < NONE && !strip(skb, &p, kind, &broken))
+		return SHOT; // unreachable
+	if (kind == BROKEN || broken) {
+		count(now, MALFORMED, 1);
+		return PASS;
 	}
-	if (p.type != ether_type) {
+	bool carried = kind < NONE;
+	if (carried) {
+		if (kind == OPTION && !p.key.v6 && p.ip == LINK) { // all other fields are known
+			u32 size = option_size(false);
+			p.l4 -= size;
+			p.payload -= size;
+			p.length -= size;
+		} else {
+			result = parse(skb, &p);
+		}
+		if (result != PARSED || !whole(&p)) {
+			count(now, MALFORMED, 1);
+			return PASS;
+		}
+	} else if (result != PARSED || !whole(&p)) {
 		if (p.type == ETH_IPV4 || p.type == ETH_IPV6)
-			count(now, NO_HEADER);
-		return XDP_PASS;
+			count(now, NO_HEADER, 1);
+		else if (!p.ip)
+			count(now, MALFORMED, 1);
+		return PASS;
 	}
-	u32 size = header_size();
-	void *h = data + (p.link & 31);
-	if (h + size > end || size < 10 || size > MAX_HEADER || !get_link(data, end, &old)) {
-		count(now, MALFORMED);
-		return XDP_PASS;
+	struct place *source = 0, *own = 0;
+	bool syn = !keep_mss && p.flags & SYN, probe = to_probes(&p);
+	if (carried || syn || probe)
+		source = find_host(p.key.src, p.key.v6);
+	if ((syn || probe) && source && source->host != own_host)
+		own = find_host(p.key.dst, p.key.v6);
+	if (own && own->host != own_host)
+		own = 0;
+	if (probe && own) {
+		struct message m = {};
+		if (read_message(skb, p.ip + p.payload, &m)) {
+			hand_over(&p, &m, carried, b.head >> 16 & 0x7f);
+			return SHOT;
+		}
 	}
-	u64 head = bpf_be64_to_cpu(*(u64 *)h);
-	for (u32 i = 0; i < MAX_EXTREMES; i++) {
-		if (i < extremes)
-			differences[i] = bpf_ntohl(*(u32 *)(h + 6 + 2 * slots_per_flow + 4 * i));
+	if (syn && own) {
+		u32 number = source->number;
+		follow_mss(skb, &p, largest_packet(c, bpf_map_lookup_elem(&leases, &number), clock));
 	}
-	u16 next = load16(h + size - 2);
-	if (bpf_xdp_adjust_head(xdp, size)) {
-		count(now, MALFORMED); // unreachable: the frame has more bytes
-		return XDP_PASS;
+	if (!carried) {
+		count(now, NO_HEADER, 1);
+		return PASS;
 	}
-	data = (void *)(long)xdp->data;
-	end = (void *)(long)xdp->data_end;
-	if (!put_link(data, end, p.link, &old, next))
-		return XDP_DROP; // unreachable
-	if (parse_ip(data, end, next, &p) != COUNTED) {
-		count(now, MALFORMED);
-		return XDP_PASS;
-	}
+	if (b.head >> 16 & PROBE_HOPS)
+		return PASS;
+	struct wire w;
+	on_wire(skb, &p, gso_segs, gso_size, &w);
 	u64 epoch;
-	u32 why = receive(c, xdp, &p, head, differences, now, &epoch);
+	u32 why = receive(c, skb, &p, &w, &b, source, clock, now, &epoch);
 	if (why != COUNTED)
-		count(epoch, why);
-	return XDP_PASS;
+		count(epoch, why, 1);
+	return PASS;
 }
 
 char _license[] SEC("license") = "Apache-2.0";
