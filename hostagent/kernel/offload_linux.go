@@ -35,6 +35,20 @@ func Features(name string) (active []string, err error) {
 	return active, nil
 }
 
+// Driver returns the name of the driver of an interface, empty if it has none.
+func Driver(name string) string {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(s)
+	info, err := unix.IoctlGetEthtoolDrvinfo(s, name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
 // Disable turns features of an interface off.
 func Disable(name string, off []string) error {
 	names, blocks, err := featuresOf(name)

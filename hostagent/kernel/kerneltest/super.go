@@ -39,7 +39,7 @@ func (b super) ipv4(protocol byte, options int) super {
 	if n := len(h) + len(b); n <= 0xffff { // the kernel's form of longer ones is a length of 0
 		binary.BigEndian.PutUint16(h[2:], uint16(n))
 	}
-	copy(h[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
+	copy(h[12:], []byte{10, 0, 1, 5, 10, 0, 2, 9})
 	sum := uint32(0)
 	for i := 0; i < len(h); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(h[i:]))

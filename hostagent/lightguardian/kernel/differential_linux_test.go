@@ -443,3 +443,35 @@ func TestProcessors(t *testing.T) {
 		t.Errorf("%d packets, %d sketchlets, %d packets of flows, want %d", arrived, sketchlets, ofFlows, all)
 	}
 }
+
+// TestWire: super-packets count as the packets on the wire, also those of flows.
+func TestWire(t *testing.T) {
+	kerneltest.Wire(t, func(name string) kerneltest.Counts {
+		p, err := Open(Config{Interface: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		p.Advance(10)
+		if err := p.Apply(encoded(t, defaults())); err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(11)
+		return func() (sent, received uint64) {
+			e := p.Epoch()
+			p.Advance(e + 1)
+			sealed, err := p.Seal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := open(t, sealed)
+			for _, f := range r.Flows {
+				sent, received = sent+f.Sent, received+f.Received
+			}
+			if sent != r.Counters[wire.Sent] || received != r.Counters[wire.Packets] {
+				t.Errorf("%d and %d packets of flows, counters %v", sent, received, r.Counters)
+			}
+			return sent, received
+		}
+	})
+}

@@ -69,8 +69,8 @@ type twin struct {
 	role   *sketchint.Role
 }
 
-// newTwin returns a twin in epoch 10, with the program of TC, or with that of XDP if it is the first
-// one that sees packets. INT in GRE takes the latter.
+// newTwin returns a twin in epoch 10, with the program of TC, or with that of XDP if it is the
+// first one that sees packets. INT in GRE takes the latter.
 func newTwin(t testing.TB, s *wire.Settings, first bool) *twin {
 	kerneltest.NeedBPF(t)
 	kerneltest.OnProcessor(t, 0)
@@ -94,8 +94,8 @@ func (w *twin) advance(e uint64) {
 	w.kernel.Advance(e)
 }
 
-// run runs a program on a frame and returns what the stack receives; ok is false if the kernel makes
-// no packet of the frame.
+// run runs a program on a frame and returns what the stack receives; ok is false if the kernel
+// makes no packet of the frame.
 func run(t testing.TB, prog *ebpf.Program, frame []byte) (out []byte, ok bool) {
 	t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
@@ -818,4 +818,32 @@ func benchmarkPacket(b *testing.B, flows, hops int, first bool) {
 	idle := (after[1] - ns[1]) / (count[1] - runs[1])
 	b.ReportMetric((after[0]-ns[0])/(count[0]-runs[0])-idle, "packet-ns")
 	b.ReportMetric(idle, "empty-ns")
+}
+
+// TestWire: super-packets count as the packets on the wire.
+func TestWire(t *testing.T) {
+	kerneltest.Wire(t, func(name string) kerneltest.Counts {
+		p, err := Open(Config{Interface: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		p.Advance(10)
+		if err := p.Apply(encoded(t, defaults())); err != nil {
+			t.Fatal(err)
+		}
+		p.Advance(11)
+		return func() (sent, received uint64) {
+			e := p.Epoch()
+			p.Advance(e + 1)
+			sealed, err := p.Seal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sealed != nil { // an interval without packets has none
+				received = open(t, sealed).Counters[wire.Packets]
+			}
+			return kerneltest.NotCounted, received
+		}
+	})
 }

@@ -45,14 +45,14 @@ func Check(cfg Config) (warnings []string, err error) {
 	}})
 }
 
-// comesFirst reports whether the program must see packets before the kernel does, at XDP. At TC, the
-// kernel may have merged packets of UDP each of which has INT, for a socket that asks for that; and
-// only XDP can replace the Ethernet header of a packet, as INT in GRE may need.
+// comesFirst reports whether the program must see packets before the kernel does, at XDP. At TC,
+// the kernel may have merged packets of UDP each of which has INT, for a socket that asks for that;
+// and only XDP can replace the Ethernet header of a packet, as INT in GRE may need. A tap device
+// brings super-packets of a virtual machine, which XDP cannot count.
 func comesFirst(cfg Config, s *wire.Settings) bool {
 	features, err := hostkernel.Features(cfg.Interface)
-	merges := err == nil && slices.ContainsFunc(features, func(name string) bool {
-		return name == "rx-gro" || name == "rx-lro"
-	})
+	merges := err == nil && hostkernel.Driver(cfg.Interface) != "tun" &&
+		slices.ContainsFunc(features, func(name string) bool { return name == "rx-gro" || name == "rx-lro" })
 	return cfg.Generic || s.Marks.GRE != 0 || merges
 }
 

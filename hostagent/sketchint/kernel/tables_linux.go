@@ -62,8 +62,8 @@ type tables struct {
 	otherLatencies *tower.Latency[family.P4]
 }
 
-// load creates the maps and loads the program, at XDP if it is to be the first one that sees packets,
-// and else at TC.
+// load creates the maps and loads the program, at XDP if it is to be the first one that sees
+// packets, and else at TC.
 func load(s *wire.Settings, first bool) (*tables, error) {
 	spec, err := loadSketchint()
 	if err != nil {

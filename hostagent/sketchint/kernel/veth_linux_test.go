@@ -139,8 +139,8 @@ func testVeth(t *testing.T, program string) {
 	}
 }
 
-// TestInterfaceAgain: the interface is deleted and created again. The program removes INT on the new
-// one, and the epoch in between has no report.
+// TestInterfaceAgain: the interface is deleted and created again. The program removes INT on the
+// new one, and the epoch in between has no report.
 func TestInterfaceAgain(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return

@@ -411,3 +411,14 @@ func TestInterfaceAgain(t *testing.T) {
 		return err == nil && r.Counters[wire.Received] > 0
 	})
 }
+
+// TestWire: super-packets count as the packets on the wire.
+func TestWire(t *testing.T) {
+	kerneltest.Wire(t, func(name string) kerneltest.Counts {
+		p := open(t, Config{Interface: name}, &wire.Settings{Packets: both(""), Sketches: small})
+		return func() (sent, received uint64) {
+			c := seal(t, p, p.Epoch()).Counters
+			return c[wire.Sent], c[wire.Received]
+		}
+	})
+}
