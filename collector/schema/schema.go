@@ -61,6 +61,9 @@ func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 			return fmt.Errorf("the plugin publishes %s: %w", l.Path, err)
 		}
 	}
+	if err := schema.CheckNames(); err != nil {
+		return err
+	}
 	c := &compiled{schema: schema, keys: map[string]listKeys{}, copies: map[string]map[string]string{}}
 	for _, l := range schema.Lists() {
 		lk := listKeys{path: l.Path}

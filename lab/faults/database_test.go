@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/netsketch/netsketch/outputs/influxdb"
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
@@ -322,7 +323,7 @@ var databaseCases = append([]fault{
 		check: func(t *trial) {
 			t.pass(2)
 			t.await("the queue is delivered", func() bool { return t.outputNumber("spooled") == 0 })
-			rows := t.database.rows("row,")
+			rows := t.database.rows(influxdb.Measurement("/acme-faulty:faulty/row", true) + ",")
 			missing, total, newest := 0, 0, uint64(0) // newest epoch with a missing row
 			for e := t.injected; e < t.ended; e++ {
 				if _, ok := t.published.seen(e).state["row0"]; ok {

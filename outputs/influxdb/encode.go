@@ -15,6 +15,7 @@ import (
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
+	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -59,27 +60,11 @@ type layout struct {
 	targetName  string
 }
 
-// Measurement returns the name for a list's path: the path without module names and without the
-// container around the list, unless that is the top container, which names the plugin. It omits a
-// container named state, too, so that a table of it has the same points as a table of the container
-// around it.
+// Measurement returns the name for a list's path: yang.FlatName, in a form that no line takes for a
+// comment.
 func Measurement(list string, keyed bool) string {
-	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
-	for i, p := range parts {
-		if _, local, ok := strings.Cut(p, ":"); ok {
-			parts[i] = local
-		}
-	}
-	switch n := len(parts); {
-	case n < 2:
-	case keyed && n == 2:
-	case keyed:
-		parts = slices.Delete(parts, n-2, n-1)
-	case parts[n-1] == "state":
-		parts = parts[:n-1]
-	}
-	name := strings.Join(parts, "/")
-	if strings.HasPrefix(name, "#") { // not a YANG name; the line would be a comment
+	name := yang.FlatName(list, keyed)
+	if strings.HasPrefix(name, "#") { // not a YANG name
 		name = "_" + name
 	}
 	return name

@@ -223,7 +223,7 @@ func (a *api) subscribe(w http.ResponseWriter, r *http.Request) {
 // httpStatus returns the status for the error of a gNMI call.
 func httpStatus(c codes.Code) int {
 	switch c {
-	case codes.InvalidArgument:
+	case codes.InvalidArgument, codes.Unimplemented:
 		return http.StatusBadRequest
 	case codes.PermissionDenied:
 		return http.StatusForbidden

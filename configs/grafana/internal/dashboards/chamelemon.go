@@ -119,7 +119,7 @@ func chamelemon() (dashboard.Dashboard, error) {
 				`time($__interval), "device" fill(null)`, "device")))).
 		WithPanel(chart(about{"Flows by size", "Estimated number of flows in ranges of sizes, named by the smallest.",
 			"short", 12, 8}, true,
-			lines("$tag_from packets", `SELECT mean("flows") `+where(from("chamelemon/range",
+			lines("$tag_from packets", `SELECT mean("flows") `+where(from("chamelemon/distributions/range",
 				`time($__interval), "from" fill(null)`), `"device" = 'network'`)))).
 		WithPanel(chart(about{"Watched flows", "Packets per epoch of flows with a subscriber.", "short", 24, 7}, false,
 			lines("$tag_device $tag_flow", `SELECT mean("packets") `+from("chamelemon/flow",

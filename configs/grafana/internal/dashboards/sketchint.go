@@ -76,7 +76,7 @@ func sketchint() (dashboard.Dashboard, error) {
 		WithPanel(chart(about{"Entropy by host", "Entropy of packets over flows, in bits.", "short", 12, 8}, false,
 			by("sketchint/measurement", "element", `mean("entropy")`))).
 		WithPanel(chart(about{"Sizes of flows", "Flows of the network by their packets, from a power of two on.", "short",
-			12, 8}, true, lines("$tag_first", `SELECT max("flows") `+where(from("sketchint/range",
+			12, 8}, true, lines("$tag_first", `SELECT max("flows") `+where(from("sketchint/distributions/range",
 			`time($__interval), "first" fill(null)`), `"element" = 'network'`)))).
 		WithRow(dashboard.NewRowBuilder("Drops, hosts and collection")).
 		WithPanel(chart(about{"Drops by switch", "Dropped packets that switches reported.", "short", 12, 8}, true,

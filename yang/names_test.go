@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yang_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/yangtest"
+)
+
+func TestFlatName(t *testing.T) {
+	for _, tc := range []struct {
+		list  string
+		keyed bool
+		want  string
+	}{
+		{"/acme:acme/ports/port", true, "acme/port"}, {"/acme:acme/ingress/port", true, "acme/ingress/port"},
+		{"/acme:acme/queries/query", true, "acme/query"}, {"/acme:acme/switches/switch", true, "acme/switch"},
+		{"/acme:acme/port", true, "acme/port"}, {"/acme:ports/port", true, "ports/port"},
+		{"/acme:acme/state", false, "acme"}, {"/acme:acme/ports", false, "acme/ports"},
+	} {
+		if got := yang.FlatName(tc.list, tc.keyed); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.list, got, tc.want)
+		}
+	}
+}
+
+// TestCheckNames: lists and leaves that a database or a metric cannot tell apart are refused, with
+// both paths.
+func TestCheckNames(t *testing.T) {
+	list := func(name, leaves string) string {
+		return "list " + name + ` { key "name"; config false; leaf name { type string; } ` + leaves + "}"
+	}
+	n := func(leaf string) string { return "leaf " + leaf + " { type uint64; } " }
+	for name, tc := range map[string]struct {
+		body string
+		want []string // empty: accepted
+	}{
+		"plural and direct": {"container ports { " + list("port", n("a")) + "} " + list("port", n("b")),
+			[]string{"/acme:acme/ports/port", "/acme:acme/port", "database"}},
+		"dash and underscore": {list("port", n("rx-bytes")+n("rx_bytes")),
+			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx_bytes", "metric"}},
+		"dash and slash": {"container a { config false; " + n("b-c") + "container b { " + n("c") + "} }",
+			[]string{"/acme:acme/a/b-c", "/acme:acme/a/b/c"}},
+		"a list in two containers": {"container ingress { " + list("port", n("rx")) + "} container egress { " +
+			list("port", n("rx")) + "}", nil},
+		"texts have no metrics": {list("port", "leaf a-b { type string; } leaf a_b { type string; }"), nil},
+	} {
+		schema, err := yang.Load(append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme {
+			yang-version 1.1; namespace "urn:acme"; prefix a; container acme { ` + tc.body + "} }"})...)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		err = schema.CheckNames()
+		if len(tc.want) == 0 && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, text := range tc.want {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %s", name, err, text)
+			}
+		}
+	}
+}
