@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -89,12 +90,25 @@ func (n *Network) enter(p *passage, name string) {
 
 // lose records that a switch or link has lost a packet.
 func (n *Network) lose(p *passage, element string) {
+	if p.probe {
+		n.probesMu.Lock()
+		n.probesLost[element]++
+		n.probesMu.Unlock()
+	}
 	if p.journaled {
 		n.journal.Lose(p.epoch, truth.Loss{Flow: p.key, Element: element}, p.bytes)
 	}
 	if p.tracked {
 		p.entry.Lost(element)
 	}
+}
+
+// LostProbes returns the probes that each switch or link has lost, which Stats leave out and their
+// own counters do not.
+func (n *Network) LostProbes() map[string]uint64 {
+	n.probesMu.Lock()
+	defer n.probesMu.Unlock()
+	return maps.Clone(n.probesLost)
 }
 
 // arrive takes a frame to a host.

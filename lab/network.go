@@ -80,6 +80,9 @@ type Network struct {
 	journal truth.Journal
 	stays   truth.Stays
 
+	probesMu   sync.Mutex
+	probesLost map[string]uint64 // by switch or link
+
 	agents  sync.WaitGroup // LLDP
 	silence context.CancelFunc
 
@@ -166,7 +169,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	n := &Network{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger,
-		wires: map[string][2]*wire{},
+		wires: map[string][2]*wire{}, probesLost: map[string]uint64{},
 		hosts: make([]host, len(cfg.Fabric.Hosts)),
 		loads: sync.Pool{New: func() any { return &load{frame: make([]byte, 0, 256)} }},
 		wake:  make(chan struct{}, 1),

@@ -139,10 +139,9 @@ func (nd *node) account(before *dropCounts, arrival uint32) {
 		case reason == dropNames[dropPort] && w != nil:
 			element = w.link // the switch sent it into a link that is down
 		}
-		if g.probe {
-			continue
+		if !g.probe {
+			nd.dropped[reason]++
 		}
-		nd.dropped[reason]++
 		nd.net.lose(&g.passage, element)
 	}
 	nd.gone = nd.gone[:0]

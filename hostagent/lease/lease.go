@@ -90,6 +90,9 @@ type Peering struct {
 	Addresses []netip.Addr
 	// Peers are the addresses of all other hosts that may remove carriers.
 	Peers []Peer
+	// Own states that packets to other addresses of this host leave it, as in an emulated network. They
+	// need a lease, too.
+	Own bool
 	// OverheadIPv4 and OverheadIPv6 are the bytes that the carrier adds to a packet.
 	OverheadIPv4, OverheadIPv6 int
 	// MTU is the length of the longest IP packet with its carrier that the interface sends.

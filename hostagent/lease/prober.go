@@ -112,7 +112,8 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 	p.peering, p.by, p.pairs = g, map[netip.Addr]*pair{}, nil
 	p.changed = Urgent
 	for _, peer := range g.Peers {
-		if peer.Host == g.Host || !p.source(peer.Address).IsValid() || p.by[peer.Address] != nil {
+		source := p.source(peer.Address)
+		if peer.Host == g.Host && (!g.Own || peer.Address == source) || !source.IsValid() || p.by[peer.Address] != nil {
 			continue
 		}
 		x := old[peer.Address]

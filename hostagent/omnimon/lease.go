@@ -54,7 +54,8 @@ func (r *Role) Peering() (p lease.Peering, ok bool) {
 		return lease.Peering{}, false
 	}
 	p = lease.Peering{Host: r.settings.Host, Addresses: r.settings.Hosts[r.settings.Host],
-		OverheadIPv4: r.layout.Overhead(false), OverheadIPv6: r.layout.Overhead(true), MTU: r.leases.mtu}
+		OverheadIPv4: r.layout.Overhead(false), OverheadIPv6: r.layout.Overhead(true), MTU: r.leases.mtu,
+		Own: r.leases.link != nil}
 	for host, list := range r.settings.Hosts {
 		for _, a := range list {
 			p.Peers = append(p.Peers, lease.Peer{Host: host, Address: a})
@@ -153,7 +154,8 @@ func (r *Role) takeProbe(w *work, carried bool) bool {
 		return false
 	}
 	from, to := r.hosts.find(&w.ip.Key.Src, w.ip.Key.V6), r.hosts.find(&w.ip.Key.Dst, w.ip.Key.V6)
-	if from == nil || to == nil || int(to.host) != r.settings.Host || int(from.host) == r.settings.Host {
+	if from == nil || to == nil || int(to.host) != r.settings.Host ||
+		int(from.host) == r.settings.Host && r.leases.link == nil {
 		return false
 	}
 	if in.Carried = carried; carried {

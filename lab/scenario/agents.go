@@ -38,9 +38,6 @@ var hostRoles = map[string]func(*hostepoch.Clock, func() time.Duration) role.Rol
 	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return univmon.New(c) },
 }
 
-// needLeases: the switches leave probes out of their counts, so hosts may send them.
-const needLeases = false
-
 // hostMTU is that of the interfaces of hosts: packets of 1,500 bytes have room for any carrier.
 const hostMTU = 1600
 
@@ -166,7 +163,7 @@ func (r *Run) startAgent(i int) error {
 		}
 		create := func(c *hostepoch.Clock) role.Role {
 			x := hostRoles[name](c, r.monotonic)
-			if l, ok := x.(role.Leaser); ok && needLeases {
+			if l, ok := x.(role.Leaser); ok {
 				l.NeedLeases(hostMTU, noLink)
 			}
 			return x

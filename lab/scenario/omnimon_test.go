@@ -135,6 +135,9 @@ func (x *failures) play(t *testing.T) []outcome {
 		}
 		if len(lossy) == s.Epochs {
 			counted = discards(t, run.Network())
+			for name, n := range run.Network().LostProbes() {
+				counted[name] -= min(n, counted[name])
+			}
 		}
 		return nil
 	}})
