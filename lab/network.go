@@ -135,6 +135,7 @@ type node struct {
 	scratch packet.Frame      // guarded by mu
 	dropped map[string]uint64 // packets, by reason; guarded by mu
 	copied  uint64            // guarded by mu
+	filter  func([]byte) bool // guarded by mu
 	chance  chance            // guarded by mu
 	toward  uint32            // port of the packet inside; guarded by mu
 	faulty  bool              // a fault of the switch lost it; guarded by mu
@@ -328,6 +329,13 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
 	nd.advance(at)
+	if nd.filter != nil && nd.filter(l.frame) {
+		if !l.probe {
+			nd.dropped[dropFault]++
+		}
+		nd.net.lose(&l.passage, nd.spec.Name)
+		return
+	}
 	if frame := nd.recorded(l); frame != nil {
 		if e := nd.record.Record(frame, nd.fromHost[port]); e.Known() {
 			l.entry = e
@@ -551,6 +559,15 @@ func (n *Network) SetLoss(i int, loss, flows float64) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
 	nd.chance.loss, nd.chance.flows = loss, flows
+}
+
+// SetFilter makes switch i lose the frames for which drop returns true before it counts them, as a
+// router that passes no IP options. nil: none.
+func (n *Network) SetFilter(i int, drop func(frame []byte) bool) {
+	nd := n.nodes[i]
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	nd.filter = drop
 }
 
 // SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so

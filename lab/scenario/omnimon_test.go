@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/omnimon"
@@ -518,5 +521,109 @@ func TestOmniMonExp9(t *testing.T) {
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOmniMonForeignRouter: a spine that loses packets with a header, or all but those, costs no
+// packet: hosts send without a header where a path may lead over it. Results name the flows that are
+// not exact, and the hosts the reason.
+func TestOmniMonForeignRouter(t *testing.T) {
+	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
+		t.Run(string(carrier), func(t *testing.T) {
+			s := carried(t, carrier)
+			run, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0",
+				Compiler: &compiler})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := run.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			layout := header.Layout{EtherType: header.DefaultEtherType, Slots: 2}
+			spine := slices.IndexFunc(run.Network().Fabric().Switches, func(x lab.Switch) bool { return x.Name == "spine1" })
+			tagged := 0
+			run.Network().SetFilter(spine, func(frame []byte) bool {
+				link, err := packet.ParseLink(frame)
+				var h header.Header
+				if err != nil || layout.Peek(frame, link, &h) != nil {
+					return false
+				}
+				if h.Hops&header.Probe == 0 {
+					tagged++
+				}
+				return true
+			})
+			r, err := run.Play(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := r.Network; tagged != 0 || n.Lost != 0 || len(n.Dropped) != 0 || n.Sent == 0 || n.Received != n.Sent {
+				t.Errorf("%d packets with a header at the spine, %+v", tagged, n)
+			}
+			for path, value := range leaves(t, run.Address(), "collector", "hosts") {
+				switch {
+				case strings.HasSuffix(path, "/state/leases-missing"):
+					if value == "0" {
+						t.Errorf("%s: no address is named", path)
+					}
+				case strings.HasSuffix(path, "/state/no-lease"):
+					if !strings.Contains(value, ": carrier lost on the path") {
+						t.Errorf("%s: %q", path, value)
+					}
+				case strings.HasSuffix(path, "/state/leases"):
+					if value == "0" {
+						t.Errorf("%s: hosts at the same switch have no lease", path)
+					}
+				}
+			}
+		})
+	}
+}
+
+// carried is a network whose hosts use a carrier.
+func carried(t *testing.T, carrier wire.Carrier) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse("carrier.yaml", fmt.Appendf(nil, `
+name: carrier
+seed: 11
+epochs: 4
+epoch: 100ms
+program: omnimon
+topology: {hosts-per-leaf: 2}
+agents: [omnimon]
+traffic:
+  - {name: web, rate: 3000, flows: 300, zipf: 1.0, udp: 0.3, ipv6: 0.2}
+algorithms:
+  - {plugin: omnimon, config: {carrier: %s}}
+expect:
+  - {measure: flows-exact, at-least: 1}
+  - {measure: hops-exact, at-least: 1}
+  - {measure: switches-exact, at-least: 1}
+  - {measure: links-exact, at-least: 1}
+  - {measure: losses-exact, at-least: 1}
+  - {measure: false-claims, at-most: 0}
+`, carrier))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestOmniMonCarriers: with each carrier every value is exact, with losses.
+func TestOmniMonCarriers(t *testing.T) {
+	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
+		t.Run(string(carrier), func(t *testing.T) {
+			s := carried(t, carrier)
+			s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Loss: 0.05}}
+			r := play(t, s)
+			check(t, r, s.Epochs)
+			for i := range r.Epochs {
+				if n := exactEpoch(t, r, i, 10).packets; n == 0 {
+					t.Errorf("epoch %d: no packets", i)
+				}
+			}
+		})
 	}
 }
