@@ -38,9 +38,29 @@ func FlatName(list string, keyed bool) string {
 	return strings.Join(parts, "/")
 }
 
+// metricTypes are words that Prometheus keeps for types of metrics, with what names have instead.
+var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
+	"summary": "summaries", "untyped": "untyped_values"}
+
+// MetricName returns the name of a metric for elements of a path, with underscores for dashes. It has
+// no word that names a type of metrics, nor the end of a name that a histogram has.
+func MetricName(elements ...string) string {
+	words := strings.Split(strings.ReplaceAll(strings.Join(elements, "_"), "-", "_"), "_")
+	for i, w := range words {
+		if other, ok := metricTypes[w]; ok {
+			words[i] = other
+		}
+	}
+	switch words[len(words)-1] {
+	case "count", "sum", "bucket":
+		words = append(words, "value")
+	}
+	return strings.Join(words, "_")
+}
+
 // CheckNames returns an error for each pair of lists or leaves that a database or a monitoring system
-// cannot tell apart, naming both paths: databases keep lists by their FlatName, and names of metrics
-// have an underscore for each dash and slash.
+// cannot tell apart, naming both paths: databases keep lists by their FlatName, and metrics have their
+// MetricName.
 func (s *Schema) CheckNames() error {
 	var errs []error
 	flat := map[string]string{}
@@ -63,7 +83,7 @@ func (s *Schema) CheckNames() error {
 		key := n.Parent != nil && slices.Contains(n.Parent.keys, n.Name)
 		text := n.Leaf != nil && n.Leaf.Kind() == table.String && n.Leaf.Type.Base != Enumeration
 		if n.Leaf != nil && !n.Config && !key && !text { // it is a metric
-			name := strings.ReplaceAll(strings.Join(names, "_"), "-", "_")
+			name := MetricName(names...)
 			if other, taken := metrics[name]; taken {
 				errs = append(errs, fmt.Errorf("yang: %s and %s have the same name as a metric, %q: rename one", other, n.Path,
 					name))

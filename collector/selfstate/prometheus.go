@@ -135,7 +135,7 @@ func metricName(l *store.List, leaf string) string {
 	if len(names) > 2 {
 		names = names[1:]
 	}
-	return "netsketch_" + strings.ReplaceAll(strings.Join(names, "_"), "-", "_")
+	return "netsketch_" + yang.MetricName(names...)
 }
 
 // namesOf returns the path of a leaf, without containers that are the plural of the list in them and
@@ -207,7 +207,7 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 				key := leafKey{row.List.Path, name}
 				x, known := metrics[key]
 				if !known {
-					full := "netsketch_" + strings.ReplaceAll(strings.Join(namesOf(row.List, name), "_"), "-", "_")
+					full := "netsketch_" + yang.MetricName(namesOf(row.List, name)...)
 					x = newLeafMetric(schema, row.List, name, full, resultLabels(row.List))
 					metrics[key] = x
 				}

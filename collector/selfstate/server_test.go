@@ -16,12 +16,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/openconfig/ygot/ygot"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
+	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // serve starts a server on a free port, with a store.
@@ -255,4 +257,94 @@ func TestMetricsOfResults(t *testing.T) {
 	if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
 		t.Errorf("status %d, metrics (-want +got):\n%s", code, diff)
 	}
+}
+
+// TestMetricNames: the metrics of every leaf of all modules that ship have names and units as
+// Prometheus recommends; promtool runs the same rules.
+func TestMetricNames(t *testing.T) {
+	r, err := schema.New(yangtest.Modules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(store.Options{Schema: r})
+	var lists []string
+	for _, l := range r.Current().Lists() {
+		if len(l.Keys) == 0 || l.Nested || l.Node.Config || strings.HasPrefix(l.Path, "/netsketch-collector:") {
+			continue
+		}
+		b := table.NewBuilder(l.Path)
+		for _, k := range l.Keys {
+			switch k.Kind() {
+			case table.Uint64:
+				b.UintKey(k.Name).Append(1)
+			case table.Int64:
+				b.IntKey(k.Name).Append(1)
+			default:
+				b.TextKey(k.Name).Append("x")
+			}
+		}
+		for _, leaf := range l.Leaves {
+			switch leaf.Kind() {
+			case table.Uint64:
+				b.Uint(leaf.Name).Append(1)
+			case table.Int64:
+				b.Int(leaf.Name).Append(1)
+			case table.Float64:
+				b.Float(leaf.Name).Append(1)
+			case table.Bool:
+				b.Bool(leaf.Name).Append(true)
+			default:
+				b.Text(leaf.Name).Append("x")
+			}
+		}
+		rows, err := b.Table()
+		if err == nil {
+			err = st.Publish(store.Batch{Time: time.Unix(1, 0), Tables: []store.Publication{{Table: rows, Replace: true}}})
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", l.Path, err)
+		}
+		lists = append(lists, plain(l.Path))
+	}
+	s := NewServer(ServerConfig{Address: "127.0.0.1:0", Results: lists, ResultRows: 2},
+		ServerDependencies{Store: st, Schema: r, Health: &Health{}, Logger: slog.New(slog.DiscardHandler)})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop(context.Background())
+		st.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	code, body := get(t, s, "/metrics/results")
+	if n := strings.Count(body, "# TYPE netsketch_"); code != http.StatusOK || n < 100 {
+		t.Fatalf("status %d, %d metrics", code, n)
+	}
+	problems, err := promlint.New(strings.NewReader(body)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	// Earlier versions of promtool refuse every type in every name.
+	for _, line := range samples(body) {
+		name := strings.FieldsFunc(line, func(r rune) bool { return r == '{' || r == ' ' })[0]
+		for _, word := range strings.Split(name, "_") {
+			if slices.Contains([]string{"counter", "gauge", "histogram", "summary", "untyped"}, word) {
+				t.Errorf("%s: has the name of a type", name)
+			}
+		}
+	}
+}
+
+// plain returns a path without the names of modules.
+func plain(path string) string {
+	parts := strings.Split(path, "/")
+	for i, p := range parts {
+		if _, local, ok := strings.Cut(p, ":"); ok {
+			parts[i] = local
+		}
+	}
+	return strings.Join(parts, "/")
 }
