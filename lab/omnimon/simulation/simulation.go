@@ -115,6 +115,10 @@ type Flow struct {
 	Path           *analysis.Path
 	Sent, Received wire.Values
 	Lost           []wire.Values // as in analysis.LossyFlow.Losses
+	// Uncounted are packets that arrived and that the destination could not attribute to the flow.
+	Uncounted wire.Values
+	// Hidden: the flow is in no report, as that of a source that is no host.
+	Hidden bool
 }
 
 // Lossy reports whether packets of the flow were lost.
@@ -343,15 +347,22 @@ func (sim *Simulation) report() {
 	for h := range in {
 		in[h] = make([][]*Flow, sim.Hosts)
 	}
+	counters := make([][wire.Counters]uint64, sim.Hosts)
 	for _, f := range sim.Flows {
+		if f.Hidden {
+			counters[f.To][wire.UnknownHost] += uint64(f.Received[wire.Packets])
+			continue
+		}
 		out[f.From] = append(out[f.From], f)
-		if f.Received[wire.Packets] > 0 {
+		if f.Received[wire.Packets] > f.Uncounted[wire.Packets] {
 			in[f.To][f.From] = append(in[f.To][f.From], f)
 		}
+		counters[f.To][wire.IngressFull] += uint64(f.Uncounted[wire.Packets])
 	}
 	for host := range sim.Hosts {
 		var b wire.Builder
-		b.Begin(&wire.Summary{Host: host, Epoch: sim.Epoch.Number}, sim.Net.SlotsPerFlow, len(out[host]))
+		b.Begin(&wire.Summary{Host: host, Epoch: sim.Epoch.Number, Counters: counters[host]}, sim.Net.SlotsPerFlow,
+			len(out[host]))
 		for _, f := range out[host] {
 			b.Egress(&wire.EgressRow{Index: f.Index, Key: f.Key, Slots: f.Slots}, &f.Sent)
 		}
@@ -368,7 +379,9 @@ func (sim *Simulation) report() {
 			}
 			b.BeginHost(source, len(rows))
 			for _, f := range rows {
-				b.Ingress(f.Index, wire.Check(&f.Key), &f.Received)
+				counted := f.Received
+				counted.Sub(&f.Uncounted)
+				b.Ingress(f.Index, wire.Check(&f.Key), &counted)
 			}
 		}
 		sim.Epoch.Reports = append(sim.Epoch.Reports, b.Data)

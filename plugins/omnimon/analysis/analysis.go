@@ -189,8 +189,9 @@ type Result struct {
 	uncounted, untracked []uint64
 	// incomplete: flows of the host are not in its report.
 	incomplete []bool
-	// strangers: a host received packets of a source that is no host, or with a forged index.
-	strangers bool
+	// strangers are by host whether it received packets of a source that is no host, or of another
+	// flow than that of their index.
+	strangers []bool
 	paths     [][]*Path // by host and row, if they are sought
 }
 
@@ -229,7 +230,7 @@ func (a *Analyzer) parallel(n int, f func(w *worker, item int)) {
 func (a *Analyzer) Analyze(e *Epoch) *Result {
 	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts), Hosts: make([]string, a.net.Hosts),
 		uncounted: make([]uint64, a.net.Hosts), untracked: make([]uint64, a.net.Hosts),
-		incomplete: make([]bool, a.net.Hosts)}
+		incomplete: make([]bool, a.net.Hosts), strangers: make([]bool, a.net.Hosts)}
 	copy(r.reports, e.Reports)
 	for host, data := range r.reports {
 		if data == nil {
@@ -292,7 +293,7 @@ func (r *Result) read(e *Epoch) (again bool) {
 			}
 		})
 	}
-	r.strangers = false
+	clear(r.strangers)
 	a.parallel(len(a.refs), func(_ *worker, host int) { clear(a.refs[host]) })
 	each(func(w *worker, host int) error { return a.index(host, r.reports[host], e.Number, w) })
 	if invalid.Load() {
@@ -320,9 +321,7 @@ func (r *Result) count(host int, e *Epoch) {
 	if host < len(e.Refused) {
 		r.uncounted[host] += e.Refused[host]
 	}
-	if c[wire.UnknownHost]+c[wire.BadIndex]+c[wire.Forged] > 0 {
-		r.strangers = true
-	}
+	r.strangers[host] = c[wire.UnknownHost]+c[wire.BadIndex]+c[wire.Forged] > 0
 	for i, n := range c {
 		switch c := wire.Counter(i); {
 		case n == 0 || c == wire.Late || !c.Inexact():

@@ -369,6 +369,72 @@ func TestMissingHosts(t *testing.T) {
 	}
 }
 
+// TestAnyFailures: hosts and switches are missing, hosts cannot attribute packets, and others send
+// packets with a header, in any combination. Bounds contain what happened, and nothing that is exact
+// differs from it.
+func TestAnyFailures(t *testing.T) {
+	exact, bounded := 0, 0
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 77))
+		tp := simulation.FatTree(4)
+		settings := simulation.Settings{Flows: 200 + r.IntN(800), Slots: 16 << r.IntN(7), Mean: 4, Counters: r.IntN(4) > 0,
+			Seed: seed, PerPort: r.IntN(2) == 0}
+		if rate := r.Float64() * 0.03; r.IntN(3) > 0 {
+			settings.Drop = func(_ int, _ *simulation.Flow, _ float64, r *rand.Rand) bool { return r.Float64() < rate }
+		} else {
+			settings.Drop = simulation.Failures(tp, kinds[r.IntN(4)], r)
+		}
+		sim := simulation.Run(tp, settings)
+		for _, f := range sim.Flows {
+			if seed%3 == 1 && r.IntN(100) == 0 {
+				f.Hidden = true
+			}
+			if seed%2 == 1 && r.IntN(20) == 0 && f.Received[wire.Packets] > 1 {
+				kind := wire.SYN
+				for f.Received[kind] == 0 {
+					kind++
+				}
+				f.Uncounted[wire.Packets], f.Uncounted[wire.Bytes], f.Uncounted[kind] = 1, 40, 1
+			}
+		}
+		sim.Count()
+		for range r.IntN(4) {
+			sim.Epoch.Reports[r.IntN(sim.Hosts)] = nil
+		}
+		if r.IntN(3) == 0 {
+			sim.Epoch.Recorded[r.IntN(len(sim.Epoch.Recorded))] = nil
+		}
+		if link := r.IntN(len(sim.Links)); r.IntN(3) == 0 && settings.Counters {
+			sim.Epoch.Arrived[link] = -1
+		}
+		result := analyze(t, sim)
+		if err := sim.Contains(result); err != nil {
+			t.Fatalf("seed %d: %v; %v", seed, err, simulation.Reasons(result))
+		}
+		check := func(f *analysis.Flow) {
+			want := sim.Route(&f.Key)
+			lost := want.Sent
+			lost.Sub(&want.Received)
+			if !result.Exact(f) {
+				bounded++
+			} else if exact++; f.Sent != want.Sent || f.Lost != lost && f.Lost != (wire.Values{}) || want.Hidden {
+				t.Fatalf("seed %d: flow %+v, want %+v", seed, f, want)
+			}
+		}
+		for _, f := range simulation.Complete(result) {
+			if check(&f); sim.Route(&f.Key).Lossy() {
+				t.Fatalf("seed %d: flow %+v is lossy", seed, f)
+			}
+		}
+		for _, flows := range [][]analysis.LossyFlow{result.Lossy, result.Open} {
+			for i := range flows {
+				check(&flows[i].Flow)
+			}
+		}
+	}
+	t.Logf("%d flows are exact, %d are not", exact, bounded)
+}
+
 func TestNewRefusesBadNetworks(t *testing.T) {
 	for want, net := range map[string]analysis.Network{"0 statistics": {Bits: 32},
 		"counters of 4 bits": {Values: 8, Bits: 4}, "70000 hosts": {Values: 8, Bits: 32, Hosts: 70_000}} {

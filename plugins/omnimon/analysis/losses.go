@@ -33,8 +33,9 @@ type inference struct {
 	deficits []int64
 	present  []bool  // by array
 	total    []total // by switch, then by link
-	// unknown: flows that no report has may have passed any slot and element.
-	unknown bool
+	// unknown: flows that no report has may have passed any slot and element. anywhere: they may have
+	// come by the link of any host.
+	unknown, anywhere bool
 	// leftOut are slot numbers that flows without a path may have used, at any switch.
 	leftOut map[int]bool
 	// floating is what such flows lost at most. It may have been lost at any element.
@@ -73,7 +74,8 @@ func (a *Analyzer) merge(r *Result, e *Epoch) *inference {
 	for i := range r.Odd {
 		in.leaveOut(&r.Odd[i])
 	}
-	in.unknown = r.strangers || len(r.Odd) > 0 || slices.Contains(r.incomplete, true)
+	in.anywhere = len(r.Odd) > 0 || slices.Contains(r.strangers, true)
+	in.unknown = in.anywhere || slices.Contains(r.incomplete, true)
 	for host := range r.reports {
 		// Without packets behind its link, a missing host has no part in any slot.
 		if up := a.net.Uplinks[host]; r.reports[host] == nil && (up < 0 || counted(e.Arrived, int(up)) != 0) {
@@ -134,10 +136,10 @@ func (in *inference) totals(r *Result, e *Epoch) {
 		}
 	}
 	for host := range r.reports {
-		if up := a.net.Uplinks[host]; up >= 0 && (r.reports[host] == nil || r.incomplete[host]) {
+		if up := a.net.Uplinks[host]; up >= 0 && (in.anywhere || r.reports[host] == nil || r.incomplete[host]) {
 			sent[up] = -1
 		}
-		if down := a.net.Downlinks[host]; down >= 0 && (r.reports[host] == nil || r.uncounted[host] > 0) {
+		if down := a.net.Downlinks[host]; down >= 0 && (r.reports[host] == nil || r.uncounted[host] > 0 || r.strangers[host]) {
 			received[down] = -1
 		}
 	}
@@ -268,7 +270,7 @@ func (in *inference) check(r *Result) (again bool) {
 		}
 		if s := int(in.net.SwitchOf[array]); more > 0 {
 			note(s, false, "%d slots counted packets that no host sent", more)
-			in.unknown = true
+			again, in.unknown, in.anywhere = true, true, true
 		} else if less > 0 {
 			note(s, true, "%d slots did not count packets that arrived", less)
 		}
