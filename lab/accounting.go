@@ -45,7 +45,8 @@ func (after *dropCounts) reason(before *dropCounts) string {
 	return dropUnknown
 }
 
-// Stats are counts since the start, without probes of agents. Between two calls of Play every packet is in one of them:
+// Stats are counts since the start, without probes of agents. Between two calls of Play every
+// packet is in one of them:
 //
 //	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InTransit
 type Stats struct {

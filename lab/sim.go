@@ -190,8 +190,8 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 	n.enqueue(event{at: at, to: to, load: l})
 }
 
-// Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, but that
-// of switches that count it as any packet.
+// Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, but
+// that of switches that count it as any packet.
 func (n *Network) Transmit(i int, frame []byte) {
 	h, p, now := &n.hosts[i], passage{probe: true}, n.clock.Now()
 	if latency, ok := h.up.carry(&p, now); ok {

@@ -49,11 +49,11 @@ type Status struct {
 	ReportTime time.Duration
 	// SettingsApplied and SettingsRefused count outcomes of settings.
 	SettingsApplied, SettingsRefused uint64
-	// EpochsAhead is by how many epochs the host's clock was ahead of the others when it was set aside;
-	// 0: it is not.
+	// EpochsAhead is by how many epochs the host's clock was ahead of the others when it was set
+	// aside; 0: it is not.
 	EpochsAhead uint64
-	// Leases counts the addresses to which roles may send packets with a header, LeasesMissing those to
-	// which they may not, and NoLease has the reasons of the first ones.
+	// Leases counts the addresses to which roles may send packets with a header, LeasesMissing those
+	// to which they may not, and NoLease has the reasons of the first ones.
 	Leases, LeasesMissing uint64
 	NoLease               []string
 	// LastError is the newest error, with the epoch or role that it concerns.

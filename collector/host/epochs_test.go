@@ -159,7 +159,8 @@ func TestClockAlone(t *testing.T) {
 	}
 }
 
-// TestCollectorBehind: where most clocks agree that the collector's is behind, they move the network.
+// TestCollectorBehind: where most clocks agree that the collector's is behind, they move the
+// network.
 func TestCollectorBehind(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2", "h3")
 	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}

@@ -399,8 +399,8 @@ func (c *Component) relay(from *session, number uint64) {
 	c.spread(from, number)
 }
 
-// agreed notes that the clock of a host began an epoch, and reports whether most clocks did: those of
-// the hosts with a session and the collector's, which is behind.
+// agreed notes that the clock of a host began an epoch, and reports whether most clocks did: those
+// of the hosts with a session and the collector's, which is behind.
 func (c *Component) agreed(from *session, number uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

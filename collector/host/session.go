@@ -28,7 +28,8 @@ const (
 	maxRoles     = 64
 	// maxAcks bounds the acknowledgments that wait for an agent that does not read.
 	maxAcks = 1024
-	// maxSilence is the count of epochs after which the collector sends its epoch to a host that has it.
+	// maxSilence is the count of epochs after which the collector sends its epoch to a host that has
+	// it.
 	maxSilence = 2
 )
 
@@ -52,8 +53,8 @@ type session struct {
 	cancel context.CancelCauseFunc
 
 	heard   atomic.Uint64 // newest epoch that this agent has
-	correct atomic.Bool   // the agent is to be told the newest epoch, though it has begun a later one
-	claimed uint64        // newest epoch that the host's clock began and that is not relayed; guarded by c.mu
+	correct atomic.Bool   // to send the newest epoch to an agent that has begun a later one
+	claimed uint64        // newest epoch of the host's clock that is not relayed; guarded by c.mu
 
 	mu       sync.Mutex
 	requests []*hostv1.ReportRequest
@@ -65,7 +66,7 @@ type session struct {
 	length time.Duration // of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
-	told   uint64            // newest epoch in a message to the agent
+	stated uint64            // newest epoch in a message to the agent
 }
 
 // Session implements hostv1.HostSessionsServer.
@@ -315,7 +316,8 @@ func (s *session) offer() {
 	}
 }
 
-// setAside names the host whose clock is ahead, and tells its agent that the network does not follow.
+// setAside names the host whose clock is ahead, and sends the newest epoch to its agent, which
+// follows the network from then on.
 func (s *session) setAside(by uint64) {
 	s.agent.aheadOf(by)
 	s.correct.Store(true)
@@ -395,7 +397,7 @@ func (s *session) next() *hostv1.CollectorMessage {
 		r := s.requests[0]
 		s.requests = s.requests[1:]
 		s.mu.Unlock()
-		s.told = max(s.told, r.GetEpoch()+1)
+		s.stated = max(s.stated, r.GetEpoch()+1)
 		s.agent.asked(r.GetEpoch())
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}}
 	}
@@ -417,16 +419,16 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 	}
 	newest := max(s.c.newest.Load(), open)
 	if s.length != length || !s.zero.Equal(zero) {
-		s.length, s.zero, s.told = length, zero, newest
+		s.length, s.zero, s.stated = length, zero, newest
 		s.known(newest)
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
 			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
 	}
 	// A host whose clock begins each epoch first needs none, but to compare its clock with.
-	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.told+maxSilence && !correct {
+	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.stated+maxSilence && !correct {
 		return nil
 	}
-	s.told = newest
+	s.stated = newest
 	s.known(newest)
 	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: newest}}}
 }

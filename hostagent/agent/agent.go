@@ -559,8 +559,8 @@ func (a *Agent) reportLeases(role string, m *hostv1.Leases) {
 }
 
 // Leave prepares to close data paths that remove carriers only while they are open: it gives up all
-// leases, tells peers to do so, and waits until none of them tags packets to this host. Without
-// leases it returns at once.
+// leases, refuses the probes of peers, and waits until none of them tags packets to this host.
+// Without leases it returns at once.
 func (a *Agent) Leave(ctx context.Context) {
 	wait := time.Duration(0)
 	for _, l := range a.leases {

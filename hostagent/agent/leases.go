@@ -35,8 +35,8 @@ type leases struct {
 // passEvery is the time between two calls that only renew leases, whatever their count is.
 const passEvery = lease.Interval / 2
 
-// Leases are reported to the collector once in reportEvery, with the reasons of maxReasons addresses
-// at most.
+// Leases are reported to the collector once in reportEvery, with the reasons of maxReasons
+// addresses at most.
 const (
 	reportEvery = time.Second
 	maxReasons  = 100
@@ -71,8 +71,8 @@ func (l *leases) online(is bool) {
 	l.work()
 }
 
-// leave gives up all leases, and tells peers to do so. It returns how long peers may go on to tag
-// packets to this host.
+// leave gives up all leases, and refuses the probes of peers. It returns how long peers may go on
+// to tag packets to this host.
 func (l *leases) leave() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *leases) work() {
 	if l.ended {
 		return
 	}
-	l.tell(now)
+	l.share(now)
 	d := max(l.prober.Next(now), time.Millisecond)
 	if d > time.Hour { // there are no peers
 		return
@@ -143,8 +143,8 @@ func (l *leases) work() {
 	})
 }
 
-// tell reports the state of leases if it has changed. l.mu is held.
-func (l *leases) tell(now time.Duration) {
+// share reports the state of leases if it has changed. l.mu is held.
+func (l *leases) share(now time.Duration) {
 	if now < l.reportAt || !l.prober.Settled() {
 		return
 	}

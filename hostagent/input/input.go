@@ -34,7 +34,7 @@ type Path interface {
 // Transmitter is implemented by paths that send packets of their own, which leave a bridge as they
 // are. agent.RolePath implements it.
 type Transmitter interface {
-	// OnTransmit passes packets to f; nil: nobody sends them.
+	// OnTransmit passes packets to f; nil: the caller sends none.
 	OnTransmit(f func(frame []byte))
 }
 

@@ -60,8 +60,8 @@ const (
 	slowFactor = 3
 	slowMore   = time.Millisecond
 
-	// minIPv4 and minIPv6 are the sizes of IP packets that every path carries. sizeStep ends the search
-	// for the largest size.
+	// minIPv4 and minIPv6 are the sizes of IP packets that every path carries. sizeStep ends the
+	// search for the largest size.
 	minIPv4  = 576
 	minIPv6  = 1280
 	sizeStep = 8
@@ -90,8 +90,8 @@ type Peering struct {
 	Addresses []netip.Addr
 	// Peers are the addresses of all other hosts that may remove carriers.
 	Peers []Peer
-	// Own states that packets to other addresses of this host leave it, as in an emulated network. They
-	// need a lease, too.
+	// Own states that packets to other addresses of this host leave it, as in an emulated network.
+	// They need a lease, too.
 	Own bool
 	// OverheadIPv4 and OverheadIPv6 are the bytes that the carrier adds to a packet.
 	OverheadIPv4, OverheadIPv6 int

@@ -123,8 +123,8 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 		p.by[peer.Address] = x
 		p.pairs = append(p.pairs, x)
 	}
-	// Hosts begin with the peers behind them, so that a budget that is too small leaves out other peers
-	// at each host.
+	// Hosts begin with the peers behind them, so that a budget that is too small leaves out other
+	// peers at each host.
 	slices.SortStableFunc(p.pairs, func(a, b *pair) int { return cmp.Compare(g.behind(a.Host), g.behind(b.Host)) })
 	room := p.room()
 	for i, x := range p.pairs {
@@ -314,7 +314,7 @@ func (p *Prober) Next(now time.Duration) time.Duration {
 func (p *Prober) Due(now time.Duration) (out []Probe) {
 	p.budget.refill(now)
 	p.need = 0
-	p.forget(now)
+	p.expire(now)
 	for _, x := range p.pairs {
 		if x.until != 0 && x.until <= now { // ended by itself
 			p.revoke(x)
@@ -407,8 +407,8 @@ func (p *Prober) probe(now time.Duration, x *pair, port, size int, carrier bool)
 		Length: size - p.overhead(x)}
 }
 
-// forget forgets old probes.
-func (p *Prober) forget(now time.Duration) {
+// expire drops probes whose answer is not recognized any more.
+func (p *Prober) expire(now time.Duration) {
 	n := 0
 	for ; n < len(p.order); n++ {
 		o := p.sent[p.order[n]]

@@ -396,8 +396,8 @@ func TestRandomLoss(t *testing.T) {
 	}
 }
 
-// TestBudget: probes never exceed the budget, renewals keep the leases of the pairs that it has room
-// for, and the status names the others.
+// TestBudget: probes never exceed the budget, renewals keep the leases of the pairs that it has
+// room for, and the status names the others.
 func TestBudget(t *testing.T) {
 	s := simulate(t, 10, 700, &path{delay: time.Millisecond})
 	s.run(10 * time.Second)
@@ -482,7 +482,8 @@ func TestRandomNetworks(t *testing.T) {
 					bad = s.now
 					continue
 				}
-				// A renewal tests one source port, so a path that turned bad is noticed after all had their turn.
+				// A renewal tests one source port, so a path that turned bad is noticed after all had their
+				// turn.
 				if s.now-bad > Ports*Interval+Lifetime+time.Second {
 					t.Fatalf("seed %d, %v after a change: %+v; the carrier arrives everywhere: %v, up to %d bytes", seed,
 						s.now-changed, l, good, smallest)

@@ -51,7 +51,7 @@ const same = states
 
 // transitions is the state machine of a pair. Prober.enter does what belongs to a new state.
 var transitions = [states][events]State{
-	//           started   resumed crowded  admitted   found    proved  shorter    failed unanswered delayed refused  again
+	// started resumed crowded admitted found proved shorter failed unanswered delayed refused again
 	Offline:   row(Searching, Leased, Waiting, same, same, same, same, same, same, same, same, same),
 	Waiting:   row(same, same, same, Searching, same, same, same, same, same, same, same, same),
 	Searching: row(same, same, Waiting, same, Proving, same, same, Lost, Silent, same, Refused, same),

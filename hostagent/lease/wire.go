@@ -22,7 +22,7 @@ const magic = "NSKPROB1"
 //	bytes 12-27  nonce
 const MessageSize = 28
 
-// Kind tells probes from replies.
+// Kind is the kind of a message.
 type Kind uint8
 
 // The kinds.

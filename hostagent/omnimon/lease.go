@@ -175,8 +175,8 @@ func (r *Role) takeProbe(w *work, carried bool) bool {
 // leastMSS is the smallest maximum segment size that the role sets.
 const leastMSS = 536
 
-// clamp reduces the maximum segment size of a TCP connection with another host that has an agent, so
-// that full segments have room for the carrier. b is the IP packet, and other the address of the
+// clamp reduces the maximum segment size of a TCP connection with another host that has an agent,
+// so that full segments have room for the carrier. b is the IP packet, and other the address of the
 // other host; nil: it has no agent.
 func (r *Role) clamp(p *packet.IP, b []byte, other *address) {
 	if !p.TCP || p.Flags&packet.SYN == 0 || r.leases.mtu == 0 || r.settings.KeepMSS || other == nil {

@@ -225,8 +225,8 @@ func TestMSS(t *testing.T) {
 	}
 }
 
-// TestForgedEpochs: packets from addresses of no host, or far ahead of the host's clock, do not move
-// a host; nor do many packets, each a little ahead of the one before.
+// TestForgedEpochs: packets from addresses of no host, or far ahead of the host's clock, do not
+// move a host; nor do many packets, each a little ahead of the one before.
 func TestForgedEpochs(t *testing.T) {
 	for _, scheduled := range []bool{false, true} {
 		n := newNetwork(t, nil)

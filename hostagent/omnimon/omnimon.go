@@ -69,9 +69,9 @@ var (
 	_ role.Leaser = (*Role)(nil)
 )
 
-// New returns a role without settings: packets pass unchanged until Apply. now returns the time since
-// any instant, by a clock that does not jump. The role tags all packets to hosts with an agent, unless
-// NeedLeases is called.
+// New returns a role without settings: packets pass unchanged until Apply. now returns the time
+// since any instant, by a clock that does not jump. The role tags all packets to hosts with an
+// agent, unless NeedLeases is called.
 func New(clock *epoch.Clock, now func() time.Duration) *Role { return &Role{clock: clock, time: now} }
 
 // Name implements role.Role.

@@ -547,8 +547,8 @@ func TestOmniMonExp9(t *testing.T) {
 }
 
 // TestOmniMonForeignRouter: a spine that loses packets with a header, or all but those, costs no
-// packet: hosts send without a header where a path may lead over it. Results name the flows that are
-// not exact, and the hosts the reason.
+// packet: hosts send without a header where a path may lead over it. Results name the flows that
+// are not exact, and the hosts the reason.
 func TestOmniMonForeignRouter(t *testing.T) {
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
 		t.Run(string(carrier), func(t *testing.T) {

@@ -458,8 +458,8 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	return nil
 }
 
-// decisionTime is how long the traffic waits until hosts know to which others they may send headers.
-// A pair without a decision by then has no lease, and does so without harm.
+// decisionTime is how long the traffic waits until hosts know to which others they may send
+// headers. A pair without a decision by then has no lease, and does so without harm.
 const decisionTime = 2 * time.Second
 
 // relayed is the time that the message takes that begins an epoch, if the clock of a host is wrong.

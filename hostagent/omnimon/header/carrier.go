@@ -68,8 +68,8 @@ func (l Layout) parse(b []byte, h *Header) {
 	}
 }
 
-// Insert puts the header into a frame whose link layer is link. It sets h.Next. It returns false, and
-// leaves the frame as it is, if the packet has no room for it.
+// Insert puts the header into a frame whose link layer is link. It sets h.Next. It returns false,
+// and leaves the frame as it is, if the packet has no room for it.
 func (l Layout) Insert(f *packet.Frame, link packet.Link, h *Header) bool {
 	h.Next = link.Type
 	ip := link.TypeAt + 2
@@ -295,7 +295,8 @@ func (l Layout) peekGeneve(b []byte, at int, etherType uint16, h *Header) error 
 	return nil
 }
 
-// Strip removes the header h, which Peek read, from a frame. It returns the EtherType of the packet.
+// Strip removes the header h, which Peek read, from a frame. It returns the EtherType of the
+// packet.
 func (l Layout) Strip(f *packet.Frame, link packet.Link, h *Header) uint16 {
 	ip := link.TypeAt + 2
 	v6 := h.Next == packet.EtherTypeIPv6

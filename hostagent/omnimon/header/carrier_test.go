@@ -260,8 +260,8 @@ func TestRandomPackets(t *testing.T) {
 	}
 }
 
-// FuzzStrip: any bytes are read and stripped without reading beyond them, and what is stripped is as
-// long as the header.
+// FuzzStrip: any bytes are read and stripped without reading beyond them, and what is stripped is
+// as long as the header.
 func FuzzStrip(f *testing.F) {
 	f.Add(mustHex(f, macs+"0800 4800 002c 1234 4000 4006 0000 0a000001 0a000002 9e0c fffe 123456 07 0001 0203"+data), uint8(2),
 		uint8(0))

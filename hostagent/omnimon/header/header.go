@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package header encodes and decodes the header that OmniMon's hosts insert (paper, section 3.2), bit
-// for bit as the P4 programs omnimon*.p4 parse it:
+// Package header encodes and decodes the header that OmniMon's hosts insert (paper, section 3.2),
+// bit for bit as the P4 programs omnimon*.p4 parse it:
 //
 //	bits  field
 //	16    epoch, modulo 65,536
@@ -14,8 +14,8 @@
 //
 //	shim    behind the link layer and VLAN tags, with an EtherType of its own; the EtherType of the
 //	        payload follows the header
-//	option  as the first option of IPv4, type 158, padded by no-operations; or as the option 0x3e of a
-//	        destination options header that follows the fixed header of IPv6
+//	option  as the first option of IPv4, type 158, padded by no-operations; or as the option 0x3e of
+//	        a destination options header that follows the fixed header of IPv6
 //	tunnel  as the first option of Geneve, class 0xff5e and type 1, in a UDP packet between the same
 //	        addresses; the tunnel carries the IP packet
 //

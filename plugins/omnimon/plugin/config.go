@@ -71,7 +71,7 @@ type Query struct {
 // DefaultConfiguration returns the defaults.
 func DefaultConfiguration() Configuration {
 	return Configuration{
-		Carrier: wire.CarrierShim, ClampMSS: true, UDPIdleTime: "60s",
+		Carrier: wire.CarrierOption, ClampMSS: true, UDPIdleTime: "60s",
 		EtherType: 0x88b5, SlotsPerFlow: 2, Flows: 1 << 16, IngressSlots: 1 << 16, IdleTime: "30m",
 		FlowletGap: "500us",
 		Limits:     Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
