@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,67 +149,84 @@ func newPeer(b *testing.B) *peer {
 }
 
 // streams returns how many bytes a TCP stream brings in a time, in both directions one after the
-// other.
-func (p *peer) streams(d time.Duration) (total float64, err error) {
+// other, and the processor time of the threads that send and receive, in seconds.
+func (p *peer) streams(d time.Duration) (n, processor float64, err error) {
 	near, err := net.Dial("tcp4", "10.0.0.2:7")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer near.Close()
 	far, err := p.listener.Accept()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer far.Close()
 	for _, direction := range [][2]net.Conn{{near, far}, {far, near}} {
-		var arrived atomic.Int64
-		ended := make(chan error, 1)
+		arrived, took := make(chan float64), make(chan float64)
 		go func() {
-			b := make([]byte, 1<<18)
-			for {
-				n, err := direction[1].Read(b)
-				arrived.Add(int64(n))
-				if err != nil {
-					ended <- err
-					return
+			bytes := 0.0
+			took <- ofThread(func() {
+				for b := make([]byte, 1<<18); ; {
+					n, err := direction[1].Read(b)
+					bytes += float64(n)
+					if err != nil {
+						break
+					}
 				}
-			}
+				arrived <- bytes
+			})
 		}()
-		data := make([]byte, 1<<18)
-		start := time.Now()
-		for time.Since(start) < d/2 {
-			if _, err := direction[0].Write(data); err != nil {
-				return 0, err
+		processor += ofThread(func() {
+			data := make([]byte, 1<<18)
+			for start := time.Now(); time.Since(start) < d/2 && err == nil; {
+				_, err = direction[0].Write(data)
 			}
-		}
-		total += float64(arrived.Load())
-		_ = direction[1].SetReadDeadline(time.Now())
-		<-ended
+		})
+		_ = direction[1].SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		n += <-arrived
+		processor += <-took
 		_ = direction[1].SetReadDeadline(time.Time{})
 	}
-	return total, nil
+	return n, processor, err
 }
 
 // datagrams returns how many datagrams of 18 bytes a socket sends in a time, in both directions one
-// after the other. The kernel runs the receiving end in the same thread.
-func (p *peer) datagrams(d time.Duration) (total float64, err error) {
+// after the other, and the processor time of the thread, in which the kernel runs the receiving end
+// as well.
+func (p *peer) datagrams(d time.Duration) (n, processor float64, err error) {
 	near, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 9})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer near.Close()
 	for i, from := range []*net.UDPConn{near, p.datagram} {
-		to := &net.UDPAddr{IP: net.IPv4(10, 0, 0, byte(2-i)), Port: 9}
-		for data, start := make([]byte, 18), time.Now(); time.Since(start) < d/2; {
-			for range 64 {
-				if _, err := from.WriteToUDP(data, to); err != nil {
-					return 0, err
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 - i)}), 9)
+		processor += ofThread(func() {
+			for data, start := make([]byte, 18), time.Now(); time.Since(start) < d/2 && err == nil; {
+				for range 64 {
+					if _, err = from.WriteToUDPAddrPort(data, to); err != nil {
+						break
+					}
+					n++
 				}
-				total++
 			}
-		}
+		})
 	}
-	return total, nil
+	return n, processor, err
+}
+
+// ofThread returns the processor time of f, in seconds.
+func ofThread(f func()) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	now := func() time.Duration {
+		var r unix.Rusage
+		_ = unix.Getrusage(unix.RUSAGE_THREAD, &r) // cannot fail
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	before := now()
+	f()
+	return (now() - before).Seconds()
 }
 
 // BenchmarkRoles prints the speed of TCP, and of small packets of UDP, over veth with each role on
@@ -235,7 +253,7 @@ func BenchmarkRoles(b *testing.B) {
 		name    string
 		unit    float64
 		what    string
-		measure func(time.Duration) (float64, error)
+		measure func(time.Duration) (n, processor float64, err error)
 	}{{"TCP", 1e6, "MB/s", p.streams}, {"UDP", 1e3, "kpackets/s", p.datagrams}} {
 		all := variants()
 		byTime, byProcessor := make([][]float64, len(all)), make([][]float64, len(all))
@@ -268,7 +286,7 @@ func BenchmarkRoles(b *testing.B) {
 }
 
 // round returns what arrives in a second, and in a second of processor time.
-func round(v variant, measure func(time.Duration) (float64, error)) (rate, each float64, err error) {
+func round(v variant, measure func(time.Duration) (n, processor float64, err error)) (rate, each float64, err error) {
 	if v.start != nil {
 		running, err := v.start()
 		if err != nil {
@@ -276,19 +294,12 @@ func round(v variant, measure func(time.Duration) (float64, error)) (rate, each 
 		}
 		defer running.Close()
 	}
-	if _, err := measure(100 * time.Millisecond); err != nil { // warm
+	if _, _, err := measure(500 * time.Millisecond); err != nil { // until the work of the start is done
 		return 0, 0, err
 	}
-	start, before := time.Now(), processor()
-	n, err := measure(500 * time.Millisecond)
-	return n / time.Since(start).Seconds(), n / (processor() - before), err
-}
-
-// processor returns the processor time of this process, in seconds.
-func processor() float64 {
-	var r unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // cannot fail
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
+	start := time.Now()
+	n, processor, err := measure(time.Second)
+	return n / time.Since(start).Seconds(), n / processor, err
 }
 
 // ratios returns the median, the least and the most of the ratios of each round.

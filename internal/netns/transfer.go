@@ -83,14 +83,10 @@ func send(size int64) error {
 }
 
 // capture prints a line when it captures, and at the end of its input the hash of each packet from
-// h1 to the Server, without what routers may change.
+// h1 to the Server, without what routers may change: packets that leave by a device, or without one
+// those of TCP that reach the stack, behind the programs of an agent.
 func capture(device string) error {
-	i, err := net.InterfaceByName(device)
-	if err != nil {
-		return err
-	}
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	s, front, err := open(device)
 	if err != nil {
 		return err
 	}
@@ -98,9 +94,6 @@ func capture(device string) error {
 		return err
 	}
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
-		return err
-	}
-	if err := unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -111,11 +104,12 @@ func capture(device string) error {
 	}()
 	var seen []string
 	frame := make([]byte, 1<<16)
+	binary.BigEndian.PutUint16(frame[12:], 0x0800) // if the socket has no Ethernet header
 	for {
-		n, err := unix.Read(s, frame)
+		n, err := unix.Read(s, frame[front:])
 		switch {
 		case err == nil:
-			if hash := digest(frame[:n]); hash != "" {
+			if hash := digest(frame[:front+n]); hash != "" {
 				seen = append(seen, hash)
 			}
 			continue
@@ -124,20 +118,39 @@ func capture(device string) error {
 		}
 		select {
 		case <-end:
-			var stats unix.TpacketStats
-			size := uint32(unsafe.Sizeof(stats))
-			if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s), unix.SOL_PACKET, unix.PACKET_STATISTICS,
-				uintptr(unsafe.Pointer(&stats)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
+			const drops = 8 // of the words of SO_MEMINFO
+			var words [drops + 1]uint32
+			size := uint32(unsafe.Sizeof(words))
+			if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s), unix.SOL_SOCKET, unix.SO_MEMINFO,
+				uintptr(unsafe.Pointer(&words)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
 				return errno
 			}
-			if stats.Drops > 0 {
-				return fmt.Errorf("the capture of %s lost %d packets", device, stats.Drops)
+			if words[drops] > 0 {
+				return fmt.Errorf("the capture of %q lost %d packets", device, words[drops])
 			}
 			_, err := fmt.Println(strings.Join(append(seen, "end"), "\n"))
 			return err
 		default:
 		}
 	}
+}
+
+// open returns a socket that captures, and how many bytes of an Ethernet header its packets lack.
+func open(device string) (socket, lacks int, err error) {
+	if device == "" {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		return s, 14, err
+	}
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return 0, 0, err
+	}
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
+	}
+	return s, 0, err
 }
 
 // digest is the hash of a packet from h1 to the Server, empty of others. MAC addresses, TTL and the
@@ -187,8 +200,8 @@ func start(host string, args ...string) (*child, error) {
 // received.
 func transfer(size int64, during func() error) (sent, received []string, err error) {
 	var captures [2]*child
-	for i, host := range []string{"h1", "h2"} {
-		if captures[i], err = start(host, "capture", "eth0"); err != nil {
+	for i, device := range []string{"eth0", ""} {
+		if captures[i], err = start(fmt.Sprint("h", i+1), "capture", device); err != nil {
 			return nil, nil, err
 		}
 		defer func() { _ = captures[i].Process.Kill() }() // fails after its end

@@ -121,6 +121,20 @@ func openTap(t *testing.T, name string) (file *os.File, header int) {
 	return file, plainHeader
 }
 
+// SegmentBefore makes the kernel segment super-packets before an interface.
+func SegmentBefore(t *testing.T, name string) {
+	t.Helper()
+	features, err := hostkernel.Features(name)
+	if err != nil {
+		t.Skipf("features of %s: %v", name, err)
+	}
+	for _, f := range features {
+		if strings.Contains(f, "segmentation") || strings.Contains(f, "gso") {
+			_ = hostkernel.Disable(name, []string{f}) // some are fixed
+		}
+	}
+}
+
 // Wire compares what a role counts with the packets on the wire: of super-packets that a packet
 // socket sends by interface host, and of those of a virtual machine, which arrive at a tap device
 // and are forwarded by host. start runs the role on an interface. Interface host leaves
@@ -129,15 +143,7 @@ func Wire(t *testing.T, start func(name string) Counts) {
 	if !Isolated(t) {
 		return
 	}
-	features, err := hostkernel.Features("host")
-	if err != nil {
-		t.Skipf("features of veth: %v", err)
-	}
-	for _, f := range features {
-		if strings.Contains(f, "segmentation") || strings.Contains(f, "gso") {
-			_ = hostkernel.Disable("host", []string{f}) // some are fixed
-		}
-	}
+	SegmentBefore(t, "host")
 	tap, header := openTap(t, "vm")
 	machine, err := net.InterfaceByName("vm")
 	if err != nil {

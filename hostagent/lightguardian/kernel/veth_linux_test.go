@@ -6,6 +6,9 @@ package kernel
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -172,8 +176,8 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// TestInterfaceAgain: the interface is deleted and created again, without settings and with them. The
-// programs remove sketchlets on the new one, and the epoch in between has no report.
+// TestInterfaceAgain: the interface is deleted and created again, without settings and with them.
+// The programs remove sketchlets on the new one, and the epoch in between has no report.
 func TestInterfaceAgain(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return
@@ -202,4 +206,113 @@ func TestInterfaceAgain(t *testing.T) {
 		n, err := unix.Read(to, make([]byte, 2048))
 		return err == nil && n == len(plain)-ethernet
 	})
+}
+
+// TestBigTCP: super-packets of TCP above 64 KB, which have no length and over IPv6 a header that is
+// not on the wire, count as the packets on the wire, as packets of their flow.
+func TestBigTCP(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	for _, file := range []string{"all", "default", "host", "net"} {
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("0"), 0o600)
+	}
+	kerneltest.SegmentBefore(t, "host")
+	_ = testkit.IP("link set dev host gso_ipv4_max_size 180000") // iproute2 6.3
+	for _, args := range []string{"link set dev host gso_max_size 180000",
+		"addr add 10.0.0.1/24 dev host", "addr add fd00::1/64 dev host nodad"} {
+		if err := testkit.IP(args); err != nil {
+			t.Skipf("super-packets above 64 KB: %v", err)
+		}
+	}
+	p, err := Open(Config{Interface: "host"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Advance(10)
+	if err := p.Apply(encoded(t, defaults())); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	const size, port = 8 << 20, 7
+	listening := make(chan struct{})
+	onWire := map[bool]uint64{} // over IPv6 or not
+	sink := testkit.InNamespace(t, "net", []string{"link set dev net up", "addr add 10.0.0.2/24 dev net",
+		"addr add fd00::2/64 dev net nodad"}, func() error {
+		wire := kerneltest.Socket(t, "net")
+		err := unix.SetsockoptInt(wire, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20)
+		l4, wrong := net.Listen("tcp4", fmt.Sprintf("10.0.0.2:%d", port))
+		l6, wrong6 := net.Listen("tcp6", fmt.Sprintf("[fd00::2]:%d", port))
+		close(listening)
+		if err := errors.Join(err, wrong, wrong6); err != nil {
+			return err
+		}
+		for _, l := range []net.Listener{l4, l6} {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			if n, err := io.Copy(io.Discard, c); err != nil || n != size {
+				return fmt.Errorf("%d bytes arrived: %w", n, err)
+			}
+			if err := c.Close(); err != nil {
+				return err
+			}
+		}
+		frame := make([]byte, 1<<18)
+		for {
+			n, err := unix.Read(wire, frame)
+			if errors.Is(err, unix.EAGAIN) {
+				return errors.Join(l4.Close(), l6.Close())
+			}
+			if err != nil {
+				return err
+			}
+			v6 := frame[12] == 0x86 && frame[20] == 6 && frame[57] == port
+			if v6 || frame[12] == 8 && frame[23] == 6 && frame[37] == port {
+				if onWire[v6]++; n > 1514 {
+					return fmt.Errorf("a frame of %d bytes", n)
+				}
+			}
+		}
+	})
+	<-listening
+	for _, to := range []string{"10.0.0.2", "fd00::2"} {
+		c, err := (&net.Dialer{Timeout: time.Minute}).Dial("tcp", net.JoinHostPort(to, fmt.Sprint(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(c); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	if err := <-sink; err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(12)
+	sealed, err := p.Seal(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[bool]uint64{}
+	for _, f := range open(t, sealed).Flows {
+		if f.Key.Proto == 6 && f.Key.DstPort == port {
+			counted[f.Key.V6] += f.Sent
+		} else if f.Key.Proto == 0 && f.Key.Src[0] == 0xfd { // and not MLD of the kernel
+			t.Errorf("a flow of protocol 0 with %d packets", f.Sent)
+		}
+	}
+	for _, v6 := range []bool{false, true} {
+		if counted[v6] != onWire[v6] || counted[v6] < size/1500 {
+			t.Errorf("IPv6 %v: %d packets counted, %d on the wire", v6, counted[v6], onWire[v6])
+		}
+	}
 }
