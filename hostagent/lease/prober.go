@@ -235,6 +235,9 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 		}
 	case Proving:
 		x.carriers, x.twins = samples{}, samples{}
+		if from == Leased {
+			x.reason = "the lease ended before probes came back"
+		}
 	case Leased:
 		x.reason = ""
 		x.due = now + p.pause()
@@ -318,6 +321,7 @@ func (p *Prober) Due(now time.Duration) (out []Probe) {
 	for _, x := range p.pairs {
 		if x.until != 0 && x.until <= now { // ended by itself
 			p.revoke(x)
+			p.apply(now, x, lapsed)
 		}
 	}
 	for _, leased := range []bool{true, false} { // renewals first

@@ -364,6 +364,24 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// TestStarved: a host that had no processor for longer than a lease lasts has none, says so, and
+// proves it again from all source ports at once.
+func TestStarved(t *testing.T) {
+	s := simulate(t, 13, 1, &path{delay: time.Millisecond})
+	s.run(time.Second)
+	s.has(1, 1500, 1500)
+	s.now += 5 * time.Second
+	if l, ok := s.lease(1); ok {
+		t.Errorf("%+v", l)
+	}
+	for _, q := range s.prober.Due(s.now) {
+		s.send(q)
+	}
+	s.expect(1, "the lease ended before probes came back")
+	s.run(s.now + 10*time.Millisecond)
+	s.has(1, 1500, 1500)
+}
+
 // TestMTUChanges: a lease follows the MTU of the path in both directions.
 func TestMTUChanges(t *testing.T) {
 	p := &path{delay: time.Millisecond}

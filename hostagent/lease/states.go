@@ -43,6 +43,7 @@ const (
 	delayed                 // the carrier is clearly slower than its twin
 	refused                 // the peer refuses
 	again                   // it is time to try again
+	lapsed                  // the lease ended before probes came back
 	events
 )
 
@@ -50,7 +51,7 @@ const (
 const same = states
 
 // transitions is the state machine of a pair. Prober.enter does what belongs to a new state.
-var transitions = [states][events]State{
+var transitions = withLapse([states][events]State{
 	// started resumed crowded admitted found proved shorter failed unanswered delayed refused again
 	Offline:   row(Searching, Leased, Waiting, same, same, same, same, same, same, same, same, same),
 	Waiting:   row(same, same, same, Searching, same, same, same, same, same, same, same, same),
@@ -61,10 +62,16 @@ var transitions = [states][events]State{
 	Slow:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
 	Silent:    row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
 	Refused:   row(same, same, Waiting, same, same, same, same, same, same, same, same, Searching),
-}
+})
 
 // row is a row of transitions. Every state goes to Offline when the session ends.
 func row(start, resume, crowd, admit, find, prove, shorten, fail, silent, delay, refuse, retry State) [events]State {
 	return [events]State{started: start, resumed: resume, stopped: Offline, crowded: crowd, admitted: admit, found: find,
-		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry}
+		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry, lapsed: same}
+}
+
+// withLapse adds that a lease which ended is proved again.
+func withLapse(t [states][events]State) [states][events]State {
+	t[Leased][lapsed] = Proving
+	return t
 }
