@@ -32,9 +32,12 @@ func follow() *results {
 	r := &results{epochs: map[int64]netns.Row{}, flows: map[string]netns.Row{}, hosts: map[string]netns.Row{},
 		alerts: map[string]bool{}}
 	go func() {
-		for {
+		for last := ""; ; {
 			err := netns.Watch(&r.mu, r.take, "/omnimon")
-			log.Printf("results: %v", err)
+			if text := err.Error(); text != last {
+				log.Print("results: ", text)
+				last = text
+			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()

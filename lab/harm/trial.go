@@ -220,13 +220,16 @@ func (t *trial) begin() error {
 		}
 	}
 	log.Print("agents are started")
+	if err := t.await("results of the collector", func() bool { return t.results.last() > 0 }); err != nil {
+		return err
+	}
 	without := t.untagged || len(w.settings.late) > 0
 	if without || t.inexact {
 		// Nothing shows that agents will never tag packets; a few epochs are longer than they take to begin.
 		if err := t.epochs(8); err != nil || without {
 			return err
 		}
-	} else if took, wrong := t.prove(20); wrong != "" {
+	} else if took, wrong := t.prove(10); wrong != "" {
 		return fmt.Errorf("results are not exact: %s", wrong)
 	} else {
 		log.Printf("results are exact, in trial %d", took)
@@ -317,7 +320,7 @@ func (t *trial) breaks() error {
 
 // recover waits until results are exact again.
 func (t *trial) recover() (int, string) {
-	tries := 15
+	tries := 10
 	if t.inexact {
 		return 0, ""
 	}
