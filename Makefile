@@ -50,7 +50,7 @@ build: ## netsketch into bin/, the plugins into bin/plugins/
 	@for p in $(PLUGINS); do ln -f $(BIN)/built/$$p $(BIN)/plugins/netsketch-plugin-$$p; done
 
 .PHONY: netns
-netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network namespaces with agents in the kernel (needs root, ip and ethtool)
+netns: build ## OmniMon, SketchINT and LightGuardian on real packets, and six cases of netns-harm: network namespaces with agents in the kernel (needs root, ip and ethtool)
 	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
 	$(GO) build -o $(BIN)/sketchint-netns-check ./examples/sketchint/netns/check
 	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
@@ -58,6 +58,8 @@ netns: build ## OmniMon, SketchINT and LightGuardian on real packets: network na
 	examples/sketchint/netns/netns.sh run
 	AGENTS=bridge examples/sketchint/netns/netns.sh run
 	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
+	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
+	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -quick
 
 .PHONY: netns-harm
 netns-harm: build ## agents, collectors, switches and paths fail while UDP, TCP and ping run: how many packets telemetry costs (needs root, ip and ethtool; some ten minutes; HARM="^killed" for some)
