@@ -213,6 +213,9 @@ func (c *check) all(size int64) error {
 	return nil
 }
 
+// settled is how many epochs after a loss its alert begins.
+const settled = 4
+
 // sends sends a file and compares the results of its epochs, of which some may be inexact.
 func (c *check) sends(size int64, inexact int, during func() error) error {
 	first := c.restart()
@@ -227,7 +230,7 @@ func (c *check) sends(size int64, inexact int, during func() error) error {
 	c.mu.Lock()
 	last := c.newest + 2 + int64(inexact) // the epoch of the end, and that of its delivery
 	c.mu.Unlock()
-	if err := c.wait(last); err != nil {
+	if err := c.wait(last + settled); err != nil {
 		return err
 	}
 	happened, err := c.dropped()
