@@ -228,6 +228,21 @@ func (a *Analyzer) parallel(n int, f func(w *worker, item int)) {
 
 // Analyze analyzes one epoch. The result refers to the reports, which must not change.
 func (a *Analyzer) Analyze(e *Epoch) *Result {
+	r := a.analyze(e)
+	if a.net.Search == nil || !slices.ContainsFunc(r.Elements, func(reason string) bool { return reason != "" }) {
+		return r
+	}
+	// Slots that contradict what arrived may have shown wrong paths, also by other switches.
+	reasons, again := r.Elements, *e
+	again.Recorded = nil
+	r = a.analyze(&again)
+	for i, reason := range reasons {
+		r.Elements[i] = cmp.Or(reason, r.Elements[i])
+	}
+	return r
+}
+
+func (a *Analyzer) analyze(e *Epoch) *Result {
 	r := &Result{Epoch: e.Number, analyzer: a, reports: make([][]byte, a.net.Hosts), Hosts: make([]string, a.net.Hosts),
 		uncounted: make([]uint64, a.net.Hosts), untracked: make([]uint64, a.net.Hosts),
 		incomplete: make([]bool, a.net.Hosts), strangers: make([]bool, a.net.Hosts)}

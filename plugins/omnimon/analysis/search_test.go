@@ -113,6 +113,50 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// A switch that did not count packets shows no paths, and missing hosts hide none: a path that is
+// found is the right one.
+func TestSearchFailures(t *testing.T) {
+	tp := simulation.FatTree(4)
+	found, flows := 0, 0
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		sim := simulation.Run(tp, simulation.Settings{Flows: 800, Slots: 512, Mean: 8, Counters: true, Seed: seed})
+		unrouted(sim)
+		slots := sim.Epoch.Recorded[random.IntN(sim.Switches)]
+		for n := range 40 {
+			if seed%2 == 0 {
+				clear(slots[random.IntN(sim.Net.Slots)*sim.Net.Values:][:sim.Net.Values])
+			} else if n < 3 {
+				sim.Epoch.Reports[random.IntN(sim.Hosts)] = nil
+			}
+		}
+		r := analyze(t, sim)
+		check := func(f *analysis.Flow) {
+			flows++
+			if want := sim.Route(&f.Key).Path; len(f.Path.Hops) > 0 && !reflect.DeepEqual(f.Path, want) {
+				t.Fatalf("seed %d: flow %v by %+v, want %+v; %v", seed, f.Key, f.Path, want, simulation.Reasons(r))
+			} else if len(f.Path.Hops) > 0 {
+				found++
+			}
+		}
+		for _, list := range [][]analysis.Flow{simulation.Complete(r), r.Unplaced, r.Odd} {
+			for i := range list {
+				check(&list[i])
+			}
+		}
+		for _, list := range [][]analysis.LossyFlow{r.Lossy, r.Open} {
+			for i := range list {
+				check(&list[i].Flow)
+			}
+		}
+		contains(t, sim, r)
+	}
+	t.Logf("%d of %d flows have a path", found, flows)
+	if found*4 < flows {
+		t.Errorf("%d of %d flows have a path", found, flows)
+	}
+}
+
 // A flow that changes its path within the epoch, or that two paths explain, has no path and is
 // exact at its hosts; the other flows are exact everywhere.
 func TestSearchUnplaced(t *testing.T) {

@@ -166,7 +166,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 		lossy, unknowns, determined = len(r.result.Lossy), r.result.Variables, r.result.Determined
 		for i := range r.result.Unplaced {
 			unplaced++
-			if r.result.Unplaced[i].Lost[wire.Packets] > 0 {
+			if f := &r.result.Unplaced[i]; f.Known() && f.Lost[wire.Packets] > 0 {
 				lossy++
 			}
 		}
