@@ -302,7 +302,7 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	// Acknowledgments take the other direction, and are another flow.
 	expect(ofFlow == lost["s1"]+lost[links["h1-sw"]], "the flow lost %d packets, its elements %v", ofFlow, lost)
 	want := map[string]bool{}
-	for element := range happened {
+	for element := range lost {
 		kind := "link"
 		if element == "s1" {
 			kind = "switch"
