@@ -189,6 +189,9 @@ func (p *Path) adoptTables(s *saved) error {
 		return err
 	}
 	p.install(t, settings, s.Settings, share)
+	if err := p.openSockets(settings.Hosts[settings.Host]); err != nil { // equal settings open none
+		p.cfg.Logger.Warn("no probes are sent, so packets have no header until the settings change", "error", err)
+	}
 	p.now = atomic.LoadUint64(&t.control.Epoch)
 	p.queries = adopted(settings, p.now)
 	p.follow()
