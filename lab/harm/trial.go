@@ -72,7 +72,7 @@ type row struct {
 	Count, Control        countJSON
 	Bound                 int
 	Before, During, After int // packets with a carrier, of h1 and h2
-	Probes, Ahead         int
+	Probes, Ahead, Unread int
 	Stopped               time.Duration // from the failure to the last packet with a carrier to a silent host
 	TCP                   string
 	Proof                 string
@@ -335,6 +335,12 @@ func (t *trial) recover() (int, string) {
 
 // account fills the row.
 func (t *trial) account() {
+	// What the switches could not read in time, for want of a processor, is not telemetry's loss.
+	unread, err := t.world.unread()
+	if err != nil {
+		t.wrong("%v", err)
+	}
+	t.row.Unread = unread
 	var all, controls count
 	above, worst := 0, 0 // streams that lost more than they may
 	var lostAt []time.Time
@@ -349,7 +355,7 @@ func (t *trial) account() {
 			bound = packetRate * int(lease/time.Second)
 		}
 		t.row.Bound += bound
-		if c.lost > bound {
+		if c.lost > bound+unread {
 			above, worst = above+1, max(worst, c.lost)
 		}
 		log.Printf("%s from %s to %s: %+v%s; the control pair: %+v%s", s.name, s.from, s.to, c, clocks(at), without,
@@ -448,15 +454,15 @@ func clocks(times []time.Time) string {
 // printTable prints all rows.
 func printTable(out io.Writer, rows []row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tcontrol lost\ttagged before\tafter lease\tat the end\tlast tag\t"+
+	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\tat the end\tlast tag\t"+
 		"TCP (control)\tresults\ttime\tverdict")
 	for _, r := range rows {
 		stopped := "-"
 		if r.Stopped > 0 {
 			stopped = fmt.Sprintf("%.1fs", r.Stopped.Seconds())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d of %d\t%d\t%d\t%d\t%s\t%s\t%s\t%v\t%s\n", r.Name, r.Carrier, r.Count.Sent,
-			r.Count.Lost, r.Bound, r.Control.Lost, r.Control.Sent, r.Before, r.During, r.After, stopped, r.TCP, r.Proof, r.Took,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d of %d\t%d\t%d\t%d\t%s\t%s\t%s\t%v\t%s\n", r.Name, r.Carrier, r.Count.Sent,
+			r.Count.Lost, r.Bound, r.Unread, r.Control.Lost, r.Control.Sent, r.Before, r.During, r.After, stopped, r.TCP, r.Proof, r.Took,
 			r.verdict())
 	}
 	w.Flush()

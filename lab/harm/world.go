@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/internal/netns"
 )
 
 const (
@@ -440,3 +442,18 @@ func (w *world) removeAgent(host string) error {
 
 // unpin removes all that an agent has pinned, as a reboot does.
 func (w *world) unpin(host string) error { return os.RemoveAll(w.pins(host)) }
+
+// unread is how many frames the switches could not take from their ports in time.
+func (w *world) unread() (frames int, err error) {
+	for _, s := range []string{"s1", "s2"} {
+		lists, err := netns.Query(filepath.Join(w.bin, "netsketch"), "/interfaces/interface/state/counters",
+			collectorAddress+":956"+s[1:])
+		if err != nil {
+			return 0, fmt.Errorf("counters of %s: %w", s, err)
+		}
+		for _, r := range lists["/interfaces/interface"] {
+			frames += int(r.Number("counters/in-discards"))
+		}
+	}
+	return frames, nil
+}
