@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/netsketch/netsketch/internal/rawlink"
 )
 
 // Hook is a program and where an interface runs it.
@@ -83,6 +85,9 @@ func (a *Attachment) Set(prepare func() error, hooks ...Hook) error {
 		}
 	}
 	index, err := a.watch.index(a.cfg.Interface)
+	if err == nil {
+		err = rawlink.CheckEthernet(a.cfg.Interface)
+	}
 	if err != nil && len(a.hooks) == 0 {
 		return err
 	}

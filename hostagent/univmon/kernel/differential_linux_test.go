@@ -9,6 +9,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -421,4 +422,26 @@ func TestWire(t *testing.T) {
 			return c[wire.Sent], c[wire.Received]
 		}
 	})
+}
+
+// TestLinkType: an interface without Ethernet headers is refused, by settings and by the check.
+func TestLinkType(t *testing.T) {
+	if !kerneltest.Isolated(t) {
+		return
+	}
+	if err := testkit.IP("tuntap add dev tun0 mode tun"); err != nil {
+		t.Skip(err)
+	}
+	p, err := Open(Config{Interface: "tun0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, checked := Check(Config{Interface: "tun0"})
+	for what, err := range map[string]error{"check": checked,
+		"settings": p.Apply(encoded(t, &wire.Settings{Packets: both(""), Sketches: small}))} {
+		if err == nil || !strings.Contains(err.Error(), "without link-layer headers") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
