@@ -37,6 +37,7 @@ func BenchmarkPacket(b *testing.B) {
 func benchmark(b *testing.B, flows int, query string) {
 	settings := func(host int) *wire.Settings {
 		s := defaults(host)
+		s.Carrier = wire.CarrierOption
 		if query != "" {
 			s.Queries = []wire.Query{{Text: query}}
 		}

@@ -354,9 +354,9 @@ inline void count(u64 epoch, u32 why, u64 n) {
 		c->n[why] += n;
 }
 
-// count_late counts a packet that arrived in an epoch, by the epoch to which it belongs. A cell
-// keeps the first epoch that uses it.
-part u32 count_late(u64 epoch, u64 late) {
+// count_late counts packets that arrived in an epoch, by the epoch that they belong to. A cell keeps
+// the first epoch that uses it.
+part u32 count_late(u64 epoch, u64 late, u32 packets) {
 	struct counts *c = counts_of(epoch);
 	if (!c)
 		return 0; // unreachable
@@ -368,7 +368,7 @@ part u32 count_late(u64 epoch, u64 late) {
 	if (!l->packets)
 		l->epoch = late;
 	if (l->epoch == (u16)late)
-		l->packets++;
+		l->packets += packets;
 	return 0;
 }
 
@@ -385,7 +385,7 @@ inline void advance(struct control_block *c, u64 epoch) {
 // tick returns the current epoch. Without an agent it advances by the kernel's clock.
 inline u64 tick(struct control_block *c, u64 clock) {
 	u64 length = c->length, start = c->start;
-	if (length && clock >= c->deadline && clock >= start) {
+	if (length && clock >= c->deadline && (s64)(clock - start) >= 0) {
 		u64 n = (clock - start) / length;
 		c->deadline = start + (n + 1) * length;
 		advance(c, c->zero + n);
@@ -398,8 +398,8 @@ inline u64 bound(const struct control_block *c, u64 clock) {
 	u64 length = c->length;
 	if (!length)
 		return c->given + WINDOW;
-	u64 at = clock + c->slack;
-	return c->zero + (at >= c->start ? (at - c->start) / length + 1 : 0);
+	s64 since = clock + c->slack - c->start; // start may be before the boot of the host
+	return c->zero + (since >= 0 ? (u64)since / length + 1 : 0);
 }
 
 // hash is flow.Key.Hash of a flow.
@@ -1190,7 +1190,7 @@ inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct 
 	}
 	u32 g = e & (generations - 1) & (MAX_GENERATIONS - 1);
 	if (distance < -WINDOW || e < c->base || c->sealed[g] == e + 1) {
-		count_late(now, e);
+		count_late(now, e, w->packets);
 		return LATE;
 	}
 	if (distance == -WINDOW)
@@ -1442,18 +1442,18 @@ int ingress(struct __sk_buff *skb) {
 		u32 number = source->number;
 		follow_mss(skb, &p, largest_packet(c, bpf_map_lookup_elem(&leases, &number), clock));
 	}
+	struct wire w;
+	on_wire(skb, &p, gso_segs, gso_size, &w);
 	if (!carried) {
-		count(now, NO_HEADER, 1);
+		count(now, NO_HEADER, w.packets);
 		return PASS;
 	}
 	if (b.head >> 16 & PROBE_HOPS)
 		return PASS;
-	struct wire w;
-	on_wire(skb, &p, gso_segs, gso_size, &w);
 	u64 epoch;
 	u32 why = receive(c, skb, &p, &w, &b, source, clock, now, &epoch);
 	if (why != COUNTED)
-		count(epoch, why, 1);
+		count(epoch, why, w.packets);
 	return PASS;
 }
 
