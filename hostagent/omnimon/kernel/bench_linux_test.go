@@ -102,11 +102,12 @@ const (
 	rounds = 5
 )
 
-// BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC that
-// do nothing, and with agents at both ends, for each carrier: one TCP stream, in bytes per second, and
-// UDP packets with 18 bytes, in packets per second. The setups take turns in each round, so that
-// other load of the machine reaches all of them. It prints the median of each, with the least and the
-// most, and the median ratio to the setup without programs and to that with empty ones.
+// BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC
+// that do nothing, and with agents at both ends, for each carrier: one TCP stream, in bytes per
+// second, and UDP packets with 18 bytes, in packets per second. The setups take turns in each
+// round, so that other load of the machine reaches all of them. It prints the median of each, with
+// the least and the most, and the median ratio to the setup without programs and to that with empty
+// ones.
 func BenchmarkVeth(b *testing.B) {
 	setups := []string{plain, empty, string(wire.CarrierOption), string(wire.CarrierTunnel), string(wire.CarrierShim)}
 	pairs := map[string]*pair{}

@@ -188,9 +188,9 @@ func tagged(frame []byte, at int) bool {
 	return t == packet.EtherTypeVLAN || t == packet.EtherTypeQinQ
 }
 
-// testable reports whether both data paths take a frame alike, and whether BPF_PROG_TEST_RUN accepts
-// it: the kernel refuses one with the EtherType of IP that is shorter than an IP header, and knows no
-// VLAN tag of type 0x9100.
+// testable reports whether both data paths take a frame alike, and whether BPF_PROG_TEST_RUN
+// accepts it: the kernel refuses one with the EtherType of IP that is shorter than an IP header,
+// and knows no VLAN tag of type 0x9100.
 func testable(frame []byte) bool {
 	for at := 12; at <= 16; at += 4 {
 		if len(frame) >= at+2 && binary.BigEndian.Uint16(frame[at:]) == packet.EtherTypeQinQOld {
@@ -518,8 +518,8 @@ func simulate(t *testing.T, change func(*wire.Settings), seed uint64) {
 	}
 }
 
-// randomLeases returns leases for addresses of other hosts, of which some are over, and lengths that
-// some packets exceed.
+// randomLeases returns leases for addresses of other hosts, of which some are over, and lengths
+// that some packets exceed.
 func randomLeases(r *rand.Rand, host int) (all []lease.Lease) {
 	for i := range 3 {
 		for _, v6 := range []bool{false, true} {
@@ -536,7 +536,8 @@ func randomLeases(r *rand.Rand, host int) (all []lease.Lease) {
 	return all
 }
 
-// withOptions adds options to the TCP header of a frame without VLAN tags, the MSS among them, or not.
+// withOptions adds options to the TCP header of a frame without VLAN tags, the MSS among them, or
+// not.
 func withOptions(r *rand.Rand, f []byte, v6 bool) []byte {
 	ip, tcp := 14, 14+20
 	if v6 {

@@ -18,9 +18,10 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
-// offloads returns the active features of an interface that damage packets with a shim, because they
-// handle packets after program egress and by their EtherType: segmentation by the device, which would have to repeat the header, and
-// checksums of IPv4 and IPv6 only. Segmentation by the kernel repeats the header.
+// offloads returns the active features of an interface that damage packets with a shim, because
+// they handle packets after program egress and by their EtherType: segmentation by the device,
+// which would have to repeat the header, and checksums of IPv4 and IPv6 only. Segmentation by the
+// kernel repeats the header.
 func offloads(name string) ([]string, error) {
 	active, err := hostkernel.Features(name)
 	return slices.DeleteFunc(active, func(feature string) bool { return !harmful(feature) }), err

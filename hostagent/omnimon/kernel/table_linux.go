@@ -12,8 +12,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The flow table of bpf/omnimon.c: a flow is in one of two buckets, which its hash selects. A bucket
-// is one cache line, so that a packet waits for two lines at most before it reads the flow's slot.
+// The flow table of bpf/omnimon.c: a flow is in one of two buckets, which its hash selects. A
+// bucket is one cache line, so that a packet waits for two lines at most before it reads the flow's
+// slot.
 
 const (
 	bucketCells = 8
@@ -21,8 +22,8 @@ const (
 	inUse       = 1 << 63
 )
 
-// bucketsFor returns the count of buckets for a count of flows: at most a quarter of the cells is in
-// use, so that hardly a flow finds both of its buckets full.
+// bucketsFor returns the count of buckets for a count of flows: at most a quarter of the cells is
+// in use, so that hardly a flow finds both of its buckets full.
 func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+1)/2-1)) }
 
 // cell returns the cell of a flow, and the buckets that it may be in.
