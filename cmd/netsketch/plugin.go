@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/internal/suggest"
 )
 
@@ -71,7 +72,7 @@ func pluginCommand() *cobra.Command {
 			if near := suggest.Nearest(args[0], names); near != "" {
 				return fmt.Errorf("no plugin %q in %s; did you mean %q?", args[0], from, near)
 			}
-			return fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", args[0], from)
+			return fmt.Errorf("no plugin %q in %s: see `%s plugin list`", args[0], from, program.Name())
 		},
 	})
 	cmd.AddCommand(pluginNewCommand())

@@ -27,6 +27,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -66,7 +67,11 @@ each epoch. The query ends with this command.`,
 			if f.text != "" {
 				return cobra.NoArgs(cmd, args)
 			}
-			return cobra.ExactArgs(1)(cmd, args)
+			if len(args) != 1 {
+				return fmt.Errorf("query: %d paths are given; expected one gNMI path, such as /univmon/summaries, /collector/devices "+
+					"or / for all (in quotes if it has brackets)", len(args))
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.check {
@@ -79,7 +84,7 @@ each epoch. The query ends with this command.`,
 				return f.runQuery(cmd.Context(), cmd.OutOrStdout())
 			}
 			if f.watch {
-				return f.follow(cmd.Context(), cmd.OutOrStdout(), args[0])
+				return f.follow(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 			}
 			tables, err := f.get(cmd.Context(), args[0])
 			if err != nil {
@@ -141,8 +146,9 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 	return tablesOf(resp.GetNotification())
 }
 
-// follow prints the values of a path and their changes, one on a line, until ctx ends.
-func (f *queryFlags) follow(ctx context.Context, out io.Writer, text string) error {
+// follow prints the values of a path and their changes, one on a line, until ctx ends. It says on
+// notes if there is no value yet: a key may be wrong.
+func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text string) error {
 	path, err := yang.ParsePath(text)
 	if err != nil {
 		return fmt.Errorf("query: %s", strings.TrimPrefix(err.Error(), "yang: "))
@@ -158,11 +164,17 @@ func (f *queryFlags) follow(ctx context.Context, out io.Writer, text string) err
 			Subscription: []*gpb.Subscription{{Path: path, Mode: gpb.SubscriptionMode_ON_CHANGE}}}
 		err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
 	}
-	for err == nil {
+	for seen := false; err == nil; {
 		var response *gpb.SubscribeResponse
-		if response, err = stream.Recv(); err == nil {
-			err = printUpdates(out, response.GetUpdate())
+		if response, err = stream.Recv(); err != nil {
+			break
 		}
+		seen = seen || len(response.GetUpdate().GetUpdate()) > 0
+		if response.GetSyncResponse() && !seen {
+			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, compare the keys with those of "+
+				"the rows that are there: %s query %s\n", text, program.Name(), names(path.GetElem()[:1]))
+		}
+		err = printUpdates(out, response.GetUpdate())
 	}
 	if ctx.Err() != nil {
 		return nil // the requested end
@@ -272,6 +284,12 @@ func tablesOf(notifications []*gpb.Notification) ([]*resultTable, error) {
 		for _, u := range n.GetUpdate() {
 			elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
 			entry := 1 + lastKeyed(elems)
+			if entry == 0 { // each container is a row of its own
+				entry = len(elems) - 1
+				if entry > 0 && (elems[entry-1].GetName() == "state" || elems[entry-1].GetName() == "config") {
+					entry--
+				}
+			}
 			list, leaf := names(elems[:entry]), strings.TrimPrefix(strings.TrimPrefix(names(elems[entry:]), "/"),
 				"state/")
 			t := byList[list]
@@ -337,6 +355,9 @@ func names(elems []*gpb.PathElem) string {
 	return b.String()
 }
 
+// maxColumns is the widest table; wider rows are printed with a value on each line.
+const maxColumns = 20
+
 // printTables prints each list as a table with aligned columns.
 func printTables(out io.Writer, tables []*resultTable) error {
 	for i, t := range tables {
@@ -348,6 +369,12 @@ func printTables(out io.Writer, tables []*resultTable) error {
 		}
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		columns := slices.Concat(t.keys, t.leaves)
+		if len(columns) > maxColumns {
+			if err := t.printLines(w); err != nil {
+				return err
+			}
+			continue
+		}
 		fmt.Fprintln(w, strings.ToUpper(strings.Join(columns, "\t")))
 		for _, row := range t.Rows {
 			cells := make([]string, len(columns))
@@ -365,4 +392,22 @@ func printTables(out io.Writer, tables []*resultTable) error {
 		}
 	}
 	return nil
+}
+
+// printLines prints a row after the other, with a value on each line.
+func (t *resultTable) printLines(w *tabwriter.Writer) error {
+	for i, row := range t.Rows {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		for _, c := range t.keys {
+			fmt.Fprintf(w, "%s\t%s\n", strings.ToUpper(c), row.Keys[c])
+		}
+		for _, c := range t.leaves {
+			if v, ok := row.Values[c]; ok {
+				fmt.Fprintf(w, "%s\t%v\n", c, v)
+			}
+		}
+	}
+	return w.Flush()
 }

@@ -146,6 +146,7 @@ func TestQueryErrors(t *testing.T) {
 	}
 	free.Close()
 	for _, test := range []struct{ name, args, want string }{
+		{"no path", "--address " + address, "query: 0 paths are given; expected one gNMI path"},
 		{"not a path", "univmon --address " + address, `path "univmon" does not begin with /`},
 		{"outside the schema", "/univmon/flws --address " + address, `Unimplemented: path: there is no "flws"`},
 		{"no value", "/univmon/summaries --address " + address, "NotFound: Get: /univmon/summaries has no value (yet)"},
@@ -217,8 +218,23 @@ func TestQueryWatches(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	r, w = io.Pipe()
+	cmd = root()
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(w)
+	cmd.SetArgs([]string{"query", "--watch", "/univmon/heavy-hitters/heavy-hitter[flow=10.0.0.9]", "--address", address})
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "has no value yet") {
+		t.Errorf("a row that is not there: %q, %v", line, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 	if _, err := runQuery("--watch", "/univmon/flws", "--address", address); err == nil ||
-		!strings.Contains(err.Error(), `InvalidArgument`) {
+		!strings.Contains(err.Error(), `Unimplemented`) {
 		t.Errorf("a path outside the schema: %v", err)
 	}
 }

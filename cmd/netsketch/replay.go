@@ -18,6 +18,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
@@ -124,7 +125,7 @@ func (f replayFlags) binary() (string, error) {
 	}
 	path := filepath.Join(dir, pluginhost.FilePrefix+f.plugin)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("no plugin %q in %s: see `netsketch plugin list`", f.plugin, dir)
+		return "", fmt.Errorf("no plugin %q in %s: see `%s plugin list`", f.plugin, dir, program.Name())
 	}
 	return path, nil
 }

@@ -24,11 +24,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/netsketch/netsketch/internal/pcapfile"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
-	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // plugins is the directory of the plugin binaries.

@@ -20,6 +20,7 @@ import (
 	"github.com/openconfig/ygot/ytypes"
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
@@ -154,8 +155,8 @@ func (m *models) unknown(name string) error {
 	if near := suggest.Nearest(name, slices.Collect(maps.Keys(m.texts))); near != "" {
 		return fmt.Errorf("no module %q; did you mean %q?", name, near)
 	}
-	return fmt.Errorf("no module %q: see `netsketch yang list`; modules of plugins need their directory, --plugins",
-		name)
+	return fmt.Errorf("no module %q: see `%s yang list`; modules of plugins need their directory, --plugins",
+		name, program.Name())
 }
 
 // loadModels reads the modules. Without a default plugin directory there are only the bundled ones.

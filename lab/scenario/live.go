@@ -26,6 +26,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/outputs/all"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -323,7 +324,7 @@ func (r *LiveReport) draw(c score.Canvas) string {
 		"distinct-sources", "")
 	c.WriteString("try it from another terminal:\n")
 	for _, line := range []string{
-		"netsketch query /univmon/heavy-hitters --address " + r.GNMI,
+		program.Name() + " query /univmon/heavy-hitters --address " + r.GNMI,
 		"gnmic -a " + r.GNMI + " --insecure -e proto --format flat subscribe --path /univmon/summaries",
 	} {
 		for _, part := range continued(line, c.Columns-2) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
@@ -40,7 +41,7 @@ func screen() score.Screen {
 		},
 		Commands: []string{
 			"gnmic -a %s --insecure -e proto --format flat subscribe --path /chamelemon/attention --stream-mode on-change",
-			"netsketch query /chamelemon/victims --address %s",
+			program.Name() + " query /chamelemon/victims --address %s",
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/plugins/univmon/analysis"
@@ -71,7 +72,7 @@ func Algorithm() score.Algorithm {
 			Rows: 12,
 			Commands: []string{
 				"gnmic -a %s --insecure -e proto --format flat subscribe --path /univmon/heavy-hitters --stream-mode on-change",
-				"netsketch query /univmon/summaries --address %s",
+				program.Name() + " query /univmon/summaries --address %s",
 			},
 		},
 	}

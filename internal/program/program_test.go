@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import "testing"
+
+func TestName(t *testing.T) {
+	for called, want := range map[string]string{"netsketch": "netsketch", "bin/netsketch": "bin/netsketch",
+		"/usr/bin/netsketch": "/usr/bin/netsketch", "/tmp/x/scenario.test": "netsketch"} {
+		if got := nameOf(called); got != want {
+			t.Errorf("%s: %s, want %s", called, got, want)
+		}
+	}
+}
