@@ -245,7 +245,7 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 	}
 	fill.Elem[4] = &gnmi.PathElem{Name: "used-cell"}
 	_, err = once(t, c, fill)
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "used-cell") {
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "used-cell") {
 		t.Errorf("a path outside of the schema: %v", err)
 	}
 }
