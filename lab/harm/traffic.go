@@ -430,7 +430,11 @@ func (t *traffic) startTCP(x *transfer) {
 	t.senders.Go(func() {
 		for seed := uint64(2); wait(time.Second); seed++ {
 			left, begin := 3, time.Now()
-			if err := x.blocks(seed, func() bool { left--; return left >= 0 }, func(time.Duration) {}); err != nil {
+			err := x.blocks(seed, func() bool { left--; return left >= 0 }, func(time.Duration) {})
+			if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENETUNREACH) {
+				continue // the case has deleted the interface
+			}
+			if err != nil {
 				x.fail(fmt.Errorf("connection %d from %s to %s: %w", seed, x.from, x.to, err))
 				return
 			}

@@ -468,7 +468,7 @@ func printTable(out io.Writer, rows []row) {
 	w.Flush()
 }
 
-// exactTCP checks that all packets of TCP had room for a carrier: rows of the newest epochs are exact.
+// exactTCP checks that all packets of new connections had room for a carrier, so that their rows are exact.
 func exactTCP(t *trial) error { return t.results.exactTCP() }
 
 // signal ends agents of hosts by a signal.
