@@ -8,6 +8,7 @@ BIN      := $(CURDIR)/bin
 TOOLS    := $(CURDIR)/.cache/bin
 PREFIX   ?= /usr/local
 SYSCONFDIR ?= /etc
+COMMANDS := netsketch netsketch-agent
 PLUGINS  := $(notdir $(patsubst %/main.go,%,$(wildcard plugins/*/main.go)))
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -43,10 +44,10 @@ help: ## what there is to make
 COMPILE := GOGC=$(or $(GOGC),400) $(GO)
 
 .PHONY: build
-build: ## netsketch into bin/, the plugins into bin/plugins/
+build: ## netsketch and netsketch-agent into bin/, the plugins into bin/plugins/
 	@mkdir -p $(BIN)/built $(BIN)/plugins
-	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/built/ ./cmd/netsketch $(PLUGINS:%=./plugins/%)
-	@ln -f $(BIN)/built/netsketch $(BIN)/netsketch
+	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/built/ $(COMMANDS:%=./cmd/%) $(PLUGINS:%=./plugins/%)
+	@for c in $(COMMANDS); do ln -f $(BIN)/built/$$c $(BIN)/$$c; done
 	@for p in $(PLUGINS); do ln -f $(BIN)/built/$$p $(BIN)/plugins/netsketch-plugin-$$p; done
 
 .PHONY: netns
@@ -239,12 +240,12 @@ console-check: ## the console in Chromium: pages, keys, values next to gNMI's, n
 	$(GO) test $(TESTFLAGS) -tags console -run TestBrowser -count 1 -v ./outputs/web
 
 # The manual pages and completions come from a binary of this machine; GOARCH may be another's.
-HOST_NETSKETCH := env -u GOOS -u GOARCH $(GO) run -ldflags '$(LDFLAGS)' ./cmd/netsketch
+HOST_RUN := env -u GOOS -u GOARCH $(GO) run -ldflags '$(LDFLAGS)'
 ROOT := $(DESTDIR)$(PREFIX)
 
 .PHONY: install
 install: build ## into PREFIX (/usr/local): commands, plugins, units, manual pages, completions; configurations into SYSCONFDIR (/etc)
-	install -D -m 0755 $(BIN)/netsketch $(ROOT)/bin/netsketch
+	install -D -m 0755 -t $(ROOT)/bin $(COMMANDS:%=$(BIN)/%)
 	@for p in $(PLUGINS); do \
 	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(ROOT)/lib/netsketch/plugins/netsketch-plugin-$$p; done
 	@install -d $(ROOT)/lib/systemd/system $(ROOT)/share/man/man1 $(ROOT)/share/bash-completion/completions \
@@ -252,11 +253,12 @@ install: build ## into PREFIX (/usr/local): commands, plugins, units, manual pag
 	@for u in configs/systemd/*.service; do \
 	  sed 's|/usr/local/|$(PREFIX)/|' $$u >$(ROOT)/lib/systemd/system/$${u##*/}; done
 	install -D -m 0644 packaging/netsketch.sysusers $(ROOT)/lib/sysusers.d/netsketch.conf
-	SOURCE_DATE_EPOCH=$(DATE) $(HOST_NETSKETCH) man $(ROOT)/share/man/man1
+	@for c in $(COMMANDS); do \
+	  SOURCE_DATE_EPOCH=$(DATE) $(HOST_RUN) ./cmd/$$c man $(ROOT)/share/man/man1 && \
+	  $(HOST_RUN) ./cmd/$$c completion bash >$(ROOT)/share/bash-completion/completions/$$c && \
+	  $(HOST_RUN) ./cmd/$$c completion zsh >$(ROOT)/share/zsh/site-functions/_$$c && \
+	  $(HOST_RUN) ./cmd/$$c completion fish >$(ROOT)/share/fish/vendor_completions.d/$$c.fish || exit 1; done
 	gzip -9nf $(ROOT)/share/man/man1/netsketch*.1
-	$(HOST_NETSKETCH) completion bash >$(ROOT)/share/bash-completion/completions/netsketch
-	$(HOST_NETSKETCH) completion zsh >$(ROOT)/share/zsh/site-functions/_netsketch
-	$(HOST_NETSKETCH) completion fish >$(ROOT)/share/fish/vendor_completions.d/netsketch.fish
 	install -D -m 0644 -t $(ROOT)/share/doc/netsketch README.md CHANGELOG.md LICENSE
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/dashboards configs/grafana/dashboards/*.json
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/datasources configs/grafana/provisioning/datasources/*

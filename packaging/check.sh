@@ -33,7 +33,7 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 type=${2##*.}
 cp "$2" "$root/tmp/netsketch.$type"
-rm -rf "$root/usr/local/bin/netsketch" "$root/etc/netsketch"
+rm -rf "$root"/usr/local/bin/netsketch* "$root/etc/netsketch"
 run() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 
 case $type in
@@ -42,22 +42,23 @@ rpm) install=(rpm --install --nodeps) remove=(rpm --erase --nodeps) ;; # rpm doe
 esac
 run "${install[@]}" "/tmp/netsketch.$type" >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the $type cannot be installed"; }
 run netsketch version
+run netsketch hostagent --version # netsketch-agent
 run getent passwd netsketch >/dev/null || fail "no user netsketch"
 [ "$(run stat -c '%U:%G %a' /etc/netsketch/netsketch.yaml)" = "root:netsketch 640" ] || fail "netsketch.yaml: wrong owner or mode"
 run setpriv --reuid netsketch --regid netsketch --clear-groups --no-new-privs --bounding-set -all \
   netsketch config check /etc/netsketch/netsketch.yaml || fail "the collector's user cannot use its configuration"
 
-units=(netsketch-collector.service netsketch-hostagent.service netsketch-switch@leaf1.service)
+units=(netsketch-collector.service netsketch-agent.service netsketch-strip.service netsketch-switch@leaf1.service)
 # A key that only newer versions of systemd have is ignored by older ones.
 problems=$(run systemd-analyze verify --recursive-errors=no "${units[@]}" 2>&1 | grep -v "Unknown key.*DelegateSubgroup" || true)
 [ -z "$problems" ] || fail "systemd-analyze verify: $problems"
 for unit in "${units[@]}"; do
-  grep -q "^ExecStart=/usr/bin/netsketch " "$root/usr/lib/systemd/system/${unit/leaf1/}" || fail "$unit does not run /usr/bin/netsketch"
+  grep -qE "^ExecStart=/usr/bin/netsketch(-agent)? " "$root/usr/lib/systemd/system/${unit/leaf1/}" || fail "$unit does not run /usr/bin/netsketch"
   run systemd-analyze security --offline=yes --threshold=25 --no-pager "${unit/leaf1/}" >"$copy/log" 2>&1 ||
     { cat "$copy/log" >&2; fail "$unit: exposure above 2.5"; }
   tail -n 1 "$copy/log"
 done
-for page in netsketch netsketch-collector netsketch-yang-export; do
+for page in netsketch netsketch-collector netsketch-yang-export netsketch-agent netsketch-agent-remove; do
   case $type in deb) run dpkg -L netsketch ;; rpm) run rpm --query --list netsketch ;; esac | grep "/$page.1.gz" >/dev/null ||
     fail "no manual page $page"
 done

@@ -9,4 +9,4 @@ chgrp netsketch /etc/netsketch/netsketch.yaml
 # Without systemd, as in a container's build, there is nothing to do.
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
-systemctl try-restart netsketch-collector.service netsketch-hostagent.service 'netsketch-switch@*.service'
+systemctl try-restart netsketch-collector.service netsketch-agent.service 'netsketch-switch@*.service'

@@ -4,6 +4,9 @@
 set -e
 case "$1" in remove | 0) ;; *) exit 0 ;; esac
 if [ -d /run/systemd/system ]; then
-  systemctl disable --now netsketch-collector.service netsketch-hostagent.service || true
+  systemctl disable --now netsketch-collector.service netsketch-agent.service netsketch-strip.service || true
   systemctl stop 'netsketch-switch@*.service' || true
 fi
+# Programs of the agent stay in the kernel without it. Other hosts send headers to this one until
+# their leases end, so this takes some seconds if there are any.
+STATE_DIRECTORY=/var/lib/netsketch-agent netsketch-agent remove --config /etc/netsketch/agent.yaml || true

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/netsketch/netsketch/internal/manpages"
 	"github.com/netsketch/netsketch/internal/suggest"
 )
 
@@ -72,7 +73,7 @@ func root() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		},
 	})
-	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manCommand(),
+	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manpages.Command(version),
 		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	suggestValues(cmd)
 	cmd.SetFlagErrorFunc(suggestFlag)

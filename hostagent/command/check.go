@@ -55,6 +55,9 @@ func check(ctx context.Context, w io.Writer, path, version string, roles []Role,
 		err = f.certificates(store)
 	}
 	f.report("certificates", err)
+	if text := c.dropPins(); text != "" {
+		f.warn("pins", text)
+	}
 	f.packets(c, roles)
 	f.local(c, roles)
 	if err == nil && !offline {
@@ -95,8 +98,8 @@ func (f *findings) packets(c *Config, roles []Role) {
 		switch {
 		case !r.runs(p.Source):
 			f.report(what, errors.New("this program has no such data path for the role"))
-		case p.Source == SourceKernel && r.CheckKernel != nil:
-			warnings, err := r.CheckKernel(c.kernel(r.Name, nil))
+		case p.Source == SourceKernel && r.Kernel.Check != nil:
+			warnings, err := r.Kernel.Check(c.kernel(r.Name, nil))
 			for _, text := range warnings {
 				f.warn(what, text)
 			}

@@ -31,9 +31,11 @@ import (
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/input"
+	"github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/report"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/manpages"
 )
 
 // Role is a role that a program has. One of New and Kernel may be nil.
@@ -42,13 +44,11 @@ type Role struct {
 	Name string
 	// New returns the role in Go, with the clock of its epochs.
 	New func(*epoch.Clock) role.Role
-	// Kernel opens the data path in the kernel.
-	Kernel func(Kernel) (agent.DataPath, error)
+	// Kernel is the data path in the kernel.
+	Kernel *Kernel
 	// Local, if set, answers queries about what the role measures at an address of this host, until
 	// ctx ends.
 	Local func(ctx context.Context, l Local) error
-	// CheckKernel returns what would make Kernel fail, and warnings.
-	CheckKernel func(Kernel) (warnings []string, err error)
 }
 
 // Local configures the queries of programs on this host.
@@ -63,51 +63,64 @@ type Local struct {
 	Logger *slog.Logger
 }
 
-// Kernel configures a data path in the kernel.
+// Kernel is the data path of a role in the kernel.
 type Kernel struct {
-	// Interface is the network interface that the packets pass.
-	Interface string
-	// Pin is a directory of a BPF file system for this role; empty: nothing outlives the process.
-	Pin string
-	// Named: the configuration names the role. Otherwise it may have no settings ever.
-	Named bool
-	// DisableOffloads turns off what would damage packets with a header.
-	DisableOffloads bool
-	// Logger receives state changes.
-	Logger *slog.Logger
+	// Open opens it.
+	Open func(kernel.Config) (agent.DataPath, error)
+	// Check returns what would make Open fail, and warnings.
+	Check func(kernel.Config) (warnings []string, err error)
+	// Strip, if set, attaches and pins programs that only strip what arrives, unless there are
+	// some. settings are the last ones of the role, nil if none are known.
+	Strip func(c kernel.Config, settings []byte) error
 }
+
+// codeRemoved is the exit code of an agent that ended because of the command remove. systemd does
+// not start it again then.
+const codeRemoved = 3
+
+// errRemoved ends an agent because of the command remove.
+var errRemoved = errors.New("the command remove has ended this agent")
 
 // Main runs the command of an agent with the given roles, and ends the process.
 func Main(version string, roles ...Role) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	cmd := New(version, roles...)
-	cmd.Version, cmd.SilenceErrors, cmd.SilenceUsage = version, true, true
 	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "hostagent:", err)
-		os.Exit(1)
+		fmt.Fprintln(os.Stderr, cmd.Name()+":", err)
 	}
-	os.Exit(0)
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.Is(err, errRemoved):
+		os.Exit(codeRemoved)
+	}
+	os.Exit(1)
 }
 
 // New returns the command of an agent with the given roles.
 func New(version string, roles ...Role) *cobra.Command {
 	var path string
+	run := func(cmd *cobra.Command, _ []string) error {
+		c, err := load(path, roles)
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, version, roles, logger(cmd.ErrOrStderr(), c.Log))
+	}
 	cmd := &cobra.Command{
-		Use:   "hostagent",
+		Use:   "netsketch-agent",
 		Short: "Measure the packets of this host, and report each epoch to the collector",
 		Long: `Measure the packets of this host, and report each epoch to the collector, which also sends the settings
-of each role. Certificates are loaded again when their files change and on SIGHUP. SIGTERM ends the agent.`,
-		Example: "  netsketch hostagent --config /etc/netsketch/agent.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := load(path, roles)
-			if err != nil {
-				return err
-			}
-			return run(cmd.Context(), c, version, roles, logger(cmd.ErrOrStderr(), c.Log))
-		},
+of each role. Certificates are loaded again when their files change and on SIGHUP. SIGTERM ends the agent; programs
+that are pinned in the kernel stay, and strip what arrives for telemetry. The command remove takes them away.`,
+		Example:       "  netsketch-agent --config /etc/netsketch/agent.yaml",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          run,
 	}
 	cmd.PersistentFlags().StringVarP(&path, "config", "c", "agent.yaml", "configuration `file`")
 	var offline bool
@@ -122,7 +135,40 @@ collector, interfaces, capabilities and what the kernel lacks. Nothing is measur
 		},
 	}
 	checks.Flags().BoolVar(&offline, "offline", false, "do not connect to the collector")
-	cmd.AddCommand(checks)
+	var wait time.Duration
+	strips := &cobra.Command{
+		Use:   "strip",
+		Short: "Attach programs that strip what arrives, before the network is up",
+		Long: `Attach programs that only strip what arrives for telemetry, and leave them to the agent, which starts later.
+The unit netsketch-strip.service runs this when the system starts. It connects to nothing.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(path, roles)
+			if err != nil {
+				return err
+			}
+			return strip(cmd.Context(), c, roles, wait, logger(cmd.ErrOrStderr(), c.Log))
+		},
+	}
+	strips.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the interface")
+	removes := &cobra.Command{
+		Use:   "remove",
+		Short: "End the agent, and take away what it has in the kernel, without harm to packets",
+		Long: `End the agent of this host if it runs, and take away what agents have left in the kernel: at once the programs
+that change what this host sends, and, when other hosts have stopped to send headers to it, those that strip what arrives.
+That takes 3.5 s. It may be run again, and when the agent, its pins or the interface are gone.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(path, roles)
+			if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%v\n%s cannot be used: the pins in %s are removed\n", err, path, defaultPin)
+				c = &Config{Packets: Packets{Source: SourceKernel, Pin: defaultPin}, State: os.Getenv("STATE_DIRECTORY")}
+			}
+			return remove(cmd.Context(), c, roles, cmd.OutOrStdout())
+		},
+	}
+	cmd.AddCommand(&cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}, checks,
+		strips, removes, manpages.Command(version))
 	return cmd
 }
 
@@ -185,7 +231,7 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 			return nil, errors.Join(fmt.Errorf("role %s does not run with packets.source: %s", r.Name, c.Packets.Source),
 				d.close())
 		case c.Packets.Source == SourceKernel:
-			p, err := r.Kernel(c.kernel(r.Name, log))
+			p, err := r.Kernel.Open(c.kernel(r.Name, log))
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("role %s: %w", r.Name, err), d.close())
 			}
@@ -217,12 +263,15 @@ func (c *Config) create(r Role) func(*epoch.Clock) role.Role {
 }
 
 // kernel returns the configuration of a role's data path in the kernel.
-func (c *Config) kernel(role string, log *slog.Logger) Kernel {
+func (c *Config) kernel(role string, log *slog.Logger) kernel.Config {
 	p := c.Packets
-	k := Kernel{Interface: p.Interface, Named: slices.Contains(c.Roles, role), DisableOffloads: p.DisableOffloads,
-		Logger: log}
+	k := kernel.Config{Role: role, Interface: p.Interface, AtOnce: slices.Contains(c.Roles, role),
+		DisableOffloads: p.DisableOffloads, Logger: log}
 	if p.Pin != "" {
 		k.Pin = filepath.Join(p.Pin, role)
+	}
+	if c.State != "" {
+		k.State = filepath.Join(c.State, role+".settings")
 	}
 	return k
 }
@@ -255,6 +304,19 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	}
 	store.Start()
 	defer store.Stop()
+	if text := c.dropPins(); text != "" {
+		log.Warn(text)
+	}
+	release, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, signalRemove)
+	defer signal.Stop(leave)
 	paths, err := c.open(roles, log)
 	if err != nil {
 		return err
@@ -265,8 +327,6 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { reload(ctx, store) })
@@ -274,7 +334,7 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	work.Go(func() {
 		err := c.local(ctx, roles, paths, log)
 		if err != nil {
-			cancel()
+			cancel(err)
 		}
 		local <- err
 	})
@@ -285,17 +345,27 @@ func run(ctx context.Context, c *Config, version string, roles []Role, log *slog
 	work.Go(func() {
 		err := c.packets(passing, paths.inGo, log)
 		if err != nil {
-			cancel()
+			cancel(err)
 		}
 		packets <- err
 	})
+	work.Go(func() {
+		select {
+		case <-leave:
+			cancel(errRemoved)
+		case <-ctx.Done():
+		}
+	})
 	err = a.Run(ctx)
+	if errors.Is(context.Cause(ctx), errRemoved) {
+		err = errors.Join(err, errRemoved)
+	}
 	if c.Packets.removesWhileOpen() {
 		log.Info("telling other agents to send packets without headers to this host")
 		a.Leave(context.WithoutCancel(ctx))
 	}
 	a.Close()
-	cancel()
+	cancel(nil)
 	stopPassing()
 	return errors.Join(err, <-packets, <-local)
 }

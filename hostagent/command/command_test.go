@@ -14,6 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 )
@@ -96,9 +97,9 @@ func (receiverRole) Receive([]role.Datagram) {}
 // does not suit is an error.
 func TestRolesOfASource(t *testing.T) {
 	roles := append(testRoles, Role{Name: "receiver", New: func(*epoch.Clock) role.Role { return receiverRole{} }},
-		Role{Name: "kernel", Kernel: func(Kernel) (agent.DataPath, error) {
+		Role{Name: "kernel", Kernel: &Kernel{Open: func(kernel.Config) (agent.DataPath, error) {
 			return agent.NewRolePath(testRoles[0].New), nil
-		}})
+		}}})
 	for _, tc := range []struct {
 		source Source
 		named  []string

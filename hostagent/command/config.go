@@ -33,6 +33,9 @@ type Config struct {
 	// Local is the address of a socket, such as unix:///run/netsketch/hostagent.sock, at which
 	// programs on this host may query the results of a role over gNMI. If empty, there is none.
 	Local string `yaml:"local"`
+	// State is a directory in which the settings of roles are kept for the start of the system: the
+	// command strip needs them. If empty, it is systemd's StateDirectory, or else nothing is kept.
+	State string `yaml:"state" form:"file"`
 	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
 
@@ -70,9 +73,9 @@ type Packets struct {
 	Source Source `yaml:"source" default:"kernel" oneof:"kernel bridge capture reports"`
 	// Interface is the interface of the kernel's programs.
 	Interface string `yaml:"interface"`
-	// Pin is a directory of a BPF file system, such as /sys/fs/bpf/netsketch: programs and maps stay
-	// there, by role, while the agent is down. If empty, they end with it.
-	Pin string `yaml:"pin" form:"file"`
+	// Pin is a directory of a BPF file system: programs and maps stay there, by role, while the agent
+	// is down. If empty, they end with it.
+	Pin string `yaml:"pin" default:"/sys/fs/bpf/netsketch" form:"file"`
 	// DisableOffloads turns off the features of the interface that damage packets with a header, for
 	// source kernel. Otherwise a role whose packets they damage refuses its settings.
 	DisableOffloads bool `yaml:"disable-offloads" default:"false"`
@@ -99,6 +102,10 @@ type Log struct {
 	Format config.LogFormat `yaml:"format" default:"text" oneof:"text json"`
 }
 
+// defaultPin is the default of Packets.Pin. Without a BPF file system there, the agent runs without
+// pins.
+const defaultPin = "/sys/fs/bpf/netsketch"
+
 // load reads a file. The error names every problem with its line.
 func load(path string, roles []Role) (*Config, error) {
 	section, err := config.LoadSection(path)
@@ -109,7 +116,11 @@ func load(path string, roles []Role) (*Config, error) {
 	for _, r := range roles {
 		c.roles[r.Name] = true
 	}
-	return c, section.Decode(c)
+	if err := section.Decode(c); err != nil {
+		return nil, err
+	}
+	c.State = cmp.Or(c.State, os.Getenv("STATE_DIRECTORY"))
+	return c, nil
 }
 
 // Validate returns the errors that tags cannot express, joined: each a config.KeyError.
@@ -148,7 +159,7 @@ func (c *Config) Validate() error {
 		given  bool
 		needed bool
 	}{
-		{SourceKernel, "interface", p.Interface != "", true}, {SourceKernel, "pin", p.Pin != "", false},
+		{SourceKernel, "interface", p.Interface != "", true}, {SourceKernel, "pin", p.Pin != "" && p.Pin != defaultPin, false},
 		{SourceKernel, "disable-offloads", p.DisableOffloads, false},
 		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
 		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},

@@ -26,8 +26,8 @@ type Hook struct {
 	// Name names the program in logs, and the pin of its link.
 	Name    string
 	Program *ebpf.Program
-	// At is ebpf.AttachXDP, ebpf.AttachTCXIngress or ebpf.AttachTCXEgress. A kernel without TCX, before
-	// Linux 6.6, runs the program at clsact instead.
+	// At is ebpf.AttachXDP, ebpf.AttachTCXIngress or ebpf.AttachTCXEgress. A kernel without TCX,
+	// before Linux 6.6, runs the program at clsact instead.
 	At ebpf.AttachType
 	// First runs the program before others at the same place.
 	First bool

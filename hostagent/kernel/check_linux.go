@@ -25,8 +25,8 @@ import (
 
 // Requirements are what the data path of a role needs on a host.
 type Requirements struct {
-	// Spec returns the programs and maps: the kernel must have their types, and the functions that the
-	// programs call.
+	// Spec returns the programs and maps: the kernel must have their types, and the functions that
+	// the programs call.
 	Spec func() (*ebpf.CollectionSpec, error)
 	// Load loads the programs and removes them.
 	Load func() error

@@ -25,8 +25,8 @@ type filter struct {
 	name     string
 }
 
-// newFilter returns the filter of a role's hook. Its place depends on names only, so that any process
-// finds it.
+// newFilter returns the filter of a role's hook. Its place depends on names only, so that any
+// process finds it.
 func newFilter(index int, role string, h Hook) (*filter, error) {
 	s, err := netlinkSocket()
 	if err != nil {
@@ -151,4 +151,19 @@ func request(s int, kind, flags uint16, body []byte) error {
 		}
 		return nil
 	}
+}
+
+// removeFilters detaches the programs of all roles at clsact, and reports whether there were any.
+func removeFilters(index int, parent int64) (found bool, err error) {
+	for _, priority := range []uint32{filterPriority, filterPriority - 1} {
+		removed := netlink(unix.RTM_DELTFILTER, 0, tcMessage(index, 0, parent,
+			priority<<16|unix.ETH_P_ALL<<8&0xff00|unix.ETH_P_ALL>>8))
+		switch {
+		case removed == nil:
+			found = true
+		case !errors.Is(removed, unix.ENOENT) && !errors.Is(removed, unix.EINVAL) && !errors.Is(removed, unix.ENODEV):
+			err = errors.Join(err, fmt.Errorf("clsact filters: %w", removed))
+		}
+	}
+	return found, err
 }

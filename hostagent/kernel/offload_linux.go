@@ -127,8 +127,8 @@ func ethtool(name string, request []byte) error {
 
 const iflaGSOMaxSegs = 40
 
-// LimitSegments sets how many segments the kernel hands to programs at the egress of an interface as
-// one packet.
+// LimitSegments sets how many segments the kernel hands to programs at the egress of an interface
+// as one packet.
 func LimitSegments(index int, segments uint32) error {
 	m := make([]byte, 4)
 	m = binary.NativeEndian.AppendUint32(m, uint32(index))

@@ -40,13 +40,13 @@ type Counter[T Tables] interface {
 	Load(settings []byte, inForce T) (T, error)
 	// Measure applies settings to the role in Go.
 	Measure(settings []byte) error
-	// Period returns the number of the period in which an epoch is. The programs count each period in
-	// one group.
+	// Period returns the number of the period in which an epoch is. The programs count each period
+	// in one group.
 	Period(epoch uint64) uint64
 	// Begin begins a period, also if no packet arrives in it.
 	Begin(period uint64)
-	// Collect brings what a group counted to the role, and clears the group, which no program uses any
-	// more. periods are those of the groups.
+	// Collect brings what a group counted to the role, and clears the group, which no program uses
+	// any more. periods are those of the groups.
 	Collect(t T, group uint32, periods [2]uint64) error
 }
 
@@ -59,7 +59,8 @@ type Poller[T Tables] interface {
 
 // Spec describes the data path of a role.
 type Spec[T Tables] struct {
-	// New returns the role, without settings. inForce are tables that stay without settings; zero: none.
+	// New returns the role, without settings. inForce are tables that stay without settings; zero:
+	// none.
 	New func(c *epoch.Clock, p *Path[T], inForce T) Counter[T]
 	// Strip returns the tables that are in force before the first settings and after the last ones;
 	// nil: then packets pass unchanged.
@@ -68,8 +69,8 @@ type Spec[T Tables] struct {
 	Every time.Duration
 }
 
-// Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs and reports are
-// those of the role in Go, to which it brings what the programs counted.
+// Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs and reports
+// are those of the role in Go, to which it brings what the programs counted.
 type Path[T Tables] struct {
 	*agent.RolePath
 	cfg        Config
@@ -165,6 +166,7 @@ func (p *Path[T]) Apply(settings []byte) error {
 	if p.spec.Strip != nil {
 		return nil
 	}
+	p.cfg.Keep(nil)
 	return errors.Join(p.attachment.Leave(), p.closeTables())
 }
 
@@ -195,6 +197,7 @@ func (p *Path[T]) Switch(settings []byte) error {
 	p.tables, p.applied, p.pending = t, true, kept
 	p.periods = [2]uint64{p.period(), p.period()}
 	p.collect()
+	p.cfg.Keep(settings)
 	return err
 }
 

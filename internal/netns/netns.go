@@ -115,7 +115,7 @@ func Start(netsketch, run, host string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, netsketch, "hostagent", "--config",
+	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, filepath.Join(filepath.Dir(netsketch), "netsketch-agent"), "--config",
 		filepath.Join(run, host+".yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

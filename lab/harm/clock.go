@@ -17,9 +17,9 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// wrongClock is the file of netsketch with a time of day that is ahead by NETSKETCH_HARM_AHEAD. The
+// wrongClock is the file of netsketch-agent with a time of day that is ahead by NETSKETCH_HARM_AHEAD. The
 // clock of the machine cannot be set for one process.
-const wrongClock = "netsketch-wrong-clock"
+const wrongClock = "netsketch-agent-wrong-clock"
 
 // clockReads are the places at which an agent reads the time of day, and what is there instead.
 var clockReads = []struct{ file, old, new string }{
@@ -72,10 +72,10 @@ func buildWrongClock(bin string) error {
 		return err
 	}
 	cmd := exec.Command("go", "build", "-overlay", overlay, "-ldflags", "-s -w", "-o", filepath.Join(bin, wrongClock),
-		"./cmd/netsketch")
+		"./cmd/netsketch-agent")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("netsketch with a wrong clock: %w: %s", err, out)
+		return fmt.Errorf("netsketch-agent with a wrong clock: %w: %s", err, out)
 	}
 	return nil
 }

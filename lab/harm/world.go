@@ -388,18 +388,11 @@ func (w *world) startCollector() error {
 
 // agentCommand is the program of host agents.
 func (w *world) agentCommand(host string, args ...string) []string {
+	program := "netsketch-agent"
 	if host == "h2" && w.settings.ahead != 0 {
-		return append([]string{filepath.Join(w.bin, wrongClock), "hostagent"}, args...)
+		program = wrongClock
 	}
-	if own := filepath.Join(w.bin, "netsketch-agent"); exists(own) {
-		return append([]string{own}, args...)
-	}
-	return append([]string{filepath.Join(w.bin, "netsketch"), "hostagent"}, args...)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	return append([]string{filepath.Join(w.bin, program)}, args...)
 }
 
 func (w *world) agentFile(host string) string { return filepath.Join(w.dir, host+".yaml") }

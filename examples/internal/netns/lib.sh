@@ -24,7 +24,7 @@ query() { "$BIN/netsketch" query "$@" --address 10.255.0.1:9339 --plaintext; }
 # prepare PROGRAM...: a new directory, a BPF file system and the bridge of the collector.
 prepare() {
   local i
-  for i in netsketch "$@"; do
+  for i in netsketch netsketch-agent "$@"; do
     [ -x "$BIN/$i" ] || fail "$BIN/$i does not exist: run make netns, or set BIN"
   done
   for i in ip ethtool; do
@@ -80,7 +80,7 @@ roles: [$NAME]
 packets: $packets
 ${LOCAL:+local: "unix://$RUN/$1.sock"}
 YAML
-  start "$1" "${agent[@]}" "$BIN/netsketch" hostagent --config "$RUN/$1.yaml"
+  start "$1" "${agent[@]}" "$BIN/netsketch-agent" --config "$RUN/$1.yaml"
 }
 
 # wire A B: a link between two switches.
@@ -110,14 +110,14 @@ collector() {
   fail "no results within $((i / 2)) s"
 }
 
-# down ends only processes that up started: those of its process ids that still run netsketch.
+# down ends only processes that up started: those of its process ids that still run our programs.
 down() {
   local pids=() pid
   [ -e "$RUN/made" ] || return 0
   for f in "$RUN"/*.pid; do
     [ -e "$f" ] || continue
     pid=$(cat "$f")
-    [ "$(readlink "/proc/$pid/exe")" = "$BIN/netsketch" ] || continue
+    case $(readlink "/proc/$pid/exe") in "$BIN/netsketch" | "$BIN/netsketch-agent") ;; *) continue ;; esac
     kill "$pid" && pids+=("$pid") || true
   done
   for pid in "${pids[@]}"; do

@@ -22,8 +22,8 @@ const pollSketchlets = 10 * time.Millisecond
 // Config configures a data path.
 type Config = hostkernel.Config
 
-// Path is the data path of the role. Its programs remove sketchlets also without settings, once they
-// are attached.
+// Path is the data path of the role. Its programs remove sketchlets also without settings, once
+// they are attached.
 type Path = hostkernel.Path[*tables]
 
 // Open returns a data path. It takes over the programs and maps that an earlier process pinned if
@@ -51,6 +51,16 @@ func Check(cfg Config) (warnings []string, err error) {
 		}
 		return t.Close()
 	}})
+}
+
+// Strip attaches the programs, which remove sketchlets, and leaves them to the agent that starts
+// later. It needs no settings.
+func Strip(cfg Config, _ []byte) error {
+	t, err := load(cfg.Pin)
+	if err != nil {
+		return err
+	}
+	return errors.Join(hostkernel.Strip(cfg, t.Hooks()...), t.Close())
 }
 
 // kernelRole is the role in Go, whose packets the kernel measures.
@@ -83,8 +93,8 @@ func (r *kernelRole) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	return s, report, ok
 }
 
-// Load implements hostkernel.Counter. The maps stay: with the first settings, they have what arrived
-// without an agent.
+// Load implements hostkernel.Counter. The maps stay: with the first settings, they have what
+// arrived without an agent.
 func (r *kernelRole) Load(settings []byte, inForce *tables) (*tables, error) {
 	s, err := wire.ParseSettings(settings)
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	groups   = 2       // as in bpf/lightguardian.c
 	maxFlows = 1 << 17 // of a group, as in bpf/lightguardian.c
 
-	// maxAge is the age of a sketchlet beyond which it is not reported. The number of its interval is
-	// ambiguous after 256 intervals.
+	// maxAge is the age of a sketchlet beyond which it is not reported. The number of its interval
+	// is ambiguous after 256 intervals.
 	maxAge = 10 * time.Second
 
 	memory      = 4 << 20                                   // bytes of map sketchlets, unless the processors need more

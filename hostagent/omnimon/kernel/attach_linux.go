@@ -22,6 +22,7 @@ import (
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
@@ -50,10 +51,34 @@ func hooksOf(t *tables) []hostkernel.Hook {
 		{Name: omnimonProgEgress, Program: t.egress, At: ebpf.AttachTCXEgress}}
 }
 
+// ConfigOf returns the configuration of the role for one of all roles.
+func ConfigOf(c hostkernel.Config) Config {
+	return Config{Interface: c.Interface, Pin: c.Pin, Generic: c.Generic, Clsact: c.Clsact, State: c.State,
+		DisableOffloads: c.DisableOffloads, Logger: c.Logger}
+}
+
+// Strip attaches program ingress, which only strips what arrives, and leaves it to the agent that
+// starts later. Without settings, headers have the sizes of default settings.
+func Strip(c hostkernel.Config, settings []byte) error {
+	s := &wire.Settings{EtherType: header.DefaultEtherType, SlotsPerFlow: 2}
+	if settings != nil {
+		var err error
+		if s, err = wire.ParseSettings(settings); err != nil {
+			return err
+		}
+	}
+	t, err := loadSmall(s)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return hostkernel.Strip(c, hooksOf(t)[0])
+}
+
 // frame returns the configuration of what all roles have in common.
 func (c *Config) frame() hostkernel.Config {
 	return hostkernel.Config{Role: wire.Role, Interface: c.Interface, Pin: c.Pin, Generic: c.Generic, Clsact: c.Clsact,
-		DisableOffloads: c.DisableOffloads, Logger: c.Logger}
+		DisableOffloads: c.DisableOffloads, State: c.State, Logger: c.Logger}
 }
 
 // changed is called when the interface has gone with the programs, and when they are attached to a
@@ -86,6 +111,8 @@ func objectDigest() string {
 
 // save pins the tables in force.
 func (p *Path) save() error {
+	common := p.cfg.frame()
+	common.Keep(p.raw)
 	if p.cfg.Pin == "" {
 		return nil
 	}
@@ -330,6 +357,8 @@ func (p *Path) closeTables() {
 // remove ends the measurement: no packet gets a header any more, and what arrives is stripped until
 // the leases of other hosts have ended. Then the programs and the pins are removed.
 func (p *Path) remove() error {
+	common := p.cfg.frame()
+	common.Keep(nil)
 	err := p.attachment.Leave()
 	p.closeTables()
 	p.settings, p.raw, p.queries = nil, nil, nil

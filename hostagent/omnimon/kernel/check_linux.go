@@ -32,22 +32,29 @@ func Check(cfg Config) (warnings []string, err error) {
 
 // checkPrograms loads the programs with small maps.
 func checkPrograms() error {
-	s := &wire.Settings{EtherType: header.DefaultEtherType, Slots: 64, SlotsPerFlow: header.MaxSlots, Shares: 1,
-		Hosts: [][]netip.Addr{nil}, Flows: 64, IngressSlots: 64, IdleEpochs: 1,
+	s := &wire.Settings{EtherType: header.DefaultEtherType, SlotsPerFlow: header.MaxSlots,
 		Extremes: make([]wire.Extreme, header.MaxDifferences)}
 	for i := range s.Extremes {
 		s.Extremes[i].Field = wire.FieldLength
 	}
-	_, share, err := omnimon.Check(s)
-	if err != nil {
-		return err
+	t, err := loadSmall(s)
+	if err == nil {
+		t.close()
 	}
-	t, err := load(s, share, 4)
+	return err
+}
+
+// loadSmall loads the programs for headers as settings have them, with small maps and no hosts.
+func loadSmall(of *wire.Settings) (*tables, error) {
+	s := *of
+	s.Slots, s.Shares, s.Hosts = 64, 1, [][]netip.Addr{nil}
+	s.Host, s.Flows, s.IngressSlots, s.IdleEpochs = 0, 64, 64, 1
+	s.Queries, s.Match = nil, ""
+	_, share, err := omnimon.Check(&s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.close()
-	return nil
+	return load(&s, share, 4)
 }
 
 // checkInterface returns why an interface cannot carry headers, and warnings.

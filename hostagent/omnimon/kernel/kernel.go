@@ -48,6 +48,9 @@ type Config struct {
 	// minima or a string to match it also ends segmentation by the kernel (gso_max_segs 1), because
 	// those need every packet. So do queries that read the payload.
 	DisableOffloads bool
+	// State is a file for the settings in force, which Strip needs after a start of the system. Empty:
+	// they are not kept.
+	State string
 	// Logger receives state changes; nil disables logging.
 	Logger *slog.Logger
 

@@ -56,6 +56,24 @@ func comesFirst(cfg Config, s *wire.Settings) bool {
 	return cfg.Generic || s.Marks.GRE != 0 || merges
 }
 
+// Strip attaches the program, which removes INT, and leaves it to the agent that starts later.
+// Without settings, nothing states how INT is marked, and nothing is attached.
+func Strip(cfg Config, settings []byte) error {
+	if settings == nil {
+		return nil
+	}
+	s, err := wire.ParseSettings(settings)
+	if err != nil {
+		return err
+	}
+	s.Flows, s.Latencies = 1<<10, 1<<10
+	t, err := load(s, comesFirst(cfg, s))
+	if err != nil {
+		return err
+	}
+	return errors.Join(hostkernel.Strip(cfg, t.Hooks()...), t.Close())
+}
+
 // kernelRole is the role in Go, whose packets the kernel measures.
 type kernelRole struct {
 	*sketchint.Role

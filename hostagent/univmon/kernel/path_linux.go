@@ -12,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 )
 
-// Config configures a data path. Pin is not used: the programs change no packet, and end with the agent.
+// Config configures a data path. Pin is not used: the programs change no packet, and end with the
+// agent.
 type Config = hostkernel.Config
 
 // Path is the data path of the role.

@@ -121,8 +121,8 @@ func (t *tables) open(cells int) error {
 	return nil
 }
 
-// Hooks implements hostkernel.Tables: the programs of the directions that are counted, before others
-// that insert headers into sent packets.
+// Hooks implements hostkernel.Tables: the programs of the directions that are counted, before
+// others that insert headers into sent packets.
 func (t *tables) Hooks() (hooks []hostkernel.Hook) {
 	if t.settings.Sent {
 		hooks = append(hooks, hostkernel.Hook{Name: univmonProgSend, Program: t.send, At: ebpf.AttachTCXEgress, First: true})

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package manpages is the command that writes the manual pages of a program.
+package manpages
 
 import (
 	"fmt"
@@ -10,16 +11,16 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manCommand writes the manual pages of all commands. Packages contain them, so it is not listed.
-func manCommand() *cobra.Command {
+// Command writes the manual pages of all commands of a program. Packages contain them, so it is not
+// listed.
+func Command(version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands into a directory",
 		Long: "Write the manual pages of all commands into a directory, which is created. They have the month of\n" +
 			"SOURCE_DATE_EPOCH, if it is set.",
-		Example: "  netsketch man man1 && man man1/netsketch-collector.1",
-		Args:    cobra.ExactArgs(1),
-		Hidden:  true,
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

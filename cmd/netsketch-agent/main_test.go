@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// runMain makes the test's program behave as netsketch-agent.
+const runMain = "NETSKETCH_TEST_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestImports: the agent is a small program, and has nothing of the collector, switches or the lab
+// but what reads its file and answers queries of its host.
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Skipf("go list: %v", err)
+	}
+	const project = "github.com/netsketch/netsketch/"
+	allowed := []string{"cmd/netsketch-agent", "hostagent/", "internal/", "sketch", "yang", "collector/config",
+		"collector/store", "collector/topology", "outputs/gnmi/server", "plugins/omnimon/query"}
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if strings.Contains(name, "nats-io/") {
+			t.Errorf("the agent imports %s", name)
+		}
+		own, ok := strings.CutPrefix(name, project)
+		if !ok {
+			continue
+		}
+		found := false
+		for _, a := range allowed {
+			found = found || own == a || strings.HasPrefix(own, strings.TrimSuffix(a, "/")+"/")
+		}
+		if !found {
+			t.Errorf("the agent imports %s", own)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/kernel"
+)
+
+// endTimeout bounds the wait for a running agent to end.
+const endTimeout = 20 * time.Second
+
+// dropPins makes the agent run without pins if there is no BPF file system at the default place. It
+// returns a warning then.
+func (c *Config) dropPins() (warning string) {
+	p := &c.Packets
+	if p.Source != SourceKernel || p.Pin != defaultPin {
+		return ""
+	}
+	err := kernel.CheckPin(p.Pin)
+	if err == nil {
+		return ""
+	}
+	p.Pin = ""
+	return fmt.Sprintf("programs in the kernel end with this agent, and packets with a header that arrive later are "+
+		"lost: %v; or state with packets.pin: \"\" that this is intended", err)
+}
+
+// lock claims the pins for this process.
+func (c *Config) lock() (release func(), err error) {
+	if c.Packets.Source != SourceKernel || c.Packets.Pin == "" {
+		return func() {}, nil
+	}
+	return kernel.Lock(c.Packets.Pin)
+}
+
+// strip attaches programs that strip what arrives.
+func strip(ctx context.Context, c *Config, roles []Role, wait time.Duration, log *slog.Logger) error {
+	if c.Packets.Source != SourceKernel {
+		log.Info("nothing is attached: packets come from another source than the kernel", "source", c.Packets.Source)
+		return nil
+	}
+	release, err := c.lock()
+	if held, ok := errors.AsType[*kernel.HeldError](err); ok {
+		log.Info("an agent runs, and strips what arrives", "process", held.PID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := waitFor(ctx, c.Packets.Interface, wait); err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range c.configured(roles) {
+		if r.Kernel == nil || r.Kernel.Strip == nil {
+			continue
+		}
+		k := c.kernel(r.Name, log)
+		settings, err := os.ReadFile(k.State)
+		if err != nil {
+			settings = nil // of a host that had none
+		}
+		if err := r.Kernel.Strip(k, settings); err != nil {
+			errs = append(errs, fmt.Errorf("role %s: %w", r.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// waitFor returns when there is an interface with a name.
+func waitFor(ctx context.Context, name string, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		_, err := net.InterfaceByName(name)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interface %s: %w", name, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// remove ends the agent, and takes away what it has in the kernel.
+func remove(ctx context.Context, c *Config, roles []Role, w io.Writer) error {
+	p := c.Packets
+	if p.Source != SourceKernel {
+		fmt.Fprintf(w, "nothing to remove: with packets.source: %s, nothing stays when the agent ends\n", p.Source)
+		return nil
+	}
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = r.Name
+	}
+	dir := p.Pin
+	if dir != "" && kernel.CheckPin(dir) != nil {
+		dir = "" // no agent can have pinned anything
+	}
+	if dir != "" {
+		release, err := endAgent(ctx, dir, w)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	removed, err := kernel.Remove(ctx, dir, p.Interface, names)
+	for _, r := range roles {
+		k := c.kernel(r.Name, nil)
+		k.Keep(nil)
+	}
+	switch {
+	case len(removed) > 0:
+		fmt.Fprintf(w, "removed: %s\n", strings.Join(removed, ", "))
+	case err == nil:
+		fmt.Fprintln(w, "nothing to remove")
+	}
+	return err
+}
+
+// endAgent ends the agent that uses the pins, if there is one, and claims them for this process.
+func endAgent(ctx context.Context, dir string, w io.Writer) (release func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("it has not ended in time"))
+	defer cancel()
+	for signaled := 0; ; {
+		release, err := kernel.Lock(dir)
+		held, ok := errors.AsType[*kernel.HeldError](err)
+		if !ok {
+			return release, err
+		}
+		if held.PID == 0 {
+			return nil, fmt.Errorf("%w: it cannot be signaled", err)
+		}
+		if held.PID != signaled {
+			signaled = held.PID
+			fmt.Fprintf(w, "ending the agent, process %d\n", signaled)
+			if err := endProcess(signaled); err != nil {
+				return nil, fmt.Errorf("process %d: %w", signaled, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

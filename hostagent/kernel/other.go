@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux || !(386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64)
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+func errSystem() error {
+	return fmt.Errorf("%w: eBPF programs need Linux on a little-endian processor, this is %s on %s",
+		errors.ErrUnsupported, runtime.GOOS, runtime.GOARCH)
+}
+
+// CheckPin returns an error that wraps errors.ErrUnsupported.
+func CheckPin(string) error { return errSystem() }
+
+// Lock returns an error that wraps errors.ErrUnsupported.
+func Lock(string) (func(), error) { return nil, errSystem() }
+
+// Remove finds nothing.
+func Remove(context.Context, string, string, []string) ([]string, error) { return nil, nil }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Strip attaches and pins programs that strip what arrives, and leaves them to the agent that
+// starts later. If the first of them is attached to the interface already, nothing changes.
+func Strip(c Config, hooks ...Hook) error {
+	if c.Pin == "" {
+		return errors.New("nothing is pinned: programs would end with this command; set packets.pin")
+	}
+	i, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", c.Interface, err)
+	}
+	if l, err := link.LoadPinnedLink(filepath.Join(c.Pin, hooks[0].Name), nil); err == nil {
+		at, _ := placeOf(l)
+		_ = l.Close()
+		if at == i.Index {
+			return nil
+		}
+	}
+	a := NewAttachment(c, nil)
+	return errors.Join(a.Set(nil, hooks...), a.Close())
+}
+
+// Lock claims the directory of pins, which it creates, for this process. The error is a HeldError
+// while another process has it.
+func Lock(dir string) (release func(), err error) {
+	if err := CheckPin(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = &HeldError{Dir: dir, PID: holder(f)}
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// holder returns the process that has locked a file; 0 if it is not known.
+func holder(f *os.File) int {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	of, ok := info.Sys().(*unix.Stat_t)
+	if !ok {
+		var s unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &s) != nil {
+			return 0
+		}
+		of = &s
+	}
+	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(of.Dev), unix.Minor(of.Dev), of.Ino)
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	defer locks.Close()
+	for lines := bufio.NewScanner(locks); lines.Scan(); {
+		// 1: FLOCK  ADVISORY  WRITE 1234 00:1c:5678 0 EOF
+		if f := strings.Fields(lines.Text()); len(f) > 5 && f[1] == "FLOCK" && f[5] == want {
+			pid, _ := strconv.Atoi(f[4])
+			return pid
+		}
+	}
+	return 0
+}
+
+// Remove takes away what agents with these roles left in the kernel, on an interface and in a
+// directory of pins: at once the programs that insert headers into what leaves the host, and those
+// that strip what arrives after LeaseTime. It succeeds if there is nothing, or if the interface is
+// gone. No agent may run. removed states what was there.
+func Remove(ctx context.Context, dir, name string, roles []string) (removed []string, err error) {
+	strips := false
+	for _, role := range roles {
+		pins := filepath.Join(dir, role)
+		files, readErr := os.ReadDir(pins)
+		err = errors.Join(err, ignoreNotExist(readErr))
+		for _, f := range files {
+			if f.IsDir() {
+				continue
+			}
+			l, loadErr := link.LoadPinnedLink(filepath.Join(pins, f.Name()), nil)
+			if loadErr != nil {
+				continue // removed with the directory
+			}
+			removed = append(removed, role+"/"+f.Name())
+			index, at := placeOf(l)
+			if at == ebpf.AttachTCXEgress {
+				err = errors.Join(err, detachLink(l), os.Remove(filepath.Join(pins, f.Name())))
+			} else if index != 0 {
+				strips = true
+			}
+			_ = l.Close()
+		}
+	}
+	index := 0
+	if i, findErr := net.InterfaceByName(name); findErr == nil {
+		index = i.Index
+		found, removeErr := removeFilters(index, parentEgress)
+		if err = errors.Join(err, removeErr); found {
+			removed = append(removed, "programs at clsact, egress")
+			strips = true
+		}
+	}
+	if strips {
+		select {
+		case <-time.After(LeaseTime):
+		case <-ctx.Done():
+			return removed, errors.Join(err, fmt.Errorf("%w: programs that strip what arrives stay; repeat the command",
+				context.Cause(ctx)))
+		}
+	}
+	for _, role := range roles {
+		pins := filepath.Join(dir, role)
+		files, _ := os.ReadDir(pins)
+		for _, f := range files {
+			if l, loadErr := link.LoadPinnedLink(filepath.Join(pins, f.Name()), nil); loadErr == nil {
+				err = errors.Join(err, detachLink(l), l.Close())
+			}
+		}
+		err = errors.Join(err, os.RemoveAll(pins))
+	}
+	if index != 0 {
+		found, removeErr := removeFilters(index, parentIngress)
+		if err = errors.Join(err, removeErr); found {
+			removed = append(removed, "programs at clsact, ingress")
+		}
+	}
+	_ = os.Remove(dir) // it may have pins of others
+	return removed, err
+}
+
+// detachLink ends a link also if another process refers to it. A link whose interface is gone is
+// detached already.
+func detachLink(l link.Link) error {
+	d, ok := l.(interface{ Detach() error })
+	if !ok {
+		return nil // it ends with its last reference
+	}
+	if err := d.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
