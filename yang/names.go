@@ -76,7 +76,8 @@ func (s *Schema) CheckNames() error {
 	metrics := map[string]string{}
 	var visit func(n *Node, names []string)
 	visit = func(n *Node, names []string) {
-		around := len(names) > 0 && len(n.children) == 1 && n.children[0].Kind == ListNode && Plural(n.Name, n.children[0].Name)
+		around := len(names) > 0 && len(n.children) == 1 && n.children[0].Kind == ListNode &&
+			Plural(n.Name, n.children[0].Name)
 		if n.Kind != RootNode && n.Name != "state" && !around {
 			names = append(names[:len(names):len(names)], n.Name)
 		}

@@ -73,7 +73,8 @@ func root() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		},
 	})
-	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), manpages.Command(version),
+	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(),
+		manpages.Command(version),
 		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	suggestValues(cmd)
 	cmd.SetFlagErrorFunc(suggestFlag)

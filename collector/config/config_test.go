@@ -484,7 +484,9 @@ func TestMessagesHideSecrets(t *testing.T) {
 		"tabs":                "outputs:\n\t- token: Hunter2\n",
 		"indentation":         fmt.Sprintf(output, "a") + "   Hunter2\n",
 	} {
-		_, err := config.ParseEnv("n.yaml", []byte(text), func(name string) (string, bool) { return secret, name == "SECRET" })
+		_, err := config.ParseEnv("n.yaml", []byte(text), func(name string) (string, bool) {
+			return secret, name == "SECRET"
+		})
 		if err == nil {
 			var section config.Section
 			if section, err = config.SectionOf("n.yaml", text); err == nil {

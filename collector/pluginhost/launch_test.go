@@ -21,7 +21,8 @@ import (
 
 func TestStartRefusals(t *testing.T) {
 	patient, h := newHost(t, Options{}), newHost(t, Options{StartTimeout: 250 * time.Millisecond})
-	dir := pluginDir(t, "notplugin", "exit", "closed", "unfinished", "silent", "endless", "liar", "oldversion", "badname", "good")
+	dir := pluginDir(t, "notplugin", "exit", "closed", "unfinished", "silent", "endless", "liar", "oldversion",
+		"badname", "good")
 	good := filepath.Join(dir, testPrefix+"good")
 	script := filepath.Join(dir, "text")
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {

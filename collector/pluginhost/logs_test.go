@@ -103,7 +103,8 @@ func FuzzHandshakeReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		p := &process{stdout: &handshakeReader{file: file, in: bufio.NewReaderSize(file, 64<<10), logs: newLogSink(slog.New(slog.DiscardHandler), 1, 1).writer("stdout")}}
+		p := &process{stdout: &handshakeReader{file: file, in: bufio.NewReaderSize(file, 64<<10),
+			logs: newLogSink(slog.New(slog.DiscardHandler), 1, 1).writer("stdout")}}
 		out, err := io.ReadAll(p.stdout)
 		if err != nil {
 			t.Fatal(err)

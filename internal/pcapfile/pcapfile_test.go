@@ -232,7 +232,8 @@ func TestLinkTypes(t *testing.T) {
 				head := buf.Bytes()
 				binary.LittleEndian.PutUint32(head[20:], tc.link)
 				w := pcapgo.NewWriter(&buf)
-				_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: len(tc.data), Length: len(tc.data)}, tc.data)
+				info := gopacket.CaptureInfo{Timestamp: begin, CaptureLength: len(tc.data), Length: len(tc.data)}
+				_ = w.WritePacket(info, tc.data)
 			} else {
 				writeNg(t, &buf, layers.LinkType(tc.link), tc.data)
 				data := buf.Bytes() // the link type stands behind the section header of 28 bytes

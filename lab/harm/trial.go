@@ -454,7 +454,8 @@ func clocks(times []time.Time) string {
 // printTable prints all rows.
 func printTable(out io.Writer, rows []row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\tat the end\tlast tag\t"+
+	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\t"+
+		"at the end\tlast tag\t"+
 		"TCP (control)\tresults\ttime\tverdict")
 	for _, r := range rows {
 		stopped := "-"
@@ -462,7 +463,8 @@ func printTable(out io.Writer, rows []row) {
 			stopped = fmt.Sprintf("%.1fs", r.Stopped.Seconds())
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d of %d\t%d\t%d\t%d\t%s\t%s\t%s\t%v\t%s\n", r.Name, r.Carrier, r.Count.Sent,
-			r.Count.Lost, r.Bound, r.Unread, r.Control.Lost, r.Control.Sent, r.Before, r.During, r.After, stopped, r.TCP, r.Proof, r.Took,
+			r.Count.Lost, r.Bound, r.Unread, r.Control.Lost, r.Control.Sent, r.Before, r.During, r.After, stopped, r.TCP,
+			r.Proof, r.Took,
 			r.verdict())
 	}
 	w.Flush()

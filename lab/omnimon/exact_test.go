@@ -294,7 +294,8 @@ func (w *world) run() {
 		up, down = append(up, int32(linkIDs[[2]int{h, leaf}])), append(down, int32(linkIDs[[2]int{leaf, h}]))
 	}
 	w.analyzer, err = analysis.New(analysis.Network{Hosts: hosts, Switches: switches, Arrays: switches, Links: links,
-		Uplinks: up, Downlinks: down, SwitchOf: []int32{0, 1, 2, 3}, Flows: 1024, Slots: slots, SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
+		Uplinks: up, Downlinks: down, SwitchOf: []int32{0, 1, 2, 3}, Flows: 1024, Slots: slots,
+		SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
 	if err != nil {
 		w.t.Fatal(err)
 	}

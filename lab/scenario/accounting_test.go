@@ -213,14 +213,16 @@ func TestTraceWithOddDates(t *testing.T) {
 		s.UseTrace(tc.path)
 		s.Traffic[0].Repeat, s.Epochs = false, 2
 		r := play(t, s)
-		if len(r.Traces) != 1 || int64(r.Traces[0].TimeSteps) != tc.steps || *r.Traces[0].Played != tc.played || r.OK != tc.ok {
+		if len(r.Traces) != 1 || int64(r.Traces[0].TimeSteps) != tc.steps || *r.Traces[0].Played != tc.played ||
+			r.OK != tc.ok {
 			t.Errorf("%s: %+v, %d played, ok %v", tc.name, r.Traces, *r.Traces[0].Played, r.OK)
 		}
 	}
 	frame[24], frame[25] = 0, 0
 	s := small(t, "")
 	s.UseTrace(write(0, 1, 2))
-	if _, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(),
+	_, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"})
+	if err == nil || !strings.Contains(err.Error(),
 		"in its 3 packets: 3: IPv4 header checksum zero") {
 		t.Errorf("offloaded checksums: %v", err)
 	}

@@ -441,7 +441,8 @@ func TestOmniMonTrace(t *testing.T) {
 		foreign += r.Epochs[i].Results["omnimon"].Published.Row("summary", network, "").Value("foreign-packets")
 	}
 	t.Logf("%d packets measured, %.0f foreign of %d sent", measured, foreign, r.Network.Sent)
-	if n := uint64(measured) + uint64(foreign); measured == 0 || foreign == 0 || n > r.Network.Sent || n*10 < r.Network.Sent*8 {
+	n := uint64(measured) + uint64(foreign)
+	if measured == 0 || foreign == 0 || n > r.Network.Sent || n*10 < r.Network.Sent*8 {
 		t.Errorf("%d packets measured, %.0f foreign of %d sent", measured, foreign, r.Network.Sent)
 	}
 }
@@ -516,8 +517,9 @@ func TestOmniMonExp9(t *testing.T) {
 		"unknowns", "determined", "f1"}}
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			x := failures{k: 8, elements: 8, flows: 5000, rate: 200_000, gray: 0.01, seed: seed, trace: os.Getenv("NETSKETCH_TRACE"),
-				log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+			x := failures{k: 8, elements: 8, flows: 5000, rate: 200_000, gray: 0.01, seed: seed,
+				trace: os.Getenv("NETSKETCH_TRACE"),
+				log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
 			for _, o := range x.play(t) {
 				t.Logf("%+v", o)
 				if o.kind == "" {

@@ -401,7 +401,8 @@ func TestPoisonedBatch(t *testing.T) {
 				return
 			}
 			st := o.drained(tt.rows)
-			if st.Dropped != uint64(tt.aside) || st.Sent != uint64(tt.rows-tt.aside) || !strings.Contains(st.LastError, "panic") {
+			if st.Dropped != uint64(tt.aside) || st.Sent != uint64(tt.rows-tt.aside) ||
+				!strings.Contains(st.LastError, "panic") {
 				t.Errorf("%+v", st)
 			}
 			kept, err := os.ReadFile(filepath.Join(c.Spool.Dir, rejectedFile))

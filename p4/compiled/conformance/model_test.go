@@ -204,7 +204,8 @@ func (l layout) parseIPv6(f []byte, at int, p packet, encapsulations, carried bo
 		next += 8
 	}
 	if encapsulations && !later {
-		reason, first := "", true
+		var reason string
+		var first bool
 		if next, first, reason = parseExtensions(&p, h, next); reason != "" {
 			return p.without(reason)
 		}

@@ -22,8 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/internal/pcapfile"
+	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
 // Config is the configuration of a port. The zero value is a port without input whose packets are

@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/internal/pcapfile"
+	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
 	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )

@@ -327,7 +327,8 @@ func TestMissingHosts(t *testing.T) {
 			}
 			r := analyze(t, sim)
 			contains(t, sim, r)
-			if len(r.Contradictions) > 0 || r.Missing != missing || slices.ContainsFunc(r.Elements, func(s string) bool { return s != "" }) {
+			if len(r.Contradictions) > 0 || r.Missing != missing ||
+				slices.ContainsFunc(r.Elements, func(s string) bool { return s != "" }) {
 				t.Errorf("seed %d: %d missing, %v", seed, r.Missing, simulation.Reasons(r))
 			}
 			for i, l := range sim.Links {
@@ -360,7 +361,8 @@ func TestMissingHosts(t *testing.T) {
 			}
 			switch share := float64(r.Determined) / float64(r.Variables); {
 			case silent && share < 0.998:
-				t.Errorf("%s, %d silent hosts, seed %d: %d of %d unknowns determined", kind, missing, seed, r.Determined, r.Variables)
+				t.Errorf("%s, %d silent hosts, seed %d: %d of %d unknowns determined", kind, missing, seed, r.Determined,
+					r.Variables)
 			default:
 				t.Logf("%s, %d missing hosts, silent %v: %d of %d unknowns determined", kind, missing, silent, r.Determined,
 					r.Variables)

@@ -139,7 +139,8 @@ func (in *inference) totals(r *Result, e *Epoch) {
 		if up := a.net.Uplinks[host]; up >= 0 && (in.anywhere || r.reports[host] == nil || r.incomplete[host]) {
 			sent[up] = -1
 		}
-		if down := a.net.Downlinks[host]; down >= 0 && (r.reports[host] == nil || r.uncounted[host] > 0 || r.strangers[host]) {
+		if down := a.net.Downlinks[host]; down >= 0 && (r.reports[host] == nil || r.uncounted[host] > 0 ||
+			r.strangers[host]) {
 			received[down] = -1
 		}
 	}

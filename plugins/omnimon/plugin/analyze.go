@@ -136,7 +136,9 @@ type refused struct {
 // last few: packets of an epoch that had not begun.
 func (p *Plugin) refuse(r *run) {
 	number := r.epoch.Number
-	p.refused = slices.DeleteFunc(p.refused, func(x refused) bool { return x.epoch+settleEpochs < number || x.epoch >= number })
+	p.refused = slices.DeleteFunc(p.refused, func(x refused) bool {
+		return x.epoch+settleEpochs < number || x.epoch >= number
+	})
 	r.input.Refused = make([]uint64, len(r.hosts))
 	for _, x := range p.refused {
 		if n, ok := r.numbers[x.host]; ok {

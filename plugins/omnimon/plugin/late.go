@@ -118,7 +118,8 @@ func (h *history) withdraw(r *run) {
 	}
 	// Hosts count a late packet of the epoch in one of the next reports, and the read-out of its bank
 	// has it, which is that of the last of these epochs.
-	if n := int64(r.epoch.Number) - settleEpochs; n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
+	n := int64(r.epoch.Number) - settleEpochs
+	if n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
 		r.confirmed = uint64(n)
 	}
 }
@@ -156,7 +157,9 @@ func (h *history) check() error {
 // withdrawn. The problems of the newest epoch are held.
 func (h *history) settle(r *run) {
 	number := r.epoch.Number
-	h.Held = slices.DeleteFunc(h.Held, func(x heldLosses) bool { return x.Epoch+settleEpochs < number || x.Epoch >= number })
+	h.Held = slices.DeleteFunc(h.Held, func(x heldLosses) bool {
+		return x.Epoch+settleEpochs < number || x.Epoch >= number
+	})
 	h.Held = append(h.Held, heldLosses{number, r.lossAlerts})
 	settled := h.Held[0]
 	sure := !slices.ContainsFunc(settled.Losses, func(p alert.Problem) bool { return !p.Unsure }) ||

@@ -246,7 +246,8 @@ func (s *setup) describe(model *sdk.Network, state *saved) string {
 func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration) {
 	c := &s.config
 	s.hosts = wire.Settings{
-		Carrier: c.Carrier, KeepMSS: !c.ClampMSS, EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow, Seed: c.Seed, Shares: state.Shares,
+		Carrier: c.Carrier, KeepMSS: !c.ClampMSS, EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow,
+		Seed: c.Seed, Shares: state.Shares,
 		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.idle/max(epochLength, 1), 1)),
 		UDPIdleEpochs: uint64(max(c.udpIdle/max(epochLength, 1), 1)),
 		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.gap,

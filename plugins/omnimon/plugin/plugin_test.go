@@ -326,7 +326,8 @@ func TestUntagged(t *testing.T) {
 	s := newSim(t, 5, 100, never)
 	x := s.flows[7]
 	x.untagged = wire.Untagged{Packets: 4, Bytes: 400}
-	only := &simFlow{key: x.key, from: x.from, to: x.to, index: 1000, slots: x.slots, untagged: wire.Untagged{Packets: 9, Bytes: 900},
+	only := &simFlow{key: x.key, from: x.from, to: x.to, index: 1000, slots: x.slots,
+		untagged: wire.Untagged{Packets: 9, Bytes: 900},
 		elements: x.elements}
 	only.key.SrcPort = 9
 	s.flows = append(s.flows, only)
@@ -372,7 +373,8 @@ func TestUnknownFlows(t *testing.T) {
 	flows := sdktest.Rows(t, h.Analyze(e), flowList)
 	for key, want := range map[string]string{"10.0.0.1,10.0.0.2,udp,1,2": "host h1, its source, is missing",
 		"10.0.0.3,10.0.0.2,udp,1,2": "host h3: 3 packets untracked"} {
-		if row := flows[key]; row["exact"] != false || row["problem"] != want || row["packets"] != nil || row["lost-packets"] != nil {
+		if row := flows[key]; row["exact"] != false || row["problem"] != want || row["packets"] != nil ||
+			row["lost-packets"] != nil {
 			t.Errorf("flow %v", row)
 		}
 	}
@@ -632,7 +634,8 @@ func TestUnseen(t *testing.T) {
 	for i, tt := range []struct {
 		counter wire.Counter
 		unseen  []string
-	}{{wire.NotIP, nil}, {wire.Foreign, []string{"all", "outside"}}, {wire.Untracked, []string{"all", "within", "outside"}}} {
+	}{{wire.NotIP, nil}, {wire.Foreign, []string{"all", "outside"}},
+		{wire.Untracked, []string{"all", "within", "outside"}}} {
 		s := newSim(t, uint64(5+i), 100, never)
 		s.queries = queriesOf(t, h.Settings().Plan.Hosts)
 		s.counters[tt.counter], s.counting = 7, []int{2}
@@ -815,7 +818,8 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hosts, err := wire.ParseSettings(first.Plan.Hosts[0].Data); err != nil || hosts.UDPIdleEpochs != 30 || hosts.IdleEpochs != 900 {
+	if hosts, err := wire.ParseSettings(first.Plan.Hosts[0].Data); err != nil || hosts.UDPIdleEpochs != 30 ||
+		hosts.IdleEpochs != 900 {
 		t.Errorf("settings %+v, %v", hosts, err)
 	}
 	s, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(`{"slotsPerFlow": 3}`)}, simNetwork())
