@@ -217,8 +217,17 @@ func TestBridgeTCP(t *testing.T) {
 	address := func(name, host string) []string {
 		return []string{"link set dev " + name + " up", "addr add " + host + "/24 dev " + name}
 	}
+	// A namespace, and with it the interfaces of the bridge, ends with its function.
+	results, over := make(chan error, 2), make(chan struct{})
+	stay := func(run func() error) func() error {
+		return func() error {
+			results <- run()
+			<-over
+			return nil
+		}
+	}
 	listening := make(chan struct{})
-	server := testkit.InNamespace(t, "net", address("net", "10.0.0.2"), func() error {
+	server := testkit.InNamespace(t, "net", address("net", "10.0.0.2"), stay(func() error {
 		l, err := net.Listen("tcp4", "10.0.0.2:7")
 		close(listening)
 		if err != nil {
@@ -235,9 +244,9 @@ func TestBridgeTCP(t *testing.T) {
 		}
 		_, err = c.Write([]byte("done"))
 		return err
-	})
+	}))
 	<-listening
-	client := testkit.InNamespace(t, "host", address("host", "10.0.0.1"), func() error {
+	client := testkit.InNamespace(t, "host", address("host", "10.0.0.1"), stay(func() error {
 		c, err := (&net.Dialer{Timeout: 2 * time.Minute}).Dial("tcp4", "10.0.0.2:7")
 		if err != nil {
 			return err
@@ -251,12 +260,18 @@ func TestBridgeTCP(t *testing.T) {
 		}
 		_, err = io.ReadAll(c)
 		return err
-	})
-	if err := errors.Join(<-client, <-server); err != nil {
+	}))
+	if err := errors.Join(<-results, <-results); err != nil {
 		t.Error(err)
 	}
 	cancel()
-	if err := <-bridge; err != nil || stats.Unsent+stats.Unsplit+stats.Truncated != 0 || stats.Out < size/1460 {
+	err := <-bridge
+	close(over)
+	if err := errors.Join(<-client, <-server); err != nil {
+		t.Error(err)
+	}
+	// What an interface sends when it comes up may find the other one down: some frames of IPv6.
+	if err != nil || stats.Unsent > 8 || stats.Unsplit+stats.Truncated != 0 || stats.Out < size/1460 {
 		t.Errorf("%v, %+v", err, stats)
 	}
 	if n := path.largest.Load(); n != 1514 {
