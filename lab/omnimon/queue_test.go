@@ -120,7 +120,7 @@ func TestTCPIncast(t *testing.T) {
 	p := newPipelines(t)
 	collector := plugin.New()
 	settings, err := collector.Configure(t.Context(), sdk.Config{EpochLength: length * time.Millisecond,
-		JSON: fmt.Appendf(nil, `{"queries": [{"name": "incast", "text": %q}]}`, text)}, p.networkModel())
+		JSON: fmt.Appendf(nil, `{"carrier": "shim", "queries": [{"name": "incast", "text": %q}]}`, text)}, p.networkModel())
 	if err != nil || len(settings.Missing) > 0 {
 		t.Fatal(settings.Missing, err)
 	}
