@@ -248,11 +248,10 @@ func (p *Packet) writeHeader(b []byte, h *program.Header) {
 func (p *Packet) Deparse(out []byte) []byte {
 	p.run(p.prog.DeparserPC)
 	start := len(out)
-	for i, slot := range p.prog.Emitted {
-		if p.f[slot] == 0 {
+	for _, h := range p.prog.Deparse {
+		if p.f[h.Base] == 0 && !h.Metadata {
 			continue
 		}
-		h := p.prog.Deparse[i]
 		n := p.headerBytes(h)
 		at := len(out)
 		out = grow(out, n+8)
