@@ -160,7 +160,7 @@ const sharedTrace = "../../../shared/traces/mixed-165k.pcap.gz"
 func TestRealPackets(t *testing.T) {
 	traffic := `
 traffic:
-  - {name: trace, trace: ` + sharedTrace + `}
+  - {name: trace, trace: ` + sharedTrace + `, until: 3s}
 `
 	if _, err := os.Stat(sharedTrace); err != nil {
 		t.Logf("the capture of real packets is not on this machine (%v): generated traffic takes its place", err)
