@@ -294,7 +294,8 @@ func (x *onDisks) restart(servers ...int) {
 // lacksLease reports whether a member has lost its lease and not had another since.
 func (x *onDisks) lacksLease(member string) bool {
 	text := x.members[member].log.String()
-	return strings.LastIndex(text, `msg="cluster: lease" held=false`) > strings.LastIndex(text, `msg="cluster: lease" held=true`)
+	const message = `msg="cluster: lease" held=`
+	return strings.LastIndex(text, message+"false") > strings.LastIndex(text, message+"true")
 }
 
 // Of three NATS servers, one whose disk is full disables its JetStream, all of it; the others go

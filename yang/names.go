@@ -12,16 +12,16 @@ import (
 )
 
 // Plural reports whether a container's name is the plural of the name of the list in it, as in
-// heavy-hitters/heavy-hitter. Flat names leave such a container out.
+// heavy-hitters/heavy-hitter. Flat names leave this container out.
 func Plural(container, list string) bool {
 	stem, y := strings.CutSuffix(list, "y")
 	return container == list+"s" || container == list+"es" || y && container == stem+"ies"
 }
 
-// FlatName returns the name under which a database keeps the rows of a list: the path without module
-// names and without the container around the list if its name is the plural of the list's, unless
-// that is the top container, which names the plugin. It omits a container named state, too, so that
-// a table of it has the same rows as a table of the container around it.
+// FlatName returns the name under which a database keeps the rows of a list: the path without
+// module names and without the container around the list if its name is the plural of the list's,
+// unless that is the top container, which names the plugin. It omits a container named state, too,
+// so that a table of it has the same rows as a table of the container around it.
 func FlatName(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
@@ -42,8 +42,8 @@ func FlatName(list string, keyed bool) string {
 var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
 	"summary": "summaries", "untyped": "untyped_values"}
 
-// MetricName returns the name of a metric for elements of a path, with underscores for dashes. It has
-// no word that names a type of metrics, nor the end of a name that a histogram has.
+// MetricName returns the name of a metric for elements of a path, with underscores for dashes. It
+// has no word that names a type of metrics, nor the end of a name that a histogram has.
 func MetricName(elements ...string) string {
 	words := strings.Split(strings.ReplaceAll(strings.Join(elements, "_"), "-", "_"), "_")
 	for i, w := range words {
@@ -58,9 +58,9 @@ func MetricName(elements ...string) string {
 	return strings.Join(words, "_")
 }
 
-// CheckNames returns an error for each pair of lists or leaves that a database or a monitoring system
-// cannot tell apart, naming both paths: databases keep lists by their FlatName, and metrics have their
-// MetricName.
+// CheckNames returns an error for each pair of lists or leaves that a database or a monitoring
+// system cannot tell apart, naming both paths: databases keep lists by their FlatName, and metrics
+// have their MetricName.
 func (s *Schema) CheckNames() error {
 	var errs []error
 	flat := map[string]string{}

@@ -153,9 +153,10 @@ type testPlugin struct {
 func (p *testPlugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name: p.name, Version: "1.0.0", Summary: "sums cells",
-		ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{"greet":{"type":"string","minLength":2},"refuse":{"type":"boolean"}}}`,
-		Modules:      []sdk.Module{{Name: "netsketch-test", Text: "module netsketch-test {}"}},
-		Lists:        []sdk.List{{Path: testList, Watchable: true}},
+		ConfigSchema: `{"type":"object","additionalProperties":false,` +
+			`"properties":{"greet":{"type":"string","minLength":2},"refuse":{"type":"boolean"}}}`,
+		Modules: []sdk.Module{{Name: "netsketch-test", Text: "module netsketch-test {}"}},
+		Lists:   []sdk.List{{Path: testList, Watchable: true}},
 	}
 }
 

@@ -155,8 +155,8 @@ The unit netsketch-strip.service runs this when the system starts. It connects t
 		Use:   "remove",
 		Short: "End the agent, and take away what it has in the kernel, without harm to packets",
 		Long: `End the agent of this host if it runs, and take away what agents have left in the kernel: at once the programs
-that change what this host sends, and, when other hosts have stopped to send headers to it, those that strip what arrives.
-That takes 3.5 s. It may be run again, and when the agent, its pins or the interface are gone.`,
+that change what this host sends, and, when other hosts have stopped to send headers to it, those that strip what
+arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or the interface are gone.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load(path, roles)
@@ -167,8 +167,8 @@ That takes 3.5 s. It may be run again, and when the agent, its pins or the inter
 			return remove(cmd.Context(), c, roles, cmd.OutOrStdout())
 		},
 	}
-	cmd.AddCommand(&cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}, checks,
-		strips, removes, manpages.Command(version))
+	runs := &cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}
+	cmd.AddCommand(runs, checks, strips, removes, manpages.Command(version))
 	return cmd
 }
 

@@ -159,7 +159,8 @@ func (c *Config) Validate() error {
 		given  bool
 		needed bool
 	}{
-		{SourceKernel, "interface", p.Interface != "", true}, {SourceKernel, "pin", p.Pin != "" && p.Pin != defaultPin, false},
+		{SourceKernel, "interface", p.Interface != "", true},
+		{SourceKernel, "pin", p.Pin != "" && p.Pin != defaultPin, false},
 		{SourceKernel, "disable-offloads", p.DisableOffloads, false},
 		{SourceBridge, "inside", p.Inside != "", true}, {SourceBridge, "outside", p.Outside != "", true},
 		{SourceCapture, "file", p.File != "", true}, {SourceCapture, "addresses", len(p.Addresses) > 0, true},

@@ -1076,8 +1076,8 @@ func (x *ReportMissing) GetJoined() bool {
 	return false
 }
 
-// Leases are the other hosts to which a role may send packets with a header. It is sent once a second
-// at most, and replaces the earlier one of the role.
+// Leases are the other hosts to which a role may send packets with a header. It is sent once a
+// second at most, and replaces the earlier one of the role.
 type Leases struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the role.

@@ -119,7 +119,8 @@ func newPeer(b *testing.B) *peer {
 		b.Fatal(err)
 	}
 	p, opened, end := new(peer), make(chan struct{}), make(chan struct{})
-	done := testkit.InNamespace(b, "net", []string{"link set dev net up", "addr add 10.0.0.2/24 dev net"}, func() (err error) {
+	commands := []string{"link set dev net up", "addr add 10.0.0.2/24 dev net"}
+	done := testkit.InNamespace(b, "net", commands, func() (err error) {
 		defer func() {
 			if err != nil {
 				close(opened)

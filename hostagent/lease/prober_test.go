@@ -240,10 +240,12 @@ func TestNoLease(t *testing.T) {
 		port int // -1: all
 		want string
 	}{
-		"drops the carrier":             {path{dropsOptions: true}, -1, "lost: carrier lost on the path"},
-		"one of eight paths drops it":   {path{dropsOptions: true}, 6, "lost: carrier lost on the path"},
-		"removes the carrier":           {path{removes: true}, -1, "lost: carrier removed on the path"},
-		"the carrier is slow":           {path{delay: time.Millisecond, carrierDelay: 5 * time.Millisecond}, -1, "slow: the carrier"},
+		"drops the carrier":           {path{dropsOptions: true}, -1, "lost: carrier lost on the path"},
+		"one of eight paths drops it": {path{dropsOptions: true}, 6, "lost: carrier lost on the path"},
+		"removes the carrier":         {path{removes: true}, -1, "lost: carrier removed on the path"},
+		"the carrier is slow": {
+			path{delay: time.Millisecond, carrierDelay: 5 * time.Millisecond}, -1, "slow: the carrier",
+		},
 		"loses most of the carrier":     {path{carrierLoss: 0.95}, -1, "lost: carrier lost on the path"},
 		"no answer":                     {path{plainDown: true}, -1, "silent: the peer does not answer"},
 		"short packets do not fit, too": {path{mtu: 500}, -1, "silent: the peer does not answer"},
@@ -291,15 +293,33 @@ func TestEnds(t *testing.T) {
 		within time.Duration
 		want   string
 	}{
-		"the peer's agent is dead":  {func(s *simulation, _ *path) { s.peers[address(1)].dead = true }, Lifetime, "does not answer"},
-		"the peer refuses":          {func(s *simulation, _ *path) { s.peers[address(1)].responder.Refuse = true }, Interval, "refuses"},
-		"the session ended":         {func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false) }, Lifetime, "no session"},
-		"the carrier gets lost":     {func(_ *simulation, p *path) { p.dropsOptions = true }, Interval + 4*firstWait, "carrier lost"},
-		"the carrier gets slow":     {func(_ *simulation, p *path) { p.carrierDelay = 20 * time.Millisecond }, 5 * time.Second, "slow"},
+		"the peer's agent is dead": {
+			func(s *simulation, _ *path) { s.peers[address(1)].dead = true },
+			Lifetime, "does not answer",
+		},
+		"the peer refuses": {
+			func(s *simulation, _ *path) { s.peers[address(1)].responder.Refuse = true },
+			Interval, "refuses",
+		},
+		"the session ended": {
+			func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false) },
+			Lifetime, "no session",
+		},
+		"the carrier gets lost": {
+			func(_ *simulation, p *path) { p.dropsOptions = true },
+			Interval + 4*firstWait, "carrier lost",
+		},
+		"the carrier gets slow": {
+			func(_ *simulation, p *path) { p.carrierDelay = 20 * time.Millisecond },
+			5 * time.Second, "slow",
+		},
 		"the carrier gets removed":  {func(_ *simulation, p *path) { p.removes = true }, Interval + 4*firstWait, "removed"},
 		"the path gets a short MTU": {func(_ *simulation, p *path) { p.mtu = 400 }, Lifetime, "does not answer"},
 		"it leaves the settings":    {func(s *simulation, _ *path) { s.prober.SetPeering(s.now, Peering{}) }, 0, "lease"},
-		"all are given up":          {func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false); s.prober.RevokeAll() }, 0, "no session"},
+		"all are given up": {
+			func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false); s.prober.RevokeAll() },
+			0, "no session",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &path{delay: time.Millisecond}

@@ -67,7 +67,8 @@ var transitions = withLapse([states][events]State{
 // row is a row of transitions. Every state goes to Offline when the session ends.
 func row(start, resume, crowd, admit, find, prove, shorten, fail, silent, delay, refuse, retry State) [events]State {
 	return [events]State{started: start, resumed: resume, stopped: Offline, crowded: crowd, admitted: admit, found: find,
-		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry, lapsed: same}
+		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry,
+		lapsed: same}
 }
 
 // withLapse adds that a lease which ended is proved again.

@@ -190,7 +190,8 @@ func (r *Role) clamp(p *packet.IP, b []byte, other *address) {
 	if p.Key.V6 {
 		headers = 40 + 20
 	}
-	if own == nil || int(own.host) != r.settings.Host || int(other.host) == r.settings.Host || p.Key.V6 && b[6] != packet.ProtocolTCP {
+	if own == nil || int(own.host) != r.settings.Host || int(other.host) == r.settings.Host ||
+		p.Key.V6 && b[6] != packet.ProtocolTCP {
 		return
 	}
 	if limit := r.longest(other) - r.layout.Overhead(p.Key.V6) - headers; limit >= leastMSS {

@@ -161,8 +161,9 @@ func Keeps(old, changed *wire.Settings) bool {
 
 // sameTable reports whether flows keep their index, mapping and header.
 func sameTable(a, b *wire.Settings) bool {
-	return a.Carrier == b.Carrier && a.EtherType == b.EtherType && a.Slots == b.Slots && a.SlotsPerFlow == b.SlotsPerFlow && a.Seed == b.Seed &&
-		a.Host == b.Host && a.Shares == b.Shares && a.Flows == b.Flows && slices.Equal(a.Extremes, b.Extremes)
+	return a.Carrier == b.Carrier && a.EtherType == b.EtherType && a.Slots == b.Slots &&
+		a.SlotsPerFlow == b.SlotsPerFlow && a.Seed == b.Seed && a.Host == b.Host &&
+		a.Shares == b.Shares && a.Flows == b.Flows && slices.Equal(a.Extremes, b.Extremes)
 }
 
 // restart begins with an empty table. What was counted in the epochs that packets still belong to

@@ -208,7 +208,9 @@ func count(pages []*page) (n int) {
 
 // late counts a packet that arrived in this epoch after the report of its own.
 func (g *epochSlots) late(epoch uint64) {
-	i, found := slices.BinarySearchFunc(g.Late, epoch, func(l wire.LateEpoch, e uint64) int { return cmp.Compare(l.Epoch, e) })
+	i, found := slices.BinarySearchFunc(g.Late, epoch, func(l wire.LateEpoch, e uint64) int {
+		return cmp.Compare(l.Epoch, e)
+	})
 	switch {
 	case found:
 		g.Late[i].Packets++

@@ -33,9 +33,12 @@ func sumOf(b []byte) uint64 {
 
 func TestClampMSS(t *testing.T) {
 	for name, tc := range map[string]struct{ before, after []byte }{
-		"too large":               {segment(2, 4, 5, 180), segment(2, 4, 5, 160)},
-		"at an odd offset":        {segment(1, 2, 4, 5, 180, 1, 1, 1), segment(1, 2, 4, 5, 160, 1, 1, 1)},
-		"behind another option":   {segment(8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 255, 255), segment(8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 5, 160)},
+		"too large":        {segment(2, 4, 5, 180), segment(2, 4, 5, 160)},
+		"at an odd offset": {segment(1, 2, 4, 5, 180, 1, 1, 1), segment(1, 2, 4, 5, 160, 1, 1, 1)},
+		"behind another option": {
+			before: segment(8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 255, 255),
+			after:  segment(8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 2, 4, 5, 160),
+		},
 		"small enough":            {segment(2, 4, 5, 160), nil},
 		"no option":               {segment(), nil},
 		"behind the end":          {segment(0, 0, 0, 0, 2, 4, 5, 180), nil},

@@ -435,7 +435,8 @@ func TestUnreadableCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err, _ := handshake(t, &tls.Config{Certificates: []tls.Certificate{p.certificate("server")}}, client); err != nil {
+	server := &tls.Config{Certificates: []tls.Certificate{p.certificate("server")}}
+	if _, err, _ := handshake(t, server, client); err != nil {
 		t.Errorf("handshake: %v", err)
 	}
 	if log := p.log.String(); strings.Count(log, "certificates that cannot be read are not used") != 1 ||

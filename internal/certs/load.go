@@ -115,8 +115,8 @@ func (m *material) worseThan(other *material, now time.Time) error {
 	return nil
 }
 
-// parse returns the certificates of a PEM file, at least one. Those that cannot be read are skipped,
-// so that one of them does not take all others of a bundle along.
+// parse returns the certificates of a PEM file, at least one. Those that cannot be read are
+// skipped, so that one of them does not take all others of a bundle along.
 func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	var first error

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns reads results of a collector in a network of namespaces, and runs programs there. The
-// checks of examples and lab/harm use it. What the scripts of the examples share is in
+// Package netns reads results of a collector in a network of namespaces, and runs programs there.
+// The checks of examples and lab/harm use it. What the scripts of the examples share is in
 // examples/internal/netns/lib.sh.
 package netns
 
@@ -115,7 +115,8 @@ func Start(netsketch, run, host string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, filepath.Join(filepath.Dir(netsketch), "netsketch-agent"), "--config",
+	agent := filepath.Join(filepath.Dir(netsketch), "netsketch-agent")
+	cmd := exec.Command("ip", "netns", "exec", "nsk-"+host, agent, "--config",
 		filepath.Join(run, host+".yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

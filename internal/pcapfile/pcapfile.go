@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pcapfile reads and writes capture files: pcap with microseconds or nanoseconds and pcapng,
-// gzipped or not. Packets of link types without an Ethernet header (raw IP, BSD loopback, Linux
-// cooked) get one with zero addresses. A truncated file is distinguished from a complete one, and a
-// clock that jumps is noticed.
+// Package pcapfile reads and writes capture files: pcap with microseconds or nanoseconds and
+// pcapng, gzipped or not. Packets of link types without an Ethernet header (raw IP, BSD loopback,
+// Linux cooked) get one with zero addresses. A truncated file is distinguished from a complete one,
+// and a clock that jumps is noticed.
 //
 // Readers and writers are for one goroutine each.
 package pcapfile
@@ -74,8 +74,8 @@ func (c counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open opens the capture file at path. It fails with ErrFile if the file is neither pcap nor pcapng,
-// or if its packets have no Ethernet and no IP header.
+// Open opens the capture file at path. It fails with ErrFile if the file is neither pcap nor
+// pcapng, or if its packets have no Ethernet and no IP header.
 func Open(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -173,8 +173,8 @@ func (n *ng) next() (data []byte, date time.Time, link layers.LinkType, err erro
 	return data, info.Timestamp, i.LinkType, err
 }
 
-// blocks reads pcapng and follows its blocks, because pcapgo does not tell a file that ends within
-// one from a complete file.
+// blocks reads pcapng and follows its blocks, because pcapgo does not distinguish a file that
+// ends within one from a complete file.
 type blocks struct {
 	r     io.Reader
 	order binary.ByteOrder

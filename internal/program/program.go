@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program tells how the user has called this program, for commands that messages suggest.
+// Package program returns how the user has called this program, for commands that messages suggest.
 package program
 
 import (

@@ -35,7 +35,7 @@ func CheckEthernet(name string) error {
 }
 
 // Receive makes a packet socket state in front of each frame what is left of it for a device to do.
-// It must be called before a ring is set up. Frames that the socket sends need such a header as
+// It must be called before a ring is set up. Frames that the socket sends need this header as
 // well.
 func Receive(socket int) error {
 	if err := unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {

@@ -48,8 +48,8 @@ func unpins(host string) func(*trial) error {
 	return func(t *trial) error { return t.world.unpin(host) }
 }
 
-// option, shim and tunnel are the settings of a network with a carrier. A router drops frames with an
-// EtherType that it does not know, so the carrier shim needs a bridge.
+// option, shim and tunnel are the settings of a network with a carrier. A router drops frames with
+// an EtherType that it does not know, so the carrier shim needs a bridge.
 var (
 	option = settings{carrier: "option"}
 	shim   = settings{carrier: "shim", bridged: true}

@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// wrongClock is the file of netsketch-agent with a time of day that is ahead by NETSKETCH_HARM_AHEAD. The
-// clock of the machine cannot be set for one process.
+// wrongClock is the file of netsketch-agent with a time of day that is ahead by
+// NETSKETCH_HARM_AHEAD. The clock of the machine cannot be set for one process.
 const wrongClock = "netsketch-agent-wrong-clock"
 
 // clockReads are the places at which an agent reads the time of day, and what is there instead.

@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Command harm breaks agents, collectors, switches and paths while UDP, TCP and ping run between two
-// hosts with OmniMon's agent in the kernel, and counts the packets that telemetry costs. `make
+// Command harm breaks agents, collectors, switches and paths while UDP, TCP and ping run between
+// two hosts with OmniMon's agent in the kernel, and counts the packets that telemetry costs. `make
 // netns-harm` runs all cases and fails if one of them loses more packets than its bound.
 //
 // The network of a case:
@@ -12,14 +12,14 @@
 //	    s1 ─── router ─── s2 ──┤
 //	c1 ─┘                      └─ c2     hosts without agents: the control pair
 //
-// s1 and s2 are soft switches, the router is Linux. The control pair exchanges the same streams as the
-// hosts with agents. A packet that was lost is telemetry's loss, unless the control pair lost
+// s1 and s2 are soft switches, the router is Linux. The control pair exchanges the same streams as
+// the hosts with agents. A packet that was lost is telemetry's loss, unless the control pair lost
 // packets of the same stream at the same time.
 //
 // Each case is a process in namespaces of its own for the network, process ids and mounts. Whatever
 // ends that process, the kernel then ends all programs of the case and removes its interfaces, its
-// routes and the pins of its agents. So cases cannot meet each other, other runs or the machine's own
-// network.
+// routes and the pins of its agents. So cases cannot meet each other, other runs or the machine's
+// own network.
 package main
 
 import (
@@ -168,14 +168,14 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 			rows[i] = outside(ctx, s, dir, o)
 			rows[i].Took = time.Since(begin).Round(time.Second)
 			if len(rows[i].Wrong) == 0 && logs == "" {
-				_ = os.RemoveAll(dir) // a directory that stays harms nobody
+				_ = os.RemoveAll(dir) // a directory that stays does no harm
 			}
 			fmt.Fprintf(os.Stderr, "%s: %s (%v)\n", s.name, rows[i].verdict(), rows[i].Took)
 		})
 	}
 	done.Wait()
 	if ctx.Err() != nil {
-		_ = os.RemoveAll(run) // a directory that stays harms nobody
+		_ = os.RemoveAll(run) // a directory that stays does no harm
 		return errors.New("interrupted; everything is removed")
 	}
 	printTable(os.Stdout, rows)
@@ -241,7 +241,8 @@ func outside(ctx context.Context, s scenario, dir string, o options) row {
 	return r
 }
 
-// inside runs a case in this process, which has namespaces of its own, and writes its row to file 3.
+// inside runs a case in this process, which has namespaces of its own, and writes its row to
+// file 3.
 func inside(name, dir string, o options) error {
 	for _, s := range scenarios {
 		if s.name != name {

@@ -90,8 +90,8 @@ func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
 	return packets, received, lost, exact
 }
 
-// exactTCP returns an error unless all rows of TCP in the newest epoch are exact. Connections that are
-// older than the agents do not count: no agent saw their SYN and the length of segments in it.
+// exactTCP returns an error unless all rows of TCP in the newest epoch are exact. Connections that
+// are older than the agents do not count: no agent saw their SYN and the length of segments in it.
 func (r *results) exactTCP() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,9 +117,9 @@ func (r *results) problem() string {
 	return r.epochs[r.newest].Text("problem")
 }
 
-// prove sends new streams between the hosts with agents and compares their rows with what was sent. It
-// returns what differs, empty once every packet is in exactly one row. Streams are sent again while
-// results recover, at most tries times; took is how many it needed.
+// prove sends new streams between the hosts with agents and compares their rows with what was sent.
+// It returns what differs, empty once every packet is in exactly one row. Streams are sent again
+// while results recover, at most tries times; took is how many it needed.
 func (t *trial) prove(tries int) (took int, wrong string) {
 	const packets = packetRate // of each stream: a second
 	for took = 1; ; took++ {

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// Streams of numbered packets, and what became of each packet.
+// Streams of numbered packets, and the result of each packet.
 
 package main
 
@@ -144,7 +144,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// count is what became of the packets of streams.
+// count counts the packets of streams by their result.
 type count struct{ sent, lost, outage, refused, copies, damaged int }
 
 func (c *count) add(d count) {
@@ -156,8 +156,8 @@ func (c *count) add(d count) {
 	c.damaged += d.damaged
 }
 
-// account tells packets that telemetry lost from those lost while the control stream lost packets too.
-// control is nil for the control stream itself, whose packets all count as lost.
+// account distinguishes packets that telemetry lost from those lost while the control stream lost
+// packets, too. control is nil for the control stream itself, whose packets all count as lost.
 func (s *stream) account(control *stream) (c count, lostAt []time.Time) {
 	var outages []time.Time
 	if control != nil {
@@ -236,7 +236,8 @@ func bigBuffer(c syscall.Conn) error {
 	}), err)
 }
 
-// receive counts what arrives at a socket. skip is the length of the header in front of the payload.
+// receive counts what arrives at a socket. skip is the length of the header in front of the
+// payload.
 func (t *traffic) receive(c net.PacketConn, skip int) {
 	b := make([]byte, 1<<16)
 	for {
@@ -327,8 +328,8 @@ func content(seed uint64) *rand.ChaCha8 {
 	return rand.NewChaCha8(key)
 }
 
-// serve answers each block of a connection with a byte if the block is what the seed says. A connection
-// begins with its seed; its blocks have blockSize bytes.
+// serve answers each block of a connection with a byte if the block is what the seed says. A
+// connection begins with its seed; its blocks have blockSize bytes.
 func serve(l *net.TCPListener) {
 	for {
 		c, err := l.AcceptTCP()

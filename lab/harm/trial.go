@@ -21,8 +21,8 @@ import (
 // lease is the longest time for which a host goes on tagging packets to a host that is gone.
 const lease = 3 * time.Second
 
-// stillness bounds the time without progress of TCP: a lease, after which a retransmission that has backed
-// off comes as late again, and some seconds of a busy machine.
+// stillness bounds the time without progress of TCP: a lease, after which a retransmission that has
+// backed off comes as late again, and some seconds of a busy machine.
 const stillness = 2*lease + 4*time.Second
 
 // scenario is a case.
@@ -95,8 +95,8 @@ func (t *trial) wrong(format string, args ...any) {
 	t.row.Wrong = append(t.row.Wrong, text)
 }
 
-// ways are the streams of hosts with agents: a name that begins with the IP version, the hosts, and the
-// bytes of the IP packets. 1394 bytes fit a path of 1400 only without a carrier.
+// ways are the streams of hosts with agents: a name that begins with the IP version, the hosts, and
+// the bytes of the IP packets. 1394 bytes fit a path of 1400 only without a carrier.
 var ways = []struct {
 	name, from, to string
 	size           int
@@ -225,7 +225,8 @@ func (t *trial) begin() error {
 	}
 	without := t.untagged || len(w.settings.late) > 0
 	if without || t.inexact {
-		// Nothing shows that agents will never tag packets; a few epochs are longer than they take to begin.
+		// Nothing shows that agents will never tag packets; a few epochs are longer than they take to
+		// begin.
 		if err := t.epochs(8); err != nil || without {
 			return err
 		}
@@ -470,7 +471,8 @@ func printTable(out io.Writer, rows []row) {
 	w.Flush()
 }
 
-// exactTCP checks that all packets of new connections had room for a carrier, so that their rows are exact.
+// exactTCP checks that all packets of new connections had room for a carrier, so that their rows
+// are exact.
 func exactTCP(t *trial) error { return t.results.exactTCP() }
 
 // signal ends agents of hosts by a signal.

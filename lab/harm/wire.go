@@ -147,8 +147,8 @@ func (s *sniffer) taggedTo(host string, from, until time.Time) int {
 	return n
 }
 
-// forge sends packets with a carrier into the network from the control pair: from an address, to h2. Each
-// states a later epoch, four more than the one before.
+// forge sends packets with a carrier into the network from the control pair: from an address, to
+// h2. Each states a later epoch, four more than the one before.
 func (w *world) forge(from netip.Addr) error {
 	return in("c1", func() error {
 		fd, err := rawSocket("eth0")

@@ -134,7 +134,8 @@ func run(format string, args ...any) error {
 	return nil
 }
 
-// build makes namespaces and links. This process's own namespace has the switches and the collector.
+// build makes namespaces and links. This process's own namespace has the switches and the
+// collector.
 func (w *world) build() error {
 	if err := run(`ip link set dev lo up
 		ip link add name mgmt type bridge

@@ -205,7 +205,8 @@ func BPFFS(t testing.TB) string {
 func NoReport(t testing.TB, p agent.DataPath, epoch uint64) {
 	t.Helper()
 	p.Advance(epoch + 1)
-	if _, err := p.Seal(epoch); err == nil || !strings.Contains(err.Error(), "deleted in epoch "+strconv.FormatUint(epoch, 10)) {
+	want := "deleted in epoch " + strconv.FormatUint(epoch, 10)
+	if _, err := p.Seal(epoch); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the report of epoch %d: %v; expected an error, as packets passed without being counted", epoch, err)
 	}
 }

@@ -97,7 +97,8 @@ func TestSettings(t *testing.T) {
 	if got, err := ParseSettings(b); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("%v: %+v", err, got)
 	}
-	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "interval": 65, "sketch": {"rows": 5, "unit": 33}, "devices": [{"id": 1, "columns": 65537},
+	_, err = ParseSettings([]byte(`{"kept": 9999999999, "flows": 1048577, "interval": 65,
+		"sketch": {"rows": 5, "unit": 33}, "devices": [{"id": 1, "columns": 65537},
 		{"id": 1, "columns": 1, "words": 256}]}`))
 	for _, text := range []string{"kept: 9999999999", "flows: 1048577", "interval: 65 epochs",
 		"sketch: 5 rows, delays []", "unit 33", "devices[1]: 256 words; the sketch has 5", "devices[0]: 65537 columns",

@@ -55,7 +55,8 @@ func TestForgedEpochs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []wire.LateEpoch{{Epoch: 9, Packets: 1}, {Epoch: 100, Packets: 2}, {Epoch: 103, Packets: 1}}; !slices.Equal(r.Late, want) {
+	want := []wire.LateEpoch{{Epoch: 9, Packets: 1}, {Epoch: 100, Packets: 2}, {Epoch: 103, Packets: 1}}
+	if !slices.Equal(r.Late, want) {
 		t.Errorf("late packets %v, want %v; counters %v", r.Late, want, r.Counters)
 	}
 	if r.Counters[wire.Late] != 4 || r.Counters[wire.UnknownEpoch] != 3 {

@@ -249,7 +249,9 @@ func lateEpochs(epoch uint64, counts []omnimonCounts) (all []wire.LateEpoch) {
 				continue
 			}
 			late := wire.LateEpoch{Epoch: epoch - uint64(uint16(epoch)-l.Epoch), Packets: uint64(l.Packets)}
-			i, found := slices.BinarySearchFunc(all, late, func(a, b wire.LateEpoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
+			i, found := slices.BinarySearchFunc(all, late, func(a, b wire.LateEpoch) int {
+				return cmp.Compare(a.Epoch, b.Epoch)
+			})
 			switch {
 			case found:
 				all[i].Packets += late.Packets

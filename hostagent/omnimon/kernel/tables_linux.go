@@ -79,7 +79,8 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	for name, size := range map[string]int{
 		omnimonMapBuckets: bucketsFor(s.Flows), omnimonMapEntries: s.Flows, omnimonMapOutgoing: generations * s.Flows,
 		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * hosts * cells,
-		omnimonMapOwners: generations * pages, omnimonMapHosts: max(4*hosts, 2*addresses), omnimonMapLeases: max(4*hosts, 2*addresses),
+		omnimonMapOwners: generations * pages,
+		omnimonMapHosts:  max(4*hosts, 2*addresses), omnimonMapLeases: max(4*hosts, 2*addresses),
 		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
 		omnimonMapBegun: s.Flows, omnimonMapEndings: s.Flows,
 	} {
@@ -95,9 +96,10 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	seed := rand.Uint64()
 	for name, value := range map[string]any{
 		"carrier": carriers[s.Carrier], "keep_mss": boolean(s.KeepMSS), "hash_seed": seed,
-		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "ether_type": s.EtherType, "own_host": uint16(s.Host), "slots_per_flow": uint32(s.SlotsPerFlow),
-		"extremes": uint32(len(s.Extremes)), "fields": fields, "minima": minima, "flow_limit": uint32(s.Flows),
-		"mapping_limit": uint32(n), "page_limit": uint32(pages), "pages_per_host": uint32(cells),
+		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "ether_type": s.EtherType, "own_host": uint16(s.Host),
+		"slots_per_flow": uint32(s.SlotsPerFlow), "extremes": uint32(len(s.Extremes)), "fields": fields,
+		"minima": minima, "flow_limit": uint32(s.Flows), "mapping_limit": uint32(n),
+		"page_limit": uint32(pages), "pages_per_host": uint32(cells),
 		"host_limit": uint32(hosts), "generations": uint32(generations),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

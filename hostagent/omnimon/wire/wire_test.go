@@ -167,8 +167,8 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s := &Settings{Carrier: CarrierOption, KeepMSS: true, EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2, Shares: 8, Host: 1, Flows: 9, IngressSlots: 10,
-		IdleEpochs: 11, UDPIdleEpochs: 2, FlowletGap: 500_000,
+	s := &Settings{Carrier: CarrierOption, KeepMSS: true, EtherType: 0x88b5, Slots: 512, SlotsPerFlow: 2,
+		Shares: 8, Host: 1, Flows: 9, IngressSlots: 10, IdleEpochs: 11, UDPIdleEpochs: 2, FlowletGap: 500_000,
 		Hosts: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}, {netip.MustParseAddr("::1")}}, Match: "zorro",
 		Extremes: []Extreme{{Field: FieldLength}, {Field: FieldTTL, Min: true}}}
 	data, err := s.Append(nil)

@@ -34,17 +34,21 @@ action_profiles { preamble { id: 285212673 name: "I.sel" alias: "sel" } with_sel
 direct_counters { preamble { id: 318767105 name: "I.fwd.c" alias: "c" } spec { unit: BOTH } direct_table_id: 33554433 }
 registers {
   preamble { id: 369098753 name: "I.u.cells" alias: "cells"
-             annotations: "@netsketch_readout(object = 3 , banks = 2)" annotations: "@netsketch_layout(levels=4, rows=8w5, key=\"src,dst\")" }
+             annotations: "@netsketch_readout(object = 3 , banks = 2)"
+             annotations: "@netsketch_layout(levels=4, rows=8w5, key=\"src,dst\")" }
   type_spec { bitstring { bit { bitwidth: 32 } } } size: 1000
 }
 registers {
   preamble { id: 369098754 name: "I.v.cells"
-    structured_annotations { name: "netsketch_readout" kv_pair_list { kv_pairs { key: "object" value { int64_value: 1 } } } } }
+    structured_annotations {
+      name: "netsketch_readout" kv_pair_list { kv_pairs { key: "object" value { int64_value: 1 } } }
+    } }
   type_spec { bitstring { int { bitwidth: 16 } } } size: 7
 }
 controller_packet_metadata {
   preamble { id: 81826293 name: "packet_in" }
-  metadata { id: 1 name: "reason" bitwidth: 8 } metadata { id: 2 name: "ingress_port" bitwidth: 9 } metadata { id: 3 name: "pad" bitwidth: 7 }
+  metadata { id: 1 name: "reason" bitwidth: 8 } metadata { id: 2 name: "ingress_port" bitwidth: 9 }
+  metadata { id: 3 name: "pad" bitwidth: 7 }
 }
 type_info { new_types { key: "name_t" value { translated_type { uri: "x" sdn_string {} } } } }
 `
@@ -99,7 +103,8 @@ func TestCatalog(t *testing.T) {
 
 func TestAmbiguousAlias(t *testing.T) {
 	c, err := NewCatalog(parseInfo(t, `
-registers { preamble { id: 1 name: "a.x" alias: "x" } size: 1 } registers { preamble { id: 2 name: "b.x" alias: "x" } size: 1 }`))
+registers { preamble { id: 1 name: "a.x" alias: "x" } size: 1 }
+registers { preamble { id: 2 name: "b.x" alias: "x" } size: 1 }`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,20 +123,44 @@ func TestCatalogRefuses(t *testing.T) {
 			`named "a"`},
 		"unknown action": {`tables { preamble { id: 5 name: "t" } action_refs { id: 9 } }`,
 			`table "t" uses action 0x9`},
-		"unknown profile":   {`tables { preamble { id: 5 name: "t" } implementation_id: 9 }`, "action profile 0x9"},
-		"counter's table":   {`direct_counters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},
-		"meter's table":     {`direct_meters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},
-		"metadata twice":    {`controller_packet_metadata { preamble { id: 5 name: "packet_in" } metadata { id: 1 } metadata { id: 1 } }`, "used twice"},
-		"no object number":  {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(banks=2)" } size: 4 }`, `no "object"`},
-		"object no number":  {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=x)" } size: 4 }`, "not a number"},
-		"object too great":  {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=256)" } size: 4 }`, "between 0 and 255"},
-		"banks do not part": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,banks=3)" } size: 4 }`, "cannot be split"},
-		"object twice": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1)" } size: 4 }
-			registers { preamble { id: 6 name: "s" annotations: "@netsketch_readout(object=1)" } size: 4 }`, "same read-out object"},
-		"pieces without a counter": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,piece=2,marker=1,marks=2)" } size: 4 }`,
-			"expected a counter, and a mark"},
-		"pieces without marks": {`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,piece=2,marker=1)" } size: 4 }`,
-			`no "marks"`},
+		"unknown profile": {`tables { preamble { id: 5 name: "t" } implementation_id: 9 }`, "action profile 0x9"},
+		"counter's table": {`direct_counters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},
+		"meter's table":   {`direct_meters { preamble { id: 5 name: "c" } direct_table_id: 9 }`, "table 0x9"},
+		"metadata twice": {
+			`controller_packet_metadata { preamble { id: 5 name: "packet_in" } metadata { id: 1 } metadata { id: 1 } }`,
+			"used twice",
+		},
+		"no object number": {
+			`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(banks=2)" } size: 4 }`,
+			`no "object"`,
+		},
+		"object no number": {
+			`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=x)" } size: 4 }`,
+			"not a number",
+		},
+		"object too great": {
+			`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=256)" } size: 4 }`,
+			"between 0 and 255",
+		},
+		"banks do not part": {
+			`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1,banks=3)" } size: 4 }`,
+			"cannot be split",
+		},
+		"object twice": {
+			`registers { preamble { id: 5 name: "r" annotations: "@netsketch_readout(object=1)" } size: 4 }
+			registers { preamble { id: 6 name: "s" annotations: "@netsketch_readout(object=1)" } size: 4 }`,
+			"same read-out object",
+		},
+		"pieces without a counter": {
+			`registers { preamble { id: 5 name: "r"
+			annotations: "@netsketch_readout(object=1,piece=2,marker=1,marks=2)" } size: 4 }`,
+			"expected a counter, and a mark",
+		},
+		"pieces without marks": {
+			`registers { preamble { id: 5 name: "r"
+			annotations: "@netsketch_readout(object=1,piece=2,marker=1)" } size: 4 }`,
+			`no "marks"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewCatalog(parseInfo(t, tc.info)); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -372,8 +372,8 @@ func TestMissingHosts(t *testing.T) {
 }
 
 // TestAnyFailures: hosts and switches are missing, hosts cannot attribute packets, and others send
-// packets with a header, in any combination. Bounds contain what happened, and nothing that is exact
-// differs from it.
+// packets with a header, in any combination. Bounds contain what happened, and nothing that is
+// exact differs from it.
 func TestAnyFailures(t *testing.T) {
 	exact, bounded := 0, 0
 	for seed := range uint64(40) {
