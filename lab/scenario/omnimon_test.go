@@ -308,8 +308,9 @@ func TestOmniMonStraggler(t *testing.T) {
 	}
 }
 
-// TestOmniMonClockBeyondTheWindow: with clocks between two and four epochs ahead, packets reach
-// switches before their epoch is in the window. Nothing is published as exact that is not.
+// TestOmniMonClockBeyondTheWindow: with clocks between two and four epochs ahead, packets may reach
+// switches before their epoch is in the window, until the collector sets the host aside. Nothing is
+// published as exact that is not.
 func TestOmniMonClockBeyondTheWindow(t *testing.T) {
 	const ms = time.Millisecond
 	s := straggler(t, 150*ms, 250*ms, 300*ms, 400*ms, 450*ms, 600*ms)
@@ -322,8 +323,8 @@ func TestOmniMonClockBeyondTheWindow(t *testing.T) {
 			inexact++
 		}
 	}
-	if inexact == 0 || inexact == s.Epochs {
-		t.Errorf("%d of %d epochs are inexact", inexact, s.Epochs)
+	if inexact == s.Epochs { // there may be none, if the host is set aside before it sends
+		t.Errorf("all of %d epochs are inexact", s.Epochs)
 	}
 }
 
