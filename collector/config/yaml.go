@@ -381,9 +381,9 @@ func (t *tree) scalar(out *node, n ast.Node, path string) {
 	out.written, out.text, out.value = out.text, text, text
 }
 
-// expand replaces ${NAME}, and as a shell does ${NAME:-default}, whose default stands for a variable
-// that is not set or empty; $$ is a dollar sign, and a $ before anything else
-// stands for itself.
+// expand replaces ${NAME}, and as a shell does ${NAME:-default}, whose default stands for a
+// variable that is not set or empty; $$ is a dollar sign, and a $ before anything else stands for
+// itself.
 func expand(s string, env func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {

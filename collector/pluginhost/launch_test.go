@@ -243,8 +243,8 @@ func TestSocketDirsOfManyHosts(t *testing.T) {
 	group.Wait()
 }
 
-// TestSocketDirRemoved: a plugin starts again after a crash although somebody, such as a program that
-// cleans up directories for temporary files, has removed the directory of its socket.
+// TestSocketDirRemoved: a plugin starts again after a crash although somebody, such as a program
+// that cleans up directories for temporary files, has removed the directory of its socket.
 func TestSocketDirRemoved(t *testing.T) {
 	parent, err := os.MkdirTemp("", "nst")
 	if err != nil {

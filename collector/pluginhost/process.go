@@ -253,7 +253,7 @@ func (p *process) Wait(context.Context) error { <-p.exited; return nil }
 
 // Kill implements runner.Runner. go-plugin calls it at once when the output ends before the
 // handshake; a process that is about to end gets the time to end by itself, so that its exit status
-// and its last words are known.
+// and its last lines are known.
 func (p *process) Kill(context.Context) error {
 	if p.pid() != 0 && p.version() < 0 {
 		select {

@@ -128,7 +128,7 @@ func (d *socketDirs) close() {
 	}
 }
 
-// sweepSockets removes the directories of dead hosts, which nobody has locked. Directories that
+// sweepSockets removes the directories of dead hosts, which no process has locked. Directories that
 // cannot be removed stay.
 func sweepSockets(parent string, sweep func(dir string)) {
 	paths, err := filepath.Glob(filepath.Join(parent, socketPrefix+"*"))

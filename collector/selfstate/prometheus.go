@@ -138,8 +138,8 @@ func metricName(l *store.List, leaf string) string {
 	return "netsketch_" + yang.MetricName(names...)
 }
 
-// namesOf returns the path of a leaf, without containers that are the plural of the list in them and
-// without the containers state. yang.Schema.CheckNames refuses modules in which names collide.
+// namesOf returns the path of a leaf, without containers that are the plural of the list in them
+// and without the containers state. yang.Schema.CheckNames refuses modules in which names collide.
 func namesOf(l *store.List, leaf string) (names []string) {
 	for i, e := range append(l.Elems[:len(l.Elems):len(l.Elems)], strings.Split(leaf, "/")...) {
 		aroundList := i > 0 && i+1 < len(l.Elems) && len(l.KeysAt(i+1)) > 0 && yang.Plural(e, l.Elems[i+1])

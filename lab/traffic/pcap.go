@@ -14,9 +14,9 @@ import (
 // ErrTrace is wrapped by every error about the content of a capture file.
 var ErrTrace = pcapfile.ErrFile
 
-// Trace replays a capture file of any form that package pcapfile reads. Packet times are relative to
-// the file's first packet;
-// a packet that the file dates before an earlier one keeps the earlier one's time.
+// Trace replays a capture file of any form that package pcapfile reads. Packet times are relative
+// to the file's first packet; a packet that the file dates before an earlier one keeps the earlier
+// one's time.
 type Trace struct {
 	r     *pcapfile.Reader
 	place func(frame []byte) int

@@ -585,8 +585,8 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 	}
 }
 
-// TestCompression: a client may compress its requests with gzip, as gnmic does with --gzip. The test
-// does not link the compressor.
+// TestCompression: a client may compress its requests with gzip, as gnmic does with --gzip. The
+// test does not link the compressor.
 func TestCompression(t *testing.T) {
 	if encoding.GetCompressor("gzip") == nil {
 		t.Fatal("the server links no compressor for gzip")

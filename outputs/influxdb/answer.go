@@ -94,10 +94,10 @@ func (a *answer) Error() string {
 var lineErrors = regexp.MustCompile(`partial write|unable to parse '|field type conflict|beyond retention policy|` +
 	`parse line protocol|parsing failed|invalid column type|column type mismatch`)
 
-// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. The message counts,
-// not the status: InfluxDB 3 has answered a partial write with 201, and InfluxDB 2.0 with 500. With a
-// server error the message must name the reason, because a server that fails says "partial write",
-// too.
+// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. The message
+// counts, not the status: InfluxDB 3 has answered a partial write with 201, and InfluxDB 2.0 with
+// 500. With a server error the message must name the reason, because a server that fails says
+// "partial write", too.
 func (a *answer) rejectsLines() bool {
 	if !a.influx || !lineErrors.MatchString(a.message) {
 		return false

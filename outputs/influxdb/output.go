@@ -394,8 +394,8 @@ type tries struct {
 	n      int
 }
 
-// same reports whether the batch has got the same status sameAnswers times in a row, which may be due
-// to some of its lines. It counts from the beginning then.
+// same reports whether the batch has got the same status sameAnswers times in a row, which may be
+// due to some of its lines. It counts from the beginning then.
 func (t *tries) same(c chunk, err *undelivered) bool {
 	a, ok := errors.AsType[*answer](err.err)
 	if !ok || !a.mayBeOfLines() {

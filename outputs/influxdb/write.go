@@ -122,8 +122,8 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 	return drops{d.points + e.points, cmp.Or(e.reason, d.reason)}, failed
 }
 
-// isolate delivers a batch that InfluxDB has refused several times with the same answer. It finds the
-// lines that cause the answer by halving, and drops those if InfluxDB accepts anything else: a
+// isolate delivers a batch that InfluxDB has refused several times with the same answer. It finds
+// the lines that cause the answer by halving, and drops those if InfluxDB accepts anything else: a
 // server that fails for every request keeps all points queued.
 func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered) {
 	x := isolation{writer: w}

@@ -59,9 +59,9 @@ func marshal(m proto.Message) string {
 	return string(b)
 }
 
-// canonicalMatch returns a match with the shortest numbers, zeros where a mask or prefix has none, its
-// fields in the order of their ids, and without fields that match anything: P4Runtime leaves these
-// out (specification, 9.1.1), but some switches read them back.
+// canonicalMatch returns a match with the shortest numbers, zeros where a mask or prefix has none,
+// its fields in the order of their ids, and without fields that match anything: P4Runtime leaves
+// these out (specification, 9.1.1), but some switches read them back.
 func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatch {
 	t, _ := cat.Tables.ID(e.GetTableId())
 	out := make([]*p4v1.FieldMatch, 0, len(e.GetMatch()))

@@ -125,9 +125,9 @@ func TestOmniMonSizes(t *testing.T) {
 	}
 }
 
-// TestCarrierSizes: programs other than omnimon, compiled for another form of OmniMon's header, find
-// the packet behind every carrier of that form, on the soft switch and, if it is on the PATH, on
-// BMv2. Needs p4c-bm2-ss on the PATH.
+// TestCarrierSizes: programs other than omnimon, compiled for another form of OmniMon's header,
+// find the packet behind every carrier of that form, on the soft switch and, if it is on the PATH,
+// on BMv2. Needs p4c-bm2-ss on the PATH.
 func TestCarrierSizes(t *testing.T) {
 	defer func(was layout) { ofHosts = was }(ofHosts)
 	for _, ofHosts = range []layout{{0x88b6, 3, 1}, {0x88b5, 1, 0}, {0x88b5, 4, 4}} {

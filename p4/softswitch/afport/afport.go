@@ -46,8 +46,8 @@ type Stats struct {
 }
 
 const (
-	// The kernel hands over a block after a millisecond, even with one frame, so the count of blocks is
-	// the time in milliseconds for which a port may wait for a processor without losing frames.
+	// The kernel hands over a block after a millisecond, even with one frame, so the count of blocks
+	// is the time in milliseconds for which a port may wait for a processor without losing frames.
 	blockBytes       = 128 << 10
 	leastRingBytes   = 32 * blockBytes
 	defaultRingBytes = 8 << 20
