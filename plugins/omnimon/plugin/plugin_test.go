@@ -628,7 +628,8 @@ func TestQueries(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	h := start(t, `{"queries": [
 		{"name": "all", "text": "x = packets.reduce(keys=(dst), n=count())"},
-		{"name": "within", "text": "x = packets.filter((src == 10.0.0.1 || src == 10.0.0.2) && dst == 10.0.0.3).distinct(src)"},
+		{"name": "within",
+		 "text": "x = packets.filter((src == 10.0.0.1 || src == 10.0.0.2) && dst == 10.0.0.3).distinct(src)"},
 		{"name": "outside", "text": "x = packets.filter(dst == 192.0.2.1).distinct(src, sport)"}]}`)
 	numbers := numbersOf(t, h.Settings())
 	for i, tt := range []struct {
