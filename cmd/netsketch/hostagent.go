@@ -44,9 +44,7 @@ func findAgent() (string, error) {
 	path, err := exec.LookPath(agentProgram)
 	if err != nil {
 		return "", errors.New("the agent is a program of its own, " + agentProgram +
-			", which is neither in the directory of this one " +
-			"nor " +
-			"on the PATH: install it on this host")
+			", which is neither in the directory of this one nor on the PATH: install it on this host")
 	}
 	return path, nil
 }
