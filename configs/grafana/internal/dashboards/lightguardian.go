@@ -50,7 +50,7 @@ func lightguardian() (dashboard.Dashboard, error) {
 			rows(`SELECT last("received") AS "received", last("received-columns") AS "columns", `+
 				`last("late-columns") AS "late", last("disagreeing-columns") AS "disagreeing", `+
 				`last("unmeasured-sketchlets") AS "unmeasured", last("final") AS "final" `+
-				from("lightguardian/interval", `"first-epoch", "device"`)), column{"received", "percentunit", false})).
+				from("lightguardian/coverage/interval", `"first-epoch", "device"`)), column{"received", "percentunit", false})).
 		WithRow(dashboard.NewRowBuilder("Flows")).
 		WithPanel(list(about{"Flows with the most packets", "The largest flows of the time range, each at its largest " +
 			"interval.", "", 24, 10},
@@ -67,7 +67,7 @@ func lightguardian() (dashboard.Dashboard, error) {
 		WithPanel(chart(about{"Entropy by switch", "Entropy of packets over flows, in bits.", "short", 12, 8}, false,
 			by("lightguardian/switch", "device", `mean("entropy")`))).
 		WithPanel(chart(about{"Sizes of flows", "Flows of switches by their packets, from a power of two on.", "short",
-			12, 8}, true, lines("$tag_first", `SELECT sum("flows") `+from("lightguardian/range",
+			12, 8}, true, lines("$tag_first", `SELECT sum("flows") `+from("lightguardian/distributions/range",
 			`time($__interval), "first" fill(null)`)))).
 		WithRow(dashboard.NewRowBuilder("Hosts")).
 		WithPanel(list(about{"Hosts", "Newest state of each host.", "", 24, 9},
