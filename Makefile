@@ -144,9 +144,13 @@ scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10
 	$(GO) run ./lab/scale $(SCALE)
 
 .PHONY: faults
-faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
+faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; without CI=true it writes the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
-	  ./lab/faults -write -only '$(or $(FAULTS),.)'
+	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
+
+.PHONY: evidence
+evidence: ## what CI leaves out, one after the other (hours): soaks, full disks, all fuzz targets, figures, all cases of netns-harm
+	$(MAKE) soak soak-cluster full-disks netns-harm figures-check fuzz-all
 
 .PHONY: sustain
 sustain: build ## ChameleMon: 1,000 epochs of 50 ms, and 240 of 250 ms with 10,000 flows, on the wall clock, none partial, all exact (SUSTAIN=virtual for a virtual clock)

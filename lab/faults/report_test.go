@@ -7,6 +7,7 @@ package faults
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -106,11 +107,21 @@ func writeTable(tb testing.TB, rows []row, before, after float64) {
 		}
 	}
 	slices.Sort(lengths)
-	fmt.Fprintf(&b, "\nThe newest run: %d of %d cases, %d processors, a load of %.2f to %.2f, epochs of %s.\n\n",
-		len(rows), len(cases), runtime.NumCPU(), before, after, strings.Join(lengths, " and "))
+	fmt.Fprintf(&b, "\nThe newest run: commit %s, %s, %d of %d cases, %d processors, a load of %.2f to %.2f, epochs of "+
+		"%s.\n\n", commit(), time.Now().UTC().Format(time.DateOnly), len(rows), len(cases), runtime.NumCPU(), before, after,
+		strings.Join(lengths, " and "))
 	if err := os.WriteFile(filepath.FromSlash(page), []byte(top+b.String()+bottom), 0o644); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// commit names the commit of the working tree, with -dirty if files have changed since.
+func commit() string {
+	b, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // The page has a row for each case, with its promise, and none for others.
