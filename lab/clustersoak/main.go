@@ -37,6 +37,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
@@ -137,6 +138,7 @@ func (s *soak) run(ctx context.Context) (err error) {
 		}
 	}()
 	defer s.end()
+	fmt.Println(evidence.Run())
 	stopSwitches, err := s.startSwitches(ctx)
 	defer stopSwitches()
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 )
 
@@ -275,16 +276,12 @@ func (c *cost) times() (map[string][]time.Duration, error) {
 
 // print prints the shares of one processor.
 func (c *cost) print(before, after map[string][]time.Duration, lasted time.Duration) error {
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return err
-	}
 	text, err := os.ReadFile(c.log("collector"))
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d switches with %s, %d packets a second each, epochs of %v, for %v; load %s", c.switches, c.program,
-		c.packets, c.interval, lasted.Round(time.Second), load)
+	fmt.Printf("%s: %d switches with %s, %d packets a second each, epochs of %v, for %v\n", evidence.Run(), c.switches,
+		c.program, c.packets, c.interval, lasted.Round(time.Second))
 	for _, name := range []string{"collector", "plugin", "switch"} {
 		var shares []float64
 		for i := range min(len(before[name]), len(after[name])) {

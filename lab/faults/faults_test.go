@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	plugin "github.com/netsketch/netsketch/lab/faults/faulty"
 )
 
@@ -49,7 +50,7 @@ func TestFaults(t *testing.T) {
 		t.Skip("starts processes for some seconds")
 	}
 	var rows []row
-	before := load()
+	before := evidence.Load()
 	for _, f := range cases {
 		chosen := f.short
 		if *only != "" {
@@ -71,7 +72,7 @@ func TestFaults(t *testing.T) {
 		rows = append(rows, r)
 	}
 	if *write && len(rows) > 0 {
-		writeTable(t, rows, before, load())
+		writeTable(t, rows, before)
 	}
 }
 

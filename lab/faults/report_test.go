@@ -7,14 +7,13 @@ package faults
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 // row is one line of the table.
@@ -72,17 +71,9 @@ func split(tb testing.TB) (before, table, after string) {
 	return before + begin, table, end + after
 }
 
-// load returns the load average of the last minute; 0 where the system has none.
-func load() float64 {
-	b, _ := os.ReadFile("/proc/loadavg")
-	one, _, _ := strings.Cut(string(b), " ")
-	v, _ := strconv.ParseFloat(one, 64)
-	return v
-}
-
 // writeTable puts the rows into the page; cases that did not run keep theirs. It names the lengths
-// of epochs, and the loads at the begin and the end of the run.
-func writeTable(tb testing.TB, rows []row, before, after float64) {
+// of epochs, and the load when the run began.
+func writeTable(tb testing.TB, rows []row, before float64) {
 	tb.Helper()
 	top, table, bottom := split(tb)
 	var b strings.Builder
@@ -107,21 +98,11 @@ func writeTable(tb testing.TB, rows []row, before, after float64) {
 		}
 	}
 	slices.Sort(lengths)
-	fmt.Fprintf(&b, "\nThe newest run: commit %s, %s, %d of %d cases, %d processors, a load of %.2f to %.2f, epochs of "+
-		"%s.\n\n", commit(), time.Now().UTC().Format(time.DateOnly), len(rows), len(cases), runtime.NumCPU(), before, after,
-		strings.Join(lengths, " and "))
+	fmt.Fprintf(&b, "\nThe newest run: %s (%.2f when it began), %d of %d cases, epochs of %s.\n\n", evidence.Run(), before,
+		len(rows), len(cases), strings.Join(lengths, " and "))
 	if err := os.WriteFile(filepath.FromSlash(page), []byte(top+b.String()+bottom), 0o644); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// commit names the commit of the working tree, with -dirty if files have changed since.
-func commit() string {
-	b, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // The page has a row for each case, with its promise, and none for others.

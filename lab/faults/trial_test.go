@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
@@ -331,7 +332,7 @@ func (t *trial) wholeSince(epoch uint64) (n int, last uint64) {
 // run runs the case.
 func (f fault) run(tt *testing.T, bin binaries) row {
 	t := &trial{T: tt, fault: f, bin: bin, devices: map[string]*device{}, client: context.Background()}
-	interval = epochLength(load(), runtime.NumCPU())
+	interval = epochLength(evidence.Load(), runtime.NumCPU())
 	t.row = row{fault: f.name, promise: f.promise, interval: interval}
 	begin := time.Now()
 	func() {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 // lease is the longest time for which a host goes on tagging packets to a host that is gone.
@@ -452,8 +454,9 @@ func clocks(times []time.Time) string {
 	return text
 }
 
-// printTable prints all rows.
+// printTable prints all rows, below commit and day of the run.
 func printTable(out io.Writer, rows []row) {
+	fmt.Fprintln(out, evidence.Run())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\t"+
 		"at the end\tlast tag\t"+

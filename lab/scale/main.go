@@ -28,6 +28,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -108,7 +109,7 @@ func (s *scale) run(ctx context.Context) error {
 	for _, m := range s.members {
 		m.addSources()
 	}
-	fmt.Printf("%d switches with %d KiB, %.0f %% of it counted packets, %d collectors\n", s.switches, s.kilobytes,
+	fmt.Printf("%s: %d switches with %d KiB, %.0f %% of it counted packets, %d collectors\n", evidence.Run(), s.switches, s.kilobytes,
 		100*s.filled, s.collectors)
 	if s.virtual {
 		return s.step(ctx)

@@ -3,7 +3,6 @@
 package scenario_test
 
 import (
-	"encoding/csv"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/omnimon"
 	"github.com/netsketch/netsketch/lab/scenario/score"
@@ -541,7 +541,7 @@ func TestOmniMonExp9(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := csv.NewWriter(f).WriteAll(rows); err != nil {
+	if err := evidence.WriteCSV(f, rows); err != nil {
 		t.Error(err)
 	}
 	if err := f.Close(); err != nil {

@@ -6,8 +6,9 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 // TestCommittedCharts: the charts and pages in docs/figures follow from their rows, and writing the
@@ -67,9 +68,14 @@ func TestCommittedCharts(t *testing.T) {
 		if err := WriteCSV(&again, points); err != nil || len(points) != len(s.Places()) {
 			t.Fatalf("%s: %d points, %v", s.Name(), len(points), err)
 		}
-		for i, line := range strings.Split(again.String(), "\n") {
-			if want := strings.Split(string(data), "\n")[i]; !sameCells(line, want) {
-				t.Errorf("%s, line %d: %s, committed %s", s.Name(), i+1, line, want)
+		lines, err1 := evidence.ReadCSV(&again)
+		wanted, err2 := evidence.ReadCSV(bytes.NewReader(data))
+		if err1 != nil || err2 != nil || len(lines) != len(wanted) {
+			t.Fatalf("%s: %v, %v, %d lines and %d committed", s.Name(), err1, err2, len(lines), len(wanted))
+		}
+		for i, line := range lines {
+			if !sameCells(line, wanted[i]) {
+				t.Errorf("%s, line %d: %s, committed %s", s.Name(), i+2, line, wanted[i])
 			}
 		}
 	}
@@ -77,8 +83,7 @@ func TestCommittedCharts(t *testing.T) {
 
 // sameCells compares two lines of CSV except decoded_flows and load, which are sums of rounded
 // values.
-func sameCells(a, b string) bool {
-	x, y := strings.Split(a, ","), strings.Split(b, ",")
+func sameCells(x, y []string) bool {
 	if len(x) != len(y) {
 		return false
 	}

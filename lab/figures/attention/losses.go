@@ -4,7 +4,6 @@ package attention
 
 import (
 	"cmp"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
 )
 
@@ -85,12 +85,12 @@ func writeSamples(w io.Writer, samples []Sample) error {
 		}
 		lines = append(lines, line)
 	}
-	return csv.NewWriter(w).WriteAll(lines)
+	return evidence.WriteCSV(w, lines)
 }
 
 // readSamples reads what writeSamples wrote.
 func readSamples(r io.Reader) ([]Sample, error) {
-	lines, err := csv.NewReader(r).ReadAll()
+	lines, err := evidence.ReadCSV(r)
 	if err != nil {
 		return nil, fmt.Errorf("epochs: %w", err)
 	}

@@ -3,7 +3,6 @@
 package attention
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
 )
 
@@ -119,32 +119,23 @@ var csvColumns = []struct {
 	{"victims_estimate_worst", func(p *Point) float64 { return p.Estimate }},
 }
 
-// WriteCSV writes points with a heading, but no times: the file is the same on every machine.
+// WriteCSV writes points with a heading, but no times: the rows are the same on every machine.
 func WriteCSV(w io.Writer, points []Point) error {
-	c := csv.NewWriter(w)
-	var cells []string
+	lines := make([][]string, 1+len(points))
 	for _, column := range csvColumns {
-		cells = append(cells, column.name)
-	}
-	if err := c.Write(cells); err != nil {
-		return err
+		lines[0] = append(lines[0], column.name)
 	}
 	for i := range points {
-		cells = cells[:0]
 		for _, column := range csvColumns {
-			cells = append(cells, strconv.FormatFloat(math.Round(column.of(&points[i])*1e6)/1e6, 'g', 8, 64))
-		}
-		if err := c.Write(cells); err != nil {
-			return err
+			lines[1+i] = append(lines[1+i], strconv.FormatFloat(math.Round(column.of(&points[i])*1e6)/1e6, 'g', 8, 64))
 		}
 	}
-	c.Flush()
-	return c.Error()
+	return evidence.WriteCSV(w, lines)
 }
 
 // ReadCSV reads what WriteCSV wrote.
 func (s Sweep) ReadCSV(r io.Reader) ([]Point, error) {
-	lines, err := csv.NewReader(r).ReadAll()
+	lines, err := evidence.ReadCSV(r)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}

@@ -5,7 +5,6 @@ package attention
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
 )
 
@@ -84,7 +84,7 @@ var responseColumns = []string{"workload", "axis", "x", "median_ms", "longest_ms
 
 func responseCSV(all []Drawn) []byte {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, strings.Join(responseColumns, ","))
+	fmt.Fprintf(&b, "# %s\n%s\n", evidence.Run(), strings.Join(responseColumns, ","))
 	for _, d := range all {
 		axis := map[bool]string{false: "flows", true: "victims"}[d.Victims]
 		for _, p := range d.Points {
@@ -101,7 +101,7 @@ func drawResponses(directory string) error {
 	if err != nil {
 		return err
 	}
-	lines, err := csv.NewReader(f).ReadAll()
+	lines, err := evidence.ReadCSV(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}

@@ -5,16 +5,17 @@ package attention
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -86,7 +87,7 @@ func TestFigures(t *testing.T) {
 // TestSameAgain: a seed gives the same epochs for any number of workers.
 func TestSameAgain(t *testing.T) {
 	s := Sweep{14, "CACHE", false}
-	var first []byte
+	var first [][]string
 	for _, workers := range []int{1, 2} {
 		samples, err := s.Run(context.Background(),
 			Options{Plugin: plugin, Seeds: []uint64{1, 2}, Settle: 2, Measure: 1, Workers: workers}, Place{10_000, 0.1})
@@ -97,10 +98,14 @@ func TestSameAgain(t *testing.T) {
 		if err := WriteCSV(&b, Summarize(samples)); err != nil {
 			t.Fatal(err)
 		}
+		rows, err := evidence.ReadCSV(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if first == nil {
-			first = b.Bytes()
-		} else if !bytes.Equal(first, b.Bytes()) {
-			t.Errorf("%s\n%s", first, b.Bytes())
+			first = rows
+		} else if !reflect.DeepEqual(first, rows) {
+			t.Errorf("%v\n%v", first, rows)
 		}
 	}
 }
@@ -175,7 +180,7 @@ func TestBench(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows, err := csv.NewReader(bytes.NewReader(f)).ReadAll(); err != nil || len(rows) != 11 {
+		if rows, err := evidence.ReadCSV(bytes.NewReader(f)); err != nil || len(rows) != 11 {
 			t.Errorf("figure %d: %d rows of points, %v", s.Figure, len(rows), err)
 		}
 	}

@@ -7,7 +7,6 @@ package overtime
 
 import (
 	"bytes"
-	"encoding/csv"
 	"fmt"
 	"maps"
 	"math"
@@ -17,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
@@ -169,7 +169,7 @@ func parse(text string) float64 {
 func Write(s *scenario.Scenario, r *scenario.Report, h *score.History, base, command string) error {
 	lines := table(h)
 	var rows bytes.Buffer
-	if err := csv.NewWriter(&rows).WriteAll(lines); err != nil {
+	if err := evidence.WriteCSV(&rows, lines); err != nil {
 		return err
 	}
 	for ext, data := range map[string][]byte{".svg": chart.SVG(charts(lines)...), ".csv": rows.Bytes(),
@@ -188,7 +188,7 @@ func Draw(base string) error {
 		return err
 	}
 	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
+	lines, err := evidence.ReadCSV(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}

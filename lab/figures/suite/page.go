@@ -192,34 +192,33 @@ func digits4(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-// files returns a suite's page, charts and rows by file name. The page and the charts follow from
-// the rows as they are recorded, which have fewer digits.
-func (s *Suite) files(rows []Row, command string) (map[string][]byte, error) {
-	var b bytes.Buffer
-	if err := WriteCSV(&b, rows); err != nil {
-		return nil, err
-	}
-	recorded := b.Bytes()
-	rows, err := ReadCSV(&b)
-	if err != nil {
-		return nil, err
-	}
-	files := map[string][]byte{s.Name + ".csv": recorded, s.Name + ".md": []byte(s.Page(rows, command))}
+// files returns a suite's page and charts by file name.
+func (s *Suite) files(rows []Row, command string) map[string][]byte {
+	files := map[string][]byte{s.Name + ".md": []byte(s.Page(rows, command))}
 	for _, p := range s.Plots {
 		if svg := p.SVG(rows); svg != nil {
 			files[p.File+".svg"] = svg
 		}
 	}
-	return files, nil
+	return files
 }
 
-// Write writes a suite's page, charts and rows to a directory.
+// Write writes the rows of a run to a directory, and the suite's page and charts.
 func (s *Suite) Write(directory string, rows []Row, command string) error {
-	files, err := s.files(rows, command)
-	if err != nil {
+	var b bytes.Buffer
+	if err := WriteCSV(&b, rows); err != nil {
 		return err
 	}
-	for name, data := range files {
+	//nolint:gosec // figures are public
+	if err := os.WriteFile(filepath.Join(directory, s.Name+".csv"), b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return s.draw(directory, rows, command)
+}
+
+// draw writes a suite's page and charts to a directory.
+func (s *Suite) draw(directory string, rows []Row, command string) error {
+	for name, data := range s.files(rows, command) {
 		//nolint:gosec // figures are public
 		if err := os.WriteFile(filepath.Join(directory, name), data, 0o644); err != nil {
 			return err

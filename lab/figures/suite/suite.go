@@ -6,13 +6,13 @@ package suite
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
@@ -94,25 +94,17 @@ var columns = []string{"structure", "variant", "memory", "task", "metric", "valu
 
 // WriteCSV writes rows with a heading.
 func WriteCSV(w io.Writer, rows []Row) error {
-	c := csv.NewWriter(w)
-	if err := c.Write(columns); err != nil {
-		return err
-	}
+	lines := [][]string{columns}
 	for _, r := range rows {
-		if err := c.Write([]string{r.Structure, r.Variant, strconv.Itoa(r.Memory), r.Task, r.Metric, digits(r.Value),
-			r.Unit, r.Trace}); err != nil {
-			return err
-		}
+		lines = append(lines, []string{r.Structure, r.Variant, strconv.Itoa(r.Memory), r.Task, r.Metric, digits(r.Value),
+			r.Unit, r.Trace})
 	}
-	c.Flush()
-	return c.Error()
+	return evidence.WriteCSV(w, lines)
 }
 
 // ReadCSV reads what WriteCSV wrote.
 func ReadCSV(r io.Reader) ([]Row, error) {
-	c := csv.NewReader(r)
-	c.FieldsPerRecord = len(columns)
-	lines, err := c.ReadAll()
+	lines, err := evidence.ReadCSV(r)
 	if err != nil {
 		return nil, fmt.Errorf("rows: %w", err)
 	}
