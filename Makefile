@@ -57,14 +57,10 @@ netns: build ## OmniMon, SketchINT and LightGuardian on real packets, and six ca
 	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
 	examples/omnimon/netns/netns.sh run
 	examples/sketchint/netns/netns.sh run
+	AGENTS=bridge examples/sketchint/netns/netns.sh run
 	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
 	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
 	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -quick
-
-.PHONY: netns-bridge
-netns-bridge: build ## SketchINT with agents that bridge; fails at present: no latency at the first switch is published
-	$(GO) build -o $(BIN)/sketchint-netns-check ./examples/sketchint/netns/check
-	AGENTS=bridge examples/sketchint/netns/netns.sh run
 
 .PHONY: netns-harm
 netns-harm: build ## agents, collectors, switches and paths fail while UDP, TCP and ping run: how many packets telemetry costs (needs root, ip and ethtool; some ten minutes; HARM="^killed" for some)

@@ -61,10 +61,12 @@ func (e *endpoint) setUp(index int) (err error) {
 	if err := rawlink.Receive(e.fd); err != nil {
 		return err
 	}
-	for _, option := range []int{unix.PACKET_IGNORE_OUTGOING, unix.PACKET_AUXDATA} {
-		if err := unix.SetsockoptInt(e.fd, unix.SOL_PACKET, option, 1); err != nil {
-			return fmt.Errorf("packet socket: %w", err)
-		}
+	// Otherwise the bridge reads what it sends, and sends it back.
+	if err := rawlink.OnlyArriving(e.fd); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(e.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+		return fmt.Errorf("packet socket: %w", err)
 	}
 	if unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBytes) != nil { // needs CAP_NET_ADMIN
 		_ = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, socketBytes) // the kernel may allow less

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -172,10 +173,15 @@ func TestBridge(t *testing.T) {
 	marked := frame(1, 7)
 	marked[len(marked)-1] = 0xee
 	expect(host, network, frame(1, 7), marked)
-	expect(network, host, frame(2, 0), frame(2, 0))
+	for n := byte(2); n < 34; n++ { // flows of both sockets
+		expect(network, host, frame(n, 0), frame(n, 0))
+	}
 	cancel()
 	if err := <-done; err != nil || stats.Out == 0 || stats.In == 0 || stats.Unsent != 0 {
 		t.Errorf("%v, %+v", err, stats)
+	}
+	if slices.Contains(r.in, string(marked)) {
+		t.Error("the bridge read a frame that it had sent")
 	}
 	missing := Bridge{Inside: "inside", Outside: "missing"}
 	if err := missing.Check(); err == nil || !strings.Contains(err.Error(), "missing") {

@@ -44,6 +44,23 @@ func Receive(socket int) error {
 	return nil
 }
 
+// OnlyArriving makes a packet socket drop the frames that its interface sends. It holds in a fanout
+// too, which ignores PACKET_IGNORE_OUTGOING of its sockets.
+func OnlyArriving(socket int) error {
+	const typeOfFrame = 1<<32 - 0x1000 + 4 // SKF_AD_OFF + SKF_AD_PKTTYPE
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: typeOfFrame},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.PACKET_OUTGOING, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1},
+	}
+	if err := unix.SetsockoptSockFprog(socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("packet socket: filter of frames that arrive: %w", err)
+	}
+	return nil
+}
+
 // Sender returns a packet socket that sends to an interface, and receives nothing.
 func Sender(index int) (int, error) {
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/internal/rawlink"
@@ -148,21 +147,6 @@ func (p *Port) closeSocket() {
 		p.sock = nil
 	}
 }
-
-// arriving is a filter that lets through what comes in by the interface, and not what
-// this machine's kernel sends.
-var arriving = func() []bpf.RawInstruction {
-	raw, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 1},
-		bpf.RetConstant{Val: 1 << 18},
-		bpf.RetConstant{Val: 0},
-	})
-	if err != nil {
-		panic(err) // the instructions above are constant
-	}
-	return raw
-}()
 
 // linkUp reports whether the interface is up and has a carrier.
 func (p *Port) linkUp() (bool, error) {

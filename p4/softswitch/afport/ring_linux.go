@@ -90,13 +90,8 @@ func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) (err error
 	}
 	s.ring = ring
 	if !watch || dev.Flags&net.FlagLoopback != 0 { // what a loopback interface sends arrives there
-		filter := make([]unix.SockFilter, len(arriving))
-		for i, in := range arriving {
-			filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-		}
-		if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
-			return fmt.Errorf("AF_PACKET socket's filter: %w", err)
+		if err := rawlink.OnlyArriving(s.fd); err != nil {
+			return err
 		}
 	}
 	if !watch {
