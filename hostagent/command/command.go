@@ -419,7 +419,7 @@ func (c *Config) packets(ctx context.Context, paths []*agent.RolePath, log *slog
 		b := input.Bridge{Inside: c.Packets.Inside, Outside: c.Packets.Outside, Sockets: c.Packets.Sockets, Logger: log}
 		s, err := b.Run(ctx, roles...)
 		log.Info("forwarding ended", "out", s.Out, "in", s.In, "unsent", s.Unsent, "lost", s.Lost, "truncated", s.Truncated,
-			"unsplit", s.Unsplit)
+			"unsplit", s.Unsplit, "outages", s.Outages)
 		return err
 	case SourceCapture:
 		n, err := input.Capture{File: c.Packets.File, Addresses: c.addresses()}.Run(ctx, roles...)

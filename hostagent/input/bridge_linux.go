@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -155,7 +156,8 @@ func newReceiver(e *endpoint) *receiver {
 	return &receiver{endpoint: e, buffer: make([]byte, 4+rawlink.HeaderBytes+rawlink.MaxFrame), control: make([]byte, 256)}
 }
 
-// receive returns the frames that have arrived, none if ctx has ended.
+// receive returns the frames that have arrived, none if ctx has ended. With an error, those that
+// arrived before.
 func (r *receiver) receive(ctx context.Context) ([]*packet.Frame, error) {
 	for ctx.Err() == nil {
 		fds := [1]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
@@ -168,7 +170,7 @@ func (r *receiver) receive(ctx context.Context) ([]*packet.Frame, error) {
 				break
 			}
 			if err != nil {
-				return nil, fmt.Errorf("interface %q: %w", r.name, err)
+				return r.frames[:r.n], fmt.Errorf("interface %q: %w", r.name, err)
 			}
 		}
 		if r.n > 0 {
@@ -241,30 +243,83 @@ func vlanTag(control []byte) (tpid, tci uint16, ok bool) {
 	return 0, 0, false
 }
 
-// Run forwards until ctx ends.
+// Run forwards until ctx ends. While an interface is down or gone, it waits for it.
 func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
-	inside, err := openEndpoint(b.Inside)
-	if err != nil {
-		return Stats{}, err
+	c := newCounts(b.Logger)
+	defer c.log(true)
+	lanes := make([]func([]*packet.Frame), max(b.Sockets, 1))
+	for i := range lanes {
+		lanes[i] = paths(roles).lane()
 	}
+	opened := false
+	for {
+		inside, outside, err := b.open()
+		if err == nil {
+			opened = true
+			err = b.forward(ctx, c, inside, outside, roles, lanes)
+		}
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return c.stats, nil
+		case !opened, b.up() && !errors.Is(err, unix.ENETDOWN):
+			return c.stats, err
+		}
+		c.stats.Outages++
+		c.logger.Warn("an interface is down: nothing is forwarded until it is up", "error", err)
+		if !b.awaitUp(ctx) {
+			return c.stats, nil
+		}
+		c.logger.Info("both interfaces are up: packets are forwarded again")
+	}
+}
+
+// up reports whether both interfaces are there and up.
+func (b Bridge) up() bool {
+	for _, name := range []string{b.Inside, b.Outside} {
+		if i, err := net.InterfaceByName(name); err != nil || i.Flags&net.FlagUp == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitUp waits until both interfaces are up, and returns false if ctx ends before.
+func (b Bridge) awaitUp(ctx context.Context) bool {
+	look := time.NewTicker(pollMillis * time.Millisecond)
+	defer look.Stop()
+	for !b.up() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (b Bridge) open() (inside *endpoint, outside fanout, err error) {
+	if inside, err = openEndpoint(b.Inside); err != nil {
+		return nil, nil, err
+	}
+	if outside, err = openFanout(b.Outside, max(b.Sockets, 1)); err != nil {
+		inside.close()
+		return nil, nil, err
+	}
+	return inside, outside, nil
+}
+
+// forward forwards until ctx ends or an interface fails, and closes the sockets.
+func (b Bridge) forward(ctx context.Context, c *counts, inside *endpoint, outside fanout, roles []Path,
+	lanes []func([]*packet.Frame)) (err error) {
 	defer inside.close()
-	outside, err := openFanout(b.Outside, max(b.Sockets, 1))
-	if err != nil {
-		return Stats{}, err
-	}
 	defer outside.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := newCounts(b.Logger)
-	forward := func(from, to *endpoint, through func([]*packet.Frame), count *uint64) error {
+	pass := func(from, to *endpoint, through func([]*packet.Frame), count *uint64) error {
 		defer cancel()
 		r := newReceiver(from)
 		for {
 			frames, err := r.receive(ctx)
-			if len(frames) == 0 {
-				c.add(func(s *Stats) { s.Lost += from.lost() })
-				return err
-			}
 			for some := range slices.Chunk(frames, batch) {
 				through(some)
 			}
@@ -290,6 +345,10 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 					c.reasons[to.name+": "+reason(err)] += n
 				}
 			})
+			if err != nil || len(frames) == 0 {
+				c.add(func(s *Stats) { s.Lost += from.lost() })
+				return err
+			}
 		}
 	}
 	for _, x := range roles {
@@ -299,15 +358,14 @@ func (b Bridge) Run(ctx context.Context, roles ...Path) (Stats, error) {
 		}
 	}
 	errs := make(chan error)
-	go func() { errs <- forward(inside, outside[0], paths(roles).out, &c.stats.Out) }()
-	for _, e := range outside {
-		go func() { errs <- forward(e, inside, paths(roles).lane(), &c.stats.In) }()
+	go func() { errs <- pass(inside, outside[0], paths(roles).out, &c.stats.Out) }()
+	for i, e := range outside {
+		go func() { errs <- pass(e, inside, lanes[i], &c.stats.In) }()
 	}
 	for range 1 + len(outside) {
 		err = errors.Join(err, <-errs)
 	}
-	c.log(true)
-	return c.stats, err
+	return err
 }
 
 // reason says why the kernel refused a frame.

@@ -322,6 +322,75 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
+// TestOutage: a bridge waits for an interface that goes down, and for one that is deleted, and
+// forwards when it is back.
+func TestOutage(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	addLinks(t)
+	log := new(lockedBuffer)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var stats Stats
+	go func() {
+		var err error
+		stats, err = Bridge{Inside: "inside", Outside: "outside", Sockets: 2,
+			Logger: slog.New(slog.NewTextHandler(log, nil))}.Run(ctx, new(nothing))
+		done <- err
+	}()
+	forwards := func(fromName, toName string) {
+		t.Helper()
+		from, err := openEndpoint(fromName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.close()
+		to, err := openEndpoint(toName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.close()
+		in := newReceiver(to)
+		testkit.Until(t, "a frame at "+toName, func() bool {
+			if err := send(from.tx, frame(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for !found && in.next(func(got []byte) { found = bytes.HasPrefix(got, frame(1, 0)[:50]) }) == nil {
+			}
+			return found
+		})
+	}
+	change := func(args ...string) {
+		t.Helper()
+		for _, a := range args {
+			if err := testkit.IP(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	forwards("host", "net")
+	for i, c := range []struct{ breaks, mends []string }{
+		{[]string{"link set dev outside down"}, []string{"link set dev outside up"}},
+		{[]string{"link set dev inside down"}, []string{"link set dev inside up"}},
+		{[]string{"link del dev outside"}, []string{"link add name outside type veth peer name net",
+			"link set dev net up", "link set dev outside up"}},
+	} {
+		change(c.breaks...)
+		testkit.Until(t, "a line of the log", func() bool {
+			return strings.Count(log.String(), "nothing is forwarded until it is up") == i+1
+		})
+		change(c.mends...)
+		forwards("host", "net")
+		forwards("net", "host")
+	}
+	cancel()
+	if err := <-done; err != nil || stats.Outages != 3 {
+		t.Errorf("%v, %+v", err, stats)
+	}
+}
+
 // lockedBuffer is a buffer for several goroutines.
 type lockedBuffer struct {
 	mu sync.Mutex

@@ -90,6 +90,9 @@ type Stats struct {
 	// Unsplit were merged by the kernel or a device in a way that cannot be undone, and were not
 	// forwarded.
 	Unsplit uint64
+	// Outages is how many times an interface went down, so that nothing was forwarded until both
+	// were up.
+	Outages uint64
 }
 
 // logEvery is the time between two lines of the log about packets that are not forwarded.
