@@ -91,6 +91,45 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 	}
 }
 
+// TestPipelineFilesChange: a reload replaces the devices whose pipeline files have other contents
+// under the same names, and no other device.
+func TestPipelineFilesChange(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/c.json", "{}")
+	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))
+	yaml := devicesYAML(1) + `
+  - {name: s2, address: "127.0.0.1:1001", device-id: 1, tls: {plaintext: true},
+     pipeline: {p4info: ` + dir + `/p.txt, device-config: ` + dir + `/c.json}}
+` + pluginsYAML(t, "fake")
+	r := newRig(t, yaml, nil)
+	r.step()
+	same, before := r.devices["s1"], r.devices["s2"]
+	if err := r.reload(yaml); err != nil || before.closed {
+		t.Fatalf("a reload without a change: %v; s2 closed %t", err, before.closed)
+	}
+
+	writeFile(t, dir+"/c.json", "")
+	if err := os.Remove(dir + "/p.txt"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.reload(yaml); err == nil || !strings.Contains(err.Error(), "device s2: pipeline") || before.closed {
+		t.Fatalf("a reload without the file: %v; s2 closed %t", err, before.closed)
+	}
+
+	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))
+	writeFile(t, dir+"/c.json", `{"changed": true}`)
+	if err := r.reload(yaml); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.devices["s2"]; !before.closed || string(now.cfg.Session.Program.DeviceConfig) != `{"changed": true}` {
+		t.Errorf("s2 closed %t, runs %s", before.closed, now.cfg.Session.Program.DeviceConfig)
+	}
+	if same.closed {
+		t.Error("s1, whose pipeline is the same, was replaced")
+	}
+	testkit.Until(t, "s2 is measured again", func() bool { return r.step().Devices[1].Err == nil })
+}
+
 func p4infoText(t *testing.T, name string) string {
 	t.Helper()
 	p, err := compiled.Load(name)

@@ -197,11 +197,14 @@ type Plan struct {
 	topology *topology.Topology
 	changes  config.Changes
 	devices  []*member // to add or to replace
+	// pipelines are the devices whose pipeline files have changed under the same names.
+	pipelines []string
 }
 
 // Prepare checks a changed configuration and loads what its devices need. It changes nothing. The
 // error joins those of the changed and added devices that cannot be set up, and of devices whose
-// program does not fit the new routes. Devices that could not be set up before are tried again.
+// program does not fit the new routes. Devices that could not be set up before are tried again, and
+// those whose pipeline files have changed are replaced.
 func (c *Component) Prepare(next *config.Config, topo *topology.Topology, changes config.Changes) (*Plan, error) {
 	p, loaded := &Plan{topology: topo, changes: changes}, pipelines{}
 	var errs []error
@@ -219,7 +222,17 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 			continue
 		}
 		if m.fault == nil {
-			errs = append(errs, checkRoutes(cfg, m.program, topo))
+			program, err := c.pipeline(cfg.Pipeline, loaded)
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("device %s: pipeline %s: %w", cfg.Name, cfg.Pipeline, err))
+			case program.Same(m.program):
+				errs = append(errs, checkRoutes(cfg, program, topo))
+			default: // its files have other contents under the same names
+				again, err := c.build(cfg, topo, loaded, "")
+				errs, p.devices = append(errs, err, again.fault), append(p.devices, again)
+				p.pipelines = append(p.pipelines, cfg.Name)
+			}
 		} else if again, err := c.build(m.cfg, topo, loaded, ""); err == nil && !sameText(again.fault, m.fault) {
 			p.devices = append(p.devices, again)
 		}
@@ -240,6 +253,9 @@ func (c *Component) Reload(ctx context.Context, p *Plan) error {
 	c.mu.Unlock()
 	for _, name := range p.changes.DevicesRemoved {
 		c.remove(name)
+	}
+	if len(p.pipelines) > 0 {
+		c.log.Info("the files of pipelines have changed", "devices", p.pipelines)
 	}
 	var errs []error
 	for _, m := range p.devices {

@@ -3,6 +3,7 @@
 package p4rt
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
@@ -41,6 +43,15 @@ type Program struct {
 	DeviceConfig []byte             // in the target's format; for BMv2 and the soft switch the BMv2 JSON
 	P4Info       *p4configv1.P4Info //
 	Cookie       uint64             // 0: derived from the two above
+}
+
+// Same reports that two programs have the same contents; nil, the program that a switch has anyway,
+// is the same as nil alone.
+func (p *Program) Same(other *Program) bool {
+	if p == nil || other == nil || p == other {
+		return p == other
+	}
+	return bytes.Equal(p.DeviceConfig, other.DeviceConfig) && proto.Equal(p.P4Info, other.P4Info)
 }
 
 // Backoff bounds the waits between sessions: Min at first, twice as long after each failure, at
