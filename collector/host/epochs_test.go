@@ -87,13 +87,17 @@ func TestClockAhead(t *testing.T) {
 	if s := h1.agent.Status(); s.Epoch != open || s.EpochsHeld == 0 {
 		t.Errorf("agent %+v, want epoch %d", s, open)
 	}
-	for s := range r.sessions() { // an agent that does not hold back
-		if s.agent.name == "h1" {
-			s.epochBegan(open + 3600)
-		}
-	}
-	if s := r.status("h1"); s.EpochsRefused != 1 || !strings.Contains(s.LastError, "3600 epochs ahead") {
+	testkit.Until(t, "the refusal", func() bool { return r.status("h1").EpochsRefused == 1 })
+	if s := r.status("h1"); !strings.Contains(s.LastError, "3600 epochs ahead") {
 		t.Errorf("status %+v", s)
+	}
+	for range 3 { // the host stays aside, boundary after boundary
+		h1.clock.Advance(time.Second)
+		h1.agent.Tick()
+		r.step()
+		if s := r.status("h1"); s.EpochsAhead == 0 {
+			t.Errorf("h1 is not set aside any more: %+v", s)
+		}
 	}
 	r.step()
 	ep := r.step()

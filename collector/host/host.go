@@ -380,12 +380,15 @@ func (c *Component) advance(number uint64) bool {
 // other clocks agree.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
+	c.mu.Lock()
+	from.claimed = number
+	c.mu.Unlock()
 	switch {
 	case number > open+maxAhead:
 		from.agent.refusedEpoch()
 		from.setAside(number - open)
 		return
-	case number > open+1 && !c.agreed(from, number):
+	case number > open+1 && !c.agreed(number):
 		from.agent.refusedEpoch()
 		return
 	}
@@ -399,12 +402,11 @@ func (c *Component) relay(from *session, number uint64) {
 	c.spread(from, number)
 }
 
-// agreed notes that the clock of a host began an epoch, and reports whether most clocks did: those
-// of the hosts with a session and the collector's, which is behind.
-func (c *Component) agreed(from *session, number uint64) bool {
+// agreed reports whether most clocks began an epoch: those of the hosts with a session and the
+// collector's, which is behind.
+func (c *Component) agreed(number uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	from.claimed = max(from.claimed, number)
 	count := 0
 	for s := range c.sessions {
 		if s.claimed >= number {

@@ -54,7 +54,7 @@ type session struct {
 
 	heard   atomic.Uint64 // newest epoch that this agent has
 	correct atomic.Bool   // to send the newest epoch to an agent that has begun a later one
-	claimed uint64        // newest epoch of the host's clock that is not relayed; guarded by c.mu
+	claimed uint64        // newest epoch that the host's clock began; guarded by c.mu
 
 	mu       sync.Mutex
 	requests []*hostv1.ReportRequest

@@ -196,6 +196,7 @@ type Agent struct {
 	schedule schedule
 	newest   uint64 // epoch of the collector
 	aside    bool   // the collector does not follow this host's clock
+	by       uint64 // epochs by which this host's clock is ahead, if it is not followed
 	timer    func() bool
 	// partTimer stops the timer of parts; nil: there was none.
 	partTimer func() bool
@@ -339,12 +340,15 @@ func (a *Agent) Tick() {
 		return
 	}
 	e := s.at(a.deps.Clock.Now())
-	if lead := a.lead(e); session != nil && e > newest+lead {
+	switch {
+	case session == nil:
+		e -= min(e, a.correction())
+	case e > newest+a.lead(e):
 		a.hold(e - newest)
-		if lead < MaxAhead {
-			session.sendEpoch(e) // the collector may find that other clocks agree
-		}
+		session.sendEpoch(e) // the collector names this host, or finds that other clocks agree
 		return
+	default:
+		a.correct(0)
 	}
 	if !a.advance(e) {
 		return
@@ -367,8 +371,30 @@ func (a *Agent) lead(e uint64) uint64 {
 	return MaxAhead
 }
 
+// correct states by how many epochs the host's clock is ahead, which data paths that advance without
+// the agent subtract. One epoch more may be the time that the collector's newest epoch takes.
+func (a *Agent) correct(by uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if by == a.by || by > 0 && by == a.by+1 {
+		return
+	}
+	a.by = by
+	for _, p := range a.paths {
+		a.follow(p)
+	}
+}
+
+// correction returns by how many epochs the clock was ahead of the collector's.
+func (a *Agent) correction() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.by
+}
+
 // hold records that the host's clock is too far ahead.
 func (a *Agent) hold(by uint64) {
+	a.correct(by)
 	a.mu.Lock()
 	first := a.status.EpochsHeld == 0
 	a.status.EpochsHeld++
@@ -443,6 +469,11 @@ func (a *Agent) setSchedule(s schedule, current uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.schedule, a.newest = s, current
+	if a.by = 0; s.length > 0 {
+		if e := s.at(a.deps.Clock.Now()); e > current+MaxAhead {
+			a.by = e - current
+		}
+	}
 	a.arm()
 	for _, p := range a.paths {
 		a.follow(p)
@@ -453,7 +484,8 @@ func (a *Agent) setSchedule(s schedule, current uint64) error {
 // follow passes the schedule to a data path that can go on without the agent. a.mu is held.
 func (a *Agent) follow(p DataPath) {
 	if s, ok := p.(Scheduler); ok && a.schedule.length > 0 {
-		s.Schedule(a.schedule.zero, a.schedule.length, min(a.schedule.length/4, maxSlack))
+		zero := a.schedule.zero.Add(time.Duration(a.by) * a.schedule.length)
+		s.Schedule(zero, a.schedule.length, min(a.schedule.length/4, maxSlack))
 	}
 }
 

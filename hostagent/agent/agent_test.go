@@ -552,3 +552,55 @@ func TestLanes(t *testing.T) {
 		t.Errorf("the role received %d packets, want 3", single.in)
 	}
 }
+
+// scheduledPath is a data path that advances by a clock of its own.
+type scheduledPath struct {
+	fakePath
+	zero time.Time
+}
+
+func (p *scheduledPath) Schedule(zero time.Time, _, _ time.Duration) { p.zero = zero }
+
+// stoppedClock is a time of day.
+type stoppedClock struct {
+	manualClock
+	now time.Time
+}
+
+func (c *stoppedClock) Now() time.Time { return c.now }
+
+// TestScheduleOfAClockThatIsAhead: a data path that advances without the agent does not follow a
+// clock that the agent does not follow, neither with the collector nor without.
+func TestScheduleOfAClockThatIsAhead(t *testing.T) {
+	path := &scheduledPath{fakePath: fakePath{clock: epoch.NewClock(0, 0)}}
+	clock := &stoppedClock{now: time.Unix(1000, 0)}
+	a, err := New(Config{DataPaths: []DataPath{path}}, Dependencies{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.stopClock()
+	s := schedule{length: time.Second, zero: time.Unix(0, 0)}
+	expect := func(what string, epoch uint64) {
+		t.Helper()
+		if got := (schedule{s.length, path.zero}).at(clock.Now()); got != epoch {
+			t.Errorf("%s: the clock of the data path is in epoch %d, want %d", what, got, epoch)
+		}
+	}
+	if err := a.setSchedule(s, 990); err != nil {
+		t.Fatal(err)
+	}
+	expect("ten epochs ahead from the start", 990)
+	if a.Tick(); path.Epoch() != 990 { // without a session
+		t.Errorf("without the collector, the data path is in epoch %d, want 990", path.Epoch())
+	}
+	if err := a.setSchedule(s, 1000); err != nil {
+		t.Fatal(err)
+	}
+	expect("as the collector", 1000)
+	a.hold(7)
+	expect("seven epochs ahead", 993)
+	a.hold(8) // the collector's newest epoch is on its way
+	expect("eight epochs ahead for a moment", 993)
+	a.correct(0)
+	expect("repaired", 1000)
+}
