@@ -71,6 +71,9 @@ func TestFaults(t *testing.T) {
 		t.Logf("%v with epochs of %v\n%s", r.took.Round(time.Second), r.interval, r)
 		rows = append(rows, r)
 	}
+	if len(rows) == 0 {
+		t.Errorf("no case matches %q", *only)
+	}
 	if *write && len(rows) > 0 {
 		writeTable(t, rows, before)
 	}
