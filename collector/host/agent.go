@@ -357,12 +357,12 @@ func (a *agent) leases(m *hostv1.Leases) {
 		reasons = append(reasons, fmt.Sprintf("%s: %s", text, w.GetReason()))
 	}
 	a.mu.Lock()
-	missing := a.st.LeasesMissing
+	before := len(a.st.NoLease)
 	a.st.Leases, a.st.LeasesMissing, a.st.NoLease = uint64(m.GetHeld()), uint64(m.GetMissing()), reasons
 	a.mu.Unlock()
-	if missing == 0 && len(reasons) > 0 {
-		a.c.log.Warn("no lease: the host sends packets to these addresses without a header, so results on them are not "+
-			"exact", "host", a.name, "addresses", m.GetMissing(), "first", reasons[0])
+	if before == 0 && len(reasons) > 0 {
+		a.c.log.Warn("no lease, or a short one: the host sends packets to these addresses without a header, so results "+
+			"on them are not exact", "host", a.name, "addresses", len(reasons), "first", reasons[0])
 	}
 }
 

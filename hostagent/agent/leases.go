@@ -33,7 +33,7 @@ type leases struct {
 }
 
 // passEvery is the time between two calls that only renew leases, whatever their count is.
-const passEvery = lease.Interval / 2
+const passEvery = 250 * time.Millisecond
 
 // Leases are reported to the collector once in reportEvery, with the reasons of maxReasons
 // addresses at most.

@@ -1086,7 +1086,7 @@ type Leases struct {
 	Held uint32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
 	// Count of addresses without one.
 	Missing uint32 `protobuf:"varint,3,opt,name=missing,proto3" json:"missing,omitempty"`
-	// The first addresses without a lease, at most 100.
+	// The first addresses without a lease, or with one for shorter packets only, at most 100.
 	Without       []*NoLease `protobuf:"bytes,4,rep,name=without,proto3" json:"without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1150,7 +1150,7 @@ func (x *Leases) GetWithout() []*NoLease {
 	return nil
 }
 
-// NoLease is an address without a lease.
+// NoLease is an address without a lease, or with one for shorter packets only.
 type NoLease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The address, 4 or 16 bytes.

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// Lifetime is how long a lease lasts after the sending of the probe that renewed it.
+	// Lifetime is how long a lease lasts after the sending of the probes that renewed it.
 	Lifetime = 3 * time.Second
-	// Interval is the time between two pairs of probes that renew a lease.
-	Interval = 500 * time.Millisecond
+	// Interval is the time between two probes from a source port that renew a lease.
+	Interval = 1500 * time.Millisecond
 	// Linger is how long a host that stops to remove carriers waits until no peer holds a lease for
 	// it, and packets in flight have arrived.
 	Linger = 3500 * time.Millisecond
@@ -40,18 +40,27 @@ const (
 	Ports     = 8
 	FirstPort = 9353
 
-	// attempts is how often a probe is sent before the path counts as one that loses it.
-	attempts = 3
-	// firstWait is the time between attempts, as long as no longer round-trip time was measured.
+	// attempts is how often a pair of probes that both get lost is sent before its length, or the
+	// peer, counts as unanswered.
+	attempts = 8
+	// revokeAt and refuseAt are the excess of probes lost in the carrier that revokes a lease, and
+	// that refuses one.
+	revokeAt = 36
+	refuseAt = 14
+	// firstWait is the time that an answer has, as long as no longer round-trip time was measured.
 	firstWait = 100 * time.Millisecond
-	// maxWait bounds the time between attempts.
+	// retryEvery is the time between further attempts after one without an answer in that time.
+	retryEvery = 50 * time.Millisecond
+	// maxWait bounds the time that an answer has.
 	maxWait = time.Second
 	// remember is how long the answer to a probe is recognized.
 	remember = 2 * time.Second
 	// retryLost and retrySilent are the times after which a pair without a lease is probed again:
-	// where the carrier is lost or slow, and where the peer does not answer, or refuses.
+	// where the carrier is lost or slow, and where the peer does not answer, or refuses. retryLost
+	// doubles, up to steady, with each lease that ended within steady.
 	retryLost   = 5 * time.Second
 	retrySilent = 2 * time.Second
+	steady      = 5 * time.Minute
 	// growAfter is the time between probes of the full length where only a shorter one arrived.
 	growAfter = 30 * time.Second
 

@@ -49,21 +49,55 @@ type pair struct {
 	// question. All include the carrier.
 	low, high, size int
 
-	// The round in progress sends probes from the source ports of asked, until all came back.
-	port     int   // source port that the search and the renewal use
-	asked    uint8 // bit set of source ports
-	arrived  uint8 // those whose probe in the carrier came back
-	plain    bool  // a twin of the round came back
-	tried    int   // attempts of the round
-	began    time.Duration
-	removed  bool // a probe arrived without its carrier
+	ports [Ports]port
+	port  int // source port that the search uses
+	began time.Duration
+
+	trials   []*trial // without a result, oldest first
+	excess   excess
+	failures int // leases that were revoked since the last one that held long
 	carriers samples
 	twins    samples
 
 	rtt     time.Duration // longest of recent round-trip times
 	settled bool          // a search has had a result
-	grow    time.Duration // when longer packets are tried next
-	grown   uint8         // source ports from which they arrived
+	recent  bool          // twins are as recent as carriers
+	since   time.Duration // when the lease began
+
+	grow      time.Duration // when longer packets are tried next
+	grown     uint8         // source ports from which they arrived
+	stretched int           // attempts with longer packets
+	stretchAt time.Duration // the first one
+}
+
+// port is what is known about a source port of a pair, for packets of the length in question.
+type port struct {
+	asked  bool          // probes leave from it until one comes back in the carrier
+	due    time.Duration // of the next probe
+	tried  int           // probes in the carrier since one of them came back
+	silent int           // attempts since anything came back
+	proved time.Duration // when the newest probe left that came back in the carrier
+}
+
+// trial is a probe in the carrier with its plain twin. Its result is which of them came back.
+type trial struct {
+	at            time.Duration
+	carrier, twin bool
+}
+
+// excess counts how many more probes in the carrier than plain twins were lost. A trial adds 1 if
+// only the twin came back and takes 2 if only the probe in the carrier did, never below 0. If the
+// network treats both alike, these results are equally likely whatever share of packets it loses,
+// and excess reaches n once in at least φⁿ of them on average, where φ is 1.618.
+type excess int
+
+func (e *excess) add(t *trial) {
+	switch {
+	case t.twin && !t.carrier:
+		*e++
+	case t.carrier && !t.twin:
+		*e = max(0, *e-2)
+	}
 }
 
 // samples are the latest round-trip times.
@@ -89,6 +123,7 @@ type outstanding struct {
 	port    int
 	size    int
 	carrier bool
+	trial   *trial // nil: none
 }
 
 // New returns a Prober that is offline and has no peers.
@@ -149,9 +184,11 @@ func (g *Peering) behind(host int) int {
 	return host + 1<<16
 }
 
-// room is the count of pairs whose leases the budget can renew. Renewals take at most about nine
-// tenths of it, so that other pairs can prove theirs.
-func (p *Prober) room() int { return max(int(0.4*float64(p.cfg.Budget)*Interval.Seconds()), 1) }
+// room is the count of pairs whose leases the budget can renew. Renewals take at most four fifths
+// of it, so that other pairs can prove theirs.
+func (p *Prober) room() int {
+	return max(int(0.8*float64(p.cfg.Budget)*Interval.Seconds()/Ports), 1)
+}
 
 // source is the address from which probes to a peer leave.
 func (p *Prober) source(to netip.Addr) netip.Addr {
@@ -213,7 +250,7 @@ func (p *Prober) apply(now time.Duration, x *pair, e event) {
 // enter does what belongs to a new state.
 func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	failed := x.size
-	x.asked, x.due = 0, now
+	x.due = now
 	x.settled = x.settled || x.state != Searching && x.state != Proving && x.state != Offline
 	switch x.state {
 	case Offline: // the lease lasts until its end
@@ -224,33 +261,37 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	case Searching:
 		x.low, x.high, x.size = 0, p.full(x)+1, p.full(x)
 		switch from {
-		case Proving, Leased: // the length in question does not arrive from a source port
+		case Proving: // the length in question does not arrive from a source port
 			x.high, x.size = failed, p.least(x)
-		case Silent:
+		case Lost, Silent:
 			x.size = p.least(x)
 		default:
 		}
 		if x.reason == "" || from == Offline || from == Waiting {
 			x.reason = "probes are on their way"
 		}
+		p.ask(now, x, 1<<x.port)
 	case Proving:
-		x.carriers, x.twins = samples{}, samples{}
+		x.carriers, x.twins, x.recent = samples{}, samples{}, true
 		if from == Leased {
 			x.reason = "the lease ended before probes came back"
 		}
+		p.ask(now, x, 1<<Ports-1)
 	case Leased:
 		x.reason = ""
-		x.due = now + p.pause()
-		x.grow = now + growAfter
+		x.since, x.grow, x.stretched = now, now+growAfter, 0
+		for i := range x.ports { // spread, so that a path is probed often
+			q, pause := &x.ports[i], p.pause(x)
+			q.asked, q.tried, q.due = true, 0, min(now+pause*time.Duration(i+1)/Ports, q.proved+pause)
+		}
+		x.due = x.next()
 	case Lost:
-		p.revoke(x)
-		x.due = now + retryLost
+		x.due = now + p.penalty(now, x, from)
 	case Slow:
-		p.revoke(x)
 		x.reason = fmt.Sprintf("the carrier is slow: %v there and back, %v without it", x.carriers.median(),
 			x.twins.median())
-		x.due = now + retryLost
-	case Silent: // a lease lasts until its end
+		x.due = now + p.penalty(now, x, from)
+	case Silent:
 		x.reason = "the peer does not answer"
 		x.due = now + retrySilent
 	case Refused:
@@ -260,11 +301,36 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	}
 }
 
-// pause is the time to the next renewal of a lease, varied so that hosts do not probe together.
-func (p *Prober) pause() time.Duration {
+// penalty ends a lease, and returns the time until the pair is probed again. The time doubles with
+// each lease that ends soon, so that a path that loses a part of the packets in the carrier gets
+// few of them.
+func (p *Prober) penalty(now time.Duration, x *pair, from State) time.Duration {
+	if from == Leased {
+		if now-x.since >= steady {
+			x.failures = 0
+		}
+		x.failures++
+	}
+	p.revoke(x)
+	return min(retryLost<<min(max(x.failures-1, 0), 8), steady)
+}
+
+// ask begins to send packets of the length in question from a set of source ports, until one from
+// each has come back in the carrier.
+func (p *Prober) ask(now time.Duration, x *pair, set uint8) {
+	for i := range x.ports {
+		x.ports[i] = port{asked: set&(1<<i) != 0, due: now}
+	}
+	x.trials, x.excess, x.began, x.due = nil, 0, now, now
+}
+
+// pause is the time to the next renewal from a source port, varied so that hosts do not probe
+// together. It leaves more time for further attempts where answers take long.
+func (p *Prober) pause(x *pair) time.Duration {
 	var b [1]byte
 	_, _ = io.ReadFull(p.cfg.Random, b[:])
-	return Interval - Interval/8*time.Duration(b[0])/256
+	d := max(Interval-2*(x.wait()-firstWait), firstWait)
+	return d - d/8*time.Duration(b[0])/256
 }
 
 // revoke ends the lease of a pair.
@@ -342,70 +408,127 @@ func (p *Prober) work(now time.Duration, x *pair, out []Probe) []Probe {
 	case Lost, Slow, Silent, Refused:
 		p.apply(now, x, again)
 	case Searching, Proving, Leased:
-	}
-	switch {
-	case x.asked == 0:
-	case x.arrived == x.asked:
-		p.assess(now, x)
-	case x.tried == attempts:
-		p.verdict(now, x)
+		p.judge(now, x)
 	}
 	if x.due > now {
 		return out
 	}
-	if x.asked == 0 { // a new round
-		switch x.state {
-		case Proving:
-			x.asked = 1<<Ports - 1
-		case Leased:
-			x.port = (x.port + 1) % Ports
-			x.asked = 1 << x.port
-		default:
-			x.asked = 1 << x.port
-		}
-		x.arrived, x.tried, x.plain, x.removed, x.began = 0, 0, false, false, now
-	}
-	missing := x.asked &^ x.arrived
-	if n := 2 * bits.OnesCount8(missing); !p.budget.take(n) {
-		p.need = cmp.Or(p.need, n)
-		if x.tried == 0 {
-			x.asked = 0
-		}
-		return out
-	}
-	for port := range Ports {
-		if missing&(1<<port) == 0 {
+	for i := range x.ports {
+		q := &x.ports[i]
+		if !q.asked || q.due > now {
 			continue
 		}
-		carrier, twin := p.probe(now, x, port, x.size, true), p.probe(now, x, port, x.size, false)
-		if port%2 == 0 { // neither of the two is always the one that waits behind the other
-			out = append(out, carrier, twin)
-		} else {
-			out = append(out, twin, carrier)
+		// A renewal has no twin unless it decides something.
+		twin := x.state != Leased || q.tried > 0 || x.excess > 0 || !x.twins.full()
+		n := 1
+		if twin {
+			n = 2
+		}
+		if !p.budget.take(n) {
+			p.need = cmp.Or(p.need, n)
+			return out
+		}
+		out = p.attempt(now, x, i, twin, out)
+	}
+	x.due = x.next()
+	return p.stretch(now, x, out)
+}
+
+// attempt sends a probe in the carrier from a source port, and its twin.
+func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Probe) []Probe {
+	q := &x.ports[i]
+	q.tried++
+	q.silent++
+	q.due = now + retryEvery
+	if q.tried == 1 || q.silent >= attempts && x.state != Leased {
+		q.due = now + x.wait()
+	}
+	if !twin {
+		return append(out, p.probe(now, x, i, x.size, true, nil))
+	}
+	t := &trial{at: now}
+	x.trials = append(x.trials, t)
+	carrier, plain := p.probe(now, x, i, x.size, true, t), p.probe(now, x, i, x.size, false, t)
+	if i%2 == 0 { // neither of the two is always the one that waits behind the other
+		return append(out, carrier, plain)
+	}
+	return append(out, plain, carrier)
+}
+
+// stretch sends packets of the full length where the lease is for a shorter one.
+func (p *Prober) stretch(now time.Duration, x *pair, out []Probe) []Probe {
+	if x.state != Leased || x.size == p.full(x) || now < x.grow {
+		return out
+	}
+	if x.stretched == 0 {
+		x.grown, x.stretchAt = 0, now
+	}
+	if !p.budget.take(Ports - bits.OnesCount8(x.grown)) {
+		return out
+	}
+	for i := range Ports {
+		if x.grown&(1<<i) == 0 {
+			out = append(out, p.probe(now, x, i, p.full(x), true, nil))
 		}
 	}
-	x.tried++
-	x.due = now + x.wait()
-	if x.state == Leased && x.size < p.full(x) && now >= x.grow && p.budget.take(Ports) {
-		x.grow, x.grown = now+growAfter, 0
-		for port := range Ports {
-			out = append(out, p.probe(now, x, port, p.full(x), true))
-		}
+	x.grow = now + x.wait()
+	if x.stretched++; x.stretched == attempts {
+		x.grow, x.stretched = now+growAfter, 0
 	}
 	return out
+}
+
+// next is the time of the next probe or result of a pair that is probed.
+func (x *pair) next() time.Duration {
+	next := x.began + x.wait() // of a proof that only misses twins
+	asked := false
+	for i := range x.ports {
+		if q := &x.ports[i]; q.asked && (!asked || q.due < next) {
+			asked, next = true, q.due
+		}
+	}
+	return next
+}
+
+// judge takes the results of trials into account.
+func (p *Prober) judge(now time.Duration, x *pair) {
+	for len(x.trials) > 0 && x.trials[0].at+x.wait() <= now {
+		x.excess.add(x.trials[0])
+		x.trials = x.trials[1:]
+	}
+	if x.state == Leased {
+		if x.excess >= revokeAt {
+			x.reason = "carrier lost on the path"
+			p.apply(now, x, failed)
+		}
+		return
+	}
+	missing := false
+	for i := range x.ports {
+		q := &x.ports[i]
+		lost, silent := x.excess >= refuseAt, q.silent >= attempts && q.due <= now
+		if q.asked && (lost || silent) {
+			p.verdict(now, x, i, lost)
+			return
+		}
+		missing = missing || q.asked
+	}
+	if !missing {
+		p.prove(now, x)
+	}
 }
 
 // wait is the time that an answer has.
 func (x *pair) wait() time.Duration { return min(max(firstWait, 2*x.rtt), maxWait) }
 
 // probe returns a probe and remembers it.
-func (p *Prober) probe(now time.Duration, x *pair, port, size int, carrier bool) Probe {
+func (p *Prober) probe(now time.Duration, x *pair, port, size int, carrier bool, t *trial) Probe {
 	m := Message{Kind: KindProbe}
 	if carrier {
 		m.Flags = FlagCarrier
 	}
 	_, _ = io.ReadFull(p.cfg.Random, m.Nonce[:])
-	p.sent[m.Nonce] = &outstanding{pair: x, at: now, port: port, size: size, carrier: carrier}
+	p.sent[m.Nonce] = &outstanding{pair: x, at: now, port: port, size: size, carrier: carrier, trial: t}
 	p.order = append(p.order, m.Nonce)
 	return Probe{Message: m, Source: p.source(x.Address), Destination: x.Address, SourcePort: uint16(FirstPort + port),
 		Length: size - p.overhead(x)}
@@ -424,26 +547,24 @@ func (p *Prober) expire(now time.Duration) {
 	p.order = slices.Delete(p.order, 0, n)
 }
 
-// verdict ends a round in which not all probes came back.
-func (p *Prober) verdict(now time.Duration, x *pair) {
-	x.port = bits.TrailingZeros8(x.asked &^ x.arrived) // the search goes on where it failed
-	lost := x.plain || x.removed
-	if lost {
-		p.revoke(x)
-	}
-	if lost || x.state != Leased && x.state != Silent {
+// verdict ends the probing of a length that does not arrive from a source port. lost states that
+// its plain twins do.
+func (p *Prober) verdict(now time.Duration, x *pair, i int, lost bool) {
+	x.port = i // the search goes on where it failed
+	switch {
+	case x.size > p.least(x) && lost:
+		x.reason = fmt.Sprintf("carrier lost on the path in packets of %d bytes, shorter ones are tried", x.size)
+	case x.size > p.least(x):
+		x.reason = fmt.Sprintf("packets of %d bytes do not arrive, shorter ones are tried", x.size)
+	case lost:
+		x.reason = "carrier lost on the path"
+	default:
 		x.reason = "the peer does not answer"
-		switch {
-		case x.removed:
-			x.reason = "carrier removed on the path"
-		case x.plain:
-			x.reason = "carrier lost on the path"
-		}
 	}
 	switch {
-	case x.size > p.least(x) && x.state != Searching:
+	case x.size > p.least(x) && x.state == Proving:
 		p.apply(now, x, shorter)
-	case x.state == Searching && (x.low > 0 || x.size > p.least(x)):
+	case x.size > p.least(x) || x.low > 0:
 		x.high = x.size
 		p.search(now, x)
 	case lost:
@@ -455,7 +576,6 @@ func (p *Prober) verdict(now time.Duration, x *pair) {
 
 // search chooses the next length, or ends the search.
 func (p *Prober) search(now time.Duration, x *pair) {
-	x.asked, x.due = 0, now
 	full, least := p.full(x), p.least(x)
 	switch {
 	case x.low == 0:
@@ -467,6 +587,9 @@ func (p *Prober) search(now time.Duration, x *pair) {
 		x.size = full
 	default:
 		x.size = (x.low + x.high) / 2
+	}
+	if x.state == Searching {
+		p.ask(now, x, 1<<x.port)
 	}
 }
 
@@ -494,81 +617,94 @@ func (p *Prober) Received(now time.Duration, r Received) {
 	delete(p.sent, r.Nonce)
 	rtt := now - o.at
 	x.rtt = max(rtt, x.rtt-x.rtt/8)
-	current := x.asked != 0 && o.at >= x.began && o.size == x.size && x.asked&(1<<o.port) != 0
+	current := o.at >= x.began && o.size == x.size && x.state.probing()
+	if current {
+		x.ports[o.port].silent = 0
+	}
 	switch {
 	case !o.carrier:
-		x.twins.add(rtt)
-		x.plain = x.plain || current
+		if o.trial.twin = true; current {
+			x.twins.add(rtt)
+		}
 	case r.Flags&FlagCarrier == 0:
-		x.removed = x.removed || current
+		if current {
+			x.reason = "carrier removed on the path"
+			p.apply(now, x, failed)
+		}
 	default:
-		x.carriers.add(rtt)
-		if x.state == Leased {
-			p.lengthen(x, o)
-			p.renew(x, o)
+		if o.trial != nil {
+			o.trial.carrier = true
 		}
-		switch {
-		case current:
-			x.arrived |= 1 << o.port
-		case x.state == Searching && o.port == x.port && o.size > x.low: // an answer that came late
-			if o.size >= x.high {
-				x.high = p.full(x) + 1
-			}
-			x.low = o.size
-			p.search(now, x)
-		}
-	}
-	p.assess(now, x)
-}
-
-// renew extends the lease from the sending of a probe that came back.
-func (p *Prober) renew(x *pair, o *outstanding) {
-	if until := o.at + Lifetime; until > x.until && o.size == x.size {
-		if p.changed = max(p.changed, Renewed); x.until == 0 {
-			p.changed = Urgent
-		}
-		x.until, x.maxLength = until, x.size
+		p.arrived(now, x, o, current)
 	}
 }
 
-// lengthen takes the full length into use once it arrived from all source ports.
-func (p *Prober) lengthen(x *pair, o *outstanding) {
-	if o.size <= x.size {
-		return
+// arrived takes the answer to a probe that arrived in the carrier. current states that it is of the
+// length in question.
+func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current bool) {
+	q := &x.ports[o.port]
+	if current {
+		x.carriers.add(now - o.at)
+		q.tried, q.proved = 0, max(q.proved, o.at)
 	}
-	if x.grown |= 1 << o.port; x.grown == 1<<Ports-1 {
-		x.size, x.asked, x.until = o.size, 0, 0 // renew follows
-	}
-}
-
-// assess ends a round whose probes all came back.
-func (p *Prober) assess(now time.Duration, x *pair) {
-	if x.asked == 0 || x.arrived != x.asked {
-		return
-	}
-	switch x.state {
-	case Searching:
-		if x.until != 0 && x.maxLength > x.size { // longer ones did not arrive
-			p.revoke(x)
+	switch {
+	case x.state == Searching && o.port == x.port && o.size > x.low: // or an answer that came late
+		if o.size >= x.high {
+			x.high = p.full(x) + 1
 		}
-		x.low = x.size
+		x.low = o.size
 		p.search(now, x)
-	case Proving:
-		if !x.twins.full() && now < x.due {
-			return // twins are still missing
-		}
-		if p.isSlow(x) {
+	case x.state == Proving && current:
+		q.asked = false
+		p.judge(now, x)
+	case x.state == Leased && current:
+		q.due = o.at + p.pause(x)
+		p.renew(x)
+		if !p.isSlow(x) {
+			x.recent = x.recent && !(x.carriers.full() && x.twins.full())
+		} else if x.recent {
 			p.apply(now, x, delayed)
-			return
+		} else { // twins are rare, so they may be old
+			x.carriers, x.twins, x.recent = samples{}, samples{}, true
 		}
+	case x.state == Leased && o.size > x.size:
+		if x.grown |= 1 << o.port; x.grown == 1<<Ports-1 {
+			x.size, x.stretched = o.size, 0
+			for i := range x.ports {
+				x.ports[i].proved = x.stretchAt
+			}
+			p.renew(x)
+		}
+	}
+}
+
+// renew extends the lease. It ends when no probe that left since Lifetime has come back from one of
+// the source ports, so a path that begins to lose the carrier ends it in that time.
+func (p *Prober) renew(x *pair) {
+	until := x.ports[0].proved
+	for i := range x.ports {
+		until = min(until, x.ports[i].proved)
+	}
+	until += Lifetime
+	switch {
+	case x.until == 0 || x.maxLength != x.size:
+		p.changed = Urgent
+	case until > x.until:
+		p.changed = max(p.changed, Renewed)
+	}
+	x.until, x.maxLength = max(x.until, until), x.size
+}
+
+// prove gives a pair its lease, if packets in the carrier are not slow.
+func (p *Prober) prove(now time.Duration, x *pair) {
+	switch {
+	case !x.twins.full() && now < x.began+x.wait(): // twins are still missing
+		x.due = x.next()
+	case p.isSlow(x):
+		p.apply(now, x, delayed)
+	default:
 		p.apply(now, x, proved)
-		p.renew(x, &outstanding{at: x.began, size: x.size})
-	case Leased:
-		if p.isSlow(x) {
-			p.apply(now, x, delayed)
-			return
-		}
-		x.asked, x.due = 0, max(now, x.began+p.pause())
+		p.renew(x)
 	}
 }
 
@@ -616,7 +752,7 @@ func (p *Prober) Settled() bool {
 type PairStatus struct {
 	Peer
 	State State
-	// Reason is why there is no lease.
+	// Reason is why there is no lease, or why it is short.
 	Reason string
 	// MaxLength is that of the lease, 0 without one.
 	MaxLength int
@@ -628,8 +764,16 @@ func (p *Prober) Status(now time.Duration, limit int) (counts map[State]int, wit
 	counts = map[State]int{}
 	for _, x := range p.pairs {
 		counts[x.state]++
-		if x.until <= now && len(without) < limit {
-			without = append(without, PairStatus{Peer: x.Peer, State: x.state, Reason: x.reason})
+		reason, length := x.reason, 0
+		if x.until > now {
+			if x.maxLength >= p.full(x) {
+				continue
+			}
+			length = x.maxLength
+			reason = fmt.Sprintf("a lease for packets of up to %d bytes only: longer ones do not arrive in the carrier", length)
+		}
+		if len(without) < limit {
+			without = append(without, PairStatus{Peer: x.Peer, State: x.state, Reason: reason, MaxLength: length})
 		}
 	}
 	return counts, without

@@ -26,6 +26,9 @@ var stateNames = [states]string{"offline", "waiting", "searching", "proving", "l
 // String returns the name of the state, as in the tree of the collector.
 func (s State) String() string { return stateNames[s] }
 
+// probing reports whether answers to probes decide what comes next.
+func (s State) probing() bool { return s == Searching || s == Proving || s == Leased }
+
 // event moves a pair from one state to another.
 type event uint8
 
@@ -36,9 +39,9 @@ const (
 	crowded                 // the budget is used
 	admitted                // the budget has room
 	found                   // the search is over: a length arrives from one source port
-	proved                  // it arrives from all
+	proved                  // it arrives from all source ports
 	shorter                 // a length did not arrive, and there are shorter ones
-	failed                  // the carrier does not arrive at any length, its twin does
+	failed                  // the network loses the carrier more than plain twins, or removes it
 	unanswered              // neither arrives at any length
 	delayed                 // the carrier is clearly slower than its twin
 	refused                 // the peer refuses
@@ -57,7 +60,7 @@ var transitions = withLapse([states][events]State{
 	Waiting:   row(same, same, same, Searching, same, same, same, same, same, same, same, same),
 	Searching: row(same, same, Waiting, same, Proving, same, same, Lost, Silent, same, Refused, same),
 	Proving:   row(same, same, Waiting, same, same, Leased, Searching, Lost, Silent, Slow, Refused, same),
-	Leased:    row(same, same, Waiting, same, same, same, Searching, Lost, Silent, Slow, Refused, same),
+	Leased:    row(same, same, Waiting, same, same, same, same, Lost, same, Slow, Refused, same),
 	Lost:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
 	Slow:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
 	Silent:    row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
