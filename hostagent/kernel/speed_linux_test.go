@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -34,10 +33,10 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// variant is what runs on interface host.
+// variant is what runs on one end of a veth of its own, host0 and so on.
 type variant struct {
 	name  string
-	start func() (io.Closer, error) // nil: nothing
+	start func(host string) (io.Closer, error)
 }
 
 // variants are nothing, programs that do nothing, and the roles.
@@ -54,25 +53,25 @@ func variants() []variant {
 		return p, nil
 	}
 	return []variant{
-		{"plain", nil},
+		{"plain", func(string) (io.Closer, error) { return closers{}, nil }},
 		{"empty", startEmpty},
-		{"univmon", func() (io.Closer, error) {
+		{"univmon", func(host string) (io.Closer, error) {
 			s := &univmonwire.Settings{Packets: univmonwire.Packets{Sent: true, Received: true},
 				Sketches: univmonwire.Sketches()}
 			settings, wrong := s.Append(nil)
-			p, err := univmon.Open(univmon.Config{Interface: "host"})
+			p, err := univmon.Open(univmon.Config{Interface: host})
 			return role(p, err, settings, wrong)
 		}},
-		{"lightguardian", func() (io.Closer, error) {
+		{"lightguardian", func(host string) (io.Closer, error) {
 			settings, wrong := (&lightguardianwire.Settings{Kept: 1 << 24, Flows: 1 << 16}).Append(nil)
-			p, err := lightguardian.Open(lightguardian.Config{Interface: "host"})
+			p, err := lightguardian.Open(lightguardian.Config{Interface: host})
 			return role(p, err, settings, wrong)
 		}},
-		{"sketchint", func() (io.Closer, error) {
+		{"sketchint", func(host string) (io.Closer, error) {
 			s := &sketchintwire.Settings{Marks: inband.Marks{DSCP: 0x17, DSCPMask: 0x3f}, Interval: 1, Flows: 1 << 18,
 				Latencies: 1 << 20, Heavy: 500, HeavyFlows: 4096, Inflation: 5, InflatedFlows: 4096}
 			settings, wrong := s.Append(nil)
-			p, err := sketchint.Open(sketchint.Config{Interface: "host"})
+			p, err := sketchint.Open(sketchint.Config{Interface: host})
 			return role(p, err, settings, wrong)
 		}},
 	}
@@ -88,15 +87,15 @@ func (c closers) Close() (err error) {
 }
 
 // startEmpty runs programs that do nothing at TC, in both directions.
-func startEmpty() (io.Closer, error) {
+func startEmpty(host string) (io.Closer, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
 	if err != nil {
 		return nil, err
 	}
 	all := closers{p}
-	i, err := net.InterfaceByName("host")
-	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+	i, err := net.InterfaceByName(host)
+	for _, at := range directions {
 		if err == nil {
 			var l link.Link
 			if l, err = link.AttachTCX(link.TCXOptions{Program: p, Interface: i.Index, Attach: at}); err == nil {
@@ -107,38 +106,47 @@ func startEmpty() (io.Closer, error) {
 	return all, err
 }
 
-// peer is sockets at the other end of veth, 10.0.0.2, in a namespace of their own.
-type peer struct {
-	listener net.Listener
-	datagram *net.UDPConn
+var directions = []ebpf.AttachType{ebpf.AttachTCXEgress, ebpf.AttachTCXIngress}
+
+// pair is the sockets at both ends of a veth, near on the host and far in a namespace of its own.
+// They block, and do not belong to Go's network poller: when a goroutine of an agent waits in it,
+// the kernel wakes it for every packet that a socket of the poller has sent.
+type pair struct {
+	host      string // interface
+	near, far unix.SockaddrInet4
+	listener  int
+	datagram  [2]int // near and far
 }
 
-// newPeer gives interface host the address 10.0.0.1 and opens a peer.
-func newPeer(b *testing.B) *peer {
-	if err := testkit.IP("addr add 10.0.0.1/24 dev host"); err != nil {
-		b.Fatal(err)
-	}
-	p, opened, end := new(peer), make(chan struct{}), make(chan struct{})
-	commands := []string{"link set dev net up", "addr add 10.0.0.2/24 dev net"}
-	done := testkit.InNamespace(b, "net", commands, func() (err error) {
-		defer func() {
-			if err != nil {
-				close(opened)
-			}
-		}()
-		if p.listener, err = net.Listen("tcp4", "10.0.0.2:7"); err != nil {
-			return err
+// newPair makes a veth with the addresses 10.0.n.1 and 10.0.n.2, and opens the sockets.
+func newPair(b *testing.B, n int) *pair {
+	b.Helper()
+	p := &pair{host: fmt.Sprint("host", n), near: unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 0, byte(n), 1}},
+		far: unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 0, byte(n), 2}}}
+	peer := fmt.Sprint("net", n)
+	kerneltest.IP(b, fmt.Sprintf("link add name %s type veth peer name %s", peer, p.host))
+	kerneltest.IP(b, fmt.Sprintf("addr add 10.0.%d.1/24 dev %s", n, p.host))
+	kerneltest.IP(b, "link set up dev "+p.host)
+	opened, end := make(chan error), make(chan struct{})
+	commands := []string{"link set up dev " + peer, fmt.Sprintf("addr add 10.0.%d.2/24 dev %s", n, peer)}
+	done := testkit.InNamespace(b, peer, commands, func() (err error) {
+		if p.listener, err = open(unix.SOCK_STREAM, &p.far); err == nil {
+			err = unix.Listen(p.listener, 1)
 		}
-		if p.datagram, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 9}); err != nil {
-			return err
+		if err == nil {
+			p.datagram[1], err = open(unix.SOCK_DGRAM, &p.far)
 		}
-		close(opened)
+		opened <- err
 		<-end // the namespace ends with the goroutine
-		return errors.Join(p.listener.Close(), p.datagram.Close())
+		return errors.Join(unix.Close(p.listener), unix.Close(p.datagram[1]))
 	})
-	<-opened
-	if p.datagram == nil {
-		b.Fatal(<-done)
+	select {
+	case err := <-done:
+		b.Fatal(err)
+	case err := <-opened:
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 	b.Cleanup(func() {
 		close(end)
@@ -146,74 +154,85 @@ func newPeer(b *testing.B) *peer {
 			b.Error(err)
 		}
 	})
+	var err error
+	if p.datagram[0], err = open(unix.SOCK_DGRAM, &p.near); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = unix.Close(p.datagram[0]) })
 	return p
 }
 
-// streams returns how many bytes a TCP stream brings in a time, in both directions one after the
-// other, and the processor time of the threads that send and receive, in seconds.
-func (p *peer) streams(d time.Duration) (n, processor float64, err error) {
-	near, err := net.Dial("tcp4", "10.0.0.2:7")
-	if err != nil {
-		return 0, 0, err
+// open opens a socket with an address.
+func open(kind int, address unix.Sockaddr) (int, error) {
+	s, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(s, address)
 	}
-	defer near.Close()
-	far, err := p.listener.Accept()
-	if err != nil {
-		return 0, 0, err
-	}
-	defer far.Close()
-	for _, direction := range [][2]net.Conn{{near, far}, {far, near}} {
-		arrived, took := make(chan float64), make(chan float64)
-		go func() {
-			bytes := 0.0
-			took <- ofThread(func() {
-				for b := make([]byte, 1<<18); ; {
-					n, err := direction[1].Read(b)
-					bytes += float64(n)
-					if err != nil {
-						break
-					}
-				}
-				arrived <- bytes
-			})
-		}()
-		processor += ofThread(func() {
-			data := make([]byte, 1<<18)
-			for start := time.Now(); time.Since(start) < d/2 && err == nil; {
-				_, err = direction[0].Write(data)
-			}
-		})
-		_ = direction[1].SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		n += <-arrived
-		processor += <-took
-		_ = direction[1].SetReadDeadline(time.Time{})
-	}
-	return n, processor, err
+	return s, err
 }
 
-// datagrams returns how many datagrams of 18 bytes a socket sends in a time, in both directions one
+// cost is what was sent or arrived, and the time that it took, in seconds.
+type cost struct{ n, time, processor float64 }
+
+// streams counts the bytes that a TCP stream brings in a time, in both directions one after the
+// other, and the processor time of the threads that send and receive.
+func (p *pair) streams(d time.Duration) (c cost, err error) {
+	near, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return c, err
+	}
+	defer unix.Close(near)
+	if err := unix.Connect(near, &p.far); err != nil {
+		return c, err
+	}
+	far, _, err := unix.Accept(p.listener)
+	if err != nil {
+		return c, err
+	}
+	defer unix.Close(far)
+	for _, direction := range [][2]int{{near, far}, {far, near}} {
+		var arrived, took float64
+		done := make(chan error)
+		go func() {
+			var err error
+			took = ofThread(func() {
+				for b, n := make([]byte, 1<<18), 1; n > 0; arrived += float64(max(n, 0)) {
+					n, err = unix.Read(direction[1], b)
+				}
+			})
+			done <- err
+		}()
+		c.processor += ofThread(func() {
+			data := make([]byte, 1<<18)
+			for start := time.Now(); time.Since(start) < d/2 && err == nil; {
+				_, err = unix.Write(direction[0], data)
+			}
+			err = errors.Join(err, unix.Shutdown(direction[0], unix.SHUT_WR))
+		})
+		err = errors.Join(err, <-done)
+		c.n += arrived
+		c.processor += took
+	}
+	return c, err
+}
+
+// datagrams counts the datagrams of 18 bytes that a socket sends in a time, in both directions one
 // after the other, and the processor time of the thread, in which the kernel runs the receiving end
 // as well.
-func (p *peer) datagrams(d time.Duration) (n, processor float64, err error) {
-	near, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 9})
-	if err != nil {
-		return 0, 0, err
-	}
-	defer near.Close()
-	for i, from := range []*net.UDPConn{near, p.datagram} {
-		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 - i)}), 9)
-		processor += ofThread(func() {
+func (p *pair) datagrams(d time.Duration) (c cost, err error) {
+	for i, to := range []unix.Sockaddr{&p.far, &p.near} {
+		c.processor += ofThread(func() {
 			for data, start := make([]byte, 18), time.Now(); time.Since(start) < d/2 && err == nil; {
 				for range 64 {
-					if _, err = from.WriteToUDPAddrPort(data, to); err != nil {
+					if err = unix.Sendto(p.datagram[i], data, 0, to); err != nil {
 						break
 					}
-					n++
+					c.n++
 				}
 			}
 		})
 	}
-	return n, processor, err
+	return c, err
 }
 
 // ofThread returns the processor time of f, in seconds.
@@ -221,9 +240,9 @@ func ofThread(f func()) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	now := func() time.Duration {
-		var r unix.Rusage
-		_ = unix.Getrusage(unix.RUSAGE_THREAD, &r) // cannot fail
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+		var t unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail
+		return time.Duration(t.Nano())
 	}
 	before := now()
 	f()
@@ -232,9 +251,14 @@ func ofThread(f func()) float64 {
 
 // BenchmarkRoles prints the speed of TCP, and of small packets of UDP, over veth with each role on
 // one end, as ratios to an end without programs and to one with programs that do nothing: by time,
-// and by the processor time of both ends, which depends less on other work of the machine. Rounds
-// of all variants are interleaved, a ratio is the median of those of the rounds, and least and most
-// are of the rounds. NETSKETCH_ROUNDS is their count.
+// and by the processor time of both ends, which depends less on other work of the machine. Each
+// has a veth of its own. They take turns in slices of a few milliseconds, so that other work meets
+// all of them; a round is many slices, a ratio is the median of those of the rounds, and least and
+// most are of the rounds. NETSKETCH_ROUNDS is their count.
+//
+// Then it prints the time of a run of each program with these small packets, by the kernel's
+// statistics of programs, which take most of the time of a program that does nothing. A packet runs
+// one program of the host: that of its direction.
 func BenchmarkRoles(b *testing.B) {
 	if !kerneltest.Isolated(b) {
 		return
@@ -245,7 +269,16 @@ func BenchmarkRoles(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	p := newPeer(b)
+	all := variants()
+	pairs := make([]*pair, len(all))
+	for i, v := range all {
+		pairs[i] = newPair(b, i)
+		running, err := v.start(pairs[i].host)
+		if err != nil {
+			b.Fatalf("%s: %v", v.name, err)
+		}
+		b.Cleanup(func() { _ = running.Close() })
+	}
 	var table strings.Builder
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		fmt.Fprintf(&table, "\n%d rounds, load %s\n", rounds, strings.Fields(string(load))[0])
@@ -254,53 +287,94 @@ func BenchmarkRoles(b *testing.B) {
 		name    string
 		unit    float64
 		what    string
-		measure func(time.Duration) (n, processor float64, err error)
-	}{{"TCP", 1e6, "MB/s", p.streams}, {"UDP", 1e3, "kpackets/s", p.datagrams}} {
-		all := variants()
+		slice   time.Duration
+		measure func(*pair, time.Duration) (cost, error)
+	}{
+		{"TCP", 1e6, "MB/s", 50 * time.Millisecond, (*pair).streams},
+		{"UDP", 1e3, "kpackets/s", 10 * time.Millisecond, (*pair).datagrams},
+	} {
 		byTime, byProcessor := make([][]float64, len(all)), make([][]float64, len(all))
-		for n := range rounds {
-			for k := range all {
-				i := (n + k) % len(all)
-				rate, each, err := round(all[i], m.measure)
-				if err != nil {
-					b.Fatalf("%s: %v", all[i].name, err)
+		for range rounds {
+			sums := make([]cost, len(all))
+			for n := range int(time.Second / m.slice) {
+				for k := range all {
+					i := (n + k) % len(all)
+					start := time.Now()
+					c, err := m.measure(pairs[i], m.slice)
+					if err != nil {
+						b.Fatalf("%s: %v", all[i].name, err)
+					}
+					sums[i].n += c.n
+					sums[i].time += time.Since(start).Seconds()
+					sums[i].processor += c.processor
 				}
-				byTime[i], byProcessor[i] = append(byTime[i], rate), append(byProcessor[i], each)
+			}
+			for i, c := range sums {
+				byTime[i], byProcessor[i] = append(byTime[i], c.n/c.time), append(byProcessor[i], c.n/c.processor)
 			}
 		}
 		for i, v := range all {
-			fmt.Fprintf(&table, "%s %-14s %6.0f %-10s", m.name, v.name, median(byTime[i])/m.unit, m.what)
+			fmt.Fprintf(&table, "%s %-14s %6.0f %s, %6.0f per processor", m.name, v.name, median(byTime[i])/m.unit, m.what,
+				median(byProcessor[i])/m.unit)
 			for _, of := range []struct {
 				name  string
 				rates [][]float64
 			}{{"time", byTime}, {"processor time", byProcessor}} {
-				middle, least, most := ratios(of.rates[i], of.rates[0])
-				empty, _, _ := ratios(of.rates[i], of.rates[1])
-				fmt.Fprintf(&table, "  by %s %.2f of plain (%.2f to %.2f), %.2f of empty", of.name, middle, least, most, empty)
+				table.WriteString("  by " + of.name)
+				for k, base := range []string{"plain", "empty"} {
+					middle, least, most := ratios(of.rates[i], of.rates[k])
+					fmt.Fprintf(&table, " %.2f of %s (%.2f to %.2f)", middle, base, least, most)
+				}
 			}
 			table.WriteByte('\n')
 		}
+	}
+	for i, v := range all[1:] {
+		each, err := pairs[i+1].programs()
+		if err != nil {
+			b.Fatalf("%s: %v", v.name, err)
+		}
+		fmt.Fprintf(&table, "UDP %-14s %s\n", v.name, each)
 	}
 	fmt.Print(table.String())
 	for b.Loop() {
 	}
 }
 
-// round returns what arrives in a second, and in a second of processor time.
-func round(v variant, measure func(time.Duration) (n, processor float64, err error)) (rate, each float64, err error) {
-	if v.start != nil {
-		running, err := v.start()
+// programs returns the time of a run of the programs on the host with small packets, in each
+// direction.
+func (p *pair) programs() (string, error) {
+	i, err := net.InterfaceByName(p.host)
+	if err != nil {
+		return "", err
+	}
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		return "", err
+	}
+	defer stats.Close()
+	if _, err := p.datagrams(time.Second); err != nil {
+		return "", err
+	}
+	var text []string
+	for _, at := range directions {
+		r, err := link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
 		if err != nil {
-			return 0, 0, err
+			return "", err
 		}
-		defer running.Close()
+		for _, x := range r.Programs {
+			program, err := ebpf.NewProgramFromID(x.ID)
+			if err != nil {
+				return "", err
+			}
+			s, err := program.Stats()
+			if err = errors.Join(err, program.Close()); err != nil {
+				return "", err
+			}
+			text = append(text, fmt.Sprintf("%v %.0f ns", at, float64(s.Runtime.Nanoseconds())/float64(s.RunCount)))
+		}
 	}
-	if _, _, err := measure(500 * time.Millisecond); err != nil { // until the work of the start is done
-		return 0, 0, err
-	}
-	start := time.Now()
-	n, processor, err := measure(time.Second)
-	return n / time.Since(start).Seconds(), n / processor, err
+	return strings.Join(text, ", "), nil
 }
 
 // ratios returns the median, the least and the most of the ratios of each round.
