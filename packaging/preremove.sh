@@ -9,4 +9,4 @@ if [ -d /run/systemd/system ]; then
 fi
 # Programs of the agent stay in the kernel without it. Other hosts send headers to this one until
 # their leases end, so this takes some seconds if there are any.
-STATE_DIRECTORY=/var/lib/netsketch-agent netsketch-agent remove --config /etc/netsketch/agent.yaml || true
+netsketch-agent remove --config /etc/netsketch/agent.yaml || true

@@ -16,14 +16,18 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
 	"github.com/netsketch/netsketch/hostagent/command"
+	"github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
 // TestStripAndRemove: programs that strip what arrives are attached without an agent, by an agent,
-// and after it was killed. The command remove ends the agent and takes them away, also when pins or
-// the interface are gone, and may be run again.
+// and after it was killed. The command remove ends the agent and takes them away, also when pins,
+// the interface or the settings are gone, and may be run again.
 func TestStripAndRemove(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return
@@ -116,4 +120,67 @@ state: %q
 	run("remove")
 	kerneltest.Veth(t)
 	gone("pins and interface that are gone")
+	// Without settings that can be loaded, remove finds pins of another directory than the default,
+	// an agent that has pinned nothing, and programs at clsact, which no process and no pin holds.
+	run("strip")
+	if err := os.WriteFile(file, []byte("packets: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := run("remove"); !strings.Contains(out, "cannot be used") || !strings.Contains(out, "omnimon/ingress") {
+		t.Errorf("remove without settings: %s", out)
+	}
+	stripped("without settings", false)
+	if _, err := os.Stat(pin); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without settings, pins remain: %v", err)
+	}
+
+	if err := os.WriteFile(file, []byte(strings.Replace(text, fmt.Sprintf("%q", pin), `""`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent = start()
+	stripped("without pins", true)
+	if err := os.WriteFile(file, []byte("packets: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := run("remove"); !strings.Contains(out, "ending the agent") {
+		t.Errorf("remove of an agent without pins: %s", out)
+	}
+	if err := agent.Wait(); err == nil || agent.ProcessState.ExitCode() != 3 {
+		t.Errorf("the agent without pins ended with %v, want code 3", err)
+	}
+	stripped("an agent without pins", false)
+
+	clsact(t)
+	if out := run("remove"); strings.Count(out, "netsketch-omnimon-") != 2 || !strings.Contains(out, "nsketch_first") {
+		t.Errorf("remove of programs at clsact and XDP: %s", out)
+	}
+	stripped("XDP", false)
+	if out := run("remove"); !strings.HasSuffix(out, "nothing to remove\n") {
+		t.Errorf("the second time: %s", out)
+	}
+}
+
+// clsact leaves programs at clsact of the interface host, as an agent that was killed does, and one
+// at XDP.
+func clsact(t *testing.T) {
+	t.Helper()
+	program := func(kind ebpf.ProgramType) *ebpf.Program {
+		spec := &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"first": {Type: kind, License: "Apache-2.0",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}}}
+		kernel.Name(spec)
+		p, err := ebpf.NewProgram(spec.Programs["first"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	a := kernel.NewAttachment(kernel.Config{Role: "omnimon", Interface: "host", Clsact: true,
+		Pin: filepath.Join(kerneltest.BPFFS(t), "clsact")}, nil)
+	err := a.Set(nil, kernel.Hook{Name: "ingress", Program: program(ebpf.SchedCLS), At: ebpf.AttachTCXIngress},
+		kernel.Hook{Name: "egress", Program: program(ebpf.SchedCLS), At: ebpf.AttachTCXEgress},
+		kernel.Hook{Name: "first", Program: program(ebpf.XDP), At: ebpf.AttachXDP})
+	if err := errors.Join(err, a.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -371,8 +371,9 @@ func (a *Agent) lead(e uint64) uint64 {
 	return MaxAhead
 }
 
-// correct states by how many epochs the host's clock is ahead, which data paths that advance without
-// the agent subtract. One epoch more may be the time that the collector's newest epoch takes.
+// correct states by how many epochs the host's clock is ahead, which data paths that advance
+// without the agent subtract. One epoch more may be the time that the collector's newest epoch
+// takes.
 func (a *Agent) correct(by uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -161,8 +161,8 @@ arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load(path, roles)
 			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%v\n%s cannot be used: the pins in %s are removed\n", err, path, defaultPin)
-				c = &Config{Packets: Packets{Source: SourceKernel, Pin: defaultPin}, State: os.Getenv("STATE_DIRECTORY")}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%v\n%s cannot be used: the agents of all interfaces are removed\n", err, path)
+				c = &Config{Packets: Packets{Pin: defaultPin}, State: state("", defaultPin)}
 			}
 			return remove(cmd.Context(), c, roles, cmd.OutOrStdout())
 		},

@@ -170,3 +170,17 @@ local: unix:///no-such-directory/socket
 		t.Errorf("offline: %v", err)
 	}
 }
+
+// TestState: an agent with the pins of the service finds the service's state when it is run by
+// hand.
+func TestState(t *testing.T) {
+	for _, c := range []struct{ configured, variable, pin, want string }{
+		{"/a", "/b", defaultPin, "/a"}, {"", "/b", defaultPin, "/b"}, {"", "", defaultPin, "/var/lib/netsketch-agent"},
+		{"", "", "/sys/fs/bpf/other", ""}, {"", "", "", ""},
+	} {
+		t.Setenv("STATE_DIRECTORY", c.variable)
+		if got := state(c.configured, c.pin); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

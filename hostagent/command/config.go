@@ -34,7 +34,8 @@ type Config struct {
 	// programs on this host may query the results of a role over gNMI. If empty, there is none.
 	Local string `yaml:"local"`
 	// State is a directory in which the settings of roles are kept for the start of the system: the
-	// command strip needs them. If empty, it is systemd's StateDirectory, or else nothing is kept.
+	// command strip needs them. If empty, it is systemd's StateDirectory, or with the default of
+	// packets.pin the directory of netsketch-agent.service, or else nothing is kept.
 	State string `yaml:"state" form:"file"`
 	// Log sets what is logged and how.
 	Log Log `yaml:"log"`
@@ -106,6 +107,9 @@ type Log struct {
 // pins.
 const defaultPin = "/sys/fs/bpf/netsketch"
 
+// defaultState is the StateDirectory of netsketch-agent.service.
+const defaultState = "/var/lib/netsketch-agent"
+
 // load reads a file. The error names every problem with its line.
 func load(path string, roles []Role) (*Config, error) {
 	section, err := config.LoadSection(path)
@@ -119,8 +123,18 @@ func load(path string, roles []Role) (*Config, error) {
 	if err := section.Decode(c); err != nil {
 		return nil, err
 	}
-	c.State = cmp.Or(c.State, os.Getenv("STATE_DIRECTORY"))
+	c.State = state(c.State, c.Packets.Pin)
 	return c, nil
+}
+
+// state returns the directory for the settings of roles. An agent with the pins of the service has
+// the service's, also if it is run by hand.
+func state(configured, pin string) string {
+	s := cmp.Or(configured, os.Getenv("STATE_DIRECTORY"))
+	if s == "" && pin == defaultPin {
+		s = defaultState
+	}
+	return s
 }
 
 // Validate returns the errors that tags cannot express, joined: each a config.KeyError.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,29 +96,31 @@ func waitFor(ctx context.Context, name string, wait time.Duration) error {
 	}
 }
 
-// remove ends the agent, and takes away what it has in the kernel.
+// remove ends the agent, and takes away what it has in the kernel: at its interface and in its
+// directory of pins, or at all interfaces and in all directories if the file does not name them.
 func remove(ctx context.Context, c *Config, roles []Role, w io.Writer) error {
 	p := c.Packets
-	if p.Source != SourceKernel {
-		fmt.Fprintf(w, "nothing to remove: with packets.source: %s, nothing stays when the agent ends\n", p.Source)
-		return nil
-	}
 	names := make([]string, len(roles))
 	for i, r := range roles {
 		names[i] = r.Name
 	}
-	dir := p.Pin
-	if dir != "" && kernel.CheckPin(dir) != nil {
-		dir = "" // no agent can have pinned anything
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return err
 	}
-	if dir != "" {
-		release, err := endAgent(ctx, dir, w)
-		if err != nil {
-			return err
-		}
-		defer release()
+	if p.Interface != "" {
+		interfaces = slices.DeleteFunc(interfaces, func(i net.Interface) bool { return i.Name != p.Interface })
 	}
-	removed, err := kernel.Remove(ctx, dir, p.Interface, names)
+	dirs := kernel.PinDirs(kernel.Programs(interfaces), names)
+	if p.Pin != "" && !slices.Contains(dirs, p.Pin) && kernel.CheckPin(p.Pin) == nil {
+		dirs = append(dirs, p.Pin)
+	}
+	release, err := endAgents(ctx, dirs, interfaces, w)
+	if err != nil {
+		return err
+	}
+	defer release()
+	removed, err := kernel.Remove(ctx, dirs, interfaces, names)
 	for _, r := range roles {
 		k := c.kernel(r.Name, nil)
 		k.Keep(nil)
@@ -125,36 +128,69 @@ func remove(ctx context.Context, c *Config, roles []Role, w io.Writer) error {
 	switch {
 	case len(removed) > 0:
 		fmt.Fprintf(w, "removed: %s\n", strings.Join(removed, ", "))
+	case err == nil && os.Geteuid() > 0:
+		return errors.New("remove needs root, to find what agents have left in the kernel")
 	case err == nil:
 		fmt.Fprintln(w, "nothing to remove")
 	}
 	return err
 }
 
-// endAgent ends the agent that uses the pins, if there is one, and claims them for this process.
-func endAgent(ctx context.Context, dir string, w io.Writer) (release func(), err error) {
+// endAgents ends the agents that use directories of pins or have programs at interfaces, and claims
+// the directories for this process.
+func endAgents(ctx context.Context, dirs []string, interfaces []net.Interface, w io.Writer) (release func(),
+	err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("it has not ended in time"))
 	defer cancel()
-	for signaled := 0; ; {
-		release, err := kernel.Lock(dir)
-		held, ok := errors.AsType[*kernel.HeldError](err)
-		if !ok {
-			return release, err
+	signaled := map[int]bool{}
+	for {
+		release, running, err := lockAll(dirs)
+		if err != nil {
+			return nil, err
 		}
-		if held.PID == 0 {
-			return nil, fmt.Errorf("%w: it cannot be signaled", err)
+		running = append(running, kernel.Holders(kernel.Programs(interfaces))...)
+		if len(running) == 0 {
+			return release, nil
 		}
-		if held.PID != signaled {
-			signaled = held.PID
-			fmt.Fprintf(w, "ending the agent, process %d\n", signaled)
-			if err := endProcess(signaled); err != nil {
-				return nil, fmt.Errorf("process %d: %w", signaled, err)
+		release()
+		for _, pid := range running {
+			if signaled[pid] {
+				continue
+			}
+			signaled[pid] = true
+			fmt.Fprintf(w, "ending the agent, process %d\n", pid)
+			if err := endProcess(pid); err != nil {
+				return nil, fmt.Errorf("process %d: %w", pid, err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			return nil, fmt.Errorf("process %d: %w", running[0], context.Cause(ctx))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// lockAll claims directories of pins for this process, and returns the processes that have them.
+func lockAll(dirs []string) (release func(), held []int, err error) {
+	var all []func()
+	release = func() {
+		for _, f := range all {
+			f()
+		}
+	}
+	for _, dir := range dirs {
+		f, err := kernel.Lock(dir)
+		by, ok := errors.AsType[*kernel.HeldError](err)
+		switch {
+		case ok && by.PID > 0:
+			held = append(held, by.PID)
+		case err != nil:
+			release()
+			return nil, nil, err
+		default:
+			all = append(all, f)
+		}
+	}
+	return release, held, nil
 }

@@ -4,9 +4,18 @@
 
 package command
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
 // signalRemove ends an agent that shall not be started again.
 const signalRemove = syscall.SIGUSR1
 
-func endProcess(pid int) error { return syscall.Kill(pid, signalRemove) }
+// endProcess signals an agent. It succeeds if there is no such process any more.
+func endProcess(pid int) error {
+	if err := syscall.Kill(pid, signalRemove); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}

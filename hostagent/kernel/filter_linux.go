@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -32,7 +34,7 @@ func newFilter(index int, role string, h Hook) (*filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := "netsketch-" + role + "-" + h.Name
+	name := filterName + role + "-" + h.Name
 	f := &filter{socket: s, index: index, parent: parentIngress, priority: filterPriority, name: name,
 		handle: int64(crc32.ChecksumIEEE([]byte(name))&0xffff) + 1}
 	if h.At == ebpf.AttachTCXEgress {
@@ -45,10 +47,12 @@ func newFilter(index int, role string, h Hook) (*filter, error) {
 }
 
 const (
-	filterPriority = 0x4e53 // ours, and the one below it
+	filterPriority = 0x4e53       // ours, and the one below it
+	filterName     = "netsketch-" // begins the names of ours
 
 	tcaKind, tcaOptions                     = 1, 2
 	tcaBPFFD, tcaBPFName, tcaBPFFlags       = 6, 7, 8
+	tcaBPFID                                = 11
 	tcaBPFDirectAction                      = 1
 	parentClsact                      int64 = 0xfffffff1
 	parentIngress                     int64 = 0xfffffff2
@@ -117,17 +121,27 @@ func netlinkSocket() (int, error) {
 
 // netlink sends one rtnetlink request in the network namespace of this thread.
 func netlink(kind, flags uint16, body []byte) error {
+	return netlinkRead(kind, flags, body, func([]byte) {})
+}
+
+// netlinkRead does the same, and calls f with each message of the answer, without its header.
+func netlinkRead(kind, flags uint16, body []byte, f func(message []byte)) error {
 	s, err := netlinkSocket()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(s)
-	return request(s, kind, flags, body)
+	return exchange(s, kind, flags, body, f)
 }
 
 // request sends one rtnetlink request and returns the kernel's answer.
 func request(s int, kind, flags uint16, body []byte) error {
-	m := binary.NativeEndian.AppendUint32(nil, uint32(16+len(body)))
+	return exchange(s, kind, flags, body, func([]byte) {})
+}
+
+func exchange(s int, kind, flags uint16, body []byte, f func(message []byte)) error {
+	const header = 16
+	m := binary.NativeEndian.AppendUint32(nil, uint32(header+len(body)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	m = binary.NativeEndian.AppendUint16(m, flags|unix.NLM_F_REQUEST|unix.NLM_F_ACK)
 	m = binary.NativeEndian.AppendUint32(m, 1)
@@ -135,35 +149,67 @@ func request(s int, kind, flags uint16, body []byte) error {
 	if err := unix.Sendto(s, append(m, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	answer := make([]byte, 8192)
+	answer := make([]byte, 1<<16)
 	for {
 		n, _, err := unix.Recvfrom(s, answer, 0)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case n < 20:
-			return errors.New("rtnetlink: unexpected answer")
-		case binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR:
-			continue // what was requested; the result follows
 		}
-		if code := int32(binary.NativeEndian.Uint32(answer[16:])); code != 0 {
-			return unix.Errno(-code)
+		for rest := answer[:n]; len(rest) > 0; {
+			size := header
+			if len(rest) >= header {
+				size = int(binary.NativeEndian.Uint32(rest))
+			}
+			if size < header || size > len(rest) {
+				return errors.New("rtnetlink: unexpected answer")
+			}
+			switch got := rest[header:size]; binary.NativeEndian.Uint16(rest[4:]) {
+			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+				if len(got) < 4 {
+					return errors.New("rtnetlink: unexpected answer")
+				}
+				if code := int32(binary.NativeEndian.Uint32(got)); code != 0 {
+					return unix.Errno(-code)
+				}
+				return nil
+			default:
+				f(got)
+			}
+			rest = rest[min((size+3)&^3, len(rest)):]
 		}
-		return nil
 	}
 }
 
-// removeFilters detaches the programs of all roles at clsact, and reports whether there were any.
-func removeFilters(index int, parent int64) (found bool, err error) {
-	for _, priority := range []uint32{filterPriority, filterPriority - 1} {
-		removed := netlink(unix.RTM_DELTFILTER, 0, tcMessage(index, 0, parent,
-			priority<<16|unix.ETH_P_ALL<<8&0xff00|unix.ETH_P_ALL>>8))
-		switch {
-		case removed == nil:
-			found = true
-		case !errors.Is(removed, unix.ENOENT) && !errors.Is(removed, unix.EINVAL) && !errors.Is(removed, unix.ENODEV):
-			err = errors.Join(err, fmt.Errorf("clsact filters: %w", removed))
+// attributes splits rtnetlink attributes.
+func attributes(b []byte) map[uint16][]byte {
+	found := map[uint16][]byte{}
+	for len(b) >= 4 {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < 4 || n > len(b) {
+			break
 		}
+		found[binary.NativeEndian.Uint16(b[2:])&^unix.NLA_F_NESTED] = b[4:n]
+		b = b[min((n+3)&^3, len(b)):]
 	}
-	return found, err
+	return found
+}
+
+// filtersAt returns the programs of agents at clsact of an interface, none without clsact.
+func filtersAt(index int, parent int64) (found []Program) {
+	const size = 20 // of struct tcmsg
+	_ = netlinkRead(unix.RTM_GETTFILTER, unix.NLM_F_DUMP, tcMessage(index, 0, parent, 0), func(m []byte) {
+		if len(m) < size {
+			return
+		}
+		all := attributes(m[size:])
+		options := attributes(all[tcaOptions])
+		name, id := unix.ByteSliceToString(options[tcaBPFName]), options[tcaBPFID]
+		if unix.ByteSliceToString(all[tcaKind]) != "bpf" || !strings.HasPrefix(name, filterName) || len(id) != 4 {
+			return
+		}
+		request := appendAttr(slices.Clone(m[:size]), tcaKind, []byte("bpf\x00"))
+		found = append(found, Program{id: ebpf.ProgramID(binary.NativeEndian.Uint32(id)), name: name,
+			egress: parent == parentEgress, detach: func() error { return netlink(unix.RTM_DELTFILTER, 0, request) }})
+	})
+	return found
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/netsketch/netsketch/hostagent/lease"
 )
@@ -67,7 +68,7 @@ func (c *Config) Keep(settings []byte) {
 			err = nil
 		}
 	} else if old, readErr := os.ReadFile(c.State); readErr != nil || !bytes.Equal(old, settings) {
-		err = os.WriteFile(c.State+".new", settings, 0o600)
+		err = errors.Join(os.MkdirAll(filepath.Dir(c.State), 0o700), os.WriteFile(c.State+".new", settings, 0o600))
 		if err == nil {
 			err = os.Rename(c.State+".new", c.State)
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 )
 
@@ -22,5 +23,17 @@ func CheckPin(string) error { return errSystem() }
 // Lock returns an error that wraps errors.ErrUnsupported.
 func Lock(string) (func(), error) { return nil, errSystem() }
 
+// Program is a program of an agent at an interface.
+type Program struct{}
+
+// Programs finds nothing.
+func Programs([]net.Interface) []Program { return nil }
+
+// Holders finds nothing.
+func Holders([]Program) []int { return nil }
+
+// PinDirs finds nothing.
+func PinDirs([]Program, []string) []string { return nil }
+
 // Remove finds nothing.
-func Remove(context.Context, string, string, []string) ([]string, error) { return nil, nil }
+func Remove(context.Context, []string, []net.Interface, []string) ([]string, error) { return nil, nil }

@@ -94,43 +94,40 @@ func holder(f *os.File) int {
 	return 0
 }
 
-// Remove takes away what agents with these roles left in the kernel, on an interface and in a
-// directory of pins: at once the programs that insert headers into what leaves the host, and those
-// that strip what arrives after LeaseTime. It succeeds if there is nothing, or if the interface is
-// gone. No agent may run. removed states what was there.
-func Remove(ctx context.Context, dir, name string, roles []string) (removed []string, err error) {
+// Remove takes away what agents with these roles left in the kernel: pins in directories, and
+// programs at interfaces. At once it removes those for packets that leave the host, and after
+// LeaseTime those that strip what arrives. It succeeds if there is nothing. No agent may run.
+// removed states what was there.
+func Remove(ctx context.Context, dirs []string, interfaces []net.Interface, roles []string) (removed []string,
+	err error) {
 	strips := false
-	for _, role := range roles {
-		pins := filepath.Join(dir, role)
-		files, readErr := os.ReadDir(pins)
-		err = errors.Join(err, ignoreNotExist(readErr))
-		for _, f := range files {
-			if f.IsDir() {
-				continue
+	take := func(egress bool) error {
+		var errs []error
+		for _, p := range pinsIn(dirs, roles) {
+			l, err := link.LoadPinnedLink(p, nil)
+			if err != nil {
+				continue // a map, removed with the directory
 			}
-			l, loadErr := link.LoadPinnedLink(filepath.Join(pins, f.Name()), nil)
-			if loadErr != nil {
-				continue // removed with the directory
-			}
-			removed = append(removed, role+"/"+f.Name())
 			index, at := placeOf(l)
-			if at == ebpf.AttachTCXEgress {
-				err = errors.Join(err, detachLink(l), os.Remove(filepath.Join(pins, f.Name())))
+			if (at == ebpf.AttachTCXEgress) == egress {
+				removed = append(removed, filepath.Base(filepath.Dir(p))+"/"+filepath.Base(p))
+				errs = append(errs, detachLink(l), ignoreNotExist(os.Remove(p)))
 			} else if index != 0 {
 				strips = true
 			}
 			_ = l.Close()
 		}
-	}
-	index := 0
-	if i, findErr := net.InterfaceByName(name); findErr == nil {
-		index = i.Index
-		found, removeErr := removeFilters(index, parentEgress)
-		if err = errors.Join(err, removeErr); found {
-			removed = append(removed, "programs at clsact, egress")
-			strips = true
+		for _, p := range Programs(interfaces) {
+			if p.egress != egress {
+				strips = true
+				continue
+			}
+			removed = append(removed, fmt.Sprintf("%s at %s", p.name, p.where))
+			errs = append(errs, p.detach())
 		}
+		return errors.Join(errs...)
 	}
+	err = take(true)
 	if strips {
 		select {
 		case <-time.After(LeaseTime):
@@ -139,24 +136,29 @@ func Remove(ctx context.Context, dir, name string, roles []string) (removed []st
 				context.Cause(ctx)))
 		}
 	}
-	for _, role := range roles {
-		pins := filepath.Join(dir, role)
-		files, _ := os.ReadDir(pins)
-		for _, f := range files {
-			if l, loadErr := link.LoadPinnedLink(filepath.Join(pins, f.Name()), nil); loadErr == nil {
-				err = errors.Join(err, detachLink(l), l.Close())
+	err = errors.Join(err, take(false))
+	for _, dir := range dirs {
+		for _, role := range roles {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, role)))
+		}
+		_ = os.Remove(dir) // it may have pins of others
+	}
+	return removed, err
+}
+
+// pinsIn returns the files of roles in directories of pins.
+func pinsIn(dirs, roles []string) (pins []string) {
+	for _, dir := range dirs {
+		for _, role := range roles {
+			files, _ := os.ReadDir(filepath.Join(dir, role)) // there are none without the directory
+			for _, f := range files {
+				if !f.IsDir() {
+					pins = append(pins, filepath.Join(dir, role, f.Name()))
+				}
 			}
 		}
-		err = errors.Join(err, os.RemoveAll(pins))
 	}
-	if index != 0 {
-		found, removeErr := removeFilters(index, parentIngress)
-		if err = errors.Join(err, removeErr); found {
-			removed = append(removed, "programs at clsact, ingress")
-		}
-	}
-	_ = os.Remove(dir) // it may have pins of others
-	return removed, err
+	return pins
 }
 
 // detachLink ends a link also if another process refers to it. A link whose interface is gone is

@@ -92,6 +92,7 @@ func load(pin string) (*tables, error) {
 			spec.Maps[name].Pinning = ebpf.PinByName
 		}
 	}
+	hostkernel.Name(spec)
 	c, err := ebpf.NewCollectionWithOptions(spec, opts)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "the memory that others use")

@@ -106,6 +106,7 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
+	hostkernel.Name(spec)
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "flows, ingressSlots or generations")

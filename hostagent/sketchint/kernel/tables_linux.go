@@ -95,6 +95,7 @@ func load(s *wire.Settings, first bool) (*tables, error) {
 		t.hook = hostkernel.Hook{Name: sketchintProgReceiveFirst, At: ebpf.AttachXDP}
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != t.hook.Name })
+	hostkernel.Name(spec)
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "the sizes of towers and tables")

@@ -78,6 +78,7 @@ func load(s *wire.Settings) (*tables, error) {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
+	hostkernel.Name(spec)
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "the sizes of the sketches, of which each processor has two groups")

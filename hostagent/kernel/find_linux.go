@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// ours begins the name of every program of an agent.
+const ours = "nsketch_"
+
+// maxName is the length of the names of programs in the kernel.
+const maxName = 15
+
+// Name gives programs the names by which the kernel lists them, and Programs finds them.
+func Name(spec *ebpf.CollectionSpec) {
+	for name, p := range spec.Programs {
+		p.Name = ours + name[:min(len(name), maxName-len(ours))]
+	}
+}
+
+// Program is a program of an agent at an interface.
+type Program struct {
+	id          ebpf.ProgramID
+	link        link.ID // 0: a filter at clsact
+	name, where string
+	egress      bool
+	detach      func() error
+}
+
+// Programs returns the programs of agents at interfaces, those that could be read.
+func Programs(interfaces []net.Interface) (found []Program) {
+	for _, i := range interfaces {
+		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			all, err := link.QueryPrograms(link.QueryOptions{Target: i.Index, Attach: at})
+			if err != nil {
+				continue // a kernel without TCX
+			}
+			for _, a := range all.Programs {
+				if id, ok := a.LinkID(); ok {
+					found = appendLink(found, id, a.ID, i.Name, at == ebpf.AttachTCXEgress)
+				}
+			}
+		}
+		for _, parent := range []int64{parentIngress, parentEgress} {
+			for _, f := range filtersAt(i.Index, parent) {
+				f.where = i.Name
+				found = append(found, f)
+			}
+		}
+		if id := xdpAt(i.Index); id != 0 {
+			found = appendLink(found, linkOf(id), id, i.Name, false)
+		}
+	}
+	return found
+}
+
+// appendLink appends a program that a link attaches, if it is one of an agent.
+func appendLink(found []Program, at link.ID, id ebpf.ProgramID, where string, egress bool) []Program {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return found
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil || at == 0 || !strings.HasPrefix(info.Name, ours) {
+		return found
+	}
+	return append(found, Program{id: id, link: at, name: info.Name, where: where, egress: egress, detach: func() error {
+		l, err := link.NewFromID(at)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // its process has ended
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(detachLink(l), l.Close())
+	}})
+}
+
+// linkOf returns the link of a program at XDP, 0 if there is none.
+func linkOf(id ebpf.ProgramID) link.ID {
+	all := new(link.Iterator)
+	defer all.Close()
+	for all.Next() {
+		if info, err := all.Link.Info(); err == nil && info.XDP() != nil && info.Program == id {
+			return all.ID
+		}
+	}
+	return 0
+}
+
+// xdpAt returns the program at XDP of an interface, 0 if there is none.
+func xdpAt(index int) ebpf.ProgramID {
+	const iflaXDP, first, last = 43, 4, 7 // IFLA_XDP_PROG_ID and those of the modes
+	var id ebpf.ProgramID
+	body := binary.NativeEndian.AppendUint32(make([]byte, 4, unix.SizeofIfInfomsg), uint32(index))
+	_ = netlinkRead(unix.RTM_GETLINK, 0, append(body, make([]byte, 8)...), func(m []byte) { // 0 after an error
+		for kind, value := range attributes(attributes(m[unix.SizeofIfInfomsg:])[iflaXDP]) {
+			if kind >= first && kind <= last && len(value) == 4 {
+				id = ebpf.ProgramID(binary.NativeEndian.Uint32(value))
+			}
+		}
+	})
+	return id
+}
+
+// Holders returns the processes, except this one, that refer to programs: their agents.
+func Holders(programs []Program) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*") // the pattern is valid
+	for _, file := range files {
+		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
+		if pid == os.Getpid() || slices.Contains(pids, pid) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the process or file is gone
+		}
+		for line := range strings.Lines(string(text)) {
+			value, ok := strings.CutPrefix(line, "prog_id:")
+			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			if ok && err == nil && slices.ContainsFunc(programs, func(p Program) bool { return uint64(p.id) == id }) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// PinDirs returns the directories of all BPF file systems in which agents with these roles pinned
+// programs.
+func PinDirs(programs []Program, roles []string) (dirs []string) {
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	defer mounts.Close()
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		// 36 35 98:0 / /sys/fs/bpf rw,noatime shared:1 - bpf bpf rw,mode=700
+		f := strings.Fields(lines.Text())
+		if i := slices.Index(f, "-"); i < 0 || len(f) < i+2 || f[i+1] != "bpf" {
+			continue
+		}
+		_ = filepath.WalkDir(f[4], func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && slices.Contains(roles, d.Name()) && pinned(path, programs) &&
+				!slices.Contains(dirs, filepath.Dir(path)) {
+				dirs = append(dirs, filepath.Dir(path))
+			}
+			return nil // what cannot be read is no directory of ours
+		})
+	}
+	return dirs
+}
+
+// pinned reports whether a directory has the link of one of the programs.
+func pinned(dir string, programs []Program) bool {
+	files, _ := os.ReadDir(dir) // there are none after an error
+	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		l, err := link.LoadPinnedLink(filepath.Join(dir, f.Name()), nil)
+		if err != nil {
+			return false
+		}
+		defer l.Close()
+		info, err := l.Info()
+		return err == nil && slices.ContainsFunc(programs, func(p Program) bool { return p.link == info.ID })
+	})
+}
