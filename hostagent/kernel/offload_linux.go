@@ -136,3 +136,15 @@ func LimitSegments(index int, segments uint32) error {
 	m = appendAttr(m, iflaGSOMaxSegs, binary.NativeEndian.AppendUint32(nil, segments))
 	return netlink(unix.RTM_NEWLINK, 0, m)
 }
+
+// Segments returns how many segments the kernel hands to programs at the egress of an interface as
+// one packet at most; 0: not known.
+func Segments(index int) (segments int) {
+	body := binary.NativeEndian.AppendUint32(make([]byte, 4, unix.SizeofIfInfomsg), uint32(index))
+	_ = netlinkRead(unix.RTM_GETLINK, 0, append(body, make([]byte, 8)...), func(m []byte) { // 0 after an error
+		if b := attributes(m[unix.SizeofIfInfomsg:])[iflaGSOMaxSegs]; len(b) == 4 {
+			segments = int(binary.NativeEndian.Uint32(b))
+		}
+	})
+	return segments
+}

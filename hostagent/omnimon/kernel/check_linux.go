@@ -5,13 +5,13 @@
 package kernel
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
@@ -57,27 +57,65 @@ func loadSmall(of *wire.Settings) (*tables, error) {
 	return load(&s, share, 4)
 }
 
-// checkInterface returns why an interface cannot carry headers, and warnings.
+// checkInterface returns why an interface cannot carry headers, and warnings. What it needs follows
+// from the settings that were in force last. Without them, they are those of a plugin with its
+// defaults.
 func checkInterface(cfg *Config, i *net.Interface) (warnings []string, err error) {
-	if i.MTU <= 1500 {
-		smallest := header.Layout{Slots: 1}.Size()
-		warnings = append(warnings, fmt.Sprintf("interface %s has an MTU of %d bytes, and a header has %d to %d: "+
-			"longer packets get no header and make epochs inexact. Increase the MTU (ip link set %s mtu %d) "+
-			"and keep that of its routes (ip route change … mtu %d)",
-			i.Name, i.MTU, smallest, maxHeader, i.Name, i.MTU+maxHeader, i.MTU))
+	s := &wire.Settings{Carrier: wire.CarrierOption, SlotsPerFlow: 2}
+	known := false
+	if text, err := os.ReadFile(cfg.State); err == nil {
+		last, err := wire.ParseSettings(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cfg.State, err)
+		}
+		s, known = last, true
 	}
-	found, err := offloads(i.Name)
+	routes, err := hostkernel.Routes(i)
+	if err != nil {
+		return nil, err
+	}
+	v6 := slices.ContainsFunc(routes, func(r hostkernel.Route) bool { return r.V6 })
+	found, err := offloads(i.Name, s.Carrier, v6)
 	switch {
-	case errors.Is(err, unix.EOPNOTSUPP):
-		err = nil
 	case err == nil && len(found) > 0 && cfg.DisableOffloads:
 		warnings = append(warnings,
 			fmt.Sprintf("interface %s: the agent will turn off %s", i.Name, strings.Join(found, ", ")))
 	case err == nil && len(found) > 0:
-		err = offloadError(i.Name, found)
+		err = offloadError(i.Name, s.Carrier, found)
+	case err == nil && !known && !cfg.DisableOffloads:
+		if found, _ := offloads(i.Name, wire.CarrierShim, v6); len(found) > 0 {
+			warnings = append(warnings, fmt.Sprintf("only if the plugin's carrier is shim: %v",
+				offloadError(i.Name, wire.CarrierShim, found)))
+		}
+	}
+	if text := checkMTU(s, i, routes); text != "" {
+		warnings = append(warnings, text)
+	}
+	if needsSegments(s) && !cfg.DisableOffloads && hostkernel.Segments(i.Index) != 1 {
+		warnings = append(warnings, fmt.Sprintf("interface %s: packets that the kernel segments later get no header with "+
+			"these settings, and their flows are not exact: ip link set dev %s gso_max_segs 1", i.Name, i.Name))
 	}
 	return warnings, err
 }
 
-// maxHeader is the largest size of a header in bytes.
-var maxHeader = header.Layout{Slots: header.MaxSlots, Differences: header.MaxDifferences}.Size()
+// checkMTU returns a warning if the longest packets of a route leave no room for a header, with the
+// commands that make room.
+func checkMTU(s *wire.Settings, i *net.Interface, routes []hostkernel.Route) string {
+	need := 0
+	var commands []string
+	for _, r := range routes {
+		longest := min(cmp.Or(r.MTU, i.MTU), i.MTU)
+		if n := longest + overhead(s, r.V6); n > i.MTU {
+			need = max(need, n)
+			commands = append(commands, fmt.Sprintf("%s mtu %d", r.Change, longest))
+		}
+	}
+	if need == 0 {
+		return ""
+	}
+	return fmt.Sprintf("interface %s has an MTU of %d bytes: with the carrier %s, IP packets of more than %d bytes "+
+		"(IPv6: %d) get no header, and their flows are not exact; TCP between hosts with agents stays below, unless "+
+		"clampMss is false. If the network carries longer packets: ip link set dev %s mtu %d; %s", i.Name, i.MTU,
+		cmp.Or(s.Carrier, wire.CarrierShim), i.MTU-overhead(s, false), i.MTU-overhead(s, true), i.Name, need,
+		strings.Join(commands, "; "))
+}

@@ -5,9 +5,11 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,16 +20,28 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
-// offloads returns the active features of an interface that damage packets with a shim, because
-// they handle packets after program egress and by their EtherType: segmentation by the device,
-// which would have to repeat the header, and checksums of IPv4 and IPv6 only. Segmentation by the
-// kernel repeats the header.
-func offloads(name string) ([]string, error) {
+// offloads returns the active features of an interface that damage packets with a carrier.
+func offloads(name string, carrier wire.Carrier, v6 bool) ([]string, error) {
 	active, err := hostkernel.Features(name)
-	return slices.DeleteFunc(active, func(feature string) bool { return !harmful(feature) }), err
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // a device without features
+	}
+	return slices.DeleteFunc(active, func(feature string) bool { return !harmful(feature, carrier, v6) }), err
 }
 
-func harmful(feature string) bool {
+// harmful reports whether a feature damages packets with a carrier, because it handles packets
+// after program egress. With a shim these are segmentation by the device, which would have to
+// repeat the header, and checksums of IPv4 and IPv6 only. Segmentation by the kernel repeats the
+// header. With an option in IPv6 it is the feature for checksums of IPv6, which by definition does
+// not know extension headers. Packets in a tunnel are segmented by the kernel unless the device
+// knows the tunnel.
+func harmful(feature string, carrier wire.Carrier, v6 bool) bool {
+	switch carrier {
+	case wire.CarrierOption:
+		return v6 && feature == "tx-checksum-ipv6"
+	case wire.CarrierTunnel:
+		return false
+	}
 	switch feature {
 	case "tx-generic-segmentation":
 		return false
@@ -37,31 +51,31 @@ func harmful(feature string) bool {
 	return strings.HasPrefix(feature, "tx-") && strings.HasSuffix(feature, "-segmentation")
 }
 
+// needsSegments reports whether settings need each segment of a packet that the kernel or the
+// device segments later. Otherwise such packets get no header.
+func needsSegments(s *wire.Settings) bool {
+	return len(s.Extremes) > 0 || s.Match != "" || omnimon.ParseQueries(s, omnimon.Queries{}).Use("payload")
+}
+
 // prepare checks the features of the interface, and turns off those that do harm if the
 // configuration says so.
 func (p *Path) prepare(s *wire.Settings) error {
 	if p.cfg.Interface == "" {
 		return nil
 	}
-	var found []string
-	if s.Carrier == wire.CarrierShim || s.Carrier == "" {
-		var err error
-		found, err = offloads(p.cfg.Interface)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			return nil // a device without features
-		}
-		if err != nil {
-			return err
-		}
+	v6 := slices.ContainsFunc(s.Hosts[s.Host], netip.Addr.Is6)
+	found, err := offloads(p.cfg.Interface, s.Carrier, v6)
+	if err != nil {
+		return err
 	}
 	if len(found) > 0 {
 		if !p.cfg.DisableOffloads {
-			return offloadError(p.cfg.Interface, found)
+			return offloadError(p.cfg.Interface, s.Carrier, found)
 		}
 		if err := hostkernel.Disable(p.cfg.Interface, found); err != nil {
 			return err
 		}
-		found, err := offloads(p.cfg.Interface)
+		found, err := offloads(p.cfg.Interface, s.Carrier, v6)
 		if err != nil {
 			return err
 		}
@@ -69,8 +83,7 @@ func (p *Path) prepare(s *wire.Settings) error {
 			return fmt.Errorf("interface %s does not turn off %s", p.cfg.Interface, strings.Join(found, ", "))
 		}
 	}
-	if p.cfg.DisableOffloads && (len(s.Extremes) > 0 || s.Match != "" ||
-		omnimon.ParseQueries(s, omnimon.Queries{}).Use("payload")) {
+	if p.cfg.DisableOffloads && needsSegments(s) {
 		i, err := net.InterfaceByName(p.cfg.Interface)
 		if err != nil {
 			return err
@@ -82,8 +95,8 @@ func (p *Path) prepare(s *wire.Settings) error {
 	return nil
 }
 
-func offloadError(name string, found []string) error {
-	return fmt.Errorf("interface %s has %s on, which assume that IP follows Ethernet: "+
-		"turn them off with ethtool -K %s %s off, or let the agent do it",
-		name, strings.Join(found, ", "), name, strings.Join(found, " off "))
+func offloadError(name string, carrier wire.Carrier, found []string) error {
+	return fmt.Errorf("interface %s has %s on, which damage packets with the carrier %s: "+
+		"turn them off with ethtool -K %s %s off, or let the agent do it (packets.disable-offloads)",
+		name, strings.Join(found, ", "), cmp.Or(carrier, wire.CarrierShim), name, strings.Join(found, " off "))
 }
