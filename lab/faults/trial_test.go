@@ -423,7 +423,10 @@ func (t *trial) account() {
 	var c counts
 	for settled := false; !settled; { // packets on their way may take long on a busy machine
 		c = t.network.counts()
+		open := now()
 		t.pass(3)
+		// Three further epochs may be older than this one, if the collector delivers late.
+		t.await("the epoch of the last packet", func() bool { return t.recorder.last() > open+1 })
 		settled = reflect.DeepEqual(c, t.network.counts())
 	}
 	last := t.recorder.last() - 1
@@ -455,6 +458,12 @@ func (t *trial) account() {
 		t.require(int(without) <= t.epochs, "%s has no results of %d epochs, promised %d", d, without, t.epochs)
 		t.require(without > 0 || counted == c.injected[d], "%s counted %d packets, and %d arrived", d, counted,
 			c.injected[d])
+		if counted != c.injected[d] {
+			for e := t.first; e <= t.recorder.last(); e++ {
+				r := t.recorder.seen(e)
+				t.Logf("epoch %d, %s, received %s, %s: %d packets", e, r.status, r.at.Format(time.TimeOnly), d, r.packets[d])
+			}
+		}
 	}
 	if len(t.hit) < len(devices) {
 		parts = append([]string{lost(epochs, last-t.first+1, "epochs"), lost(missing, total, "packet counts")}, parts...)
