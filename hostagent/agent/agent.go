@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/grpc/codes"
 
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/hostagent/lease"
@@ -202,6 +203,8 @@ type Agent struct {
 	partTimer func() bool
 	ended     bool
 	leaving   map[string]func() bool // roles that end; stops the timer of the end
+
+	excluded bool // the collector refused this host; used by Run
 }
 
 // schedule states how epochs follow from the time of day. The zero value has no epochs.
@@ -274,6 +277,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			delays.Reset()
 			failures, hops = 0, 0
 		}
+		refused, _ := errors.AsType[errStatus](err)
+		a.exclude(refused.code == codes.PermissionDenied)
 		if redirect, ok := errors.AsType[*redirectError](err); ok && hops < maxHops {
 			address, hops = redirect.address, hops+1
 			continue
@@ -304,6 +309,24 @@ func (a *Agent) disconnected(address string, err error) {
 		a.log.Warn("no session with the collector", "address", address, "error", err)
 	}
 	a.changed()
+}
+
+// exclude ends the measurement of all roles if the collector refuses this host, because it is
+// configured without an agent or the certificate is of no such host. The agent refuses the probes
+// of peers, and removes what the data paths have in the kernel when peers hold no leases any more.
+// The next session brings settings again.
+func (a *Agent) exclude(refused bool) {
+	was := a.excluded
+	if a.excluded = refused; was || !refused {
+		return
+	}
+	a.log.Warn("the collector refuses this host: the measurement ends, and the programs in the kernel are removed when " +
+		"no other host sends headers to this one")
+	for _, role := range a.roles() {
+		if err := a.apply(role, nil); err != nil {
+			a.log.Error("the measurement of a role cannot be ended", "role", role, "error", err)
+		}
+	}
 }
 
 func (a *Agent) changed() {

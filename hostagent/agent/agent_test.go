@@ -604,3 +604,38 @@ func TestScheduleOfAClockThatIsAhead(t *testing.T) {
 	a.correct(0)
 	expect("repaired", 1000)
 }
+
+// TestExcluded: a host that the collector refuses measures nothing any more, says so, and measures
+// again with the settings of the next session.
+func TestExcluded(t *testing.T) {
+	c := newCollector(t)
+	path := &fakePath{}
+	_, log := c.start(path, nil)
+	settings := func() string {
+		path.mu.Lock()
+		defer path.mu.Unlock()
+		return path.settings
+	}
+	set := func(s *served, generation uint64) {
+		t.Helper()
+		s.send(&hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Settings{Settings: &hostv1.Settings{
+			Role: "r", Generation: generation, Data: []byte("measure")}}})
+		testkit.Until(t, "settings", func() bool { return settings() == "measure" })
+	}
+	s := c.accept(&hostv1.Welcome{MaxReportBytes: 1 << 20})
+	set(s, 1)
+	s.done <- status.Error(codes.Unavailable, "the collector stops")
+	s = c.accept(&hostv1.Welcome{MaxReportBytes: 1 << 20})
+	if settings() != "measure" {
+		t.Error("a session that ended has ended the measurement")
+	}
+	s.done <- status.Error(codes.Aborted, "the host is no longer configured with an agent")
+	for range 2 { // no answer before Welcome
+		(<-c.sessions).done <- status.Error(codes.PermissionDenied, "host \"h1\" is not configured with an agent")
+	}
+	testkit.Until(t, "the end of the measurement", func() bool { return settings() == "" })
+	if n := strings.Count(log.String(), "the collector refuses this host"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log)
+	}
+	set(c.accept(&hostv1.Welcome{MaxReportBytes: 1 << 20}), 1)
+}

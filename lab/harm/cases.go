@@ -7,7 +7,10 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 )
@@ -93,6 +96,16 @@ func setAgent(host string, agent bool) func(*trial) error {
 	}
 }
 
+// leaves returns a function that waits until a running agent has removed its programs and pins.
+func leaves(host string) func(*trial) error {
+	return func(t *trial) error {
+		return t.await("the agent of "+host+" removes its programs", func() bool {
+			_, err := os.Stat(filepath.Join(t.world.pins(host), "omnimon"))
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+}
+
 // routerMTU sets the MTU of the links of the device between the switches.
 func routerMTU(mtu int) func(*trial) error {
 	return func(*trial) error {
@@ -147,7 +160,8 @@ var scenarios = slices.Concat(eachCarrier(), []scenario{
 	{name: "host-added", what: "c2 gets `agent: true` in the collector's file, and no agent", settings: option,
 		fail: setAgent("c2", true), heal: setAgent("c2", false)},
 	{name: "agent-false", what: "h2 loses `agent: true` in the collector's file", settings: option,
-		fail: setAgent("h2", false), heal: setAgent("h2", true), silent: []string{"h2"}, hold: 4 * lease},
+		fail: also(setAgent("h2", false), leaves("h2")), heal: setAgent("h2", true), silent: []string{"h2"},
+		hold: 4 * lease},
 	{name: "forged-unknown", what: "25 packets from an address of no host, each four epochs ahead of the one before",
 		quick: true, settings: option, fail: func(t *trial) error { return t.world.forge(netip.MustParseAddr("10.0.1.9")) }},
 	{name: "forged-known", what: "the same from the address of h1", settings: option,
