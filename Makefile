@@ -22,233 +22,54 @@ INFLUXD  := $(TOOLS)/influxd
 INFLUXDB := $(CURDIR)/.cache/influxdb
 NFPM     := $(TOOLS)/nfpm-$(NFPM_VERSION)
 
-export CGO_ENABLED ?= 0
-# One set of flags for binaries and tests, so that each package is compiled once; without debug information, which
-# LDFLAGS and `go test` strip anyway. Debug with plain `go build` and `go test`. The compiler works in one thread (-c=1),
-# as other packages keep the other processors busy, and collects no garbage: a tenth less time, at most 0.5 GB for a
-# package. It does not optimize an unused parser of the InfluxDB client, does not inline in gopacket's protocols, of which
-# LLDP runs, nor in the NATS server, the largest package, which forwards few large messages. Name only a package that
-# saves a second: the go command matches each pattern with each import of each test.
-GCFLAGS := -dwarf=false -c=1
-export GOFLAGS := $(GOFLAGS) -trimpath '-toolexec=env GOGC=off' '-gcflags=all=$(GCFLAGS)' \
-  '-gcflags=github.com/influxdata/line-protocol=$(GCFLAGS) -N -l' \
-  $(foreach p,github.com/gopacket/gopacket/layers github.com/nats-io/nats-server/v2/server,'-gcflags=$p=$(GCFLAGS) -l')
 # golangci-lint's cache holds the paths of the checkout that filled it: another checkout must not read it.
 export GOLANGCI_LINT_CACHE ?= $(CURDIR)/.cache/golangci-lint
 
 .PHONY: help
-help: ## what there is to make
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+help:
+	@awk -F':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-21s%s\n", $$1, $$2}' \
+	  $(MAKEFILE_LIST)
+
+##@ Every day
+
+.PHONY: build demo test lint generate
 
 # The commands and the tests may use more memory, and take less time.
 COMPILE := GOGC=$(or $(GOGC),400) $(GO)
-
-.PHONY: build
-build: ## netsketch and netsketch-agent into bin/, the plugins into bin/plugins/
+build: ## the commands into bin/, the plugins into bin/plugins/
 	@mkdir -p $(BIN)/built $(BIN)/plugins
 	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/built/ $(COMMANDS:%=./cmd/%) $(PLUGINS:%=./plugins/%)
 	@for c in $(COMMANDS); do ln -f $(BIN)/built/$$c $(BIN)/$$c; done
 	@for p in $(PLUGINS); do ln -f $(BIN)/built/$$p $(BIN)/plugins/netsketch-plugin-$$p; done
 
-.PHONY: netns
-netns: build ## OmniMon, SketchINT and LightGuardian on real packets, and six cases of netns-harm: network namespaces with agents in the kernel (needs root, ip and ethtool)
-	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
-	$(GO) build -o $(BIN)/sketchint-netns-check ./examples/sketchint/netns/check
-	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
-	examples/omnimon/netns/netns.sh run
-	examples/sketchint/netns/netns.sh run
-	AGENTS=bridge examples/sketchint/netns/netns.sh run
-	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
-	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
-	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -quick
-
-.PHONY: netns-harm
-netns-harm: build ## agents, collectors, switches and paths fail while UDP, TCP and ping run: how many packets telemetry costs (needs root, ip and ethtool; some ten minutes; HARM="^killed" for some)
-	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
-	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -run '$(HARM)'
-
-.PHONY: demo
-demo: build ## an emulated network, the collector and UnivMon, live in the terminal (DEMO_FLAGS="--epochs 20 --json")
+demo: build ## an emulated network, the collector and UnivMon, live (DEMO_FLAGS="--epochs 20 --json")
 	$(BIN)/netsketch demo $(DEMO_FLAGS)
 
 # A busy machine may need long. vet is a part of lint.
 TESTFLAGS := -timeout 60m -vet=off
-
-.PHONY: test
-test: build ## every test but those of test-influxdb and test-figures
-	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v /lab/figures); \
+test: build ## all tests but test-influxdb and test-figures
+	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | \
+	  grep -v /lab/figures); \
 	NETSKETCH_BIN=$(BIN) $(COMPILE) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
 
-.PHONY: test-influxdb
-test-influxdb: $(INFLUXD) ## the output and the dashboards against a real InfluxDB, which is built first (a minute of processor time)
-	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
-
-.PHONY: test-figures
-test-figures: ## the programs that measure and draw docs/figures, and their pages
-	$(COMPILE) test $(TESTFLAGS) ./lab/figures/...
-
-LOAD ?= 8
-RUNS ?= 3
-
-.PHONY: test-loaded
-test-loaded: ## every test RUNS times (3) while LOAD busy loops (8) use the processors
-	@for i in $$(seq $(RUNS)); do GOFLAGS="$$($(GO) env GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test test-influxdb test-figures || exit 1; done
-
-.PHONY: race
-race: build $(INFLUXD) ## every test under the race detector (needs a C compiler)
-	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) -race ./...
-
-.PHONY: bench
-bench: build ## speed and latency, each figure in the unit users think in (some ten minutes)
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
-	$(GO) run ./lab/figures sketches --figures speed --runs 5
-
-.PHONY: figures
-figures: ## charts of docs/figures from their rows; FIGURES="sketches --figures speed", "attention" or "overtime" measures
-	$(GO) run ./lab/figures $(or $(FIGURES),draw)
-
-.PHONY: figures-check
-figures-check: ## the figures' long tests, none skipped: recorded rows measured again, all places of ChameleMon's attention, real packets (many minutes)
-	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
-	NETSKETCH_FIGURES=1 NETSKETCH_CHAMELEMON_SEEDS=$(or $(SEEDS),1) $(GO) test -v -count 1 -timeout 120m ./lab/figures/... | tee "$$out"; \
-	! grep -e '--- SKIP' "$$out" || { echo "figures-check: these tests did not run; they say above what they need" >&2; exit 1; }
-
-.PHONY: cost
-cost: build ## processor time of a collector, UnivMon and eight soft switches with little traffic (COST="-switches 4 -packets 0")
-	$(GO) run ./lab/cost -bin $(BIN) $(COST)
-
-.PHONY: soak
-soak: build ## 64 switches, 300 KB each, epochs of 1 s, for 60 s of wall clock: no epoch lost, memory steady
-	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
-
-.PHONY: example-cluster
-example-cluster: build ## three collectors share an emulated fat tree, and one is killed: examples/cluster (half a minute)
-	examples/cluster/cluster.sh
-
-.PHONY: soak-cluster
-soak-cluster: build ## three collectors and three NATS servers: collectors killed 20 times, NATS leaders 3 times (some minutes; SOAK="-kills 5")
-	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak
-	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
-
-.PHONY: full-disks
-full-disks: ## a cluster whose NATS servers have full disks, one and three of three (needs root; a minute)
-	NETSKETCH_DISKS=1 $(GO) test -run 'TestFullDisk' -count 1 -v -timeout 20m ./collector
-
-.PHONY: scale
-scale: ## three collectors with 1,000 simulated switches of 300 KB, epochs of 10 s (a minute and 0.9 GB; SCALE="-switches 10000 -kilobytes 60 -virtual", "-merge", "-members 1"): the figures of docs/scale.md
-	$(GO) run ./lab/scale $(SCALE)
-
-.PHONY: faults
-faults: build $(INFLUXD) ## the fault suite: processes killed, stopped and fed garbage; without CI=true it writes the table of docs/reliability.md; FAULTS="^database" for some (some ten minutes, thirty on a busy machine)
-	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
-	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
-
-.PHONY: evidence
-evidence: ## what CI leaves out, one after the other (hours): soaks, full disks, all fuzz targets, figures, all cases of netns-harm
-	$(MAKE) soak soak-cluster full-disks netns-harm figures-check fuzz-all
-
-.PHONY: sustain
-sustain: build ## ChameleMon: 1,000 epochs of 50 ms, and 240 of 250 ms with 10,000 flows, on the wall clock, none partial, all exact (SUSTAIN=virtual for a virtual clock)
-	NETSKETCH_SUSTAIN=$(or $(SUSTAIN),wall) $(GO) test -run TestChameleMonSustained -count 1 -v -timeout 30m ./lab/scenario
-
-.PHONY: chamelemon-healthy
-chamelemon-healthy: build ## ChameleMon's program, collector and plugin on four workloads, 10,000 to 70,000 flows: all exact (many minutes)
-	NETSKETCH_CHAMELEMON=1 $(GO) test -run TestChameleMonWorkloads -count 1 -v -timeout 120m ./lab/scenario
-
-.PHONY: chamelemon-figure9
-chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
-	$(GO) run ./lab/figures overtime
-
-.PHONY: univmon-isp
-univmon-isp: build ## UnivMon's manifests on a backbone of 25 switches, against ground truth (half a minute)
-	$(BIN)/netsketch demo --scenario examples/univmon/isp.yaml --virtual --json --gnmi 127.0.0.1:0
-
-.PHONY: univmon-hosts
-univmon-hosts: build ## UnivMon counted by agents on hosts, where switches only forward, against ground truth (seconds)
-	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
-
-.PHONY: lightguardian-faults
-lightguardian-faults: build ## LightGuardian's six faults on 20 switches with agents on 16 hosts, with early results, and with half of the agents killed
-	for s in faults refined half-dead; do \
-	  $(BIN)/netsketch demo --scenario examples/lightguardian/$$s.yaml --virtual --json --gnmi 127.0.0.1:0 || exit 1; done
-
-.PHONY: omnimon-failures
-omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes of processor time)
-	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
-
-# Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
-FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests \
-            p4/compiled/conformance:FuzzFrames
-FUZZTIME ?= 60s
-
-.PHONY: fuzz
-fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNCTION" for another
-	@for f in $(FUZZ); do echo "fuzz $$f for $(FUZZTIME)"; \
-	  out=$$($(GO) test -run '^$$' -fuzz "^$${f##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$${f%%:*} 2>&1) && { tail -n 3 <<<"$$out"; continue; }; \
-	  if ! grep -q 'Failing input' <<<"$$out" && grep -q 'context deadline exceeded' <<<"$$out"; then \
-	    echo "the time was over in the middle of an input; nothing was found"; continue; fi; \
-	  echo "$$out"; exit 1; done
-
-.PHONY: fuzz-all
-fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
-	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"
-
-.PHONY: fuzz-bmv2
-fuzz-bmv2: ## mutated packets through the test programs on both switches, if BMv2 is on the PATH; FUZZ_PACKETS=1000, FUZZ_SEED=1, FUZZ_SAMPLES=DIR of BMv2 JSON
-	NETSKETCH_FUZZ_PACKETS=$(or $(FUZZ_PACKETS),1000) NETSKETCH_FUZZ_SEED=$(FUZZ_SEED) NETSKETCH_FUZZ_SAMPLES=$(FUZZ_SAMPLES) \
-	  $(GO) test -run '^TestFuzzBMv2$$' -count 1 -v -timeout 120m ./lab/parity/switches
-
-.PHONY: lint
-lint: $(GOLANGCI) ## vet, static checks, formatting, the imports that components may have, and the words of code and docs
+lint: $(GOLANGCI) ## static checks, formatting, imports between components, words and line lengths
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	$(GO) test -vet=off -run TestWordsAndLineLengths ./docs
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
-.PHONY: generate
-generate: ## generated Go code; leaves no diff when it is up to date
+generate: ## generated Go code and pages; leaves no diff when it is up to date
 	$(GO) generate ./...
 
-.PHONY: p4
-p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss on the PATH)
-	$(GO) run ./p4/compiled/build
-	$(GO) test -vet=off ./p4/compiled -run TestRegistersPage -update # docs/p4-registers.md
+##@ Use
 
-BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
-  -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu"
-
-.PHONY: bpf
-bpf: ## eBPF objects and Go bindings of the host agent (needs clang, llvm-strip and libbpf-dev)
-	cd hostagent/omnimon/kernel && $(BPF2GO) \
-	  -type control_block -type key -type bucket -type flow_entry -type flow_slot -type counts -type address -type place -type lease \
-	  -type began -type probe -type event \
-	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h omnimon_bpfel.o omnimon_bpfel.go >digests.txt
-	cd hostagent/sketchint/kernel && $(BPF2GO) \
-	  -type control_block -type key -type set -type entry -type entry_set -type counts -type flow_id -type heavy_flow -type place \
-	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
-	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h sketchint_bpfel.o sketchint_bpfel.go >digests.txt
-	cd hostagent/lightguardian/kernel && $(BPF2GO) \
-	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
-	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
-	cd hostagent/univmon/kernel && $(BPF2GO) \
-	  -type control_block -type counts -type divisor \
-	  univmon bpf/univmon.c && sha256sum bpf/univmon.c ../../kernel/bpf/common.h ../../kernel/bpf/packet.h univmon_bpfel.o univmon_bpfel.go >digests.txt
-
-.PHONY: console
-console: ## the console's pages from outputs/web/console (needs node 20 and npm)
-	cd outputs/web/console && npm ci --no-audit --no-fund && npm run build
-	cd outputs/web && sha256sum console/*.* console/src/* dist/*.* dist/assets/* >digests.txt
-
-.PHONY: console-check
-console-check: ## the console in Chromium: pages, keys, values next to gNMI's, no other host, frame times (needs chromium; a minute)
-	$(GO) test $(TESTFLAGS) -tags console -run TestBrowser -count 1 -v ./outputs/web
+.PHONY: install package release archive tutorial example-cluster univmon-isp univmon-hosts \
+  lightguardian-faults clean
 
 # The manual pages and completions come from a binary of this machine; GOARCH may be another's.
 HOST_RUN := env -u GOOS -u GOARCH $(GO) run -ldflags '$(LDFLAGS)'
 ROOT := $(DESTDIR)$(PREFIX)
-
-.PHONY: install
-install: build ## into PREFIX (/usr/local): commands, plugins, units, manual pages, completions; configurations into SYSCONFDIR (/etc)
+install: build ## commands, plugins, units, manual pages, completions into PREFIX (/usr/local)
 	install -D -m 0755 -t $(ROOT)/bin $(COMMANDS:%=$(BIN)/%)
 	@for p in $(PLUGINS); do \
 	  install -D -m 0755 $(BIN)/plugins/netsketch-plugin-$$p $(ROOT)/lib/netsketch/plugins/netsketch-plugin-$$p; done
@@ -282,43 +103,191 @@ TREE := $(CURDIR)/.cache/package/$(ARCH)
 PACKAGE_VERSION := $(shell echo '$(VERSION)' | sed -E 's/^v([0-9])/\1/; t dots; s/^/0~git$(DATE)./; :dots; s/-/./g')
 NAME := netsketch-$(VERSION)-linux-$(ARCH)
 
-.PHONY: package
+# Packages have binaries without C libraries and without the paths of this machine.
 package: $(NFPM) ## deb and rpm for ARCH (this machine's), into dist/
 	rm -rf $(TREE)
-	GOOS=linux GOARCH=$(ARCH) $(MAKE) install BIN=$(CURDIR)/.cache/package/bin-$(ARCH) PREFIX=/usr SYSCONFDIR=/etc DESTDIR=$(TREE)
+	GOOS=linux GOARCH=$(ARCH) CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -trimpath' $(MAKE) install \
+	  BIN=$(CURDIR)/.cache/package/bin-$(ARCH) PREFIX=/usr SYSCONFDIR=/etc DESTDIR=$(TREE)
 	find $(TREE) -exec touch -h -d @$(DATE) {} +
 	mkdir -p $(DIST)
 	@for p in deb rpm; do SOURCE_DATE_EPOCH=$(DATE) NFPM_ARCH=$(ARCH) NFPM_VERSION='$(PACKAGE_VERSION)' NFPM_TREE=$(TREE) \
 	  $(NFPM) package --config packaging/nfpm.yaml --packager $$p --target $(DIST)/$(NAME).$$p || exit 1; done
 
-.PHONY: package-check
-package-check: package ## installs, checks and removes deb and rpm in a copy of this system (needs root, Debian, systemd, rpm; some 20 s)
-	packaging/check.sh $(DIST)/$(NAME).deb $(DIST)/$(NAME).rpm
-
-.PHONY: release
-release: ## archives, packages and SBOMs for amd64 and arm64, with checksums, into dist/; one commit gives the same bytes
+release: ## archives, packages and SBOMs for amd64 and arm64, with checksums, into dist/
 	@case '$(VERSION)' in *-dirty | unknown) echo "release: commit all changes first: the version is $(VERSION)" >&2; exit 1;; esac
 	rm -rf $(DIST)
 	@for a in amd64 arm64; do $(MAKE) archive ARCH=$$a VERSION='$(VERSION)' DATE=$(DATE) || exit 1; done
 	cd $(DIST) && sha256sum netsketch-* >SHA256SUMS
 
-.PHONY: archive
 archive: package
 	tar --create --sort=name --mtime=@$(DATE) --owner=0 --group=0 --numeric-owner --format=ustar --mode=u+rw,go+r-w \
 	  --transform='s|^\./|$(NAME)/|' --directory=$(TREE) ./usr ./etc | gzip -9n >$(DIST)/$(NAME).tar.gz
 	SOURCE_DATE_EPOCH=$(DATE) env -u GOOS -u GOARCH $(GO) run ./packaging/sbom -version '$(VERSION)' \
 	  $(TREE)/usr/bin/* $(TREE)/usr/lib/netsketch/plugins/* >$(DIST)/$(NAME).cdx.json
 
-.PHONY: influxd
-influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
-
-.PHONY: tutorial
-tutorial: build $(INFLUXD) ## the steps of docs/tutorial.md, with an InfluxDB of its own instead of containers; counts the commands (needs curl)
+tutorial: build $(INFLUXD) ## the steps of docs/tutorial.md, with an InfluxDB of its own (needs curl)
 	INFLUXD=$(INFLUXD) .ci/tutorial
 
-.PHONY: clean
-clean: ## what the other targets made
+example-cluster: build ## three collectors share an emulated fat tree, and one is killed (half a minute)
+	examples/cluster/cluster.sh
+
+univmon-isp: build ## scenario: UnivMon on a backbone of 25 switches, against ground truth (half a minute)
+	$(BIN)/netsketch demo --scenario examples/univmon/isp.yaml --virtual --json --gnmi 127.0.0.1:0
+
+univmon-hosts: build ## scenario: UnivMon counted by agents on hosts, where switches only forward (seconds)
+	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
+
+lightguardian-faults: build ## scenario: six faults on 20 switches with LightGuardian's agents on 16 hosts
+	for s in faults refined half-dead; do \
+	  $(BIN)/netsketch demo --scenario examples/lightguardian/$$s.yaml --virtual --json --gnmi 127.0.0.1:0 || exit 1; done
+
+clean: ## removes what the other targets made
 	rm -rf $(BIN) .cache dist
+
+##@ Develop
+
+.PHONY: test-influxdb test-figures test-loaded race bench fuzz p4 bpf console console-check package-check \
+  influxd
+
+test-influxdb: $(INFLUXD) ## the output and the dashboards against a real InfluxDB, which is built first
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
+
+test-figures: ## the programs that measure and draw docs/figures, and their pages
+	$(COMPILE) test $(TESTFLAGS) ./lab/figures/...
+
+LOAD ?= 8
+RUNS ?= 3
+test-loaded: ## all tests RUNS times (3) beside LOAD busy loops (8)
+	@for i in $$(seq $(RUNS)); do \
+	  GOFLAGS="$(GOFLAGS) -count=1" .ci/load $(LOAD) $(MAKE) test test-influxdb test-figures || exit 1; done
+
+race: build $(INFLUXD) ## all tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) -race ./...
+
+bench: build ## speed and latency (some ten minutes)
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+	$(GO) run ./lab/figures sketches --figures speed --runs 5
+
+# Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
+FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests \
+            p4/compiled/conformance:FuzzFrames
+FUZZTIME ?= 60s
+fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNCTION" for another
+	@for f in $(FUZZ); do echo "fuzz $$f for $(FUZZTIME)"; \
+	  out=$$($(GO) test -run '^$$' -fuzz "^$${f##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$${f%%:*} 2>&1) && \
+	    { tail -n 3 <<<"$$out"; continue; }; \
+	  if ! grep -q 'Failing input' <<<"$$out" && grep -q 'context deadline exceeded' <<<"$$out"; then \
+	    echo "the time was over in the middle of an input; nothing was found"; continue; fi; \
+	  echo "$$out"; exit 1; done
+
+p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss)
+	$(GO) run ./p4/compiled/build
+	$(GO) test -vet=off ./p4/compiled -run TestRegistersPage -update # docs/p4-registers.md
+
+BPF_HEADERS := ../../kernel/bpf/common.h ../../kernel/bpf/packet.h
+BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \
+  -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu"
+bpf: ## eBPF objects and Go bindings of the agents (needs clang, llvm-strip, libbpf-dev)
+	cd hostagent/omnimon/kernel && $(BPF2GO) \
+	  -type control_block -type key -type bucket -type flow_entry -type flow_slot -type counts -type address -type place -type lease \
+	  -type began -type probe -type event \
+	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c $(BPF_HEADERS) omnimon_bpfel.o omnimon_bpfel.go >digests.txt
+	cd hostagent/sketchint/kernel && $(BPF2GO) \
+	  -type control_block -type key -type set -type entry -type entry_set -type counts -type flow_id -type heavy_flow -type place \
+	  -type inflated_flow -type node_id -type node_counts -type fault_id -type queue_id -type queue_counts \
+	  sketchint bpf/sketchint.c && sha256sum bpf/sketchint.c $(BPF_HEADERS) sketchint_bpfel.o sketchint_bpfel.go >digests.txt
+	cd hostagent/lightguardian/kernel && $(BPF2GO) \
+	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
+	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c $(BPF_HEADERS) lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
+	cd hostagent/univmon/kernel && $(BPF2GO) \
+	  -type control_block -type counts -type divisor \
+	  univmon bpf/univmon.c && sha256sum bpf/univmon.c $(BPF_HEADERS) univmon_bpfel.o univmon_bpfel.go >digests.txt
+
+console: ## the console's pages from outputs/web/console (needs node 20 and npm)
+	cd outputs/web/console && npm ci --no-audit --no-fund && npm run build
+	cd outputs/web && sha256sum console/*.* console/src/* dist/*.* dist/assets/* >digests.txt
+
+console-check: ## the console in Chromium (needs chromium; a minute)
+	$(GO) test $(TESTFLAGS) -tags console -run TestBrowser -count 1 -v ./outputs/web
+
+package-check: package ## installs, checks and removes deb and rpm in a copy of this system (needs root, Debian, rpm)
+	packaging/check.sh $(DIST)/$(NAME).deb $(DIST)/$(NAME).rpm
+
+influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its module
+
+##@ Evidence
+
+.PHONY: netns netns-harm faults evidence soak soak-cluster full-disks sustain scale cost figures \
+  figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
+
+netns: build ## agents on real packets in network namespaces, with quick cases of netns-harm (needs root)
+	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
+	$(GO) build -o $(BIN)/sketchint-netns-check ./examples/sketchint/netns/check
+	$(GO) build -o $(BIN)/lightguardian-netns-check ./examples/lightguardian/netns/check
+	examples/omnimon/netns/netns.sh run
+	examples/sketchint/netns/netns.sh run
+	AGENTS=bridge examples/sketchint/netns/netns.sh run
+	env -u BYTES examples/lightguardian/netns/netns.sh run # a smaller transfer ends too early
+	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
+	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -quick
+
+netns-harm: build ## agents, collectors, switches and paths fail under traffic (needs root; HARM="^killed")
+	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
+	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -run '$(HARM)'
+
+faults: build $(INFLUXD) ## the fault suite, into docs/reliability.md unless CI=true (FAULTS="^database" for some)
+	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
+	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
+
+evidence: ## what CI leaves out, one after the other (hours)
+	$(MAKE) soak soak-cluster full-disks netns-harm figures-check fuzz-all
+
+soak: build ## 64 switches, epochs of 1 s for 60 s of wall clock: no epoch lost, memory steady
+	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...
+
+soak-cluster: build ## three collectors and three NATS servers, killed again and again (minutes; SOAK="-kills 5")
+	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak
+	$(BIN)/clustersoak -bin $(BIN) $(SOAK)
+
+full-disks: ## a cluster whose NATS servers have full disks (needs root; a minute)
+	NETSKETCH_DISKS=1 $(GO) test -run 'TestFullDisk' -count 1 -v -timeout 20m ./collector
+
+sustain: build ## ChameleMon: 1,240 short epochs on the wall clock, none partial, all exact (SUSTAIN=virtual)
+	NETSKETCH_SUSTAIN=$(or $(SUSTAIN),wall) $(GO) test -run TestChameleMonSustained -count 1 -v -timeout 30m ./lab/scenario
+
+scale: ## three collectors with 1,000 simulated switches (SCALE="-switches 10000 -virtual")
+	$(GO) run ./lab/scale $(SCALE)
+
+cost: build ## processor time of a collector, UnivMon and eight soft switches (COST="-switches 4")
+	$(GO) run ./lab/cost -bin $(BIN) $(COST)
+
+figures: ## charts of docs/figures from their rows; FIGURES="sketches", "attention" or "overtime" measures
+	$(GO) run ./lab/figures $(or $(FIGURES),draw)
+
+figures-check: ## the figures' long tests, none skipped (many minutes)
+	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
+	NETSKETCH_FIGURES=1 NETSKETCH_CHAMELEMON_SEEDS=$(or $(SEEDS),1) \
+	  $(GO) test -v -count 1 -timeout 120m ./lab/figures/... | tee "$$out"; \
+	! grep -e '--- SKIP' "$$out" || { echo "figures-check: these tests did not run; they say above what they need" >&2; exit 1; }
+
+chamelemon-healthy: build ## ChameleMon on four workloads of 10,000 to 70,000 flows: all exact (many minutes)
+	NETSKETCH_CHAMELEMON=1 $(GO) test -run TestChameleMonWorkloads -count 1 -v -timeout 120m ./lab/scenario
+
+chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
+	$(GO) run ./lab/figures overtime
+
+omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes)
+	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
+
+fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
+	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | \
+	  sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"
+
+fuzz-bmv2: ## mutated packets through the test programs on both switches (needs BMv2; FUZZ_PACKETS=1000)
+	NETSKETCH_FUZZ_PACKETS=$(or $(FUZZ_PACKETS),1000) NETSKETCH_FUZZ_SEED=$(FUZZ_SEED) NETSKETCH_FUZZ_SAMPLES=$(FUZZ_SAMPLES) \
+	  $(GO) test -run '^TestFuzzBMv2$$' -count 1 -v -timeout 120m ./lab/parity/switches
+
+# Tools of the targets above
 
 $(GOLANGCI):
 	@mkdir -p $(TOOLS)
