@@ -440,6 +440,9 @@ func (c *Collector) ObserveOutputs(f func() selfstate.Outputs) { c.self.ObserveO
 // not be started, not those that died and are being restarted.
 func (c *Collector) FailedPlugins() map[string]error { return c.analysis.Failed() }
 
+// Watchable returns the schema paths of the lists of which Query computes any row.
+func (c *Collector) Watchable() []string { return c.analysis.Watchable() }
+
 // Query computes one row of a list that a plugin declares watchable; see analysis.Component.Query.
 func (c *Collector) Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error) {
 	return c.analysis.Query(ctx, target, list, keys)

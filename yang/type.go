@@ -103,6 +103,11 @@ type pattern struct {
 // decimal64.
 func (t *Type) Wide() bool { return t.Base == Int64 || t.Base == Uint64 || t.Base == Decimal64 }
 
+// IsShare reports whether the values are a decimal64 from 0 to 1, a part of a whole.
+func (t *Type) IsShare() bool {
+	return t.Base == Decimal64 && len(t.floats) == 1 && t.floats[0] == bounds[float64]{0, 1}
+}
+
 const maxUnionDepth = 16
 
 func (b *builder) compileType(y *goyang.YangType, n *Node, depth int) (*Type, error) {

@@ -114,6 +114,18 @@ func (c *Component) Query(ctx context.Context, target, list string, keys map[str
 	return nil, failed
 }
 
+// Watchable returns the schema paths of the lists of which Query computes any row, in no order.
+func (c *Component) Watchable() (lists []string) {
+	for _, p := range c.running() {
+		for _, l := range p.inst.Describe().Lists {
+			if l.Watchable {
+				lists = append(lists, l.Path)
+			}
+		}
+	}
+	return lists
+}
+
 // checkRow checks a row's target and keys against the schema.
 func (c *Component) checkRow(row sdk.RowKey) error {
 	if row.Target != "" && !c.deps.Network.IsDevice(row.Target) {

@@ -126,6 +126,7 @@ func (d *Discovery) Start() {
 		}
 	}
 	d.work.Go(d.follow)
+	d.changed() // links of the configuration need no session
 }
 
 // Stop closes all sessions, withdraws what they published, and waits.

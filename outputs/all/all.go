@@ -35,6 +35,8 @@ var Reference string
 // Collector is what outputs need of a collector.
 type Collector interface {
 	server.Querier
+	// Watchable returns the lists whose plugins compute any row that a client names.
+	Watchable() []string
 	Store() *store.Store
 	Schema() *yang.Schema
 	// ObserveOutputs takes the function that returns the state of the outputs, and StateChanged
@@ -73,8 +75,9 @@ var kinds = map[string]func(config.Output, environment) (outputs.Output, error){
 		if err := o.Settings.Decode(&settings); err != nil {
 			return nil, err
 		}
-		return web.New(o.Name, settings, web.Dependencies{Schema: e.Schema, Certificates: e.Certificates(),
-			Endpoint: e.endpoint, Measurement: influxdb.Measurement, Tags: influxdb.Tags, Logger: e.logger})
+		return web.New(o.Name, settings, web.Dependencies{Schema: e.Schema, Querier: e.Collector,
+			Watchable: e.Watchable, Certificates: e.Certificates(), Endpoint: e.endpoint,
+			Measurement: influxdb.Measurement, Tags: influxdb.Tags, Logger: e.logger})
 	},
 }
 

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ func (a *api) handler(pages http.Handler) http.Handler {
 	mux.Handle("GET /", pages)
 	mux.HandleFunc("GET /api/info", a.info)
 	mux.HandleFunc("GET /api/schema", a.schema)
+	mux.HandleFunc("GET /api/flow", a.flow)
+	mux.HandleFunc("POST /api/get", a.get)
 	mux.HandleFunc("POST /api/subscribe", a.subscribe)
 	return mux
 }
@@ -124,16 +127,28 @@ func refuse(w http.ResponseWriter, code int, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": message}) // the browser has gone otherwise
 }
 
+// modulePrefix is the module's name in an element of a schema path.
+var modulePrefix = regexp.MustCompile(`/[^/:]+:`)
+
 // info is what a page needs to know of the collector before it subscribes.
 func (a *api) info(w http.ResponseWriter, r *http.Request) {
 	out := struct {
-		Target string    `json:"target"` // of the collector's own results
-		User   string    `json:"user"`   // empty without a login
-		GNMI   *Endpoint `json:"gnmi"`   // null without a gNMI output
-	}{a.target, access.UserOf(r.Context()).Name, a.output.deps.Endpoint()}
+		Target    string    `json:"target"`    // of the collector's own results
+		User      string    `json:"user"`      // empty without a login
+		GNMI      *Endpoint `json:"gnmi"`      // null without a gNMI output
+		Watchable []string  `json:"watchable"` // lists whose plugins compute any row: paths without modules
+	}{a.target, access.UserOf(r.Context()).Name, a.output.deps.Endpoint(), []string{}}
+	for _, list := range a.output.deps.Watchable() {
+		out.Watchable = append(out.Watchable, modulePrefix.ReplaceAllString(list, "/"))
+	}
+	answer(w, out)
+}
+
+// answer sends a value that a browser must not keep.
+func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(out)
+	_ = json.NewEncoder(w).Encode(v) // the browser has gone otherwise
 }
 
 // schema sends the tree of all modules.
@@ -155,6 +170,25 @@ type subscription struct {
 	// IntervalMS is the shortest time between two values of a leaf, in milliseconds: 0 sends every
 	// change as soon as the browser can take it.
 	IntervalMS uint32 `json:"intervalMs"`
+}
+
+// readSubscription reads the body of a request; if ok is false, the request is answered.
+func readSubscription(w http.ResponseWriter, r *http.Request) (req *gpb.SubscribeRequest, ok bool) {
+	if t := r.Header.Get("Content-Type"); t != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, fmt.Sprintf("content type %.100q; expected application/json", t))
+		return nil, false
+	}
+	req, err := parseSubscription(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		refuse(w, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the body has more than %d bytes; subscribe to fewer paths", large.Limit))
+		return nil, false
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return nil, false
+	}
+	return req, true
 }
 
 // parseSubscription reads the body of a request to subscribe and returns it as gNMI has it. The
@@ -192,23 +226,13 @@ func parseSubscription(body io.Reader) (*gpb.SubscribeRequest, error) {
 
 // subscribe streams the values of paths as server-sent events until the browser leaves.
 func (a *api) subscribe(w http.ResponseWriter, r *http.Request) {
-	if t := r.Header.Get("Content-Type"); t != "application/json" {
-		refuse(w, http.StatusUnsupportedMediaType, fmt.Sprintf("content type %.100q; expected application/json", t))
-		return
-	}
-	req, err := parseSubscription(http.MaxBytesReader(w, r.Body, maxBody))
-	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		refuse(w, http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("the body has more than %d bytes; subscribe to fewer paths", large.Limit))
-		return
-	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+	req, ok := readSubscription(w, r)
+	if !ok {
 		return
 	}
 	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: remote(r.RemoteAddr)})
 	e := newEvents(w, a.output.config.WriteTimeout)
-	err = a.gnmi.Subscribe(&stream{ctx: ctx, first: req, events: e})
+	err := a.gnmi.Subscribe(&stream{ctx: ctx, first: req, events: e})
 	if e.close() {
 		a.gnmi.Refused(server.Stream, clientOf(r, access.UserOf(ctx).Name),
 			fmt.Errorf("the browser left an event unread for %s, the limit of write-timeout",
@@ -218,6 +242,23 @@ func (a *api) subscribe(w http.ResponseWriter, r *http.Request) {
 		s := status.Convert(err)
 		refuse(w, httpStatus(s.Code()), s.Message())
 	}
+}
+
+// get reports the error of a gNMI Get of paths; there is none if each has a value. The plugin of a
+// watchable list computes a row that is named with all keys, or says what is wrong with a key.
+func (a *api) get(w http.ResponseWriter, r *http.Request) {
+	req, ok := readSubscription(w, r)
+	if !ok {
+		return
+	}
+	list := req.GetSubscribe()
+	get := &gpb.GetRequest{Prefix: list.GetPrefix(), Encoding: list.GetEncoding()}
+	for _, s := range list.GetSubscription() {
+		get.Path = append(get.Path, s.GetPath())
+	}
+	_, err := a.gnmi.Get(peer.NewContext(r.Context(), &peer.Peer{Addr: remote(r.RemoteAddr)}), get)
+	s := status.Convert(err)
+	answer(w, map[string]string{"code": s.Code().String(), "error": s.Message()})
 }
 
 // httpStatus returns the status for the error of a gNMI call.

@@ -9,6 +9,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os/exec"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -44,6 +46,7 @@ type browser struct {
 	mu       sync.Mutex
 	requests []string
 	problems []string // exceptions, and errors of the page's log such as violations of the policy
+	away     bool     // the console is stopped: its requests fail
 }
 
 // open starts Chromium with a tab of this size.
@@ -87,6 +90,9 @@ func (b *browser) record(ev any) {
 	case *network.EventRequestWillBeSent:
 		b.requests = append(b.requests, e.Request.URL)
 	case *log.EventEntryAdded:
+		if b.away && e.Entry.Source == "network" {
+			return
+		}
 		b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
 	case *runtime.EventExceptionThrown:
 		b.problems = append(b.problems, fmt.Sprintf("%+v", e.ExceptionDetails))
@@ -392,4 +398,381 @@ func TestBrowserFrames(t *testing.T) {
 			t.Errorf("%s: %d frames in 8 s", p.name, len(times))
 		}
 	}
+}
+
+// publish publishes rows as the next epoch. A column is a list's key, or a leaf with text, a number
+// or a bool.
+func (f *fixture) publish(list string, keys []string, rows ...map[string]any) {
+	f.t.Helper()
+	b := table.NewBuilder(list)
+	for _, k := range keys {
+		c := b.TextKey(k)
+		for _, r := range rows {
+			c.Append(r[k].(string))
+		}
+	}
+	for _, leaf := range slices.Sorted(maps.Keys(rows[0])) {
+		switch rows[0][leaf].(type) {
+		case string:
+			if !slices.Contains(keys, leaf) {
+				c := b.Text(leaf)
+				for _, r := range rows {
+					c.Append(r[leaf].(string))
+				}
+			}
+		case int:
+			c := b.Uint(leaf)
+			for _, r := range rows {
+				c.Append(uint64(r[leaf].(int)))
+			}
+		case float64:
+			c := b.Float(leaf)
+			for _, r := range rows {
+				c.Append(r[leaf].(float64))
+			}
+		case bool:
+			c := b.Bool(leaf)
+			for _, r := range rows {
+				c.Append(r[leaf].(bool))
+			}
+		}
+	}
+	t, err := b.Table()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.epoch++
+	if err := f.store.Publish(store.Batch{Time: time.Now(), Epoch: f.epoch,
+		Tables: []store.Publication{{Table: t, Replace: true}}}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// pages are those of the navigation, and addresses that lead nowhere.
+var pages = []string{"", "epochs", "alerts", "flow", "flow?key=10.0.0.7", "flow?key=nonsense", "queries", "plugin/univmon",
+	"plugin/omnimon", "plugin/hello", "plugin/probes", "plugin/unknown", "plugin/%E0%A4%A", "nowhere", "paths",
+	"paths?path=/collector", "paths?path=/nowhere", "?select=nothing"}
+
+// Every page works, at both widths and by keys, before anything is published. Each has a title.
+func TestBrowserEmptyPages(t *testing.T) {
+	f := start(t, plain())
+	b := open(t, f, 390, 844)
+	titles := map[string]string{}
+	b.page("")
+	for _, width := range []int64{1280, 390} {
+		b.do(chromedp.EmulateViewport(width, 844))
+		for _, page := range pages {
+			evaluate[any](b, fmt.Sprintf("location.hash = '#/' + %q; new Promise((done) => requestAnimationFrame(done))", page))
+			b.do(chromedp.WaitVisible("h1"))
+			for _, key := range []string{"/", "j", "?"} {
+				b.do(chromedp.KeyEvent(key))
+			}
+			evaluate[any](b, "document.activeElement.blur(); document.querySelector('.scroller')?.focus()")
+			b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("k"))
+			if over := evaluate[float64](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+				t.Errorf("#/%s is %v pixels wider than %d", page, over, width)
+			}
+			titles[page] = evaluate[string](b, "document.title")
+		}
+	}
+	seen := map[string]string{}
+	for page, title := range titles {
+		if other, ok := seen[title]; ok || !strings.HasSuffix(title, " – netsketch") {
+			t.Errorf("#/%s has the title %q, as #/%s", page, title, other)
+		}
+		seen[title] = page
+	}
+}
+
+// Pages with a chart are left while it is drawn.
+func TestBrowserLeavesCharts(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	b := open(t, f, 1280, 900)
+	for range 4 {
+		b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
+		b.until("document.body.innerText.includes('10000 rows')")
+		evaluate[any](b, "document.querySelector('.scroller').focus()")
+		b.do(chromedp.KeyEvent("j"), chromedp.WaitVisible(".uplot"))
+		// The chart's size is observed in the frame in which the page is left.
+		evaluate[any](b, `new Promise((done) => {
+			document.querySelector('main').style.width = '600px'
+			location.hash = '#/epochs'
+			requestAnimationFrame(() => requestAnimationFrame(done))
+		})`)
+		b.do(chromedp.WaitVisible(".timeline"))
+	}
+}
+
+// visible are the texts of the cells with values that a person sees in the first rows of each
+// table, without scrolling it; names of rows are no values.
+const visible = `[...document.querySelectorAll('.scroller')].map((s) => {
+	const r = s.getBoundingClientRect()
+	return [...s.querySelectorAll('.tr:not(.head) > [role=gridcell]')].filter((c) => {
+		const at = c.getBoundingClientRect()
+		return at.left >= r.left && at.right <= Math.min(r.right, innerWidth) && at.top < r.bottom
+	}).map((c) => c.innerText).filter(Boolean)
+})`
+
+// At 390 pixels each table shows values, not only what names its rows.
+func TestBrowserNarrow(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	b := open(t, f, 390, 844)
+	for _, p := range []struct{ hash, ready, value string }{
+		{"", "Links", "60.0"},
+		{"epochs", "rows", "ms"},
+		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows", "1 001"},
+		{"flow?key=10.0.0.7", "/univmon/heavy-hitters/heavy-hitter", "7 001"},
+		{"paths?path=/collector/epoch", "rows", "complete"},
+	} {
+		b.page(p.hash)
+		b.until(fmt.Sprintf("document.body.innerText.includes(%q) && !!document.querySelector('.tr:not(.head)')", p.ready))
+		tables := evaluate[[][]string](b, visible)
+		for i, values := range tables {
+			if len(values) == 0 {
+				t.Errorf("#/%s: table %d shows no value", p.hash, i)
+			}
+		}
+		if all := strings.ReplaceAll(fmt.Sprint(tables), "\u202f", " "); p.hash != "" && !strings.Contains(all, p.value) {
+			t.Errorf("#/%s: no value %s in %.500s", p.hash, p.value, all)
+		}
+	}
+}
+
+// A search watches the flow with all keys of each list that can be watched, whosever plugin has it,
+// and says what is wrong with a key.
+func TestBrowserFlow(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	f.publish("/netsketch-univmon:univmon/summaries/summary", []string{"device", "dimension"},
+		map[string]any{"device": "network", "dimension": "5-tuple", "state/packets": 1},
+		map[string]any{"device": "network", "dimension": "src", "state/packets": 1},
+		map[string]any{"device": "network", "dimension": "dst+proto", "state/packets": 1})
+	f.publish("/acme-probes:probes/sites/site", []string{"site"},
+		map[string]any{"site": "north", "state/port-id": 7}, map[string]any{"site": "south]", "state/port-id": 8})
+	var mu sync.Mutex
+	watched := map[string]bool{}
+	defer f.store.OnInterest(func(added, removed []store.Watch) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, w := range added {
+			watched[fmt.Sprint(w.List, w.Keys)] = true
+		}
+		for _, w := range removed {
+			delete(watched, fmt.Sprint(w.List, w.Keys))
+		}
+	})()
+	const flows, probes = "/netsketch-univmon:univmon/flows/flow", "/acme-probes:probes/probes/probe"
+	watches := func(want ...string) {
+		t.Helper()
+		testkit.Until(t, fmt.Sprintf("%q are watched", want), func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return !slices.ContainsFunc(want, func(w string) bool { return !watched[w] })
+		})
+
+	}
+	b := open(t, f, 1280, 900)
+	b.page("flow?key=" + url.QueryEscape("10.0.0.1, 10.0.1.2,TCP,40000,80"))
+	const tuple = "10.0.0.1,10.0.1.2,tcp,40000,80"
+	watches(flows+"[network 5-tuple "+tuple+"]", flows+"[leaf3 5-tuple "+tuple+"]", flows+"[spine9 5-tuple "+tuple+"]",
+		probes+"[north in "+tuple+"]", probes+"[south] out "+tuple+"]")
+	mu.Lock()
+	if watched[flows+"[network src "+tuple+"]"] {
+		t.Error("a 5-tuple is watched as a source address")
+	}
+	mu.Unlock()
+	// The plugin of the fixture refuses all rows, and says why.
+	b.until("document.body.innerText.includes('refuses')")
+	b.page("flow?key=10.0.0.7")
+	watches(flows+"[network src 10.0.0.7]", probes+"[north in 10.0.0.7]")
+	b.until("document.body.innerText.includes('11 of') || document.body.innerText.includes('1 rows')")
+	for key, want := range map[string]string{
+		"10.0.0.300":                   "“10.0.0.300“ is neither an IP address",
+		"10.0.0.1,10.0.1.2,tpc,1,2":    "“tpc“ is neither a protocol",
+		"10.0.0.1,10.0.1.2,tcp,1":      "univmon counts by 5-tuple, dst+proto, src",
+		"10.0.0.1,10.0.1.2,tcp,1,2,3,": "",
+	} {
+		b.page("flow?key=" + url.QueryEscape(key))
+		want = strings.ReplaceAll(want, "“", `"`)
+		if want == "" {
+			want = "This is no flow"
+		}
+		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", want))
+	}
+}
+
+// links publishes two links of the configuration, one with LLDP, and counters of their ports.
+func (f *fixture) links(octets int, speed string) {
+	f.t.Helper()
+	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
+		map[string]any{"name": "leaf1", "state/connection": "ready"}, map[string]any{"name": "leaf2", "state/connection": "ready"},
+		map[string]any{"name": "spine1", "state/connection": "ready"})
+	f.publish("/netsketch-collector:collector/links/link", []string{"port"},
+		map[string]any{"port": "leaf1/1", "state/peer-configured": "spine1/1", "state/status": "configured"},
+		map[string]any{"port": "leaf2/1", "state/peer-configured": "spine1/2", "state/status": "configured"},
+		map[string]any{"port": "spine1/1", "state/peer-configured": "leaf1/1", "state/status": "configured"},
+		map[string]any{"port": "spine1/2", "state/peer-configured": "leaf2/1", "state/status": "configured"})
+	f.counters(octets, speed)
+}
+
+// counters publishes what a port of leaf1 has sent.
+func (f *fixture) counters(octets int, speed string) {
+	f.t.Helper()
+	b := table.NewBuilder("/openconfig-interfaces:interfaces/interface")
+	b.TextKey("name").Append("Ethernet1")
+	b.Uint("state/id").Append(1)
+	b.Uint("state/counters/in-octets").Append(uint64(octets))
+	b.Uint("state/counters/out-octets").Append(uint64(octets))
+	b.Uint("state/counters/out-discards").Append(0)
+	b.Text("ethernet/state/port-speed").Append("openconfig-if-ethernet:" + speed)
+	t, err := b.Table()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.epoch++
+	if err := f.store.Publish(store.Batch{Target: "leaf1", Time: f.time(), Epoch: f.epoch,
+		Tables: []store.Publication{{Table: t, Replace: true}}}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// time moves by a second with each epoch.
+func (f *fixture) time() time.Time { return time.Unix(1_795_750_000+int64(f.epoch), 0) }
+
+// edges are the links of the map, as cytoscape has them.
+const edges = `(document.querySelector('.graph')._cyreg?.cy.edges().map((e) => e.data('color') + ' ' + e.hasClass('lossy')) ?? [])`
+
+// Links of the configuration are on the map, with their source. Their color is the share of the
+// port's speed, or without one a load on an absolute scale; a link can be selected on the map and
+// in the table. A switch has its traffic over time.
+func TestBrowserLinks(t *testing.T) {
+	f := start(t, plain())
+	f.links(0, "SPEED_UNKNOWN")
+	b := open(t, f, 1280, 900)
+	b.page("")
+	b.until("document.body.innerText.includes('3 switches, 2 links') && document.body.innerText.includes('2 links from configuration')")
+	b.until("document.body.innerText.includes('with the next sample')")
+	f.counters(90_875, "SPEED_UNKNOWN") // 727 kbit/s, the largest load of the network
+	b.until("document.body.innerText.includes('727 kbit/s')")
+	b.until(edges + ".length === 2")
+	if got := evaluate[[]string](b, edges); !strings.HasPrefix(got[0], "hsl(207") || got[1] != "#8a8f98 false" {
+		t.Errorf("links without a speed have the colors %q", got)
+	}
+	if legend := evaluate[string](b, "document.querySelector('.legend').innerText"); !strings.Contains(legend, "where the speed is unknown") ||
+		strings.Contains(legend, "of the port's speed") {
+		t.Errorf("the legend is %q", legend)
+	}
+	f.counters(181_750, "SPEED_1GB")
+	b.until("document.body.innerText.includes('0.07 %')")
+	b.until("!!" + edges + "[0]?.startsWith('hsl(120,')")
+	f.counters(181_750+118_750_000, "SPEED_1GB") // 95 %
+	b.until("document.body.innerText.includes('95 %')")
+	b.until("!!" + edges + "[0]?.startsWith('hsl(6,')")
+	evaluate[any](b, "document.querySelector('.graph')._cyreg.cy.edges()[0].emit('tap'); null")
+	b.until("document.querySelector('[aria-label=\"Selected link\"]')?.innerText.includes('leaf1/1 → spine1/1') ?? false")
+	b.do(chromedp.WaitVisible(".uplot"))
+	evaluate[any](b, "[...document.querySelectorAll('.scroller')].at(-1).focus()")
+	b.do(chromedp.KeyEvent("j"))
+	b.until("location.hash.includes('select=') && !!document.querySelector('[aria-label=\"Selected link\"]')")
+	b.page("?select=leaf1")
+	b.until("document.querySelector('[aria-label=\"Selected switch\"]')?.innerText.includes('ready') ?? false")
+	f.counters(400_000_000, "SPEED_1GB")
+	b.until("[...document.querySelectorAll('.chart')].some((c) => c.innerText.includes('traffic sent by all ports'))")
+	if text := evaluate[string](b, "document.querySelector('.chart').innerText"); strings.Contains(text, "device-id") {
+		t.Errorf("the first chart of a switch is %q", text)
+	}
+}
+
+// A loss is on the map if it is certain: at least one packet, and settled.
+func TestBrowserLosses(t *testing.T) {
+	f := start(t, plain())
+	f.links(0, "SPEED_UNKNOWN")
+	loss := func(low, high int, provisional bool) {
+		t.Helper()
+		f.publish("/netsketch-omnimon:omnimon/links/link", []string{"link"}, map[string]any{"link": "leaf1:1-spine1:1",
+			"state/from": "leaf1", "state/to": "spine1", "state/bytes": 1000, "state/packets": 10, "state/lost-low": low,
+			"state/lost-high": high, "state/provisional": provisional})
+	}
+	b := open(t, f, 1280, 900)
+	b.page("")
+	lossy := func(want bool, shown string) {
+		t.Helper()
+		b.until(fmt.Sprintf("document.querySelector('[aria-label=Links]').innerText.includes(%q)", shown))
+		if got := evaluate[[]string](b, edges); strings.HasSuffix(got[0], "true") != want {
+			t.Errorf("after %s: the links are %q", shown, got)
+		}
+	}
+	loss(0, 41, false) // late packets: nothing is certain
+	lossy(false, "0")
+	loss(12, 12, true)
+	lossy(false, "12 provisional")
+	loss(13, 41, false)
+	lossy(true, "13")
+	// Settled losses of an earlier epoch are an alert.
+	loss(0, 0, false)
+	f.publish("/netsketch-omnimon:omnimon/alerts/alert", []string{"subject", "kind"}, map[string]any{
+		"subject": "spine1:1-leaf1:1", "kind": "link-lossy", "state/active": true, "state/text": "it lost 3 packets"})
+	b.until("!!" + edges + "[0]?.endsWith('true')")
+}
+
+// Epochs are times, with their numbers at hand; shares are percentages; a list that has a part of
+// its entries says so.
+func TestBrowserValues(t *testing.T) {
+	f := start(t, plain())
+	f.publish("/netsketch-collector:collector", nil, map[string]any{"state/epoch-length": 500_000_000})
+	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": 1_795_750_584, "state/status": "complete",
+		"state/end": 1_795_750_584_000_000_000})
+	f.publish("/netsketch-omnimon:omnimon/summary", nil, map[string]any{"state/flows": 15_608, "state/determined-share": 0.262295})
+	f.publish("/netsketch-omnimon:omnimon/flows/flow", []string{"flow"},
+		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,2", "state/epoch": 1_795_750_580, "state/packets": 7},
+		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,3", "state/epoch": 1_795_750_580, "state/packets": 8})
+	b := open(t, f, 1280, 900)
+	b.page("plugin/omnimon?list=/omnimon/flows/flow")
+	b.until("document.body.innerText.includes('2 of 15\u202f608 flows')")
+	at := evaluate[string](b, "new Date(1795750582000).toLocaleTimeString(undefined, { hour12: false })")
+	for _, want := range []string{"26.23 %", at + ".000"} {
+		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", want))
+	}
+	if got := evaluate[string](b, "[...document.querySelectorAll('[role=gridcell]')].find((c) => c.title.includes('1795750580'))?.innerText ?? ''"); got != at+".000" {
+		t.Errorf("the epoch is shown as %q, want %s.000", got, at)
+	}
+	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search")) // the way to the others
+	b.page("epochs")
+	b.until("document.querySelector('.cards').innerText.includes('1795750584')") // the number is at hand
+	b.page("plugin/probes?list=/probes/sites/site")
+	f.publish("/acme-probes:probes/sites/site", []string{"site"}, map[string]any{"site": "north", "state/port-id": 7, "state/seen": 1_795_750_580})
+	b.until("document.querySelector('.tr:not(.head)')?.innerText.includes('north') ?? false")
+	b.do(chromedp.Click(".tr:not(.head)"), chromedp.WaitVisible(".details"))
+	if evaluate[bool](b, "document.querySelector('.details .chart') !== null") {
+		t.Error("a port's id is drawn over time")
+	}
+}
+
+// A collector goes away and comes back: the page says so, and follows it again with its modules.
+func TestBrowserCollectorReturns(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	c := plain()
+	c.Address = f.Address()
+	b := open(t, f, 1280, 900)
+	b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
+	b.until("document.body.innerText.includes('10000 rows')")
+	b.mu.Lock()
+	b.away = true
+	b.mu.Unlock()
+	f.stop()
+	b.until("document.body.innerText.includes('No connection to the collector')")
+	for _, page := range []string{"#/", "#/epochs", "#/flow?key=10.0.0.7", "#/plugin/univmon", "#/"} {
+		evaluate[any](b, fmt.Sprintf("location.hash = %q", page))
+		b.do(chromedp.WaitVisible("h1"))
+	}
+	again := start(t, c)
+	again.network()
+	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && document.querySelector('.pill').innerText.includes('complete')",
+		spines+leaves))
+	b.until("!document.body.innerText.includes('No connection')")
+	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
+	b.until("document.body.innerText.includes('10000 rows')")
 }

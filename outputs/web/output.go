@@ -42,6 +42,11 @@ const (
 type Dependencies struct {
 	// Schema returns the current schema, with the modules of the running plugins.
 	Schema func() *yang.Schema
+	// Querier, if set, computes rows that are not in the store.
+	Querier server.Querier
+	// Watchable returns the schema paths of the lists whose plugins compute any row that a client
+	// names with all keys.
+	Watchable func() []string
 	// Certificates loads those of the server.
 	Certificates *certs.Store
 	// Endpoint returns the gNMI server that the console names in its commands; nil if there is none.
@@ -127,7 +132,7 @@ func (o *Output) Type() string { return "web" }
 // Start listens on the configured address.
 func (o *Output) Start(s *store.Store) error {
 	gnmi, err := server.New(server.Options{
-		Store: s, Schema: o.deps.Schema, User: access.UserOf, MaxStreams: o.config.MaxStreams,
+		Store: s, Schema: o.deps.Schema, Querier: o.deps.Querier, User: access.UserOf, MaxStreams: o.config.MaxStreams,
 		MaxStreamsPerClient: o.config.MaxStreamsPerClient, MaxStreamsPerUser: o.config.MaxStreamsPerUser,
 		MaxPaths: o.config.MaxPaths, Logger: o.logger,
 	})

@@ -22,6 +22,8 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
@@ -39,14 +41,42 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-// schema has the modules that ship, and that of a plugin of a third party.
+// acme is the module of a plugin that computes rows for a flow at a site, in a list of other names.
+const acme = `module acme-probes {
+  yang-version "1.1"; namespace "https://example.com/yang/probes"; prefix "acme-probes";
+  import openconfig-extensions { prefix oc-ext; }
+  import netsketch-types { prefix ns-types; }
+  organization "Example"; description "Probes."; oc-ext:openconfig-version "0.1.0";
+  revision "2026-11-20" { description "First version."; reference "0.1.0"; }
+  container probes { description "Results of the plugin.";
+    container sites { config false; description "All sites.";
+      list site { key "site"; description "A site.";
+        leaf site { type leafref { path "../state/site"; } description "Reference to the site."; }
+        container state { description "The site.";
+          leaf site { type string; description "Name of the site."; }
+          leaf port-id { type uint32; description "Its port."; }
+          leaf seen { type ns-types:epoch-number; description "Its newest epoch."; } } } }
+    container probes { config false; description "All probes.";
+      list probe { key "site way tuple"; description "A probe of a flow.";
+        leaf site { type leafref { path "../state/site"; } description "Reference to the site."; }
+        leaf way { type leafref { path "../state/way"; } description "Reference to the way."; }
+        leaf tuple { type leafref { path "../state/tuple"; } description "Reference to the flow."; }
+        container state { description "The probe.";
+          leaf site { type string; description "Name of the site."; }
+          leaf way { type enumeration { enum in { description "In."; } enum out { description "Out."; } }
+            description "Way of the packets."; }
+          leaf tuple { type ns-types:flow-key; description "The flow."; }
+          leaf answered { type ns-types:share; description "Answered probes."; } } } } } }`
+
+// schema has the modules that ship, and those of plugins of third parties.
 var schema = sync.OnceValues(func() (*yang.Schema, error) {
 	const name = "acme-hello"
 	text, err := os.ReadFile("../../examples/plugin-hello/" + name + ".yang")
 	if err != nil {
 		return nil, err
 	}
-	return yang.Load(append(yangtest.Modules(), yang.Module{Name: name, Text: string(text)})...)
+	return yang.Load(append(yangtest.Modules(), yang.Module{Name: name, Text: string(text)},
+		yang.Module{Name: "acme-probes", Text: acme})...)
 })
 
 // fixture is a running console over a store.
@@ -56,6 +86,14 @@ type fixture struct {
 	store  *store.Store
 	client *http.Client
 	epoch  uint64
+	stop   func() // also at the end of the test
+}
+
+// querier refuses every row, as a plugin does whose keys have a rule of their own.
+type querier struct{}
+
+func (querier) Query(_ context.Context, _, list string, keys map[string]string) (*store.View, error) {
+	return nil, status.Errorf(codes.FailedPrecondition, "the plugin of %s refuses %s", list, keys["site"])
 }
 
 func plain() Config {
@@ -73,11 +111,15 @@ func start(t *testing.T, c Config) *fixture {
 	f := &fixture{t: t, store: store.New(store.Options{Schema: modules}), client: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{}, ForceAttemptHTTP2: true}}}
 	o, err := New("web", c, Dependencies{
-		Schema: func() *yang.Schema { return modules }, Certificates: certs.New(certs.Options{}),
-		Endpoint:    func() *Endpoint { return &Endpoint{Address: "192.0.2.1:9339", Plaintext: true} },
-		Measurement: func(list string, keyed bool) string { return fmt.Sprint(list, " ", keyed) },
-		Tags:        func(_ string, keys, _ []string) []string { return keys },
-		Logger:      slog.New(slog.DiscardHandler),
+		Schema: func() *yang.Schema { return modules }, Querier: querier{},
+		Watchable: func() []string {
+			return []string{"/netsketch-univmon:univmon/flows/flow", "/acme-probes:probes/probes/probe"}
+		},
+		Certificates: certs.New(certs.Options{}),
+		Endpoint:     func() *Endpoint { return &Endpoint{Address: "192.0.2.1:9339", Plaintext: true} },
+		Measurement:  func(list string, keyed bool) string { return fmt.Sprint(list, " ", keyed) },
+		Tags:         func(_ string, keys, _ []string) []string { return keys },
+		Logger:       slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +131,7 @@ func start(t *testing.T, c Config) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- o.Run(ctx) }()
-	t.Cleanup(func() {
+	f.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -100,6 +142,7 @@ func start(t *testing.T, c Config) *fixture {
 		f.client.CloseIdleConnections()
 		f.store.Close()
 	})
+	t.Cleanup(f.stop)
 	return f
 }
 
@@ -607,4 +650,71 @@ func FuzzNotification(f *testing.F) {
 			t.Errorf("an event of several lines: %q", line)
 		}
 	})
+}
+
+// A flow key is accepted as people write it, and the field that is wrong is named.
+func TestFlowKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.1":                            "map[dst:10.0.0.1 src:10.0.0.1]",
+		" 10.0.0.1, 10.0.1.2, TCP, 40000, 80": "map[5-tuple:10.0.0.1,10.0.1.2,tcp,40000,80]",
+		"2001:DB8:0:0::1":                     "map[dst:2001:db8::1 src:2001:db8::1]",
+		"10.0.0.1,10.0.1.2,6,40000,80":        "map[5-tuple:10.0.0.1,10.0.1.2,tcp,40000,80]",
+		"6":                                   "map[dst-port:6 proto:tcp src-port:6]",
+		"10.0.0.300":                          `"10.0.0.300" is neither an IP address nor a protocol nor a port`,
+		"10.0.0.1,10.0.1.2,tpc,40000,80":      `"tpc" is neither a protocol's name nor a number`,
+		"10.0.0.1,10.0.1.2,tcp,99999,80":      `"99999" is not a port from 0 to 65535`,
+		"tcp,10.0.0.1":                        "another order or number",
+		"10.0.0.1,10.0.1.2,tcp,40000,80,1":    "another order or number",
+		"10.0.0.1;10.0.1.2":                   "is neither an IP address",
+		"":                                    `"" is neither an IP address`,
+	} {
+		forms, err := parseFlow(text)
+		got := fmt.Sprint(forms)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func FuzzFlowKeys(f *testing.F) {
+	f.Add("10.0.0.1,10.0.1.2,tcp,40000,80")
+	f.Fuzz(func(t *testing.T, text string) {
+		forms, err := parseFlow(text)
+		if (err == nil) != (len(forms) > 0) {
+			t.Errorf("%q: %v, %v", text, forms, err)
+		}
+		for dimension, key := range forms {
+			if again, err := parseFlow(key); err != nil || again[dimension] != key {
+				t.Errorf("%q is written %q by %s, and that as %q: %v", text, key, dimension, again[dimension], err)
+			}
+		}
+	})
+}
+
+// The requests of a search: what is wrong with a key is an answer, not a failed request.
+func TestFlowRequests(t *testing.T) {
+	f := start(t, plain())
+	read := func(method, path, body string) string {
+		resp := f.request(method, path, body, "Content-Type: application/json")
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s %s: %s, %v", method, path, resp.Status, err)
+		}
+		return string(text)
+	}
+	for _, tt := range []struct{ method, path, body, want string }{
+		{"GET", "/api/flow?key=10.0.0.7", "", `{"forms":{"dst":"10.0.0.7","src":"10.0.0.7"},"error":""}`},
+		{"GET", "/api/flow?key=x", "", `{"forms":null,"error":"\"x\" is neither`},
+		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[device=leaf1][dimension=src][flow=x]"]}`, `"code":"FailedPrecondition"`},
+		{"POST", "/api/get", `{"paths": ["/univmom"]}`, `did you mean`},
+		{"GET", "/api/info", "", `"watchable":["/univmon/flows/flow","/probes/probes/probe"]`},
+	} {
+		if got := read(tt.method, tt.path, tt.body); !strings.Contains(got, tt.want) {
+			t.Errorf("%s %s %s: %s, want %s", tt.method, tt.path, tt.body, got, tt.want)
+		}
+	}
 }

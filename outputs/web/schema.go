@@ -26,6 +26,7 @@ type node struct {
 	Units       string   `json:"units,omitempty"`
 	Values      []string `json:"values,omitempty"` // of an enumeration
 	Keys        []string `json:"keys,omitempty"`
+	Share       bool     `json:"share,omitempty"` // a leaf from 0 to 1
 	// Measurement and Tags are a list's points in InfluxDB, or those of a container outside lists.
 	// Tags are the names of the tags for key columns, enclosing lists first.
 	Measurement string   `json:"measurement,omitempty"`
@@ -80,6 +81,7 @@ func (t *tree) node(n *yang.Node) *node {
 	}
 	if l := n.Leaf; l != nil {
 		out.Type, out.Base, out.Units = l.Type.Name, l.Type.Base.String(), l.Units
+		out.Share = l.Type.IsShare()
 		if l.Type.Base == yang.Enumeration {
 			out.Values = l.Type.Values
 		}

@@ -4,7 +4,7 @@
 
 import { useMemo } from 'preact/hooks'
 import { useApp, type App } from './app'
-import { clock } from './format'
+import { clock, epochTime } from './format'
 import { listOf, tables, type SchemaNode } from './schema'
 import { Table, type TableColumn } from './table'
 import { healthOf, missingOf } from './topology'
@@ -29,8 +29,8 @@ function own({ base }: App): Alert[] {
   const epoch = tree.one('/collector/epoch/state')
   const value = (leaf: string) => String(epoch?.values.get(leaf) ?? '')
   if (epoch && value('status') !== 'complete')
-    add(value('status') === 'lost' ? 'critical' : 'warning', `epoch ${value('number')}`, `${value('status')}; missing: ${value('missing') || 'all'}`, epoch.time)
-  if (epoch && value('accuracy-warnings')) add('warning', `epoch ${value('number')}`, value('accuracy-warnings'), epoch.time)
+    add(value('status') === 'lost' ? 'critical' : 'warning', `epoch of ${epochTime(Number(value('number')))}`, `${value('status')}; missing: ${value('missing') || 'all'}`, epoch.time)
+  if (epoch && value('accuracy-warnings')) add('warning', `epoch of ${epochTime(Number(value('number')))}`, value('accuracy-warnings'), epoch.time)
   for (const row of tree.list('/collector/devices/device')) {
     const [health, why] = healthOf(row, missingOf(epoch))
     if (health === 'down' || health === 'warning') add(health === 'down' ? 'critical' : 'warning', `switch ${row.keys.name}`, why, row.time)
@@ -85,12 +85,12 @@ function all(app: App): Alert[] {
 export const countAlerts = (app: App): number => all(app).filter((a) => a.active).length
 
 const columns: TableColumn<Alert>[] = [
-  { title: 'state', text: (a) => (a.active ? 'active' : 'over') },
-  { title: 'severity', text: (a) => a.severity },
-  { title: 'source', text: (a) => a.source },
-  { title: 'subject', text: (a) => a.subject },
+  { title: 'state', key: true, text: (a) => (a.active ? 'active' : 'over') },
+  { title: 'severity', key: true, text: (a) => a.severity },
+  { title: 'source', key: true, text: (a) => a.source },
+  { title: 'subject', key: true, text: (a) => a.subject },
   { title: 'text', wide: true, text: (a) => a.text },
-  { title: 'since epoch', right: true, text: (a) => a.since },
+  { title: 'since epoch', right: true, text: (a) => a.since && epochTime(Number(a.since)), tip: (a) => a.since },
   { title: 'time', text: (a) => clock(a.time) },
 ]
 

@@ -91,8 +91,17 @@ export interface Route {
 
 export function route(): Route {
   const [path = '', query = ''] = location.hash.replace(/^#\/?/, '').split('?')
-  const [page = '', ...rest] = path.split('/').map(decodeURIComponent)
+  const [page = '', ...rest] = path.split('/').map(decode)
   return { page, rest, query: new URLSearchParams(query) }
+}
+
+// decode leaves a part alone that a person has typed with a stray percent sign.
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
 }
 
 export function href(page: string, rest: string[] = [], query: Record<string, string> = {}): string {

@@ -18,11 +18,12 @@ export function Chart({ title, samples, version, format }: Props) {
   const at = useRef<HTMLDivElement>(null)
   const plot = useRef<UPlot>(undefined)
   useEffect(() => {
+    const box = at.current! // the reference is empty once the page is left, before the observer ends
     const css = getComputedStyle(document.documentElement)
     const axis = { stroke: css.getPropertyValue('--dim'), grid: { stroke: css.getPropertyValue('--line') } }
     const p = new UPlot(
       {
-        width: at.current!.clientWidth,
+        width: box.clientWidth,
         height: 160,
         cursor: { y: false },
         legend: { show: false },
@@ -31,11 +32,11 @@ export function Chart({ title, samples, version, format }: Props) {
         axes: [axis, { ...axis, size: 72, values: (_, ticks) => ticks.map(format) }],
       },
       [[], []],
-      at.current!,
+      box,
     )
     plot.current = p
-    const resized = new ResizeObserver(() => p.setSize({ width: at.current!.clientWidth, height: 160 }))
-    resized.observe(at.current!)
+    const resized = new ResizeObserver(() => p.setSize({ width: box.clientWidth, height: 160 }))
+    resized.observe(box)
     return () => {
       resized.disconnect()
       p.destroy()
@@ -50,7 +51,7 @@ export function Chart({ title, samples, version, format }: Props) {
       <figcaption>
         {title} <b>{last ? format(last.value) : ''}</b>
       </figcaption>
-      <div ref={at} role="img" aria-label={`${title}: ${samples.length} values, the newest ${last?.value ?? 'absent'}`} />
+      <div ref={at} role="img" aria-label={`${title}: ${samples.length} values, the newest ${last ? format(last.value) : 'absent'}`} />
     </figure>
   )
 }

@@ -7,6 +7,7 @@ import { find, parse, type SchemaNode } from './schema'
 export interface Info {
   target: string
   user: string
+  watchable: string[] // lists whose plugins compute any row that is named with all keys
   gnmi: { address: string; plaintext: boolean; login: boolean } | null
 }
 

@@ -6,7 +6,7 @@ import { useRef, useState } from 'preact/hooks'
 import { commands } from './commands'
 import { Chart } from './chart'
 import { useApp } from './app'
-import { clock, text } from './format'
+import { clock, raw, text } from './format'
 import type { Row, Tree } from './live'
 import { columns, find, isNumber, type SchemaNode } from './schema'
 
@@ -49,9 +49,11 @@ export function Commands({ row, leaf }: { row: Row; leaf: string }) {
 
 export function Details({ row, tree, node }: { row: Row; tree: Tree; node: SchemaNode }) {
   const all = columns(node).filter((c) => row.values.has(c.leaf))
-  const numbers = all.filter((c) => isNumber(c.node) && c.node.type !== 'timestamp' && !/epoch/.test(c.node.name))
+  const numbers = all.filter((c) => isNumber(c.node) && c.node.type !== 'timestamp' && c.node.type !== 'epoch-number')
   const [leaf, setLeaf] = useState('')
-  const charted = numbers.find((c) => c.leaf === leaf) ?? numbers[0]
+  // What has a unit, or is a part of a whole, changes with time; an id or a port does not.
+  const charted =
+    numbers.find((c) => c.leaf === leaf) ?? numbers.find((c) => c.node.units || c.node.share) ?? numbers.find((c) => !/(^|-)(id|port|index|number)$/.test(c.node.name))
   return (
     <section class="details" aria-label="Selected row">
       <h3 class="path">{row.path}</h3>
@@ -69,7 +71,7 @@ export function Details({ row, tree, node }: { row: Row; tree: Tree; node: Schem
               )}
             </dt>
             <dd>
-              {text(row.values.get(c.leaf), c.node)} <small>{unit(c.node)}</small>
+              {text(row.values.get(c.leaf), c.node)} <small>{c.node.type === 'epoch-number' ? raw(row.values.get(c.leaf)) : unit(c.node)}</small>
             </dd>
           </div>
         ))}

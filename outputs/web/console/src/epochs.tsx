@@ -4,7 +4,7 @@
 
 import { useState } from 'preact/hooks'
 import { useApp, type Epoch } from './app'
-import { clock, duration, text } from './format'
+import { clock, duration, epochTime, text } from './format'
 import { find } from './schema'
 import { Table, type TableColumn } from './table'
 
@@ -20,8 +20,8 @@ const stages = [
 const ns = (e: Epoch, leaf: string): number => Number(e.values.get(leaf) ?? 0)
 
 const columns: TableColumn<Epoch>[] = [
-  { title: 'epoch', right: true, text: (e) => String(e.number), number: (e) => e.number },
-  { title: 'status', text: (e) => e.values.get('status') ?? '' },
+  { title: 'epoch', key: true, text: (e) => epochTime(e.number), tip: (e) => String(e.number), number: (e) => e.number },
+  { title: 'status', key: true, text: (e) => e.values.get('status') ?? '' },
   { title: 'end', text: (e) => clock(ns(e, 'end') / 1e6) },
   ...stages.map(
     ([leaf, title, hint]): TableColumn<Epoch> => ({ title, hint, right: true, text: (e) => duration(ns(e, leaf)), number: (e) => ns(e, leaf) }),
@@ -75,7 +75,7 @@ export function Epochs() {
           <button
             key={e.number}
             class={'bar ' + (e.values.get('status') ?? '') + (at === e ? ' on' : '')}
-            aria-label={`epoch ${e.number}, ${e.values.get('status')}, ${duration(ns(e, 'total-time'))}`}
+            aria-label={`epoch of ${epochTime(e.number)}, ${e.values.get('status')}, ${duration(ns(e, 'total-time'))}`}
             onClick={() => select(String(e.number))}
           >
             {stages.map(([leaf]) => (
@@ -91,7 +91,9 @@ export function Epochs() {
             return value ? (
               <div key={leaf} title={n?.description}>
                 <dt>{leaf}</dt>
-                <dd>{text(value, n)}</dd>
+                <dd>
+                  {text(value, n)} {n?.type === 'epoch-number' && <small>{value}</small>}
+                </dd>
               </div>
             ) : null
           })}

@@ -29,14 +29,19 @@ export interface Sample {
   value: number
 }
 
-const samplesKept = 600
+export const samplesKept = 600
+
+interface Series {
+  samples: Sample[]
+  keep: number
+}
 
 // Tree holds the rows of a subscription.
 export class Tree {
   rows = new Map<string, Row>()
   lists = new Map<string, Map<string, Row>>()
   version = 0
-  private series = new Map<string, Sample[]>()
+  private series = new Map<string, Series>()
   onSet?: (row: Row) => void
 
   list(path: string): Row[] {
@@ -48,16 +53,17 @@ export class Tree {
     return this.lists.get(path)?.values().next().value
   }
 
-  // follow keeps the samples of a leaf from now on and returns them; the array is replaced by none.
-  follow(row: Row, leaf: string): Sample[] {
+  // follow keeps the newest samples of a leaf from now on and returns them, always the same array.
+  follow(row: Row, leaf: string, keep = samplesKept): Sample[] {
     const id = row.id + '\n' + leaf
     let s = this.series.get(id)
     if (!s) {
-      s = []
+      s = { samples: [], keep }
       this.series.set(id, s)
       push(s, row, leaf)
     }
-    return s
+    s.keep = Math.max(s.keep, keep)
+    return s.samples
   }
 
   clear(): void {
@@ -119,15 +125,21 @@ export class Tree {
   }
 }
 
-function push(s: Sample[], row: Row, leaf: string): void {
-  const value = Number(row.values.get(leaf))
-  if (!Number.isFinite(value)) return
-  if (s.at(-1)?.time === row.time) s.pop()
-  s.push({ time: row.time, value })
-  if (s.length > samplesKept) s.splice(0, s.length - samplesKept)
+function push({ samples, keep }: Series, row: Row, leaf: string): void {
+  if (row.values.has(leaf)) append(samples, { time: row.time, value: Number(row.values.get(leaf)) }, keep)
+}
+
+// append adds a sample, which replaces one of the same time.
+export function append(samples: Sample[], s: Sample, keep = samplesKept): void {
+  if (!Number.isFinite(s.value)) return
+  if (samples.at(-1)?.time === s.time) samples.pop()
+  samples.push(s)
+  if (samples.length > keep) samples.splice(0, samples.length - keep)
 }
 
 const drawInterval = 100 // milliseconds
+
+const longestSilence = 40_000 // milliseconds; the collector gives a sign of life every 15 s
 
 export type Status = 'connecting' | 'live' | 'paused' | 'refused' | 'lost'
 
@@ -193,7 +205,7 @@ export class Live {
 
   private async connect(): Promise<void> {
     const stop = (this.stop = new AbortController())
-    this.set('connecting', this.error)
+    if (this.status !== 'refused') this.set('connecting', this.error)
     try {
       const resp = await fetch('/api/subscribe', {
         method: 'POST',
@@ -203,25 +215,32 @@ export class Live {
       })
       if (!resp.ok) {
         const { error } = (await resp.json().catch(() => ({ error: resp.statusText }))) as { error: string }
+        if (this.closed || stop.signal.aborted) return
+        // It is tried again: a plugin that starts brings its paths.
         this.set('refused', error)
-        if (resp.status < 500 && resp.status !== 429) return // it would be refused again
-        throw new Error(error)
+        if (resp.status !== 401) this.again()
+        return
       }
       this.tree.clear()
       await this.read(resp.body!.pipeThrough(new TextDecoderStream()).getReader())
-      throw new Error('the collector ended the stream')
+      throw new Error('the collector has ended the stream, or is silent')
     } catch (e) {
       if (this.closed || stop.signal.aborted) return
       this.set('lost', e instanceof Error ? e.message : String(e))
-      this.timer = setTimeout(() => void this.connect(), this.wait)
-      this.wait = Math.min(this.wait * 2, 10_000)
+      this.again()
     }
+  }
+
+  private again(): void {
+    this.timer = setTimeout(() => void this.connect(), this.wait)
+    this.wait = Math.min(this.wait * 2, 10_000)
   }
 
   private async read(reader: ReadableStreamDefaultReader<string>): Promise<void> {
     let rest = ''
     for (;;) {
-      const { done, value } = await reader.read()
+      const silent = setTimeout(() => void reader.cancel(), longestSilence)
+      const { done, value } = await reader.read().finally(() => clearTimeout(silent))
       if (done) return
       const events = (rest + value).split('\n\n')
       rest = events.pop()!

@@ -9,7 +9,8 @@ import { alertLists, Alerts, countAlerts } from './alerts'
 import type { Info } from './commands'
 import { Epochs } from './epochs'
 import { Flow } from './flow'
-import { Live } from './live'
+import { epochTime, setEpoch } from './format'
+import { Live, type Row } from './live'
 import { Paths } from './paths'
 import { Plugin } from './plugin'
 import { QueriesPage } from './queries'
@@ -19,14 +20,15 @@ import './style.css'
 
 const epochsKept = 300
 
-async function load<T>(path: string): Promise<T> {
+async function load(path: string): Promise<string> {
   const resp = await fetch(path)
-  if (!resp.ok) throw new Error(`${path}: ${((await resp.json()) as { error: string }).error}`)
-  return (await resp.json()) as T
+  const body = await resp.text()
+  if (!resp.ok) throw new Error(`${path}: ${resp.status} ${body}`)
+  return body
 }
 
 // remember keeps the epoch in the collector's state.
-function remember(epochs: Epoch[], values: Map<string, unknown>): void {
+function remember(epochs: Epoch[], { values }: Row): void {
   const number = Number(values.get('number'))
   if (!number) return
   const copy = new Map([...values].map(([k, v]) => [k, String(v)]))
@@ -35,6 +37,8 @@ function remember(epochs: Epoch[], values: Map<string, unknown>): void {
   if (epochs.length > epochsKept) epochs.shift()
 }
 
+// useConsole loads what all pages share, again when plugins change and when the collector is back,
+// and until it succeeds.
 function useConsole(): { app?: App; error: string } {
   const [, draw] = useReducer((n: number) => n + 1, 0)
   const [error, setError] = useState('')
@@ -42,37 +46,70 @@ function useConsole(): { app?: App; error: string } {
   useEffect(() => {
     const epochs: Epoch[] = []
     let plugins = ''
-    const schema = async () => link(await load<SchemaNode>('/api/schema'))
+    let known = '' // the schema as text
+    let status = ''
+    let closed = false
+    let wait = 500
+    let timer = 0
     // follow subscribes to the collector's state and to the alerts of the plugins.
-    const follow = (tree: SchemaNode): Live => {
-      const base = new Live({ paths: ['/collector', ...alertLists(tree).map((l) => l.path)] }, () => changed(base))
-      base.tree.onSet = (row) => row.path === '/collector/epoch/state' && remember(epochs, row.values)
+    const follow = (paths: string[]): Live => {
+      status = ''
+      const base = new Live({ paths }, () => changed(base))
+      base.tree.onSet = (row) => row.path === '/collector/epoch/state' && remember(epochs, row)
       return base
     }
     const changed = (base: Live) => {
-      // A plugin that starts brings its modules.
-      const running = base.tree
+      const { tree } = base
+      const epoch = tree.one('/collector/epoch/state')
+      const length = Number(tree.one('/collector/state')?.values.get('epoch-length') ?? 1e9) / 1e6
+      const number = Number(epoch?.values.get('number') ?? 0)
+      if (epoch && number) setEpoch(number, Number(epoch.values.get('end') ?? 0) / 1e6 || epoch.time, length)
+      // A plugin that starts brings its modules. A collector that is back may have other ones.
+      const running = tree
         .list('/collector/plugins/plugin')
         .filter((r) => r.values.get('state/status') === 'running')
         .map((r) => r.path)
         .join()
-      if (plugins && running && running !== plugins) void schema().then(replace)
+      const back = base.status === 'live' && ['lost', 'refused', 'paused'].includes(status)
+      if ((plugins && running && running !== plugins) || back || (base.status === 'refused' && status !== 'refused')) void start()
       plugins = running || plugins
+      if (base.status !== 'connecting') status = base.status
       draw(0)
     }
-    const replace = (tree: SchemaNode) => {
-      app.current!.schema = tree
-      app.current!.base.close()
-      app.current!.base = follow(tree)
-      draw(0)
-    }
-    void Promise.all([load<Info>('/api/info'), schema()])
-      .then(([info, tree]) => {
-        app.current = { info, schema: tree, base: follow(tree), epochs, queries: new Queries(() => draw(0)) }
+    const start = async () => {
+      clearTimeout(timer)
+      try {
+        const [info, text] = await Promise.all([load('/api/info'), load('/api/schema')])
+        if (closed) return
+        const before = app.current
+        const schema = before && text === known ? before.schema : link(JSON.parse(text) as SchemaNode)
+        known = text
+        const paths = ['/collector', ...alertLists(schema).map((l) => l.path)]
+        const same = before?.base.request.paths.join() === paths.join()
+        app.current = {
+          info: JSON.parse(info) as Info,
+          schema,
+          base: before && same ? before.base : follow(paths),
+          epochs,
+          queries: before?.queries ?? new Queries(() => draw(0)),
+        }
+        if (!same) before?.base.close()
+        wait = 500
+        setError('')
         draw(0)
-      })
-      .catch((e: unknown) => setError(String(e)))
-    return () => app.current?.base.close()
+      } catch (e) {
+        if (closed) return
+        setError(e instanceof Error ? e.message : String(e))
+        timer = setTimeout(() => void start(), wait)
+        wait = Math.min(wait * 2, 10_000)
+      }
+    }
+    void start()
+    return () => {
+      closed = true
+      clearTimeout(timer)
+      app.current?.base.close()
+    }
   }, [])
   return { app: app.current, error }
 }
@@ -97,6 +134,15 @@ function Console() {
   const [help, setHelp] = useState(false)
 
   const plugins = app?.schema.children?.filter((n) => n.plugin) ?? []
+  const title =
+    { '': 'Topology', topology: 'Topology', epochs: 'Epochs', alerts: 'Alerts', flow: 'Flows', queries: 'Queries', paths: 'Paths', plugin: rest[0] }[page] ??
+    'No page'
+  const detail = query.get('select') || query.get('key') || query.get('path') || query.get('list')
+  useEffect(() => {
+    document.title = `${detail ? detail + ' – ' : ''}${title} – netsketch`
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' })
+  }, [title, detail, !app])
+
   const pages: { to: string; name: string; here: boolean; count?: number }[] = [
     { to: href('topology'), name: 'Topology', here: page === 'topology' || page === '' },
     { to: href('epochs'), name: 'Epochs', here: page === 'epochs' },
@@ -130,15 +176,17 @@ function Console() {
     return () => removeEventListener('keydown', keys)
   })
 
-  if (error)
-    return (
+  if (!app)
+    return error ? (
       <p class="notice refused" role="alert">
-        The console cannot start: {error}
+        The console cannot start: {error}; trying again.
       </p>
+    ) : (
+      <p class="notice">Loading…</p>
     )
-  if (!app) return <p class="notice">Loading…</p>
   const epoch = app.base.tree.one('/collector/epoch/state')
   const status = String(epoch?.values.get('status') ?? '')
+  const number = Number(epoch?.values.get('number') ?? 0)
   return (
     <AppContext.Provider value={{ ...app }}>
       <header>
@@ -153,8 +201,8 @@ function Console() {
             </a>
           ))}
         </nav>
-        <span class={'pill ' + (app.base.status === 'live' ? status : 'lost')} title={app.base.error}>
-          {app.base.status === 'live' ? `epoch ${epoch?.values.get('number') ?? '–'} ${status}` : app.base.status}
+        <span class={'pill ' + (app.base.status === 'live' ? status : 'lost')} title={app.base.error || `epoch ${number}`}>
+          {app.base.status !== 'live' ? app.base.status : number ? `epoch of ${epochTime(number)} ${status}` : 'no epoch yet'}
         </span>
         <button class="theme" onClick={nextTheme} title="Theme (t)">
           {theme}
@@ -174,6 +222,13 @@ function Console() {
           <Plugin key={rest[0]} name={rest[0] ?? ''} list={query.get('list') ?? ''} />
         ) : page === 'paths' ? (
           <Paths path={query.get('path') ?? ''} target={query.get('target') ?? ''} />
+        ) : title !== 'Topology' ? (
+          <>
+            <h1>No page</h1>
+            <p class="notice refused">
+              The console has no page {page}. <a href={href('topology')}>Topology</a> is the first one.
+            </p>
+          </>
         ) : (
           <Topology selected={query.get('select') ?? ''} />
         )}

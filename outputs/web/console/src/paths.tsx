@@ -5,7 +5,7 @@
 import { useMemo, useState } from 'preact/hooks'
 import { go, href, State, useApp, useLive } from './app'
 import { Commands } from './details'
-import { clock, text } from './format'
+import { clock, raw, text } from './format'
 import type { Row } from './live'
 import { find, parse, withKeys, type SchemaNode } from './schema'
 import { Table, type TableColumn } from './table'
@@ -19,13 +19,10 @@ interface Leaf {
 }
 
 const columns: TableColumn<Leaf>[] = [
-  { title: 'path', wide: true, text: (l) => l.below },
+  { title: 'path', wide: true, key: true, text: (l) => l.below },
   {
     title: 'value',
-    text: (l) => {
-      const v = l.row.values.get(l.leaf)
-      return v === undefined || v === null ? '' : typeof v === 'object' ? JSON.stringify(v) : String(v)
-    },
+    text: (l) => raw(l.row.values.get(l.leaf)),
     number: (l) => Number(l.row.values.get(l.leaf)),
   },
   { title: 'read as', text: (l) => text(l.row.values.get(l.leaf), l.node) },
@@ -35,7 +32,8 @@ const columns: TableColumn<Leaf>[] = [
 export function Paths({ path, target }: { path: string; target: string }) {
   const { schema } = useApp()
   const node = path ? find(schema, path) : undefined
-  const live = useLive(path ? { target, paths: [path] } : null)
+  const unknown = path && !node && !/[*]|\.\.\./.test(path)
+  const live = useLive(path && !unknown ? { target, paths: [path] } : null)
   const [selected, select] = useState('')
   const version = live?.tree.version
   const leaves = useMemo(() => {
@@ -95,7 +93,7 @@ export function Paths({ path, target }: { path: string; target: string }) {
           {node.units && `, in ${node.units}`}. {node.description}
         </p>
       )}
-      {path && !node && !/[*]|\.\.\./.test(path) && <p class="notice refused">No module has the path {path}.</p>}
+      {unknown && <p class="notice refused">No module has the path {path}.</p>}
       <State live={live} />
       {path && (
         <Table

@@ -5,28 +5,32 @@
 import { useMemo, useState } from 'preact/hooks'
 import { go, href, State, useApp, useLive, useRows } from './app'
 import { Details, unit } from './details'
-import { text } from './format'
-import type { Row } from './live'
-import { columns, isNumber, tables, type SchemaNode } from './schema'
+import { count, raw, text } from './format'
+import type { Live, Row } from './live'
+import { above, columns, flowKeys, isNumber, keyLeaf, tables, type SchemaNode } from './schema'
 import { Table, type TableColumn } from './table'
 
 // columnsOf returns the columns of a list's table: its keys, those of enclosing lists included, and
-// its leaves.
+// its leaves, the epoch last.
 export function columnsOf(list: SchemaNode): TableColumn<Row>[] {
-  const keys: TableColumn<Row>[] = []
-  for (let n: SchemaNode | undefined = list; n; n = n.parent)
-    if (n.kind === 'list')
-      keys.unshift(
-        ...n.keys!.map((k) => ({
-          title: k,
-          hint: n!.children?.find((c) => c.name === k)?.description,
-          wide: /^(flow|text|key)$/.test(k),
-          text: (r: Row) => r.keys[k] ?? '',
-        })),
-      )
+  const keys = above(list).flatMap((n) =>
+    (n.keys ?? []).map((k): TableColumn<Row> => {
+      const leaf = keyLeaf(n, k)
+      return {
+        title: k,
+        hint: leaf?.description,
+        key: true,
+        wide: /^(flow|text|key)$/.test(k),
+        text: (r) => text(r.keys[k], leaf),
+        tip: (r) => r.keys[k] ?? '',
+        number: leaf && isNumber(leaf) ? (r) => Number(r.keys[k]) : undefined,
+      }
+    }),
+  )
   const titles = new Set(keys.map((k) => k.title))
   const leaves = columns(list)
     .filter((c) => !titles.has(c.title))
+    .sort((a, b) => Number(a.title === 'epoch') - Number(b.title === 'epoch'))
     .map(({ leaf, title, node }): TableColumn<Row> => {
       const number = isNumber(node)
       return {
@@ -35,10 +39,32 @@ export function columnsOf(list: SchemaNode): TableColumn<Row>[] {
         right: number,
         wide: /^(text|path|problem|tuple|plan|last-error|previous-path)$/.test(node.name),
         text: (r) => text(r.values.get(leaf), node),
+        tip: (r) => raw(r.values.get(leaf)),
         number: number ? (r) => (r.values.has(leaf) ? Number(r.values.get(leaf)) : NaN) : undefined,
       }
     })
   return [...keys, ...leaves]
+}
+
+// Omitted says that a list has a part of its entries. A container of the plugin counts all of them
+// in a leaf that has the name of the list's container.
+function Omitted({ top, list, containers, live, rows }: { top: SchemaNode; list: SchemaNode; containers: SchemaNode[]; live?: Live; rows: number }) {
+  const { info } = useApp()
+  const name = list.parent!.name
+  const all = containers.map((c) => Number(live?.tree.one(c.path)?.values.get(name) ?? NaN)).find((n) => n > rows)
+  if (!all || live?.status !== 'live') return null
+  const [key] = flowKeys(list)
+  return (
+    <p class="notice">
+      {count(rows)} of {count(all)} {name} are in this list, which the settings of the plugin bound.{' '}
+      {key && info.watchable.includes(list.path) && (
+        <>
+          Any other has its values while it is watched: <a href={href('flow')}>search it by its key</a>.{' '}
+        </>
+      )}
+      <a href={href('paths', [], { path: `/collector/plugins/plugin[name=${top.name}]` })}>The plugin</a>
+    </p>
+  )
 }
 
 export function Plugin({ name, list: wanted }: { name: string; list: string }) {
@@ -52,10 +78,13 @@ export function Plugin({ name, list: wanted }: { name: string; list: string }) {
   const [selected, select] = useState('')
   if (!top)
     return (
-      <p class="notice refused">
-        No running plugin has a module with the node {name}. Plugins are listed under{' '}
-        <a href={href('paths', [], { path: '/collector/plugins' })}>/collector/plugins</a>.
-      </p>
+      <>
+        <h1>{name}</h1>
+        <p class="notice refused">
+          No running plugin has a module with the node {name}. Plugins are listed under{' '}
+          <a href={href('paths', [], { path: '/collector/plugins' })}>/collector/plugins</a>.
+        </p>
+      </>
     )
   const row = rows.find((r) => r.id === selected)
   const process = base.tree.list('/collector/plugins/plugin').find((r) => r.keys.name === name)
@@ -88,9 +117,11 @@ export function Plugin({ name, list: wanted }: { name: string; list: string }) {
           </button>
         ))}
       </nav>
+      {!list && !containers.length && <p class="notice">The module of the plugin has no list and no values.</p>}
       {list && (
         <>
           <p class="dim">{list.parent?.description ?? list.description}</p>
+          <Omitted top={top} list={list} containers={containers} live={live} rows={rows.length} />
           <Table
             key={list.path}
             label={list.path}
@@ -119,7 +150,7 @@ export function Container({ node, row }: { node: SchemaNode; row?: Row }) {
           row.values.has(c.name) && (
             <div key={c.name} title={c.description}>
               <dt>{c.name}</dt>
-              <dd>
+              <dd title={raw(row.values.get(c.name))}>
                 {text(row.values.get(c.name), c)} <small>{unit(c)}</small>
               </dd>
             </div>

@@ -13,6 +13,7 @@ export interface SchemaNode {
   base?: string
   units?: string
   values?: string[]
+  share?: boolean // from 0 to 1
   keys?: string[]
   measurement?: string
   tags?: string[]
@@ -35,6 +36,35 @@ export function find(root: SchemaNode, path: string): SchemaNode | undefined {
   let at: SchemaNode | undefined = root
   for (const e of parse(path)) at = at?.children?.find((c) => c.name === e.name)
   return at
+}
+
+// above returns a node and its parents, the topmost first.
+export function above(n: SchemaNode): SchemaNode[] {
+  return n.parent && n.parent.kind !== 'root' ? [...above(n.parent), n] : [n]
+}
+
+// keyLeaf returns the leaf of a list's key.
+export const keyLeaf = (list: SchemaNode, key: string): SchemaNode | undefined => list.children?.find((c) => c.name === key)
+
+// flowKeys returns the keys of a list that name a flow: by their type, or else by the name.
+export function flowKeys(list: SchemaNode): string[] {
+  const typed = list.keys?.filter((k) => keyLeaf(list, k)?.type === 'flow-key') ?? []
+  return typed.length ? typed : (list.keys?.filter((k) => k === 'flow') ?? [])
+}
+
+// switchKey returns the key of a list that names a switch.
+export const switchKey = (list: SchemaNode): string | undefined =>
+  list.keys?.find((k) => k === 'device' || k === 'switch' || keyLeaf(list, k)?.type === 'device-name')
+
+// entryPath returns the path of the entries whose keys have these values; a key without a value has
+// any.
+export function entryPath(list: SchemaNode, value: (of: SchemaNode, key: string) => string | undefined): string {
+  return above(list)
+    .map((n) => withKeys('/' + n.name, (n.keys ?? []).flatMap((k): [string, string][] => {
+      const v = value(n, k)
+      return v === undefined ? [] : [[k, v]]
+    })))
+    .join('')
 }
 
 // A column of a list: a leaf below its entries.

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The key of a flow as a person writes it.
+
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// parseFlow returns the canonical text of a flow key in each dimension that has keys of its form.
+// Spaces and upper case do not matter. The error says which field is wrong.
+func parseFlow(text string) (map[string]string, error) {
+	text = strings.ToLower(strings.Join(strings.Fields(text), ""))
+	fields := strings.Split(text, ",")
+	out := map[string]string{}
+	for dimension := flow.Fields(1); dimension <= flow.FiveTuple; dimension++ {
+		k, err := flow.Parse(dimension, text)
+		if err == nil {
+			out[dimension.String()] = k.String()
+		} else if len(fields) == flow.FiveTuple.Count() && dimension == flow.FiveTuple {
+			return nil, errors.New(strings.TrimPrefix(err.Error(), "flow: "))
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	if len(fields) == 1 {
+		return nil, fmt.Errorf("%.100q is neither an IP address nor a protocol nor a port", text)
+	}
+	for _, field := range fields {
+		if _, err := parseFlow(field); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%.100q has its fields in another order or number than a flow: source address, "+
+		"destination address, protocol, source port, destination port; some of them may be left out", text)
+}
+
+// flow answers how a flow key is written in each dimension, or what is wrong with it.
+func (a *api) flow(w http.ResponseWriter, r *http.Request) {
+	var out struct {
+		Forms map[string]string `json:"forms"`
+		Error string            `json:"error"`
+	}
+	var err error
+	if out.Forms, err = parseFlow(r.URL.Query().Get("key")); err != nil {
+		out.Error = err.Error()
+	}
+	answer(w, out)
+}
