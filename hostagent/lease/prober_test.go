@@ -217,10 +217,15 @@ func TestIPv6(t *testing.T) {
 
 // TestPathMTU: the length of a lease is what the path carries, on all source ports.
 func TestPathMTU(t *testing.T) {
-	for mtu := minIPv4; mtu <= 1500; mtu += 77 {
-		s := simulate(t, uint64(mtu), 1, &path{mtu: mtu, delay: 200 * time.Microsecond})
-		s.run(10 * time.Second)
-		s.has(1, mtu-sizeStep, mtu)
+	for _, own := range []int{1500, 9000} { // MTU of the interface
+		for mtu := minIPv4; mtu <= own; mtu += own / 20 {
+			s := simulate(t, uint64(mtu), 1, &path{mtu: mtu, delay: 200 * time.Microsecond})
+			g := s.peering(1)
+			g.MTU = own
+			s.prober.SetPeering(0, g)
+			s.run(10 * time.Second)
+			s.has(1, mtu-sizeStep, mtu)
+		}
 	}
 	s := simulate(t, 1, 1, &path{})
 	wide, narrow := &path{}, &path{mtu: 1300}

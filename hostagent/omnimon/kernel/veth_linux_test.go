@@ -353,6 +353,49 @@ func TestTCPOverVeth(t *testing.T) {
 	}
 }
 
+// TestJumbo: on links and routes with an MTU of 9,000 bytes, where the MTU alone limits the MSS,
+// segments are as long as fits with the carrier, none leaves without it, and the sums of both ends
+// agree.
+func TestJumbo(t *testing.T) {
+	const mtu = 9000
+	for _, carrier := range []wire.Carrier{wire.CarrierOption, wire.CarrierTunnel, wire.CarrierShim} {
+		t.Run(string(carrier), func(t *testing.T) {
+			p := newPair(t)
+			for host, name := range p.names {
+				p.ip("-n", name, "link", "set", "eth0", "mtu", strconv.Itoa(mtu))
+				p.ip("-n", name, "route", "change", "10.0.0.0/24", "dev", "eth0", "mtu", strconv.Itoa(mtu))
+				p.ip("-n", name, "-6", "route", "change", "2001:db8::/64", "dev", "eth0", "mtu", strconv.Itoa(mtu), "metric", "1")
+				p.open(host, func(_ *Config, s *wire.Settings) {
+					s.Carrier = carrier
+					s.Extremes = []wire.Extreme{{Field: wire.FieldLength}} // then the kernel segments before
+				})
+			}
+			p.transfer(1<<20, false)
+			p.transfer(1<<20, true)
+			sums := [2]totals{p.seal(0, 100), p.seal(1, 100)}
+			for host, s := range sums {
+				if s.untagged.Packets > 0 || s.counters[wire.NoRoom] > 0 || s.flows < 2 {
+					t.Errorf("host %d: %d packets without a header, counters %v, %d flows", host, s.untagged.Packets, s.counters,
+						s.flows)
+				}
+				longest := map[int64]bool{}
+				for index, v := range s.egress {
+					if got := sums[1-host].ingress[[2]uint32{uint32(host), index}]; got != v {
+						t.Errorf("host %d, flow %d: sent %v, received %v", host, index, v, got)
+					}
+					longest[v[wire.FirstExtreme]] = true
+				}
+				settings := p.paths[host].settings
+				for _, v6 := range []bool{false, true} {
+					if want := int64(mtu - overhead(settings, v6)); !longest[want] {
+						t.Errorf("host %d: the longest packets have %v bytes, want %d (IPv6: %v)", host, longest, want, v6)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestTagged: frames with VLAN tags reach the stack without the header and are counted. VLAN 0
 // needs no VLAN device.
 func TestTagged(t *testing.T) {
