@@ -14,15 +14,13 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
-// maxTuples bounds the tuples of one step of a query in one epoch; others are counted.
-const maxTuples = 1 << 16
-
 // switchFields are fields of packets that hosts do not have.
 var switchFields = []string{"queue"}
 
 // Queries are the queries of settings, as a host runs them on the packets that it sends.
 type Queries struct {
 	running  []running
+	tuples   int           // the most of one operator in one epoch; others are counted
 	gap      time.Duration // the longest time between two packets of a flowlet
 	flowlets flowlets      // nil: no query reads the field flowlet
 }
@@ -44,7 +42,8 @@ type Steps struct {
 
 type step struct {
 	wire.QueryRow
-	local *query.Local // nil with a problem
+	local *query.Local // nil with a problem, and for a step that runs elsewhere
+	runs  bool
 }
 
 // flowlets numbers the flowlets of the flows that a host sends, by host index.
@@ -76,7 +75,7 @@ func (l flowlets) number(index uint32, sent, gap time.Duration) int {
 // cannot run is reported with the reason. Flowlets go on from those of the queries before, if the
 // flow table is the same.
 func ParseQueries(settings *wire.Settings, before Queries) Queries {
-	out := Queries{gap: settings.FlowletGap}
+	out := Queries{tuples: cmp.Or(settings.QueryTuples, wire.DefaultQueryTuples), gap: settings.FlowletGap}
 	for _, s := range settings.Queries {
 		r := running{id: s.ID}
 		if q, err := query.Parse("query", s.Text); err != nil {
@@ -118,6 +117,27 @@ func (q Queries) Use(fields ...string) bool {
 	})
 }
 
+// Tuples is the largest count of tuples that an operator keeps in one epoch.
+func (q Queries) Tuples() int { return q.tuples }
+
+// Gap is the longest time between two packets of a flowlet.
+func (q Queries) Gap() time.Duration { return q.gap }
+
+// Steps are the steps that this host runs, of all queries.
+func (q Queries) Steps() (all []*query.Step) {
+	for _, r := range q.running {
+		if r.problem != "" {
+			continue
+		}
+		for i := range r.plan.Steps {
+			if s := &r.plan.Steps[i]; s.Source == "packets" {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
 // Start returns the steps of all queries for an epoch that begins.
 func (q Queries) Start() *Steps {
 	out := &Steps{payload: q.Use("payload"), gap: q.gap, flowlets: q.flowlets}
@@ -128,7 +148,8 @@ func (q Queries) Start() *Steps {
 		}
 		for i := range r.plan.Steps {
 			if s := &r.plan.Steps[i]; s.Source == "packets" {
-				out.list = append(out.list, step{QueryRow: wire.QueryRow{ID: r.id, Step: i}, local: s.Start(maxTuples)})
+				out.list = append(out.list, step{QueryRow: wire.QueryRow{ID: r.id, Step: i},
+					local: s.Start(q.tuples), runs: true})
 			}
 		}
 	}
@@ -150,7 +171,12 @@ func (s *Steps) Run() bool { return len(s.list) > 0 }
 // Add runs the queries on an outgoing packet of the flow with a host index. Its time counts from
 // any zero.
 func (s *Steps) Add(p *packet.IP, index uint32, sent time.Duration) {
-	t := tuple(p, s.flowlets.number(index, sent, s.gap), s.payload)
+	s.AddOf(p, s.flowlets.number(index, sent, s.gap))
+}
+
+// AddOf is Add for a packet whose flowlet is known.
+func (s *Steps) AddOf(p *packet.IP, flowlet int) {
+	t := tuple(p, flowlet, s.payload)
 	for i := range s.list {
 		if l := s.list[i].local; l != nil {
 			l.Add(t)
@@ -158,14 +184,47 @@ func (s *Steps) Add(p *packet.IP, index uint32, sent time.Duration) {
 	}
 }
 
-// Rows returns the results. Packets that Add did not receive are counted as dropped.
-func (s *Steps) Rows(unread uint64) (out []wire.QueryRow) {
+// Elsewhere states that step number i of Queries.Steps does not run on the packets that Add receives.
+// SetRow sets its result.
+func (s *Steps) Elsewhere(i int) { s.at(i).local = nil }
+
+// SetRow sets the result of a step that runs elsewhere.
+func (s *Steps) SetRow(i int, tuples []query.Tuple, undefined, dropped uint64) {
+	row := s.at(i)
+	row.Undefined, row.Dropped, row.Tuples = undefined, dropped, query.AppendTuples(nil, tuples)
+}
+
+// SetCopied states why the packets of step number i are copied.
+func (s *Steps) SetCopied(i int, why string) { s.at(i).Copied = why }
+
+// at returns step number i of Queries.Steps.
+func (s *Steps) at(n int) *step {
+	for i := range s.list {
+		if !s.list[i].runs {
+			continue
+		}
+		if n == 0 {
+			return &s.list[i]
+		}
+		n--
+	}
+	panic("omnimon: no such step of queries")
+}
+
+// Rows returns the results. Packets that Add did not receive are counted as dropped, and those that
+// were not counted elsewhere.
+func (s *Steps) Rows(unread, elsewhere uint64) (out []wire.QueryRow) {
 	for i := range s.list {
 		row := s.list[i].QueryRow
 		if l := s.list[i].local; l != nil {
 			tuples, undefined, dropped := l.Result()
 			row.Undefined, row.Dropped = uint64(undefined), uint64(dropped)+unread
 			row.Tuples = query.AppendTuples(nil, tuples)
+		} else if s.list[i].runs {
+			row.Dropped += elsewhere
+			if row.Tuples == nil {
+				row.Tuples = query.AppendTuples(nil, nil)
+			}
 		}
 		out = append(out, row)
 	}
@@ -195,7 +254,7 @@ func tuple(p *packet.IP, flowlet int, payload bool) query.Tuple {
 // dns returns the type of the first question of a DNS message over UDP port 53, and 1 for a
 // response; zeros for other packets.
 func dns(p *packet.IP) (kind, response int) {
-	const header, label = 12, 0x3f
+	const header, label, labels = 12, 0x3f, 127 // labels: the most in a name
 	b := p.Payload
 	if p.Key.Proto != packet.ProtocolUDP || p.Key.SrcPort != 53 && p.Key.DstPort != 53 || len(b) < header {
 		return 0, 0
@@ -204,7 +263,8 @@ func dns(p *packet.IP) (kind, response int) {
 	if binary.BigEndian.Uint16(b[4:]) == 0 { // questions
 		return 0, response
 	}
-	for b = b[header:]; len(b) > 0 && b[0] > 0 && b[0] <= label && len(b) > int(b[0]); {
+	b = b[header:]
+	for n := 0; n < labels && len(b) > 0 && b[0] > 0 && b[0] <= label && len(b) > int(b[0]); n++ {
 		b = b[b[0]+1:]
 	}
 	if len(b) < 3 || b[0] != 0 {

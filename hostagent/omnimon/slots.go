@@ -248,7 +248,7 @@ func (g *epochSlots) Append(data []byte) []byte {
 			b.Ingress(index, s.check, &values)
 		})
 	}
-	b.Queries(g.steps.Rows(0))
+	b.Queries(g.steps.Rows(0, 0))
 	return b.Data
 }
 

@@ -101,6 +101,7 @@ type saved struct {
 	Generations int
 	Hosts       int
 	Seed        uint64
+	TailCalls   bool
 	Settings    []byte
 }
 
@@ -141,7 +142,7 @@ func (p *Path) save() error {
 }
 
 func (p *Path) saveSettings(dir string) error {
-	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts,
+	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts, TailCalls: p.tables.tailCalls,
 		Seed: p.tables.seed, Settings: p.raw})
 	if err != nil {
 		return err
@@ -220,7 +221,9 @@ func (p *Path) adoptTables(s *saved) error {
 		p.cfg.Logger.Warn("no probes are sent, so packets have no header until the settings change", "error", err)
 	}
 	p.now = atomic.LoadUint64(&t.control.Epoch)
-	p.queries = adopted(settings, p.now)
+	if err := p.adoptQueries(settings); err != nil {
+		return fmt.Errorf("pin %s: %w", p.cfg.Pin, err)
+	}
 	p.follow()
 	oldest := t.control.Base
 	if p.now >= t.generations {
@@ -351,6 +354,8 @@ func (p *Path) closeTables() {
 		p.epoch = atomic.LoadUint64(&p.tables.control.Epoch)
 		p.tables.close()
 		p.tables = nil
+		closeQueries(p.queries)
+		p.queries = nil
 	}
 }
 
@@ -361,7 +366,7 @@ func (p *Path) remove() error {
 	common.Keep(nil)
 	err := p.attachment.Leave()
 	p.closeTables()
-	p.settings, p.raw, p.queries = nil, nil, nil
+	p.settings, p.raw = nil, nil
 	p.waiting, p.sealed, p.open = nil, nil, nil
 	return err
 }

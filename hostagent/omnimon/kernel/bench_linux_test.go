@@ -80,7 +80,7 @@ func benchmark(b *testing.B, flows int, query string) {
 		frame := frames[r.IntN(flows)]
 		run(b, destination.tables.ingress, run(b, source.tables.egress, frame, tcNext), tcNext)
 		run(b, nothing, frame, tcNext)
-		if err := source.readEvents(); err != nil {
+		if err := source.readCopies(); err != nil {
 			b.Fatal(err)
 		}
 	}

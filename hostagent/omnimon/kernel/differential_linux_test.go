@@ -13,11 +13,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // needBPF skips a test where programs cannot be loaded.
@@ -137,6 +139,8 @@ type twin struct {
 	tuples map[uint64]int // results of queries, by their number
 	sent   time.Time      // when the kernel sent the packet that the role receives
 	leased bool           // packets need leases
+	// queries are the texts of queries by their number, for errors.
+	queries map[uint64]string
 }
 
 func newTwin(t testing.TB, s *wire.Settings) *twin {
@@ -218,8 +222,8 @@ func (w *twin) out(frame []byte) []byte {
 		return f.Bytes()
 	}
 	got := run(w.t, w.kernel.tables.egress, frame, tcNext)
-	if w.kernel.tables.control.Events&eventsWithTime != 0 {
-		w.sent = time.Unix(0, int64(newest(w.t, w.kernel).Sent))
+	if last := newest(w.kernel); last > 0 {
+		w.sent = time.Unix(0, int64(last))
 	}
 	w.role.Out([]*packet.Frame{f})
 	w.compare(frame, got, f.Bytes(), "sent")
@@ -286,13 +290,44 @@ func (w *twin) seal(e uint64) []byte {
 		return nil
 	}
 	want, got := g.Append(nil), k.Append(nil)
+	got = bytes.ReplaceAll(got, append([]byte{byte(len(errPayload))}, errPayload...), []byte{0}) // QueryRow.Copied
 	if !bytes.Equal(want, got) {
+		w.compareQueries(want, got)
 		w.t.Fatalf("epoch %d\nkernel %s\nGo     %s", e, text(w.t, got), text(w.t, want))
 	}
 	g.Release()
 	k.Release()
 	w.count(got)
 	return got
+}
+
+// compareQueries prints which query has different results.
+func (w *twin) compareQueries(want, got []byte) {
+	w.t.Helper()
+	a, b := queryRows(w.t, want), queryRows(w.t, got)
+	for i := range min(len(a), len(b)) {
+		if reflect.DeepEqual(a[i], b[i]) {
+			continue
+		}
+		text := w.queries[a[i].ID]
+		list := func(row wire.QueryRow) (all []string) {
+			if row.Problem != "" {
+				return nil
+			}
+			dropped := row.Dropped
+			row.Dropped = 0
+			for _, t := range tuplesOf(w.t, &row, text) {
+				all = append(all, fmt.Sprint(t))
+			}
+			return append(all, fmt.Sprintf("undefined %d, dropped %d", row.Undefined, dropped))
+		}
+		x, y := list(a[i]), list(b[i])
+		only := func(x, y []string) []string {
+			return slices.DeleteFunc(slices.Clone(x), func(s string) bool { return slices.Contains(y, s) })
+		}
+		w.t.Fatalf("%s\nproblem in Go: %s\nproblem in the kernel: %s\nonly in Go: %q\nonly in the kernel: %q", text, a[i].Problem,
+			b[i].Problem, only(x, y), only(y, x))
+	}
 }
 
 // count adds the tuples of a report to those of the queries.
@@ -356,18 +391,12 @@ func text(t testing.TB, data []byte) string {
 	return b.String()
 }
 
-// newest runs the queries on the packets that were sent, and returns the event of the last one.
-func newest(t testing.TB, p *Path) omnimonEvent {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.readEvents(); err != nil {
-		t.Fatal(err)
+// newest is when the newest packet of any flow was sent, or 0 if no query reads flowlets.
+func newest(p *Path) (last uint64) {
+	for i := range p.tables.flowlets[:p.tables.fresh()] {
+		last = max(last, p.tables.flowlets[i].Last)
 	}
-	if len(p.record.RawSample) == 0 {
-		return omnimonEvent{}
-	}
-	return *(*omnimonEvent)(unsafe.Pointer(&p.record.RawSample[0]))
+	return last
 }
 
 // queries use all fields that hosts have, and one that they do not have.
@@ -377,6 +406,195 @@ var queries = []string{
 	`x = packets.filter(payload contains "abab").distinct(src, sport, length)`,
 	`x = packets.filter(dns_response == 1).reduce(keys=(dns_type), n=count())`,
 	`x = packets.filter(queue > 1).reduce(keys=(dst), n=count())`,
+}
+
+// TestSameQueries: random queries, which change while packets are sent, have the same results in the
+// kernel as in Go.
+func TestSameQueries(t *testing.T) {
+	needBPF(t)
+	id := uint64(0)
+	for _, seed := range []uint64{1, 2, 3} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 9))
+			s := defaults(0)
+			s.Carrier, s.FlowletGap = wire.CarrierOption, time.Nanosecond
+			w := newTwin(t, s)
+			w.queries = map[uint64]string{}
+			w.lease(randomLeases(r, 0))
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var processors unix.CPUSet
+			if err := unix.SchedGetaffinity(0, &processors); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = unix.SchedSetaffinity(0, &processors) }()
+			for e := uint64(100); e < 140; e++ {
+				s.Queries = nil
+				for range 1 + r.IntN(6) {
+					id++
+					w.queries[id] = randomQuery(r)
+					s.Queries = append(s.Queries, wire.Query{ID: id, Text: w.queries[id]})
+				}
+				for range 1 + r.IntN(2) { // once or twice in an epoch
+					if err := errors.Join(w.role.Apply(encoded(t, s)), w.kernel.Apply(encoded(t, s))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.advance(e + 1)
+				for range r.IntN(400) {
+					if r.IntN(16) == 0 {
+						one := unix.CPUSet{}
+						one.Set(r.IntN(runtime.NumCPU()))
+						_ = unix.SchedSetaffinity(0, &one)
+					}
+					w.out(randomFrame(r))
+				}
+				if len(w.seal(e)) > 0 && e > 100 && w.seal(e) != nil {
+					t.Fatal("a second report")
+				}
+			}
+		})
+	}
+}
+
+// randomFrame returns a packet of host 0: TCP, UDP, ICMP or DNS, fragments, and damaged ones.
+func randomFrame(r *rand.Rand) []byte {
+	v6 := r.IntN(3) == 0
+	proto, ports, data := byte(packet.ProtocolTCP), [2]uint16{uint16(r.IntN(40)), uint16(r.IntN(3))}, []byte{}
+	if r.IntN(2) == 0 {
+		proto = packet.ProtocolUDP
+	}
+	for range r.IntN(40) {
+		data = append(data, "ab"[r.IntN(2)])
+	}
+	if r.IntN(4) == 0 {
+		proto, ports[r.IntN(2)] = packet.ProtocolUDP, 53
+		data = append([]byte{0, 0, byte(r.IntN(2)) << 7, 0, 0, byte(r.IntN(3)), 11: 0}, 1, 'a', 0, 0, byte(r.IntN(3)))
+		data = data[:r.IntN(len(data)+1)]
+	}
+	f := ipFrame(address(0, v6), address(byte(1+r.IntN(2)), v6), proto, ports[0], ports[1], byte(r.IntN(64)),
+		uint16(r.IntN(1000)), data)
+	ttl, next := 14+8, 14+9
+	if v6 {
+		ttl, next = 14+7, 14+6
+	}
+	f[ttl] = byte(60 + r.IntN(4))
+	switch n := r.IntN(12); {
+	case n == 0:
+		f[next] = 1 // ICMP
+	case n == 1 && !v6:
+		binary.BigEndian.PutUint16(f[14+6:], uint16(r.IntN(2))<<13|uint16(r.IntN(2)))
+	case n == 1:
+		fragment := []byte{f[next], 0, 0, byte(r.IntN(2)<<3 | r.IntN(2)), 0, 0, 0, 1}
+		f[next] = 44
+		binary.BigEndian.PutUint16(f[14+4:], uint16(len(f)-14-40+8))
+		f = slices.Concat(f[:54], fragment, f[54:])
+	case n == 2:
+		f = damage(r, f)
+	}
+	return f
+}
+
+// randomQuery returns a query with operators that hosts run.
+func randomQuery(r *rand.Rand) string {
+	type field struct {
+		name string
+		kind query.Type
+	}
+	var fields []field
+	for _, f := range query.PacketFields() {
+		if f.Name != "queue" && (f.Name != "payload" || r.IntN(6) == 0) {
+			fields = append(fields, field{f.Name, f.Type})
+		}
+	}
+	names := 0
+	name := func() string { names++; return fmt.Sprint("v", names) }
+	pick := func(kind query.Type) string {
+		var all []string
+		for _, f := range fields {
+			if f.kind == kind {
+				all = append(all, f.name)
+			}
+		}
+		if len(all) == 0 {
+			return ""
+		}
+		return all[r.IntN(len(all))]
+	}
+	constant := func() string {
+		return []string{"0", "1", "2", "6", "17", "40", "(0-3)", "0x10", "9223372036854775807", "(0-9223372036854775807-1)",
+			fmt.Sprint(r.IntN(70))}[r.IntN(11)]
+	}
+	var integer func(depth int) string
+	integer = func(depth int) string {
+		f := pick(query.Integer)
+		switch n := r.IntN(10); {
+		case f == "" || n == 0:
+			return constant()
+		case n < 6 || depth == 0:
+			return f
+		}
+		left, right := integer(depth-1), integer(depth-1)
+		return fmt.Sprintf("(%s %s %s)", left, []string{"+", "-", "*", "/", "&", "|"}[r.IntN(6)], right)
+	}
+	addresses := []string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::3", "::ffff:10.0.0.1"}
+	prefixes := []string{"10.0.0.0/31", "0.0.0.0/0", "2001:db8::/32", "::/0", "2001:db8::2/127", "10.0.0.2/32"}
+	var condition func(depth int) string
+	condition = func(depth int) string {
+		a, text := pick(query.Address), pick(query.Text)
+		switch n := r.IntN(12); {
+		case depth > 0 && n < 3:
+			return fmt.Sprintf("(%s %s %s)", condition(depth-1), []string{"&&", "||"}[r.IntN(2)], condition(depth-1))
+		case depth > 0 && n == 3:
+			return "!(" + condition(depth-1) + ")"
+		case a != "" && n == 4:
+			return a + []string{" == ", " != "}[r.IntN(2)] + addresses[r.IntN(len(addresses))]
+		case a != "" && n == 5:
+			return a + " in " + prefixes[r.IntN(len(prefixes))]
+		case a != "" && n == 6:
+			return a + []string{" == ", " != "}[r.IntN(2)] + pick(query.Address)
+		case text != "" && n < 9:
+			return text + []string{` contains "ab"`, ` == "a"`, ` != ""`}[r.IntN(3)]
+		}
+		return integer(2) + " " + []string{"==", "!=", "<", "<=", ">", ">="}[r.IntN(6)] + " " + integer(2)
+	}
+	text := "x = packets"
+	for range r.IntN(4) {
+		if r.IntN(2) == 0 {
+			text += ".filter(" + condition(3) + ")"
+			continue
+		}
+		var columns []string
+		var next []field
+		for range 1 + r.IntN(4) {
+			f := fields[r.IntN(len(fields))]
+			e := f.name
+			if f.kind == query.Integer {
+				e = integer(2)
+			} else if r.IntN(8) == 0 {
+				e = map[query.Type]string{query.Address: addresses[0], query.Text: `"ab"`}[f.kind]
+			}
+			n := name()
+			columns, next = append(columns, n+" = "+e), append(next, field{n, f.kind})
+		}
+		fields = next
+		text += []string{".map(", ".distinct("}[r.IntN(2)] + strings.Join(columns, ", ") + ")"
+	}
+	if len(fields) > 6 && r.IntN(4) > 0 || r.IntN(3) > 0 {
+		var keys []string
+		for _, f := range fields {
+			if r.IntN(len(fields)) < 3 {
+				keys = append(keys, f.name)
+			}
+		}
+		var values []string
+		for range 1 + r.IntN(4) {
+			value := []string{"count()", "sum(" + integer(2) + ")", "max(" + integer(2) + ")", "min(" + integer(1) + ")"}[r.IntN(4)]
+			values = append(values, name()+"="+value)
+		}
+		text += ".reduce(keys=(" + strings.Join(keys, ", ") + "), " + strings.Join(values, ", ") + ")"
+	}
+	return text + []string{"\ny = x", "\ny = x.reduce(keys=(), n=count())"}[r.IntN(2)] // any sequence may be the last but one
 }
 
 // TestSameAsGo: random traffic of three hosts, with flows that begin and end, delays, losses and

@@ -168,9 +168,7 @@ func (p *Path) free(index uint32) error {
 	t := p.tables
 	number := t.entries[index].Mapping
 	p.marks[index] = 0
-	for _, a := range p.queries {
-		a.queries.Drop(index)
-	}
+	t.flowlets[index] = omnimonFlowlet{}
 	atomic.StoreUint32(&t.entries[index].State, unused)
 	p.pool.Return(number)
 	if !p.pool.InUse(number) {

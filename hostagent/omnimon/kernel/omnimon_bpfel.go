@@ -41,10 +41,13 @@ type omnimonControlBlock struct {
 	Slack        uint64
 	Given        uint64
 	Match        uint32
-	Events       uint32
+	Queries      uint32
 	Mtu          uint32
 	Overflow     uint32
-	Unused       [6]uint64
+	QueryChange  uint64
+	QueryBefore  uint32
+	QueryAfter   uint32
+	Unused       [4]uint64
 	Sealed       [32]uint64
 	Released     [32]uint64
 	Behind       [32]uint64
@@ -53,12 +56,24 @@ type omnimonControlBlock struct {
 	FreshMapping uint32
 	Shared       uint64
 	Unused2      [6]uint64
+	QuerySets    [2]struct {
+		_      structs.HostLayout
+		Gap    uint64
+		Needs  uint64
+		Owners [2]uint64
+	}
+}
+
+type omnimonCopied struct {
+	_       structs.HostLayout
+	Sample  omnimonSample
+	Payload [16384]uint8
 }
 
 type omnimonCounts struct {
 	_         structs.HostLayout
 	Epoch     uint64
-	N         [16]uint64
+	N         [17]uint64
 	LateEpoch uint64
 	Late      [64]struct {
 		_       structs.HostLayout
@@ -66,27 +81,6 @@ type omnimonCounts struct {
 		Unused  uint16
 		Packets uint32
 	}
-}
-
-type omnimonEvent struct {
-	_       structs.HostLayout
-	Epoch   uint64
-	Sent    uint64
-	Key     omnimonKey
-	Index   uint32
-	Length  uint32
-	Segment uint16
-	Window  uint16
-	Ttl     uint8
-	Flags   uint8
-	Headers uint8
-	Zero    uint8
-}
-
-type omnimonEventData struct {
-	_       structs.HostLayout
-	Event   omnimonEvent
-	Payload [16384]uint8
 }
 
 type omnimonFlowEntry struct {
@@ -112,6 +106,12 @@ type omnimonFlowSlot struct {
 	Bare     uint32
 	Rest     uint64
 	Extremes [4]int32
+}
+
+type omnimonFlowlet struct {
+	_      structs.HostLayout
+	Last   uint64
+	Number uint64
 }
 
 type omnimonKey struct {
@@ -158,6 +158,31 @@ type omnimonProbe struct {
 	Unused2 uint32
 }
 
+type omnimonSample struct {
+	_           structs.HostLayout
+	Epoch       uint64
+	Key         omnimonKey
+	Flowlet     uint32
+	Data        uint32
+	Segment     uint16
+	Window      uint16
+	DnsType     uint16
+	DnsResponse uint8
+	Ttl         uint8
+	Ready       uint8
+	Copy        uint8
+	Set         uint8
+	Needs       uint8
+	Pieces      uint32
+	Piece       [3]struct {
+		_       structs.HostLayout
+		Length  uint32
+		Packets uint32
+		Flags   uint8
+		Unused  [7]uint8
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -166,11 +191,12 @@ const (
 	omnimonMapBegun        = "begun"
 	omnimonMapBuckets      = "buckets"
 	omnimonMapControl      = "control"
+	omnimonMapCopies       = "copies"
 	omnimonMapCounters     = "counters"
 	omnimonMapDirectory    = "directory"
 	omnimonMapEndings      = "endings"
 	omnimonMapEntries      = "entries"
-	omnimonMapEvents       = "events"
+	omnimonMapFlowlets     = "flowlets"
 	omnimonMapFreeIndexes  = "free_indexes"
 	omnimonMapFreeMappings = "free_mappings"
 	omnimonMapHosts        = "hosts"
@@ -181,8 +207,10 @@ const (
 	omnimonMapOutgoing     = "outgoing"
 	omnimonMapOwners       = "owners"
 	omnimonMapProbes       = "probes"
+	omnimonMapQueries      = "queries"
 	omnimonMapScratch      = "scratch"
 	omnimonMapShared       = "shared"
+	omnimonProgCopy        = "copy"
 	omnimonProgEgress      = "egress"
 	omnimonProgIngress     = "ingress"
 	omnimonVarBucketMask   = "bucket_mask"
@@ -202,6 +230,7 @@ const (
 	omnimonVarPageLimit    = "page_limit"
 	omnimonVarPagesPerHost = "pages_per_host"
 	omnimonVarSlotsPerFlow = "slots_per_flow"
+	omnimonVarTailCalls    = "tail_calls"
 )
 
 // loadOmnimon returns the embedded CollectionSpec for omnimon.
@@ -246,6 +275,7 @@ type omnimonSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type omnimonProgramSpecs struct {
+	Copy    *ebpf.ProgramSpec `ebpf:"copy"`
 	Egress  *ebpf.ProgramSpec `ebpf:"egress"`
 	Ingress *ebpf.ProgramSpec `ebpf:"ingress"`
 }
@@ -258,11 +288,12 @@ type omnimonMapSpecs struct {
 	Begun        *ebpf.MapSpec `ebpf:"begun"`
 	Buckets      *ebpf.MapSpec `ebpf:"buckets"`
 	Control      *ebpf.MapSpec `ebpf:"control"`
+	Copies       *ebpf.MapSpec `ebpf:"copies"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Directory    *ebpf.MapSpec `ebpf:"directory"`
 	Endings      *ebpf.MapSpec `ebpf:"endings"`
 	Entries      *ebpf.MapSpec `ebpf:"entries"`
-	Events       *ebpf.MapSpec `ebpf:"events"`
+	Flowlets     *ebpf.MapSpec `ebpf:"flowlets"`
 	FreeIndexes  *ebpf.MapSpec `ebpf:"free_indexes"`
 	FreeMappings *ebpf.MapSpec `ebpf:"free_mappings"`
 	Hosts        *ebpf.MapSpec `ebpf:"hosts"`
@@ -273,6 +304,7 @@ type omnimonMapSpecs struct {
 	Outgoing     *ebpf.MapSpec `ebpf:"outgoing"`
 	Owners       *ebpf.MapSpec `ebpf:"owners"`
 	Probes       *ebpf.MapSpec `ebpf:"probes"`
+	Queries      *ebpf.MapSpec `ebpf:"queries"`
 	Scratch      *ebpf.MapSpec `ebpf:"scratch"`
 	Shared       *ebpf.MapSpec `ebpf:"shared"`
 }
@@ -298,6 +330,7 @@ type omnimonVariableSpecs struct {
 	PageLimit    *ebpf.VariableSpec `ebpf:"page_limit"`
 	PagesPerHost *ebpf.VariableSpec `ebpf:"pages_per_host"`
 	SlotsPerFlow *ebpf.VariableSpec `ebpf:"slots_per_flow"`
+	TailCalls    *ebpf.VariableSpec `ebpf:"tail_calls"`
 }
 
 // omnimonObjects contains all objects after they have been loaded into the kernel.
@@ -324,11 +357,12 @@ type omnimonMaps struct {
 	Begun        *ebpf.Map `ebpf:"begun"`
 	Buckets      *ebpf.Map `ebpf:"buckets"`
 	Control      *ebpf.Map `ebpf:"control"`
+	Copies       *ebpf.Map `ebpf:"copies"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Directory    *ebpf.Map `ebpf:"directory"`
 	Endings      *ebpf.Map `ebpf:"endings"`
 	Entries      *ebpf.Map `ebpf:"entries"`
-	Events       *ebpf.Map `ebpf:"events"`
+	Flowlets     *ebpf.Map `ebpf:"flowlets"`
 	FreeIndexes  *ebpf.Map `ebpf:"free_indexes"`
 	FreeMappings *ebpf.Map `ebpf:"free_mappings"`
 	Hosts        *ebpf.Map `ebpf:"hosts"`
@@ -339,6 +373,7 @@ type omnimonMaps struct {
 	Outgoing     *ebpf.Map `ebpf:"outgoing"`
 	Owners       *ebpf.Map `ebpf:"owners"`
 	Probes       *ebpf.Map `ebpf:"probes"`
+	Queries      *ebpf.Map `ebpf:"queries"`
 	Scratch      *ebpf.Map `ebpf:"scratch"`
 	Shared       *ebpf.Map `ebpf:"shared"`
 }
@@ -349,11 +384,12 @@ func (m *omnimonMaps) Close() error {
 		m.Begun,
 		m.Buckets,
 		m.Control,
+		m.Copies,
 		m.Counters,
 		m.Directory,
 		m.Endings,
 		m.Entries,
-		m.Events,
+		m.Flowlets,
 		m.FreeIndexes,
 		m.FreeMappings,
 		m.Hosts,
@@ -364,6 +400,7 @@ func (m *omnimonMaps) Close() error {
 		m.Outgoing,
 		m.Owners,
 		m.Probes,
+		m.Queries,
 		m.Scratch,
 		m.Shared,
 	)
@@ -390,18 +427,21 @@ type omnimonVariables struct {
 	PageLimit    *ebpf.Variable `ebpf:"page_limit"`
 	PagesPerHost *ebpf.Variable `ebpf:"pages_per_host"`
 	SlotsPerFlow *ebpf.Variable `ebpf:"slots_per_flow"`
+	TailCalls    *ebpf.Variable `ebpf:"tail_calls"`
 }
 
 // omnimonPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadOmnimonObjects or ebpf.CollectionSpec.LoadAndAssign.
 type omnimonPrograms struct {
+	Copy    *ebpf.Program `ebpf:"copy"`
 	Egress  *ebpf.Program `ebpf:"egress"`
 	Ingress *ebpf.Program `ebpf:"ingress"`
 }
 
 func (p *omnimonPrograms) Close() error {
 	return _OmnimonClose(
+		p.Copy,
 		p.Egress,
 		p.Ingress,
 	)

@@ -60,7 +60,7 @@ type Path struct {
 	order    []uint32
 	queries  []applied // the newest last
 	steps    map[uint64]*omnimon.Steps
-	record   ringbuf.Record // of readEvents
+	record   ringbuf.Record // of readCopies
 	owners   []owner
 
 	leasing leasing
@@ -87,9 +87,9 @@ func Open(cfg Config) (*Path, error) {
 
 // run does what follows an epoch, so that Advance does not wait for it.
 func (p *Path) run() {
-	tick := time.NewTicker(pollEvents)
+	tick := time.NewTicker(pollQueries)
 	defer tick.Stop()
-	var poll <-chan time.Time // nil without queries
+	var poll <-chan time.Time // nil if no packets are copied
 	for {
 		var work func() error
 		select {
@@ -98,13 +98,13 @@ func (p *Path) run() {
 		case <-p.wake:
 			work = p.maintain
 		case <-poll:
-			work = p.readEvents
+			work = p.readCopies
 		}
 		p.mu.Lock()
 		var err error
 		if poll = nil; p.tables != nil {
 			err = work()
-			if atomic.LoadUint32(&p.tables.control.Events) != 0 {
+			if p.copies() {
 				poll = tick.C
 			}
 		}
@@ -227,8 +227,11 @@ func (p *Path) Apply(raw []byte) error {
 		if err := p.tables.setHosts(s.Hosts); err != nil {
 			return err
 		}
-		if !slices.Equal(s.Queries, p.settings.Queries) || s.FlowletGap != p.settings.FlowletGap {
-			p.setQueries(s)
+		if !slices.Equal(s.Queries, p.settings.Queries) || s.FlowletGap != p.settings.FlowletGap ||
+			s.QueryTuples != p.settings.QueryTuples {
+			if err := p.setQueries(s); err != nil {
+				return err
+			}
 			p.follow()
 		}
 		p.settings, p.raw = s, slices.Clone(raw)
@@ -292,9 +295,9 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, epoch
 		t.close()
 		return err
 	}
-	queries := omnimon.ParseQueries(s, omnimon.Queries{})
-	t.control.Events = needs(queries)
+	queries := beginQueries(t, s, epoch)
 	if err := p.attach(t, s); err != nil {
+		closeQueries(queries)
 		t.close()
 		return err
 	}
@@ -303,7 +306,8 @@ func (p *Path) restart(s *wire.Settings, raw []byte, share *mapping.Share, epoch
 	}
 	p.install(t, s, raw, share)
 	p.now, p.open = epoch, []uint64{epoch}
-	p.queries, p.steps = []applied{{since: epoch, queries: queries}}, map[uint64]*omnimon.Steps{}
+	closeQueries(p.queries)
+	p.queries, p.steps = queries, map[uint64]*omnimon.Steps{}
 	p.follow()
 	if again {
 		p.restarts[epoch]++
@@ -369,7 +373,7 @@ func (p *Path) maintain() error {
 	}
 	p.now = to
 	// All processors have left the epochs before.
-	if err := errors.Join(t.wait(), p.begun(), p.readEvents()); err != nil {
+	if err := errors.Join(t.wait(), p.begun(), p.collect(to), p.readCopies()); err != nil {
 		return err
 	}
 	if err := p.refresh(); err != nil {

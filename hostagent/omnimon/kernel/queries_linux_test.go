@@ -6,60 +6,233 @@ package kernel
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// reported returns the only result of queries in the report of an epoch.
-func reported(t *testing.T, p *Path, epoch uint64) *wire.QueryRow {
+// results returns the results of queries in the report of an epoch.
+func results(t *testing.T, p *Path, epoch uint64) (rows []wire.QueryRow) {
 	t.Helper()
 	g, err := p.Seal(epoch)
 	if err != nil || g == nil {
 		t.Fatalf("report %v, error %v", g, err)
 	}
 	defer g.Release()
-	r, err := wire.Open(g.Append(nil))
+	return queryRows(t, g.Append(nil))
+}
+
+// queryRows returns the results of queries in a report.
+func queryRows(t testing.TB, data []byte) (rows []wire.QueryRow) {
+	t.Helper()
+	r, err := wire.Open(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.SkipEgress()
-	var row wire.QueryRow
-	if _, ok := r.NextHost(); ok || !r.NextQuery(&row) {
-		t.Fatalf("no result of a query; error %v", r.Err())
+	for _, ok := r.NextHost(); ok; _, ok = r.NextHost() {
+		for in := new(wire.IngressRow); r.NextIngress(in); {
+		}
 	}
-	return &row
+	var row wire.QueryRow
+	for r.NextQuery(&row) {
+		rows = append(rows, row)
+	}
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	return rows
 }
 
-// TestUnreadPackets: packets for which map events has no room are counted as missing in the results
-// of the epoch, and of no other.
+// reported returns the only result of queries in the report of an epoch.
+func reported(t *testing.T, p *Path, epoch uint64) *wire.QueryRow {
+	t.Helper()
+	rows := results(t, p, epoch)
+	if len(rows) != 1 {
+		t.Fatalf("results of queries: %+v", rows)
+	}
+	return &rows[0]
+}
+
+// TestUnreadPackets: packets for which map copies has no room are counted as missing in the results
+// of the query that needs the copies, of the epoch, and in no other.
 func TestUnreadPackets(t *testing.T) {
 	needBPF(t)
 	s := defaults(0)
-	s.Queries = []wire.Query{{Text: totalsQuery},
-		{Text: `x = packets.filter(payload contains "?").reduce(keys=(src), n=count())`}}
+	const copied = `x = packets.filter(proto == UDP && (dport == 2 || dport == 3) && !(payload contains "?"))
+		.reduce(keys=(proto), n=count(), bytes=sum(length))`
+	s.Queries = []wire.Query{{Text: totalsQuery}, {Text: copied}}
 	p := newPath(t, Config{}, s)
 	const packets, payload = 1500, 3400
-	frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, make([]byte, payload))
+	frame := func(dport uint16) []byte {
+		return ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, dport, 0, 0, make([]byte, payload))
+	}
 	for range packets {
-		run(t, p.tables.egress, frame, tcNext)
+		run(t, p.tables.egress, frame(2), tcNext)
+		run(t, p.tables.egress, frame(4), tcNext) // matches no query that needs copies
 	}
 	p.Advance(101)
-	row := reported(t, p, 100)
-	room := uint64(p.tables.maps[omnimonMapEvents].MaxEntries())
-	unread := row.Dropped
-	row.Dropped = 0
-	read, _ := totalsOf(t, row)
+	rows := results(t, p, 100)
+	if n, _ := totalsOf(t, &rows[0]); n != 2*packets || rows[0].Copied != "" {
+		t.Errorf("%d packets counted in the kernel, want %d; copied: %q", n, 2*packets, rows[0].Copied)
+	}
+	room := uint64(p.tables.maps[omnimonMapCopies].MaxEntries())
+	unread, why := rows[1].Dropped, rows[1].Copied
+	rows[1].Dropped = 0
+	read, _ := totalsOf(t, &rows[1])
 	if unread+uint64(read) != packets || uint64(read) > room/payload || uint64(read) < room/payload*9/10 {
 		t.Errorf("%d of %d packets read, %d counted as unread; the map has %d bytes", read, packets, unread, room)
 	}
-	run(t, p.tables.egress, frame, tcNext)
+	if why != string(errPayload) {
+		t.Errorf("copied: %q", why)
+	}
+	run(t, p.tables.egress, frame(3), tcNext)
 	p.Advance(102)
-	if read, _ := totalsOf(t, reported(t, p, 101)); read != 1 {
-		t.Errorf("%d packets in the next epoch, want 1", read)
+	rows = results(t, p, 101)
+	for i := range rows {
+		if n, _ := totalsOf(t, &rows[i]); n != 1 {
+			t.Errorf("%d packets in the next epoch, want 1", n)
+		}
+	}
+}
+
+// TestQueryOverflow: packets above the largest count of tuples are counted, so that a result without
+// them is not taken for complete.
+func TestQueryOverflow(t *testing.T) {
+	needBPF(t)
+	const groups = `x = packets.reduce(keys=(sport), n=count())`
+	const distinct = `x = packets.distinct(src, sport)`
+	const raw = `x = packets.map(sport) y = x.reduce(keys=(sport), n=count())`
+	s := defaults(0)
+	s.QueryTuples = 300
+	s.Queries = []wire.Query{{Text: groups}, {Text: distinct}, {Text: raw}}
+	p := newPath(t, Config{}, s)
+	const flows, each = 900, 3
+	for range each {
+		for i := range flows {
+			run(t, p.tables.egress, ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, uint16(i), 2, 0, 0, nil), tcNext)
+		}
+	}
+	p.Advance(101)
+	rows := results(t, p, 100)
+	for i, text := range []string{groups, distinct, raw} {
+		dropped := rows[i].Dropped
+		rows[i].Dropped = 0
+		tuples := tuplesOf(t, &rows[i], text)
+		counted := uint64(0)
+		for _, tuple := range tuples {
+			switch text {
+			case groups:
+				counted += uint64(tuple[1].Int)
+			case raw:
+				counted++
+			default:
+				counted += each
+			}
+		}
+		if len(tuples) != s.QueryTuples || dropped == 0 || (text != groups && counted+dropped != flows*each) {
+			t.Errorf("%s: %d tuples with %d packets, %d dropped", text, len(tuples), counted, dropped)
+		}
+	}
+	run(t, p.tables.egress, ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, nil), tcNext)
+	p.Advance(102)
+	for i, row := range results(t, p, 101) {
+		if row.Dropped != 0 {
+			t.Errorf("query %d: %d dropped in the next epoch", i, row.Dropped)
+		}
+	}
+}
+
+// TestLateCollection: packets of an epoch for which the maps of queries are not free yet, because
+// nobody read them, are counted as missing.
+func TestLateCollection(t *testing.T) {
+	needBPF(t)
+	s := defaults(0)
+	s.Queries = []wire.Query{{Text: totalsQuery}}
+	p := newPath(t, Config{}, s)
+	frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, nil)
+	send := func(n int) {
+		for range n {
+			run(t, p.tables.egress, frame, tcNext)
+		}
+	}
+	for e := range uint64(3) {
+		p.Advance(100 + e) // without maintain
+		send(10 + int(e))
+	}
+	p.mu.Lock()
+	err := p.maintain()
+	p.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(5)
+	p.Advance(103)
+	for e, want := range map[uint64][2]uint64{100: {10, 0}, 101: {11, 0}, 102: {5, 12}} {
+		row := reported(t, p, e)
+		dropped := row.Dropped
+		row.Dropped = 0
+		if n, _ := totalsOf(t, row); uint64(n) != want[0] || dropped != want[1] {
+			t.Errorf("epoch %d: %d packets, %d missing; want %v", e, n, dropped, want)
+		}
+	}
+}
+
+// TestQueriesOnProcessors: packets that several processors send at the same time, of the same flows,
+// are counted once each.
+func TestQueriesOnProcessors(t *testing.T) {
+	needBPF(t)
+	const flows, rounds = 500, 50 // more flows than the table of a processor has room for
+	const groups = `x = packets.reduce(keys=(sport), n=count(), bytes=sum(length), most=max(length), least=min(length))`
+	const distinct = `x = packets.distinct(src, sport).map(n = 1).reduce(keys=(n), n2=count())`
+	s := defaults(0)
+	s.Queries = []wire.Query{{Text: groups}, {Text: distinct}}
+	p := newPath(t, Config{}, s)
+	processors := runtime.NumCPU()
+	var wait sync.WaitGroup
+	for n := range processors {
+		wait.Go(func() {
+			runtime.LockOSThread()
+			set := unix.CPUSet{}
+			set.Set(n)
+			_ = unix.SchedSetaffinity(0, &set)
+			for range rounds {
+				for i := range flows {
+					frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, uint16(i), 2, 0, 0, make([]byte, n))
+					if _, err := p.tables.egress.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wait.Wait()
+	p.Advance(101)
+	rows := results(t, p, 100)
+	for _, tuple := range tuplesOf(t, &rows[0], groups) {
+		n := int64(processors * rounds)
+		bytes := int64(0)
+		for i := range processors {
+			bytes += int64(rounds * (28 + i))
+		}
+		if tuple[1].Int != n || tuple[2].Int != bytes || tuple[3].Int != int64(27+processors) || tuple[4].Int != 28 {
+			t.Errorf("%v, want %d packets and %d bytes", tuple, n, bytes)
+		}
+	}
+	if tuples := tuplesOf(t, &rows[0], groups); len(tuples) != flows {
+		t.Errorf("%d flows, want %d", len(tuples), flows)
+	}
+	if tuples := tuplesOf(t, &rows[1], distinct); len(tuples) != 1 || tuples[0][1].Int != flows {
+		t.Errorf("distinct: %v, want %d", tuples, flows)
 	}
 }
 
@@ -89,7 +262,7 @@ func TestFlowlets(t *testing.T) {
 			run(t, p.tables.egress, frame, tcNext)
 			time.Sleep(pause)
 		}
-		if sent := time.Duration(newest(t, p).Sent); sent < before || sent > monotonic() {
+		if sent := time.Duration(newest(p)); sent < before || sent > monotonic() {
 			t.Errorf("sent at %v, which is not between %v and %v", sent, before, monotonic())
 		}
 		p.Advance(101)
@@ -112,8 +285,8 @@ func TestFlowlets(t *testing.T) {
 	s.Queries = []wire.Query{{Text: totalsQuery}}
 	p := newPath(t, Config{}, s)
 	run(t, p.tables.egress, ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, 1, 2, 0, 0, nil), tcNext)
-	if e := newest(t, p); e.Epoch != 100 || e.Sent != 0 {
-		t.Errorf("event %+v: a time that no query reads", e)
+	if last := newest(p); last != 0 {
+		t.Errorf("time %d of a packet, which no query reads", last)
 	}
 }
 
@@ -142,9 +315,6 @@ func TestChangeQueries(t *testing.T) {
 	send()
 	p.Advance(102)
 	send()
-	if n := p.tables.events.AvailableBytes(); n == 0 {
-		t.Error("no packets for the queries")
-	}
 	g, err := p.Seal(100)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +331,7 @@ func TestChangeQueries(t *testing.T) {
 		t.Errorf("%d packets in epoch 101, want 2", read)
 	}
 	send()
-	if n := p.tables.events.AvailableBytes(); n != 0 || p.tables.control.Events != 0 {
-		t.Errorf("%d bytes in map events without queries", n)
+	if n := p.tables.control.Queries; n != 0 {
+		t.Errorf("%d, but there are no queries", n)
 	}
 }

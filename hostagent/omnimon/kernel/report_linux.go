@@ -64,7 +64,7 @@ func (p *Path) Seal(epoch uint64) (role.Report, error) {
 func (p *Path) closeEpoch(epoch uint64) error {
 	t := p.tables
 	atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
-	return errors.Join(t.wait(), p.begun(), p.readEvents())
+	return errors.Join(t.wait(), p.begun(), p.readCopies())
 }
 
 // refresh completes the waiting reports of epochs whose packets are all counted by now.
@@ -149,13 +149,14 @@ func (p *Path) fill(g *report) (bool, error) {
 	if err := t.maps[omnimonMapCounters].Lookup(uint32(at), &counts); err != nil {
 		return false, fmt.Errorf("map counters: %w", err)
 	}
-	unread := uint64(0) // packets that queries did not see
+	var unread, uncounted uint64 // packets that queries did not see, in this process and in the kernel
 	for _, c := range counts {
 		if c.Epoch == epoch {
 			for i := range s.Counters {
 				s.Counters[i] += c.N[i]
 			}
-			unread += c.N[wire.Counters]
+			unread += c.N[unreadCounter]
+			uncounted += c.N[uncountedCounter]
 		}
 	}
 	s.Late = lateEpochs(epoch, counts)
@@ -179,7 +180,7 @@ func (p *Path) fill(g *report) (bool, error) {
 		b.Egress(&row, &v)
 	}
 	p.encodeIngress(&b, epoch)
-	b.Queries(g.steps.Rows(unread))
+	b.Queries(g.steps.Rows(unread, uncounted))
 	g.data = b.Data
 	return atomic.LoadUint64(&t.control.Epoch) < epoch+t.generations, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
@@ -49,7 +50,9 @@ type tables struct {
 	pages       uint64 // per generation
 	cells       uint32 // of the directory, for each host
 	hosts       int    // that the maps have room for
-	events      *ringbuf.Reader
+	copies      *ringbuf.Reader
+	flowlets    []omnimonFlowlet
+	tailCalls   bool // the kernel runs queries
 	probes      *ringbuf.Reader
 	barrier     *hostkernel.Barrier
 	synchronous bool // tests run programs only between calls of the Path
@@ -83,6 +86,7 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		omnimonMapHosts:  max(4*hosts, 2*addresses), omnimonMapLeases: max(4*hosts, 2*addresses),
 		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
 		omnimonMapBegun: s.Flows, omnimonMapEndings: s.Flows,
+		omnimonMapFlowlets: s.Flows,
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
@@ -107,12 +111,14 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		}
 	}
 	hostkernel.Name(spec)
-	c, err := ebpf.NewCollection(spec)
+	c, tailCalls, err := create(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "flows, ingressSlots or generations")
 	}
-	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress], seed: seed}
-	if err := t.open(generations, hosts); err != nil {
+	t := &tables{maps: c.Maps, egress: c.Programs[omnimonProgEgress], ingress: c.Programs[omnimonProgIngress], seed: seed,
+		tailCalls: tailCalls}
+	err = t.maps[omnimonMapQueries].Put(uint32(copyProgram), c.Programs[omnimonProgCopy])
+	if err := errors.Join(err, c.Programs[omnimonProgCopy].Close(), t.open(generations, hosts)); err != nil {
 		t.close()
 		return nil, err
 	}
@@ -122,6 +128,19 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		t.shared[i] = uint64(i)
 	}
 	return t, nil
+}
+
+// create creates maps and programs, with tail calls if the kernel supports them beside functions.
+func create(spec *ebpf.CollectionSpec) (c *ebpf.Collection, tailCalls bool, err error) {
+	for _, tailCalls = range []bool{true, false} {
+		if err := spec.Variables["tail_calls"].Set(tailCalls); err != nil {
+			return nil, false, fmt.Errorf("variable tail_calls: %w", err)
+		}
+		if c, err = ebpf.NewCollection(spec.Copy()); err == nil || errors.Is(err, unix.EPERM) {
+			break
+		}
+	}
+	return c, tailCalls, err
 }
 
 // carriers are the numbers of the carriers in bpf/omnimon.c.
@@ -136,7 +155,7 @@ func boolean(b bool) uint8 {
 
 // adopt opens the maps that an earlier process pinned in a directory.
 func adopt(dir string, s *saved) (*tables, error) {
-	t := &tables{maps: map[string]*ebpf.Map{}, seed: s.Seed}
+	t := &tables{maps: map[string]*ebpf.Map{}, seed: s.Seed, tailCalls: s.TailCalls}
 	spec, err := loadOmnimon()
 	if err != nil {
 		return nil, err
@@ -189,7 +208,7 @@ func (t *tables) open(generations, hosts int) error {
 		return err
 	}
 	t.control = &control[0]
-	var errs [8]error
+	var errs [9]error
 	t.entries, errs[0] = hostkernel.View[omnimonFlowEntry](&t.memory, t.maps[omnimonMapEntries], omnimonMapEntries)
 	t.outgoing, errs[1] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapOutgoing], omnimonMapOutgoing)
 	t.incoming, errs[2] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapIncoming], omnimonMapIncoming)
@@ -198,6 +217,7 @@ func (t *tables) open(generations, hosts int) error {
 	t.mappings, errs[5] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapMappings], omnimonMapMappings)
 	t.buckets, errs[6] = hostkernel.View[omnimonBucket](&t.memory, t.maps[omnimonMapBuckets], omnimonMapBuckets)
 	t.leases, errs[7] = hostkernel.View[omnimonLease](&t.memory, t.maps[omnimonMapLeases], omnimonMapLeases)
+	t.flowlets, errs[8] = hostkernel.View[omnimonFlowlet](&t.memory, t.maps[omnimonMapFlowlets], omnimonMapFlowlets)
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
@@ -205,10 +225,10 @@ func (t *tables) open(generations, hosts int) error {
 	if t.probes, err = ringbuf.NewReader(t.maps[omnimonMapProbes]); err != nil {
 		return fmt.Errorf("map probes: %w", err)
 	}
-	if t.events, err = ringbuf.NewReader(t.maps[omnimonMapEvents]); err != nil {
-		return fmt.Errorf("map events: %w", err)
+	if t.copies, err = ringbuf.NewReader(t.maps[omnimonMapCopies]); err != nil {
+		return fmt.Errorf("map copies: %w", err)
 	}
-	t.events.SetDeadline(time.Unix(1, 0)) // do not wait
+	t.copies.SetDeadline(time.Unix(1, 0)) // do not wait
 	t.barrier, err = hostkernel.NewBarrier()
 	return err
 }
@@ -229,7 +249,7 @@ func (t *tables) close() {
 	for _, c := range []interface{ Close() error }{t.egress, t.ingress, t.barrier} {
 		_ = c.Close() // nil is valid
 	}
-	for _, r := range []*ringbuf.Reader{t.events, t.probes} {
+	for _, r := range []*ringbuf.Reader{t.copies, t.probes} {
 		if r != nil {
 			_ = r.Close()
 		}

@@ -177,7 +177,7 @@ func (b *Builder) Queries(rows []QueryRow) {
 		for _, v := range []uint64{r.ID, uint64(r.Step), r.Undefined, r.Dropped} {
 			b.Data = binary.AppendUvarint(b.Data, v)
 		}
-		for _, data := range [][]byte{[]byte(r.Problem), r.Tuples} {
+		for _, data := range [][]byte{[]byte(r.Problem), []byte(r.Copied), r.Tuples} {
 			b.count(len(data))
 			b.Data = append(b.Data, data...)
 		}
@@ -192,6 +192,7 @@ type QueryRow struct {
 	// there are too many.
 	Undefined, Dropped uint64
 	Problem            string // why the host does not run the query
+	Copied             string // why the kernel copies packets to the agent, which runs the step; empty: it does not
 	Tuples             []byte // encoded by package query
 }
 
@@ -426,6 +427,7 @@ func (r *Report) NextQuery(row *QueryRow) bool {
 	r.queries--
 	*row = QueryRow{ID: r.uvarint(), Step: int(min(r.uvarint(), 1<<16)), Undefined: r.uvarint(), Dropped: r.uvarint()}
 	row.Problem = string(r.take(r.count(1)))
+	row.Copied = string(r.take(r.count(1)))
 	row.Tuples = r.take(r.count(1))
 	if r.queries == 0 && len(r.rest) > 0 {
 		r.fail("trailing bytes")

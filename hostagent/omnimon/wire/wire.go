@@ -120,9 +120,15 @@ type Settings struct {
 	Extremes []Extreme `json:"extremes,omitempty"`
 	// Queries run on outgoing packets, in epochs that begin with these settings.
 	Queries []Query `json:"queries,omitempty"`
+	// QueryTuples bounds the tuples that a host keeps for each operator of a query in an epoch; 0:
+	// DefaultQueryTuples.
+	QueryTuples int `json:"queryTuples,omitempty"`
 	// FlowletGap is the longest time between two packets of a flowlet.
 	FlowletGap time.Duration `json:"flowletGap,omitempty"`
 }
+
+// DefaultQueryTuples is the default of Settings.QueryTuples.
+const DefaultQueryTuples = 1 << 16
 
 // Carrier is how a packet carries the header.
 type Carrier string

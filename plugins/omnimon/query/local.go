@@ -24,6 +24,9 @@ func (s *Step) atHosts() int {
 	return n
 }
 
+// AtHosts returns the operators that hosts run, of a step whose source is packets.
+func (s *Step) AtHosts() []*Operator { return s.Operators[:s.atHosts()] }
+
 // Uses reports whether the step reads a field of packets.
 func (s *Step) Uses(field string) bool {
 	if s.Source != "packets" {
@@ -39,10 +42,10 @@ func (s *Step) Uses(field string) bool {
 			return true
 		}
 		if o.Kind != Filter {
-			break
+			return false
 		}
 	}
-	return false
+	return field != "queue" // all fields are in the result; hosts have a queue of 0
 }
 
 // Local runs the first operators of a step packet by packet, where the packets are.
@@ -172,6 +175,16 @@ func (l *Local) Result() (tuples []Tuple, undefined, dropped int) {
 	}
 	slices.SortFunc(tuples, compareTuples)
 	return tuples, l.run.undefined, l.dropped
+}
+
+// Merge merges tuples that several parts of a host have for a step, and sorts them.
+func (s *Step) Merge(tuples []Tuple) []Tuple {
+	l := s.Start(0)
+	if n := len(l.operators); n > 0 {
+		tuples = merge(l.operators[n-1], tuples, len(l.keys))
+	}
+	slices.SortFunc(tuples, compareTuples)
+	return tuples
 }
 
 // Finish computes the result of a query from the tuples that hosts returned for each of its steps

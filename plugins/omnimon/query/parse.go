@@ -84,6 +84,9 @@ type Expression struct {
 	index       int // of the field in the tuple
 }
 
+// Type returns the type of an expression that was checked.
+func (e *Expression) Type() Type { return e.kind }
+
 // constants are names of integers.
 var constants = map[string]int64{"ICMP": 1, "TCP": 6, "UDP": 17, "ICMPv6": 58,
 	"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32}

@@ -39,13 +39,36 @@ type Plan struct{ Steps []Step }
 
 // Place assigns each sequence of operators to one kind of element (paper, section 6.2): a sequence
 // with join to the collector, one with distinct to the hosts, every other one to the switches. A
-// sequence that switches cannot run goes to the hosts, and one over results to the collector.
+// sequence that switches cannot run goes to the hosts, and one over results to the collector. A
+// sequence over packets that filters and maps them alone becomes a part of those that read it, so
+// that hosts need not report each packet.
 func (q *Query) Place() *Plan {
 	p := &Plan{}
-	for _, s := range q.Sequences {
+	packets := map[string]*Sequence{} // that filter and map packets alone
+	for i, s := range q.Sequences {
+		if from := packets[s.Source]; from != nil {
+			whole := *s
+			whole.Source, whole.Operators = from.Source, slices.Concat(from.Operators, s.Operators)
+			s = &whole
+		}
+		if s.Source == "packets" && !slices.ContainsFunc(s.Operators, func(o *Operator) bool {
+			return o.Kind != Filter && o.Kind != Map
+		}) {
+			packets[s.Name] = s
+			if i < len(q.Sequences)-1 && !q.joins(s.Name) {
+				continue
+			}
+		}
 		p.Steps = append(p.Steps, place(s))
 	}
 	return p
+}
+
+// joins reports whether an operator joins a sequence.
+func (q *Query) joins(name string) bool {
+	return slices.ContainsFunc(q.Sequences, func(s *Sequence) bool {
+		return slices.ContainsFunc(s.Operators, func(o *Operator) bool { return o.Kind == Join && o.Other.Text == name })
+	})
 }
 
 func place(s *Sequence) Step {

@@ -85,7 +85,9 @@ enum {
 	RESTARTED,
 	COUNTERS,
 	COUNTED = COUNTERS,
-	UNREAD = COUNTERS, // packets that queries did not see, because map events was full
+	UNREAD = COUNTERS, // packets that the agent's queries did not see, because map copies was full
+	UNCOUNTED,         // packets that the kernel's queries did not see, because no generation was free
+	ALL_COUNTERS,
 };
 
 enum { FIELD_LENGTH, FIELD_TTL, FIELD_WINDOW };
@@ -152,7 +154,7 @@ struct late {
 
 struct counts {
 	u64 epoch;
-	u64 n[COUNTERS + 1]; // the last: UNREAD
+	u64 n[ALL_COUNTERS];
 	u64 late_epoch;      // to which late belongs
 	struct late late[LATE_EPOCHS];
 };
@@ -190,6 +192,13 @@ struct probe {
 };
 const struct probe *for_bindings __attribute__((unused));
 
+// query_set is a set of queries: queries.h.
+struct query_set {
+	u64 gap;       // nanoseconds, the longest time between two packets of a flowlet
+	u64 needs;     // NEED_COMPILED and others
+	u64 owners[2]; // by generation: the epoch of its results plus one, 0: it is empty
+};
+
 struct control_block {
 	u64 epoch, base; // base: epoch in which the table began
 	// The kernel's own clock, for the time without an agent, in nanoseconds of CLOCK_MONOTONIC: epoch
@@ -198,10 +207,12 @@ struct control_block {
 	u64 deadline, length, start, zero, slack;
 	u64 given; // newest epoch that the agent stated
 	u32 match; // length of the string to find, 0: none
-	u32 events; // what queries need: EVENTS and others
+	u32 queries; // there are any
 	u32 mtu;    // of the interface
 	u32 overflow; // a flow is in its second bucket
-	u64 unused[6];
+	u64 query_change;              // epoch
+	u32 query_before, query_after; // the number of the set in force before and after it, plus one; 0: none
+	u64 unused[4];
 	u64 sealed[MAX_GENERATIONS];   // epoch plus one
 	u64 released[MAX_GENERATIONS]; // epoch plus one
 	u64 behind[MAX_GENERATIONS];   // epoch plus one, if a packet was counted WINDOW epochs later
@@ -209,6 +220,7 @@ struct control_block {
 	u32 fresh_index, fresh_mapping;
 	u64 shared; // upper bit: half of the map shared; rest: count of mappings that were taken
 	u64 unused2[6];
+	struct query_set query_sets[2];
 };
 
 #define ARRAY(name, flags, entries, type_)            \
@@ -292,47 +304,6 @@ struct {
 	__uint(max_entries, 1 << 18);
 } probes SEC(".maps");
 
-// events are the packets that a host sent while queries run, for the agent, which runs the queries.
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} events SEC(".maps");
-
-// Bits of control.events.
-enum {
-	EVENTS = 1,      // of packets
-	EVENTS_DNS = 2,  // with the beginning of a DNS message
-	EVENTS_DATA = 4, // with the payload
-	EVENTS_TIME = 8, // with the time at which it was sent
-};
-
-enum {
-	DNS_PORT = 53,
-	MAX_DNS = 512,    // bytes that hold the first question of a message
-	MAX_DATA = 16383, // bytes of a payload
-};
-
-// event is a packet that was counted, or the segments of one that will be segmented.
-struct event {
-	u64 epoch, sent; // sent: nanoseconds of CLOCK_MONOTONIC
-	struct key key;
-	u32 index, length; // of the flow; of the IP packet
-	u16 segment, window; // segment: data in each segment but the last, 0: no segments
-	u8 ttl, flags, headers, zero; // headers: length of IP and transport
-};
-
-struct event_data {
-	struct event event;
-	u8 payload[MAX_DATA + 1];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct event_data);
-} scratch SEC(".maps");
-
 inline struct control_block *state(void) {
 	u32 zero = 0;
 	return bpf_map_lookup_elem(&control, &zero);
@@ -350,7 +321,7 @@ inline struct counts *counts_of(u64 epoch) {
 
 inline void count(u64 epoch, u32 why, u64 n) {
 	struct counts *c = counts_of(epoch);
-	if (c && why <= UNREAD)
+	if (c && why < ALL_COUNTERS)
 		c->n[why] += n;
 }
 
@@ -965,45 +936,7 @@ part bool read_message(struct __sk_buff *skb, u32 at, struct message *m) {
 
 inline bool to_probes(const struct headers *p) { return p->key.proto == UDP && p->key.dport == PROBE_PORT && !p->later; }
 
-// read_by_queries sends what queries need of a packet to the agent.
-inline void read_by_queries(struct __sk_buff *skb, const struct headers *p, u32 needs, u64 now, u32 index,
-			    u16 segment, u32 size) {
-	u32 zero = 0;
-	struct event_data *d = bpf_map_lookup_elem(&scratch, &zero);
-	if (!d)
-		return; // unreachable
-	struct event *e = &d->event;
-	e->epoch = now;
-	e->sent = needs & EVENTS_TIME ? bpf_ktime_get_ns() : 0;
-	e->key = p->key;
-	e->index = index;
-	e->length = p->length;
-	e->headers = p->payload;
-	e->segment = segment;
-	e->window = p->window;
-	e->ttl = p->ttl;
-	e->flags = p->flags;
-	if (size > MAX_DATA || (size && bpf_skb_load_bytes(skb, p->ip + p->payload, d->payload, size))) {
-		count(now, UNREAD, 1);
-		return;
-	}
-	// The agent reads map events periodically, so it is not woken up.
-	if (bpf_ringbuf_output(&events, d, sizeof(*e) + size, BPF_RB_NO_WAKEUP))
-		count(now, UNREAD, 1);
-}
-
-// payload_size is how much of the payload queries need.
-inline u32 payload_size(const struct __sk_buff *skb, const struct headers *p, u32 needs) {
-	u32 at = p->ip + p->payload;
-	if (at >= skb->len)
-		return 0;
-	u32 size = skb->len - at;
-	if (needs & EVENTS_DATA)
-		return size;
-	if (!(needs & EVENTS_DNS) || p->key.proto != UDP || (p->key.sport != DNS_PORT && p->key.dport != DNS_PORT))
-		return 0;
-	return size < MAX_DNS ? size : MAX_DNS;
-}
+#include "queries.h"
 
 // follow_differences updates the extremes of a flow, whose lock is held.
 inline void follow_differences(struct flow_slot *s, const struct headers *p, u32 *differences) {
@@ -1074,21 +1007,15 @@ int egress(struct __sk_buff *skb) {
 		if (p.flags & SYN && !keep_mss)
 			follow_mss(skb, &p, most);
 	}
-	u32 needs = c->events, data_size = 0, segment = skb->gso_size;
-	if (needs) {
-		data_size = payload_size(skb, &p, needs);
-		if (w.packets == 1 || !data_size)
-			read_by_queries(skb, &p, needs, now, f.index, segment, data_size);
-	}
+	bool asked = c->queries && take_sample(skb, &p, &w, now, f.index);
 	bool matched = match && contains(skb, &p, match);
 	b.head |= (u64)f.index << 24 | (slots & 0xffff);
 	b.slots = slots;
-	// Differences, the string and the payload are of one packet, so they need packets that are not
-	// segmented later.
+	// Differences and the string are of one packet, so they need packets that are not segmented later.
 	u32 why = COUNTED;
 	if (l->until <= clock)
 		why = NO_LEASE;
-	else if ((w.packets > 1 && (extremes || match || data_size)) || !fits(skb, &p, &w, most))
+	else if ((w.packets > 1 && (extremes || match)) || !fits(skb, &p, &w, most))
 		why = NO_ROOM;
 	if (extremes) {
 		// The header has the differences, so that the flow is counted before it is inserted. Room for it
@@ -1116,12 +1043,14 @@ int egress(struct __sk_buff *skb) {
 	if (why == COUNTED) {
 		if (matched)
 			__sync_fetch_and_add(&s->mark, 1);
-		return PASS;
+	} else {
+		if (why == MALFORMED)
+			return SHOT; // unreachable
+		__sync_fetch_and_add(&s->rest, (u64)w.bytes << UNTAGGED_BYTES | w.packets);
+		count(now, why, w.packets);
 	}
-	if (why == MALFORMED)
-		return SHOT; // unreachable
-	__sync_fetch_and_add(&s->rest, (u64)w.bytes << UNTAGGED_BYTES | w.packets);
-	count(now, why, w.packets);
+	if (asked)
+		ask(skb);
 	return PASS;
 }
 
