@@ -110,7 +110,7 @@ func TestQueryOverflow(t *testing.T) {
 	needBPF(t)
 	const groups = `x = packets.reduce(keys=(sport), n=count())`
 	const distinct = `x = packets.distinct(src, sport)`
-	const raw = `x = packets.map(sport) y = x.reduce(keys=(sport), n=count())`
+	const raw = `x = packets.map(sport) y = x`
 	s := defaults(0)
 	s.QueryTuples = 300
 	s.Queries = []wire.Query{{Text: groups}, {Text: distinct}, {Text: raw}}
