@@ -70,6 +70,9 @@ const (
 	// of a cluster serves the host at most 3 s after the end of its own.
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = time.Second
+	// maxRefusals is how many refusals in a row end the measurement, after some 5 s. A collector that
+	// starts, or whose cluster assigns hosts, may refuse a host that it knows a moment later.
+	maxRefusals = 8
 )
 
 // Config configures an agent.
@@ -204,7 +207,7 @@ type Agent struct {
 	ended     bool
 	leaving   map[string]func() bool // roles that end; stops the timer of the end
 
-	excluded bool // the collector refused this host; used by Run
+	refusals int // of this host, in a row; used by Run
 }
 
 // schedule states how epochs follow from the time of day. The zero value has no epochs.
@@ -311,13 +314,16 @@ func (a *Agent) disconnected(address string, err error) {
 	a.changed()
 }
 
-// exclude ends the measurement of all roles if the collector refuses this host, because it is
-// configured without an agent or the certificate is of no such host. The agent refuses the probes
-// of peers, and removes what the data paths have in the kernel when peers hold no leases any more.
-// The next session brings settings again.
+// exclude ends the measurement of all roles if collectors refuse this host maxRefusals times in a
+// row, because it is configured without an agent or the certificate is of no such host. The agent
+// refuses the probes of peers, and removes what the data paths have in the kernel when peers hold
+// no leases any more. The next session brings settings again.
 func (a *Agent) exclude(refused bool) {
-	was := a.excluded
-	if a.excluded = refused; was || !refused {
+	if !refused {
+		a.refusals = 0
+		return
+	}
+	if a.refusals++; a.refusals != maxRefusals {
 		return
 	}
 	a.log.Warn("the collector refuses this host: the measurement ends, and the programs in the kernel are removed when " +

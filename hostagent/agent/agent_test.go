@@ -605,8 +605,8 @@ func TestScheduleOfAClockThatIsAhead(t *testing.T) {
 	expect("repaired", 1000)
 }
 
-// TestExcluded: a host that the collector refuses measures nothing any more, says so, and measures
-// again with the settings of the next session.
+// TestExcluded: a host that the collector refuses again and again measures nothing any more, says
+// so once, and measures again with the settings of the next session.
 func TestExcluded(t *testing.T) {
 	c := newCollector(t)
 	path := &fakePath{}
@@ -630,9 +630,18 @@ func TestExcluded(t *testing.T) {
 		t.Error("a session that ended has ended the measurement")
 	}
 	s.done <- status.Error(codes.Aborted, "the host is no longer configured with an agent")
-	for range 2 { // no answer before Welcome
-		(<-c.sessions).done <- status.Error(codes.PermissionDenied, "host \"h1\" is not configured with an agent")
+	refuse := func(times int) {
+		for range times { // no answer before Welcome
+			(<-c.sessions).done <- status.Error(codes.PermissionDenied, "host \"h1\" is not configured with an agent")
+		}
 	}
+	refuse(maxRefusals - 1)
+	s = c.accept(&hostv1.Welcome{MaxReportBytes: 1 << 20}) // the collector has learned of the host
+	if settings() != "measure" {
+		t.Error("some refusals have ended the measurement")
+	}
+	s.done <- status.Error(codes.Aborted, "the host is no longer configured with an agent")
+	refuse(maxRefusals + 2)
 	testkit.Until(t, "the end of the measurement", func() bool { return settings() == "" })
 	if n := strings.Count(log.String(), "the collector refuses this host"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log)

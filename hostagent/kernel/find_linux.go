@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -120,28 +121,41 @@ func xdpAt(index int) ebpf.ProgramID {
 	return id
 }
 
-// Holders returns the processes, except this one, that refer to programs: their agents.
+// Holders returns the agents that refer to programs: processes of this executable, or of those of
+// netsketch. Other processes that look at programs of the kernel are not concerned.
 func Holders(programs []Program) (pids []int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*") // the pattern is valid
-	for _, file := range files {
-		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
-		if pid == os.Getpid() || slices.Contains(pids, pid) {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // the process or file is gone
-		}
-		for line := range strings.Lines(string(text)) {
-			value, ok := strings.CutPrefix(line, "prog_id:")
-			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
-			if ok && err == nil && slices.ContainsFunc(programs, func(p Program) bool { return uint64(p.id) == id }) {
-				pids = append(pids, pid)
-				break
-			}
+	names := []string{executable(os.Getpid()), "netsketch", "netsketch-agent"}
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if pid != os.Getpid() && slices.Contains(names, executable(pid)) && holds(dir, programs) {
+			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// holds reports whether a process, by its directory of /proc, refers to one of the programs.
+func holds(dir string, programs []Program) bool {
+	files, _ := filepath.Glob(dir + "/fdinfo/*") // the pattern is valid
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file) // none if it is closed meanwhile
+		for line := range strings.Lines(string(text)) {
+			value, ok := strings.CutPrefix(line, "prog_id:")
+			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			if ok && err == nil {
+				return slices.ContainsFunc(programs, func(p Program) bool { return uint64(p.id) == id })
+			}
+		}
+		return false
+	})
+}
+
+// executable returns the base name of what a process runs, also if the file was replaced or removed
+// since.
+func executable(pid int) string {
+	file, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a process that has ended runs nothing
+	return filepath.Base(strings.TrimSuffix(file, " (deleted)"))
 }
 
 // PinDirs returns the directories of all BPF file systems in which agents with these roles pinned
