@@ -200,7 +200,7 @@ bpf: ## eBPF objects and Go bindings of the agents (needs clang, llvm-strip, lib
 	  -type control_block -type key -type flow_counts -type counts -type event -type record -type ring \
 	  lightguardian bpf/lightguardian.c && sha256sum bpf/lightguardian.c $(BPF_HEADERS) lightguardian_bpfel.o lightguardian_bpfel.go >digests.txt
 	cd hostagent/univmon/kernel && $(BPF2GO) \
-	  -type control_block -type counts -type divisor \
+	  -type control_block -type counts -type divisor -type flow \
 	  univmon bpf/univmon.c && sha256sum bpf/univmon.c $(BPF_HEADERS) univmon_bpfel.o univmon_bpfel.go >digests.txt
 
 console: ## the console's pages from outputs/web/console (needs node 20 and npm)

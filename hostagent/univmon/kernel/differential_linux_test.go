@@ -245,6 +245,30 @@ func TestSameAsGo(t *testing.T) {
 	}
 }
 
+// TestManyFlows: flows of which the programs remember only a part give the same cells as in Go,
+// when they come again, when their slots are taken by others, and in the next epochs.
+func TestManyFlows(t *testing.T) {
+	kerneltest.NeedBPF(t)
+	kerneltest.OnProcessor(t, 0) // keys of several compete for slots when their cells are added up
+	w := newTwin(t, &wire.Settings{Packets: both(""), Sketches: small})
+	r, frame := rand.New(rand.NewPCG(3, 5)), udp()
+	for e := uint64(11); e < 14; e++ {
+		for range 10_000 {
+			// Every second packet is of one of 16 flows, the others are of some thousands.
+			v := r.Uint32N(16)
+			if r.IntN(2) == 0 {
+				v = r.Uint32N(1 << 13)
+			}
+			frame[29] = byte(v & 3) // of the source address
+			binary.BigEndian.PutUint16(frame[34:], uint16(v>>2))
+			fix(frame)
+			w.pass(t, frame, true, 0)
+		}
+		w.clock.Advance(e + 1)
+		same(t, seal(t, w.kernel, e), report(t, w.role.Seal(e)))
+	}
+}
+
 // FuzzSameAsGo: any frames give the same cells and counts in the kernel as in Go.
 func FuzzSameAsGo(f *testing.F) {
 	r := frames{rand.New(rand.NewPCG(1, 1))}

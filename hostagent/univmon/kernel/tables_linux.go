@@ -65,6 +65,11 @@ func load(s *wire.Settings) (*tables, error) {
 	spec.Maps[univmonMapLanes].MaxEntries = uint32(groups * processors)
 	spec.Maps[univmonMapCells].MaxEntries = uint32(groups * processors)
 	spec.Maps[univmonMapCells].ValueSize = uint32(4 * cells)
+	var f univmonFlow
+	places := len(s.Sketches) * int(unsafe.Sizeof(f.Places[0]))
+	spec.Maps[univmonMapTags].MaxEntries = uint32(processors)
+	spec.Maps[univmonMapFlows].MaxEntries *= uint32(processors)
+	spec.Maps[univmonMapFlows].ValueSize = uint32(int(unsafe.Offsetof(f.Places))+places+63) &^ 63
 	crc := make([]uint32, 4*256)
 	hostkernel.CRC32Tables(crc)
 	leading := make([]uint8, 256)

@@ -31,15 +31,42 @@ type univmonDivisor struct {
 	Unused  uint32
 }
 
+type univmonFlow struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Src   [2]uint64
+		Dst   [2]uint64
+		Sport uint16
+		Dport uint16
+		Proto uint8
+		V6    uint8
+		Zero  uint16
+	}
+	Places [8]struct {
+		_     structs.HostLayout
+		H     uint32
+		Level uint32
+		Rows  [5]uint32
+		Slots [4]uint32
+		Best  uint32
+	}
+}
+
 type univmonScratch struct {
-	_          structs.HostLayout
-	Front      [1040]uint8
-	Src        [4]uint32
-	Dst        [4]uint32
-	Ports      uint32
-	Proto      uint8
-	V6         uint8
-	Found      uint16
+	_     structs.HostLayout
+	Front [1040]uint8
+	Key   struct {
+		_     structs.HostLayout
+		Src   [2]uint64
+		Dst   [2]uint64
+		Sport uint16
+		Dport uint16
+		Proto uint8
+		V6    uint8
+		Zero  uint16
+	}
+	Found      uint32
 	Packets    uint32
 	At         uint32
 	Kind       uint32
@@ -48,13 +75,7 @@ type univmonScratch struct {
 	Labels     uint8
 	Extensions uint8
 	Carried    uint8
-	Places     [8]struct {
-		_     structs.HostLayout
-		H     uint32
-		Level uint32
-		Rows  [5]uint32
-		Slots [4]uint32
-	}
+	Flow       univmonFlow
 }
 
 type univmonShape struct {
@@ -83,20 +104,32 @@ type univmonShape struct {
 	Unused   uint32
 }
 
+type univmonTags struct {
+	_   structs.HostLayout
+	Tag [2048]struct {
+		_     structs.HostLayout
+		Flow  uint16
+		Other uint16
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	univmonMapCells         = "cells"
 	univmonMapControl       = "control"
+	univmonMapFlows         = "flows"
 	univmonMapLanes         = "lanes"
 	univmonMapScratches     = "scratches"
+	univmonMapTags          = "tags"
 	univmonProgReceive      = "receive"
 	univmonProgSend         = "send"
 	univmonVarCrcTables     = "crc_tables"
 	univmonVarEncapsulation = "encapsulation"
 	univmonVarLaneCells     = "lane_cells"
 	univmonVarLeadingOnes   = "leading_ones"
+	univmonVarNamed         = "named"
 	univmonVarShapes        = "shapes"
 	univmonVarSketches      = "sketches"
 )
@@ -153,8 +186,10 @@ type univmonProgramSpecs struct {
 type univmonMapSpecs struct {
 	Cells     *ebpf.MapSpec `ebpf:"cells"`
 	Control   *ebpf.MapSpec `ebpf:"control"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Lanes     *ebpf.MapSpec `ebpf:"lanes"`
 	Scratches *ebpf.MapSpec `ebpf:"scratches"`
+	Tags      *ebpf.MapSpec `ebpf:"tags"`
 }
 
 // univmonVariableSpecs contains global variables before they are loaded into the kernel.
@@ -165,6 +200,7 @@ type univmonVariableSpecs struct {
 	Encapsulation *ebpf.VariableSpec `ebpf:"encapsulation"`
 	LaneCells     *ebpf.VariableSpec `ebpf:"lane_cells"`
 	LeadingOnes   *ebpf.VariableSpec `ebpf:"leading_ones"`
+	Named         *ebpf.VariableSpec `ebpf:"named"`
 	Shapes        *ebpf.VariableSpec `ebpf:"shapes"`
 	Sketches      *ebpf.VariableSpec `ebpf:"sketches"`
 }
@@ -191,16 +227,20 @@ func (o *univmonObjects) Close() error {
 type univmonMaps struct {
 	Cells     *ebpf.Map `ebpf:"cells"`
 	Control   *ebpf.Map `ebpf:"control"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Lanes     *ebpf.Map `ebpf:"lanes"`
 	Scratches *ebpf.Map `ebpf:"scratches"`
+	Tags      *ebpf.Map `ebpf:"tags"`
 }
 
 func (m *univmonMaps) Close() error {
 	return _UnivmonClose(
 		m.Cells,
 		m.Control,
+		m.Flows,
 		m.Lanes,
 		m.Scratches,
+		m.Tags,
 	)
 }
 
@@ -212,6 +252,7 @@ type univmonVariables struct {
 	Encapsulation *ebpf.Variable `ebpf:"encapsulation"`
 	LaneCells     *ebpf.Variable `ebpf:"lane_cells"`
 	LeadingOnes   *ebpf.Variable `ebpf:"leading_ones"`
+	Named         *ebpf.Variable `ebpf:"named"`
 	Shapes        *ebpf.Variable `ebpf:"shapes"`
 	Sketches      *ebpf.Variable `ebpf:"sketches"`
 }

@@ -14,6 +14,7 @@ enum {
 	SWITCH_FRONT = 1024, // the same with SWITCH_INNER, which stops before
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
+	FLOWS = 2048, // that a processor remembers, a power of two
 	NEXT = -1, // TCX: the next program decides
 };
 
@@ -146,19 +147,55 @@ struct place {
 	u32 h, level; // hash of the key; cell of the level's packets
 	u32 rows[5];  // twice the cells, and 1 for the sign -
 	u32 slots[4]; // first cells
+	u32 best;     // slot that had the key, or had room for it, the last time
 };
+
+// flow is a flow and its places. They depend on the flow alone, so most packets find them here and
+// need no hash.
+struct flow {
+	struct key key;
+	struct place places[MAX_SKETCHES]; // the map has those of the sketches that there are
+};
+
+const struct flow *named __attribute__((unused)); // for the agent, which has its type by its name
+
+// By processor: the flows that were there last. The agent sets the size of the values, in cache
+// lines, to which mapping to memory aligns them.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLOWS);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct flow));
+} flows SEC(".maps");
+
+// tag is what is known of a flow that is remembered without an access to it: a part of its hash, and
+// that of the last packet of another flow with the same place.
+struct tag {
+	u16 flow, other;
+};
+
+struct tags {
+	struct tag tag[FLOWS];
+};
+
+// By processor.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tags);
+} tags SEC(".maps");
 
 struct scratch {
 	u8 front[SWITCH_FRONT + 16];
-	u32 src[4], dst[4]; // in network order; an IPv4 address is the first word
-	u32 ports;          // in network order
-	u8 proto, v6;
-	u16 found; // the key is of a header, which is the packet's if no other one follows
+	struct key key;
+	u32 found; // the key is of a header, which is the packet's if no other one follows
 	u32 packets;
 	u32 at, kind, end; // of the next header; bytes that are followed
 	u8 tags, labels, extensions; // that may follow
 	u8 carried;                  // of all kinds, in tunnels
-	struct place places[MAX_SKETCHES];
+	struct flow flow;            // of a packet whose flow is not remembered
 };
 
 struct {
@@ -180,6 +217,7 @@ inline bool for_inner(void) { return encapsulation == INNER || encapsulation == 
 inline u8 read8(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? s->front[at] : 0; }
 inline u16 raw16(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u16 *)(s->front + at) : 0; }
 inline u32 raw32(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u32 *)(s->front + at) : 0; }
+inline u64 raw64(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u64 *)(s->front + at) : 0; }
 inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
 
 // is_valid returns whether the sum of the 16-bit words of an IPv4 header, of which the given sum has
@@ -219,14 +257,14 @@ inline bool is_extension(u8 protocol) {
 
 // is_tunnel reports whether an IP packet with this key carries another packet, or may.
 inline bool is_tunnel(const struct scratch *s) {
-	switch (s->proto) {
+	switch (s->key.proto) {
 	case IPV4_IN_IP:
 	case IPV6_IN_IP:
 	case GRE:
 	case MPLS_IN_IP:
 		return true;
 	case UDP:
-		return s->ports >> 16 == bpf_htons(VXLAN_PORT);
+		return s->key.dport == VXLAN_PORT;
 	}
 	return false;
 }
@@ -245,15 +283,8 @@ inline int find_key(struct __sk_buff *skb, struct scratch *s) {
 	case PARSE_LENGTH:
 		return BAD_LENGTH;
 	}
-	s->v6 = h.key.v6;
-#pragma unroll
-	for (u32 i = 0; i < 4; i++) {
-		s->src[i] = h.key.src[i / 2] >> 32 * (i % 2);
-		s->dst[i] = h.key.dst[i / 2] >> 32 * (i % 2);
-	}
-	s->proto = h.key.proto;
-	s->ports = bpf_htonl((u32)h.key.sport << 16 | h.key.dport);
-	if (h.key.v6 && !h.later && is_extension(s->proto))
+	s->key = h.key;
+	if (h.key.v6 && !h.later && is_extension(h.key.proto))
 		return MORE;
 	if (encapsulation == SWITCH_INNER && !h.later && is_tunnel(s))
 		return MORE;
@@ -328,12 +359,7 @@ inline int follow_ipv4(struct scratch *s, u32 at) {
 		return TRUNCATED;
 	if (!valid_checksum(s, at, header))
 		return BAD_CHECKSUM;
-	s->v6 = 0;
-	s->src[0] = raw32(s, at + 12);
-	s->dst[0] = raw32(s, at + 16);
-	s->src[1] = s->src[2] = s->src[3] = 0;
-	s->dst[1] = s->dst[2] = s->dst[3] = 0;
-	s->proto = protocol;
+	s->key = (struct key){ .src[0] = raw32(s, at + 12), .dst[0] = raw32(s, at + 16), .proto = protocol };
 	s->at = at + header;
 	return MORE;
 }
@@ -345,14 +371,9 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 		return BAD_VERSION;
 	if (!take(s, 1))
 		return TOO_DEEP;
-	s->v6 = 1;
-#pragma unroll
-	for (u32 i = 0; i < 4; i++) {
-		s->src[i] = raw32(s, at + 8 + 4 * i);
-		s->dst[i] = raw32(s, at + 24 + 4 * i);
-	}
-	s->proto = read8(s, at + 6);
-	s->extensions += s->proto == FRAGMENT; // one right here is not bounded
+	s->key = (struct key){ .src = { raw64(s, at + 8), raw64(s, at + 16) }, .proto = read8(s, at + 6),
+			       .dst = { raw64(s, at + 24), raw64(s, at + 32) }, .v6 = 1 };
+	s->extensions += s->key.proto == FRAGMENT; // one right here is not bounded
 	s->kind = EXTENSION;
 	s->at = at + 40;
 	return MORE;
@@ -361,15 +382,15 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 // follow_extension follows an extension header of IPv6, if there is one.
 inline int follow_extension(struct scratch *s, u32 at) {
 	u32 have = s->end - at, n = 8, known = 2; // bytes that a switch reads before the header
-	if (!is_extension(s->proto)) {
+	if (!is_extension(s->key.proto)) {
 		s->kind = CARRIED;
 		return MORE;
 	}
-	if (s->proto == FRAGMENT) {
+	if (s->key.proto == FRAGMENT) {
 		known = 4;
 		if (read16(s, at + 2) & 0xfff8)
 			s->kind = CARRIED_LATER;
-	} else if (s->proto == AH) {
+	} else if (s->key.proto == AH) {
 		n = 4 * (read8(s, at + 1) + 2);
 	} else {
 		n = 8 * (read8(s, at + 1) + 1);
@@ -382,7 +403,7 @@ inline int follow_extension(struct scratch *s, u32 at) {
 		return TRUNCATED;
 	if (for_switches() && n > SWITCH_LENGTH)
 		return TOO_DEEP;
-	s->proto = read8(s, at);
+	s->key.proto = read8(s, at);
 	s->at = at + n;
 	return MORE;
 }
@@ -418,15 +439,16 @@ inline int follow_udp(struct scratch *s, u32 at) {
 // follow_ip completes the key of an IP header, and follows the packet that it carries.
 inline int follow_ip(struct scratch *s, u32 at, bool later) {
 	s->found = 1;
-	s->ports = 0;
-	if (!later && (s->proto == TCP || s->proto == UDP)) {
+	s->key.sport = s->key.dport = 0;
+	if (!later && (s->key.proto == TCP || s->key.proto == UDP)) {
 		if (s->end - at < 4)
 			return TRUNCATED;
-		s->ports = raw32(s, at);
+		s->key.sport = read16(s, at);
+		s->key.dport = read16(s, at + 2);
 	}
 	if (later || !for_inner() || !is_tunnel(s))
 		return COUNTERS;
-	switch (s->proto) {
+	switch (s->key.proto) {
 	case IPV4_IN_IP:
 		s->kind = ETH_IPV4;
 		return MORE;
@@ -497,28 +519,28 @@ inline int find_behind(struct scratch *s, u32 have, u32 tags) {
 	return result;
 }
 
-inline u32 crc_address(u32 crc, const u32 *a, u8 v6) {
+inline u32 crc_address(u32 crc, const u64 *a, u8 v6) {
 	crc = crc4(crc, a[0]);
 	if (v6)
-		crc = crc4(crc4(crc4(crc, a[1]), a[2]), a[3]);
+		crc = crc4(crc4(crc4(crc, a[0] >> 32), a[1]), a[1] >> 32);
 	return crc;
 }
 
-// hash_of is the hash of the fields of the key.
-inline u32 hash_of(const struct scratch *s, u32 fields) {
+// hash_of is the hash of the fields of a key.
+inline u32 hash_of(const struct key *k, u32 fields) {
 	u32 crc = ~0u;
 	if (fields & SRC)
-		crc = crc_address(crc, s->src, s->v6);
+		crc = crc_address(crc, k->src, k->v6);
 	if (fields & DST)
-		crc = crc_address(crc, s->dst, s->v6);
+		crc = crc_address(crc, k->dst, k->v6);
 	if (fields & PROTO)
-		crc = crc1(crc, s->proto);
+		crc = crc1(crc, k->proto);
 	if ((fields & (SRC_PORT | DST_PORT)) == (SRC_PORT | DST_PORT))
-		return ~crc4(crc, s->ports);
+		return ~crc4(crc, bpf_htonl((u32)k->sport << 16 | k->dport));
 	if (fields & SRC_PORT)
-		crc = crc1(crc1(crc, s->ports & 255), s->ports >> 8 & 255);
+		crc = crc1(crc1(crc, k->sport >> 8), k->sport & 255);
 	if (fields & DST_PORT)
-		crc = crc1(crc1(crc, s->ports >> 16 & 255), s->ports >> 24);
+		crc = crc1(crc1(crc, k->dport >> 8), k->dport & 255);
 	return ~crc;
 }
 
@@ -566,27 +588,26 @@ inline void put(u32 *lane, u32 at, u32 word) {
 inline s32 median(s64 a, s64 b, s64 c) { return max(min(a, b), min(max(a, b), c)); }
 
 // put_address writes the four words of an address and returns the offset behind them.
-inline u32 put_address(u32 *lane, u32 at, const u32 *a) {
+inline u32 put_address(u32 *lane, u32 at, const u64 *a) {
 #pragma unroll
 	for (u32 i = 0; i < 4; i++)
-		put(lane, at + i, bpf_ntohl(a[i]));
+		put(lane, at + i, bpf_ntohl(a[i / 2] >> 32 * (i % 2)));
 	return at + 4;
 }
 
-// store writes the key of the packet into the slot that begins at an offset.
-inline void store(u32 *lane, u32 at, const struct scratch *s, u32 fields, u32 h) {
+// store writes a key into the slot that begins at an offset.
+inline void store(u32 *lane, u32 at, const struct key *key, u32 fields, u32 h) {
 	put(lane, at + 1, h);
-	put(lane, at + 2, (s->v6 ? 6 : 4) << 8 | (fields & PROTO ? s->proto : 0));
+	put(lane, at + 2, (key->v6 ? 6 : 4) << 8 | (fields & PROTO ? key->proto : 0));
 	at += 3;
 	if (fields & (SRC_PORT | DST_PORT)) {
-		u32 ports = bpf_ntohl(s->ports);
-		put(lane, at, (fields & SRC_PORT ? ports & 0xffff0000 : 0) | (fields & DST_PORT ? ports & 0xffff : 0));
+		put(lane, at, (fields & SRC_PORT ? (u32)key->sport << 16 : 0) | (fields & DST_PORT ? key->dport : 0));
 		at++;
 	}
 	if (fields & SRC)
-		at = put_address(lane, at, s->src);
+		at = put_address(lane, at, key->src);
 	if (fields & DST)
-		put_address(lane, at, s->dst);
+		put_address(lane, at, key->dst);
 }
 
 // row is twice the cell of the packet in a row that begins with a cell, and 1 for the sign -.
@@ -599,11 +620,11 @@ inline u32 slot(const volatile struct shape *k, u32 h, u32 odd, u32 first) {
 	return first + modulo(mix(h, odd), &k->slots) * k->words;
 }
 
-// find finds the cells of the packet in a sketch.
-inline void find(struct scratch *s, u32 i) {
+// find finds the cells of a flow in a sketch.
+inline void find(struct flow *f, u32 i) {
 	const volatile struct shape *k = &shapes[i];
-	struct place *p = &s->places[i];
-	u32 h = hash_of(s, k->fields), level = ones(mix(h, ODD_LEVEL)), columns = k->columns;
+	struct place *p = &f->places[i];
+	u32 h = hash_of(&f->key, k->fields), level = ones(mix(h, ODD_LEVEL)), columns = k->columns;
 	level = min(level, k->levels - 1);
 	p->h = h;
 	p->level = k->packets + level;
@@ -625,32 +646,70 @@ inline void find(struct scratch *s, u32 i) {
 		p->slots[2] = slot(k, h, ODD_WAY2, first + 2 * way);
 	if (k->ways > 3)
 		p->slots[3] = slot(k, h, ODD_WAY3, first + 3 * way);
+	p->best = p->slots[0];
+}
+
+inline bool is(const struct key *a, const struct key *b) {
+	return a->src[0] == b->src[0] && a->src[1] == b->src[1] && a->dst[0] == b->dst[0] && a->dst[1] == b->dst[1] &&
+	       *(u64 *)&a->sport == *(u64 *)&b->sport;
+}
+
+// flow_of returns the flow of the packet with its places. A flow is remembered from its second packet
+// in a row that finds another one in its place, so that flows with few packets replace no large ones.
+inline struct flow *flow_of(struct scratch *s, bool *fresh) {
+	const struct key *k = &s->key;
+	u64 h = step(step(0, k->src[0] ^ k->dst[1]), k->dst[0] ^ k->src[1]);
+	h = step(h, *(u64 *)&k->sport);
+	u32 processor = bpf_get_smp_processor_id(), place = h >> 32 & (FLOWS - 1), at = processor * FLOWS + place;
+	struct tags *all = bpf_map_lookup_elem(&tags, &processor);
+	struct flow *f = bpf_map_lookup_elem(&flows, &at);
+	if (!all || !f)
+		return 0; // unreachable
+	struct tag *t = &all->tag[place];
+	u16 tag = h | 1;
+	*fresh = t->flow != tag || !is(&f->key, k);
+	if (!*fresh)
+		return f;
+	if (t->other == tag) {
+		t->flow = tag;
+	} else {
+		t->other = tag;
+		f = &s->flow;
+	}
+	f->key = *k;
+	for (u32 i = 0; i < MAX_SKETCHES; i++) {
+		if (i >= sketches)
+			break;
+		find(f, i);
+	}
+	return f;
 }
 
 // touch reads a cell, which is then in the cache soon.
-inline void touch(const u32 *lane, u32 size, u64 at) {
+inline void touch(const u32 *lane, u64 at) {
 	asm volatile("" : "+r"(at)); // as in cell
-	if (at < size) {
+	if (at < lane_cells) {
 		asm volatile("" : "+r"(at));
 		(void)*(const volatile u32 *)(lane + at);
 	}
 }
 
-// touch_all reads the cells of the packet one right after the other, so that the processor waits for
-// all of them at the same time. The counts of levels are few and in the cache.
-inline void touch_all(const struct scratch *s, const u32 *lane) {
-	const u32 size = lane_cells;
+// touch_all reads the cells of a flow one right after the other, so that the processor waits for all
+// of them at the same time. The counts of levels are few and in the cache.
+inline void touch_all(const struct flow *f, const u32 *lane, bool fresh) {
 	for (u32 i = 0; i < MAX_SKETCHES; i++) {
 		if (i >= sketches)
 			break;
-		const struct place *p = &s->places[i];
-		touch(lane, size, p->rows[0] >> 1);
-		touch(lane, size, p->rows[1] >> 1);
-		touch(lane, size, p->rows[2] >> 1);
-		touch(lane, size, p->slots[0]);
-		touch(lane, size, p->slots[1]);
-		touch(lane, size, p->slots[2]);
-		touch(lane, size, p->slots[3]);
+		const struct place *p = &f->places[i];
+		touch(lane, p->rows[0] >> 1);
+		touch(lane, p->rows[1] >> 1);
+		touch(lane, p->rows[2] >> 1);
+		touch(lane, p->best);
+		if (!fresh)
+			continue;
+		touch(lane, p->slots[1]);
+		touch(lane, p->slots[2]);
+		touch(lane, p->slots[3]);
 	}
 }
 
@@ -681,11 +740,22 @@ inline s64 rank(u32 *lane, u32 at, u32 way, u32 h) {
 	return ((n + 1) & ~holds) << PLACE_BITS | way << AT_BITS | at;
 }
 
-// count counts the packets in the cells of a sketch that were found.
-inline void count(struct scratch *s, u32 *lane, u32 i) {
+// best_of returns the rank of the slot that holds the key, else of the first one with the lowest
+// count.
+inline s64 best_of(const volatile struct shape *k, const struct place *p, u32 *lane) {
+	s64 best = min(rank(lane, p->slots[0], 0, p->h), rank(lane, p->slots[1], 1, p->h));
+	if (k->ways > 2)
+		best = min(best, rank(lane, p->slots[2], 2, p->h));
+	if (k->ways > 3)
+		best = min(best, rank(lane, p->slots[3], 3, p->h));
+	return best;
+}
+
+// count counts packets in the cells of a flow in a sketch.
+inline void count(struct flow *f, u32 *lane, u32 i, u32 packets) {
 	const volatile struct shape *k = &shapes[i];
-	const struct place *p = &s->places[i];
-	u32 packets = s->packets, *c = cell(lane, p->level);
+	struct place *p = &f->places[i];
+	u32 *c = cell(lane, p->level);
 	if (c)
 		*c += packets;
 	s32 row0 = count_row(lane, p->rows[0], packets), row1 = count_row(lane, p->rows[1], packets),
@@ -698,18 +768,23 @@ inline void count(struct scratch *s, u32 *lane, u32 i) {
 	if (estimate <= 0)
 		return;
 
-	// The slot that holds the key, else the first one with the lowest count.
-	s64 best = min(rank(lane, p->slots[0], 0, p->h), rank(lane, p->slots[1], 1, p->h));
-	if (k->ways > 2)
-		best = min(best, rank(lane, p->slots[2], 2, p->h));
-	if (k->ways > 3)
-		best = min(best, rank(lane, p->slots[3], 3, p->h));
-	u32 at = best & ((1 << AT_BITS) - 1), *held = cell(lane, at);
+	// At most one slot holds the key, so the others need not be read if the last one still does.
+	u32 *held = cell(lane, p->best), *hash = cell(lane, p->best + 1);
+	if (!held || !hash)
+		return; // unreachable
+	if (*held && *hash == p->h) {
+		if ((u32)estimate > *held)
+			*held = estimate;
+		return;
+	}
+	s64 best = best_of(k, p, lane);
+	p->best = best & ((1 << AT_BITS) - 1);
+	held = cell(lane, p->best);
 	if (!held || (u32)estimate <= *held)
 		return;
 	*held = estimate;
 	if (best >> PLACE_BITS) // another key, or none
-		store(lane, at, s, k->fields, p->h);
+		store(lane, p->best, &f->key, k->fields, p->h);
 }
 
 inline u32 size_of(const struct __sk_buff *skb, u32 most) { return skb->len < most ? skb->len : most; }
@@ -749,19 +824,16 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 		n->counters[reason & 15] += s->packets;
 		return NEXT;
 	}
-	for (u32 i = 0; i < MAX_SKETCHES; i++) {
-		if (i >= sketches)
-			break;
-		find(s, i);
-	}
 	u32 *lane = bpf_map_lookup_elem(&cells, &number);
-	if (!lane)
+	bool fresh;
+	struct flow *f = flow_of(s, &fresh);
+	if (!f || !lane)
 		return NEXT; // unreachable
-	touch_all(s, lane);
+	touch_all(f, lane, fresh);
 	for (u32 i = 0; i < MAX_SKETCHES; i++) {
 		if (i >= sketches)
 			break;
-		count(s, lane, i);
+		count(f, lane, i, s->packets);
 	}
 	return NEXT;
 }
