@@ -44,13 +44,17 @@ through them, and the collector measures the network as it would a real one: it 
 through P4Runtime, feeds plugin processes, and serves results over gNMI. The demo reads them back
 over gNMI and shows each next to the ground truth.
 
+A scenario is played once, or for --epochs. On a terminal or with --http, and with neither --epochs nor
+--json, the demo stays until Ctrl-C: the built-in scenario begins anew every minute, with its events
+apart, and after another one the console and the gNMI server stay with its last results.
+
 The exit code is 0 only if the results meet the bounds of the scenario.
 
 With --interface, the demo measures the traffic of a network interface of this machine instead: its top
 flows, changes and entropy. It only reads packets, and needs root or the capability CAP_NET_RAW (Linux).
 One frame can stand for several packets on the wire, because the kernel joins and splits them later.
 The exit code is 0 only if all epochs are complete.`,
-		Example: `  netsketch demo                                  the built-in scenario, until Ctrl-C
+		Example: `  netsketch demo                                  the built-in scenario, on a terminal until Ctrl-C
   netsketch demo --trace packets.pcap.gz --epochs 10 --json
   netsketch demo --scenario my.yaml --virtual --epochs 60
   netsketch demo --interface eth0                 this machine's own traffic`,
@@ -80,7 +84,7 @@ The exit code is 0 only if all epochs are complete.`,
 	flags.StringVar(&f.trace, "trace", "", "replay a pcap `file`, gzipped or not, instead of the scenario's traffic")
 	flags.StringVar(&f.iface, "interface", "",
 		"measure the traffic of the `interface` of this machine instead of a scenario's")
-	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs; 0: as in the scenario, else until Ctrl-C")
+	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs, after which the demo ends; 0: as in the scenario")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
 	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's "+
@@ -177,6 +181,9 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		return false, err
 	}
 	out := cmd.OutOrStdout()
+	if f.stays(out) && f.scenario == "" && !f.virtual {
+		s.PlayOn()
+	}
 	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual,
 		BMv2: f.bmv2, Logger: logger, Version: version}
 	if f.virtual && f.influx.url != "" { // the newest points are those that a dashboard shows
@@ -198,13 +205,21 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		}
 	}
 	report, err := run.Play(cmd.Context())
-	if err = errors.Join(err, run.Close()); err != nil {
+	if !f.json {
+		err = errors.Join(err, view.End(report))
+	}
+	if f.stays(out) && err == nil && cmd.Context().Err() == nil {
+		fmt.Fprintf(out, "the last results stay, at gNMI %s%s; Ctrl-C ends the demo\n", run.Address(),
+			strings.TrimSuffix(" and in the console "+run.ConsoleURL(), " and in the console "))
+		<-cmd.Context().Done()
+	}
+	if closing := run.Close(); closing != nil || err != nil {
+		err = errors.Join(err, closing)
 		report.OK, report.Error = false, err.Error()
 	}
 	if f.json {
 		err = errors.Join(err, printJSON(out, report))
 	} else {
-		err = errors.Join(err, view.End(report))
 		if n := len(report.Epochs); n > 0 && f.virtual && f.influx.url != "" {
 			from, to := report.Epochs[0].End.UTC(), report.Epochs[n-1].End.UTC()
 			fmt.Fprintf(out, "the points in InfluxDB are dated %s to %s; in Grafana's address: from=%d&to=%d\n",
@@ -215,6 +230,12 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		err = errSilent
 	}
 	return true, err
+}
+
+// stays reports whether the demo ends with Ctrl-C only: somebody follows it, on a terminal or over
+// the network.
+func (f *demoFlags) stays(out io.Writer) bool {
+	return f.epochs == 0 && !f.json && (isTerminal(out) || f.http != "" || f.influx.url != "")
 }
 
 // virtualSpan returns how long before the present the virtual time of a scenario begins, so that it
@@ -245,7 +266,8 @@ func (f *demoFlags) load() (*scenario.Scenario, error) {
 	}
 	if f.trace != "" {
 		s.UseTrace(f.trace)
-		if f.scenario == "" { // its bounds of accuracy are those of its own traffic
+		if f.scenario == "" { // its length and its bounds of accuracy are those of its own traffic
+			s.Epochs = 0
 			s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.AtMost == nil || *b.AtMost > 0 })
 		}
 		s.Name, s.Summary = "trace "+filepath.Base(f.trace), "packets of a capture file on the network of "+s.Name

@@ -4,8 +4,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -67,4 +71,64 @@ func TestDemoLeavesNoSpool(t *testing.T) {
 			t.Errorf("%s: %v, %v", dir, left, err)
 		}
 	}
+}
+
+// A demo that somebody follows stays after a scenario has ended, with its results, and says so.
+// With --epochs or --json it ends by itself.
+func TestDemoStaysUntilInterrupted(t *testing.T) {
+	const scenario = "name: short\nsummary: one epoch\nprogram: univmon\nepochs: 1\n" +
+		"topology: {kind: leaf-spine, leaves: 2, spines: 1, hosts-per-leaf: 1}\n" +
+		"traffic:\n  - {name: all, rate: 100, flows: 10}\nalgorithms:\n  - plugin: univmon\n"
+	file := filepath.Join(t.TempDir(), "short.yaml")
+	if err := os.WriteFile(file, []byte(scenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args  string
+		stays bool
+	}{
+		{"--http 127.0.0.1:0", true},
+		{"--http 127.0.0.1:0 --epochs 1", false},
+		{"--http 127.0.0.1:0 --json", false},
+		{"", false},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cmd := demoCommand()
+		out := &stopWriter{at: "Ctrl-C ends the demo", then: func(text string) {
+			found := regexp.MustCompile(`at gNMI (\S+) and in the console (\S+);`).FindStringSubmatch(text)
+			if found == nil {
+				t.Errorf("%s: the way to the results is missing:\n%s", tt.args, text)
+			} else if rows, err := runQuery("/univmon/summaries", "--address", found[1]); err != nil || rows == "" {
+				t.Errorf("%s: the results are gone: %v", tt.args, err)
+			}
+			cancel()
+		}}
+		cmd.SetOut(out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(append(strings.Fields(tt.args), "--virtual", "--gnmi", "127.0.0.1:0", "--plugins", plugins, "--scenario", file))
+		if err := cmd.ExecuteContext(ctx); err != nil {
+			t.Errorf("%s: %v\n%s", tt.args, err, out.text.String())
+		}
+		if stayed := ctx.Err() != nil; stayed != tt.stays {
+			t.Errorf("%s: stayed %t, want %t:\n%s", tt.args, stayed, tt.stays, out.text.String())
+		}
+		cancel()
+	}
+}
+
+// stopWriter calls then once when the output has a text.
+type stopWriter struct {
+	text bytes.Buffer
+	at   string
+	then func(text string)
+}
+
+func (w *stopWriter) Write(p []byte) (int, error) {
+	w.text.Write(p)
+	if w.then != nil && strings.Contains(w.text.String(), w.at) {
+		then := w.then
+		w.then = nil
+		then(w.text.String())
+	}
+	return len(p), nil
 }

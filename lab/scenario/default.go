@@ -13,5 +13,5 @@ func Default() (*Scenario, error) { return Parse("default.yaml (built in)", defa
 // UseTrace replaces all traffic with the packets of a capture file, again and again.
 func (s *Scenario) UseTrace(path string) {
 	s.Traffic = []Component{{Name: "trace", Trace: path, Repeat: true}}
-	s.Faults = nil
+	s.Faults, s.Story, s.Loop = nil, nil, Loop{}
 }

@@ -75,6 +75,8 @@ type Run struct {
 	source  traffic.Source
 	closers []io.Closer
 	actions []action
+	first   time.Time     // when traffic begins
+	anew    time.Duration // the lab's time at which traffic and faults begin again
 	places  map[string]*placement
 	scorers map[string]*score.Scorer // by plugin
 	shared  int                      // epochs that share a bank
@@ -348,12 +350,26 @@ func (r *Run) fillStats() {
 	}
 }
 
-// begin opens the sources so that traffic starts at the lab's time start.
+// begin opens the sources so that traffic starts at the lab's time start, and sets when it begins
+// anew.
 func (r *Run) begin(start time.Duration) error {
+	for _, c := range r.closers {
+		_ = c.Close() // it was only read
+	}
 	var err error
 	r.source, r.closers, err = r.s.sources(r.net.Fabric(), start, r.places)
 	r.actions = r.s.actions(r.net.Fabric(), start)
+	r.anew = math.MaxInt64
+	if d := r.s.repeat(); d > 0 {
+		r.anew = start + d
+	}
 	return err
+}
+
+// start begins the scenario at a time of the collector's clock, which is the lab's time at.
+func (r *Run) start(first time.Time, at time.Duration) error {
+	r.first = first
+	return r.begin(at)
 }
 
 // quiet is traffic without packets.
@@ -367,6 +383,19 @@ func (r *Run) advance(ctx context.Context, until time.Duration) error {
 	if r.source == nil {
 		return r.net.Play(ctx, quiet{}, until)
 	}
+	for r.anew < until {
+		if err := r.round(ctx, r.anew); err != nil {
+			return err
+		}
+		if err := r.begin(r.anew); err != nil {
+			return err
+		}
+	}
+	return r.round(ctx, until)
+}
+
+// round plays what was begun last.
+func (r *Run) round(ctx context.Context, until time.Duration) error {
 	for len(r.actions) > 0 && r.actions[0].at < until {
 		if err := r.net.Play(ctx, r.source, r.actions[0].at); err != nil {
 			return err
@@ -395,7 +424,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	idle := 0 // epochs before the traffic: agents receive their settings in the first one
 	if len(r.s.Agents) > 0 {
 		idle = 1
-	} else if err := r.begin(labTime(at)); err != nil {
+	} else if err := r.start(at, labTime(at)); err != nil {
 		return err
 	}
 	var waited []time.Duration // of real time, playing packets: the guard first, then what the network takes to drain
@@ -436,7 +465,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		case time.Duration(idle)*interval < decisionTime && !r.agents.decided():
 			idle++
 		default:
-			if err := r.begin(labTime(end)); err != nil {
+			if err := r.start(end, labTime(end)); err != nil {
 				return err
 			}
 		}
@@ -487,7 +516,7 @@ func (r *Run) playWall(ctx context.Context) error {
 	// The collector opens at the boundary that comes; traffic begins with the epoch
 	// after it, so that its first epoch is whole.
 	start := time.Now().Truncate(interval).Add(2 * interval)
-	if err := r.begin(labTime(start)); err != nil {
+	if err := r.start(start, labTime(start)); err != nil {
 		return err
 	}
 	var work sync.WaitGroup

@@ -23,6 +23,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // Scenario is a whole file.
@@ -79,6 +80,100 @@ type Scenario struct {
 	Outputs []config.Output `yaml:"outputs"`
 	// Expect are the bounds that results must keep.
 	Expect []Bound `yaml:"expect"`
+	// Story is what a person can follow.
+	Story []Event `yaml:"story"`
+	// Loop is what changes if the scenario is played until interrupted.
+	Loop Loop `yaml:"loop"`
+
+	looping bool // it is played until interrupted: PlayOn
+}
+
+// Event is a part of the traffic or a fault that a person can follow.
+type Event struct {
+	// Of is the name of the component, or the link of the fault.
+	Of string `yaml:"of"`
+	// Text describes it in a few words.
+	Text string `yaml:"text"`
+	// Look is the gNMI path of a list that shows it.
+	Look string `yaml:"look"`
+}
+
+// Loop lets people follow a scenario that is played until interrupted.
+type Loop struct {
+	// Repeat is after how long traffic and faults begin anew; never when 0.
+	Repeat time.Duration `yaml:"repeat"`
+	// Times are other times of components and faults, by the names of events.
+	Times map[string]Times `yaml:"times"`
+}
+
+// Times are when a component or fault begins and ends, as its own from and until.
+type Times struct {
+	From  time.Duration `yaml:"from"`
+	Until time.Duration `yaml:"until"`
+}
+
+// times returns where the times of an event are; nil if there is no component or fault of the name.
+func (s *Scenario) times(of string) (from, until *time.Duration) {
+	for i := range s.Traffic {
+		if c := &s.Traffic[i]; c.Name == of {
+			return &c.From, &c.Until
+		}
+	}
+	for i := range s.Faults {
+		if x := &s.Faults[i]; x.Link == of {
+			return &x.From, &x.Until
+		}
+	}
+	return nil, nil
+}
+
+// PlayOn makes the scenario one that is played until interrupted: without end, and with the times of
+// loop.
+func (s *Scenario) PlayOn() {
+	s.Epochs, s.looping = 0, true
+	for of, t := range s.Loop.Times {
+		if from, until := s.times(of); from != nil {
+			*from, *until = t.From, t.Until
+		}
+	}
+}
+
+// repeat returns after how long traffic and faults begin anew; 0 if they do not.
+func (s *Scenario) repeat() time.Duration {
+	if !s.looping {
+		return 0
+	}
+	return s.Loop.Repeat
+}
+
+// checkStory checks story and loop.
+func (s *Scenario) checkStory(errs *config.KeyErrors) {
+	for i, e := range s.Story {
+		key := fmt.Sprintf("story[%d]", i)
+		if from, _ := s.times(e.Of); from == nil {
+			errs.Add(key, "of: no component and no link of a fault is called %q", e.Of)
+		}
+		if _, err := yang.ParsePath(e.Look); err != nil || e.Look == "" {
+			errs.Add(key, "look: expected the gNMI path of a list; found %q", e.Look)
+		}
+	}
+	if s.Loop.Repeat < 0 || s.Loop.Repeat%s.Epoch != 0 {
+		errs.Add("loop", "repeat: expected a multiple of the epoch, %v; found %v", s.Epoch, s.Loop.Repeat)
+	}
+	for _, of := range slices.Sorted(maps.Keys(s.Loop.Times)) {
+		t := s.Loop.Times[of]
+		if from, _ := s.times(of); from == nil {
+			errs.Add("loop", "times: no component and no link of a fault is called %q", of)
+		}
+		if t.From < 0 || t.From >= t.Until || s.Loop.Repeat > 0 && t.Until >= s.Loop.Repeat {
+			errs.Add("loop", "times: expected from before until, and both before repeat; found %v and %v of %s", t.From, t.Until, of)
+		}
+	}
+	for i, x := range s.Faults {
+		if s.Loop.Repeat > 0 && (x.Until == 0 || x.Until >= s.Loop.Repeat) {
+			errs.Add(fmt.Sprintf("faults[%d]", i), "until: expected an end before the scenario begins anew, after %v", s.Loop.Repeat)
+		}
+	}
 }
 
 // SetDefaults sets the defaults of absent keys.
@@ -314,6 +409,7 @@ func (s *Scenario) Validate() error {
 			errs.Add(fmt.Sprintf("faults[%d]", i), "%v", err)
 		}
 	}
+	s.checkStory(&errs)
 	for i, b := range s.Expect {
 		key := fmt.Sprintf("expect[%d]", i)
 		if !slices.Contains(Measures(), b.Measure) {

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
@@ -86,6 +89,7 @@ func (r *Run) draw(b score.Canvas) string {
 	}
 	b.Printf("flip %.1f ms, wait %.1f ms, read-out %.1f ms, plugin %.1f ms, publish %.1f ms\n\n",
 		ms(e.Stages.FlipNS), ms(e.Stages.WaitNS), ms(e.Stages.ReadNS), ms(e.Stages.PluginNS), ms(e.Stages.PublishNS))
+	r.drawStory(&b, e.End)
 	for _, name := range r.scored {
 		r.scorers[name].Draw(&b)
 	}
@@ -98,6 +102,52 @@ func (r *Run) draw(b score.Canvas) string {
 		}
 	}
 	return b.String() + "\n"
+}
+
+// drawStory writes what happens in the epoch that has ended, where to look at it, and what comes
+// next.
+func (r *Run) drawStory(b *score.Canvas, end time.Time) {
+	at, repeat := end.Sub(r.first)-r.s.Epoch, r.s.repeat() // traffic that began with the epoch is in it
+	if repeat > 0 {
+		at %= repeat
+	}
+	var next *Event
+	wait := time.Duration(math.MaxInt64)
+	for i, e := range r.s.Story {
+		from, until := r.s.times(e.Of)
+		if at >= *from && at < *until {
+			b.Printf("%s %s, until %s\n", b.Bold("now:"), e.Text, end.Add(*until-at-r.s.Epoch).Format("15:04:05"))
+			r.drawLook(b, e.Look)
+			continue
+		}
+		in := *from - at
+		if in < 0 && repeat > 0 {
+			in += repeat
+		}
+		if in > 0 && in < wait {
+			next, wait = &r.s.Story[i], in
+		}
+	}
+	if next != nil {
+		b.Printf("next, at %s: %s\n", end.Add(wait-r.s.Epoch).Format("15:04:05"), next.Text)
+	}
+	if len(r.s.Story) > 0 {
+		b.WriteByte('\n')
+	}
+}
+
+// drawLook writes where a list is: in the console and at the gNMI server.
+func (r *Run) drawLook(b *score.Canvas, list string) {
+	if r.report.Console != "" {
+		plugin, _, _ := strings.Cut(strings.TrimPrefix(list, "/"), "/")
+		b.Printf("  %s#/plugin/%s?list=%s\n", r.report.Console, plugin, list)
+	}
+	for _, line := range []string{fmt.Sprintf("gnmic -a %s --insecure -e proto --format flat get --path %s", r.report.GNMI, list),
+		fmt.Sprintf("%s query --address %s %s", program.Name(), r.report.GNMI, list)} {
+		for _, part := range continued(line, b.Columns-2) {
+			b.Printf("  %s\n", part)
+		}
+	}
 }
 
 // continued breaks a command that is longer than a number of columns into lines that a shell joins.
