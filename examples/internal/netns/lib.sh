@@ -112,12 +112,13 @@ collector() {
 
 # down ends only processes that up started: those of its process ids that still run our programs.
 down() {
-  local pids=() pid
+  local pids=() pid exe
   [ -e "$RUN/made" ] || return 0
   for f in "$RUN"/*.pid; do
     [ -e "$f" ] || continue
     pid=$(cat "$f")
-    case $(readlink "/proc/$pid/exe") in "$BIN/netsketch" | "$BIN/netsketch-agent") ;; *) continue ;; esac
+    exe=$(readlink "/proc/$pid/exe" || true)
+    case ${exe% (deleted)} in "$BIN/netsketch" | "$BIN/netsketch-agent") ;; *) continue ;; esac # also if it was built again
     kill "$pid" && pids+=("$pid") || true
   done
   for pid in "${pids[@]}"; do
