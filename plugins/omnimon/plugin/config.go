@@ -42,6 +42,8 @@ type Configuration struct {
 	UDPIdleTime string `json:"udpIdleTime"`
 	// FlowletGap is the longest time between two packets of a flowlet, such as "500us".
 	FlowletGap string `json:"flowletGap"`
+	// QueryTuples bounds the tuples that a host keeps for each operator of a query in an epoch.
+	QueryTuples int `json:"queryTuples"`
 	// Match is the text that the statistic matched counts; empty: none.
 	Match string `json:"match"`
 	// Extremes are maxima and minima of fields.
@@ -73,8 +75,8 @@ func DefaultConfiguration() Configuration {
 	return Configuration{
 		Carrier: wire.CarrierOption, ClampMSS: true, UDPIdleTime: "60s",
 		EtherType: 0x88b5, SlotsPerFlow: 2, Flows: 1 << 16, IngressSlots: 1 << 16, IdleTime: "30m",
-		FlowletGap: "500us",
-		Limits:     Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
+		FlowletGap: "500us", QueryTuples: wire.DefaultQueryTuples,
+		Limits: Limits{Flows: 1000, Losses: 10_000, LinkFlows: 10, Results: 1000},
 	}
 }
 
@@ -105,6 +107,7 @@ func (c *Configuration) check() sdk.FieldErrors {
 	between("shares", c.Shares, 0, 1<<16)
 	between("flows", c.Flows, 1, 1<<24)
 	between("ingressSlots", c.IngressSlots, 1, 1<<24)
+	between("queryTuples", c.QueryTuples, 1, 1<<20)
 	between("limits.flows", c.Limits.Flows, 0, 1_000_000)
 	between("limits.losses", c.Limits.Losses, 0, 1_000_000)
 	between("limits.linkFlows", c.Limits.LinkFlows, 0, 1000)

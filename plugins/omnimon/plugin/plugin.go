@@ -250,7 +250,7 @@ func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration
 		Seed: c.Seed, Shares: state.Shares,
 		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.idle/max(epochLength, 1), 1)),
 		UDPIdleEpochs: uint64(max(c.udpIdle/max(epochLength, 1), 1)),
-		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.gap,
+		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.gap, QueryTuples: c.QueryTuples,
 	}
 	s.hosts.Hosts = state.addresses(model, s.numbers)
 	for i := range s.network.switches {

@@ -650,6 +650,19 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
+// A query sees packets without a header, and says which host copies packets for it.
+func TestQueriesSeeUntaggedPackets(t *testing.T) {
+	h := start(t, `{"queries": [{"name": "all", "text": "x = packets.reduce(keys=(dst), n=count())"}]}`)
+	s := newSim(t, 5, 100, never)
+	s.queries, s.copied = queriesOf(t, h.Settings().Plan.Hosts), "it reads the payload"
+	s.flows[7].untagged = wire.Untagged{Packets: 4, Bytes: 400}
+	row := sdktest.Rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), queryList)["all"]
+	if row["exact"] != true || row["unseen-packets"] != uint64(0) ||
+		row["copied"] != "host h1 runs x in its agent: it reads the payload" {
+		t.Errorf("query %v", row)
+	}
+}
+
 // A sequence of switches takes units, as long as some are free.
 func TestUnits(t *testing.T) {
 	const tcp = "x = packets.filter(proto == TCP && dport != 22).reduce(keys=(dst), n=count(), bytes=sum(length))"

@@ -101,6 +101,7 @@ type answer struct {
 	inexact   string // why the result is not exact
 	unseen    uint64 // packets that the query did not see and may have matched
 	waiting   bool   // the hosts do not run it yet
+	copied    string // why a host copies packets to its agent, which costs more
 }
 
 // answers computes the results of all queries.
@@ -172,6 +173,9 @@ func (r *run) answers(queries []*running) (out []*answer) {
 			if p.row.Dropped > 0 {
 				inexact("host %s: %d tuples or packets of %s are above its limits", host, p.row.Dropped, s.Name)
 			}
+			if p.row.Copied != "" && a.copied == "" {
+				a.copied = fmt.Sprintf("host %s runs %s in its agent: %s", host, s.Name, p.row.Copied)
+			}
 			a.undefined += int(min(p.row.Undefined, 1<<31))
 			tuples[s.Name] = append(tuples[s.Name], more...)
 			returned[p.host]++
@@ -209,12 +213,13 @@ func (r *run) answers(queries []*running) (out []*answer) {
 }
 
 // unseen counts the packets that hosts sent, and that a query over packets did not see although it
-// may have matched them.
+// may have matched them. Hosts run queries on all packets of the flows that they track, with a header
+// or without.
 func (r *run) unseen(q *running) (n uint64) {
 	if !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
 		return 0
 	}
-	n = r.traffic.untagged + r.traffic.untracked
+	n = r.traffic.untracked
 	if r.beyond(q) {
 		n += r.traffic.foreign
 	}
@@ -231,8 +236,8 @@ func (r *run) beyond(q *running) bool {
 
 func (r *run) unseenText(q *running) string {
 	var parts []string
-	if n := r.traffic.untagged + r.traffic.untracked; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d without a header", n))
+	if n := r.traffic.untracked; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d of flows that found the flow table full", n))
 	}
 	if r.traffic.foreign > 0 && r.beyond(q) {
 		parts = append(parts, fmt.Sprintf("%d from or to an address of no host with an agent", r.traffic.foreign))
@@ -280,6 +285,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	source, plan := b.Text("state/source"), b.Text("state/plan")
 	results, undefined := b.Uint("state/results"), b.Uint("state/undefined")
 	units, free, unseen := b.Uint("state/units"), b.Uint("state/units-free"), b.Uint("state/unseen-packets")
+	copied := b.Text("state/copied")
 	for i, a := range answers {
 		if slices.IndexFunc(answers, func(o *answer) bool { return o.name == a.name }) < i {
 			continue
@@ -299,6 +305,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		} else {
 			plan.Append(a.plan.String())
 		}
+		optional(copied, a.copied)
 		units.Append(uint64(len(a.units)))
 		free.Append(uint64(r.freeUnits(a.kind)))
 		known(unseen, int64(a.unseen), a.problem == "" && !a.waiting)

@@ -59,6 +59,7 @@ type sim struct {
 	drop   func(element string) bool
 	// queries run on one packet of each flow.
 	queries  []wire.Query
+	copied   string                // why packets are copied for them
 	lost     map[string]int64      // by element
 	waits    *rand.Rand            // draws the packets that wait in a queue, which the unit in egress counts
 	counters [wire.Counters]uint64 // of the hosts in counting; nil: of every host
@@ -205,7 +206,8 @@ func (s *sim) report(host, number int, numbers []int) []byte {
 				l.Add(packetOf(f))
 			}
 			tuples, _, _ := l.Result()
-			answers = append(answers, wire.QueryRow{ID: q.ID, Step: i, Tuples: query.AppendTuples(nil, tuples)})
+			answers = append(answers, wire.QueryRow{ID: q.ID, Step: i, Copied: s.copied,
+				Tuples: query.AppendTuples(nil, tuples)})
 		}
 	}
 	b.Queries(answers)

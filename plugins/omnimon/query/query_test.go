@@ -4,6 +4,7 @@ package query
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -159,6 +160,65 @@ func TestPlacement(t *testing.T) {
 		}
 		if s.Place == Hosts && (strings.Contains(s.Reason, "without src") == (s.Local == len(s.Operators))) {
 			t.Errorf("%s: %d of %d operators at the hosts, %q", tc.query, s.Local, len(s.Operators), s.Reason)
+		}
+	}
+}
+
+// A sequence that filters and maps packets alone becomes a part of those that read it, and runs by
+// itself only where a join reads it.
+func TestSequencesOverPackets(t *testing.T) {
+	for text, want := range map[string]string{
+		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)
+			long = tcp.filter(l > 60)
+			sizes = long.reduce(keys=(d), n=sum(l))
+			r = tcp.reduce(keys=(d), n=count()).join(sizes, keys=(d)).distinct(d)`: "sizes r",
+		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)
+			sizes = tcp.reduce(keys=(d), n=sum(l))
+			counts = tcp.reduce(keys=(d), m=count())
+			r = sizes.join(counts, keys=(d)).filter(n > m)`: "sizes counts r",
+		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)
+			sizes = packets.reduce(keys=(dst), n=sum(length)).map(d = dst, n)
+			r = sizes.join(tcp, keys=(d))`: "tcp sizes r",
+	} {
+		q, err := Parse("q", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := q.Place()
+		var names []string
+		for _, s := range plan.Steps {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("steps %s, want %s", got, want)
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		var packets []Tuple
+		for range 200 {
+			packet := make(Tuple, len(packetFields))
+			for i, f := range packetFields {
+				if packet[i].Type = f.Type; f.Type == Address {
+					packet[i].Address = netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(4))})
+				} else if f.Type == Integer {
+					packet[i].Int = int64(r.IntN(100))
+				}
+			}
+			packet[2].Int = int64(6 + r.IntN(2))
+			packets = append(packets, packet)
+		}
+		parts := map[string][]Tuple{}
+		for i := range plan.Steps {
+			if s := &plan.Steps[i]; s.Source == "packets" {
+				l := s.Start(1000)
+				for _, packet := range packets {
+					l.Add(packet)
+				}
+				parts[s.Name], _, _ = l.Result()
+			}
+		}
+		got, _ := plan.Finish(parts, nil)
+		if want, _ := q.Run(Streams{Packets: packets}); !slices.EqualFunc(got, want, slices.Equal[Tuple]) || len(got) == 0 {
+			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
 }
