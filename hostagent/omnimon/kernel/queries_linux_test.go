@@ -5,7 +5,11 @@
 package kernel
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -233,6 +237,68 @@ func TestQueriesOnProcessors(t *testing.T) {
 	}
 	if tuples := tuplesOf(t, &rows[1], distinct); len(tuples) != 1 || tuples[0][1].Int != flows {
 		t.Errorf("distinct: %v, want %d", tuples, flows)
+	}
+}
+
+// TestQueriesOnSegments: queries on a super-packet have the results of queries on its segments, in the
+// kernel and on copies.
+func TestQueriesOnSegments(t *testing.T) {
+	needBPF(t)
+	r := rand.New(rand.NewPCG(4, 5))
+	s := defaults(0)
+	w := newTwin(t, s)
+	for i, text := range []string{
+		`x = packets.reduce(keys=(length, flags), n=count(), bytes=sum(length), least=min(length), most=max(flags))`,
+		`x = packets.distinct(src, length).map(half = length / 2).reduce(keys=(half), n=count())`,
+		`x = packets.map(length, share = 100 / (length - 60)) y = x`,
+		`x = packets.filter(payload contains "abba").reduce(keys=(length, flags), n=count())`,
+	} {
+		s.Queries = append(s.Queries, wire.Query{ID: uint64(i), Text: text})
+	}
+	if err := errors.Join(w.role.Apply(encoded(t, s)), w.kernel.Apply(encoded(t, s))); err != nil {
+		t.Fatal(err)
+	}
+	w.kernel.SetLeases(nil) // packets leave without a header, and are counted as that
+	w.advance(101)
+	for range 300 {
+		v6, flags := r.IntN(2) == 0, byte(r.Uint32())
+		data := make([]byte, 1+r.IntN(3000)) // a test run takes a page
+		for i := range data {
+			data[i] = "ab"[r.IntN(2)&r.IntN(2)&r.IntN(2)]
+		}
+		frame := func(flags byte, data []byte) []byte {
+			return ipFrame(address(0, v6), address(1, v6), packet.ProtocolTCP, 1, 2, flags, 3, data)
+		}
+		size := 1 + r.IntN(900)
+		segments := (len(data) + size - 1) / size
+		gso := make([]byte, 192) // struct __sk_buff
+		if segments > 1 {
+			binary.NativeEndian.PutUint32(gso[176:], uint32(size))
+			if r.IntN(2) == 0 {
+				binary.NativeEndian.PutUint32(gso[164:], uint32(segments))
+			}
+		}
+		if _, err := w.kernel.tables.egress.Run(&ebpf.RunOptions{Data: frame(flags, data), Context: gso}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range segments {
+			each := flags
+			if i > 0 {
+				each &^= 0x80 // congestion window reduced
+			}
+			if i < segments-1 {
+				each &^= packet.FIN | packet.PSH
+			}
+			w.role.Out([]*packet.Frame{packet.NewFrame(frame(each, data[i*size:min(len(data), (i+1)*size)]))})
+		}
+	}
+	w.advance(102)
+	want, got := w.role.Seal(101), results(t, w.kernel, 101)
+	defer want.Release()
+	for i, row := range queryRows(t, want.Append(nil)) {
+		if got[i].Copied = ""; !reflect.DeepEqual(row, got[i]) || row.Dropped > 0 || len(row.Tuples) < 4 {
+			t.Errorf("%s\nin Go %+v\nin the kernel %+v", s.Queries[i].Text, row, got[i])
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ func TestSequencesOverPackets(t *testing.T) {
 		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)
 			long = tcp.filter(l > 60)
 			sizes = long.reduce(keys=(d), n=sum(l))
-			r = tcp.reduce(keys=(d), n=count()).join(sizes, keys=(d)).distinct(d)`: "sizes r",
+			r = tcp.reduce(keys=(d), c=count()).join(sizes, keys=(d)).distinct(d)`: "sizes r",
 		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)
 			sizes = tcp.reduce(keys=(d), n=sum(l))
 			counts = tcp.reduce(keys=(d), m=count())
