@@ -105,7 +105,8 @@ func TestDemoStaysUntilInterrupted(t *testing.T) {
 		}}
 		cmd.SetOut(out)
 		cmd.SetErr(io.Discard)
-		cmd.SetArgs(append(strings.Fields(tt.args), "--virtual", "--gnmi", "127.0.0.1:0", "--plugins", plugins, "--scenario", file))
+		cmd.SetArgs(append(strings.Fields(tt.args), "--virtual", "--gnmi", "127.0.0.1:0", "--plugins", plugins,
+			"--scenario", file))
 		if err := cmd.ExecuteContext(ctx); err != nil {
 			t.Errorf("%s: %v\n%s", tt.args, err, out.text.String())
 		}

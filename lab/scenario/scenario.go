@@ -127,8 +127,8 @@ func (s *Scenario) times(of string) (from, until *time.Duration) {
 	return nil, nil
 }
 
-// PlayOn makes the scenario one that is played until interrupted: without end, and with the times of
-// loop.
+// PlayOn makes the scenario one that is played until interrupted: without end, and with the times
+// of loop.
 func (s *Scenario) PlayOn() {
 	s.Epochs, s.looping = 0, true
 	for of, t := range s.Loop.Times {
@@ -166,12 +166,14 @@ func (s *Scenario) checkStory(errs *config.KeyErrors) {
 			errs.Add("loop", "times: no component and no link of a fault is called %q", of)
 		}
 		if t.From < 0 || t.From >= t.Until || s.Loop.Repeat > 0 && t.Until >= s.Loop.Repeat {
-			errs.Add("loop", "times: expected from before until, and both before repeat; found %v and %v of %s", t.From, t.Until, of)
+			errs.Add("loop", "times: expected from before until, and both before repeat; found %v and %v of %s", t.From,
+				t.Until, of)
 		}
 	}
 	for i, x := range s.Faults {
 		if s.Loop.Repeat > 0 && (x.Until == 0 || x.Until >= s.Loop.Repeat) {
-			errs.Add(fmt.Sprintf("faults[%d]", i), "until: expected an end before the scenario begins anew, after %v", s.Loop.Repeat)
+			errs.Add(fmt.Sprintf("faults[%d]", i), "until: expected an end before the scenario begins anew, after %v",
+				s.Loop.Repeat)
 		}
 	}
 }

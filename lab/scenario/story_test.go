@@ -37,16 +37,16 @@ loop:
 // A scenario that is played on begins anew, and each epoch's screen says what happens in it, where
 // that is seen, and what comes next.
 func TestPlayOn(t *testing.T) {
+	const send, now = "next, at hosts send", "now: hosts send; next, at a link loses packets"
+	const lossy = "now: a link loses packets; " + send
 	for _, tt := range []struct {
 		on     bool
 		epochs int
 		bursts []int // epochs with packets
 		story  []string
 	}{
-		{false, 4, []int{1}, []string{"now: a link loses packets; next, at hosts send", "now: hosts send", "", ""}},
-		{true, 7, []int{1, 4}, []string{"next, at hosts send", "now: hosts send; next, at a link loses packets",
-			"now: a link loses packets; next, at hosts send", "next, at hosts send", "now: hosts send; next, at a link loses packets",
-			"now: a link loses packets; next, at hosts send", "next, at hosts send"}},
+		{false, 4, []int{1}, []string{lossy, "now: hosts send", "", ""}},
+		{true, 7, []int{1, 4}, []string{send, now, lossy, send, now, lossy, send}},
 	} {
 		s, err := scenario.Parse("bursts.yaml", []byte(bursts))
 		if err != nil {

@@ -142,8 +142,9 @@ func (r *Run) drawLook(b *score.Canvas, list string) {
 		plugin, _, _ := strings.Cut(strings.TrimPrefix(list, "/"), "/")
 		b.Printf("  %s#/plugin/%s?list=%s\n", r.report.Console, plugin, list)
 	}
-	for _, line := range []string{fmt.Sprintf("gnmic -a %s --insecure -e proto --format flat get --path %s", r.report.GNMI, list),
-		fmt.Sprintf("%s query --address %s %s", program.Name(), r.report.GNMI, list)} {
+	at := r.report.GNMI
+	for _, line := range []string{fmt.Sprintf("gnmic -a %s --insecure -e proto --format flat get --path %s", at, list),
+		fmt.Sprintf("%s query --address %s %s", program.Name(), at, list)} {
 		for _, part := range continued(line, b.Columns-2) {
 			b.Printf("  %s\n", part)
 		}
