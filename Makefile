@@ -189,7 +189,7 @@ BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target b
   -cflags "-O2 -g -mcpu=v3 -Wall -Werror -Wno-unused-function -idirafter /usr/include/$$(uname -m)-linux-gnu"
 bpf: ## eBPF objects and Go bindings of the agents (needs clang, llvm-strip, libbpf-dev)
 	cd hostagent/omnimon/kernel && $(BPF2GO) \
-	  -type control_block -type key -type bucket -type flow_entry -type flow_slot -type counts -type address -type place -type lease \
+	  -type control_block -type key -type bucket -type flow_entry -type flow_slot -type counts -type address -type lease \
 	  -type began -type probe -type sample -type flowlet \
 	  omnimon bpf/omnimon.c && sha256sum bpf/omnimon.c $(BPF_HEADERS) omnimon_bpfel.o omnimon_bpfel.go >digests.txt
 	cd hostagent/sketchint/kernel && $(BPF2GO) \

@@ -142,7 +142,7 @@ func (p *Path) save() error {
 }
 
 func (p *Path) saveSettings(dir string) error {
-	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.hosts, TailCalls: p.tables.tailCalls,
+	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.maxHosts, TailCalls: p.tables.tailCalls,
 		Seed: p.tables.seed, Settings: p.raw})
 	if err != nil {
 		return err

@@ -140,7 +140,7 @@ func (p *Path) leave(gone []uint32, oldest uint64) error {
 	t := p.tables
 	for _, index := range gone {
 		if at := t.place(index); at != nil {
-			atomic.StoreUint64(at, 0)
+			atomic.StoreUint32(at, 0)
 		}
 	}
 	if len(gone) > 0 {

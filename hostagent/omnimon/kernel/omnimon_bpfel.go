@@ -14,9 +14,12 @@ import (
 )
 
 type omnimonAddress struct {
-	_     structs.HostLayout
-	Bytes [16]uint8
-	V6    uint32
+	_      structs.HostLayout
+	Bytes  [2]uint64
+	Kind   uint32
+	Host   uint32
+	Number uint32
+	Unused uint32
 }
 
 type omnimonBegan struct {
@@ -27,7 +30,7 @@ type omnimonBegan struct {
 
 type omnimonBucket struct {
 	_     structs.HostLayout
-	Cells [8]uint64
+	Cells [8]uint32
 }
 
 type omnimonControlBlock struct {
@@ -47,7 +50,9 @@ type omnimonControlBlock struct {
 	QueryChange  uint64
 	QueryBefore  uint32
 	QueryAfter   uint32
-	Unused       [4]uint64
+	Clock        uint64
+	ClockCheck   uint64
+	Unused       [2]uint64
 	Sealed       [32]uint64
 	Released     [32]uint64
 	Behind       [32]uint64
@@ -141,12 +146,6 @@ type omnimonLock struct {
 	Unused [15]uint32
 }
 
-type omnimonPlace struct {
-	_      structs.HostLayout
-	Host   uint32
-	Number uint32
-}
-
 type omnimonProbe struct {
 	_       structs.HostLayout
 	Key     omnimonKey
@@ -223,6 +222,8 @@ const (
 	omnimonVarGenerations  = "generations"
 	omnimonVarHashSeed     = "hash_seed"
 	omnimonVarHostLimit    = "host_limit"
+	omnimonVarHostMask     = "host_mask"
+	omnimonVarIndexMask    = "index_mask"
 	omnimonVarKeepMss      = "keep_mss"
 	omnimonVarMappingLimit = "mapping_limit"
 	omnimonVarMinima       = "minima"
@@ -323,6 +324,8 @@ type omnimonVariableSpecs struct {
 	Generations  *ebpf.VariableSpec `ebpf:"generations"`
 	HashSeed     *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HostLimit    *ebpf.VariableSpec `ebpf:"host_limit"`
+	HostMask     *ebpf.VariableSpec `ebpf:"host_mask"`
+	IndexMask    *ebpf.VariableSpec `ebpf:"index_mask"`
 	KeepMss      *ebpf.VariableSpec `ebpf:"keep_mss"`
 	MappingLimit *ebpf.VariableSpec `ebpf:"mapping_limit"`
 	Minima       *ebpf.VariableSpec `ebpf:"minima"`
@@ -420,6 +423,8 @@ type omnimonVariables struct {
 	Generations  *ebpf.Variable `ebpf:"generations"`
 	HashSeed     *ebpf.Variable `ebpf:"hash_seed"`
 	HostLimit    *ebpf.Variable `ebpf:"host_limit"`
+	HostMask     *ebpf.Variable `ebpf:"host_mask"`
+	IndexMask    *ebpf.Variable `ebpf:"index_mask"`
 	KeepMss      *ebpf.Variable `ebpf:"keep_mss"`
 	MappingLimit *ebpf.Variable `ebpf:"mapping_limit"`
 	Minima       *ebpf.Variable `ebpf:"minima"`

@@ -250,8 +250,8 @@ func (p *Path) keeps(s *wire.Settings) bool {
 		addresses += len(list)
 	}
 	return p.tables != nil && omnimon.Keeps(p.settings, s) && p.settings.Carrier == s.Carrier &&
-		p.settings.KeepMSS == s.KeepMSS && len(s.Hosts) <= p.tables.hosts &&
-		addresses <= int(p.tables.maps[omnimonMapHosts].MaxEntries()) &&
+		p.settings.KeepMSS == s.KeepMSS && len(s.Hosts) <= p.tables.maxHosts &&
+		addresses <= int(p.tables.maps[omnimonMapLeases].MaxEntries()) &&
 		(s.IngressSlots+pageSlots-1)/pageSlots == int(p.tables.pages)
 }
 

@@ -12,41 +12,66 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The flow table of bpf/omnimon.c: a flow is in one of two buckets, which its hash selects. A
-// bucket is one cache line, so that a packet waits for two lines at most before it reads the flow's
-// slot.
+// The flow table of bpf/omnimon.c: a flow is in one of eight buckets, which its hash selects, almost
+// always in the first. The buckets of 2^20 flows are 8 MB, which caches of processors may hold, and
+// the entry and the slots of a flow follow each other. So a packet waits for a bucket, and then for
+// two lines of one page at the same time.
 
 const (
-	bucketCells = 8
-	indexBits   = 24 // of a cell; the others are of the hash
-	inUse       = 1 << 63
+	choices = 8       // buckets that a flow may be in
+	first   = 4096    // buckets that are the first choice
+	inUse   = 1 << 31 // of a cell
 )
 
-// bucketsFor returns the count of buckets for a count of flows: at most a quarter of the cells is
-// in use, so that hardly a flow finds both of its buckets full.
-func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+1)/2-1)) }
+// bucketsFor returns the count of buckets for a count of flows: at most half of the cells is in use,
+// so that no flow finds all of its buckets full.
+func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+3)/4-1)) }
+
+// indexMask selects the index in a cell; the other bits are of the hash.
+func indexMask(flows int) uint32 { return 1<<bits.Len(uint(flows-1)) - 1 }
 
 // cell returns the cell of a flow, and the buckets that it may be in.
-func (t *tables) cell(index uint32) (cell uint64, buckets [2]uint64) {
+func (t *tables) cell(index uint32) (cell uint32, buckets [choices]uint64) {
 	k := key(&t.entries[index].Key)
 	h := k.Hash(t.seed)
-	tag := (h | inUse) >> indexBits
 	mask := uint64(len(t.buckets) - 1)
-	return tag<<indexBits | uint64(index), [2]uint64{h & mask, tag & mask}
+	buckets[0] = h & (first - 1) & mask
+	for i := uint64(1); i < choices; i++ {
+		buckets[i] = step(h, i) >> 20 & mask
+	}
+	return (uint32(h>>32)|inUse)&^indexMask(int(t.flows)) | index, buckets
+}
+
+// step is a step of flow.Key.Hash.
+func step(h, word uint64) uint64 {
+	h = (h ^ word) * 0x9e3779b97f4a7c15
+	return h ^ h>>32
 }
 
 // place returns where the table has the flow with an index, or nil.
-func (t *tables) place(index uint32) *uint64 {
+func (t *tables) place(index uint32) *uint32 {
 	cell, buckets := t.cell(index)
 	for _, b := range buckets {
 		for i := range t.buckets[b].Cells {
-			if at := &t.buckets[b].Cells[i]; atomic.LoadUint64(at) == cell {
+			if at := &t.buckets[b].Cells[i]; atomic.LoadUint32(at) == cell {
 				return at
 			}
 		}
 	}
 	return nil
 }
+
+// The map hosts: an address is at the place that its hash selects, or at one of those behind it.
+const (
+	maxPlaces = 64
+
+	kindIPv4 = 1
+	kindIPv6 = 2
+)
+
+// placesFor returns the size of the map hosts for a count of addresses, of which at most a quarter is
+// in use.
+func placesFor(addresses int) int { return 1 << bits.Len(uint(4*addresses-1)) }
 
 func key(k *omnimonKey) flow.Key {
 	f := flow.Key{Proto: k.Proto, SrcPort: k.Sport, DstPort: k.Dport, Mask: flow.FiveTuple, V6: k.V6 != 0}

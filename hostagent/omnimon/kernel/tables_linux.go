@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -34,22 +35,24 @@ type tables struct {
 	maps            map[string]*ebpf.Map
 	egress, ingress *ebpf.Program
 
-	control            *omnimonControlBlock
-	buckets            []omnimonBucket
-	seed               uint64 // of the hash that selects buckets
-	entries            []omnimonFlowEntry
-	leases             []omnimonLease
-	numbers            map[netip.Addr]uint32 // of addresses, which select leases
-	outgoing, incoming []omnimonFlowSlot
-	owners             []uint64
-	shared, mappings   []uint64
-	memory             hostkernel.Memory
+	control          *omnimonControlBlock
+	buckets          []omnimonBucket
+	seed             uint64 // of the hash that selects buckets
+	entries          []omnimonFlowEntry
+	outgoing         []omnimonFlowSlot
+	leases           []omnimonLease
+	numbers          map[netip.Addr]uint32 // of addresses, which select leases
+	hosts            []omnimonAddress      // the map hosts
+	incoming         []omnimonFlowSlot
+	owners           []uint64
+	shared, mappings []uint64
+	memory           hostkernel.Memory
 
 	generations uint64
 	flows       uint64 // entries
 	pages       uint64 // per generation
 	cells       uint32 // of the directory, for each host
-	hosts       int    // that the maps have room for
+	maxHosts    int    // that the maps have room for
 	copies      *ringbuf.Reader
 	flowlets    []omnimonFlowlet
 	tailCalls   bool // the kernel runs queries
@@ -80,10 +83,11 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		return nil, fmt.Errorf("ingressSlots: %d in %d generations: at most 2^31 in all", s.IngressSlots, generations)
 	}
 	for name, size := range map[string]int{
-		omnimonMapBuckets: bucketsFor(s.Flows), omnimonMapEntries: s.Flows, omnimonMapOutgoing: generations * s.Flows,
+		omnimonMapBuckets: bucketsFor(s.Flows), omnimonMapEntries: s.Flows,
+		omnimonMapOutgoing: generations * s.Flows,
 		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * hosts * cells,
 		omnimonMapOwners: generations * pages,
-		omnimonMapHosts:  max(4*hosts, 2*addresses), omnimonMapLeases: max(4*hosts, 2*addresses),
+		omnimonMapHosts:  placesFor(max(4*hosts, 2*addresses)), omnimonMapLeases: max(4*hosts, 2*addresses),
 		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
 		omnimonMapBegun: s.Flows, omnimonMapEndings: s.Flows,
 		omnimonMapFlowlets: s.Flows,
@@ -100,7 +104,8 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	seed := rand.Uint64()
 	for name, value := range map[string]any{
 		"carrier": carriers[s.Carrier], "keep_mss": boolean(s.KeepMSS), "hash_seed": seed,
-		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "ether_type": s.EtherType, "own_host": uint16(s.Host),
+		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "index_mask": indexMask(s.Flows),
+		"host_mask": spec.Maps[omnimonMapHosts].MaxEntries - 1, "ether_type": s.EtherType, "own_host": uint16(s.Host),
 		"slots_per_flow": uint32(s.SlotsPerFlow), "extremes": uint32(len(s.Extremes)), "fields": fields,
 		"minima": minima, "flow_limit": uint32(s.Flows), "mapping_limit": uint32(n),
 		"page_limit": uint32(pages), "pages_per_host": uint32(cells),
@@ -199,7 +204,7 @@ func (t *tables) pin(dir string) error {
 }
 
 func (t *tables) open(generations, hosts int) error {
-	t.generations, t.hosts = uint64(generations), hosts
+	t.generations, t.maxHosts = uint64(generations), hosts
 	t.flows = uint64(t.maps[omnimonMapEntries].MaxEntries())
 	t.pages = uint64(t.maps[omnimonMapOwners].MaxEntries()) / t.generations
 	t.cells = t.maps[omnimonMapDirectory].MaxEntries() / uint32(generations) / uint32(hosts)
@@ -210,7 +215,8 @@ func (t *tables) open(generations, hosts int) error {
 	t.control = &control[0]
 	var errs [9]error
 	t.entries, errs[0] = hostkernel.View[omnimonFlowEntry](&t.memory, t.maps[omnimonMapEntries], omnimonMapEntries)
-	t.outgoing, errs[1] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapOutgoing], omnimonMapOutgoing)
+	t.outgoing, errs[8] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapOutgoing], omnimonMapOutgoing)
+	t.hosts, errs[1] = hostkernel.View[omnimonAddress](&t.memory, t.maps[omnimonMapHosts], omnimonMapHosts)
 	t.incoming, errs[2] = hostkernel.View[omnimonFlowSlot](&t.memory, t.maps[omnimonMapIncoming], omnimonMapIncoming)
 	t.owners, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapOwners], omnimonMapOwners)
 	t.shared, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[omnimonMapShared], omnimonMapShared)
@@ -294,30 +300,52 @@ func (t *tables) setHosts(hosts [][]netip.Addr) error {
 				n = uint32(len(t.numbers))
 				t.numbers[ip] = n
 			}
-			a := omnimonAddress{}
-			copy(a.Bytes[:], ip.AsSlice())
-			if ip.Is6() {
-				a.V6 = 1
-			}
-			if err := t.maps[omnimonMapHosts].Put(&a, &omnimonPlace{Host: uint32(host), Number: n}); err != nil {
-				return fmt.Errorf("address %s: %w", ip, err)
+			if err := t.setHost(ip, uint32(host), n); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// setHost writes an address into the map hosts, from the place on that its hash selects.
+func (t *tables) setHost(ip netip.Addr, host, number uint32) error {
+	var b [16]byte
+	copy(b[:], ip.AsSlice())
+	a := omnimonAddress{Kind: kindIPv4, Host: host, Number: number,
+		Bytes: [2]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}}
+	if ip.Is6() {
+		a.Kind = kindIPv6
+	}
+	h := step(a.Bytes[0], a.Bytes[1])
+	for i := range uint64(maxPlaces) {
+		at := &t.hosts[(h+i)%uint64(len(t.hosts))]
+		kind := atomic.LoadUint32(&at.Kind)
+		if kind == a.Kind && at.Bytes == a.Bytes {
+			return nil
+		}
+		if kind == 0 {
+			at.Bytes, at.Host, at.Number = a.Bytes, host, number
+			atomic.StoreUint32(&at.Kind, a.Kind) // after the others
+			return nil
+		}
+	}
+	return fmt.Errorf("address %s: the map hosts has no place for it", ip)
+}
+
 // readHosts reads the numbers of addresses from the map hosts.
 func (t *tables) readHosts() error {
-	var a omnimonAddress
-	var at omnimonPlace
-	all := t.maps[omnimonMapHosts].Iterate()
-	for all.Next(&a, &at) {
-		ip := netip.AddrFrom16(a.Bytes)
-		if a.V6 == 0 {
-			ip = netip.AddrFrom4([4]byte(a.Bytes[:4]))
+	for i := range t.hosts {
+		a := &t.hosts[i]
+		var b [16]byte
+		binary.LittleEndian.PutUint64(b[:], a.Bytes[0])
+		binary.LittleEndian.PutUint64(b[8:], a.Bytes[1])
+		switch a.Kind {
+		case kindIPv4:
+			t.numbers[netip.AddrFrom4([4]byte(b[:4]))] = a.Number
+		case kindIPv6:
+			t.numbers[netip.AddrFrom16(b)] = a.Number
 		}
-		t.numbers[ip] = at.Number
 	}
-	return all.Err()
+	return nil
 }

@@ -16,6 +16,9 @@
 
 #include "../../../kernel/bpf/packet.h"
 
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
 enum { PASS = -1, SHOT = 2 }; // TCX_NEXT and TCX_DROP, TC_ACT_UNSPEC and TC_ACT_SHOT
 
 enum {
@@ -29,6 +32,9 @@ enum {
 	WINDOW = 4,    // the largest distance of a packet's epoch to the current one
 	PAGE = 64,     // slots of incoming flows
 	CELLS = 8,     // of a bucket
+	CHOICES = 8,   // buckets that a flow may be in
+	FIRST = 4096,  // buckets that are the first choice
+	ADDRESSES = 64, // places of map hosts that an address may be in
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
 	MAX_EXTREMES = 4,
@@ -106,6 +112,8 @@ volatile const u8 fields[MAX_EXTREMES];
 volatile const u8 minima[MAX_EXTREMES];
 volatile const u32 flow_limit;
 volatile const u32 bucket_mask;    // buckets less one
+volatile const u32 index_mask;     // of the index in a cell
+volatile const u32 host_mask;      // places of map hosts, less one
 volatile const u64 hash_seed;
 volatile const u32 mapping_limit;  // mappings that flows may have
 volatile const u32 page_limit;     // pages of incoming flows in an epoch
@@ -113,10 +121,10 @@ volatile const u32 pages_per_host; // of the directory
 volatile const u32 host_limit;
 volatile const u32 generations;    // epochs that the arrays hold, a power of two
 
-// bucket finds flows: one cache line of cells. A cell is 0 or has the upper 40 bits of the flow's
-// hash, of which the first is set, and its index.
+// bucket finds flows: half a cache line of cells. A cell is 0 or has upper bits of the flow's hash, of
+// which the first is set, and its index.
 struct bucket {
-	u64 cells[CELLS];
+	u32 cells[CELLS];
 };
 
 // flow_entry is one cache line.
@@ -159,14 +167,12 @@ struct counts {
 	struct late late[LATE_EPOCHS];
 };
 
-struct address {
-	u8 bytes[16];
-	u32 v6;
-};
+enum { FREE, IPV4, IPV6 }; // address.kind
 
-// place is the host of an address, and the number of the address, which selects its lease.
-struct place {
-	u32 host, number;
+// address is an address of a host. Its number selects its lease.
+struct address {
+	u64 bytes[2]; // in network order; an IPv4 address is the first four bytes
+	u32 kind, host, number, unused;
 };
 
 // lease allows tagging packets to an address.
@@ -209,10 +215,11 @@ struct control_block {
 	u32 match; // length of the string to find, 0: none
 	u32 queries; // there are any
 	u32 mtu;    // of the interface
-	u32 overflow; // a flow is in its second bucket
+	u32 overflow; // a flow is not in its first bucket
 	u64 query_change;              // epoch
 	u32 query_before, query_after; // the number of the set in force before and after it, plus one; 0: none
-	u64 unused[4];
+	u64 clock, clock_check; // of read_clock
+	u64 unused[2];
 	u64 sealed[MAX_GENERATIONS];   // epoch plus one
 	u64 released[MAX_GENERATIONS]; // epoch plus one
 	u64 behind[MAX_GENERATIONS];   // epoch plus one, if a packet was counted WINDOW epochs later
@@ -245,6 +252,8 @@ SHARED_ARRAY(incoming, struct flow_slot);
 SHARED_ARRAY(directory, u64);
 // owners: the cell of the directory, without its generation, that a page belongs to.
 SHARED_ARRAY(owners, u64);
+// hosts: the addresses of hosts, from the place on that the hash of each selects.
+SHARED_ARRAY(hosts, struct address);
 // leases: by the number of an address.
 SHARED_ARRAY(leases, struct lease);
 // Mappings are taken from control.fresh_mapping on, then those of free_mappings, then those of
@@ -263,13 +272,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct counts);
 } counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct address);
-	__type(value, struct place);
-} hosts SEC(".maps");
 
 // Indexes that were used and are free, the latest first; then those from control.fresh_index on.
 struct {
@@ -353,10 +355,23 @@ inline void advance(struct control_block *c, u64 epoch) {
 	}
 }
 
+// read_clock returns the time of the kernel's coarse clock, in nanoseconds. The coarse clock changes
+// with the jiffies, so it is read once in each. clock_check shows that clock is of this jiffy, also
+// while another processor writes both.
+inline u64 read_clock(struct control_block *c) {
+	u64 jiffies = bpf_jiffies64(), clock = *(volatile u64 *)&c->clock;
+	if (unlikely((clock ^ *(volatile u64 *)&c->clock_check) != jiffies)) {
+		clock = bpf_ktime_get_coarse_ns();
+		*(volatile u64 *)&c->clock = clock;
+		*(volatile u64 *)&c->clock_check = clock ^ jiffies;
+	}
+	return clock;
+}
+
 // tick returns the current epoch. Without an agent it advances by the kernel's clock.
 inline u64 tick(struct control_block *c, u64 clock) {
 	u64 length = c->length, start = c->start;
-	if (length && clock >= c->deadline && (s64)(clock - start) >= 0) {
+	if (unlikely(length && clock >= c->deadline && (s64)(clock - start) >= 0)) {
 		u64 n = (clock - start) / length;
 		c->deadline = start + (n + 1) * length;
 		advance(c, c->zero + n);
@@ -384,10 +399,24 @@ inline u64 hash(u64 seed, const struct key *k) {
 // check_value is wire.Check.
 inline u32 check_value(const struct key *k) { return hash(0, k); }
 
-inline struct place *find_host(const u64 *bytes, u8 v6) {
-	struct address a = { .v6 = v6 };
-	__builtin_memcpy(a.bytes, bytes, 16);
-	return bpf_map_lookup_elem(&hosts, &a);
+// place_of returns the place of an address in map hosts, or one that is free.
+part u32 place_of(u64 first, u64 second, u32 kind) {
+	u64 h = step(first, second);
+	u32 at = 0;
+	for (u32 i = 0; i < ADDRESSES; i++) {
+		at = (h + i) & host_mask;
+		const struct address *a = bpf_map_lookup_elem(&hosts, &at);
+		if (!a || a->kind == FREE || (a->bytes[0] == first && a->bytes[1] == second && a->kind == kind))
+			break;
+	}
+	return at;
+}
+
+// find_host returns the entry of an address in map hosts, or 0.
+inline const struct address *find_host(const u64 *bytes, u8 v6) {
+	u32 kind = IPV4 + v6, at = place_of(bytes[0], bytes[1], kind);
+	const struct address *a = bpf_map_lookup_elem(&hosts, &at);
+	return a && a->bytes[0] == bytes[0] && a->bytes[1] == bytes[1] && a->kind == kind ? a : 0;
 }
 
 inline struct lock *lock_of(u32 n) {
@@ -532,51 +561,87 @@ inline u32 take_mapping(struct control_block *c) {
 	return number ? *number : 0;
 }
 
-// flow is an outgoing flow.
-struct flow {
-	struct flow_entry *entry;
-	u32 index, why; // why: COUNTED, or why there is no entry
-};
+inline bool same(const struct key *a, const struct key *b) {
+	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
+}
 
-// hit returns the cell of a bucket that has the upper bits of tag, or 0.
-inline u64 hit(const struct bucket *b, u64 tag) {
-	u64 found = 0;
+inline struct flow_entry *entry_of(u32 cell) {
+	u32 index = cell & index_mask;
+	return bpf_map_lookup_elem(&entries, &index);
+}
+
+// tag_of is what a cell has besides the index, from the hash of a flow.
+inline u32 tag_of(u64 h) { return ((u32)(h >> 32) | 1u << 31) & ~index_mask; }
+
+// bucket_of returns one of the buckets of a flow. The first choice is in the begin of the table, so
+// that few flows are in few pages.
+inline struct bucket *bucket_of(u64 h, u32 choice) {
+	u32 at = (choice ? step(h, choice) >> 20 : h & (FIRST - 1)) & bucket_mask;
+	return bpf_map_lookup_elem(&buckets, &at);
+}
+
+// hit returns the cell of a bucket that has a tag, if n becomes 1, without branches: the processor
+// would predict them wrongly.
+inline u32 hit(const struct bucket *b, u32 tag, u64 *n) {
+	u64 found = 0, count = 0;
 	for (u32 i = 0; i < CELLS; i++) {
-		if ((b->cells[i] ^ tag) >> 24 == 0)
-			found = b->cells[i];
+		u64 cell = b->cells[i], equal = (s64)(((cell ^ tag) & ~(u64)index_mask) - 1) >> 63;
+		found |= cell & equal;
+		count -= equal;
 	}
+	*n = count;
 	return found;
 }
 
-// claim puts a cell into a bucket, and returns the one of the same flow that is there: this one or
-// that of another processor; 0 if the bucket is full.
-part u64 claim(struct bucket *b, u64 cell) {
-	if (!b)
+// claim_in puts a cell into a bucket, and returns the one of the same flow that is there: this one or
+// that of another processor; 0 if the bucket is full. Without a cell, it returns the one that is
+// there, or 0.
+part u32 claim_in(struct bucket *b, const struct key *k, u32 tag, u32 cell) {
+	if (!b || !k)
 		return 0; // unreachable
 	for (u32 i = 0; i < CELLS; i++) {
-		u64 found = *(volatile u64 *)&b->cells[i];
-		if (!found) {
+		u32 found = *(volatile u32 *)&b->cells[i];
+		if (cell && !found) {
 			found = __sync_val_compare_and_swap(&b->cells[i], 0, cell);
 			if (!found)
 				return cell;
 		}
-		if ((found ^ cell) >> 24 == 0)
+		if ((found ^ tag) & ~index_mask)
+			continue;
+		struct flow_entry *e = entry_of(found);
+		if (e && same(&e->key, k))
 			return found;
 	}
 	return 0;
 }
 
-// begin adds a flow whose cell has the upper bits of tag. b is its first bucket.
-part u64 begin(struct control_block *c, const struct key *k, u64 now, u64 tag, struct bucket *b) {
-	if (!c || !k || !b)
+// claim does what claim_in does, in all buckets of a flow.
+part u32 claim(struct control_block *c, const struct key *k, u64 h, u32 cell) {
+	u32 found = 0;
+	if (!c || !k)
+		return 0; // unreachable
+	for (u32 n = 0; n < CHOICES && !found; n++) {
+		struct bucket *b = bucket_of(h, n);
+		if (!b)
+			return 0; // unreachable
+		found = claim_in(b, k, tag_of(h), cell);
+		if (!found && cell)
+			*(volatile u32 *)&c->overflow = 1;
+		else if (!*(volatile u32 *)&c->overflow)
+			break;
+	}
+	return found;
+}
+
+// begin adds a flow, and returns its cell or why there is none.
+part u32 begin(struct control_block *c, const struct key *k, u64 now, u64 h) {
+	if (!c || !k)
 		return UNTRACKED; // unreachable
-	struct place *source = find_host(k->src, k->v6), *to = find_host(k->dst, k->v6);
+	const struct address *source = find_host(k->src, k->v6), *to = find_host(k->dst, k->v6);
 	if (!source || source->host != own_host || !to)
 		return FOREIGN;
-	u32 index, second = tag >> 24 & bucket_mask;
-	struct bucket *other = bpf_map_lookup_elem(&buckets, &second);
-	if (!other)
-		return UNTRACKED; // unreachable
+	u32 index;
 	if (bpf_map_pop_elem(&free_indexes, &index)) {
 		if (*(volatile u32 *)&c->fresh_index >= flow_limit)
 			return UNTRACKED;
@@ -595,55 +660,42 @@ part u64 begin(struct control_block *c, const struct key *k, u64 now, u64 tag, s
 	e->mapping = n.mapping;
 	e->key = *k;
 	e->state = ACTIVE;
-	u64 cell = tag | index, found = claim(b, cell);
-	if (!found) {
-		*(volatile u32 *)&c->overflow = 1;
-		found = claim(other, cell);
-	}
+	u32 cell = tag_of(h) | index, found = claim(c, k, h, cell);
 	if (found != cell) // another processor added the flow, or there is no room: the agent gives index
 		e->state = RETURNED; // and mapping back
 	bpf_map_push_elem(&begun, &n, 0);
 	return found ? found : UNTRACKED;
 }
 
-inline bool same(const struct key *a, const struct key *b) {
-	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
+inline struct flow_slot *slot_of(u32 cell, u64 epoch) {
+	u32 at = (u32)(epoch & (generations - 1)) * flow_limit + (cell & index_mask);
+	return bpf_map_lookup_elem(&outgoing, &at);
 }
 
-// find returns the flow of a packet, which it adds if it is new.
-inline struct flow find(struct control_block *c, const struct key *k, u64 now) {
-	struct flow f = { .why = UNTRACKED };
-	u64 h = hash(hash_seed, k), tag = (h | 1ull << 63) & ~0xffffffull;
-	u32 at = h & bucket_mask;
-	struct bucket *b = bpf_map_lookup_elem(&buckets, &at);
-	if (!b)
-		return f; // unreachable
-	u64 cell = hit(b, tag);
-	if (!cell && *(volatile u32 *)&c->overflow) {
-		at = tag >> 24 & bucket_mask;
-		struct bucket *second = bpf_map_lookup_elem(&buckets, &at);
-		if (second)
-			cell = hit(second, tag);
+// find returns the cell of a flow, which it adds if it is new, or why there is none.
+part u32 find(struct control_block *c, const struct key *k, u64 now) {
+	if (!c || !k)
+		return UNTRACKED; // unreachable
+	u64 h = hash(hash_seed, k), n;
+	u32 cell;
+	for (u32 choice = 0; choice < 2; choice++) {
+		struct bucket *b = bucket_of(h, choice);
+		if (!b)
+			return UNTRACKED; // unreachable
+		cell = hit(b, tag_of(h), &n);
+		if (n == 1) {
+			struct flow_entry *e = entry_of(cell);
+			struct flow_slot *s = slot_of(cell, now);
+			if (s)
+				(void)*(volatile u32 *)&s->epoch; // the processor reads slot and entry at the same time
+			if (e && same(&e->key, k))
+				return cell;
+		}
+		if (!*(volatile u32 *)&c->overflow)
+			break;
 	}
-	if (!cell)
-		cell = begin(c, k, now, tag, b);
-	if (cell <= COUNTED) {
-		f.why = cell;
-		return f;
-	}
-	f.index = cell & 0xffffff;
-	struct flow_entry *e = bpf_map_lookup_elem(&entries, &f.index);
-	u32 slot = (u32)(now & (generations - 1)) * flow_limit + f.index;
-	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &slot);
-	if (s)
-		(void)*(volatile u32 *)&s->epoch; // the processor reads slot and entry at the same time
-	// Of two flows with the same 40 bits the second has no entry.
-	if (e && same(&e->key, k)) {
-		f.entry = e;
-		f.why = COUNTED;
-	}
-	return f;
+	cell = claim(c, k, h, 0);
+	return cell ? cell : begin(c, k, now, h);
 }
 
 // body_size is the length of a header without the EtherType of the payload.
@@ -971,7 +1023,7 @@ int egress(struct __sk_buff *skb) {
 	struct headers p;
 	if (!c)
 		return PASS;
-	u64 clock = bpf_ktime_get_coarse_ns(), now = tick(c, clock);
+	u64 clock = read_clock(c), now = tick(c, clock);
 	u32 result = parse(skb, &p);
 	if (result != PARSED || !whole(&p)) {
 		count(now, result == PARSE_NOT_IP ? NOT_IP : MALFORMED, 1);
@@ -989,27 +1041,29 @@ int egress(struct __sk_buff *skb) {
 			return fits(skb, &p, &w, c->mtu) && insert(skb, &p, &b) == COUNTED ? PASS : SHOT;
 		}
 	}
-	struct flow f = find(c, &p.key, now);
-	struct flow_entry *e = f.entry;
-	if (!e) {
-		count(now, f.why, f.why == UNTRACKED ? w.packets : 1);
+	u32 cell = find(c, &p.key, now), index = cell & index_mask;
+	if (unlikely(cell <= COUNTED)) {
+		count(now, cell, cell == UNTRACKED ? w.packets : 1);
 		return PASS;
 	}
-	u32 lease_at = e->lease, at = (u32)(now & (generations - 1)) * flow_limit + f.index;
+	struct flow_entry *e = entry_of(cell);
+	if (!e)
+		return PASS; // unreachable
+	u32 lease_at = e->lease;
 	struct lease *l = bpf_map_lookup_elem(&leases, &lease_at);
-	struct flow_slot *s = bpf_map_lookup_elem(&outgoing, &at);
+	struct flow_slot *s = slot_of(cell, now);
 	if (!l || !s)
 		return PASS; // unreachable
 	u64 slots = e->slots;
 	u32 epoch = now - c->base + 1, most = largest_packet(c, l, clock), match = c->match;
 	if (p.flags & (FIN | SYN | RST)) {
-		follow_flags(e, f.index, p.flags);
+		follow_flags(e, index, p.flags);
 		if (p.flags & SYN && !keep_mss)
 			follow_mss(skb, &p, most);
 	}
-	bool asked = c->queries && take_sample(skb, &p, &w, now, f.index);
+	bool asked = c->queries && take_sample(skb, &p, &w, now, index);
 	bool matched = match && contains(skb, &p, match);
-	b.head |= (u64)f.index << 24 | (slots & 0xffff);
+	b.head |= (u64)index << 24 | (slots & 0xffff);
 	b.slots = slots;
 	// Differences and the string are of one packet, so they need packets that are not segmented later.
 	u32 why = COUNTED;
@@ -1020,7 +1074,7 @@ int egress(struct __sk_buff *skb) {
 	if (extremes) {
 		// The header has the differences, so that the flow is counted before it is inserted. Room for it
 		// was checked, but for what the kernel may refuse.
-		struct lock *lock = lock_of(f.index);
+		struct lock *lock = lock_of(index);
 		if (!lock)
 			return PASS; // unreachable
 		bpf_spin_lock(&lock->lock);
@@ -1034,7 +1088,7 @@ int egress(struct __sk_buff *skb) {
 			return SHOT;
 	} else {
 		if (s->epoch != epoch)
-			renew(s, f.index, epoch, 0);
+			renew(s, index, epoch, 0);
 		if (why == COUNTED)
 			why = insert(skb, &p, &b);
 		if (why == COUNTED)
@@ -1104,7 +1158,7 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 // receive counts an incoming packet without its header, or returns why it does not, and the epoch to
 // which that belongs. source is the host of its source address.
 inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct headers *p, const struct wire *w,
-		   const struct body *b, const struct place *source, u64 clock, u64 now, u64 *epoch) {
+		   const struct body *b, const struct address *source, u64 clock, u64 now, u64 *epoch) {
 	s32 distance = (s16)((u16)(b->head >> 48) - (u16)now);
 	u64 e = now + distance;
 	*epoch = now;
@@ -1322,7 +1376,7 @@ int ingress(struct __sk_buff *skb) {
 	struct body b = {};
 	if (!c)
 		return PASS;
-	u64 clock = bpf_ktime_get_coarse_ns(), now = tick(c, clock);
+	u64 clock = read_clock(c), now = tick(c, clock);
 	u32 gso_segs = skb->gso_segs, gso_size = skb->gso_size, result = parse(skb, &p), broken = 0;
 	u32 kind = find_carrier(skb, &p, &b);
 	if (kind < NONE && !strip(skb, &p, kind, &broken))
@@ -1352,7 +1406,7 @@ int ingress(struct __sk_buff *skb) {
 			count(now, MALFORMED, 1);
 		return PASS;
 	}
-	struct place *source = 0, *own = 0;
+	const struct address *source = 0, *own = 0;
 	bool syn = !keep_mss && p.flags & SYN, probe = to_probes(&p);
 	if (carried || syn || probe)
 		source = find_host(p.key.src, p.key.v6);
