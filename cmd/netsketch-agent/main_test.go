@@ -29,10 +29,14 @@ func TestImports(t *testing.T) {
 	const project = "github.com/netsketch/netsketch/"
 	allowed := []string{"cmd/netsketch-agent", "hostagent/", "internal/", "sketch", "yang", "collector/config",
 		"collector/store", "collector/topology", "outputs/gnmi/server", "plugins/omnimon/query"}
+	// They are large: parsers of all protocols, a NATS server.
+	forbidden := []string{"gopacket/", "nats-io/"}
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
-		if strings.Contains(name, "nats-io/") {
-			t.Errorf("the agent imports %s", name)
+		for _, f := range forbidden {
+			if strings.Contains(name, f) {
+				t.Errorf("the agent imports %s", name)
+			}
 		}
 		own, ok := strings.CutPrefix(name, project)
 		if !ok {

@@ -19,20 +19,10 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // ErrFile is wrapped by every error about the content of a capture file.
 var ErrFile = errors.New("bad capture file")
-
-// Bytes of the header of a pcap file and of a packet.
-const (
-	fileHeader   = 24
-	packetHeader = 16
-)
 
 const bufferSize = 1 << 18
 
@@ -46,32 +36,26 @@ type Packet struct {
 type Reader struct {
 	name    string
 	f       *os.File
-	in      *bufio.Reader // what source reads
 	source  source
 	packets int
-	longer  int   // records with more bytes than their packets had
-	read    int64 // bytes taken from the file, uncompressed
+	longer  int // records with more bytes than their packets had
 	frame   []byte
 	dates   dates
 }
 
 // source reads the packets of one format.
 type source interface {
-	// next returns a packet with its link type, and io.EOF after the last. Its data are valid until
-	// the next call.
-	next() (data []byte, date time.Time, link layers.LinkType, err error)
+	// next returns a packet, io.EOF after the last one, and io.ErrUnexpectedEOF if the file ends in
+	// the middle of one. Its data are valid until the next call.
+	next() (record, error)
 }
 
-// counter counts the bytes read through it.
-type counter struct {
-	r io.Reader
-	n *int64
-}
-
-func (c counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	*c.n += int64(n)
-	return n, err
+// record is a packet of a file.
+type record struct {
+	date   time.Time
+	link   linkType
+	length int // of the packet, of which data are the first bytes
+	data   []byte
 }
 
 // Open opens the capture file at path. It fails with ErrFile if the file is neither pcap nor
@@ -97,124 +81,18 @@ func (r *Reader) open() error {
 			return fmt.Errorf("%s: %w: gzip header: %w", r.name, ErrFile, err)
 		}
 	}
-	r.in = bufio.NewReaderSize(counter{plain, &r.read}, bufferSize)
+	data := &input{r: bufio.NewReaderSize(plain, bufferSize)}
 	var err error
-	if magic, _ := r.in.Peek(4); bytes.Equal(magic, sectionHeader) {
-		r.source, err = newNg(r.in)
+	if magic, _ := data.r.Peek(4); bytes.Equal(magic, sectionHeader) {
+		r.source, err = newNg(data)
 	} else {
-		r.source, err = r.newClassic()
+		r.source, err = newClassic(data)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: neither pcap nor pcapng: %w", r.name, ErrFile, err)
 	}
 	return nil
 }
-
-// sectionHeader is the beginning of a pcapng file.
-var sectionHeader = []byte{0x0a, 0x0d, 0x0d, 0x0a}
-
-// classic reads pcap.
-type classic struct {
-	*pcapgo.Reader
-	file *Reader
-	used int64 // bytes of the file header and of the packets handed out
-}
-
-func (r *Reader) newClassic() (source, error) {
-	pr, err := pcapgo.NewReader(r.in)
-	if err == nil {
-		err = checkLink(pr.LinkType())
-	}
-	return &classic{pr, r, fileHeader}, err
-}
-
-func (c *classic) next() (data []byte, date time.Time, link layers.LinkType, err error) {
-	data, info, err := c.ZeroCopyReadPacketData()
-	if err != nil && info.CaptureLength > info.Length && info.CaptureLength <= snapLen {
-		// pcapgo has read the record's header only. tcpdump reads these records, too.
-		data = make([]byte, info.CaptureLength)
-		if _, err = io.ReadFull(c.file.in, data); err == nil {
-			c.file.longer++
-		}
-	}
-	if errors.Is(err, io.EOF) && c.file.read != c.used {
-		err = io.ErrUnexpectedEOF // within the header of a packet
-	}
-	if err == nil {
-		c.used += packetHeader + int64(len(data))
-	}
-	return data, info.Timestamp, c.LinkType(), err
-}
-
-// ng reads pcapng.
-type ng struct {
-	*pcapgo.NgReader
-	blocks *blocks
-}
-
-func newNg(in *bufio.Reader) (source, error) {
-	b := &blocks{r: in}
-	r, err := pcapgo.NewNgReader(b, pcapgo.NgReaderOptions{WantMixedLinkType: true})
-	return &ng{r, b}, err
-}
-
-func (n *ng) next() (data []byte, date time.Time, link layers.LinkType, err error) {
-	data, info, err := n.ZeroCopyReadPacketData()
-	if errors.Is(err, io.EOF) && !n.blocks.whole() {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return nil, date, 0, err
-	}
-	i, err := n.Interface(info.InterfaceIndex)
-	if err == nil {
-		err = checkLink(i.LinkType)
-	}
-	return data, info.Timestamp, i.LinkType, err
-}
-
-// blocks reads pcapng and follows its blocks, because pcapgo does not distinguish a file that
-// ends within one from a complete file.
-type blocks struct {
-	r     io.Reader
-	order binary.ByteOrder
-	head  []byte // of the block, up to 12 bytes
-	left  int64  // bytes of the block behind its head
-}
-
-func (b *blocks) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	for rest := p[:n]; len(rest) > 0; {
-		if b.left > 0 {
-			skip := min(b.left, int64(len(rest)))
-			rest, b.left = rest[skip:], b.left-skip
-			continue
-		}
-		take := min(12-len(b.head), len(rest))
-		b.head, rest = append(b.head, rest[:take]...), rest[take:]
-		if len(b.head) < 12 {
-			break
-		}
-		if bytes.Equal(b.head[:4], sectionHeader) {
-			b.order = binary.BigEndian
-			if b.head[8] == 0x4d { // of the byte order magic 0x1a2b3c4d
-				b.order = binary.LittleEndian
-			}
-		}
-		b.left = max(int64(b.order.Uint32(b.head[4:]))-12, 0)
-		b.head = b.head[:0]
-	}
-	return n, err
-}
-
-// whole reports whether the last block is complete.
-func (b *blocks) whole() bool { return b.left == 0 && len(b.head) == 0 }
-
-// Numbers of raw IP in files of some systems, which package layers does not name.
-const (
-	linkRaw12 = 12
-	linkRaw14 = 14 // OpenBSD
-)
 
 // Lengths of headers.
 const (
@@ -224,38 +102,28 @@ const (
 	loopHeader   = 4
 )
 
-// checkLink returns why packets of a link type cannot pass through switches.
-func checkLink(link layers.LinkType) error {
-	switch link {
-	case layers.LinkTypeEthernet, layers.LinkTypeRaw, linkRaw12, linkRaw14, layers.LinkTypeIPv4, layers.LinkTypeIPv6,
-		layers.LinkTypeNull, layers.LinkTypeLoop, layers.LinkTypeLinuxSLL, layers.LinkTypeLinuxSLL2:
-		return nil
-	}
-	return fmt.Errorf("link type is %v; expected Ethernet, raw IP, BSD loopback or Linux cooked", link)
-}
-
 // ethernet returns a packet of a link type as an Ethernet frame. A packet that is too short for its
 // link type becomes a frame of type 0, which is no IP.
-func (r *Reader) ethernet(data []byte, link layers.LinkType) []byte {
+func (r *Reader) ethernet(data []byte, link linkType) []byte {
 	var kind uint16
 	body := data
 	switch link {
-	case layers.LinkTypeEthernet:
+	case linkEthernet:
 		return data
-	case layers.LinkTypeLinuxSLL:
+	case linkCooked:
 		if len(data) >= cookedHeader {
 			kind, body = binary.BigEndian.Uint16(data[14:]), data[cookedHeader:]
 		}
-	case layers.LinkTypeLinuxSLL2:
+	case linkCooked2:
 		if len(data) >= sll2Header {
 			kind, body = binary.BigEndian.Uint16(data), data[sll2Header:]
 		}
 	default:
-		if link == layers.LinkTypeNull || link == layers.LinkTypeLoop {
+		if link == linkNull || link == linkLoop {
 			body = data[min(loopHeader, len(data)):] // an address family, whose numbers differ between systems
 		}
 		if len(body) > 0 {
-			kind = map[byte]uint16{4: uint16(layers.EthernetTypeIPv4), 6: uint16(layers.EthernetTypeIPv6)}[body[0]>>4]
+			kind = map[byte]uint16{4: 0x0800, 6: 0x86dd}[body[0]>>4]
 		}
 	}
 	r.frame = append(append(r.frame[:0], make([]byte, etherHeader-2)...), byte(kind>>8), byte(kind))
@@ -295,7 +163,7 @@ func (d *dates) next(date time.Time) time.Time {
 // Next returns the next packet, and io.EOF after the last. A file that ends within a packet is an
 // ErrFile that names the file and the packet; the packets before it have been returned.
 func (r *Reader) Next() (Packet, error) {
-	data, date, link, err := r.source.next()
+	p, err := r.source.next()
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF): // the packet is incomplete
 		return Packet{}, fmt.Errorf(
@@ -307,7 +175,10 @@ func (r *Reader) Next() (Packet, error) {
 		return Packet{}, fmt.Errorf("%s: %w: after packet %d: %w", r.name, ErrFile, r.packets, err)
 	}
 	r.packets++
-	return Packet{r.dates.next(date), r.ethernet(data, link)}, nil
+	if len(p.data) > p.length {
+		r.longer++
+	}
+	return Packet{r.dates.next(p.date), r.ethernet(p.data, p.link)}, nil
 }
 
 // Name returns the path that the file was opened by.
@@ -333,7 +204,6 @@ type Writer struct {
 	f       *os.File
 	zip     *gzip.Writer // nil: not compressed
 	buf     *bufio.Writer
-	w       *pcapgo.Writer
 	packets int
 }
 
@@ -354,8 +224,11 @@ func Create(path string) (*Writer, error) {
 		out = w.zip
 	}
 	w.buf = bufio.NewWriterSize(out, bufferSize)
-	w.w = pcapgo.NewWriterNanos(w.buf)
-	if err := w.w.WriteFileHeader(snapLen, layers.LinkTypeEthernet); err != nil {
+	header := binary.LittleEndian.AppendUint32(nil, magicNanoseconds)
+	for _, v := range []uint32{major | minor<<16, 0, 0, snapLen, uint32(linkEthernet)} {
+		header = binary.LittleEndian.AppendUint32(header, v)
+	}
+	if _, err := w.buf.Write(header); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -364,8 +237,15 @@ func Create(path string) (*Writer, error) {
 
 // Write appends a packet. frame is not kept.
 func (w *Writer) Write(p Packet) error {
-	info := gopacket.CaptureInfo{Timestamp: p.Date, CaptureLength: len(p.Frame), Length: len(p.Frame)}
-	if err := w.w.WritePacket(info, p.Frame); err != nil {
+	var header [packetHeader]byte
+	for i, v := range []int{int(p.Date.Unix()), p.Date.Nanosecond(), len(p.Frame), len(p.Frame)} {
+		binary.LittleEndian.PutUint32(header[4*i:], uint32(v))
+	}
+	_, err := w.buf.Write(header[:])
+	if err == nil {
+		_, err = w.buf.Write(p.Frame)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: packet %d: %w", w.name, w.packets+1, err)
 	}
 	w.packets++

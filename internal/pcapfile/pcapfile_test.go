@@ -177,7 +177,7 @@ func TestNotACapture(t *testing.T) {
 	var radio bytes.Buffer
 	_ = pcapgo.NewWriter(&radio).WriteFileHeader(65535, layers.LinkTypeIEEE802_11)
 	for name, data := range map[string][]byte{
-		"link type is 802.11": radio.Bytes(), "neither pcap nor pcapng": []byte("once upon a time there was a file"),
+		"link type is 105": radio.Bytes(), "neither pcap nor pcapng": []byte("once upon a time there was a file"),
 		"unexpected EOF": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
 	} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -297,6 +297,101 @@ func TestTruncatedNg(t *testing.T) {
 	}
 }
 
+// ngFile is a pcapng file with two sections, in each the kinds of blocks with packets that there are,
+// and blocks without.
+func ngFile(order binary.AppendByteOrder) (data []byte) {
+	block := func(kind uint32, body ...any) {
+		var b []byte
+		for _, v := range body {
+			switch v := v.(type) {
+			case int: // 16 bits
+				b = order.AppendUint16(b, uint16(v))
+			case uint32:
+				b = order.AppendUint32(b, v)
+			case uint64:
+				b = order.AppendUint64(b, v)
+			case []byte:
+				b = append(append(b, v...), make([]byte, -len(v)&3)...)
+			}
+		}
+		data = order.AppendUint32(order.AppendUint32(data, kind), uint32(len(b)+12))
+		data = order.AppendUint32(append(data, b...), uint32(len(b)+12))
+	}
+	const section, description, obsolete, simple, statistics, enhanced = 0x0a0d0d0a, 1, 2, 3, 5, 6
+	for range 2 {
+		block(section, uint32(0x1a2b3c4d), 1, 0, ^uint64(0), 4, 3, []byte("any"), uint32(0))
+		// An interface with 16 units in a second from second 100 on, that has 10 bytes of a packet.
+		block(description, 1, 0, uint32(10), 9, 1, []byte{0x84}, 14, 8, uint64(100), uint32(0), uint32(7))
+		block(description, 101, 0, uint32(0))
+		block(description, 101, 0, uint32(0), 9, 1, []byte{0}) // in seconds
+		block(statistics, uint32(0), uint32(1), uint32(2))
+		block(enhanced, uint32(0), uint32(0), uint32(24), uint32(15), uint32(60), ether(0, []byte{1}))
+		block(enhanced, uint32(1), uint32(1), uint32(0), uint32(20), uint32(20), ip)
+		block(obsolete, 2, 9, uint32(0), uint32(7), uint32(20), uint32(20), ip)
+		block(simple, uint32(60), ether(0, nil)[:10])
+	}
+	return data
+}
+
+// TestNgBlocks: packets of all kinds of blocks, in both byte orders.
+func TestNgBlocks(t *testing.T) {
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		path := filepath.Join(t.TempDir(), "x.pcapng")
+		if err := os.WriteFile(path, ngFile(order), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapfile.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 8 {
+			p, err := r.Next()
+			want := [][]byte{ether(0, []byte{1}), ether(0x0800, ip), ether(0x0800, ip), make([]byte, 10)}[i%4]
+			if err != nil || !bytes.Equal(p.Frame, want) {
+				t.Errorf("%v: packet %d: %x, %v", order, i, p.Frame, err)
+			}
+			// Dates that jump are no pause, so only the first ones are those of the file.
+			if i == 0 && !p.Date.Equal(time.Unix(101, 5e8)) {
+				t.Errorf("%v: date %v", order, p.Date)
+			}
+		}
+		if _, err := r.Next(); !errors.Is(err, io.EOF) || r.LongerRecords() != 0 {
+			t.Errorf("%v: %v, %d longer records", order, err, r.LongerRecords())
+		}
+		r.Close()
+	}
+}
+
+// TestNgDates: dates of all resolutions.
+func TestNgDates(t *testing.T) {
+	for _, tc := range []struct {
+		resolution byte
+		at         uint64
+		want       time.Time // zero: an error
+	}{
+		{6, 1_500_000, time.Unix(1, 5e8)}, {9, 1_500_000_001, time.Unix(1, 500_000_001)},
+		{0, 7, time.Unix(7, 0)}, {12, 1_500_000_000_999, time.Unix(1, 5e8)},
+		{19, 15e18, time.Unix(1, 5e8)}, {20, 1, time.Time{}}, {0x80, 7, time.Unix(7, 0)},
+		{0x80 | 20, 3 << 19, time.Unix(1, 5e8)}, {0x80 | 63, 3 << 62, time.Unix(1, 5e8)}, {0x80 | 64, 1, time.Time{}},
+	} {
+		var data []byte
+		le := binary.LittleEndian
+		for _, v := range []uint32{0x0a0d0d0a, 28, 0x1a2b3c4d, 1, 0, 0, 28, 1, 28, 1, 0, 9 | 1<<16, uint32(tc.resolution),
+			28, 6, 32, 0, uint32(tc.at >> 32), uint32(tc.at), 0, 0, 32} {
+			data = le.AppendUint32(data, v)
+		}
+		path := filepath.Join(t.TempDir(), "x.pcapng")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := drain(path)
+		if failed := !errors.Is(err, io.EOF); failed != tc.want.IsZero() ||
+			!failed && (len(got) != 1 || !got[0].Date.Equal(tc.want)) {
+			t.Errorf("resolution %#x: %v, %v; want %v", tc.resolution, got, err, tc.want)
+		}
+	}
+}
+
 // TestTimeSteps: a date that jumps is no pause: the packets behind it follow those before it.
 func TestTimeSteps(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -351,6 +446,8 @@ func FuzzOpen(f *testing.F) {
 	var ng bytes.Buffer
 	writeNg(f, &ng, layers.LinkTypeRaw, ip, ip6)
 	f.Add(ng.Bytes())
+	f.Add(ngFile(binary.LittleEndian))
+	f.Add(ngFile(binary.BigEndian))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(dir, "fuzz")

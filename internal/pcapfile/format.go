@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pcapfile
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// linkType is a number of the registry of link types (draft-ietf-opsawg-pcaplinktype).
+type linkType uint32
+
+const (
+	linkNull     linkType = 0
+	linkEthernet linkType = 1
+	linkRaw12    linkType = 12 // raw IP in files of some systems
+	linkRaw14    linkType = 14 // raw IP of OpenBSD
+	linkRaw      linkType = 101
+	linkLoop     linkType = 108
+	linkCooked   linkType = 113
+	linkIPv4     linkType = 228
+	linkIPv6     linkType = 229
+	linkCooked2  linkType = 276
+)
+
+// check returns why packets of a link type cannot pass through switches.
+func (l linkType) check() error {
+	switch l {
+	case linkEthernet, linkRaw, linkRaw12, linkRaw14, linkIPv4, linkIPv6, linkNull, linkLoop, linkCooked, linkCooked2:
+		return nil
+	}
+	return fmt.Errorf("link type is %d; expected Ethernet, raw IP, BSD loopback or Linux cooked", l)
+}
+
+// Headers of a pcap file and of its packets.
+const (
+	magicMicroseconds = 0xa1b2c3d4
+	magicNanoseconds  = 0xa1b23c4d
+	major, minor      = 2, 4
+	fileHeader        = 24
+	packetHeader      = 16
+)
+
+// step bounds the memory for bytes that a length field announces, and which the file may not have.
+const step = 1 << 20
+
+// input reads a file. Its buffer is used again by each call of read.
+type input struct {
+	r     *bufio.Reader
+	buf   []byte
+	begun bool // bytes of the packet or block were read
+}
+
+// read returns the next n bytes. It fails with io.EOF if the file ends before a packet or block,
+// and else with io.ErrUnexpectedEOF.
+func (in *input) read(n int) ([]byte, error) {
+	in.buf = in.buf[:0]
+	for len(in.buf) < n {
+		have := len(in.buf)
+		more := min(n-have, step)
+		if cap(in.buf)-have < more {
+			in.buf = append(make([]byte, 0, have+max(have, more)), in.buf...)
+		}
+		got, err := io.ReadFull(in.r, in.buf[have:have+more])
+		in.begun = in.begun || got > 0
+		in.buf = in.buf[:have+got]
+		if errors.Is(err, io.EOF) && in.begun {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return in.buf, nil
+}
+
+// skip skips n bytes of a block.
+func (in *input) skip(n int64) error {
+	_, err := io.CopyN(io.Discard, in.r, n)
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// classic reads pcap.
+type classic struct {
+	in      *input
+	order   binary.ByteOrder
+	unit    time.Duration // of fractions of seconds
+	link    linkType
+	longest uint32 // packet
+}
+
+func newClassic(in *input) (*classic, error) {
+	h, err := in.read(fileHeader)
+	if err != nil {
+		return nil, err
+	}
+	c := &classic{in: in, order: binary.LittleEndian, unit: time.Microsecond}
+	if h[0] == 0xa1 {
+		c.order = binary.BigEndian
+	}
+	switch magic := c.order.Uint32(h); magic {
+	case magicMicroseconds:
+	case magicNanoseconds:
+		c.unit = time.Nanosecond
+	default:
+		return nil, fmt.Errorf("the file begins with %x", h[:4])
+	}
+	if a, b := c.order.Uint16(h[4:]), c.order.Uint16(h[6:]); a != major || b != minor {
+		return nil, fmt.Errorf("version %d.%d; expected %d.%d", a, b, major, minor)
+	}
+	// Some writers do not cut packets to the length that they declare. tcpdump reads these, too.
+	c.longest = max(c.order.Uint32(h[16:]), snapLen)
+	c.link = linkType(c.order.Uint32(h[20:]))
+	return c, c.link.check()
+}
+
+func (c *classic) next() (record, error) {
+	c.in.begun = false
+	h, err := c.in.read(packetHeader)
+	if err != nil {
+		return record{}, err
+	}
+	r := record{link: c.link, length: int(c.order.Uint32(h[12:]))}
+	r.date = time.Unix(int64(c.order.Uint32(h)), int64(c.order.Uint32(h[4:]))*int64(c.unit)).UTC()
+	size := c.order.Uint32(h[8:])
+	if size > c.longest {
+		return record{}, fmt.Errorf("a packet of %d bytes; expected at most %d", size, c.longest)
+	}
+	r.data, err = c.in.read(int(size))
+	return r, err
+}
+
+// Blocks of pcapng (draft-ietf-opsawg-pcapng), and options of an interface.
+const (
+	byteOrder        = 0x1a2b3c4d
+	blockInterface   = 1
+	blockPacket      = 2 // obsolete
+	blockSimple      = 3
+	blockEnhanced    = 6
+	blockEnds        = 12      // bytes of type and lengths
+	longestBlock     = 1 << 26 // that is read
+	optionResolution = 9
+	optionOffset     = 14
+)
+
+// sectionHeader is the type of a block that begins a section, and so a pcapng file.
+var sectionHeader = []byte{0x0a, 0x0d, 0x0d, 0x0a}
+
+// ng reads pcapng.
+type ng struct {
+	in         *input
+	order      binary.ByteOrder
+	interfaces []ngInterface // of the section
+}
+
+// ngInterface is an interface that packets name.
+type ngInterface struct {
+	link   linkType
+	snap   uint32 // bytes of a packet that are in the file; 0: all
+	units  uint64 // of dates in a second
+	offset int64  // of dates, in seconds
+}
+
+func newNg(in *input) (*ng, error) {
+	n := &ng{in: in}
+	_, _, err := n.block() // that of the section
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// block reads a block and returns its type and what is between its lengths, nil for blocks that are
+// skipped.
+func (n *ng) block() (kind uint32, body []byte, err error) {
+	n.in.begun = false
+	h, err := n.in.read(8)
+	if err != nil {
+		return 0, nil, err
+	}
+	head := [8]byte(h)
+	left := int64(0) // bytes of the body that were read
+	section := bytes.Equal(head[:4], sectionHeader)
+	if section {
+		if err := n.section(); err != nil {
+			return 0, nil, err
+		}
+		left = 8
+	}
+	kind = n.order.Uint32(head[:])
+	length := int64(n.order.Uint32(head[4:])) - blockEnds - left
+	if length < 0 || length%4 != 0 {
+		return 0, nil, fmt.Errorf("a block of %d bytes", n.order.Uint32(head[4:]))
+	}
+	known := kind == blockInterface || kind == blockPacket || kind == blockSimple || kind == blockEnhanced
+	if section || !known {
+		return kind, nil, n.in.skip(length + 4)
+	}
+	if length > longestBlock {
+		return 0, nil, fmt.Errorf("a block of %d bytes; expected at most %d", length, longestBlock)
+	}
+	if body, err = n.in.read(int(length) + 4); err != nil {
+		return 0, nil, err
+	}
+	return kind, body[:length], nil
+}
+
+// section reads the byte order and the version of a section.
+func (n *ng) section() error {
+	b, err := n.in.read(8)
+	if err != nil {
+		return err
+	}
+	n.order = binary.LittleEndian
+	if b[0] == byteOrder>>24 {
+		n.order = binary.BigEndian
+	}
+	if n.order.Uint32(b) != byteOrder {
+		return fmt.Errorf("byte order %x", b[:4])
+	}
+	if v := n.order.Uint16(b[4:]); v != 1 {
+		return fmt.Errorf("version %d of pcapng; expected 1", v)
+	}
+	n.interfaces = nil
+	return nil
+}
+
+func (n *ng) next() (record, error) {
+	for {
+		kind, b, err := n.block()
+		if err != nil {
+			return record{}, err
+		}
+		least := map[uint32]int{blockInterface: 8, blockPacket: 20, blockSimple: 4, blockEnhanced: 20}[kind]
+		switch {
+		case b == nil:
+		case len(b) < least:
+			return record{}, fmt.Errorf("block %d has %d bytes; expected at least %d", kind, len(b), least)
+		case kind == blockInterface:
+			err = n.addInterface(b)
+		case kind == blockSimple:
+			return n.packet(0, n.order.Uint32(b), n.order.Uint32(b), b[4:], nil)
+		case kind == blockEnhanced:
+			return n.packet(n.order.Uint32(b), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
+		default:
+			return n.packet(uint32(n.order.Uint16(b)), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
+		}
+		if err != nil {
+			return record{}, err
+		}
+	}
+}
+
+// packet returns a packet of an interface whose bytes in the file have a size. date is where its date
+// begins; nil: it has none, and may be cut.
+func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) {
+	if uint64(at) >= uint64(len(n.interfaces)) {
+		return record{}, fmt.Errorf("interface %d of %d", at, len(n.interfaces))
+	}
+	i := n.interfaces[at]
+	if date == nil && i.snap != 0 {
+		size = min(size, i.snap)
+	}
+	if uint64(size) > uint64(len(data)) {
+		return record{}, fmt.Errorf("a packet of %d bytes in a block with %d", size, len(data))
+	}
+	r := record{link: i.link, length: int(length), data: data[:size]}
+	if date != nil {
+		r.date = i.date(uint64(n.order.Uint32(date))<<32 | uint64(n.order.Uint32(date[4:])))
+	}
+	return r, i.link.check()
+}
+
+// date returns a date that is a count of units.
+func (i *ngInterface) date(at uint64) time.Time {
+	high, low := bits.Mul64(at%i.units, uint64(time.Second))
+	nanoseconds, _ := bits.Div64(high, low, i.units)
+	return time.Unix(int64(at/i.units)+i.offset, int64(nanoseconds)).UTC()
+}
+
+// addInterface reads the description of an interface.
+func (n *ng) addInterface(b []byte) error {
+	i := ngInterface{link: linkType(n.order.Uint16(b)), snap: n.order.Uint32(b[4:]), units: 1e6}
+	for b = b[8:]; len(b) >= 4; {
+		option, size := n.order.Uint16(b), int(n.order.Uint16(b[2:]))
+		if option == 0 { // the last one
+			break
+		}
+		padded := (size + 3) &^ 3
+		if b = b[4:]; padded > len(b) {
+			return fmt.Errorf("an option of %d bytes at the end of a block", size)
+		}
+		switch {
+		case option == optionResolution && size == 1:
+			if i.units = unitsOf(b[0]); i.units == 0 {
+				return fmt.Errorf("resolution %#x of dates", b[0])
+			}
+		case option == optionOffset && size == 8:
+			i.offset = int64(n.order.Uint64(b))
+		}
+		b = b[padded:]
+	}
+	n.interfaces = append(n.interfaces, i)
+	return nil
+}
+
+// unitsOf returns the units in a second of a resolution, a negative power of 10 or of 2; 0 if there
+// are too many.
+func unitsOf(resolution byte) uint64 {
+	base, exponent := uint64(10), resolution
+	if resolution&0x80 != 0 {
+		base, exponent = 2, resolution&0x7f
+	}
+	units := uint64(1)
+	for range exponent {
+		if units > math.MaxUint64/base {
+			return 0
+		}
+		units *= base
+	}
+	return units
+}
