@@ -103,6 +103,26 @@ func (m *measured) Apply(settings []byte) error {
 	return err
 }
 
+// chain is the data paths of the roles of a host, beginning with the one next to the network.
+type chain []lab.HostPath
+
+// In implements lab.HostPath.
+func (c chain) In(frames []*packet.Frame) {
+	for _, p := range c {
+		p.In(frames)
+	}
+}
+
+// Out implements lab.HostPath.
+func (c chain) Out(frames []*packet.Frame) {
+	for _, p := range slices.Backward(c) {
+		p.Out(frames)
+	}
+}
+
+// Epoch implements lab.HostPath.
+func (c chain) Epoch() uint64 { return c[len(c)-1].Epoch() }
+
 // receiver is the data path of a host that receives telemetry reports.
 type receiver struct {
 	lab.HostPath
@@ -184,7 +204,7 @@ func (r *Run) startAgent(i int) error {
 	if h.Name == r.s.Receiver {
 		paths[0] = &receiver{paths[0], paths[0].(*measured).RolePath}
 	}
-	r.net.SetHostPath(i, paths[0])
+	r.net.SetHostPath(i, chain(paths))
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(r.agents.running)
 	done, ended := make(chan struct{}), make(chan struct{})

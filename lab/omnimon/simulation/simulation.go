@@ -98,7 +98,9 @@ type Settings struct {
 	Mean         float64 // packets per flow
 	PerPort      bool
 	Counters     bool // ports count packets
-	Seed         uint64
+	// Plain reports whether a switch does not measure; nil: all do.
+	Plain func(number int32) bool
+	Seed  uint64
 	// Mapping returns the slots of flow number n; nil: a new pair for each flow of all hosts.
 	Mapping func(n int, f *Flow) [4]uint16
 	// Drop reports whether an element drops a packet of a flow at a time from 0 to 1. Elements are
@@ -251,6 +253,9 @@ func (sim *Simulation) Path(from, to int, key flow.Key) *analysis.Path {
 		if sim.settings.PerPort {
 			h.Array = h.Link
 		}
+		if sim.plain(sw) {
+			h.Array = analysis.None
+		}
 		p.Hops = append(p.Hops, h)
 		at = sw
 	}
@@ -312,22 +317,38 @@ func (sim *Simulation) Count() {
 		sim.Epoch.Arrived, sim.Epoch.Departed = arrived, departed
 	}
 	for _, f := range sim.Flows {
-		v := f.Sent
+		v, counted := f.Sent, 0
 		for i, h := range f.Path.Hops {
 			if i > 0 {
 				departed[h.Link] += v[wire.Packets]
 			}
 			v.Sub(&f.Lost[2*i])
 			arrived[h.Link] += v[wire.Packets]
-			at := int(f.Slots[i%sim.Net.SlotsPerFlow]) * sim.Net.Values
-			for j := range sim.Net.Values {
-				sim.Epoch.Recorded[h.Array][at+j] += v[j]
+			if h.Array != analysis.None {
+				at := int(f.Slots[counted%sim.Net.SlotsPerFlow]) * sim.Net.Values
+				for j := range sim.Net.Values {
+					sim.Epoch.Recorded[h.Array][at+j] += v[j]
+				}
+				counted++
 			}
 			v.Sub(&f.Lost[2*i+1])
 		}
 		departed[f.Path.Last] += v[wire.Packets]
 	}
+	for i, l := range sim.Links {
+		if sim.plain(l.From) {
+			departed[i] = -1
+		}
+		if sim.plain(l.To) {
+			arrived[i] = -1
+		}
+	}
 	sim.report()
+}
+
+// plain reports whether a switch does not measure.
+func (sim *Simulation) plain(number int32) bool {
+	return number >= 0 && sim.settings.Plain != nil && sim.settings.Plain(number)
 }
 
 func (sim *Simulation) route(_ int, k *flow.Key) (destination int, path *analysis.Path) {

@@ -29,9 +29,14 @@ type Hop struct {
 	Link int32
 	// Switch is the number of the switch.
 	Switch int32
-	// Array is the slot array that counts the packets: that of the switch, or of its port.
+	// Array is the slot array that counts the packets: that of the switch, or of its port. None: the
+	// switch does not measure.
 	Array int32
 }
+
+// None is the Array of a switch that does not measure. It leaves the count of hops in the header as
+// it is, so the next switch that measures uses the slot in its place.
+const None = -1
 
 // Path is the path of a flow through at least one switch.
 type Path struct {
@@ -448,17 +453,17 @@ func (a *Analyzer) join(r *Result, host int, w *worker) error {
 			x.odd = reason
 			w.odd = append(w.odd, x)
 		}
-		if path == nil {
-			path = &Path{From: -1, Last: -1}
-			odd("it has no path")
-			continue
-		}
-		a.add(w, path, &row.Slots, &sent)
-		w.sent[path.first()] += sent[wire.Packets]
 		values, own := a.arrived(reports, host, &row, destination)
 		if values != nil || !own {
 			w.arrived[host]--
 		}
+		if path == nil {
+			path = &Path{From: -1, Last: -1}
+			odd("the collector knows no path of it")
+			continue
+		}
+		a.add(w, path, &row.Slots, &sent)
+		w.sent[path.first()] += sent[wire.Packets]
 		if !own {
 			odd("hosts counted packets of several flows as those of this one")
 			continue
@@ -478,8 +483,10 @@ func (a *Analyzer) join(r *Result, host int, w *worker) error {
 		x.Lost.Sub(&received)
 		x.Open = x.Lost != (wire.Values{}) && (reports[destination] == nil || r.uncounted[destination] > 0)
 		switch {
-		case slices.Min(x.Lost[:wire.FirstExtreme]) < 0:
+		case x.Lost[wire.Packets] < 0:
 			odd("more packets of it arrived than were sent")
+		case slices.Min(x.Lost[:wire.FirstExtreme]) < 0:
+			odd("more bytes, or packets of a kind, arrived of it than were sent: a device changed its packets")
 		case len(path.Hops) == 0:
 			w.unplaced = append(w.unplaced, x)
 		case x.Open:
@@ -521,8 +528,14 @@ func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, dest
 // add adds the values of a flow to the slot of each switch on its path.
 func (a *Analyzer) add(w *worker, path *Path, slots *[4]uint16, v *wire.Values) {
 	n := a.net.Values
+	counted := 0
 	for i := range path.Hops {
-		at := a.cell(path.Hops[i].Array, slots[i%a.net.SlotsPerFlow])
+		array := path.Hops[i].Array
+		if array == None {
+			continue
+		}
+		at := a.cell(array, slots[counted%a.net.SlotsPerFlow])
+		counted++
 		cell := w.expected[at : at+n]
 		for j := range cell {
 			cell[j] += v[j]

@@ -47,6 +47,60 @@ func TestNoLoss(t *testing.T) {
 	}
 }
 
+// TestPlainSwitches: switches that do not measure hide nothing but what they and their links lost.
+func TestPlainSwitches(t *testing.T) {
+	for n := range 20 {
+		seed := rand.Uint64()
+		loss := []float64{0, 0.001, 0.02}[n%3]
+		rng := rand.New(rand.NewPCG(seed, 3))
+		plain := make([]bool, 20)
+		for i := range plain {
+			plain[i] = rng.IntN(3) == 0
+		}
+		sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 3000, Slots: 256, Mean: 8, Counters: true,
+			PerPort: n%2 == 0, Seed: seed, Plain: func(number int32) bool { return plain[number] },
+			Drop: func(_ int, _ *simulation.Flow, _ float64, r *rand.Rand) bool { return r.Float64() < loss }})
+		r := analyze(t, sim)
+		if reasons := simulation.Reasons(r); len(reasons) > 0 || r.Unknown || len(r.Lossy) == 0 != (loss == 0) {
+			t.Fatalf("seed %d, loss %v: %d lossy flows, unknown %v, warnings %v", seed, loss, len(r.Lossy), r.Unknown, reasons)
+		}
+		compare(t, sim, r)
+	}
+}
+
+// TestNoPath: flows without a path are not exact, and their hosts and all other flows are.
+func TestNoPath(t *testing.T) {
+	sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 2000, Slots: 256, Mean: 8, Counters: true,
+		Seed: rand.Uint64()})
+	route, odd := sim.Net.Route, 0
+	for _, f := range sim.Flows {
+		if f.Index%10 == 0 {
+			odd++
+		}
+	}
+	sim.Net.Route = func(source int, k *flow.Key) (int, *analysis.Path) {
+		to, path := route(source, k)
+		if sim.Route(k).Index%10 == 0 {
+			return to, nil
+		}
+		return to, path
+	}
+	r := analyze(t, sim)
+	for host, reason := range r.Hosts {
+		if reason != "" || !r.Complete(host) {
+			t.Errorf("host %d: %s", host, reason)
+		}
+	}
+	if len(r.Odd) != odd || len(r.Lossy) != 0 {
+		t.Errorf("%d flows without a path of %d, %d lossy", len(r.Odd), odd, len(r.Lossy))
+	}
+	for i := range r.Odd {
+		if reason := r.Reason(&r.Odd[i]); reason != "the collector knows no path of it" {
+			t.Fatal(reason)
+		}
+	}
+}
+
 var kinds = []string{"congestion", "gray failure", "switch crash", "link failure"}
 
 // TestLossDiagnosis is Exp#9 with fewer seeds: every failed switch and link is named with its exact

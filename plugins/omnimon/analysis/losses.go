@@ -243,9 +243,7 @@ func (in *inference) check(r *Result) (again bool) {
 	size := in.net.Slots * in.net.Values
 	lost, most := map[int]int64{}, make([]int64, len(in.total)) // at most, by slot and element
 	for _, f := range in.flows {
-		for i, h := range f.Path.Hops {
-			lost[(int(h.Array)*in.net.Slots+int(f.Slots[i%in.net.SlotsPerFlow]))*in.net.Values] += f.Lost[wire.Packets]
-		}
+		in.slots(f, func(_, at, _ int) { lost[at] += f.Lost[wire.Packets] })
 		in.elements(f.Path, func(_, element int) { most[element] += f.Lost[wire.Packets] })
 	}
 	note := func(element int, distrust bool, format string, args ...any) {
@@ -332,19 +330,31 @@ func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, 
 			all = append(all, u)
 		}
 	}
-	n := 0
-	in.elements(flow.Path, func(at, _ int) {
-		if unknowns[flow.first+at] >= 0 {
-			n++
+	in.slots(flow, func(hop, at, slot int) {
+		n := 0
+		for _, u := range unknowns[flow.first : flow.first+2*hop+1] {
+			if u >= 0 {
+				n++
+			}
 		}
-		hop := at / 2
-		if at%2 == 1 || hop == len(flow.Path.Hops) || !in.present[flow.Path.Hops[hop].Array] {
-			return
-		}
-		if slot := int(flow.Slots[hop%in.net.SlotsPerFlow]); !in.leftOut[slot] {
-			f((int(flow.Path.Hops[hop].Array)*in.net.Slots+slot)*in.net.Values, all[:n:n], all[n:])
+		if in.present[flow.Path.Hops[hop].Array] && !in.leftOut[slot] {
+			f(at, all[:n:n], all[n:])
 		}
 	})
+}
+
+// slots calls f for each switch on the path of a flow that measures: with its number on the path,
+// the position of the slot's first value, and the number of the slot.
+func (in *inference) slots(flow *LossyFlow, f func(hop, at, slot int)) {
+	counted := 0
+	for hop, h := range flow.Path.Hops {
+		if h.Array == None {
+			continue
+		}
+		slot := int(flow.Slots[counted%in.net.SlotsPerFlow])
+		counted++
+		f(hop, (int(h.Array)*in.net.Slots+slot)*in.net.Values, slot)
+	}
 }
 
 // slot is the unknowns of the flows of a slot, and what these flows lost.

@@ -12,7 +12,7 @@ import (
 // Search finds the paths of flows where another controller owns the routes: a flow took the path
 // whose slots show it (paper, section 5.2). The functions are called concurrently.
 type Search struct {
-	// Arrays is by link the slot array that counts the packets that it brings to a switch; -1: none.
+	// Arrays is by link the slot array that counts the packets that it brings to a switch, or None.
 	Arrays []int32
 	// Hosts is by link the host at its end; -1: a switch.
 	Hosts []int32
@@ -143,8 +143,8 @@ func (s *seeker) only(f *sought) (path *Path) {
 	}
 	var hops [maxDetour + 62]Hop
 	found := 0
-	var walk func(link int32, n int)
-	walk = func(link int32, n int) {
+	var walk func(link int32, n, counted int)
+	walk = func(link int32, n, counted int) {
 		at := s.net.Links[link].To
 		if at == Host {
 			if int(s.net.Search.Hosts[link]) == f.destination {
@@ -155,36 +155,38 @@ func (s *seeker) only(f *sought) (path *Path) {
 			return
 		}
 		hop := Hop{Link: link, Switch: at, Array: s.net.Search.Arrays[link]}
-		if n == len(hops) || hop.Array < 0 || slices.ContainsFunc(hops[:n], func(h Hop) bool { return h.Switch == at }) ||
-			int32(n)+s.distances[f.destination*s.net.Switches+int(at)] > f.limit || !s.shows(f, n, hop.Array) {
+		if n == len(hops) || slices.ContainsFunc(hops[:n], func(h Hop) bool { return h.Switch == at }) ||
+			int32(n)+s.distances[f.destination*s.net.Switches+int(at)] > f.limit || !s.shows(f, counted, hop.Array) {
 			return
 		}
 		hops[n] = hop
+		if hop.Array != None {
+			counted++
+		}
 		var buffer [64]int32
 		for _, next := range s.net.Search.Next(at, &f.key, buffer[:0]) {
-			if walk(next, n+1); found > 1 {
+			if walk(next, n+1, counted); found > 1 {
 				return
 			}
 		}
 	}
-	if walk(f.first, 0); found > 1 {
+	if walk(f.first, 0, 0); found > 1 {
 		return nil
 	}
 	return path
 }
 
-// cell is the position of the slot of a flow's hop in an array.
-func (s *seeker) cell(f *sought, hop int) int {
-	return int(f.slots[hop%s.net.SlotsPerFlow]) * s.net.Values
+// cell is the position of a flow's slot in an array, at the switch behind as many as counted it.
+func (s *seeker) cell(f *sought, counted int) int {
+	return int(f.slots[counted%s.net.SlotsPerFlow]) * s.net.Values
 }
 
-// shows reports whether the slot of a hop counted as much as arrived of the flow.
-func (s *seeker) shows(f *sought, hop int, array int32) bool {
-	left := s.left[array]
-	if left == nil {
+// shows reports whether a slot counted as much as arrived of the flow.
+func (s *seeker) shows(f *sought, counted int, array int32) bool {
+	if array == None || s.left[array] == nil {
 		return true
 	}
-	at := s.cell(f, hop)
+	left, at := s.left[array], s.cell(f, counted)
 	for _, j := range s.usable {
 		if left[at+int(j)] < f.low[j] {
 			return false
@@ -195,13 +197,18 @@ func (s *seeker) shows(f *sought, hop int, array int32) bool {
 
 // take takes the packets of a flow out of the slots of its path.
 func (s *seeker) take(f *sought) {
-	for i, h := range f.path.Hops {
+	counted := 0
+	for _, h := range f.path.Hops {
+		if h.Array == None {
+			continue
+		}
 		if left := s.left[h.Array]; left != nil {
-			at := s.cell(f, i)
+			at := s.cell(f, counted)
 			for _, j := range s.usable {
 				left[at+int(j)] -= f.low[j]
 			}
 		}
+		counted++
 	}
 }
 

@@ -428,6 +428,7 @@ type load struct {
 	flows, packets, bytes uint64
 	tagged                int64 // packets with a header
 	inexact               bool
+	undetermined          bool // it is not known where flows on it lost packets
 	top                   top
 }
 
@@ -545,7 +546,7 @@ func (r *run) summarize() *traffic {
 				}
 				v, exact := before(f, 2*hop)
 				on(s, link, &f.Flow, &v)
-				s.links[link].inexact = s.links[link].inexact || !exact
+				s.links[link].undetermined = s.links[link].undetermined || !exact
 			}
 		}
 	}
@@ -587,6 +588,7 @@ func (r *run) summarize() *traffic {
 			from, to := &s.links[j], &out.links[j]
 			to.flows, to.packets, to.bytes = to.flows+from.flows, to.packets+from.packets, to.bytes+from.bytes
 			to.tagged, to.inexact = to.tagged+from.tagged, to.inexact || from.inexact
+			to.undetermined = to.undetermined || from.undetermined
 			for k := range from.top {
 				to.top.add(&from.top[k], limits.LinkFlows)
 			}
@@ -626,6 +628,8 @@ func (r *run) linkReason(number int) string {
 		return fmt.Sprintf("host %s: %s", l.from.Node, cmp.Or(r.hosts[host].problem, "its flows are unknown"))
 	case load.inexact:
 		return "flows on it are not exact"
+	case load.undetermined:
+		return "it is not determined where flows on it lost packets"
 	case len(r.result.Unplaced) > 0 && isSwitch && toSwitch:
 		return "the path of a flow is not determined"
 	case r.result.Unknown && isSwitch && r.input.Departed[number] != load.tagged:

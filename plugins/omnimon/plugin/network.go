@@ -203,7 +203,7 @@ func (n *network) model() analysis.Network {
 func (n *network) searchModel() *analysis.Search {
 	s := &analysis.Search{Ends: n.ends, Next: n.next}
 	for _, l := range n.links {
-		array, host := int32(-1), int32(slices.Index(n.hosts, l.to.Node))
+		array, host := int32(analysis.None), int32(slices.Index(n.hosts, l.to.Node))
 		if number, ok := n.byName[l.to.Node]; ok {
 			host = -1
 			if w := &n.switches[number]; w.counts != nil {
@@ -302,7 +302,7 @@ func (n *network) paths(source int, to netip.Addr, host int32) *tree {
 func (n *network) walk(in sdk.Endpoint, to netip.Addr, host string, hops []analysis.Hop, left *int) *tree {
 	number, ok := n.byName[in.Node]
 	ends, linked := n.at[in]
-	if *left--; !ok || !linked || len(hops) == maxHops || *left < 0 || n.switches[number].counts == nil {
+	if *left--; !ok || !linked || len(hops) == maxHops || *left < 0 {
 		return &tree{}
 	}
 	s := &n.switches[number]
@@ -310,7 +310,11 @@ func (n *network) walk(in sdk.Endpoint, to netip.Addr, host string, hops []analy
 	if group == nil {
 		return &tree{}
 	}
-	hops = append(slices.Clip(hops), analysis.Hop{Link: ends[0], Switch: number, Array: s.array + s.arrayOf[in.Port]})
+	hop := analysis.Hop{Link: ends[0], Switch: number, Array: analysis.None}
+	if s.counts != nil {
+		hop.Array = s.array + s.arrayOf[in.Port]
+	}
+	hops = append(slices.Clip(hops), hop)
 	t := &tree{seed: s.seed}
 	for _, port := range group.Ports {
 		next := &tree{}

@@ -142,8 +142,13 @@ func (r *run) attribute(u *query.Unit, n int, inexact func(format string, args .
 		case "window":
 			most *= 1<<16 - 1
 		}
-		for hop := range f.Path.Hops {
-			at := [2]int32{f.Path.Hops[hop].Array, int32(f.Slots[hop%r.config.SlotsPerFlow])}
+		counted := 0
+		for _, hop := range f.Path.Hops {
+			if hop.Array == analysis.None {
+				continue
+			}
+			at := [2]int32{hop.Array, int32(f.Slots[counted%r.config.SlotsPerFlow])}
+			counted++
 			if s := shares[at]; s != nil {
 				mu.Lock()
 				s.most[group] += most
