@@ -84,8 +84,8 @@ func checkInterface(cfg *Config, i *net.Interface) (warnings []string, err error
 		err = offloadError(i.Name, s.Carrier, found)
 	case err == nil && !known && !cfg.DisableOffloads:
 		if found, _ := offloads(i.Name, wire.CarrierShim, v6); len(found) > 0 {
-			warnings = append(warnings, fmt.Sprintf("only if the plugin's carrier is shim: %v",
-				offloadError(i.Name, wire.CarrierShim, found)))
+			warnings = append(warnings, fmt.Sprintf("interface %s: if the plugin's carrier is shim, %d offloads must be off: "+
+				"packets.disable-offloads: true", i.Name, len(found)))
 		}
 	}
 	if text := checkMTU(s, i, routes); text != "" {
