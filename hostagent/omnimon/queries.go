@@ -184,8 +184,8 @@ func (s *Steps) AddOf(p *packet.IP, flowlet int) {
 	}
 }
 
-// Elsewhere states that step number i of Queries.Steps does not run on the packets that Add receives.
-// SetRow sets its result.
+// Elsewhere states that step number i of Queries.Steps does not run on the packets that Add
+// receives. SetRow sets its result.
 func (s *Steps) Elsewhere(i int) { s.at(i).local = nil }
 
 // SetRow sets the result of a step that runs elsewhere.

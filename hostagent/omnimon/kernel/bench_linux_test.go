@@ -106,12 +106,12 @@ func benchmark(b *testing.B, flows, queries int) {
 	b.ReportMetric(each[2], "empty-ns")
 }
 
-// BenchmarkQueries compares what a host sends with 0, 1, 4 and 16 queries. One processor runs program
-// egress on a packet again and again, without a header, which takes no other time; and UDP packets
-// with 18 bytes, with a header, pass between two namespaces. The setups take turns in each round. It
-// prints the median time of a packet in the program, with the least and the most, the packets per
-// second of the median, the median of UDP packets per second with the ratio to no query, and how many
-// of all packets the queries did not count.
+// BenchmarkQueries compares what a host sends with 0, 1, 4 and 16 queries. One processor runs
+// program egress on a packet again and again, without a header, which takes no other time; and UDP
+// packets with 18 bytes, with a header, pass between two namespaces. The setups take turns in each
+// round. It prints the median time of a packet in the program, with the least and the most, the
+// packets per second of the median, the median of UDP packets per second with the ratio to no
+// query, and how many of all packets the queries did not count.
 func BenchmarkQueries(b *testing.B) {
 	const repeat = 200_000
 	counts := []int{0, 1, 4, 16}

@@ -23,7 +23,7 @@ import (
 // A generator writes the program that runs queries on samples: the steps of queries one after the
 // other, for each piece of a sample. A step keeps its results in maps:
 //
-//	front   a table of each processor, for the keys that are first to come; without atomic instructions
+//	front   a table of each processor for the keys that come first, without atomic instructions
 //	groups  a hash map of all processors, for the keys that find their place in front taken
 //	seen    a hash map of all processors for each distinct
 //
@@ -347,8 +347,8 @@ func divides(e *query.Expression) bool {
 	return e != nil && (e.Operation == "/" || divides(e.Left) || divides(e.Right))
 }
 
-// possible returns a condition that the kernel can evaluate and that is true at least where e is; with
-// up false, one that is false at least where e is.
+// possible returns a condition that the kernel can evaluate and that is true at least where e is;
+// with up false, one that is false at least where e is.
 func (g *generator) possible(e *query.Expression, up bool) *query.Expression {
 	switch e.Operation {
 	case "!":
@@ -696,8 +696,8 @@ func compareConstants(operation string, left, right *query.Value) bool {
 // stackKey is the begin of the key of a map on the stack.
 const stackKey = 512
 
-// makeKey writes the columns of a tuple to the stack, as the key of a map. It returns the size of the
-// key, and where the columns are in it.
+// makeKey writes the columns of a tuple to the stack, as the key of a map. It returns the size of
+// the key, and where the columns are in it.
 func (g *generator) makeKey(names []string) (size int, where []rowValue, err error) {
 	where = make([]rowValue, len(names))
 	family := -1
@@ -788,8 +788,8 @@ func (g *generator) lookup(m *ebpf.Map) {
 		asm.FnMapLookupElem.Call())
 }
 
-// insert adds the key on the stack to a map, with the value at an offset of the stack. R0 is 0 or an
-// error.
+// insert adds the key on the stack to a map, with the value at an offset of the stack. R0 is 0 or
+// an error.
 func (g *generator) insert(m *ebpf.Map, value int32) {
 	g.emit(asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -stackKey),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, value), asm.Mov.Imm(asm.R4, int32(ebpf.UpdateNoExist)),
@@ -847,8 +847,8 @@ func valueAt(i int) int16 { return int16(-stackValues + 8*i) }
 
 func adds(function string) bool { return function == "sum" || function == "count" }
 
-// keep adds the values on the stack to the group of a tuple. Those of count are not there yet, and a
-// sum is that of all packets of a piece.
+// keep adds the values on the stack to the group of a tuple. Those of count are not there yet, and
+// a sum is that of all packets of a piece.
 func (g *generator) keep(names, functions []string) (err error) {
 	r := g.kept
 	if r.key, r.columns, err = g.makeKey(names); err != nil {
@@ -969,8 +969,8 @@ func (g *generator) keepInGroup() {
 	}
 }
 
-// compareAndSwap replaces R0 in memory by a register, and makes R0 what was there. Version 0.22 of the
-// library encodes the operation only if it is in Constant.
+// compareAndSwap replaces R0 in memory by a register, and makes R0 what was there. Version 0.22 of
+// the library encodes the operation only if it is in Constant.
 func compareAndSwap(base asm.Register, offset int16, with asm.Register) asm.Instruction {
 	i := asm.CmpXchg.Mem(base, with, asm.DWord, offset)
 	i.Constant = int64(asm.CmpXchg >> 8)

@@ -408,8 +408,8 @@ var queries = []string{
 	`x = packets.filter(queue > 1).reduce(keys=(dst), n=count())`,
 }
 
-// TestSameQueries: random queries, which change while packets are sent, have the same results in the
-// kernel as in Go.
+// TestSameQueries: random queries, which change while packets are sent, have the same results in
+// the kernel as in Go.
 func TestSameQueries(t *testing.T) {
 	needBPF(t)
 	id := uint64(0)

@@ -26,9 +26,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
-// The kernel runs queries by a program that is generated from them (compile_linux.go), and this process
-// reads the maps of the program when an epoch is over. It also runs the steps itself that the kernel
-// cannot run, on packets that the kernel copies for them (bpf/queries.h).
+// The kernel runs queries by a program that is generated from them (compile_linux.go), and this
+// process reads the maps of the program when an epoch is over. It also runs the steps itself that
+// the kernel cannot run, on packets that the kernel copies for them (bpf/queries.h).
 
 // Constants of bpf/queries.h.
 const (
@@ -147,7 +147,8 @@ func beginQueries(t *tables, settings *wire.Settings, epoch uint64) []applied {
 	return []applied{a}
 }
 
-// adoptQueries replaces the queries of an earlier process. Results in the epochs up to now are lost.
+// adoptQueries replaces the queries of an earlier process. Results in the epochs up to now are
+// lost.
 func (p *Path) adoptQueries(settings *wire.Settings) error {
 	c := p.tables.control
 	atomic.StoreUint32(&c.QueryAfter, 0)

@@ -108,8 +108,8 @@ func TestUnreadPackets(t *testing.T) {
 	}
 }
 
-// TestQueryOverflow: packets above the largest count of tuples are counted, so that a result without
-// them is not taken for complete.
+// TestQueryOverflow: packets above the largest count of tuples are counted, so that a result
+// without them is not taken for complete.
 func TestQueryOverflow(t *testing.T) {
 	needBPF(t)
 	const groups = `x = packets.reduce(keys=(sport), n=count())`
@@ -156,7 +156,7 @@ func TestQueryOverflow(t *testing.T) {
 }
 
 // TestLateCollection: packets of an epoch for which the maps of queries are not free yet, because
-// nobody read them, are counted as missing.
+// the agent did not read them, are counted as missing.
 func TestLateCollection(t *testing.T) {
 	needBPF(t)
 	s := defaults(0)
@@ -190,8 +190,8 @@ func TestLateCollection(t *testing.T) {
 	}
 }
 
-// TestQueriesOnProcessors: packets that several processors send at the same time, of the same flows,
-// are counted once each.
+// TestQueriesOnProcessors: packets that several processors send at the same time, of the same
+// flows, are counted once each.
 func TestQueriesOnProcessors(t *testing.T) {
 	needBPF(t)
 	const flows, rounds = 500, 50 // more flows than the table of a processor has room for
@@ -240,8 +240,8 @@ func TestQueriesOnProcessors(t *testing.T) {
 	}
 }
 
-// TestQueriesOnSegments: queries on a super-packet have the results of queries on its segments, in the
-// kernel and on copies.
+// TestQueriesOnSegments: queries on a super-packet have the results of queries on its segments, in
+// the kernel and on copies.
 func TestQueriesOnSegments(t *testing.T) {
 	needBPF(t)
 	r := rand.New(rand.NewPCG(4, 5))

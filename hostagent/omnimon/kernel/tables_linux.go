@@ -135,7 +135,8 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	return t, nil
 }
 
-// create creates maps and programs, with tail calls if the kernel supports them beside functions.
+// create creates maps and programs, with tail calls if the kernel supports them together with
+// functions.
 func create(spec *ebpf.CollectionSpec) (c *ebpf.Collection, tailCalls bool, err error) {
 	for _, tailCalls = range []bool{true, false} {
 		if err := spec.Variables["tail_calls"].Set(tailCalls); err != nil {

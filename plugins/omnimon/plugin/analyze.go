@@ -416,6 +416,7 @@ type traffic struct {
 	packets, bytes, lost uint64
 	untagged             uint64 // packets without a header, of flows with an entry
 	untracked, foreign   uint64 // packets of flows that no report has
+	headerless           uint64 // packets that hosts received without a header
 	inexact              uint64 // flows
 	links                []load
 	completions          [65]uint64 // by the logarithm of the duration, rounded up
@@ -609,6 +610,7 @@ func (r *run) summarize() *traffic {
 		c := &r.hosts[n].summary.Counters
 		out.untracked += c[wire.Untracked]
 		out.foreign += c[wire.Foreign]
+		out.headerless += c[wire.NoHeader]
 	}
 	return out
 }

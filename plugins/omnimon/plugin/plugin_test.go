@@ -636,6 +636,7 @@ func TestUnseen(t *testing.T) {
 		counter wire.Counter
 		unseen  []string
 	}{{wire.NotIP, nil}, {wire.Foreign, []string{"all", "outside"}},
+		{wire.NoHeader, []string{"all", "outside"}},
 		{wire.Untracked, []string{"all", "within", "outside"}}} {
 		s := newSim(t, uint64(5+i), 100, never)
 		s.queries = queriesOf(t, h.Settings().Plan.Hosts)

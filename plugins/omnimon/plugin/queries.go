@@ -212,16 +212,16 @@ func (r *run) answers(queries []*running) (out []*answer) {
 	return out
 }
 
-// unseen counts the packets that hosts sent, and that a query over packets did not see although it
-// may have matched them. Hosts run queries on all packets of the flows that they track, with a header
-// or without.
+// unseen counts the packets that a query over packets did not see although it may have matched
+// them. Hosts run queries on all packets of the flows that they track, with a header or without.
+// What hosts received without a header may come from elsewhere.
 func (r *run) unseen(q *running) (n uint64) {
 	if !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
 		return 0
 	}
 	n = r.traffic.untracked
 	if r.beyond(q) {
-		n += r.traffic.foreign
+		n += r.traffic.foreign + r.traffic.headerless
 	}
 	return n
 }
@@ -239,8 +239,15 @@ func (r *run) unseenText(q *running) string {
 	if n := r.traffic.untracked; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d of flows that found the flow table full", n))
 	}
-	if r.traffic.foreign > 0 && r.beyond(q) {
-		parts = append(parts, fmt.Sprintf("%d from or to an address of no host with an agent", r.traffic.foreign))
+	if n := r.traffic.foreign; n > 0 && r.beyond(q) {
+		parts = append(parts, fmt.Sprintf("%d from or to an address of no host with an agent", n))
+	}
+	if n := r.traffic.headerless; n > 0 && r.beyond(q) {
+		from := "from addresses of no host with an agent"
+		if r.traffic.untagged+r.traffic.untracked > 0 {
+			from = "maybe " + from
+		}
+		parts = append(parts, fmt.Sprintf("%d that arrived without a header, %s", n, from))
 	}
 	return strings.Join(parts, ", ")
 }
