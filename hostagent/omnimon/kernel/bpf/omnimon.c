@@ -1025,14 +1025,14 @@ int egress(struct __sk_buff *skb) {
 		return PASS;
 	u64 clock = read_clock(c), now = tick(c, clock);
 	u32 result = parse(skb, &p);
-	if (result != PARSED || !whole(&p)) {
+	if (unlikely(result != PARSED || !whole(&p))) {
 		count(now, result == PARSE_NOT_IP ? NOT_IP : MALFORMED, 1);
 		return PASS;
 	}
 	struct wire w;
 	on_wire(skb, &p, skb->gso_segs, skb->gso_size, &w);
 	struct body b = { .head = now << 48 };
-	if (to_probes(&p)) {
+	if (unlikely(to_probes(&p))) {
 		struct message m = {};
 		if (read_message(skb, p.ip + p.payload, &m)) {
 			if (m.kind != KIND_PROBE || !(m.flags & FLAG_CARRIER))
@@ -1056,7 +1056,7 @@ int egress(struct __sk_buff *skb) {
 		return PASS; // unreachable
 	u64 slots = e->slots;
 	u32 epoch = now - c->base + 1, most = largest_packet(c, l, clock), match = c->match;
-	if (p.flags & (FIN | SYN | RST)) {
+	if (unlikely(p.flags & (FIN | SYN | RST))) {
 		follow_flags(e, index, p.flags);
 		if (p.flags & SYN && !keep_mss)
 			follow_mss(skb, &p, most);
@@ -1067,7 +1067,7 @@ int egress(struct __sk_buff *skb) {
 	b.slots = slots;
 	// Differences and the string are of one packet, so they need packets that are not segmented later.
 	u32 why = COUNTED;
-	if (l->until <= clock)
+	if (unlikely(l->until <= clock))
 		why = NO_LEASE;
 	else if ((w.packets > 1 && (extremes || match)) || !fits(skb, &p, &w, most))
 		why = NO_ROOM;
@@ -1087,7 +1087,7 @@ int egress(struct __sk_buff *skb) {
 		if (why == COUNTED && insert(skb, &p, &b) != COUNTED)
 			return SHOT;
 	} else {
-		if (s->epoch != epoch)
+		if (unlikely(s->epoch != epoch))
 			renew(s, index, epoch, 0);
 		if (why == COUNTED)
 			why = insert(skb, &p, &b);
@@ -1282,8 +1282,9 @@ inline bool strip_shim(struct __sk_buff *skb) {
 	return retype(skb, next) && !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
 }
 
-// strip_option removes an option. A checksum of the whole packet by the device stays valid: it does
-// not cover what adjust_room removes, but what changes here.
+// strip_option removes an option. Before that, it writes the header as it will be, and an option with
+// which the sum of all is the same. So a checksum of the whole packet by the device stays valid, of
+// which adjust_room subtracts what it removes.
 inline bool strip_option(struct __sk_buff *skb, bool v6) {
 	u32 size = option_size(v6);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -1291,32 +1292,26 @@ inline bool strip_option(struct __sk_buff *skb, bool v6) {
 	if ((void *)o + size > end)
 		return false;
 	u8 next = o[0];
-	u64 removed = sum(o, size);
-	if (bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET))
-		return false;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	ip = data + LINK;
-	if ((void *)ip + (v6 ? 40 : 20) > end)
-		return false;
+	u64 rest = sum(o, size); // of the option, once the header is written
 	u16 *length = (u16 *)(ip + (v6 ? 4 : 2)), *first = (u16 *)(ip + (v6 ? 6 : 0));
-	u64 n = (u16)~*length + (u64)(u16)~*first;
+	rest += *length + (u64)*first;
 	if (*length)
 		*length = bpf_htons(bpf_ntohs(*length) - size);
 	if (v6)
 		ip[6] = next;
 	else
 		ip[0] -= size / 4;
-	n += *length + (u64)*first;
-	if (!v6) {
-		// The header without the option has the same sum: its checksum makes up for all that changed.
-		n += ~(u32)updated(0, removed, 0) & 0xffff;
-		u16 before = *(u16 *)(ip + 10), after = replaced(before, n);
-		*(u16 *)(ip + 10) = after;
-		n = removed;
+	rest += (u16)~*length + (u64)(u16)~*first;
+	for (u32 i = 0; i < 64; i += 4) {
+		if (i < size)
+			*(u32 *)(o + i) = 0;
 	}
-	bpf_csum_update(skb, updated(0, n, 0));
-	return true;
+	if (v6) // the checksum of the IPv4 header makes up for all that changes
+		*(u16 *)o = updated(0, rest, 0);
+	else
+		*(u16 *)(ip + 10) = updated(*(u16 *)(ip + 10), rest, 0xffff);
+	return !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_NET,
+				    BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
 }
 
 // strip_tunnel hands the TTL of the outer packet to the inner one, as switches without a tunnel do.
@@ -1381,7 +1376,7 @@ int ingress(struct __sk_buff *skb) {
 	u32 kind = find_carrier(skb, &p, &b);
 	if (kind < NONE && !strip(skb, &p, kind, &broken))
 		return SHOT; // unreachable
-	if (kind == BROKEN || broken) {
+	if (unlikely(kind == BROKEN || broken)) {
 		count(now, MALFORMED, 1);
 		return PASS;
 	}
@@ -1395,11 +1390,11 @@ int ingress(struct __sk_buff *skb) {
 		} else {
 			result = parse(skb, &p);
 		}
-		if (result != PARSED || !whole(&p)) {
+		if (unlikely(result != PARSED || !whole(&p))) {
 			count(now, MALFORMED, 1);
 			return PASS;
 		}
-	} else if (result != PARSED || !whole(&p)) {
+	} else if (unlikely(result != PARSED || !whole(&p))) {
 		if (p.type == ETH_IPV4 || p.type == ETH_IPV6)
 			count(now, NO_HEADER, 1);
 		else if (!p.ip)
@@ -1410,18 +1405,18 @@ int ingress(struct __sk_buff *skb) {
 	bool syn = !keep_mss && p.flags & SYN, probe = to_probes(&p);
 	if (carried || syn || probe)
 		source = find_host(p.key.src, p.key.v6);
-	if ((syn || probe) && source && source->host != own_host)
+	if (unlikely(syn || probe) && source && source->host != own_host)
 		own = find_host(p.key.dst, p.key.v6);
 	if (own && own->host != own_host)
 		own = 0;
-	if (probe && own) {
+	if (unlikely(probe && own)) {
 		struct message m = {};
 		if (read_message(skb, p.ip + p.payload, &m)) {
 			hand_over(&p, &m, carried, b.head >> 16 & 0x7f);
 			return SHOT;
 		}
 	}
-	if (syn && own) {
+	if (unlikely(syn && own)) {
 		u32 number = source->number;
 		follow_mss(skb, &p, largest_packet(c, bpf_map_lookup_elem(&leases, &number), clock));
 	}
@@ -1435,7 +1430,7 @@ int ingress(struct __sk_buff *skb) {
 		return PASS;
 	u64 epoch;
 	u32 why = receive(c, skb, &p, &w, &b, source, clock, now, &epoch);
-	if (why != COUNTED)
+	if (unlikely(why != COUNTED))
 		count(epoch, why, w.packets);
 	return PASS;
 }
