@@ -109,8 +109,8 @@ func (s *scale) run(ctx context.Context) error {
 	for _, m := range s.members {
 		m.addSources()
 	}
-	fmt.Printf("%s: %d switches with %d KiB, %.0f %% of it counted packets, %d collectors\n", evidence.Run(), s.switches, s.kilobytes,
-		100*s.filled, s.collectors)
+	fmt.Printf("%s: %d switches with %d KiB, %.0f %% of it counted packets, %d collectors\n", evidence.Run(), s.switches,
+		s.kilobytes, 100*s.filled, s.collectors)
 	if s.virtual {
 		return s.step(ctx)
 	}
