@@ -39,6 +39,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 // patience bounds waits for programs, which say nothing about traffic.
@@ -150,6 +152,7 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 			}
 		}
 	}
+	began := evidence.Run() // the working tree may have another commit at the end
 	rows := make([]row, len(selected))
 	slots := make(chan bool, max(1, parallel))
 	var done sync.WaitGroup
@@ -178,7 +181,7 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 		_ = os.RemoveAll(run) // a directory that stays does no harm
 		return errors.New("interrupted; everything is removed")
 	}
-	printTable(os.Stdout, rows)
+	printTable(os.Stdout, began, rows)
 	failed := 0
 	for _, r := range rows {
 		if len(r.Wrong) > 0 {

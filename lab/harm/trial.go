@@ -456,7 +456,7 @@ func clocks(times []time.Time) string {
 
 // printTable prints all rows, below commit and day of the run.
 func printTable(out io.Writer, rows []row) {
-	fmt.Fprintln(out, evidence.Run())
+	fmt.Fprintf(out, "%s at the begin, %.2f at the end\n", began, evidence.Load())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\t"+
 		"at the end\tlast tag\t"+
