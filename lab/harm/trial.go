@@ -454,8 +454,8 @@ func clocks(times []time.Time) string {
 	return text
 }
 
-// printTable prints all rows, below commit and day of the run.
-func printTable(out io.Writer, rows []row) {
+// printTable prints all rows, below the state of the machine when the run began and ended.
+func printTable(out io.Writer, began string, rows []row) {
 	fmt.Fprintf(out, "%s at the begin, %.2f at the end\n", began, evidence.Load())
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcarrier\tsent\tlost\tbound\tunread\tcontrol lost\ttagged before\tafter lease\t"+
