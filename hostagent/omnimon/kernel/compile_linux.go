@@ -20,7 +20,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
-// A generator writes the program that runs queries on samples: the steps of queries one after the
+// A generator writes programs that run queries on samples: the steps of queries one after the
 // other, for each piece of a sample. A step keeps its results in maps:
 //
 //	front   a table of each processor for the keys that come first, without atomic instructions
@@ -34,6 +34,7 @@ type generator struct {
 	instructions asm.Instructions
 	label        string            // of the next instruction
 	same         map[string]string // labels of the same instruction
+	maps         int               // of the program
 	labels       int
 	used         map[string]bool // labels that are jumped to
 
@@ -56,6 +57,8 @@ const (
 	maxValues     = 8
 	maxKey        = 512 - stackValues
 	maxCode       = 24_000 // instructions of one program; jumps reach 32,767
+	maxMaps       = 64     // of one program, in the kernel
+	programMaps   = 2      // of each program: scratch and queries
 	frontBytes    = 32 << 10
 	frontHeader   = 32 // bytes: epoch plus one, undefined and dropped packets
 	frontEntries  = 128
@@ -69,7 +72,10 @@ type unsupported string
 
 func (u unsupported) Error() string { return string(u) }
 
-const errPayload = unsupported("it reads the payload")
+const (
+	errPayload = unsupported("it reads the payload")
+	errFull    = unsupported("the queries are too large for the kernel")
+)
 
 // operand is a constant, or a value in memory: an address in the key of a sample, or an integer.
 type operand struct {
@@ -102,21 +108,30 @@ type rowValue struct {
 
 func (r *rows) entry() int { return entryHeader + r.key + 8*len(r.values) }
 
+func (r *rows) maps() []*ebpf.Map {
+	return slices.DeleteFunc(append(slices.Clone(r.seen), r.front, r.groups), func(m *ebpf.Map) bool { return m == nil })
+}
+
 func (r *rows) close() {
-	for _, m := range append(r.seen, r.front, r.groups) {
-		_ = m.Close() // nil is valid
+	for _, m := range r.maps() {
+		_ = m.Close()
 	}
 }
 
-// generated is the program of a set in one generation, with the results of its steps; nil for those
-// that the agent runs.
+// toCopies is the label behind the steps that the kernel runs.
+const toCopies = "copies"
+
+// generated are the programs of a set in one generation, with the results of its steps; nil for
+// those that the agent runs.
 type generated struct {
-	program *ebpf.Program
-	rows    []*rows
+	programs []*ebpf.Program
+	rows     []*rows
 }
 
 func (g *generated) close() {
-	_ = g.program.Close() // nil is valid
+	for _, p := range g.programs {
+		_ = p.Close()
+	}
 	for _, r := range g.rows {
 		if r != nil {
 			r.close()
@@ -124,44 +139,85 @@ func (g *generated) close() {
 	}
 }
 
-// generate loads the program of steps. copied has, for each step, why the kernel does not run it,
-// which generate completes.
-func generate(t *tables, steps []*query.Step, tuples int, copied []string) (*generated, error) {
-	g := &generator{tables: t, tuples: tuples, same: map[string]string{}, used: map[string]bool{}}
-	out := &generated{rows: make([]*rows, len(steps))}
+// refused is why the kernel does not load a program.
+type refused struct{ error }
+
+// generate loads the programs of steps, which are those of map queries from number first on. copied
+// has, for each step, why the kernel does not run it, which generate completes.
+func generate(t *tables, steps []*query.Step, tuples, first int, copied []string) (out *generated, err error) {
+	g := &generator{tables: t, tuples: tuples}
+	out = &generated{rows: make([]*rows, len(steps))}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
+	load := func() error {
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "nsketch_queries", Type: ebpf.SchedCLS, License: "Apache-2.0",
+			Instructions: g.finish()})
+		if err != nil {
+			return refused{err}
+		}
+		out.programs = append(out.programs, program)
+		at := first + len(out.programs) - 1
+		return t.maps[omnimonMapQueries].Put(uint32(at), program)
+	}
 	g.begin()
 	for i, s := range steps {
 		if copied[i] != "" {
 			continue
 		}
-		before, label := len(g.instructions), g.label
-		err := g.step(s)
-		if len(g.instructions) > maxCode {
-			err = unsupported("the queries have more than " + strconv.Itoa(maxCode) + " instructions")
+		why, err := g.add(s)
+		if why == errFull && g.maps > programMaps && len(out.programs) < queryPrograms-1 {
+			g.at(toCopies)
+			g.end(asm.Instructions{asm.Mov.Imm(asm.R3, int32(first+len(out.programs)+1))})
+			if err := load(); err != nil {
+				return out, err
+			}
+			g.begin()
+			why, err = g.add(s)
 		}
-		var why unsupported
-		switch {
-		case errors.As(err, &why):
-			copied[i] = string(why)
-			g.instructions, g.label = g.instructions[:before], label
-			g.kept.close()
-		case err != nil:
-			g.kept.close()
-			out.close()
-			return nil, err
-		default:
+		if err != nil {
+			return out, err
+		}
+		if copied[i] = string(why); why == "" {
 			out.rows[i] = g.kept
 		}
 	}
-	g.copies(steps, copied)
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "nsketch_queries", Type: ebpf.SchedCLS, License: "Apache-2.0",
-		Instructions: g.finish()})
-	if err != nil {
-		out.close()
-		return nil, fmt.Errorf("program of queries: %w", err)
+	g.at(toCopies)
+	var last asm.Instructions
+	for i, s := range steps {
+		if copied[i] != "" {
+			g.mayMatch(s)
+			last = asm.Instructions{
+				asm.LoadMem(asm.R1, asm.R6, sampleAt(unsafe.Offsetof(sample.Copy)), asm.Byte),
+				asm.JEq.Imm(asm.R1, 0, "end"),
+				asm.Mov.Imm(asm.R3, copyProgram),
+			}
+		}
 	}
-	out.program = program
-	return out, nil
+	g.end(last)
+	return out, load()
+}
+
+// add adds a step to a program, or returns why the kernel does not run it.
+func (g *generator) add(s *query.Step) (unsupported, error) {
+	before, label := len(g.instructions), g.label
+	err := g.step(s)
+	maps := g.maps + len(g.kept.maps())
+	if err == nil && (len(g.instructions) > maxCode || maps > maxMaps) {
+		err = errFull
+	}
+	if err == nil {
+		g.maps = maps
+		return "", nil
+	}
+	g.instructions, g.label = g.instructions[:before], label
+	g.kept.close()
+	if why, ok := errors.AsType[unsupported](err); ok {
+		return why, nil
+	}
+	return "", err
 }
 
 func (g *generator) emit(all ...asm.Instruction) {
@@ -248,6 +304,7 @@ func packetColumns() map[string]operand {
 
 // begin begins a program and the loop over pieces.
 func (g *generator) begin() {
+	g.instructions, g.label, g.same, g.used, g.maps = nil, "", map[string]string{}, map[string]bool{}, programMaps
 	g.emit(asm.StoreMem(asm.RFP, -stackContext, asm.R1, asm.DWord))
 	g.zero(asm.RFP, -stackZero)
 	g.element(g.tables.maps[omnimonMapScratch])
@@ -261,7 +318,7 @@ func (g *generator) begin() {
 	g.at("piece")
 	g.emit(
 		asm.LoadMem(asm.R1, asm.R6, sampleAt(unsafe.Offsetof(sample.Ready)), asm.Byte),
-		asm.JEq.Imm(asm.R1, 0, "copies"),
+		asm.JEq.Imm(asm.R1, 0, toCopies),
 	)
 }
 
@@ -275,17 +332,9 @@ func (g *generator) element(m *ebpf.Map) {
 	)
 }
 
-// copies ends the loop over pieces, and the program: it copies a packet that may match a step which
-// the agent runs.
-func (g *generator) copies(steps []*query.Step, copied []string) {
-	g.at("copies")
-	asks := false
-	for i, s := range steps {
-		if copied[i] != "" {
-			g.mayMatch(s)
-			asks = true
-		}
-	}
+// end ends the loop over pieces, and the program. next makes R3 the number of the program that runs
+// next, or jumps to the label end; nil: none follows.
+func (g *generator) end(next asm.Instructions) {
 	g.emit(
 		asm.Add.Imm(asm.R7, pieceBytes),
 		asm.Add.Imm(asm.R9, 1),
@@ -294,13 +343,11 @@ func (g *generator) copies(steps []*query.Step, copied []string) {
 		asm.JLT.Imm(asm.R9, int32(len(sample.Piece)), "piece"),
 	)
 	g.at("done")
-	if asks {
+	if next != nil {
+		g.emit(next...)
 		g.emit(
-			asm.LoadMem(asm.R1, asm.R6, sampleAt(unsafe.Offsetof(sample.Copy)), asm.Byte),
-			asm.JEq.Imm(asm.R1, 0, "end"),
 			asm.LoadMem(asm.R1, asm.RFP, -stackContext, asm.DWord),
 			asm.LoadMapPtr(asm.R2, g.tables.maps[omnimonMapQueries].FD()),
-			asm.Mov.Imm(asm.R3, copyProgram),
 			asm.FnTailCall.Call(),
 		)
 	}

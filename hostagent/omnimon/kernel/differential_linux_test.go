@@ -430,7 +430,11 @@ func TestSameQueries(t *testing.T) {
 			defer func() { _ = unix.SchedSetaffinity(0, &processors) }()
 			for e := uint64(100); e < 140; e++ {
 				s.Queries = nil
-				for range 1 + r.IntN(6) {
+				count := 1 + r.IntN(6)
+				if e == 120 {
+					count = 40 // more than one program
+				}
+				for range count {
 					id++
 					w.queries[id] = randomQuery(r)
 					s.Queries = append(s.Queries, wire.Query{ID: id, Text: w.queries[id]})
@@ -934,6 +938,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(false, frame.Bytes())
 	s := defaults(0)
 	s.Match, s.Extremes = "ab", []wire.Extreme{{Field: wire.FieldLength, Min: true}}
+	s.Queries = []wire.Query{{Text: "x = packets.map(src, dst, proto, sport, dport, length, ttl, flags, window, dns_type, " +
+		"dns_response) y = x"}}
 	w := newTwin(f, s)
 	f.Fuzz(func(t *testing.T, out bool, frame []byte) {
 		if len(frame) < 14 || len(frame) > 2000 {

@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ const (
 	needData
 
 	queryGenerations = 2
-	copyProgram      = 2 * queryGenerations
+	queryPrograms    = 16
+	copyProgram      = 2 * queryGenerations * queryPrograms
 )
 
 // Counters behind those of package wire, as in bpf/omnimon.c.
@@ -66,10 +68,17 @@ type querySet struct {
 	generated [queryGenerations]*generated
 }
 
+// first is the number of the first program of a generation in map queries.
+func (s *querySet) first(generation int) int {
+	return (s.number*queryGenerations + generation) * queryPrograms
+}
+
 // end removes a set that no packet uses from the kernel.
 func (s *querySet) end(t *tables) {
 	for g := range s.generated {
-		_ = t.maps[omnimonMapQueries].Delete(uint32(s.number*queryGenerations + g)) // none is there after an error
+		for i := range queryPrograms {
+			_ = t.maps[omnimonMapQueries].Delete(uint32(s.first(g) + i)) // there may be none
+		}
 	}
 	s.close()
 }
@@ -98,13 +107,19 @@ func prepareQueries(t *tables, q omnimon.Queries, number int, since uint64) appl
 		}
 	}
 	s := &querySet{number: number}
-	for i := range s.generated {
+	for i := 0; i < queryGenerations; i++ {
 		var err error
-		if s.generated[i], err = generate(t, steps, q.Tuples(), a.copied); err == nil {
-			err = t.maps[omnimonMapQueries].Put(uint32(number*queryGenerations+i), s.generated[i].program)
+		s.generated[i], err = generate(t, steps, q.Tuples(), s.first(i), a.copied)
+		if why, ok := errors.AsType[refused](err); ok && slices.Contains(a.copied, "") {
+			for i := range a.copied {
+				a.copied[i] = cmp.Or(a.copied[i], "the kernel refuses the program: "+why.Error())
+			}
+			s.end(t)
+			i = -1 // again
+			continue
 		}
 		if err != nil {
-			s.close()
+			s.end(t)
 			a.problem = err.Error()
 			return a
 		}

@@ -572,7 +572,13 @@ func TestCapabilities(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(path.Apply(encoded(t, defaults(0))), path.Close())
+		s := defaults(0)
+		s.Queries = []wire.Query{{Text: totalsQuery}}
+		err = path.Apply(encoded(t, s))
+		if q := path.queries; len(q) != 1 || q[0].set == nil || q[0].copied[0] != "" {
+			t.Errorf("queries %+v", q)
+		}
+		return errors.Join(err, path.Close())
 	}))
 	p.in(0, with(0, func() error {
 		if _, err := Check(cfg); err == nil || !strings.Contains(err.Error(), "CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON") {

@@ -12,8 +12,14 @@
 #ifndef NETSKETCH_QUERIES_H
 #define NETSKETCH_QUERIES_H
 
-// Programs in map queries: those of set 0 and set 1, each with one for each generation, and copy.
-enum { QUERY_SETS = 2, QUERY_GENERATIONS = 2, COPY = QUERY_SETS * QUERY_GENERATIONS };
+// Programs in map queries: those of each set and generation, of which each passes control to the next
+// one, and copy.
+enum {
+	QUERY_SETS = 2,
+	QUERY_GENERATIONS = 2,
+	QUERY_PROGRAMS = 16,
+	COPY = QUERY_SETS * QUERY_GENERATIONS * QUERY_PROGRAMS,
+};
 
 // Bits of query_set.needs.
 enum {
@@ -232,8 +238,9 @@ inline void ask(struct __sk_buff *skb) {
 	struct copied *d = scratch_of();
 	if (!d)
 		return; // unreachable
+	u32 generation = d->sample.set * QUERY_GENERATIONS + (d->sample.epoch & (QUERY_GENERATIONS - 1));
 	if (tail_calls)
-		bpf_tail_call(skb, &queries, d->sample.set * QUERY_GENERATIONS + (d->sample.epoch & (QUERY_GENERATIONS - 1)));
+		bpf_tail_call(skb, &queries, generation * QUERY_PROGRAMS);
 	copy_sample(skb);
 }
 
