@@ -30,7 +30,7 @@ type leafref struct {
 }
 
 func (b *builder) build(ms *goyang.Modules) error {
-	root := &Node{Kind: RootNode, Path: "/", Config: true, byName: map[string]*Node{}}
+	root := newRoot()
 	b.schema.root = root
 	for _, t := range sortedModules(b.texts) {
 		m := ms.Modules[t.name]
@@ -51,8 +51,7 @@ func (b *builder) build(ms *goyang.Modules) error {
 	if err := b.resolveRefs(); err != nil {
 		return err
 	}
-	b.collectLists(root, false)
-	slices.Sort(b.schema.order)
+	b.schema.collectLists()
 	for _, t := range sortedModules(b.texts) {
 		b.schema.models = append(b.schema.models, model(t, contributors[t.name]))
 	}
@@ -303,14 +302,25 @@ func dropPredicates(path string) (string, error) {
 	return out.String(), nil
 }
 
+// newRoot returns the top of a data tree.
+func newRoot() *Node {
+	return &Node{Kind: RootNode, Path: "/", Config: true, byName: map[string]*Node{}}
+}
+
 // collectLists makes a List of each list, and of each container outside lists.
-func (b *builder) collectLists(n *Node, inList bool) {
+func (s *Schema) collectLists() {
+	s.listsBelow(s.root, false)
+	slices.Sort(s.order)
+}
+
+// listsBelow makes a List of n and of the nodes below.
+func (s *Schema) listsBelow(n *Node, inList bool) {
 	if n.Kind == ListNode || n.Kind == ContainerNode && !inList {
 		l := &List{Path: n.Path, Node: n, Nested: n.Kind == ListNode && inList, leaves: map[string]*Leaf{}}
 		n.List = l
-		b.schema.lists[l.Path] = l
+		s.lists[l.Path] = l
 		if n.Kind == ListNode {
-			b.schema.order = append(b.schema.order, l.Path)
+			s.order = append(s.order, l.Path)
 			for _, k := range n.keys {
 				key := n.byName[k].Leaf
 				key.Name = k
@@ -331,7 +341,7 @@ func (b *builder) collectLists(n *Node, inList bool) {
 	}
 	for _, c := range n.children {
 		if c.Leaf == nil {
-			b.collectLists(c, inList || n.Kind == ListNode)
+			s.listsBelow(c, inList || n.Kind == ListNode)
 		}
 	}
 }

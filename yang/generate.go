@@ -3,3 +3,4 @@
 package yang
 
 //go:generate go run ./internal/pathdoc
+//go:generate go test -vet=off -run TestHostSchema . -update

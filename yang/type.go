@@ -143,8 +143,7 @@ func (b *builder) compileType(y *goyang.YangType, n *Node, depth int) (*Type, er
 		t.rangeText = y.Range.String()
 	case t.Base == Decimal64:
 		t.Kind = table.Float64
-		t.FractionDigits = y.FractionDigits
-		t.scale = math.Pow10(y.FractionDigits)
+		t.setDigits(y.FractionDigits)
 		for _, r := range y.Range {
 			t.floats = append(t.floats, bounds[float64]{decimal(r.Min), decimal(r.Max)})
 		}
@@ -167,14 +166,11 @@ func (b *builder) compileType(y *goyang.YangType, n *Node, depth int) (*Type, er
 		if y.IdentityBase == nil {
 			return nil, errors.New("an identityref without a base")
 		}
-		t.values = map[string]string{}
+		var names []string
 		for _, id := range y.IdentityBase.Values {
-			full := goyang.RootNode(id).Name + ":" + id.Name
-			t.Values = append(t.Values, full)
-			t.values[full] = full
-			t.values[id.Name] = full
+			names = append(names, goyang.RootNode(id).Name+":"+id.Name)
 		}
-		slices.Sort(t.Values)
+		t.setIdentities(names)
 	case t.Base == Union:
 		if len(y.Type) == 0 {
 			return nil, errors.New("a union without member types")
@@ -193,6 +189,24 @@ func (b *builder) compileType(y *goyang.YangType, n *Node, depth int) (*Type, er
 		}
 	}
 	return t, nil
+}
+
+// setDigits sets the digits of a decimal64.
+func (t *Type) setDigits(n int) {
+	t.FractionDigits = n
+	t.scale = math.Pow10(n)
+}
+
+// setIdentities sets the values of an identityref, "module:name". They may be written without the
+// module.
+func (t *Type) setIdentities(names []string) {
+	t.Values = slices.Sorted(slices.Values(names))
+	t.values = map[string]string{}
+	for _, full := range names {
+		_, name, _ := strings.Cut(full, ":")
+		t.values[full] = full
+		t.values[name] = full
+	}
 }
 
 func (t *Type) setValues(names []string) {

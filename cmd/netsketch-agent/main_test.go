@@ -5,6 +5,8 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -49,5 +51,23 @@ func TestImports(t *testing.T) {
 		if !found {
 			t.Errorf("the agent imports %s", own)
 		}
+	}
+}
+
+// TestSize: the agent that make has built is small. It grows by megabytes when it calls goyang, or a
+// template: these look up methods by name, so that the linker keeps all exported ones. With
+// -ldflags=-dumpdep, go build prints what is linked and why; look for ReflectMethod.
+func TestSize(t *testing.T) {
+	const most = 17_500_000
+	bin := os.Getenv("NETSKETCH_BIN")
+	if bin == "" || runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("the bound is for the program that make builds on linux/amd64")
+	}
+	info, err := os.Stat(filepath.Join(bin, "netsketch-agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > most {
+		t.Errorf("netsketch-agent has %d bytes, at most %d are expected", info.Size(), most)
 	}
 }

@@ -200,7 +200,19 @@ func (s Subscription) check(k checker, at string) {
 }
 
 // switchSchema holds the paths of a switch that can be republished.
-var switchSchema = sync.OnceValues(func() (*yang.Schema, error) { return yang.Load(yang.SwitchModules()...) })
+//
+// It is a function and not a variable: the linker then leaves the compiler of YANG out of programs
+// that only read their own file, as netsketch-agent does.
+func switchSchema() (*yang.Schema, error) {
+	switches.Do(func() { switches.schema, switches.err = yang.Load(yang.SwitchModules()...) })
+	return switches.schema, switches.err
+}
+
+var switches struct {
+	sync.Once
+	schema *yang.Schema
+	err    error
+}
 
 // ParsePath returns the path of a subscription, or an error if it is not a path or cannot be
 // republished.

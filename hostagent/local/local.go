@@ -82,7 +82,7 @@ func Listen(cfg Config, path Path) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	schema, err := yang.Load(yang.HostModules()...)
+	schema, err := yang.HostSchema()
 	if err != nil {
 		return nil, err
 	}
