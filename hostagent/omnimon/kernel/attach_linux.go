@@ -142,8 +142,9 @@ func (p *Path) save() error {
 }
 
 func (p *Path) saveSettings(dir string) error {
-	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.maxHosts, TailCalls: p.tables.tailCalls,
-		Seed: p.tables.seed, Settings: p.raw})
+	data, err := json.Marshal(&saved{Program: objectDigest(), Generations: p.cfg.Generations, Hosts: p.tables.maxHosts,
+		TailCalls: p.tables.tailCalls,
+		Seed:      p.tables.seed, Settings: p.raw})
 	if err != nil {
 		return err
 	}

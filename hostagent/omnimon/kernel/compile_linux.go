@@ -586,8 +586,8 @@ func (g *generator) divide() {
 }
 
 // comparisons are the jumps of comparisons, and of their opposites.
-var comparisons = map[string][2]asm.JumpOp{"==": {asm.JEq, asm.JNE}, "!=": {asm.JNE, asm.JEq}, "<": {asm.JSLT, asm.JSGE},
-	"<=": {asm.JSLE, asm.JSGT}, ">": {asm.JSGT, asm.JSLE}, ">=": {asm.JSGE, asm.JSLT}}
+var comparisons = map[string][2]asm.JumpOp{"==": {asm.JEq, asm.JNE}, "!=": {asm.JNE, asm.JEq},
+	"<": {asm.JSLT, asm.JSGE}, "<=": {asm.JSLE, asm.JSGT}, ">": {asm.JSGT, asm.JSLE}, ">=": {asm.JSGE, asm.JSLT}}
 
 // jump jumps to a label if a condition has a value, and goes on otherwise.
 func (g *generator) jump(e *query.Expression, to string, when bool) error {
@@ -791,7 +791,8 @@ func (g *generator) makeKey(names []string) (size int, where []rowValue, err err
 	if family == 0 {
 		family = put(4)
 		if fits() {
-			g.emit(asm.LoadMem(asm.R1, asm.R6, familyAt, asm.Byte), asm.StoreMem(asm.RFP, int16(family)-stackKey, asm.R1, asm.Word))
+			g.emit(asm.LoadMem(asm.R1, asm.R6, familyAt, asm.Byte),
+				asm.StoreMem(asm.RFP, int16(family)-stackKey, asm.R1, asm.Word))
 		}
 	}
 	for i := range where {
@@ -944,7 +945,8 @@ func (g *generator) keepInFront(group string) {
 	g.loadTag(asm.R2)
 	g.emit(asm.JNE.Reg(asm.R1, asm.R2, claim))
 	for i := 0; i < r.key; i += 8 {
-		g.emit(asm.LoadMem(asm.R1, asm.R0, int16(entryHeader+i), asm.DWord), asm.LoadMem(asm.R2, asm.RFP, int16(i-stackKey), asm.DWord),
+		g.emit(asm.LoadMem(asm.R1, asm.R0, int16(entryHeader+i), asm.DWord),
+			asm.LoadMem(asm.R2, asm.RFP, int16(i-stackKey), asm.DWord),
 			asm.JNE.Reg(asm.R1, asm.R2, group))
 	}
 	for i, f := range r.values {
@@ -965,7 +967,8 @@ func (g *generator) keepInFront(group string) {
 	g.at(claim)
 	g.emit(asm.StoreMem(asm.R0, 0, asm.R2, asm.DWord))
 	for i := 0; i < r.key; i += 8 {
-		g.emit(asm.LoadMem(asm.R1, asm.RFP, int16(i-stackKey), asm.DWord), asm.StoreMem(asm.R0, int16(entryHeader+i), asm.R1, asm.DWord))
+		g.emit(asm.LoadMem(asm.R1, asm.RFP, int16(i-stackKey), asm.DWord),
+			asm.StoreMem(asm.R0, int16(entryHeader+i), asm.R1, asm.DWord))
 	}
 	for i := range r.values {
 		g.emit(asm.LoadMem(asm.R1, asm.RFP, valueAt(i), asm.DWord),

@@ -325,8 +325,8 @@ func (w *twin) compareQueries(want, got []byte) {
 		only := func(x, y []string) []string {
 			return slices.DeleteFunc(slices.Clone(x), func(s string) bool { return slices.Contains(y, s) })
 		}
-		w.t.Fatalf("%s\nproblem in Go: %s\nproblem in the kernel: %s\nonly in Go: %q\nonly in the kernel: %q", text, a[i].Problem,
-			b[i].Problem, only(x, y), only(y, x))
+		w.t.Fatalf("%s\nproblem in Go: %s\nproblem in the kernel: %s\nonly in Go: %q\nonly in the kernel: %q",
+			text, a[i].Problem, b[i].Problem, only(x, y), only(y, x))
 	}
 }
 
@@ -593,12 +593,13 @@ func randomQuery(r *rand.Rand) string {
 		}
 		var values []string
 		for range 1 + r.IntN(4) {
-			value := []string{"count()", "sum(" + integer(2) + ")", "max(" + integer(2) + ")", "min(" + integer(1) + ")"}[r.IntN(4)]
-			values = append(values, name()+"="+value)
+			value := integer(2) + ")"
+			values = append(values, name()+"="+[]string{"count()", "sum(" + value, "max(" + value, "min(" + value}[r.IntN(4)])
 		}
 		text += ".reduce(keys=(" + strings.Join(keys, ", ") + "), " + strings.Join(values, ", ") + ")"
 	}
-	return text + []string{"\ny = x", "\ny = x.reduce(keys=(), n=count())"}[r.IntN(2)] // any sequence may be the last but one
+	// Any sequence may be the last but one.
+	return text + []string{"\ny = x", "\ny = x.reduce(keys=(), n=count())"}[r.IntN(2)]
 }
 
 // TestSameAsGo: random traffic of three hosts, with flows that begin and end, delays, losses and
@@ -938,8 +939,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(false, frame.Bytes())
 	s := defaults(0)
 	s.Match, s.Extremes = "ab", []wire.Extreme{{Field: wire.FieldLength, Min: true}}
-	s.Queries = []wire.Query{{Text: "x = packets.map(src, dst, proto, sport, dport, length, ttl, flags, window, dns_type, " +
-		"dns_response) y = x"}}
+	s.Queries = []wire.Query{{Text: "x = packets.map(src, dst, proto, sport, dport, length, ttl, flags, window, " +
+		"dns_type, dns_response) y = x"}}
 	w := newTwin(f, s)
 	f.Fuzz(func(t *testing.T, out bool, frame []byte) {
 		if len(frame) < 14 || len(frame) > 2000 {

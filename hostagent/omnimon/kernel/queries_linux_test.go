@@ -122,7 +122,8 @@ func TestQueryOverflow(t *testing.T) {
 	const flows, each = 900, 3
 	for range each {
 		for i := range flows {
-			run(t, p.tables.egress, ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, uint16(i), 2, 0, 0, nil), tcNext)
+			frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, uint16(i), 2, 0, 0, nil)
+			run(t, p.tables.egress, frame, tcNext)
 		}
 	}
 	p.Advance(101)
