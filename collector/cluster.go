@@ -76,7 +76,7 @@ func (c *Collector) startCluster(ctx context.Context) (err error) {
 	}
 	c.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
 		Version: c.deps.Version, Agents: cfg.Cluster.AgentsAddress, Digests: cfg.Digests(), Now: now},
-		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnMoves: c.acceptDevices, Epoch: c.openEpoch,
+		cluster.Dependencies{Bus: c.bus, Logger: c.log, OnView: c.assign, OnOffer: c.acceptDevices, Epoch: c.openEpoch,
 			Holds: c.holdings, Counts: c.clusterCounts})
 	if err := c.startExchange(cfg); err != nil {
 		return err

@@ -4,32 +4,19 @@ package collector
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/network"
 )
 
 // maxMoves bounds the devices of an offer.
 const maxMoves = 1000
-
-// offer is what a collector sends to the next owner of some of its devices.
-type offer struct {
-	From  string         `json:"from"`
-	Moves []network.Move `json:"moves"`
-}
-
-// answer has the devices that the next owner does not take over, with the reason.
-type answer struct {
-	Refused map[string]string `json:"refused,omitempty"`
-	Error   string            `json:"error,omitempty"`
-}
 
 // moveDevices hands devices over to other collectors, when the banks of an epoch have been read and
 // the entries of their plans are shared, and lets plugins and hosts move that do so with the open
@@ -66,17 +53,11 @@ func (c *Collector) moveDevices() {
 		for _, to := range slices.Sorted(maps.Keys(byMember)) {
 			for some := range slices.Chunk(byMember[to], maxMoves) {
 				offers.Go(func() {
-					var reply answer
-					data, err := json.Marshal(offer{From: c.Config().Cluster.Member, Moves: some})
-					if err == nil {
-						data, err = c.cluster.Moves(ctx, to, data)
+					offer := &clusterv1.Offer{From: c.Config().Cluster.Member}
+					for _, m := range some {
+						offer.Moves = append(offer.Moves, &clusterv1.Move{Device: m.Device, Banks: m.Banks, Objects: m.Objects})
 					}
-					if err == nil {
-						err = json.Unmarshal(data, &reply)
-					}
-					if err == nil && reply.Error != "" {
-						err = fmt.Errorf("member %s: %s", to, reply.Error)
-					}
+					reply, err := c.cluster.Offer(ctx, to, offer)
 					if err != nil {
 						c.log.Warn("cluster: devices are not handed over in this epoch", "to", to, "count", len(some), "error", err)
 						return
@@ -84,7 +65,7 @@ func (c *Collector) moveDevices() {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, m := range some {
-						if reason := reply.Refused[m.Device]; reason != "" {
+						if reason := reply.GetRefused()[m.Device]; reason != "" {
 							c.log.Debug("cluster: a device is not handed over in this epoch", "device", m.Device, "to", to, "reason", reason)
 							continue
 						}
@@ -147,15 +128,14 @@ func (c *Collector) left(moves []network.Move) {
 }
 
 // acceptDevices takes devices over that another collector offers, and returns the reply.
-func (c *Collector) acceptDevices(data []byte) []byte {
-	var o offer
-	reply := answer{Refused: map[string]string{}}
-	if err := json.Unmarshal(data, &o); err != nil {
-		reply.Error = "the offer cannot be read: " + err.Error()
-	} else if !c.exclusively(func() {
-		for _, m := range o.Moves {
-			if err := c.network.Accept(o.From, m); err != nil {
-				reply.Refused[m.Device] = err.Error()
+func (c *Collector) acceptDevices(offer *clusterv1.Offer) *clusterv1.OfferReply {
+	reply := &clusterv1.OfferReply{Refused: map[string]string{}}
+	if !c.exclusively(func() {
+		for _, m := range offer.GetMoves() {
+			move := network.Move{Device: m.GetDevice(), To: c.Config().Cluster.Member, Banks: m.GetBanks(),
+				Objects: m.GetObjects()}
+			if err := c.network.Accept(offer.GetFrom(), move); err != nil {
+				reply.Refused[m.GetDevice()] = err.Error()
 			} else {
 				c.counts.handedOver.Add(1)
 			}
@@ -163,11 +143,7 @@ func (c *Collector) acceptDevices(data []byte) []byte {
 	}) {
 		reply.Error = "the collector has stopped"
 	}
-	out, err := json.Marshal(reply)
-	if err != nil { // it has texts only
-		c.log.Error("cluster: the reply to an offer", "error", err)
-	}
-	return out
+	return reply
 }
 
 // takeDevices makes devices this collector's whose owners have ended their sessions without a

@@ -4,7 +4,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/netsketch/netsketch/collector/cluster/plans"
@@ -18,18 +17,7 @@ import (
 func (c *Collector) startPlans() error {
 	x := plans.New(plans.Dependencies{Bus: c.bus, Logger: c.log, Member: c.Config().Cluster.Member, View: c.cluster.View,
 		Incarnation: c.cluster.Incarnation(), Epoch: c.openEpoch,
-		Write:   c.intent.Write,
-		Partial: func(err error) bool { return errors.Is(err, intent.ErrPartiallyApplied) },
-		Owner: func(err error) string {
-			var foreign *intent.ForeignError
-			if errors.As(err, &foreign) {
-				return foreign.Owner
-			}
-			return ""
-		},
-		Settings: c.intent.Add,
-		Outcome:  func(o plans.Outcome) bool { return c.intent.TakeOutcome(intent.HostOutcome(o)) },
-	})
+		Write: c.intent.Write, Settings: c.intent.Add, Outcome: c.intent.TakeOutcome})
 	if err := x.Start(); err != nil {
 		return err
 	}
@@ -58,7 +46,7 @@ func (c *Collector) forwardOutcome(o intent.HostOutcome) bool {
 	if x == nil || c.home(o.Plugin, 0) {
 		return false
 	}
-	x.Outcome(plans.Outcome(o))
+	x.Outcome(o)
 	return true
 }
 
@@ -82,11 +70,7 @@ func (s sharedEntries) Store(ctx context.Context, device string, held p4rt.Desir
 	if x == nil {
 		return errNotJoined
 	}
-	err := x.Store(ctx, device, held)
-	if errors.Is(err, plans.ErrDeposed) {
-		err = fmt.Errorf("%w: %w", intent.ErrDeposed, err)
-	}
-	return err
+	return x.Store(ctx, device, held)
 }
 
 // errNotJoined is why nothing is exchanged before the start of the cluster.
@@ -113,11 +97,7 @@ func (o owners) Apply(ctx context.Context, plugin, owner, device string, updates
 	if err := o.Ready(owner); err != nil {
 		return nil, err
 	}
-	undo, err = o.c.plans.Load().Apply(ctx, plugin, owner, device, updates)
-	if errors.Is(err, plans.ErrPartiallyApplied) {
-		err = fmt.Errorf("%w: %w", intent.ErrPartiallyApplied, err)
-	}
-	return undo, err
+	return o.c.plans.Load().Apply(ctx, plugin, owner, device, updates)
 }
 
 // applyElsewhere applies pending plans at devices of other members, if the last time is over.

@@ -29,7 +29,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +41,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 )
 
 // DefaultLease is the default of Config.Lease.
@@ -82,8 +82,8 @@ type Dependencies struct {
 	Holds func() Holdings
 	// Counts returns what this member counts; nil: nothing.
 	Counts func() Counts
-	// OnMoves takes what another member hands over, and returns the reply; nil: nothing is taken.
-	OnMoves func(data []byte) (reply []byte)
+	// OnOffer takes what another member hands over, and returns the reply; nil: nothing is taken.
+	OnOffer func(*clusterv1.Offer) *clusterv1.OfferReply
 }
 
 // Component is this collector in its cluster.
@@ -102,6 +102,8 @@ type Component struct {
 	lease lease // used by run only
 	joins bool  // it has had a lease; used by run only
 	peers map[string]peer
+	// stranger is the time of the latest beat that cannot be read; used by run only.
+	stranger time.Time
 
 	mu     sync.Mutex
 	self   Member
@@ -137,8 +139,9 @@ func New(cfg Config, deps Dependencies) *Component {
 	_, _ = rand.Read(id) // never fails
 	c := &Component{cfg: cfg, deps: deps, log: deps.Logger, beats: make(chan beat, 1024), wake: make(chan struct{}, 1),
 		views: make(chan struct{}, 1), peers: map[string]peer{}, first: make(chan struct{})}
-	c.self = Member{Name: cfg.Member, Incarnation: hex.EncodeToString(id), Protocol: protocol, Version: cfg.Version,
-		Weight: max(cfg.Weight, 1), State: Active, Started: time.Now().UTC(), Agents: cfg.Agents, Digests: cfg.Digests}
+	c.self = Member{Name: cfg.Member, Incarnation: hex.EncodeToString(id), Protocol: clusterv1.Version,
+		Version: cfg.Version, Weight: max(cfg.Weight, 1), State: Active, Started: time.Now().UTC(),
+		Agents: cfg.Agents, Digests: cfg.Digests}
 	c.view, c.lease.now = View{Self: cfg.Member}, cfg.Now
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -155,7 +158,11 @@ func (c *Component) Start() error {
 	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	if err := errors.Join(c.serve(), c.serveMoves()); err != nil {
+	err := c.respond("control", c.control)
+	if c.deps.OnOffer != nil {
+		err = errors.Join(err, c.respond("moves", c.offered))
+	}
+	if err != nil {
 		return err
 	}
 	c.work.Go(c.run)
@@ -299,7 +306,9 @@ func (c *Component) drainBeats() {
 func (c *Component) take(b beat) {
 	m, err := decodeMember(b.data)
 	if err != nil {
-		c.complain("a beat cannot be read: " + err.Error())
+		c.complain("a collector of another version of netsketch is in the cluster, and is ignored; stop it: its beats " +
+			"cannot be read: " + err.Error())
+		c.stranger = b.at
 		return
 	}
 	switch {
@@ -320,15 +329,19 @@ func (c *Component) take(b beat) {
 }
 
 // judge refuses this member if its configuration or version differs from that of the members that
-// were there before it. A member that joined keeps its place when the configuration changes.
+// were there before it. A member that joined keeps its place when the configuration changes. Of two
+// members of different versions that join at the same time, the one that was started later is
+// refused.
 func (c *Component) judge(joins bool) {
 	self := c.current()
-	if !joins && self.State != Refused {
-		return
-	}
+	joins = joins || self.State == Refused
 	reason := ""
+	if joins && time.Since(c.stranger) < c.cfg.Lease {
+		reason = "a collector of another version of netsketch is in the cluster: its beats cannot be read; stop it"
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.peers)) {
-		if p := c.peers[name]; p.State != Refused && reason == "" {
+		p := c.peers[name]
+		if p.State != Refused && reason == "" && (joins || p.Protocol != self.Protocol && p.before(self)) {
 			reason = self.conflict(p.Member)
 		}
 	}
@@ -336,8 +349,10 @@ func (c *Component) judge(joins bool) {
 	defer c.mu.Unlock()
 	switch {
 	case reason != "":
+		if c.self.State != Refused || c.self.Reason != reason {
+			c.log.Warn("cluster: this collector is refused by its cluster, and measures nothing: " + reason)
+		}
 		c.self.State, c.self.Reason = Refused, reason
-		c.complainLocked("this collector is refused by its cluster, and measures nothing: " + reason)
 	case c.self.State == Refused:
 		c.self.State, c.self.Reason = Active, ""
 	}
@@ -367,7 +382,7 @@ func (c *Component) ClockWarnings(bound time.Duration) (warnings []string) {
 }
 
 func (c *Component) send(m Member) {
-	data, err := json.Marshal(m)
+	data, err := m.encode()
 	if err == nil {
 		err = c.deps.Bus.Conn().Publish(c.deps.Bus.Subject("beat"), data)
 	}
@@ -423,16 +438,23 @@ func (c *Component) evaluate(now time.Time) {
 func (c *Component) logView(was, next View) {
 	for _, m := range next.Members {
 		before, known := was.Member(m.Name)
+		fresh := !known || before.Incarnation != m.Incarnation
 		switch {
-		case !known || before.Incarnation != m.Incarnation:
+		case m.State == Refused:
+			if m.Name != next.Self && (fresh || before.State != Refused) { // judge has logged its own
+				c.log.Warn("cluster: a member is refused", "member", m.Name, "version", m.Version, "reason", m.Reason)
+			}
+		case fresh:
 			c.log.Info("cluster: a member is present", "member", m.Name, "state", string(m.State), "version", m.Version)
 		case before.State != m.State:
-			c.log.Info("cluster: a member has changed", "member", m.Name, "state", string(m.State), "reason", m.Reason)
+			c.log.Info("cluster: a member has changed", "member", m.Name, "state", string(m.State))
 		}
 		if before.Since != m.Since && m.Since != notYet {
 			c.log.Info("cluster: plugins and hosts move", "member", m.Name, "state", string(m.State), "epoch", m.Since)
 		}
-		if reason := c.current().conflict(m); reason != "" && m.State != Refused && !maps.Equal(before.Digests, m.Digests) {
+		self := c.current()
+		if reason := self.conflict(m); reason != "" && self.State != Refused && m.State != Refused &&
+			!maps.Equal(before.Digests, m.Digests) {
 			c.log.Warn("cluster: members have different configurations", "reason", reason)
 		}
 	}
@@ -453,10 +475,6 @@ func (c *Component) logView(was, next View) {
 func (c *Component) complain(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.complainLocked(reason)
-}
-
-func (c *Component) complainLocked(reason string) {
 	if c.logged != reason {
 		c.logged = reason
 		c.log.Warn("cluster: " + reason)

@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
@@ -23,6 +26,12 @@ type joined struct {
 
 func join(t *testing.T, server, name string, change func(*Config)) joined {
 	t.Helper()
+	return joinAs(t, server, name, change, func(*Member) {})
+}
+
+// joinAs is join for a member that describes itself in another way.
+func joinAs(t *testing.T, server, name string, change func(*Config), describe func(*Member)) joined {
+	t.Helper()
 	j := joined{bus: bustest.Connect(t, "fabric", name, server), log: &testkit.Log{}}
 	cfg := Config{Member: name, Weight: 1, Version: "test", Digests: map[string]string{"devices": "1", "epoch": "1"},
 		Lease: time.Second}
@@ -31,6 +40,7 @@ func join(t *testing.T, server, name string, change func(*Config)) joined {
 	}
 	j.Component = New(cfg, Dependencies{Bus: j.bus, Logger: slog.New(slog.NewTextHandler(j.log, nil)),
 		OnView: func() {}})
+	describe(&j.self)
 	if err := j.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,29 +200,121 @@ func TestFenceOfTheNextOwner(t *testing.T) {
 	}
 }
 
-// A member of the next minor release takes part, also if it says more than this one knows; one that
-// is two ahead is refused, and named.
-func TestMembersOfOtherReleases(t *testing.T) {
+// A member of another version of the messages is refused, whichever of the two versions was there
+// before. Both members say so in one line.
+func TestMembersOfOtherVersions(t *testing.T) {
+	for _, version := range []uint32{clusterv1.Version - 1, clusterv1.Version + 1} {
+		server := bustest.Server(t)
+		a := join(t, server, "a", nil)
+		until(t, "one member", []joined{a}, "a")
+		b := joinAs(t, server, "b", nil, func(m *Member) { m.Protocol, m.Version = version, "other" })
+		want := fmt.Sprintf("member a has version %d of the cluster's messages (netsketch test), and this one has %d (other)",
+			clusterv1.Version, version)
+		testkit.Until(t, "b is refused", func() bool {
+			m, ok := a.View().Member("b")
+			return ok && m.State == Refused && strings.Contains(m.Reason, want)
+		})
+		until(t, "b owns nothing", []joined{a, b}, "a")
+		for _, j := range []joined{a, b} {
+			testkit.Until(t, "a line says why", func() bool { return strings.Contains(j.log.String(), want) })
+			if n := strings.Count(j.log.String(), want); n != 1 {
+				t.Errorf("%d lines of %s say why, want 1:\n%s", n, j.cfg.Member, j.log)
+			}
+		}
+		a.Stop()
+		until(t, "b takes part without a", []joined{b}, "b")
+	}
+}
+
+// Of two members of different versions that join at the same time, one is refused.
+func TestVersionsThatJoinTogether(t *testing.T) {
+	self := Member{Name: "b", Protocol: 1, State: Active, Started: time.Unix(1, 0)}
+	for name, want := range map[string]bool{"a": true, "c": false} {
+		c := New(Config{Member: "b"}, Dependencies{})
+		c.self = self
+		c.peers[name] = peer{Member{Name: name, Protocol: 2, State: Active, Started: self.Started}, time.Now()}
+		c.judge(false)
+		if got := c.self.State == Refused; got != want {
+			t.Errorf("with %s, started at the same time: refused %v, want %v", name, got, want)
+		}
+	}
+}
+
+// A collector whose lease and beats cannot be read keeps others from joining until it has ended.
+// One that is a member already stays one, and reports it once.
+func TestMemberThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
-	release := func(version string) func(*Config) { return func(cfg *Config) { cfg.Version = version } }
-	a := join(t, server, "a", release("1.4.2"))
+	a := join(t, server, "a", nil)
 	until(t, "one member", []joined{a}, "a")
-	b := join(t, server, "b", release("1.5.0"))
-	until(t, "two members", []joined{a, b}, "a", "b")
-	c := join(t, server, "c", release("1.6.0"))
-	testkit.Until(t, "c is refused", func() bool {
-		m, ok := a.View().Member("c")
-		return ok && m.State == Refused && strings.Contains(m.Reason, "member a has version 1.4.2")
-	})
-	until(t, "c owns nothing", []joined{c}, "a", "b")
-	testkit.Until(t, "d takes part", func() bool {
-		if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"d","incarnation":"1","protocol":1,`+
-			`"version":"1.5.0","weight":1,"state":"active","a later key":{"x":[1]}}`)); err != nil {
+	b := New(Config{Member: "b", Lease: time.Second}, Dependencies{})
+	b.stranger = time.Now()
+	b.judge(true)
+	if b.self.State != Refused || !strings.Contains(b.self.Reason, "another version of netsketch is in the cluster") {
+		t.Errorf("b with a stranger: %+v", b.self)
+	}
+	b.stranger = time.Now().Add(-time.Second)
+	b.judge(false)
+	if b.self.State != Active {
+		t.Errorf("b without a stranger: %+v", b.self)
+	}
+	for range 2 {
+		if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"x"}`)); err != nil {
 			t.Fatal(err)
 		}
-		m, ok := a.View().Member("d")
-		return ok && m.Active() && m.Version == "1.5.0"
+	}
+	testkit.Until(t, "a names the stranger", func() bool {
+		return strings.Contains(a.log.String(), "beats cannot be read")
 	})
+	bucket, err := OpenMembers(t.Context(), a.bus)
+	if err == nil {
+		_, err = bucket.PutString(t.Context(), "x", `{"name":"x"}`)
+	}
+	if err == nil {
+		_, err = bucket.PutString(t.Context(), "c", `{"name":"c"}`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Members(t.Context(), a.bus)
+	if err != nil || !slices.ContainsFunc(found, func(m Member) bool { return m.Name == "x" && !m.Active() }) {
+		t.Errorf("members %+v, error %v", found, err)
+	}
+	c := join(t, server, "c", nil) // its name is taken until the lease ends, and then x keeps it out, too
+	testkit.Until(t, "c waits for its name", func() bool {
+		return strings.Contains(c.log.String(), "another collector, of another version of netsketch, is member c")
+	})
+	until(t, "a and c", []joined{a, c}, "a", "c")
+	if n := strings.Count(a.log.String(), "beats cannot be read"); n != 1 {
+		t.Errorf("a names the stranger %d times, want once:\n%s", n, a.log)
+	}
+}
+
+// All that a member says of itself reaches the others.
+func TestMemberForm(t *testing.T) {
+	m := Member{Name: "a", Incarnation: "i", Protocol: 1, Version: "v", Weight: 2, State: Refused, Reason: "r", Since: 3,
+		Drained: true, Started: time.Unix(4, 0).UTC(), Agents: "x:1", Digests: map[string]string{"s": "d"}, Offset: 5,
+		Uncertainty: 6}
+	for i := range reflect.TypeOf(m).NumField() {
+		if reflect.ValueOf(m).Field(i).IsZero() {
+			t.Errorf("this test does not set %s", reflect.TypeOf(m).Field(i).Name)
+		}
+	}
+	data, err := m.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeMember(data); err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("%+v, error %v; want %+v", got, err, m)
+	}
+	for _, bad := range []Member{{}, {Name: "a", Incarnation: "i", State: Active, Weight: maxWeight + 1}} {
+		data, err := bad.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decodeMember(data); err == nil {
+			t.Errorf("accepted %+v", got)
+		}
+	}
 }
 
 // A program without a NATS server says so, and names the key.

@@ -4,14 +4,15 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 )
 
 // Commands to a member.
@@ -27,11 +28,7 @@ const (
 
 // Holdings are the devices, hosts and plugins that a member has not handed over, sorted. A view may
 // give them to others already.
-type Holdings struct {
-	Devices []string `json:"devices,omitempty"`
-	Hosts   []string `json:"hosts,omitempty"`
-	Plugins []string `json:"plugins,omitempty"`
-}
+type Holdings struct{ Devices, Hosts, Plugins []string }
 
 // Empty reports whether there are none.
 func (h Holdings) Empty() bool { return len(h.Devices)+len(h.Hosts)+len(h.Plugins) == 0 }
@@ -52,22 +49,15 @@ type Counts struct {
 	EntriesFailed uint64 `json:"entries-failed"`
 }
 
-// serve takes commands to this member.
-func (c *Component) serve() error {
-	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("control", c.cfg.Member), func(m *nats.Msg) {
-		reply := []byte(done)
-		switch name := string(m.Data); name {
-		case held:
-			reply = answer(c, c.deps.Holds)
-		case counted:
-			reply = answer(c, c.deps.Counts)
-		default:
-			if err := c.command(name); err != nil {
-				reply = []byte(err.Error())
-			}
+// respond subscribes to a subject of this member, and replies to each message with what f returns.
+func (c *Component) respond(subject string, f func(data []byte) proto.Message) error {
+	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject(subject, c.cfg.Member), func(m *nats.Msg) {
+		data, err := proto.Marshal(f(m.Data))
+		if err == nil {
+			err = m.Respond(data)
 		}
-		if err := m.Respond(reply); err != nil {
-			c.log.Debug("cluster: a command was not answered", "error", err)
+		if err != nil {
+			c.log.Debug("cluster: a request was not answered", "subject", m.Subject, "error", err)
 		}
 	})
 	if err != nil {
@@ -76,21 +66,29 @@ func (c *Component) serve() error {
 	return nil
 }
 
-// answer returns the reply to a request for what a function returns; nil: nothing.
-func answer[T any](c *Component, of func() T) []byte {
-	var value T
-	if of != nil {
-		value = of()
+// control takes a command to this member.
+func (c *Component) control(data []byte) proto.Message {
+	var request clusterv1.Control
+	if err := clusterv1.Unmarshal(data, &request); err != nil {
+		return &clusterv1.ControlReply{Error: "the command cannot be read: " + err.Error()}
 	}
-	data, err := json.Marshal(value)
-	if err != nil { // it has texts and numbers only
-		c.log.Error("cluster: the state of this member", "error", err)
+	reply := &clusterv1.ControlReply{}
+	switch name := request.GetCommand(); {
+	case name == held && c.deps.Holds != nil:
+		h := c.deps.Holds()
+		reply.Holdings = &clusterv1.Holdings{Devices: h.Devices, Hosts: h.Hosts, Plugins: h.Plugins}
+	case name == counted && c.deps.Counts != nil:
+		n := c.deps.Counts()
+		reply.Counts = &clusterv1.Counts{DevicesHandedOver: n.HandedOver, DevicesForced: n.Forced,
+			HostEpochsSent: n.EpochsSent, HostEpochsReceived: n.EpochsReceived, HostEpochsRefused: n.EpochsRefused,
+			EntriesFailed: n.EntriesFailed}
+	case name != held && name != counted:
+		if err := c.command(name); err != nil {
+			reply.Error = err.Error()
+		}
 	}
-	return data
+	return reply
 }
-
-// done is the reply to a command that was accepted. Any other one is the reason why not.
-const done = "done"
 
 func (c *Component) command(name string) (err error) {
 	c.mu.Lock()
@@ -167,42 +165,71 @@ func (c *Component) Drain() bool {
 
 // Command sends a command to a member and waits for the reply.
 func Command(ctx context.Context, b *bus.Bus, member, command string) error {
-	reply, err := request(ctx, b, member, command)
-	if err == nil && string(reply) != done {
-		err = errors.New(string(reply))
-	}
+	_, err := request(ctx, b, member, command)
 	return err
 }
 
 // Held returns what a member has not handed over.
 func Held(ctx context.Context, b *bus.Bus, member string) (Holdings, error) {
-	return state[Holdings](ctx, b, member, held)
+	reply, err := request(ctx, b, member, held)
+	h := reply.GetHoldings()
+	return Holdings{Devices: h.GetDevices(), Hosts: h.GetHosts(), Plugins: h.GetPlugins()}, err
 }
 
 // Counted returns what a member counts.
 func Counted(ctx context.Context, b *bus.Bus, member string) (Counts, error) {
-	return state[Counts](ctx, b, member, counted)
+	reply, err := request(ctx, b, member, counted)
+	n := reply.GetCounts()
+	return Counts{HandedOver: n.GetDevicesHandedOver(), Forced: n.GetDevicesForced(), EpochsSent: n.GetHostEpochsSent(),
+		EpochsReceived: n.GetHostEpochsReceived(), EpochsRefused: n.GetHostEpochsRefused(),
+		EntriesFailed: n.GetEntriesFailed()}, err
 }
 
-// state returns the reply to a request for the state of a member.
-func state[T any](ctx context.Context, b *bus.Bus, member, command string) (value T, err error) {
-	reply, err := request(ctx, b, member, command)
+// request sends a command to a member, and returns the reply unless it is an error.
+func request(ctx context.Context, b *bus.Bus, member, command string) (*clusterv1.ControlReply, error) {
+	reply := &clusterv1.ControlReply{}
+	err := call(ctx, b, "control", member, &clusterv1.Control{Command: command}, reply)
+	if err == nil && reply.GetError() != "" {
+		err = errors.New(reply.GetError())
+	}
+	return reply, err
+}
+
+// call sends a message to a member and waits for the reply.
+func call(ctx context.Context, b *bus.Bus, subject, member string, message, reply proto.Message) error {
+	data, err := proto.Marshal(message)
 	if err != nil {
-		return value, err
+		return err
 	}
-	if err := json.Unmarshal(reply, &value); err != nil { // of a release that does not know the command
-		return value, fmt.Errorf("cluster %s, member %s: %s", b.Name(), member, reply)
+	m, err := b.Conn().RequestWithContext(ctx, b.Subject(subject, member), data)
+	if err == nil {
+		err = clusterv1.Unmarshal(m.Data, reply)
 	}
-	return value, nil
-}
-
-func request(ctx context.Context, b *bus.Bus, member, command string) ([]byte, error) {
-	reply, err := b.Conn().RequestWithContext(ctx, b.Subject("control", member), []byte(command))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("cluster %s has no member %s that answers", b.Name(), member)
+		return fmt.Errorf("cluster %s has no member %s that answers", b.Name(), member)
 	case err != nil:
-		return nil, fmt.Errorf("cluster %s, member %s: %w", b.Name(), member, err)
+		return fmt.Errorf("cluster %s, member %s: %w", b.Name(), member, err)
 	}
-	return reply.Data, nil
+	return nil
+}
+
+// Offer sends what this member hands over to another one, and returns the reply of its
+// Dependencies.OnOffer.
+func (c *Component) Offer(ctx context.Context, member string, offer *clusterv1.Offer) (*clusterv1.OfferReply, error) {
+	reply := &clusterv1.OfferReply{}
+	err := call(ctx, c.deps.Bus, "moves", member, offer, reply)
+	if err == nil && reply.GetError() != "" {
+		err = fmt.Errorf("member %s: %s", member, reply.GetError())
+	}
+	return reply, err
+}
+
+// offered takes what another member hands over.
+func (c *Component) offered(data []byte) proto.Message {
+	var offer clusterv1.Offer
+	if err := clusterv1.Unmarshal(data, &offer); err != nil {
+		return &clusterv1.OfferReply{Error: "the offer cannot be read: " + err.Error()}
+	}
+	return c.deps.OnOffer(&offer)
 }

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -53,7 +52,7 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 		return nil, err
 	}
 	m.Offset, m.Uncertainty = l.offset, l.uncertainty
-	data, err := json.Marshal(m)
+	data, err := m.encode()
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +105,16 @@ func (l *lease) adopt(ctx context.Context, m Member) error {
 		return err
 	}
 	other, err := decodeMember(entry.Value())
-	if err == nil && other.Incarnation != m.Incarnation {
+	if err != nil {
+		return fmt.Errorf("another collector, of another version of netsketch, is member %s; it leaves, or its lease ends, "+
+			"before this one can join: %w", m.Name, err)
+	}
+	if other.Incarnation != m.Incarnation {
 		return fmt.Errorf("another collector, started at %s, is member %s; it leaves, or its lease ends, before this "+
 			"one can join", other.Started.Format(time.RFC3339), m.Name)
 	}
 	l.revision = entry.Revision()
-	return err
+	return nil
 }
 
 // measure measures the clock against that of the server, which notes when it wrote an entry: that
@@ -197,7 +200,7 @@ func Members(ctx context.Context, b *bus.Bus) ([]Member, error) {
 	return members(ctx, bucket, "")
 }
 
-// members returns the members of a bucket but one. Entries that cannot be read are left out.
+// members returns the members of a bucket but one.
 func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all []Member, err error) {
 	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {
@@ -210,7 +213,11 @@ func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all
 			if entry == nil {
 				return all, nil
 			}
-			if m, err := decodeMember(entry.Value()); err == nil && m.Name != except {
+			m, err := decodeMember(entry.Value())
+			if err != nil {
+				m = unreadable(entry.Key())
+			}
+			if m.Name != except {
 				all = append(all, m)
 			}
 		case <-ctx.Done():

@@ -3,19 +3,22 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-)
 
-// protocol is the version of what members exchange. Members of another one are refused.
-const protocol = 1
+	"google.golang.org/protobuf/proto"
+
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+)
 
 // maxLease bounds the description of a member in bytes.
 const maxLease = 64 << 10
+
+// maxWeight bounds Member.Weight.
+const maxWeight = 1 << 20
 
 // State is whether a member takes part.
 type State string
@@ -38,9 +41,9 @@ type Member struct {
 	Name string `json:"name"`
 	// Incarnation differs with each start of the collector.
 	Incarnation string `json:"incarnation"`
-	// Protocol is the version of what members exchange, Version that of the program. Releases may
-	// differ by one minor release.
-	Protocol int    `json:"protocol"`
+	// Protocol is the version of the messages between members (clusterv1.Version); 0 if the lease
+	// cannot be read. Version is that of the program.
+	Protocol uint32 `json:"protocol"`
 	Version  string `json:"version"`
 	// Weight is the member's share of devices, hosts and plugins relative to other members.
 	Weight int `json:"weight"`
@@ -67,26 +70,51 @@ type Member struct {
 // Active reports whether the member can own anything.
 func (m Member) Active() bool { return m.State == Active && m.Weight > 0 }
 
-// decodeMember reads a lease or a beat.
-func decodeMember(data []byte) (m Member, err error) {
+// encode returns the member as a lease or a beat.
+func (m Member) encode() ([]byte, error) {
+	return proto.Marshal(&clusterv1.Member{Name: m.Name, Incarnation: m.Incarnation, Protocol: m.Protocol,
+		Version: m.Version, Weight: uint32(m.Weight), State: string(m.State), Reason: m.Reason, Since: m.Since,
+		Drained: m.Drained, StartedUnixNs: m.Started.UnixNano(), Agents: m.Agents, Digests: m.Digests,
+		OffsetNs: int64(m.Offset), UncertaintyNs: int64(m.Uncertainty)})
+}
+
+// decodeMember reads a lease or a beat. Of a member of another version, only the fields that all
+// versions have count.
+func decodeMember(data []byte) (Member, error) {
+	var m clusterv1.Member
 	if len(data) > maxLease {
-		return m, fmt.Errorf("a description of %d bytes; at most %d are possible", len(data), maxLease)
+		return Member{}, fmt.Errorf("a description of %d bytes; at most %d are possible", len(data), maxLease)
 	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return m, err
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return Member{}, err
 	}
-	if m.Name == "" || m.Incarnation == "" || m.Weight < 0 || m.State == "" {
-		return m, fmt.Errorf("name %q, incarnation %q, weight %d and state %q; expected all of them", m.Name,
-			m.Incarnation, m.Weight, m.State)
+	if m.GetName() == "" || m.GetIncarnation() == "" || m.GetWeight() > maxWeight || m.GetState() == "" {
+		return Member{}, fmt.Errorf("name %q, incarnation %q, weight %d and state %q; expected all of them", m.GetName(),
+			m.GetIncarnation(), m.GetWeight(), m.GetState())
 	}
-	return m, nil
+	return Member{Name: m.GetName(), Incarnation: m.GetIncarnation(), Protocol: m.GetProtocol(), Version: m.GetVersion(),
+		Weight: int(m.GetWeight()), State: State(m.GetState()), Reason: m.GetReason(), Since: m.GetSince(),
+		Drained: m.GetDrained(), Started: time.Unix(0, m.GetStartedUnixNs()).UTC(), Agents: m.GetAgents(),
+		Digests: m.GetDigests(), Offset: time.Duration(m.GetOffsetNs()), Uncertainty: time.Duration(m.GetUncertaintyNs()),
+	}, nil
+}
+
+// unreadable is the member whose lease cannot be read: it owns nothing.
+func unreadable(name string) Member {
+	return Member{Name: name, State: Active, Version: "of another form"}
+}
+
+// before reports whether a member was started before another one.
+func (m Member) before(other Member) bool {
+	return m.Started.Before(other.Started) || m.Started.Equal(other.Started) && m.Name < other.Name
 }
 
 // conflict returns why two members cannot share devices; "" if they can.
 func (m Member) conflict(other Member) string {
-	if m.Protocol != other.Protocol || farApart(m.Version, other.Version) {
-		return fmt.Sprintf("member %s has version %s, whose cluster protocol is %d; this one is %s with %d: members may "+
-			"differ by one minor release", other.Name, other.Version, other.Protocol, m.Version, m.Protocol)
+	if m.Protocol != other.Protocol {
+		return fmt.Sprintf("member %s has version %d of the cluster's messages (netsketch %s), and this one has %d (%s); "+
+			"stop all members, and start them with one release", other.Name, other.Protocol, other.Version, m.Protocol,
+			m.Version)
 	}
 	var differ []string
 	for section, digest := range m.Digests {
@@ -100,20 +128,6 @@ func (m Member) conflict(other Member) string {
 	slices.Sort(differ)
 	return fmt.Sprintf("the configuration differs from that of member %s in %s; give all members of a cluster the same "+
 		"file, or another cluster.name", other.Name, strings.Join(differ, ", "))
-}
-
-// farApart reports whether two versions are releases that differ by more than one minor release.
-// Versions that are not those of releases, such as a revision, are compared by their protocol only.
-func farApart(a, b string) bool {
-	majorA, minorA, okA := release(a)
-	majorB, minorB, okB := release(b)
-	return okA && okB && (majorA != majorB || minorA > minorB+1 || minorB > minorA+1)
-}
-
-// release returns the numbers of a version such as 1.4.0, v1.4.0 or 1.4.0-rc1.
-func release(version string) (major, minor uint, ok bool) {
-	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d.", &major, &minor) // n states what was read
-	return major, minor, n == 2
 }
 
 // View is the membership of the cluster as a member sees it.

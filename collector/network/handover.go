@@ -34,13 +34,13 @@ const maxTries = 10
 
 // Move is a device that another collector is to take over.
 type Move struct {
-	Device string `json:"device"`
+	Device string
 	// To is the collector that takes it.
-	To string `json:"to"`
+	To string
 	// Banks is the state of its banks; nil: it is not measured.
-	Banks *banks.Handover `json:"banks,omitempty"`
+	Banks *banks.Handover
 	// Objects are the registers that were read.
-	Objects []string `json:"objects,omitempty"`
+	Objects []string
 }
 
 // moving is the time between the sessions of two owners of a device.

@@ -11,6 +11,7 @@ import (
 	"github.com/openconfig/ygot/ygot"
 
 	"github.com/netsketch/netsketch/collector/analysis"
+	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -141,11 +142,16 @@ func clustered(s *Cluster, cfg *config.Config) *bindings.Collector_Cluster {
 			members++
 		}
 	}
+	var refused *string
+	if self, _ := s.View.Member(s.View.Self); self.State == cluster.Refused {
+		refused = &self.Reason
+	}
 	x := &s.Exchange
 	return &bindings.Collector_Cluster{
 		Member:             &s.View.Self,
 		Lease:              &s.View.Leased,
 		Members:            &members,
+		Refused:            refused,
 		Plugins:            joined(home, ","),
 		DevicesHandedOver:  &s.HandedOver,
 		DevicesForced:      &s.Forced,

@@ -6,7 +6,11 @@
 // 	protoc        (unknown)
 // source: netsketch/cluster/v1/cluster.proto
 
-// What the collectors of a cluster exchange over NATS.
+// What the collectors of a cluster exchange over NATS, and what they store in JetStream.
+//
+// All members of a cluster have one version of these messages (clusterv1.Version): a change of a
+// field is another version. Fields 1 to 7 of Member are the same in all versions, so that a member
+// can name one of another version.
 //
 // A transfer is a sequence of messages, each with its length as a varint in front, divided into
 // chunks of at most 512 KiB. The transfer of a part is a Part and the messages of its epoch, as in
@@ -444,6 +448,1793 @@ func (x *Batch) GetTables() uint32 {
 	return 0
 }
 
+// Member is the lease of a collector and, sent to the others, its beat.
+type Member struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the collector, unique in the cluster.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Differs with each start of the collector.
+	Incarnation string `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Version of these messages.
+	Protocol uint32 `protobuf:"varint,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Version of the program, for the operator.
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Share of devices, hosts and plugins relative to other members.
+	Weight uint32 `protobuf:"varint,5,opt,name=weight,proto3" json:"weight,omitempty"`
+	// active, draining, refused or left.
+	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// When the collector started, nanoseconds since 1970-01-01 UTC by its own clock.
+	StartedUnixNs int64 `protobuf:"varint,7,opt,name=started_unix_ns,json=startedUnixNs,proto3" json:"started_unix_ns,omitempty"`
+	// Why it is refused.
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// First epoch from which state holds for plugins and hosts; 0: from the start.
+	Since uint64 `protobuf:"varint,9,opt,name=since,proto3" json:"since,omitempty"`
+	// A draining member has handed everything over.
+	Drained bool `protobuf:"varint,10,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Address for host agents; empty if they are not served.
+	Agents string `protobuf:"bytes,11,opt,name=agents,proto3" json:"agents,omitempty"`
+	// Digests of the sections of the configuration that members share, by section.
+	Digests map[string]string `protobuf:"bytes,12,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the member's clock is ahead of that of the NATS server, and how far that may be wrong.
+	OffsetNs      int64 `protobuf:"varint,13,opt,name=offset_ns,json=offsetNs,proto3" json:"offset_ns,omitempty"`
+	UncertaintyNs int64 `protobuf:"varint,14,opt,name=uncertainty_ns,json=uncertaintyNs,proto3" json:"uncertainty_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Member) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *Member) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Member) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Member) GetStartedUnixNs() int64 {
+	if x != nil {
+		return x.StartedUnixNs
+	}
+	return 0
+}
+
+func (x *Member) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Member) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *Member) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *Member) GetAgents() string {
+	if x != nil {
+		return x.Agents
+	}
+	return ""
+}
+
+func (x *Member) GetDigests() map[string]string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+func (x *Member) GetOffsetNs() int64 {
+	if x != nil {
+		return x.OffsetNs
+	}
+	return 0
+}
+
+func (x *Member) GetUncertaintyNs() int64 {
+	if x != nil {
+		return x.UncertaintyNs
+	}
+	return 0
+}
+
+// Control is a request to a member: drain, resume, held or counted.
+type Control struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Command       string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Control) Reset() {
+	*x = Control{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Control) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Control) ProtoMessage() {}
+
+func (x *Control) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Control.ProtoReflect.Descriptor instead.
+func (*Control) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Control) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+// ControlReply is the reply to a Control.
+type ControlReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why the command was not accepted; empty if it was.
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// Reply to held.
+	Holdings *Holdings `protobuf:"bytes,2,opt,name=holdings,proto3" json:"holdings,omitempty"`
+	// Reply to counted.
+	Counts        *Counts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControlReply) Reset() {
+	*x = ControlReply{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControlReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControlReply) ProtoMessage() {}
+
+func (x *ControlReply) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
+func (*ControlReply) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ControlReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ControlReply) GetHoldings() *Holdings {
+	if x != nil {
+		return x.Holdings
+	}
+	return nil
+}
+
+func (x *ControlReply) GetCounts() *Counts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+// Holdings are what a member has not handed over.
+type Holdings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       []string               `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	Hosts         []string               `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Plugins       []string               `protobuf:"bytes,3,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holdings) Reset() {
+	*x = Holdings{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holdings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holdings) ProtoMessage() {}
+
+func (x *Holdings) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holdings.ProtoReflect.Descriptor instead.
+func (*Holdings) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Holdings) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Holdings) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Holdings) GetPlugins() []string {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+// Counts are what a member counts since its start; see /collector/cluster/state.
+type Counts struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	DevicesHandedOver  uint64                 `protobuf:"varint,1,opt,name=devices_handed_over,json=devicesHandedOver,proto3" json:"devices_handed_over,omitempty"`
+	DevicesForced      uint64                 `protobuf:"varint,2,opt,name=devices_forced,json=devicesForced,proto3" json:"devices_forced,omitempty"`
+	HostEpochsSent     uint64                 `protobuf:"varint,3,opt,name=host_epochs_sent,json=hostEpochsSent,proto3" json:"host_epochs_sent,omitempty"`
+	HostEpochsReceived uint64                 `protobuf:"varint,4,opt,name=host_epochs_received,json=hostEpochsReceived,proto3" json:"host_epochs_received,omitempty"`
+	HostEpochsRefused  uint64                 `protobuf:"varint,5,opt,name=host_epochs_refused,json=hostEpochsRefused,proto3" json:"host_epochs_refused,omitempty"`
+	EntriesFailed      uint64                 `protobuf:"varint,6,opt,name=entries_failed,json=entriesFailed,proto3" json:"entries_failed,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Counts) Reset() {
+	*x = Counts{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Counts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Counts) ProtoMessage() {}
+
+func (x *Counts) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Counts.ProtoReflect.Descriptor instead.
+func (*Counts) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Counts) GetDevicesHandedOver() uint64 {
+	if x != nil {
+		return x.DevicesHandedOver
+	}
+	return 0
+}
+
+func (x *Counts) GetDevicesForced() uint64 {
+	if x != nil {
+		return x.DevicesForced
+	}
+	return 0
+}
+
+func (x *Counts) GetHostEpochsSent() uint64 {
+	if x != nil {
+		return x.HostEpochsSent
+	}
+	return 0
+}
+
+func (x *Counts) GetHostEpochsReceived() uint64 {
+	if x != nil {
+		return x.HostEpochsReceived
+	}
+	return 0
+}
+
+func (x *Counts) GetHostEpochsRefused() uint64 {
+	if x != nil {
+		return x.HostEpochsRefused
+	}
+	return 0
+}
+
+func (x *Counts) GetEntriesFailed() uint64 {
+	if x != nil {
+		return x.EntriesFailed
+	}
+	return 0
+}
+
+// Offer is what an owner sends to the next owner of some of its devices.
+type Offer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the collector that sends.
+	From          string  `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Moves         []*Move `protobuf:"bytes,2,rep,name=moves,proto3" json:"moves,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Offer) Reset() {
+	*x = Offer{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Offer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Offer) ProtoMessage() {}
+
+func (x *Offer) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
+func (*Offer) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Offer) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Offer) GetMoves() []*Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+// Move is a device that the next owner is to take over.
+type Move struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the device.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// State of its banks; absent: it is not measured.
+	Banks *Banks `protobuf:"bytes,2,opt,name=banks,proto3" json:"banks,omitempty"`
+	// The registers that were read.
+	Objects       []string `protobuf:"bytes,3,rep,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Move) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Move) GetBanks() *Banks {
+	if x != nil {
+		return x.Banks
+	}
+	return nil
+}
+
+func (x *Move) GetObjects() []string {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+// OfferReply has the devices that the next owner does not take over, with the reason.
+type OfferReply struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Refused map[string]string      `protobuf:"bytes,1,rep,name=refused,proto3" json:"refused,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Why none is taken over.
+	Error         string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferReply) Reset() {
+	*x = OfferReply{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferReply) ProtoMessage() {}
+
+func (x *OfferReply) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferReply.ProtoReflect.Descriptor instead.
+func (*OfferReply) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OfferReply) GetRefused() map[string]string {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *OfferReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// Banks is what the next collector of a switch needs to go on in the open epoch, as if it had
+// measured the switch before. It is of no use in any other epoch.
+type Banks struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The open epoch.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The first epoch that is counted as a whole in the bank.
+	From uint64 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	// The bank that counts.
+	Bank uint32 `protobuf:"varint,3,opt,name=bank,proto3" json:"bank,omitempty"`
+	// The bank was not clean when it came into use.
+	Spoiled bool `protobuf:"varint,4,opt,name=spoiled,proto3" json:"spoiled,omitempty"`
+	// By bank: it may hold data of earlier epochs.
+	Unread []bool `protobuf:"varint,5,rep,packed,name=unread,proto3" json:"unread,omitempty"`
+	// Recent epochs in which the switch was out of step.
+	Out []uint64 `protobuf:"varint,6,rep,packed,name=out,proto3" json:"out,omitempty"`
+	// Set for a switch whose packets select the bank: bank, spoiled and out are not used.
+	Window        *Window `protobuf:"bytes,7,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Banks) Reset() {
+	*x = Banks{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Banks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Banks) ProtoMessage() {}
+
+func (x *Banks) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Banks.ProtoReflect.Descriptor instead.
+func (*Banks) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Banks) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Banks) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Banks) GetBank() uint32 {
+	if x != nil {
+		return x.Bank
+	}
+	return 0
+}
+
+func (x *Banks) GetSpoiled() bool {
+	if x != nil {
+		return x.Spoiled
+	}
+	return false
+}
+
+func (x *Banks) GetUnread() []bool {
+	if x != nil {
+		return x.Unread
+	}
+	return nil
+}
+
+func (x *Banks) GetOut() []uint64 {
+	if x != nil {
+		return x.Out
+	}
+	return nil
+}
+
+func (x *Banks) GetWindow() *Window {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+// Window is the state of a switch whose packets select the bank.
+type Window struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The oldest epoch that the switch counts, and the number of epochs.
+	First uint64 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Size  uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// By bank: the epoch in it.
+	Epochs []uint64 `protobuf:"varint,3,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
+	// By epoch: packets that it lacks, why it may not be exact, whether it was delivered, and packets
+	// that were late.
+	Missed        map[uint64]uint64 `protobuf:"bytes,4,rep,name=missed,proto3" json:"missed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Unsure        map[uint64]string `protobuf:"bytes,5,rep,name=unsure,proto3" json:"unsure,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Delivered     map[uint64]bool   `protobuf:"bytes,6,rep,name=delivered,proto3" json:"delivered,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Late          map[uint64]uint64 `protobuf:"bytes,7,rep,name=late,proto3" json:"late,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Window) Reset() {
+	*x = Window{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Window) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Window) ProtoMessage() {}
+
+func (x *Window) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Window.ProtoReflect.Descriptor instead.
+func (*Window) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Window) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Window) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Window) GetEpochs() []uint64 {
+	if x != nil {
+		return x.Epochs
+	}
+	return nil
+}
+
+func (x *Window) GetMissed() map[uint64]uint64 {
+	if x != nil {
+		return x.Missed
+	}
+	return nil
+}
+
+func (x *Window) GetUnsure() map[uint64]string {
+	if x != nil {
+		return x.Unsure
+	}
+	return nil
+}
+
+func (x *Window) GetDelivered() map[uint64]bool {
+	if x != nil {
+		return x.Delivered
+	}
+	return nil
+}
+
+func (x *Window) GetLate() map[uint64]uint64 {
+	if x != nil {
+		return x.Late
+	}
+	return nil
+}
+
+// PlanRequest asks the owner of a device to write a part of a plan, or to undo it. It is compressed
+// with DEFLATE.
+type PlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the collector that is the plugin's home.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// Number of the request among those of this collector.
+	Number uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// Undo the request of this number.
+	Undo bool `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
+	// Name of the plugin instance.
+	Plugin string `protobuf:"bytes,4,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Name of the device.
+	Device string `protobuf:"bytes,5,opt,name=device,proto3" json:"device,omitempty"`
+	// Time that the owner has.
+	TimeoutNs     int64     `protobuf:"varint,6,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	Updates       []*Update `protobuf:"bytes,7,rep,name=updates,proto3" json:"updates,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PlanRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *PlanRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *PlanRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+func (x *PlanRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *PlanRequest) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *PlanRequest) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+func (x *PlanRequest) GetUpdates() []*Update {
+	if x != nil {
+		return x.Updates
+	}
+	return nil
+}
+
+// PlanReply is the result.
+type PlanReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why the part was not written; empty if it was.
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// The device may hold some of the entries.
+	Partial bool `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"`
+	// Nothing was sent to the device, because it is away.
+	NotReady bool `protobuf:"varint,3,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	// The collector that has the device, if that is the reason.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanReply) Reset() {
+	*x = PlanReply{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanReply) ProtoMessage() {}
+
+func (x *PlanReply) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
+func (*PlanReply) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PlanReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *PlanReply) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *PlanReply) GetNotReady() bool {
+	if x != nil {
+		return x.NotReady
+	}
+	return false
+}
+
+func (x *PlanReply) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+// Update changes a table entry.
+type Update struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// p4.v1.Update.Type.
+	Type          uint32 `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
+	Entry         *Entry `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Update) Reset() {
+	*x = Update{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Update) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Update) ProtoMessage() {}
+
+func (x *Update) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Update.ProtoReflect.Descriptor instead.
+func (*Update) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Update) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *Update) GetEntry() *Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+// Entry is a table entry, a default action or a clone session, by P4Info names.
+type Entry struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Table    string                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Matches  []*Match               `protobuf:"bytes,2,rep,name=matches,proto3" json:"matches,omitempty"`
+	Priority int32                  `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	// It is the default action of the table.
+	Default       bool     `protobuf:"varint,4,opt,name=default,proto3" json:"default,omitempty"`
+	Action        string   `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`
+	Params        []*Param `protobuf:"bytes,6,rep,name=params,proto3" json:"params,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Entry) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *Entry) GetMatches() []*Match {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *Entry) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Entry) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
+}
+
+func (x *Entry) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Entry) GetParams() []*Param {
+	if x != nil {
+		return x.Params
+	}
+	return nil
+}
+
+// Match is the condition on one key field.
+type Match struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// p4.config.v1.MatchField.MatchType; 0: that of the field.
+	Kind uint32 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The value; of a range, its low end.
+	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// Mask of a ternary match.
+	Mask []byte `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
+	// High end of a range, inclusive.
+	High []byte `protobuf:"bytes,5,opt,name=high,proto3" json:"high,omitempty"`
+	// Bits of a prefix; -1 for the other kinds.
+	PrefixLen     int32 `protobuf:"varint,6,opt,name=prefix_len,json=prefixLen,proto3" json:"prefix_len,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Match) Reset() {
+	*x = Match{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Match) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Match) ProtoMessage() {}
+
+func (x *Match) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Match.ProtoReflect.Descriptor instead.
+func (*Match) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Match) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *Match) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *Match) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Match) GetMask() []byte {
+	if x != nil {
+		return x.Mask
+	}
+	return nil
+}
+
+func (x *Match) GetHigh() []byte {
+	if x != nil {
+		return x.High
+	}
+	return nil
+}
+
+func (x *Match) GetPrefixLen() int32 {
+	if x != nil {
+		return x.PrefixLen
+	}
+	return 0
+}
+
+// Param is a value for one parameter of an action.
+type Param struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Param) Reset() {
+	*x = Param{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Param) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Param) ProtoMessage() {}
+
+func (x *Param) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Param.ProtoReflect.Descriptor instead.
+func (*Param) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Param) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Param) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// StoredEntries are the entries of plans at a device, as its owner stored them, in files of the
+// NATS servers. It is compressed with DEFLATE.
+type StoredEntries struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of these messages.
+	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Incarnation of the owner. Only it may replace the entries, until the next owner has put its
+	// own.
+	From    string   `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Entries []*Entry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Entries that the owner was about to delete.
+	Absent []*Entry `protobuf:"bytes,4,rep,name=absent,proto3" json:"absent,omitempty"`
+	// Where all of that is, if it does not fit one message.
+	Split         *Split `protobuf:"bytes,5,opt,name=split,proto3" json:"split,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredEntries) Reset() {
+	*x = StoredEntries{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredEntries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredEntries) ProtoMessage() {}
+
+func (x *StoredEntries) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredEntries.ProtoReflect.Descriptor instead.
+func (*StoredEntries) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StoredEntries) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *StoredEntries) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *StoredEntries) GetEntries() []*Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *StoredEntries) GetAbsent() []*Entry {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+func (x *StoredEntries) GetSplit() *Split {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// Split is where the compressed StoredEntries of a device are that do not fit one message. They are
+// complete before the key of the device refers to them.
+type Split struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the collector that wrote them.
+	Member string `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	// 0 or 1: chunks in use are not overwritten.
+	Slot uint32 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`
+	// Number of chunks.
+	Chunks uint32 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	// SHA-256 of all.
+	Sum           []byte `protobuf:"bytes,4,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Split) Reset() {
+	*x = Split{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Split) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Split) ProtoMessage() {}
+
+func (x *Split) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Split.ProtoReflect.Descriptor instead.
+func (*Split) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Split) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Split) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *Split) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *Split) GetSum() []byte {
+	if x != nil {
+		return x.Sum
+	}
+	return nil
+}
+
+// StoredSettings are the newest settings of a plugin for each role and host, in files of the NATS
+// servers.
+type StoredSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of these messages.
+	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Name of the collector that is the plugin's home.
+	From          string     `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Hosts         []*Setting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredSettings) Reset() {
+	*x = StoredSettings{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredSettings) ProtoMessage() {}
+
+func (x *StoredSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredSettings.ProtoReflect.Descriptor instead.
+func (*StoredSettings) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StoredSettings) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *StoredSettings) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *StoredSettings) GetHosts() []*Setting {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+// Setting is a setting of a host's role with the plan that it is from.
+type Setting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the host; empty: every host.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Empty: the role ends.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// Plan.id and Plan.from_epoch.
+	Plan          uint64 `protobuf:"varint,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Setting) Reset() {
+	*x = Setting{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Setting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Setting) ProtoMessage() {}
+
+func (x *Setting) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Setting.ProtoReflect.Descriptor instead.
+func (*Setting) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Setting) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Setting) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Setting) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Setting) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *Setting) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// Outcome is the outcome of a setting at a host.
+type Outcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the plugin instance.
+	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	Plan   uint64 `protobuf:"varint,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	Host   string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Role   string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	// The first epoch that the host measures whole with the setting.
+	From uint64 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
+	// Why the host does not accept the setting; empty if it is in force.
+	Refusal       string `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outcome) Reset() {
+	*x = Outcome{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcome) ProtoMessage() {}
+
+func (x *Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
+func (*Outcome) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Outcome) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *Outcome) GetPlan() uint64 {
+	if x != nil {
+		return x.Plan
+	}
+	return 0
+}
+
+func (x *Outcome) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Outcome) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Outcome) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Outcome) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
+// OutcomeReply is the reply to an Outcome.
+type OutcomeReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why it is sent again; empty if it was taken.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutcomeReply) Reset() {
+	*x = OutcomeReply{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutcomeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutcomeReply) ProtoMessage() {}
+
+func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
+func (*OutcomeReply) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *OutcomeReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// Watches are the rows that subscribers of a collector watch.
+type Watches struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*Row                 `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watches) Reset() {
+	*x = Watches{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watches) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watches) ProtoMessage() {}
+
+func (x *Watches) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watches.ProtoReflect.Descriptor instead.
+func (*Watches) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Watches) GetRows() []*Row {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// Row is a row of a list.
+type Row struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The gNMI target.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Schema path of the list.
+	List string `protobuf:"bytes,2,opt,name=list,proto3" json:"list,omitempty"`
+	// Values of the keys in the schema's order.
+	Keys          []string `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Row) Reset() {
+	*x = Row{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Row) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Row) ProtoMessage() {}
+
+func (x *Row) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Row.ProtoReflect.Descriptor instead.
+func (*Row) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Row) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Row) GetList() string {
+	if x != nil {
+		return x.List
+	}
+	return ""
+}
+
+func (x *Row) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 var File_netsketch_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
@@ -479,7 +2270,156 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\ftime_unix_ns\x18\x02 \x01(\x03R\n" +
 	"timeUnixNs\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x16\n" +
-	"\x06tables\x18\x04 \x01(\rR\x06tablesBFZDgithub.com/netsketch/netsketch/collector/cluster/clusterv1;clusterv1b\x06proto3"
+	"\x06tables\x18\x04 \x01(\rR\x06tables\"\xef\x03\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\rR\bprotocol\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x16\n" +
+	"\x06weight\x18\x05 \x01(\rR\x06weight\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12&\n" +
+	"\x0fstarted_unix_ns\x18\a \x01(\x03R\rstartedUnixNs\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x14\n" +
+	"\x05since\x18\t \x01(\x04R\x05since\x12\x18\n" +
+	"\adrained\x18\n" +
+	" \x01(\bR\adrained\x12\x16\n" +
+	"\x06agents\x18\v \x01(\tR\x06agents\x12C\n" +
+	"\adigests\x18\f \x03(\v2).netsketch.cluster.v1.Member.DigestsEntryR\adigests\x12\x1b\n" +
+	"\toffset_ns\x18\r \x01(\x03R\boffsetNs\x12%\n" +
+	"\x0euncertainty_ns\x18\x0e \x01(\x03R\runcertaintyNs\x1a:\n" +
+	"\fDigestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"#\n" +
+	"\aControl\x12\x18\n" +
+	"\acommand\x18\x01 \x01(\tR\acommand\"\x96\x01\n" +
+	"\fControlReply\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12:\n" +
+	"\bholdings\x18\x02 \x01(\v2\x1e.netsketch.cluster.v1.HoldingsR\bholdings\x124\n" +
+	"\x06counts\x18\x03 \x01(\v2\x1c.netsketch.cluster.v1.CountsR\x06counts\"T\n" +
+	"\bHoldings\x12\x18\n" +
+	"\adevices\x18\x01 \x03(\tR\adevices\x12\x14\n" +
+	"\x05hosts\x18\x02 \x03(\tR\x05hosts\x12\x18\n" +
+	"\aplugins\x18\x03 \x03(\tR\aplugins\"\x92\x02\n" +
+	"\x06Counts\x12.\n" +
+	"\x13devices_handed_over\x18\x01 \x01(\x04R\x11devicesHandedOver\x12%\n" +
+	"\x0edevices_forced\x18\x02 \x01(\x04R\rdevicesForced\x12(\n" +
+	"\x10host_epochs_sent\x18\x03 \x01(\x04R\x0ehostEpochsSent\x120\n" +
+	"\x14host_epochs_received\x18\x04 \x01(\x04R\x12hostEpochsReceived\x12.\n" +
+	"\x13host_epochs_refused\x18\x05 \x01(\x04R\x11hostEpochsRefused\x12%\n" +
+	"\x0eentries_failed\x18\x06 \x01(\x04R\rentriesFailed\"M\n" +
+	"\x05Offer\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x120\n" +
+	"\x05moves\x18\x02 \x03(\v2\x1a.netsketch.cluster.v1.MoveR\x05moves\"k\n" +
+	"\x04Move\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x121\n" +
+	"\x05banks\x18\x02 \x01(\v2\x1b.netsketch.cluster.v1.BanksR\x05banks\x12\x18\n" +
+	"\aobjects\x18\x03 \x03(\tR\aobjects\"\xa7\x01\n" +
+	"\n" +
+	"OfferReply\x12G\n" +
+	"\arefused\x18\x01 \x03(\v2-.netsketch.cluster.v1.OfferReply.RefusedEntryR\arefused\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x1a:\n" +
+	"\fRefusedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x01\n" +
+	"\x05Banks\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x12\n" +
+	"\x04bank\x18\x03 \x01(\rR\x04bank\x12\x18\n" +
+	"\aspoiled\x18\x04 \x01(\bR\aspoiled\x12\x16\n" +
+	"\x06unread\x18\x05 \x03(\bR\x06unread\x12\x10\n" +
+	"\x03out\x18\x06 \x03(\x04R\x03out\x124\n" +
+	"\x06window\x18\a \x01(\v2\x1c.netsketch.cluster.v1.WindowR\x06window\"\xc2\x04\n" +
+	"\x06Window\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06epochs\x18\x03 \x03(\x04R\x06epochs\x12@\n" +
+	"\x06missed\x18\x04 \x03(\v2(.netsketch.cluster.v1.Window.MissedEntryR\x06missed\x12@\n" +
+	"\x06unsure\x18\x05 \x03(\v2(.netsketch.cluster.v1.Window.UnsureEntryR\x06unsure\x12I\n" +
+	"\tdelivered\x18\x06 \x03(\v2+.netsketch.cluster.v1.Window.DeliveredEntryR\tdelivered\x12:\n" +
+	"\x04late\x18\a \x03(\v2&.netsketch.cluster.v1.Window.LateEntryR\x04late\x1a9\n" +
+	"\vMissedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a9\n" +
+	"\vUnsureEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eDeliveredEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1a7\n" +
+	"\tLateEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd4\x01\n" +
+	"\vPlanRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x16\n" +
+	"\x06plugin\x18\x04 \x01(\tR\x06plugin\x12\x16\n" +
+	"\x06device\x18\x05 \x01(\tR\x06device\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\x06 \x01(\x03R\ttimeoutNs\x126\n" +
+	"\aupdates\x18\a \x03(\v2\x1c.netsketch.cluster.v1.UpdateR\aupdates\"n\n" +
+	"\tPlanReply\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x18\n" +
+	"\apartial\x18\x02 \x01(\bR\apartial\x12\x1b\n" +
+	"\tnot_ready\x18\x03 \x01(\bR\bnotReady\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"O\n" +
+	"\x06Update\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\rR\x04type\x121\n" +
+	"\x05entry\x18\x02 \x01(\v2\x1b.netsketch.cluster.v1.EntryR\x05entry\"\xd7\x01\n" +
+	"\x05Entry\x12\x14\n" +
+	"\x05table\x18\x01 \x01(\tR\x05table\x125\n" +
+	"\amatches\x18\x02 \x03(\v2\x1b.netsketch.cluster.v1.MatchR\amatches\x12\x1a\n" +
+	"\bpriority\x18\x03 \x01(\x05R\bpriority\x12\x18\n" +
+	"\adefault\x18\x04 \x01(\bR\adefault\x12\x16\n" +
+	"\x06action\x18\x05 \x01(\tR\x06action\x123\n" +
+	"\x06params\x18\x06 \x03(\v2\x1b.netsketch.cluster.v1.ParamR\x06params\"\x8e\x01\n" +
+	"\x05Match\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12\x12\n" +
+	"\x04mask\x18\x04 \x01(\fR\x04mask\x12\x12\n" +
+	"\x04high\x18\x05 \x01(\fR\x04high\x12\x1d\n" +
+	"\n" +
+	"prefix_len\x18\x06 \x01(\x05R\tprefixLen\"1\n" +
+	"\x05Param\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\xde\x01\n" +
+	"\rStoredEntries\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x125\n" +
+	"\aentries\x18\x03 \x03(\v2\x1b.netsketch.cluster.v1.EntryR\aentries\x123\n" +
+	"\x06absent\x18\x04 \x03(\v2\x1b.netsketch.cluster.v1.EntryR\x06absent\x121\n" +
+	"\x05split\x18\x05 \x01(\v2\x1b.netsketch.cluster.v1.SplitR\x05split\"]\n" +
+	"\x05Split\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
+	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x16\n" +
+	"\x06chunks\x18\x03 \x01(\rR\x06chunks\x12\x10\n" +
+	"\x03sum\x18\x04 \x01(\fR\x03sum\"u\n" +
+	"\x0eStoredSettings\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x123\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x1d.netsketch.cluster.v1.SettingR\x05hosts\"o\n" +
+	"\aSetting\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
+	"\x04plan\x18\x04 \x01(\x04R\x04plan\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x8b\x01\n" +
+	"\aOutcome\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
+	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x18\n" +
+	"\arefusal\x18\x06 \x01(\tR\arefusal\"$\n" +
+	"\fOutcomeReply\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"8\n" +
+	"\aWatches\x12-\n" +
+	"\x04rows\x18\x01 \x03(\v2\x19.netsketch.cluster.v1.RowR\x04rows\"E\n" +
+	"\x03Row\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x12\n" +
+	"\x04list\x18\x02 \x01(\tR\x04list\x12\x12\n" +
+	"\x04keys\x18\x03 \x03(\tR\x04keysBFZDgithub.com/netsketch/netsketch/collector/cluster/clusterv1;clusterv1b\x06proto3"
 
 var (
 	file_netsketch_cluster_v1_cluster_proto_rawDescOnce sync.Once
@@ -493,26 +2433,76 @@ func file_netsketch_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_netsketch_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_netsketch_cluster_v1_cluster_proto_goTypes = []any{
-	(*Chunk)(nil),  // 0: netsketch.cluster.v1.Chunk
-	(*Part)(nil),   // 1: netsketch.cluster.v1.Part
-	(*Flips)(nil),  // 2: netsketch.cluster.v1.Flips
-	(*Merged)(nil), // 3: netsketch.cluster.v1.Merged
-	(*Source)(nil), // 4: netsketch.cluster.v1.Source
-	(*Batch)(nil),  // 5: netsketch.cluster.v1.Batch
-	nil,            // 6: netsketch.cluster.v1.Source.MissingRolesEntry
+	(*Chunk)(nil),          // 0: netsketch.cluster.v1.Chunk
+	(*Part)(nil),           // 1: netsketch.cluster.v1.Part
+	(*Flips)(nil),          // 2: netsketch.cluster.v1.Flips
+	(*Merged)(nil),         // 3: netsketch.cluster.v1.Merged
+	(*Source)(nil),         // 4: netsketch.cluster.v1.Source
+	(*Batch)(nil),          // 5: netsketch.cluster.v1.Batch
+	(*Member)(nil),         // 6: netsketch.cluster.v1.Member
+	(*Control)(nil),        // 7: netsketch.cluster.v1.Control
+	(*ControlReply)(nil),   // 8: netsketch.cluster.v1.ControlReply
+	(*Holdings)(nil),       // 9: netsketch.cluster.v1.Holdings
+	(*Counts)(nil),         // 10: netsketch.cluster.v1.Counts
+	(*Offer)(nil),          // 11: netsketch.cluster.v1.Offer
+	(*Move)(nil),           // 12: netsketch.cluster.v1.Move
+	(*OfferReply)(nil),     // 13: netsketch.cluster.v1.OfferReply
+	(*Banks)(nil),          // 14: netsketch.cluster.v1.Banks
+	(*Window)(nil),         // 15: netsketch.cluster.v1.Window
+	(*PlanRequest)(nil),    // 16: netsketch.cluster.v1.PlanRequest
+	(*PlanReply)(nil),      // 17: netsketch.cluster.v1.PlanReply
+	(*Update)(nil),         // 18: netsketch.cluster.v1.Update
+	(*Entry)(nil),          // 19: netsketch.cluster.v1.Entry
+	(*Match)(nil),          // 20: netsketch.cluster.v1.Match
+	(*Param)(nil),          // 21: netsketch.cluster.v1.Param
+	(*StoredEntries)(nil),  // 22: netsketch.cluster.v1.StoredEntries
+	(*Split)(nil),          // 23: netsketch.cluster.v1.Split
+	(*StoredSettings)(nil), // 24: netsketch.cluster.v1.StoredSettings
+	(*Setting)(nil),        // 25: netsketch.cluster.v1.Setting
+	(*Outcome)(nil),        // 26: netsketch.cluster.v1.Outcome
+	(*OutcomeReply)(nil),   // 27: netsketch.cluster.v1.OutcomeReply
+	(*Watches)(nil),        // 28: netsketch.cluster.v1.Watches
+	(*Row)(nil),            // 29: netsketch.cluster.v1.Row
+	nil,                    // 30: netsketch.cluster.v1.Source.MissingRolesEntry
+	nil,                    // 31: netsketch.cluster.v1.Member.DigestsEntry
+	nil,                    // 32: netsketch.cluster.v1.OfferReply.RefusedEntry
+	nil,                    // 33: netsketch.cluster.v1.Window.MissedEntry
+	nil,                    // 34: netsketch.cluster.v1.Window.UnsureEntry
+	nil,                    // 35: netsketch.cluster.v1.Window.DeliveredEntry
+	nil,                    // 36: netsketch.cluster.v1.Window.LateEntry
 }
 var file_netsketch_cluster_v1_cluster_proto_depIdxs = []int32{
-	4, // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
-	3, // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
-	2, // 2: netsketch.cluster.v1.Part.flips:type_name -> netsketch.cluster.v1.Flips
-	6, // 3: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	4,  // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
+	3,  // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
+	2,  // 2: netsketch.cluster.v1.Part.flips:type_name -> netsketch.cluster.v1.Flips
+	30, // 3: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
+	31, // 4: netsketch.cluster.v1.Member.digests:type_name -> netsketch.cluster.v1.Member.DigestsEntry
+	9,  // 5: netsketch.cluster.v1.ControlReply.holdings:type_name -> netsketch.cluster.v1.Holdings
+	10, // 6: netsketch.cluster.v1.ControlReply.counts:type_name -> netsketch.cluster.v1.Counts
+	12, // 7: netsketch.cluster.v1.Offer.moves:type_name -> netsketch.cluster.v1.Move
+	14, // 8: netsketch.cluster.v1.Move.banks:type_name -> netsketch.cluster.v1.Banks
+	32, // 9: netsketch.cluster.v1.OfferReply.refused:type_name -> netsketch.cluster.v1.OfferReply.RefusedEntry
+	15, // 10: netsketch.cluster.v1.Banks.window:type_name -> netsketch.cluster.v1.Window
+	33, // 11: netsketch.cluster.v1.Window.missed:type_name -> netsketch.cluster.v1.Window.MissedEntry
+	34, // 12: netsketch.cluster.v1.Window.unsure:type_name -> netsketch.cluster.v1.Window.UnsureEntry
+	35, // 13: netsketch.cluster.v1.Window.delivered:type_name -> netsketch.cluster.v1.Window.DeliveredEntry
+	36, // 14: netsketch.cluster.v1.Window.late:type_name -> netsketch.cluster.v1.Window.LateEntry
+	18, // 15: netsketch.cluster.v1.PlanRequest.updates:type_name -> netsketch.cluster.v1.Update
+	19, // 16: netsketch.cluster.v1.Update.entry:type_name -> netsketch.cluster.v1.Entry
+	20, // 17: netsketch.cluster.v1.Entry.matches:type_name -> netsketch.cluster.v1.Match
+	21, // 18: netsketch.cluster.v1.Entry.params:type_name -> netsketch.cluster.v1.Param
+	19, // 19: netsketch.cluster.v1.StoredEntries.entries:type_name -> netsketch.cluster.v1.Entry
+	19, // 20: netsketch.cluster.v1.StoredEntries.absent:type_name -> netsketch.cluster.v1.Entry
+	23, // 21: netsketch.cluster.v1.StoredEntries.split:type_name -> netsketch.cluster.v1.Split
+	25, // 22: netsketch.cluster.v1.StoredSettings.hosts:type_name -> netsketch.cluster.v1.Setting
+	29, // 23: netsketch.cluster.v1.Watches.rows:type_name -> netsketch.cluster.v1.Row
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_cluster_v1_cluster_proto_init() }
@@ -526,7 +2516,7 @@ func file_netsketch_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_cluster_v1_cluster_proto_rawDesc), len(file_netsketch_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -4,7 +4,6 @@ package exchange
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,9 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/store"
 )
@@ -94,7 +95,7 @@ func (c *Component) exchangeWatches() error {
 				seen.Store(&position{entry.Revision(), entry.Created()})
 			}
 			if entry != nil && entry.Key() != c.cfg.Member {
-				err = c.takeWatches(entry)
+				c.takeWatches(entry)
 			}
 		case <-c.watches.wake:
 			err = c.putWatches(bucket)
@@ -130,10 +131,10 @@ func (c *Component) putWatches(bucket jetstream.KeyValue) error {
 	c.watches.mu.Lock()
 	rows := c.watches.own
 	c.watches.mu.Unlock()
-	data, err := json.Marshal(rows)
+	data, err := encodeWatches(rows)
 	for n := len(rows); err == nil && len(data) > wire.ChunkBytes; {
 		n /= 2
-		data, err = json.Marshal(rows[:n])
+		data, err = encodeWatches(rows[:n])
 		c.note("some watched rows", fmt.Errorf("%d of %d have more than %d bytes", len(rows)-n, len(rows), wire.ChunkBytes))
 	}
 	if err != nil {
@@ -145,19 +146,36 @@ func (c *Component) putWatches(bucket jetstream.KeyValue) error {
 	return err
 }
 
-// takeWatches takes the rows of another collector.
-func (c *Component) takeWatches(entry jetstream.KeyValueEntry) error {
-	var rows []store.Watch
-	if len(entry.Value()) > 0 {
-		if err := json.Unmarshal(entry.Value(), &rows); err != nil {
-			return fmt.Errorf("rows of collector %s: %w", entry.Key(), err)
-		}
+func encodeWatches(rows []store.Watch) ([]byte, error) {
+	m := &clusterv1.Watches{}
+	for _, w := range rows {
+		m.Rows = append(m.Rows, &clusterv1.Row{Target: w.Target, List: w.List, Keys: w.Keys})
+	}
+	return proto.Marshal(m)
+}
+
+func decodeWatches(data []byte) (rows []store.Watch, err error) {
+	var m clusterv1.Watches
+	if err := clusterv1.Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	for _, r := range m.GetRows() {
+		rows = append(rows, store.Watch{Target: r.GetTarget(), List: r.GetList(), Keys: r.GetKeys()})
+	}
+	return rows, nil
+}
+
+// takeWatches takes the rows of another collector. If they cannot be read, the ones before stay.
+func (c *Component) takeWatches(entry jetstream.KeyValueEntry) {
+	rows, err := decodeWatches(entry.Value())
+	c.note("watched rows of collector "+entry.Key(), err)
+	if err != nil {
+		return
 	}
 	c.watches.mu.Lock()
 	c.watches.others[entry.Key()] = rows
 	c.watches.mu.Unlock()
 	c.deps.OnWatched()
-	return nil
 }
 
 // oneLine joins the lines of a text for a header.

@@ -11,32 +11,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// ErrDeposed is returned by Store if another collector has taken the device since.
-var ErrDeposed = errors.New("another collector has taken the device")
-
-// held are the entries of plans at a device, as its owner stored them.
-type held struct {
-	// From is the incarnation of the owner. Only it may replace the entries, until the next owner
-	// has put its own.
-	From    string       `json:"from"`
-	Entries []p4rt.Entry `json:"entries"`
-	// Absent are entries that the owner was about to delete.
-	Absent []p4rt.Entry `json:"absent,omitempty"`
-	// Split is where all of that is, if it does not fit one message.
-	Split *split `json:"split,omitempty"`
-}
-
 // known is the newest known version of the entries of a device.
 type known struct {
-	revision uint64 // 0: there are none
-	split    *split // nil: they are one message
+	revision uint64           // 0: there are none
+	split    *clusterv1.Split // nil: they are one message
 }
-
-// desired returns the entries.
-func (h held) desired() p4rt.Desired { return p4rt.Desired{Entries: h.Entries, Absent: h.Absent} }
 
 // entryKey is the key of a device. A name may have characters that a key may not.
 func entryKey(device string) string { return base64.RawURLEncoding.EncodeToString([]byte(device)) }
@@ -54,19 +38,20 @@ func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, 
 		if err != nil {
 			return out, false, err
 		}
-		if h.From == c.deps.Incarnation {
+		out = p4rt.Desired{Entries: entriesFrom(h.GetEntries()), Absent: entriesFrom(h.GetAbsent())}
+		if h.GetFrom() == c.deps.Incarnation {
 			c.setKnown(device, k)
-			return h.desired(), true, nil
+			return out, true, nil
 		}
-		err = c.put(ctx, bucket, device, k, h.desired())
+		err = c.put(ctx, bucket, device, k, out)
 		if !errors.Is(err, jetstream.ErrKeyExists) { // otherwise the owner before was faster
-			return h.desired(), false, err
+			return out, false, err
 		}
 	}
 }
 
-// Store replaces the entries of plans at a device. The error wraps ErrDeposed if another collector
-// has taken them.
+// Store replaces the entries of plans at a device. The error wraps intent.ErrDeposed if another
+// collector has taken them.
 func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desired) (err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)
@@ -78,9 +63,9 @@ func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desir
 		k, ok := c.known[device]
 		c.mu.Unlock()
 		if !ok { // the latest Store failed, and may have been written
-			var h held
-			if h, k, err = stored(ctx, bucket, device); err == nil && k.revision != 0 && h.From != c.deps.Incarnation {
-				err = ErrDeposed
+			var h *clusterv1.StoredEntries
+			if h, k, err = stored(ctx, bucket, device); err == nil && k.revision != 0 && h.GetFrom() != c.deps.Incarnation {
+				err = intent.ErrDeposed
 			}
 		}
 		if err == nil {
@@ -96,10 +81,12 @@ func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desir
 func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, k known, entries p4rt.Desired,
 ) error {
 	next := known{}
-	data, err := encode(held{From: c.deps.Incarnation, Entries: entries.Entries, Absent: entries.Absent})
+	data, err := encode(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: c.deps.Incarnation,
+		Entries: entriesProto(entries.Entries), Absent: entriesProto(entries.Absent)})
 	if err == nil && len(data) > chunkBytes {
 		if next.split, err = c.putSplit(ctx, bucket, device, k.split, data); err == nil {
-			data, err = encode(held{From: c.deps.Incarnation, Split: next.split})
+			data, err = encode(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: c.deps.Incarnation,
+				Split: next.split})
 		}
 	}
 	switch {
@@ -115,40 +102,56 @@ func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device s
 		delete(c.known, device)
 		c.mu.Unlock()
 		if errors.Is(err, jetstream.ErrKeyExists) && next.split != nil {
-			next.split.remove(ctx, bucket, device)
+			removeSplit(ctx, bucket, device, next.split)
 		}
 		return err
 	}
 	c.setKnown(device, next)
 	if k.split != nil {
-		k.split.remove(ctx, bucket, device)
+		removeSplit(ctx, bucket, device, k.split)
 	}
 	return nil
 }
 
-// stored reads the entries of a device.
-func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (h held, k known, err error) {
+// stored reads the entries of a device. Those that cannot be read are an error, which names their
+// key.
+func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (
+	h *clusterv1.StoredEntries, k known, err error,
+) {
 	entry, err := bucket.Get(ctx, entryKey(device))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return held{}, known{}, nil
+		return nil, known{}, nil
 	}
 	if err != nil {
-		return held{}, known{}, err
+		return nil, known{}, err
 	}
-	err = decode(entry.Value(), &h)
-	k = known{entry.Revision(), h.Split}
-	if from := h.From; err == nil && h.Split != nil {
+	h, err = decodeEntries(entry.Value())
+	k = known{entry.Revision(), h.GetSplit()}
+	if from := h.GetFrom(); err == nil && k.split != nil {
 		var data []byte
-		if data, err = h.Split.get(ctx, bucket, device); err == nil {
-			h = held{}
-			err = decode(data, &h)
+		if data, err = getSplit(ctx, bucket, device, k.split); err == nil {
+			h, err = decodeEntries(data)
 		}
-		h.From = from
+		if err == nil {
+			h.From = from
+		}
 	}
 	if err != nil {
-		return held{}, known{}, fmt.Errorf("they cannot be read: %w", err)
+		return nil, known{}, fmt.Errorf("key %s of bucket %s cannot be read: %w", entryKey(device), bucket.Bucket(), err)
 	}
 	return h, k, nil
+}
+
+// decodeEntries reads stored entries of this version.
+func decodeEntries(data []byte) (*clusterv1.StoredEntries, error) {
+	h := &clusterv1.StoredEntries{}
+	if err := decode(data, h); err != nil {
+		return nil, err
+	}
+	if h.GetFrom() == "" {
+		return nil, errors.New("they do not name their owner")
+	}
+	return h, clusterv1.CheckVersion(h.GetProtocol())
 }
 
 func (c *Component) setKnown(device string, k known) {
@@ -157,28 +160,36 @@ func (c *Component) setKnown(device string, k known) {
 	c.known[device] = k
 }
 
-// noteEntries counts and logs when the entries of a device begin to fail, and work again.
+// noteEntries is note for the entries of a device.
 func (c *Component) noteEntries(device string, err error) {
-	err = bus.Unanswered(err)
+	if err = bus.Unanswered(err); err != nil {
+		c.entriesOf.failed()
+	}
+	c.note("entries of plans", "device", device, err)
+}
+
+// note counts failures to share something of a device or plugin, and logs when that begins to fail,
+// and when it works again.
+func (c *Component) note(what, kind, name string, err error) {
 	if err != nil {
 		c.entriesFailed.Add(1)
-		c.entriesOf.failed()
 	}
 	if c.ctx.Err() != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, failing := c.faults[device]
+	key := what + " " + name
+	before, failing := c.faults[key]
 	switch {
 	case err == nil && failing:
-		delete(c.faults, device)
-		c.log.Info("cluster: entries of plans are shared again", "device", device)
+		delete(c.faults, key)
+		c.log.Info("cluster: "+what+" are shared again", kind, name)
 	case err != nil && before != err.Error():
-		c.faults[device] = err.Error()
-		c.log.Warn("cluster: entries of plans are not shared with the other collectors", "device", device, "error", err)
+		c.faults[key] = err.Error()
+		c.log.Warn("cluster: "+what+" are not shared with the other collectors", kind, name, "error", err)
 	}
 }
 
-// EntriesFailed counts the calls of Take and Store that failed.
+// EntriesFailed counts the calls of Take and Store that failed, and settings that cannot be read.
 func (c *Component) EntriesFailed() uint64 { return c.entriesFailed.Load() }

@@ -15,10 +15,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
 // The entries of a device go to its next owner, and the owner before cannot replace them any more.
@@ -51,7 +55,7 @@ func TestEntries(t *testing.T) {
 	store(a, 2)
 	take(a, entries(2), true)
 	take(b, entries(2), false)
-	if err := a.Store(t.Context(), device, entries(3)); !errors.Is(err, ErrDeposed) {
+	if err := a.Store(t.Context(), device, entries(3)); !errors.Is(err, intent.ErrDeposed) {
 		t.Errorf("the owner before stores entries: %v", err)
 	}
 	take(b, entries(2), true)
@@ -77,20 +81,81 @@ func TestEntries(t *testing.T) {
 	}
 	take(b, entries(5), false)
 
-	bucket, err := js.KeyValue(t.Context(), a.deps.Bus.Bucket("entries"))
-	if err == nil {
-		_, err = bucket.PutString(t.Context(), entryKey(device), "garbage")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := b.Take(t.Context(), device); err == nil {
-		t.Error("garbage is read")
-	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.Store(ended, device, p4rt.Desired{}); err == nil {
 		t.Error("a call whose context has ended succeeds")
+	}
+}
+
+// Entries that cannot be read, or are of another version, are counted, and logged once with their
+// key. They are never taken for none, and stay as they are.
+func TestEntriesThatCannotBeRead(t *testing.T) {
+	a := start(t, bustest.Server(t), "c1", members)
+	log := &testkit.Log{}
+	a.log = slog.New(slog.NewTextHandler(log, nil))
+	bucket, err := a.entriesOf.on(t.Context(), a.deps.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded := func(m *clusterv1.StoredEntries, unknown ...byte) []byte {
+		m.ProtoReflect().SetUnknown(unknown)
+		data, err := encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	later := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
+	for device, test := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"s1": {[]byte("garbage"), "flate"},
+		"s2": {encoded(&clusterv1.StoredEntries{Protocol: clusterv1.Version + 1, From: "c2"}), "they are in version 2"},
+		"s3": {encoded(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: "c2"}, later...), "field 99 of Stored"},
+		"s4": {encoded(&clusterv1.StoredEntries{}), "do not name their owner"},
+	} {
+		revision, err := bucket.Put(t.Context(), entryKey(device), test.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := a.EntriesFailed()
+		for range 2 {
+			got, _, err := a.Take(t.Context(), device)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: entries %v, error %v; want %q", device, got, err, test.want)
+			}
+			if err := a.Store(t.Context(), device, p4rt.Desired{}); err == nil {
+				t.Errorf("%s: entries are replaced that cannot be read", device)
+			}
+		}
+		now, err := bucket.Get(t.Context(), entryKey(device))
+		if err != nil || now.Revision() != revision || a.EntriesFailed() != before+4 {
+			t.Errorf("%s: revision %d, error %v, %d failures; want revision %d and 4 failures", device, now.Revision(), err,
+				a.EntriesFailed()-before, revision)
+		}
+		if n := strings.Count(log.String(), "key "+entryKey(device)+" of bucket"); n != 1 {
+			t.Errorf("%s: %d lines with the key, want 1:\n%s", device, n, log)
+		}
+	}
+}
+
+// All that an entry has goes to the next owner.
+func TestEntryForm(t *testing.T) {
+	e := p4rt.Entry{Table: "t", Priority: 1, Default: true, Action: "a",
+		Params: []p4rt.Param{{Name: "p", Value: []byte{1}}},
+		Match: []p4rt.Match{{Field: "f", Kind: p4values.Ternary, Value: []byte{2}, Mask: []byte{3}, High: []byte{4},
+			PrefixLen: 5}}}
+	for _, v := range []any{e, e.Match[0], e.Params[0]} {
+		for i := range reflect.TypeOf(v).NumField() {
+			if reflect.ValueOf(v).Field(i).IsZero() {
+				t.Errorf("%T: this test does not set field %s", v, reflect.TypeOf(v).Field(i).Name)
+			}
+		}
+	}
+	if diff := cmp.Diff(p4rt.Modify(e), updateFrom(updateProto(p4rt.Modify(e)))); diff != "" {
+		t.Errorf("entry differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -123,7 +188,7 @@ func TestLargeEntries(t *testing.T) {
 		take(a, entries(seed, large))
 	}
 	take(b, entries(2, large))
-	if err := a.Store(t.Context(), device, entries(3, large)); !errors.Is(err, ErrDeposed) {
+	if err := a.Store(t.Context(), device, entries(3, large)); !errors.Is(err, intent.ErrDeposed) {
 		t.Errorf("the owner before stores entries: %v", err)
 	}
 	take(b, entries(2, large))
@@ -145,7 +210,7 @@ func TestLargeEntries(t *testing.T) {
 		t.Errorf("the keys of small entries are %q, error %v", keys, err)
 	}
 	store(a, entries(7, large))
-	if err := bucket.Delete(t.Context(), a.known[device].split.key(device, 1)); err != nil {
+	if err := bucket.Delete(t.Context(), chunkKey(a.known[device].split, device, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := b.Take(t.Context(), device); err == nil || !strings.Contains(err.Error(), "chunk 1 of entries") {
@@ -205,7 +270,7 @@ func TestEntriesOfTwoOwners(t *testing.T) {
 		for _, s := range sides {
 			if err := s.Store(t.Context(), device, p4rt.Desired{}); err == nil {
 				stored++
-			} else if !errors.Is(err, ErrDeposed) {
+			} else if !errors.Is(err, intent.ErrDeposed) {
 				t.Error(err)
 			}
 		}

@@ -4,36 +4,26 @@ package plans
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 
 	"github.com/nats-io/nats.go"
-)
+	"google.golang.org/protobuf/proto"
 
-// Outcome is the outcome of a setting at a host, as intent.HostOutcome.
-type Outcome struct {
-	Plugin  string `json:"plugin"`
-	Plan    uint64 `json:"plan"`
-	Host    string `json:"host"`
-	Role    string `json:"role"`
-	From    uint64 `json:"from"`
-	Refusal string `json:"refusal,omitempty"`
-}
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
+)
 
 // outcomeKey is a setting: of its outcomes, the newest counts.
 type outcomeKey struct{ plugin, host, role string }
 
-// The replies to an outcome.
-const (
-	taken = "taken"
-	later = "later" // the setting is not in force at the home yet
-)
+// errLater is why the home of a plugin does not take an outcome.
+var errLater = errors.New("the setting is not in force there yet")
 
 // Outcome sends the outcome of a setting at a host here to the home of its plugin, which receives
 // it at least once. It does not block.
-func (c *Component) Outcome(o Outcome) {
+func (c *Component) Outcome(o intent.HostOutcome) {
 	c.mu.Lock()
 	c.outcomes[outcomeKey{o.Plugin, o.Host, o.Role}] = o
 	c.mu.Unlock()
@@ -81,41 +71,51 @@ func (c *Component) sendAll() bool {
 	return all
 }
 
-func (c *Component) sendOutcome(o Outcome) error {
+func (c *Component) sendOutcome(o intent.HostOutcome) error {
 	view := c.deps.View()
 	if c.deps.Epoch != nil {
 		view = view.In(c.deps.Epoch())
 	}
 	home := view.Plugin(o.Plugin)
 	if home == c.deps.Member {
-		if !c.deps.Outcome(o) {
-			return errors.New(later)
-		}
-		return nil
+		return c.recordOutcome(o)
 	}
-	data, err := json.Marshal(o)
+	data, err := proto.Marshal(&clusterv1.Outcome{Plugin: o.Plugin, Plan: o.Plan, Host: o.Host, Role: o.Role,
+		From: o.From, Refusal: o.Refusal})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	defer cancel()
-	reply, err := c.deps.Bus.Conn().RequestWithContext(ctx, c.deps.Bus.Subject("outcome", home), data)
-	if err == nil && string(reply.Data) != taken {
-		err = fmt.Errorf("collector %s: %s", home, reply.Data)
+	m, err := c.deps.Bus.Conn().RequestWithContext(ctx, c.deps.Bus.Subject("outcome", home), data)
+	var reply clusterv1.OutcomeReply
+	if err == nil {
+		err = clusterv1.Unmarshal(m.Data, &reply)
+	}
+	if err == nil && reply.GetError() != "" {
+		err = fmt.Errorf("collector %s: %s", home, reply.GetError())
 	}
 	return err
 }
 
+func (c *Component) recordOutcome(o intent.HostOutcome) error {
+	if !c.deps.Outcome(o) {
+		return errLater
+	}
+	return nil
+}
+
 // takeOutcome takes an outcome of another member.
 func (c *Component) takeOutcome(m *nats.Msg) {
-	var o Outcome
-	reply := taken
-	if err := json.Unmarshal(m.Data, &o); err != nil {
-		reply = "the outcome cannot be read: " + err.Error()
-	} else if !c.deps.Outcome(o) {
-		reply = later
+	var o clusterv1.Outcome
+	err := clusterv1.Unmarshal(m.Data, &o)
+	if err == nil {
+		err = c.recordOutcome(intent.HostOutcome{Plugin: o.GetPlugin(), Plan: o.GetPlan(), Host: o.GetHost(),
+			Role: o.GetRole(), From: o.GetFrom(), Refusal: o.GetRefusal()})
 	}
-	if err := m.Respond([]byte(reply)); err != nil && c.ctx.Err() == nil {
-		c.log.Debug("cluster: an outcome was not answered", "error", err)
+	reply := &clusterv1.OutcomeReply{}
+	if err != nil {
+		reply.Error = err.Error()
 	}
+	c.respond(m, reply)
 }

@@ -21,7 +21,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,9 +31,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -55,9 +57,6 @@ const (
 	presence = 50 * time.Millisecond
 )
 
-// ErrPartiallyApplied is wrapped if the owner may have written some of the entries.
-var ErrPartiallyApplied = errors.New("the owner may have written some of these entries")
-
 var errGone = errors.New("it cannot be reached any more")
 
 // Dependencies are what New needs from its caller. All but Logger and Epoch are
@@ -74,15 +73,11 @@ type Dependencies struct {
 	Epoch func() uint64
 	// Write writes a part to a device of this collector; see intent.Component.Write.
 	Write func(ctx context.Context, device string, updates []p4rt.Update) (undo func(context.Context) error, err error)
-	// Partial reports whether an error of Write leaves some of the entries.
-	Partial func(error) bool
-	// Owner returns the collector that owns the device, if that is why Write fails; otherwise "".
-	Owner func(error) string
 	// Settings takes the settings of hosts that a plugin planned at another collector.
 	Settings func(ctx context.Context, plugin string, plan sdk.Plan)
 	// Outcome takes the outcome of a setting at a host of another collector; false: it is sent again
 	// later.
-	Outcome func(Outcome) bool
+	Outcome func(intent.HostOutcome) bool
 }
 
 // Component sends and takes plans.
@@ -98,14 +93,14 @@ type Component struct {
 	mu       sync.Mutex
 	stopped  bool            // no request is taken any more
 	undos    map[string]undo // by member and number of the request
-	settings map[string]*kept
+	settings map[string]kept
 	changed  chan struct{} // settings have changed
-	outcomes map[outcomeKey]Outcome
+	outcomes map[outcomeKey]intent.HostOutcome
 	reported chan struct{} // there are new outcomes
 
 	settingsOf, entriesOf bucket
 	known                 map[string]known  // by device
-	faults                map[string]string // why entries of a device are not shared
+	faults                map[string]string // why something is not shared
 	entriesFailed         atomic.Uint64
 }
 
@@ -115,33 +110,14 @@ type undo struct {
 	at time.Time
 }
 
-// request is what a home sends to an owner.
-type request struct {
-	From    string        `json:"from"`
-	Number  uint64        `json:"number"`
-	Undo    bool          `json:"undo,omitempty"` // the request of that number
-	Plugin  string        `json:"plugin"`
-	Device  string        `json:"device"`
-	Timeout time.Duration `json:"timeout_ns"`
-	Updates []p4rt.Update `json:"updates,omitempty"`
-}
-
-// reply is the result.
-type reply struct {
-	Error    string `json:"error,omitempty"`
-	Partial  bool   `json:"partial,omitempty"`   // some of the entries may be there
-	NotReady bool   `json:"not_ready,omitempty"` // nothing was sent to the switch
-	Owner    string `json:"owner,omitempty"`     // the collector that has the device
-}
-
 // New returns a component that takes nothing before Start.
 func New(deps Dependencies) *Component {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Component{deps: deps, log: deps.Logger, places: make(chan struct{}, maxWrites), undos: map[string]undo{},
-		settings: map[string]*kept{}, changed: make(chan struct{}, 1),
-		outcomes: map[outcomeKey]Outcome{}, reported: make(chan struct{}, 1),
+		settings: map[string]kept{}, changed: make(chan struct{}, 1),
+		outcomes: map[outcomeKey]intent.HostOutcome{}, reported: make(chan struct{}, 1),
 		settingsOf: bucket{name: "settings", holds: "newest settings of hosts by plugin"},
 		entriesOf:  bucket{name: "entries", holds: "entries of plans by device"},
 		known:      map[string]known{}, faults: map[string]string{}}
@@ -194,15 +170,16 @@ func (e *movedError) Unwrap() error { return e.error }
 
 // Apply makes the owner of a device write a part of a plan, as a whole or not at all. While the
 // device moves, that is the collector which has it. undo reverts it. An error wraps
-// p4rt.ErrNotReady if nothing was sent to the switch because it is away, and ErrPartiallyApplied if
-// it may hold some of the entries.
+// p4rt.ErrNotReady if nothing was sent to the switch because it is away, and
+// intent.ErrPartiallyApplied if it may hold some of the entries.
 func (c *Component) Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
 	if err := c.Ready(owner); err != nil {
 		return nil, err
 	}
-	r := request{From: c.deps.Member, Number: c.number.Add(1), Plugin: plugin, Device: device, Updates: updates}
+	r := &clusterv1.PlanRequest{From: c.deps.Member, Number: c.number.Add(1), Plugin: plugin, Device: device,
+		Updates: each(updates, updateProto)}
 	for asked := 1; ; asked++ {
 		err := c.send(ctx, owner, r)
 		var moved *movedError
@@ -222,12 +199,13 @@ func (c *Component) Apply(ctx context.Context, plugin, owner, device string, upd
 }
 
 // send sends a request and waits for the reply.
-func (c *Component) send(ctx context.Context, owner string, r request) error {
-	r.Timeout = defaultTimeout
+func (c *Component) send(ctx context.Context, owner string, r *clusterv1.PlanRequest) error {
+	timeout := defaultTimeout
 	if end, ok := ctx.Deadline(); ok {
-		r.Timeout = time.Until(end)
+		timeout = time.Until(end)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	r.TimeoutNs = int64(timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	data, err := encode(r)
 	if limit := c.deps.Bus.Conn().MaxPayload(); err == nil && limit > 0 && int64(len(data)) > limit {
@@ -260,25 +238,25 @@ func (c *Component) send(ctx context.Context, owner string, r request) error {
 		errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("%w: collector %s of the cluster: %w", p4rt.ErrNotReady, owner, err)
 	case err != nil: // the request may have arrived
-		return fmt.Errorf("%w: collector %s of the cluster: %w", ErrPartiallyApplied, owner, err)
+		return fmt.Errorf("%w: collector %s of the cluster: %w", intent.ErrPartiallyApplied, owner, err)
 	}
-	var x reply
-	if err := json.Unmarshal(m.Data, &x); err != nil {
-		return fmt.Errorf("%w: collector %s of the cluster: %w", ErrPartiallyApplied, owner, err)
+	var x clusterv1.PlanReply
+	if err := clusterv1.Unmarshal(m.Data, &x); err != nil {
+		return fmt.Errorf("%w: collector %s of the cluster: %w", intent.ErrPartiallyApplied, owner, err)
 	}
 	switch {
-	case x.Error == "":
+	case x.GetError() == "":
 		return nil
-	case x.Partial:
-		return fmt.Errorf("%w: collector %s: %s", ErrPartiallyApplied, owner, x.Error)
-	case x.NotReady:
-		err := fmt.Errorf("%w: collector %s: %s", p4rt.ErrNotReady, owner, x.Error)
-		if x.Owner != "" && x.Owner != c.deps.Member {
-			err = &movedError{err, x.Owner}
+	case x.GetPartial():
+		return fmt.Errorf("%w: collector %s: %s", intent.ErrPartiallyApplied, owner, x.GetError())
+	case x.GetNotReady():
+		err := fmt.Errorf("%w: collector %s: %s", p4rt.ErrNotReady, owner, x.GetError())
+		if x.GetOwner() != "" && x.GetOwner() != c.deps.Member {
+			err = &movedError{err, x.GetOwner()}
 		}
 		return err
 	}
-	return fmt.Errorf("collector %s: %s", owner, x.Error)
+	return fmt.Errorf("collector %s: %s", owner, x.GetError())
 }
 
 // receive takes a request of another member.
@@ -287,7 +265,8 @@ func (c *Component) receive(m *nats.Msg) {
 	select {
 	case c.places <- struct{}{}:
 	default:
-		c.respond(m, reply{Error: fmt.Sprintf("%d parts of plans are being written", maxWrites), NotReady: true})
+		c.respond(m, &clusterv1.PlanReply{NotReady: true,
+			Error: fmt.Sprintf("%d parts of plans are being written", maxWrites)})
 		return
 	}
 	c.mu.Lock()
@@ -299,44 +278,44 @@ func (c *Component) receive(m *nats.Msg) {
 		defer func() { <-c.places }()
 		r, err := decodeRequest(m.Data)
 		if err != nil {
-			c.respond(m, reply{Error: "the request cannot be read: " + err.Error()})
+			c.respond(m, &clusterv1.PlanReply{Error: "the request cannot be read: " + err.Error()})
 			return
 		}
-		ctx, cancel := context.WithDeadline(c.ctx, arrived.Add(r.Timeout))
+		ctx, cancel := context.WithDeadline(c.ctx, arrived.Add(time.Duration(r.GetTimeoutNs())))
 		defer cancel()
 		c.respond(m, c.take(ctx, r))
 	})
 }
 
-func (c *Component) respond(m *nats.Msg, x reply) {
-	data, err := json.Marshal(x)
+func (c *Component) respond(m *nats.Msg, reply proto.Message) {
+	data, err := proto.Marshal(reply)
 	if err == nil {
 		err = m.Respond(data)
 	}
 	if err != nil && c.ctx.Err() == nil {
-		c.log.Warn("cluster: the result of a plan could not be sent", "error", err)
+		c.log.Warn("cluster: a request was not answered", "error", err)
 	}
 }
 
 // take writes or undoes a part.
-func (c *Component) take(ctx context.Context, r request) reply {
+func (c *Component) take(ctx context.Context, r *clusterv1.PlanRequest) *clusterv1.PlanReply {
 	view := c.deps.View()
-	if home := view.Plugin(r.Plugin); home != r.From && !c.wasHome(view, r.Plugin, r.From) {
-		return reply{Error: fmt.Sprintf("plugin %s is at home at %q, and the plan is from %q", r.Plugin, home, r.From),
-			NotReady: true}
+	if home := view.Plugin(r.GetPlugin()); home != r.GetFrom() && !c.wasHome(view, r.GetPlugin(), r.GetFrom()) {
+		return &clusterv1.PlanReply{NotReady: true, Error: fmt.Sprintf("plugin %s is at home at %q, and the plan is from %q",
+			r.GetPlugin(), home, r.GetFrom())}
 	}
-	key := r.From + " " + strconv.FormatUint(r.Number, 10)
-	if r.Undo {
+	key := r.GetFrom() + " " + strconv.FormatUint(r.GetNumber(), 10)
+	if r.GetUndo() {
 		c.mu.Lock()
 		u, ok := c.undos[key]
 		delete(c.undos, key)
 		c.mu.Unlock()
 		if !ok {
-			return reply{Error: "it is too late to undo the plan", Partial: true}
+			return &clusterv1.PlanReply{Error: "it is too late to undo the plan", Partial: true}
 		}
 		return c.result(u.do(ctx))
 	}
-	revert, err := c.deps.Write(ctx, r.Device, r.Updates)
+	revert, err := c.deps.Write(ctx, r.GetDevice(), each(r.GetUpdates(), updateFrom))
 	if err != nil {
 		return c.result(err)
 	}
@@ -349,7 +328,7 @@ func (c *Component) take(ctx context.Context, r request) reply {
 		}
 	}
 	c.undos[key] = undo{revert, now}
-	return reply{}
+	return &clusterv1.PlanReply{}
 }
 
 // wasHome reports whether a member analyzes the newest epochs of a plugin that moves.
@@ -361,17 +340,22 @@ func (c *Component) wasHome(view cluster.View, plugin, member string) bool {
 	return view.In(open).Plugin(plugin) == member || open > 0 && view.In(open-1).Plugin(plugin) == member
 }
 
-func (c *Component) result(err error) reply {
+func (c *Component) result(err error) *clusterv1.PlanReply {
 	if err == nil {
-		return reply{}
+		return &clusterv1.PlanReply{}
 	}
-	return reply{Error: err.Error(), Partial: c.deps.Partial(err), NotReady: errors.Is(err, p4rt.ErrNotReady),
-		Owner: c.deps.Owner(err)}
+	reply := &clusterv1.PlanReply{Error: err.Error(), Partial: errors.Is(err, intent.ErrPartiallyApplied),
+		NotReady: errors.Is(err, p4rt.ErrNotReady)}
+	var foreign *intent.ForeignError
+	if errors.As(err, &foreign) {
+		reply.Owner = foreign.Owner
+	}
+	return reply
 }
 
 // encode compresses a message of at most maxMessage bytes: names of tables and fields repeat.
-func encode(message any) ([]byte, error) {
-	text, err := json.Marshal(message)
+func encode(message proto.Message) ([]byte, error) {
+	text, err := proto.Marshal(message)
 	if err == nil && len(text) > maxMessage {
 		err = fmt.Errorf("%d bytes; at most %d are shared", len(text), maxMessage)
 	}
@@ -388,7 +372,7 @@ func encode(message any) ([]byte, error) {
 }
 
 // decode reads a message of at most maxMessage bytes.
-func decode(data []byte, message any) error {
+func decode(data []byte, message proto.Message) error {
 	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), maxMessage+1))
 	switch {
 	case err != nil:
@@ -396,17 +380,18 @@ func decode(data []byte, message any) error {
 	case len(text) > maxMessage:
 		return fmt.Errorf("more than %d bytes", maxMessage)
 	}
-	return json.Unmarshal(text, message)
+	return clusterv1.Unmarshal(text, message)
 }
 
 // decodeRequest reads a request.
-func decodeRequest(data []byte) (r request, err error) {
-	if err := decode(data, &r); err != nil {
-		return r, err
+func decodeRequest(data []byte) (*clusterv1.PlanRequest, error) {
+	r := &clusterv1.PlanRequest{}
+	if err := decode(data, r); err != nil {
+		return nil, err
 	}
-	if r.From == "" || r.Plugin == "" || r.Device == "" || r.Timeout <= 0 {
-		return r, fmt.Errorf("from %q, plugin %q, device %q and timeout %v; expected all of them", r.From, r.Plugin,
-			r.Device, r.Timeout)
+	if r.GetFrom() == "" || r.GetPlugin() == "" || r.GetDevice() == "" || r.GetTimeoutNs() <= 0 {
+		return nil, fmt.Errorf("from %q, plugin %q, device %q and timeout %v; expected all of them", r.GetFrom(),
+			r.GetPlugin(), r.GetDevice(), time.Duration(r.GetTimeoutNs()))
 	}
 	return r, nil
 }

@@ -18,18 +18,12 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/internal/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
-
-var errPartial = errors.New("half of it")
-
-// errOwner is what a side returns that does not own a device: the name of the owner.
-type errOwner string
-
-func (e errOwner) Error() string        { return "it is at " + string(e) }
-func (e errOwner) Is(target error) bool { return target == p4rt.ErrNotReady }
 
 // side is one of two collectors.
 type side struct {
@@ -51,12 +45,6 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 	s := &side{}
 	s.Component = New(Dependencies{Bus: bustest.Connect(t, "fabric", name, server), Member: name, View: view,
 		Incarnation: name,
-		Partial:     func(err error) bool { return errors.Is(err, errPartial) },
-		Owner: func(err error) string {
-			var owner errOwner
-			errors.As(err, &owner)
-			return string(owner)
-		},
 		Write: func(ctx context.Context, device string, updates []p4rt.Update) (func(context.Context) error, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -75,7 +63,7 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 			}
 			return func(context.Context) error { s.do(func(s *side) { s.written = append(s.written, "undo") }); return nil }, nil
 		},
-		Outcome: func(o Outcome) bool {
+		Outcome: func(o intent.HostOutcome) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			early := s.early
@@ -144,7 +132,7 @@ func TestApply(t *testing.T) {
 	if err := undo(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := undo(ctx); !errors.Is(err, ErrPartiallyApplied) {
+	if err := undo(ctx); !errors.Is(err, intent.ErrPartiallyApplied) {
 		t.Errorf("a second undo: %v", err)
 	}
 	owner.do(func(s *side) {
@@ -163,12 +151,13 @@ func TestApply(t *testing.T) {
 		fail          error
 		partial, away bool
 	}{
-		{errPartial, true, false}, {p4rt.ErrNotReady, false, true}, {errors.New("no such table"), false, false},
+		{intent.ErrPartiallyApplied, true, false}, {p4rt.ErrNotReady, false, true},
+		{errors.New("no such table"), false, false},
 	} {
 		owner.do(func(s *side) { s.fail = test.fail })
 		_, err := home.Apply(ctx, mine, "c2", "s1", route(2))
 		if err == nil || !strings.Contains(err.Error(), test.fail.Error()) ||
-			errors.Is(err, ErrPartiallyApplied) != test.partial || errors.Is(err, p4rt.ErrNotReady) != test.away {
+			errors.Is(err, intent.ErrPartiallyApplied) != test.partial || errors.Is(err, p4rt.ErrNotReady) != test.away {
 			t.Errorf("%v arrives as %v", test.fail, err)
 		}
 	}
@@ -197,7 +186,7 @@ func TestApplyWhileADeviceMoves(t *testing.T) {
 	mine, _ := homes(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	next.do(func(s *side) { s.fail = errOwner("c3") })
+	next.do(func(s *side) { s.fail = &intent.ForeignError{Device: "s1", Owner: "c3"} })
 	undo, err := home.Apply(ctx, mine, "c2", "s1", route(1))
 	if err != nil {
 		t.Fatal(err)
@@ -209,12 +198,12 @@ func TestApplyWhileADeviceMoves(t *testing.T) {
 		if want := []string{"s1 INSERT ipv4_lpm 0a01", "undo"}; !slices.Equal(s.written, want) {
 			t.Errorf("written %q, want %q", s.written, want)
 		}
-		s.fail = errOwner("c2")
+		s.fail = &intent.ForeignError{Device: "s1", Owner: "c2"}
 	})
 	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
 		t.Errorf("each of two collectors names the other one: %v", err)
 	}
-	next.do(func(s *side) { s.fail = errOwner("c1") })
+	next.do(func(s *side) { s.fail = &intent.ForeignError{Device: "s1", Owner: "c1"} })
 	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
 		t.Errorf("the owner names the home: %v", err)
 	}
@@ -238,7 +227,7 @@ func TestApplyToAnOwnerThatGoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	_, err := home.Apply(ctx, mine, "c2", "s1", route(1))
-	if !errors.Is(err, ErrPartiallyApplied) || errors.Is(err, p4rt.ErrNotReady) ||
+	if !errors.Is(err, intent.ErrPartiallyApplied) || errors.Is(err, p4rt.ErrNotReady) ||
 		!strings.Contains(err.Error(), "collector c2 of the cluster: it cannot be reached") {
 		t.Errorf("a plan for a member that goes: %v", err)
 	}
@@ -266,6 +255,11 @@ func TestSettings(t *testing.T) {
 			t.Errorf("the home takes its own settings: %q", s.settings)
 		}
 	})
+	other.takeEntry(mine, []byte("garbage"))
+	other.takeEntry(mine, []byte{0x08, clusterv1.Version + 1}) // field 1: another version
+	if n := other.EntriesFailed(); n != 2 || len(other.Component.settings[mine].GetHosts()) != 2 {
+		t.Errorf("%d settings could not be read, want 2; there are %v", n, other.Component.settings[mine])
+	}
 }
 
 // An outcome reaches the home of the plugin: again if the home takes it later, and wherever the
@@ -275,8 +269,8 @@ func TestOutcomes(t *testing.T) {
 	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)
 	mine, others := homes(t)
 	home.do(func(s *side) { s.early = true })
-	owner.Outcome(Outcome{Plugin: mine, Host: "h1", Plan: 3, Refusal: "full"})
-	owner.Outcome(Outcome{Plugin: others, Host: "h2", Plan: 4}) // has moved to the owner
+	owner.Outcome(intent.HostOutcome{Plugin: mine, Host: "h1", Plan: 3, Refusal: "full"})
+	owner.Outcome(intent.HostOutcome{Plugin: others, Host: "h2", Plan: 4}) // has moved to the owner
 	for s, want := range map[*side][]string{home: {"h1 full 3 false", "h1 full 3 true"}, owner: {"h2  4 true"}} {
 		testkit.Until(t, fmt.Sprintf("the outcomes %q", want), func() bool {
 			s.mu.Lock()
@@ -292,15 +286,19 @@ func TestOutcomes(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	data, err := encode(request{From: "c1", Plugin: "p", Device: "s1", Timeout: 1, Updates: route(1)})
+	data, err := encode(&clusterv1.PlanRequest{From: "c1", Plugin: "p", Device: "s1", TimeoutNs: 1,
+		Updates: each(route(1), updateProto)})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(data)
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, err := decodeRequest(data); err == nil && (r.Device == "" || r.Timeout <= 0) {
-			t.Errorf("accepted %+v", r)
+		if r, err := decodeRequest(data); err == nil && (r.GetDevice() == "" || r.GetTimeoutNs() <= 0) {
+			t.Errorf("accepted %v", r)
+		}
+		if h, err := decodeEntries(data); err == nil && (h.GetFrom() == "" || h.GetProtocol() != clusterv1.Version) {
+			t.Errorf("accepted %v", h)
 		}
 	})
 }

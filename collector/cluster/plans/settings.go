@@ -4,14 +4,15 @@ package plans
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -23,16 +24,8 @@ const (
 
 // kept are the newest settings of a plugin for each role and host.
 type kept struct {
-	From   string    `json:"from"` // the member that is the plugin's home
-	Hosts  []setting `json:"hosts"`
-	shared bool      // it is in the bucket
-}
-
-// setting is a setting with the plan that it is from.
-type setting struct {
-	sdk.HostSetting
-	Plan  uint64 `json:"plan"`
-	Epoch uint64 `json:"epoch"`
+	*clusterv1.StoredSettings
+	shared bool // it is in the bucket
 }
 
 // Settings shares the settings of hosts that a plugin planned here with all members: those that are
@@ -42,25 +35,21 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 		return
 	}
 	c.mu.Lock()
-	k := c.settings[plugin]
-	if k == nil {
-		k = &kept{}
-		c.settings[plugin] = k
-	}
-	next := kept{From: c.deps.Member}
-	for _, old := range k.Hosts { // a setting for all hosts replaces those of single ones
+	next := &clusterv1.StoredSettings{Protocol: clusterv1.Version, From: c.deps.Member}
+	for _, old := range c.settings[plugin].GetHosts() { // a setting for all hosts replaces those of single ones
 		replaced := false
 		for _, s := range plan.Hosts {
-			replaced = replaced || s.Role == old.Role && (s.Host == "" || s.Host == old.Host)
+			replaced = replaced || s.Role == old.GetRole() && (s.Host == "" || s.Host == old.GetHost())
 		}
 		if !replaced {
 			next.Hosts = append(next.Hosts, old)
 		}
 	}
 	for _, s := range plan.Hosts {
-		next.Hosts = append(next.Hosts, setting{s, plan.ID, plan.FromEpoch})
+		next.Hosts = append(next.Hosts, &clusterv1.Setting{Host: s.Host, Role: s.Role, Data: s.Data, Plan: plan.ID,
+			Epoch: plan.FromEpoch})
 	}
-	*k = next
+	c.settings[plugin] = kept{next, false}
 	c.mu.Unlock()
 	select {
 	case c.changed <- struct{}{}:
@@ -119,8 +108,8 @@ func (c *Component) share() error {
 	todo := map[string][]byte{}
 	for plugin, k := range c.settings {
 		if !k.shared {
-			todo[plugin], err = json.Marshal(k)
-			k.shared = true
+			todo[plugin], err = proto.Marshal(k.StoredSettings)
+			c.settings[plugin] = kept{k.StoredSettings, true}
 		}
 	}
 	c.mu.Unlock()
@@ -130,7 +119,7 @@ func (c *Component) share() error {
 		}
 		if err != nil {
 			c.mu.Lock()
-			c.settings[plugin].shared = false
+			c.settings[plugin] = kept{c.settings[plugin].StoredSettings, false}
 			c.mu.Unlock()
 			err = fmt.Errorf("plugin %s: %w", plugin, err)
 		}
@@ -178,24 +167,30 @@ func (c *Component) watch() error {
 	}
 }
 
-// takeEntry takes the settings of one plugin.
+// takeEntry takes the settings of one plugin. Those that cannot be read are counted and logged, and
+// the ones before stay.
 func (c *Component) takeEntry(plugin string, data []byte) {
-	var k kept
-	if err := json.Unmarshal(data, &k); err != nil {
-		c.log.Warn("cluster: settings of hosts cannot be read", "plugin", plugin, "error", err)
+	k := &clusterv1.StoredSettings{}
+	err := clusterv1.Unmarshal(data, k)
+	if err == nil {
+		err = clusterv1.CheckVersion(k.GetProtocol())
+	}
+	c.note("settings of hosts", "key", plugin, err)
+	if err != nil {
 		return
 	}
-	k.shared = true
 	c.mu.Lock()
-	own := k.From == c.deps.Member && c.settings[plugin] != nil // otherwise of the time before a restart
+	_, planned := c.settings[plugin]
+	own := k.GetFrom() == c.deps.Member && planned // otherwise of the time before a restart
 	if !own {
-		c.settings[plugin] = &k // to go on from, if the plugin moves here
+		c.settings[plugin] = kept{k, true} // to go on from, if the plugin moves here
 	}
 	c.mu.Unlock()
 	if own {
 		return
 	}
-	for _, s := range k.Hosts {
-		c.deps.Settings(c.ctx, plugin, sdk.Plan{ID: s.Plan, FromEpoch: s.Epoch, Hosts: []sdk.HostSetting{s.HostSetting}})
+	for _, s := range k.GetHosts() {
+		c.deps.Settings(c.ctx, plugin, sdk.Plan{ID: s.GetPlan(), FromEpoch: s.GetEpoch(),
+			Hosts: []sdk.HostSetting{{Host: s.GetHost(), Role: s.GetRole(), Data: s.GetData()}}})
 	}
 }

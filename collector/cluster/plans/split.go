@@ -10,50 +10,43 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 )
 
 // chunkBytes is the size above which the entries of a device are divided: max_payload of a NATS
 // server is at least twice as much, if it is the default.
 const chunkBytes = 512 << 10
 
-// split is where the compressed entries of a device are that do not fit one message. They are
-// complete before the key of the device refers to them.
-type split struct {
-	Member string `json:"member"` // that wrote them
-	// Slot is 0 or 1: chunks in use are not overwritten.
-	Slot   int    `json:"slot"`
-	Chunks int    `json:"chunks"`
-	Sum    []byte `json:"sum"` // SHA-256 of all
-}
-
-func (s *split) key(device string, chunk int) string {
-	return fmt.Sprintf("%s.%s.%d.%d", entryKey(device), entryKey(s.Member), s.Slot, chunk)
+// chunkKey is the key of a chunk of a split.
+func chunkKey(s *clusterv1.Split, device string, chunk uint32) string {
+	return fmt.Sprintf("%s.%s.%d.%d", entryKey(device), entryKey(s.GetMember()), s.GetSlot(), chunk)
 }
 
 // putSplit writes the chunks of entries to a slot that the ones before do not use.
-func (c *Component) putSplit(ctx context.Context, bucket jetstream.KeyValue, device string, before *split,
+func (c *Component) putSplit(ctx context.Context, bucket jetstream.KeyValue, device string, before *clusterv1.Split,
 	data []byte,
-) (*split, error) {
+) (*clusterv1.Split, error) {
 	sum := sha256.Sum256(data)
-	s := &split{Member: c.deps.Member, Sum: sum[:]}
-	if before != nil && before.Member == s.Member {
-		s.Slot = 1 - before.Slot
+	s := &clusterv1.Split{Member: c.deps.Member, Sum: sum[:]}
+	if before != nil && before.GetMember() == s.GetMember() {
+		s.Slot = 1 - before.GetSlot()
 	}
 	for ; len(data) > 0; s.Chunks++ {
 		n := min(len(data), chunkBytes)
-		if _, err := bucket.Put(ctx, s.key(device, s.Chunks), data[:n]); err != nil {
-			return nil, fmt.Errorf("chunk %d of entries: %w", s.Chunks, err)
+		if _, err := bucket.Put(ctx, chunkKey(s, device, s.GetChunks()), data[:n]); err != nil {
+			return nil, fmt.Errorf("chunk %d of entries: %w", s.GetChunks(), err)
 		}
 		data = data[n:]
 	}
 	return s, nil
 }
 
-// get reads the chunks.
-func (s *split) get(ctx context.Context, bucket jetstream.KeyValue, device string) ([]byte, error) {
+// getSplit reads the chunks.
+func getSplit(ctx context.Context, bucket jetstream.KeyValue, device string, s *clusterv1.Split) ([]byte, error) {
 	var data []byte
-	for i := range s.Chunks {
-		entry, err := bucket.Get(ctx, s.key(device, i))
+	for i := range s.GetChunks() {
+		entry, err := bucket.Get(ctx, chunkKey(s, device, i))
 		if err != nil {
 			return nil, fmt.Errorf("chunk %d of entries: %w", i, err)
 		}
@@ -61,16 +54,17 @@ func (s *split) get(ctx context.Context, bucket jetstream.KeyValue, device strin
 			return nil, fmt.Errorf("more than %d bytes of entries", maxMessage)
 		}
 	}
-	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], s.Sum) {
+	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], s.GetSum()) {
 		return nil, errors.New("chunks of entries are of different times")
 	}
 	return data, nil
 }
 
-// remove deletes chunks that are not in use any more. What cannot be deleted is overwritten later.
-func (s *split) remove(ctx context.Context, bucket jetstream.KeyValue, device string) {
-	for i := range s.Chunks {
-		if bucket.Delete(ctx, s.key(device, i)) != nil {
+// removeSplit deletes chunks that are not in use any more. What cannot be deleted is overwritten
+// later.
+func removeSplit(ctx context.Context, bucket jetstream.KeyValue, device string, s *clusterv1.Split) {
+	for i := range s.GetChunks() {
+		if bucket.Delete(ctx, chunkKey(s, device, i)) != nil {
 			return
 		}
 	}

@@ -120,8 +120,8 @@ type Transfer[S io.Writer] struct {
 func (j *Joiner[S]) Add(chunk []byte) (*Transfer[S], error) {
 	r := bytes.NewReader(chunk)
 	var head clusterv1.Chunk
-	if err := protodelim.UnmarshalFrom(r, &head); err != nil {
-		return nil, fmt.Errorf("chunk: %w", unexpected(err))
+	if err := read(r, &head); err != nil {
+		return nil, fmt.Errorf("chunk: %w", err)
 	}
 	if head.GetMember() == "" {
 		return nil, errors.New("chunk: it does not name its collector")
@@ -186,7 +186,10 @@ func (j *Joiner[S]) room() bool {
 
 // read reads the next message of a transfer.
 func read(r *bytes.Reader, m proto.Message) error {
-	return unexpected(protodelim.UnmarshalFrom(r, m))
+	if err := protodelim.UnmarshalFrom(r, m); err != nil {
+		return unexpected(err)
+	}
+	return clusterv1.Known(m)
 }
 
 // unexpected is the error of a transfer that ends where a message is expected.

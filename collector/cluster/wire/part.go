@@ -250,7 +250,7 @@ func (d *PartDecoder) place(err error) error {
 func (d *PartDecoder) take(message []byte) error {
 	if d.head == nil {
 		var head clusterv1.Part
-		if err := proto.Unmarshal(message, &head); err != nil {
+		if err := clusterv1.Unmarshal(message, &head); err != nil {
 			return err
 		}
 		d.head = &head
@@ -260,7 +260,7 @@ func (d *PartDecoder) take(message []byte) error {
 		return errors.New("a message after its end")
 	}
 	var m pluginv1.MergeRequest
-	if err := proto.Unmarshal(message, &m); err != nil {
+	if err := clusterv1.Unmarshal(message, &m); err != nil {
 		return err
 	}
 	return d.decoder.Take(&m)

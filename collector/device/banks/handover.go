@@ -7,36 +7,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// Handover is what the next collector of a switch needs to go on in the open epoch, as if it had
-// measured the switch before. It is of no use in any other epoch.
-type Handover struct {
-	// Epoch is the open epoch, From the first one that is counted as a whole in Bank.
-	Epoch uint64 `json:"epoch"`
-	From  uint64 `json:"from"`
-	Bank  int    `json:"bank"`
-	// Spoiled is set if the bank was not clean when it came into use, and Unread by bank if it may
-	// hold data of earlier epochs.
-	Spoiled bool   `json:"spoiled,omitempty"`
-	Unread  []bool `json:"unread"`
-	// Out are recent epochs in which the switch was out of step.
-	Out []uint64 `json:"out,omitempty"`
-	// Window is set for a switch whose packets select the bank; Bank, Spoiled and Out are not used.
-	Window *WindowState `json:"window,omitempty"`
-}
-
-// WindowState is the state of a window; see the fields of window.
-type WindowState struct {
-	First     uint64            `json:"first"`
-	Size      uint64            `json:"size"`
-	Epochs    []uint64          `json:"epochs"` // by bank
-	Missed    map[uint64]uint64 `json:"missed,omitempty"`
-	Unsure    map[uint64]string `json:"unsure,omitempty"`
-	Delivered map[uint64]bool   `json:"delivered,omitempty"`
-	Late      map[uint64]uint64 `json:"late,omitempty"`
-}
+// Handover is what the next collector of a switch needs.
+type Handover = clusterv1.Banks
 
 // errReading is why a switch cannot be handed over now.
 var errReading = errors.New("a bank is being read")
@@ -68,16 +44,17 @@ func (g *Group) Opened(number uint64) {
 
 // fits reports whether a switch with a number of banks can have handed this over in an epoch. What
 // does not fit is of no use: the switch joins as after the loss of a collector.
-func (h *Handover) fits(banks int, open uint64, windowed bool) bool {
-	if h == nil || h.Epoch != open || len(h.Unread) != max(banks, 2) || h.From > open+1 ||
-		(h.Window != nil) != windowed {
+func fits(h *Handover, banks int, open uint64, windowed bool) bool {
+	w := h.GetWindow()
+	if h == nil || h.GetEpoch() != open || len(h.GetUnread()) != max(banks, 2) || h.GetFrom() > open+1 ||
+		(w != nil) != windowed {
 		return false
 	}
+	n := uint64(len(h.GetUnread()))
 	if !windowed {
-		return h.Bank >= 0 && h.Bank < len(h.Unread)
+		return uint64(h.GetBank()) < n
 	}
-	n := uint64(len(h.Unread))
-	return uint64(len(h.Window.Epochs)) == n && h.Window.Size <= n && h.Window.First <= open+n
+	return uint64(len(w.GetEpochs())) == n && w.GetSize() <= n && w.GetFirst() <= open+n
 }
 
 // handover implements member.
@@ -92,7 +69,7 @@ func (s *source) handover() (*Handover, error) {
 	case s.flipping != nil:
 		return nil, ErrFlipping
 	}
-	h := &Handover{Epoch: open, From: s.from, Bank: s.current, Spoiled: s.spoiled != nil, Out: slices.Clone(s.out)}
+	h := &Handover{Epoch: open, From: s.from, Bank: uint32(s.current), Spoiled: s.spoiled != nil, Out: slices.Clone(s.out)}
 	for _, b := range s.banks {
 		if b.reader != nil {
 			return nil, errReading
@@ -114,15 +91,15 @@ func (s *source) hasOffer() bool {
 func (s *source) adopt(inc Incarnation) bool {
 	h := s.offered
 	s.offered = nil
-	if inc.Clean || s.joining || !h.fits(s.sw.Banks(), s.g.openNumber(), false) {
+	if inc.Clean || s.joining || !fits(h, s.sw.Banks(), s.g.openNumber(), false) {
 		return false
 	}
-	s.current, s.from, s.spoiled, s.out = h.Bank, h.From, nil, h.Out
-	if h.Spoiled {
+	s.current, s.from, s.spoiled, s.out = int(h.GetBank()), h.GetFrom(), nil, h.GetOut()
+	if h.GetSpoiled() {
 		s.spoiled = ErrUnread
 	}
-	s.banks = make([]bank, len(h.Unread))
-	for i, unread := range h.Unread {
+	s.banks = make([]bank, len(h.GetUnread()))
+	for i, unread := range h.GetUnread() {
 		if unread {
 			s.banks[i].unread = ErrUnread
 		}
@@ -150,7 +127,7 @@ func (w *window) handover() (*Handover, error) {
 	case w.first < open && w.size > 0: // the epoch before has not been read
 		return nil, errReading
 	}
-	state := &WindowState{First: w.first, Size: w.size, Missed: maps.Clone(w.missed), Unsure: maps.Clone(w.unsure),
+	state := &clusterv1.Window{First: w.first, Size: w.size, Missed: maps.Clone(w.missed), Unsure: maps.Clone(w.unsure),
 		Delivered: maps.Clone(w.delivered), Late: maps.Clone(w.late)}
 	h := &Handover{Epoch: open, From: w.from, Window: state}
 	for _, b := range w.banks {
@@ -171,21 +148,21 @@ func (w *window) hasOffer() bool {
 func (w *window) adopt(inc Incarnation) bool {
 	h := w.offered
 	w.offered = nil
-	if inc.Clean || w.joining || !h.fits(w.sw.Banks(), w.g.openNumber(), true) {
+	if inc.Clean || w.joining || !fits(h, w.sw.Banks(), w.g.openNumber(), true) {
 		return false
 	}
-	st := h.Window
-	w.first, w.size, w.from = st.First, st.Size, h.From
-	w.banks = make([]content, len(h.Unread))
-	for i, unread := range h.Unread {
-		if w.banks[i].epoch = st.Epochs[i]; unread {
+	st := h.GetWindow()
+	w.first, w.size, w.from = st.GetFirst(), st.GetSize(), h.GetFrom()
+	w.banks = make([]content, len(h.GetUnread()))
+	for i, unread := range h.GetUnread() {
+		if w.banks[i].epoch = st.GetEpochs()[i]; unread {
 			w.banks[i].dirty = ErrUnread
 		}
 	}
-	maps.Copy(w.missed, st.Missed)
-	maps.Copy(w.unsure, st.Unsure)
-	maps.Copy(w.delivered, st.Delivered)
-	maps.Copy(w.late, st.Late)
+	maps.Copy(w.missed, st.GetMissed())
+	maps.Copy(w.unsure, st.GetUnsure())
+	maps.Copy(w.delivered, st.GetDelivered())
+	maps.Copy(w.late, st.GetLate())
 	w.tried, w.isIn = true, true
 	close(w.in)
 	return true
