@@ -16,6 +16,7 @@ import (
 // window sets the window of switch and model.
 func (b *bench) window(first, size uint16) {
 	b.t.Helper()
+	b.settle()
 	err := b.client.SetDefaultAction(b.ctx, "ingress.omnimon.window", "set_window", p4rt.Uint("first", uint64(first)),
 		p4rt.Uint("size", uint64(size)))
 	if err != nil {

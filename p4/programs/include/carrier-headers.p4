@@ -46,43 +46,15 @@
 #define NS_CARRIER_TUNNEL_PAD (4 * NS_CARRIER_TUNNEL_WORDS - NS_OMNIMON_BYTES)
 #define NS_CARRIER_TUNNEL_BYTES (20 + 4 * NS_CARRIER_TUNNEL_WORDS)
 
-header omnimon_t {
-    bit<16> epoch;
-    bit<24> host_index;
-    bit<1>  probe; // the packet only tests the path, and is not counted
-    bit<7>  hops;
-    bit<16> slot0;
-#if NS_OMNIMON_SLOTS_PER_FLOW > 1
-    bit<16> slot1;
-#endif
-#if NS_OMNIMON_SLOTS_PER_FLOW > 2
-    bit<16> slot2;
-#endif
-#if NS_OMNIMON_SLOTS_PER_FLOW > 3
-    bit<16> slot3;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 0
-    bit<32> difference0;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 1
-    bit<32> difference1;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 2
-    bit<32> difference2;
-#endif
-#if NS_OMNIMON_DIFFERENCES > 3
-    bit<32> difference3;
-#endif
-}
-
-// Follows OmniMon's header in a shim.
-header shim_type_t {
+header shim_t {
+#include "omnimon-fields.p4"
     bit<16> ether_type; // of the payload
 }
 
 header ipv4_carrier_t {
     bit<8> type;
     bit<8> length;
+#include "omnimon-fields.p4"
 }
 
 header ipv6_carrier_t {
@@ -90,31 +62,25 @@ header ipv6_carrier_t {
     bit<8> length; // of the header, in units of 8 bytes, without the first
     bit<8> type;
     bit<8> option_length;
-}
-
+#include "omnimon-fields.p4"
 #if NS_CARRIER_IPV6_PAD > 0
-header ipv6_carrier_pad_t {
     bit<(8 * NS_CARRIER_IPV6_PAD)> padding;
-}
 #endif
+}
 
-// UDP, Geneve, and the head of its option.
+// UDP behind its ports, and Geneve with its option.
 header tunnel_t {
-    bit<16> src_port;
-    bit<16> dst_port;
-    bit<16> length;
+    bit<16> udp_length;
     bit<16> checksum;
     bit<16> geneve; // version, length of the options in words, flags
     bit<16> ether_type;
     bit<32> network;
     bit<24> option_type;
     bit<8>  option_words;
-}
-
+#include "omnimon-fields.p4"
 #if NS_CARRIER_TUNNEL_PAD > 0
-header tunnel_pad_t {
     bit<(8 * NS_CARRIER_TUNNEL_PAD)> padding;
-}
 #endif
+}
 
 #endif

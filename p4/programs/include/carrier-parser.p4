@@ -21,10 +21,9 @@
 
     state shim {
         packet.extract(hdr.shim);
-        packet.extract(hdr.shim_type);
         NS_CARRIED
         NS_CLOSE
-        transition select(hdr.shim_type.ether_type) {
+        transition select(hdr.shim.ether_type) {
             NS_ETHERTYPE_IPV4: ipv4;
             NS_ETHERTYPE_IPV6: ipv6;
             default: accept;
@@ -35,7 +34,6 @@
     // Other options may follow, padding among them.
     state ipv4_carrier {
         packet.extract(hdr.ipv4_carrier);
-        packet.extract(hdr.option);
         NS_CARRIED
         transition select(hdr.ipv4.ihl) {
 #if NS_CARRIER_IPV4_LENGTH % 4 == 0
@@ -69,10 +67,6 @@
 
     state ipv6_carrier {
         packet.extract(hdr.ipv6_carrier);
-        packet.extract(hdr.option);
-#if NS_CARRIER_IPV6_PAD > 0
-        packet.extract(hdr.ipv6_carrier_pad);
-#endif
         NS_CARRIED
 #ifdef NS_WITH_SKETCHINT
         meta.sketchint.payload = meta.sketchint.payload - NS_CARRIER_IPV6_BYTES;
@@ -96,40 +90,40 @@
         }
     }
 
-    state ipv4_udp {
-        transition select(packet.lookahead<bit<32>>()) {
-            NS_CARRIER_TUNNEL_PORT &&& 0xffff: ipv4_tunnel_port;
-            default: ports;
-        }
-    }
-
     // A fragment is no carrier, because its end has no header.
     state ipv4_tunnel_port {
         transition select(hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.total_length) {
             (5, 0, NS_CARRIER_TUNNEL_BYTES + 40 .. 0xffff): ipv4_tunnel_header;
-            default: ports;
+            default: behind_ports;
         }
     }
 
-// Behind UDP's ports and length: no checksum, Geneve of version 0 without flags and network, and
+// Moves the outer ports away, so that hdr.ports and the flow have those of the packet in the tunnel,
+// which may have none.
+#define NS_MOVE_PORTS \
+        hdr.tunnel_ports.setValid(); \
+        hdr.tunnel_ports.src = hdr.ports.src; \
+        hdr.tunnel_ports.dst = hdr.ports.dst; \
+        hdr.ports.setInvalid(); \
+        meta.flow.src_port = 0; \
+        meta.flow.dst_port = 0;
+
+// Behind UDP's length: no checksum, Geneve of version 0 without flags and network, and
 // the head of its only option.
 #define NS_IS_TUNNEL(ether_type) \
     ((1 + NS_CARRIER_TUNNEL_WORDS) << 88 | ether_type << 64 | NS_CARRIER_TUNNEL_OPTION << 8 \
         | NS_CARRIER_TUNNEL_WORDS) &&& 0xffffffffffffffffffffffffffff
 
     state ipv4_tunnel_header {
-        transition select(packet.lookahead<bit<160>>()) {
+        transition select(packet.lookahead<bit<128>>()) {
             NS_IS_TUNNEL(NS_ETHERTYPE_IPV4): ipv4_tunnel;
-            default: ports;
+            default: behind_ports;
         }
     }
 
     state ipv4_tunnel {
+        NS_MOVE_PORTS
         packet.extract(hdr.tunnel);
-        packet.extract(hdr.tunnel_option);
-#if NS_CARRIER_TUNNEL_PAD > 0
-        packet.extract(hdr.tunnel_pad);
-#endif
         NS_CARRIED
         NS_CLOSE
         packet.extract(hdr.carried_ipv4);
@@ -156,33 +150,23 @@
         }
     }
 
-    state ipv6_udp {
-        transition select(packet.lookahead<bit<32>>()) {
-            NS_CARRIER_TUNNEL_PORT &&& 0xffff: ipv6_tunnel_port;
-            default: ports;
-        }
-    }
-
     state ipv6_tunnel_port {
         transition select(hdr.ipv6.payload_length) {
             NS_CARRIER_TUNNEL_BYTES + 40 .. 0xffff: ipv6_tunnel_header;
-            default: ports;
+            default: behind_ports;
         }
     }
 
     state ipv6_tunnel_header {
-        transition select(packet.lookahead<bit<160>>()) {
+        transition select(packet.lookahead<bit<128>>()) {
             NS_IS_TUNNEL(NS_ETHERTYPE_IPV6): ipv6_tunnel;
-            default: ports;
+            default: behind_ports;
         }
     }
 
     state ipv6_tunnel {
+        NS_MOVE_PORTS
         packet.extract(hdr.tunnel);
-        packet.extract(hdr.tunnel_option);
-#if NS_CARRIER_TUNNEL_PAD > 0
-        packet.extract(hdr.tunnel_pad);
-#endif
         NS_CARRIED
         NS_CLOSE
         packet.extract(hdr.carried_ipv6);

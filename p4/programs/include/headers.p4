@@ -271,24 +271,16 @@ struct headers_t {
     mpls_t[NS_LABELS] mpls;
     pppoe_t         pppoe;
 #endif
-    omnimon_t       shim;
-    shim_type_t     shim_type;
+    shim_t          shim;
     ipv4_t          ipv4;
 #ifdef NS_WITH_OMNIMON
     ipv4_carrier_t  ipv4_carrier;
 #endif
+    ipv4_options_t  ipv4_options;
     ipv6_t          ipv6;
     ipv6_carrier_t  ipv6_carrier;
-    omnimon_t       option; // of IPv4 or IPv6
-#if NS_CARRIER_IPV6_PAD > 0
-    ipv6_carrier_pad_t ipv6_carrier_pad;
-#endif
-    ipv4_options_t  ipv4_options;
+    ports_t         tunnel_ports;
     tunnel_t        tunnel;
-    omnimon_t       tunnel_option;
-#if NS_CARRIER_TUNNEL_PAD > 0
-    tunnel_pad_t    tunnel_pad;
-#endif
     ipv4_t          carried_ipv4; // the packet in the tunnel
     ipv4_options_t  carried_ipv4_options;
     ipv6_t          carried_ipv6;

@@ -13,13 +13,6 @@
         hdr.inner.headers = hdr.inner.headers + n; \
         verify(hdr.inner.headers <= NS_INNER_HEADERS, error.StackOutOfBounds);
 
-    state vxlan_port {
-        transition select(meta.flow.protocol) {
-            NS_PROTOCOL_UDP: tunnel;
-            default: accept;
-        }
-    }
-
     state tunnel {
         hdr.inner.setValid();
         hdr.inner.headers = 0;

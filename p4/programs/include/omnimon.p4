@@ -222,12 +222,16 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
 #define OM_HEADER hdr.shim
 #include "omnimon-header.p4"
 
-#define OM_OPEN open_option
-#define OM_HEADER hdr.option
+#define OM_OPEN open_ipv4_option
+#define OM_HEADER hdr.ipv4_carrier
+#include "omnimon-header.p4"
+
+#define OM_OPEN open_ipv6_option
+#define OM_HEADER hdr.ipv6_carrier
 #include "omnimon-header.p4"
 
 #define OM_OPEN open_tunnel
-#define OM_HEADER hdr.tunnel_option
+#define OM_HEADER hdr.tunnel
 #include "omnimon-header.p4"
 
     action measure_ipv4() {
@@ -330,16 +334,18 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
             }
         } else {
             window.apply();
-            if (hdr.shim.isValid()) {
-                open_shim();
-            } else if (hdr.option.isValid()) {
-                open_option();
-            } else if (hdr.tunnel_option.isValid()) {
-                open_tunnel();
-            }
             if (OM.present == 0) {
                 count_no_header();
-            } else if (OM.probe == 0) {
+            } else if (hdr.shim.isValid()) {
+                open_shim();
+            } else if (hdr.ipv4_carrier.isValid()) {
+                open_ipv4_option();
+            } else if (hdr.ipv6_carrier.isValid()) {
+                open_ipv6_option();
+            } else {
+                open_tunnel();
+            }
+            if (OM.present == 1 && OM.probe == 0) {
                 if (OM.epoch - OM.first >= OM.size) {
                     count_epoch();
                 } else if ((bit<32>)OM.slot >= NS_OMNIMON_SLOTS) {

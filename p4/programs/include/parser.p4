@@ -74,6 +74,42 @@
 #define NS_DESTINATION_OPTIONS no_ports
 #endif
 
+#define NS_READ_PORTS \
+        packet.extract(hdr.ports); \
+        meta.flow.src_port = hdr.ports.src; \
+        meta.flow.dst_port = hdr.ports.dst;
+
+// What follows the ports.
+#if defined(NS_WITH_OMNIMON)
+#define NS_PORTS_KEY hdr.ports.dst, meta.omnimon.present, meta.flow.protocol
+#define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, _, NS_PROTOCOL_UDP)
+#define NS_PORTS_CASES \
+            (_, 1, NS_PROTOCOL_TCP): tcp;
+#elif defined(NS_WITH_SKETCHINT)
+#define NS_PORTS_KEY hdr.ports.dst, meta.sketchint.closed, meta.flow.protocol
+#define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, _, NS_PROTOCOL_UDP)
+#define NS_PORTS_CASES \
+            (_, 0, NS_PROTOCOL_TCP): tcp; \
+            (_, 0, NS_PROTOCOL_UDP): udp;
+#elif defined(NS_WITH_LIGHTGUARDIAN)
+// UDP over IPv6 has no bit for the carry mark.
+#define NS_PORTS_KEY \
+    hdr.ports.dst, meta.lightguardian.closed, meta.lightguardian.ipv4, meta.flow.protocol
+#define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, _, _, NS_PROTOCOL_UDP)
+#define NS_PORTS_CASES \
+            (_, 0, _, NS_PROTOCOL_TCP): tcp; \
+            (_, 0, 1, NS_PROTOCOL_UDP): udp;
+#elif defined(NS_WITH_ENCAPSULATION)
+#define NS_PORTS_KEY hdr.ports.dst, meta.flow.protocol
+#define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, NS_PROTOCOL_UDP)
+#define NS_PORTS_CASES \
+            (NS_PORT_VXLAN, NS_PROTOCOL_UDP): tunnel;
+#else
+#define NS_PORTS_KEY hdr.ports.dst, meta.flow.protocol
+#define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, NS_PROTOCOL_UDP)
+#define NS_PORTS_CASES
+#endif
+
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
     state start {
@@ -264,8 +300,8 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state ipv4_payload {
         transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (0, NS_PROTOCOL_TCP): ports;
-            (0, NS_PROTOCOL_UDP): ipv4_udp;
+            (0, NS_PROTOCOL_TCP): ipv4_ports;
+            (0, NS_PROTOCOL_UDP): ipv4_ports;
             NS_IN_IPV4
             default: no_ports;
         }
@@ -283,8 +319,8 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.lightguardian.payload = (bit<32>)hdr.ipv6.payload_length;
 #endif
         transition select(hdr.ipv6.next_header) {
-            NS_PROTOCOL_TCP: ports;
-            NS_PROTOCOL_UDP: ipv6_udp;
+            NS_PROTOCOL_TCP: ipv6_ports;
+            NS_PROTOCOL_UDP: ipv6_ports;
             NS_PROTOCOL_IPV6_FRAGMENT: ipv6_fragment;
             NS_PROTOCOL_IPV6_DESTINATION: ipv6_destination;
             NS_IN_IPV6
@@ -311,36 +347,35 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
+    // The ports directly behind an IP header, where a tunnel with OmniMon's header may follow.
+    state ipv4_ports {
+        NS_READ_PORTS
+        transition select(NS_PORTS_KEY) {
+            NS_TUNNEL_CASE: ipv4_tunnel_port;
+            NS_PORTS_CASES
+            default: accept;
+        }
+    }
+
+    state ipv6_ports {
+        NS_READ_PORTS
+        transition select(NS_PORTS_KEY) {
+            NS_TUNNEL_CASE: ipv6_tunnel_port;
+            NS_PORTS_CASES
+            default: accept;
+        }
+    }
+
     state ports {
-        packet.extract(hdr.ports);
-        meta.flow.src_port = hdr.ports.src;
-        meta.flow.dst_port = hdr.ports.dst;
-#ifdef NS_WITH_OMNIMON
-        transition select(meta.omnimon.present, meta.flow.protocol) {
-            (1, NS_PROTOCOL_TCP): tcp;
+        NS_READ_PORTS
+        transition behind_ports;
+    }
+
+    state behind_ports {
+        transition select(NS_PORTS_KEY) {
+            NS_PORTS_CASES
             default: accept;
         }
-#elif defined(NS_WITH_SKETCHINT)
-        transition select(meta.sketchint.closed, meta.flow.protocol) {
-            (0, NS_PROTOCOL_TCP): tcp;
-            (0, NS_PROTOCOL_UDP): udp;
-            default: accept;
-        }
-#elif defined(NS_WITH_LIGHTGUARDIAN)
-        transition select(meta.lightguardian.closed, meta.lightguardian.ipv4,
-                          meta.flow.protocol) {
-            (0, _, NS_PROTOCOL_TCP): tcp;
-            (0, 1, NS_PROTOCOL_UDP): udp; // UDP over IPv6 has no bit for the carry mark
-            default: accept;
-        }
-#elif defined(NS_WITH_ENCAPSULATION)
-        transition select(hdr.ports.dst) {
-            NS_PORT_VXLAN: vxlan_port;
-            default: accept;
-        }
-#else
-        transition accept;
-#endif
     }
 
 #ifdef NS_WITH_ENCAPSULATION
@@ -546,8 +581,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         { NS_IPV4_FIELDS(ipv4), hdr.ipv4_options.options }, \
         hdr.ipv4.checksum, HashAlgorithm.csum16); \
     extern_function(hdr.ipv4_carrier.isValid(), \
-        { NS_IPV4_FIELDS(ipv4), hdr.ipv4_carrier.type, hdr.ipv4_carrier.length, hdr.option, \
-          hdr.ipv4_options.options }, \
+        { NS_IPV4_FIELDS(ipv4), hdr.ipv4_carrier, hdr.ipv4_options.options }, \
         hdr.ipv4.checksum, HashAlgorithm.csum16);
 #else
 #define NS_IPV4_CHECKSUM(extern_function) \
@@ -632,20 +666,12 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.vlan_outer);
         packet.emit(hdr.vlan_inner);
         packet.emit(hdr.shim);
-        packet.emit(hdr.shim_type);
         packet.emit(hdr.ipv4);
+        packet.emit(hdr.ipv4_options);
         packet.emit(hdr.ipv6);
         packet.emit(hdr.ipv6_carrier);
-        packet.emit(hdr.option);
-#if NS_CARRIER_IPV6_PAD > 0
-        packet.emit(hdr.ipv6_carrier_pad);
-#endif
-        packet.emit(hdr.ipv4_options);
+        packet.emit(hdr.tunnel_ports);
         packet.emit(hdr.tunnel);
-        packet.emit(hdr.tunnel_option);
-#if NS_CARRIER_TUNNEL_PAD > 0
-        packet.emit(hdr.tunnel_pad);
-#endif
         packet.emit(hdr.carried_ipv4);
         packet.emit(hdr.carried_ipv4_options);
         packet.emit(hdr.carried_ipv6);

@@ -360,7 +360,7 @@ func (b *builder) deparser() error {
 		if h == nil || h.Metadata {
 			return refuse("deparser", nil, "header %q is not declared", n)
 		}
-		b.Prog.Deparse = append(b.Prog.Deparse, h)
+		b.Prog.Deparse, b.Prog.Emitted = append(b.Prog.Deparse, h), append(b.Prog.Emitted, uint32(h.Base))
 	}
 	b.noRegisters = true
 	defer func() { b.noRegisters = false }()

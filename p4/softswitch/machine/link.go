@@ -4,6 +4,7 @@ package machine
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -269,6 +270,20 @@ func linkParser(op any) func(*Packet) {
 	case program.Extract:
 		return func(p *Packet) { p.extractOp(&o) }
 	case program.Lookahead:
+		if o.N == 1 && o.Offset%8 == 0 && o.Width%8 == 0 {
+			first, bytes := o.Offset/8, o.Width/8
+			return func(p *Packet) {
+				rest := p.Data[p.off:]
+				switch {
+				case len(rest) < first+bytes:
+					p.perr = program.PacketTooShort
+				case len(rest) >= first+8:
+					p.f[o.D] = binary.BigEndian.Uint64(rest[first:]) >> (64 - o.Width)
+				default:
+					p.f[o.D] = wide.ReadBits(rest, o.Offset, o.Width)
+				}
+			}
+		}
 		return func(p *Packet) {
 			if (o.Offset+o.Width+7)/8 > len(p.Data)-p.off {
 				p.perr = program.PacketTooShort

@@ -248,10 +248,11 @@ func (p *Packet) writeHeader(b []byte, h *program.Header) {
 func (p *Packet) Deparse(out []byte) []byte {
 	p.run(p.prog.DeparserPC)
 	start := len(out)
-	for _, h := range p.prog.Deparse {
-		if p.f[h.Base] == 0 && !h.Metadata {
+	for i, slot := range p.prog.Emitted {
+		if p.f[slot] == 0 {
 			continue
 		}
+		h := p.prog.Deparse[i]
 		n := p.headerBytes(h)
 		at := len(out)
 		out = grow(out, n+8)

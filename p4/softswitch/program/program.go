@@ -15,6 +15,7 @@ type Program struct {
 	Headers  []*Header
 	Actions  []*Action
 	Deparse  []*Header
+	Emitted  []uint32 // validity slots of Deparse, which every packet reads
 	Selects  []*Select
 	Hashes   []*Hash
 	Locks    int // locks of registers
