@@ -5,6 +5,7 @@
 package kernel
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -28,12 +28,16 @@ import (
 // caches are colder than under load.
 func BenchmarkPacket(b *testing.B) {
 	needBPF(b)
-	for _, flows := range []int{1, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("flows=%d", flows), func(b *testing.B) { benchmark(b, flows, 0) })
+	for _, flows := range []int{1, 3, 300, 10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("flows=%d", flows), func(b *testing.B) { benchmark(b, flows, traffic{}) })
+	}
+	for name, l := range map[string]traffic{"UDP": {udp: true}, "IPv6": {v6: true}, "default-table": {table: 1 << 16},
+		"full-table": {table: 10_000}, "d=4,x=4": {extremes: 4}} {
+		b.Run("flows=10000/"+name, func(b *testing.B) { benchmark(b, 10_000, l) })
 	}
 	for _, queries := range []int{1, 4, 16} {
 		for _, flows := range []int{1, 10_000} {
-			b.Run(fmt.Sprintf("flows=%d/queries=%d", flows, queries), func(b *testing.B) { benchmark(b, flows, queries) })
+			b.Run(fmt.Sprintf("flows=%d/queries=%d", flows, queries), func(b *testing.B) { benchmark(b, flows, traffic{queries: queries}) })
 		}
 	}
 }
@@ -50,12 +54,24 @@ func benchmarkQueries(count int) (all []wire.Query) {
 	return all
 }
 
-func benchmark(b *testing.B, flows, queries int) {
+// traffic is what a measurement of BenchmarkPacket has besides flows of TCP over IPv4, in a table of 2^20.
+type traffic struct {
+	queries, table, extremes int // extremes: of which as many slots of switches come along
+	udp, v6                  bool
+}
+
+func benchmark(b *testing.B, flows int, l traffic) {
 	settings := func(host int) *wire.Settings {
 		s := defaults(host)
 		s.Carrier = wire.CarrierOption
-		s.Queries = benchmarkQueries(queries)
-		s.Slots, s.Flows, s.IngressSlots = 3072, 1<<20, 1<<20
+		s.Queries = benchmarkQueries(l.queries)
+		s.Slots, s.Flows, s.IngressSlots = 3072, cmp.Or(l.table, 1<<20), 1<<20
+		if l.extremes > 0 {
+			s.SlotsPerFlow, s.Extremes = l.extremes, make([]wire.Extreme, l.extremes)
+			for i := range s.Extremes {
+				s.Extremes[i].Field = wire.FieldLength
+			}
+		}
 		return s
 	}
 	source := newPath(b, Config{Generations: 8}, settings(0))
@@ -67,9 +83,12 @@ func benchmark(b *testing.B, flows, queries int) {
 	}
 	defer nothing.Close()
 	frames := make([][]byte, flows)
+	protocol := byte(packet.ProtocolTCP)
+	if l.udp {
+		protocol = packet.ProtocolUDP
+	}
 	for i := range frames {
-		frames[i] = ipFrame(address(0, false), address(1, false), packet.ProtocolTCP, uint16(i), uint16(i>>16), packet.ACK,
-			0, nil)
+		frames[i] = ipFrame(address(0, l.v6), address(1, l.v6), protocol, uint16(i), uint16(i>>16), packet.ACK, 0, nil)
 		run(b, destination.tables.ingress, run(b, source.tables.egress, frames[i], tcNext), tcNext)
 	}
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
@@ -171,126 +190,11 @@ func BenchmarkQueries(b *testing.B) {
 	}
 }
 
-// Setups of BenchmarkVeth.
-const (
-	plain  = "plain"    // without programs
-	empty  = "empty TC" // programs at TC that do nothing
-	rounds = 5
-)
-
-// BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC
-// that do nothing, and with agents at both ends, for each carrier: one TCP stream, in bytes per
-// second, and UDP packets with 18 bytes, in packets per second. The setups take turns in each
-// round, so that other load of the machine reaches all of them. It prints the median of each, with
-// the least and the most, and the median ratio to the setup without programs and to that with empty
-// ones.
-func BenchmarkVeth(b *testing.B) {
-	setups := []string{plain, empty, string(wire.CarrierOption), string(wire.CarrierTunnel), string(wire.CarrierShim)}
-	pairs := map[string]*pair{}
-	var text strings.Builder // b.Log prints ten lines of its own at most
-	for _, setup := range setups {
-		pairs[setup] = newPair(b)
-		for host := range 2 {
-			switch setup {
-			case plain:
-			case empty:
-				pairs[setup].attachEmpty(host)
-			default:
-				pairs[setup].open(host, func(_ *Config, s *wire.Settings) { s.Carrier = wire.Carrier(setup) })
-			}
-		}
-	}
-	for name, measure := range map[string]func(*pair) float64{"tcp/MB": (*pair).stream, "udp/packets": (*pair).datagrams} {
-		rates := map[string][]float64{}
-		for range rounds {
-			for _, setup := range setups {
-				rates[setup] = append(rates[setup], measure(pairs[setup]))
-			}
-		}
-		for _, setup := range setups {
-			var toPlain, toEmpty []float64
-			for i, r := range rates[setup] {
-				toPlain = append(toPlain, r/rates[plain][i])
-				toEmpty = append(toEmpty, r/rates[empty][i])
-			}
-			slices.Sort(rates[setup])
-			r := rates[setup]
-			fmt.Fprintf(&text, "\n%-12s %-8s median %.0f (%.0f to %.0f), %.2f of plain (%.2f to %.2f), %.2f of empty", name,
-				setup, median(r), r[0], r[len(r)-1], median(toPlain), slices.Min(toPlain), slices.Max(toPlain), median(toEmpty))
-		}
-	}
-	b.Log(text.String())
-	for b.Loop() { // the rounds are the measurement
-	}
-}
+const rounds = 5
 
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
-}
-
-// attachEmpty attaches programs that do nothing.
-func (p *pair) attachEmpty(host int) {
-	p.in(host, func() error {
-		i, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return err
-		}
-		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
-		if err != nil {
-			return err
-		}
-		p.t.Cleanup(func() { _ = prog.Close() })
-		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-			l, err := link.AttachTCX(link.TCXOptions{Program: prog, Interface: i.Index, Attach: at})
-			if err != nil {
-				return err
-			}
-			p.t.Cleanup(func() { _ = l.Close() })
-		}
-		return nil
-	})
-}
-
-// stream sends over one TCP connection and returns megabytes per second.
-func (p *pair) stream() float64 {
-	const size = 256 << 20
-	var l net.Listener
-	p.in(1, func() (err error) {
-		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address(1, false), 0)))
-		return err
-	})
-	defer l.Close()
-	var c net.Conn
-	p.in(0, func() (err error) {
-		c, err = net.Dial("tcp", l.Addr().String())
-		return err
-	})
-	defer c.Close()
-	go func() {
-		chunk := make([]byte, 256<<10)
-		for range size / len(chunk) {
-			if _, err := c.Write(chunk); err != nil {
-				return
-			}
-		}
-	}()
-	in, err := l.Accept()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer in.Close()
-	start := time.Now()
-	chunk := make([]byte, 256<<10)
-	for n := 0; n < size; {
-		k, err := in.Read(chunk)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		n += k
-	}
-	return size / 1e6 / time.Since(start).Seconds()
 }
 
 // datagrams sends UDP packets and returns packets per second.

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
@@ -37,6 +38,7 @@ type pair struct {
 	names [2]string // of the namespaces
 	paths [2]*Path
 	pins  [2]string
+	empty [2]*ebpf.Program // of attachEmpty
 }
 
 const (
