@@ -39,7 +39,7 @@ COMPILE := GOGC=$(or $(GOGC),400) $(GO)
 build: ## the commands into bin/, the plugins into bin/plugins/
 	@mkdir -p $(BIN)/built $(BIN)/plugins
 	$(COMPILE) build -ldflags '$(LDFLAGS)' -o $(BIN)/built/ ./cmd/netsketch $(PLUGINS:%=./plugins/%)
-	$(COMPILE) build -ldflags '$(LDFLAGS)' -tags grpcnotrace -o $(BIN)/built/ ./cmd/netsketch-agent
+	$(COMPILE) build -ldflags '$(LDFLAGS)' -tags grpcnotrace,nomanpages -o $(BIN)/built/ ./cmd/netsketch-agent
 	@for c in $(COMMANDS); do ln -f $(BIN)/built/$$c $(BIN)/$$c; done
 	@for p in $(PLUGINS); do ln -f $(BIN)/built/$$p $(BIN)/plugins/netsketch-plugin-$$p; done
 

@@ -20,8 +20,8 @@ import (
 //go:embed host.json
 var hostSchema []byte
 
-// HostSchema returns the schema of HostModules. It is compiled already, because netsketch-agent would
-// be 3.4 MB larger with goyang, for which the linker keeps methods that nothing calls.
+// HostSchema returns the schema of HostModules. It is compiled already, because netsketch-agent
+// would be 3.4 MB larger with goyang, for which the linker keeps methods that nothing calls.
 var HostSchema = sync.OnceValues(func() (*Schema, error) { return decodeSchema(hostSchema) })
 
 // compiledSchema is a schema in a file.
@@ -46,8 +46,8 @@ type compiledLeaf struct {
 	Mandatory      bool   `json:",omitempty"`
 }
 
-// compiledType is a Type. Bounds are pairs of the lowest and the highest value, Patterns pairs of the
-// pattern in YANG and in Go.
+// compiledType is a Type. Bounds are pairs of the lowest and the highest value, Patterns pairs of
+// the pattern in YANG and in Go.
 type compiledType struct {
 	Name                  string
 	Base                  Base

@@ -168,7 +168,8 @@ arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or 
 		},
 	}
 	runs := &cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}
-	cmd.AddCommand(runs, checks, strips, removes, manpages.Command(version))
+	cmd.AddCommand(runs, checks, strips, removes)
+	manpages.Add(cmd, version)
 	return cmd
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !nomanpages
+
 // Package manpages is the command that writes the manual pages of a program.
 package manpages
 
@@ -11,10 +13,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Command writes the manual pages of all commands of a program. Packages contain them, so it is not
-// listed.
-func Command(version string) *cobra.Command {
-	return &cobra.Command{
+// Add adds the command to that of a program. Packages contain the pages, so it is not listed.
+func Add(program *cobra.Command, version string) {
+	program.AddCommand(&cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages of all commands into a directory",
 		Long: "Write the manual pages of all commands into a directory, which is created. They have the month of\n" +
@@ -33,5 +34,5 @@ func Command(version string) *cobra.Command {
 			}
 			return nil
 		},
-	}
+	})
 }
