@@ -261,8 +261,8 @@ func (n *ng) next() (record, error) {
 	}
 }
 
-// packet returns a packet of an interface whose bytes in the file have a size. date is where its date
-// begins; nil: it has none, and may be cut.
+// packet returns a packet of an interface whose bytes in the file have a size. date is where its
+// date begins; nil: it has none, and may be cut.
 func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) {
 	if uint64(at) >= uint64(len(n.interfaces)) {
 		return record{}, fmt.Errorf("interface %d of %d", at, len(n.interfaces))
