@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -238,6 +239,78 @@ func TestQueriesOnProcessors(t *testing.T) {
 	}
 	if tuples := tuplesOf(t, &rows[1], distinct); len(tuples) != 1 || tuples[0][1].Int != flows {
 		t.Errorf("distinct: %v, want %d", tuples, flows)
+	}
+}
+
+// TestQueriesWhileSending: while processors send, epochs pass and queries change, a query counts the
+// packets of an epoch that the flow table counts.
+func TestQueriesWhileSending(t *testing.T) {
+	needBPF(t)
+	const groups = `x = packets.reduce(keys=(sport), n=count())`
+	s := defaults(0)
+	s.Queries = []wire.Query{{ID: 1, Text: groups}}
+	p := newPath(t, Config{}, s)
+	p.tables.synchronous = false
+	var done atomic.Bool
+	var wait sync.WaitGroup
+	for n := range runtime.NumCPU() {
+		wait.Go(func() {
+			for i := uint16(0); !done.Load(); i++ {
+				frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, i%300, 2, 0, 0, make([]byte, n))
+				if _, err := p.tables.egress.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer wait.Wait()
+	defer done.Store(true)
+	counted := 0
+	for e := uint64(100); e < 130; e++ {
+		running := s.Queries
+		if e%3 == 0 {
+			s.Queries = []wire.Query{{ID: e, Text: totalsQuery}, {ID: 1, Text: groups}}[e%2:]
+			if err := p.Apply(encoded(t, s)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.Advance(e + 1)
+		g, err := p.Seal(e)
+		if err != nil || g == nil {
+			t.Fatal(g, err)
+		}
+		data := g.Append(nil)
+		g.Release()
+		r, err := wire.Open(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent int64
+		var v wire.Values
+		for row := new(wire.EgressRow); r.NextEgress(row); {
+			if err := v.Decode(row.Values); err != nil {
+				t.Fatal(err)
+			}
+			sent += v[wire.Packets] + int64(row.Untagged.Packets)
+		}
+		rows := queryRows(t, data)
+		if len(rows) != len(running) {
+			t.Fatalf("epoch %d: results %+v of queries %+v", e, rows, running)
+		}
+		for i := range rows {
+			n := int64(0)
+			for _, tuple := range tuplesOf(t, &rows[i], running[i].Text) {
+				n += tuple[1].Int
+			}
+			if n != sent {
+				t.Errorf("epoch %d: %s counts %d packets, the flow table %d", e, running[i].Text, n, sent)
+			}
+			counted += int(n)
+		}
+	}
+	if counted == 0 {
+		t.Error("no packets")
 	}
 }
 
