@@ -14,7 +14,8 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// The certificates of sessions are part of the collector's state while a device uses them.
+// The collector's state lists the certificates of a device's sessions for as long as the device is
+// configured.
 func TestCertificatesInTheState(t *testing.T) {
 	dir := t.TempDir()
 	ca := testkit.NewAuthority(t, "switches").Write(t, dir, "ca.pem")

@@ -14,10 +14,9 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 )
 
-// Check returns what a collector with this configuration could not do, beyond what config.Load
-// finds: devices that cannot be set up, for example because their pipeline is unknown, and plugins
-// that do not start or refuse their configuration. It starts the plugins for a moment and connects
-// to nothing.
+// Check reports problems that config.Load cannot find: devices that cannot be set up, for example
+// because their pipeline is unknown, and plugins that do not start or refuse their configuration.
+// It starts the plugins briefly, and opens no connection.
 func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 	next := *cfg
 	next.Plugins.StateDirectory = ""
@@ -46,12 +45,12 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 	return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }
 
-// autoload returns the configuration with an instance of every plugin in the plugin directory if
-// plugins.autoload is set. If not, it logs the plugins that no instance names.
+// autoload returns the configuration, extended by an instance of every plugin in the plugin
+// directory if plugins.autoload is set. Otherwise, it logs the plugins that no instance names.
 func (c *Collector) autoload(cfg *config.Config) *config.Config {
 	var others []string
 	found, refused, err := pluginhost.Discover(cfg.Plugins.Directory)
-	if err != nil { // a plugin that is in the configuration reports it when it starts
+	if err != nil { // a configured plugin reports this error when it starts
 		if cfg.Plugins.Autoload {
 			c.log.Error("no plugins are loaded from the directory", "error", err)
 		}

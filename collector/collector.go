@@ -67,18 +67,18 @@ import (
 
 // Dependencies are what New needs from its caller. Zero values are usable.
 type Dependencies struct {
-	// Clock is the time of epochs; nil is the wall clock.
+	// Clock measures the time of epochs; nil is the wall clock.
 	Clock epoch.Clock
 	// Logger receives state changes; nil disables logging.
 	Logger *slog.Logger
 	// Level is set when a reload changes the log level; nil keeps the level.
 	Level *slog.LevelVar
-	// Programs returns a built-in pipeline by name; nil has none.
+	// Programs returns a built-in pipeline by name; with nil, no pipeline is built in.
 	Programs func(name string) (*p4rt.Program, error)
 	// Version is published as the collector's version.
 	Version string
-	// ServeNATS starts the embedded NATS server of a cluster: natsserver.Start. With nil, a
-	// configuration that has one is refused.
+	// ServeNATS starts the embedded NATS server of a cluster; the command passes natsserver.Start.
+	// With nil, a configuration with an embedded server is refused.
 	ServeNATS func(context.Context, bus.Config) (bus.Server, error)
 	// OnReport, when set, receives the report of each epoch, in order. It must not block.
 	OnReport func(Report)
@@ -89,7 +89,7 @@ type Dependencies struct {
 	StopGrace time.Duration
 
 	// launch starts a plugin; nil starts a process. newDevice creates a device; nil creates a
-	// device.Device. Tests set them.
+	// device.Device. Both are for tests.
 	launch    func(context.Context, pluginhost.Spec) (analysis.Instance, error)
 	newDevice func(device.Config) (network.Device, error)
 }
@@ -115,12 +115,12 @@ func (d Dependencies) withDefaults() Dependencies {
 	return d
 }
 
-// Collector is a set of connected components. See the package comment.
+// Collector is a set of connected components, as the package comment describes.
 type Collector struct {
 	deps   Dependencies
 	log    *slog.Logger
 	cfg    atomic.Pointer[config.Config]
-	ctx    context.Context // of callbacks between components; ends with Stop
+	ctx    context.Context // context of callbacks between components; ends with Stop
 	cancel context.CancelFunc
 
 	store     *store.Store
@@ -141,10 +141,10 @@ type Collector struct {
 	cluster   *cluster.Component                 // nil without a cluster; set by Start
 	exchange  atomic.Pointer[exchange.Component] // nil without a cluster, and before Start
 	plans     atomic.Pointer[plans.Component]    // nil without a cluster, and before Start
-	applying  atomic.Bool                        // pending plans at devices of other members
-	applies   sync.WaitGroup                     // of applying
+	applying  atomic.Bool                        // true while pending plans are applied at devices of other members
+	applies   sync.WaitGroup                     // waits for the goroutine that applying guards
 	moving    sync.Mutex                         // held while devices, plugins and hosts move with an epoch
-	moves     sync.WaitGroup                     // of devices
+	moves     sync.WaitGroup                     // waits for goroutines that move devices
 	counts    clusterCounts
 	placed    atomic.Uint64 // the epoch for which plugins and hosts were placed
 	delivered atomic.Uint64 // the newest epoch that was delivered to plugins
@@ -184,7 +184,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
 	}
 	if cfg.Cluster.Name != "" {
-		if _, err := natsConfig(cfg.Cluster, c.certs); err != nil { // Start reads the files again
+		if _, err := natsConfig(cfg.Cluster, c.certs); err != nil { // checks the files now; Start reads them again
 			return nil, fmt.Errorf("collector: %w", err)
 		}
 		c.share(&schedule, &engine)
@@ -269,7 +269,8 @@ func (c *Collector) newHosts(cfg *config.Config) error {
 	return nil
 }
 
-// hostOf returns the name of the configured host that has an address, or the longest prefix of it.
+// hostOf returns the name of the configured host whose address is a, or whose longest prefix
+// contains a.
 func (c *Collector) hostOf(a netip.Addr) (name string) {
 	bits := -1
 	for _, h := range c.Config().Hosts {
@@ -310,7 +311,7 @@ func (c *Collector) Start(ctx context.Context) error {
 			return fmt.Errorf("collector: %w", err)
 		}
 	}
-	if err := c.hosts.Start(); err != nil { // before plugins send settings of hosts
+	if err := c.hosts.Start(); err != nil { // before plugins send the settings of hosts
 		return fmt.Errorf("collector: %w", err)
 	}
 	if err := c.analysis.Start(ctx); err != nil {
@@ -333,7 +334,7 @@ func (c *Collector) Start(ctx context.Context) error {
 // Stop drains the plugins and closes all sessions, the store and its taps. It returns at the latest
 // when ctx ends or StopGrace is over, and leaves no process behind.
 func (c *Collector) Stop(ctx context.Context) error {
-	c.stopCluster() // first: it may be assigning devices, and the others take them over meanwhile
+	c.stopCluster() // first, so that other members take the devices over during the rest of Stop
 	defer c.moves.Wait()
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -367,7 +368,7 @@ func (c *Collector) Stop(ctx context.Context) error {
 }
 
 // exclusive runs f unless the configuration is being changed or the collector has stopped, and
-// reports whether it did.
+// reports whether f ran.
 func (c *Collector) exclusive(f func()) bool {
 	if !c.changing.TryLock() {
 		return false
@@ -379,7 +380,7 @@ func (c *Collector) exclusive(f func()) bool {
 	return true
 }
 
-// modelChanged passes the network model to plugins and their bindings to devices.
+// modelChanged passes the network model to plugins, and the plugins' bindings to devices.
 func (c *Collector) modelChanged(ctx context.Context) {
 	c.analysis.SetNetwork(ctx)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
@@ -391,7 +392,7 @@ func (c *Collector) settingsChanged() {
 	c.network.ApplyPending(c.ctx)
 }
 
-// StateChanged publishes what has changed of the collector's own state. It does not block.
+// StateChanged publishes the changed parts of the collector's own state. It does not block.
 func (c *Collector) StateChanged() { c.self.Changed() }
 
 // reported publishes the collector's own state with an epoch and passes the report on.
@@ -421,7 +422,7 @@ func (c *Collector) Network() sdk.Network { return c.network.Model() }
 // AgentsAddress returns the address on which host agents connect; "" if they are not served.
 func (c *Collector) AgentsAddress() string { return c.hosts.Address() }
 
-// Health is what /healthz and /readyz report. The caller sets Outputs.
+// Health returns the health that /healthz and /readyz report. The caller sets Outputs.
 func (c *Collector) Health() *selfstate.Health { return &c.health }
 
 // HTTPAddress returns the address of /metrics, /healthz and /readyz; "" if they are not served.
@@ -436,11 +437,11 @@ func (c *Collector) HTTPAddress() string {
 // block.
 func (c *Collector) ObserveOutputs(f func() selfstate.Outputs) { c.self.ObserveOutputs(f) }
 
-// FailedPlugins returns why configured plugins do not run, by the instance's name: those that could
-// not be started, not those that died and are being restarted.
+// FailedPlugins returns, by instance name, why configured plugins could not be started. Plugins
+// that started, exited and are being restarted are not included.
 func (c *Collector) FailedPlugins() map[string]error { return c.analysis.Failed() }
 
-// Watchable returns the schema paths of the lists of which Query computes any row.
+// Watchable returns the schema paths of the lists whose rows Query can compute.
 func (c *Collector) Watchable() []string { return c.analysis.Watchable() }
 
 // Query computes one row of a list that a plugin declares watchable; see analysis.Component.Query.

@@ -33,7 +33,8 @@ import (
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// pluginsYAML configures plugins of these names, and a directory in which findPlugin finds them.
+// pluginsYAML returns a configuration of these plugins, and of a directory in which findPlugin
+// finds them.
 func pluginsYAML(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +140,7 @@ func TestLostDeviceMakesPartialEpochsForThePlugin(t *testing.T) {
 	}
 	r.devices["s1"].do(func(d *fakeDevice) { d.down, d.life = nil, 2 })
 	back := false
-	for range 100 { // it joins in a goroutine of its own
+	for range 100 { // the device joins in a goroutine of its own
 		if back = r.step().Status == epoch.Partial; back {
 			break
 		}
@@ -180,8 +181,8 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 	}
 }
 
-// With plugins.autoload the plugins of the directory run that no instance names; without it they
-// are logged. A reload starts those that were added to the directory.
+// With plugins.autoload, plugins of the directory that no instance names run; without it, the log
+// lists them. A reload starts plugins that were added to the directory.
 func TestAutoload(t *testing.T) {
 	yaml := devicesYAML(1) + pluginsYAML(t, "good")
 	dir := parseConfig(t, yaml).Plugins.Directory
@@ -218,7 +219,7 @@ func TestAutoload(t *testing.T) {
 	}
 }
 
-// A plugin that did not start is started as soon as it can be, and measures.
+// A plugin that could not be started is started as soon as possible, and measures.
 func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
 	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n",
 		"plugins:\n  restart: {initial: 5ms, maximum: 10ms}\n", 1)
@@ -256,7 +257,7 @@ func TestPlansHoldFromTheirEpoch(t *testing.T) {
 		r.devices[name].do(func(d *fakeDevice) { out = slices.Clone(d.applied) })
 		return out
 	}
-	r.step() // closes first+1 and gives the plans
+	r.step() // closes first+1; the plugin returns its plans
 	if got := applied("s1"); got != nil {
 		t.Errorf("applied %v before the boundary", got)
 	}
@@ -337,7 +338,7 @@ func TestReload(t *testing.T) {
 	if missing := r.c.WaitReady(ctx); missing != nil {
 		t.Fatalf("%v are not ready", missing)
 	}
-	if rep := r.step(); rep.Status != epoch.Partial { // s3 came during the epoch
+	if rep := r.step(); rep.Status != epoch.Partial { // s3 joined during the epoch
 		t.Errorf("report %+v", rep)
 	}
 	r.count("s3", 7)
@@ -383,8 +384,8 @@ func TestPluginLogLevel(t *testing.T) {
 	}
 }
 
-// On the wall clock: 64 devices of which one hangs in every flip. All other epochs go on, and a
-// plugin that is too slow loses epochs of its own only.
+// On the wall clock, one of 64 devices hangs in every flip. The other devices' epochs continue,
+// and a plugin that is too slow loses only epochs of its own.
 func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
 	yaml := devicesYAML(64) + pluginsYAML(t, "fast", "slow") + "epoch: {interval: 250ms, deadline: 200ms, guard: 1ms}\n"
 	hang, hold := make(chan struct{}), make(chan struct{})
@@ -425,8 +426,8 @@ func TestWallClockWithAHangingDeviceAndASlowPlugin(t *testing.T) {
 	}
 }
 
-// BenchmarkEpochLoop is one epoch over 64 fake devices and one fake plugin: what the collector
-// itself costs. The stages are reported in microseconds.
+// BenchmarkEpochLoop measures the collector's own cost: one epoch with 64 fake devices and one
+// fake plugin. The stages are reported in microseconds.
 func BenchmarkEpochLoop(b *testing.B) {
 	dir := b.TempDir()
 	writeFile(b, dir+"/"+pluginhost.FilePrefix+"fake", "")
@@ -464,7 +465,7 @@ func BenchmarkEpochLoop(b *testing.B) {
 	}
 }
 
-// /metrics has the values of the state leaves, and /readyz follows the epochs and outputs.
+// /metrics serves the values of the state leaves, and /readyz follows the epochs and outputs.
 func TestOperatorEndpoints(t *testing.T) {
 	r := newRig(t, "http: {address: \"127.0.0.1:0\"}\n"+devicesYAML(2)+pluginsYAML(t, "fake"), nil)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
@@ -556,8 +557,8 @@ func TestConfigurationIsPublished(t *testing.T) {
 	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[name=s1] device-id=5 device-id=5")
 }
 
-// The state of the outputs is published with each epoch, and after a change without the tables that
-// have not changed.
+// The state of the outputs is published with each epoch. After a change, only tables that changed
+// are published.
 func TestStateOfOutputsIsPublished(t *testing.T) {
 	r := newRig(t, devicesYAML(1)+"outputs: [{type: influxdb, name: db, url: \"http://127.0.0.1:1\", bucket: b}]\n", nil)
 	list := selfstate.Root + "/outputs/output"

@@ -18,11 +18,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// handOverShare is the part of the deadline of epochs that is left for the parts of collectors to
-// arrive.
+// handOverShare divides the deadline of epochs: the last 1/handOverShare of it is left for the
+// parts of other collectors to arrive.
 const handOverShare = 4
 
-// startExchange begins to exchange parts, results and states with the other members.
+// startExchange begins to exchange parts of epochs, results and states with the other members.
 func (c *Collector) startExchange(cfg *config.Config) error {
 	x := exchange.New(exchange.Config{Member: cfg.Cluster.Member}, exchange.Dependencies{
 		Bus: c.bus, Logger: c.log, Store: c.store, Validate: c.schema.Validate, View: c.cluster.View,
@@ -35,7 +35,7 @@ func (c *Collector) startExchange(cfg *config.Config) error {
 	return nil
 }
 
-// share connects the epoch engine and the plugins to the cluster of the configuration.
+// share connects the epoch engine and the plugins to the cluster, if the configuration has one.
 func (c *Collector) share(schedule *epoch.Config, engine *epoch.Dependencies) {
 	schedule.HandOver = schedule.Deadline / handOverShare
 	engine.Reasons = func() []string {
@@ -52,11 +52,12 @@ func (c *Collector) share(schedule *epoch.Config, engine *epoch.Dependencies) {
 	}
 }
 
-// elsewhere returns the source of a device that another collector owns; nil if no plugin is at home
-// here.
+// elsewhere returns the source of a device that another collector owns; nil if this collector runs
+// no plugin.
 func (c *Collector) elsewhere(device string) epoch.Source { return c.awaited(device, false) }
 
-// awaited is elsewhere for a device or a host.
+// awaited returns the source of a device or host that another collector owns; nil if this
+// collector runs no plugin.
 func (c *Collector) awaited(name string, host bool) epoch.Source {
 	x := c.exchange.Load()
 	if x == nil {
@@ -70,8 +71,9 @@ func (c *Collector) awaited(name string, host bool) epoch.Source {
 	return nil
 }
 
-// home reports whether this collector analyzes an epoch of a plugin; 0 is the open one. Without a
-// lease it analyzes those of its own devices for all plugins: the others may be out of reach.
+// home reports whether this collector analyzes an epoch of a plugin; 0 means the open epoch.
+// Without a lease, it analyzes its own devices' epochs for all plugins, because the other
+// collectors may be unreachable.
 func (c *Collector) home(plugin string, number uint64) bool {
 	x := c.exchange.Load()
 	if x == nil {
@@ -84,7 +86,8 @@ func (c *Collector) home(plugin string, number uint64) bool {
 	return !view.Leased && len(view.Members) > 0 || view.In(number).Plugin(plugin) == view.Self
 }
 
-// clusterState returns the state in the cluster; nil before the start and without one.
+// clusterState returns the collector's state in the cluster; nil before the start and without a
+// cluster.
 func (c *Collector) clusterState() *selfstate.Cluster {
 	x := c.exchange.Load()
 	if x == nil {
@@ -93,7 +96,7 @@ func (c *Collector) clusterState() *selfstate.Cluster {
 	return &selfstate.Cluster{View: c.cluster.View(), Exchange: x.Stats(), Counts: c.clusterCounts()}
 }
 
-// clusterCounts returns what this collector counts as a member.
+// clusterCounts returns this collector's counters as a member.
 func (c *Collector) clusterCounts() cluster.Counts {
 	n := &c.counts
 	out := cluster.Counts{HandedOver: n.handedOver.Load(), Forced: n.forced.Load(), EpochsSent: n.epochsSent.Load(),
@@ -104,7 +107,7 @@ func (c *Collector) clusterCounts() cluster.Counts {
 	return out
 }
 
-// clusterPlugins is what plugins share with the other collectors.
+// clusterPlugins implements analysis.Cluster.
 type clusterPlugins struct{ c *Collector }
 
 var _ analysis.Cluster = clusterPlugins{}
@@ -159,13 +162,13 @@ func (s clusterPlugins) Query(ctx context.Context, plugin string, row sdk.RowKey
 	return tables, number, err
 }
 
-// queryCodes are the errors of queries that keep their meaning between collectors.
+// queryCodes maps status codes to the errors of queries that one collector passes to another.
 var queryCodes = map[string]error{
 	"no-capability": pluginhost.ErrNoCapability, "refused": pluginhost.ErrRefused, "not-running": pluginhost.ErrNotRunning,
 	"stopped": pluginhost.ErrStopped, "invalid": pluginhost.ErrInvalidResults,
 }
 
-// answer answers a query of another collector.
+// answer replies to a query of another collector.
 func (c *Collector) answer(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, string,
 	error,
 ) {

@@ -28,17 +28,17 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// shares is a case of TestResultsOfACluster: what collectors share.
+// shares is a case of TestResultsOfACluster: what the collectors share.
 type shares struct {
 	plugin string
-	// devices are the switches. The first and the last have an owner that is not the home of the
+	// devices are the switches. The first and the last belong to an owner that does not run the
 	// plugin.
 	devices []string
-	// options are those of a device, and more are further sections.
+	// options are the keys of a device, more are further sections of the file.
 	options, more string
 	// send makes packets arrive at switches in an epoch.
 	send func(switches []*realSwitch, epoch byte)
-	// rows is the number of rows of an epoch that are there at least.
+	// rows is the least number of rows that an epoch has.
 	rows int
 }
 
@@ -83,23 +83,23 @@ func startShared(t *testing.T, cfg *config.Config) *real {
 	return r
 }
 
-// results are the rows of a plugin in a view, without what depends on the machine, and without
-// alerts that are over: while members joined, switches were missing.
+// results returns the rows of a plugin in a view. Rows that depend on the machine, and alerts that
+// ended, are left out: while members joined, switches were missing.
 func results(view *store.View, plugin string) []string {
 	rows := storetest.Rows(view, store.ParseQuery("", "/"+plugin), "state/analysis-time", "state/response-time")
 	return slices.DeleteFunc(rows, func(row string) bool { return strings.Contains(row, " state/active=false ") })
 }
 
-// sharing is one collector, and two that share switches with the same traffic.
+// sharing is one collector, and two collectors that share switches with the same traffic.
 type sharing struct {
 	*shares
 	t             *testing.T
 	nats          string
 	alone, shared []*realSwitch
 	one, a, b     *real
-	all           []*real // that measure
-	next          *real   // that others hand switches over to: clocks of members agree
-	epochs        byte    // that were measured
+	all           []*real // all collectors that measure
+	next          *real   // the collector that others hand switches over to, because the members' clocks agree
+	epochs        byte    // count of epochs measured
 }
 
 // share starts the collectors, and waits until both members have switches.
@@ -112,7 +112,7 @@ func (s *shares) share(t *testing.T) *sharing {
 	}
 	x.one = startShared(t, x.configOf("", "{}"))
 	x.a = startShared(t, x.configOf("c1", "{}"))
-	x.a.ready() // otherwise c2 may take a switch that has no session yet
+	x.a.ready() // otherwise c2 could take a switch that has no session yet
 	x.b = startShared(t, x.configOf("c2", "{}"))
 	x.all, x.next = []*real{x.one, x.a, x.b}, x.b
 	each(x.all, func(r *real) {
@@ -121,7 +121,7 @@ func (s *shares) share(t *testing.T) *sharing {
 			t.Error(err)
 		}
 	})
-	for moved := 0; moved < 5; moved++ { // c1 hands switches over, and a plugin moves two epochs after
+	for moved := 0; moved < 5; moved++ { // c1 hands switches over, and a plugin moves two epochs later
 		x.measure(false)
 		x.a.until("both collectors know where plugins move", func() bool { return moves(x.a) > 0 && moves(x.b) > 0 })
 		x.b.until("c2 has its switches", func() bool {
@@ -183,15 +183,16 @@ func (x *sharing) measure(compare bool) {
 		}
 	}()
 	for _, r := range x.all[1:] {
-		testkit.Until(t, "the results are those of one collector", func() bool { // they come over NATS
+		// readings of the other member come over NATS
+		testkit.Until(t, "the results are those of one collector", func() bool {
 			got = results(r.c.Store().View(), x.plugin)
 			return slices.Equal(want, got)
 		})
 	}
 }
 
-// The results of two collectors that share switches are those of one collector with the same
-// traffic, row by row, and both serve them; also after one has left and the other has its switches.
+// Two collectors that share switches publish the same rows as one collector with the same traffic,
+// and both serve them, even after one of them has left and the other has its switches.
 func TestResultsOfACluster(t *testing.T) {
 	x := (&shares{plugin: "univmon", devices: []string{"s1", "s2", "s7"}, options: "pipeline: univmon-300k", rows: 20,
 		send: func(switches []*realSwitch, epoch byte) {
@@ -224,7 +225,7 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	arrived := func() bool { return parts(a, "parts-sent") == parts(b, "parts-received") }
 	testkit.Until(t, "all parts arrived", arrived)
-	unsent := int(x.epochs) - parts(a, "parts-sent") // epochs before c2 was the home
+	unsent := int(x.epochs) - parts(a, "parts-sent") // epochs before c2 ran the plugin
 	x.measure(true)
 	testkit.Until(t, "one part of the epoch arrived", func() bool {
 		return arrived() && parts(a, "parts-sent") == int(x.epochs)-unsent
@@ -239,7 +240,7 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	var subscriptions []*store.Subscription
 	for i, subscribers := range [][]*real{{one, a}, {one, b}} {
-		for _, r := range subscribers { // a flow that one of the members has a subscriber for
+		for _, r := range subscribers { // a flow that a subscriber of one member watches
 			sub, err := r.c.Store().Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("",
 				fmt.Sprintf("/univmon/flows/flow[device=s1][dimension=src][flow=10.0.1.%d]", 15+i))}})
 			if err != nil {
@@ -248,7 +249,7 @@ func TestResultsOfACluster(t *testing.T) {
 			subscriptions = append(subscriptions, sub)
 		}
 	}
-	for flows := 0; flows < 2 && x.epochs < 100; { // what is watched comes over NATS
+	for flows := 0; flows < 2 && x.epochs < 100; { // watched rows come over NATS
 		x.measure(false)
 		flows = a.c.Store().Size("", "/netsketch-univmon:univmon/flows/flow")
 	}
@@ -276,7 +277,8 @@ func TestResultsOfACluster(t *testing.T) {
 	for _, sub := range subscriptions {
 		sub.Close()
 	}
-	// Without results of single switches, the plugin merges those of a for its home.
+	// If it does not publish results of single switches, the plugin merges a's switches for the
+	// collector that runs it.
 	sent := func() (bytes int) {
 		t.Helper()
 		a.c.StateChanged()
@@ -318,9 +320,9 @@ func TestResultsOfACluster(t *testing.T) {
 	x.measure(true)
 }
 
-// ChameleMon configures all edge switches anew when the losses change much. With the same traffic,
-// the plans and results of two collectors are those of one, also after switches have moved: the
-// home of the plugin writes to the next owner then.
+// ChameleMon reconfigures all edge switches when the losses change much. With the same traffic,
+// two collectors have the plans and results of one collector, even after switches have moved: the
+// collector that runs the plugin then writes to the next owner.
 func TestPlansOfAClusterThatMoves(t *testing.T) {
 	flows, replans := 300, 0
 	x := (&shares{plugin: "chamelemon", devices: []string{"s1", "s4"}, rows: 20,
@@ -358,7 +360,7 @@ hosts: [{name: h1, port: s1/1, addresses: 10.0.1.0/24}, {name: h2, port: s4/1, a
 	}
 }
 
-// sessions returns the states of the sessions of a collector with the switches.
+// sessions returns the states of a collector's sessions with the switches.
 func (x *sharing) sessions(r *real) (states []string) {
 	r.c.StateChanged()
 	for _, name := range x.devices {
@@ -367,11 +369,11 @@ func (x *sharing) sessions(r *real) (states []string) {
 	return states
 }
 
-// moves returns how often a collector has learned of an epoch with which plugins move.
+// moves returns how often the collector logged an epoch with which plugins and hosts move.
 func moves(r *real) int { return strings.Count(r.log.String(), "plugins and hosts move") }
 
-// drain moves the switches of the collector b to a, and back and again: no epoch is lost, and none
-// is measured twice. It calls moved after each move.
+// drain moves the switches of collector b to a and back, twice: no epoch is lost, and no epoch is
+// measured twice. It calls moved after each move.
 func (x *sharing) drain(moved func()) {
 	t, a, b := x.t, x.a, x.b
 	t.Helper()
@@ -399,7 +401,7 @@ func (x *sharing) drain(moved func()) {
 			}
 		}
 		to.until("sessions of the next owner are there", have("backup"))
-		x.measure(true) // at its end, switches are handed over
+		x.measure(true) // switches are handed over at the end of this epoch
 		to.until("sessions of the next owner are ready", have("ready"))
 		x.measure(true)
 		x.measure(true)

@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Plan takes a plan as from a plugin.
+// Plan hands a plan to the collector as if the plugin had returned it.
 func (c *Collector) Plan(ctx context.Context, plugin string, plan sdk.Plan) {
 	clusterPlans{c.intent, c}.Add(ctx, plugin, plan)
 }

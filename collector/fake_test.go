@@ -41,7 +41,7 @@ type fakeDevice struct {
 	down    error
 	life    uint64
 	readErr error
-	hang    chan struct{} // Flip hangs until it is closed
+	hang    chan struct{} // Flip blocks until it is closed
 	wanted  []string
 	applied []string
 	routes  int
@@ -146,7 +146,7 @@ func (d *fakeDevice) Read(_ context.Context, bank int, _ epoch.Drained) (*epoch.
 	return r, nil
 }
 
-// fakePlugin counts the packets of each device into a row of UnivMon's summaries.
+// fakePlugin counts the packets of each device and publishes them as a row of UnivMon's summaries.
 type fakePlugin struct {
 	spec pluginhost.Spec
 
@@ -251,7 +251,7 @@ func (p *fakePlugin) Status() pluginhost.Status {
 
 func (p *fakePlugin) Stop(context.Context) { p.do(func(p *fakePlugin) { p.stopped = true }) }
 
-// mended makes the plugin "broken" start.
+// mended makes the plugin "broken" start successfully.
 var mended atomic.Bool
 
 // Lists of the collector's own state.
@@ -285,12 +285,13 @@ func parseConfig(t testing.TB, yaml string) *config.Config {
 	return cfg
 }
 
-// fakePrograms offers an empty program: the fakes do not look at it.
+// fakePrograms returns an empty program, because the fakes do not use it.
 func fakePrograms(name string) (*p4rt.Program, error) {
 	return &p4rt.Program{Name: name, DeviceConfig: []byte("{}"), P4Info: &p4configv1.P4Info{}}, nil
 }
 
-// fakeCollector starts a collector whose devices and plugins are fakes, kept in the maps.
+// fakeCollector starts a collector whose devices and plugins are fakes, and keeps the fakes in the
+// maps.
 func fakeCollector(tb testing.TB, cfg *config.Config, deps Dependencies, devices map[string]*fakeDevice,
 	plugins map[string]*fakePlugin,
 ) *Collector {
@@ -338,7 +339,7 @@ func writeFile(tb testing.TB, name, text string) {
 	}
 }
 
-// newRig makes a collector of the configuration, started, with its first epoch open.
+// newRig starts a collector with a configuration, and opens its first epoch.
 func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
 	t.Helper()
 	r := &rig{
@@ -364,7 +365,7 @@ func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
 
 func (r *rig) wait(_ context.Context, d time.Duration) error { r.clock.Advance(d); return nil }
 
-// count makes a device see packets.
+// count makes a device count packets.
 func (r *rig) count(name string, n uint32) {
 	r.devices[name].do(func(d *fakeDevice) { d.banks[d.current] += n })
 }
@@ -381,7 +382,7 @@ func (r *rig) step() Report {
 	return rep
 }
 
-// rows lists the rows of a list in the store as "key=… leaf=…", only the leaves asked for.
+// rows lists the rows of a list in the store as "key=… leaf=…", with the given leaves only.
 func (r *rig) rows(target, list string, leaves ...string) []string {
 	r.t.Helper()
 	return storeRows(r.t, r.c.Store(), target, list, leaves...)

@@ -21,7 +21,7 @@ import (
 
 const listHosts = selfstate.Root + "/hosts/host"
 
-// hostRole counts packets in the epoch of its clock.
+// hostRole is a role that counts packets by the epoch of its clock.
 type hostRole struct {
 	clock    *hostepoch.Clock
 	settings string
@@ -56,7 +56,7 @@ func (r *rig) startAgent(name string) (*agent.Agent, *agent.RolePath) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = a.Run(ctx) // it returns nil
+		_ = a.Run(ctx) // Run returns nil when ctx ends
 	}()
 	r.t.Cleanup(func() {
 		cancel()
@@ -146,7 +146,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestReloadHosts: an agent comes and goes with the configuration.
+// TestReloadHosts: an agent connects when a reload adds its host, and is disconnected when a
+// reload removes it.
 func TestReloadHosts(t *testing.T) {
 	plugins := pluginsYAML(t, "fake")
 	r := newRig(t, hostsYAML("false")+plugins, nil)

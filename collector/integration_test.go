@@ -42,9 +42,10 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
-		// The NATS client leaves it behind if a publisher ends right after its first message.
+		// The NATS client leaves this goroutine behind if a publisher ends right after its first
+		// message.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
-		// A NATS server has left this one behind on a busy machine.
+		// A NATS server has left this goroutine behind on a busy machine.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
 		goleak.Cleanup(func(code int) {
 			if scratch != "" {
@@ -95,7 +96,7 @@ type realSwitch struct {
 	done    chan struct{}
 	out     map[uint32]int // packets by port
 	mu      sync.Mutex
-	tx      func(port uint32, frame []byte) // is called for each packet that is sent; nil: none
+	tx      func(port uint32, frame []byte) // called for each packet that is sent, if set
 }
 
 // compiler compiles each program once for all switches of the tests.
@@ -141,7 +142,7 @@ func (s *realSwitch) stop() {
 	s.sw.Close()
 }
 
-// send makes n packets of one flow, 10.0.1.src to 10.0.2.1, arrive at port 1.
+// send sends n packets of one flow, 10.0.1.src to 10.0.2.1, into port 1.
 func (s *realSwitch) send(src byte, n int) {
 	pkt := udp([4]byte{10, 0, 1, src}, [4]byte{10, 0, 2, 1}, 1000+uint16(src), 53)
 	for range n {
@@ -171,7 +172,7 @@ func udp(src, dst [4]byte, sport, dport uint16) []byte {
 	return b
 }
 
-// real is a collector with real parts on virtual time.
+// real is a collector with real components on virtual time.
 type real struct {
 	yaml    string
 	tb      testing.TB
@@ -182,7 +183,7 @@ type real struct {
 	switch1 *realSwitch
 }
 
-// startReal starts a collector with one soft switch and the UnivMon plugin; more are further
+// startReal starts a collector with one soft switch and the UnivMon plugin. more holds further
 // entries of devices.
 func startReal(tb testing.TB, program string, more ...string) *real {
 	tb.Helper()
@@ -269,10 +270,10 @@ func (r *real) ready() {
 	}
 }
 
-// until polls for what another goroutine brings about.
+// until polls until another goroutine has made ok true.
 func (r *real) until(what string, ok func() bool) {
 	r.tb.Helper()
-	limit := time.After(2 * time.Minute) // 64 switches load their programs on whatever machine there is
+	limit := time.After(2 * time.Minute) // slow machines take long to load the programs of 64 switches
 	for pause := time.Millisecond; !ok(); pause = min(pause*3/2, 10*time.Millisecond) {
 		select {
 		case <-limit:
@@ -370,8 +371,8 @@ func TestPluginKilledHasResultsAgainWithinTwoEpochs(t *testing.T) {
 	}
 }
 
-// Heavy changes miss no epoch when the plugin is killed between two epochs, and none with data when
-// the collector is restarted: the plugin compares with the sketches that it saved.
+// Heavy changes miss no epoch when the plugin is killed between two epochs, and no epoch with data
+// when the collector is restarted, because the plugin compares with the sketches that it saved.
 func TestHeavyChangesAfterRestarts(t *testing.T) {
 	r := startReal(t, "univmon-300k")
 	r.stop()
@@ -419,7 +420,7 @@ func TestSwitchRestarted(t *testing.T) {
 	}
 	again := startSwitch(t, r.switch1.address)
 	r.ready()
-	r.step() // it came during this epoch
+	r.step() // the switch joined during this epoch
 	again.send(1, 7)
 	if rep := r.step(); rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
@@ -429,8 +430,8 @@ func TestSwitchRestarted(t *testing.T) {
 	}
 }
 
-// One switch of two misbehaves: its epochs are lost with a reason that can be read in the state,
-// those of the other are not, and it comes back by itself.
+// One of two switches misbehaves: its epochs are lost with a reason in the state, the epochs of
+// the other switch are complete, and the switch recovers by itself.
 func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault func(*fakeswitch.Switch) error
@@ -464,7 +465,7 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 			if err := test.fault(bad); err != nil {
 				t.Fatal(err)
 			}
-			step := func() collector.Report { // banks that counted nothing are not read
+			step := func() collector.Report { // banks that counted no packet are not read
 				bad.Count("ingress.univmon_src.counters", 0, 1)
 				return r.step()
 			}
@@ -502,7 +503,7 @@ func (r *real) untilStatus(want epoch.Status) {
 	r.until("an epoch is "+want.String(), func() bool { return r.step().Status == want })
 }
 
-// What a plugin refuses in its configuration is named by file, line and key.
+// The message about a configuration that a plugin refuses names file, line and key.
 func TestPluginConfigurationRefused(t *testing.T) {
 	cfg, err := config.Parse("netsketch.yaml", []byte("plugins:\n  directory: "+plugins(t)+
 		"\n  instances:\n    - plugin: univmon\n      config:\n        no-such-key: 1\n"))
@@ -527,8 +528,8 @@ func TestPluginConfigurationRefused(t *testing.T) {
 	}
 }
 
-// On the wall clock, as the program runs it: epochs, SIGTERM's cancellation, and a stop that is
-// bounded.
+// On the wall clock, as the program runs it: epochs, the cancellation by SIGTERM, and a bounded
+// stop.
 func TestRunAndStop(t *testing.T) {
 	dir := plugins(t)
 	sw := startSwitch(t, "127.0.0.1:0")
@@ -646,7 +647,7 @@ func serveGNMI(tb testing.TB, c *collector.Collector) gpb.GNMIClient {
 	return gpb.NewGNMIClient(conn)
 }
 
-// subscribe opens a STREAM of everything under the elements.
+// subscribe opens a STREAM subscription to everything below the elements.
 func subscribe(tb testing.TB, ctx context.Context, client gpb.GNMIClient, elems ...string) gpb.GNMI_SubscribeClient {
 	tb.Helper()
 	stream, err := client.Subscribe(ctx)
@@ -671,7 +672,7 @@ func TestResultsReachAGNMISubscriber(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	stream := subscribe(t, ctx, serveGNMI(t, r.c), "univmon", "summaries", "summary", "state", "packets")
-	for { // before there are any data: only the sync
+	for { // the stream has no data before sync_response
 		m, err := stream.Recv()
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func (r *rig) plan(plans ...sdk.Plan) {
 	r.plugins["fake"].do(func(p *fakePlugin) { p.plans = plans })
 }
 
-// newest is the epoch that the plugin was given last.
+// newest returns the epoch that the plugin received last.
 func (r *rig) newest() *sdk.Epoch {
 	var e *sdk.Epoch
 	r.plugins["fake"].do(func(p *fakePlugin) { e = p.epochs[len(p.epochs)-1] })
@@ -56,8 +56,8 @@ func (r *rig) expectOutcomes(want ...sdk.PlanOutcome) {
 	}
 }
 
-// A plan for the epoch after the next, as ChameleMon makes one each epoch: written when Step
-// returns, in force two epochs later, and only there.
+// As ChameleMon does, a plugin makes a plan in each epoch for the epoch after the next: the plan
+// is written when Step returns, and is in force in its own epoch only.
 func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
 	first := r.step().Number
@@ -88,7 +88,7 @@ func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	}
 }
 
-// A plan that comes too late shows in the collector's state.
+// The collector's state counts a plan that comes too late.
 func TestLatePlanIsCounted(t *testing.T) {
 	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
 	first := r.step().Number
@@ -102,8 +102,8 @@ func TestLatePlanIsCounted(t *testing.T) {
 		"[name=fake] plans-applied=0 plans-late=1 plans-failed=0")
 }
 
-// WaitReady returns when what plugins planned before the first epoch is applied: the first epoch is
-// measured under it.
+// WaitReady returns when the entries that plugins planned before the first epoch are applied, so
+// that they are in force in the first epoch.
 func TestReadyIsConfigured(t *testing.T) {
 	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
 	r.c.intent.Add(t.Context(), "fake", sdk.Plan{ID: 7,

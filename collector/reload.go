@@ -18,11 +18,12 @@ import (
 // configuration applies when it is requested again after reload.confirm-after.
 var ErrHeld = errors.New("it removes more than reload.max-removal allows")
 
-// reloads is the state of reloads.
+// reloads holds the outcome of the latest reload, and the configuration that waits for
+// confirmation.
 type reloads struct {
 	mu     sync.Mutex
 	status config.ReloadStatus
-	held   *config.Config // that Reload applies when it is requested again; nil: none
+	held   *config.Config // the configuration that waits for confirmation; nil if none waits
 }
 
 // get returns the outcome of the latest reload.
@@ -40,8 +41,8 @@ func (r *reloads) set(state config.ReloadState, reason string) {
 	r.held = nil
 }
 
-// hold records a configuration that needs confirmation, and returns from when on it can be
-// confirmed. known reports that it was held before.
+// hold keeps a configuration that needs confirmation, and returns the time from which on it can be
+// confirmed. known is true if the same configuration was already held.
 func (r *reloads) hold(next *config.Config, removal string, after time.Duration) (from time.Time, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,24 +61,26 @@ func (r *reloads) hold(next *config.Config, removal string, after time.Duration)
 func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) {
 	config.Watch(ctx, path, c.Config(), requests, c.log, func(l config.Loaded) {
 		if l.Err != nil {
-			_ = c.refuse(l.Err) // it is logged
+			_ = c.refuse(l.Err) // refuse logs the error
 			return
 		}
-		_, _ = c.reload(ctx, l.Config, l.Requested) // it is logged
+		_, _ = c.reload(ctx, l.Config, l.Requested) // reload logs the error
 	})
 }
 
 // Reload applies a new configuration to a running collector and returns the changes;
-// Changes.NeedRestart names the keys that it cannot apply. A configuration with a device that
-// cannot be set up, or without any device, is refused as a whole; one that removes too much is held
-// (ErrHeld) and applies if Reload is called again with it after reload.confirm-after. A plugin that
-// refuses its part keeps its configuration, and a switch that refuses routes keeps its entries: the
-// error joins these, and the rest is applied.
+// Changes.NeedRestart names the keys that take effect only after a restart. A configuration with a
+// device that cannot be set up, or without any device, is refused as a whole. A configuration that
+// removes too much is held (ErrHeld), and applies if Reload is called again with it after
+// reload.confirm-after. A plugin that refuses its part keeps its earlier configuration, and a
+// switch that refuses routes keeps its entries: the returned error joins these refusals, and the
+// rest of the configuration applies.
 func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Changes, error) {
 	return c.reload(ctx, next, true)
 }
 
-// reload is Reload. Only a requested one confirms a held configuration.
+// reload does the work of Reload. requested is false if the file changed by itself: only a request
+// (SIGHUP or Reload) confirms a held configuration.
 func (c *Collector) reload(ctx context.Context, next *config.Config, requested bool) (config.Changes, error) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -100,7 +103,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		return changes, c.refuse(err)
 	}
 	if changes.Empty() && plan.Empty() {
-		c.cfg.Store(next) // it may have a document end marker now
+		c.cfg.Store(next) // keeps the text of the new file, which CheckComplete and Removal compare with the next one
 		c.reloads.set(config.ReloadApplied, "")
 		c.self.Changed()
 		c.log.Info("configuration reloaded: nothing changed")
@@ -126,7 +129,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
-	c.network.Await() // plugins may have another home
+	c.network.Await() // another member may run a plugin after the change, so the reports expected change
 	reason := ""
 	if err != nil {
 		reason = err.Error()
@@ -150,7 +153,8 @@ func (c *Collector) refuse(err error) error {
 	return err
 }
 
-// hold returns an error if a configuration removes too much and is not confirmed.
+// hold returns an error that wraps ErrHeld if next removes more than current allows and the
+// removal is not confirmed.
 func (c *Collector) hold(current, next *config.Config, requested bool) error {
 	removal := current.Removal(next)
 	if removal == "" {

@@ -24,7 +24,7 @@ import (
 
 const listReload = selfstate.Root + "/reload/state"
 
-// reload reloads with a YAML text and returns the error.
+// reload reloads the configuration from a YAML text and returns the error.
 func (r *rig) reload(yaml string) error {
 	r.t.Helper()
 	_, err := r.c.Reload(r.t.Context(), parseConfig(r.t, yaml))
@@ -40,8 +40,8 @@ func (r *rig) expectReload(status, reason string) {
 	})
 }
 
-// A device that cannot be set up when the collector starts is expected and missing with its reason,
-// until a reload finds it mended.
+// A device that cannot be set up when the collector starts is missing from epochs with its reason,
+// until a reload finds that it can be set up.
 func TestDeviceThatCannotBeSetUp(t *testing.T) {
 	dir := t.TempDir()
 	yaml := devicesYAML(1) + `
@@ -82,7 +82,7 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 
 	writeFile(t, dir+"/c.json", "{}")
 	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))
-	if err := r.reload(yaml); err != nil { // the file is the same, the pipeline's files are not
+	if err := r.reload(yaml); err != nil { // the file is unchanged, but the pipeline's files have changed
 		t.Fatal(err)
 	}
 	testkit.Until(t, "s4 is measured", func() bool { return r.step().Devices[3].Err == nil })
@@ -140,7 +140,7 @@ func p4infoText(t *testing.T, name string) string {
 }
 
 // A changed configuration with a device that cannot be set up is refused as a whole: the device
-// goes on with its old configuration.
+// keeps its old configuration.
 func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
 	base := devicesYAML(3) + pluginsYAML(t, "fake")
 	for name, test := range map[string]struct{ old, new, want string }{
@@ -172,7 +172,8 @@ func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
 	}
 }
 
-// A document end marker protects from the reload on that adds it, also if nothing else changes.
+// The document end marker detects cut files from the reload on that adds it, even if that reload
+// changes nothing else.
 func TestReloadThatAddsTheEndMarker(t *testing.T) {
 	base := devicesYAML(2) + pluginsYAML(t, "fake")
 	r := newRig(t, base, nil)
@@ -184,7 +185,7 @@ func TestReloadThatAddsTheEndMarker(t *testing.T) {
 	}
 }
 
-// A configuration that removes more than the bound is held until it is requested again after the
+// A configuration that removes more than the limit is held until it is requested again after the
 // stated time.
 func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	const bound = "reload: {confirm-after: 1h}\n"
@@ -205,7 +206,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 		t.Errorf("report %+v", rep)
 	}
 	whole := devicesYAML(6) + base[strings.Index(base, "plugins:"):]
-	if err := r.reload(whole); err != nil { // the file is whole again
+	if err := r.reload(whole); err != nil { // the file is complete again
 		t.Error(err)
 	}
 	r.expectReload("applied", "removal=")
@@ -219,7 +220,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	if _, err := r.c.reload(t.Context(), parseConfig(t, cut), false); !errors.Is(err, ErrHeld) {
 		t.Errorf("a change of the file confirms: %v", err)
 	}
-	other := strings.Replace(cut, "s4", "s5", 1) // it removes s4 and s6
+	other := strings.Replace(cut, "s4", "s5", 1) // this file removes s4 and s6
 	if err := r.reload(other); !errors.Is(err, ErrHeld) {
 		t.Errorf("another configuration is confirmed: %v", err)
 	}
@@ -235,7 +236,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	}
 }
 
-// Follow applies whole files only, and confirms on request.
+// Follow applies complete files only, and confirms a held file on request.
 func TestFollowHoldsACutFile(t *testing.T) {
 	base := devicesYAML(4) + pluginsYAML(t, "fake") + "reload: {confirm-after: 0s}\n"
 	r := newRig(t, base, nil)
@@ -254,7 +255,7 @@ func TestFollowHoldsACutFile(t *testing.T) {
 		r.c.Follow(ctx, path, requests)
 		close(done)
 	}()
-	requests <- struct{}{} // from here on the directory is watched
+	requests <- struct{}{} // once this value is received, the directory is watched
 	devices := strings.Index(base, "  - {name: s2")
 	plugins := strings.Index(base, "plugins:")
 	for _, test := range []struct{ name, text, status, reason string }{

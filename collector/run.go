@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// Report is the outcome of an epoch, with that of its devices and plugins.
+// Report is the outcome of an epoch with the results of its devices and plugins.
 type (
 	Report       = analysis.Report
 	DeviceReport = analysis.DeviceReport
@@ -20,7 +20,8 @@ type (
 )
 
 // WaitReady waits until every measured device takes part in the epochs and has the entries that
-// plugins planned, or until ctx ends. It returns the names of the devices that do not take part.
+// plugins planned, or until ctx ends. It returns the names of the devices that do not take part
+// yet.
 func (c *Collector) WaitReady(ctx context.Context) []string {
 	c.waitCluster(ctx)
 	missing := c.banks.WaitJoined(ctx)
@@ -28,9 +29,9 @@ func (c *Collector) WaitReady(ctx context.Context) []string {
 	return missing
 }
 
-// Run drives the epochs until ctx ends, and waits for the analysis that is under way then. In a
-// cluster, everything is handed over to the other collectors first. Start comes before and Stop
-// after it.
+// Run drives the epochs until ctx ends, and waits for the analysis in progress. In a cluster, it
+// first hands devices, hosts and plugins over to the other members. Call Start before Run, and
+// Stop after it.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.health.Components.Load() {
 		return errors.New("collector: Run without Start, or after Stop")
@@ -65,18 +66,20 @@ func (c *Collector) Run(ctx context.Context) error {
 	return err
 }
 
-// Open begins the first epoch at the given time, instead of Run: see epoch.Engine.Open.
+// Open begins the first epoch at the given time; see epoch.Engine.Open. An emulation calls it
+// instead of Run.
 func (c *Collector) Open(ctx context.Context, at time.Time, wait epoch.WaitFunc) error {
 	err := c.epochs.Open(ctx, at, wait)
 	c.health.Epochs.Store(err == nil)
 	return err
 }
 
-// Epoch returns the number of the open epoch, 0 before the first, and when it ends.
+// Epoch returns the number of the open epoch, 0 before the first one, and the time at which it
+// ends.
 func (c *Collector) Epoch() (number uint64, end time.Time) { return c.epochs.Current() }
 
-// Step closes the open epoch at the given time and returns when its results are published. wait
-// waits for the guard: an emulation moves its packets meanwhile.
+// Step closes the open epoch at the given time and returns when its results are published. During
+// wait, which waits for the guard, an emulation moves its packets.
 func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc) (Report, error) {
 	ep, err := c.epochs.Close(ctx, at, wait)
 	if err != nil {
@@ -84,7 +87,8 @@ func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 	}
 	delivery := c.analysis.Deliver(ep)
 	c.delivered.Store(ep.Number)
-	c.moving.Lock() // what moves with this epoch has moved when the next one ends
+	// devices, plugins and hosts that move with this epoch must have moved before the next one ends
+	c.moving.Lock()
 	defer c.moving.Unlock()
 	return delivery.Wait(), nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// What a plugin saved is given to it again by the next collector; a file that is spoilt is not
-// used, and said.
+// The next collector gives a plugin the state that it saved. A damaged state file is not used, and
+// the log says so.
 func TestPluginStateOutlivesTheCollector(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "states")
 	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "fake"), "plugins:\n",
@@ -30,7 +30,7 @@ func TestPluginStateOutlivesTheCollector(t *testing.T) {
 	r.step()
 	newest := &sdk.State{Epoch: 8, Version: 3, Data: []byte("more of it")}
 	r.plugins["fake"].do(func(p *fakePlugin) { p.state = newest })
-	r.step() // too soon after the one before to be written
+	r.step() // too soon after the previous write: the state is not written
 	if err := r.c.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// keyOf is the canonical bytes of a TCP flow to port 443 of one server.
+// keyOf returns the canonical bytes of a TCP flow from a client to port 443 of one server.
 func keyOf(client byte) []byte {
 	return must(flow.New(netip.AddrFrom4([4]byte{10, 0, 0, client}), netip.AddrFrom4([4]byte{192, 0, 2, 1}), 6, 50_000,
 		443)).AppendBinary(nil)
@@ -27,7 +27,7 @@ func must[T any](x T, err error) T {
 	return x
 }
 
-// Sizes of flows, sent elsewhere and added up there.
+// Flow sizes are sent to another place and added up there.
 func Example() {
 	config := tower.Config{Memory: 600_000, Seed: 7}
 	here, there := must(tower.New[family.Fast](config)), must(tower.New[family.Fast](config))
@@ -66,7 +66,7 @@ func Example_cores() {
 	// Output: 10000
 }
 
-// Lost packets: what entered less what left, decoded to flows.
+// Lost packets are the difference of entered and left packets, decoded to flows.
 func Example_losses() {
 	config := fermat.Config{Width: 100, KeyBytes: 13}
 	in, out := must(fermat.New[family.Fast, fermat.Mersenne61](config)),
@@ -92,8 +92,8 @@ func Example_losses() {
 	// all of them: true
 }
 
-// Many questions of one universal sketch. There are 99 flows; numbers of flows and entropies are
-// estimates.
+// One universal sketch answers many questions. There are 99 flows; the number of flows and the
+// entropy are estimates.
 func Example_universal() {
 	s := must(universal.New(must(universal.Fit(flow.FiveTuple, 300_000))))
 	for client := range byte(100) {

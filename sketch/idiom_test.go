@@ -27,10 +27,10 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// The idiom that package sketch states, held over all structures in one table. What each
-// structure counts, and how well, is tested in its package.
+// TestIdiom checks the API that package sketch describes for all structures. Each structure's
+// package tests what it counts and how accurately.
 
-// subject is one structure behind the idiom.
+// subject is one structure with the common API.
 type subject struct {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
@@ -42,19 +42,20 @@ type subject struct {
 	query    func(key []byte) float64
 	reset    func()
 	merge    func(o any) error
-	subtract func(o any) error // nil: the mathematics does not allow it
+	subtract func(o any) error // nil if the structure cannot be subtracted
 	bound    func() sketch.Bound
-	decodes  bool // a query decodes the whole, and allocates
+	decodes  bool // a query decodes the whole sketch, and allocates
 }
 
-// kind makes subjects. linear: the sum of two is the sketch of both's packets, bit by bit.
-// reorders: the counters depend on the order of packets, and a batch changes it.
+// kind makes subjects. linear means that the sum of two sketches equals, bit by bit, the sketch of
+// both sketches' packets. reorders means that the counters depend on the order of packets, which a
+// batch changes.
 type kind struct {
 	name   string
 	build  func(memory int, seed uint64) (*subject, error)
 	linear bool
 	seeded bool
-	sizes  []int // lengths of keys, 13 being one
+	sizes  []int // lengths of keys, including 13
 
 	reorders bool
 }
@@ -67,7 +68,7 @@ func wrap[T interface {
 }](s T, merge func(T) error, subtract func(T) error) *subject {
 	x := &subject{BinaryMarshaler: s, BinaryUnmarshaler: s, of: s, memory: s.Memory(), reset: s.Reset}
 	x.merge = func(o any) error {
-		t, _ := o.(T) // nil of the type for nil
+		t, _ := o.(T) // a nil o becomes a nil T
 		return merge(t)
 	}
 	if subtract != nil {
@@ -106,7 +107,7 @@ func kinds() (all []kind) {
 	return all
 }
 
-// insertAll is Insert of those that have no error to return.
+// insertAll adapts an Insert without an error result.
 func insertAll(f func([]byte)) func([]byte) error {
 	return func(k []byte) error { f(k); return nil }
 }
@@ -135,7 +136,7 @@ func hashed[F family.Hash](seeded bool) []kind {
 				if err != nil {
 					return nil, err
 				}
-				x := wrap(s, s.Merge, nil) // an overflowed counter cannot be taken back
+				x := wrap(s, s.Merge, nil) // an overflowed counter cannot be subtracted
 				x.insert, x.batch = insertAll(s.Insert), s.InsertBatch
 				x.bound = func() sketch.Bound { return s.Bound(1, packets) }
 				x.query = func(k []byte) float64 { return float64(s.Query(k)) }
@@ -173,7 +174,7 @@ func hashed[F family.Hash](seeded bool) []kind {
 			if err != nil {
 				return nil, err
 			}
-			x := wrap(s, s.Merge, nil) // sums under approximate conservative update are not linear
+			x := wrap(s, s.Merge, nil) // sums with approximate conservative update are not linear
 			x.insert, x.batch = insertAll(s.Insert), s.InsertBatch
 			x.bound = func() sketch.Bound { return s.Bound(packets) }
 			x.query = func(k []byte) float64 { n, _ := s.Query(k); return float64(n) }
@@ -207,9 +208,9 @@ const (
 	packets = 20_000
 )
 
-const least = 9000 // bytes that are enough for any of them
+const least = 9000 // bytes that are enough for every structure
 
-// hottest is the key with the most packets.
+// hottest returns the key with the most packets.
 func hottest(tr *zipf.Trace) []byte {
 	most := ""
 	for k, n := range tr.Count {
@@ -220,8 +221,8 @@ func hottest(tr *zipf.Trace) []byte {
 	return []byte(most)
 }
 
-// trafficFor is packets of few enough flows that every structure can count them, Fermat too, in 60
-// KB.
+// trafficFor returns packets with few enough flows for every structure, including Fermat, to count
+// them in 60 KB.
 func trafficFor(size int) *zipf.Trace { return zipf.New(5, packets, 900, 1.1, size) }
 
 func (k kind) must(t *testing.T, memory int, seed uint64) *subject {
@@ -416,8 +417,8 @@ func (k kind) bytes(t *testing.T) {
 	if err := o.UnmarshalBinary(b); err != nil {
 		t.Fatal(err)
 	}
-	// Damage behind a checksum that fits: version, kind, family, and a shape for which there are
-	// too few cells or too many.
+	// The bytes are damaged, but have a valid checksum: another version, kind or family, and a shape
+	// with too few or too many cells.
 	sum := func(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
 	body := b[:len(b)-4]
 	bad := map[string][]byte{"nothing": nil, "short": body[:20], "a byte missing": sum(bytes.Clone(body[:len(body)-1])),
@@ -461,7 +462,8 @@ func (k kind) allocations(t *testing.T) {
 	}
 }
 
-// TestEstimatorsIdiom: the estimators take rows of any of them, and refuse what has no information.
+// TestEstimatorsIdiom: the estimators accept rows of every structure, and refuse rows without
+// information.
 func TestEstimatorsIdiom(t *testing.T) {
 	tr := trafficFor(13)
 	c, err1 := countmin.New[family.Fast](countmin.Config{Memory: memory})
@@ -493,8 +495,8 @@ func TestEstimatorsIdiom(t *testing.T) {
 	}
 }
 
-// TestBaselinesIdiom: of the structures that are only compared with, what they share with the
-// others.
+// TestBaselinesIdiom checks the parts of the API that the baselines share with the other
+// structures.
 func TestBaselinesIdiom(t *testing.T) {
 	tr := trafficFor(13)
 	type inserter struct {

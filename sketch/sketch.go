@@ -30,10 +30,10 @@ import "errors"
 var (
 	// ErrConfig is wrapped by errors about an invalid configuration.
 	ErrConfig = errors.New("sketch configuration")
-	// ErrMismatch is wrapped by errors about two sketches that differ in shape, seed or hash
-	// family, and about keys of another length.
+	// ErrMismatch is wrapped by errors about two sketches that differ in shape, seed or hash family,
+	// and about keys whose length differs from the configured one.
 	ErrMismatch = errors.New("sketches do not match")
-	// ErrFormat is wrapped by errors about serialized bytes that are not a sketch.
+	// ErrFormat is wrapped by errors about serialized bytes that are not a valid sketch.
 	ErrFormat = errors.New("serialized sketch")
 	// ErrLimit is wrapped by errors about counters that have reached their limit, so that the
 	// result would be wrong.

@@ -50,7 +50,7 @@ type moduleText struct {
 	defs    map[definition]*statement
 
 	lean         string   // the text for goyang
-	descriptions []string // that the lean text refers to
+	descriptions []string // descriptions that the lean text refers to
 
 	implemented bool // adds its nodes to the data tree; otherwise it is only imported
 }
@@ -108,7 +108,7 @@ func parseText(m Module) (*moduleText, error) {
 	return t, nil
 }
 
-// shorten keeps the first lines of an error: a broken text can have one error per line.
+// shorten keeps the first lines of an error, because a broken text can cause one error per line.
 func shorten(err error) error {
 	lines := strings.SplitN(err.Error(), "\n", 6)
 	if len(lines) == 6 {
@@ -262,7 +262,8 @@ func checkExpansion(modules map[string]*moduleText) error {
 	return nil
 }
 
-// nodes returns the number of statements below s with groupings expanded, and checks their types.
+// nodes returns the number of statements below s, with groupings expanded, and checks the
+// statements' types.
 func (x *expander) nodes(s *statement) (int, error) {
 	sum := 1
 	switch s.Keyword {
@@ -321,7 +322,7 @@ func (x *expander) below(s *statement) (int, error) {
 	return sum, nil
 }
 
-// typeWeight counts the parts of a type statement: member types, enums, patterns.
+// typeWeight counts the parts of a type statement: member types, enums and patterns.
 func (x *expander) typeWeight(s *statement) (int, error) {
 	sum := 1
 	if _, builtin := goyang.TypeKindFromName[s.Argument]; !builtin {
@@ -367,8 +368,8 @@ func (x *expander) typeWeight(s *statement) (int, error) {
 	return sum, nil
 }
 
-// identity returns the number of derivation chains that end in s, and refuses cycles. goyang walks
-// all chains.
+// identity returns the number of derivation chains that end in s, because goyang walks all chains.
+// It refuses cycles.
 func (x *expander) identity(s *statement, depth int) (int, error) {
 	if n, done := x.weight[s]; done {
 		return n, nil
@@ -409,7 +410,8 @@ func (x *expander) identity(s *statement, depth int) (int, error) {
 	return sum, nil
 }
 
-// resolve finds the definition that a uses, type or base statement refers to, by YANG's scopes.
+// resolve finds the definition that a uses, type or base statement refers to, by YANG's scoping
+// rules.
 func (x *expander) resolve(kind string, s *statement) (*statement, error) {
 	prefix, name, qualified := strings.Cut(s.Argument, ":")
 	if !qualified {

@@ -165,7 +165,7 @@ func (b *builder) leaf(n *Node, e *goyang.Entry) error {
 	return nil
 }
 
-// unitsOf returns the units statement of a leaf, which goyang's entries leave out.
+// unitsOf returns the units statement of a leaf, which goyang's entries lack.
 func unitsOf(n goyang.Node) string {
 	var v *goyang.Value
 	switch l := n.(type) {
@@ -240,8 +240,8 @@ func (b *builder) resolveRefs() error {
 	return nil
 }
 
-// follow walks a leafref's path. It ignores predicates, which select entries but not the type, and
-// prefixes, because names are unique among siblings.
+// follow walks a leafref's path. It ignores predicates, because they select entries and not the
+// type, and prefixes, because names are unique among siblings.
 func follow(from *Node, path string) (*Node, error) {
 	path, err := dropPredicates(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The module in the documentation compiles and has the properties that the text states.
+// The module in the documentation compiles, and has the properties that the text describes.
 func TestDocumentedModule(t *testing.T) {
 	text, err := os.ReadFile("../docs/yang.md")
 	if err != nil {

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// More than half of a module is prose, which goyang would scan again for each schema, rune by rune.
-// So it gets a lean text: without comments, and with references instead of descriptions of more
-// than one line. A reference is a mark, the module's name and the number of the description.
+// More than half of a module is prose, which goyang would scan again for each schema, rune by
+// rune. goyang therefore gets a lean text without comments, in which references replace
+// descriptions of more than one line. A reference consists of a mark, the module's name and the
+// number of the description.
 
 // proseMark begins a reference. No YANG string contains it (RFC 7950 section 6.1.3).
 const proseMark = "\x01"
@@ -20,7 +21,7 @@ func (t *moduleText) trim() {
 	t.descriptions = t.top.descriptions(nil)
 	text := t.Text
 	out := make([]byte, 0, len(text))
-	number := 0    // of the next description
+	number := 0    // number of the next description
 	begins := true // the next word is a keyword
 	for len(text) > 0 {
 		n := tokenLength(text)
@@ -61,7 +62,7 @@ func (s *statement) descriptions(all []string) []string {
 	return all
 }
 
-// described returns the text of a description of an entry of goyang.
+// described returns the text of a description in an entry of goyang, with a reference resolved.
 func (b *builder) described(text string) string {
 	reference, ok := strings.CutPrefix(text, proseMark)
 	if !ok {
@@ -72,18 +73,18 @@ func (b *builder) described(text string) string {
 	if t := b.texts[module]; err == nil && t != nil && n >= 0 && n < len(t.descriptions) {
 		return t.descriptions[n]
 	}
-	return text // a text that contains the mark
+	return text // not a reference, but a text that contains the mark
 }
 
 func isComment(text string) bool {
 	return strings.HasPrefix(text, "//") || strings.HasPrefix(text, "/*")
 }
 
-// tokenLength is the length of the white space, comment, string, word or punctuation that a text
-// begins with. The text has been parsed before.
+// tokenLength returns the length of the token at the beginning of a text: white space, a comment,
+// a string, a word or punctuation. The text must have been parsed before.
 func tokenLength(text string) int {
 	const space = " \t\r\n"
-	end := func(n, add int) int { // n is the place of what ends the token
+	end := func(n, add int) int { // n is the index of the token's end marker
 		if n < 0 {
 			return len(text)
 		}
@@ -114,8 +115,8 @@ func tokenLength(text string) int {
 	return end(strings.IndexAny(text, space+";\"'{}"), 0)
 }
 
-// proseLength is the length of the argument that a text begins with, with the space before it, if
-// it is one string of more than one line; else 0.
+// proseLength returns the length of the argument at the beginning of a text, including the space
+// before it, if the argument is one string of more than one line; otherwise 0.
 func proseLength(text string) int {
 	const space = " \t\r\n"
 	at := len(text) - len(strings.TrimLeft(text, space))
@@ -129,7 +130,7 @@ func proseLength(text string) int {
 	return n
 }
 
-// blank returns the line feeds of a text, and white space as wide as its last line.
+// blank returns a text's line feeds, followed by white space as wide as the text's last line.
 func blank(text string) string {
 	lines := strings.Count(text, "\n")
 	last := text[strings.LastIndexByte(text, '\n')+1:]

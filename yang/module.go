@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Module texts: the bundled ones, and those that callers pass.
+// Module texts: bundled ones, and texts that callers pass.
 
 package yang
 
@@ -19,8 +19,8 @@ type Module struct {
 	Name string
 	// Text is the text of the module.
 	Text string
-	// Source is the origin of the text, for errors: a file, or "plugin univmon". Empty for bundled
-	// modules.
+	// Source is the origin of the text for errors, such as a file or "plugin univmon". Empty for
+	// bundled modules.
 	Source string
 }
 
@@ -89,8 +89,9 @@ func CollectorModules() []Module { return mustBundled("netsketch-collector") }
 // HostModules returns the modules that a host agent serves.
 func HostModules() []Module { return mustBundled("netsketch-host") }
 
-// SwitchModules returns the modules that the soft switch serves and that the collector republishes
-// of any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP, components and system.
+// SwitchModules returns the modules that the soft switch serves, and that the collector
+// republishes from any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP, components and
+// system.
 func SwitchModules() []Module {
 	return mustBundled("openconfig-interfaces", "openconfig-if-ethernet", "iana-if-type", "netsketch-p4rt-ids",
 		"netsketch-lldp", "netsketch-platform", "netsketch-system")

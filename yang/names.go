@@ -12,16 +12,15 @@ import (
 )
 
 // Plural reports whether a container's name is the plural of the name of the list in it, as in
-// heavy-hitters/heavy-hitter. Flat names leave this container out.
+// heavy-hitters/heavy-hitter. Flat names leave out such containers.
 func Plural(container, list string) bool {
 	stem, y := strings.CutSuffix(list, "y")
 	return container == list+"s" || container == list+"es" || y && container == stem+"ies"
 }
 
-// FlatName returns the name under which a database keeps the rows of a list: the path without
-// module names and without the container around the list if its name is the plural of the list's,
-// unless that is the top container, which names the plugin. It omits a container named state, too,
-// so that a table of it has the same rows as a table of the container around it.
+// FlatName returns the name under which a database stores the rows of a list: the path without
+// module names, without containers named state, and without the container around the list if its
+// name is the plural of the list's name. The top container, which names the plugin, always stays.
 func FlatName(list string, keyed bool) string {
 	parts := strings.Split(strings.TrimPrefix(list, "/"), "/")
 	for i, p := range parts {
@@ -38,12 +37,13 @@ func FlatName(list string, keyed bool) string {
 	return strings.Join(parts, "/")
 }
 
-// metricTypes are words that Prometheus keeps for types of metrics, with what names have instead.
+// metricTypes maps words that Prometheus reserves for types of metrics to the words that metric
+// names use instead.
 var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
 	"summary": "summaries", "untyped": "untyped_values"}
 
-// MetricName returns the name of a metric for elements of a path, with underscores for dashes. It
-// has no word that names a type of metrics, nor the end of a name that a histogram has.
+// MetricName returns the name of a metric for the elements of a path, with underscores for dashes.
+// The name contains no metric type, and does not end like a histogram's series.
 func MetricName(elements ...string) string {
 	words := strings.Split(strings.ReplaceAll(strings.Join(elements, "_"), "-", "_"), "_")
 	for i, w := range words {
@@ -58,9 +58,9 @@ func MetricName(elements ...string) string {
 	return strings.Join(words, "_")
 }
 
-// CheckNames returns an error for each pair of lists or leaves that a database or a monitoring
-// system cannot tell apart, naming both paths: databases keep lists by their FlatName, and metrics
-// have their MetricName.
+// CheckNames returns an error for each pair of lists that have the same FlatName, by which
+// databases store them, and for each pair of leaves that have the same MetricName. The error names
+// both paths.
 func (s *Schema) CheckNames() error {
 	var errs []error
 	flat := map[string]string{}
@@ -83,7 +83,7 @@ func (s *Schema) CheckNames() error {
 		}
 		key := n.Parent != nil && slices.Contains(n.Parent.keys, n.Name)
 		text := n.Leaf != nil && n.Leaf.Kind() == table.String && n.Leaf.Type.Base != Enumeration
-		if n.Leaf != nil && !n.Config && !key && !text { // it is a metric
+		if n.Leaf != nil && !n.Config && !key && !text { // the leaf becomes a metric
 			name := MetricName(names...)
 			if other, taken := metrics[name]; taken {
 				errs = append(errs, fmt.Errorf("yang: %s and %s have the same name as a metric, %q: rename one", other, n.Path,

@@ -27,8 +27,8 @@ func TestFlatName(t *testing.T) {
 	}
 }
 
-// TestCheckNames: lists and leaves that a database or a metric cannot tell apart are refused, with
-// both paths.
+// TestCheckNames: two lists or leaves that have the same name in a database or as a metric are
+// refused, with both paths.
 func TestCheckNames(t *testing.T) {
 	list := func(name, leaves string) string {
 		return "list " + name + ` { key "name"; config false; leaf name { type string; } ` + leaves + "}"
@@ -36,7 +36,7 @@ func TestCheckNames(t *testing.T) {
 	n := func(leaf string) string { return "leaf " + leaf + " { type uint64; } " }
 	for name, tc := range map[string]struct {
 		body string
-		want []string // empty: accepted
+		want []string // expected errors; empty if the module is accepted
 	}{
 		"plural and direct": {"container ports { " + list("port", n("a")) + "} " + list("port", n("b")),
 			[]string{"/acme:acme/ports/port", "/acme:acme/port", "database"}},

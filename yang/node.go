@@ -34,8 +34,8 @@ func (k NodeKind) String() string {
 type Node struct {
 	// Name is the node's name without module.
 	Name string
-	// Module is the name of the module whose namespace the node is in. RFC 7951 JSON writes it
-	// before the name where it differs from the parent's.
+	// Module is the name of the module whose namespace the node is in. RFC 7951 JSON writes it before
+	// the name if it differs from the parent's module.
 	Module string
 	// Path is the schema path, with module names where they change:
 	// "/netsketch-univmon:univmon/flows".
@@ -58,8 +58,8 @@ type Node struct {
 	keys     []string // of a list
 }
 
-// Children returns the node's children. Those of a list are its keys in schema order, followed by
-// the others by name.
+// Children returns the node's children. A list's children are its keys in schema order, followed
+// by other nodes by name.
 func (n *Node) Children() []*Node { return n.children }
 
 // Child returns the child of that name, with or without "module:" before it, or nil.
@@ -78,8 +78,8 @@ func (n *Node) Child(name string) *Node {
 // KeyNames returns the names of a list's keys in their order.
 func (n *Node) KeyNames() []string { return n.keys }
 
-// QualifiedName returns the name as RFC 7951 JSON writes it: preceded by the module at the top and
-// where the module changes.
+// QualifiedName returns the name as RFC 7951 JSON writes it: with the module's name before it at
+// the top, and if the module differs from the parent's.
 func (n *Node) QualifiedName() string {
 	if n.Parent == nil || n.Parent.Module != n.Module {
 		return n.Module + ":" + n.Name
@@ -99,13 +99,13 @@ func (n *Node) noChild(name string) error {
 	return &UnknownPathError{fmt.Sprintf("yang: there is no %q at %s%s", name, where, hint)}
 }
 
-// UnknownPathError is the error of a well-formed path that no model has.
+// UnknownPathError is the error for a well-formed path that is in no model.
 type UnknownPathError struct{ text string }
 
-// Error names the element and, if there is one, the name that was probably meant.
+// Error names the element and, if there is one, the most similar name.
 func (e *UnknownPathError) Error() string { return e.text }
 
-// closest returns the name of the child that is most similar to a wrong name, or nothing.
+// closest returns the name of the child that is most similar to a wrong name, or "".
 func (n *Node) closest(name string) string {
 	_, local, ok := strings.Cut(name, ":")
 	if !ok {
@@ -151,8 +151,8 @@ type KeyColumn struct {
 	Elem int
 }
 
-// KeyColumns returns the key columns of the list's tables: those of the enclosing lists, outermost
-// first, followed by its own.
+// KeyColumns returns the key columns of the list's tables: first the keys of enclosing lists,
+// outermost first, then the list's own keys.
 func (l *List) KeyColumns() []KeyColumn { return l.columns }
 
 // KeyIndex returns the position of the key of that name, or -1.
@@ -176,9 +176,8 @@ type Leaf struct {
 	Mandatory bool
 	// Many is true for a leaf-list. Columns cannot hold leaf-lists.
 	Many bool
-	// RefersTo, for a key that is a leafref into its own entry, is the names of the leaves that
-	// repeat the key: "config/name" and "state/name". Tables may omit them, because their value is
-	// the key's.
+	// RefersTo lists the leaves that repeat a key, such as "config/name" and "state/name". It is set
+	// for a key that is a leafref into its own entry. Tables may omit these leaves.
 	RefersTo []string
 }
 

@@ -14,10 +14,10 @@ import (
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
 
-// TestAgainstOpenConfig compares SwitchModules with OpenConfig's own modules, which are not part of
-// this repository: set OPENCONFIG_YANG to a checkout of github.com/openconfig/public. Each leaf of
-// SwitchModules must exist at the same path, be configuration or state as well, and allow all
-// values that ours allows.
+// TestAgainstOpenConfig compares SwitchModules with OpenConfig's own modules, which are not part
+// of this repository: set OPENCONFIG_YANG to a checkout of github.com/openconfig/public. Each leaf
+// of SwitchModules must exist at the same path in OpenConfig's modules, be configuration in both
+// or state in both, and allow there all values that SwitchModules allows.
 func TestAgainstOpenConfig(t *testing.T) {
 	dir := os.Getenv("OPENCONFIG_YANG")
 	if dir == "" {
@@ -46,7 +46,7 @@ func TestAgainstOpenConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range BundledNames() { // what they import
+	for _, name := range BundledNames() { // the modules that SwitchModules imports
 		m, err := Bundled(name)
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +76,8 @@ func TestAgainstOpenConfig(t *testing.T) {
 	t.Logf("%d leaves are in OpenConfig's modules", n)
 }
 
-// older are leaves of the bundled openconfig-interfaces and openconfig-if-ethernet that OpenConfig
-// has changed since. The switch serves only last-change of them.
+// older lists leaves of the bundled openconfig-interfaces and openconfig-if-ethernet that
+// OpenConfig has since changed. The switch serves only last-change of them.
 var older = []string{
 	"interface/state/last-change", "subinterface/state/last-change", "counters/last-clear",
 	"counters/in-unknown-protos",
@@ -117,7 +117,8 @@ func compareTrees(t *testing.T, a, b *goyang.Entry) (leaves int) {
 	return leaves
 }
 
-// fits reports why a type does not fit into another; "" if it does.
+// fits reports why a type allows values that another type does not; "" if there are no such
+// values.
 func fits(ea *goyang.Entry, a *goyang.YangType, eb *goyang.Entry, b *goyang.YangType) string {
 	ea, a = resolved(ea, a)
 	eb, b = resolved(eb, b)
@@ -175,7 +176,8 @@ func resolved(e *goyang.Entry, typ *goyang.YangType) (*goyang.Entry, *goyang.Yan
 	return e, typ
 }
 
-// names returns the values of enumerations and identities, for a union those of all members.
+// names returns the values of enumerations and identities; for a union, the values of all its
+// members.
 func names(t *goyang.YangType) (out []string) {
 	if t.Kind == goyang.Yenum {
 		return t.Enum.Names()

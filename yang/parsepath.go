@@ -62,13 +62,14 @@ func ParsePath(text string) (*gpb.Path, error) {
 	return p, nil
 }
 
-// until reads up to the first of some characters that is not escaped by a backslash.
+// until returns the text up to the first character in stop that no backslash escapes. It resolves
+// the escapes.
 func until(s, stop string) (text, rest string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '\\' && i+1 == len(s):
-			return "", "", fmt.Errorf("a backslash hides nothing")
+			return "", "", fmt.Errorf("a backslash must be followed by a character, as in \\\\ or \\]")
 		case s[i] == '\\':
 			i++
 			b.WriteByte(s[i])

@@ -12,13 +12,13 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 )
 
-// maxPathElems bounds a path. No tree is that deep.
+// maxPathElems bounds the elements of a path, because no tree is deeper.
 const maxPathElems = 64
 
-// CheckPath reports why a gNMI path, prefix and path joined, cannot match anything: an origin other
-// than "openconfig" or none, an element that its parent does not have, a key that the list does not
-// have, or a key value that its type does not allow. Elements may include their module's name; "*"
-// matches one element and "..." any number; keys may be omitted or be "*".
+// CheckPath reports why a gNMI path, made of prefix and path, cannot match any node: its origin is
+// neither empty nor "openconfig", an element is unknown below its parent, the list lacks a key, or
+// the key's type does not allow a value. Elements may include their module's name; "*" matches one
+// element and "..." any number; keys may be omitted or be "*".
 func (s *Schema) CheckPath(prefix, path *gpb.Path) error {
 	_, err := s.Resolve(prefix, path)
 	return err
@@ -50,8 +50,8 @@ func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	return at, nil
 }
 
-// step returns the nodes that one element matches below a set of nodes. Without a match the error
-// is that of the first node.
+// step returns the nodes that one element matches below a set of nodes. If it matches none, the
+// error is the one for the first node of the set.
 func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
 	var next []*Node
 	seen := map[*Node]bool{}

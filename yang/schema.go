@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Schema: compiles module texts and answers queries on the result.
+// Compiles module texts into a schema, and answers queries on it.
 
 package yang
 
@@ -14,7 +14,7 @@ import (
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
 
-// Schema is a set of modules, compiled.
+// Schema is a compiled set of modules.
 type Schema struct {
 	root   *Node
 	models []Model
@@ -22,24 +22,24 @@ type Schema struct {
 	order  []string         // canonical paths of lists, sorted
 }
 
-// Model is a module in the way gNMI's Capabilities name it.
+// Model is a module as gNMI's Capabilities names it.
 type Model struct {
 	Name         string
 	Organization string
 	// Revision is the date of the newest revision statement, or empty.
 	Revision string
-	// Version is the OpenConfig version ("0.1.0"), or, of a module without one, the
-	// date of its newest revision.
+	// Version is the OpenConfig version ("0.1.0"); for a module without one, the date of its newest
+	// revision.
 	Version string
 	// Data is true if the module adds nodes to the data tree, and false if it only provides types,
 	// groupings or identities.
 	Data bool
 }
 
-// Load compiles modules into a schema. Imports are resolved from modules first and from the bundled
-// ones (BundledNames) second. A module that is only imported provides its types and adds nothing to
-// the data tree, unless it is augmented. The same text may occur twice; two different texts of one
-// module are an error.
+// Load compiles modules into a schema. Imports are resolved from modules first and from the
+// bundled ones (BundledNames) second. A module that is only imported provides its types but adds
+// no nodes to the data tree, unless it is augmented. The same text may occur twice; two different
+// texts of one module are an error.
 //
 // Errors begin with "yang:" and name module, line and column if known.
 func Load(modules ...Module) (*Schema, error) {
@@ -113,8 +113,8 @@ func collect(modules []Module) (map[string]*moduleText, error) {
 	return texts, nil
 }
 
-// implementAugmented marks the modules whose nodes an implemented module augments
-// as implemented too (RFC 7950 section 5.6.3).
+// implementAugmented marks modules as implemented if an implemented module augments their nodes
+// (RFC 7950 section 5.6.3).
 func implementAugmented(texts map[string]*moduleText) {
 	for again := true; again; {
 		again = false
@@ -135,13 +135,14 @@ func implementAugmented(texts map[string]*moduleText) {
 	}
 }
 
-// parsed holds modules that were parsed, by name: most schemas need the same ones.
+// parsed caches parsed modules by name, because most schemas need the same ones.
 var parsed struct {
 	sync.Mutex
 	modules map[string]*moduleText
 }
 
-// parseGuarded returns the parsed module for one schema, which may mark it as implemented.
+// parseGuarded returns a copy of the parsed module for one schema, which may mark it as
+// implemented.
 func parseGuarded(m Module) (t *moduleText, err error) {
 	parsed.Lock()
 	t = parsed.modules[m.Name]
@@ -185,7 +186,7 @@ func sortedModules(m map[string]*moduleText) []*moduleText {
 	return out
 }
 
-// compile passes the texts to goyang.
+// compile compiles the texts with goyang.
 func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 	ms := goyang.NewModules()
 	err := guard(func() error {
@@ -203,7 +204,7 @@ func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 		if errs := ms.Process(); len(errs) > 0 {
 			return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
 		}
-		for _, t := range sortedModules(texts) { // collisions of augments
+		for _, t := range sortedModules(texts) { // detects collisions of augments
 			if errs := goyang.ToEntry(ms.Modules[t.name]).GetErrors(); len(errs) > 0 {
 				return fmt.Errorf("yang: %w", shorten(errors.Join(errs...)))
 			}
@@ -240,8 +241,8 @@ func (s *Schema) Lists() []*List {
 }
 
 // List returns the list at a schema path without keys,
-// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"; module names may be omitted. For a
-// container that is not in a list, it returns a List without keys, whose tables have one row.
+// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"; module names may be omitted. A
+// container that is not in a list counts as a List without keys, whose tables have one row.
 func (s *Schema) List(path string) (*List, error) {
 	if l := s.lists[path]; l != nil {
 		return l, nil

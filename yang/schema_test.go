@@ -35,7 +35,7 @@ func univmon(tb testing.TB) Module {
 	return Module{Name: "netsketch-univmon", Text: string(text)}
 }
 
-// everything is the schema of the collector, a plugin and the switch.
+// everything returns the schema of the collector, a plugin and the switch.
 func everything(tb testing.TB) *Schema {
 	tb.Helper()
 	s, err := Load(slices.Concat(CollectorModules(), SwitchModules(), []Module{univmon(tb)})...)
@@ -382,7 +382,7 @@ func TestResolve(t *testing.T) {
 	um := "/netsketch-univmon:univmon"
 	tests := []struct {
 		path *gpb.Path
-		want []string // or, when one, with "!" before it, the error
+		want []string // expected rows, or one error preceded by "!"
 	}{
 		{path(), []string{"/"}},
 		{path(elem("univmon"), elem("flows"), elem("flow", "flow", "a", "device", "*")), []string{um + "/flows/flow"}},
@@ -498,7 +498,7 @@ func TestRefused(t *testing.T) {
 
 const head = "module m {\n namespace \"urn:m\"; prefix m;\n"
 
-// Texts that expand without bounds are refused before they are expanded.
+// Texts that would expand without bounds are refused before they are expanded.
 func TestBounds(t *testing.T) {
 	var groupings, types, identities, chain strings.Builder
 	groupings.WriteString("grouping g0 { leaf l { type string; } }\n")
@@ -555,7 +555,7 @@ func TestSameModuleTwice(t *testing.T) {
 		`module n adds "a" to /, where module m has a node of that name`) {
 		t.Error(err)
 	}
-	// A plugin's text of a module replaces the bundled one.
+	// A plugin's version of a module replaces the bundled one.
 	newer := bundled()["netsketch-lldp"]
 	newer.Text = strings.ReplaceAll(newer.Text, "0.1.0", "0.2.0")
 	s, err := Load(newer)
@@ -620,8 +620,8 @@ func BenchmarkValidate100k(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/table")
 }
 
-// The lean text of a module has the statements of the text at the same places, with the same
-// arguments but for prose; its references lead to the descriptions.
+// A module's lean text has the same statements at the same places as the full text, with the same
+// arguments except for prose. Its references lead to the descriptions.
 func TestLeanTextHasTheSameStatements(t *testing.T) {
 	modules := []Module{{Text: `module m {
   namespace "urn:m"; prefix m; // a "comment"

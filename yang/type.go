@@ -68,10 +68,10 @@ func (b Base) String() string { return baseNames[b] }
 type Type struct {
 	// Name is the name of the type or typedef without prefix, e.g. "counter64".
 	Name string
-	// Base is the built-in type that it is derived from.
+	// Base is the built-in type from which the type is derived.
 	Base Base
-	// Kind is the kind of its columns. A union is Uint64, Int64, Float64 or Bool if all of its
-	// members are, and String otherwise, so that the kind of a leaf never changes.
+	// Kind is the kind of the type's columns. A union is Uint64, Int64, Float64 or Bool if all of its
+	// members are; otherwise it is String, so that the kind of a leaf never changes.
 	Kind table.Kind
 	// FractionDigits is the number of digits after the point of a decimal64.
 	FractionDigits int
@@ -86,7 +86,7 @@ type Type struct {
 	floats     []bounds[float64]
 	lengths    []bounds[uint64]
 	patterns   []pattern
-	values     map[string]string // accepted text to the canonical one
+	values     map[string]string // maps accepted text to the canonical text
 	scale      float64           // 10^FractionDigits
 	rangeText  string
 	lengthText string
@@ -103,7 +103,7 @@ type pattern struct {
 // decimal64.
 func (t *Type) Wide() bool { return t.Base == Int64 || t.Base == Uint64 || t.Base == Decimal64 }
 
-// IsShare reports whether the values are a decimal64 from 0 to 1, a part of a whole.
+// IsShare reports whether the values are a decimal64 from 0 to 1.
 func (t *Type) IsShare() bool {
 	return t.Base == Decimal64 && len(t.floats) == 1 && t.floats[0] == bounds[float64]{0, 1}
 }
@@ -243,7 +243,7 @@ func decimal(n goyang.Number) float64 {
 	return f
 }
 
-// maxProgram bounds a compiled pattern, and thereby the cost of matching.
+// maxProgram bounds a compiled pattern and thus the cost of matching.
 const maxProgram = 5000
 
 func (b *builder) patterns(t *Type, y *goyang.YangType) error {
@@ -419,8 +419,8 @@ func (t *Type) checkInt(v int64) error {
 	return nil
 }
 
-// checkFloat is the only rule for decimals, of results, of the collector's own tables and of
-// devices.
+// checkFloat is the only check of decimals, for results, the collector's own tables and devices'
+// values.
 func (t *Type) checkFloat(v float64) error {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return errors.New("is not a finite number; a row without a value has null")

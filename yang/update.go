@@ -29,7 +29,7 @@ type LeafUpdate struct {
 	// Elems are the path from the root, with keys and without module names. They may share memory
 	// with the update and must not be kept or modified.
 	Elems []*gpb.PathElem
-	// Leaf is the leaf's type and place.
+	// Leaf is the leaf in the schema.
 	Leaf *Leaf
 	// Value is a uint64, int64, float64, bool or string, according to Leaf.Kind, and valid for the
 	// type. Identities include their module's name.
@@ -42,9 +42,9 @@ type UpdateReader struct {
 	Schema *Schema
 	Found  func(LeafUpdate) error
 	// Skip, if set, makes the reader lenient toward updates of other devices: module names are
-	// ignored, numbers may be text and text may be numbers. Leaves that are not in the schema
-	// (errors.Is ErrUnknownPath) or not valid for their type are passed to Skip and omitted.
-	// Without Skip, Read returns the first of these errors.
+	// ignored, numbers may be text and text may be numbers. Errors about leaves that are not in the
+	// schema (ErrUnknownPath) or not valid for their type are passed to Skip, and these leaves are
+	// omitted. Without Skip, Read returns the first of these errors.
 	Skip func(error)
 }
 
@@ -166,7 +166,7 @@ func (r *UpdateReader) json(n *Node, elems []*gpb.PathElem, data []byte) error {
 	return r.tree(n, elems, v)
 }
 
-// tree walks a JSON value. Its depth is that of the schema.
+// tree walks a JSON value, at most as deep as the schema.
 func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	if n.Leaf != nil {
 		return r.leaf(n, elems, v, true)
@@ -205,7 +205,7 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	return nil
 }
 
-// sameKey compares a key leaf within an entry with the entry's key.
+// sameKey checks that a key leaf within an entry equals the entry's key.
 func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
 	want := elems[len(elems)-1].GetKey()[c.Name]
 	got, err := c.Leaf.Type.key(v)
@@ -254,7 +254,7 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 	return nil
 }
 
-// key returns the text of a JSON value that is a list key.
+// key returns a JSON value as the text of a list key.
 func (t *Type) key(v any) (string, error) {
 	switch x := v.(type) {
 	case string:
@@ -275,7 +275,7 @@ func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bo
 	if p := n.Parent; p.Kind == ListNode && slices.Contains(p.keys, n.Name) {
 		entry := elems[:len(elems)-1]
 		if s, ok := raw.(string); ok && s == entry[len(entry)-1].GetKey()[n.Name] || r.Skip != nil {
-			return nil // the path has the key already
+			return nil // the path contains the key
 		}
 		return fmt.Errorf("yang: %s is the key of its entry, and cannot be changed", PathString(elems))
 	}
@@ -324,7 +324,7 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 		return nil, errors.New("is not what an empty leaf has: true, or [null] in JSON")
 	}
 	if _, local, ok := strings.Cut(text, ":"); ok && t.Base == Enumeration && lenient && t.CheckText(text) != nil {
-		text = local // an identity of the device's model
+		text = local // an identity of the device's own model
 	}
 	if err := t.CheckText(text); err != nil {
 		return nil, err

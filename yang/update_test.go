@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// elems reads "/a/b[k=v]/c"; values without brackets in them.
+// elems parses "/a/b[k=v]/c"; values must not contain brackets.
 func elems(path string) []*gpb.PathElem {
 	var out []*gpb.PathElem
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
@@ -51,9 +51,10 @@ func TestUpdateReader(t *testing.T) {
 	const eth = "/interfaces/interface[name=e1]"
 	const summary = "/univmon/summaries/summary[device=s1][dimension=src]"
 	for _, tt := range []struct {
-		path            string
-		val             *gpb.TypedValue
-		strict, lenient string // leaves, or "! part of the error"; lenient as strict when empty
+		path string
+		val  *gpb.TypedValue
+		// expected leaves, or "!" and a part of the error; an empty lenient means the same as strict
+		strict, lenient string
 	}{
 		{eth + "/config/description", text("to spine"), eth + `/config/description=to spine`, ""},
 		{eth + "/openconfig-interfaces:config/enabled", jsonValue("true"), eth + `/config/enabled=true`, ""},

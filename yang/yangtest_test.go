@@ -36,7 +36,7 @@ func value(leaf *yang.Leaf) table.Column {
 	return table.Strings(leaf.Name, []string{"leaf-1"})
 }
 
-// Every published list and container, with every leaf set, fits the run-time schema and the
+// Every published list and container, with every leaf set, fits both the run-time schema and the
 // generated structs.
 func TestEveryLeaf(t *testing.T) {
 	s := yangtest.Schema(t)

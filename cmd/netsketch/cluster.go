@@ -83,10 +83,11 @@ func clusterCommand() *cobra.Command {
 	return cmd
 }
 
-// drainPoll is how often waitDrained asks for what a member owns.
+// drainPoll is how often waitDrained requests what a member owns.
 const drainPoll = 250 * time.Millisecond
 
-// waitDrained waits until a member owns nothing, and prints what it owns when that changes.
+// waitDrained waits until a member owns nothing, and prints the member's remaining devices, hosts
+// and plugins when they change.
 func waitDrained(ctx context.Context, w io.Writer, b *bus.Bus, member string, timeout time.Duration) error {
 	over := time.NewTimer(timeout)
 	defer over.Stop()
@@ -110,7 +111,7 @@ func waitDrained(ctx context.Context, w io.Writer, b *bus.Bus, member string, ti
 		select {
 		case <-poll.C:
 		case <-over.C:
-			return fmt.Errorf("after %v, %s still owns %s; it goes on to hand over, and \"netsketch cluster resume %s\" gives "+
+			return fmt.Errorf("after %v, %s still owns %s; the hand-over continues, and \"netsketch cluster resume %s\" gives "+
 				"everything back", timeout, member, last, member)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -118,7 +119,7 @@ func waitDrained(ctx context.Context, w io.Writer, b *bus.Bus, member string, ti
 	}
 }
 
-// heldText lists what a member owns.
+// heldText lists the devices, hosts and plugins of a member.
 func heldText(h cluster.Holdings) string {
 	var text []string
 	add := func(kind string, names []string) {
@@ -163,12 +164,13 @@ type clusterStatus struct {
 	Unowned []string `json:"unowned_devices,omitempty"`
 }
 
-// memberStatus is a member with what it owns.
+// memberStatus is a member with its devices, hosts and plugins.
 type memberStatus struct {
 	cluster.Member
 	Devices []string `json:"devices"`
 	Hosts   []string `json:"hosts"`
-	// Counts are what the member counts; nil: it did not answer, which is Unanswered.
+	// Counts are the member's counters; nil if the member did not reply, for the reason in
+	// Unanswered.
 	Counts     *cluster.Counts `json:"counts,omitempty"`
 	Unanswered string          `json:"unanswered,omitempty"`
 }
@@ -234,7 +236,7 @@ func (s *clusterStatus) print(w io.Writer) error {
 	}
 	for _, m := range s.Members {
 		if m.Unanswered != "" {
-			fmt.Fprintf(w, "%s has not sent what it counts: %s\n", m.Name, m.Unanswered)
+			fmt.Fprintf(w, "%s has not sent its counters: %s\n", m.Name, m.Unanswered)
 		}
 		if m.Reason != "" {
 			fmt.Fprintf(w, "%s is refused: %s\n", m.Name, m.Reason)

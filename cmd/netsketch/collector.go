@@ -39,7 +39,8 @@ when their files change and on SIGHUP. SIGTERM ends it in order.`,
 	return cmd
 }
 
-// configLogger logs to w as the configuration says; the level can change later.
+// configLogger returns a logger that writes to w as the configuration says, and its level, which
+// can be changed later.
 func configLogger(w io.Writer, c config.Log) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	level.Set(c.Level)

@@ -24,23 +24,23 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// documented is a command in a page.
+// documented is a command that a documentation page shows.
 type documented struct {
 	place string // file:line
-	dir   string // of the page
+	dir   string // directory of the page
 	words []string
-	span  bool // of a sentence, so arguments may be missing
-	// warned is set if the page mentions what gnmi_cli prints around JSON values.
+	span  bool // the command is part of a sentence, so arguments may be missing
+	// warned is set if the page mentions the text that gnmi_cli prints around JSON values.
 	warned bool
 }
 
 // program returns the name of the program without its directory.
 func (d *documented) program() string { return filepath.Base(d.words[0]) }
 
-// programs are those whose commands are checked.
+// programs are the programs whose commands are checked.
 var programs = []string{"netsketch", "gnmic", "gnmi_cli", "make", "go"}
 
-// documentedCommands returns the commands of all pages below root: of code blocks, and of code in
+// documentedCommands returns the commands of all pages below root, in code blocks and in
 // sentences.
 func documentedCommands(t *testing.T, root string) (all []documented) {
 	t.Helper()

@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
-// suggestValues lets shell completion suggest values of the flags and arguments of cmd and of the
-// commands below it. The kind of a value is the word in capitals after the name of a command, or
-// the name in the usage of a flag. Values of other kinds have no suggestions.
+// suggestValues lets shell completion suggest values for the flags and arguments of cmd and of the
+// commands below it. The kind of a value is the word in capitals after a command's name, or the
+// value's name in a flag's usage. Other kinds have no suggestions.
 func suggestValues(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		suggestValues(c)
@@ -42,7 +42,7 @@ func suggestValues(cmd *cobra.Command) {
 	})
 }
 
-// suggestions returns what suggests values of a kind.
+// suggestions returns the function that suggests values of a kind.
 func suggestions(kind string) cobra.CompletionFunc {
 	switch kind {
 	case "FILE", "file":
@@ -67,8 +67,8 @@ func suggestions(kind string) cobra.CompletionFunc {
 	return cobra.NoFileCompletions
 }
 
-// values suggests those of the values that start with what was typed. Several arguments of a
-// command are of one kind. An error goes to standard error and to the file that
+// values returns a function that suggests the values that start with the typed text. All arguments
+// of a command have the same kind. An error goes to standard error and to the file that
 // BASH_COMP_DEBUG_FILE names.
 func values(list func(*cobra.Command) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -82,7 +82,7 @@ func values(list func(*cobra.Command) ([]string, error)) cobra.CompletionFunc {
 	}
 }
 
-// directoryOf returns the plugin directory of a command's flag, or the default one.
+// directoryOf returns the plugin directory: the value of the command's flag, or the default.
 func directoryOf(cmd *cobra.Command) (string, error) {
 	if dir, err := cmd.Flags().GetString("plugins"); err == nil && dir != "" {
 		return dir, nil
@@ -96,14 +96,15 @@ func pluginNames(cmd *cobra.Command) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	found, _, err := pluginhost.Discover(dir) // files that do not run are no suggestions
+	found, _, err := pluginhost.Discover(dir) // files that would not run are not suggested
 	for _, c := range found {
 		names = append(names, c.Name)
 	}
 	return names, err
 }
 
-// shownModels loads the modules of the directory; without one, the bundled ones.
+// shownModels loads the modules of the plugin directory, or the bundled ones if there is no
+// directory.
 func shownModels(cmd *cobra.Command) (*models, error) {
 	dir, err := directoryOf(cmd)
 	if err != nil {

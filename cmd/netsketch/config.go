@@ -68,8 +68,7 @@ func configCommand() *cobra.Command {
 // configCheck checks a configuration file.
 type configCheck struct{ fileOnly, dial bool }
 
-// run returns what a valid file configures, or all that is wrong with it. It prints warnings to
-// warn.
+// run returns a summary of a valid file, or all of its problems. It prints warnings to warn.
 func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (string, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -86,11 +85,11 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 		return "", err
 	}
 	if len(c.Devices) == 0 {
-		return "", fmt.Errorf("%s: devices: is missing, so the collector would measure nothing; expected at "+
+		return "", fmt.Errorf("%s: devices: the list is missing, so the collector would measure nothing; expected at "+
 			"least one switch", path)
 	}
 	if len(c.Outputs) == 0 {
-		fmt.Fprintf(warn, "%s: warning: outputs: is empty, so results can be read nowhere; add for example "+
+		fmt.Fprintf(warn, "%s: warning: outputs: the list is empty, so no client could read results; add for example "+
 			"{type: gnmi, address: 127.0.0.1:9339}\n", path)
 	}
 	if !o.fileOnly {
@@ -113,7 +112,7 @@ func isScenario(path string) bool {
 	return keys["traffic"] != nil && keys["devices"] == nil
 }
 
-// inFile puts the name of the file in front of errors that do not have it.
+// inFile adds the name of the file to errors that lack it.
 func inFile(path string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	switch {
@@ -160,7 +159,7 @@ func dialDevices(ctx context.Context, devices []config.Device) error {
 	return errors.Join(failed...)
 }
 
-// printProblems prints each problem with the line of the file that it is about.
+// printProblems prints each problem with the line of the file that it concerns.
 func printProblems(w io.Writer, err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -175,7 +174,7 @@ func printProblems(w io.Writer, err error) {
 	}
 }
 
-// counted returns a number of things, such as "2 devices".
+// counted returns a number with its noun, such as "2 devices".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// config check loads pipelines, starts plugins and names what a collector could not do.
+// config check loads pipelines, starts plugins, and lists problems that would keep a collector
+// from working.
 func TestConfigCheck(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +40,7 @@ func TestConfigCheck(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		args       []string
-		out, err   string // parts of the output and of the errors; errors are none if empty
+		out, err   string // parts of the output and of the errors; an empty err expects no error
 	}{
 		{name: "valid", text: good, out: "valid: 3 devices, 1 plugin, 1 output"},
 		{name: "pipeline", text: strings.Replace(good, "pipeline: univmon", "pipeline: univmo", 1),
@@ -51,7 +52,7 @@ func TestConfigCheck(t *testing.T) {
 		{name: "the file alone", text: withPlugin("    - plugin: camelemon\n"), args: []string{"--file-only"},
 			out: "valid: 3 devices, 2 plugins, 1 output"},
 		{name: "no outputs", text: good[:strings.Index(good, "outputs:")], out: "valid: 3 devices, 1 plugin, 0 outputs",
-			err: "warning: outputs: is empty"},
+			err: "warning: outputs: the list is empty"},
 		{name: "scenario", text: string(scenario), out: "valid: scenario omnimon-fat-tree; play it with"},
 		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},
 		{name: "unreachable", text: strings.Replace(good, "127.0.0.1:9560", closed.Addr().String(), 1),
@@ -84,7 +85,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// yang export writes modules that load again.
+// The modules that yang export writes can be loaded again.
 func TestYangExport(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "modules")
 	if out, err := command(t, "", "yang", "export", dir, "--plugins", plugins); err != nil ||

@@ -30,8 +30,9 @@ type demoFlags struct {
 	influx                                                  influxFlags
 }
 
-// influxFlags are the flags of the output to InfluxDB, and the directory of its spool. A collector
-// keeps points for its next start; a demo's would reach the database of another demo.
+// influxFlags are the flags of the InfluxDB output, and the directory of its spool. A collector
+// keeps undelivered points for its next start; a demo must not, because another demo would send
+// them to another database.
 type influxFlags struct{ url, token, org, bucket, spool string }
 
 func demoCommand() *cobra.Command {
@@ -73,7 +74,7 @@ The exit code is 0 only if all epochs are complete.`,
 			}
 			began, err := run(cmd, &f)
 			if err != nil && f.json && !began {
-				// A reader of the object sees in it, too, that there was no run.
+				// The JSON object also reports that the run failed.
 				return errors.Join(err, printJSON(cmd.OutOrStdout(), map[string]any{"ok": false, "error": err.Error()}))
 			}
 			return err
@@ -109,7 +110,7 @@ The exit code is 0 only if all epochs are complete.`,
 	return cmd
 }
 
-// prepare returns the log and the view of a demo, and sets the flags that depend on others.
+// prepare returns the log and the view of a demo, and sets flags that depend on other flags.
 func (f *demoFlags) prepare(cmd *cobra.Command) (*slog.Logger, *scenario.ViewWriter, error) {
 	logger, err := newLogger(cmd.ErrOrStderr(), f.log)
 	if err != nil {
@@ -121,14 +122,14 @@ func (f *demoFlags) prepare(cmd *cobra.Command) (*slog.Logger, *scenario.ViewWri
 		}
 	}
 	if flags := cmd.Flags(); flags.Changed("gnmi") && !flags.Changed("web") {
-		f.web = "127.0.0.1:0" // a second demo must not meet the first one's console
+		f.web = "127.0.0.1:0" // so that a second demo does not need the first one's port
 	}
 	out := cmd.OutOrStdout()
 	return logger, &scenario.ViewWriter{W: out, Terminal: isTerminal(out),
 		Size: func() (columns, lines int) { return terminalSize(out) }}, nil
 }
 
-// runLive measures an interface. If began is set, the report has been printed.
+// runLive measures an interface. began is true if the report has been printed.
 func runLive(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	if f.epochs < 0 {
 		return false, fmt.Errorf("--epochs %d: expected 0 or more", f.epochs)
@@ -170,7 +171,7 @@ func runLive(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	return true, err
 }
 
-// runDemo plays the scenario. If began is set, the report has been printed.
+// runDemo plays the scenario. began is true if the report has been printed.
 func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	s, err := f.load()
 	if err != nil {
@@ -186,7 +187,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	}
 	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual,
 		BMv2: f.bmv2, Logger: logger, Version: version}
-	if f.virtual && f.influx.url != "" { // the newest points are those that a dashboard shows
+	if f.virtual && f.influx.url != "" { // a dashboard shows the newest points
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}
 	if !f.json {
@@ -302,7 +303,7 @@ func (f influxFlags) section() (config.Section, error) {
 	return config.SectionOf("--influxdb flags", strings.ReplaceAll(string(text), "$", "$$"))
 }
 
-// newLogger logs text to w from a level on.
+// newLogger returns a logger that writes text to w from a level on.
 func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

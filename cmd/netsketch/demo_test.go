@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// --json prints one object on standard output, also after an error.
+// --json prints one object on standard output, even after an error.
 func TestDemoJSONOfARunThatCannotBegin(t *testing.T) {
 	tests := []struct{ name, args, want string }{
 		{"trace", "--trace missing.pcap --plugins " + t.TempDir(), "missing.pcap"},
@@ -45,8 +45,8 @@ func TestDemoJSONOfARunThatCannotBegin(t *testing.T) {
 	}
 }
 
-// A demo whose database is away leaves no points behind: a later demo would send them to another
-// one.
+// A demo whose database is unreachable leaves no points behind, because a later demo would send
+// them to another database.
 func TestDemoLeavesNoSpool(t *testing.T) {
 	state, tmp := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
@@ -57,7 +57,7 @@ func TestDemoLeavesNoSpool(t *testing.T) {
 	cmd.SetErr(&log)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"--virtual", "--epochs", "1", "--json", "--gnmi", "127.0.0.1:0", "--plugins", plugins,
-		"--influxdb", "http://127.0.0.1:1"}) // nothing listens on port 1
+		"--influxdb", "http://127.0.0.1:1"}) // no server listens on port 1
 	err := cmd.ExecuteContext(t.Context())
 	var report struct{ Epochs []struct{} }
 	if json.Unmarshal(out.Bytes(), &report) != nil || len(report.Epochs) != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// The files of the examples that need root to start are valid.
+// The configuration files of examples that need root to run are valid.
 func TestFilesOfExamples(t *testing.T) {
 	const examples = "../../examples/"
 	for _, e := range []struct {

@@ -15,7 +15,7 @@ import (
 
 const agentProgram = "netsketch-agent"
 
-// hostagentCommand runs the program of host agents in this process.
+// hostagentCommand replaces this process by the host agent's program.
 func hostagentCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "hostagent",
@@ -32,8 +32,8 @@ func hostagentCommand() *cobra.Command {
 	}
 }
 
-// findAgent returns the program of host agents: the one in the directory of this program, or else
-// on the PATH.
+// findAgent returns the path of the host agent's program: in this program's directory, or else on
+// the PATH.
 func findAgent() (string, error) {
 	if own, err := os.Executable(); err == nil {
 		next := filepath.Join(filepath.Dir(own), agentProgram)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command netsketch runs the collector, the demo, a soft switch, and tools around
-// them. Each subcommand is a thin file over a package that does the work.
+// Command netsketch runs the collector, the demo, a soft switch, and tools around them. Each
+// subcommand is a small file that calls the package with the implementation.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 // version is set by the linker.
 var version = "unknown"
 
-// errSilent ends the program with code 1 without another message.
+// errSilent ends the program with code 1, without printing a message.
 var errSilent = errors.New("failed")
 
 // exitError is an error with an exit code of its own.
@@ -81,7 +81,7 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// suggestFlag adds the flag that was meant to the error for one that does not exist.
+// suggestFlag extends the error for an unknown flag by the most similar flag.
 func suggestFlag(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {

@@ -39,7 +39,7 @@ func TestManHasPageOfEachCommand(t *testing.T) {
 	check(root())
 }
 
-// TestCompletion checks what a shell receives for what was typed last.
+// TestCompletion checks the suggestions for the word that was typed last.
 func TestCompletion(t *testing.T) {
 	for _, test := range []struct {
 		typed, want string // the last line is the directive, as in cobra.ShellCompDirective

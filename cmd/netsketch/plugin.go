@@ -79,8 +79,8 @@ func pluginCommand() *cobra.Command {
 	return cmd
 }
 
-// catalog describes the plugins in dir, or in the default directory when dir is empty. It returns
-// the directory that it read.
+// catalog describes the plugins in dir or, if dir is empty, in the default directory. It returns
+// the directory that it has read.
 func catalog(ctx context.Context, dir string) (from string, _ []pluginhost.Entry, err error) {
 	if dir == "" {
 		if dir, err = pluginDirectory(); err != nil {

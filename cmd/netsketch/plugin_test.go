@@ -12,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// plugin new writes the example plugin, whose own tests run with all others, under another name.
+// plugin new writes the example plugin with another name. The example's tests check the code
+// itself.
 func TestPluginNew(t *testing.T) {
 	const example = "../../examples/plugin-hello"
 	same := filepath.Join(t.TempDir(), "same")

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pluginTemplate has the files of examples/plugin-hello, which is a module of its own and cannot be
-// embedded. TestPluginNew compares them.
+// pluginTemplate holds a copy of the files of examples/plugin-hello, which cannot be embedded
+// because it is a module of its own. TestPluginNew compares both.
 //
 //go:generate sh -c "rm -rf plugintemplate && cp -r ../../examples/plugin-hello plugintemplate"
 //go:generate sh -c "find plugintemplate -type f -exec mv {} {}.tmpl \\;"
@@ -69,7 +69,7 @@ func pluginNewCommand() *cobra.Command {
 	return cmd
 }
 
-// checkoutOf returns the absolute path of dir if it is a checkout of netsketch, else "".
+// checkoutOf returns the absolute path of dir if it is a checkout of netsketch, otherwise "".
 func checkoutOf(dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil || !strings.HasPrefix(string(text), "module github.com/netsketch/netsketch\n") {
@@ -82,8 +82,8 @@ func checkoutOf(dir string) string {
 	return path
 }
 
-// writePlugin writes the template into dir, which must not exist, under the name of the plugin. The
-// module is built with the checkout of netsketch at sdk, a published version if that is empty.
+// writePlugin writes the template into dir, which must not exist, with the plugin's name. The
+// module uses the checkout of netsketch at sdk, or a published version if sdk is empty.
 func writePlugin(name, dir, sdk string) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("%s exists; name another directory after the plugin's name", dir)
@@ -115,8 +115,8 @@ func writePlugin(name, dir, sdk string) error {
 	})
 }
 
-// withNetsketch sets the checkout in the replace line at the end of a go.mod, or removes the line
-// and its comment if sdk is empty.
+// withNetsketch sets the checkout's path in the replace line at the end of a go.mod, or removes
+// the line and its comment if sdk is empty.
 func withNetsketch(mod, sdk string) string {
 	const line = "replace github.com/netsketch/netsketch => "
 	before, _, _ := strings.Cut(mod, line)

@@ -41,7 +41,8 @@ type queryFlags struct {
 	text, plugin              string
 }
 
-// passwordVariable holds the password of --username, which does not belong into a process list.
+// passwordVariable is the environment variable with the password of --username. A flag would show
+// the password in the process list.
 const passwordVariable = "NETSKETCH_PASSWORD"
 
 func queryCommand() *cobra.Command {
@@ -146,8 +147,8 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 	return tablesOf(resp.GetNotification())
 }
 
-// follow prints the values of a path and their changes, one on a line, until ctx ends. It says on
-// notes if there is no value yet: a key may be wrong.
+// follow prints the values of a path and their changes, one per line, until ctx ends. If there is
+// no value yet, it prints a hint to notes, because a key may be wrong.
 func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text string) error {
 	path, err := yang.ParsePath(text)
 	if err != nil {
@@ -177,7 +178,7 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		err = printUpdates(out, response.GetUpdate())
 	}
 	if ctx.Err() != nil {
-		return nil // the requested end
+		return nil // the user has ended the command
 	}
 	return fmt.Errorf("query: %w", f.explain(err))
 }
@@ -204,7 +205,7 @@ func printUpdates(out io.Writer, n *gpb.Notification) error {
 	return err
 }
 
-// connect returns a connection that is not yet used.
+// connect returns a connection, which is established at the first call.
 func (f *queryFlags) connect() (*grpc.ClientConn, error) {
 	creds, err := f.credentials()
 	if err != nil {
@@ -217,7 +218,7 @@ func (f *queryFlags) connect() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// login adds the name and the password, if any.
+// login adds username and password to the metadata, if they are set.
 func (f *queryFlags) login(ctx context.Context) context.Context {
 	if f.username == "" {
 		return ctx
@@ -225,9 +226,9 @@ func (f *queryFlags) login(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "username", f.username, "password", os.Getenv(passwordVariable))
 }
 
-// credentials returns TLS, or plaintext where the flags or a loopback address allow it.
+// credentials returns TLS, or plaintext if the flags or a loopback address allow it.
 func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
-	if strings.HasPrefix(f.address, "unix:///") { // of this host, guarded by the rights of the file
+	if strings.HasPrefix(f.address, "unix:///") { // a local socket, protected by the file's permissions
 		return insecure.NewCredentials(), nil
 	}
 	host, _, err := net.SplitHostPort(f.address)
@@ -247,7 +248,7 @@ func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// explain adds the way out to errors of the connection.
+// explain extends an error of the connection by what the user can do.
 func (f *queryFlags) explain(err error) error {
 	s := status.Convert(err)
 	switch {
@@ -265,7 +266,7 @@ type resultTable struct {
 	List string       `json:"list"`
 	Rows []*resultRow `json:"rows"`
 
-	keys, leaves []string // columns, in the order of their first value
+	keys, leaves []string // columns, in the order in which they first have a value
 }
 
 // resultRow is one list entry.
@@ -284,7 +285,7 @@ func tablesOf(notifications []*gpb.Notification) ([]*resultTable, error) {
 		for _, u := range n.GetUpdate() {
 			elems := slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem())
 			entry := 1 + lastKeyed(elems)
-			if entry == 0 { // each container is a row of its own
+			if entry == 0 { // each container is a row
 				entry = len(elems) - 1
 				if entry > 0 && (elems[entry-1].GetName() == "state" || elems[entry-1].GetName() == "config") {
 					entry--
@@ -323,7 +324,7 @@ func tablesOf(notifications []*gpb.Notification) ([]*resultTable, error) {
 	return tables, nil
 }
 
-// addKeys sets the keys of a row. The order of keys within an element is alphabetical.
+// addKeys sets the keys of a row. Keys of the same element are in alphabetical order.
 func (t *resultTable) addKeys(row *resultRow, elems []*gpb.PathElem) {
 	for _, e := range elems {
 		for _, name := range slices.Sorted(maps.Keys(e.GetKey())) {
@@ -335,7 +336,7 @@ func (t *resultTable) addKeys(row *resultRow, elems []*gpb.PathElem) {
 	}
 }
 
-// lastKeyed returns the index of the last element with keys, -1 without one.
+// lastKeyed returns the index of the last element with keys, or -1 if none has keys.
 func lastKeyed(elems []*gpb.PathElem) int {
 	last := -1
 	for i, e := range elems {
@@ -355,7 +356,8 @@ func names(elems []*gpb.PathElem) string {
 	return b.String()
 }
 
-// maxColumns is the widest table; wider rows are printed with a value on each line.
+// maxColumns is the largest number of columns of a table; rows with more columns are printed with
+// one value per line.
 const maxColumns = 20
 
 // printTables prints each list as a table with aligned columns.
@@ -394,7 +396,7 @@ func printTables(out io.Writer, tables []*resultTable) error {
 	return nil
 }
 
-// printLines prints a row after the other, with a value on each line.
+// printLines prints one row after another, with one value per line.
 func (t *resultTable) printLines(w *tabwriter.Writer) error {
 	for i, row := range t.Rows {
 		if i > 0 {

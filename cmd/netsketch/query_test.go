@@ -28,7 +28,7 @@ import (
 	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
-// serveResults serves a heavy hitter over gNMI and returns the address.
+// serveResults serves one heavy hitter over gNMI, and returns the address.
 func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
 	t.Helper()
 	schema, err := yang.Load(yangtest.Modules()...)
@@ -194,7 +194,7 @@ func TestQueryCheck(t *testing.T) {
 	}
 }
 
-// --watch prints values until it is interrupted.
+// --watch prints values until the user interrupts it.
 func TestQueryWatches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -46,7 +46,7 @@ func readQuery(file string) (text string, q *query.Query, err error) {
 }
 
 // runQuery runs a query until ctx ends, and prints its results after each epoch. The query runs in
-// the collector while this subscription exists.
+// the collector as long as this subscription exists.
 func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	if f.plugin != "omnimon" {
 		return fmt.Errorf("query: --plugin %q has no query language: use --plugin omnimon", f.plugin)
@@ -85,7 +85,7 @@ func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// subscribe opens a subscription to changes of paths.
+// subscribe opens a subscription to paths, on change.
 func (f *queryFlags) subscribe(ctx context.Context, conn *grpc.ClientConn, paths ...*gpb.Path) (
 	gpb.GNMI_SubscribeClient, error) {
 	stream, err := gpb.NewGNMIClient(conn).Subscribe(f.login(ctx))
@@ -103,14 +103,16 @@ func (f *queryFlags) subscribe(ctx context.Context, conn *grpc.ClientConn, paths
 	return stream, nil
 }
 
-// queryView is the newest state of a query. Notifications of one epoch have one timestamp.
+// queryView is the newest state of a query. All notifications of one epoch have the same
+// timestamp.
 type queryView struct {
 	leaves map[string]*gpb.Update // by path
 	time   int64
 	json   bool
 }
 
-// update applies a notification. If it is of a new epoch, the previous one is complete and printed.
+// update applies a notification. If it begins a new epoch, update first prints the previous epoch,
+// which is complete.
 func (v *queryView) update(w io.Writer, n *gpb.Notification) error {
 	if n.GetTimestamp() > v.time {
 		if err := v.print(w); err != nil {

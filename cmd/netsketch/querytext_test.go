@@ -89,7 +89,7 @@ func TestQueryText(t *testing.T) {
 		writer.Close()
 	}()
 	stop := make(chan struct{})
-	go func() { // epochs go on until the command has printed enough
+	go func() { // epochs continue until the command has printed enough
 		for epoch := uint64(2); ; epoch++ {
 			select {
 			case <-stop:

@@ -130,7 +130,7 @@ func (f replayFlags) binary() (string, error) {
 	return path, nil
 }
 
-// player runs a plugin under the setups of a recording.
+// player runs a plugin with the setups of a recording.
 type player struct {
 	host   *pluginhost.Host
 	path   string
@@ -150,8 +150,8 @@ func newPlayer(logger *slog.Logger, path string) (*player, error) {
 	return &player{host: host, path: path, schema: registry}, nil
 }
 
-// configure starts the plugin with the first setup, and configures it with later ones. A nil setup
-// is no change.
+// configure starts the plugin with the first setup, and configures it again with later ones. A nil
+// setup means that it did not change.
 func (p *player) configure(ctx context.Context, setup *record.Setup) (err error) {
 	switch {
 	case p.plugin == nil:
@@ -187,7 +187,7 @@ func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	return results, nil
 }
 
-// epochResults is what replay prints of an epoch.
+// epochResults is the JSON form of an epoch's results.
 type epochResults struct {
 	Epoch  uint64         `json:"epoch"`
 	Status string         `json:"status"`
@@ -205,7 +205,7 @@ func resultsOf(epoch *sdk.Epoch, results *sdk.Results) epochResults {
 	return out
 }
 
-// resultTableOf converts a table of an epoch that ended at a time.
+// resultTableOf converts a table of an epoch that ended at the given time.
 func resultTableOf(r sdk.TableResult, end time.Time) *resultTable {
 	t := &resultTable{List: r.Table.List, Rows: []*resultRow{}}
 	for i := range r.Table.Keys {

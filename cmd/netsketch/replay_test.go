@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// recordRun records what UnivMon receives in a run of the default scenario, and returns the file
-// with the tables that the collector published, as JSON by epoch and list.
+// recordRun records the input of UnivMon in a run of the default scenario. It returns the
+// recording and the tables that the collector published, as JSON by epoch and list.
 func recordRun(t *testing.T, epochs int) (file string, published map[uint64]map[string]string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "univmon.epochs")
@@ -70,7 +70,7 @@ func rowsJSON(t *testing.T, table *resultTable) string {
 	return string(text)
 }
 
-// replayed reads the output of replay --json.
+// replayed parses the output of replay --json.
 func replayed(t *testing.T, out string) map[uint64]map[string]string {
 	t.Helper()
 	all := map[uint64]map[string]string{}
@@ -89,8 +89,8 @@ func replayed(t *testing.T, out string) map[uint64]map[string]string {
 	return all
 }
 
-// TestReplay records a collector over a network of soft switches. The replay gives the tables that
-// the collector published.
+// TestReplay records a collector with a network of soft switches. The replay must yield the tables
+// that the collector published.
 func TestReplay(t *testing.T) {
 	file, published := recordRun(t, 3)
 	out, err := command(t, "", "replay", file, "--plugin", "univmon", "--plugins", plugins, "--json")

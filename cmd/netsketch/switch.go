@@ -45,8 +45,8 @@ type switchFlags struct {
 	certFile, keyFile, clientCAFile  string
 }
 
-// lanes returns the number of packets that run concurrently. Packets of capture files run one after
-// another, for the same result each time.
+// lanes returns the number of packets that are processed concurrently. Packets of capture files
+// are processed one after another, so that each run has the same result.
 func (f *switchFlags) lanes() int {
 	isInterface := func(port string) bool { return strings.Contains(port, "=@") }
 	if f.parallel == 0 && slices.ContainsFunc(f.ports, isInterface) {
@@ -135,10 +135,10 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 	return nil, nil
 }
 
-// portSpec is one --port.
+// portSpec is the value of one --port.
 type portSpec struct {
 	number  uint32
-	iface   string // of this machine; "": the files
+	iface   string // interface of this machine; empty if the port uses files
 	in, out string
 }
 
@@ -160,8 +160,8 @@ func parsePorts(args []string) ([]portSpec, error) {
 	return out, nil
 }
 
-// fileClock is the clock of a switch whose queues run on its files' time; nil if packets come from
-// elsewhere or at the files' pace.
+// fileClock returns the clock of a switch whose queues use the time of its files; nil if packets
+// come from interfaces or are played in real time.
 func (f *switchFlags) fileClock(specs []portSpec) *pcapport.Clock {
 	if len(f.queues) == 0 || f.real || f.grpcPorts > 0 ||
 		slices.ContainsFunc(specs, func(s portSpec) bool { return s.iface != "" }) {
@@ -170,11 +170,11 @@ func (f *switchFlags) fileClock(specs []portSpec) *pcapport.Clock {
 	return &pcapport.Clock{}
 }
 
-// queueSpec is one --queue.
+// queueSpec is the value of one --queue.
 type queueSpec struct {
 	number uint32
 	all    bool
-	port   softswitch.Port // its queues
+	port   softswitch.Port // the rates and depth of its queues
 }
 
 func parseQueues(args []string) ([]queueSpec, error) {
@@ -218,8 +218,8 @@ func parseQueues(args []string) ([]queueSpec, error) {
 	return out, nil
 }
 
-// setQueues sets the queues of the existing ports; a port's own --queue takes precedence over one
-// for all.
+// setQueues sets the queues of the existing ports; a --queue for one port takes precedence over a
+// --queue for all.
 func setQueues(sw *softswitch.Switch, specs []queueSpec) error {
 	for _, forAll := range []bool{true, false} {
 		for _, q := range specs {
@@ -249,7 +249,8 @@ type switchPorts struct {
 	interfaces []*afport.Port
 }
 
-// open adds the ports to the switch. The caller closes the opened ports also after an error.
+// open adds the ports to the switch. Even after an error, the caller must close the ports that
+// were opened.
 func (p *switchPorts) open(sw *softswitch.Switch, specs []portSpec, realTime bool, clock *pcapport.Clock,
 	logger *slog.Logger,
 ) error {
@@ -367,7 +368,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 			played = err
 			stop()
 		case err != nil:
-			logger.Error("capture files", "error", err) // controllers and other ports continue
+			logger.Error("capture files", "error", err) // controllers and other ports continue to work
 		}
 	})
 	if agent != nil {
@@ -388,8 +389,8 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	return errors.Join(played, err)
 }
 
-// secure returns the option for TLS, if it is on. The certificates follow their files until ctx
-// ends.
+// secure returns the gRPC option for TLS, if TLS is on. Changed certificate files take effect
+// until ctx ends.
 func (f *switchFlags) secure(ctx context.Context, work *sync.WaitGroup,
 	logger *slog.Logger,
 ) (grpc.ServerOption, error) {
@@ -434,7 +435,7 @@ func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec,
 	return dataplane.New(sw, dataplane.Options{DeviceID: f.deviceID, Ports: ports, Logger: logger})
 }
 
-// play plays the capture files as soon as there is a pipeline.
+// play plays the capture files as soon as the switch has a pipeline.
 func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch,
 	ports []*pcapport.Port,
 ) error {
@@ -463,7 +464,7 @@ func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswi
 	return err
 }
 
-// stopGracefully waits for calls to finish; streams do not end by themselves.
+// stopGracefully waits for calls to finish, and ends streams, which do not end by themselves.
 func stopGracefully(rpc *grpc.Server) {
 	done := make(chan struct{})
 	go func() {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "c
 type running struct {
 	t    *testing.T
 	addr string
-	stop func() error // ends it and returns its error
+	stop func() error // ends the command and returns its error
 	log  *logBuffer
 	done chan error
 }
@@ -106,7 +106,7 @@ func (r *running) wait(pattern string) string {
 	}
 }
 
-// udp writes n packets to 10.0.0.2, a millisecond apart.
+// udp writes a file with n packets to 10.0.0.2, a millisecond apart.
 func udp(t *testing.T, n int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "in.pcap.gz")
@@ -157,8 +157,8 @@ func count(t *testing.T, path string) (n int) {
 	}
 }
 
-// A controller pushes a pipeline and a route, the capture file plays, its packets leave
-// into another, and gNMI serves the counters.
+// A controller pushes a pipeline and a route. The packets of a capture file leave into another
+// file, and gNMI serves the counters.
 func TestSwitchWithAController(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.pcap")
 	r := startSwitch(t, "--device-id", "7", "--port", "1="+udp(t, 50), "--port", "2=,"+out, "--play-after", "1s")
@@ -254,7 +254,7 @@ func TestSwitchOnceEndsByItself(t *testing.T) {
 	}
 }
 
-// Packets wait for a port that has a rate, on the clock of the files.
+// Packets wait at a port that has a rate, by the time of the files.
 func TestSwitchQueues(t *testing.T) {
 	program, err := compiled.Load("forwarding")
 	if err != nil {
@@ -262,7 +262,7 @@ func TestSwitchQueues(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		flags string
-		dates []int // of what leaves, in milliseconds; one arrives every millisecond
+		dates []int // times at which packets leave, in milliseconds; one arrives every millisecond
 	}{
 		{"", []int{0, 1, 2, 3, 4}}, {"--queue all=1000", []int{1, 2, 3, 4, 5}},
 		{"--queue all=1 --queue 2=100", []int{10, 20, 30, 40, 50}}, {"--queue 2=100/2", []int{10, 20}},

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// A collector and a switch with mutual TLS: both follow a rotation of all certificates, and a
+// A collector and a switch use mutual TLS. Both follow a rotation of all certificates, and a
 // collector without a certificate is refused.
 func TestMutualTLS(t *testing.T) {
 	switches, dir := t.TempDir(), t.TempDir()
@@ -81,7 +81,7 @@ outputs:
 	testkit.Until(t, "both sessions are up with the new certificates", ready)
 }
 
-// A switch refuses a client CA without a certificate of its own, and names files that are missing.
+// A switch refuses a client CA if it has no certificate itself, and names missing files.
 func TestSwitchTLSFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--client-ca-file needs --cert-file": {"--client-ca-file", "ca.pem"},

@@ -87,7 +87,7 @@ func univmonConfiguration(cfg *config.Config) (analysis.Configuration, error) {
 	return c, nil
 }
 
-// networkModel returns the network of a configuration as plugins receive it, before any device is
+// networkModel returns the network of a configuration as plugins receive it, before a device is
 // connected.
 func networkModel(ctx context.Context, cfg *config.Config) (*sdk.Network, error) {
 	next := *cfg

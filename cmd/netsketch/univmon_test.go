@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The sample configuration has two leaves and a spine: each of them keeps one of three sketches.
+// The sample configuration has two leaves and a spine, each of which keeps one of three sketches.
 func TestUnivMonManifest(t *testing.T) {
 	run := func(args ...string) (string, error) {
 		var out bytes.Buffer

@@ -146,7 +146,7 @@ func yangCommand() *cobra.Command {
 
 // models holds the modules that ship with netsketch and those of a plugin directory.
 type models struct {
-	texts  map[string]yang.Module // by name, with the modules that are only imported
+	texts  map[string]yang.Module // by name, including modules that are only imported
 	schema *yang.Schema
 }
 
@@ -159,7 +159,8 @@ func (m *models) unknown(name string) error {
 		name, program.Name())
 }
 
-// loadModels reads the modules. Without a default plugin directory there are only the bundled ones.
+// loadModels reads the modules. If there is no default plugin directory, it reads only the bundled
+// ones.
 func loadModels(ctx context.Context, dir string) (*models, error) {
 	m := &models{texts: make(map[string]yang.Module)}
 	bundled, err := yang.Bundled(yang.BundledNames()...)
@@ -274,8 +275,8 @@ func (m *models) validate(doc []byte) error {
 	return errors.Join(problems...)
 }
 
-// validateShipped checks a top-level node of a module with bindings. The bindings have one field
-// for a leaf that is both configuration and state, so there is one pass for each.
+// validateShipped checks a top-level node of a module that has bindings. The bindings have only
+// one field for a leaf that exists as configuration and as state, so it makes two passes.
 func validateShipped(name string, node json.RawMessage) error {
 	doc, err := json.Marshal(map[string]json.RawMessage{name: node})
 	if err != nil {

@@ -51,16 +51,18 @@ type Dependencies struct {
 	Schema  *schema.Registry
 	Network Network
 	Plans   Plans
-	// BankShift is added to an epoch's number; modulo a device's banks that is its bank.
+	// BankShift returns the shift of banks: a device with n banks counts epoch e in bank (e +
+	// BankShift()) modulo n.
 	BankShift func() uint64
-	// SettingsChanged is called after a running plugin has been configured again, when its bindings
-	// may differ and its standing plan is with Plans.
+	// SettingsChanged is called after a running plugin was configured again: its bindings may have
+	// changed, and Plans has its new standing plan.
 	SettingsChanged func()
 	// StatusChanged is called when the status of a plugin changes. It must not block.
 	StatusChanged func()
 	// Report receives the report of each epoch, in order. It must not block.
 	Report func(Report)
-	// Cluster has the other collectors; nil: there are none, and all plugins are at home here.
+	// Cluster connects plugins with the other collectors; nil without a cluster, in which case this
+	// collector runs all plugins.
 	Cluster Cluster
 	// Launch starts a plugin; nil starts a process.
 	Launch func(context.Context, pluginhost.Spec) (Instance, error)
@@ -76,41 +78,43 @@ type Network interface {
 	IsDevice(name string) bool
 }
 
-// Plans is the component that carries out plans. It keeps the outcome of each plan until the plugin
-// has received it.
+// Plans is the component that carries out plans. It keeps the outcome of each plan until the
+// plugin has received the outcome.
 type Plans interface {
-	// Add takes a plugin's plan. It returns when a plan ahead of its epoch is written, unless the
-	// bank of the epoch is still in use.
+	// Add accepts a plugin's plan. A plan ahead of its epoch is written when Add returns, unless an
+	// earlier epoch still uses the bank.
 	Add(ctx context.Context, plugin string, plan sdk.Plan)
-	// Collected starts the plans that waited for the bank of an epoch that has been read. wait
-	// returns when they are written.
+	// Collected starts to write the plans that waited for an epoch's bank, which has now been read.
+	// wait returns when they are written.
 	Collected(ctx context.Context, number uint64) (wait func())
-	// States returns the plans in force on devices during an epoch.
+	// States returns which plans were in force on devices during an epoch.
 	States(plugin string, number uint64, devices []string) []sdk.DeviceState
 	// HostRoles returns the roles at a host that have settings of the plugin.
 	HostRoles(plugin, host string) []string
-	// Outcomes returns the outcomes that the plugin has not received.
+	// Outcomes returns the outcomes that the plugin has not received yet.
 	Outcomes(plugin string) []sdk.PlanOutcome
 	// Delivered drops the oldest n outcomes, which the plugin has received.
 	Delivered(plugin string, n int)
-	// Drop removes the account of a plugin that no longer runs.
+	// Drop removes the outcomes of a plugin that no longer runs.
 	Drop(plugin string)
 }
 
-// Cluster is what plugins share with the other collectors of a cluster.
+// Cluster connects plugins with the other collectors of a cluster.
 type Cluster interface {
-	// Home reports whether this collector analyzes an epoch of a plugin; 0 is the open one. One that
-	// is at home elsewhere runs, so that its bindings and settings hold here and it can move here.
+	// Home reports whether this collector analyzes an epoch of a plugin; 0 means the open epoch. A
+	// plugin whose epochs another collector analyzes runs here as well, so that its bindings and
+	// settings apply here and its work can move here.
 	Home(plugin string, epoch uint64) bool
 	// Keep stores the state of an instance of a plugin. It does not block.
 	Keep(instance, plugin string, s *sdk.State)
-	// State returns the newest state that any collector stored; nil: none.
+	// State returns the newest state that any collector stored; nil if there is none.
 	State(ctx context.Context, instance, plugin string) *sdk.State
-	// Query is Instance.Query at the home of a plugin.
+	// Query calls Instance.Query at the collector that analyzes the plugin's epochs.
 	Query(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error)
 	// Watch replaces the rows that subscribers of this collector watch. It does not block.
 	Watch(rows []store.Watch)
-	// Watched returns the rows that subscribers of other collectors watch. Rewatch follows a change.
+	// Watched returns the rows that subscribers of other collectors watch. After a change, call
+	// Rewatch.
 	Watched() []store.Watch
 }
 
@@ -123,9 +127,9 @@ type Instance interface {
 	Restart(ctx context.Context, s *sdk.State)
 	SetNetwork(ctx context.Context, n sdk.Network) error
 	Configure(ctx context.Context, config []byte, n sdk.Network) error
-	// Query returns tables that hold a row, and the epoch that they are from.
+	// Query returns the tables that hold a row, and the epoch of these tables.
 	Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error)
-	// Merge returns a part of an epoch as the plugin merges it.
+	// Merge returns a part of an epoch after the plugin has merged it.
 	Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 	Status() pluginhost.Status
 	Stop(ctx context.Context)
@@ -135,7 +139,7 @@ type Instance interface {
 type Component struct {
 	deps      Dependencies
 	log       *slog.Logger
-	directory string // of plugin binaries; a change needs a restart
+	directory string // directory of plugin binaries; a change needs a restart
 	restart   config.Restart
 
 	ctx    context.Context // of analyses; ends with Stop
@@ -151,7 +155,7 @@ type Component struct {
 	mu      sync.Mutex
 	cfg     Config
 	plugins map[string]*plugin
-	failed  map[string]failure // configured and not running
+	failed  map[string]failure // configured plugins that do not run
 	watched map[string]store.Watch
 	last    *Delivery
 }
@@ -166,8 +170,8 @@ func New(cfg Config, deps Dependencies) *Component {
 	return c
 }
 
-// Start starts the configured plugins side by side and returns when each runs or has failed. A
-// plugin that fails is logged, shown in Status, and tried again.
+// Start starts the configured plugins in parallel, and returns when each of them runs or has
+// failed. A plugin that fails is logged, shown in Status, and retried.
 func (c *Component) Start(ctx context.Context) error {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -196,10 +200,10 @@ func (c *Component) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop abandons epochs under way, drains the plugins and ends their processes. It returns when no
-// goroutine and no process is left, at the latest when ctx ends.
+// Stop ends the analysis of epochs in progress, drains the plugins and ends their processes. It
+// returns when no goroutine and no process is left, or when ctx ends.
 func (c *Component) Stop(ctx context.Context) error {
-	c.cancel() // also ends a start under way in retry, which holds changing
+	c.cancel() // also ends a start in progress in retry, which holds changing
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.interest != nil {
@@ -218,7 +222,7 @@ func (c *Component) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Settle waits until the last delivered epoch is reported, at most for limit.
+// Settle waits until the last delivered epoch is reported, for at most limit.
 func (c *Component) Settle(limit time.Duration) {
 	c.mu.Lock()
 	last := c.last
@@ -241,7 +245,8 @@ func (c *Component) config() Config {
 	return c.cfg
 }
 
-// Reload follows a new configuration. Errors of single plugins are joined; the others are changed.
+// Reload applies a new configuration. Errors of single plugins are joined; all other plugins are
+// changed.
 func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Changes) error {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -262,7 +267,7 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 	var errs []error
 	for _, p := range changes.PluginsReconfigured {
 		running := c.plugin(p.Name)
-		if running == nil { // it never started, and may start with this configuration
+		if running == nil { // it never started, and may start with the new configuration
 			c.startPlugin(ctx, p)
 			continue
 		}
@@ -295,8 +300,8 @@ func (c *Component) Bindings() map[string][]string {
 	return all
 }
 
-// BankEpochs returns, by device, how many epochs devices without registers to read count in a bank:
-// the most that a plugin requests; no entry: one.
+// BankEpochs returns, by device, how many epochs a device without registers to read counts in one
+// bank: the largest number that a plugin requests. A device without an entry counts one.
 func (c *Component) BankEpochs() map[string]int {
 	all := map[string]int{}
 	for _, p := range c.running() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin's part of the network: its devices and the objects that it reads.
+// A plugin's part of the network: its devices, and the objects that it reads.
 
 package analysis
 
@@ -30,8 +30,8 @@ func (p *plugin) bindings() map[string]map[string]bool {
 	}
 	network := p.network()
 	list := settings.Bindings
-	// The objects of the description are read if the settings have no bindings, and on devices that
-	// were added after the settings were made.
+	// If the settings have no bindings, and on devices added after the settings were made, the plugin
+	// reads the objects of its description.
 	all, _ := network.Bind(p.inst.Describe().Objects)
 	for _, b := range all {
 		if len(settings.Bindings) == 0 || !planned[b.Device] {

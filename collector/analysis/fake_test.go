@@ -38,8 +38,8 @@ type fakePlugin struct {
 	mu      sync.Mutex
 	analyze func(context.Context, *sdk.Epoch) (*sdk.Results, error) // nil: no results
 	epochs  []uint64
-	refuse  error    // Configure returns it
-	resumed []uint64 // epochs of the states of Restart
+	refuse  error    // error of Configure
+	resumed []uint64 // epochs of the states passed to Restart
 	query   func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error)
 }
 
@@ -68,7 +68,7 @@ func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 	return analyze(ctx, e)
 }
 
-// Merge keeps the first device, with an object that the plugin does not read.
+// Merge keeps the first device, and adds an object that the plugin does not read.
 func (p *fakePlugin) Merge(_ context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
 	part.Devices = part.Devices[:1]
 	part.Put(part.Devices[0].Name, sdk.CellsOf("unread", []uint32{1}))
@@ -105,7 +105,7 @@ func (p *fakePlugin) Status() pluginhost.Status {
 
 func (p *fakePlugin) Stop(context.Context) {}
 
-// roles are those of the plugins at hosts.
+// roles lists the roles of the plugins at hosts.
 var roles = map[string][]string{"h1": {"role"}, "h2": {"role"}, "h3": {"role"}}
 
 // fakeNetwork has one switch, s1. fakePlans accepts everything.
@@ -147,7 +147,7 @@ func newRig(t *testing.T, change func(*Config), names ...string) *rig {
 	return newRigWith(t, change, nil, names...)
 }
 
-// newRigWith is newRig. with may adapt the dependencies.
+// newRigWith starts a rig as newRig does; with may change the dependencies.
 func newRigWith(t *testing.T, change func(*Config), with func(*Dependencies), names ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &testkit.Log{}, plugins: map[string]*fakePlugin{}, reports: make(chan Report, 64)}

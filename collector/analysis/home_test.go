@@ -13,11 +13,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// cluster has another collector.
+// cluster is a Cluster with one other collector.
 type cluster struct {
 	home  atomic.Bool
 	state atomic.Pointer[sdk.State]
-	kept  atomic.Uint64 // the epoch of the newest state from here
+	kept  atomic.Uint64 // epoch of the newest state that this collector kept
 }
 
 func (c *cluster) Keep(_, _ string, s *sdk.State) { c.kept.Store(s.Epoch) }
@@ -36,8 +36,8 @@ func (c *cluster) Query(context.Context, string, sdk.RowKey) ([]sdk.TableResult,
 
 func (c *cluster) State(context.Context, string, string) *sdk.State { return c.state.Load() }
 
-// A plugin analyzes epochs only where it is at home. When it moves here, it continues from the
-// newest state of its home before.
+// A collector analyzes a plugin's epochs only while the plugin is assigned to it. When a plugin
+// moves here, it continues from the newest state of its previous collector.
 func TestHome(t *testing.T) {
 	states := &cluster{}
 	states.state.Store(&sdk.State{Epoch: 1, Data: []byte("first")})
@@ -61,7 +61,7 @@ func TestHome(t *testing.T) {
 		}
 	}
 	deliver(false, 0)
-	deliver(true, 1) // with the state of its start
+	deliver(true, 1) // with the state from its start
 	states.state.Store(&sdk.State{Epoch: 2, Data: []byte("its own")})
 	deliver(true, 1)
 	deliver(false, 0)

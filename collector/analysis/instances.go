@@ -17,14 +17,14 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// failure is a plugin that did not start.
+// failure records why a plugin did not start.
 type failure struct {
 	plugin config.Plugin
 	err    error
 }
 
-// Failed returns why configured plugins do not run, by instance name: those that could not be
-// started, not those that died and are being restarted.
+// Failed returns, by instance name, why configured plugins could not be started. Plugins that
+// started, exited and are being restarted are not included.
 func (c *Component) Failed() map[string]error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +59,8 @@ func (c *Component) startPlugin(ctx context.Context, cfg config.Plugin) {
 	c.deps.StatusChanged()
 }
 
-// retry starts plugins that did not start again, at the pace of restarts, until Stop. A plugin
-// whose configuration was refused is not retried: it starts when the file changes.
+// retry starts plugins that failed to start again, at the pace of restarts, until Stop. A plugin
+// that refused its configuration is not retried: it starts when the file changes.
 func (c *Component) retry() {
 	delays := c.backoff().Delays()
 	for {
@@ -82,7 +82,7 @@ func (c *Component) retry() {
 			continue
 		}
 		if !c.changing.TryLock() {
-			continue // Reload or Stop is at work
+			continue // Reload or Stop is running
 		}
 		for _, cfg := range due {
 			if c.ctx.Err() == nil {
@@ -94,7 +94,8 @@ func (c *Component) retry() {
 	}
 }
 
-// backoff is the pace of restarts, of plugins that died and of those that did not start.
+// backoff returns the pace of restarts, for plugins that died and for plugins that failed to
+// start.
 func (c *Component) backoff() pluginhost.Backoff {
 	return pluginhost.Backoff{Base: c.restart.Initial, Max: c.restart.Maximum}
 }
@@ -136,7 +137,8 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 	return p, nil
 }
 
-// located turns a plugin's errors about configuration fields into problems of the file.
+// located turns a plugin's errors about configuration fields into problems with their place in the
+// file.
 func located(s config.Section, err error) error {
 	var fields sdk.FieldErrors
 	if !errors.As(err, &fields) {
@@ -149,7 +151,7 @@ func located(s config.Section, err error) error {
 	return fmt.Errorf("%w: %w", pluginhost.ErrConfig, problems)
 }
 
-// stopPlugin drains one plugin and withdraws what it published. c.changing is held.
+// stopPlugin drains a plugin and removes its results from the store. The caller holds c.changing.
 func (c *Component) stopPlugin(ctx context.Context, name string) {
 	c.mu.Lock()
 	p := c.plugins[name]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Registers that a plugin merges before they go to its home, and what arrives there.
+// Merging registers before they are sent to the collector that runs the plugin, and checking them
+// there.
 
 package analysis
 
@@ -13,11 +14,12 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// errTorn is why an epoch lacks a switch.
+// errTorn is why a switch is missing from an epoch.
 var errTorn = fmt.Errorf("its collector merged it with another switch, which has other data here: %w", epoch.ErrLate)
 
-// Merge returns the registers that a plugin reads, of the switches with a reading in an epoch, as
-// the plugin merges them; nil if it does not. These switches are in Expected.
+// Merge returns the registers that a plugin reads, from all switches with a reading in the epoch,
+// after the plugin has merged them. It returns nil if the plugin does not merge. Expected lists
+// these switches.
 func (c *Component) Merge(ctx context.Context, plugin string, ep *epoch.Epoch) (*sdk.Epoch, error) {
 	p := c.plugin(plugin)
 	if p == nil {
@@ -60,8 +62,9 @@ func (c *Component) Merge(ctx context.Context, plugin string, ep *epoch.Epoch) (
 	return out, nil
 }
 
-// torn returns the switches whose registers were merged with those of a switch that has other data
-// in the epoch, or none: two collectors read it, or a part came too late for it.
+// torn returns the switches whose registers cannot be used because they were merged with a switch
+// that has other data in this epoch: either two collectors read that switch, or a part came too
+// late.
 func (p *plugin) torn(ep *epoch.Epoch) map[string]bool {
 	var torn map[string]bool
 	arrived := map[*epoch.Merged]int{}

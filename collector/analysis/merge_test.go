@@ -19,7 +19,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// bare returns a plugin that has not been started, of a component that has not, either.
+// bare returns a plugin that has not been started, in a component that has not been started
+// either.
 func bare() *plugin {
 	c := New(Config{}, Dependencies{Network: fakeNetwork{}, Plans: fakePlans{}, BankShift: func() uint64 { return 1 }})
 	p := newPlugin(c, config.Plugin{Name: "fake"})
@@ -28,7 +29,7 @@ func bare() *plugin {
 	return p
 }
 
-// A switch whose registers were merged with those of another one counts only if all of them have
+// A switch whose registers were merged with another switch's counts only if the data of both has
 // arrived.
 func TestTorn(t *testing.T) {
 	p := &plugin{name: "fake"}
@@ -43,14 +44,15 @@ func TestTorn(t *testing.T) {
 	if torn := p.torn(ep); len(torn) > 0 {
 		t.Errorf("torn %v, although all is there", torn)
 	}
-	ep.Sources[1] = of("s2") // another collector has read it
+	ep.Sources[1] = of("s2") // another collector has read s2
 	ep.Sources[3].Reading, ep.Sources[3].Err = nil, errors.New("late")
 	if torn := p.torn(ep); len(torn) != 2 || !torn["s1"] || !torn["s3"] {
 		t.Errorf("torn %v, want s1 and s3", torn)
 	}
 }
 
-// A part goes through the plugin if it requests that, with the registers that it reads.
+// A part of an epoch goes through the plugin's Merge if the plugin requests that, with the
+// registers that the plugin reads.
 func TestMerge(t *testing.T) {
 	p := bare()
 	ep := &epoch.Epoch{Number: 3, Start: t0, End: t0.Add(1),
@@ -76,9 +78,9 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// What a plugin receives at its home in a cluster is what it receives at one collector, for any
-// plugin: registers, reports in parts, late and missing ones, and warnings. The epoch of one
-// collector is divided among three, two of which send their parts.
+// In a cluster, the collector that runs a plugin gives it the same epoch as a single collector
+// would: registers, reports in parts, late and missing reports, and warnings. The test divides one
+// collector's epoch among three, two of which send their parts to the third.
 func TestEpochOfACluster(t *testing.T) {
 	p := bare()
 	p.bound, p.version = map[string]map[string]bool{}, fakeNetwork{}.Version()
@@ -144,7 +146,7 @@ func TestEpochOfACluster(t *testing.T) {
 		shared.Warnings = append(shared.Warnings, part.Warnings...)
 		shared.LateWarnings = append(shared.LateWarnings, part.LateWarnings...)
 	}
-	slices.SortFunc(shared.Sources, func(a, b epoch.Outcome) int { // as the engine has them
+	slices.SortFunc(shared.Sources, func(a, b epoch.Outcome) int { // in the engine's order
 		return slices.IndexFunc(whole.Sources, func(o epoch.Outcome) bool { return o.Name == a.Name }) -
 			slices.IndexFunc(whole.Sources, func(o epoch.Outcome) bool { return o.Name == b.Name })
 	})
@@ -159,7 +161,8 @@ func TestEpochOfACluster(t *testing.T) {
 	}
 }
 
-// received replaces what a collector measured by what another one receives of it.
+// received replaces one collector's reading by the reading that another collector receives from
+// it.
 func received(t *testing.T, ep *epoch.Epoch) {
 	t.Helper()
 	d := wire.NewPartDecoder(1 << 20)

@@ -18,9 +18,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Deliver hands a sealed epoch to all plugins that are at home here, and returns at once. The epoch
-// is reported when all of them are done with it, at the latest when reportLag later epochs have
-// been delivered.
+// Deliver hands a sealed epoch to all plugins that this collector runs, and returns at once. The
+// epoch is reported when all of them have finished it, and at the latest when reportLag later
+// epochs have been delivered.
 func (c *Component) Deliver(ep *epoch.Epoch) *Delivery {
 	sealed := time.Now()
 	plugins := c.running()
@@ -118,8 +118,8 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	return e
 }
 
-// deviation is the time between the first and the last of the hosts, sorted, that began the next
-// epoch.
+// deviation returns the time between the first and the last of the given hosts to begin the next
+// epoch. hosts is sorted.
 func deviation(ep *epoch.Epoch, hosts []string) time.Duration {
 	var first, last time.Time
 	for _, o := range ep.Sources {
@@ -134,12 +134,12 @@ func deviation(ep *epoch.Epoch, hosts []string) time.Duration {
 	return last.Sub(first)
 }
 
-// missingData is what plugins learn of a source that is missing.
+// missingData describes a missing source for plugins.
 func missingData(name string, err error, host bool) sdk.Missing {
 	return sdk.Missing{Name: name, Reason: oneLine(err.Error()), Host: host, Joined: errors.Is(err, epoch.ErrJoining)}
 }
 
-// viewHost adds the reports of a host's roles that have settings of the plugin.
+// viewHost adds the reports of the host's roles for which the plugin has settings.
 func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	roles := p.c.deps.Plans.HostRoles(p.name, o.Name)
 	if len(roles) == 0 {
@@ -173,8 +173,9 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	}
 }
 
-// viewLate adds the late reports of a host's roles that have settings of the plugin. Late cells
-// of a switch are not used: a plugin could not combine them with an epoch that it has analyzed.
+// viewLate adds late reports of the host's roles for which the plugin has settings. Late cells of
+// a switch are not used, because a plugin could not combine them with an epoch that it has already
+// analyzed.
 func (p *plugin) viewLate(e *sdk.Epoch, r epoch.Report) {
 	roles := p.c.deps.Plans.HostRoles(p.name, r.Source)
 	for _, h := range r.Reading.Hosts {
@@ -185,15 +186,15 @@ func (p *plugin) viewLate(e *sdk.Epoch, r epoch.Report) {
 	}
 }
 
-// knows reports whether the registers of a device are known. They are not while a device cannot be
-// set up, or has not had a session with a pipeline of its own.
+// knows reports whether the registers of a device are known. They are unknown while a device
+// cannot be set up, and before the first session with a device that keeps its own pipeline.
 func (p *plugin) knows(device string) bool {
 	n := p.network()
 	d := n.Device(device)
 	return d != nil && d.Objects != nil
 }
 
-// offer queues an epoch. Without room the epoch is lost for the plugin.
+// offer queues an epoch. If the queue is full, the epoch is lost for the plugin.
 func (p *plugin) offer(j job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +211,7 @@ func (p *plugin) offer(j job) {
 	}
 }
 
-// work empties the queue.
+// work analyzes the jobs in the queue until it is closed.
 func (p *plugin) work() {
 	defer close(p.ended)
 	for j := range p.queue {
@@ -244,7 +245,7 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	if answered {
 		p.keep(results.State)
 		p.c.deps.Plans.Delivered(p.name, len(e.Plans))
-		var planning sync.WaitGroup // in parallel with publication: a plan has little time
+		var planning sync.WaitGroup // in parallel with publication, because a plan has little time
 		planning.Go(func() { rep.Planned = p.plan(results) })
 		rep.Tables, rep.Rows, err = p.publish(e, results)
 		rep.Published = time.Now()
@@ -272,8 +273,9 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	return rep
 }
 
-// validate is the only check of tables that a plugin sent: each is of a list that the plugin
-// declares and valid against the schema. The error wraps pluginhost.ErrInvalidResults.
+// validate checks the tables that a plugin sent; no other code does. Each table must belong to a
+// list that the plugin declares, and be valid against the schema. The error wraps
+// pluginhost.ErrInvalidResults.
 func (p *plugin) validate(tables []sdk.TableResult) error {
 	lists := p.inst.Describe().Lists
 	for _, t := range tables {
@@ -330,8 +332,8 @@ func (p *plugin) refuse(rows int) {
 	p.status.RowsRefused += uint64(rows)
 }
 
-// plan passes plans on. It returns the time when those ahead of their epoch were written, the zero
-// time if there were none.
+// plan passes the plugin's plans to Plans. It returns when the plans ahead of their epoch were
+// written; zero if there were none.
 func (p *plugin) plan(results *sdk.Results) (planned time.Time) {
 	for _, plan := range results.Plans {
 		p.c.deps.Plans.Add(p.c.ctx, p.name, plan)

@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// ErrBusy is why a plugin loses an epoch while its queue is full.
-var ErrBusy = errors.New("still busy with the epoch before")
+// ErrBusy is the reason why a plugin loses an epoch while its queue is full.
+var ErrBusy = errors.New("the plugin is still busy with the previous epoch")
 
 // queued is the number of epochs that wait for a plugin while it analyzes another one.
 const queued = 1
@@ -27,33 +27,33 @@ type plugin struct {
 	name  string
 	queue chan job
 	ended chan struct{} // closed when the worker has ended
-	saved savedState    // used by the worker, and after its end
+	saved savedState    // used by the worker, and by others after it has ended
 
-	records bool // what the process receives is recorded
+	records bool // the process's input is recorded
 
 	// inst is set once, before the plugin is part of the component.
 	inst Instance
 
 	mu       sync.Mutex
 	begun    bool // inst is set
-	home     bool // the newest epoch was analyzed here
-	closed   bool // the queue takes no more jobs
+	home     bool // this collector analyzed the newest epoch
+	closed   bool // the queue accepts no more jobs
 	cfg      config.Plugin
-	refusal  error // why the plugin refused the newest configuration and keeps cfg
+	refusal  error // why the plugin refused the newest configuration, so that cfg stays in force
 	settings sdk.Settings
 	planned  map[string]bool            // devices whose registers the settings were made for
 	bound    map[string]map[string]bool // the result of bindings for version
 	version  uint64
 	failing  bool       // the last epoch was lost; limits the log to one line per change
-	state    *sdk.State // the newest that the plugin saved
-	status   Status     // without that of the process
+	state    *sdk.State // the newest state that the plugin saved
+	status   Status     // without the process's status
 }
 
 // job is an epoch for a plugin. done receives exactly one report.
 type job struct {
 	epoch *sdk.Epoch
 	done  chan<- PluginReport
-	moved bool // it is the first since the plugin is at home here
+	moved bool // the first job since this collector began to analyze the plugin's epochs
 }
 
 func newPlugin(c *Component, cfg config.Plugin) *plugin {
@@ -86,15 +86,16 @@ func (p *plugin) config() config.Plugin {
 	return p.cfg
 }
 
-// setConfig records the plugin's configuration and why it is not the newest one.
+// setConfig records the plugin's configuration in force, and why the plugin refused the newest
+// one.
 func (p *plugin) setConfig(cfg config.Plugin, refusal error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cfg, p.bound, p.refusal = cfg, nil, refusal
 }
 
-// reconfigure gives the plugin another configuration. If the plugin refuses it, the old one holds.
-// If the plugin is down, it is started with the new one.
+// reconfigure gives the plugin another configuration. If the plugin refuses it, the earlier one
+// stays in force. A plugin that is down is started with the new configuration.
 func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
 	settings, err := cfg.Config.JSON()
 	if err != nil {
@@ -114,11 +115,11 @@ func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
 	return fmt.Errorf("plugin %s does not run with its new configuration: %w", p.name, located(cfg.Config, err))
 }
 
-// configured receives the plugin's settings each time it was configured.
+// configured receives the plugin's settings each time the plugin was configured.
 func (p *plugin) configured(s sdk.Settings) {
 	planned := map[string]bool{}
 	for _, d := range p.network().Devices {
-		planned[d.Name] = len(d.Objects) > 0 // otherwise its registers are not known yet
+		planned[d.Name] = len(d.Objects) > 0 // false while the device's registers are not known
 	}
 	p.mu.Lock()
 	first := !p.begun
@@ -133,12 +134,12 @@ func (p *plugin) configured(s sdk.Settings) {
 		plan.FromEpoch, plan.PreEpoch = 0, false
 		p.c.deps.Plans.Add(p.c.ctx, p.name, plan)
 	}
-	if !first { // who starts a plugin goes on when all are started
+	if !first { // after a start, the caller goes on when all plugins have started
 		p.c.deps.SettingsChanged()
 	}
 }
 
-// keep takes the state that a plugin saved with an epoch; nil: none.
+// keep records the state that a plugin saved with an epoch; nil if it saved none.
 func (p *plugin) keep(state *sdk.State) {
 	if state == nil {
 		return
@@ -156,7 +157,8 @@ func (p *plugin) setState(state *sdk.State) {
 	p.state, p.status.SavedEpoch = state, state.Epoch
 }
 
-// atHome reports whether this collector analyzes an epoch of the plugin, and whether that is new.
+// atHome reports whether this collector analyzes the plugin's epoch number, and moved whether that
+// is so since this epoch.
 func (p *plugin) atHome(number uint64) (home, moved bool) {
 	home = p.c.deps.Cluster == nil || p.c.deps.Cluster.Home(p.name, number)
 	p.mu.Lock()
@@ -166,8 +168,8 @@ func (p *plugin) atHome(number uint64) (home, moved bool) {
 	return home, moved
 }
 
-// adopt makes the plugin continue from the state that another collector kept, if it is newer. It is
-// called by the worker.
+// adopt makes the plugin continue from the state that another collector kept, if that state is
+// newer. The worker calls it.
 func (p *plugin) adopt() {
 	if p.c.deps.Cluster == nil {
 		return
@@ -184,8 +186,8 @@ func (p *plugin) adopt() {
 	p.inst.Restart(p.c.ctx, next)
 }
 
-// failed records why an epoch has no results, or not all, and logs the first of several. p.mu is
-// held.
+// failed records why an epoch has no results, or not all, and logs the first of several failures.
+// The caller holds p.mu.
 func (p *plugin) failed(err error) {
 	p.status.LastError, p.status.LastErrorTime = err.Error(), time.Now()
 	if !p.failing && !errors.Is(err, context.Canceled) {

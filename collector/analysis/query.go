@@ -25,7 +25,7 @@ import (
 // QueryTimeout bounds a query whose context has no earlier deadline.
 const QueryTimeout = 2 * time.Second
 
-// Reasons why a query has no answer; wrapped by QueryError.
+// Reasons why a query fails; QueryError wraps them.
 var (
 	// ErrNoPublisher: no running plugin publishes the list.
 	ErrNoPublisher = errors.New("no running plugin publishes this list")
@@ -37,10 +37,10 @@ var (
 	ErrNoRow = errors.New("the plugin has no value for this row")
 )
 
-// QueryError is why a query has no answer.
+// QueryError says why a query failed.
 type QueryError struct {
 	List   string
-	Plugin string // empty if no plugin received the query
+	Plugin string // empty if the query reached no plugin
 	// Err wraps one of the reasons above, an error of pluginhost.Instance.Query or
 	// pluginhost.ErrInvalidResults, or context.DeadlineExceeded.
 	Err error
@@ -77,9 +77,9 @@ func (e *QueryError) GRPCStatus() *status.Status {
 	return status.New(code, e.Error())
 }
 
-// Query requests one row of a watchable list from the plugin that publishes the list, from the
-// epochs that it analyzed last. The row need not be in the store, and the answer is not stored: the
-// view contains only this row.
+// Query requests one row of a watchable list from the plugin that publishes the list, computed
+// from the plugin's latest epochs. The row need not be in the store, and the result is not stored:
+// the returned view contains only this row.
 //
 // The target is a device's name, or empty or the store's default target for rows of the collector.
 // The list is a schema path as in table.Table.List; keys has a value for every key leaf, in YANG's
@@ -114,7 +114,7 @@ func (c *Component) Query(ctx context.Context, target, list string, keys map[str
 	return nil, failed
 }
 
-// Watchable returns the schema paths of the lists of which Query computes any row, in no order.
+// Watchable returns the schema paths of the lists whose rows Query can compute, in no order.
 func (c *Component) Watchable() (lists []string) {
 	for _, p := range c.running() {
 		for _, l := range p.inst.Describe().Lists {
@@ -146,7 +146,7 @@ func (c *Component) checkRow(row sdk.RowKey) error {
 	return nil
 }
 
-// Answer answers a query that another collector of the cluster forwards.
+// Answer replies to a query that another collector of the cluster forwards.
 func (c *Component) Answer(ctx context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 	p := c.plugin(plugin)
 	if p == nil {
@@ -165,7 +165,7 @@ func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error)
 	}
 	tables, number, err := ask(ctx, row)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
+		return nil, fmt.Errorf("the plugin did not reply in time: %w", ctx.Err())
 	}
 	if err == nil {
 		err = p.validate(tables)
@@ -201,7 +201,7 @@ func findRow(t *table.Table, keys map[string]string) int {
 	return -1
 }
 
-// endOf returns when an epoch ended; the current time if no epoch was delivered.
+// endOf returns when an epoch ended, or the current time if the epoch was not delivered.
 func (c *Component) endOf(number uint64) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

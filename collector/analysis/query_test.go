@@ -20,7 +20,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// flowTable has one row per flow of device s1, dimension src.
+// flowTable returns a table with one row per flow of device s1, for dimension src.
 func flowTable(t *testing.T, list string, flows ...string) sdk.TableResult {
 	t.Helper()
 	b := table.NewBuilder(list)
@@ -39,7 +39,7 @@ func flowTable(t *testing.T, list string, flows ...string) sdk.TableResult {
 	return sdk.TableResult{Table: out}
 }
 
-// summary has the entropies of the dimensions of device s1.
+// summary returns a table with the entropies of the dimensions of device s1.
 func summary(entropy ...float64) sdk.TableResult {
 	dimensions := []string{"src", "dst", "5-tuple"}[:len(entropy)]
 	device := slices.Repeat([]string{"s1"}, len(entropy))

@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 )
 
-// A plugin that refuses a configuration keeps its own. One that is down takes it, so that the fix
-// for a crash is not lost.
+// A plugin that refuses a configuration keeps its earlier one. A plugin that is down takes the new
+// one, so that a fix for a crash takes effect.
 func TestReloadOfAPluginThatIsDown(t *testing.T) {
 	r := newRig(t, nil, "fake")
 	changed := func(deadline time.Duration) error {

@@ -13,74 +13,74 @@ import (
 
 // Report is the outcome of an epoch.
 type Report struct {
-	// Number, Start and End are the epoch's.
+	// Number, Start and End are the number, start and end of the epoch.
 	Number     uint64
 	Start, End time.Time
 	// Status says how much of the network the epoch covers.
 	Status epoch.Status
-	// Skipped is the number of epochs before it that were never sealed.
+	// Skipped is the number of epochs before this one that were never sealed.
 	Skipped uint64
-	// Warnings are reasons why its results may be inexact.
+	// Warnings are reasons why the results may be inexact.
 	Warnings []epoch.AccuracyWarning
 	// Devices and Hosts are sorted by name.
 	Devices, Hosts []DeviceReport
 	// Plugins are sorted by name.
 	Plugins []PluginReport
-	// Stages divide the time from the epoch's end to its results.
+	// Stages are the parts of the time from the epoch's end to its results.
 	Stages Stages
-	// Cells is the number of register cells read, Rows of list entries published.
+	// Cells is the number of register cells read, and Rows the number of list entries published.
 	Cells, Rows int
 }
 
-// DeviceReport is the outcome of an epoch on a device or host.
+// DeviceReport is the outcome of an epoch on one device or host.
 type DeviceReport struct {
 	Name string
-	// Err is why it is missing; nil if it is not.
+	// Err is why the device is missing; nil if it is not.
 	Err error
-	// Flip and Read are durations.
+	// Flip and Read are the durations of the flip and the read-out.
 	Flip, Read time.Duration
 }
 
-// PluginReport is the outcome of an epoch in a plugin.
+// PluginReport is the outcome of an epoch in one plugin.
 type PluginReport struct {
 	Name string
-	// Err is why there are no results, or not all.
+	// Err is why there are no results, or not all of them.
 	Err error
-	// Duration is the analysis, from hand-over to the last result.
+	// Duration is the duration of the analysis, from the hand-over of the epoch to the last result.
 	Duration time.Duration
-	// Answered and Published are when the plugin had answered and when its results were in the
-	// store.
+	// Answered is when the plugin had returned its results, Published when these were in the store.
 	Answered, Published time.Time
-	// Planned is when its plans that are ahead of their epoch were on the switches, the zero time
-	// if there were none.
+	// Planned is when the switches had the plugin's plans that are ahead of their epoch; zero if
+	// there were none.
 	Planned time.Time
-	// Tables and Rows were published.
+	// Tables and Rows are the numbers of published tables and rows.
 	Tables, Rows int
 
 	records bool // the plugin's recording may still read the epoch
 }
 
-// Stages are the parts of the time from an epoch's end until its results could be read.
+// Stages are the parts of the time from an epoch's end until its results can be read.
 type Stages struct {
 	epoch.Timings
-	// Plugin is from the end of the read-out until the slowest plugin had answered.
+	// Plugin is the time from the end of the read-out until the slowest plugin had returned its
+	// results.
 	Plugin time.Duration
-	// Publish is from there until the last results were in the store.
+	// Publish is the time from the end of Plugin until the last results were in the store.
 	Publish time.Duration
-	// Plan is from the answer of a plugin until its plans that are ahead of their epoch were on the
-	// switches, of the plugin for which it took longest; zero if there were none.
+	// Plan is the time from a plugin's results until the switches had its plans that are ahead of
+	// their epoch, for the plugin that took longest; zero if there were no plans.
 	Plan time.Duration
-	// Total is from the epoch's end to the end of Publish.
+	// Total is the time from the epoch's end to the end of Publish.
 	Total time.Duration
 }
 
-// ErrUnfinished is why a report has no results of a plugin that is still at work on the epoch. They
-// are published and counted when they arrive.
-var ErrUnfinished = errors.New("still at work on the epoch")
+// ErrUnfinished is why a report lacks the results of a plugin that is still analyzing the epoch.
+// The results are published and counted when they arrive.
+var ErrUnfinished = errors.New("the plugin is still analyzing the epoch")
 
 // reportLag is the number of epochs after which an epoch is reported without the plugins that are
-// still at work on it. With the default deadline every plugin has answered or lost the epoch by
-// then.
+// still analyzing it. With the default deadline, every plugin has finished or lost the epoch
+// before.
 const reportLag = 3
 
 // Delivery is an epoch that was handed to the plugins.
@@ -88,21 +88,22 @@ type Delivery struct {
 	number   uint64
 	end      time.Time
 	report   Report
-	reported chan struct{} // closed when report is complete and out
-	due      chan struct{} // closed when the report waits for plugins no longer
-	before   *Delivery     // nil once due
-	planned  func()        // waits for the plans that the epoch made due
+	reported chan struct{} // closed when report is complete and delivered
+	due      chan struct{} // closed when the report stops waiting for plugins
+	before   *Delivery     // the previous delivery; nil once due
+	planned  func()        // waits until the plans for which the epoch freed the bank are written
 }
 
-// Wait returns the epoch's report when all plugins are done with it and plans that were due are
-// written.
+// Wait waits until all plugins have finished the epoch and due plans are written, and returns the
+// epoch's report.
 func (d *Delivery) Wait() Report {
 	d.planned()
 	<-d.reported
 	return d.report
 }
 
-// expire makes the report of the delivery that is lag before d due. It is called by Deliver alone.
+// expire makes the report of the delivery that is lag deliveries before d due. Only Deliver calls
+// it.
 func (d *Delivery) expire(lag int) {
 	for ; lag > 1 && d.before != nil; lag-- {
 		d = d.before
@@ -113,7 +114,7 @@ func (d *Delivery) expire(lag int) {
 	}
 }
 
-// gather makes the report as the plugins finish.
+// gather builds the report as the plugins finish.
 func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, answers <-chan PluginReport) Report {
 	rep := Report{
 		Number: ep.Number, Start: ep.Start, End: ep.End, Status: ep.Status, Skipped: ep.Skipped, Warnings: ep.AllWarnings(),
@@ -146,8 +147,8 @@ func (d *Delivery) gather(ep *epoch.Epoch, sealed time.Time, waiting []string, a
 	return rep
 }
 
-// collect returns the reports of the plugins that are done before the epoch's report is due, and
-// ErrUnfinished for the others.
+// collect returns the reports of the plugins that finish before the epoch's report is due, and
+// reports with ErrUnfinished for the others.
 func (d *Delivery) collect(waiting []string, answers <-chan PluginReport) []PluginReport {
 	var out []PluginReport
 	take := func(p PluginReport) {
@@ -172,7 +173,8 @@ func (d *Delivery) collect(waiting []string, answers <-chan PluginReport) []Plug
 }
 
 // release returns the memory of an epoch's cells to their sources, unless a plugin may still read
-// them: one that failed, for its process is perhaps still being sent them, or one that records.
+// them: a plugin that failed, to whose process the cells may still be sent, or a plugin that is
+// recorded.
 func release(ep *epoch.Epoch, plugins []PluginReport) {
 	if slices.ContainsFunc(plugins, func(p PluginReport) bool { return p.Err != nil || p.records }) {
 		return

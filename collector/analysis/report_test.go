@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// A decimal that is no number loses the epoch of its plugin: the error names list, row and column,
-// and the store, from which gNMI and InfluxDB read, receives nothing.
+// A decimal that is not a number makes the plugin lose the epoch: the error names list, row and
+// column, and the store receives nothing, so gNMI and InfluxDB deliver nothing.
 func TestDecimalsAreFinite(t *testing.T) {
 	r := newRig(t, nil, "fake")
 	for name, entropy := range map[string][]float64{"NaN": {1, math.NaN()}, "+Inf": {math.Inf(1)},
@@ -44,8 +44,8 @@ func TestDecimalsAreFinite(t *testing.T) {
 	}
 }
 
-// A plugin that hangs does not delay the reports, and with them the collector's own state, by more
-// than reportLag epochs. Reports stay in order.
+// A plugin that hangs delays the reports, and thus the collector's own state, by at most reportLag
+// epochs. Reports stay in order.
 func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		for i := range c.Plugins.Instances {
@@ -74,7 +74,7 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 	var last *Delivery
 	for number := range epochs {
 		last = r.deliver()
-		<-fast // the plugin is at work, so the epoch before is answered
+		<-fast // the plugin has begun this epoch, so it has finished the previous one
 		if number == 0 {
 			<-slow // the next epoch is queued
 		}
@@ -82,7 +82,7 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 	limit := time.After(time.Minute)
 	for number := uint64(1); number <= epochs; number++ {
 		if number == epochs-reportLag+1 {
-			close(release) // these reports are not due
+			close(release) // the remaining reports are not due yet
 		}
 		var rep Report
 		select {
@@ -91,7 +91,7 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 			t.Fatalf("no report of epoch %d", number)
 		}
 		want := ErrBusy
-		if number <= 2 { // the epoch at work and the queued one
+		if number <= 2 { // the plugin analyzes one epoch, and the other one is queued
 			want = ErrUnfinished
 		}
 		if rep.Number != number || rep.Plugins[0].Name != "fast" || rep.Plugins[0].Err != nil ||
@@ -111,8 +111,8 @@ func TestReportsDoNotWaitForAHangingPlugin(t *testing.T) {
 	}
 }
 
-// A plugin receives late reports and late warnings with the epoch that they belong to, of its own
-// roles and of devices and hosts that it expects; and the deviation of its hosts.
+// With an epoch, a plugin receives the late reports and late warnings of its roles and of its
+// devices and hosts, and the deviation of its hosts.
 func TestLateReports(t *testing.T) {
 	r := newRig(t, nil, "fake")
 	var got *sdk.Epoch
@@ -158,14 +158,14 @@ func TestLateReports(t *testing.T) {
 	}
 }
 
-// An epoch's cells are returned to their source when all plugins have their results, but not while
-// a plugin may still read them.
+// An epoch's cells return to their source when all plugins have finished, but not while a plugin
+// may still read them.
 func TestCellsAreReleased(t *testing.T) {
 	t.Parallel()
 	errFailed := errors.New("failed")
 	for _, test := range []struct {
 		name   string
-		err    error // of one plugin
+		err    error // error of one plugin
 		record string
 		want   int
 	}{

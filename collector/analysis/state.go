@@ -27,14 +27,15 @@ type stateFile struct {
 	Data    []byte    `json:"data"`
 }
 
-// stateInterval is the least time between writes, and stateRate bounds the bytes per second on
-// average. The newest state is written when the plugin stops.
+// stateInterval is the least time between writes. stateRate bounds the average number of bytes
+// written per second. When the plugin stops, its newest state is written in any case.
 const (
 	stateInterval = time.Second
 	stateRate     = 1 << 20
 )
 
-// maxStateFile bounds the size of a state file: a state in base64 and the other fields.
+// maxStateFile bounds the size of a state file, which holds the state in base64 and the other
+// fields.
 const maxStateFile = sdk.MaxState*4/3 + 4096
 
 // statePath returns the file of an instance's state, or "" if states are not saved.
@@ -46,7 +47,8 @@ func (c *Component) statePath(instance string) string {
 	return filepath.Join(directory, instance+".state.json")
 }
 
-// newestState returns the state that an instance saved last, in a file or for the cluster, or nil.
+// newestState returns the newest state that an instance saved, in its file or in the cluster, or
+// nil.
 func (c *Component) newestState(ctx context.Context, cfg config.Plugin) *sdk.State {
 	s := c.savedState(cfg.Name, cfg.Plugin)
 	if c.deps.Cluster == nil {
@@ -58,8 +60,8 @@ func (c *Component) newestState(ctx context.Context, cfg config.Plugin) *sdk.Sta
 	return s
 }
 
-// savedState reads the state that an instance saved before the collector was restarted, or nil. The
-// plugin checks the content.
+// savedState returns the state that an instance saved before the collector was restarted, or nil.
+// The plugin checks the content itself.
 func (c *Component) savedState(instance, plugin string) *sdk.State {
 	path := c.statePath(instance)
 	if path == "" {
@@ -109,7 +111,8 @@ func readState(path, plugin string) (*sdk.State, error) {
 	return &sdk.State{Epoch: s.Epoch, Version: s.Version, Data: s.Data}, nil
 }
 
-// writeState replaces a file atomically: a crash leaves the old or the new one.
+// writeState replaces a file atomically: after a crash, the file has either the old or the new
+// content.
 func writeState(path, plugin string, s *sdk.State) error {
 	data, err := json.Marshal(stateFile{Format: 1, Plugin: plugin, Saved: time.Now().UTC(), Epoch: s.Epoch,
 		Version: s.Version, Data: s.Data})
@@ -120,7 +123,7 @@ func writeState(path, plugin string, s *sdk.State) error {
 		return err
 	}
 	next := path + ".next"
-	_ = os.Remove(next) // a leftover of a crash
+	_ = os.Remove(next) // left behind by a crash
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -130,12 +133,12 @@ func writeState(path, plugin string, s *sdk.State) error {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
-		_ = os.Remove(next) // a partial file takes space on a full disk
+		_ = os.Remove(next) // a partial file would take space on a full disk
 	}
 	return err
 }
 
-// savedState is what the state file of a plugin holds.
+// savedState tracks what was written to the state file of a plugin.
 type savedState struct {
 	epoch   uint64
 	next    time.Time // earliest time of the next write
@@ -155,7 +158,7 @@ func (p *plugin) saveState(now bool) {
 	err := writeState(path, p.config().Plugin, s)
 	switch {
 	case err != nil && !p.saved.failing:
-		p.c.log.Error("the state of a plugin cannot be saved, and a restarted collector continues from the last saved one, "+
+		p.c.log.Error("the state of a plugin cannot be saved; a restarted collector continues from the last saved state,  "+
 			"if any; free space or set another plugins.state-directory",
 			"plugin", p.name, "error", err)
 	case err == nil && p.saved.failing:

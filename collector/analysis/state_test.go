@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// A state that cannot be written is logged once, with the way out. No file is left behind and
-// epochs continue. The first write that succeeds is logged, too.
+// A state that cannot be written is logged once, with the way out. No file is left behind, and
+// epochs continue. The first successful write is logged, too.
 func TestStateThatCannotBeSaved(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "states")
 	path := filepath.Join(directory, "fake.state.json")
@@ -31,7 +31,7 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 		t.Error(rep.Plugins[0].Err)
 	}
 	p := r.c.plugin("fake")
-	p.end() // the test now takes the worker's place
+	p.end() // the test now acts as the worker
 	setState := func(epoch uint64) { p.keep(&sdk.State{Epoch: epoch, Data: []byte("memory")}) }
 	for epoch := uint64(8); epoch < 10; epoch++ {
 		setState(epoch)
@@ -56,7 +56,7 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A pipe instead of the file is refused, without waiting for a writer.
+// A pipe instead of the state file is refused, without waiting for a writer.
 func TestStateFileIsRegular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fake.state.json")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

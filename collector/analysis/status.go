@@ -14,9 +14,9 @@ import (
 type Status struct {
 	pluginhost.Status
 	Name string // of the instance
-	// EpochsAnalyzed counts epochs with results, EpochsLost those without.
+	// EpochsAnalyzed counts epochs with results, EpochsLost epochs without.
 	EpochsAnalyzed, EpochsLost uint64
-	// SavedEpoch is the epoch of the newest state that the plugin saved; 0: none.
+	// SavedEpoch is the epoch of the newest state that the plugin saved; 0 if it saved none.
 	SavedEpoch uint64
 	// AnalysisTime is the duration of the last analysis.
 	AnalysisTime time.Duration
@@ -40,8 +40,8 @@ func (p *plugin) snapshot() Status {
 	return s
 }
 
-// Status returns the state of all configured plugins by name, those that did not start included.
-// LastError is why a plugin last was down, lost an epoch or refused its configuration.
+// Status returns the state of all configured plugins by name, including plugins that did not
+// start. LastError is why a plugin was last down, lost an epoch or refused its configuration.
 func (c *Component) Status() []Status {
 	var out []Status
 	for _, p := range c.running() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Watched rows: rows that subscribers name one by one, for which plugins publish results each
-// epoch.
+// Watched rows: rows that subscribers name with all their keys, for which plugins publish results
+// in each epoch.
 
 package analysis
 
@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// watch is the store's callback for changes of the watched rows.
+// watch handles changes of the watched rows in the store.
 func (c *Component) watch(added, removed []store.Watch) {
 	c.mu.Lock()
 	for _, w := range removed {
@@ -34,8 +34,8 @@ func (c *Component) watch(added, removed []store.Watch) {
 	c.Rewatch()
 }
 
-// Rewatch passes the watched rows to the plugins: those of subscribers here and at the other
-// collectors of the cluster.
+// Rewatch passes the watched rows to the plugins: the rows that subscribers of this and of the
+// other collectors watch.
 func (c *Component) Rewatch() {
 	for _, p := range c.running() {
 		p.inst.SetWatched(c.watchedBy(p))
@@ -75,7 +75,7 @@ func (c *Component) watchedBy(p *plugin) []sdk.RowKey {
 		w := all[id]
 		list, err := c.deps.Schema.Current().List(w.List)
 		if err != nil || len(list.Keys) != len(w.Keys) {
-			continue // the list changed since
+			continue // the list has changed since
 		}
 		row := sdk.RowKey{List: w.List, Target: w.Target, Keys: map[string]string{}}
 		if row.Target == c.deps.Store.DefaultTarget() {

@@ -8,7 +8,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// withdraw removes what a stopped plugin published, except in lists that another plugin publishes.
+// withdraw removes the results of a stopped plugin from the store, except lists that another
+// plugin also publishes.
 func (c *Component) withdraw(stopped *plugin) {
 	others := map[string]bool{}
 	for _, p := range c.running() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rules that concern several keys, or that a tag cannot express.
+// Checks that concern several keys, or that a tag cannot express.
 
 package config
 
@@ -17,10 +17,10 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// checker adds problems to those of reading the file.
+// checker adds problems that concern several keys to the problems found while reading the file.
 type checker struct {
 	*decoder
-	read int // problems found while reading
+	read int // count of problems found while reading
 }
 
 // reject adds a problem, unless the value at path could not be read.
@@ -83,7 +83,7 @@ func (h HTTP) check(k checker) {
 
 func (e Epoch) check(k checker) {
 	if !k.readable("epoch.interval") {
-		return // the others depend on it
+		return // further checks need the devices
 	}
 	if e.Deadline > e.Interval {
 		k.reject("epoch.deadline", "%s is out of range; expected at most the interval, %s", e.Deadline, e.Interval)
@@ -260,7 +260,7 @@ func (c *Config) checkNetwork(k checker, switches map[string]string) {
 func checkPort(k checker, at string, p PortRef, switches map[string]string, used map[PortRef]string) {
 	_, known := switches[p.Switch]
 	switch other, taken := used[p]; {
-	case p == (PortRef{}): // reported as missing
+	case p == (PortRef{}): // the decoder has reported the missing port
 	case !known:
 		k.reject(at, "%q is not one of the devices: %s", p.Switch,
 			suggestion(p.Switch, slices.Sorted(maps.Keys(switches))))

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// complete derives values that were not given from others.
+// complete derives values that the file does not give from other values.
 func (c *Cluster) complete(agents string) {
 	if c.Name == "" {
 		return
 	}
 	if c.Member == "" {
-		c.Member, _ = os.Hostname() // checked below
+		c.Member, _ = os.Hostname() // without a name, the check below reports the missing key
 	}
 	if host, _, err := net.SplitHostPort(agents); c.AgentsAddress == "" && err == nil && host != "" {
 		c.AgentsAddress = agents
 	}
 }
 
-// clusterName returns why a text cannot be the name of a cluster.
+// clusterName returns an error if a text cannot be the name of a cluster.
 func clusterName(name string) error {
 	if strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
@@ -99,14 +99,14 @@ var sharedSections = []string{"epoch", "device-defaults", "devices", "links", "h
 // comments, order of keys and form of the text do not count.
 func (c *Config) Digests() map[string]string { return c.text.digests }
 
-// digestsOf computes Digests.
+// digestsOf computes what Digests returns.
 func digestsOf(root *node) map[string]string {
 	out := map[string]string{}
 	for _, section := range sharedSections {
 		h := sha256.New()
 		n := root.get(section)
 		if section == "plugins" && n != nil {
-			n = n.get("instances") // directories differ
+			n = n.get("instances") // the plugins' directories may differ between members
 		}
 		if n != nil {
 			n.digest(h)

@@ -7,9 +7,9 @@
 // generated from the fields.
 //
 // Load and Parse report all errors at once, each Problem with its file, line, column, key and what
-// was expected. The settings of outputs and plugins remain a Section with its positions, which its
-// owner decodes with errors of the same quality. Compare determines what a changed file means for a
-// running collector, and Watch follows the file.
+// was expected. The settings of outputs and plugins remain a Section, which the output or plugin
+// decodes itself; errors name positions there, too. Compare determines what a changed file means
+// for a running collector, and Watch follows the file.
 //
 // A Config is read-only once parsed and may be shared between goroutines.
 package config

@@ -43,7 +43,8 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Every file in testdata/bad gives exactly the problems in the .err file next to it.
+// Parsing each file in testdata/bad returns exactly the problems listed in the .err file next to
+// it.
 func TestBadFilesNameTheirProblems(t *testing.T) {
 	files, _ := filepath.Glob("testdata/bad/*.yaml")
 	for _, file := range files {
@@ -318,7 +319,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The configuration that ships is sound.
+// The configuration that the project ships has no problems.
 func TestShippedConfiguration(t *testing.T) {
 	c, err := config.Load("../../configs/netsketch.yaml")
 	if err != nil {
@@ -334,7 +335,7 @@ func TestTopologyOfAConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// On the way from h1 to h2.
+	// Switches on the path from h1 to h2.
 	for name, want := range map[string]uint32{"leaf1": 1, "spine1": 2, "leaf2": 2} {
 		h2 := slices.IndexFunc(topo.Hosts(), func(h topology.Host) bool {
 			return h.Name == "h2" &&
@@ -449,8 +450,8 @@ func TestTLSClient(t *testing.T) {
 	}
 }
 
-// TestMessagesHideSecrets: whatever stands in the place of a secret, or a secret in another place,
-// no message has its text.
+// TestMessagesHideSecrets: no message contains the text of a secret, whether another value is
+// written at a secret's key or a secret at another key.
 func TestMessagesHideSecrets(t *testing.T) {
 	const secret = "Hunter2"
 	output := "outputs:\n  - type: influxdb\n    url: http://127.0.0.1:1\n    token: %s\n"

@@ -36,12 +36,12 @@ import (
 //
 // The field's comment documents the key. docs/configuration.md is generated from both.
 
-// decoder writes nodes to Go values by the tags of their fields. It continues after a problem, so
-// that one run reports all of them.
+// decoder writes nodes to Go values by the tags of the values' fields. It continues after a
+// problem, so that one run reports all problems.
 type decoder struct {
 	*report
-	at        map[string]Position      // of each key given
-	templates map[string]reflect.Value // of each list whose elements start from another field
+	at        map[string]Position      // position of each key that the file gives
+	templates map[string]reflect.Value // start values of the elements of each list with a template tag
 }
 
 func newDecoder(r *report) *decoder {
@@ -67,7 +67,7 @@ var (
 	typeSection  = reflect.TypeFor[Section]()
 )
 
-// value reads n into v, which must be settable. The tags are those of v's field.
+// value reads n into v, which must be settable. tag holds the tags of v's struct field.
 func (d *decoder) value(n *node, v reflect.Value, tag reflect.StructTag, path string) {
 	d.at[path] = n.Position
 	switch {
@@ -125,7 +125,7 @@ func (d *decoder) structure(n *node, v reflect.Value, tag reflect.StructTag, pat
 		return
 	}
 	if isText(v) {
-		v.SetZero() // its keys belong together: those of a default do not remain
+		v.SetZero() // a given mapping replaces the default as a whole: its default keys do not remain
 	}
 	rest := *n
 	rest.keys = slices.Clone(n.keys)
@@ -177,7 +177,7 @@ func (d *decoder) mapping(n *node, v reflect.Value, tag reflect.StructTag, path 
 	v.Set(m)
 }
 
-// list reads a list, or one plain value as a list of one.
+// list reads a list; a single plain value is read as a list with one element.
 func (d *decoder) list(n *node, v reflect.Value, tag reflect.StructTag, path string) {
 	items := n.items
 	if n.kind != list {
@@ -210,7 +210,8 @@ func (d *decoder) scalar(n *node, v reflect.Value, tag reflect.StructTag, path s
 	if err == nil {
 		return
 	}
-	if n.written != "" && n.written != n.text { // the variable may hold a secret: show its name instead
+	// the variable may hold a secret: the message shows the variable's name instead
+	if n.written != "" && n.written != n.text {
 		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.written)
 		if err == nil {
 			err = errors.New("the value of the environment variable is not valid here")
@@ -229,13 +230,13 @@ func (d *decoder) setDefaults(v reflect.Value) {
 		d.setDefaults(into)
 		if text, ok := f.Tag.Lookup("default"); ok {
 			if err := d.assign(into, f.Tag, text); err != nil {
-				panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.Name, err)) // the tag is wrong
+				panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.Name, err)) // a wrong tag in the code
 			}
 		}
 	}
 }
 
-// assign sets v to what text stands for.
+// assign parses text and sets v to the result.
 func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) error {
 	if allowed := strings.Fields(tag.Get("oneof")); len(allowed) > 0 {
 		i := slices.IndexFunc(allowed, func(word string) bool { return strings.EqualFold(word, text) })
@@ -326,7 +327,7 @@ func setScalar(v reflect.Value, text string) error {
 var errLeadingZero = errors.New("a number that begins with 0 would be octal for some programs and decimal for " +
 	"others; leave the zeros out, or write an octal number as 0o10")
 
-// decimal refuses a whole number whose base depends on who reads it.
+// decimal refuses a whole number with leading zeros, because readers disagree on its base.
 func decimal(text string) error {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
@@ -364,7 +365,7 @@ func inRange(v reflect.Value, bounds string) error {
 		}
 		bound := reflect.New(v.Type()).Elem()
 		if err := setScalar(bound, text); err != nil {
-			panic(fmt.Sprintf("config: range %q: %v", bounds, err)) // the tag is wrong
+			panic(fmt.Sprintf("config: range %q: %v", bounds, err)) // a wrong tag in the code
 		}
 		if compare(v, bound) != side {
 			continue
@@ -390,7 +391,8 @@ func compare(a, b reflect.Value) int {
 	return cmp.Compare(a.Float(), b.Float())
 }
 
-// nameForm is plain because names appear in YANG keys, gNMI paths and metrics.
+// nameForm allows plain characters only, because names appear in YANG keys, gNMI paths and
+// metrics.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func checkName(name string) error {
@@ -416,7 +418,8 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// relativeTo returns a file name as seen from a directory; an empty or absolute one as it is.
+// relativeTo resolves a file name relative to a directory. An empty or absolute name is returned
+// as it is.
 func relativeTo(directory, file string) string {
 	if file == "" || filepath.IsAbs(file) {
 		return file

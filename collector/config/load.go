@@ -34,8 +34,9 @@ func read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// LoadSection reads a file that this package does not declare, such as that of a host agent, for
-// Section.Decode. File names and ${VARIABLE} are taken as by Parse.
+// LoadSection reads a file whose keys this package does not declare, such as a host agent's
+// configuration; decode it with Section.Decode. File names and ${VARIABLE} are resolved as by
+// Parse.
 func LoadSection(path string) (Section, error) {
 	data, err := read(path)
 	if err != nil {
@@ -52,7 +53,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	return ParseEnv(name, data, os.LookupEnv)
 }
 
-// ParseEnv is Parse with another source of environment variables.
+// ParseEnv works as Parse, but takes environment variables from env.
 func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	d := newDecoder(newReport(name, data))
 	var c Config
@@ -93,9 +94,9 @@ func (d *decoder) withoutOldOutputs(root *node) *node {
 	return &rest
 }
 
-// complete derives values that were not given from others.
+// complete derives values that the file does not give from other values.
 func (c *Config) complete(directory string, given map[string]Position) {
-	// The defaults suit short epochs, too.
+	// Defaults of guard and drain are shortened for short epochs.
 	if _, ok := given["epoch.guard"]; !ok {
 		c.Epoch.Guard = min(c.Epoch.Guard, c.Epoch.Interval/5)
 	}
@@ -104,7 +105,7 @@ func (c *Config) complete(directory string, given map[string]Position) {
 	}
 	if c.Epoch.Deadline == 0 {
 		c.Epoch.Deadline = c.Epoch.Interval * 4 / 5
-		if c.Epoch.Interval <= 100*time.Millisecond { // where the read-out takes much of it
+		if c.Epoch.Interval <= 100*time.Millisecond { // the read-out takes much of an epoch this short
 			c.Epoch.Deadline = c.Epoch.Interval * 9 / 10
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 )
 
-// Topology returns the network that devices, links and hosts describe, with further links.
+// Topology returns the network that the file's devices, links and hosts describe, plus the links
+// in further.
 func (c *Config) Topology(further ...topology.Link) (*topology.Topology, error) {
 	var b topology.Builder
 	for _, d := range c.Devices {

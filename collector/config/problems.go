@@ -104,7 +104,7 @@ func (r *report) add(at Position, path, format string, args ...any) {
 	r.problems = append(r.problems, r.problem(at, path, fmt.Sprintf(format, args...)))
 }
 
-// has reports whether there is a problem with the value at path.
+// has reports whether a problem concerns the value at path.
 func (r *report) has(path string) bool {
 	return slices.ContainsFunc(r.problems, func(p Problem) bool { return p.Path == path })
 }
@@ -128,7 +128,8 @@ func (s *source) problem(at Position, path, message string) Problem {
 	return p
 }
 
-// suggestion returns the end of a message about a word that is not among candidates.
+// suggestion returns `did you mean "..."?` if a candidate is similar to word, otherwise an empty
+// text.
 func suggestion(word string, candidates []string) string {
 	if near := suggest.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)

@@ -11,26 +11,26 @@ import (
 
 // Changes are what a running collector does to follow a new configuration.
 type Changes struct {
-	// DevicesAdded are to be connected to.
+	// DevicesAdded are the switches to connect to.
 	DevicesAdded []Device
 	// DevicesRemoved are the names of switches to disconnect from.
 	DevicesRemoved []string
-	// DevicesChanged are to be reconnected.
+	// DevicesChanged are the switches to disconnect from and connect to again.
 	DevicesChanged []Device
-	// LinksAdded and LinksRemoved are links as leaf1/1-spine1/1. Routes are to be computed again.
+	// LinksAdded and LinksRemoved are links, written as leaf1/1-spine1/1. Routes are computed again.
 	LinksAdded, LinksRemoved []string
-	// HostsAdded, HostsRemoved and HostsChanged are names. Routes are to be computed again.
+	// HostsAdded, HostsRemoved and HostsChanged are names of hosts. Routes are computed again.
 	HostsAdded, HostsRemoved, HostsChanged []string
-	// PluginsAdded are to be started.
+	// PluginsAdded are the instances to start.
 	PluginsAdded []Plugin
 	// PluginsRemoved are the names of instances to drain and stop.
 	PluginsRemoved []string
-	// PluginsReconfigured keep running, with a new configuration.
+	// PluginsReconfigured are the running instances that get a new configuration.
 	PluginsReconfigured []Plugin
-	// PluginsRestarted are to be drained and restarted: their binary, environment or memory limit
-	// changed.
+	// PluginsRestarted are the instances to drain and restart: their binary, environment or memory
+	// limit changed.
 	PluginsRestarted []Plugin
-	// Log reports a changed log level, Reload a changed section of that name.
+	// Log is set if the log level changed, Reload if the section "reload" changed.
 	Log, Reload bool
 	// NeedRestart are the changed keys that take effect only after a restart of the collector.
 	NeedRestart []string
@@ -80,10 +80,10 @@ func (c Changes) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// maxNames bounds the names of each kind in a log line or a leaf.
+// maxNames bounds how many names of each kind a log line or a leaf lists.
 const maxNames = 8
 
-// someOf joins names, and counts those beyond maxNames.
+// someOf joins at most maxNames names, and appends the count of the remaining names.
 func someOf(names []string) string {
 	if len(names) > maxNames {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
@@ -118,8 +118,8 @@ func namesOf[T any](list []T, key func(T) string) []string {
 	return names
 }
 
-// compareLists returns the entries of new that old does not have or has otherwise, and the keys of
-// those that only old has.
+// compareLists compares the entries of two lists by key. added are entries whose key only new has,
+// changed are new's entries that differ from old's, and removed are keys that only old has.
 func compareLists[T any](old, new []T, key func(T) string) (added, changed []T, removed []string) {
 	before := map[string]T{}
 	for _, x := range old {
@@ -143,7 +143,7 @@ func compareLists[T any](old, new []T, key func(T) string) (added, changed []T, 
 	return added, changed, removed
 }
 
-// fixedKeys returns the keys that differ and that a running collector does not follow. A struct
+// fixedKeys returns the keys that differ and that take effect only after a restart. A struct
 // without live keys counts as one key.
 func fixedKeys(old, new reflect.Value, path string) []string {
 	var keys []string
@@ -161,7 +161,7 @@ func fixedKeys(old, new reflect.Value, path string) []string {
 	return keys
 }
 
-// same compares values; positions of sections do not count.
+// same reports whether two values are equal; positions of sections in the file do not count.
 func same(a, b any) bool {
 	if x, ok := a.([]Output); ok {
 		return slices.EqualFunc(x, b.([]Output), func(x, y Output) bool {
@@ -189,7 +189,8 @@ func comparePlugins(c *Changes, old, new *Config) {
 	}
 }
 
-// process returns the plugin without the keys that a running process follows.
+// process returns the plugin without the keys that a running process can take over, so that the
+// rest can be compared.
 func (p Plugin) process() Plugin {
 	p.Config, p.Deadline, p.Devices = Section{}, 0, nil
 	return p

@@ -123,7 +123,7 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	// await skips what an editor's intermediate states gave.
+	// await skips the results of an editor's intermediate states.
 	await := func(what string, ok func(config.Loaded) bool) {
 		t.Helper()
 		limit := time.After(2 * time.Minute)
@@ -138,7 +138,7 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 			}
 		}
 	}
-	reload <- struct{}{} // also: from here on the directory is watched
+	reload <- struct{}{} // once this value is received, the directory is watched
 	await("a signal", func(l config.Loaded) bool { return l.Err == nil && l.Requested && l.Config.Name == "one" })
 	write(path, "name: two\n")
 	await("a write", func(l config.Loaded) bool { return l.Err == nil && !l.Requested && l.Config.Name == "two" })
@@ -151,8 +151,8 @@ func TestWatchFollowsWritesRenamesAndSignals(t *testing.T) {
 	await("a bad file", func(l config.Loaded) bool { return l.Err != nil && l.Config == nil })
 }
 
-// TestWatchComparesTheFile: a change without an event is read, because the directory of the file is
-// reached through a symbolic link that is replaced, or because the events before it were lost.
+// TestWatchComparesTheFile: a changed file is read although no event reports the change, because a
+// symbolic link on the way to the file was replaced or because earlier events were lost.
 func TestWatchComparesTheFile(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"one", "two"} {

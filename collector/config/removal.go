@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks that find a file that was cut, or is still being written.
+// Checks that detect a configuration file that was cut or is still being written.
 
 package config
 
@@ -32,21 +32,22 @@ type ReloadStatus struct {
 	State ReloadState
 	// Time is when the file was read.
 	Time time.Time
-	// Reason is why the file is not in force, or what of it could not be applied; empty otherwise.
+	// Reason says why the file is not in force, or which parts of it could not be applied; empty
+	// otherwise.
 	Reason string
-	// Removal is what a held change would remove.
+	// Removal lists what a held change would remove.
 	Removal string
-	// ConfirmFrom is when a held change can be confirmed.
+	// ConfirmFrom is the time from which on a held change can be confirmed.
 	ConfirmFrom time.Time
 }
 
 // endMarker is YAML's document end marker.
 const endMarker = "..."
 
-// outline is what shows that the text of a configuration was cut.
+// outline is compared with the outline of the next version of the file, to detect a cut file.
 type outline struct {
-	marked   bool     // it ends with the document end marker
-	newline  bool     // it ends with a line end
+	marked   bool     // the file ends with the document end marker
+	newline  bool     // the last line has a line end
 	sections []string // top-level keys, in the order of the file
 	digests  map[string]string
 }
@@ -65,8 +66,8 @@ func outlineOf(text []byte, root *node) outline {
 	return o
 }
 
-// CheckComplete fails if the next version of a file has less than any version that an operator can
-// want: a cut file.
+// CheckComplete fails if the next version of a file was probably cut: it has no devices, or lacks
+// the document end marker or the last line end that the current file has.
 func (c *Config) CheckComplete(next *Config) error {
 	switch {
 	case len(next.Devices) == 0 && len(c.Devices) > 0:
@@ -76,15 +77,15 @@ func (c *Config) CheckComplete(next *Config) error {
 		return errors.New("the file is incomplete: it does not end with the document end marker \"...\", as the file " +
 			"in force does")
 	case c.text.newline && !next.text.newline:
-		return errors.New("the file is incomplete: its last line has no line end, as that of the file in " +
-			"force has; add one if the file is whole")
+		return errors.New("the file is incomplete: its last line has no line end, but the file in " +
+			"force has one; add a line end if the file is whole")
 	}
 	return nil
 }
 
-// Removal returns what the next version of a file removes beyond Reload.MaxRemoval, for the log;
-// empty if it does not. The bound is that of the configuration in force: a cut file may have none.
-// The last section of the file must not go either: it does whenever a file is cut before it.
+// Removal lists for the log what the next version of a file removes beyond Reload.MaxRemoval;
+// empty if the removal is allowed. The current file's limit applies, because a cut file may lack
+// it. Removing the last section of the file is never allowed: a cut file always lacks it.
 func (c *Config) Removal(next *Config) string {
 	changes := Compare(c, next)
 	hosts := changes.HostsRemoved

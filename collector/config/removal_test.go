@@ -18,7 +18,7 @@ hosts:
 ...
 `
 
-// A text that is no whole configuration is refused.
+// CheckComplete refuses a file that was cut.
 func TestCheckComplete(t *testing.T) {
 	c := parse(t, whole)
 	for name, test := range map[string]struct{ text, want string }{
@@ -39,7 +39,8 @@ func TestCheckComplete(t *testing.T) {
 	}
 }
 
-// The bound counts what deletes routes, and never lets the last one go.
+// Removal counts the removals that delete routes, and never allows the last entry of a kind to be
+// removed.
 func TestRemoval(t *testing.T) {
 	for name, test := range map[string]struct{ old, new, with, want string }{
 		"one host of three": {"  - {name: h3, port: s2/3, addresses: [10.0.3.1]}\n", "", "", ""},

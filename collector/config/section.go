@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Section is a part of the file with keys that this package does not declare: the settings of an
-// output or a plugin. It keeps its positions, so that its owner can Decode it with errors of the
-// same quality. The zero Section is an empty mapping.
+// Section is a part of the file whose keys this package does not declare: the settings of an
+// output or a plugin. It keeps the positions of its values, so that Decode's errors name file,
+// line and column. The zero Section is an empty mapping.
 type Section struct {
 	node   *node
 	source *source
@@ -24,7 +24,7 @@ type Section struct {
 type validator interface{ Validate() error }
 
 // SectionOf makes a Section from YAML text, for tests and for configurations made in code. name
-// stands for the file in errors. Environment variables are not set.
+// stands for the file in errors. ${NAME} is never replaced: no environment variable counts as set.
 func SectionOf(name, text string) (Section, error) {
 	r := newReport(name, []byte(text))
 	root := r.parse([]byte(text), func(string) (string, bool) { return "", false })
@@ -41,10 +41,10 @@ func Default[T any]() T {
 // IsZero reports whether the file had no such section.
 func (s Section) IsZero() bool { return s.node == nil }
 
-// Decode sets *into, a struct, to the defaults of its tags and reads the section over it. Field
-// tags declare the keys (see the tags in decode.go). If *into has Validate() error, Decode calls it
-// once everything could be read, and places each KeyError joined in the result at its key. The
-// error is Problems.
+// Decode sets *into, a struct, to the defaults of its tags and reads the section over them. Field
+// tags declare the keys, as decode.go describes. If *into has a method Validate() error, Decode
+// calls it when all keys could be read, and reports each KeyError that the result joins at its
+// key. The error is Problems.
 func (s Section) Decode(into any) error {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -102,9 +102,9 @@ func (s Section) JSON() ([]byte, error) { return json.Marshal(s.Value()) }
 // Equal reports whether two sections hold the same values.
 func (s Section) Equal(other Section) bool { return reflect.DeepEqual(s.Value(), other.Value()) }
 
-// Problem places a message at a value inside the section, given by its path: keys and list indexes
-// joined by dots ("dimensions.0.key"). If the file does not have the value, the position is that of
-// the nearest value around it.
+// Problem places a message at a value inside the section. field is the value's path: keys and list
+// indexes joined by dots ("dimensions.0.key"). If the file does not have the value, the position
+// is the nearest enclosing value's.
 func (s Section) Problem(field, message string) Problem {
 	if s.node == nil {
 		return Problem{Path: join(s.path, field), Message: message}

@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 )
 
-// A pin of zeros must not pass for no pin.
+// A checksum of zeros is refused: it would mean that the binary is not pinned.
 func TestPinOfZerosIsRefused(t *testing.T) {
 	text := "plugins:\n  instances:\n    - {plugin: univmon, sha256: \"" + strings.Repeat("0", 64) + "\"}\n"
 	if _, err := config.Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), "c.yaml:3") ||

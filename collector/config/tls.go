@@ -11,15 +11,15 @@ import (
 
 func (t TLS) files() certs.Files { return certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile} }
 
-// Client returns the configuration of a client of address, whose certificates follow their files;
-// nil for plaintext.
+// Client returns the TLS configuration of a client that connects to address; nil for plaintext.
+// Changed certificate files take effect for new connections.
 func (t TLS) Client(store *certs.Store, address string) (*tls.Config, error) {
 	if t.Plaintext {
 		return nil, nil
 	}
 	host := t.ServerName
 	if host == "" {
-		host, _, _ = net.SplitHostPort(address) // checked when it was decoded
+		host, _, _ = net.SplitHostPort(address) // the decoder has checked the form of address
 	}
 	c, err := store.Client(t.files(), host)
 	if err != nil {
@@ -33,8 +33,8 @@ func (t AgentsTLS) files() certs.Files {
 	return certs.Files{Cert: t.CertFile, Key: t.KeyFile, CA: t.ClientCAFile}
 }
 
-// Server returns the configuration of the server for agents, whose certificates follow their files;
-// nil for plaintext.
+// Server returns the TLS configuration of the server for agents; nil for plaintext. Changed
+// certificate files take effect for new connections.
 func (t AgentsTLS) Server(store *certs.Store) (*tls.Config, error) {
 	if t.Plaintext {
 		return nil, nil
@@ -42,7 +42,7 @@ func (t AgentsTLS) Server(store *certs.Store) (*tls.Config, error) {
 	return store.Server(t.files())
 }
 
-// Certificates returns the uses of certificates by sessions with devices, agents and NATS.
+// Certificates lists which certificates the sessions with devices, agents and NATS use.
 func (c *Config) Certificates() []certs.Use {
 	var out []certs.Use
 	for _, d := range c.Devices {

@@ -41,7 +41,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText hides the secret from JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Size is a number of bytes, written as 512, 64KiB, 10MB, 1.5GiB.
+// Size is a number of bytes, written as 512, 64KiB, 10MB or 1.5GiB.
 type Size int64
 
 var sizeUnits = []struct {

@@ -16,13 +16,13 @@ const (
 	// settle is how long a file must remain unchanged before it is read: editors write in several
 	// steps.
 	settle = 100 * time.Millisecond
-	// lookEvery is how often the file is compared with the one that was read last. Some changes send
-	// no event: a symbolic link on the way to the file is replaced, the file system is of another
-	// host, or the kernel's queue of events is full.
+	// lookEvery is how often the file is compared with the version that was read last. Some changes
+	// send no event: a symbolic link on the way to the file is replaced, another machine changes the
+	// file on a network file system, or the kernel's event queue is full.
 	lookEvery = 2 * time.Second
 )
 
-// Loaded is a file that was read again.
+// Loaded is the result of reading the file again.
 type Loaded struct {
 	// Config is nil after an error.
 	Config *Config
@@ -31,9 +31,9 @@ type Loaded struct {
 	Requested bool
 }
 
-// Watch loads the configuration each time the contents of the file differ from those of current,
-// or of the last load, and for each value received from requests, which may be nil. It calls read
-// with the result, and returns when ctx ends.
+// Watch loads the configuration when the contents of the file differ from current or from the last
+// load, and for each value received from requests, which may be nil. It calls read with each
+// result, and returns when ctx ends.
 func Watch(ctx context.Context, path string, current *Config, requests <-chan struct{}, log *slog.Logger,
 	read func(Loaded)) {
 	w := &watch{path: path, seen: current.contents, log: log, read: read}
@@ -51,7 +51,7 @@ func Watch(ctx context.Context, path string, current *Config, requests <-chan st
 	w.run(ctx, watcher.Events, watcher.Errors, requests)
 }
 
-// contents identifies the bytes of a file, or the error of reading it.
+// contents is a digest of a file's bytes, or of the error of reading it.
 type contents [sha256.Size]byte
 
 func contentsOf(data []byte, err error) contents {
@@ -64,17 +64,17 @@ func contentsOf(data []byte, err error) contents {
 // watch is the state of Watch.
 type watch struct {
 	path string
-	seen contents // of the last load
+	seen contents // the contents at the last load
 	log  *slog.Logger
 	read func(Loaded)
 }
 
-// run looks at the file after each event, each error and each request, and every lookEvery, until
-// ctx ends.
+// run compares the file after each event, each error, each request and each lookEvery, until ctx
+// ends.
 func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error, requests <-chan struct{}) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	timer := time.NewTimer(settle) // the file may have changed since current was read
+	timer := time.NewTimer(settle) // start with a comparison: the file may have changed since current was read
 	defer timer.Stop()
 	for {
 		select {

@@ -14,8 +14,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestWatchWithoutEvents: a file is read after its change if the kernel lost events, and if there
-// are none; the log says both.
+// TestWatchWithoutEvents: a changed file is read even if the kernel lost events or sends none, and
+// the log reports both cases.
 func TestWatchWithoutEvents(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "n.yaml")

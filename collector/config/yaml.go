@@ -17,7 +17,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Limits that bound the cost of a hostile or broken file.
+// Limits that bound the time and memory that a hostile or broken file takes.
 const (
 	maxFileBytes = 16 << 20
 	maxDepth     = 64
@@ -65,11 +65,11 @@ func (n *node) get(name string) *node {
 
 func (n *node) isNull() bool { return n.kind == scalar && n.value == nil }
 
-// isEmpty reports a key that is not given, or given without a value.
+// isEmpty reports whether a key is missing or has no value.
 func (n *node) isEmpty() bool { return n == nil || n.kind == scalar && n.text == "" || n.isNull() }
 
-// describe names the kind of a value for a message, without its text: it may be a secret that
-// stands at the wrong key.
+// describe names the kind of a value for a message. It leaves the value's text out, which may be a
+// secret written at the wrong key.
 func (n *node) describe() string {
 	switch {
 	case n.kind == mapping:
@@ -99,7 +99,7 @@ func (n *node) plain() any {
 		return items
 	}
 	if x, ok := n.value.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
-		return n.text // JSON has no such number
+		return n.text // JSON has no infinity and no NaN
 	}
 	return n.value
 }
@@ -118,7 +118,7 @@ func (r *report) parse(text []byte, env func(string) (string, bool)) *node {
 		r.add(Position{}, "", "larger than %d MiB", maxFileBytes>>20)
 		return nil
 	}
-	// Editors of some systems write a byte order mark, which says nothing in UTF-8.
+	// Some editors write a byte order mark, which has no meaning in UTF-8.
 	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\ufeff"))
 	if !r.shallow(tokens) {
 		return nil
@@ -182,15 +182,15 @@ func (r *report) syntax(err error) {
 // quoted matches the text of the file in an error of goccy/go-yaml.
 var quoted = regexp.MustCompile(`["'][^"']+["']`)
 
-// secretKey matches the names of keys whose values are secrets by any convention.
+// secretKey matches the names of keys whose values are usually secrets.
 var secretKey = regexp.MustCompile(`(?i)(token|secret|pass|credential|community|auth|(^|[-_.])key$)`)
 
-// SecretKey reports whether the value of a key is a secret by its name, so that no message may show
-// what is at or below it.
+// SecretKey reports whether a key's name says that its value is a secret. Messages must show
+// nothing that is written at or below this key.
 func SecretKey(name string) bool { return secretKey.MatchString(name) }
 
-// add adds a problem that the tree has. Keys below one with a secret are left out of its path: they
-// may be parts of a secret that YAML reads as a mapping.
+// add adds a problem found in the tree. Its path ends at the first key that names a secret: keys
+// below may be parts of a secret that YAML reads as a mapping.
 func (t *tree) add(at Position, path, format string, args ...any) {
 	steps := strings.Split(path, ".")
 	for i, step := range steps {
@@ -210,7 +210,8 @@ func position(t *token.Token) Position {
 	return Position{Line: t.Position.Line, Column: t.Position.Column}
 }
 
-// start is the first token of a value. goccy/go-yaml gives a block mapping its first colon.
+// start returns the first token of a value. goccy/go-yaml returns the first colon for a block
+// mapping.
 func start(n ast.Node) *token.Token {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -223,7 +224,7 @@ func start(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// node converts a value; path is where it stands.
+// node converts a value; path is the value's path in the file.
 func (t *tree) node(n ast.Node, path string, depth int) *node {
 	out := &node{Position: position(start(n)), size: 1}
 	if depth > maxDepth {
@@ -261,7 +262,7 @@ func (t *tree) node(n ast.Node, path string, depth int) *node {
 	return out
 }
 
-// count adds values to the total of the file; false once there are too many.
+// count adds values to the file's total. It returns false once the total exceeds the limit.
 func (t *tree) count(at Position, path string, values int) bool {
 	if t.size <= maxNodes && t.size+values > maxNodes {
 		t.add(at, path, "more than %d values, counting aliases", maxNodes)
@@ -343,8 +344,8 @@ func (t *tree) merge(n *node, path string) []key {
 // exponent matches the floats that goccy/go-yaml reads as strings, such as 1e-3.
 var exponent = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$`)
 
-// scalar fills in text and value. Environment variables are expanded in strings only, and their
-// values remain strings: a decoder that needs a number reads the text.
+// scalar sets out's text and value. Environment variables are expanded in strings only, and the
+// result remains a string: a decoder that needs a number parses the text.
 func (t *tree) scalar(out *node, n ast.Node, path string) {
 	out.text = n.GetToken().Value
 	switch n := n.(type) {
@@ -367,7 +368,7 @@ func (t *tree) scalar(out *node, n ast.Node, path string) {
 	case *ast.StringNode:
 		out.text = n.Value
 		if number := exponent.MatchString(n.Value); number && n.Token.Type == token.StringType {
-			out.value, _ = strconv.ParseFloat(n.Value, 64) // infinite after an error
+			out.value, _ = strconv.ParseFloat(n.Value, 64) // ParseFloat returns infinity if the number is out of range
 		}
 	}
 	if _, ok := out.value.(float64); ok {
@@ -381,9 +382,9 @@ func (t *tree) scalar(out *node, n ast.Node, path string) {
 	out.written, out.text, out.value = out.text, text, text
 }
 
-// expand replaces ${NAME}, and as a shell does ${NAME:-default}, whose default stands for a
-// variable that is not set or empty; $$ is a dollar sign, and a $ before anything else stands for
-// itself.
+// expand replaces ${NAME} with the environment variable, and ${NAME:-default} with the default if
+// the variable is unset or empty, as a shell does. $$ is a dollar sign; a $ before any other
+// character stands for itself.
 func expand(s string, env func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {
@@ -425,13 +426,13 @@ func variable(expression string, env func(string) (string, bool)) (string, error
 		return value, nil
 	case hasFallback:
 		return fallback, nil
-	case !variableName.MatchString(name): // perhaps a secret with ${ in it
+	case !variableName.MatchString(name): // the text may be part of a secret that contains ${
 		return "", errors.New("${...} names no environment variable that is set: write $$ for a dollar sign")
 	}
 	return "", fmt.Errorf("environment variable %s is not set: set it, or give a default as ${%s:-value}", name, name)
 }
 
-// variableName is the form of the names that are shown.
+// variableName matches the names of variables that messages may show.
 var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 
 // join appends a key to a path.

@@ -11,16 +11,16 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// binding has the parts of a pipeline that the collector uses. Annotations identify them.
+// binding holds the parts of a pipeline that the collector uses, which annotations identify.
 type binding struct {
-	table, action string // that select the bank, or the window of epochs
+	table, action string // select the bank, or the window of epochs
 	params        []string
 	windowed      bool // packets select the bank
 	banks         int
 	objects       []sdk.Object    // sorted by name
-	drained       map[string]bool // registers that packets in flight change
-	uncounted     string          // register of packets outside of the window; empty: none
-	epochs        int             // cells of uncounted that count by epoch
+	drained       map[string]bool // registers that packets in flight still change
+	uncounted     string          // register of packets outside of the window; empty if the pipeline has none
+	epochs        int             // number of epochs for which uncounted has a cell
 }
 
 // bind finds the bank table, or the window table, and the registers of a pipeline.
@@ -62,7 +62,8 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		if r.Width < 1 || r.Width > 32 {
 			return nil, fmt.Errorf("register %s has cells of %d bits; the read-out carries 1 to 32", r.Name, r.Width)
 		}
-		// A window is moved after the drain, so its registers do not change when they are read.
+		// An epoch leaves the window after the drain, so its registers do not change any more when they
+		// are read.
 		if v := r.Layout[drainKey]; v != "" && v != "0" && !b.windowed {
 			b.drained[r.Name] = true
 		}
@@ -87,11 +88,13 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 	return b, nil
 }
 
-// drainKey is the key of the read-out annotation of registers that packets in flight change.
+// drainKey is the key, in the read-out annotation, that marks registers that packets in flight
+// still change.
 const drainKey = "drain"
 
-// readable lists the registers to read by full name: early ones, and late ones that packets in
-// flight change. nil selected means all; packets that were not counted are always read.
+// readable lists the registers to read by full name. Packets in flight change the late ones, but
+// not the early ones. nil in selected means all registers; the register of uncounted packets is
+// always read.
 func (b *binding) readable(selected []string) (early, late []string) {
 	for _, o := range b.objects {
 		switch {

@@ -3,10 +3,10 @@
 // Package device is one switch: its P4Runtime session, the pipeline that runs on it, the flip and
 // the read-out of its banks, and the writes to its tables.
 //
-// New checks the configuration, Start begins the session and Close ends it. In between the session
-// comes and goes with the switch; Ready returns whether the switch can be measured. A Device is a
-// banks.Switch. A switch that cannot be set up is a Device all the same, which is down with the
-// reason (Config.Fault).
+// New checks the configuration, Start begins the session and Close ends it. In between, the
+// session is lost and reopened as the switch becomes unreachable and returns; Ready returns
+// whether the switch can be measured. A Device is a banks.Switch. A switch that cannot be set up
+// is also a Device, which has no session and states the reason (Config.Fault).
 //
 // # Concurrency
 //
@@ -30,11 +30,11 @@ type Config struct {
 	Name string
 	// Role is the role of the switch, for plugins.
 	Role string
-	// Session is the P4Runtime session; its Logger is not used. A nil Program keeps the switch's
-	// pipeline.
+	// Session configures the P4Runtime session; its Logger is not used. With a nil Program, the
+	// switch keeps its pipeline.
 	Session p4rt.Config
-	// Fault is the reason if the switch cannot be set up as it is configured. There is no session
-	// then.
+	// Fault is the reason why the switch cannot be set up as configured, in which case it has no
+	// session; nil otherwise.
 	Fault error
 }
 
@@ -47,7 +47,7 @@ type Dependencies struct {
 	OnChange func(*Device)
 }
 
-// session is what a Device needs of a p4rt.Client.
+// session are the methods of a p4rt.Client that a Device needs.
 type session interface {
 	Status() p4rt.Status
 	Watch(ctx context.Context) <-chan p4rt.Status
@@ -70,8 +70,8 @@ var (
 	ErrNotStarted = fmt.Errorf("%w: not started", p4rt.ErrNotReady)
 )
 
-// FaultError is the reason why a switch has no session: it cannot be set up as it is configured. It
-// is p4rt.ErrNotReady.
+// FaultError is the reason why a switch cannot be set up as configured and has no session.
+// errors.Is matches it with p4rt.ErrNotReady.
 type FaultError struct{ Err error }
 
 // Error is the reason.
@@ -90,11 +90,11 @@ type Device struct {
 	onChange func(*Device)
 
 	mu       sync.Mutex
-	fault    error    // why there is no session
+	fault    error    // why the device has no session
 	session  session  // nil before Start
 	binding  *binding // nil until the pipeline is known
 	bindErr  error
-	epochs   int      // in a bank, of SetBankEpochs
+	epochs   int      // epochs that a bank covers, as set by SetBankEpochs
 	selected []string // full names of the registers to read; nil means all
 	contents contents
 	stats    Stats
@@ -102,8 +102,8 @@ type Device struct {
 	watcher sync.WaitGroup
 }
 
-// New checks the configuration. If it has a program, the bank table and the registers are known
-// without a session.
+// New checks the configuration. If the configuration has a program, the bank table and the
+// registers are known before the session begins.
 func New(cfg Config, deps Dependencies) (*Device, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
@@ -124,7 +124,8 @@ func New(cfg Config, deps Dependencies) (*Device, error) {
 	return d, nil
 }
 
-// Start begins the session, which lasts until ctx ends or Close. The error is the device's fault.
+// Start begins the session, which lasts until ctx ends or Close is called. It fails with the
+// device's fault.
 func (d *Device) Start(ctx context.Context) error {
 	if d.cfg.Fault != nil {
 		return d.cfg.Fault
@@ -146,7 +147,7 @@ func (d *Device) Start(ctx context.Context) error {
 	return nil
 }
 
-// setFault records why there is no session.
+// setFault records why the device has no session.
 func (d *Device) setFault(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +165,7 @@ func (d *Device) Close() error {
 	return err
 }
 
-// started returns the session, or why there is none.
+// started returns the session, or an error that says why there is none.
 func (d *Device) started() (session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -80,7 +80,8 @@ func ready(t *testing.T, d *device.Device) banks.Incarnation {
 	return inc
 }
 
-// logged waits until the log has a text n times. The session changes before the device logs it.
+// logged waits until the log has a text n times. The device logs a change after the session has
+// changed.
 func logged(t *testing.T, log *testkit.Log, text string, n int) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("the log has %q %d times", text, n), func() bool {
@@ -146,7 +147,7 @@ func TestOnlySelectedObjectsAreRead(t *testing.T) {
 	}
 }
 
-// Epochs share a bank only where banks are numbers of intervals.
+// Epochs share a bank only if the program numbers intervals by banks.
 func TestBankEpochs(t *testing.T) {
 	for name, want := range map[string]struct{ banks, bank uint64 }{"lightguardian": {1024, 2}, "univmon-300k": {2, 1}} {
 		p := program(t, name)
@@ -232,7 +233,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// drained is for a network that has drained.
+// drained is an epoch.Drained for a network without packets in flight.
 func drained(context.Context) error { return nil }
 
 func read(ctx context.Context, d *device.Device) error { _, err := d.Read(ctx, 0, drained); return err }
@@ -333,7 +334,8 @@ func TestProgramsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Registers that packets in flight change are read when the network has drained, the others before.
+// Registers that packets in flight change are read when the network has drained, other registers
+// before.
 func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	p := program(t, "chamelemon")
 	sw := fakeswitch.Start(t, p.P4Info)
@@ -372,7 +374,7 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	if !d.Measured() {
 		t.Error("the switch is not measured")
 	}
-	// A switch that counts in a bank although it acknowledged the flip.
+	// The switch counts in a bank although it acknowledged the flip to another one.
 	sw.Count(in, 7, 1)
 	r, err = d.Read(context.Background(), 0, func(context.Context) error {
 		sw.Count(in, 7, 1)

@@ -16,18 +16,19 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// errOtherSealing: whether packets select the bank is decided before the session.
+// errOtherSealing is the error for a switch whose own pipeline lets packets select the bank: how
+// epochs are sealed must be known before the session.
 var errOtherSealing = errors.New("packets select the bank in this pipeline: name it as program in the configuration")
 
-// contents identifies the period in which the registers keep their contents.
+// contents identifies a period in which the registers keep their contents.
 type contents struct {
 	banks.Incarnation
-	term uint64 // in which the collector is the primary controller
+	term uint64 // period in which the collector is the primary controller
 }
 
-// Measured reports whether the switch can be a source of epochs: a backup cannot, because only a
-// primary may flip banks, nor can a switch whose program has no registers to read. A program with
-// more than two banks and no such registers numbers its intervals by them.
+// Measured reports whether the switch can be a source of epochs. A backup cannot, because only a
+// primary may flip banks. A switch whose program has no registers to read cannot either, unless
+// the program has more than two banks, with which it numbers its intervals.
 func (d *Device) Measured() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,8 +37,8 @@ func (d *Device) Measured() bool {
 	return d.cfg.Session.Mode == p4rt.Primary && (d.cfg.Session.Program == nil || !nothing)
 }
 
-// Banks is the number of banks; 2 until the pipeline is known. If epochs share a bank, each counts
-// as a bank of its own.
+// Banks returns the number of banks; 2 until the pipeline is known. If epochs share a bank, each
+// epoch counts as a bank of its own.
 func (d *Device) Banks() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +48,7 @@ func (d *Device) Banks() int {
 	return d.binding.banks * d.bankEpochs()
 }
 
-// bankEpochs is how many epochs are counted in a bank. d.mu is held.
+// bankEpochs returns how many epochs are counted in one bank. The caller holds d.mu.
 func (d *Device) bankEpochs() int {
 	if d.binding == nil || d.binding.banks == 2 || d.binding.windowed || len(d.binding.objects) > 0 {
 		return 1
@@ -55,9 +56,9 @@ func (d *Device) bankEpochs() int {
 	return min(max(d.epochs, 1), sdk.MaxBankEpochs)
 }
 
-// SetBankEpochs sets how many epochs are counted in a bank, up to sdk.MaxBankEpochs, if the program
-// has more than two banks and no registers to read; 0 is one. Another number begins a new
-// incarnation.
+// SetBankEpochs sets how many epochs are counted in one bank, up to sdk.MaxBankEpochs; 0 means
+// one. It only applies if the program has more than two banks and no registers to read. A changed
+// number begins a new incarnation.
 func (d *Device) SetBankEpochs(epochs int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,8 +80,9 @@ func (d *Device) Objects() []sdk.Object {
 	return slices.Clone(d.binding.objects)
 }
 
-// SelectObjects sets the registers to read from now on, by full name; nil means all. Registers that
-// were not read before begin a new incarnation, because the contents of their banks are unknown.
+// SelectObjects sets the registers to read from now on, by full name; nil means all. Registers
+// that were not read before begin a new incarnation, because the contents of their banks are
+// unknown.
 func (d *Device) SelectObjects(names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,8 +126,8 @@ func (d *Device) Ready() (banks.Incarnation, error) {
 	return d.contents.Incarnation, nil
 }
 
-// newTerm begins an incarnation: another controller may have changed the registers since. d.mu is
-// held.
+// newTerm begins an incarnation, because another controller may have changed the registers. The
+// caller holds d.mu.
 func (d *Device) newTerm(st p4rt.Status) {
 	d.contents = contents{banks.Incarnation{ID: d.contents.ID + 1, Clean: st.Pushed}, st.Term}
 	if d.cfg.Session.Program != nil {
@@ -138,7 +140,7 @@ func (d *Device) newTerm(st p4rt.Status) {
 	d.bindErr = err
 }
 
-// bound returns the session and the parts of the pipeline to use; an error before they are known.
+// bound returns the session and the parts of the pipeline to use; an error before both are known.
 func (d *Device) bound() (session, *binding, []string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,8 +157,9 @@ func (d *Device) Windowed() bool {
 	return d.binding != nil && d.binding.windowed
 }
 
-// Flip makes packets count in bank from now on. It is not for a pipeline with a window. If epochs
-// share a bank, the switch stays in it at boundaries between them.
+// Flip makes packets count in bank from now on. It must not be called for a pipeline with a
+// window. If several epochs share a bank, the switch keeps the bank at the boundaries between
+// them.
 func (d *Device) Flip(ctx context.Context, bank int) error {
 	d.mu.Lock()
 	epochs := d.bankEpochs()
@@ -194,10 +197,10 @@ func (d *Device) selectBank(ctx context.Context, windowed bool, values ...uint64
 	return err
 }
 
-// Read returns the contents of the bank and clears it. It fails as a whole, because lost cells must
-// not be taken for zeros, and still reads what it can. If the program counts packets by bank and
-// some were counted in this one after its read-out began, it returns the reading with a
-// [banks.InexactError].
+// Read returns the contents of the bank and clears it. It fails if any cell is lost, because lost
+// cells must not be taken for zeros, but still reads the other cells. If the program counts
+// packets by bank, and packets were counted in this bank after its read-out began, Read returns
+// the reading with a [banks.InexactError].
 func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*epoch.Reading, error) {
 	s, b, selected, err := d.bound()
 	if err != nil {
@@ -220,8 +223,9 @@ func (d *Device) Read(ctx context.Context, bank int, drained epoch.Drained) (*ep
 	return &epoch.Reading{Objects: r.objects, Release: r.release}, err
 }
 
-// Uncounted returns the packets in a reading that arrived while their epoch was not in the window,
-// by epoch divided by the number of banks, modulo the length; empty: there are no other packets.
+// Uncounted returns the numbers of packets in a reading that arrived while their epoch was not in
+// the window. The index is the epoch divided by the number of banks, modulo the length. empty
+// reports that the bank counted no packets.
 func (d *Device) Uncounted(r *epoch.Reading) (packets []uint32, empty bool) {
 	d.mu.Lock()
 	b := d.binding
@@ -247,7 +251,7 @@ type readout struct {
 	bank    int
 	cells   []*p4rt.Cells
 	objects []sdk.Cells   // the same
-	took    time.Duration // without the wait for the drain
+	took    time.Duration // time without the wait for the drain
 }
 
 // release returns the memory of the cells.
@@ -257,8 +261,8 @@ func (r *readout) release() {
 	}
 }
 
-// read reads first the registers that no packet changes any more and, after the drain, those that
-// packets in flight change. packets is the number of packets that were counted in the bank
+// read first reads the registers that no packet changes any more and, after the drain, the
+// registers that packets in flight change. packets is the number of packets that the bank counted
 // meanwhile.
 func (r *readout) read(ctx context.Context, b *binding, selected []string,
 	drained epoch.Drained,

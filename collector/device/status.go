@@ -17,8 +17,8 @@ import (
 type Stats struct {
 	// FlipTime and ReadTime are the durations of the latest flip and read-out.
 	FlipTime, ReadTime time.Duration
-	// LastError is the last error of the session, a flip, a read-out or a write; empty if the
-	// session began, or a bank was read, without an error since.
+	// LastError is the last error of the session, a flip, a read-out or a write. It is empty if the
+	// session began, or a bank was read, after the last error.
 	LastError string
 }
 
@@ -26,7 +26,7 @@ type Stats struct {
 type Status struct {
 	// Session is the state of the P4Runtime session.
 	Session p4rt.Status
-	// Capabilities are those of the switch, once the session has probed them.
+	// Capabilities are the switch's capabilities, once the session has probed them.
 	Capabilities p4rt.Capabilities
 	// Counts are the counters of the session.
 	Counts p4rt.Stats
@@ -56,7 +56,8 @@ func (d *Device) setLastError(text string) {
 	d.stats.LastError = text
 }
 
-// watch logs changes of the session and passes them on, until the session is closed.
+// watch logs changes of the session and reports them to Dependencies.OnChange, until the session
+// is closed.
 func (d *Device) watch(changes <-chan p4rt.Status) {
 	var logged p4rt.Status
 	for st := range changes {
@@ -69,8 +70,8 @@ func (d *Device) watch(changes <-chan p4rt.Status) {
 	}
 }
 
-// logChange logs that a session is usable or not, with the reason. It reports whether it did: not
-// for retries with a reason of the kind that was logged before.
+// logChange logs whether a session is usable, with the reason if it is not, and reports whether it
+// logged. Repeated failures of the same kind are not logged.
 func (d *Device) logChange(logged, st p4rt.Status) bool {
 	reason := reasonOf(st)
 	if reason != "" {
@@ -82,7 +83,7 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 			return false
 		}
 		if logged.Session != 0 && logged.Session != st.Session && usable(logged.State) {
-			// Watch leaves out statuses in between.
+			// The session was down and is up again, but Watch skipped the states in between.
 			d.log.Warn("session is down", "address", d.cfg.Session.Target, "reason", "lost; the next one is up already")
 		}
 		d.setLastError(reason)
@@ -103,8 +104,8 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 
 func usable(s p4rt.State) bool { return s == p4rt.Ready || s == p4rt.ReadOnly }
 
-// sameKind reports whether two reasons differ in their text at most: a lost connection and one that
-// is refused are of one kind, a refused pipeline is of another.
+// sameKind reports whether two reasons differ in their text at most: a lost and a refused
+// connection are of the same kind, a refused pipeline is not.
 func sameKind(a, b error) bool {
 	return status.Code(a) == status.Code(b) &&
 		errors.Is(a, p4rt.ErrPipelineRefused) == errors.Is(b, p4rt.ErrPipelineRefused)
@@ -117,7 +118,8 @@ func reasonOf(st p4rt.Status) string {
 	return st.Reason.Error()
 }
 
-// debugOnly lowers the records of a session to debug: this package logs what an operator needs.
+// debugOnly lowers a session's log records to debug, because this package logs what an operator
+// needs.
 type debugOnly struct{ slog.Handler }
 
 // Enabled reports whether debug is enabled.

@@ -21,34 +21,34 @@ type boundary struct {
 	Boundary
 	e       *Engine
 	due     time.Duration // monotonic time of the boundary
-	wait    WaitFunc      // nil: sleep on the clock
+	wait    WaitFunc      // waits for a duration; nil waits on the clock
 	members []*member
 	parts   []Part
 	ep      *Epoch
 
-	sealing  context.Context // ends when seals are not waited for any more
+	sealing  context.Context // ends when the engine stops waiting for seals
 	seals    chan seal
 	settled  chan struct{} // closed when the guard is over
-	draining chan struct{} // a source waits for the network to drain
+	draining chan struct{} // one value for each source that waits for the network to drain
 	drained  chan struct{} // closed when the network has drained
-	arrived  []arrival     // one for each member, written by its goroutine
-	arrivals chan *arrival // those that are complete
+	arrived  []arrival     // one for each source, written by the source's goroutine
+	arrivals chan *arrival // the sources that have been collected
 
-	sealed   bool      // a source is
-	sealedAt time.Time // when the last one was
-	flips    *Flips    // of all collectors; nil: none
+	sealed   bool      // at least one source is sealed
+	sealedAt time.Time // when the last source was sealed
+	flips    *Flips    // the flips of all collectors; nil if none is known
 
 	mu         sync.Mutex
 	drainedAt  time.Time // zero until the network has drained
-	handedOver bool      // arrivals are late for Dependencies.HandOver
-	over       bool      // the epoch was delivered: arrivals are late
+	handedOver bool      // later arrivals are too late for Dependencies.HandOver
+	over       bool      // the epoch was delivered: later arrivals belong to a later epoch
 }
 
 // seal is the end of one source's seal phase.
 type seal struct {
-	ok   bool          // the source counts in the next epoch
-	real time.Time     // when it was acknowledged
-	at   time.Duration // the same on the epochs' clock
+	ok   bool          // the source was sealed
+	real time.Time     // when the source acknowledged the seal
+	at   time.Duration // the same moment on the epochs' clock
 }
 
 // arrival is the end of one source's collect phase.
@@ -70,7 +70,8 @@ func (e *Engine) newBoundary(b Boundary, t edge, wait WaitFunc) *boundary {
 	}
 }
 
-// run takes all sources through the boundary. caller bounds it besides the deadline.
+// run takes all sources through the boundary. Collection ends at the epoch's deadline, or earlier
+// if caller ends.
 func (b *boundary) run(caller context.Context) *Epoch {
 	late := max(0, b.e.clock.Monotonic()-b.due)
 	ctx, cancel := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline-late)
@@ -97,10 +98,10 @@ func (b *boundary) begin() {
 	}
 }
 
-// seal starts the sources' goroutines and waits until all that the collector seals are sealed. A
-// slow one does not delay the others' read-out: it is waited for until a quarter of the deadline.
-// That also holds if the boundary itself is late, because a source out of step harms more epochs
-// than a late one.
+// seal starts the sources' goroutines and waits until all sources that the collector seals are
+// sealed. It waits for a slow source until a quarter of the deadline has passed; meanwhile the
+// sealed sources are read. The wait is the same if the boundary itself is late, because a source
+// that counts in the wrong epoch harms more epochs than a late boundary does.
 func (b *boundary) seal(caller, deadline context.Context) {
 	begin := time.Now()
 	full, stop := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline)
@@ -135,7 +136,8 @@ func (b *boundary) seal(caller, deadline context.Context) {
 	}
 }
 
-// awaitSeals returns those of n seals that succeeded, and whether all ended before limit.
+// awaitSeals waits for n seals. It returns the successful ones, and whether all n ended before
+// limit.
 func (b *boundary) awaitSeals(limit context.Context, n int) (seals []seal, all bool) {
 	seals = make([]seal, 0, n)
 	for range n {
@@ -151,7 +153,7 @@ func (b *boundary) awaitSeals(limit context.Context, n int) (seals []seal, all b
 	return seals, true
 }
 
-// measureSkew adds a warning if seals were further apart than the guard.
+// measureSkew adds a warning if the first and the last seal were further apart than the guard.
 func (b *boundary) measureSkew(seals []seal) {
 	first, last := seals[0].at, seals[0].at
 	firstReal := seals[0].real
@@ -165,18 +167,19 @@ func (b *boundary) measureSkew(seals []seal) {
 	b.flips = &Flips{first - b.due, last - b.due}
 	b.ep.Timings.Flips = b.flips
 	if skew := last - first; skew > b.e.cfg.Guard {
-		b.warn("", fmt.Sprintf("the flips at its end were %v apart, more than the guard of %v", skew, b.e.cfg.Guard))
+		b.warn("", fmt.Sprintf("the flips at the end of the epoch were %v apart, more than the guard of %v", skew,
+			b.e.cfg.Guard))
 	}
 }
 
-// compareFlips adds the flips of other collectors to the skew, and a warning if these make it
-// greater than the guard.
+// compareFlips extends the skew by the flips of other collectors, and adds a warning if that makes
+// the skew greater than the guard.
 func (b *boundary) compareFlips() {
 	skew := b.flips.apart()
 	b.ep.Timings.Skew = max(b.ep.Timings.Skew, skew)
 	if skew > b.e.cfg.Guard && skew > b.ep.Timings.Flips.apart() {
-		b.warn("", fmt.Sprintf("the flips at its end were %v apart at all collectors, more than the guard of %v", skew,
-			b.e.cfg.Guard))
+		b.warn("", fmt.Sprintf("the flips of all collectors at the end of the epoch were %v apart, more than the "+
+			"guard of %v", skew, b.e.cfg.Guard))
 	}
 }
 
@@ -188,7 +191,7 @@ func (b *boundary) settle(ctx context.Context) {
 		if sleep == nil {
 			sleep = b.e.clock.Sleep
 		}
-		_ = sleep(ctx, b.e.cfg.Guard) // an error is ctx's and ends collect
+		_ = sleep(ctx, b.e.cfg.Guard) // Sleep fails only if ctx ends, which also ends collect
 	}
 	close(b.settled)
 }
@@ -203,7 +206,7 @@ func (b *boundary) collect(ctx, early context.Context) {
 	}
 	b.mu.Lock()
 	b.over = true
-	for len(b.arrivals) > 0 { // what arrived together with the deadline
+	for len(b.arrivals) > 0 { // arrivals that came together with the deadline
 		b.take(<-b.arrivals)
 	}
 	drainedAt := b.drainedAt
@@ -217,10 +220,11 @@ func (b *boundary) collect(ctx, early context.Context) {
 	}
 }
 
-// gather takes arrivals until all have arrived or ctx ends. It returns how many sources waited for
-// the network to drain. Where the caller waits for the drain, it does so when no source is at work;
-// slow ones are waited for until a quarter of the deadline. What this collector's sources measured
-// is handed over when all of them have arrived, or when early ends.
+// gather takes arrivals until all sources have arrived or ctx ends, and returns how many sources
+// waited for the network to drain. If the caller drives the clock (wait is set), gather lets the
+// network drain when no source is at work; it waits for slow sources until a quarter of the
+// deadline. It hands over the readings of this collector's sources when all of them have arrived,
+// or when early ends.
 func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 	var slow <-chan time.Time
 	switch {
@@ -234,7 +238,7 @@ func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 		slow = timer.C
 	}
 	play := slow != nil
-	own := 0 // sources of this collector that have not arrived
+	own := 0 // this collector's sources that have not arrived
 	for _, m := range b.members {
 		if !m.source.Sealing().IsElsewhere() {
 			own++
@@ -274,8 +278,8 @@ func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 	return waiting
 }
 
-// giveOver hands over what this collector's sources measured, once. It takes the arrivals that wait
-// and returns their count.
+// giveOver passes the readings of this collector's sources to Dependencies.HandOver; further calls
+// do nothing. It first takes the arrivals that are queued, and returns their count.
 func (b *boundary) giveOver() (taken int) {
 	if b.e.handOver == nil || b.Opening {
 		return 0
@@ -310,13 +314,14 @@ func (b *boundary) giveOver() (taken int) {
 			out.LateWarnings = append(out.LateWarnings, w)
 		}
 	}
-	out.Late, _ = b.e.unsent.take(b.Number, b.e.cfg.LateEpochs) // the delivery counts those that are too old
+	// reports that are too old are counted at the delivery
+	out.Late, _ = b.e.unsent.take(b.Number, b.e.cfg.LateEpochs)
 	out.Status = statusOf(out.Sources)
 	b.e.handOver(&out)
 	return taken
 }
 
-// drain notes that the network has drained.
+// drain releases the sources that wait for the network to drain.
 func (b *boundary) drain() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -344,7 +349,7 @@ func (b *boundary) warn(source string, reasons ...string) {
 	}
 }
 
-// follow takes the source of a through the boundary.
+// follow takes a's source through the phases of the boundary.
 func (b *boundary) follow(ctx context.Context, a *arrival) {
 	part := b.parts[a.i]
 	switch {
@@ -362,7 +367,7 @@ func (b *boundary) follow(ctx context.Context, a *arrival) {
 	b.arrive(ctx, a)
 }
 
-// sealPart seals one source. When it returns, the guard has passed since.
+// sealPart seals one source. When it returns, the guard has passed since the seal.
 func (b *boundary) sealPart(ctx context.Context, source string, part Part) (took time.Duration, err error) {
 	begin := time.Now()
 	err = part.Seal(b.sealing)
@@ -382,7 +387,8 @@ func (b *boundary) sealPart(ctx context.Context, source string, part Part) (took
 	return took, nil
 }
 
-// collectPart collects from a source that has a place except while it waits for the drain.
+// collectPart collects from a source. The source occupies one of the places for parallel reads,
+// except while it waits for the network to drain.
 func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 	held := b.e.takePlace(b.e.ctx, a.outcome.Sealing)
 	begin := time.Now()
@@ -409,7 +415,8 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 	}
 }
 
-// arrive hands over what a source returned, for this epoch or, after its delivery, for a later one.
+// arrive adds a source's result to this epoch or, if this epoch was delivered already, to a later
+// one.
 func (b *boundary) arrive(ctx context.Context, a *arrival) {
 	err := a.outcome.Err
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
@@ -417,7 +424,8 @@ func (b *boundary) arrive(ctx context.Context, a *arrival) {
 	}
 	unsent := b.e.handOver != nil && !a.outcome.Sealing.IsElsewhere()
 	if unsent && a.outcome.Reading != nil {
-		a.outcome.Reading.Release = nil // other collectors may still be sent it
+		// the memory must stay valid: the reading may still be sent to other collectors
+		a.outcome.Reading.Release = nil
 	}
 	b.e.late.add(a.outcome.Name, a.result.Late...)
 	if unsent {
@@ -437,7 +445,8 @@ func (b *boundary) arrive(ctx context.Context, a *arrival) {
 	}
 }
 
-// quarterOf is how long slow sources delay the others: a quarter of the deadline, in real time.
+// quarterOf returns how long slow sources may delay the others: a quarter of the deadline, in real
+// time.
 func quarterOf(ctx context.Context, deadline time.Duration) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
 		return time.Until(at) / 4
@@ -445,15 +454,17 @@ func quarterOf(ctx context.Context, deadline time.Duration) time.Duration {
 	return deadline / 4
 }
 
-// place is one of the places of sources that are being read at the same time. It is given back by
-// its holder, at the latest a quarter of the deadline after it was taken.
+// place permits one source to be read; the number of places bounds parallel reads. The source
+// returns its place after the read. A place held for longer than a quarter of the deadline is
+// replaced by a new one (expire).
 type place struct {
 	e     *Engine
 	held  atomic.Bool
-	timer *time.Timer // nil before it is taken for the first time
+	timer *time.Timer // nil before the place is taken for the first time
 }
 
-// takePlace waits for a place; nil if ctx ends before. Sources that report need none.
+// takePlace waits for a place and returns it; nil if ctx ends first. Sources that report by
+// themselves are not read and get nil.
 func (e *Engine) takePlace(ctx context.Context, s Sealing) *place {
 	if s != SealedByCollector && s != SealedByPackets {
 		return nil
@@ -473,7 +484,7 @@ func (e *Engine) takePlace(ctx context.Context, s Sealing) *place {
 	return p
 }
 
-// leave gives the place back; nil is none.
+// leave returns the place to the engine. It does nothing for nil and for a place that expired.
 func (p *place) leave() {
 	if p != nil && p.held.CompareAndSwap(true, false) {
 		p.timer.Stop()
@@ -481,7 +492,7 @@ func (p *place) leave() {
 	}
 }
 
-// expire puts another place in the place of one that is held too long.
+// expire gives the engine a new place if this one is still held.
 func (p *place) expire() {
 	if p.held.CompareAndSwap(true, false) {
 		p.e.places <- &place{e: p.e}
@@ -504,21 +515,23 @@ func statusOf(outcomes []Outcome) Status {
 	return Partial
 }
 
-// isStale reports whether a source takes part and still holds data of an earlier epoch.
+// isStale reports whether the source of err takes part in epochs but still holds data of an
+// earlier epoch.
 func isStale(err error) bool { return errors.Is(err, ErrLate) || errors.Is(err, ErrStale) }
 
-// steady is the number of good epochs in a row after which a problem counts as over in the log. A
-// problem that comes back earlier is still the same one.
+// steady is the number of good epochs in a row after which the log reports that a problem is over.
+// A problem that returns earlier counts as the same problem.
 const steady = 3
 
-// trouble is a problem that comes and goes with the epochs.
+// trouble follows a problem over the epochs, so that the log reports it once.
 type trouble struct {
 	logged bool
-	bad    uint64 // epochs since it was logged
-	good   int    // epochs in a row without it
+	bad    uint64 // epochs with the problem since it was logged
+	good   int    // epochs in a row without the problem
 }
 
-// update returns whether the problem is to be logged, or its end.
+// update records whether the current epoch has the problem. begins is true if the problem is to be
+// logged, over if its end is to be logged.
 func (t *trouble) update(bad bool) (begins, over bool) {
 	if bad {
 		begins = !t.logged
@@ -532,7 +545,7 @@ func (t *trouble) update(bad bool) (begins, over bool) {
 	return false, false
 }
 
-// Names lists names for the log: the first five, and the count of the others.
+// Names joins the first five names for the log, and appends the count of the remaining names.
 func Names(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -541,7 +554,7 @@ func Names(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
 }
 
-// logHosts logs a change of hosts in one line, of which reasons has the first.
+// logHosts logs hosts that changed in one line, with the first of the reasons.
 func (e *Engine) logHosts(level slog.Level, message string, all int, hosts, reasons []string) {
 	if len(hosts) == 0 {
 		return
@@ -553,8 +566,8 @@ func (e *Engine) logHosts(level slog.Level, message string, all int, hosts, reas
 	e.log.Log(e.ctx, level, message, args...)
 }
 
-// logChanges logs which sources have become missing or are back, and changes of accuracy. Hosts
-// share a line.
+// logChanges logs which sources have become missing or are back, and when accuracy changes. All
+// hosts share one line.
 func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 	hosts := 0
 	var measured, missing, again, reasons []string

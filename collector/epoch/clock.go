@@ -10,32 +10,33 @@ import (
 	"time"
 )
 
-// Clock is the source of time. All methods may be called from any goroutine.
+// Clock is the engine's source of time. All methods may be called from any goroutine.
 type Clock interface {
-	// Now is the time of day. It may be set forward or back at any time.
+	// Now returns the time of day, which may be set forward or back at any time.
 	Now() time.Time
-	// Monotonic is the time since a fixed instant. It never steps; all waits are computed from it.
+	// Monotonic returns the time since a fixed instant. It never steps; all waits are computed from
+	// it.
 	Monotonic() time.Duration
-	// Sleep waits for d, or until ctx ends, and then returns ctx's error.
+	// Sleep waits for d. If ctx ends first, it returns ctx's error.
 	Sleep(ctx context.Context, d time.Duration) error
-	// AfterFunc calls f in a goroutine of its own after d. stop prevents the call and reports
-	// whether it did.
+	// AfterFunc calls f in a goroutine of its own after d. stop cancels the call and reports whether
+	// f had not been called yet.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
-	// WithTimeout bounds input and output that belongs to the time d from now. On the wall clock it
-	// is context.WithTimeout. A virtual clock stands still while a device works: its bound is in
-	// real time and generous, so that it does not decide a result.
+	// WithTimeout bounds input and output that may take d. On the wall clock it is
+	// context.WithTimeout. A virtual clock stands still while a device works, so it uses its own
+	// limit in real time, which is long enough never to decide a result.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 	// IOLimit is the real time to wait for a peer that is expected to reply within d. On the wall
 	// clock it is d. On a virtual clock it is at least the clock's limit for input and output, so
-	// that the load of the machine does not decide a result. The limits of sessions with switches and
-	// plugins, and of their banks, come from here.
+	// that the load of the machine does not decide a result. Sessions with switches and plugins take
+	// their limits from IOLimit.
 	IOLimit(d time.Duration) time.Duration
 }
 
 // Wall is the machine's clock.
 type Wall struct{}
 
-// processStart is the fixed instant of Wall.Monotonic.
+// processStart is the instant that Wall.Monotonic counts from.
 var processStart = time.Now()
 
 // Now is time.Now.
@@ -74,11 +75,11 @@ func (Wall) IOLimit(d time.Duration) time.Duration { return d }
 // that moves the clock past them, in order of their time and then of their creation.
 type Virtual struct {
 	start   time.Time
-	ioLimit time.Duration // bound of input and output, in real time
+	ioLimit time.Duration // bounds input and output, in real time
 
 	mu     sync.Mutex
 	now    time.Time
-	count  uint64          // of timers created
+	count  uint64          // timers created so far
 	timers []*virtualTimer // sorted by time, then by number
 }
 
@@ -114,7 +115,7 @@ func (v *Virtual) Monotonic() time.Duration { return v.Now().Sub(v.start) }
 func (v *Virtual) Advance(d time.Duration) { v.AdvanceTo(v.Now().Add(d)) }
 
 // AdvanceTo moves the clock forward to t; a t in the past changes nothing. When it returns, all
-// timers up to t have fired: functions of AfterFunc have been started, sleepers woken.
+// timers up to t have fired: functions of AfterFunc have been started, and sleepers are awake.
 func (v *Virtual) AdvanceTo(t time.Time) {
 	for {
 		v.mu.Lock()

@@ -23,41 +23,42 @@ type Config struct {
 	// Drain is the longest time that a packet spends in the network. It counts from the end of the
 	// guard.
 	Drain time.Duration
-	// Deadline counts from the boundary; sources not collected by then are missing. At most
+	// Deadline counts from the boundary; sources not collected before it are missing. At most
 	// Interval.
 	Deadline time.Duration
-	// Parallel is the number of sources that are read at the same time, so that most are in time if
-	// not all can be; 0 means 8 per processor and at least 16. A read-out that takes longer than a
-	// quarter of the deadline does not count.
+	// Parallel is the number of sources that are read at the same time; 0 means 8 per processor and
+	// at least 16. The bound lets most sources finish in time if not all can. A source that is read
+	// for longer than a quarter of the deadline no longer counts towards it.
 	Parallel int
-	// LateEpochs is the number of epochs after its own with which a late report can be delivered; 0
-	// means DefaultLateEpochs.
+	// LateEpochs is how many epochs after its own a late report can still be delivered; 0 means
+	// DefaultLateEpochs.
 	LateEpochs uint64
-	// HandOver is how long before the deadline Dependencies.HandOver receives what has been collected
-	// by then; only used with it.
+	// HandOver is how long before the deadline Dependencies.HandOver is called at the latest.
 	HandOver time.Duration
 	// Origin is the start of epoch 1. The zero time means the first boundary.
 	Origin time.Time
 }
 
-// DefaultLateEpochs is the bound of late reports if the configuration has none.
+// DefaultLateEpochs is the value of Config.LateEpochs if it is 0.
 const DefaultLateEpochs = 4
 
 // Dependencies are what New needs from its caller. Zero values are usable.
 type Dependencies struct {
-	// Clock is the time; nil means Wall.
+	// Clock measures the time; nil means Wall.
 	Clock Clock
 	// Logger receives changes of sources and of accuracy; nil disables logging.
 	Logger *slog.Logger
-	// AfterFlip, if set, is called for each source sealed by the collector, in the source's
-	// goroutine, as soon as it counts in epoch next; the source is collected after it returned.
+	// AfterFlip, if set, is called for each source that the collector has sealed, in the source's
+	// goroutine, as soon as the source counts in epoch next. The source is collected after AfterFlip
+	// has returned.
 	AfterFlip func(ctx context.Context, source string, next uint64)
-	// Reasons, if set, returns why the epoch that ends in Run may be inexact at all sources.
+	// Reasons, if set, is called by Run at each boundary and returns why the ending epoch may be
+	// inexact at all sources.
 	Reasons func() []string
-	// HandOver, if set, receives at each boundary what the sources of this collector measured, as
-	// soon as all of them are collected, at the latest Config.HandOver before the deadline. Sources
-	// that were not collected by then have ErrLate; what they return later is in Late of a following
-	// epoch. Sources elsewhere are not in it. It must not block.
+	// HandOver, if set, receives the readings of this collector's sources at each boundary, when all
+	// of them are collected and at the latest Config.HandOver before the deadline. A source that was
+	// not collected by then has ErrLate; its later reading is in Late of a following epoch. Sources
+	// of other collectors are left out. HandOver must not block.
 	HandOver func(*Epoch)
 }
 
@@ -69,9 +70,9 @@ type Engine struct {
 	afterFlip func(context.Context, string, uint64)
 	reasons   func() []string
 	handOver  func(*Epoch)
-	places    chan *place // those that no source holds
+	places    chan *place // places that no source holds
 	late      lateReports
-	unsent    lateReports // of this collector's sources, for HandOver
+	unsent    lateReports // late reports of this collector's sources, for HandOver
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -86,18 +87,19 @@ type Engine struct {
 	open    openEpoch
 }
 
-// openEpoch is the epoch that is being measured.
+// openEpoch is the epoch in progress.
 type openEpoch struct {
 	number uint64        // 0 before Open
 	start  time.Time     // time of day
 	end    time.Duration // monotonic time
 }
 
-// member is a source with what was logged of it. Only boundaries use it, one at a time.
+// member is a source and what the log has reported about it. Only boundaries use it, one at a
+// time.
 type member struct {
 	source  Source
 	missing trouble
-	seen    bool // has had data
+	seen    bool // the source has delivered data
 }
 
 // New returns an engine without sources.
@@ -126,22 +128,22 @@ func New(cfg Config, deps Dependencies) *Engine {
 	return e
 }
 
-// Add adds a source from the next boundary on; it replaces a source of the same name.
+// Add adds a source from the next boundary on. It replaces a source of the same name.
 func (e *Engine) Add(s Source) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.members[s.Name()] = &member{source: s}
 }
 
-// Remove removes a source. A collection in progress goes on and is ignored.
+// Remove removes a source. A collection in progress continues, and its result is ignored.
 func (e *Engine) Remove(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.members, name)
 }
 
-// Current returns the number of the open epoch, 0 before Open, and when it ends. The difference of
-// end and Clock.Now is the time left, also after the time of day was set.
+// Current returns the number of the open epoch, 0 before Open, and the time of day at which the
+// epoch ends. end minus Clock.Now is the time left, even after the time of day was set.
 func (e *Engine) Current() (number uint64, end time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,8 +153,8 @@ func (e *Engine) Current() (number uint64, end time.Time) {
 	return e.open.number, e.clock.Now().Add(e.open.end - e.clock.Monotonic())
 }
 
-// Numbering returns the length of an epoch, the time of day at which epoch 0 would have begun given
-// the start of the open epoch, and the number of that epoch; 0 before Open.
+// Numbering returns the length of an epoch, the time of day at which epoch 0 would have begun
+// (computed from the start of the open epoch), and the number of the open epoch; 0 before Open.
 func (e *Engine) Numbering() (length time.Duration, zero time.Time, number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -163,7 +165,7 @@ func (e *Engine) Numbering() (length time.Duration, zero time.Time, number uint6
 // WaitFunc waits for d, or until ctx ends.
 type WaitFunc = func(ctx context.Context, d time.Duration) error
 
-// edge is a boundary in time.
+// edge is the time of a boundary on both clocks.
 type edge struct {
 	at  time.Time     // time of day
 	due time.Duration // monotonic time
@@ -174,9 +176,9 @@ func (e *Engine) edgeAt(at time.Time) edge {
 	return edge{at: at, due: e.clock.Monotonic() - max(0, e.clock.Now().Sub(at))}
 }
 
-// Open begins the first epoch at the given time; what sources measured before is discarded. The
-// number of the epoch follows from the origin; without one it is 1. wait waits for the guard and
-// the drain; nil means to sleep on the clock.
+// Open begins the first epoch at the given time; data that sources counted before is discarded.
+// The number of the epoch follows from the origin; without an origin it is 1. wait waits for the
+// guard and the drain; nil sleeps on the clock.
 func (e *Engine) Open(ctx context.Context, at time.Time, wait WaitFunc) error {
 	number := uint64(1)
 	if origin := e.cfg.Origin; !origin.IsZero() {
@@ -186,7 +188,8 @@ func (e *Engine) Open(ctx context.Context, at time.Time, wait WaitFunc) error {
 	return err
 }
 
-// openAt is Open. stale is the number of sources that take part and still hold earlier data.
+// openAt does the work of Open. stale is the number of sources that take part and still hold
+// earlier data.
 func (e *Engine) openAt(ctx context.Context, number uint64, t edge, wait WaitFunc) (stale int, err error) {
 	e.begin(number, t)
 	ep := e.newBoundary(Boundary{Number: number - 1, Opening: true}, t, wait).run(ctx)
@@ -198,10 +201,10 @@ func (e *Engine) openAt(ctx context.Context, number uint64, t edge, wait WaitFun
 	return stale, ctx.Err()
 }
 
-// Close ends the open epoch at the given time, which is the boundary, and opens the next. It
-// returns when every source was collected or the deadline passed. wait waits for the guard and the
-// drain, one after the other and while no source is being read; nil means to sleep on the clock.
-// The error is ctx's, or reports that no epoch is open.
+// Close ends the open epoch at the boundary at, and opens the next one. It returns when every
+// source has been collected or the deadline has passed. wait waits for the guard and then for the
+// drain, while no source is being read; nil sleeps on the clock. Close fails with ctx's error, or
+// if no epoch is open.
 func (e *Engine) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch, error) {
 	e.mu.Lock()
 	open := e.open
@@ -214,8 +217,8 @@ func (e *Engine) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch
 	return e.closeAt(ctx, e.edgeAt(at), length-1, nil, wait)
 }
 
-// closeAt is Close. An epoch that lasted longer because boundaries were skipped has the number of
-// the last one. reasons become accuracy warnings.
+// closeAt does the work of Close. An epoch that lasted longer because boundaries were skipped has
+// the number of the last epoch that it covers. reasons become accuracy warnings.
 func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []string, wait WaitFunc) (*Epoch, error) {
 	e.mu.Lock()
 	number, start := e.open.number+skipped, e.open.start
@@ -232,20 +235,20 @@ func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []
 	ep := b.run(ctx)
 	ep.Late, ep.Dropped = e.late.take(number, e.cfg.LateEpochs)
 	ep.Closed = e.clock.Now()
-	if ctx.Err() == nil { // a cancelled epoch has no information about the sources
+	if ctx.Err() == nil { // a canceled epoch contains no information about the sources
 		e.logChanges(b, ep)
 	}
 	return ep, ctx.Err()
 }
 
-// begin makes an epoch the open one.
+// begin records the epoch that opens at t.
 func (e *Engine) begin(number uint64, t edge) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.open = openEpoch{number: number, start: t.at, end: t.due + e.cfg.Interval}
 }
 
-// Shutdown ends background work and waits for it. The engine cannot be used afterwards.
+// Shutdown ends background work and waits for it. The engine cannot be used after Shutdown.
 func (e *Engine) Shutdown() {
 	e.mu.Lock()
 	e.closed = true

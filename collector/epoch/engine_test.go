@@ -50,7 +50,7 @@ func (t *trace) take() []string {
 	return events
 }
 
-// flipped is a source that the collector seals. It counts in one variable.
+// flipped is a source that the collector seals. Its register is one variable.
 type flipped struct {
 	name  string
 	trace *trace
@@ -91,7 +91,7 @@ func (p *flippedPart) Collect(context.Context, epoch.Drained) (epoch.Result, err
 	return epoch.Result{Reading: reading(p.sealed)}, nil
 }
 
-// carried is a source sealed by packets: their epoch selects one of four slots.
+// carried is a source sealed by packets: a packet's epoch selects one of four slots.
 type carried struct {
 	name  string
 	trace *trace
@@ -133,14 +133,14 @@ func (p *carriedPart) Collect(ctx context.Context, drained epoch.Drained) (epoch
 	return epoch.Result{Reading: reading(n)}, nil
 }
 
-// host is a source that seals itself. Its reports come in whenever it sends them.
+// host is a source that seals itself. Its reports arrive when the test sends them.
 type host struct {
 	name  string
 	trace *trace
 
 	mu      sync.Mutex
 	reports map[uint64]int // by epoch
-	arrived chan struct{}  // closed and replaced with each report
+	arrived chan struct{}  // closed and replaced at each report
 }
 
 func newHost(name string, t *trace) *host {
@@ -206,7 +206,7 @@ type rig struct {
 	trace *trace
 	log   *testkit.Log
 	end   time.Time
-	play  func(d time.Duration) // while the engine waits for d
+	play  func(d time.Duration) // called while the engine waits for d
 }
 
 const (
@@ -259,7 +259,7 @@ func (r *rig) step() *epoch.Epoch {
 	return ep
 }
 
-// short is an epoch in one line.
+// short formats an epoch in one line.
 func short(ep *epoch.Epoch) string {
 	s := fmt.Sprintf("%d %s", ep.Number, ep.Status)
 	for _, o := range ep.Sources {
@@ -289,7 +289,7 @@ func (r *rig) expect(ep *epoch.Epoch, want string) {
 }
 
 // A source of each kind goes through the phases that it needs: the collector seals the switch,
-// packets in flight still count in the slots of their epoch, the host's report needs no guard.
+// packets in flight still count in the slots of their epoch, and the host's report needs no guard.
 func TestPhasesOfEachKindOfSource(t *testing.T) {
 	r := newRig(t, 0)
 	sw, slots, h := &flipped{name: "switch", trace: r.trace}, &carried{name: "carried", trace: r.trace},
@@ -298,7 +298,7 @@ func TestPhasesOfEachKindOfSource(t *testing.T) {
 		r.e.Add(s)
 	}
 	r.open()
-	r.play = func(time.Duration) { slots.packet(1) } // in flight during guard and drain
+	r.play = func(time.Duration) { slots.packet(1) } // packets in flight during guard and drain
 	sw.counter = 7
 	slots.packet(1)
 	slots.packet(2)
@@ -332,8 +332,8 @@ func TestPhasesOfEachKindOfSource(t *testing.T) {
 	r.expect(r.step(), "2 complete carried=1 host=5 switch=0")
 }
 
-// Before the first epoch, a source that seals itself is not collected: there is no report to wait
-// for.
+// At the opening, the engine does not wait for a source that seals itself: the source has no
+// report yet.
 func TestOpeningWaitsForNoReport(t *testing.T) {
 	r := newRig(t, 0)
 	for _, s := range []epoch.Source{&flipped{name: "switch", trace: r.trace},
@@ -353,7 +353,7 @@ func TestOpeningWaitsForNoReport(t *testing.T) {
 	}
 }
 
-// Hosts alone need neither guard nor drain.
+// Epochs with hosts alone have neither guard nor drain.
 func TestReportsNeedNoGuard(t *testing.T) {
 	r := newRig(t, 0)
 	h := newHost("host", r.trace)
@@ -366,8 +366,8 @@ func TestReportsNeedNoGuard(t *testing.T) {
 	}
 }
 
-// A missing report makes the epoch partial at the deadline, or lost; the report is delivered later
-// with the number of its epoch.
+// A missing report makes the epoch partial, or lost without other sources, at the deadline. The
+// report is delivered later with its epoch's number.
 func TestMissingReport(t *testing.T) {
 	r := newRig(t, 100*time.Millisecond)
 	a, b := newHost("a", r.trace), newHost("b", r.trace)
@@ -395,8 +395,8 @@ func TestMissingReport(t *testing.T) {
 	}
 }
 
-// A source that comes and goes is one problem in the log, until it has been collected some epochs
-// in a row.
+// A source that keeps failing and recovering is logged as one problem, until it has been collected
+// several epochs in a row.
 func TestFlappingSourceIsLoggedOnce(t *testing.T) {
 	r := newRig(t, 0)
 	s := &flipped{name: "switch", trace: r.trace}
@@ -424,7 +424,8 @@ func TestFlappingSourceIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A collection that takes most of the deadline is logged before devices are missing, and its end.
+// The log reports when a collection takes most of the deadline, before devices are missing, and
+// when that ends.
 func TestCollectionNearTheDeadlineIsLogged(t *testing.T) {
 	r := newRig(t, 0)
 	took := time.Duration(0)
@@ -433,7 +434,7 @@ func TestCollectionNearTheDeadlineIsLogged(t *testing.T) {
 	const near, again = `msg="the collection takes most of epoch.deadline`, `msg="the collection ends well before`
 	for _, c := range []struct {
 		took        time.Duration
-		near, again int // lines of the log by then
+		near, again int // count of log lines
 	}{{600 * time.Millisecond, 0, 0}, {650 * time.Millisecond, 1, 0}, {700 * time.Millisecond, 1, 0}, {0, 1, 1}} {
 		took = c.took
 		for range 5 {
@@ -447,8 +448,8 @@ func TestCollectionNearTheDeadlineIsLogged(t *testing.T) {
 	}
 }
 
-// Reports are delivered up to the bound; later ones are dropped and counted, and so are those of
-// epochs that have not ended.
+// Late reports are delivered up to the bound. Reports beyond the bound and reports of epochs that
+// have not ended are dropped and counted.
 func TestLateReportsAreBounded(t *testing.T) {
 	r := newRig(t, 0)
 	h, extra := newHost("host", r.trace), &flipped{name: "switch", trace: r.trace}
@@ -489,7 +490,7 @@ func (p *slowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Re
 	return p.flippedPart.Collect(ctx, drained)
 }
 
-// A collection that ends after the deadline delays nothing; what it returns is delivered as a late
+// A collection that ends after the deadline delays no epoch; its reading is delivered as a late
 // report.
 func TestLateCollectionIsDeliveredWithALaterEpoch(t *testing.T) {
 	r := newRigWith(t, 100*time.Millisecond, 1<<40)
@@ -510,7 +511,8 @@ func TestLateCollectionIsDeliveredWithALaterEpoch(t *testing.T) {
 	}
 }
 
-// A source that cannot be sealed is missing with its reason; the others are not delayed.
+// A source that cannot be sealed is missing from the epoch with its reason; other sources are not
+// delayed.
 func TestSealFails(t *testing.T) {
 	r := newRig(t, 0)
 	good, bad := &flipped{name: "good", trace: r.trace},
@@ -531,7 +533,8 @@ func TestSealFails(t *testing.T) {
 	r.expect(r.step(), "2 complete good=0")
 }
 
-// Warnings of sources have their names; the log has one line when they begin and one when they end.
+// Warnings carry the name of their source. The log has one line when warnings begin and one when
+// they end.
 func TestWarningsAreLoggedOnce(t *testing.T) {
 	r := newRig(t, 0)
 	s := &flipped{name: "switch", trace: r.trace}

@@ -47,7 +47,7 @@ import (
 var (
 	// ErrJoining means that the source did not take part from the start of the epoch.
 	ErrJoining = errors.New("joined during the epoch")
-	// ErrStale is wrapped by a source if its data also covers an earlier epoch.
+	// ErrStale is wrapped by a source's error if its data also covers an earlier epoch.
 	ErrStale = errors.New("also holds data of an earlier epoch")
 	// ErrLate means that the source was not collected before the deadline.
 	ErrLate = errors.New("not read before the deadline")
@@ -58,7 +58,7 @@ type Status uint8
 
 // The states of an epoch.
 const (
-	// Complete epochs have data of every source; without sources there is none to miss.
+	// Complete epochs have data of every source. An epoch without sources is complete.
 	Complete Status = iota + 1
 	// Partial epochs have data of some sources.
 	Partial
@@ -79,16 +79,16 @@ func (s Status) String() string {
 	return "unknown"
 }
 
-// AccuracyWarning is a reason why packets of another epoch may be counted in an epoch, or packets
-// of it may be missing, although the data arrived.
+// AccuracyWarning is a reason why results of an epoch may be inexact although its data arrived:
+// packets of another epoch may be counted in it, or packets of the epoch may be missing.
 type AccuracyWarning struct {
-	// Source is the name of the source that causes it; empty: all of them.
+	// Source is the name of the source that causes the warning; empty if it concerns all sources.
 	Source string
-	// Reason is for an operator.
+	// Reason is a text for the operator.
 	Reason string
 }
 
-// LateWarning is a reason why an epoch that was delivered before may be inexact.
+// LateWarning is a reason why an epoch that was already delivered may be inexact.
 type LateWarning struct {
 	// Epoch is the number of the epoch.
 	Epoch uint64
@@ -99,17 +99,17 @@ type LateWarning struct {
 type Outcome struct {
 	// Name is the source's name.
 	Name string
-	// Sealing is the source's.
+	// Sealing states how the source is sealed.
 	Sealing Sealing
-	// Err is the reason for a missing reading; nil if there is one. It is one of this package's
-	// errors or comes from the source.
+	// Err is the reason why the reading is missing; nil if there is a reading. It is one of this
+	// package's errors or the source's own error.
 	Err error
-	// Reading is what the source measured.
+	// Reading holds the source's measurements.
 	Reading *Reading
 	// Began is when a host began the next epoch; the zero time if it is not known.
 	Began time.Time
-	// Flip is the duration of the seal, Read that of the collection without the wait for the drain;
-	// zero if there was none.
+	// Flip is the duration of the seal. Read is the duration of the collection without the wait for
+	// the network to drain. Each is zero if the phase did not take place.
 	Flip, Read time.Duration
 }
 
@@ -117,27 +117,29 @@ type Outcome struct {
 type Timings struct {
 	// Late is the time from the boundary to the first seal request: the collector's own delay.
 	Late time.Duration
-	// Flip is the time from the boundary to the last acknowledged seal, or to the end of the wait
-	// for it.
+	// Flip is the time from the boundary to the last acknowledged seal, or until the engine stopped
+	// waiting for seals.
 	Flip time.Duration
-	// Skew is the time from the first acknowledged seal to the last one, also those of other
-	// collectors, as exact as their clocks agree.
+	// Skew is the time between the first and the last acknowledged seal of all collectors. Its
+	// accuracy depends on how well the collectors' clocks agree.
 	Skew time.Duration
-	// Flips are the seals by this collector; nil: there was none.
+	// Flips are this collector's seals; nil if it sealed no source.
 	Flips *Flips
 	// Wait is the time from the last seal to the start of the read-out.
 	Wait time.Duration
-	// Read is the time from there to the last source collected, or to the deadline.
+	// Read is the time from the start of the read-out to the last source collected, or to the
+	// deadline.
 	Read time.Duration
-	// Drain is the part of Read before the network had drained; zero if no source waited for it.
+	// Drain is the part of Read before the network had drained; zero if no source waited for the
+	// drain.
 	Drain time.Duration
 }
 
-// Flips are the first and the last acknowledged seal of some switches, as times after the boundary
-// on the clock of the epochs.
+// Flips are the first and the last acknowledged seal of some switches, each as the time since the
+// boundary on the epochs' clock.
 type Flips struct{ First, Last time.Duration }
 
-// with returns the flips of both; nil is none.
+// with returns the earliest and the latest flip of f and other, either of which may be nil.
 func (f *Flips) with(other *Flips) *Flips {
 	switch {
 	case f == nil:
@@ -148,7 +150,7 @@ func (f *Flips) with(other *Flips) *Flips {
 	return &Flips{min(f.First, other.First), max(f.Last, other.Last)}
 }
 
-// apart is the time between the first and the last; 0 if there is none.
+// apart returns the time between the first and the last flip; 0 if f is nil.
 func (f *Flips) apart() time.Duration {
 	if f == nil {
 		return 0
@@ -156,19 +158,20 @@ func (f *Flips) apart() time.Duration {
 	return f.Last - f.First
 }
 
-// Epoch is one epoch as it is delivered.
+// Epoch is one epoch with the results of its sources.
 type Epoch struct {
 	// Number counts from 1 at the origin.
 	Number uint64
-	// Start is the first instant, End the first instant of the next epoch, as times of day.
+	// Start is the first instant of the epoch and End the first instant of the next one, as times of
+	// day.
 	Start, End time.Time
-	// Status states for how many sources there is data.
+	// Status states for how many sources the epoch has data.
 	Status Status
 	// Sources has one outcome per source, sorted by name.
 	Sources []Outcome
 	// Warnings are the reasons why the epoch may be inexact.
 	Warnings []AccuracyWarning
-	// LateWarnings are reasons, found since, why epochs that were delivered before may be inexact.
+	// LateWarnings are reasons, found since the last delivery, why earlier epochs may be inexact.
 	LateWarnings []LateWarning
 	// Late are reports of earlier epochs that arrived since the last delivery, in order of arrival.
 	Late []Report
@@ -184,7 +187,8 @@ type Epoch struct {
 	Closed time.Time
 }
 
-// AllWarnings returns the warnings of the epoch and of earlier ones, for an operator.
+// AllWarnings returns the warnings of this epoch and the late warnings of earlier epochs, whose
+// reasons name the epoch.
 func (e *Epoch) AllWarnings() []AccuracyWarning {
 	all := slices.Clone(e.Warnings)
 	for _, w := range e.LateWarnings {

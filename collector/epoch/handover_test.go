@@ -11,13 +11,12 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// away is a source that another collector collects.
+// away is a source of another collector.
 type away struct{ *host }
 
 func (away) Sealing() epoch.Sealing { return epoch.DeviceElsewhere }
 
-// hurried is a virtual clock on which the time before the hand-over is over at once if early is
-// set.
+// hurried is a virtual clock. If early is set, the wait before the hand-over ends at once.
 type hurried struct {
 	*epoch.Virtual
 	early bool
@@ -34,8 +33,8 @@ func (c *hurried) WithTimeout(ctx context.Context, d time.Duration) (context.Con
 	return c.Virtual.WithTimeout(ctx, d)
 }
 
-// What this collector's sources measured is handed over before the others' arrive, and what came
-// too late for that is handed over with the next epoch, once.
+// The readings of this collector's sources are handed over before the readings of other collectors
+// arrive. A reading that came too late is handed over once, with the next epoch.
 func TestHandOver(t *testing.T) {
 	clock := &hurried{Virtual: epoch.NewVirtual(t0, 0)}
 	r := &rig{t: t, clock: clock.Virtual, trace: &trace{}, end: t0}
@@ -49,7 +48,7 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("%s: its cells may be released while they are handed over", o.Name)
 			}
 		}
-		other.report(ep.Number, 5) // answers what is handed over
+		other.report(ep.Number, 5) // the other collector replies to each hand-over
 		if clock.early {
 			own.report(ep.Number, 8)
 		}
@@ -76,7 +75,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// flippedAway is a source of another collector that has flipped its switches.
+// flippedAway is a source of another collector, which reports when it flipped its switches.
 type flippedAway struct {
 	away
 	flips epoch.Flips
@@ -98,13 +97,13 @@ func (p *awayPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Re
 	return r, err
 }
 
-// The skew is that of the flips of all collectors. If these make it greater than the guard, the
-// epoch has a warning.
+// The skew covers the flips of all collectors. A skew greater than the guard adds a warning to the
+// epoch.
 func TestSkewOfAllCollectors(t *testing.T) {
 	r := newRig(t, 0)
 	other := &flippedAway{away: away{newHost("away", r.trace)}}
 	r.e.Add(other)
-	r.e.Add(&flipped{name: "own", trace: r.trace}) // it flips at the boundary
+	r.e.Add(&flipped{name: "own", trace: r.trace}) // flips at the boundary
 	r.open()
 	for number, flips := range []epoch.Flips{{First: guard / 4, Last: guard / 2}, {First: guard, Last: 2 * guard}} {
 		other.flips = flips
@@ -119,7 +118,7 @@ func TestSkewOfAllCollectors(t *testing.T) {
 	}
 }
 
-// An epoch without sources lacks nothing.
+// An epoch without sources is complete.
 func TestEpochWithoutSources(t *testing.T) {
 	r := newRig(t, 0)
 	r.open()

@@ -10,7 +10,7 @@ type lateReports struct {
 	reports []Report
 }
 
-// add takes reports of a source.
+// add keeps reports of a source.
 func (l *lateReports) add(source string, reports ...Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -20,8 +20,8 @@ func (l *lateReports) add(source string, reports ...Report) {
 	}
 }
 
-// take returns the reports to deliver with an epoch, and how many are dropped because their epoch
-// is more than bound before it, or not before it.
+// take returns the reports to deliver with an epoch, and how many it drops. It drops reports of
+// epochs more than bound epochs before epoch, and of epochs that have not ended.
 func (l *lateReports) take(epoch, bound uint64) (deliver []Report, dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

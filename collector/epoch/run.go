@@ -11,9 +11,9 @@ import (
 // openTries is how often Run tries to begin with a complete epoch.
 const openTries = 3
 
-// Run opens an epoch at the next multiple of the interval since the origin, at once without an
-// origin, and then closes one after another and delivers each, until ctx ends; it returns nil then.
-// deliver must not take long: the next boundary waits for it.
+// Run opens the first epoch at the next multiple of the interval since the origin, or at once
+// without an origin. It then closes one epoch after another and passes each to deliver, until ctx
+// ends; it returns nil then. deliver must return soon, because the next boundary waits for it.
 func (e *Engine) Run(ctx context.Context, deliver func(*Epoch)) error {
 	s := e.newSchedule()
 	if !e.openFirst(ctx, s) {
@@ -38,7 +38,8 @@ func (e *Engine) Run(ctx context.Context, deliver func(*Epoch)) error {
 	}
 }
 
-// openFirst opens the first epoch, an interval later if a source still holds earlier data.
+// openFirst opens the first epoch. If a source still holds earlier data, it tries again one
+// interval later, at most openTries times.
 func (e *Engine) openFirst(ctx context.Context, s *schedule) bool {
 	number := uint64(1)
 	for try := 1; s.wait(ctx); try++ {
@@ -59,26 +60,26 @@ func (e *Engine) openFirst(ctx context.Context, s *schedule) bool {
 	return false
 }
 
-// setEnd corrects when the open epoch ends.
+// setEnd sets the time at which the open epoch will end, after the clock was corrected.
 func (e *Engine) setEnd(due time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.open.end = due
 }
 
-// moveStart corrects the time of day at which the open epoch began, after that was set.
+// moveStart shifts the time of day at which the open epoch began, after the time of day was set.
 func (e *Engine) moveStart(by time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.open.start = e.open.start.Add(by)
 }
 
-// schedule computes boundaries. They are due at a monotonic time, so that a change of the time of
-// day neither freezes epochs nor shortens them, and have the time of day that the clock shows then.
+// schedule computes boundaries. A boundary is due at a monotonic time, so that setting the time of
+// day neither stops nor shortens epochs. Its time of day is what the clock shows at that moment.
 type schedule struct {
 	e        *Engine
 	interval time.Duration
-	origin   time.Time // boundaries are multiples of the interval after it
+	origin   time.Time // boundaries are multiples of the interval after origin
 	next     edge
 	warnings []string // accuracy warnings of the open epoch
 }
@@ -96,7 +97,7 @@ func (e *Engine) newSchedule() *schedule {
 	return s
 }
 
-// read reads both clocks. It repeats that if the process was interrupted between them.
+// read reads both clocks, again if the process was interrupted between the two readings.
 func (s *schedule) read() (now time.Time, mono time.Duration) {
 	shortest := time.Duration(-1)
 	for range 5 {
@@ -113,12 +114,12 @@ func (s *schedule) read() (now time.Time, mono time.Duration) {
 	return now, mono
 }
 
-// number is the number of the epoch that begins at the next boundary.
+// number returns the number of the epoch that begins at the next boundary.
 func (s *schedule) number() uint64 {
 	return uint64(max(0, s.next.at.Sub(s.origin)/s.interval)) + 1
 }
 
-// advance moves on to the boundary after the next one. After the time of day was set, it is the
+// advance moves on to the next boundary. After the time of day was set, the next boundary is the
 // first aligned one at least half an interval later.
 func (s *schedule) advance() {
 	since := s.next.at.Sub(s.origin) % s.interval
@@ -130,13 +131,13 @@ func (s *schedule) advance() {
 		length += s.interval
 	}
 	if length != s.interval {
-		s.warnings = append(s.warnings, fmt.Sprintf("it is %v long instead of %v, to follow the time of day", length,
+		s.warnings = append(s.warnings, fmt.Sprintf("the epoch is %v long instead of %v, to follow the time of day", length,
 			s.interval))
 	}
 	s.next = edge{s.next.at.Add(length), s.next.due + length}
 }
 
-// wait waits for the next boundary; false if ctx ended before.
+// wait waits for the next boundary. It returns false if ctx ends first.
 func (s *schedule) wait(ctx context.Context) bool {
 	for {
 		s.follow()
@@ -150,9 +151,10 @@ func (s *schedule) wait(ctx context.Context) bool {
 	}
 }
 
-// follow compares the clocks. A small difference is a slewed clock: the boundary keeps its time of
-// day and is due earlier or later. A larger one is a time of day that was set: the boundary stays
-// due and gets the new time of day. Clocks are slewed by less than a tenth of the time that passes.
+// follow compares the clocks. A small difference means a slewed clock: the boundary keeps its time
+// of day and is due earlier or later. A larger difference means that the time of day was set: the
+// boundary stays due and gets the new time of day. The limit between both is a tenth of the time
+// that passed, because clocks are slewed by less.
 func (s *schedule) follow() {
 	now, mono := s.read()
 	off := now.Sub(s.next.at) - (mono - s.next.due)
@@ -161,12 +163,12 @@ func (s *schedule) follow() {
 		return
 	}
 	s.e.log.Warn("the time of day was set; epochs follow it", "by", off)
-	s.warnings = append(s.warnings, fmt.Sprintf("the time of day was set by %v meanwhile", off))
+	s.warnings = append(s.warnings, fmt.Sprintf("the time of day was set by %v during the epoch", off))
 	s.next.at = s.next.at.Add(off)
 	s.e.moveStart(off)
 }
 
-// skip leaves out boundaries that have passed, except the last one.
+// skip skips all boundaries that have passed, except the last one, and returns their count.
 func (s *schedule) skip() (skipped uint64) {
 	behind := (s.e.clock.Monotonic() - s.next.due) / s.interval
 	if behind < 1 {

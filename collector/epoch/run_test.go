@@ -13,11 +13,10 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// settable is a clock whose time of day differs from the time that passes. It advances when someone
-// sleeps.
+// settable is a clock whose time of day can be set. It advances when a goroutine sleeps.
 type settable struct {
 	epoch.Wall
-	off func(mono time.Duration) time.Duration // of the time of day at a monotonic time
+	off func(mono time.Duration) time.Duration // offset of the time of day at a monotonic time
 
 	mu      sync.Mutex
 	mono    time.Duration
@@ -53,14 +52,14 @@ func (c *settable) WithTimeout(ctx context.Context, d time.Duration) (context.Co
 	return c.Wall.WithTimeout(ctx, 2*time.Minute)
 }
 
-// closed is an epoch with when it was delivered.
+// closed is an epoch and the time of its delivery.
 type closed struct {
 	*epoch.Epoch
 	mono time.Duration
 	now  time.Time
 }
 
-// drive runs n epochs of a second with one source.
+// drive runs n epochs of one second with one source.
 func drive(t *testing.T, c *settable, n int) ([]closed, string) {
 	t.Helper()
 	log := &testkit.Log{}
@@ -94,13 +93,13 @@ func drive(t *testing.T, c *settable, n int) ([]closed, string) {
 	return all, log.String()
 }
 
-// aligned reports whether an epoch is one interval of the time of day.
+// aligned reports whether an epoch begins and ends at multiples of the interval.
 func aligned(ep closed) bool {
 	return ep.End.Sub(ep.Start) == time.Second && ep.End.Nanosecond() == 0
 }
 
-// When the time of day is set, no epoch is longer than one and a half intervals, and the second one
-// after that is aligned to the new time. Both before it have an accuracy warning.
+// When the time of day is set, no epoch is longer than one and a half intervals. The first two
+// epochs after the change have an accuracy warning; the next one is aligned to the new time.
 func TestTimeOfDayIsSet(t *testing.T) {
 	for name, step := range map[string]time.Duration{
 		"back": -6 * time.Second, "back by a fraction": -6300 * time.Millisecond, "forward": 6 * time.Second,
@@ -191,7 +190,7 @@ func TestCollectorDoesNotRun(t *testing.T) {
 	}
 }
 
-// The end of the open epoch stays as far away when the time of day is set.
+// When the time of day is set, the time left in the open epoch does not change.
 func TestCurrentIsMonotonic(t *testing.T) {
 	step := time.Duration(0)
 	c := &settable{off: func(time.Duration) time.Duration { return step }}

@@ -24,9 +24,9 @@ const (
 	// SealedBySource: the source ends the epoch by its own clock and reports. The engine does not
 	// seal; Part.Collect waits for the report. Example: a host agent.
 	SealedBySource
-	// DeviceElsewhere and HostElsewhere: another collector of the cluster seals a switch or a host,
-	// collects from it and sends what it measured. The engine does not seal; Part.Collect waits for
-	// that.
+	// DeviceElsewhere and HostElsewhere: another collector of the cluster seals the switch or host,
+	// collects from it and sends its readings. The engine does not seal; Part.Collect waits for the
+	// readings.
 	DeviceElsewhere
 	HostElsewhere
 )
@@ -43,8 +43,8 @@ type Source interface {
 	Name() string
 	// Sealing states how the source is sealed; constant.
 	Sealing() Sealing
-	// Begin starts a boundary. It returns at once and does no input or output. warnings are the
-	// known reasons why the ending epoch may be inexact, also at other sources.
+	// Begin starts a boundary. It returns at once and does no input or output. warnings are the known
+	// reasons why the ending epoch may be inexact; they may concern other sources, too.
 	Begin(b Boundary) (part Part, warnings []string)
 }
 
@@ -52,9 +52,9 @@ type Source interface {
 type Boundary struct {
 	// Number is the number of the epoch that ends; epoch Number+1 begins.
 	Number uint64
-	// Opening is set if no epoch ends, because epoch Number+1 is the first one. What was measured
-	// before is discarded. Sources that seal themselves, or that another collector collects, are not
-	// collected.
+	// Opening is set if no epoch ends, because epoch Number+1 is the first one. Data counted before
+	// is discarded. The engine does not collect from sources that seal themselves or belong to
+	// another collector.
 	Opening bool
 }
 
@@ -62,33 +62,34 @@ type Boundary struct {
 // each, one after the other, in a goroutine of its own. They may go on after the deadline, even
 // during later boundaries; the engine does not wait for them.
 type Part interface {
-	// Seal ends the epoch at the source: packets that arrive after it returned count in the next
-	// epoch. Its error is the reason for which the source is missing from the epoch; Collect is not
-	// called then. ctx ends when the engine stops waiting for seals. Only called for
-	// SealedByCollector.
+	// Seal ends the epoch at the source: packets that arrive after Seal returned count in the next
+	// epoch. If Seal fails, the source is missing from the epoch, the error is the reason, and
+	// Collect is not called. ctx ends when the engine stops waiting for seals. The engine calls Seal
+	// only if Sealing is SealedByCollector.
 	Seal(ctx context.Context) error
-	// Collect returns what the source measured in the epoch. ctx ends at the deadline. Before it
-	// reads cells that packets in flight may still change, it calls drained once.
+	// Collect returns the source's measurements of the epoch. ctx ends at the deadline. Collect calls
+	// drained once before it reads cells that packets in flight may still change.
 	Collect(ctx context.Context, drained Drained) (Result, error)
 }
 
-// Drained waits until no packet of the epoch is in flight, or until ctx ends, and then returns
-// ctx's error.
+// Drained waits until no packet of the epoch is in flight. If ctx ends first, it returns ctx's
+// error.
 type Drained = func(ctx context.Context) error
 
-// Result is what a source returns at a boundary. Warnings, LateWarnings and Late count even if
+// Result is what a source returns at a boundary. Warnings, LateWarnings and Late are used even if
 // Collect fails.
 type Result struct {
-	// Reading is what was measured in the epoch.
+	// Reading holds the measurements of the epoch.
 	Reading *Reading
-	// Began is when a host began the next epoch, on the clock of the epochs; the zero time if it is
-	// not known.
+	// Began is when a host began the next epoch, on the clock of the epochs; zero if the time is not
+	// known.
 	Began time.Time
 	// Warnings are reasons why the epoch may be inexact.
 	Warnings []string
-	// Flips are those of another collector that sent the reading; nil: there was none.
+	// Flips are the flips of the other collector that sent the reading; nil if the collector sealed
+	// nothing.
 	Flips *Flips
-	// LateWarnings are reasons why epochs that were delivered before may be inexact. The engine sets
+	// LateWarnings are reasons why epochs that were already delivered may be inexact. The engine sets
 	// Source.
 	LateWarnings []LateWarning
 	// Late are reports of earlier epochs that arrived since the last boundary. The engine sets
@@ -96,43 +97,44 @@ type Result struct {
 	Late []Report
 }
 
-// Report is what a source measured in an epoch that was delivered before the report arrived.
+// Report holds a source's measurements of an epoch that was delivered before the report arrived.
 type Report struct {
 	// Epoch is the number of the epoch that the report belongs to.
 	Epoch uint64
 	// Source is the name of the source.
 	Source string
-	// Reading is what was measured.
+	// Reading holds the measurements.
 	Reading *Reading
 }
 
-// Reading is what a source measured in one epoch.
+// Reading holds a source's measurements of one epoch.
 type Reading struct {
 	// Objects are the registers of a switch, sorted by name.
 	Objects []sdk.Cells
 	// Hosts are the reports of the roles of a host, sorted by role.
 	Hosts []HostReport
-	// Merged are the merges that registers of another collector's switch are part of.
+	// Merged describes the merges in which the registers of another collector's switch take part.
 	Merged []*Merged
-	// Release, if set, returns the memory of Objects to the source for a later epoch. Whoever knows
-	// that nothing uses Objects any more may call it, once. A reading that it is not called for is
-	// left to the garbage collector.
+	// Release, if set, returns the memory of Objects to the source for a later epoch. It may be
+	// called once, when nothing uses Objects any more. If it is never called, the garbage collector
+	// frees the memory.
 	Release func()
 }
 
-// Merged is a set of switches whose registers a plugin merged. They have a meaning together only.
+// Merged is a set of switches whose registers a plugin merged. A single switch's share of a merge
+// has no meaning.
 type Merged struct {
 	Plugin  string
 	Devices []string
 }
 
-// HostReport is what one role of a host measured.
+// HostReport holds one host role's measurements.
 type HostReport struct {
 	// Role is the name of the role.
 	Role string
 	// Data is the report in the format that the role defines.
 	Data []byte
-	// Err is why there is no report; nil if there is one.
+	// Err is why the report is missing; nil if there is a report.
 	Err error
 }
 

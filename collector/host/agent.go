@@ -18,63 +18,65 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
-// errSilent is why an epoch lacks a host whose agent has a session.
+// errSilent is the reason why a host with a session is missing from an epoch.
 var errSilent = fmt.Errorf("the agent: %w", epoch.ErrLate)
 
-// errAgain is why a part of a report is not used: it has arrived before.
+// errAgain is the reason why a part of a report is not used: the part has already arrived.
 var errAgain = errors.New("the part has arrived before")
 
 // Status is the state of a host with an agent.
 type Status struct {
 	Name string
-	// Connected: the agent has a session. Address, Version, BootID, Roles, UDP and Since are those of
-	// the current session, or of the latest one.
+	// Connected is set if the agent has a session. Address, Version, BootID, Roles, UDP and Since
+	// describe the current session, or the latest one.
 	Connected                bool
 	Address, Version, BootID string
 	Roles                    []string
 	UDP                      bool
 	Since                    time.Time
-	// Sessions counts sessions, SessionsRefused those that were refused, such as those of a second
+	// Sessions counts sessions. SessionsRefused counts refused sessions, such as those of a second
 	// agent with the same name.
 	Sessions, SessionsRefused uint64
-	// Epochs counts epochs that the host's clock began, EpochsRefused those that were too far ahead.
+	// Epochs counts epochs that the host's clock began. EpochsRefused counts epochs that were too far
+	// ahead.
 	Epochs, EpochsRefused uint64
-	// Reports counts the reports of roles. ReportsLate arrived after their epoch was delivered,
-	// ReportsRefused were too large or not requested, ReportsLost did not arrive, or were dropped
-	// before delivery.
+	// Reports counts the reports of roles. ReportsLate counts reports that arrived after their epoch
+	// was delivered, ReportsRefused reports that were too large or not requested, and ReportsLost
+	// reports that did not arrive or were dropped before delivery.
 	Reports, ReportsLate, ReportsRefused, ReportsLost uint64
 	// ReportBytes counts the bytes of Reports.
 	ReportBytes uint64
-	// ReportTime is the time from the request to the last report of an epoch, of the newest epoch.
+	// ReportTime is the time from the request to the last report, in the newest epoch.
 	ReportTime time.Duration
 	// SettingsApplied and SettingsRefused count outcomes of settings.
 	SettingsApplied, SettingsRefused uint64
-	// EpochsAhead is by how many epochs the host's clock was ahead of the others when it was set
-	// aside; 0: it is not.
+	// EpochsAhead is the number of epochs by which the host's clock was ahead of the others when it
+	// was set aside; 0 if it is not set aside.
 	EpochsAhead uint64
-	// Leases counts the addresses to which roles may send packets with a header, LeasesMissing those
-	// to which they may not, and NoLease has the reasons of the first ones.
+	// Leases counts the addresses to which roles may send packets with a header, and LeasesMissing
+	// the addresses to which they may not. NoLease holds the reasons for some of the missing ones.
 	Leases, LeasesMissing uint64
 	NoLease               []string
-	// LastError is the newest error, with the epoch or role that it concerns.
+	// LastError is the newest error, with the epoch or role in which it occurred.
 	LastError string
 }
 
-// agent is a host with an agent: a source of epochs. It outlives sessions.
+// agent is a host with an agent, and a source of epochs. It exists longer than the agent's
+// sessions.
 type agent struct {
 	c    *Component
 	name string
 
 	mu        sync.Mutex
 	st        Status
-	session   *session // nil without one
-	wanted    []*want  // in the order of their epochs
-	instance  string   // of the agent that sent parts
+	session   *session // nil without a session
+	wanted    []*want  // awaited reports, in the order of their epochs
+	instance  string   // identifies the agent that sent parts
 	parts     map[partOf]bool
-	early     map[uint64][]epoch.HostReport // parts of reports of epochs that were not delivered
+	early     map[uint64][]epoch.HostReport // parts of reports of epochs that are not delivered yet
 	late      []epoch.Report
 	lateBytes int
-	ended     error // the host is no longer configured
+	ended     error // set when the host is no longer configured
 }
 
 // partOf is a part of a report that has arrived.
@@ -87,13 +89,13 @@ type partOf struct {
 // want is an epoch whose reports are awaited.
 type want struct {
 	epoch     uint64
-	roles     []string // whose reports are missing
+	roles     []string // roles whose reports are missing
 	reports   []epoch.HostReport
-	begun     time.Time     // of the request
-	complete  chan struct{} // closed when none is missing
+	begun     time.Time     // when the request was made
+	complete  chan struct{} // closed when no report is missing
 	requested time.Time     // when the newest request was sent, on the clock of the epochs
-	began     time.Time     // when the host began the next epoch, estimated; zero: not known
-	delivered bool          // the epoch was delivered: what arrives is late
+	began     time.Time     // estimate of when the host began the next epoch; zero if unknown
+	delivered bool          // the epoch was delivered: further reports are late
 }
 
 func newAgent(c *Component, name string) *agent {
@@ -114,12 +116,12 @@ func (a *agent) Begin(b epoch.Boundary) (epoch.Part, []string) {
 	s := a.session
 	a.mu.Unlock()
 	if s != nil {
-		s.changed() // settings for the epoch that begins
+		s.changed() // sends the settings of the epoch that begins
 	}
 	return &part{a: a, number: b.Number}, nil
 }
 
-// part is one boundary of a host.
+// part is one boundary at a host.
 type part struct {
 	a      *agent
 	number uint64
@@ -129,7 +131,8 @@ type part struct {
 func (p *part) Seal(context.Context) error { return nil }
 
 // Collect implements epoch.Part: it requests the reports when the network has drained, and waits
-// for them. Reports that it cannot wait for are requested as well: they arrive late.
+// for them. If it cannot wait until then, it requests the reports nevertheless, and they arrive
+// late.
 func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
 	a := p.a
 	result := epoch.Result{Late: a.takeLate(p.number)}
@@ -157,7 +160,7 @@ func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result
 	return result, err
 }
 
-// connected returns why the host has no session; nil if it has one.
+// connected returns why the host has no session; nil if it has a session.
 func (a *agent) connected() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +170,8 @@ func (a *agent) connected() error {
 	return nil
 }
 
-// want begins to await the reports of an epoch, which are late if they are not waited for, and
-// drops the oldest beyond the bound of late reports.
+// want begins to await the reports of an epoch. With late, no goroutine waits for them, so they
+// are late. It drops the oldest awaited epochs beyond the bound of late reports.
 func (a *agent) want(number uint64, late bool) (*want, *session) {
 	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late}
 	for _, s := range a.c.deps.Settings(a.name) {
@@ -193,7 +196,7 @@ func (a *agent) want(number uint64, late bool) (*want, *session) {
 	return w, a.session
 }
 
-// deliver returns what arrived of an epoch until now.
+// deliver returns the reports of an epoch that have arrived so far.
 func (a *agent) deliver(w *want) (*epoch.Reading, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -236,13 +239,13 @@ func (a *agent) takeLate(number uint64) []epoch.Report {
 	a.late, a.lateBytes = nil, 0
 	for _, r := range late {
 		if r.Epoch+epoch.DefaultLateEpochs < number {
-			a.st.ReportsLost++ // the engine drops it
+			a.st.ReportsLost++ // the engine drops a report this old
 		}
 	}
 	return late
 }
 
-// enter begins a session, or returns why there is none.
+// enter begins a session, or returns why the session is refused.
 func (a *agent) enter(s *session, hello *hostv1.Hello) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,7 +264,7 @@ func (a *agent) enter(s *session, hello *hostv1.Hello) error {
 	}
 	if a.instance != hello.GetInstance() {
 		a.instance = hello.GetInstance()
-		clear(a.parts) // it numbers parts anew
+		clear(a.parts) // the agent restarts the numbers of parts
 	}
 	a.session = s
 	st := &a.st
@@ -292,7 +295,7 @@ func (a *agent) leave(s *session, err error) {
 	a.st.LastError = err.Error()
 }
 
-// end ends the use of the host.
+// end ends the use of the host, with reason for its errors.
 func (a *agent) end(reason error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,7 +309,7 @@ func clockError(by uint64) string {
 	return fmt.Sprintf("the host's clock is %d epochs ahead of the collector's; synchronize the clocks", by)
 }
 
-// aheadOf records that the host's clock is ahead.
+// aheadOf records by how many epochs the host's clock is ahead.
 func (a *agent) aheadOf(by uint64) {
 	a.mu.Lock()
 	first := a.st.EpochsAhead == 0
@@ -325,7 +328,7 @@ func (a *agent) refusedEpoch() {
 	a.st.EpochsRefused++
 }
 
-// levelled records that the host's clock agrees with others again.
+// levelled records that the host's clock agrees with the others again.
 func (a *agent) levelled() {
 	a.mu.Lock()
 	was := a.st.EpochsAhead
@@ -342,7 +345,7 @@ func (a *agent) levelled() {
 // maxReasons bounds the reasons of missing leases that are kept.
 const maxReasons = 100
 
-// leases takes the state of the leases of a role.
+// leases records the state of a role's leases.
 func (a *agent) leases(m *hostv1.Leases) {
 	var reasons []string
 	for _, w := range m.GetWithout()[:min(len(m.GetWithout()), maxReasons)] {
@@ -366,7 +369,7 @@ func (a *agent) leases(m *hostv1.Leases) {
 	}
 }
 
-// awaited returns why a report of a role in an epoch is not awaited; nil if it is.
+// awaited returns why a report of a role in an epoch is not awaited; nil if it is awaited.
 func (a *agent) awaited(m *hostv1.ReportChunk) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -374,7 +377,7 @@ func (a *agent) awaited(m *hostv1.ReportChunk) error {
 	return err
 }
 
-// expected returns why a part of a report is not used; nil if it is.
+// expected returns why a part of a report is not used; nil if it is used.
 func (a *agent) expected(m *hostv1.ReportChunk) error {
 	set := slices.ContainsFunc(a.c.deps.Settings(a.name), func(s intent.HostSetting) bool { return s.Role == m.GetRole() })
 	newest, number := a.c.newest.Load(), m.GetEpoch()
@@ -390,7 +393,7 @@ func (a *agent) expected(m *hostv1.ReportChunk) error {
 	return nil
 }
 
-// part takes a part of a report, which is delivered with the report, or later.
+// part keeps a part of a report, which is delivered with the report or in a later epoch.
 func (a *agent) part(m *hostv1.ReportChunk, data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -399,8 +402,8 @@ func (a *agent) part(m *hostv1.ReportChunk, data []byte) {
 	a.early[m.GetEpoch()] = append(a.early[m.GetEpoch()], epoch.HostReport{Role: m.GetRole(), Data: data})
 }
 
-// settle makes parts late whose epochs were delivered before an epoch, and drops which parts of
-// older epochs have arrived. a.mu is held.
+// settle turns parts of epochs that were delivered before number into late reports, and stops
+// recording which parts of older epochs have arrived. The caller holds a.mu.
 func (a *agent) settle(number uint64) {
 	for _, e := range slices.Sorted(maps.Keys(a.early)) {
 		if e < number {
@@ -413,7 +416,7 @@ func (a *agent) settle(number uint64) {
 	maps.DeleteFunc(a.parts, func(p partOf, _ bool) bool { return p.epoch+epoch.DefaultLateEpochs+1 < number })
 }
 
-// find returns the want that lacks a report. a.mu is held.
+// find returns the awaited epoch that lacks a role's report. The caller holds a.mu.
 func (a *agent) find(number uint64, role string) (*want, error) {
 	for _, w := range a.wanted {
 		if w.epoch == number && slices.Contains(w.roles, role) {
@@ -424,7 +427,8 @@ func (a *agent) find(number uint64, role string) (*want, error) {
 		"old, or was not requested", role, number, epoch.DefaultLateEpochs)
 }
 
-// report takes the report of a role, or why there is none, and returns why it is not used.
+// report records the report of a role, or why it is missing. It returns an error if the report is
+// not used.
 func (a *agent) report(number uint64, r epoch.HostReport) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -457,8 +461,8 @@ func (a *agent) report(number uint64, r epoch.HostReport) error {
 	return nil
 }
 
-// addLate keeps a report until the next boundary, and drops the oldest beyond the bound. a.mu is
-// held.
+// addLate keeps a report until the next boundary, and drops the oldest ones beyond the bound. The
+// caller holds a.mu.
 func (a *agent) addLate(number uint64, r epoch.HostReport) {
 	a.late = append(a.late, epoch.Report{Epoch: number, Reading: &epoch.Reading{Hosts: []epoch.HostReport{r}}})
 	a.lateBytes += len(r.Data)
@@ -469,7 +473,7 @@ func (a *agent) addLate(number uint64, r epoch.HostReport) {
 	}
 }
 
-// asked records that a request is sent.
+// asked records that the request for an epoch's reports is sent.
 func (a *agent) asked(number uint64) {
 	now := a.c.deps.Now()
 	a.mu.Lock()
@@ -482,7 +486,8 @@ func (a *agent) asked(number uint64) {
 }
 
 // answered estimates when the host began the next epoch, from the first chunk of a report that has
-// just arrived: at the earliest if the request took no time, at the latest if the chunk took none.
+// just arrived. The earliest possible time assumes that the request took no time, the latest that
+// the chunk took none.
 func (a *agent) answered(m *hostv1.ReportChunk) {
 	toRequest, toChunk := time.Duration(m.GetBeginToRequestNs()), time.Duration(m.GetBeginToChunkNs())
 	now := a.c.deps.Now()
@@ -493,12 +498,12 @@ func (a *agent) answered(m *hostv1.ReportChunk) {
 		return
 	}
 	earliest, latest := w.requested.Add(-toRequest), now.Add(-toChunk)
-	if !latest.Before(earliest) { // otherwise the host states more time than has passed
+	if !latest.Before(earliest) { // otherwise, the host states more time than has passed
 		w.began = earliest.Add(latest.Sub(earliest) / 2)
 	}
 }
 
-// refused records a report that is not used.
+// refused records why a report is not used.
 func (a *agent) refused(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -506,7 +511,7 @@ func (a *agent) refused(reason string) {
 	a.st.LastError = reason
 }
 
-// settled records the outcome of settings.
+// settled records the outcome of a role's settings.
 func (a *agent) settled(role, refusal string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,13 +14,13 @@ const maxChunk = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// assembler puts the chunks of one agent together. It holds at most one report of at most limit
-// bytes, and allocates memory for what has arrived, not for what is announced.
+// assembler joins the chunks of one agent's reports. It holds at most one report of at most limit
+// bytes, and allocates memory as data arrives, not as announced.
 type assembler struct {
 	limit uint64 // bytes
 
-	open     bool // a report is incomplete
-	skip     bool // it is refused
+	open     bool // a report has begun and is incomplete
+	skip     bool // the current report is refused
 	epoch    uint64
 	role     string
 	part     uint64
@@ -30,9 +30,10 @@ type assembler struct {
 	data     []byte
 }
 
-// add takes a chunk. admit returns why a report that begins is not used; nil if it is. add returns
-// the report when it is complete, or why it is refused when its first chunk arrives. An error is a
-// violation of the contract; the report is incomplete and the stream cannot be used any more.
+// add handles a chunk. When a report begins, add calls admit, which returns why the report is not
+// used, or nil. add returns the report when it is complete, or the reason of a refusal with the
+// report's first chunk. An error means that the agent broke the contract; the report is then
+// incomplete and the stream cannot be used any more.
 func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) error) (
 	report []byte, refusal, err error) {
 	size := uint64(len(m.GetData()))
@@ -51,9 +52,9 @@ func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) e
 	}
 	switch {
 	case m.GetEpoch() != x.epoch || m.GetRole() != x.role || m.GetPart() != x.part:
-		err = fmt.Errorf("%s begins before the end of that of role %q in epoch %d", name(m), x.role, x.epoch)
+		err = fmt.Errorf("%s begins before the report of role %q in epoch %d has ended", name(m), x.role, x.epoch)
 	case m.GetTotalBytes() != x.total || m.GetChecksum() != x.checksum:
-		err = fmt.Errorf("%s announces %d bytes with checksum %#x, and before %d with %#x", name(m), m.GetTotalBytes(),
+		err = fmt.Errorf("%s announces %d bytes with checksum %#x, but before %d bytes with %#x", name(m), m.GetTotalBytes(),
 			m.GetChecksum(), x.total, x.checksum)
 	case m.GetOffset() != x.got:
 		err = fmt.Errorf("%s has a chunk out of order, at offset %d; expected %d", name(m), m.GetOffset(), x.got)
@@ -90,7 +91,7 @@ func (x *assembler) add(m *hostv1.ReportChunk, admit func(*hostv1.ReportChunk) e
 	return data, nil, nil
 }
 
-// name describes a chunk's report for messages.
+// name describes the report that a chunk belongs to, for messages.
 func name(m *hostv1.ReportChunk) string {
 	role := m.GetRole()
 	if len(role) > maxNameBytes {

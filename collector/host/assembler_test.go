@@ -38,7 +38,7 @@ func TestAssembler(t *testing.T) {
 	tests := []struct {
 		name   string
 		chunks []*hostv1.ReportChunk
-		want   string // error, or empty
+		want   string // expected error; empty for none
 	}{
 		{"in order", edit(func([]*hostv1.ReportChunk) {}), ""},
 		{"empty report", chunks(1, nil, 0), ""},
@@ -48,7 +48,7 @@ func TestAssembler(t *testing.T) {
 		{"a chunk twice", edit(func(c []*hostv1.ReportChunk) { c[1] = c[0] }), "out of order"},
 		{"larger than announced", edit(func(c []*hostv1.ReportChunk) { c[2].Data = []byte("890") }), "larger than announced"},
 		{"another size", edit(func(c []*hostv1.ReportChunk) { c[1].TotalBytes = 11 }), "announces 11 bytes"},
-		{"another report", edit(func(c []*hostv1.ReportChunk) { c[1].Epoch = 2 }), "begins before the end"},
+		{"another report", edit(func(c []*hostv1.ReportChunk) { c[1].Epoch = 2 }), "has ended"},
 		{"no data", edit(func(c []*hostv1.ReportChunk) { c[1].Data = nil }), "without data"},
 		{"checksum", edit(func(c []*hostv1.ReportChunk) { c[1].Data = []byte("4568") }), "checksum"},
 	}
@@ -80,8 +80,8 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-// TestAssemblerRefuses: a report that is too large, or not admitted, is skipped without memory, and
-// the next one is taken.
+// TestAssemblerRefuses: a report that is too large or not admitted is skipped without allocating
+// memory, and the next report is accepted.
 func TestAssemblerRefuses(t *testing.T) {
 	x := assembler{limit: 8}
 	admit := func(c *hostv1.ReportChunk) error {
@@ -112,8 +112,8 @@ func TestAssemblerRefuses(t *testing.T) {
 	}
 }
 
-// FuzzAgentMessages: no sequence of messages makes the assembler keep more than its limit, and a
-// report that it returns has the announced size and checksum.
+// FuzzAgentMessages: whatever the sequence of messages, the assembler keeps at most its limit, and
+// a report that it returns has the announced size and checksum.
 func FuzzAgentMessages(f *testing.F) {
 	for _, list := range [][]*hostv1.ReportChunk{chunks(1, []byte("0123456789"), 4, 6), chunks(2, nil, 0)} {
 		var b []byte

@@ -15,10 +15,11 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
-// readBuffer is the receive buffer in bytes: the clocks of all hosts begin an epoch together.
+// readBuffer is the receive buffer in bytes. It must hold a datagram of every host, because the
+// clocks of all hosts begin an epoch at the same time.
 const readBuffer = 4 << 20
 
-// datagrams sends and receives epochs over UDP. The key of a session goes to its agent in the
+// datagrams sends and receives epochs over UDP. The agent receives its session's key over the gRPC
 // stream.
 type datagrams struct {
 	conn *net.UDPConn
@@ -32,7 +33,7 @@ type datagrams struct {
 type channel struct {
 	s       *session
 	key     []byte
-	address netip.AddrPort // of the agent; invalid before its first datagram
+	address netip.AddrPort // address of the agent; invalid before its first datagram
 }
 
 func (c *Component) listenUDP(at net.Addr) (*datagrams, error) {
@@ -64,7 +65,7 @@ func (d *datagrams) forget(s *session) {
 	delete(d.ids, s)
 }
 
-// send sends an epoch to an agent, and reports whether it could.
+// send sends an epoch to an agent, and reports whether it succeeded.
 func (d *datagrams) send(s *session, number uint64) bool {
 	d.mu.Lock()
 	id := d.ids[s]
@@ -80,7 +81,7 @@ func (d *datagrams) send(s *session, number uint64) bool {
 	return err == nil
 }
 
-// receive takes datagrams until close. Those that are not authentic are ignored.
+// receive reads datagrams until close. It ignores datagrams that are not authentic.
 func (d *datagrams) receive() {
 	b := make([]byte, hostepoch.DatagramSize+1)
 	for {
@@ -95,13 +96,13 @@ func (d *datagrams) receive() {
 		case s == nil:
 		case number > 0:
 			s.epochBegan(number)
-		default: // the agent shows its address
+		default: // the datagram only shows the agent's address
 			d.send(s, s.c.newest.Load())
 		}
 	}
 }
 
-// take verifies a datagram, and keeps the address that it is from.
+// take verifies a datagram, and records the sender's address.
 func (d *datagrams) take(b []byte, from netip.AddrPort) (*session, uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

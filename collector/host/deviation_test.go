@@ -19,10 +19,10 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// stampPath records when it reaches an epoch.
+// stampPath records when it enters an epoch.
 type stampPath struct {
 	epoch atomic.Uint64
-	at    atomic.Int64 // nanoseconds since began, of the newest epoch
+	at    atomic.Int64 // when it entered the newest epoch, in nanoseconds since began
 	left  *atomic.Int64
 	all   chan struct{}
 }
@@ -63,10 +63,10 @@ func (f *fixedEpochs) Numbering() (time.Duration, time.Time, uint64) {
 	return time.Hour, time.Unix(0, 0), f.number.Load()
 }
 
-// BenchmarkEpochDeviation measures with 1,024 agents in this process the time from the advance of
-// one host by its clock until the median host, the 99th percentile and the last one have the epoch
-// (paper: 60 µs for 1,024 hosts). Since all agents share the processors with the collector, the
-// processor time for each host is measured, too.
+// BenchmarkEpochDeviation measures how long it takes, with 1,024 agents in this process, from the
+// moment when one host's clock begins an epoch until the median host, the 99th percentile and the
+// last host have entered it (paper: 60 µs for 1,024 hosts). Because all agents share the
+// processors with the collector, it also measures the processor time for each host.
 func BenchmarkEpochDeviation(b *testing.B) {
 	for _, udp := range []bool{false, true} {
 		b.Run(fmt.Sprintf("udp=%v", udp), func(b *testing.B) { benchmarkDeviation(b, 1024, udp) })
@@ -106,9 +106,9 @@ func benchmarkDeviation(b *testing.B, hosts int, udp bool) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		work.Go(func() { _ = a.Run(ctx) }) // it returns nil
+		work.Go(func() { _ = a.Run(ctx) }) // Run returns nil
 	}
-	<-all // all have the first epoch
+	<-all // all hosts have the first epoch
 	testkit.Until(b, "UDP", func() bool {
 		return !slices.ContainsFunc(c.Hosts(), func(s Status) bool { return s.UDP != udp })
 	})

@@ -15,7 +15,8 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// TestRelay: the epoch that one host's clock begins reaches all others, with one message up.
+// TestRelay: an epoch that one host's clock begins reaches all other hosts, with one message to
+// the collector.
 func TestRelay(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("udp=%v", udp), func(t *testing.T) {
@@ -50,12 +51,12 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestDeviation: the collector knows when each host began an epoch although clocks differ, within
-// the time that a request and a report take.
+// TestDeviation: the collector estimates when each host began an epoch, whatever the hosts' clocks
+// show, to within the time that a request and a report take.
 func TestDeviation(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2", "h3")
 	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
-	hosts[1].clock.Advance(time.Hour) // its time of day does not matter
+	hosts[1].clock.Advance(time.Hour) // the host's time of day does not matter
 	r.open(hosts...)
 	r.step()
 	number, _ := r.engine.Current()
@@ -63,9 +64,9 @@ func TestDeviation(t *testing.T) {
 	age := func(i int) time.Duration { return time.Duration(i+1) * 200 * time.Millisecond }
 	for i, h := range hosts {
 		testkit.Until(t, "the epoch at "+h.name, func() bool { return h.agent.Status().Epoch == number+1 })
-		h.clock.Advance(age(i)) // the epoch is open since then
+		h.clock.Advance(age(i)) // the host opened the epoch at this time
 	}
-	begin := time.Now() // the component runs on the wall clock, the hosts on theirs
+	begin := time.Now() // the component uses the wall clock, the hosts use their own clocks
 	ep := r.step()
 	took := time.Since(begin)
 	for i, o := range ep.Sources {
@@ -76,7 +77,8 @@ func TestDeviation(t *testing.T) {
 	}
 }
 
-// TestClockAhead: a clock that is far ahead moves neither the network nor its own host.
+// TestClockAhead: a clock that is far ahead moves neither the network nor its own host to its
+// epoch.
 func TestClockAhead(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2")
 	h1, h2 := r.start("h1", nil), r.start("h2", nil)
@@ -91,7 +93,7 @@ func TestClockAhead(t *testing.T) {
 	if s := r.status("h1"); !strings.Contains(s.LastError, "3600 epochs ahead") {
 		t.Errorf("status %+v", s)
 	}
-	for range 3 { // the host stays aside, boundary after boundary
+	for range 3 { // the host stays set aside at each boundary
 		h1.clock.Advance(time.Second)
 		h1.agent.Tick()
 		r.step()
@@ -119,8 +121,8 @@ func TestNumbersGoBack(t *testing.T) {
 	r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number))
 }
 
-// TestClockAlone: a clock that is two epochs ahead of all others moves no other host, is named, and
-// its host follows the others.
+// TestClockAlone: a clock that is two epochs ahead of all others does not move other hosts. The
+// log names it, and its host follows the others.
 func TestClockAlone(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2", "h3")
 	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}
@@ -163,7 +165,7 @@ func TestClockAlone(t *testing.T) {
 	}
 }
 
-// TestCollectorBehind: where most clocks agree that the collector's is behind, they move the
+// TestCollectorBehind: if most clocks agree that the collector's clock is behind, they move the
 // network.
 func TestCollectorBehind(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2", "h3")
@@ -189,14 +191,14 @@ func TestCollectorBehind(t *testing.T) {
 	}
 }
 
-// TestClockFirst: a clock that begins every epoch before the collector's is not ahead, although the
-// collector sends no epoch that the host has.
+// TestClockFirst: a clock that begins every epoch slightly before the collector's clock is not set
+// aside, although the collector never sends that host a newer epoch.
 func TestClockFirst(t *testing.T) {
 	for _, measured := range []bool{true, false} {
 		r := newRig(t, nil, "h1", "h2")
 		hosts := []*testHost{r.start("h1", nil), r.start("h2", nil)}
 		r.open(hosts...)
-		if !measured { // no reports are requested
+		if !measured { // hosts measure nothing, so no reports are requested
 			r.set("h1")
 			r.set("h2")
 		}
@@ -214,7 +216,7 @@ func TestClockFirst(t *testing.T) {
 			if measured {
 				continue
 			}
-			for _, h := range hosts { // what arrives behind the epoch, if the collector sent one
+			for _, h := range hosts { // messages that would follow the epoch if the collector sent one
 				r.set(h.name, intent.HostSetting{Role: "none", Generation: n + 100})
 				testkit.Until(t, "a refusal", func() bool { return r.status(h.name).SettingsRefused > n })
 				r.set(h.name)
@@ -223,7 +225,7 @@ func TestClockFirst(t *testing.T) {
 	}
 }
 
-// TestLeaves: the state of leases arrives with the names of hosts, and within bounds.
+// TestLeaves: the state of leases arrives with the names of hosts, and its size is bounded.
 func TestLeaves(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2")
 	r.c.deps.HostOf = func(a netip.Addr) string {

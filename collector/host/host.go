@@ -39,7 +39,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
+	_ "google.golang.org/grpc/encoding/gzip" // agents may compress
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -48,17 +48,18 @@ import (
 )
 
 const (
-	// maxAhead is the count of epochs that the clock of a host may be ahead of the collector's; a
-	// packet that is further ahead is not accepted by other hosts either.
+	// maxAhead is how many epochs a host's clock may be ahead of the collector's. Other hosts also
+	// refuse packets that are further ahead.
 	maxAhead = 4
 	// helloTimeout bounds the wait for the first message of an agent.
 	helloTimeout = 10 * time.Second
 	// maxMessage is the largest message of an agent in bytes.
 	maxMessage = 1<<20 + 64<<10
-	// window is the flow-control window of a session in bytes. With a fixed one, gRPC does not
-	// estimate the bandwidth by a ping for each message, which doubles the work of an epoch.
+	// window is the flow-control window of a session in bytes. Because it is fixed, gRPC does not
+	// send a ping with each message to estimate the bandwidth, which would double the work of an
+	// epoch.
 	window = 512 << 10
-	// relays is the largest count of goroutines that send an epoch by UDP.
+	// relays is the largest number of goroutines that send an epoch over UDP.
 	relays = 4
 	// maxLateBytes bounds the late reports of one host that wait for delivery.
 	maxLateBytes = 256 << 20
@@ -68,7 +69,8 @@ const (
 type Config struct {
 	// Address is where agents connect; nothing is served if empty.
 	Address string
-	// TLS is that of the server; nil: plaintext, and agents state the names of their hosts.
+	// TLS is the server's configuration; nil means plaintext, in which case agents state the names of
+	// their hosts.
 	TLS *tls.Config
 	// Timeout is the time after which an agent that does not reply is disconnected.
 	Timeout time.Duration
@@ -76,11 +78,11 @@ type Config struct {
 	MaxReport uint64
 	// MaxEpoch bounds the reports of all hosts in one epoch, in bytes.
 	MaxEpoch uint64
-	// UDP offers agents to send epochs over UDP, on the port of Address.
+	// UDP permits agents to send and receive epochs over UDP, on the port of Address.
 	UDP bool
 	// Hosts are the names of the hosts with agents.
 	Hosts []string
-	// Shared gives no host to this collector before Assign.
+	// Shared makes this collector serve no host before Assign.
 	Shared bool
 }
 
@@ -88,26 +90,27 @@ type Config struct {
 type Dependencies struct {
 	Logger *slog.Logger // nil disables logging
 	Epochs Epochs
-	// Now is the time of the clock of the epochs; nil: the wall clock.
+	// Now returns the time on the epochs' clock; nil is the wall clock.
 	Now func() time.Time
-	// Settings returns the settings of a host that are in force. It is not called with locks held.
+	// Settings returns the settings of a host that are in force. It is called without locks held.
 	Settings func(host string) []intent.HostSetting
-	// Applied takes the outcome of a setting; refusal is empty if it is in force.
+	// Applied receives the outcome of a setting; refusal is empty if the setting is in force.
 	Applied func(host, role string, generation uint64, refusal string)
-	// OnChange is called when Hosts may have changed. It must not block.
+	// OnChange is called when the result of Hosts may have changed. It must not block.
 	OnChange func()
-	// HostOf, if set, returns the name of the host with an address; empty: none has it.
+	// HostOf, if set, returns the name of the host that has an address; empty if no host has it.
 	HostOf func(netip.Addr) string
-	// OnEpoch, if set, is called with each epoch that the clock of a host here began before all other
-	// hosts that the component knows of. It must not block.
+	// OnEpoch, if set, is called when the clock of a host of this collector begins an epoch before
+	// all other known hosts. It must not block.
 	OnEpoch func(number uint64)
 }
 
-// Epochs is what the component needs of the epoch engine.
+// Epochs are the methods of the epoch engine that this package needs.
 type Epochs interface {
 	Add(epoch.Source)
 	Remove(name string)
-	// Numbering returns the length of an epoch, the start of epoch 0, and the open epoch; 0: none.
+	// Numbering returns the length of an epoch, the start of epoch 0, and the number of the open
+	// epoch; 0 if no epoch is open.
 	Numbering() (length time.Duration, zero time.Time, number uint64)
 }
 
@@ -117,7 +120,7 @@ type Component struct {
 	deps     Dependencies
 	log      *slog.Logger
 	instance string
-	newest   atomic.Uint64 // epoch of the network
+	newest   atomic.Uint64 // the newest epoch of the network
 
 	connections connections
 	volume      volume
@@ -128,7 +131,8 @@ type Component struct {
 
 	mu     sync.Mutex
 	agents map[string]*agent
-	// elsewhere has, by host, the address of the collector that serves it; "": it is not known.
+	// elsewhere holds, by host, the address of the collector that serves the host; "" if the address
+	// is not known.
 	elsewhere map[string]string
 	sessions  map[*session]struct{}
 	refused   Refusals
@@ -143,7 +147,7 @@ type Refusals struct {
 	LastError string
 }
 
-// New returns a component that does not listen.
+// New returns a component that does not listen yet.
 func New(cfg Config, deps Dependencies) *Component {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
@@ -160,7 +164,8 @@ func New(cfg Config, deps Dependencies) *Component {
 	return c
 }
 
-// Start listens, and adds the configured hosts to the epochs. Without an address it does nothing.
+// Start listens, and adds the configured hosts to the epochs. It does nothing if no address is
+// configured.
 func (c *Component) Start() error {
 	if c.cfg.Address == "" {
 		return nil
@@ -240,11 +245,11 @@ func (c *Component) Address() string {
 	return c.listener.Addr().String()
 }
 
-// SetHosts replaces the hosts with agents. The sessions of removed ones end.
+// SetHosts replaces the hosts with agents, and ends the sessions of removed hosts.
 func (c *Component) SetHosts(names []string) { c.Assign(names, nil) }
 
-// Assign is SetHosts for a collector of a cluster: agents of the hosts elsewhere are redirected to
-// the address of their collector.
+// Assign sets the hosts of this collector in a cluster. Agents of the hosts in elsewhere are
+// redirected to the address of their collector.
 func (c *Component) Assign(names []string, elsewhere map[string]string) {
 	if c.cfg.Address == "" {
 		return
@@ -280,7 +285,8 @@ func (c *Component) Assign(names []string, elsewhere map[string]string) {
 	c.deps.OnChange()
 }
 
-// Has reports whether the host is configured with an agent. Plugins send settings before Start.
+// Has reports whether the host is configured with an agent. It works before Start, because plugins
+// send settings before.
 func (c *Component) Has(host string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,7 +297,8 @@ func (c *Component) Has(host string) bool {
 	return c.agents[host] != nil || elsewhere
 }
 
-// redirect returns where another collector serves a host; ok is false if none does.
+// redirect returns the address of the collector that serves a host; ok is false if no other
+// collector does.
 func (c *Component) redirect(host string) (address string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,14 +337,14 @@ func (c *Component) Hosts() []Status {
 	return out
 }
 
-// Refusals returns the count of refused sessions that belong to no configured host.
+// Refusals returns counts of refused sessions that belong to no configured host.
 func (c *Component) Refusals() Refusals {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused
 }
 
-// enter adds a session to those that receive epochs.
+// enter adds a session to the sessions that receive epochs.
 func (c *Component) enter(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -350,7 +357,7 @@ func (c *Component) leave(s *session) {
 	delete(c.sessions, s)
 }
 
-// begin takes an epoch that the collector's clock began. Every session sends it.
+// begin makes every session send an epoch that the collector's clock began.
 func (c *Component) begin(number uint64) {
 	c.judge(number)
 	if !c.advance(number) {
@@ -363,7 +370,7 @@ func (c *Component) begin(number uint64) {
 	}
 }
 
-// advance takes a newer epoch; it returns false if the epoch is not newer.
+// advance makes an epoch the newest one. It returns false if the epoch is not newer.
 func (c *Component) advance(number uint64) bool {
 	for {
 		old := c.newest.Load()
@@ -376,8 +383,8 @@ func (c *Component) advance(number uint64) bool {
 	}
 }
 
-// relay takes an epoch that the clock of an agent's host began, and sends it to all other agents if
-// other clocks agree.
+// relay handles an epoch that the clock of an agent's host began. If most clocks agree, it sends
+// the epoch to all other agents.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
 	c.mu.Lock()
@@ -402,8 +409,8 @@ func (c *Component) relay(from *session, number uint64) {
 	c.spread(from, number)
 }
 
-// agreed reports whether most clocks began an epoch: those of the hosts with a session and the
-// collector's, which is behind.
+// agreed reports whether most clocks have begun an epoch. The clocks are those of the hosts with a
+// session, and the collector's clock, which is behind.
 func (c *Component) agreed(number uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -416,10 +423,10 @@ func (c *Component) agreed(number uint64) bool {
 	return 2*count > len(c.sessions)+1
 }
 
-// judge sets aside hosts whose clocks are alone with an epoch that they began, when the collector's
-// clock begins an earlier one.
+// judge is called when the collector's clock begins an epoch. It sets hosts aside whose clocks
+// alone began a later epoch.
 func (c *Component) judge(number uint64) {
-	alone := map[*session]uint64{} // by how many epochs
+	alone := map[*session]uint64{} // number of epochs by which each is ahead
 	var level []*session
 	c.mu.Lock()
 	newest := max(number, c.newest.Load())
@@ -439,8 +446,8 @@ func (c *Component) judge(number uint64) {
 	}
 }
 
-// Relay takes an epoch that the clock of a host of another collector began, and sends it to all
-// agents. It returns why the epoch is not accepted.
+// Relay sends an epoch that the clock of another collector's host began to all agents. It returns
+// an error if the epoch is not accepted.
 func (c *Component) Relay(number uint64) error {
 	_, _, open := c.deps.Epochs.Numbering()
 	if number > open+maxAhead {
@@ -453,7 +460,7 @@ func (c *Component) Relay(number uint64) error {
 	return nil
 }
 
-// spread sends an epoch to all agents but the one of a session.
+// spread sends an epoch to all agents except the agent of session from.
 func (c *Component) spread(from *session, number uint64) {
 	c.mu.Lock()
 	others := make([]*session, 0, len(c.sessions))

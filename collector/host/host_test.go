@@ -24,7 +24,7 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// agentVariable makes the test binary an agent of the host that it names, NAME@ADDRESS.
+// agentVariable makes the test binary run as the agent of a host, given as NAME@ADDRESS.
 const agentVariable = "NETSKETCH_TEST_AGENT"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			err = a.Run(context.Background())
 		}
-		panic(err) // it runs until it is killed
+		panic(err) // the agent runs until it is killed
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -55,10 +55,10 @@ type testHost struct {
 	name string
 
 	mu     sync.Mutex
-	refuse string        // settings
-	block  chan struct{} // Append waits for its end; nil: it does not
-	size   int           // of a report, in addition
-	part   string        // what the next part has; empty: there is none
+	refuse string        // reason to refuse settings
+	block  chan struct{} // Append blocks until it is closed; nil does not block
+	size   int           // additional bytes of a report
+	part   string        // content of the next part; empty if there is none
 	agent  *hostagent.Agent
 	clock  *epoch.Virtual
 	cancel func()
@@ -137,7 +137,7 @@ type rig struct {
 	at     time.Time
 
 	mu       sync.Mutex
-	settings map[string][]intent.HostSetting // "" is every host
+	settings map[string][]intent.HostSetting // key "" means every host
 	applied  []string
 }
 
@@ -185,7 +185,7 @@ func (r *rig) set(host string, settings ...intent.HostSetting) {
 	r.c.SettingsChanged()
 }
 
-// newHost returns a host whose agent does not run.
+// newHost returns a host whose agent is not running.
 func (r *rig) newHost(name string) *testHost {
 	return &testHost{name: name, clock: epoch.NewVirtual(r.clock.Now(), 0)}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// gatherTime is how long sessions that begin and end are gathered for one line of the log, at
-// least.
+// gatherTime is how long the log collects sessions that begin or end before it writes one line for
+// all of them.
 const gatherTime = time.Second
 
-// connections logs sessions that begin and end. Many at the same time share a line.
+// connections logs sessions that begin and end. Many at the same time share one line.
 type connections struct {
 	c     *Component
 	after time.Duration
 
 	mu       sync.Mutex
 	up, down []string
-	reason   error // of the first of down
+	reason   error // reason of the first session in down
 	timer    *time.Timer
 }
 
@@ -45,7 +45,7 @@ func (x *connections) ended(host string, reason error) {
 	x.wait()
 }
 
-// wait starts the timer if it does not run. x.mu is held.
+// wait starts the timer if it is not running. The caller holds x.mu.
 func (x *connections) wait() {
 	if x.timer == nil {
 		x.timer = time.AfterFunc(x.after, x.flush)
@@ -65,7 +65,7 @@ func (x *connections) flush() {
 	x.mu.Unlock()
 	if len(down) > 0 {
 		level := slog.LevelWarn
-		if x.c.ctx.Err() != nil { // the collector stops
+		if x.c.ctx.Err() != nil { // the collector is stopping
 			level = slog.LevelInfo
 		}
 		x.c.log.Log(x.c.ctx, level, "sessions of host agents ended", "connected", count, "hosts", epoch.Names(down),

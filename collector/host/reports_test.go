@@ -54,8 +54,8 @@ func texts(reports []epoch.HostReport) (all []string) {
 	return all
 }
 
-// TestParts: parts of a report are delivered with it, each once, although they are sent again in
-// another session. Those of an agent that is killed are delivered with the next epoch.
+// TestParts: each part of a report is delivered once with its report, even if the agent sends it
+// again in another session. Parts of an agent that is killed are delivered with the next epoch.
 func TestParts(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h1 := r.start("h1", nil)
@@ -65,13 +65,13 @@ func TestParts(t *testing.T) {
 		t.Helper()
 		h1.do(func(h *testHost) { h.part = text })
 		before := r.status("h1").ReportBytes
-		testkit.Until(t, "timers", func() bool { return h1.clock.Waiting() == 2 }) // of epochs and of parts
+		testkit.Until(t, "timers", func() bool { return h1.clock.Waiting() == 2 }) // timers of epochs and of parts
 		h1.clock.Advance(100 * time.Millisecond)
 		testkit.Until(t, "part "+text, func() bool { return r.status("h1").ReportBytes == before+uint64(len(text)) })
 	}
 	send("one")
 	send("two")
-	for s := range r.sessions() { // the same part again, as after a session that ended before its acknowledgment
+	for s := range r.sessions() { // the same part again, as if the session had ended before its acknowledgment
 		number := r.c.newest.Load()
 		for _, part := range []uint64{1, 2} {
 			if err := s.chunk(&hostv1.ReportChunk{Epoch: number, Role: roleName, Part: part}); err != nil {
@@ -105,8 +105,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSlowAgent: an agent that does not report in time makes its epoch partial and delays no other
-// host; the report is delivered later.
+// TestSlowAgent: an agent that does not report in time makes its epoch partial and does not delay
+// other hosts; its report is delivered later.
 func TestSlowAgent(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2")
 	h1, h2 := r.start("h1", nil), r.start("h2", nil)
@@ -118,7 +118,7 @@ func TestSlowAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	closed := make(chan *epoch.Epoch, 1)
 	go func() {
-		ep, _ := r.engine.Close(ctx, r.at, noWait) // ctx ends instead of the deadline, which is in real time
+		ep, _ := r.engine.Close(ctx, r.at, noWait) // ctx ends the epoch, because the deadline is in real time
 		closed <- ep
 	}()
 	testkit.Until(t, "the report of h1", func() bool { return r.status("h1").Reports == 1 })
@@ -138,8 +138,8 @@ func TestSlowAgent(t *testing.T) {
 	}
 }
 
-// TestSlowNetwork: the report of an epoch whose deadline comes before the network has drained is
-// delivered later.
+// TestSlowNetwork: if the deadline comes before the network has drained, the reports of the epoch
+// are delivered later.
 func TestSlowNetwork(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	r.open(r.start("h1", nil))
@@ -148,7 +148,7 @@ func TestSlowNetwork(t *testing.T) {
 	r.clock.AdvanceTo(r.at)
 	ctx, cancel := context.WithCancel(context.Background())
 	ep, _ := r.engine.Close(ctx, r.at, func(context.Context, time.Duration) error {
-		cancel() // instead of the deadline, which is in real time
+		cancel() // ends the epoch, because the deadline is in real time
 		testkit.Until(t, "the late report", func() bool { return r.status("h1").ReportsLate == 1 })
 		return ctx.Err()
 	})
@@ -160,7 +160,8 @@ func TestSlowNetwork(t *testing.T) {
 	}
 }
 
-// TestMissedEpochs: epochs that ended without a session arrive when the agent is back.
+// TestMissedEpochs: when an agent is back, it sends the reports of epochs that ended while it had
+// no session.
 func TestMissedEpochs(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.newHost("h1")
@@ -177,7 +178,7 @@ func TestMissedEpochs(t *testing.T) {
 	if b.Status != epoch.Lost {
 		t.Errorf("an epoch without any source is %v, want lost", b.Status)
 	}
-	r.run(h, same) // another process with the data path of the first
+	r.run(h, same) // another process with the first one's data path
 	testkit.Until(t, "the missed reports", func() bool { return r.status("h1").ReportsLate == 2 })
 	ep := r.step()
 	if len(ep.Late) != 2 || ep.Late[0].Epoch+ep.Late[1].Epoch != a.Number+b.Number {
@@ -197,7 +198,8 @@ func TestLargeReport(t *testing.T) {
 	r.expect(r.step(), "h1", "h1 one")
 }
 
-// TestVolume: reports beyond the bound of an epoch are refused with the reason; others are used.
+// TestVolume: reports beyond the epoch's bound are refused with the reason; other reports are
+// used.
 func TestVolume(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxEpoch = 1000 }, "h1", "h2", "h3")
 	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}

@@ -22,14 +22,14 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 )
 
-// Bounds of what an agent states of itself.
+// Bounds of an agent's description of itself.
 const (
 	maxNameBytes = 255
 	maxRoles     = 64
-	// maxAcks bounds the acknowledgments that wait for an agent that does not read.
+	// maxAcks bounds the acknowledgments that wait for an agent that does not read its stream.
 	maxAcks = 1024
-	// maxSilence is the count of epochs after which the collector sends its epoch to a host that has
-	// it.
+	// maxSilence is the number of epochs after which the collector sends its epoch even to a host
+	// that already has it.
 	maxSilence = 2
 )
 
@@ -39,7 +39,7 @@ type service struct {
 	c *Component
 }
 
-// session is the stream of one agent. The handler of the stream sends; one goroutine receives.
+// session is the stream of one agent. The stream's handler sends; another goroutine receives.
 type session struct {
 	c        *Component
 	agent    *agent
@@ -48,12 +48,12 @@ type session struct {
 	stream   hostv1.HostSessions_SessionServer
 	reports  assembler
 
-	wake   chan struct{}   // something is to be sent
+	wake   chan struct{}   // a message is to be sent
 	done   <-chan struct{} // closed when the session ends
 	cancel context.CancelCauseFunc
 
 	heard   atomic.Uint64 // newest epoch that this agent has
-	correct atomic.Bool   // to send the newest epoch to an agent that has begun a later one
+	correct atomic.Bool   // send the newest epoch to an agent that has begun a later one
 	claimed uint64        // newest epoch that the host's clock began; guarded by c.mu
 
 	mu       sync.Mutex
@@ -62,7 +62,7 @@ type session struct {
 	queued   bool // settings may have changed
 	queue    []*hostv1.CollectorMessage
 
-	// Used by the sender only.
+	// The following fields are used by the sender only.
 	length time.Duration // of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
@@ -89,7 +89,7 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	if err != nil {
 		return c.refuse(address, err)
 	}
-	defer func() { // also if the host moves during the session
+	defer func() { // runs even if the host moves to another collector during the session
 		if at, ok := c.redirect(name); ok && at != "" {
 			stream.SetTrailer(metadata.Pairs(hostv1.RedirectKey, at))
 		}
@@ -117,7 +117,7 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	c.deps.OnChange()
 	err = s.run(ctx, hello, messages, errs)
 	if x := &s.reports; x.open && !x.skip {
-		c.volume.remove(x.epoch, x.total) // it is sent again
+		c.volume.remove(x.epoch, x.total) // the agent sends the report again
 	}
 	a.leave(s, plain(err))
 	c.connections.ended(name, plain(err))
@@ -125,7 +125,7 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	return err
 }
 
-// check replies to an agent that requests whether it would be accepted.
+// check replies to an agent that asks whether it would be accepted.
 func (s *session) check() error {
 	if other, ok := s.agent.other(s.instance); ok {
 		return status.Errorf(codes.AlreadyExists, "an agent of host %s has a session, from %s", s.agent.name, other)
@@ -174,7 +174,7 @@ func firstMessage(ctx context.Context, messages <-chan *hostv1.AgentMessage, err
 	}
 }
 
-// checkHello bounds what an agent states of itself.
+// checkHello bounds the sizes of an agent's Hello.
 func checkHello(h *hostv1.Hello) error {
 	if len(h.GetRoles()) > maxRoles {
 		return status.Errorf(codes.InvalidArgument, "Hello has %d roles; at most %d are possible", len(h.GetRoles()),
@@ -192,8 +192,8 @@ func checkHello(h *hostv1.Hello) error {
 	return nil
 }
 
-// hostName returns the name of an agent's host: the configured host that is a DNS name of the
-// certificate, or its common name if it has no DNS name.
+// hostName returns the name of an agent's host: the configured host that is one of the
+// certificate's DNS names, or its common name if the certificate has no DNS name.
 func (c *Component) hostName(ctx context.Context, hello *hostv1.Hello) (string, error) {
 	if c.cfg.TLS == nil {
 		if hello.GetHost() == "" {
@@ -214,11 +214,12 @@ func (c *Component) hostName(ctx context.Context, hello *hostv1.Hello) (string, 
 	known := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !c.Has(name) })
 	switch {
 	case len(known) == 0:
-		return "", status.Errorf(codes.PermissionDenied, "the agent's certificate is of %q, which is no host with an agent: "+
-			"its DNS name, or its common name without one, must be the name of an entry of hosts with agent: true",
+		return "", status.Errorf(codes.PermissionDenied,
+			"the agent's certificate names %q, which is not a host with an agent: its DNS name, or "+
+				"its common name without one, must be the name of an entry of hosts with agent: true",
 			strings.Join(names, ", "))
 	case len(known) > 1:
-		return "", status.Errorf(codes.PermissionDenied, "the agent's certificate is of several hosts: %s",
+		return "", status.Errorf(codes.PermissionDenied, "the agent's certificate names several hosts: %s",
 			strings.Join(known, ", "))
 	case hello.GetHost() != "" && hello.GetHost() != known[0]:
 		return "", status.Errorf(codes.PermissionDenied, "the agent of host %q has the certificate of host %q",
@@ -227,7 +228,7 @@ func (c *Component) hostName(ctx context.Context, hello *hostv1.Hello) (string, 
 	return known[0], nil
 }
 
-// refuse records a session without a host.
+// refuse records a refused session that cannot be assigned to a host.
 func (c *Component) refuse(address string, err error) error {
 	c.mu.Lock()
 	c.refused.Sessions++
@@ -289,7 +290,7 @@ func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan 
 	return s.send(ctx)
 }
 
-// agentGone returns the reason of an agent that ended its stream.
+// agentGone returns the status for an agent that ended its stream.
 func agentGone(err error) error {
 	if st, ok := status.FromError(err); ok {
 		return status.Error(st.Code(), st.Message())
@@ -300,7 +301,8 @@ func agentGone(err error) error {
 // end ends the session.
 func (s *session) end(reason error) { s.cancel(status.Error(codes.Aborted, reason.Error())) }
 
-// changed sends what may have changed: the epoch, the schedule and settings.
+// changed wakes the sender, which sends the epoch, the schedule and the settings if they have
+// changed.
 func (s *session) changed() {
 	s.mu.Lock()
 	s.queued = true
@@ -308,7 +310,7 @@ func (s *session) changed() {
 	s.offer()
 }
 
-// offer sends the newest epoch and what is queued.
+// offer wakes the sender to send the newest epoch and queued messages.
 func (s *session) offer() {
 	select {
 	case s.wake <- struct{}{}:
@@ -316,7 +318,7 @@ func (s *session) offer() {
 	}
 }
 
-// setAside names the host whose clock is ahead, and sends the newest epoch to its agent, which
+// setAside records that the host's clock is ahead, and sends the newest epoch to its agent, which
 // follows the network from then on.
 func (s *session) setAside(by uint64) {
 	s.agent.aheadOf(by)
@@ -342,7 +344,7 @@ func (s *session) request(number uint64, roles []string) {
 	s.offer()
 }
 
-// send sends until the session ends, and returns why.
+// send sends messages until the session ends, and returns the reason of the end.
 func (s *session) send(ctx context.Context) error {
 	for {
 		m := s.next()
@@ -363,8 +365,8 @@ func (s *session) send(ctx context.Context) error {
 	}
 }
 
-// next returns the next message to send, or nil: the welcome and the schedule, then the newest
-// epoch, then settings, requests and acknowledgments.
+// next returns the next message to send, or nil. The order is: the welcome and the schedule, the
+// newest epoch, settings, requests, acknowledgments.
 func (s *session) next() *hostv1.CollectorMessage {
 	s.mu.Lock()
 	if len(s.queue) > 0 {
@@ -378,7 +380,7 @@ func (s *session) next() *hostv1.CollectorMessage {
 		return m
 	}
 	s.mu.Lock()
-	queued := s.queued && s.length > 0 // settings follow the schedule, which may come at any moment
+	queued := s.queued && s.length > 0 // settings follow the schedule, which can change at any moment
 	if queued {
 		s.queued = false
 	}
@@ -410,7 +412,7 @@ func (s *session) next() *hostv1.CollectorMessage {
 	return nil
 }
 
-// epoch returns the schedule if it has changed, or the newest epoch if the agent does not have it;
+// epoch returns the schedule if it has changed, or the newest epoch if the agent does not have it,
 // otherwise nil.
 func (s *session) epoch() *hostv1.CollectorMessage {
 	length, zero, open := s.c.deps.Epochs.Numbering()
@@ -424,7 +426,8 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
 			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
 	}
-	// A host whose clock begins each epoch first needs none, but to compare its clock with.
+	// A host whose clock always begins epochs first never needs the epoch, except to compare its
+	// clock.
 	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.stated+maxSilence && !correct {
 		return nil
 	}
@@ -433,7 +436,7 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Epoch{Epoch: &hostv1.EpochBegan{Epoch: newest}}}
 }
 
-// settings returns the settings that have changed.
+// settings returns messages for the settings that have changed.
 func (s *session) settings() (out []*hostv1.CollectorMessage) {
 	inForce := map[string]bool{}
 	for _, x := range s.c.deps.Settings(s.agent.name) {
@@ -457,14 +460,14 @@ func settingsMessage(m *hostv1.Settings) *hostv1.CollectorMessage {
 	return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Settings{Settings: m}}
 }
 
-// take takes a message of the agent. An error ends the session.
+// take handles a message of the agent. An error ends the session.
 func (s *session) take(m *hostv1.AgentMessage) error {
 	switch m := m.GetMessage().(type) {
 	case *hostv1.AgentMessage_Epoch:
 		s.epochBegan(m.Epoch.GetEpoch())
 	case *hostv1.AgentMessage_Settings:
 		r := m.Settings
-		if r.GetGeneration() != 0 { // otherwise settings were removed
+		if r.GetGeneration() != 0 { // generation 0 means that settings were removed
 			s.agent.settled(r.GetRole(), r.GetError())
 			s.c.deps.Applied(s.agent.name, r.GetRole(), r.GetGeneration(), r.GetError())
 			s.c.deps.OnChange()
@@ -477,14 +480,15 @@ func (s *session) take(m *hostv1.AgentMessage) error {
 		if r.GetJoined() {
 			reason = fmt.Errorf("the agent %w: %s", epoch.ErrJoining, r.GetReason())
 		}
-		_ = s.agent.report(r.GetEpoch(), epoch.HostReport{Role: r.GetRole(), Err: reason}) // it may not be awaited any more
+		// the report may no longer be awaited
+		_ = s.agent.report(r.GetEpoch(), epoch.HostReport{Role: r.GetRole(), Err: reason})
 	case *hostv1.AgentMessage_Leases:
 		s.agent.leases(m.Leases)
 		s.c.deps.OnChange()
 	case *hostv1.AgentMessage_Hello:
 		return status.Error(codes.InvalidArgument, "a second Hello")
 	}
-	return nil // a message of a later version
+	return nil // a message type that this version does not know
 }
 
 func (s *session) epochBegan(number uint64) {
@@ -492,7 +496,7 @@ func (s *session) epochBegan(number uint64) {
 	s.c.relay(s, number)
 }
 
-// chunk takes a piece of a report.
+// chunk handles a piece of a report.
 func (s *session) chunk(m *hostv1.ReportChunk) error {
 	if m.GetOffset() == 0 {
 		s.agent.answered(m)
@@ -513,7 +517,8 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 		s.ack(m, nil)
 	case refusal != nil:
 		s.agent.refused(refusal.Error())
-		_ = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Err: refusal}) // it may not be awaited
+		// the report may no longer be awaited
+		_ = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Err: refusal})
 		s.ack(m, refusal)
 		s.c.deps.OnChange()
 	case done != nil:
@@ -527,7 +532,7 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 }
 
 // admit returns why a report that begins is not used: it is not awaited, or the reports of its
-// epoch have too many bytes.
+// epoch are too large together.
 func (s *session) admit(m *hostv1.ReportChunk) error {
 	awaited := s.agent.awaited
 	if m.GetPart() > 0 {
@@ -543,7 +548,7 @@ func (s *session) admit(m *hostv1.ReportChunk) error {
 	return nil
 }
 
-// ack ends the transfer of a report.
+// ack acknowledges the end of a report's transfer.
 func (s *session) ack(m *hostv1.ReportChunk, refusal error) {
 	a := &hostv1.ReportAck{Epoch: m.GetEpoch(), Role: m.GetRole(), Part: m.GetPart()}
 	if refusal != nil {
@@ -554,7 +559,7 @@ func (s *session) ack(m *hostv1.ReportChunk, refusal error) {
 	over := len(s.acks) > maxAcks
 	s.mu.Unlock()
 	if over {
-		s.end(fmt.Errorf("the agent sends reports and does not read %d acknowledgments", maxAcks))
+		s.end(fmt.Errorf("the agent sends reports but has not read %d acknowledgments", maxAcks))
 	}
 	s.offer()
 }

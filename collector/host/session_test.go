@@ -30,7 +30,7 @@ func TestReconnect(t *testing.T) {
 	testkit.Until(t, "another session", func() bool { return r.status("h1").Sessions == 2 && r.status("h1").Connected })
 	testkit.Until(t, "settings", func() bool { return r.status("h1").SettingsApplied == 2 })
 	ep := r.step()
-	r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number)) // the role went on
+	r.expect(ep, "h1", fmt.Sprintf("h1 one %d", ep.Number)) // the role kept measuring
 }
 
 func (r *rig) sessions() map[*session]struct{} {
@@ -43,8 +43,8 @@ func (r *rig) sessions() map[*session]struct{} {
 	return out
 }
 
-// TestRestartedAgent: an agent that starts again without its data is missing from the epoch in
-// which it starts.
+// TestRestartedAgent: an agent that restarts without its data is missing from the epoch in which
+// it restarts.
 func TestRestartedAgent(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.start("h1", nil)
@@ -59,8 +59,8 @@ func TestRestartedAgent(t *testing.T) {
 	r.expect(r.step(), "h1", "h1 one")
 }
 
-// TestKilledAgent: a process that is killed in an epoch is missing from it, and from the one in
-// which it starts again; then results are exact.
+// TestKilledAgent: a process that is killed is missing from that epoch and from the epoch in which
+// it restarts; later results are exact.
 func TestKilledAgent(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2")
 	other := r.start("h2", nil)
@@ -71,7 +71,7 @@ func TestKilledAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // it may have been killed
+			_ = cmd.Process.Kill() // the process may have been killed before
 			_ = cmd.Wait()
 		})
 		testkit.Until(t, "a session of the process", func() bool { return r.status("h1").Connected })
@@ -111,8 +111,8 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	testkit.Until(t, "a session of the second agent", func() bool { return second.agent.Status().Connected })
 }
 
-// TestConnectionsShareALine: hosts that connect, are measured, and leave together have one line of
-// the log for each change.
+// TestConnectionsShareALine: if many hosts connect, are measured and disconnect together, the log
+// has one line for each of these changes.
 func TestConnectionsShareALine(t *testing.T) {
 	names := make([]string, 8)
 	for i := range names {
@@ -162,8 +162,8 @@ func TestRemovedHost(t *testing.T) {
 	}
 }
 
-// TestRedirect: an agent that connects to any collector of a cluster reaches the one that serves
-// its host, also when the host moves during the session, or the collector is gone.
+// TestRedirect: an agent that connects to any collector of a cluster reaches the collector that
+// serves its host, even if the host moves during the session or the collector is gone.
 func TestRedirect(t *testing.T) {
 	a, b := newRig(t, nil, "h1"), newRig(t, func(c *Config) { c.Shared = true }, "h1")
 	h := b.run(b.newHost("h1"), func(c *hostagent.Config) { c.Others = []string{a.c.Address()} })
@@ -202,13 +202,13 @@ func TestCertificates(t *testing.T) {
 		name, commonName string
 		by               *testkit.Authority
 		dns              []string
-		host             string // that the agent states
-		connected        string // host of the session; empty: refused
-		want             string // error
+		host             string // host that the agent states
+		connected        string // host of the session; empty if the agent is refused
+		want             string // expected error
 	}{
 		{"common name", "h1", authority, nil, "", "h1", ""},
 		{"DNS names", "ignored", authority, []string{"h2.example.com", "h2"}, "h2", "h2", ""},
-		{"DNS names replace the common name", "h1", authority, []string{"h9"}, "", "", "which is no host with an agent"},
+		{"DNS names replace the common name", "h1", authority, []string{"h9"}, "", "", "which is not a host with an agent"},
 		{"another host", "h1", authority, nil, "h2", "", "has the certificate of host"},
 		{"two hosts", "x", authority, []string{"h1", "h2"}, "", "", "several hosts"},
 		{"another authority", "h1", other, nil, "", "", "certificate"},

@@ -15,7 +15,7 @@ type volume struct {
 
 	mu      sync.Mutex
 	newest  uint64
-	byEpoch map[uint64]uint64 // bytes; epochs that late reports may have
+	byEpoch map[uint64]uint64 // bytes by epoch, for all epochs that can still have late reports
 }
 
 // add adds a report and reports whether there is room for it.
@@ -36,7 +36,7 @@ func (v *volume) add(number, size uint64) bool {
 	return true
 }
 
-// remove removes a report that did not arrive.
+// remove subtracts a report that did not arrive completely.
 func (v *volume) remove(number, size uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -106,8 +106,8 @@ func CheckRoutes(p *p4rt.Program, name string, r topology.Routes) error {
 	return nil
 }
 
-// SetRoutes makes a device forward by these routes: now if its session is ready, and in every later
-// session. It does nothing for a device whose forwarding tables the component does not own.
+// SetRoutes makes a device forward by these routes, at once if its session is ready, and in every
+// later session. It does nothing for a device whose forwarding tables another controller manages.
 func (c *Component) SetRoutes(ctx context.Context, name string, r topology.Routes) error {
 	d := c.device(name)
 	if d == nil || !d.forwards {
@@ -123,5 +123,5 @@ func (c *Component) SetRoutes(ctx context.Context, name string, r topology.Route
 	if err := d.reconcile(ctx, d); !errors.Is(err, p4rt.ErrNotReady) {
 		return err
 	}
-	return nil // the next session reconciles
+	return nil // the next session writes them
 }

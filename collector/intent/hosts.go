@@ -12,43 +12,44 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Hosts is what the component needs of the agents of hosts.
+// Hosts are the methods of the host component that this package needs.
 type Hosts interface {
 	// Has reports whether the host is configured with an agent.
 	Has(host string) bool
-	// SettingsChanged is called when HostSettings of any host may have changed. It must not block.
+	// SettingsChanged is called when the result of HostSettings may have changed for any host. It
+	// must not block.
 	SettingsChanged()
 }
 
-// HostSetting is the setting of a role at a host that is in force.
+// HostSetting is the setting that is in force for a role at a host.
 type HostSetting struct {
 	Role string
-	// Plugin is the instance that sent it.
+	// Plugin is the instance that made the setting.
 	Plugin string
 	// Generation changes with each change of the setting; it is never 0.
 	Generation uint64
 	Data       []byte
 }
 
-// HostOutcome is the outcome of a setting at a host that another collector of a cluster serves.
+// HostOutcome is the outcome of a setting at a host that another collector of the cluster serves.
 type HostOutcome struct {
 	Plugin string
 	Plan   uint64
 	Host   string
 	Role   string
-	// From is the first epoch that the host measures whole with the setting.
+	// From is the first epoch that the host measures completely with the setting.
 	From uint64
-	// Refusal is why the host does not accept the setting; "" if it is in force.
+	// Refusal is the reason why the host does not accept the setting; "" if it is in force.
 	Refusal string
 }
 
-// maxPendingHosts bounds the settings of hosts that wait for their epoch.
+// maxPendingHosts bounds the host settings that wait for their epoch.
 const maxPendingHosts = 4096
 
-// hostRole is a role at a host; host is empty for all hosts.
+// hostRole is a role at a host; an empty host means all hosts.
 type hostRole struct{ host, role string }
 
-// hostPlan is a setting with the plan that it is from.
+// hostPlan is a setting, and the plan that it belongs to.
 type hostPlan struct {
 	HostSetting
 	at   hostRole
@@ -59,14 +60,14 @@ type hostPlan struct {
 // hostSettings are the settings of roles at hosts. Component.mu guards them.
 type hostSettings struct {
 	generation uint64
-	inForce    map[string]map[string]hostPlan // by host and role; host "" is all hosts
-	pending    []hostPlan                     // for a later epoch, in the order of arrival
-	// outcomes has the generation whose outcome was recorded, by host and role.
+	inForce    map[string]map[string]hostPlan // by host and role; host "" means all hosts
+	pending    []hostPlan                     // settings for a later epoch, in the order of arrival
+	// outcomes holds the generation whose outcome was recorded, by host and role.
 	outcomes map[hostRole]uint64
 }
 
-// addHosts accepts the settings of a plan; they come into force at the start of its epoch. c.mu is
-// held.
+// addHosts accepts the host settings of a plan, which come into force when the plan's epoch
+// begins. The caller holds c.mu.
 func (c *Component) addHosts(plugin string, plan sdk.Plan) {
 	if len(plan.Hosts) == 0 {
 		return
@@ -105,7 +106,8 @@ func (p hostPlan) part(host string) part {
 	return part{plugin: p.Plugin, plan: p.plan, device: host, from: p.from}
 }
 
-// owner returns the plugin whose settings a role has; empty if it has none. c.mu is held.
+// owner returns the plugin that has settings for a role; empty if no plugin has. The caller holds
+// c.mu.
 func (c *Component) owner(role string) string {
 	for _, roles := range c.settings.inForce {
 		if s, ok := roles[role]; ok {
@@ -120,8 +122,8 @@ func (c *Component) owner(role string) string {
 	return ""
 }
 
-// releaseHosts brings settings into force whose epoch has begun, and reports whether there were
-// any. c.mu is held.
+// releaseHosts brings settings into force whose epoch has begun, and reports whether any did. The
+// caller holds c.mu.
 func (c *Component) releaseHosts() bool {
 	h := &c.settings
 	if len(h.pending) == 0 {
@@ -134,7 +136,7 @@ func (c *Component) releaseHosts() bool {
 			return false
 		}
 		was, exists := h.inForce[p.at.host][p.Role]
-		if p.at.host == "" { // replaces those of single hosts
+		if p.at.host == "" { // a setting for all hosts replaces the settings of single hosts
 			for _, roles := range h.inForce {
 				delete(roles, p.Role)
 			}
@@ -175,7 +177,7 @@ func (c *Component) HostSettings(host string) []HostSetting {
 	return slices.SortedFunc(maps.Values(byRole), func(a, b HostSetting) int { return cmp.Compare(a.Role, b.Role) })
 }
 
-// HostRoles returns the roles at a host whose settings in force are of a plugin, sorted.
+// HostRoles returns, sorted, the roles at a host for which a plugin's settings are in force.
 func (c *Component) HostRoles(plugin, host string) (roles []string) {
 	for _, s := range c.HostSettings(host) {
 		if s.Plugin == plugin {
@@ -185,8 +187,9 @@ func (c *Component) HostRoles(plugin, host string) (roles []string) {
 	return roles
 }
 
-// HostApplied takes the outcome of a setting at a host: a reason for which it was refused, or none.
-// The plugin receives the first outcome of each host, as of a device, at its home.
+// HostApplied records the outcome of a setting at a host: the reason of a refusal, or "". The
+// plugin receives the first outcome of each host, as it does for devices; in a cluster, at the
+// collector that runs it.
 func (c *Component) HostApplied(host, role string, generation uint64, refusal string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,8 +206,9 @@ func (c *Component) HostApplied(host, role string, generation uint64, refusal st
 	c.recordHost(s, o)
 }
 
-// TakeOutcome takes an outcome of HostApplied at another collector. It returns false if the setting
-// is not in force here yet: the epoch of its plan has begun there only.
+// TakeOutcome records an outcome that HostApplied received at another collector. It returns false
+// if the setting is not in force here yet, because the plan's epoch has begun at the other
+// collector only.
 func (c *Component) TakeOutcome(o HostOutcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +225,7 @@ func (c *Component) TakeOutcome(o HostOutcome) bool {
 	return true
 }
 
-// setting returns the setting of a role that is in force at a host. c.mu is held.
+// setting returns the setting that is in force for a role at a host. The caller holds c.mu.
 func (c *Component) setting(host, role string) (s hostPlan, ok bool) {
 	if s, ok = c.settings.inForce[host][role]; !ok {
 		s, ok = c.settings.inForce[""][role]
@@ -229,7 +233,7 @@ func (c *Component) setting(host, role string) (s hostPlan, ok bool) {
 	return s, ok
 }
 
-// recordHost records the outcome of a setting at a host. c.mu is held.
+// recordHost records the outcome of a setting at a host. The caller holds c.mu.
 func (c *Component) recordHost(s hostPlan, o HostOutcome) {
 	c.settings.outcomes[hostRole{o.Host, o.Role}] = s.Generation
 	p := s.part(o.Host)
@@ -241,7 +245,7 @@ func (c *Component) recordHost(s hostPlan, o HostOutcome) {
 	c.history(s.Plugin).record(p, sdk.PlanApplied, "")
 }
 
-// dropHosts ends the settings of a plugin that has left. c.mu is held.
+// dropHosts removes the settings of a plugin that has stopped. The caller holds c.mu.
 func (c *Component) dropHosts(plugin string) {
 	h := &c.settings
 	h.pending = slices.DeleteFunc(h.pending, func(p hostPlan) bool { return p.Plugin == plugin })

@@ -54,7 +54,7 @@ func TestHostSettings(t *testing.T) {
 	add("other", 5, 0, sdk.HostSetting{Role: "a"})
 	expect("h1", "a=own by fake")
 	changes := hosts.changes.Load()
-	r.open++ // an epoch begins
+	r.open++ // the next epoch begins
 	expect("h1", "a=later by fake")
 	if hosts.changes.Load() == changes {
 		t.Error("no change when settings came into force")
@@ -68,9 +68,9 @@ func TestHostSettings(t *testing.T) {
 
 	s := r.c.HostSettings("h1")[0]
 	r.c.HostApplied("h1", "a", s.Generation, "")
-	r.c.HostApplied("h1", "a", s.Generation, "") // after a reconnect
+	r.c.HostApplied("h1", "a", s.Generation, "") // repeated after the agent reconnected
 	r.c.HostApplied("h2", "a", s.Generation, "too large")
-	r.c.HostApplied("h2", "a", s.Generation-1, "") // of earlier settings
+	r.c.HostApplied("h2", "a", s.Generation-1, "") // outcome of earlier settings
 	want := []sdk.PlanOutcome{
 		{Plan: 4, Device: "h3", Status: sdk.PlanFailed, Reason: "host h3 has no agent in the configuration"},
 		{Plan: 3, FromEpoch: open + 2, Device: "h1", Status: sdk.PlanApplied},
@@ -79,7 +79,7 @@ func TestHostSettings(t *testing.T) {
 	if diff := cmp.Diff(want, r.c.Outcomes(plugin)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	add(plugin, 6, 0, sdk.HostSetting{Host: "h2", Role: "b"}) // withdrawn
+	add(plugin, 6, 0, sdk.HostSetting{Host: "h2", Role: "b"}) // withdraws the settings
 	add(plugin, 7, open+2, sdk.HostSetting{Role: "a"})
 	expect("h2", "a=later by fake")
 	r.open++
@@ -97,8 +97,8 @@ func TestHostSettings(t *testing.T) {
 	expect("h1")
 }
 
-// The outcome of a setting at a host of another collector reaches the collector at which the plugin
-// is at home, once.
+// If another collector serves a host, the outcome of a setting there reaches the collector that
+// runs the plugin, once.
 func TestOutcomesOfHostsElsewhere(t *testing.T) {
 	home, owner := newRig(t, 0), newRig(t, 0)
 	var sent []HostOutcome
@@ -109,11 +109,11 @@ func TestOutcomesOfHostsElsewhere(t *testing.T) {
 		r.c.Add(t.Context(), plugin, sdk.Plan{ID: 1, FromEpoch: open + 1, Hosts: []sdk.HostSetting{
 			{Role: "a", Data: []byte("all")}}})
 	}
-	owner.open++ // its clock is ahead
+	owner.open++ // the owner's clock is ahead
 	for host, refusal := range map[string]string{"h1": "", "h2": "too large"} {
 		s := owner.c.HostSettings(host)[0]
 		owner.c.HostApplied(host, "a", s.Generation, refusal)
-		owner.c.HostApplied(host, "a", s.Generation, refusal) // after a reconnect
+		owner.c.HostApplied(host, "a", s.Generation, refusal) // repeated after the agent reconnected
 	}
 	if len(sent) != 2 || len(owner.c.Outcomes(plugin)) != 0 {
 		t.Fatalf("the owner sent %+v, and has the outcomes %+v", sent, owner.c.Outcomes(plugin))
@@ -122,7 +122,7 @@ func TestOutcomesOfHostsElsewhere(t *testing.T) {
 		t.Error("the home takes the outcome of a setting that is not in force there yet")
 	}
 	home.open++
-	for _, o := range append(sent, sent...) { // each is sent twice
+	for _, o := range append(sent, sent...) { // each outcome is sent twice
 		if !home.c.TakeOutcome(o) {
 			t.Errorf("the home does not take %+v", o)
 		}

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package intent owns the desired state of every device: the forwarding entries that follow from
-// the topology, the plans of plugins that are applied, those that are pending, and what was in
-// force on a device in an epoch. It also owns the settings of roles at hosts, which host agents
-// request.
+// the topology, the applied and the pending plans of plugins, and a record of what was in force on
+// a device in each epoch. It also owns the settings of roles at hosts, which host agents request.
 //
 // A pre-epoch plan is written before its epoch, when the bank of the epoch is free: to all its
 // devices in parallel, and on all of them or on none. Any other plan is pending at each
 // device until the flip that begins its epoch. A device that is away receives its pending plans
 // when it returns.
 //
-// Each new session of a device reconciles the switch with the desired state: forwarding first, then
-// the entries of plans. What a plan writes to one device is written as a whole or undone. In a
+// Each new session of a device reconciles the switch with the desired state: forwarding first,
+// then the entries of plans. A plan's entries for one device are all written, or undone. In a
 // cluster, the entries of plans move with the device (Shared).
 //
 // # Concurrency
@@ -31,10 +30,10 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// Config is what New needs of the collector's configuration.
+// Config is the part of the collector's configuration that New needs.
 type Config struct {
-	// Guard is the wait between a flip and the read-out of the sealed bank. Pre-epoch plans are not
-	// written in the last Guard, at most 2 ms, before the flip that begins their epoch.
+	// Guard is the wait between a flip and the read-out of the sealed bank. During the last Guard
+	// before a flip, but at most 2 ms, no pre-epoch plan for the next epoch is written.
 	Guard time.Duration
 }
 
@@ -43,50 +42,54 @@ type Dependencies struct {
 	Logger *slog.Logger // nil disables logging
 	Clock  epoch.Clock  // nil is the wall clock
 	Epochs Epochs       // required
-	// BankShift is added to an epoch's number; modulo a device's banks that is its bank. Required.
+	// BankShift returns the shift of banks: a device with n banks counts epoch e in bank (e +
+	// BankShift()) modulo n. Required.
 	BankShift func() uint64
-	Hosts     Hosts // nil: no host has an agent
-	// Forward sends the outcome of a setting at a host to the collector at which its plugin is at
-	// home, and returns false if it is this one; nil: it is. It must not block.
+	Hosts     Hosts // nil if no host has an agent
+	// Forward sends the outcome of a host setting to the collector that runs the plugin, and returns
+	// false if this collector runs it. nil means that this collector runs all plugins. It must not
+	// block.
 	Forward func(HostOutcome) bool
-	// Shared is where applied entries are kept in a cluster; nil: there is none.
+	// Shared keeps applied entries for the other members of a cluster; nil without a cluster.
 	Shared Shared
 }
 
-// Epochs is what the component needs of the epoch engine.
+// Epochs are the methods of the epoch engine that this package needs.
 type Epochs interface {
-	// Current returns the number of the open epoch, 0 before the first, and its end.
+	// Current returns the number of the open epoch, 0 before the first one, and the time at which it
+	// ends.
 	Current() (number uint64, end time.Time)
 }
 
-// Device is what the component needs of a device.
+// Device are the methods of a device that this package needs.
 type Device interface {
 	Name() string
 	Banks() int
-	// Ready fails when the device is away.
+	// Ready returns an error if the device is away.
 	Ready() (banks.Incarnation, error)
-	// Key returns what identifies an entry on the device.
+	// Key returns a text that identifies an entry on the device.
 	Key(e p4rt.Entry) (string, error)
 	// Write sends updates; see p4rt.Client.Write.
 	Write(ctx context.Context, updates ...p4rt.Update) error
 	Reconciler
 }
 
-// Elsewhere is a Device that another collector of a cluster may own. Its owner writes what plans
-// contain, and keeps the entries as applied.
+// Elsewhere is a Device that another collector of the cluster may own. Its owner writes the
+// entries of plans and keeps them as applied.
 type Elsewhere interface {
 	Device
 	// Owner returns the collector that writes the entries; "" if this one does.
 	Owner() string
-	// Settle waits while the device moves to or from this collector. It may be another Device then.
+	// Settle waits while the device moves to or from this collector. Afterwards, another Device may
+	// have replaced this one.
 	Settle(ctx context.Context)
-	// Apply makes the owner write updates of a plugin's plan, as a whole or not at all. An error wraps
-	// p4rt.ErrNotReady if the device is away, and ErrPartiallyApplied if it may hold some of the
-	// entries.
+	// Apply makes the owner write the updates of a plugin's plan: all of them or none. The error
+	// wraps p4rt.ErrNotReady if the device is away, and ErrPartiallyApplied if the device may hold
+	// some of the entries.
 	Apply(ctx context.Context, plugin string, updates []p4rt.Update) (undo func(context.Context) error, err error)
 }
 
-// elsewhere returns the device if another collector owns it; otherwise nil.
+// elsewhere returns the device if another collector owns it, otherwise nil.
 func (d *deviceIntent) elsewhere() Elsewhere {
 	if e, ok := d.Device.(Elsewhere); ok && e.Owner() != "" {
 		return e
@@ -94,43 +97,43 @@ func (d *deviceIntent) elsewhere() Elsewhere {
 	return nil
 }
 
-// Reconciler is a switch whose entries can be brought up to date; see p4rt.Client.Reconcile.
+// Reconciler is a switch whose entries can be compared and corrected; see p4rt.Client.Reconcile.
 type Reconciler interface {
 	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
 }
 
-// Component is the owner of the desired state.
+// Component owns the desired state.
 type Component struct {
 	log       *slog.Logger
 	clock     epoch.Clock
 	epochs    Epochs
 	bankShift func() uint64
-	margin    time.Duration // before a flip, in which only undo writes
+	margin    time.Duration // time before a flip in which only undoing writes entries
 
-	work sync.WaitGroup // of Collected
+	work sync.WaitGroup // waits for goroutines of Collected
 
 	mu        sync.Mutex
 	devices   map[string]*deviceIntent
-	early     []*preEpochPlan // the banks of their epochs are in use
+	early     []*preEpochPlan // plans whose bank is still in use by an earlier epoch
 	collected uint64          // the newest epoch whose banks have been read
 	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
-	shared        Shared                 // nil: there is no cluster
-	forward       func(HostOutcome) bool // nil: all plugins are at home here
-	hosts         Hosts                  // nil: none
+	shared        Shared                 // nil without a cluster
+	forward       func(HostOutcome) bool // nil if this collector runs all plugins
+	hosts         Hosts                  // nil if no host has an agent
 	settings      hostSettings
 	warnedNoHosts bool
 }
 
-// deviceIntent is a device with its desired state.
+// deviceIntent is a device and its desired state.
 type deviceIntent struct {
 	Device
 	*desiredState
 	c         *Component
 	forwards  bool          // the component owns the forwarding tables
-	shared    Shared        // nil: there is no cluster
-	undoLimit time.Duration // for the undoing of a plan that the device refused
+	shared    Shared        // nil without a cluster
+	undoLimit time.Duration // bounds undoing a plan that the device refused
 }
 
 // desiredState is the desired state of one device.
@@ -141,13 +144,13 @@ type desiredState struct {
 	sharedState
 
 	pending []part // in the order of arrival; guarded by Component.mu
-	numbers uint64 // of the newest part that was pending; guarded by Component.mu
+	numbers uint64 // number of the newest part that was pending; guarded by Component.mu
 }
 
 // maxMargin is the greatest margin before a flip.
 const maxMargin = 2 * time.Millisecond
 
-// New makes the component without any device.
+// New returns a component without devices.
 func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
@@ -168,9 +171,9 @@ func New(cfg Config, deps Dependencies) *Component {
 // Stop waits for the component's goroutines, whose contexts the callers have ended.
 func (c *Component) Stop() { c.work.Wait() }
 
-// AddDevice begins the desired state of a device, or goes on with that of the device that it
-// replaces: pending plans, and what is applied unless another collector writes it from now on.
-// forwards makes the component own the device's forwarding tables; see SetRoutes.
+// AddDevice begins the desired state of a device. If the device replaces another one, it takes
+// over the pending plans, and also the applied entries unless another collector writes them from
+// now on. With forwards, the component owns the device's forwarding tables; see SetRoutes.
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +187,7 @@ func (c *Component) AddDevice(d Device, forwards bool) {
 	c.devices[d.Name()] = next
 }
 
-// RemoveDevice drops a device with its pending plans.
+// RemoveDevice removes a device and its pending plans.
 func (c *Component) RemoveDevice(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +197,7 @@ func (c *Component) RemoveDevice(name string) {
 	}
 }
 
-// Drop drops the outcomes of a plugin that has left.
+// Drop removes the outcomes of a plugin that has stopped.
 func (c *Component) Drop(plugin string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +212,8 @@ func (c *Component) device(name string) *deviceIntent {
 	return c.devices[name]
 }
 
-// settled is device for a caller that writes: it waits while the device moves between collectors.
+// settled returns the device for a caller that writes entries: it first waits while the device
+// moves between collectors.
 func (c *Component) settled(ctx context.Context, name string) *deviceIntent {
 	d := c.device(name)
 	if d == nil {
@@ -223,7 +227,7 @@ func (c *Component) settled(ctx context.Context, name string) *deviceIntent {
 	return c.device(name)
 }
 
-// bankOf returns the bank that a device counts an epoch in.
+// bankOf returns the bank in which a device counts an epoch.
 func (c *Component) bankOf(number uint64, d *deviceIntent) int {
 	return int((number + c.bankShift()) % uint64(max(d.Banks(), 1)))
 }

@@ -10,37 +10,37 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// history is the outcome of one plugin's plans. Component.mu guards it.
+// history holds the outcomes of one plugin's plans. Component.mu guards it.
 type history struct {
 	states   map[string][]planState // by device, in the order in which they came into force
-	outcomes []sdk.PlanOutcome      // not delivered to the plugin yet, the oldest first
+	outcomes []sdk.PlanOutcome      // outcomes that the plugin has not received yet, the oldest first
 	counts   Counts
 }
 
-// Counts are outcomes by their kind, one for each plan and device.
+// Counts are the numbers of outcomes by kind, one outcome for each plan and device.
 type Counts struct {
 	Applied, Late, Failed uint64
 	// LastProblem is the newest reason why a plan was not applied.
 	LastProblem string
 }
 
-// planState is what is in force on a device from an epoch on.
+// planState is a state of a device that is in force from an epoch on.
 type planState struct {
 	from  uint64
-	until uint64 // the last epoch that it concerns; 0: all that follow
-	bank  int    // that it concerns; allBanks
+	until uint64 // the last epoch with this state; 0 if it has no end
+	bank  int    // the bank with this state, or allBanks
 	plan  uint64
-	mixed bool // the device may hold some entries of the plan and not others
+	mixed bool // the device may hold only some entries of the plan
 }
 
-// maxOutcomes bounds the outcomes that wait for delivery to a plugin, maxStates the states of a
-// device. The oldest are dropped.
+// maxOutcomes bounds the outcomes that wait for delivery to a plugin, and maxStates the states of
+// a device. The oldest are dropped.
 const (
 	maxOutcomes = 4096
 	maxStates   = 64
 )
 
-// history returns a plugin's history. c.mu is held.
+// history returns a plugin's history. The caller holds c.mu.
 func (c *Component) history(plugin string) *history {
 	h := c.plugins[plugin]
 	if h == nil {
@@ -83,8 +83,8 @@ func (h *history) record(p part, status sdk.PlanStatus, reason string) {
 	})
 }
 
-// States returns what was in force on devices in an epoch, and drops what concerns older epochs
-// only.
+// States returns which plans were in force on devices in an epoch, and drops states that concern
+// only older epochs.
 func (c *Component) States(plugin string, number uint64, devices []string) []sdk.DeviceState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,8 +117,8 @@ func inForce(states []planState, number uint64, bank int) (plan uint64, mixed bo
 	return plan, mixed
 }
 
-// prune drops states that concern no epoch after number: a later one of the same banks replaces
-// them.
+// prune drops states that are not needed for any epoch after number, because a later state of the
+// same banks replaces them.
 func prune(states []planState, number uint64) []planState {
 	kept := states[:0]
 	for i, s := range states {
@@ -139,7 +139,7 @@ func (c *Component) Outcomes(plugin string) []sdk.PlanOutcome {
 	return append([]sdk.PlanOutcome(nil), c.history(plugin).outcomes...)
 }
 
-// Delivered drops the oldest n outcomes: the plugin has received them.
+// Delivered drops the oldest n outcomes, which the plugin has received.
 func (c *Component) Delivered(plugin string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +154,8 @@ func (c *Component) Counts(plugin string) Counts {
 	return c.history(plugin).counts
 }
 
-// recordPreEpoch records the outcome of a pre-epoch plan. refused is the device that refused it,
-// empty if none did.
+// recordPreEpoch records the outcome of a pre-epoch plan. refused is the device that refused the
+// plan; empty if no device did.
 func (c *Component) recordPreEpoch(a *preEpochPlan, results []result, refused string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Component) recordPreEpoch(a *preEpochPlan, results []result, refused st
 	}
 }
 
-// recordLate records that a plan is not written.
+// recordLate records that a plan is not written because it is late.
 func (c *Component) recordLate(a *preEpochPlan, reason string) {
 	if len(a.parts) == 0 {
 		return
@@ -203,14 +203,14 @@ func (c *Component) recordLate(a *preEpochPlan, reason string) {
 	c.log.Warn("plan is late and is not applied", "plugin", a.plugin, "plan", a.plan, "epoch", a.from, "reason", reason)
 }
 
-// recordPending records the outcome of a part that was pending. Epochs that were open while it was
-// written are mixed: some of their packets were counted before it.
+// recordPending records the outcome of a part that was pending. Epochs that were open while the
+// part was written are mixed: some of their packets were counted before.
 func (c *Component) recordPending(p part, number uint64, atFlip bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.history(p.plugin)
 	p.from = number
-	last := number // the last epoch that is mixed, if any
+	last := number // the last mixed epoch, if there is one
 	if open, _ := c.epochs.Current(); open > number || !atFlip && number > 0 {
 		last = max(open, number)
 		p.from = last + 1

@@ -10,20 +10,20 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Plans that wait: for the flip that begins their epoch, for their bank, or for a device that is
+// Pending plans wait for the flip that begins their epoch, for their bank, or for a device that is
 // away.
 
-// maxPending bounds the bytes of plans of one plugin that are pending for one device, or for the
+// maxPending bounds the bytes of one plugin's plans that are pending for one device, or for the
 // banks of their epochs.
 const maxPending = 16 << 20
 
 const (
 	noDevice   = "no such device"
-	maxUnknown = 8 // unknown devices; a plan with more is for another network
+	maxUnknown = 8 // unknown devices in a plan; with more, the plan is for another network
 )
 
 // foreign reports whether a plan is for another network: more than maxUnknown of its devices are
-// unknown. One outcome and one line in the log stand for all of them. c.mu is held.
+// unknown. It then records one outcome and one log line for all of them. The caller holds c.mu.
 func (c *Component) foreign(parts []part) bool {
 	unknown := 0
 	for _, p := range parts {
@@ -38,7 +38,8 @@ func (c *Component) foreign(parts []part) bool {
 	return false
 }
 
-// acceptPending makes a plan that is not pre-epoch pending at its devices. c.mu is held.
+// acceptPending makes the parts of a plan pending at their devices; the plan is not pre-epoch. The
+// caller holds c.mu.
 func (c *Component) acceptPending(plan sdk.Plan, parts []part) {
 	if open, _ := c.epochs.Current(); plan.FromEpoch != 0 && plan.FromEpoch <= open && len(parts) > 0 {
 		c.log.Info("plan is late and applies from the next epoch",
@@ -53,15 +54,15 @@ func (c *Component) acceptPending(plan sdk.Plan, parts []part) {
 	}
 }
 
-// fail records and logs that a part of a plan is not applied. c.mu is held.
+// fail records and logs that a part of a plan is not applied. The caller holds c.mu.
 func (c *Component) fail(p part, reason string) {
 	c.history(p.plugin).record(p, sdk.PlanFailed, reason)
 	c.log.Error("plan not applied",
 		"plugin", p.plugin, "plan", p.plan, "device", p.device, "epoch", p.from, "error", reason)
 }
 
-// addPending keeps a part for its flip, or until its device returns. Beyond maxPending the plugin's
-// oldest plans are dropped. c.mu is held.
+// addPending keeps a part for its flip, or until its device returns. Above maxPending, it drops
+// the plugin's oldest plans. The caller holds c.mu.
 func (c *Component) addPending(d *deviceIntent, p part) {
 	d.numbers++
 	p.number, p.stored = d.numbers, false
@@ -86,8 +87,8 @@ func (c *Component) addPending(d *deviceIntent, p part) {
 	}
 }
 
-// addEarly keeps a plan until the bank of its epoch is free, unless the plugin has maxPending of
-// such plans. c.mu is held.
+// addEarly keeps a plan until the bank of its epoch is free, unless the plugin's kept plans
+// already have maxPending bytes. The caller holds c.mu.
 func (c *Component) addEarly(a *preEpochPlan) {
 	sum := 0
 	for _, other := range append(c.early, a) {
@@ -122,8 +123,8 @@ func (p part) bytes() int {
 	return n
 }
 
-// bankFree reports whether the bank of a plan's epoch has been read since it was last in use. c.mu
-// is held.
+// bankFree reports whether the bank of a plan's epoch has been read since an epoch last used it.
+// The caller holds c.mu.
 func (c *Component) bankFree(a *preEpochPlan) bool {
 	return !slices.ContainsFunc(a.parts, func(p part) bool {
 		d := c.devices[p.device]
@@ -131,7 +132,7 @@ func (c *Component) bankFree(a *preEpochPlan) bool {
 	})
 }
 
-// timeFor returns how long a plan may take to write from now on, or why it is late.
+// timeFor returns how long writing a plan may take from now on, or why the plan is late.
 func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration, late string) {
 	open, end := c.epochs.Current()
 	limit = end.Sub(now) - c.margin
@@ -144,18 +145,18 @@ func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration
 	case open+1 < a.from: // at least one full epoch is left
 		return max(limit, time.Second), ""
 	case limit < need:
-		c.lastWrite /= 2 // the latest write may have been an exception, and a late plan measures no other
+		c.lastWrite /= 2 // the latest write may have been unusually slow, and late plans yield no new measurement
 		return 0, fmt.Sprintf("epoch %d begins in %v; writing takes %v and has to end %v before the flip",
 			a.from, (limit + c.margin).Round(time.Microsecond), need.Round(time.Microsecond), c.margin)
 	}
 	return limit, ""
 }
 
-// isDue reports whether a part that is pending is written in an epoch.
+// isDue reports whether a pending part must be written in an epoch.
 func (p part) isDue(number uint64) bool { return p.from <= number || p.bank != allBanks }
 
-// due takes the parts for an epoch off a device's pending list. Those that are to be stored first
-// (Shared) stay, and so do all after them.
+// due removes the parts for an epoch from a device's pending list and returns them. Parts that
+// must be stored first (Shared) stay, and so do all later parts.
 func (c *Component) due(d *deviceIntent, number uint64) (due []part) {
 	shares := d.shared != nil && d.elsewhere() == nil && !d.failing
 	c.mu.Lock()
@@ -193,7 +194,7 @@ func (c *Component) allStored(d *deviceIntent) bool {
 	return !slices.ContainsFunc(c.expected(d), func(p part) bool { return !p.stored })
 }
 
-// stored notes that parts are stored.
+// stored marks pending parts as stored.
 func (c *Component) stored(d *deviceIntent, numbers []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

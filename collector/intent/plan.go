@@ -13,20 +13,20 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// The way of a plan: Add accepts it, Collected, Flipped and ApplyPending decide when its parts are
-// written, and write puts one part on its device.
+// How a plan is written: Add accepts it; Collected, Flipped and ApplyPending decide when its parts
+// are written; write writes one part to its device.
 
-// part is what a plan writes to one device, in order.
+// part is the part of a plan for one device, whose updates are in order.
 type part struct {
 	plugin  string
 	plan    uint64
 	device  string
-	from    uint64 // the first epoch that it is for
-	bank    int    // that it concerns; allBanks
+	from    uint64 // the first epoch of the plan
+	bank    int    // the bank of the plan's epochs, or allBanks
 	updates []p4rt.Update
 
-	number uint64 // among those that were pending for the device
-	stored bool   // the other collectors have it (Shared)
+	number uint64 // position among the parts that were pending for the device
+	stored bool   // the part is stored in Shared
 }
 
 // allBanks is the bank of a plan that is not pre-epoch.
@@ -40,9 +40,8 @@ type preEpochPlan struct {
 	parts  []part // one for each device
 }
 
-// Add takes a plugin's plan. A pre-epoch plan is written when Add returns,
-// unless the bank of its epoch is still in use; any other is pending until the flip that begins its
-// epoch.
+// Add accepts a plugin's plan. A pre-epoch plan is written when Add returns, unless an earlier
+// epoch still uses the bank; any other plan is pending until the flip that begins its epoch.
 func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 	parts := split(plugin, plan)
 	c.mu.Lock()
@@ -67,8 +66,8 @@ func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
 	c.writePreEpoch(ctx, a)
 }
 
-// update converts a plugin's write. The kind of a match is that of the field: the program on the
-// device decides when the entry is written.
+// update converts a plugin's write. A match takes the kind of its field, so the kind is decided
+// when the entry is written, by the program on the device.
 func update(w sdk.DeviceWrite) p4rt.Update {
 	e := p4rt.Entry{
 		Table: w.Entry.Table, Priority: w.Entry.Priority, Action: w.Entry.Action, Default: w.Op == sdk.SetDefault,
@@ -94,7 +93,7 @@ func update(w sdk.DeviceWrite) p4rt.Update {
 	case sdk.Delete:
 		return p4rt.Delete(e)
 	}
-	return p4rt.Update{Entry: e} // of no type: the write fails
+	return p4rt.Update{Entry: e} // without a type, the write fails
 }
 
 // split sorts a plan's writes by device and converts them.
@@ -113,8 +112,8 @@ func split(plugin string, plan sdk.Plan) (parts []part) {
 	return parts
 }
 
-// Collected signals that the banks of an epoch have been read. Plans for the epochs that use these
-// banks next are written; wait returns when they are.
+// Collected signals that the banks of an epoch have been read. It starts to write the plans for
+// the epochs that use these banks next; wait returns when they are written.
 func (c *Component) Collected(ctx context.Context, number uint64) (wait func()) {
 	c.mu.Lock()
 	c.collected = max(c.collected, number)
@@ -141,7 +140,7 @@ func (c *Component) Collected(ctx context.Context, number uint64) (wait func()) 
 	return func() { <-done }
 }
 
-// result is the result of writing a part to its device.
+// result is the outcome of writing a part to its device.
 type result struct {
 	undo func(context.Context) error
 	away bool
@@ -152,7 +151,7 @@ type result struct {
 // refuses its part, the other parts are undone.
 func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 	_, end := c.epochs.Current()
-	begin := c.clock.Now() // on a virtual clock writing takes no time
+	begin := c.clock.Now() // on a virtual clock, writing takes no time
 	limit, late := c.timeFor(a, begin)
 	if late != "" {
 		c.recordLate(a, late)
@@ -194,8 +193,8 @@ func (c *Component) writePart(ctx context.Context, p part) (r result) {
 	return r
 }
 
-// storeParts shares with the other collectors what the devices of parts hold, or will. results, if
-// any, take the errors.
+// storeParts stores the entries of the parts' devices in Shared. Errors are written to results, if
+// it is not nil.
 func (c *Component) storeParts(ctx context.Context, parts []part, results []result) {
 	if c.shared == nil {
 		return
@@ -215,8 +214,9 @@ func (c *Component) storeParts(ctx context.Context, parts []part, results []resu
 	work.Wait()
 }
 
-// confirm is store for what has been written. It fails if another collector owns the device: the
-// entries may not last. While storing fails, only Sync tries it: it may take long.
+// confirm calls store after entries were written. It fails if another collector owns the device,
+// because that collector may remove the entries. While storing fails, confirm leaves it to Sync,
+// because it may take long.
 func (d *deviceIntent) confirm(ctx context.Context) error {
 	d.writing.Lock()
 	failing := d.failing
@@ -230,9 +230,10 @@ func (d *deviceIntent) confirm(ctx context.Context) error {
 	return nil
 }
 
-// Flipped applies what is pending at a device for the epoch that begins with this flip. It returns
-// at once when entries are being written to the device: the read-out that follows the flip does not
-// wait, and what is pending is applied at the next flip. So is what is not shared yet.
+// Flipped applies the parts that are pending at a device for the epoch that begins with this flip.
+// If entries are being written to the device, it returns at once, because the read-out that
+// follows the flip must not wait; the parts are then applied at the next flip. Parts that are not
+// shared yet wait, too.
 func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 	d := c.device(name)
 	if d == nil || !d.writing.TryLock() {
@@ -244,40 +245,40 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 	}
 	c.applyPending(ctx, d, next, true)
 	if d.dirty.Load() && d.shared != nil {
-		c.work.Go(func() { _ = d.confirm(ctx) }) // the read-out does not wait; Sync stores what fails
+		c.work.Go(func() { _ = d.confirm(ctx) }) // the read-out does not wait; if storing fails, Sync tries again
 	}
 }
 
-// ApplyPending applies what is pending at a device for the open epoch, and returns when all of it
-// is written. If ctx is over, all of it stays pending.
+// ApplyPending applies the parts that are pending at a device for the open epoch, and returns when
+// all of them are written. If ctx ends before, all parts stay pending.
 func (c *Component) ApplyPending(ctx context.Context, name string) {
 	d := c.device(name)
 	if d == nil {
 		return
 	}
-	d.writing.Lock() // until what another call took from d.pending is written
+	d.writing.Lock() // waits until parts that another call took from d.pending are written
 	c.mu.Lock()
 	none := len(d.pending) == 0
 	c.mu.Unlock()
 	d.writing.Unlock()
 	if none || ctx.Err() != nil || d.take(ctx) != nil || errors.Is(d.confirm(ctx), ErrDeposed) {
-		return // what is pending stays
+		return // the parts stay pending
 	}
 	d.writing.Lock()
 	open, _ := c.epochs.Current()
 	c.applyPending(ctx, d, open, false)
 	d.writing.Unlock()
-	_ = d.confirm(ctx) // Sync stores what fails
+	_ = d.confirm(ctx) // if storing fails, Sync tries again
 }
 
-// applyPending writes the parts that are due in an epoch. atFlip means that the epoch begins now;
-// otherwise it may have been open for some time. d.writing is held.
+// applyPending writes the parts that are due in an epoch. With atFlip, the epoch begins now;
+// otherwise it may have been open for some time. The caller holds d.writing.
 func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number uint64, atFlip bool) {
 	for _, p := range c.due(d, number) {
 		_, err := d.write(ctx, p.plugin, p.updates)
 		if d.elsewhere() != nil && errors.Is(err, p4rt.ErrNotReady) {
 			c.mu.Lock()
-			c.addPending(d, p) // until its owner has a session
+			c.addPending(d, p) // until the device's owner has a session
 			c.mu.Unlock()
 			continue
 		}
@@ -285,7 +286,7 @@ func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number ui
 	}
 }
 
-// apply is write for a caller that does not hold d.writing.
+// apply calls write for a caller that does not hold d.writing.
 func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
@@ -302,7 +303,8 @@ func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.
 	return d.write(ctx, plugin, updates)
 }
 
-// ForeignError is returned by Write for a device of another collector. It is p4rt.ErrNotReady.
+// ForeignError is the error of Write for a device of another collector. errors.Is matches it with
+// p4rt.ErrNotReady.
 type ForeignError struct{ Device, Owner string }
 
 // Error names the device and its owner.
@@ -313,8 +315,8 @@ func (e *ForeignError) Error() string {
 // Is makes errors.Is work for p4rt.ErrNotReady.
 func (e *ForeignError) Is(target error) bool { return target == p4rt.ErrNotReady }
 
-// Write writes a part of a plan that another collector sends, as a whole or not at all; undo
-// reverts it. The error is a ForeignError if another collector owns the device.
+// Write writes a part of a plan that another collector sends, either all updates or none; undo
+// reverts them. The error is a ForeignError if another collector owns the device.
 func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
@@ -334,8 +336,8 @@ func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Updat
 	return undo, d.confirm(ctx)
 }
 
-// ApplyElsewhere applies what is pending for the open epoch at devices of other collectors. Their
-// epoch has begun, so it is mixed.
+// ApplyElsewhere applies the parts that are pending for the open epoch at devices of other
+// collectors. The epoch has begun before, so it is mixed.
 func (c *Component) ApplyElsewhere(ctx context.Context) {
 	c.mu.Lock()
 	var due []string
@@ -355,11 +357,11 @@ func (c *Component) ApplyElsewhere(ctx context.Context) {
 	}
 }
 
-// write writes updates in their order, all or none: when the device refuses one, the others are
-// undone, and the error wraps ErrPartiallyApplied if that fails. An insertion of an entry that
-// exists modifies it: a plugin or a collector that was restarted plans from the beginning. undo
-// reverts the updates later, as long as no other updates follow. d.writing is held. The caller has
-// announced or stored the updates, if their devices are shared.
+// write writes updates in order, all or none: if the device refuses an update, the others are
+// undone, and if that fails, the error wraps ErrPartiallyApplied. Inserting an entry that exists
+// modifies it, because a restarted plugin or collector plans from the beginning. undo reverts the
+// updates later, as long as no other updates follow. The caller holds d.writing, and has announced
+// or stored the updates if the device is shared.
 func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.Update) (
 	undo func(context.Context) error, err error,
 ) {
@@ -376,7 +378,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 	done, err := send(ctx, d, changes)
 	if err != nil {
 		d.dirty.Store(true)
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.undoLimit) // ctx may be over
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.undoLimit) // ctx may have ended
 		defer cancel()
 		if undoErr := revert(clean, d, done); undoErr != nil || ctx.Err() != nil && len(done) > 0 {
 			err = fmt.Errorf("%w: %w", ErrPartiallyApplied, err)
@@ -385,7 +387,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 	}
 	for _, c := range changes {
 		if isDelete(c.update) {
-			d.dirty.Store(true) // it was announced as absent, which is over
+			d.dirty.Store(true) // Shared must drop the entry that was announced as absent
 			delete(d.applied, c.key)
 		} else {
 			d.applied[c.key] = c.update.Entry

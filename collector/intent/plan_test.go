@@ -18,8 +18,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// A plan for the epoch after the next, as ChameleMon makes one each epoch: written when it is
-// accepted, in force two epochs later, and only in every second one.
+// A plan for the epoch after the next, as ChameleMon makes in each epoch, is written when it is
+// accepted. It is in force two epochs later, and then in every second epoch only.
 func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	r := newRig(t, 2)
 	first := r.step()
@@ -29,7 +29,7 @@ func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	r.step() // closes first+1
 	r.expectApplied("s1", "a", "c")
 	r.expectApplied("s2", "b")
-	r.step() // first+2, in the other bank
+	r.step() // opens first+2, which uses the other bank
 	r.expectStates(sdk.DeviceState{Device: "s1"}, sdk.DeviceState{Device: "s2"})
 	r.expectOutcomes(sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s1", Status: sdk.PlanApplied},
 		sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s2", Status: sdk.PlanApplied})
@@ -42,12 +42,12 @@ func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	}
 }
 
-// A plan for a bank that an earlier epoch still uses is written when that epoch has been read.
+// A plan for a bank that an earlier epoch still uses is written after that epoch has been read.
 func TestPreEpochPlanWaitsForItsBank(t *testing.T) {
 	r := newRig(t, 1)
 	first := r.step()
 	r.plan(sdk.Plan{ID: 7, FromEpoch: first + 4, PreEpoch: true, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
-	r.step() // closes first+1: the bank is that of the open epoch
+	r.step() // closes first+1: the open epoch uses the bank
 	r.expectApplied("s1")
 	r.step() // closes first+2
 	r.expectApplied("s1", "a")
@@ -63,7 +63,7 @@ func TestLatePlanIsNotWritten(t *testing.T) {
 	r.expectStates(sdk.DeviceState{Device: "s1"})
 	r.expectOutcomes(sdk.PlanOutcome{Plan: 7, FromEpoch: first + 2, Device: "s1", Status: sdk.PlanLate,
 		Reason: "is already open"})
-	// Too little time before the flip is late as well.
+	// A plan also counts as late if there is too little time before the flip.
 	r.step() // closes first+3, opens first+4
 	r.clock.Advance(time.Second - guard)
 	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 8, FromEpoch: first + 5, PreEpoch: true,
@@ -81,7 +81,7 @@ func TestLatePlanIsNotWritten(t *testing.T) {
 	}
 }
 
-// tableFull refuses the only update of a write.
+// tableFull is the error of a write whose only update was refused.
 var tableFull = &p4rt.WriteError{Total: 1, Failed: []*p4rt.UpdateError{{Code: codes.ResourceExhausted,
 	Message: "the table is full"}}}
 
@@ -116,7 +116,7 @@ func TestPlanThatOneDeviceRefusesIsUndoneOnAll(t *testing.T) {
 		sdk.DeviceState{Device: "s3"})
 }
 
-// A plan is written without a device that is away; the device receives it when it returns.
+// A plan is written without a device that is away. The device receives the plan when it returns.
 func TestPlanForADeviceThatIsAway(t *testing.T) {
 	r := newRig(t, 2)
 	first := r.step()
@@ -129,16 +129,16 @@ func TestPlanForADeviceThatIsAway(t *testing.T) {
 	r.expectOutcomes(sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s1", Status: sdk.PlanApplied},
 		sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s2", Status: sdk.PlanFailed, Reason: "is away"})
 	r.devices["s2"].do(func(d *fakeDevice) { d.down = nil })
-	r.c.ApplyPending(t.Context(), "s2") // as when its session is ready
+	r.c.ApplyPending(t.Context(), "s2") // called when the session is ready
 	r.expectApplied("s2", "b")
-	r.step() // first+3: s2 was changed in the midst of it
+	r.step() // first+3, which is mixed: s2 was changed during the epoch
 	r.expectStates(sdk.DeviceState{Device: "s1", Plan: 7}, sdk.DeviceState{Device: "s2", Mixed: true})
 	r.step()
 	r.step() // first+5
 	r.expectStates(sdk.DeviceState{Device: "s1", Plan: 7}, sdk.DeviceState{Device: "s2", Plan: 7})
 }
 
-// Outcomes are delivered again to a plugin that failed.
+// Outcomes are delivered again if the plugin failed.
 func TestOutcomesAreKeptUntilDelivered(t *testing.T) {
 	r := newRig(t, 1)
 	first := r.step()
@@ -146,7 +146,7 @@ func TestOutcomesAreKeptUntilDelivered(t *testing.T) {
 	r.step()
 	r.failing = true
 	want := sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s1", Status: sdk.PlanApplied}
-	r.step() // first+2 closes, first+3 opens: the plan came too late for the flip before
+	r.step() // first+2 closes and first+3 opens: the plan came too late for the previous flip
 	r.expectOutcomes(want)
 	r.failing = false
 	r.step()
@@ -156,8 +156,8 @@ func TestOutcomesAreKeptUntilDelivered(t *testing.T) {
 	r.expectOutcomes()
 }
 
-// Pending plans are bounded, whatever a plugin plans: for unknown devices, for devices that do not
-// return, and for epochs that are far away. A device keeps the newest plans.
+// The memory of pending plans is bounded for unknown devices, devices that do not return and
+// epochs in the far future. Each device keeps the newest plans.
 func TestPendingPlansAreBounded(t *testing.T) {
 	r := newRig(t, 1)
 	first := r.step()
@@ -200,7 +200,7 @@ func TestPendingPlansAreBounded(t *testing.T) {
 	}
 }
 
-// A plan for devices of another network is refused as a whole, with one line in the log.
+// A plan for another network's devices is refused as a whole, with one line in the log.
 func TestPlanForAnotherNetwork(t *testing.T) {
 	for _, preEpoch := range []bool{false, true} {
 		r := newRig(t, 1)
@@ -224,7 +224,8 @@ func TestPlanForAnotherNetwork(t *testing.T) {
 	}
 }
 
-// A caller of ApplyPending waits for what another one is writing, so that no epoch begins before.
+// ApplyPending waits while another call writes, so that no epoch begins before the entries are
+// written.
 func TestApplyPendingWaits(t *testing.T) {
 	r := newRig(t, 1)
 	r.step()
@@ -235,7 +236,7 @@ func TestApplyPendingWaits(t *testing.T) {
 			r.c.ApplyPending(t.Context(), "s1")
 			close(other)
 		}()
-		for range 1000 { // time to return for a caller that does not wait
+		for range 1000 { // gives a caller that does not wait the time to return
 			runtime.Gosched()
 		}
 		select {
@@ -249,7 +250,7 @@ func TestApplyPendingWaits(t *testing.T) {
 	r.expectApplied("s1", "a")
 }
 
-// Writes that take longer than the rest of an epoch: some packets of the next epoch are counted
+// If writes take longer than the rest of an epoch, some packets of the next epoch are counted
 // before them, so that epoch is mixed. The flip does not wait for the writes.
 func TestPendingPlanThatTakesOverAFlip(t *testing.T) {
 	r := newRig(t, 1)

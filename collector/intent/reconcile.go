@@ -9,9 +9,9 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// Reconcile brings the entries of a device up to date. The device's P4Runtime session calls it when
-// it begins, with itself as the switch, before it is ready; so a switch that was away or was given
-// its pipeline anew holds the desired state before it is measured.
+// Reconcile updates a device's entries to the desired state. A new P4Runtime session calls it with
+// itself as the switch before the session is ready, so that a switch that was away, or whose
+// pipeline was pushed again, has the desired entries before it is measured.
 func (c *Component) Reconcile(ctx context.Context, name string, sw Reconciler) error {
 	d := c.device(name)
 	if d == nil {
@@ -21,11 +21,11 @@ func (c *Component) Reconcile(ctx context.Context, name string, sw Reconciler) e
 	defer d.storing.Unlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	_ = d.adopt(ctx) // without the entries of plans, the device is measured nevertheless; see Sync
+	_ = d.adopt(ctx) // if the entries of plans are missing, the device is measured nevertheless; Sync adds them
 	return d.reconcile(ctx, sw)
 }
 
-// reconcile makes a switch hold what it must hold. d.writing is held.
+// reconcile makes the switch's entries equal to the desired ones. The caller holds d.writing.
 func (d *deviceIntent) reconcile(ctx context.Context, sw Reconciler) error {
 	parts := d.desired()
 	if len(parts) == 0 {
@@ -38,9 +38,9 @@ func (d *deviceIntent) reconcile(ctx context.Context, sw Reconciler) error {
 	return err
 }
 
-// desired returns what the switch must hold: forwarding, then the entries of plans, which replace
-// forwarding entries of the same key, without those that a plan of the owner before deletes.
-// d.writing is held.
+// desired returns the entries that the switch must hold: the forwarding entries and then the
+// entries of plans, which replace forwarding entries with the same key. It leaves out entries that
+// a plan of the previous owner deletes. The caller holds d.writing.
 func (d *deviceIntent) desired() []p4rt.Desired {
 	parts := slices.Clone(d.forwarding)
 	if len(d.applied)+len(d.absent) == 0 {

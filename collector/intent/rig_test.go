@@ -30,7 +30,7 @@ type fakeDevice struct {
 
 	mu      sync.Mutex
 	down    error
-	refuse  error  // what Write returns
+	refuse  error  // error of Write
 	writing func() // called by Write
 	applied []string
 }
@@ -88,9 +88,9 @@ type rig struct {
 
 	open     uint64 // the open epoch
 	end      time.Time
-	plans    []sdk.Plan // of the plugin, accepted when the next epoch is closed
-	failing  bool       // the plugin does not take the next epoch
-	closed   uint64     // the newest closed epoch, with what the plugin received
+	plans    []sdk.Plan // plans of the plugin, accepted when the next epoch closes
+	failing  bool       // the plugin loses the next epoch
+	closed   uint64     // the newest closed epoch, of which the plugin has received the outcomes
 	states   []sdk.DeviceState
 	outcomes []sdk.PlanOutcome
 }
@@ -142,7 +142,7 @@ func (r *rig) step() uint64 {
 	return r.closed
 }
 
-// plan makes the plugin return plans for the next epoch that is closed.
+// plan makes the plugin return plans with the next epoch that closes.
 func (r *rig) plan(plans ...sdk.Plan) { r.plans = plans }
 
 func (r *rig) applied(name string) (out []string) {
@@ -164,7 +164,7 @@ func (r *rig) expectStates(want ...sdk.DeviceState) {
 	}
 }
 
-// expectOutcomes compares the outcomes; a reason has to contain the wanted one.
+// expectOutcomes compares the outcomes; the reason of each must contain the expected text.
 func (r *rig) expectOutcomes(want ...sdk.PlanOutcome) {
 	r.t.Helper()
 	got := slices.Clone(r.outcomes)

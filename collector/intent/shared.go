@@ -16,41 +16,44 @@ import (
 )
 
 // Shared is where the collectors of a cluster keep the entries of plans that a device holds, so
-// that its next owner has them: it repairs them, and changes them when plugins do.
+// that its next owner can repair them, and change them when plugins do.
 //
 //	new session ─▶ Take ─▶ applied ─▶ reconcile
 //	plan ─▶ Store ─▶ switch ─▶ applied ─▶ outcome
 //
-// What a plan writes is stored before the switch has it, so that a device that loses its owner
-// holds nothing which the next one does not know: that one completes the plan. If storing fails,
-// the collector goes on with what it has, and Sync tries again.
+// A plan's entries are stored before the switch receives them, so that the next owner of a device
+// knows every entry that the device may hold, and completes the plan. If storing fails, the
+// collector continues with the entries it has, and Sync tries again.
 type Shared interface {
-	// Take returns the entries of a device, as its last owner stored them, and makes this collector
-	// the owner, so that the one before can store no others. own reports that it was this one.
+	// Take returns the entries of a device as the last owner stored them, and makes this collector
+	// the owner, so that the previous owner can store no further entries. own reports whether this
+	// collector was the last owner.
 	Take(ctx context.Context, device string) (held p4rt.Desired, own bool, err error)
-	// Store replaces the entries. The error wraps ErrDeposed if another collector has taken them.
+	// Store replaces the stored entries. The error wraps ErrDeposed if another collector has taken
+	// them.
 	Store(ctx context.Context, device string, held p4rt.Desired) error
 }
 
 // ErrDeposed is wrapped by Shared.Store if another collector owns the device.
 var ErrDeposed = errors.New("another collector owns the device")
 
-// sharedTime bounds a call of Shared, on the wall clock. A session is not ready before Take.
+// sharedTime bounds a call of Shared, on the wall clock. A session becomes ready only after Take.
 const sharedTime = time.Second
 
-// sharedState is how the applied entries of a device compare with the shared ones.
+// sharedState says how a device's applied entries relate to the entries in Shared.
 type sharedState struct {
 	storing sync.Mutex   // held by calls of Shared; taken before desiredState.writing
-	taken   bool         // applied has the shared entries; guarded by writing
+	taken   bool         // applied includes the shared entries; guarded by writing
 	failing bool         // the latest Store failed; guarded by writing
-	absent  []p4rt.Entry // that the owner before was about to delete; guarded by writing
-	dirty   atomic.Bool  // the shared entries are others
+	absent  []p4rt.Entry // entries that the previous owner was about to delete; guarded by writing
+	dirty   atomic.Bool  // applied and the shared entries differ
 }
 
-// usable reports whether applied is what the device holds: plans can be written. d.writing is held.
+// usable reports whether applied is complete, so that plans can be written. The caller holds
+// d.writing.
 func (d *deviceIntent) usable() bool { return d.shared == nil || d.elsewhere() != nil || d.taken }
 
-// take makes the shared entries those that are applied, unless they are already. The error wraps
+// take makes applied equal to the shared entries, unless this was done before. The error wraps
 // p4rt.ErrNotReady.
 func (d *deviceIntent) take(ctx context.Context) error {
 	d.writing.Lock()
@@ -66,8 +69,8 @@ func (d *deviceIntent) take(ctx context.Context) error {
 	return d.adopt(ctx)
 }
 
-// adopt is take for a new session, which may follow one of another collector. d.storing and
-// d.writing are held.
+// adopt does the work of take for a new session, before which another collector may have had a
+// session. The caller holds d.storing and d.writing.
 func (d *deviceIntent) adopt(ctx context.Context) error {
 	if d.shared == nil {
 		return nil
@@ -76,7 +79,7 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	defer cancel()
 	held, own, err := d.shared.Take(ctx, d.Name())
 	if err != nil {
-		return fmt.Errorf("%w: the entries of plans in the cluster: %w", p4rt.ErrNotReady, err)
+		return fmt.Errorf("%w: reading the entries of plans from the cluster: %w", p4rt.ErrNotReady, err)
 	}
 	if own && d.taken {
 		return nil
@@ -85,8 +88,8 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	for _, e := range held.Entries {
 		switch key, err := d.Key(e); {
 		case errors.Is(err, p4rt.ErrNotReady): // the session has ended meanwhile
-			return fmt.Errorf("the entries of plans in the cluster: %w", err)
-		case err != nil: // of a pipeline that the device had before
+			return fmt.Errorf("reading the entries of plans from the cluster: %w", err)
+		case err != nil: // an entry of the device's previous pipeline
 			d.dirty.Store(true)
 		default:
 			applied[key] = e
@@ -102,8 +105,9 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// held returns what the device holds when updates and the parts that are pending for the next epoch
-// are written, and the numbers of these parts. d.writing is held.
+// held returns the entries that the device holds after updates, and after the parts that are
+// pending for the next epoch, are written. It also returns the numbers of these parts. The caller
+// holds d.writing.
 func (d *deviceIntent) held(updates ...p4rt.Update) (held p4rt.Desired, parts []uint64) {
 	entries, absent := maps.Clone(d.applied), map[string]p4rt.Entry{}
 	for _, e := range d.absent {
@@ -126,14 +130,15 @@ func (d *deviceIntent) held(updates ...p4rt.Update) (held p4rt.Desired, parts []
 	return p4rt.Desired{Entries: sorted(entries), Absent: sorted(absent)}, parts
 }
 
-// announce stores what the device holds when updates are written. The error wraps p4rt.ErrNotReady:
-// another collector owns the device. After any other failure they are written, and Sync stores what
-// the device holds. d.storing and d.writing are held.
+// announce stores the entries that the device will hold after updates. The error wraps
+// p4rt.ErrNotReady if another collector owns the device. After any other failure, announce returns
+// nil: the updates are written, and Sync stores the entries. The caller holds d.storing and
+// d.writing.
 func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update) error {
 	if d.shared == nil || d.elsewhere() != nil {
 		return nil
 	}
-	if d.failing { // the plan would be late
+	if d.failing { // waiting for another attempt would make the plan late
 		d.dirty.Store(true)
 		return nil
 	}
@@ -151,8 +156,8 @@ func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update) erro
 	return nil
 }
 
-// stored notes the result of Shared.Store, with parts that are pending, and returns it. d.writing
-// is held.
+// stored records the result of Shared.Store, which included some pending parts, and returns it.
+// The caller holds d.writing.
 func (d *deviceIntent) stored(parts []uint64, err error) error {
 	switch {
 	case err == nil:
@@ -166,9 +171,9 @@ func (d *deviceIntent) stored(parts []uint64, err error) error {
 	return err
 }
 
-// store shares what the device holds if that has changed, or a part is pending for the next epoch.
-// The error wraps ErrDeposed if another collector owns the device. After any other error, Sync
-// stores it.
+// store shares the device's entries if they have changed, or if a part is pending for the next
+// epoch. The error wraps ErrDeposed if another collector owns the device. After any other error,
+// Sync tries again.
 func (d *deviceIntent) store(ctx context.Context) error {
 	if d.shared == nil || d.elsewhere() != nil {
 		return nil
@@ -186,7 +191,8 @@ func (d *deviceIntent) store(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok {
 		limit = max(min(limit, time.Until(end)), sharedTime/4)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // what is written is written
+	// the entries are already written, so they are stored even if ctx has ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	err := d.shared.Store(ctx, d.Name(), held)
 	d.writing.Lock()
@@ -202,8 +208,8 @@ func sorted(entries map[string]p4rt.Entry) (out []p4rt.Entry) {
 	return out
 }
 
-// Sync shares the entries of plans at devices where that has failed before: Shared logs why. Call
-// it once in each epoch.
+// Sync shares the entries of devices for which sharing has failed before; Shared logs why. Call it
+// once in each epoch.
 func (c *Component) Sync(ctx context.Context) {
 	if c.shared == nil {
 		return
@@ -221,8 +227,8 @@ func (c *Component) Sync(ctx context.Context) {
 	}
 }
 
-// sync takes and stores the entries of a device. Those that the switch has lost since its session
-// began are repaired.
+// sync takes and stores the entries of a device. It repairs entries that the switch has lost since
+// its session began.
 func (d *deviceIntent) sync(ctx context.Context) error {
 	d.writing.Lock()
 	usable := d.usable()

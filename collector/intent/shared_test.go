@@ -27,8 +27,8 @@ func (d *movingDevice) Apply(context.Context, string, []p4rt.Update) (func(conte
 	return nil, errors.New("the owner before is asked")
 }
 
-// A plan for a device that moves to this collector, from this one or another, is written when it is
-// here.
+// A plan for a device that is moving to this collector is written when the device has arrived,
+// whether this collector or another one received the plan.
 func TestPlanWhileADeviceMoves(t *testing.T) {
 	r := newRig(t, 1)
 	s1 := r.devices["s1"]
@@ -57,14 +57,14 @@ func TestPlanWhileADeviceMoves(t *testing.T) {
 	}
 }
 
-// record is a Shared with the entries of one device.
+// record is a Shared that holds the entries of one device.
 type record struct {
 	mu      sync.Mutex
 	held    p4rt.Desired
 	own     bool
-	fail    error  // what Store returns
+	fail    error  // error of Store
 	storing func() // called by Store
-	stores  int    // calls of Store
+	stores  int    // counts calls of Store
 }
 
 func (s *record) Take(context.Context, string) (p4rt.Desired, bool, error) {
@@ -88,7 +88,7 @@ func (s *record) Store(_ context.Context, _ string, held p4rt.Desired) error {
 	return s.fail
 }
 
-// sharedDevice is a device that is reconciled, and calls check before and after each write.
+// sharedDevice is a device that is reconciled. It calls check before and after each write.
 type sharedDevice struct {
 	*fakeDevice
 	check func()
@@ -116,8 +116,8 @@ func (d *sharedDevice) Reconcile(_ context.Context, parts ...p4rt.Desired) error
 	return nil
 }
 
-// sharedRig is a rig with one device in a cluster, which holds the entry "before". taken counts how
-// often the next owner could have taken the device.
+// sharedRig is a rig with one device in a cluster, which holds the entry "before". taken counts
+// how often another collector could have taken the device.
 func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
 	r, shared = newRig(t, 1), &record{}
 	r.c.shared = shared
@@ -150,8 +150,8 @@ func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
 	return r, shared, func() int { return n }
 }
 
-// An owner that ends between any two steps of a plan leaves nothing on the device that the next one
-// does not know.
+// If an owner dies between any two steps of a plan, the next owner knows everything that the
+// device holds.
 func TestNextOwnerKnowsWhatTheDeviceHolds(t *testing.T) {
 	for name, writes := range map[string][]sdk.DeviceWrite{
 		"insertions": {planWrite("s1", "a"), planWrite("s1", "b")},
@@ -206,8 +206,8 @@ func TestNextOwnerKnowsWhatTheDeviceHolds(t *testing.T) {
 	}
 }
 
-// A plan that is being shared when its epoch begins is written at the next flip. If it cannot be
-// shared, it is written all the same, unless another collector owns the device.
+// A plan that is not shared yet when its epoch begins is written at the next flip. If sharing
+// fails, the plan is written nevertheless, unless another collector owns the device.
 func TestPlansWaitUntilTheyAreShared(t *testing.T) {
 	r, shared, _ := sharedRig(t)
 	shared.storing = func() {
@@ -241,7 +241,7 @@ func TestPlansWaitUntilTheyAreShared(t *testing.T) {
 	r.expectApplied("s1", "before", "a", "b")
 }
 
-// losing is a device whose session is over when its keys are asked for.
+// losing is a device whose session ends when Key is called.
 type losing struct {
 	*fakeDevice
 	over bool
@@ -254,8 +254,8 @@ func (d *losing) Key(e p4rt.Entry) (string, error) {
 	return d.fakeDevice.Key(e)
 }
 
-// What a session that ends does not take over is neither dropped nor shared as dropped: the next
-// one has it.
+// If a session ends before it has taken over all entries, these entries are neither dropped nor
+// shared as dropped: the next session takes them over.
 func TestSessionEndsBeforeEntriesAreTaken(t *testing.T) {
 	r, shared := newRig(t, 1), &record{held: p4rt.Desired{Entries: []p4rt.Entry{{Table: "before"}}}}
 	r.c.shared = shared

@@ -43,10 +43,11 @@ type bench struct {
 	c          *Component
 	d          *device.Device
 	sw         *fakeswitch.Switch
-	reconciled atomic.Int64 // calls of Reconcile
+	reconciled atomic.Int64 // counts calls of Reconcile
 }
 
-// newBench starts a fake switch with a device. forwards makes the component own its forwarding.
+// newBench starts a fake switch and a device for it. With forwards, the component owns the
+// forwarding tables.
 func newBench(t *testing.T, forwards bool) *bench {
 	t.Helper()
 	p := program(t, "univmon-300k")
@@ -111,7 +112,7 @@ func (b *bench) expectEntries(want int) {
 	}
 }
 
-// prefix is a write of a route for a prefix of 8 bits.
+// prefix returns a write of a route for a prefix of 8 bits.
 func prefix(op sdk.WriteOp, first byte, action string) sdk.DeviceWrite {
 	return sdk.DeviceWrite{Device: "s1", Op: op, Entry: sdk.TableEntry{
 		Table: "ipv4_lpm", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst", Value: []byte{first, 0, 0, 0},
@@ -119,8 +120,8 @@ func prefix(op sdk.WriteOp, first byte, action string) sdk.DeviceWrite {
 	}}
 }
 
-// routes are those of a leaf with one host of its own and one behind two spines: four routes and
-// two members of a group.
+// routes returns the routes of a leaf with one host of its own and one behind two spines: four
+// routes, and two next hops in a group.
 func routes(t *testing.T) topology.Routes {
 	t.Helper()
 	var b topology.Builder
@@ -156,7 +157,7 @@ func TestDesiredStateComesBackAfterAReboot(t *testing.T) {
 	}
 	b.start()
 	b.expectEntries(routeEntries)
-	for range 2 { // the second time like a plugin that was restarted
+	for range 2 { // the second time as a plugin that was restarted
 		if _, err := b.write(t.Context(), prefix(sdk.Insert, 10, "drop"), prefix(sdk.Insert, 11, "drop")); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestDesiredStateComesBackAfterAReboot(t *testing.T) {
 	if err := b.c.SetRoutes(t.Context(), "s1", topology.Routes{Switch: "s1"}); err != nil {
 		t.Fatal(err)
 	}
-	b.expectEntries(1) // of the plan
+	b.expectEntries(1) // the plan's entry
 	b.c.RemoveDevice("s1")
 	if err := b.c.SetRoutes(t.Context(), "s1", routes(t)); err != nil {
 		t.Fatal(err)
@@ -182,8 +183,8 @@ func TestDesiredStateComesBackAfterAReboot(t *testing.T) {
 	b.expectEntries(1)
 }
 
-// A device that is away misses a pre-epoch plan and receives it when it returns. Each session of it
-// is reconciled once, and later sessions hold what the plan wrote.
+// A device that is away misses a pre-epoch plan and receives the plan when it returns. Each of the
+// device's sessions is reconciled once, and later sessions hold the plan's entries.
 func TestDeviceGoesAwayAndReturns(t *testing.T) {
 	b := newBench(t, true)
 	if err := b.c.SetRoutes(t.Context(), "s1", routes(t)); err != nil {
@@ -203,7 +204,7 @@ func TestDeviceGoesAwayAndReturns(t *testing.T) {
 		!strings.Contains(got[0].Reason, "is away") {
 		t.Errorf("outcomes %+v", got)
 	}
-	b.c.ApplyPending(t.Context(), "s2") // not this device
+	b.c.ApplyPending(t.Context(), "s2") // applies to another device
 	b.expectEntries(routeEntries + 1)
 	if err := b.sw.Promote(); err != nil {
 		t.Fatal(err)
@@ -230,8 +231,8 @@ func TestDeviceGoesAwayAndReturns(t *testing.T) {
 	}
 }
 
-// A device that loses its session only keeps its entries; those that someone else changed meanwhile
-// are changed back.
+// A device that only loses its session keeps its entries. Entries that another controller changed
+// meanwhile are restored.
 func TestDesiredStateIsComparedInANewSession(t *testing.T) {
 	b := newBench(t, true)
 	if err := b.c.SetRoutes(t.Context(), "s1", routes(t)); err != nil {
@@ -241,7 +242,8 @@ func TestDesiredStateIsComparedInANewSession(t *testing.T) {
 	if _, err := b.write(t.Context(), prefix(sdk.Insert, 10, "drop")); err != nil {
 		t.Fatal(err)
 	}
-	// An entry of no owner in a table that the component owns, and one of the plan that is gone.
+	// The switch now holds an unknown entry in a table that the component owns, and lacks an entry of
+	// the plan.
 	if err := b.d.Write(t.Context(), update(prefix(sdk.Insert, 99, "drop")),
 		update(prefix(sdk.Delete, 10, ""))); err != nil {
 		t.Fatal(err)
@@ -264,7 +266,7 @@ func TestDesiredStateIsComparedInANewSession(t *testing.T) {
 	}
 }
 
-// In tables that the component does not own, entries that are not desired stay.
+// In tables that the component does not own, reconciling keeps entries that are not desired.
 func TestEntriesOfOthersStay(t *testing.T) {
 	b := newBench(t, false)
 	if err := b.c.SetRoutes(t.Context(), "s1", routes(t)); err != nil {
@@ -283,8 +285,8 @@ func TestEntriesOfOthersStay(t *testing.T) {
 	b.expectEntries(2)
 }
 
-// A plan that is refused in the middle leaves nothing; entries that are there from an earlier
-// process are modified.
+// A plan that is refused halfway leaves no entry. Entries that exist from an earlier process are
+// modified.
 func TestPartIsWrittenAsAWhole(t *testing.T) {
 	b := newBench(t, false)
 	b.start()
@@ -328,7 +330,7 @@ func TestPartIsWrittenAsAWhole(t *testing.T) {
 	}
 	b.sw.SetFaults(fakeswitch.Faults{})
 
-	// Another collector takes over. It has not written what is there.
+	// Another collector takes over, which did not write the existing entries.
 	other := connect(t, b.sw, false, p4rt.Config{ElectionID: p4rt.ElectionID{Low: 1 << 50}})
 	other.start()
 	if _, err := other.write(ctx, prefix(sdk.Insert, 11, "drop"), prefix(sdk.Insert, 12, "drop")); err != nil {
@@ -342,7 +344,7 @@ func TestPartIsWrittenAsAWhole(t *testing.T) {
 	}
 }
 
-// A device before its session or after it has nothing of a plan.
+// A device whose session has not begun, or has ended, holds no entry of a plan.
 func TestWriteWithoutASession(t *testing.T) {
 	b := newBench(t, false)
 	if _, err := b.write(t.Context(), prefix(sdk.Insert, 10, "drop")); !errors.Is(err, device.ErrNotStarted) ||

@@ -15,24 +15,24 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// ErrPartiallyApplied is wrapped when a plan that failed could not be undone.
+// ErrPartiallyApplied is wrapped if a plan failed and could not be undone.
 var ErrPartiallyApplied = errors.New("the switch may hold some of these entries")
 
-// undoTime bounds the undoing of a plan that a device refused, on the wall clock.
+// undoTime bounds, on the wall clock, how long undoing a refused plan may take.
 const undoTime = time.Second
 
-// change is an update with what it changes.
+// change is an update, with the entry that it replaces.
 type change struct {
 	update p4rt.Update
 	key    string
-	before *p4rt.Entry // that a plan wrote; nil: none
-	upsert bool        // an insertion modifies an entry that exists; a modification inserts one that does not
+	before *p4rt.Entry // entry that a plan wrote earlier; nil if no plan did
+	upsert bool        // an insertion modifies an existing entry, and a modification inserts a missing one
 }
 
 func isDelete(u p4rt.Update) bool { return u.Type == p4rt.Delete(u.Entry).Type }
 func isInsert(u p4rt.Update) bool { return u.Type == p4rt.Insert(u.Entry).Type }
 
-// changes looks up what updates change.
+// changes finds out for each update which entry it replaces.
 func (d *deviceIntent) changes(updates []p4rt.Update) ([]change, error) {
 	var errs []error
 	out := make([]change, 0, len(updates))
@@ -54,7 +54,7 @@ func (d *deviceIntent) changes(updates []p4rt.Update) ([]change, error) {
 	return out, errors.Join(errs...)
 }
 
-// send writes changes. On an error it returns those that may be on the device.
+// send writes changes. If it fails, it returns the changes that the device may have applied.
 func send(ctx context.Context, d Device, changes []change) (done []change, err error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -97,7 +97,7 @@ func send(ctx context.Context, d Device, changes []change) (done []change, err e
 }
 
 // revert undoes changes, the newest first. It fails for a change of an entry that no plan wrote,
-// since its former value is unknown.
+// because the entry's former value is unknown.
 func revert(ctx context.Context, d Device, changes []change) error {
 	var back []change
 	var unknown error
@@ -115,12 +115,12 @@ func revert(ctx context.Context, d Device, changes []change) error {
 	var failed *p4rt.WriteError
 	found := func(f *p4rt.UpdateError) bool { return f.Code != codes.NotFound }
 	if errors.As(err, &failed) && failed.Cause == nil && !slices.ContainsFunc(failed.Failed, found) {
-		err = nil // the entries to delete are not there
+		err = nil // the entries to delete do not exist
 	}
 	return errors.Join(err, unknown)
 }
 
-// undo reverts what was written of a plan.
+// undo reverts the written parts of a plan.
 func (c *Component) undo(ctx context.Context, results []result, end time.Time) {
 	ctx, cancel := c.clock.WithTimeout(ctx, max(end.Sub(c.clock.Now()), time.Millisecond))
 	defer cancel()

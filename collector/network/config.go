@@ -21,11 +21,11 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// errNoDeviceID is why a device has no session yet.
+// errNoDeviceID is the reason why a device has no session yet.
 var errNoDeviceID = errors.New("no device-id: it is not configured, and the gNMI server has not reported one")
 
-// deviceConfig translates the configuration of a device. After an error it lacks what could not be
-// loaded.
+// deviceConfig translates the configuration of a device. If it fails, the result lacks the parts
+// that could not be loaded.
 func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loaded pipelines) (device.Config, error) {
 	dc := device.Config{
 		Name: d.Name, Role: string(d.Role),
@@ -53,7 +53,8 @@ func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loade
 	return dc, checkRoutes(d, dc.Session.Program, topo)
 }
 
-// checkRoutes fails if the collector owns the routes of a device and its program does not fit them.
+// checkRoutes fails if the collector manages the routes of a device whose program lacks the tables
+// for them.
 func checkRoutes(d config.Device, p *p4rt.Program, topo *topology.Topology) error {
 	if p == nil || d.Forwarding != config.ForwardingManaged {
 		return nil
@@ -61,17 +62,17 @@ func checkRoutes(d config.Device, p *p4rt.Program, topo *topology.Topology) erro
 	return intent.CheckRoutes(p, d.Name, topo.Routes(d.Name))
 }
 
-// replyTimeout bounds the wait for a reply of a read-out. It ends well before the next boundary, so
-// that a lost reply costs one epoch only.
+// replyTimeout bounds the wait for a reply during a read-out. It ends well before the next
+// boundary, so that a lost reply costs one epoch only.
 func (c *Component) replyTimeout() time.Duration {
 	d := max(50*time.Millisecond, min(2*time.Second, c.cfg.Epoch.Deadline/2))
-	return max(d, c.deps.Clock.IOLimit(d)/2) // half: the read-out has that limit, too
+	return max(d, c.deps.Clock.IOLimit(d)/2) // half, because the whole read-out has that limit, too
 }
 
-// pipelines holds what was loaded for one configuration.
+// pipelines holds the programs that were loaded for one configuration.
 type pipelines map[config.Pipeline]*p4rt.Program
 
-// pipeline loads a pipeline, once for all devices that run it; nil keeps the device's own.
+// pipeline loads a pipeline once for all devices that run it; nil keeps the device's own pipeline.
 func (c *Component) pipeline(p config.Pipeline, loaded pipelines) (*p4rt.Program, error) {
 	if p.Keep || loaded[p] != nil {
 		return loaded[p], nil

@@ -29,10 +29,11 @@ import (
 // A collector that another one has outbid, as after it was cut off from the cluster, keeps its
 // session and is the next owner: the device is handed over to it when it is back.
 
-// maxTries bounds the epochs for which a handover is put off.
+// maxTries bounds how many epochs a handover can be delayed before the owner ends its session
+// anyway.
 const maxTries = 10
 
-// Move is a device that another collector is to take over.
+// Move is a device that another collector takes over.
 type Move struct {
 	Device string
 	// To is the collector that takes it.
@@ -45,7 +46,7 @@ type Move struct {
 
 // moving is the time between the sessions of two owners of a device.
 type moving struct {
-	epoch uint64 // that was open when it began
+	epoch uint64 // the epoch that was open when the move began
 	over  context.Context
 	stop  context.CancelFunc
 }
@@ -63,7 +64,7 @@ func (v *moving) end() {
 	}
 }
 
-// underWay returns the move of a device that is not over in its epoch; nil if there is none.
+// underWay returns the device's move if it began in the open epoch and is not over, otherwise nil.
 func (m *member) underWay() *moving {
 	v := m.moving.Load()
 	if open, _ := m.c.deps.Engine.Current(); v == nil || v.epoch != open || v.over.Err() != nil {
@@ -72,8 +73,8 @@ func (m *member) underWay() *moving {
 	return v
 }
 
-// Settle implements intent.Elsewhere: it waits in the epoch in which the device moves, at most for
-// half of an epoch and of the time that ctx has.
+// Settle implements intent.Elsewhere: it waits while the device moves, at most half an epoch and
+// half the time that ctx has left.
 func (m *member) Settle(ctx context.Context) {
 	v := m.underWay()
 	if v == nil {
@@ -92,8 +93,8 @@ func (m *member) Settle(ctx context.Context) {
 }
 
 // Leaving returns the devices that can be handed over now. Call it once in each epoch, when the
-// banks of the epoch before have been read. forced are those that have been put off too often: Left
-// is due.
+// banks of the previous epoch have been read. forced are the devices whose handover was delayed
+// too often: call Left for them.
 func (c *Component) Leaving() (moves []Move, forced []Move) {
 	if !c.ownership.Load().Writes {
 		return nil, nil
@@ -117,15 +118,15 @@ func (c *Component) Leaving() (moves []Move, forced []Move) {
 	return moves, forced
 }
 
-// boundTo returns the registers of a device that are read.
+// boundTo returns the registers of a device that plugins read.
 func (c *Component) boundTo(device string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(slices.Values(c.bound[device]))
 }
 
-// Left ends the sessions of devices that another collector takes over. Those of which an epoch has
-// ended since Leaving stay.
+// Left ends the sessions of devices that another collector takes over. Devices for which an epoch
+// has ended since Leaving stay.
 func (c *Component) Left(moves []Move) error {
 	c.mu.Lock()
 	topo := c.topology
@@ -158,8 +159,9 @@ func (c *Component) Left(moves []Move) error {
 	return errors.Join(errs...)
 }
 
-// Accept takes a device over from another collector, whose session ends next, unless it has it
-// already. The error is why this collector cannot.
+// Accept takes a device over from another collector, which ends its session next. If this
+// collector already has the device, Accept succeeds. The error says why this collector cannot take
+// the device.
 func (c *Component) Accept(from string, move Move) error {
 	m := c.member(move.Device)
 	if m == nil || m.foreign && !m.takes {
@@ -172,7 +174,8 @@ func (c *Component) Accept(from string, move Move) error {
 	if st.State != p4rt.Standby && st.State != p4rt.Ready {
 		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
 	}
-	if of, known := fenceOf(st.Highest, fence); known && of > fence { // this one may not bid above
+	// this collector may not bid above a higher fence
+	if of, known := fenceOf(st.Highest, fence); known && of > fence {
 		return fmt.Errorf("collector %s has not renewed its lease since the session of %s with device %s began", move.To,
 			from, move.Device)
 	}
@@ -182,14 +185,14 @@ func (c *Component) Accept(from string, move Move) error {
 			move.Banks.Epoch, move.To)
 	}
 	if !slices.Equal(move.Objects, c.boundTo(move.Device)) {
-		move.Banks = nil // banks of other registers have not been read
+		move.Banks = nil // the banks of other registers have not been read
 	}
 	return c.take(m, move.Banks)
 }
 
-// Take makes devices this collector's whose sessions are ready without a handover, because the
-// owner has ended its own. Devices of this collector that another one has taken are that one's: it
-// hands them over again if they are to be this collector's.
+// Take acquires the devices whose sessions became ready without a handover, because their owner
+// ended its session. If another collector outbid this one, ownership passes to the other
+// collector, which hands the device over later if it is to return.
 func (c *Component) Take() error {
 	errs := []error{c.deposed()}
 	for _, d := range c.Devices() {
@@ -203,13 +206,13 @@ func (c *Component) takeReady(m *member) error {
 		return nil
 	}
 	if _, err := m.Device.Ready(); err != nil {
-		return nil // Accept takes it, or Take when it is
+		return nil // Accept takes the device, or Take once its session is ready
 	}
 	return c.take(m, nil)
 }
 
-// deposed makes devices other collectors' that have outbid this one. The session of a device that
-// is to be handed over to it again goes on.
+// deposed passes the ownership of devices to the collectors that outbid this one. The session of a
+// device that is to return by a handover stays open.
 func (c *Component) deposed() (err error) {
 	o := c.ownership.Load()
 	var lost []Move
@@ -220,30 +223,30 @@ func (c *Component) deposed() (err error) {
 		}
 		if m.next != "" {
 			lost = append(lost, Move{Device: m.Name(), To: m.next})
-		} else if holder := o.Before(m.Name()); holder != "" { // otherwise the view is older
+		} else if holder := o.Before(m.Name()); holder != "" { // an empty holder means that the view is older
 			next := m.with(holder)
 			next.foreign, next.takes = true, true
 			err = errors.Join(err, c.succeed(m, next))
 			c.await(next)
-			err = errors.Join(err, c.takeReady(next)) // it may be ready again by now
+			err = errors.Join(err, c.takeReady(next)) // the session may be ready again by now
 		}
 	}
 	return errors.Join(err, c.Left(lost))
 }
 
-// with returns a device of another owner that has the session of this one.
+// with returns a copy of a device with another owner and the same session.
 func (m *member) with(owner string) *member {
 	return &member{Device: m.Device, cfg: m.cfg, program: m.program, fault: m.fault, owner: owner, c: m.c}
 }
 
-// succeed replaces a device by one that has its session.
+// succeed replaces device m by next, which has m's session.
 func (c *Component) succeed(m, next *member) error {
 	c.deps.Engine.Remove(m.Name())
 	c.deps.Banks.Remove(m.Name())
 	return c.add(next)
 }
 
-// take makes a device this collector's. Its session stays.
+// take makes this collector the owner of a device, whose session stays open.
 func (c *Component) take(m *member, h *banks.Handover) error {
 	next := m.with(c.ownership.Load().Self)
 	next.moving.Store(c.newMoving())
@@ -255,8 +258,9 @@ func (c *Component) take(m *member, h *banks.Handover) error {
 	return err
 }
 
-// Overdue makes devices this collector's that another one was to hand over long ago, or has taken
-// and is gone since: it outbids it. Call it once in each epoch. It returns their names.
+// Overdue acquires devices that another collector should have handed over long ago, or that a
+// collector took before it disappeared: this collector outbids it. Call Overdue once in each
+// epoch. It returns the devices' names.
 func (c *Component) Overdue() (names []string, err error) {
 	o := c.ownership.Load()
 	if !o.Writes {
@@ -272,13 +276,13 @@ func (c *Component) Overdue() (names []string, err error) {
 			continue
 		}
 		if !m.takes && !m.outbid(o) {
-			if m.next == "" { // otherwise Leaving counts
+			if m.next == "" { // Leaving counts the tries of devices with a next owner
 				m.tries = 0
 			}
 			continue
 		}
 		limit := 2 * maxTries
-		if !m.takes { // no other collector hands it over, or the view is old
+		if !m.takes { // no other collector hands the device over, or the view is old
 			limit = maxTries
 		}
 		if m.tries++; m.tries <= limit {
@@ -295,7 +299,7 @@ func (c *Component) Overdue() (names []string, err error) {
 	return names, err
 }
 
-// Own returns the devices that this collector measures, or tries to, sorted by name.
+// Own returns the devices that this collector measures or tries to acquire, sorted by name.
 func (c *Component) Own() (names []string) {
 	for _, d := range c.Devices() {
 		if m := c.member(d.Name()); m != nil && !m.foreign {

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Version returns the version of the model. It changes with every change of the model.
+// Version returns the version of the model, which changes with every change of the model.
 func (c *Component) Version() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

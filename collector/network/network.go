@@ -45,7 +45,7 @@ type Dependencies struct {
 	Engine   *epoch.Engine
 	Banks    *banks.Group
 	Intent   *intent.Component
-	// Certificates loads those of sessions.
+	// Certificates loads the certificates of sessions.
 	Certificates *certs.Store
 	// PortName returns the interface name of a port, "" if it is not known.
 	PortName func(device string, port uint32) string
@@ -55,24 +55,25 @@ type Dependencies struct {
 	OnDevice func()
 	// NewDevice creates a device; nil creates a device.Device.
 	NewDevice func(device.Config) (Device, error)
-	// Shared makes no device this collector's own before Assign. Otherwise all are.
+	// Shared makes this collector own no device until Assign is called. Otherwise it owns all
+	// devices.
 	Shared bool
-	// Elsewhere returns the source of a device that another collector owns; nil: it is not awaited.
-	// Only used if Shared.
+	// Elsewhere returns the source of a device that another collector owns; nil if the engine must
+	// not wait for the device. Only used if Shared.
 	Elsewhere func(device string) epoch.Source
-	// Owners writes plans to devices of other collectors. Only used if Shared.
+	// Owners applies plans to devices of other collectors. Only used if Shared.
 	Owners Owners
-	// OnTaken is called when the session of a device that another collector was to hand over is
-	// ready, and when another collector has outbid a session: Take is due. It must not block. Only
-	// used if Shared.
+	// OnTaken is called when a device that another collector was to hand over has a ready session,
+	// and when another collector has outbid a session. The caller then calls Take. OnTaken must not
+	// block. Only used if Shared.
 	OnTaken func()
 }
 
 // Owners are the other collectors of the cluster.
 type Owners interface {
-	// Ready returns why a collector cannot write.
+	// Ready returns why a collector cannot write entries; nil if it can.
 	Ready(owner string) error
-	// Apply makes it write to one of its devices; see intent.Elsewhere.
+	// Apply makes a collector write entries to one of its devices; see intent.Elsewhere.
 	Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (undo func(context.Context) error,
 		err error)
 }
@@ -104,35 +105,35 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	cfg       *config.Config            // of New: the schedule of epochs is fixed
-	ownership atomic.Pointer[Ownership] // nil: all devices are this collector's
+	cfg       *config.Config            // the configuration of New: the schedule of epochs is fixed
+	ownership atomic.Pointer[Ownership] // nil: this collector owns all devices
 
 	mu       sync.Mutex
 	topology *topology.Topology
 	devices  map[string]*member
 	objects  map[string]int      // number of registers of devices that keep their own pipeline
-	bound    map[string][]string // registers to read, of Bind
-	epochs   map[string]int      // in a bank, of Bind
-	version  uint64              // of the model
+	bound    map[string][]string // registers to read, as set by Bind
+	epochs   map[string]int      // epochs in a bank, as set by Bind
+	version  uint64              // version of the model
 
 	binding sync.Mutex // held while the selection of Bind is passed to devices
 }
 
-// member is a device with what it was made of.
+// member is a device with its configuration and its ownership.
 type member struct {
 	Device
 	cfg     config.Device
-	program *p4rt.Program          // nil if the device keeps its own, or it could not be loaded
+	program *p4rt.Program          // nil if the device keeps its own program, or the program could not be loaded
 	fault   error                  // why the device cannot be set up
 	owner   string                 // the collector of the cluster that measures it; "": none, or there is no cluster
-	foreign bool                   // it is not this collector's
-	takes   bool                   // it becomes this collector's when owner hands it over
-	moving  atomic.Pointer[moving] // to or from this collector; nil: it does not
+	foreign bool                   // another collector owns the device, or none does
+	takes   bool                   // this collector acquires the device when owner hands it over
+	moving  atomic.Pointer[moving] // the move to or from this collector; nil if the device does not move
 	c       *Component
 
-	// Only used by Assign and the methods that are called one at a time with it.
-	awaited bool   // the engine collects it from Dependencies.Elsewhere
-	next    string // the collector that it is to be handed over to; "": none
+	// awaited is only used by Assign and the methods that are called one at a time with it.
+	awaited bool   // the engine collects from Dependencies.Elsewhere
+	next    string // the collector that the device is to be handed over to; empty if none
 	tries   int    // epochs in which a handover was possible and failed
 }
 
@@ -192,19 +193,19 @@ func (c *Component) close(d Device) {
 	}
 }
 
-// Plan is a configuration that Prepare has checked, for Reload.
+// Plan is a configuration that Prepare has checked and that Reload applies.
 type Plan struct {
 	topology *topology.Topology
 	changes  config.Changes
-	devices  []*member // to add or to replace
+	devices  []*member // devices to add or to replace
 	// pipelines are the devices whose pipeline files have changed under the same names.
 	pipelines []string
 }
 
-// Prepare checks a changed configuration and loads what its devices need. It changes nothing. The
-// error joins those of the changed and added devices that cannot be set up, and of devices whose
-// program does not fit the new routes. Devices that could not be set up before are tried again, and
-// those whose pipeline files have changed are replaced.
+// Prepare checks a changed configuration and loads the pipelines that its devices need. It changes
+// no state. The error joins the errors of changed and added devices that cannot be set up, and of
+// devices whose program does not fit the new routes. Devices that could not be set up before are
+// tried again, and devices whose pipeline files have changed are replaced.
 func (c *Component) Prepare(next *config.Config, topo *topology.Topology, changes config.Changes) (*Plan, error) {
 	p, loaded := &Plan{topology: topo, changes: changes}, pipelines{}
 	var errs []error
@@ -228,7 +229,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 				errs = append(errs, fmt.Errorf("device %s: pipeline %s: %w", cfg.Name, cfg.Pipeline, err))
 			case program.Same(m.program):
 				errs = append(errs, checkRoutes(cfg, program, topo))
-			default: // its files have other contents under the same names
+			default: // the contents of the pipeline's files have changed under the same names
 				again, err := c.build(cfg, topo, loaded, "")
 				errs, p.devices = append(errs, err, again.fault), append(p.devices, again)
 				p.pipelines = append(p.pipelines, cfg.Name)
@@ -240,7 +241,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 	return p, errors.Join(errs...)
 }
 
-// Empty reports that no device is to be added, replaced or tried again.
+// Empty reports whether no device is to be added, replaced or tried again.
 func (p *Plan) Empty() bool { return len(p.devices) == 0 }
 
 func sameText(a, b error) bool { return a != nil && b != nil && a.Error() == b.Error() }
@@ -274,7 +275,7 @@ func (c *Component) Reload(ctx context.Context, p *Plan) error {
 	return errors.Join(errs...)
 }
 
-// Add replaces a device, whose device-id was discovered, and opens its session.
+// Add replaces a device whose device-id was discovered, and opens its session.
 func (c *Component) Add(cfg config.Device) error {
 	c.mu.Lock()
 	topo := c.topology
@@ -293,14 +294,14 @@ func (c *Component) Add(cfg config.Device) error {
 	return err
 }
 
-// SetTopology replaces the topology. Routes follow.
+// SetTopology replaces the topology and updates the routes.
 func (c *Component) SetTopology(topo *topology.Topology) {
 	c.mu.Lock()
 	c.topology = topo
 	c.version++
 	c.mu.Unlock()
 	if err := c.setRoutes(c.ctx); err != nil && c.ctx.Err() == nil {
-		c.log.Error("routes over discovered links", "error", err)
+		c.log.Error("some routes over discovered links could not be written", "error", err)
 	}
 	c.deps.OnModel(c.ctx)
 }
@@ -319,8 +320,9 @@ func (c *Component) setRoutes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// build makes a device. With a holder, that collector hands it over to this one. The error is that
-// of a fault which device.New finds; any other fault is part of the device.
+// build makes a device. If holder is not empty, the collector of this name hands the device over
+// to this one. build fails only for faults that device.New finds; other faults are stored in the
+// device.
 func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines, holder string) (*member,
 	error,
 ) {
@@ -346,7 +348,7 @@ func (c *Component) add(m *member) error {
 	objects, isBound := c.bound[name]
 	epochs := c.epochs[name]
 	c.mu.Unlock()
-	if isBound { // it replaces a device, which plugins read
+	if isBound { // the device replaces one whose registers plugins read
 		m.SelectObjects(append([]string{}, objects...))
 		m.SetBankEpochs(epochs)
 	}
@@ -355,8 +357,8 @@ func (c *Component) add(m *member) error {
 	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
 }
 
-// connect opens the session of a device. The engine collects from it if its pipeline has banks or
-// is not known.
+// connect opens the session of a device. The engine collects from the device if its pipeline has
+// banks or is not known yet.
 func (c *Component) connect(d Device) {
 	m, isMember := d.(*member)
 	if isMember && m.foreign {
@@ -374,14 +376,14 @@ func (c *Component) connect(d Device) {
 	c.measure(d, nil)
 }
 
-// measure makes the engine collect from a device that has a session. h is what another collector
-// handed over; nil: nothing.
+// measure makes the engine collect from a device that has a session. h is the state of the banks
+// that another collector handed over; nil if there was no handover.
 func (c *Component) measure(d Device, h *banks.Handover) {
 	if !d.Measured() {
 		return
 	}
 	if m, ok := d.(*member); ok {
-		d = m.Device // a member hides that the pipeline may be one whose packets select the bank
+		d = m.Device // a member does not reveal that packets select the bank
 	}
 	open, _ := c.deps.Engine.Current()
 	c.deps.Banks.Opened(open)
@@ -403,7 +405,7 @@ func (c *Component) remove(name string) {
 	}
 }
 
-// changed follows a change of a device's session. It is called by the device.
+// changed handles a change of a device's session. The device calls it.
 func (c *Component) changed(d Device) {
 	_, err := d.Ready()
 	m, o := c.member(d.Name()), c.ownership.Load()
@@ -423,7 +425,7 @@ func (c *Component) changed(d Device) {
 	c.deps.OnDevice()
 }
 
-// setObjects updates the model when a device that keeps its own pipeline has other registers.
+// setObjects updates the model when a device that keeps its own pipeline reports other registers.
 func (c *Component) setObjects(name string, objects int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -444,8 +446,8 @@ func (c *Component) ApplyPending(ctx context.Context) {
 	}
 }
 
-// Bind sets, by device, the registers to read, and how many epochs a device without registers to
-// read counts in a bank.
+// Bind sets, by device, the registers to read, and for devices without registers to read how many
+// epochs a bank covers.
 func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
@@ -476,8 +478,8 @@ func (c *Component) member(name string) *member {
 	return c.devices[name]
 }
 
-// Faults returns why devices cannot be set up. A device whose id its gNMI server is to report has
-// no fault.
+// Faults returns why devices cannot be set up. A device that waits for its device id from the gNMI
+// server has no fault.
 func (c *Component) Faults() (faults []error) {
 	for _, d := range c.Devices() {
 		if m := c.member(d.Name()); m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {

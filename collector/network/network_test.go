@@ -108,9 +108,9 @@ type rig struct {
 	*Component
 	t       *testing.T
 	cfg     *config.Config
-	devices map[string]*fakeDevice // the newest one of each name
-	models  int                    // calls of OnModel
-	windows chan int               // of the device w1, a windowDevice
+	devices map[string]*fakeDevice // the newest device of each name
+	models  int                    // counts calls of OnModel
+	windows chan int               // windows of the device w1, a windowDevice
 }
 
 func parse(t *testing.T, yaml string) *config.Config {
@@ -266,7 +266,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A switch whose packets select the bank has its window moved, and is not flipped.
+// The collector moves the window of a switch whose packets select the bank, and does not flip the
+// switch.
 func TestWindow(t *testing.T) {
 	one, _, _ := strings.Cut(strings.Replace(twoSwitches, "name: s1", "name: w1", 1), "  - {name: s2")
 	r := newRig(t, one)

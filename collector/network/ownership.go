@@ -19,28 +19,29 @@ import (
 type Ownership struct {
 	// Self is the name of this collector in the cluster.
 	Self string
-	// Owner returns the collector that owns a device; "": none.
+	// Owner returns the collector that owns a device; "" if none does.
 	Owner func(device string) string
-	// Before returns the collector that owns a device while this one is not in the cluster; "": none.
+	// Before returns the collector that owns a device while this collector is not in the cluster; ""
+	// if none does.
 	Before func(device string) string
-	// Present reports whether a collector is there to hand devices over, and to take them; nil: none
-	// is.
+	// Present reports whether a collector is in the cluster, so that it can hand devices over and
+	// take them. nil means that no collector is present.
 	Present func(collector string) bool
-	// Fence returns the high part of the election id of sessions that begin now. It is above that of
-	// every earlier owner.
+	// Fence returns the high part of the election id of sessions that begin now. It is higher than
+	// the fence of every earlier owner.
 	Fence func() uint64
-	// Writes permits to write entries. Without, sessions go on and measure, and nothing is written:
-	// another collector may own the devices by now.
+	// Writes allows writing entries. Without it, sessions continue and measure, but nothing is
+	// written, because another collector may own the devices by now.
 	Writes bool
 }
 
-// ErrForeign is wrapped by the reason for which a device of another collector has no session.
+// ErrForeign is wrapped by the reason why a device of another collector has no session.
 var ErrForeign = errors.New("owns it")
 
-// errNoLease is why entries are not written.
+// errNoLease is the reason why entries are not written.
 var errNoLease = fmt.Errorf("%w: the collector holds no lease in its cluster and writes no entries", p4rt.ErrNotReady)
 
-// own makes a device this collector's or not, before it is created.
+// own sets, before a device is created, whether this collector owns it.
 func (c *Component) own(m *member, dc *device.Config, holder string) {
 	o := c.ownership.Load()
 	if o == nil {
@@ -94,8 +95,8 @@ func bid(fence, low uint64, highest p4rt.ElectionID, vacant bool) (id p4rt.Elect
 	return highest, vacant
 }
 
-// fenceOf returns the fence in an election id, if the id is that of a collector of the cluster: the
-// upper half of all fences is the time at which the bucket of leases was created.
+// fenceOf returns the fence in an election id. member is false if the id is not a collector's: all
+// fences of a cluster share the upper half, the time at which the bucket of leases was created.
 func fenceOf(id p4rt.ElectionID, fence uint64) (of uint64, member bool) {
 	for _, part := range []uint64{id.Low, id.High} {
 		if part>>32 == fence>>32 {
@@ -105,10 +106,10 @@ func fenceOf(id p4rt.ElectionID, fence uint64) (of uint64, member bool) {
 	return 0, false
 }
 
-// Assign begins the sessions of devices that this collector owns from now on, and ends those of
-// devices that it does not own any more. The others go on, and so do all if o permits no writes. A
-// device moves to or from a collector that is present when it is handed over (Leaving, Accept).
-// When entries may be written again, the routes are.
+// Assign opens the sessions of devices that this collector owns from now on, and closes the
+// sessions of devices that it no longer owns. Other sessions stay open, and all sessions do if o
+// allows no writes. A device moves to or from a collector that is present when it is handed over
+// (Leaving, Accept). When writing is allowed again, Assign writes the routes.
 func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	was := c.ownership.Swap(&o)
 	var errs []error
@@ -142,9 +143,9 @@ func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	return errors.Join(append(errs, c.deposed())...)
 }
 
-// moves returns whether a device stays as it is: nothing changes, or the handover that is under way
-// goes on, or one begins from here. Otherwise holder is the collector that hands the device over to
-// this one; "": none does.
+// moves returns whether a device keeps its session for now: because its owner does not change, or
+// because a handover is in progress or begins here. Otherwise holder is the collector that hands
+// the device over to this one; "" if none does.
 func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
 	owner, holder := o.Owner(m.Name()), m.owner
 	if holder == "" {
@@ -172,7 +173,7 @@ func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
 	return false, ""
 }
 
-// replace replaces a device whose owner changes. What plugins planned for it stays.
+// replace replaces a device whose owner changes. Entries that plugins planned for the device stay.
 func (c *Component) replace(next *member) error {
 	old := c.member(next.Name())
 	c.deps.Engine.Remove(next.Name())
@@ -181,14 +182,14 @@ func (c *Component) replace(next *member) error {
 		return c.add(next)
 	}
 	c.close(old)
-	defer old.moving.Load().end() // plans go to the next owner from then on
+	defer old.moving.Load().end() // from now on, plans go to the next owner
 	return c.add(next)
 }
 
-// outbid reports whether the session of a device of this collector is a backup because a collector
-// with a newer lease has taken the switch.
+// outbid reports whether this collector's session is a backup because a collector with a newer
+// lease has taken the switch.
 func (m *member) outbid(o *Ownership) bool {
-	if m.foreign || m.underWay() != nil { // the session of the other one ends
+	if m.foreign || m.underWay() != nil { // the other collector's session ends
 		return false
 	}
 	st := m.Status().Session
@@ -200,8 +201,8 @@ func (m *member) outbid(o *Ownership) bool {
 	return known && of > own
 }
 
-// Await makes the epoch engine collect the devices of other collectors from Dependencies.Elsewhere,
-// where it has a source.
+// Await makes the epoch engine wait for the readings of devices of other collectors, if
+// Dependencies.Elsewhere has a source for them.
 func (c *Component) Await() {
 	for _, d := range c.Devices() {
 		if m := c.member(d.Name()); m != nil && m.foreign {
@@ -210,7 +211,7 @@ func (c *Component) Await() {
 	}
 }
 
-// await is Await for one device.
+// await applies Await to one device.
 func (c *Component) await(m *member) {
 	s := c.deps.Elsewhere(m.Name())
 	switch wanted := s != nil && m.Measured(); {
@@ -223,13 +224,13 @@ func (c *Component) await(m *member) {
 	m.awaited = s != nil && m.Measured()
 }
 
-// Foreign reports whether another collector owns a device, or none does.
+// Foreign reports whether this collector does not own a device.
 func (c *Component) Foreign(name string) bool {
 	m := c.member(name)
 	return m != nil && m.foreign
 }
 
-// mayWrite returns why no entries are written.
+// mayWrite returns why entries cannot be written; nil if they can.
 func (m *member) mayWrite() error {
 	if o := m.c.ownership.Load(); o != nil && !o.Writes {
 		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
@@ -254,8 +255,8 @@ func (m *member) Apply(ctx context.Context, plugin string, updates []p4rt.Update
 	return m.c.deps.Owners.Apply(ctx, plugin, m.owner, m.Name(), updates)
 }
 
-// Ready returns the incarnation, or why the device is away. That of another collector is ready if
-// its owner is.
+// Ready returns the incarnation of the device's state, or why the device is away. A device of
+// another collector is ready if its owner is.
 func (m *member) Ready() (banks.Incarnation, error) {
 	if owner := m.Owner(); owner != "" {
 		return banks.Incarnation{}, m.c.deps.Owners.Ready(owner)

@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// A collector bids above those with a lower fence, also above a high id that another controller
-// had, never above one with a higher fence, and never against another controller.
+// A collector outbids collectors with a lower fence, even if another controller left a high
+// election id, but never a collector with a higher fence and never another controller.
 func TestBid(t *testing.T) {
 	const (
 		created = uint64(1_790_000_000) << 32
@@ -60,8 +60,8 @@ func TestBid(t *testing.T) {
 	}
 }
 
-// A device is not taken over in an epoch that has not begun at the next owner: its session would
-// be in the epoch before, too. The owner offers it again.
+// A device is not taken over in an epoch that has not begun at the next owner, because the session
+// would begin in the previous epoch. The owner offers the device again.
 func TestAcceptBeforeTheEpoch(t *testing.T) {
 	r := newRig(t, twoSwitches)
 	r.deps.Elsewhere = func(string) epoch.Source { return nil }
@@ -97,12 +97,12 @@ const (
 
 var forged = p4rt.ElectionID{High: 1 << 63, Low: 9}
 
-// owned is a rig with the ownership of collector c1, which changes it and assigns it again.
+// owned is a rig with an ownership of collector c1 that tests change and assign again.
 type owned struct {
 	*rig
 	Ownership
 	owner, before string
-	taken         int // calls of OnTaken
+	taken         int // counts calls of OnTaken
 }
 
 func newOwned(t *testing.T) *owned {
@@ -124,13 +124,13 @@ func (r *owned) assign() {
 	}
 }
 
-// session sets the state of the session of a device, and signals it.
+// session sets and signals the state of a device's session.
 func (r *owned) session(name string, st p4rt.Status) {
 	r.devices[name].session.Store(&st)
 	r.changed(r.devices[name])
 }
 
-// open opens an epoch in which a device is measured, and returns its number.
+// open opens an epoch in which the device is measured, and returns the epoch's number.
 func (r *owned) open(name string) uint64 {
 	r.t.Helper()
 	r.session(name, p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: first, Low: 1}})
@@ -151,8 +151,9 @@ func (r *owned) outbid(name string, highest p4rt.ElectionID) {
 	r.session(name, p4rt.Status{State: p4rt.Standby, Bid: p4rt.ElectionID{High: first, Low: 1}, Highest: highest})
 }
 
-// A collector that is cut off and outbid by another one keeps its session, and receives the device
-// by a handover when it is back. One that another controller has outbid owns the device.
+// A collector that was cut off and outbid by another collector keeps its session, and receives the
+// device by a handover when it is back. A collector that another controller has outbid still owns
+// the device.
 func TestHandedOverAfterACut(t *testing.T) {
 	r := newOwned(t)
 	open := r.open("s1")
@@ -191,7 +192,7 @@ func TestHandedOverAfterACut(t *testing.T) {
 		if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
 			t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
 		}
-		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // before the session of c2 ends
+		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // before c2 ends its session
 		if err := r.Take(); err != nil || r.Foreign("s1") || r.taken != 1 {
 			t.Errorf("error %v; another collector owns s1: %v; Take is due %d times", err, r.Foreign("s1"), r.taken)
 		}
@@ -205,8 +206,8 @@ func TestHandedOverAfterACut(t *testing.T) {
 	}
 }
 
-// A collector that another one outbids while it hands a device over ends its session at once. So it
-// does if the other one has the device.
+// A collector that is outbid while it hands a device over ends its session at once, no matter who
+// has the device.
 func TestOutbidBeforeAHandover(t *testing.T) {
 	r := newOwned(t)
 	r.open("s1")
@@ -228,8 +229,8 @@ func TestOutbidBeforeAHandover(t *testing.T) {
 	}
 }
 
-// A device that another collector has taken, which is gone, is taken back with a newer lease after
-// some epochs in a row; not one that another controller has.
+// This collector takes a device back with a newer lease, after several epochs, if the collector
+// that took the device is gone. It does not take a device back from another controller.
 func TestOutbidByACollectorThatIsGone(t *testing.T) {
 	r := newOwned(t)
 	r.open("s1")
@@ -258,7 +259,7 @@ func TestOutbidByACollectorThatIsGone(t *testing.T) {
 	}
 }
 
-// An offer of a device that the collector has already is accepted as soon as its session is ready.
+// An offer of a device that the collector already has is accepted as soon as its session is ready.
 func TestAcceptOwn(t *testing.T) {
 	r := newOwned(t)
 	offer := Move{Device: "s1", To: "c1"}
@@ -273,7 +274,7 @@ func TestAcceptOwn(t *testing.T) {
 	}
 }
 
-// waited is a context that signals that it is waited for.
+// waited is a context that signals when a goroutine waits for it.
 type waited struct {
 	context.Context
 	done chan struct{}
@@ -287,8 +288,8 @@ func (w waited) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// A plan waits while a device moves: until it is another collector's, or the session of this one is
-// ready.
+// A plan waits while a device moves, until another collector owns the device or the session of
+// this one is ready.
 func TestSettle(t *testing.T) {
 	r := newOwned(t)
 	r.cfg.Epoch.Interval = time.Hour

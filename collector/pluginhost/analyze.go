@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An epoch on its way to the plugin and its results on their way back.
+// How an epoch reaches the plugin, and how its results return.
 
 package pluginhost
 
@@ -20,20 +20,20 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
 
-// Bounds of one epoch: the number of plans, and the bytes of plans and events together.
+// Bounds of one epoch: the number of plans, and the total bytes of plans and events.
 const (
 	maxPlans     = 64
 	maxPlanBytes = 16 << 20
 )
 
-// call is an epoch that is out. The session's receiver fills it in until done is closed; from then
-// on it belongs to the caller.
+// call is an epoch that the plugin is analyzing. The session's receiver fills it in until done is
+// closed; afterwards, only the caller uses it.
 type call struct {
 	epoch     uint64
 	decoder   *sdk.TableDecoder
 	results   sdk.Results
 	err       error
-	bytes     int // of plans and events
+	bytes     int // bytes of plans and events so far
 	maxEvents int
 	done      chan struct{}
 }
@@ -65,7 +65,7 @@ func (c *call) state(m *pluginv1.PluginState) {
 	}
 }
 
-// withinBounds counts the bytes of a plan or an event and reports whether they are within the
+// withinBounds adds the size of a plan or an event, and reports whether the total is within the
 // bound.
 func (c *call) withinBounds(m proto.Message) bool {
 	c.bytes += proto.Size(m)
@@ -91,7 +91,7 @@ func (c *call) plan(m *pluginv1.Plan) {
 	c.results.Plans = append(c.results.Plans, plan)
 }
 
-// event keeps an event; it returns false if there are too many.
+// event keeps an event. It returns false if the epoch has too many events.
 func (c *call) event(e sdk.Event) bool {
 	if c.err != nil || len(c.results.Events) >= c.maxEvents {
 		return false
@@ -112,17 +112,18 @@ func (c *call) finish(m *pluginv1.EpochDone) {
 	close(c.done)
 }
 
-// Analyze gives the plugin one sealed epoch and returns its results, as the plugin sent them: sizes
-// are bounded, contents are not validated. After an error the epoch is lost for this plugin, and
-// the next one can be given at once. A plugin that is killed from outside loses no epoch: the next
-// process receives it again, once.
+// Analyze gives the plugin one sealed epoch and returns its results as the plugin sent them: their
+// size is bounded, but their contents are not validated. After an error, the epoch is lost for
+// this plugin, and the caller can send the next one at once. If the plugin is killed from outside,
+// the next process receives the epoch again, once.
 //
-// It is called by one goroutine. ctx has a deadline; a plugin that is still at work CancelGrace
-// after it is killed. A recording may read the epoch after Analyze returns, so it must not be
-// changed. Epoch.Watched is ignored, see SetWatched. Results.Events are already logged.
+// Only one goroutine may call Analyze. ctx must have a deadline; a plugin that still works
+// CancelGrace after the deadline is killed. A recording may read the epoch after Analyze returns,
+// so the epoch must not be changed. Epoch.Watched is ignored, see SetWatched. Results.Events are
+// already logged.
 func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	if err := checkEpoch(epoch); err != nil {
-		return nil, fmt.Errorf("the epoch is malformed: %w", err)
+		return nil, fmt.Errorf("the epoch cannot be sent: %w", err)
 	}
 	s, err := i.current(ctx)
 	if err != nil {
@@ -142,9 +143,9 @@ func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 	return results, err
 }
 
-// analyze sends an epoch and waits for its results. ctx has a deadline; a plugin that does not
-// finish within CancelGrace after it is killed. When analyze returns, the plugin is ready for the
-// next epoch or the session is over.
+// analyze sends an epoch and waits for its results. ctx must have a deadline; a plugin that does
+// not finish within CancelGrace after it is killed. When analyze returns, either the plugin is
+// ready for the next epoch or the session is over.
 func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
 	network sdk.Network,
 ) (*sdk.Results, error) {
@@ -165,7 +166,7 @@ func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[str
 	}
 	if errors.Is(c.err, ErrFailed) {
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			return nil, ErrTimeout // it failed because its time was over; ctx may be about to notice
+			return nil, ErrTimeout // the plugin failed because its time was over, although ctx has not ended yet
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -177,10 +178,11 @@ func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[str
 	return &c.results, nil
 }
 
-// await waits until an epoch is sent and answered. After the deadline it cancels the epoch.
+// await waits until the epoch is sent and the plugin has replied. After the deadline, it cancels
+// the epoch.
 func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
 	allowed := s.host.opts.cancelGrace(budgetOf(ctx))
-	var expired error // why ctx ended
+	var expired error // the reason why ctx ended
 	var grace <-chan time.Time
 	ended, done := ctx.Done(), c.done
 	for sent != nil || done != nil {
@@ -207,7 +209,7 @@ func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
 				s.cancelEpoch(c, expired)
 			}
 		case <-grace:
-			reason := fmt.Errorf("%w and did not stop %v after its deadline", expired, allowed)
+			reason := fmt.Errorf("%w and did not stop within %v after the deadline", expired, allowed)
 			if sent != nil {
 				reason = fmt.Errorf("%w and does not read its input", expired)
 			}
@@ -226,7 +228,7 @@ func (s *session) cancelEpoch(c *call, cause error) {
 		defer s.send.Unlock()
 		_ = s.stream.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_Cancel{
 			Cancel: &pluginv1.EpochCancel{Epoch: c.epoch, Reason: cause.Error()},
-		}}) // fails only when the session is over
+		}}) // fails only if the session is over
 	})
 }
 
@@ -238,7 +240,7 @@ func timeoutOr(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unsendable ends the session after an error of transmit, which means that the stream is broken.
+// unsendable ends the session after transmit failed, which means that the stream is broken.
 func (s *session) unsendable(err error) error {
 	select { // the exit status of the process is the better reason
 	case <-s.proc.ended:
@@ -250,7 +252,7 @@ func (s *session) unsendable(err error) error {
 	return s.exitErr
 }
 
-// transmit sends changes of the network and the watched rows, and the epoch.
+// transmit sends changes of the network model and of the watched rows, and then the epoch.
 func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
 	network sdk.Network,
 ) error {
@@ -272,7 +274,8 @@ func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[st
 	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budgetOf(ctx))
 }
 
-// budgetOf returns the time until the deadline of ctx, more than 0; 0 without a deadline.
+// budgetOf returns the time left until the deadline of ctx, which is at least 1 ns; 0 without a
+// deadline.
 func budgetOf(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -300,7 +303,8 @@ func watchUpdate(from, to map[string]sdk.RowKey) *pluginv1.WatchUpdate {
 	return &update
 }
 
-// checkEpoch checks the parts of an epoch that would fail after some of it was sent.
+// checkEpoch validates an epoch before sending, because an error in the middle would break the
+// stream.
 func checkEpoch(epoch *sdk.Epoch) error {
 	if !epoch.End.After(epoch.Start) {
 		return fmt.Errorf("it ends at %v, not after its start at %v", epoch.End, epoch.Start)

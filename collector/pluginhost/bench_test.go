@@ -14,8 +14,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// BenchmarkEpoch measures the way of an epoch to a plugin process and of its
-// results back, mutual TLS included. The plugin sums all cells.
+// BenchmarkEpoch measures the transfer of an epoch to a plugin process and of its results back,
+// with mutual TLS. The plugin sums all cells.
 func BenchmarkEpoch(b *testing.B) {
 	h := newHost(b, Options{})
 	inst := start(b, h, "good")
@@ -41,7 +41,7 @@ func BenchmarkEpoch(b *testing.B) {
 	}
 }
 
-// BenchmarkResults measures a table of 300,000 rows on its way back.
+// BenchmarkResults measures the transfer of a table with 300,000 rows from the plugin.
 func BenchmarkResults(b *testing.B) {
 	h := newHost(b, Options{})
 	inst := start(b, h, "good")
@@ -56,7 +56,8 @@ func BenchmarkResults(b *testing.B) {
 	b.ReportMetric(300_002*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// BenchmarkStart measures the start of a plugin until it takes epochs, and its orderly end.
+// BenchmarkStart measures the time from a plugin's start until it accepts epochs, and its orderly
+// end.
 func BenchmarkStart(b *testing.B) {
 	h := newHost(b, Options{})
 	path := filepath.Join(pluginDir(b, "good"), testPrefix+"good")
@@ -74,8 +75,7 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(ending.Seconds()*1e3/float64(b.N), "ms/stop")
 }
 
-// BenchmarkRecovery measures from the death of a plugin to the results of the next
-// epoch.
+// BenchmarkRecovery measures the time from the death of a plugin to the results of the next epoch.
 func BenchmarkRecovery(b *testing.B) {
 	h := newHost(b, Options{Backoff: Backoff{Base: time.Nanosecond, Max: time.Nanosecond}})
 	inst := start(b, h, "good")
@@ -85,7 +85,7 @@ func BenchmarkRecovery(b *testing.B) {
 		if err := testkit.Signal(inst.Status().PID, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
-		for lost := true; lost; { // the first may still go to the dying process
+		for lost := true; lost; { // the first epoch may still go to the dying process
 			_, err := inst.Analyze(ctx, epoch(1, ""))
 			lost = err != nil
 		}

@@ -18,12 +18,12 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// maxMerged bounds what Merge returns, in bytes.
+// maxMerged bounds the result of Merge, in bytes.
 const maxMerged = 4 << 30
 
-// Query asks the plugin for one row. It returns the tables that hold the row, none if the plugin
-// has no value for it, and the epoch that they are from. The tables are not validated. Query may
-// run in parallel with Analyze; ctx and Options.CallTimeout bound it.
+// Query asks the plugin for one row. It returns the tables that hold the row (none if the plugin
+// has no value for it), and the epoch of these tables. The tables are not validated. Query may run
+// in parallel with Analyze; ctx and Options.CallTimeout bound it.
 func (i *Instance) Query(ctx context.Context, row sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.host.opts.CallTimeout)
 	defer cancel()
@@ -59,12 +59,12 @@ func queryError(ctx context.Context, s *session, err error) error {
 	case ctx.Err() != nil:
 		return timeoutOr(ctx)
 	case s.ctx.Err() != nil || reason.Code() == codes.Unavailable:
-		return fmt.Errorf("%w: it ended during the query", ErrNotRunning)
+		return fmt.Errorf("%w: the plugin ended during the query", ErrNotRunning)
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, clean(reason.Message()))
 }
 
-// Merge returns a part of an epoch as the plugin merges it. ctx bounds it.
+// Merge returns a part of an epoch after the plugin has merged it. ctx bounds the call.
 func (i *Instance) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
 	merged, err := i.merge(ctx, part)
 	if err != nil {
@@ -90,7 +90,7 @@ func (i *Instance) merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, erro
 	if err != nil {
 		return nil, err
 	}
-	// EOF: Recv returns the reason
+	// Send returns EOF if the stream broke; Recv then returns the reason.
 	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (i *Instance) merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, erro
 	var merged *sdk.Epoch
 	decoder := sdk.NewEpochDecoder(maxMerged, func(e *sdk.Epoch, _ time.Duration) error {
 		if merged != nil {
-			return errors.New("more than one epoch")
+			return errors.New("the plugin returned more than one epoch; Merge returns exactly one")
 		}
 		merged = e
 		return nil

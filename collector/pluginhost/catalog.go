@@ -11,20 +11,20 @@ import (
 
 // Entry is a plugin in a catalog, or a file that could not be used as one.
 type Entry struct {
-	// Name is the plugin's own name, or the file's while Err is set.
+	// Name is the name in the plugin's description, or the file's name if Err is set.
 	Name string
 	Path string
 	// SHA256 is the file's digest in hexadecimal.
 	SHA256 string
-	// Description is the plugin's own.
+	// Description is the plugin's description.
 	Description sdk.Description
-	// Err is why the file cannot be used, a StartError. Other entries are not affected.
+	// Err is a StartError that says why the file cannot be used. Other entries are not affected.
 	Err error
 }
 
-// Catalog starts every plugin in dir to get its description and ends it. Entries are in the order
-// of their file names; those of files that cannot be used have Err set. Of two plugins with one
-// name the second has an error. Catalog fails if the directory cannot be used.
+// Catalog starts every plugin in dir to get its description, and ends it. Entries are in the order
+// of their file names; an entry whose file cannot be used has Err set. If two plugins have the
+// same name, the second entry has an error. Catalog fails if the directory cannot be used.
 func (h *Host) Catalog(ctx context.Context, dir string) ([]Entry, error) {
 	found, rejected, err := Discover(dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func (h *Host) Fingerprint(ctx context.Context, path string) Entry {
 		return entry
 	}
 	entry.Name, entry.Description = s.description.Name, s.description
-	s.proc.kill() // it has no state
+	s.proc.kill() // no state to save
 	<-s.dead
 	return entry
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// validateConfig checks a configuration, a JSON object or nothing, against the JSON Schema that the
-// plugin declares. The error wraps ErrConfig and an sdk.FieldErrors.
+// validateConfig checks a configuration, which is a JSON object or empty, against the JSON Schema
+// that the plugin declares. The error wraps ErrConfig and an sdk.FieldErrors.
 func validateConfig(schema string, config []byte) error {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}")
@@ -38,7 +38,7 @@ func validateConfig(schema string, config []byte) error {
 	}
 	const url = "netsketch:///config.schema.json"
 	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // no references to files or the network
+	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // must not load files or from the network
 	if err := compiler.AddResource(url, document); err != nil {
 		return fmt.Errorf("%w: its configuration schema: %w", ErrDescription, err)
 	}
@@ -57,7 +57,7 @@ func validateConfig(schema string, config []byte) error {
 	return fmt.Errorf("%w: %w", ErrConfig, err)
 }
 
-// fieldErrors lists the innermost causes: the fields to correct.
+// fieldErrors lists the innermost causes of a validation error, which are the fields to correct.
 func fieldErrors(c *jsonschema.Compiler, e *jsonschema.ValidationError) sdk.FieldErrors {
 	if unknown, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 		return unknownFields(c, e, unknown.Properties)
@@ -73,7 +73,8 @@ func fieldErrors(c *jsonschema.Compiler, e *jsonschema.ValidationError) sdk.Fiel
 	return all
 }
 
-// unknownFields names each field that the schema of an object does not have, and the one meant.
+// unknownFields reports each field that the schema does not have, with the most similar field of
+// the schema.
 func unknownFields(c *jsonschema.Compiler, e *jsonschema.ValidationError, unknown []string) sdk.FieldErrors {
 	var known []string
 	if object, err := c.Compile(e.SchemaURL); err == nil {

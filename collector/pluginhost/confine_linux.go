@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What bounds a plugin process on Linux: a memory limit, and an end that includes its descendants.
+// Limits of a plugin process on Linux: a memory limit, and an end that includes its descendants.
 
 package pluginhost
 
@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endGrace bounds the wait for the end of killed descendants. Only a process in an uninterruptible
-// system call takes longer than an instant.
+// endGrace bounds the wait for killed descendants. Only a process in an uninterruptible system
+// call takes noticeable time to end.
 const endGrace = 2 * time.Second
 
 // addressSpace is added to a memory limit for RLIMIT_AS, which bounds shared memory: language
@@ -32,8 +32,8 @@ type confiner struct {
 	cgroup string // delegated cgroup in which plugins get cgroups of their own, or ""
 }
 
-// newConfiner makes this process adopt the orphans among the descendants of plugins. The error is
-// why plugins get no cgroups; the confiner is usable nevertheless.
+// newConfiner makes this process adopt orphaned descendants of plugins. The error says why plugins
+// get no cgroups; the confiner can be used nevertheless.
 func newConfiner() (confiner, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return confiner{}, fmt.Errorf("adopt orphans of plugins: %w", err)
@@ -42,7 +42,8 @@ func newConfiner() (confiner, error) {
 	return confiner{base}, err
 }
 
-// sweep ends what the plugins of a dead host left. dir is that host's socket directory.
+// sweep ends the processes that the plugins of a dead host left. dir is that host's socket
+// directory.
 func (c confiner) sweep(dir string) {
 	endFamily(func(p *processInfo) bool { return filepath.Dir(socketDirOf(p.environment())) == dir })
 	if c.cgroup == "" {
@@ -54,24 +55,24 @@ func (c confiner) sweep(dir string) {
 	}
 }
 
-// confine returns the confinement of a process with this directory for its socket. A limit of 0 is
-// none.
+// confine returns the confinement of a process whose socket is in socketDir. A limit of 0 means no
+// limit.
 func (c confiner) confine(socketDir string, limit int64) *confinement {
 	return &confinement{base: c.cgroup, socketDir: socketDir, limit: limit}
 }
 
 // confinement confines one process.
 type confinement struct {
-	base      string // cgroup for that of the process; or ""
+	base      string // parent of the process's cgroup; "" if it gets none
 	socketDir string
 	limit     int64
-	group     *cgroup // nil: none
+	group     *cgroup // nil without a cgroup
 	pid       int
 }
 
-// start starts the process with f, which returns its number. The process gets its own session, so
-// that a terminal's Ctrl-C reaches only the collector and its descendants can be found, and the
-// parent-death signal.
+// start starts the process with f, which returns the process number. The process gets the
+// parent-death signal and a session of its own, so that a terminal's Ctrl-C reaches only the
+// collector, and descendants can be found.
 func (c *confinement) start(a *syscall.SysProcAttr, f func() (int, error)) (err error) {
 	a.Setsid, a.Pdeathsig = true, syscall.SIGKILL
 	if c.limit > 0 && c.base != "" {
@@ -95,7 +96,7 @@ func (c *confinement) start(a *syscall.SysProcAttr, f func() (int, error)) (err 
 		lower(c.pid, unix.RLIMIT_DATA, uint64(c.limit)), lower(c.pid, unix.RLIMIT_AS, uint64(c.limit)+addressSpace))
 }
 
-// lower lowers a resource limit of a process.
+// lower lowers a resource limit of a process to limit.
 func lower(pid, resource int, limit uint64) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, resource, nil, &now); err != nil {
@@ -119,8 +120,9 @@ func (c *confinement) method() MemoryMethod {
 	return MemoryRlimit
 }
 
-// end ends all descendants of the process, which has ended and is not reaped, and reports whether
-// the kernel killed a process of its cgroup for its memory. Descendants that do not end are left.
+// end ends all descendants of the process, which must have ended and not be reaped yet. It reports
+// whether the kernel killed a process of the cgroup for exceeding the memory limit, and which
+// descendants did not end.
 func (c *confinement) end() (outOfMemory bool, left []int) {
 	outOfMemory = c.group.outOfMemory()
 	family.Lock()
@@ -146,8 +148,8 @@ type cgroup struct {
 	dir  *os.File
 }
 
-// newCgroup makes a cgroup with a memory limit. If it is exceeded, the kernel kills all processes
-// of the cgroup.
+// newCgroup makes a cgroup with a memory limit. If the limit is exceeded, the kernel kills all
+// processes of the cgroup.
 func newCgroup(path string, limit int64) (*cgroup, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
@@ -157,7 +159,8 @@ func newCgroup(path string, limit int64) (*cgroup, error) {
 		{"memory.max", fmt.Sprint(limit)}, {"memory.oom.group", "1"}, {"memory.swap.max", "0"},
 	} {
 		err := os.WriteFile(filepath.Join(path, s.file), []byte(s.value), 0o600)
-		if err != nil && !(s.file == "memory.swap.max" && errors.Is(err, fs.ErrNotExist)) { // a kernel without swap
+		// kernels without swap lack this file
+		if err != nil && !(s.file == "memory.swap.max" && errors.Is(err, fs.ErrNotExist)) {
 			g.end()
 			return nil, err
 		}
@@ -175,7 +178,7 @@ func (g *cgroup) outOfMemory() bool {
 	if g == nil {
 		return false
 	}
-	events, _ := os.ReadFile(filepath.Join(g.path, "memory.events")) // absent: none
+	events, _ := os.ReadFile(filepath.Join(g.path, "memory.events")) // a missing file counts no kills
 	for line := range strings.Lines(string(events)) {
 		if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" && n != "0" {
 			return true
@@ -184,8 +187,8 @@ func (g *cgroup) outOfMemory() bool {
 	return false
 }
 
-// end kills all processes of the cgroup and removes it. A cgroup whose processes do not end in time
-// is left to the next sweep.
+// end kills all processes of the cgroup and removes it. If its processes do not end in time, the
+// next sweep removes the cgroup.
 func (g *cgroup) end() {
 	if g == nil {
 		return
@@ -193,7 +196,8 @@ func (g *cgroup) end() {
 	if g.dir != nil {
 		g.dir.Close()
 	}
-	_ = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0o600) // absent before Linux 5.14
+	// the file is missing before Linux 5.14
+	_ = os.WriteFile(filepath.Join(g.path, "cgroup.kill"), []byte("1"), 0o600)
 	for limit := time.Now().Add(endGrace); ; time.Sleep(time.Millisecond) {
 		if err := unix.Rmdir(g.path); !errors.Is(err, unix.EBUSY) || time.Now().After(limit) {
 			return
@@ -201,8 +205,8 @@ func (g *cgroup) end() {
 	}
 }
 
-// delegatedCgroup returns the cgroup next to the collector's own, in which plugins get theirs. It
-// changes nothing but the controllers of that cgroup, and only if it is delegated.
+// delegatedCgroup returns the cgroup next to the collector's own, in which plugins get their
+// cgroups. It changes only the controllers of that cgroup, and only if the cgroup is delegated.
 func delegatedCgroup() (string, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -248,8 +252,8 @@ func cgroupPath(own, mounts string) (string, error) {
 	return "", errors.New("no cgroup v2 hierarchy is mounted")
 }
 
-// delegated reports whether the manager of a cgroup left it to its users. systemd marks a delegated
-// cgroup with an extended attribute.
+// delegated reports whether the manager of a cgroup lets its users manage it. systemd marks a
+// delegated cgroup with an extended attribute.
 func delegated(path string) bool {
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
 		var value [8]byte
@@ -260,7 +264,7 @@ func delegated(path string) bool {
 	return false
 }
 
-// enableMemory gives the children of a cgroup the memory controller.
+// enableMemory gives the child cgroups of base the memory controller.
 func enableMemory(base string) error {
 	const controller = "memory"
 	for _, file := range []string{"cgroup.controllers", "cgroup.subtree_control"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// raceDetector is set if the tests, and with them their plugins, run under the race detector.
+// raceDetector is set if the tests and their plugins run under the race detector.
 var raceDetector bool
 
 // childrenOf returns the numbers of the processes that the plugin "orphan" started.
@@ -50,7 +50,7 @@ func orphans(t *testing.T, h *Host) (inst *Instance, tmp string, children []int)
 	return inst, tmp, childrenOf(t, tmp)
 }
 
-// When a plugin has been stopped no descendant is left, and those of another plugin stay.
+// Stopping a plugin ends all its descendants, and no descendant of another plugin.
 func TestStopTakesDescendants(t *testing.T) {
 	h := newHost(t, Options{})
 	a, _, ofA := orphans(t, h)
@@ -62,7 +62,7 @@ func TestStopTakesDescendants(t *testing.T) {
 		}
 	}
 	alive := slices.DeleteFunc(slices.Clone(ofB), gone)
-	if len(alive) < 5 { // a daemon without the environment of a running plugin may belong to any
+	if len(alive) < 5 { // a daemon without the environment of a running plugin may belong to any plugin
 		t.Errorf("of another plugin's descendants %v only %v are left", ofB, alive)
 	}
 	b.Stop(t.Context())
@@ -73,7 +73,7 @@ func TestStopTakesDescendants(t *testing.T) {
 	}
 }
 
-// A plugin that is killed leaves no descendant when its successor runs.
+// When the successor of a killed plugin runs, no descendant of the killed plugin is left.
 func TestKillTakesDescendants(t *testing.T) {
 	h := newHost(t, Options{})
 	inst, tmp, children := orphans(t, h)
@@ -93,18 +93,17 @@ func TestKillTakesDescendants(t *testing.T) {
 	if why := inst.Status().LastError; !strings.Contains(why, "killed from outside: it was killed by signal 9 (killed)") {
 		t.Errorf("last error %q", why)
 	}
-	childrenOf(t, tmp) // of the successor
+	childrenOf(t, tmp) // children of the successor
 }
 
-// Whatever a plugin's descendants are found by, this process, its session, its ancestors and other
-// descendants of these are none of them.
+// members never includes this process, its session, its ancestors or their other descendants.
 func TestMembersSpareOurOwn(t *testing.T) {
 	const self = 40
 	all := []*processInfo{
 		{pid: 1, session: 1}, {pid: 10, parent: 1, session: 10}, // init, and a login
 		{pid: 20, parent: 10, session: 20}, {pid: 30, parent: 20, session: 20}, // make and go
 		{pid: self, parent: 30, session: 20}, {pid: 41, parent: self, session: 20},
-		{pid: 42, parent: self, session: 42}, // a plugin that runs
+		{pid: 42, parent: self, session: 42}, // a running plugin
 		{pid: 50, parent: self, session: 50}, {pid: 51, parent: 50, session: 51}, {pid: 52, parent: 51, session: 50},
 		{pid: 60, parent: 10, session: 60},
 	}
@@ -129,8 +128,8 @@ func TestMembersSpareOurOwn(t *testing.T) {
 	}
 }
 
-// A sweep ends what has the socket directory of a dead host in its environment, unless it is of
-// this session: a shell that the variable came to in another way is no plugin.
+// A sweep ends processes that have the socket directory of a dead host in their environment, but
+// spares this session: a shell may have the variable for another reason.
 func TestSweepSparesThisSession(t *testing.T) {
 	const dir = "/tmp/nsp-of-a-dead-host"
 	begin := func(setsid bool) (*exec.Cmd, chan error) {
@@ -156,8 +155,8 @@ func TestSweepSparesThisSession(t *testing.T) {
 	}
 }
 
-// Orphans that end by themselves are reaped while the plugin runs, and the exit statuses of other
-// children reach those who wait for them.
+// Orphans that end by themselves are reaped while the plugin runs. Other children's exit statuses
+// reach the goroutines that wait for them.
 func TestOrphansAreReaped(t *testing.T) {
 	h := newHost(t, Options{})
 	inst := start(t, h, "churn")
@@ -188,8 +187,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 }
 
-// A plugin that exceeds its memory limit loses one epoch, with an error that names the limit. One
-// whose garbage alone exceeds it loses none.
+// A plugin that exceeds its memory limit loses one epoch, with an error that names the limit. A
+// plugin that exceeds it with garbage only loses no epoch.
 func TestMemoryLimit(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector reserves more memory than the limit")
@@ -239,7 +238,7 @@ func TestEnableMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
 		err   string
-		want  string // subtree_control
+		want  string // contents of subtree_control
 	}{
 		"no controller": {map[string]string{"cgroup.controllers": "cpu io", "cgroup.subtree_control": ""},
 			"has no memory controller", ""},
@@ -282,7 +281,7 @@ func TestCgroupPath(t *testing.T) {
 	}
 }
 
-// A cgroup that nothing delegates is not used.
+// A cgroup that is not delegated is not used.
 func TestDelegated(t *testing.T) {
 	if dir := t.TempDir(); delegated(dir) {
 		t.Errorf("%s is taken for a delegated cgroup", dir)
@@ -305,7 +304,7 @@ func TestOutOfMemoryInCgroup(t *testing.T) {
 	}
 }
 
-// The settings of a plugin's cgroup.
+// newCgroup writes the settings that limit a plugin's memory.
 func TestCgroupSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	g, err := newCgroup(path, 1<<30)
@@ -323,7 +322,7 @@ func TestCgroupSettings(t *testing.T) {
 	}
 }
 
-// A cgroup ends with all of its processes, whatever session they are in.
+// A cgroup's end kills all of its processes, whatever session they are in.
 func TestCgroupEnds(t *testing.T) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

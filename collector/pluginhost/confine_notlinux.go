@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// confiner limits no memory and adopts no orphans: these are functions of Linux.
+// confiner does nothing: memory limits and the adoption of orphans need Linux.
 type confiner struct{}
 
 func newConfiner() (confiner, error) {
@@ -22,8 +22,8 @@ func (confiner) confine(string, int64) *confinement { return &confinement{} }
 
 func reapOrphans() (stop func()) { return func() {} }
 
-// confinement gives a process its own session. There is no parent-death signal; the end of its
-// standard input shows a plugin that the collector has ended.
+// confinement starts a process in its own session. Other systems than Linux have no parent-death
+// signal; a plugin sees that the collector has ended when its standard input ends.
 type confinement struct{ limit int64 }
 
 func (*confinement) start(a *syscall.SysProcAttr, f func() (int, error)) error {
@@ -38,5 +38,5 @@ func (*confinement) end() (outOfMemory bool, left []int) { return false, nil }
 
 func (*confinement) release() {}
 
-// waitUnreaped has no portable form.
+// waitUnreaped always fails: systems other than Linux offer no common way.
 func waitUnreaped(int) bool { return false }

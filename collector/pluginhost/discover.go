@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The files of a directory that may be run as plugins.
+// Rules for which files of a directory may run as plugins.
 
 package pluginhost
 
@@ -18,25 +18,25 @@ import (
 	"github.com/netsketch/netsketch/internal/suggest"
 )
 
-// FilePrefix begins the file names of plugins and is not part of a plugin's name. A file without it
-// is a plugin of its full name.
+// FilePrefix begins the file names of plugins and is not part of a plugin's name. A file without
+// the prefix is a plugin with the file's full name.
 const FilePrefix = "netsketch-plugin-"
 
-// Candidate is a file that may be run.
+// Candidate is a file that may run as a plugin.
 type Candidate struct {
 	Name string // file name without FilePrefix
 	Path string // absolute, symbolic links resolved
 }
 
-// Rejection is a file that is not run.
+// Rejection is a file that must not run as a plugin.
 type Rejection struct {
 	Path string
 	Err  error // wraps ErrUntrusted
 }
 
-// Discover lists the plugins in dir, without subdirectories, sorted by name, and the files that it
-// does not run. Hidden files are skipped. It fails if the directory cannot be read or others may
-// write to it.
+// Discover lists the plugins in dir (not in its subdirectories), sorted by name, and the files
+// that it rejects. Hidden files are skipped. It fails if the directory cannot be read or if others
+// may write to it.
 func Discover(dir string) ([]Candidate, []Rejection, error) {
 	found, rejected, err := discover(dir)
 	if err != nil {
@@ -76,9 +76,9 @@ func discover(dir string) (found []Candidate, rejected []Rejection, err error) {
 	return found, rejected, nil
 }
 
-// Find returns the path of the plugin of that name (Candidate.Name) in dir, by the rules of
-// Discover. A name with a slash is a path and returned as it is. The error is why a file of that
-// name is not run, or which plugins there are.
+// Find returns the path of the plugin with a name (Candidate.Name) in dir, by the rules of
+// Discover. A name with a slash is a path, and is returned as it is. The error says why the file
+// must not run, or which plugins exist.
 func Find(dir, name string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name, nil
@@ -100,7 +100,7 @@ func Find(dir, name string) (string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return "", fmt.Errorf("plugin %s: there is no plugin in %s; put %s%s there", name, dir, FilePrefix, name)
+		return "", fmt.Errorf("plugin %s: the directory %s has no plugins; put %s%s there", name, dir, FilePrefix, name)
 	}
 	if near := suggest.Nearest(name, names); near != "" {
 		return "", fmt.Errorf("plugin %s: not in %s; did you mean %q?", name, dir, near)
@@ -154,7 +154,7 @@ func trustFile(path string) error {
 	return trustOwner(info)
 }
 
-// trustOwner accepts root and the user who runs the collector.
+// trustOwner accepts files that belong to root or to the user who runs the collector.
 func trustOwner(info fs.FileInfo) error {
 	uid, ok := ownerOf(info)
 	if !ok || uid == 0 || uid == os.Geteuid() {
@@ -164,9 +164,9 @@ func trustOwner(info fs.FileInfo) error {
 		ErrUntrusted, uid, os.Geteuid())
 }
 
-// verify checks the file again right before a start: its trust, and its digest if want, in
-// hexadecimal, is not empty. The directory is checked too: others cannot replace the file between
-// check and start.
+// verify checks the file again right before a start: that it can be trusted and, unless want is
+// empty, that its digest is want (hexadecimal). It also checks the directory, so that others
+// cannot replace the file between the check and the start.
 func verify(path, want string) error {
 	if err := trustDirectory(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("its directory: %w", err)

@@ -9,16 +9,16 @@
 //
 // # Trust
 //
-// A plugin runs with the collector's rights. Therefore only regular executable files are started
-// that root or the collector's user owns and others cannot write, if pinned only with the given
-// SHA-256. What a plugin sends is taken to be hostile: sizes are bounded, log lines are parsed with
-// care and limited in length and rate. Results are not validated here: the analysis component does
-// that.
+// A plugin runs with the collector's rights. Therefore, the host starts only regular executable
+// files that belong to root or the collector's user and that others cannot write; a pinned file
+// must have the given SHA-256. Messages of a plugin are treated as hostile: sizes are bounded, and
+// log lines are parsed with care and limited in length and rate. Results are not validated here:
+// the analysis component does that.
 //
 // # Concurrency
 //
 // All methods are safe for concurrent use, except that one goroutine calls Instance.Analyze. Every
 // goroutine and process has ended when Host.Close returns, descendants of plugins included. If the
-// collector is killed, Linux kills the plugins (parent-death signal), and the next host kills what
-// they left.
+// collector is killed, Linux kills the plugins (parent-death signal), and the next host kills the
+// descendants that they left.
 package pluginhost

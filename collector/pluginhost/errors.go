@@ -13,11 +13,11 @@ var (
 	ErrUntrusted = errors.New("not safe to run")
 	// ErrChecksum: the file is not the pinned one.
 	ErrChecksum = errors.New("SHA-256 differs from the pinned one")
-	// ErrNotPlugin: the program ended or wrote something else instead of the plugin handshake.
+	// ErrNotPlugin: instead of the plugin handshake, the program ended or wrote something else.
 	ErrNotPlugin = errors.New("not a netsketch plugin")
 	// ErrProtocolVersion: the plugin was built for another version of the contract.
 	ErrProtocolVersion = errors.New("another protocol version")
-	// ErrStartTimeout: the program runs and sends no handshake.
+	// ErrStartTimeout: the program runs, but sends no handshake.
 	ErrStartTimeout = errors.New("no handshake in time")
 	// ErrDescription: the plugin's description cannot be used.
 	ErrDescription = errors.New("unusable description")
@@ -25,7 +25,7 @@ var (
 	ErrConfig = errors.New("configuration refused")
 )
 
-// Reasons why a plugin has no results for an epoch or no answer to a query.
+// Reasons why a plugin has no results for an epoch, or no reply to a query.
 var (
 	// ErrNotRunning: the plugin is down and its next start is not due yet.
 	ErrNotRunning = errors.New("plugin is not running")
@@ -33,11 +33,12 @@ var (
 	ErrCrashed = errors.New("plugin died")
 	// ErrOutOfMemory: the process exceeded Spec.MemoryLimit.
 	ErrOutOfMemory = errors.New("it exceeded its memory limit")
-	// errKilled: the process was killed, not by the collector. It is no failure of the plugin.
+	// errKilled: the process was killed, but not by the collector. This does not count as a failure
+	// of the plugin.
 	errKilled = errors.New("killed from outside")
-	// ErrTimeout: no results by the deadline.
+	// ErrTimeout: the plugin returned no results before the deadline.
 	ErrTimeout = errors.New("plugin gave no results in time")
-	// ErrFailed: the plugin itself reports that it failed.
+	// ErrFailed: the plugin reports that it failed.
 	ErrFailed = errors.New("plugin failed")
 	// ErrInvalidResults: the plugin's results are malformed or too large.
 	ErrInvalidResults = errors.New("plugin sent invalid results")
@@ -45,15 +46,15 @@ var (
 	ErrProtocol = errors.New("plugin broke the contract")
 	// ErrUnhealthy: the plugin did not answer its health checks.
 	ErrUnhealthy = errors.New("plugin does not answer health checks")
-	// ErrStopped: the instance was stopped.
+	// ErrStopped: the collector stopped the plugin.
 	ErrStopped = errors.New("plugin was stopped")
 	// ErrNoCapability: the plugin does not implement this optional part of the contract.
-	ErrNoCapability = errors.New("plugin does not offer this")
-	// ErrRefused: the plugin answers a query with an error of its own.
+	ErrNoCapability = errors.New("the plugin does not implement this function")
+	// ErrRefused: the plugin replies to a query with an error of its own.
 	ErrRefused = errors.New("the plugin refuses the query")
 )
 
-// StartError is why a plugin did not start.
+// StartError says why a plugin did not start.
 type StartError struct {
 	Name string // as in Spec, or the file's name
 	Path string

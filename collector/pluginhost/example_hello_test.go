@@ -13,9 +13,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// TestThirdPartyPlugin builds the example plugin, a module of its own, drops the
-// binary into a directory, and finds its YANG module, its list and its results
-// accepted.
+// TestThirdPartyPlugin builds the example plugin, which is a module of its own, and copies the
+// binary into a directory. The host must accept its YANG module, its list and its results.
 func TestThirdPartyPlugin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a binary")

@@ -14,8 +14,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// TestPythonPlugin builds the example plugin in Python and holds it to the contract: description,
-// refused configurations, results over several epochs and chunks, and its end.
+// TestPythonPlugin builds the example plugin in Python and checks that it follows the contract:
+// its description, refused configurations, results of several epochs and chunks, and its end.
 func TestPythonPlugin(t *testing.T) {
 	const python = "/usr/bin/python3"
 	if err := exec.Command(python, "-c", "import cryptography, google.protobuf, grpc").Run(); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The descendants of plugins. This process is their subreaper: a descendant whose parent has ended
-// becomes a child of this process, whatever session or environment it has.
+// Descendants of plugins. This process is the subreaper of its descendants: a descendant whose
+// parent has ended becomes a child of this process, whatever its session and environment are.
 
 package pluginhost
 
@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// family has the plugin processes of all hosts, with the socket directory that their descendants
-// inherit, or "" once they have ended. The lock is held while a process is started, so that it is
-// never taken for an orphan.
+// family holds the plugin processes of all hosts. The value is the socket directory that
+// descendants inherit in their environment, or "" once the plugin and its descendants have ended.
+// The lock is held while a process is started, so that the process is never taken for an orphan.
 var family = struct {
 	sync.Mutex
 	plugins map[int]string // by process number
@@ -35,10 +35,10 @@ var family = struct {
 type processInfo struct {
 	pid, parent, session int
 	zombie               bool
-	start                string // time of the start, which distinguishes processes of one number
+	start                string // start time, which distinguishes processes with the same number
 }
 
-// processes returns all processes; none if there is no /proc.
+// processes returns all processes, or no process if /proc is missing.
 func processes() iter.Seq[*processInfo] {
 	return func(yield func(*processInfo) bool) {
 		entries, _ := os.ReadDir("/proc")
@@ -54,7 +54,7 @@ func processes() iter.Seq[*processInfo] {
 	}
 }
 
-// readProcess returns nil if there is no process of this number.
+// readProcess returns the process with this number, or nil if there is none.
 func readProcess(pid int) *processInfo {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -71,7 +71,7 @@ func readProcess(pid int) *processInfo {
 	return p
 }
 
-// socketDirOf returns the directory that an environment names as that of a plugin's socket, or "".
+// socketDirOf returns the directory of a plugin's socket that an environment names, or "".
 func socketDirOf(environment []byte) string {
 	for variable := range bytes.SplitSeq(environment, []byte{0}) {
 		if dir, ok := bytes.CutPrefix(variable, []byte("PLUGIN_UNIX_SOCKET_DIR=")); ok {
@@ -81,16 +81,16 @@ func socketDirOf(environment []byte) string {
 	return ""
 }
 
-// environment returns the environment with which the process was started: empty for one of another
-// user, and while it executes another program.
+// environment returns the environment with which the process was started. It is empty for a
+// process of another user, and while the process executes another program.
 func (p *processInfo) environment() []byte {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	return text
 }
 
-// adopted reports whether this process has adopted the process and no running plugin claims it.
-// Children that were started here are in the session of this process, except for plugins. family is
-// locked.
+// adopted reports whether this process has adopted p and p belongs to no running plugin. Children
+// that this process started itself are in its own session, except for plugins. The caller has
+// locked family.
 func (p *processInfo) adopted() bool {
 	self := os.Getpid()
 	if _, plugin := family.plugins[p.pid]; plugin || p.parent != self || family.plugins[p.session] != "" {
@@ -108,12 +108,13 @@ func (p *processInfo) adopted() bool {
 	return dir == "" || !slices.Contains(slices.Collect(maps.Values(family.plugins)), dir)
 }
 
-// endFamily kills the processes that belong, and their descendants, until none is left or endGrace
-// is over; it returns the numbers of those that are left. belongs is called with family locked.
+// endFamily kills the processes for which belongs is true, and their descendants, until none is
+// left or endGrace is over. It returns the numbers of the remaining processes. belongs is called
+// with family locked.
 func endFamily(belongs func(*processInfo) bool) (left []int) {
 	pause := time.Millisecond
 	for limit := time.Now().Add(endGrace); ; time.Sleep(pause) {
-		pause = min(pause*3/2, 10*time.Millisecond) // a round reads all processes
+		pause = min(pause*3/2, 10*time.Millisecond) // each round reads all processes
 		left = left[:0]
 		family.Lock()
 		for _, p := range members(slices.Collect(processes()), os.Getpid(), belongs) {
@@ -128,8 +129,9 @@ func endFamily(belongs func(*processInfo) bool) (left []int) {
 	}
 }
 
-// members returns the processes of all that belong, and their descendants. A plugin leads a session
-// of its own: whatever belongs says, process self, its session and its ancestors are none of them.
+// members returns the processes of all for which belongs is true, and their descendants. A plugin
+// leads a session of its own, so this process (self), its session and its ancestors are never
+// included.
 func members(all []*processInfo, self int, belongs func(*processInfo) bool) (out []*processInfo) {
 	table := map[int]*processInfo{}
 	for _, p := range all {
@@ -158,16 +160,16 @@ func members(all []*processInfo, self int, belongs func(*processInfo) bool) (out
 	return out
 }
 
-// end kills a process, or reaps it. It returns true if nothing is left to do for it.
+// end kills or reaps a process. It returns true if no further step is needed for the process.
 func (p *processInfo) end() bool {
 	if p.zombie {
 		if p.parent != os.Getpid() {
-			return true // its parent reaps it, or this process when it has adopted it
+			return true // its parent reaps it, or this process after it has adopted it
 		}
 		pid, err := unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
 		return pid == p.pid || err != nil
 	}
-	process, err := os.FindProcess(p.pid) // a handle: from here on the number means this process
+	process, err := os.FindProcess(p.pid) // a handle, which stays with this process even if the number is reused
 	if err != nil {
 		return true
 	}
@@ -179,7 +181,7 @@ func (p *processInfo) end() bool {
 }
 
 // reapOrphans reaps adopted processes that end by themselves, until stop is called. Other children
-// of this process are left to those who wait for them.
+// of this process are reaped where they were started.
 func reapOrphans() (stop func()) {
 	ended, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -198,7 +200,7 @@ func reapOrphans() (stop func()) {
 				}
 			}
 			family.Unlock()
-			select { // a plugin that starts many processes costs one scan a second
+			select { // at most one scan a second, even if a plugin starts many processes
 			case <-time.After(time.Second):
 			case <-done:
 				return

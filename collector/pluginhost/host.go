@@ -17,40 +17,41 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Options are a host's settings. A zero field stands for the default in its comment.
+// Options are a host's settings. A zero field means the default in its comment.
 type Options struct {
 	// Logger receives the lines of the host and of the plugins; default slog.Default.
 	Logger *slog.Logger
-	// SocketDir is the parent of the host's private directory; default the system's directory for
-	// temporary files. Its path must be short (about 40 characters).
+	// SocketDir is the parent of the host's private directory; the default is the system's directory
+	// for temporary files. Its path must be short (about 40 characters).
 	SocketDir string
-	// OnChange is called when the state of an instance changes. It must not block and not call the
+	// OnChange is called when the state of an instance changes. It must neither block nor call the
 	// instance.
 	OnChange func(Status)
 
-	// IOLimit returns how long to wait for a plugin that is expected to answer within d; nil: d. It
+	// IOLimit returns how long to wait for a plugin that should reply within d; nil returns d. It
 	// applies to StartTimeout, CallTimeout and HealthTimeout.
 	IOLimit func(d time.Duration) time.Duration
 
 	StartTimeout time.Duration // from start to handshake; default 10 s
 	CallTimeout  time.Duration // for Describe, Configure, Query; default 10 s
-	// CancelGrace is the time from an epoch's deadline until a plugin that does not stop is killed;
-	// default as long as it had for the epoch, from 250 ms to 2 s. A start costs a busy machine more
-	// than the rest of an analysis.
+	// CancelGrace is the time from an epoch's deadline until a plugin that has not stopped is killed.
+	// The default is the time that the plugin had for the epoch, between 250 ms and 2 s: on a busy
+	// machine, a restart costs more than letting the analysis finish.
 	CancelGrace    time.Duration
 	StopGrace      time.Duration // for Drain and an orderly end together; default 5 s
 	HealthInterval time.Duration // between health checks; default 5 s
 	HealthTimeout  time.Duration // for one check; default 2 s
 	HealthFailures int           // failed checks in a row after which the plugin is killed; default 3
 	Backoff        Backoff       // between restarts
-	MaxResultBytes int           // columns of one epoch; default 256 MiB
+	MaxResultBytes int           // bytes of columns in one epoch; default 256 MiB
 	MaxEpochEvents int           // events of one epoch; default 100
 	LogLinesPerSec float64       // sustained log rate of a plugin; default 100
 	LogLinesAtOnce int           // log burst of a plugin; default 1,000
 }
 
-// Backoff is the pace of restarts: the first one follows at once, the second after Base, each
-// further one after twice the delay up to Max. A plugin that runs for StableAfter starts over.
+// Backoff is the pace of restarts. The first restart follows at once and the second after Base;
+// each further delay is twice the previous one, at most Max. After a plugin has run for
+// StableAfter, the pace starts again with the first restart.
 type Backoff struct {
 	Base        time.Duration // default 1 s
 	Max         time.Duration // default 2 min
@@ -90,7 +91,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cancelGrace returns the grace after a deadline that was a time after its call.
+// cancelGrace returns the default grace for a call that had the time limit.
 func (o Options) cancelGrace(limit time.Duration) time.Duration {
 	return cmp.Or(o.CancelGrace, min(max(limit, 250*time.Millisecond), 2*time.Second))
 }
@@ -106,11 +107,11 @@ type Host struct {
 	mu        sync.Mutex
 	closed    bool
 	starting  sync.WaitGroup // calls that may start a process
-	instances []*Instance    // not stopped
+	instances []*Instance    // instances that are not stopped
 }
 
-// New returns a host. It makes a private directory for sockets and removes those that dead hosts
-// left behind.
+// New returns a host. It makes a private directory for sockets and removes directories that dead
+// hosts left behind.
 func New(opts Options) (*Host, error) {
 	opts = opts.withDefaults()
 	confiner, noCgroup := newConfiner()
@@ -145,8 +146,8 @@ func (h *Host) remove(inst *Instance) {
 	h.instances = slices.DeleteFunc(h.instances, func(i *Instance) bool { return i == inst })
 }
 
-// Close drains and stops all plugins in parallel and returns when their processes have ended.
-// Plugins that are not done when ctx ends are killed.
+// Close drains and stops all plugins in parallel, and returns when their processes have ended. If
+// ctx ends first, the remaining plugins are killed.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -169,16 +170,17 @@ func (h *Host) Close(ctx context.Context) error {
 	return h.sockets.remove()
 }
 
-// Spec is which plugin to run and how.
+// Spec says which plugin to run, and how.
 type Spec struct {
-	// Name is the instance's name in logs, errors and metrics; empty: the plugin's own name. Two
+	// Name is the instance's name in logs, errors and metrics; if empty, the plugin's own name. Two
 	// instances may run the same plugin.
 	Name string
 	// Path is the binary.
 	Path string
-	// SHA256 pins the binary, in hexadecimal; empty: any. It is checked before every start.
+	// SHA256 is the binary's checksum in hexadecimal, which is compared before every start; if empty,
+	// it is not compared.
 	SHA256 string
-	// Config is the plugin's configuration, a JSON object; empty: none.
+	// Config is the plugin's configuration, a JSON object; empty means no configuration.
 	Config []byte
 	// Network is the network model.
 	Network sdk.Network
@@ -188,16 +190,17 @@ type Spec struct {
 	Env []string
 	// LogLevel is the lowest level that the plugin logs; default info.
 	LogLevel slog.Level
-	// MemoryLimit is the most memory that the plugin may use, in bytes; 0: any amount. It bounds
-	// the process and its descendants together in a cgroup, if the collector's is delegated, and
-	// each process by resource limits otherwise.
+	// MemoryLimit is the most memory in bytes that the plugin may use; 0 means no limit. A cgroup
+	// bounds the process and its descendants together if the collector's cgroup is delegated;
+	// otherwise, resource limits bound each process.
 	MemoryLimit int64
-	// State is what an earlier process of the plugin saved; nil: nothing. SetState replaces it.
+	// State is the state that an earlier process of the plugin saved; nil if there is none. SetState
+	// replaces it.
 	State *sdk.State
-	// OnSettings receives the settings each time the plugin was configured, also after a restart;
-	// nil: not called. It must not call the instance. The first call is made before Start returns.
+	// OnSettings, if set, receives the plugin's settings each time the plugin was configured, also
+	// after a restart. It must not call the instance. The first call is made before Start returns.
 	OnSettings func(sdk.Settings)
-	// Record says where to record the epochs that the plugin receives; without a path there is no
-	// recording.
+	// Record says where to record the epochs that the plugin receives; without a path, they are not
+	// recorded.
 	Record Recording
 }

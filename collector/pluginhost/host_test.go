@@ -20,8 +20,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// pluginDir makes a directory with this test binary as a plugin in each mode, and
-// returns it.
+// pluginDir returns a directory with this test binary as a plugin for each mode.
 func pluginDir(tb testing.TB, modes ...string) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -31,7 +30,7 @@ func pluginDir(tb testing.TB, modes ...string) string {
 	return dir
 }
 
-// install puts this test binary at path.
+// install copies this test binary to path.
 func install(tb testing.TB, path string) {
 	tb.Helper()
 	if err := testkit.InstallSelf(path); err != nil {
@@ -39,8 +38,9 @@ func install(tb testing.TB, path string) {
 	}
 }
 
-// newHost returns a host that is closed at the end of the test, and checks that nothing of it is
-// left then. Times that are not given are long enough for a busy machine.
+// newHost returns a host that is closed at the end of the test, and then checks that no process
+// and no file of the host is left. Times that opts does not set are long enough for a busy
+// machine.
 func newHost(tb testing.TB, opts Options) *Host {
 	tb.Helper()
 	if opts.Logger == nil {
@@ -82,7 +82,7 @@ func epoch(number uint64, command string) *sdk.Epoch {
 	return e
 }
 
-// analyze gives the plugin an epoch and returns the sums by device.
+// analyze gives the plugin an epoch, and returns the sums by device.
 func analyze(tb testing.TB, inst *Instance, e *sdk.Epoch, limit time.Duration) (map[string]uint64, error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), limit)
@@ -228,7 +228,7 @@ func TestLostEpochs(t *testing.T) {
 				limit = 300 * time.Millisecond
 			}
 			e := epoch(1, test.command)
-			if test.command == "deaf" { // more than the windows hold
+			if test.command == "deaf" { // more cells than the flow-control windows hold
 				e.Put("s3", sdk.CellsOf("r", make([]uint32, 8<<20)))
 			}
 			_, err := analyze(t, inst, e, limit)
@@ -246,7 +246,8 @@ func TestLostEpochs(t *testing.T) {
 	}
 }
 
-// A plugin that answers an epoch twice has broken the contract: it is started anew, and goes on.
+// A plugin that replies twice to an epoch breaks the contract: the host restarts it, and it works
+// again.
 func TestAnsweredTwice(t *testing.T) {
 	down := make(chan string, 16)
 	h := newHost(t, Options{OnChange: func(s Status) {
@@ -255,11 +256,12 @@ func TestAnsweredTwice(t *testing.T) {
 		}
 	}})
 	inst := start(t, h, "rogue")
-	_, _ = analyze(t, inst, epoch(1, "twice"), time.Minute) // it may have been read, or the second answer seen first
+	// the host may read both replies, or see the second one first
+	_, _ = analyze(t, inst, epoch(1, "twice"), time.Minute)
 	if why := <-down; !strings.Contains(why, "the end of epoch 1, which was not requested") {
 		t.Error(why)
 	}
-	for number := uint64(2); ; number++ { // the next may still go to the dying process
+	for number := uint64(2); ; number++ { // the next epoch may still go to the dying process
 		if _, err := analyze(t, inst, epoch(number, ""), time.Minute); err == nil {
 			break
 		} else if number > 3 {
@@ -316,7 +318,7 @@ func TestStateSurvivesKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n < 4 { // that of epoch 4 is not kept
+		if n < 4 { // the state of epoch 4 is not kept
 			inst.SetState(results.State)
 		}
 	}
@@ -329,7 +331,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	if err != nil || sums["seen"] != 3 || sums["restored"] != 3 || sums["version"] != 2 {
 		t.Fatal(sums, err)
 	}
-	// A collector that saved a state passes it to a plugin that it starts.
+	// A collector that saved a state passes it to the plugin that it starts.
 	results, err := inst.Analyze(ctx, epoch(6, ""))
 	if err != nil {
 		t.Fatal(err)
@@ -344,7 +346,7 @@ func TestStateSurvivesKill(t *testing.T) {
 		sums["restored"] != 6 {
 		t.Fatal(sums, err)
 	}
-	// One that another collector continued is restarted with the state from there.
+	// A plugin whose work another collector continued is restarted with that collector's state.
 	next.Restart(ctx, &sdk.State{Epoch: 20, Version: 2, Data: []byte{41}})
 	if sums, err := analyze(t, next, epoch(21, "seen"), time.Minute); err != nil || sums["seen"] != 41 ||
 		sums["restored"] != 20 {
@@ -352,7 +354,8 @@ func TestStateSurvivesKill(t *testing.T) {
 	}
 }
 
-// A plugin that is killed while it analyzes an epoch receives it again, and none is lost.
+// A plugin that is killed while it analyzes an epoch receives the epoch again, so no epoch is
+// lost.
 func TestKilledDuringAnEpoch(t *testing.T) {
 	h := newHost(t, Options{})
 	tmp := t.TempDir()
@@ -403,7 +406,7 @@ func TestFailedState(t *testing.T) {
 			break
 		}
 	}
-	install(t, path) // it keeps trying
+	install(t, path) // the host keeps trying to start it
 	for s := range states {
 		if s == StateRunning {
 			break
@@ -414,7 +417,7 @@ func TestFailedState(t *testing.T) {
 	}
 }
 
-// A snapshot of the status is never of two states: without a process the plugin does not run.
+// A status snapshot never mixes two states: without a process, the state is not running.
 func TestStatusIsOfOneState(t *testing.T) {
 	var inst atomic.Pointer[Instance]
 	looked := make(chan Status, 100)
@@ -460,7 +463,7 @@ func (h lookHandler) Handle(context.Context, slog.Record) error {
 // WithAttrs implements slog.Handler.
 func (h lookHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
-// On a virtual clock a busy machine ends no plugin.
+// On a virtual clock, a busy machine does not end a plugin.
 func TestIOLimit(t *testing.T) {
 	o := Options{IOLimit: func(d time.Duration) time.Duration { return max(d, 3*time.Minute) }}.withDefaults()
 	for _, d := range []time.Duration{o.StartTimeout, o.CallTimeout, o.HealthTimeout} {
@@ -488,7 +491,7 @@ func TestStoppedProcessIsUnhealthy(t *testing.T) {
 	h := newHost(t, Options{HealthInterval: 20 * time.Millisecond, HealthTimeout: 20 * time.Millisecond,
 		HealthFailures: 2})
 	inst := start(t, h, "good")
-	testkit.Until(t, "a stopped process", func() bool { // on a busy machine it may be unhealthy before
+	testkit.Until(t, "a stopped process", func() bool { // on a busy machine, the plugin may be unhealthy before
 		return testkit.Signal(inst.Status().PID, syscall.SIGSTOP) == nil
 	})
 	testkit.Until(t, "restart", func() bool {
@@ -534,7 +537,7 @@ func TestNetworkAndConfiguration(t *testing.T) {
 	}
 }
 
-// A plugin that crashes and waits for its next start takes a changed configuration and starts at
+// A plugin that crashed and waits for its next start takes a changed configuration and starts at
 // once.
 func TestConfigureWhileDown(t *testing.T) {
 	h := newHost(t, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}})

@@ -25,7 +25,7 @@ type Instance struct {
 	name     string
 	spec     Spec
 	logs     *logSink
-	recorder *recorder // nil: no recording
+	recorder *recorder // nil if nothing is recorded
 
 	// stopping ends the supervisor.
 	stopping context.Context
@@ -40,14 +40,14 @@ type Instance struct {
 	network     sdk.Network
 	watched     map[string]sdk.RowKey
 	session     *session
-	state       *sdk.State    // for the next process
+	state       *sdk.State    // state that the next process restores
 	changed     chan struct{} // closed and replaced when session or state changes
 	status      Status
 	downErr     error // why the process was last down
 }
 
-// Start starts a plugin, configures it, and keeps it running from then on. If the first start
-// fails, the error is a StartError and nothing is left behind. ctx bounds this call only.
+// Start starts a plugin, configures it, and keeps it running. If the first start fails, the error
+// is a StartError and no process is left. ctx bounds this call only.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 	name := cmp.Or(spec.Name, fileName(spec.Path))
 	if err := h.enter(); err != nil {
@@ -95,7 +95,8 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	if err != nil {
 		s.fail(err)
 		<-s.dead
-		// The exit error is the first reason, also if the process died before.
+		// The process's exit error is the original reason, even if the process ended before the call
+		// failed.
 		return nil, &StartError{Name: i.name, Path: i.spec.Path, Err: s.exitErr}
 	}
 	i.change(StateRunning, nil, func() {
@@ -107,7 +108,7 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// ready takes a new process from its description to an open stream.
+// ready checks the description of a new process, configures the process and opens the stream.
 func (i *Instance) ready(ctx context.Context, s *session, config []byte, network sdk.Network,
 	state *sdk.State,
 ) (sdk.Settings, error) {
@@ -131,7 +132,7 @@ func sameSchema(a, b sdk.Description) bool {
 	return a.Name == b.Name && reflect.DeepEqual(a.Modules, b.Modules) && reflect.DeepEqual(a.Lists, b.Lists)
 }
 
-// settingsChanged passes settings on.
+// settingsChanged passes the plugin's settings to Spec.OnSettings.
 func (i *Instance) settingsChanged(settings sdk.Settings) {
 	if i.spec.OnSettings != nil {
 		i.spec.OnSettings(settings)
@@ -204,7 +205,7 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)
 }
 
-// pause waits for d, or until another configuration arrives. It returns false if the instance is
+// pause waits for d or until a new configuration arrives. It returns false if the instance is
 // stopped.
 func (i *Instance) pause(d time.Duration) bool {
 	if d <= 0 {
@@ -222,11 +223,12 @@ func (i *Instance) pause(d time.Duration) bool {
 	}
 }
 
-// setState changes the state alone.
+// setState changes the state and nothing else.
 func (i *Instance) setState(state State) { i.change(state, nil, func() {}) }
 
-// change changes the state, and what f changes with it, at once; so no snapshot is of two states.
-// It wakes goroutines that wait for the state and calls Options.OnChange.
+// change sets the state and calls f, which sets what belongs to the state, under one lock, so that
+// a snapshot never mixes two states. It wakes goroutines that wait for the state, and calls
+// Options.OnChange.
 func (i *Instance) change(state State, err error, f func()) {
 	i.mu.Lock()
 	if i.status.State == StateStopped {
@@ -246,8 +248,8 @@ func (i *Instance) change(state State, err error, f func()) {
 	}
 }
 
-// current returns the running session. It waits while the plugin is being started and fails while
-// the next start is not due.
+// current returns the running session. It waits while the plugin is being started, and fails if
+// the next start is not due yet.
 func (i *Instance) current(ctx context.Context) (*session, error) {
 	for {
 		if i.stopping.Err() != nil {
@@ -258,7 +260,7 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 		i.mu.Unlock()
 		if s != nil {
 			select {
-			case <-s.dead: // the supervisor is about to notice
+			case <-s.dead: // the supervisor will notice soon
 			default:
 				return s, nil
 			}
@@ -278,7 +280,7 @@ func (i *Instance) current(ctx context.Context) (*session, error) {
 	}
 }
 
-// record adds the epoch to the recording, if there is one.
+// record adds the epoch to the recording, if the plugin is recorded.
 func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.RowKey, setup record.Setup) {
 	if i.recorder == nil {
 		return
@@ -288,7 +290,7 @@ func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.RowKey, setup
 	i.recorder.add(recorded{setup, &with})
 }
 
-// SetWatched replaces the set of watched rows, from the next epoch on and over restarts.
+// SetWatched replaces the set of watched rows from the next epoch on. Restarts keep the set.
 func (i *Instance) SetWatched(rows []sdk.RowKey) {
 	set := make(map[string]sdk.RowKey, len(rows))
 	for _, row := range rows {
@@ -299,31 +301,31 @@ func (i *Instance) SetWatched(rows []sdk.RowKey) {
 	i.watched = set
 }
 
-// SetState replaces the state that the next process of the plugin restores.
+// SetState sets the state that the plugin's next process restores.
 func (i *Instance) SetState(state *sdk.State) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.state = state
 }
 
-// errReplaced is why Restart ends a process.
-var errReplaced = errors.New("it continues from another state")
+// errReplaced is the reason with which Restart ends a process.
+var errReplaced = errors.New("the plugin continues from another state")
 
-// Restart ends the process, and the next one, which starts at once, restores the state. It returns
-// when that one runs or has failed, or when ctx ends.
+// Restart ends the process and starts the next one at once, which restores the state. Restart
+// returns when the next process runs or has failed, or when ctx ends.
 func (i *Instance) Restart(ctx context.Context, state *sdk.State) {
 	i.SetState(state)
 	s, err := i.current(ctx)
 	if err != nil {
-		return // the next process restores it
+		return // the next process restores the state
 	}
 	s.fail(errReplaced)
 	<-s.dead
-	_, _ = i.current(ctx) // who calls the plugin next sees the error
+	_, _ = i.current(ctx) // the next call of the plugin returns the error
 }
 
-// SetNetwork replaces the network model. A plugin that takes updates receives it with the next
-// epoch; any other is configured again. The model's version must have grown.
+// SetNetwork replaces the network model. A plugin that accepts updates receives it with the next
+// epoch; any other plugin is configured again. The model's version must have grown.
 func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) error {
 	i.mu.Lock()
 	updates, config := i.description.Capabilities.NetworkUpdates, i.config
@@ -338,9 +340,9 @@ func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) error {
 }
 
 // Configure gives the plugin another configuration and network. If the plugin refuses them, the
-// error wraps ErrConfig and the earlier ones hold. If the plugin is down, they hold from its next
-// start, and another configuration makes that start happen at once; Configure returns when it has
-// succeeded or failed.
+// error wraps ErrConfig and the earlier ones stay in force. If the plugin is down, they apply from
+// its next start; a changed configuration makes the instance start the plugin at once, and
+// Configure returns when that start has succeeded or failed.
 func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Network) error {
 	schema := i.Describe().ConfigSchema
 	if err := validateConfig(schema, config); err != nil {
@@ -371,7 +373,7 @@ func (i *Instance) Configure(ctx context.Context, config []byte, network sdk.Net
 	return nil
 }
 
-// configureNext sets the configuration and network of the next process.
+// configureNext sets the configuration and network that the next process gets.
 func (i *Instance) configureNext(ctx context.Context, config []byte, network sdk.Network) error {
 	i.mu.Lock()
 	same := bytes.Equal(config, i.config)
@@ -389,8 +391,8 @@ func (i *Instance) configureNext(ctx context.Context, config []byte, network sdk
 	return err
 }
 
-// Stop drains the plugin and ends it, at the latest after Options.StopGrace or when ctx ends. No
-// process is left when it returns.
+// Stop drains the plugin and ends it, at the latest when Options.StopGrace is over or ctx ends.
+// When Stop returns, no process is left.
 func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.stop()

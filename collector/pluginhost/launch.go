@@ -26,8 +26,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// exitGrace is how long a process whose output or stream has ended may take to exit, so that its
-// exit status can be reported.
+// exitGrace is how long the host waits for the exit of a process whose output or stream has ended,
+// so that it can report the exit status.
 const exitGrace = 500 * time.Millisecond
 
 // launch is the input of Host.launch.
@@ -38,8 +38,8 @@ type launch struct {
 	logs               *logSink
 }
 
-// launch starts a process and requests its description. On error, a StartError, no process is left.
-// The end of ctx ends the attempt.
+// launch starts a process and requests its description. If it fails, the error is a StartError and
+// the process is gone. If ctx ends, launch gives up.
 func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 	fail := func(err error) error {
 		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.stderrTail()}
@@ -62,7 +62,7 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     h.opts.StartTimeout + time.Second, // h.opts.StartTimeout ends first
+		StartTimeout:     h.opts.StartTimeout + time.Second, // so that h.opts.StartTimeout ends first
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Off}),
 		Stderr:           l.logs.writer("stderr"),
 		SyncStdout:       l.logs.writer("stdout"),
@@ -79,7 +79,7 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 			return p, nil
 		},
 	})
-	// go-plugin's start has no context; ending the process ends it.
+	// go-plugin's start has no context, but it returns when the process ends.
 	startCtx, cancel := context.WithTimeout(ctx, h.opts.StartTimeout)
 	defer cancel()
 	release := context.AfterFunc(startCtx, started.cancel)
@@ -113,8 +113,7 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 	return s, nil
 }
 
-// startedProcess passes the process from go-plugin's callback to launch and to the timeout of a
-// start.
+// startedProcess passes the process from go-plugin's callback to launch and to the start timeout.
 type startedProcess struct {
 	mu        sync.Mutex
 	proc      *process
@@ -144,13 +143,13 @@ func (s *startedProcess) get() *process {
 	return s.proc
 }
 
-// explain turns go-plugin's start error into one of this package's.
+// explain turns go-plugin's start error into one of this package's errors.
 func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	version := proc.version()
 	switch {
-	case proc == nil: // go-plugin failed before it
+	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
-	case proc.pid() == 0 && err != nil: // the system refused: wrong format, no interpreter, …
+	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
 	case version >= 0 && version != sdk.ProtocolVersion:
 		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of "+
@@ -174,8 +173,8 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	}
 }
 
-// environment returns the plugin's environment. With a memory limit, a plugin in Go collects
-// garbage before it comes close to the limit.
+// environment returns the plugin's environment. If there is a memory limit, the environment makes
+// a Go plugin collect garbage before it reaches the limit.
 func (l launch) environment() []string {
 	env := []string{sdk.EnvLifeline + "=stdin"}
 	for _, name := range inherited {
@@ -256,7 +255,7 @@ func checkDescription(d sdk.Description) error {
 // fileName is the name of a plugin before its description is known.
 func fileName(path string) string { return strings.TrimPrefix(filepath.Base(path), FilePrefix) }
 
-// absolute returns the path with symbolic links resolved.
+// absolute returns the absolute path with symbolic links resolved.
 func absolute(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestPinnedChecksum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a restart checks again
+	for range 2 { // a restart checks the file again
 		if err := testkit.Signal(inst.Status().PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestStdoutBeforeHandshake(t *testing.T) {
 	}
 }
 
-// gone reports whether the process has ended, reaped or not.
+// gone reports whether the process has ended, whether it was reaped or not.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -177,7 +177,7 @@ func TestHostKilled(t *testing.T) {
 		t.Fatalf("the host printed %q", line)
 	}
 	children := childrenOf(t, tmp)
-	living := newHost(t, Options{SocketDir: sockets}) // sweeps, and must leave the living one alone
+	living := newHost(t, Options{SocketDir: sockets}) // its sweep must keep the directory of the running host
 	for _, child := range children {
 		if gone(child) {
 			t.Errorf("descendant %d of the plugin of a living host was ended", child)
@@ -192,7 +192,7 @@ func TestHostKilled(t *testing.T) {
 	_ = host.Wait()
 	testkit.Until(t, "end of the plugin", func() bool { return gone(pid) })
 	newHost(t, Options{SocketDir: sockets})
-	// Without its environment a descendant cannot be found once the host that adopted it is dead.
+	// A descendant without this environment cannot be found once the host that adopted it is dead.
 	environment := "PLUGIN_UNIX_SOCKET_DIR=" + path
 	for _, child := range children {
 		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child)); strings.Contains(string(text), environment) {
@@ -243,8 +243,8 @@ func TestSocketDirsOfManyHosts(t *testing.T) {
 	group.Wait()
 }
 
-// TestSocketDirRemoved: a plugin starts again after a crash although somebody, such as a program
-// that cleans up directories for temporary files, has removed the directory of its socket.
+// TestSocketDirRemoved: a plugin starts again after a crash even if the directory of its socket
+// was removed, for example by a program that cleans up directories for temporary files.
 func TestSocketDirRemoved(t *testing.T) {
 	parent, err := os.MkdirTemp("", "nst")
 	if err != nil {

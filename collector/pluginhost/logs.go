@@ -27,21 +27,21 @@ const (
 	maxLogAttrs  = 32       // attributes of a line that are logged
 	maxLogNumber = 64       // digits of a number that is logged as a number
 	tailLines    = 6        // lines kept for error messages
-	tailBytes    = 1 << 10  // of them together
+	tailBytes    = 1 << 10  // bytes of these lines together
 )
 
-// logSink logs what one plugin writes to its standard output and error, over all its restarts.
-// Lines beyond the rate are dropped and counted, and the log reports how many.
+// logSink logs what one plugin writes to its standard output and standard error, across its
+// restarts. Lines beyond the rate limit are dropped; the log reports their count.
 type logSink struct {
 	logger  *slog.Logger
 	limiter *rate.Limiter
 	now     func() time.Time
 
-	dropped   atomic.Uint64 // lines, in all
-	truncated atomic.Uint64 // lines cut to maxLogLine, in all
+	dropped   atomic.Uint64 // lines dropped in total
+	truncated atomic.Uint64 // lines cut to maxLogLine in total
 
 	mu         sync.Mutex
-	unreported uint64   // dropped lines that are not logged yet
+	unreported uint64   // dropped lines that the log has not reported yet
 	tail       []string // the last plain lines of the current process
 	panicking  bool     // tail begins with a Go panic
 }
@@ -116,7 +116,7 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 	s.logger.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// flushDrops logs the number of lines dropped since the last call.
+// flushDrops logs how many lines were dropped since the last call.
 func (s *logSink) flushDrops() {
 	s.mu.Lock()
 	n := s.unreported
@@ -127,7 +127,8 @@ func (s *logSink) flushDrops() {
 	}
 }
 
-// remember keeps a plain line for the exit error and returns its level.
+// remember keeps a plain line for the exit error, and returns the level at which the line is
+// logged.
 func (s *logSink) remember(line string) slog.Level {
 	if len(line) > tailBytes/2 {
 		line = strings.ToValidUTF8(line[:tailBytes/2], "") + "…"
@@ -139,7 +140,7 @@ func (s *logSink) remember(line string) slog.Level {
 	}
 	if len(s.tail) < tailLines {
 		s.tail = append(s.tail, line)
-	} else if !s.panicking { // a stack trace keeps its beginning
+	} else if !s.panicking { // of a stack trace, the first lines are kept
 		s.tail = append(s.tail[1:], line)
 	}
 	if s.panicking {
@@ -166,8 +167,8 @@ func (s *logSink) reset() {
 	s.tail, s.panicking = nil, false
 }
 
-// parseLine reads a structured line: a JSON object whose message is a string. For any other line
-// the message is empty.
+// parseLine reads a structured line: a JSON object whose message is a string. For any other line,
+// it returns an empty message.
 func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 	if line[0] != '{' {
 		return 0, "", nil
@@ -187,7 +188,7 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 		if strings.EqualFold(name, "trace") {
 			name = "debug"
 		}
-		_ = level.UnmarshalText([]byte(name)) // unknown: info
+		_ = level.UnmarshalText([]byte(name)) // an unknown level counts as info
 	}
 	for _, key := range []string{sdk.LogKeyMessage, sdk.LogKeyLevel, sdk.LogKeyTime} {
 		delete(fields, key)
@@ -219,7 +220,7 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr) {
 	return level, clean(message), attrs
 }
 
-// clean bounds a text and replaces control characters, which could control a terminal.
+// clean shortens a text and replaces control characters, because they could control a terminal.
 func clean(text string) string {
 	if len(text) > maxLogText {
 		text = text[:maxLogText] + "…"

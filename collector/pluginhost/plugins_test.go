@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The plugins of the tests: this test binary under other names.
+// The tests' plugins are this test binary under other names.
 
 package pluginhost
 
@@ -49,7 +49,7 @@ func behave(mode string) {
 	case "chatty":
 		fmt.Println("welcome to my plugin")
 		fmt.Println(strings.Repeat("=", 100_000))
-		fmt.Println("1|2") // nearly a handshake
+		fmt.Println("1|2") // similar to a handshake
 		sdk.Serve(&testPlugin{name: "chatty", setup: func() { fmt.Println("configured, says stdout") }})
 	case "notplugin":
 		fmt.Println("usage: frobnicate FILE")
@@ -92,9 +92,9 @@ func behave(mode string) {
 	}
 }
 
-// descendants starts processes in several ways to leave a plugin: a child, a child in a session of
-// its own, a daemon, a daemon without the plugin's environment, and one with a child of its own.
-// Each writes its number to $TMPDIR/children.
+// descendants starts processes that leave a plugin in several ways: a child, a child in a session
+// of its own, a daemon, a daemon without the plugin's environment, and a daemon with a child of
+// its own. Each writes its process number to $TMPDIR/children.
 const descendants = `
 	child() { echo 'echo $$ >>'$TMPDIR'/children; exec sleep 300'; }
 	sh -c "$(child)" &
@@ -112,7 +112,7 @@ func shell(script string) {
 	}
 }
 
-// serveRaw serves without the SDK.
+// serveRaw serves the plugin protocol without the SDK.
 func serveRaw(handshake goplugin.HandshakeConfig, register func(grpc.ServiceRegistrar)) {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake,
@@ -139,14 +139,14 @@ func (p rawPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.Clien
 
 const testList = "/netsketch-test:test/sums/sum"
 
-// testPlugin sums the cells of each device; the first name in Epoch.Expected may
-// ask it to misbehave.
+// testPlugin sums the cells of each device. The first name in Epoch.Expected may be a command to
+// misbehave.
 type testPlugin struct {
 	name    string
 	setup   func()
 	network uint64
 	greet   string
-	seen    uint64 // epochs, over restarts
+	seen    uint64 // epochs analyzed, including those before restarts
 	state   sdk.State
 }
 
@@ -183,7 +183,7 @@ func (p *testPlugin) NetworkChanged(_ context.Context, network sdk.Network) {
 	p.network = network.Version
 }
 
-// SaveState implements sdk.Stateful: the number of epochs seen.
+// SaveState implements sdk.Stateful. The state is the number of epochs analyzed.
 func (p *testPlugin) SaveState() (sdk.State, error) {
 	return sdk.State{Version: 2, Data: binary.AppendUvarint(nil, p.seen)}, nil
 }
@@ -206,7 +206,7 @@ func (p *testPlugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, u
 	return []*table.Table{sumTable(testList, []string{row.Keys["device"]}, []uint64{7})}, 3, nil
 }
 
-// Merge keeps the last device.
+// Merge keeps the last device's cells.
 func (p *testPlugin) Merge(_ context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
 	out := *part
 	out.Devices = part.Devices[len(part.Devices)-1:]
@@ -262,11 +262,11 @@ func (p *testPlugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	return results, nil
 }
 
-// stay does nothing for longer than any test. A select without cases would do, but for the runtime,
-// which ends a program of which no goroutine can ever go on.
+// stay blocks for longer than any test. It does not use an empty select, because the runtime ends
+// a program in which no goroutine can continue.
 func stay() { time.Sleep(time.Hour) }
 
-// misbehave does what the command says.
+// misbehave executes a command.
 func misbehave(ctx context.Context, command string) error {
 	switch command {
 	case "exit":
@@ -316,7 +316,7 @@ func misbehave(ctx context.Context, command string) error {
 	return nil
 }
 
-// stderr is the process's real standard error, past go-plugin's redirection.
+// stderr is the process's real standard error, which go-plugin has redirected.
 var stderr = os.NewFile(2, "stderr")
 
 func sumTable(list string, names []string, sums []uint64) *table.Table {
@@ -327,7 +327,7 @@ func sumTable(list string, names []string, sums []uint64) *table.Table {
 	}
 }
 
-// rogue breaks the contract: what it does is in the first expected device's name.
+// rogue breaks the contract. The first expected device's name says how.
 type rogue struct {
 	pluginv1.UnimplementedPluginServer
 }
@@ -379,7 +379,7 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 			for stream.Context().Err() == nil {
 				_ = part(begin.GetEpoch(), text)
 			}
-		case "tables": // without a row, and without end
+		case "tables": // sends tables without rows, without end
 			text.Data, text.Ends, text.Codes = nil, nil, nil
 			for stream.Context().Err() == nil {
 				_ = stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: &pluginv1.TablePart{
@@ -410,8 +410,8 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 	}
 }
 
-// runHost is a host in a process of its own: it starts the plugin "orphan", prints process number
-// and socket directory, and waits to be killed.
+// runHost runs a host in a process of its own: it starts the plugin "orphan", prints the process
+// number and the socket directory, and waits to be killed.
 func runHost() {
 	h, err := New(Options{SocketDir: os.Getenv("TEST_SOCKETS"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// pipeGrace is how long output is read after a process has ended. What the process wrote is
-// available at once, but a descendant that does not end may hold the pipe open.
+// pipeGrace is how long output is read after a process has ended. The process's own output is
+// available at once, but a descendant that does not end may keep the pipe open.
 const pipeGrace = 250 * time.Millisecond
 
 // spawner starts processes from one thread. The kernel sends the parent-death signal when the
@@ -68,18 +68,18 @@ type process struct {
 	confinement *confinement
 	cmd         *exec.Cmd
 	logs        *logSink
-	stdin       *os.File // write end; it closes when the host dies
+	stdin       *os.File // write end; it closes when the host dies, which the plugin sees as the end of its input
 	stdout      *handshakeReader
 	stderr      *os.File
 
 	ended  chan struct{} // closed when the process has ended
-	exited chan struct{} // closed when its descendants have ended, too, and it is reaped
+	exited chan struct{} // closed when the process is reaped and its descendants have ended
 
 	mu          sync.Mutex
 	started     bool
 	killed      bool
 	reaped      bool
-	outOfMemory bool // the kernel killed it for its memory
+	outOfMemory bool // the kernel killed the process for exceeding its memory limit
 }
 
 // newProcess prepares the program at path to run in a session of its own.
@@ -99,13 +99,13 @@ func (p *process) Start(context.Context) error {
 	if p.killed {
 		return errors.New("stopped before its start")
 	}
-	var ends []*os.File // the process's ends, closed here after the start
+	var ends []*os.File // the child's ends of the pipes, closed here after the start
 	defer func() {
 		for _, f := range ends {
 			f.Close()
 		}
 	}()
-	pipe := func() (ours, theirs *os.File, err error) { // ours is for reading
+	pipe := func() (ours, theirs *os.File, err error) { // ours is the end that this process reads
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, nil, err
@@ -140,14 +140,14 @@ func (p *process) Start(context.Context) error {
 	p.started, p.stdin, p.stderr = true, w, stderr
 	p.stdout = &handshakeReader{file: stdout, in: bufio.NewReaderSize(stdout, 64<<10), logs: p.logs.writer("stdout")}
 	go p.reap(stdout, stderr)
-	if err != nil { // it runs without its memory limit
+	if err != nil { // the process runs without its memory limit
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
 	return err
 }
 
-// reap waits for the process and ends its descendants. They end before the process is reaped: until
-// then its number, and that of its session, is not reused.
+// reap waits for the process, ends its descendants and then reaps it. In this order, the numbers
+// of the process and of its session cannot be reused too early.
 func (p *process) reap(stdout, stderr *os.File) {
 	unreaped := waitUnreaped(p.cmd.Process.Pid)
 	if !unreaped {
@@ -178,7 +178,8 @@ func (p *process) reap(stdout, stderr *os.File) {
 	close(p.exited)
 }
 
-// kill ends the process and its group at once. A process that has not started never starts.
+// kill ends the process and its process group at once. A process that has not started yet never
+// starts.
 func (p *process) kill() { p.signal(syscall.SIGKILL) }
 
 // terminate sends SIGTERM.
@@ -251,9 +252,9 @@ func (p *process) pid() int {
 // Wait implements runner.Runner.
 func (p *process) Wait(context.Context) error { <-p.exited; return nil }
 
-// Kill implements runner.Runner. go-plugin calls it at once when the output ends before the
-// handshake; a process that is about to end gets the time to end by itself, so that its exit status
-// and its last lines are known.
+// Kill implements runner.Runner. go-plugin calls it as soon as the output ends before the
+// handshake. Kill lets a process that is about to end do so, which preserves its exit status and
+// its last lines.
 func (p *process) Kill(context.Context) error {
 	if p.pid() != 0 && p.version() < 0 {
 		select {
@@ -296,8 +297,8 @@ var handshakeLine = regexp.MustCompile(`^([0-9]+)\|([0-9]+)\|[a-z]+\|[^|]+(\||$)
 // maxPreamble bounds the output before the handshake, in bytes.
 const maxPreamble = 1 << 20
 
-// handshakeReader passes the handshake, and only the handshake, to go-plugin. Output before and
-// after it goes to the log, and lines of any length are read.
+// handshakeReader passes only the handshake to go-plugin. Other output, with lines of any length,
+// goes to the log.
 type handshakeReader struct {
 	file *os.File
 	in   *bufio.Reader

@@ -24,18 +24,18 @@ import (
 type Recording struct {
 	// Path is the file. An existing file is renamed to Path.old, which replaces an earlier one.
 	Path string
-	// Limit is the largest size of the file in bytes. The recording ends before the epoch that
-	// would exceed it. 0: 1 GiB.
+	// Limit is the largest size of the file in bytes; 0 means 1 GiB. The recording ends before the
+	// epoch that would exceed it.
 	Limit int64
 }
 
-// recordQueue is the number of epochs that wait for the disk. They share their cells with the
+// recordQueue is the number of epochs that can wait for the disk. They share memory with the
 // epochs that the plugin analyzes.
 const recordQueue = 4
 
-// recorder writes epochs in the background, so that a slow disk takes no time from the plugin: an
-// epoch that finds the queue full is dropped from the recording and counted. At the limit, or after
-// an error such as a full disk, the recording ends with its last whole epoch.
+// recorder writes epochs in the background, so that a slow disk does not delay the plugin: if the
+// queue is full, the epoch is dropped from the recording and counted. At the limit, or after an
+// error such as a full disk, the recording ends with its last complete epoch.
 type recorder struct {
 	to     Recording
 	logger *slog.Logger
@@ -46,13 +46,13 @@ type recorder struct {
 	dropped int
 }
 
-// recorded is an epoch with the setup that the plugin had.
+// recorded is an epoch and the plugin's setup at that time.
 type recorded struct {
 	setup record.Setup
 	epoch *sdk.Epoch
 }
 
-// newRecorder starts a recorder. It returns nil without a path.
+// newRecorder starts a recorder, or returns nil if no path is configured.
 func newRecorder(to Recording, logger *slog.Logger) *recorder {
 	if to.Path == "" {
 		return nil
@@ -64,7 +64,7 @@ func newRecorder(to Recording, logger *slog.Logger) *recorder {
 	return r
 }
 
-// add records an epoch that does not change any more. It does not block.
+// add queues an epoch, which must not change any more. It does not block.
 func (r *recorder) add(e recorded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,13 +130,13 @@ func (r *recorder) run(queue <-chan recorded) {
 // errFull ends a recording at its limit.
 var errFull = errors.New("the recording is at its limit")
 
-// tape is the file of a recording. It belongs to one goroutine.
+// tape is the file of a recording. Only one goroutine uses it.
 type tape struct {
 	file   recordFile // nil before begin
 	buffer *bufio.Writer
 	writer *record.Writer
-	setup  record.Setup // of the newest epoch
-	whole  int64        // bytes of whole epochs
+	setup  record.Setup // setup of the newest epoch
+	whole  int64        // bytes of complete epochs
 	size   int64        // bytes written
 	epochs int
 }
@@ -178,7 +178,7 @@ func (t *tape) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// write adds an epoch, with its setup if that has changed.
+// write adds an epoch, preceded by its setup if the setup has changed.
 func (t *tape) write(e recorded, limit int64) error {
 	if t.whole+int64(e.epoch.Bytes()) > limit {
 		return errFull
@@ -186,7 +186,7 @@ func (t *tape) write(e recorded, limit int64) error {
 	if s := &e.setup; t.epochs == 0 || s.Network.Version != t.setup.Network.Version ||
 		!bytes.Equal(s.Config, t.setup.Config) {
 		if t.epochs > 0 {
-			s.State = nil // a plugin receives saved state once
+			s.State = nil // a plugin receives saved state only once
 		}
 		if err := t.writer.Configure(*s); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (t *tape) write(e recorded, limit int64) error {
 	return nil
 }
 
-// end cuts off what is not a whole epoch and closes the file.
+// end removes a partly written epoch and closes the file.
 func (t *tape) end() error {
 	if t.file == nil {
 		return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
 
-// played is an entry of a recording: an epoch's number, its count of watched rows, and the network
-// version and configuration of a setup.
+// played is an entry of a recording: the number of an epoch and its count of watched rows, or the
+// network version and configuration of a setup.
 type played struct {
 	epoch   uint64
 	watched int
@@ -102,8 +102,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestRecordingThatCannotBeWritten checks that the plugin works all the same, and that the log
-// names the file.
+// TestRecordingThatCannotBeWritten checks that the plugin works without its recording, and that
+// the log names the file.
 func TestRecordingThatCannotBeWritten(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "missing", "epochs"), os.DevNull} {
 		var log testkit.Log
@@ -125,7 +125,7 @@ func TestRecordingThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// disk is a file that takes a number of bytes.
+// disk is a file with room for a number of bytes.
 type disk struct {
 	bytes.Buffer
 	room int
@@ -187,9 +187,9 @@ func TestSlowDisk(t *testing.T) {
 	for n := range uint64(4) {
 		r.add(recorded{epoch: epoch(n, "")})
 	}
-	close(r.done) // nothing reads the queue
+	close(r.done) // no goroutine reads the queue
 	r.close()
-	r.add(recorded{epoch: epoch(5, "")}) // after close: ignored
+	r.add(recorded{epoch: epoch(5, "")}) // ignored after close
 	if r.dropped != 3 || strings.Count(log.String(), "the disk is too slow") != 1 {
 		t.Errorf("%d dropped, log %s", r.dropped, log.String())
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// session is a plugin process from its handshake to its end, with its Run stream. On any error the
-// process is killed and the session ends; it is not repaired.
+// session is a plugin process from its handshake to its end, with its Run stream. After any error,
+// the process is killed and the session ends.
 type session struct {
 	host        *Host
 	name        string
@@ -40,14 +40,14 @@ type session struct {
 	stream grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
 	// send is held while the stream sends.
 	send sync.Mutex
-	// the watched rows and the network version that the plugin has; guarded by send.
+	// watched and networkVersion are what the plugin received last; guarded by send.
 	watched map[string]sdk.RowKey
 	network uint64
 
 	mu     sync.Mutex
 	ended  bool
-	call   *call // the epoch that is out
-	closed bool  // no further tasks
+	call   *call // the epoch that the plugin is analyzing
+	closed bool  // no further calls begin
 	tasks  sync.WaitGroup
 }
 
@@ -65,7 +65,7 @@ func newSession(h *Host, l launch, client *goplugin.Client, proc *process, conn 
 func (s *session) reap() {
 	<-s.proc.exited
 	s.end(nil)
-	s.client.Kill() // the process has ended: this closes connection and socket and waits for go-plugin's goroutines
+	s.client.Kill() // closes connection and socket, and waits for go-plugin's goroutines
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -79,8 +79,8 @@ func (s *session) reap() {
 	close(s.dead)
 }
 
-// spawn runs f, which ends when s.ctx does, in a goroutine. It returns false if the session has
-// ended.
+// spawn runs f in a goroutine. f must return when s.ctx ends. spawn returns false if the session
+// has ended.
 func (s *session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *session) spawn(f func()) bool {
 	return !s.closed
 }
 
-// end records the first reason for the end and wakes goroutines that wait for an answer.
+// end records the first reason for the end, and wakes the goroutines that wait for a reply.
 func (s *session) end(cause error) {
 	s.mu.Lock()
 	if !s.ended {
@@ -101,13 +101,14 @@ func (s *session) end(cause error) {
 	s.cancel()
 }
 
-// fail ends the session at once.
+// fail ends the session at once, with cause as the reason.
 func (s *session) fail(cause error) {
 	s.end(cause)
 	s.proc.kill()
 }
 
-// configure sends configuration and network, and to a new process the state of the one before.
+// configure sends configuration and network to the plugin and, if the process is new, the state
+// that the previous process saved.
 func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration,
 	state *sdk.State,
 ) (sdk.Settings, error) {
@@ -136,7 +137,7 @@ func (s *session) configure(ctx context.Context, config []byte, network sdk.Netw
 	return settings, nil
 }
 
-// open opens the Run stream and begins to receive and to check the plugin's health.
+// open opens the Run stream, and starts to receive and to check the plugin's health.
 func (s *session) open() error {
 	stream, err := s.api.Run(s.ctx)
 	if err != nil {
@@ -148,13 +149,14 @@ func (s *session) open() error {
 	return nil
 }
 
-// receive reads the stream to its end. If the stream ends before the process, the session fails.
+// receive reads the stream to its end. If the stream ends before the process does, the session
+// fails.
 func (s *session) receive() {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
 			select {
-			case <-s.proc.ended: // its exit status is the better reason
+			case <-s.proc.ended: // the exit status is the better reason
 			case <-s.ctx.Done():
 			case <-time.After(exitGrace):
 				s.fail(fmt.Errorf("%w: its stream ended: %s", ErrProtocol, status.Convert(err).Message()))
@@ -253,7 +255,7 @@ func (s *session) checkHealth() {
 	}
 }
 
-// stop drains the plugin and ends it; ctx bounds both.
+// stop drains the plugin and ends its process, before ctx ends.
 func (s *session) stop(ctx context.Context) {
 	drainCtx, cancel := context.WithTimeout(ctx, s.host.opts.StopGrace)
 	defer cancel()

@@ -18,28 +18,29 @@ import (
 )
 
 const (
-	socketPrefix = "nsp-" // of the directory's name
-	// socketTail is the length of the path below the parent: the host's directory, go-plugin's
-	// directory and the socket, each with ten random digits.
+	socketPrefix = "nsp-" // begins the directory's name
+	// socketTail is the length of a socket's path below the parent directory: the host's directory,
+	// go-plugin's directory and the socket, each with ten random digits.
 	socketTail = len("/nsp-0123456789/plugin-dir0123456789/plugin0123456789")
-	// maxSocketPath is below the longest path that all systems bind.
+	// maxSocketPath is shorter than the longest socket path that every system supports.
 	maxSocketPath = 100
 )
 
-// socketDirs makes the private directory for plugin sockets, of mode 0700. The host has it locked,
-// which shows other hosts, and systemd-tmpfiles, that its owner runs.
+// socketDirs manages the private directory for plugin sockets, which has mode 0700. The host keeps
+// the directory locked, which shows other hosts and systemd-tmpfiles that its owner is running.
 type socketDirs struct {
 	parent string
 	sweep  func(dir string)
 
 	mu   sync.Mutex
 	path string
-	lock *os.File // the directory
+	lock *os.File // the open directory, which holds the lock
 }
 
-// newSocketDirs makes a directory in parent, or if parent is empty in the directory that systemd
-// gives the service (RuntimeDirectory), or else in the system's directory for temporary files. It
-// removes directories that dead hosts left there, and calls sweep for each of these before.
+// newSocketDirs makes a directory in parent. If parent is empty, it uses the directory that
+// systemd gives the service (RuntimeDirectory), or else the system's directory for temporary
+// files. It also removes the directories that dead hosts left there, and calls sweep for each of
+// them first.
 func newSocketDirs(parent string, sweep func(dir string)) (*socketDirs, error) {
 	if parent == "" {
 		parent, _, _ = strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
@@ -60,7 +61,7 @@ func newSocketDirs(parent string, sweep func(dir string)) (*socketDirs, error) {
 	return d, err
 }
 
-// ensure returns the directory, which it makes again if somebody has removed it.
+// ensure returns the directory, and makes it again if it was removed.
 func (d *socketDirs) ensure() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +82,7 @@ func (d *socketDirs) ensure() (string, error) {
 	}
 }
 
-// makeSocketDir makes and locks a directory. lock is nil if the sweep of another host removed the
+// makeSocketDir makes and locks a directory. lock is nil if another host's sweep removed the
 // directory before it was locked.
 func makeSocketDir(parent string) (path string, lock *os.File, err error) {
 	if path, err = os.MkdirTemp(parent, socketPrefix); err != nil {
@@ -93,7 +94,7 @@ func makeSocketDir(parent string) (path string, lock *os.File, err error) {
 		return "", nil, errors.Join(err, os.RemoveAll(path))
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	switch swept := errors.Is(err, unix.EWOULDBLOCK); { // by a sweep at this moment
+	switch swept := errors.Is(err, unix.EWOULDBLOCK); { // another host sweeps at this moment
 	case err == nil && isAt(lock, path):
 		return path, lock, nil
 	case err == nil || swept:
@@ -102,7 +103,7 @@ func makeSocketDir(parent string) (path string, lock *os.File, err error) {
 	return "", nil, errors.Join(err, lock.Close(), os.RemoveAll(path))
 }
 
-// isAt reports whether an open directory is still the one at a path.
+// isAt reports whether path still leads to the open directory.
 func isAt(dir *os.File, path string) bool {
 	open, err := dir.Stat()
 	if err != nil {
@@ -128,8 +129,8 @@ func (d *socketDirs) close() {
 	}
 }
 
-// sweepSockets removes the directories of dead hosts, which no process has locked. Directories that
-// cannot be removed stay.
+// sweepSockets removes the directories of dead hosts, which are recognized because no process has
+// locked them. Directories that cannot be removed stay.
 func sweepSockets(parent string, sweep func(dir string)) {
 	paths, err := filepath.Glob(filepath.Join(parent, socketPrefix+"*"))
 	if err != nil {
@@ -152,7 +153,7 @@ func sweepSocketDir(path string, sweep func(dir string)) {
 	if err != nil {
 		return
 	}
-	defer dir.Close() // held during the removal: a host that locks the directory now makes another one
+	defer dir.Close() // the lock is held during the removal: a host that locks the directory now makes another one
 	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 		sweep(path)
 		os.RemoveAll(path)

@@ -10,10 +10,10 @@ type State uint8
 // The states of an instance.
 const (
 	StateStarting State = iota + 1 // a process is being started and configured
-	StateRunning                   // it takes epochs
-	StateWaiting                   // it is down; the next start follows after a delay
+	StateRunning                   // the plugin analyzes epochs
+	StateWaiting                   // the plugin is down and will be started again after a delay
 	StateFailed                    // as StateWaiting, after many failures in a row
-	StateStopped                   // it was stopped and is not started again
+	StateStopped                   // the plugin was stopped and is not started again
 )
 
 // String returns "starting", "running", "backoff", "failed" or "stopped".
@@ -31,7 +31,8 @@ func (s State) String() string {
 	return "starting"
 }
 
-// MemoryMethod is what limits the memory of a plugin. Its text is what the YANG models publish.
+// MemoryMethod is the mechanism that limits a plugin's memory. Its text is what the YANG models
+// publish.
 type MemoryMethod uint8
 
 // The ways to limit the memory of a plugin.
@@ -46,21 +47,23 @@ func (m MemoryMethod) String() string { return [...]string{"none", "cgroup", "rl
 
 // Status is a snapshot of an instance's process.
 type Status struct {
-	Version string // the plugin's own
+	Version string // the version that the plugin reports
 	State   State
-	PID     int // 0: no process
-	// Restarts counts the times that the plugin went down and was due to be started again.
+	PID     int // 0 without a process
+	// Restarts counts how often the plugin went down and was due to be started again.
 	Restarts uint64
-	// MemoryLimit is the limit of the process in bytes, and MemoryMethod what enforces it.
+	// MemoryLimit is the limit of the process in bytes, and MemoryMethod the mechanism that enforces
+	// it.
 	MemoryLimit  int64
 	MemoryMethod MemoryMethod
 	// OutOfMemoryKills counts the processes that ended because they exceeded their memory limit.
 	OutOfMemoryKills uint64
-	// LastError is why the process was last down, at LastErrorTime; empty if it never was.
+	// LastError is why the process was last down, and LastErrorTime when. Empty if the process was
+	// never down.
 	LastError     string
 	LastErrorTime time.Time
-	// LogLinesDropped counts log lines and events beyond the rate, LogLinesCut those that were cut
-	// for their length.
+	// LogLinesDropped counts log lines and events beyond the rate limit, LogLinesCut log lines that
+	// were shortened.
 	LogLinesDropped, LogLinesCut uint64
 }
 

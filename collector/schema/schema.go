@@ -26,11 +26,11 @@ type Registry struct {
 	modules  []yang.Module // guarded by widening
 }
 
-// compiled is a schema with the lookups that the store needs, immutable.
+// compiled is an immutable schema with the lookups that the store needs.
 type compiled struct {
 	schema *yang.Schema
-	keys   map[string]listKeys          // by the names of the path's elements, joined by "/"
-	copies map[string]map[string]string // by list: leaf to key
+	keys   map[string]listKeys          // list keys by the names of the path's elements, joined by "/"
+	copies map[string]map[string]string // by list: name of a leaf to the key that it repeats
 }
 
 type listKeys struct {
@@ -47,7 +47,8 @@ func New(modules []yang.Module) (*Registry, error) {
 // Current returns the schema with all modules added so far.
 func (r *Registry) Current() *yang.Schema { return r.compiled.Load().schema }
 
-// widen adds modules, in which a plugin's lists must be. After an error the schema is unchanged.
+// widen adds modules to the schema and checks that they define the plugin's lists. After an error
+// the schema is unchanged.
 func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 	r.widening.Lock()
 	defer r.widening.Unlock()
@@ -94,8 +95,8 @@ func elementNames(elems []string) string {
 	return strings.Join(names, "/")
 }
 
-// Adopt adds the modules that a plugin brings, and the built-in modules of lists that it publishes
-// without bringing their module. It fails if a list of the plugin has no schema.
+// Adopt adds the modules that a plugin brings. For lists whose module the plugin does not bring,
+// Adopt adds the built-in module. It fails if a list of the plugin has no schema.
 func (r *Registry) Adopt(d sdk.Description) error {
 	var modules []yang.Module
 	included := map[string]bool{}

@@ -25,7 +25,8 @@ func collectorSchema(t *testing.T) *Registry {
 	return r
 }
 
-// A plugin's modules widen the schema. A description that cannot be used changes nothing.
+// A plugin's modules widen the schema. A description that cannot be used leaves the schema
+// unchanged.
 func TestAdopt(t *testing.T) {
 	r := collectorSchema(t)
 	before := r.Current()
@@ -61,7 +62,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// A plugin may publish a list of a module that is built in and that the collector has not loaded.
+// A plugin may publish a list of a built-in module that the collector has not loaded yet.
 func TestAdoptBundledModule(t *testing.T) {
 	r := collectorSchema(t)
 	const list = "/netsketch-lldp:lldp/interfaces/interface"
@@ -95,7 +96,7 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// The schema refuses a decimal that is no number and names list, row and column.
+// The schema refuses a decimal that is not a number, and its error names list, row and column.
 func TestDecimalsAreFinite(t *testing.T) {
 	r := collectorSchema(t)
 	if err := r.Adopt(univmon.New().Describe()); err != nil {

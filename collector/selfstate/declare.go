@@ -25,10 +25,10 @@ import (
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// maxText bounds the leaves that join several texts, in bytes, as the module does.
+// maxText bounds the leaves that join several texts, in bytes. The YANG module has the same limit.
 const maxText = 4096
 
-// configuration declares the config leaves. The module has no leaf for secrets.
+// configuration declares the config leaves. The module has no leaves for secrets.
 func configuration(cfg *config.Config) *bindings.Collector {
 	out := &bindings.Collector{
 		Name:        &cfg.Name,
@@ -69,11 +69,11 @@ func pipeline(p config.Pipeline) *string {
 	return unlessZero(p.String())
 }
 
-// state declares the state leaves but those of the epoch. r is the report of an epoch that has just
+// state declares all state leaves except the epoch's. r is the report of an epoch that has just
 // ended, or nil.
 func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Outputs) *bindings.Collector {
 	devices := c.deps.Network.Devices()
-	failed := map[string]error{} // devices in that epoch
+	failed := map[string]error{} // error of each device in that epoch
 	if r != nil {
 		for i := range r.Devices {
 			if err := r.Devices[i].Err; err != nil {
@@ -128,7 +128,7 @@ func (c *Component) state(cfg *config.Config, r *analysis.Report, outputs Output
 	return out
 }
 
-// clustered declares the leaves of the collector in its cluster.
+// clustered declares the leaves that describe the collector's state in its cluster.
 func clustered(s *Cluster, cfg *config.Config) *bindings.Collector_Cluster {
 	var home []string
 	for _, p := range cfg.Plugins.Instances {
@@ -179,7 +179,7 @@ func clustered(s *Cluster, cfg *config.Config) *bindings.Collector_Cluster {
 	}
 }
 
-// reload declares the leaves of the latest reload.
+// reload declares the leaves that describe the latest reload.
 func reload(s config.ReloadStatus) *bindings.Collector_Reload {
 	out := &bindings.Collector_Reload{
 		Status:  reloadStatus[s.State],
@@ -237,7 +237,7 @@ func epochState(r *analysis.Report, outputs Outputs) *bindings.Collector_Epoch {
 	}
 }
 
-// missing returns the names of those that are missing from an epoch.
+// missing returns the names of the devices that are missing from an epoch.
 func missing(reports []analysis.DeviceReport) (names []string) {
 	for _, d := range reports {
 		if d.Err != nil {
@@ -288,7 +288,7 @@ func (c *Component) host(h host.Status) *bindings.Collector_Host {
 // device declares the leaves of a device. failed is its error in the epoch that has just ended.
 func (c *Component) device(d network.Device, failed error) *bindings.Collector_Device {
 	st, n := d.Status(), c.devices[d.Name()]
-	leaf := struct { // in one piece of memory: devices are many
+	leaf := struct { // one allocation, because there can be many devices
 		name, address, program, lastError string
 		readout, flip                     uint64
 		deviceEpochs
@@ -319,8 +319,8 @@ func (c *Component) device(d network.Device, failed error) *bindings.Collector_D
 	}
 }
 
-// deviceError returns the newest error of a device: that of the epoch that has just ended, or that
-// of the session if the epoch's error is only its consequence.
+// deviceError returns the newest error of a device: the error in the epoch that has just ended, or
+// the session's error if the epoch's error only follows from it.
 func deviceError(st device.Status, failed error) string {
 	if failed != nil && (st.LastError == "" || !isConsequence(failed)) {
 		return failed.Error()
@@ -328,7 +328,7 @@ func deviceError(st device.Status, failed error) string {
 	return st.LastError
 }
 
-// isConsequence reports whether an epoch's error follows from an earlier one.
+// isConsequence reports whether an epoch's error only follows from an earlier error.
 func isConsequence(err error) bool {
 	return errors.Is(err, epoch.ErrJoining) || errors.Is(err, epoch.ErrStale)
 }
@@ -364,7 +364,7 @@ func (c *Component) gnmi(name string) *bindings.Collector_Device_Gnmi {
 	return out
 }
 
-// link declares the leaves of a link's end.
+// link declares the leaves of one end of a link.
 func link(l southbound.Link) *bindings.Collector_Link {
 	peer := func(p topology.Port) *string {
 		if p == (topology.Port{}) {
@@ -408,7 +408,7 @@ func (c *Component) plugin(s analysis.Status) *bindings.Collector_Plugin {
 	}
 }
 
-// certificate declares the leaves of a file of certificates.
+// certificate declares the leaves of a certificate file.
 func certificate(s certs.State) *bindings.Collector_Certificate {
 	return &bindings.Collector_Certificate{
 		File:      &s.File,
@@ -421,7 +421,7 @@ func certificate(s certs.State) *bindings.Collector_Certificate {
 	}
 }
 
-// The names of states in the module.
+// Names of the states in the YANG module.
 var (
 	certificateStatus = map[certs.Status]bindings.E_Certificate_Status{
 		certs.Valid:       bindings.Certificate_Status_valid,
@@ -441,7 +441,7 @@ var (
 	}
 )
 
-// memoryLimitMethod has the names of the module.
+// memoryLimitMethod maps the methods to the YANG module's names.
 var memoryLimitMethod = map[pluginhost.MemoryMethod]bindings.E_Plugin_MemoryLimitMethod{
 	pluginhost.MemoryUnlimited: bindings.Plugin_MemoryLimitMethod_none,
 	pluginhost.MemoryCgroup:    bindings.Plugin_MemoryLimitMethod_cgroup,
@@ -524,7 +524,7 @@ func cut(s string) *string {
 	return &s
 }
 
-// joined joins texts and cuts the result after the last text that fits into maxText.
+// joined joins texts, as many of them as fit into maxText.
 func joined(texts []string, separator string) *string {
 	s := strings.Join(texts, separator)
 	if len(s) > maxText {

@@ -26,17 +26,17 @@ import (
 //	string, config leaf, key     none
 //
 // NAME is netsketch_ and the leaf's path: /collector/devices/device/state/epochs-lost is
-// netsketch_device_epochs_lost_total. List keys are labels. No text is a label, so the number of
-// time series is bounded by the number of devices, links, plugins and outputs.
+// netsketch_device_epochs_lost_total. List keys are labels. Texts are never labels, so the number
+// of time series is bounded by the number of devices, links, plugins and outputs.
 type leafMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema
 
 	mu      sync.Mutex
-	metrics map[leafKey]*leafMetric // nil for a leaf without a metric
+	metrics map[leafKey]*leafMetric // nil for a leaf that has no metric
 }
 
-// leafKey is a list's path and the name of a leaf in it.
+// leafKey identifies a leaf by its list's path and its name.
 type leafKey struct{ list, leaf string }
 
 // leafMetric describes the metric of a leaf.
@@ -44,10 +44,10 @@ type leafMetric struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
 	scale  float64
-	states []string // of an enumeration
+	states []string // values of an enumeration
 }
 
-// Describe sends nothing: the metrics depend on what is published.
+// Describe sends nothing, because the metrics depend on the published leaves.
 func (m *leafMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the metrics of the leaves in the store.
@@ -69,7 +69,7 @@ func (m *leafMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// metric returns the metric of a leaf, or nil if it has none.
+// metric returns the metric of a leaf, or nil if the leaf has no metric.
 func (m *leafMetrics) metric(l *store.List, leaf string) *leafMetric {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +82,8 @@ func (m *leafMetrics) metric(l *store.List, leaf string) *leafMetric {
 	return x
 }
 
-// newLeafMetric returns the metric of a leaf with the beginning of its name and the labels for
-// keys; nil if the leaf has none.
+// newLeafMetric returns the metric of a leaf, or nil if the leaf has no metric. name is the
+// beginning of the metric's name, and labels are the labels for keys.
 func newLeafMetric(schema *yang.Schema, l *store.List, name, full string, labels []string) *leafMetric {
 	list, err := schema.List(l.Path)
 	if err != nil {
@@ -128,8 +128,8 @@ func labelsOf(l *store.List) (labels []string) {
 	return labels
 }
 
-// metricName joins the path of a leaf, without the containers around lists, the containers state,
-// and the top container if more names follow.
+// metricName builds the name from the path of a leaf. It leaves out the containers around lists,
+// the containers named state, and the top container if more names follow.
 func metricName(l *store.List, leaf string) string {
 	names := namesOf(l, leaf)
 	if len(names) > 2 {
@@ -138,8 +138,9 @@ func metricName(l *store.List, leaf string) string {
 	return "netsketch_" + yang.MetricName(names...)
 }
 
-// namesOf returns the path of a leaf, without containers that are the plural of the list in them
-// and without the containers state. yang.Schema.CheckNames refuses modules in which names collide.
+// namesOf returns the names in the path of a leaf. It leaves out containers that are the plural of
+// the list in them, and containers named state. yang.Schema.CheckNames refuses modules in which
+// the remaining names collide.
 func namesOf(l *store.List, leaf string) (names []string) {
 	for i, e := range append(l.Elems[:len(l.Elems):len(l.Elems)], strings.Split(leaf, "/")...) {
 		aroundList := i > 0 && i+1 < len(l.Elems) && len(l.KeysAt(i+1)) > 0 && yang.Plural(e, l.Elems[i+1])
@@ -162,15 +163,15 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 	out <- prometheus.MustNewConstMetric(x.desc, x.kind, number(v)*x.scale, labels...)
 }
 
-// resultMetrics is a prometheus.Collector of the leaves of some lists of results. Metrics follow
-// the rules of leafMetrics, with these differences: names begin with netsketch_ and the top
-// container, which names the plugin, and labels have the names of keys, "device" for that of a
-// switch. Text with any content, such as a flow, is a label, so the number of rows is bounded.
+// resultMetrics is a prometheus.Collector for some lists of results. It follows the rules of
+// leafMetrics with these differences: names begin with netsketch_ and the top container, which
+// names the plugin. Labels have the names of keys; the key with a switch's name has the label
+// "device". Any text, such as a flow, can be a label, so the number of rows is bounded.
 type resultMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema
-	lists  []string // paths, as in a gNMI request
-	rows   int      // of a list
+	lists  []string // paths as in a gNMI request
+	rows   int      // the largest number of rows of a list
 }
 
 var (
@@ -180,14 +181,14 @@ var (
 		"Rows of a list of results beyond http.result-rows.", []string{"list"}, nil)
 )
 
-// Describe sends nothing: the metrics depend on what is published.
+// Describe sends nothing, because the metrics depend on the published leaves.
 func (m *resultMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the metrics of the newest epoch.
 func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 	view, schema := m.store.View(), m.schema()
 	for _, list := range m.lists {
-		metrics := map[leafKey]*leafMetric{} // a plugin's schema can change
+		metrics := map[leafKey]*leafMetric{} // not cached, because a plugin's schema can change
 		sent, omitted := 0, 0
 		for row := range view.Rows(store.ParseQuery("", list)) {
 			if sent == m.rows {
@@ -221,15 +222,15 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// resultLabels returns the labels for the keys of a list of results: their names, with that of the
-// list in front where two are equal.
+// resultLabels returns the labels for the keys of a list of results. A label is the key's name,
+// preceded by the list's name if two labels would be equal.
 func resultLabels(l *store.List) (labels []string) {
 	for _, k := range l.Keys {
 		label := k.Name
 		if label == "switch" {
 			label = "device"
 		}
-		if slices.Contains(labels, label) || label == "state" { // state is the label of enumerations
+		if slices.Contains(labels, label) || label == "state" { // enumerations use the label state
 			label = l.Elems[k.Elem] + "_" + k.Name
 		}
 		labels = append(labels, strings.ReplaceAll(label, "-", "_"))

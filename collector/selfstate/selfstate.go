@@ -67,9 +67,10 @@ type Dependencies struct {
 	Discovery *southbound.Discovery
 	Intent    *intent.Component
 	Analysis  *analysis.Component
-	// Certificates are those of all sessions and outputs.
+	// Certificates holds the certificates of all sessions and outputs.
 	Certificates *certs.Store
-	// Cluster returns the state in the cluster, nil before the start; nil if the collector is alone.
+	// Cluster returns the collector's state in its cluster, or nil before the start. Cluster is nil
+	// without a cluster.
 	Cluster func() *Cluster
 }
 
@@ -93,13 +94,13 @@ type Component struct {
 
 	mu     sync.Mutex // held during a publication
 	tables flattener
-	// settings are the config leaves of configured.
+	// settings are the config leaves of the configuration in configured.
 	settings   *bindings.Collector
 	configured *config.Config
 	epochs     map[epoch.Status]uint64
-	devices    map[string]deviceEpochs // and hosts: their names are distinct
+	devices    map[string]deviceEpochs // of devices and hosts, whose names never collide
 	published  map[string]*table.Table // the newest tables in the store, by list
-	failed     bool                    // a publication failed and was logged
+	failed     bool                    // a publication failed, and the failure was logged
 	outputs    func() Outputs          // nil without outputs
 }
 
@@ -108,15 +109,15 @@ type Outputs struct {
 	ByName map[string]*bindings.Collector_Output
 	// Streams is the number of open gNMI subscriptions.
 	Streams int
-	// FirstUpdate is the time from the end of the newest delivered epoch to its first update; 0
-	// without one.
+	// FirstUpdate is the time from the end of the newest delivered epoch to its first update; 0 if
+	// there was none.
 	FirstUpdate time.Duration
 }
 
 // deviceEpochs counts the epochs of a device or host.
 type deviceEpochs struct {
 	complete, lost uint64
-	last           uint64 // newest complete epoch; 0 if there is none
+	last           uint64 // the newest complete epoch; 0 if there is none
 }
 
 // New returns a component that is not started.
@@ -129,7 +130,7 @@ func New(cfg Config, deps Dependencies) *Component {
 	return c
 }
 
-// Start publishes the state, and again after each change until Stop.
+// Start publishes the state now and after each change until Stop.
 func (c *Component) Start() {
 	c.work.Go(func() {
 		for {
@@ -152,7 +153,7 @@ func (c *Component) Stop() {
 	c.work.Wait()
 }
 
-// Changed requests a publication of the tables that have changed. It does not block.
+// Changed requests that the changed tables be published. It does not block.
 func (c *Component) Changed() {
 	select {
 	case c.wake <- struct{}{}:
@@ -160,14 +161,14 @@ func (c *Component) Changed() {
 	}
 }
 
-// ObserveOutputs sets the source of the state of the outputs. f must not block.
+// ObserveOutputs sets the function that returns the state of the outputs. f must not block.
 func (c *Component) ObserveOutputs(f func() Outputs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outputs = f
 }
 
-// Report counts and publishes an epoch.
+// Report counts an epoch and publishes the state with it.
 func (c *Component) Report(r *analysis.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +189,8 @@ func (c *Component) Report(r *analysis.Report) {
 	c.publish(r.End, r)
 }
 
-// publish puts the current state into the store: with an epoch all of it but the settings, and
-// otherwise, if r is nil, the tables that have changed. c.mu is held.
+// publish writes the current state to the store. With a report, it publishes everything but the
+// settings; if r is nil, only the tables that have changed. The caller holds c.mu.
 func (c *Component) publish(at time.Time, r *analysis.Report) {
 	if !c.cfg.Enabled {
 		return
@@ -240,7 +241,8 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 	}
 }
 
-// fail logs the first state that cannot be published; it is a defect of this package or the module.
+// fail logs the first state that cannot be published, which is a defect of this package or of the
+// module.
 func (c *Component) fail(err error) {
 	if !c.failed {
 		c.failed = true

@@ -23,14 +23,14 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// Bounds of the server.
+// Bounds that protect the server.
 const (
 	maxConnections = 64
 	maxScrapes     = 4
 	scrapeTimeout  = 10 * time.Second
 )
 
-// Health is what /healthz and /readyz report. All conditions are false at first.
+// Health holds the conditions that /healthz and /readyz report. All are false at first.
 type Health struct {
 	// Components is true while all components run.
 	Components atomic.Bool
@@ -54,8 +54,8 @@ type ServerConfig struct {
 	Address string
 	// Version is the version of the program.
 	Version string
-	// Results are the paths of the lists that /metrics/results has, and ResultRows is the largest
-	// number of rows of each. Without lists there is no such page.
+	// Results are the paths of the lists that /metrics/results serves, and ResultRows is the largest
+	// number of rows of each list. Without lists, the page does not exist.
 	Results    []string
 	ResultRows int
 }
@@ -115,7 +115,8 @@ func NewServer(cfg ServerConfig, deps ServerDependencies) *Server {
 	return s
 }
 
-// conditions responds with a line per condition: 200 if all are true, 503 otherwise.
+// conditions responds with one line per condition, with status 200 if all are true, otherwise with
+// 503.
 func conditions(all []condition) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		code := http.StatusOK
@@ -158,7 +159,8 @@ func (s *Server) Address() string {
 	return s.listener.Addr().String()
 }
 
-// Stop ends open requests when ctx ends, closes all connections and waits.
+// Stop waits for open requests until ctx ends, closes all connections, and waits for the server's
+// goroutine.
 func (s *Server) Stop(ctx context.Context) {
 	if err := s.http.Shutdown(ctx); err != nil {
 		s.http.Close()

@@ -62,7 +62,7 @@ func get(t *testing.T, s *Server, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// samples returns the lines of netsketch's metrics, sorted, comments included.
+// samples returns the lines of netsketch's metrics, including their comments, sorted.
 func samples(body string) []string {
 	lines := slices.DeleteFunc(strings.Split(body, "\n"),
 		func(l string) bool { return !strings.Contains(l, "netsketch_") })
@@ -180,7 +180,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// A client that sends half a request neither blocks other clients nor the end.
+// A client that sends half a request blocks neither other clients nor Stop.
 func TestStopWithAStalledClient(t *testing.T) {
 	s, _, _ := serve(t)
 	conn, err := net.Dial("tcp", s.Address())
@@ -202,7 +202,7 @@ func TestStopWithAStalledClient(t *testing.T) {
 	}
 }
 
-// Results have the names of leaves and keys, and a bounded number of rows.
+// Metrics of results have the names of their leaves and keys, and a bounded number of rows.
 func TestMetricsOfResults(t *testing.T) {
 	modules, err := yang.Bundled("netsketch-types")
 	if err != nil {
@@ -259,8 +259,8 @@ func TestMetricsOfResults(t *testing.T) {
 	}
 }
 
-// TestMetricNames: the metrics of every leaf of all modules that ship have names and units as
-// Prometheus recommends; promtool runs the same rules.
+// TestMetricNames: the metrics of every leaf in all modules of the project have names and units as
+// Prometheus recommends, by the rules that promtool uses.
 func TestMetricNames(t *testing.T) {
 	r, err := schema.New(yangtest.Modules())
 	if err != nil {
@@ -327,7 +327,7 @@ func TestMetricNames(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	// Earlier versions of promtool refuse every type in every name.
+	// Earlier versions of promtool reject any name that contains a type.
 	for _, line := range samples(body) {
 		name := strings.FieldsFunc(line, func(r rune) bool { return r == '{' || r == ' ' })[0]
 		for _, word := range strings.Split(name, "_") {

@@ -33,11 +33,11 @@ type shape struct {
 // column is a leaf, in the struct or in a container below it.
 type column struct {
 	name   string // path relative to the struct: "state/rows", "gnmi/state/updates"
-	index  []int  // of the fields that lead to it
+	index  []int  // indexes of the fields that lead to the leaf
 	kind   table.Kind
 	config bool // a leaf of a config container
 	key    bool
-	enum   map[int64]string // of an enumeration: the names seen so far by value; nil for other leaves
+	enum   map[int64]string // for an enumeration, the names seen so far by value; nil for other leaves
 }
 
 // sublist is a YANG list in the struct.
@@ -46,10 +46,10 @@ type sublist struct {
 	index int
 }
 
-// publications returns the tables of two trees of the same type that stand at a path. Leaves of
-// config containers have the values of config, all others those of state. A list replaces all of
-// its rows. A container or list that is nil in both trees has no table. Tables and columns that are
-// equal to those in last, the latest ones by list, are not made again: the result has the latter.
+// publications returns the tables for two trees of the same type at a path. Leaves of config
+// containers take their values from config, all other leaves from state. A list's table replaces
+// all of its rows. A container or list that is nil in both trees has no table. last holds the
+// latest table of each list: equal tables and columns are reused.
 func (f *flattener) publications(at string, state, config ygot.GoStruct,
 	last map[string]*table.Table) ([]store.Publication, error) {
 	s, c := reflect.ValueOf(state).Elem(), reflect.ValueOf(config).Elem()
@@ -106,7 +106,8 @@ func (f *flattener) shape(t reflect.Type) (*shape, error) {
 	return sh, nil
 }
 
-// add adds the fields of a struct, which index leads to and whose path is prefix.
+// add adds the fields of a struct to the layout. index leads to the struct, and prefix is the
+// struct's path.
 func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -141,8 +142,8 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 	return nil
 }
 
-// addLeaf adds the columns of a leaf's paths. A key has one column only: its other paths refer to
-// it.
+// addLeaf adds the columns of a leaf's paths. A key has one column only, to which its other paths
+// refer.
 func (sh *shape) addLeaf(prefix string, paths [][]string, leaf column) {
 	for _, p := range paths {
 		if len(p) == 1 {
@@ -180,8 +181,8 @@ func kindOf(t reflect.Type) (table.Kind, bool) {
 	return 0, false
 }
 
-// entry is a list entry, or a container, in both trees. A value is invalid if its tree lacks the
-// entry.
+// entry is a list entry, or a container, in both trees. state or config is invalid if that tree
+// lacks the entry.
 type entry struct{ state, config reflect.Value }
 
 // entries returns the entries of a list sorted by key, and whether the list is present.
@@ -214,7 +215,7 @@ func entries(state, config reflect.Value) ([]entry, bool) {
 	return out, true
 }
 
-// pick returns the tree that has the column's values.
+// pick returns the tree from which the column takes its values.
 func (c *column) pick(state, config reflect.Value) reflect.Value {
 	if c.config || c.key && !state.IsValid() {
 		return config
@@ -222,7 +223,7 @@ func (c *column) pick(state, config reflect.Value) reflect.Value {
 	return state
 }
 
-// descend follows fields to a struct; false if a pointer on the way is nil.
+// descend follows fields to a struct. It returns false if a pointer on the way is nil.
 func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	for _, i := range index {
 		if !v.IsValid() {
@@ -237,8 +238,8 @@ func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
-// cell is the value of a leaf: of text the text as in the struct, and of other kinds a number, an
-// integer in two's complement, a decimal's bits, or 0 and 1.
+// cell is the value of a leaf. A text is stored as it is; other kinds are stored as a number: an
+// integer in two's complement, the bits of a decimal, or 0 and 1 for a boolean.
 type cell struct {
 	number  uint64
 	text    string
@@ -256,7 +257,7 @@ func (c *column) value(e entry) cell {
 		name, known := c.enum[v.Int()]
 		if !known {
 			if enum, ok := v.Interface().(ygot.GoEnum); ok && v.Int() != 0 { // 0 is ygot's UNSET
-				name, _ = ygot.EnumName(enum) // "" if it is not a value of the enumeration
+				name, _ = ygot.EnumName(enum) // "" if the number is not a value of the enumeration
 			}
 			c.enum[v.Int()] = name
 		}
@@ -281,7 +282,7 @@ func (c *column) value(e entry) cell {
 	return cell{text: v.String(), present: true}
 }
 
-// boxed returns the value as table.ColumnOf takes it.
+// boxed returns the value in the form that table.ColumnOf takes.
 func (v cell) boxed(kind table.Kind) any {
 	switch {
 	case !v.present:
@@ -298,7 +299,7 @@ func (v cell) boxed(kind table.Kind) any {
 	return text(v.text)
 }
 
-// equal reports whether a column has the values of the entries.
+// equal reports whether a column already holds the values of the entries.
 func (c *column) equal(old *table.Column, rows []entry) bool {
 	if old == nil || old.Kind != c.kind || old.Len() != len(rows) {
 		return false
@@ -332,7 +333,7 @@ func (c *column) equal(old *table.Column, rows []entry) bool {
 	return true
 }
 
-// text returns a string as a YANG string: one line of valid UTF-8 of at most maxText bytes.
+// text converts a string to a valid YANG string: one line of valid UTF-8, at most maxText bytes.
 func text(s string) string {
 	s = strings.ReplaceAll(s, "\n", "; ")
 	if len(s) > maxText {
@@ -346,15 +347,15 @@ func text(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// build returns a table with a row for each entry: the latest table of the list if nothing has
-// changed, and otherwise a new one that shares the columns that have not.
+// build returns a table with one row for each entry. If nothing has changed, it returns the latest
+// table of the list; otherwise the new table shares the unchanged columns.
 func build(list string, columns []column, rows []entry, last map[string]*table.Table) *table.Table {
 	old := last[list]
 	if old == nil {
 		old = &table.Table{}
 	}
 	changed, keys := len(old.Keys)+len(old.Values) != len(columns), 0
-	kept := make([]*table.Column, len(columns)) // nil for those that have changed
+	kept := make([]*table.Column, len(columns)) // nil for columns that have changed
 	for i := range columns {
 		c := &columns[i]
 		if was := old.Column(c.name); c.equal(was, rows) {

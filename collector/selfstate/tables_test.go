@@ -65,7 +65,7 @@ func TestTablesOfTrees(t *testing.T) {
 	}
 	var f flattener
 	last := map[string]*table.Table{}
-	for range 2 { // the second time with cached shapes
+	for range 2 { // the second round uses cached shapes
 		got, err := f.publications(Root, state, config, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestTablesOfTrees(t *testing.T) {
 		}
 	}
 
-	// With the latest tables, only what differs is made again.
+	// Given the latest tables, publications makes only the changed ones again.
 	s1, s2 := state.Device["s1"], state.Device["s2"]
 	for _, step := range []struct {
 		path   string // of the only table that changes
@@ -131,8 +131,8 @@ func TestTablesOfTrees(t *testing.T) {
 	}
 }
 
-// A decimal that is no number is refused by the schema, with its row and column, and is not left
-// out.
+// The schema refuses a decimal that is not a number; its error names row and column, and the table
+// is not published without it.
 func TestDecimalsAreFinite(t *testing.T) {
 	r, err := schema.New(yang.CollectorModules())
 	if err == nil {
@@ -157,7 +157,7 @@ func TestDecimalsAreFinite(t *testing.T) {
 	}
 }
 
-// Structs with parts that no table can hold are refused, not skipped.
+// Structs with parts that a table cannot hold are refused, not skipped.
 func TestTablesOfUnsupportedTrees(t *testing.T) {
 	var f flattener
 	for _, tree := range []ygot.GoStruct{&bindings.Lldp{Interface: map[string]*bindings.Lldp_Interface{}},

@@ -41,7 +41,7 @@ type list struct {
 	elems []string // element names of the path, without modules
 	keys  []key
 	rows  map[string]*row
-	sent  bool // the store has rows of the list
+	sent  bool // the store has rows of this list
 }
 
 // key is one key column. Keys of outer lists come first.
@@ -58,8 +58,8 @@ type row struct {
 	id     string
 	keys   []string
 	leaves map[string]any
-	dirty  map[string]bool // leaves that have changed; nil if none has
-	sent   bool            // the store has the row
+	dirty  map[string]bool // leaves that have changed; nil if none has changed
+	sent   bool            // the store has this row
 }
 
 func newCache(target string, limit int, subs []Subscription) *cache {
@@ -81,7 +81,8 @@ func newCache(target string, limit int, subs []Subscription) *cache {
 
 var errTooMany = errors.New("the device sends more leaves than the cache accepts from one device")
 
-// apply enters a notification. report receives an error for each leaf that is dropped.
+// apply enters a notification into the cache. report receives an error for each leaf that is
+// dropped.
 func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, now time.Time, report func(error)) Stats {
 	st := Stats{Notifications: 1}
 	at := now
@@ -160,7 +161,7 @@ func newList(n *yang.Node) *list {
 	return l
 }
 
-// set enters one leaf.
+// set enters one leaf into the cache.
 func (c *cache) set(u yang.LeafUpdate) error {
 	if c.tops != nil && !c.tops[u.Elems[0].GetName()] {
 		return fmt.Errorf("%s is not below a subscribed path: for this device it %w", yang.PathString(u.Elems),
@@ -369,8 +370,8 @@ func (c *cache) clear(now time.Time) []store.Batch {
 	return []store.Batch{b}
 }
 
-// empty replaces all rows of a list by none. A container always has one row: its row is replaced by
-// one without leaves.
+// empty replaces all rows of a list by no rows. A container always has one row, which is replaced
+// by a row without leaves.
 func (l *list) empty() store.Publication {
 	t := l.table(nil)
 	if len(l.keys) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 )
 
-// held is a cache and a store that receives its batches.
+// held is a cache with a store that receives the cache's batches.
 type held struct {
 	*watched
 	m *cache
@@ -88,7 +88,7 @@ func TestCache(t *testing.T) {
 					}
 				}
 				got := h.leaves()
-				for p := range got { // the keys of interfaces say nothing
+				for p := range got { // the keys of interfaces are not compared
 					if len(p) > 5 && (p[len(p)-5:] == "/name") {
 						delete(got, p)
 					}
@@ -113,8 +113,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Whatever a switch sends, the cache stays within its bound, all of it fits the schema, and the
-// store accepts and returns it.
+// Whatever a switch sends, the cache stays within its bound, its leaves fit the schema, and the
+// store accepts and returns them.
 func FuzzNotifications(f *testing.F) {
 	add := func(notes ...*gpb.Notification) {
 		var b []byte

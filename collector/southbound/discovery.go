@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// settleTime is how long Discovery waits for further changes before it acts on one.
+// settleTime is how long Discovery waits for further changes after a change before it acts.
 const settleTime = 200 * time.Millisecond
 
 // Dependencies are what New needs from its caller. Schema, Publish, Certificates, Exclusive,
@@ -27,15 +27,15 @@ const settleTime = 200 * time.Millisecond
 type Dependencies struct {
 	// Schema returns the current schema: leaves outside of it are dropped and counted.
 	Schema func() *yang.Schema
-	// Publish is the store's.
+	// Publish passes a batch to the store.
 	Publish func(store.Batch) error
-	// Certificates loads those of sessions.
+	// Certificates loads the certificates of sessions.
 	Certificates *certs.Store
-	// Exclusive runs f unless the configuration is being changed or the collector stops, and
-	// reports whether it did. OnDeviceID and OnTopology are called within f.
+	// Exclusive runs f unless the configuration is being changed or the collector stops, and reports
+	// whether f ran. OnDeviceID and OnTopology are called within f.
 	Exclusive func(f func()) bool
-	// OnDeviceID receives the configuration of a switch with the device-id that its gNMI server
-	// reported, once; after an error again with the next change.
+	// OnDeviceID receives a switch's configuration with the device-id that its gNMI server reported.
+	// It is called once per switch, or again with the next change if it failed.
 	OnDeviceID func(config.Device) error
 	// OnTopology receives the topology with discovered links whenever these have changed.
 	OnTopology func(*topology.Topology)
@@ -259,7 +259,7 @@ func (d *Discovery) follow() {
 		case <-d.wake:
 			timer.Reset(settleTime)
 		case <-timer.C:
-			if !d.deps.Exclusive(d.act) { // do not wait for a reload: it may wait for this goroutine
+			if !d.deps.Exclusive(d.act) { // waiting for a reload could block: the reload may wait for this goroutine
 				timer.Reset(settleTime)
 			}
 		}
@@ -295,8 +295,8 @@ func (d *Discovery) act() {
 	d.notify()
 }
 
-// discoveredLinks returns the discovered links that a topology can be extended by: configured ports
-// stay as they are configured, and a port has one peer.
+// discoveredLinks returns the discovered links that can extend a topology: configured ports keep
+// their configured links, and a port has one peer.
 func discoveredLinks(base *topology.Topology, links []Link) []topology.Link {
 	var out []topology.Link
 	used := map[topology.Port]bool{}
@@ -328,7 +328,7 @@ func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
 		return a || b || !from || !to
 	})
 	topo, err := cfg.Topology(added...)
-	if err != nil { // the ends of a link disagree
+	if err != nil { // the ends of a link report different peers
 		d.warn("topology", "the links that LLDP reports contradict each other; using the configured topology",
 			err.Error())
 		return base, nil
@@ -340,14 +340,14 @@ func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
 func (d *Discovery) rebuild(cfg *config.Config) {
 	topo, err := d.Topology(cfg)
 	if err != nil {
-		return // act has built it from the same configuration
+		return // act has already built the topology from the same configuration
 	}
 	d.deps.OnTopology(topo)
 	d.log.Info("LLDP has changed the topology", "links", len(topo.Links()))
 }
 
-// identify reports device ids that are not configured, and compares the others with the reported
-// ones.
+// identify reports device ids that are not configured, and compares configured ids with the
+// reported ones.
 func (d *Discovery) identify(cfg *config.Config, facts map[string]Facts) {
 	for _, dev := range cfg.Devices {
 		f := facts[dev.Name]
@@ -402,7 +402,7 @@ func (d *Discovery) logLinks(links []Link) {
 	}
 }
 
-// warn logs a problem unless it is the subject's latest one.
+// warn logs a problem unless it was the last one logged for the subject.
 func (d *Discovery) warn(subject, message, detail string) {
 	d.mu.Lock()
 	logged := d.problems[subject] == detail

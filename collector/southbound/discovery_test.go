@@ -9,8 +9,8 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// The links of a configuration are reported also if no switch has a gNMI session, and again after a
-// change of the configuration.
+// Configured links are reported even if no switch has a gNMI session, and again after the
+// configuration changed.
 func TestConfiguredLinksWithoutSessions(t *testing.T) {
 	const switches = "devices:\n" +
 		"  - {name: leaf1, address: \"127.0.0.1:1\", device-id: 1, pipeline: univmon, tls: {plaintext: true}}\n" +

@@ -12,10 +12,10 @@ import (
 type Facts struct {
 	// Number grows with every change; 0 before the first sync.
 	Number uint64
-	// Hostname is the system's. Chassis and SystemName are the values that LLDP announces. Unknown
-	// values are empty.
+	// Hostname is the switch's host name. Chassis and SystemName are the values that LLDP announces.
+	// Unknown values are empty.
 	Hostname, Chassis, SystemName string
-	// LLDP is whether LLDP is enabled.
+	// LLDP is set if LLDP is enabled.
 	LLDP bool
 	// DeviceIDs are the P4Runtime device ids that the switch reports, sorted.
 	DeviceIDs []uint64
@@ -30,7 +30,7 @@ type Port struct {
 	Name string
 	// ID is the P4Runtime port number; 0 when the switch does not report one.
 	ID uint32
-	// Up is whether the operational status is UP.
+	// Up is set if the operational status is UP.
 	Up bool
 }
 
@@ -59,7 +59,7 @@ func (f *Facts) Port(name string) (Port, bool) {
 	return f.Ports[i], true
 }
 
-// isFact reports whether discovery uses a leaf of a list; "" stands for any leaf.
+// isFact reports whether discovery uses a leaf of a list; an empty name stands for any leaf.
 func isFact(elems []string, name string) bool {
 	switch elems[0] {
 	case "interfaces":

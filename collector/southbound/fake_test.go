@@ -40,12 +40,12 @@ type fakeSwitch struct {
 	rpc  *grpc.Server
 
 	mu         sync.Mutex
-	refuse     error                                          // of every call
-	answer     func(path string) ([]*gpb.Notification, error) // to a subscription; an error ends the stream
+	refuse     error                                          // error of every call
+	answer     func(path string) ([]*gpb.Notification, error) // reply to a subscription; an error ends the stream
 	noSync     bool
-	encoded    []gpb.Encoding // served
-	subscribed []string       // "mode path" of all subscriptions
-	user       []string       // credentials of the newest call
+	encoded    []gpb.Encoding // encodings that the switch supports
+	subscribed []string       // all subscriptions, as "mode path"
+	user       []string       // credentials of the latest call
 	streams    int
 	drop       chan struct{} // closed to end all streams
 	more       map[chan *gpb.Notification]string
@@ -213,7 +213,7 @@ func (w *watched) poke() {
 	}
 }
 
-// wait waits until a condition holds, and checks it after every change.
+// wait waits until holds returns true. It checks after every change.
 func (w *watched) wait(what string, holds func() bool) {
 	w.t.Helper()
 	limit := time.After(2 * time.Minute)

@@ -27,7 +27,7 @@ const (
 type Link struct {
 	Port                   topology.Port
 	Status                 LinkStatus
-	Configured, Discovered topology.Port // the other end; zero when not known
+	Configured, Discovered topology.Port // the other end; zero if it is not known
 }
 
 // Links compares the configured links with the LLDP neighbors of the switches; facts is keyed by
@@ -49,7 +49,7 @@ func Links(configured *topology.Topology, facts map[string]Facts) []Link {
 	for p, peer := range peers {
 		end(p).Discovered = peer
 	}
-	for p, peer := range peers { // one end is enough to know both
+	for p, peer := range peers { // one end is enough to learn both
 		if end(peer).Discovered == (topology.Port{}) {
 			end(peer).Discovered = p
 		}
@@ -84,7 +84,7 @@ func (d *resolver) status(l Link) LinkStatus {
 // resolver finds the ports that neighbors' frames come from.
 type resolver struct {
 	facts             map[string]Facts
-	byChassis, byName map[string]string // to the switch's name; empty if several switches share the key
+	byChassis, byName map[string]string // name of the switch; empty if several switches share the key
 }
 
 func (d *resolver) index() {
@@ -107,8 +107,8 @@ func (d *resolver) index() {
 	}
 }
 
-// peers returns the peer of each port by LLDP. If a port has several neighbors, the configured one
-// counts, or else the first.
+// peers returns the LLDP peer of each port. If a port has several neighbors, the configured one is
+// its peer, otherwise the first.
 func (d *resolver) peers(configured *topology.Topology) map[topology.Port]topology.Port {
 	out := map[topology.Port]topology.Port{}
 	for name, f := range d.facts {

@@ -51,7 +51,7 @@ type SessionConfig struct {
 	Subscriptions []Subscription
 	// Schema returns the current schema: leaves outside of it are dropped and counted.
 	Schema func() *yang.Schema
-	// Publish is the store's.
+	// Publish passes a batch to the store.
 	Publish func(store.Batch) error
 	// OnChange, when set, is called when the state of the session or its facts have changed, one
 	// call at a time. It must not call Close.
@@ -67,7 +67,7 @@ type SessionConfig struct {
 	BackoffBase, BackoffMax time.Duration
 	// MaxLeaves bounds the leaves cached of the switch; 200,000 when 0.
 	MaxLeaves int
-	// Now is the clock; nil is time.Now.
+	// Now returns the time of day; nil is time.Now.
 	Now func() time.Time
 }
 
@@ -84,7 +84,7 @@ const (
 
 // Stats are counters since the start of the session.
 type Stats struct {
-	Reconnects    uint64 // sessions lost
+	Reconnects    uint64 // sessions that were lost
 	Notifications uint64 // received
 	Updates       uint64 // leaves accepted, deleted leaves included
 	Unknown       uint64 // leaves that the schema does not have
@@ -109,7 +109,7 @@ type Session struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// The rest belongs to run's goroutine.
+	// The fields below are only used by run's goroutine.
 	cache  *cache
 	logged string          // the state and reason that were logged last
 	warned map[string]bool // keys of warnings that were logged

@@ -23,7 +23,7 @@ const (
 	eth1       = "/interfaces/interface[name=Ethernet1]"
 )
 
-// ports responds with one port.
+// ports replies with one port.
 func ports(subscribed string) ([]*gpb.Notification, error) {
 	switch subscribed {
 	case "ON_CHANGE " + operStatus:

@@ -52,7 +52,7 @@ func path(elems ...string) *gpb.Path {
 // stream is one Subscribe call.
 type stream struct {
 	subscriptions []Subscription
-	parts         []*stream // to try instead if the switch refuses this stream
+	parts         []*stream // streams to try instead if the switch refuses this stream
 	synced, gone  bool      // owned by the session's goroutine
 }
 

@@ -10,18 +10,20 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Batch is a set of tables that become visible together. Neither it nor its tables may be changed
-// once published. Tables are well-formed: made by a table.Builder or validated against the schema.
+// Batch is a set of tables that become visible together. The batch and its tables must not be
+// changed after publication. Tables must be well-formed: made by a table.Builder or validated
+// against the schema.
 type Batch struct {
-	// Target is the gNMI target of the rows; empty: the store's default target.
+	// Target is the gNMI target of the rows; if empty, the store's default target.
 	Target string
 	// Time is the end of the epoch that was measured. It becomes the timestamp of every row.
 	Time time.Time
-	// Epoch is the number of the epoch; 0: none.
+	// Epoch is the number of the epoch; 0 if the rows belong to no epoch.
 	Epoch uint64
-	// Member is the collector of the cluster that made the batch; empty: this one.
+	// Member is the collector of the cluster that made the batch; empty for this collector.
 	Member string
-	// Own keeps a batch from the other collectors of the cluster: it is about this one.
+	// Own is set if the batch describes this collector only, so that it is not sent to other
+	// collectors of the cluster.
 	Own bool
 	// Tables are applied in order.
 	Tables []Publication
@@ -38,7 +40,7 @@ type Publication struct {
 	Delete bool
 }
 
-// check returns an error that names the table.
+// check validates the batch. Its error names the table.
 func (b *Batch) check() error {
 	if b.Time.IsZero() {
 		return errors.New("store: a batch has no time; set it to the end of the epoch")
@@ -55,8 +57,8 @@ func (b *Batch) check() error {
 	return nil
 }
 
-// fits returns an error if the publication does not fit the list. kinds has the kinds of the list's
-// columns after the publications before this one, and is updated; nil if any kind fits.
+// fits returns an error if the publication does not fit the list. kinds holds the kinds of the
+// list's columns after the previous publications, and is updated; with nil, any kind fits.
 func (p *Publication) fits(l *List, kinds map[string]table.Kind) error {
 	if err := l.sameKeys(p.Table); err != nil {
 		return err

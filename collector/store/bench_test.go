@@ -23,10 +23,10 @@ func flows(n int, packets uint64) *table.Table {
 		Values: []table.Column{table.Uint64s("state/packets", p)}}
 }
 
-// BenchmarkMillionRows publishes an epoch of a million flows: without a subscriber
-// subscribed, with a hundred flows subscribed to by key, and with a switch's summary
-// container subscribed to, which none of the rows is in. A million rows indexed is
-// what the keyed one costs over nothing; the leaves are a hundred.
+// BenchmarkMillionRows publishes an epoch of a million flows in three cases: without a subscriber,
+// with subscriptions to a hundred flows by key, and with a subscription to a switch's summary
+// container, which contains no flow. The second case costs an index of a million rows and the
+// leaves of a hundred rows.
 func BenchmarkMillionRows(b *testing.B) {
 	const n = 1_000_000
 	tables := []*table.Table{flows(n, 1), flows(n, 2)}
@@ -62,7 +62,7 @@ func BenchmarkMillionRows(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				i++
-				// A table once published has its index; a new one shares the columns.
+				// A published table has its index. A new table shares the columns, but has no index yet.
 				t := *tables[i%2]
 				start := time.Now()
 				if err := s.Publish(Batch{Time: t0.Add(time.Duration(i) * time.Second),
@@ -85,8 +85,8 @@ func BenchmarkMillionRows(b *testing.B) {
 	}
 }
 
-// BenchmarkChurn replaces 1,000 heavy hitters, a tenth of them new each time, under
-// n subscribers that share their queries.
+// BenchmarkChurn replaces 1,000 heavy hitters, of which a tenth is new each time. The n
+// subscribers have the same queries.
 func BenchmarkChurn(b *testing.B) {
 	for _, subscribers := range []int{1, 50} {
 		b.Run(fmt.Sprintf("subscribers=%d", subscribers), func(b *testing.B) {
@@ -129,8 +129,8 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
-// BenchmarkUpsertOneRow updates a list of 1,000 rows row by row, as counters of a
-// switch's ports come.
+// BenchmarkUpsertOneRow updates a list of 1,000 rows row by row, as the counters of a switch's
+// ports arrive.
 func BenchmarkUpsertOneRow(b *testing.B) {
 	s := New(Options{})
 	defer s.Close()
@@ -153,8 +153,8 @@ func BenchmarkUpsertOneRow(b *testing.B) {
 	b.ReportMetric(float64(i)/b.Elapsed().Seconds(), "rows/s")
 }
 
-// TestMemoryStaysWhileRowsChange publishes many epochs with churn into a store with a
-// subscriber that reads, one that does not, and a tap without a consumer.
+// TestMemoryStaysWhileRowsChange publishes many epochs whose rows change. One subscriber reads,
+// one does not, and a tap has no consumer: memory must not grow.
 func TestMemoryStaysWhileRowsChange(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()

@@ -12,8 +12,8 @@
 //   - Tap delivers whole batches as columns (InfluxDB, Prometheus, files).
 //
 // Rows are addressed as a gNMI client addresses them, by Query. Leaves are made only for rows that
-// match a query: a table of a million rows of which a hundred are subscribed to by key costs a
-// hundred rows and, once, a keyed index of the table.
+// match a query: if subscribers name a hundred rows of a table of a million by key, the table
+// costs the leaves of a hundred rows and, once, an index by key.
 //
 // # Concurrency
 //

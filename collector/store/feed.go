@@ -11,13 +11,14 @@ import (
 	"sync"
 )
 
-// chunk is the number of rows that a feed processes before it releases its lock to subscribers.
+// chunk is the number of rows that a feed processes before it releases its lock for subscribers.
 const chunk = 2048
 
-// feed keeps a slot for every row that its queries select. A slot has the row's newest form and
-// counts the changes of each leaf; a log has the order in which slots changed last. A subscription
-// keeps its position in the log and the count of each leaf it has sent. A busy subscriber thus
-// finds the newest values and the number of missed ones, and nothing is queued for it.
+// feed keeps a slot for every row that its queries select. A slot holds the row's newest values
+// and counts the changes of each leaf. A log holds the order in which slots last changed. A
+// subscription keeps its position in the log and the change count of each leaf that it has sent. A
+// slow subscriber thus finds the newest values and the number of changes it missed, without a
+// queue of its own.
 type feed struct {
 	store   *Store
 	key     string
@@ -25,25 +26,25 @@ type feed struct {
 	watches []Watch
 	users   int // guarded by store.mu
 
-	wake chan struct{} // room for one
+	wake chan struct{} // capacity 1
 	stop chan struct{}
 	done chan struct{}
 
 	offered struct {
 		sync.Mutex
 		next   map[listKey]*snapshot
-		wanted map[listKey]wanted // whether the queries select rows of a list
+		wanted map[listKey]wanted // by list: whether the queries select rows of it
 	}
 
 	eval sync.Mutex // one evaluation at a time; taken before mu
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	lists  map[listKey]*feedList
 	slots  []slot
 	free   []int32
 	log    []logEntry
-	seq    uint64 // of the newest log entry
-	stride int    // the most leaves of any list
+	seq    uint64 // number of the newest log entry
+	stride int    // the largest number of leaves in any list
 	subs   map[*Subscription]struct{}
 
 	scratch struct {
@@ -58,24 +59,24 @@ type wanted struct {
 	is   bool
 }
 
-// feedList is one list that the feed's queries select something of.
+// feedList is a list in which the feed's queries select rows.
 type feedList struct {
 	plan *plan
 	rows map[string]int32 // slots by key
-	seen uint64           // the version that the slots are at
+	seen uint64           // the version that the slots represent
 }
 
 // slot is the place of one row in a feed. A slot whose row was removed stays until the removal is
 // sent to every subscriber that has the row.
 type slot struct {
 	list  *feedList
-	row   *Row   // nil: the slot is free
-	stamp *stamp // of the row's last publication, changed or not
-	gen   uint32 // counts the rows that the slot has had
-	known int32  // subscribers that have the row
+	row   *Row   // nil if the slot is free
+	stamp *stamp // the row's last publication, which may have changed nothing
+	gen   uint32 // counts the rows that have used the slot
+	known int32  // number of subscribers that have the row
 	gone  bool   // the row was removed
 	round uint64 // the last evaluation that found the row
-	seq   uint64 // of the slot's last log entry; entries with another are stale
+	seq   uint64 // number of the slot's last log entry; entries with another number are stale
 }
 
 type logEntry struct {
@@ -100,7 +101,8 @@ func newFeed(s *Store, key string, queries []Query) *feed {
 	return f
 }
 
-// feedKey is equal for queries that select the same in the same rendering.
+// feedKey returns a text that is equal for queries that select the same rows and leaves in the
+// same rendering.
 func feedKey(queries []Query, rendering string) string {
 	texts := make([]string, len(queries))
 	for i, q := range queries {
@@ -188,8 +190,8 @@ func (f *feed) evaluate() {
 	f.mu.Unlock()
 }
 
-// take brings the slots of one list to a snapshot. It needs eval and mu held, and
-// lets go of mu now and then.
+// take updates the slots of one list to a snapshot. The caller holds eval and mu; take releases mu
+// between chunks.
 func (f *feed) take(n *snapshot) {
 	key := listKey{n.target, n.list.Path}
 	fl := f.lists[key]
@@ -213,9 +215,9 @@ func (f *feed) take(n *snapshot) {
 	}
 }
 
-// takeKeyed looks up the rows that are named one by one.
+// takeKeyed looks up the rows that the queries name by all their keys.
 func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
-	f.mu.Unlock() // many rows may have to be searched
+	f.mu.Unlock() // the search for many rows takes time
 	found := n.lookup(fl.plan.terms)
 	f.mu.Lock()
 	for i, at := range found {
@@ -229,10 +231,10 @@ func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
 	}
 }
 
-// takeAll goes through the rows that are newer than the slots, and then looks for
-// slots whose rows are gone.
+// takeAll processes the rows that are newer than the slots, and then finds the slots whose rows
+// are gone.
 func (f *feed) takeAll(fl *feedList, n *snapshot, since uint64) {
-	fresh := true // every row there is, is newer
+	fresh := true // every row in the list is newer than the slots
 	count := 0
 	for _, g := range n.segs {
 		if g.one == nil || g.one.version <= since {
@@ -268,7 +270,7 @@ func (f *feed) takeAll(fl *feedList, n *snapshot, since uint64) {
 	}
 }
 
-// update brings a row's slot up to date, if the queries select it.
+// update updates the slot of a row if the queries select the row.
 func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int) {
 	sc := &f.scratch
 	if len(sc.leafs) < len(n.list.Leaves) {
@@ -304,7 +306,7 @@ func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int)
 	}
 }
 
-// with returns the row with other values, or itself when they are the same.
+// with returns the row with other values, or the same row if the values are equal.
 func (r *Row) with(l *List, values []Value) *Row {
 	same := true
 	for i, v := range values {
@@ -335,7 +337,7 @@ func (r *Row) with(l *List, values []Value) *Row {
 	return next
 }
 
-// allocate returns a slot for a row that is new.
+// allocate returns a slot for a new row.
 func (f *feed) allocate(fl *feedList, row *Row) int32 {
 	var id int32
 	if n := len(f.free); n > 0 {
@@ -385,8 +387,8 @@ func (f *feed) append(id int32) {
 	f.log = append(f.log, logEntry{f.seq, id})
 }
 
-// compact drops stale log entries once they are the greater part, so that the log
-// is never much longer than there are slots.
+// compact drops stale log entries when they are the majority, which bounds the log to about twice
+// the number of slots.
 func (f *feed) compact() {
 	if len(f.log) <= 2*len(f.slots)+chunk {
 		return

@@ -10,8 +10,8 @@ type cellRef struct {
 	row int
 }
 
-// gather returns the column of that name over rows from several segments. A row whose table lacks
-// the column, or has it with another kind, is null.
+// gather returns the column of the given name, with rows from several segments. The cell of a row
+// whose table lacks the column, or has it with another kind, is null.
 func gather(name string, kind table.Kind, src []cellRef) table.Column {
 	var (
 		nulls []uint64
@@ -49,7 +49,7 @@ func gather(name string, kind table.Kind, src []cellRef) table.Column {
 		out = table.Strings(name, fill(len(src), value, (*table.Column).Text))
 	}
 	if nulls != nil {
-		out, _ = out.WithNulls(nulls) // long enough by construction
+		out, _ = out.WithNulls(nulls) // nulls is always long enough
 	}
 	return out
 }

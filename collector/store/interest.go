@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Interest: the watched rows, which subscribers name with all their keys.
+// Watched rows: the rows that subscribers name with all their keys.
 
 package store
 
@@ -20,7 +20,7 @@ type Watch struct {
 }
 
 // interest counts the subscribers of each watched row. Callbacks run in order, one at a time,
-// without holding the lock of the counts.
+// without holding the lock that guards the counts.
 type interest struct {
 	mu        sync.Mutex
 	count     map[string]int
@@ -40,9 +40,9 @@ func (n *interest) list() []Watch {
 	return out
 }
 
-// OnInterest calls back with the current watched rows and then with each change of the set. Calls
-// come one at a time, in the goroutine that subscribes or unsubscribes; they must not block and not
-// subscribe. stop ends the calls.
+// OnInterest calls call with the current watched rows, and then with each change of the set. Calls
+// come one at a time, in the goroutine that subscribes or unsubscribes; call must neither block
+// nor subscribe. stop ends the calls.
 func (s *Store) OnInterest(call func(added, removed []Watch)) (stop func()) {
 	n := &s.interest
 	n.calling.Lock()
@@ -66,7 +66,8 @@ func (s *Store) OnInterest(call func(added, removed []Watch)) (stop func()) {
 	}
 }
 
-// change adds by (1 or -1) to the count of each watch and calls back with the changes of the set.
+// change adds by (1 or -1) to the count of each watch, and reports changes of the set to the
+// callbacks.
 func (n *interest) change(watches []Watch, by int) {
 	if len(watches) == 0 {
 		return
@@ -158,7 +159,8 @@ func (s *Store) WatchOf(q Query) (Watch, bool) {
 	return w, len(w.Keys) > 0
 }
 
-// listKeys looks a list up in the schema, or without one among the lists published so far.
+// listKeys looks a list up in the schema or, if there is no schema, among the lists published so
+// far.
 func (s *Store) listKeys(elems []string) (string, []string, bool) {
 	if s.opts.Schema != nil {
 		return s.opts.Schema.ListKeys(elems)

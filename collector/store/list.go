@@ -9,14 +9,14 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// snapshot is a list at one version. Immutable.
+// snapshot is an immutable list at one version.
 type snapshot struct {
 	target  string
 	list    *List
 	version uint64     // of the last change
 	stamp   *stamp     // of the last change
 	removed uint64     // version of the last change that removed a row
-	segs    []*segment // the last one that has a row has its newest form
+	segs    []*segment // the last segment that has a row has the row's newest values
 }
 
 // find returns the place of the row with these keys at the snapshot's version.
@@ -62,7 +62,7 @@ func (s *snapshot) rows() int {
 	return n
 }
 
-// apply returns the list with a checked publication applied. It runs in the publisher and marks
+// apply returns the list with a checked publication applied. It runs in the publisher, and marks
 // rows dead from version st.version on, which no view has yet.
 func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	next := &snapshot{target: s.target, list: s.list, version: st.version, stamp: st, removed: s.removed, segs: s.segs}
@@ -86,8 +86,8 @@ func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	return next
 }
 
-// push adds a segment on top and merges the top segments while their sizes are similar, so that a
-// list with row by row updates keeps few segments.
+// push adds a segment on top, and merges the top segments while their sizes are similar, so that a
+// list that is updated row by row has few segments.
 func (s *snapshot) push(g *segment) {
 	segs := make([]*segment, 0, len(s.segs)+1)
 	for _, old := range s.segs {
@@ -134,8 +134,8 @@ func (s *snapshot) supersede(t *table.Table, version uint64) {
 	}
 }
 
-// complete returns the table with the columns that only the existing rows have, filled from these
-// rows. It runs before they are superseded.
+// complete returns the table with the columns that only existing rows have, filled with these
+// rows' values. It runs before the table's rows supersede them.
 func (s *snapshot) complete(t *table.Table) *table.Table {
 	missing := map[string]table.Kind{}
 	for _, g := range s.segs {
@@ -170,7 +170,7 @@ func (s *snapshot) merge(a, b *segment) *segment {
 	var newer uint64
 	for _, g := range []*segment{a, b} {
 		for row := range g.rows() {
-			// s.version is being published: rows that it killed are left out, too.
+			// Version s.version is being published, so rows that it killed are left out, too.
 			if g.alive(row, s.version) {
 				src = append(src, cellRef{g, row})
 				each = append(each, g.stamp(row))

@@ -8,21 +8,21 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// place is the location of a row; a nil segment: not found.
+// place is the location of a row; the segment is nil if the row was not found.
 type place struct {
 	g   *segment
 	row int
 }
 
-// maxScans is the number of full searches of a segment before it is indexed: an index of a million
-// rows costs as much as that many searches.
+// maxScans is the number of full searches of a segment before the segment is indexed: an index of
+// a million rows costs as much as that many searches.
 const maxScans = 4
 
-// lookup finds rows by their keys. A large segment without an index is searched for all of them at
-// once, others by their index.
+// lookup finds rows by their keys. It searches a large segment without an index once for all keys,
+// and uses the index of other segments.
 func (s *snapshot) lookup(terms []term) []place {
 	out := make([]place, len(terms))
-	for _, g := range s.segs { // a later segment has a row's newer form
+	for _, g := range s.segs { // a later segment has the row's newer values
 		if !g.indexed.Load() && g.rows() > 64*len(terms) && len(g.t.Keys) > 0 && g.scans.Add(1) <= maxScans {
 			g.scan(s.version, terms, out)
 			continue
@@ -36,13 +36,13 @@ func (s *snapshot) lookup(terms []term) []place {
 	return out
 }
 
-// scan searches all rows. The last key, which is the most selective one, is tested first, against a
+// scan searches all rows. It tests the last key first, which is the most selective one, with a
 // small bit filter.
 func (g *segment) scan(version uint64, terms []term, out []place) {
 	const bits = 1 << 14
 	var maybe [bits / 64]uint64
 	wanted := make(map[string]int, len(terms))
-	same := make([]int, len(terms)) // another term with the same key, or -1
+	same := make([]int, len(terms)) // index of another term with the same key, or -1
 	seed := maphash.MakeSeed()
 	last := len(g.t.Keys) - 1
 	for i := range terms {

@@ -11,25 +11,25 @@ import (
 
 // Query selects a node and everything below it, like a gNMI path.
 type Query struct {
-	// Target is the target's name; empty is the store's default target, "*" all targets.
+	// Target is the target's name; empty means the store's default target, "*" all targets.
 	Target string
-	// Elems is the path from the root. Without elements it selects everything.
+	// Elems is the path from the root. An empty path selects everything.
 	Elems []Elem
-	// Depth is the number of levels below the node; 0: all.
+	// Depth is the number of levels below the node that are selected; 0 selects all levels.
 	Depth int
 }
 
 // Elem is one element of a Query's path.
 type Elem struct {
-	// Name is a node's name without module, "*" for any one, or "..." for any
-	// number of elements, none included.
+	// Name is a node's name without module. "*" stands for any one element, "..." for any number of
+	// elements, including zero.
 	Name string
 	// Keys are the values of list keys. A key that is missing or "*" matches any value.
 	Keys map[string]string
 }
 
 // ParseQuery reads "/a/b[k=v]/c" with gNMI's escapes ("\]" and "\\" in values), for tests and
-// tools. Of a malformed path it returns the part before the error.
+// tools. If the path is malformed, it returns the part before the error.
 func ParseQuery(target, path string) Query {
 	q := Query{Target: target}
 	rest := strings.TrimPrefix(path, "/")
@@ -89,27 +89,27 @@ func (q Query) String() string {
 	return string(b)
 }
 
-// plan is the selection of queries on one list.
+// plan describes which rows and leaves of one list the queries select.
 type plan struct {
 	list  *List
 	terms []term
-	// byKey has the terms by key if all of them are exact: then a row costs the same with thousands
-	// of terms as with one.
+	// byKey holds the indexes of the terms by key if every term names one row. A row then costs the
+	// same with thousands of terms as with one.
 	byKey map[string][]int
 }
 
-// term selects rows by key values and leaves of those rows.
+// term selects the rows with certain key values, and leaves of these rows.
 type term struct {
-	want  []Value // by key; absent: any
-	exact bool    // every key is given
-	key   []byte  // of the row, when exact
-	leafs []bool  // by leaf of the list
-	// depth is the number of elements below the entry that the query names: 0 if it selects the
-	// whole entry or a node above it.
+	want  []Value // value of each key; an absent value matches any
+	exact bool    // every key has a value
+	key   []byte  // the row's encoded keys; used if exact
+	leafs []bool  // whether each leaf of the list is selected
+	// depth is the number of elements of the query's path below the list entry: 0 if the query
+	// selects the whole entry or a node above it.
 	depth int
 }
 
-// planFor returns what the queries select of a list; nil if nothing.
+// planFor returns the plan of the queries for a list; nil if they select nothing in it.
 func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 	p := &plan{list: l}
 	for _, q := range queries {
@@ -134,7 +134,7 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 }
 
 func (p *plan) add(q Query, l *List) {
-	// Several consecutive "..." equal one and would be matched in many ways.
+	// Consecutive "..." mean the same as one, but would be matched in many ways.
 	q.Elems = slices.CompactFunc(slices.Clone(q.Elems),
 		func(a, b Elem) bool { return a.Name == "..." && b.Name == "..." })
 	first := len(p.terms)
@@ -150,8 +150,8 @@ func (p *plan) add(q Query, l *List) {
 	}
 }
 
-// match walks the query and the leaf's path together and records each match. want has the key
-// values found so far.
+// match compares the query's path with a leaf's path, element by element, and records each match.
+// want holds the key values found so far.
 func (p *plan) match(q []Elem, l *List, leaf, first int, name func(int) string, at, full, levels int, want []Value) {
 	if len(q) == 0 {
 		if levels > 0 && full-at > levels {
@@ -204,10 +204,10 @@ func (p *plan) record(l *List, leaf, first int, want []Value, depth int) {
 	p.terms = append(p.terms, t)
 }
 
-// exact reports whether every term names one row.
+// exact reports whether every term names exactly one row.
 func (p *plan) exact() bool { return p.byKey != nil }
 
-// matches reports whether a row's keys are the term's.
+// matches reports whether a row has the key values of the term.
 func (t *term) matches(g *segment, row int) bool {
 	for i := range t.want {
 		if !t.want[i].Absent() && cell(&g.t.Keys[i], row) != t.want[i] {
@@ -217,8 +217,8 @@ func (t *term) matches(g *segment, row int) bool {
 	return true
 }
 
-// selects sets the leaves that the plan's terms select of a row, and reports
-// whether there are any, and the least depth among the terms.
+// selects sets leafs to the leaves that the terms select in a row. It reports whether a term
+// selects the row, and the least depth of these terms.
 func (p *plan) selects(g *segment, row int, leafs []bool) (bool, int) {
 	any, depth := false, 1<<30
 	add := func(t *term) {

@@ -12,8 +12,8 @@ import (
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
 
-// TestEveryoneAtOnce is for the race detector: publishers, viewers, and subscribers
-// that come and go; in the end every subscriber that stayed has the truth.
+// TestEveryoneAtOnce is for the race detector: publishers, viewers and subscribers run at once,
+// and subscribers come and go. At the end, every remaining subscriber has the store's rows.
 func TestEveryoneAtOnce(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()

@@ -11,12 +11,13 @@ import (
 // makes a new Row.
 type Row struct {
 	Entry *Entry
-	// List is the list's shape with all the leaves of Values.
+	// List is the shape of the list, with all leaves that Values has.
 	List *List
-	// Values are by leaf of List; a leaf that is absent or not selected is an absent Value.
+	// Values has one value for each leaf of List; a leaf that is missing or not selected is an absent
+	// Value.
 	Values []Value
 
-	changes []uint32 // by leaf: the number of changes since the entry appeared
+	changes []uint32 // by leaf: how often it changed since the entry appeared
 	once    sync.Once
 	made    any
 }
@@ -24,11 +25,11 @@ type Row struct {
 // Entry is the part that all versions of a row share.
 type Entry struct {
 	Target string
-	// List has the path and the keys; for leaves see Row.List, which may have more.
+	// List has the path and the keys. Its leaves may be fewer than those of Row.List.
 	List *List
-	// Keys are by key of List.
+	// Keys has one value for each key of List.
 	Keys []Value
-	// Depth is the number of elements below the entry that the query names: 0 if it selects the
+	// Depth is the number of elements of the query's path below the entry: 0 if the query selects the
 	// whole entry.
 	Depth int
 
@@ -36,8 +37,8 @@ type Entry struct {
 	made any
 }
 
-// Rendered returns the result of make, which is called once for all subscribers that share the row.
-// Subscribers with different renderings use different SubscribeOptions.Rendering.
+// Rendered returns the result of make, which is called once for all subscribers that share the
+// row. Subscribers that render rows differently set different SubscribeOptions.Rendering.
 func (r *Row) Rendered(make func(*Row) any) any {
 	r.once.Do(func() { r.made = make(r) })
 	return r.made

@@ -13,35 +13,35 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// stamp is the origin of rows.
+// stamp is the time and the version at which rows were published.
 type stamp struct {
 	version uint64 // of the store
 	time    time.Time
 	epoch   uint64
 }
 
-// segment is a published table, or several merged ones. Its rows never change. A superseded or
-// deleted row has the version from which it is dead, so that a view of an earlier version still has
-// it.
+// segment is a published table, or several merged tables. Its rows never change. For a superseded
+// or deleted row, it holds the version from which the row is dead, so that a view of an earlier
+// version still has the row.
 type segment struct {
 	t  *table.Table
-	at []int // for each value column its place among the list's leaves
+	at []int // for each value column its index among the list's leaves
 
-	bytes int // of the table, gone rows included
+	bytes int // size of the table, dead rows included
 
-	one   *stamp   // of every row, or
-	each  []*stamp // of each row
-	newer uint64   // the greatest version among them
+	one   *stamp   // origin of all rows, or
+	each  []*stamp // origin of each row
+	newer uint64   // the newest version among the origins
 
-	dead atomic.Pointer[[]atomic.Uint64] // nil: no row is dead
-	gone int                             // rows marked dead; used by the publisher
+	dead atomic.Pointer[[]atomic.Uint64] // version from which each row is dead; nil if none is
+	gone int                             // number of dead rows; only used by the publisher
 
-	indexed atomic.Bool  // the index is there
-	scans   atomic.Int32 // searches without the index
+	indexed atomic.Bool  // the index is built
+	scans   atomic.Int32 // searches that ran without the index
 	index   struct {
 		once  sync.Once
 		seed  maphash.Seed
-		slots []uint32 // row+1, open addressing, a power of two
+		slots []uint32 // row+1 by hash; open addressing, a power of two
 	}
 }
 
@@ -119,7 +119,7 @@ func (g *segment) find(key []byte) int {
 	return -1
 }
 
-// buildIndex keeps the last of rows with equal keys.
+// buildIndex builds the index. Of rows with equal keys, it keeps the last one.
 func (g *segment) buildIndex() {
 	n := g.rows()
 	if n == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// List describes the rows of one YANG list: its path, keys and leaves. It is immutable; a list with
-// a new leaf gets a new List in which the earlier leaves keep their indexes.
+// List describes the rows of one YANG list: its path, keys and leaves. It is immutable: a new leaf
+// makes a new List, in which the earlier leaves keep their indexes.
 type List struct {
 	// Path is the schema path as tables give it, e.g.
 	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter".
@@ -61,7 +61,7 @@ func (l *List) leaf(name string) int {
 	return slices.IndexFunc(l.Leaves, func(f Leaf) bool { return f.Name == name })
 }
 
-// newList makes the shape of a list from the first table published for it. extra has the leaves
+// newList makes the shape of a list from the first table published for it. extra holds the leaves
 // below an entry that repeat a key ("state/name" → "name").
 func newList(t *table.Table, extra map[string]string) (*List, error) {
 	l := &List{Path: t.List, Elems: splitPath(t.List)}
@@ -94,8 +94,8 @@ func newList(t *table.Table, extra map[string]string) (*List, error) {
 	return l, nil
 }
 
-// widen returns the shape with the table's columns added, and for each column of the table its
-// index among the leaves. It returns the shape itself if no column is new.
+// widen returns the shape with the table's columns added, and the index among the leaves for each
+// column of the table. It returns the same shape if the table has no new column.
 func (l *List) widen(t *table.Table) (*List, []int) {
 	at := make([]int, len(t.Values))
 	out := l

@@ -21,8 +21,8 @@ var ErrClosed = errors.New("store: closed")
 
 // Schema is the part of the YANG schema that the store uses.
 type Schema interface {
-	// ListKeys returns the schema path, as in table.Table.List, and the keys in the schema's order
-	// of the list at this path of names; false if there is none.
+	// ListKeys returns, for the list at this path of names, the schema path as in table.Table.List,
+	// and the keys in the schema's order; false if the schema has no such list.
 	ListKeys(elems []string) (path string, keys []string, ok bool)
 	// KeyLeaves returns the leaves below an entry of the list that repeat a key, the targets of its
 	// leafrefs, as in {"state/device": "device"}. Tables may omit them; the store adds them.
@@ -31,12 +31,13 @@ type Schema interface {
 
 // Options are a store's settings. The zero value is usable.
 type Options struct {
-	// DefaultTarget is the target of batches and queries that name none; default DefaultTarget.
+	// DefaultTarget is the target of batches and queries that name no target; "netsketch" if empty.
 	DefaultTarget string
-	// Schema has the keys of lists. Without it a row is watched only after its list has rows.
+	// Schema provides the keys of lists. Without it, a row can be watched only after its list has
+	// rows.
 	Schema Schema
-	// MaxListBytes bounds the rows of one list of one target: a larger list accepts only tables
-	// that replace it. Default 256 MiB.
+	// MaxListBytes bounds the rows of one list of one target. A list above the bound accepts only
+	// tables that replace the whole list. The default is 256 MiB.
 	MaxListBytes int
 }
 
@@ -51,7 +52,7 @@ type Store struct {
 	taps   map[*Tap]struct{}
 	closed bool
 
-	mu      sync.RWMutex // held for pointer work only; guards what follows
+	mu      sync.RWMutex // guards the fields below; held only to copy or replace pointers
 	version uint64
 	lists   map[listKey]*snapshot
 	feeds   map[string]*feed
@@ -76,11 +77,11 @@ func New(opts Options) *Store {
 	}
 }
 
-// DefaultTarget returns the target of batches and queries that name none.
+// DefaultTarget returns the target of batches and queries that name no target.
 func (s *Store) DefaultTarget() string { return s.opts.DefaultTarget }
 
-// Publish makes a batch visible, all of it at once. It fails without a change if a table does not
-// fit the rows of its list that stay. It does not wait for subscribers.
+// Publish makes the whole batch visible at once. It fails, and changes nothing, if a table does
+// not fit the rows of its list that stay. It does not wait for subscribers.
 func (s *Store) Publish(b Batch) error {
 	if err := b.check(); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (s *Store) Publish(b Batch) error {
 	return nil
 }
 
-// Preview returns a view of a batch alone, as if it were published to an empty store.
+// Preview returns a view of the batch alone, as if it had been published to an empty store.
 func (s *Store) Preview(b Batch) (*View, error) {
 	scratch := New(s.opts)
 	if err := scratch.Publish(b); err != nil {
@@ -113,7 +114,7 @@ func (s *Store) Preview(b Batch) (*View, error) {
 	return scratch.View(), nil
 }
 
-// prepare applies a batch to the current lists. s.pub is held.
+// prepare applies a batch to the current lists. The caller holds s.pub.
 func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 	s.mu.RLock()
 	st := &stamp{version: s.version + 1, time: b.Time, epoch: b.Epoch}
@@ -124,7 +125,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 	}
 	s.mu.RUnlock()
 
-	// All checks come first: rows that are marked dead stay dead.
+	// All checks come before the first change, because a row that was marked dead stays dead.
 	kinds := make(map[string]map[string]table.Kind, len(work))
 	isOnce := len(work) == len(b.Tables) // each list is
 	for i := range b.Tables {
@@ -168,7 +169,7 @@ func (s *Store) newList(t *table.Table) (*List, error) {
 	return newList(t, extra)
 }
 
-// commit makes the snapshots current and offers them to the feeds. s.pub is held.
+// commit makes the snapshots current and offers them to the feeds. The caller holds s.pub.
 func (s *Store) commit(next []*snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +195,7 @@ func (s *Store) Targets() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Close ends all feeds and taps. Subscriptions get no more changes; Publish returns
+// Close ends all feeds and taps. Afterwards, subscriptions get no more changes and Publish returns
 // ErrClosed; the rows can still be viewed.
 func (s *Store) Close() {
 	s.pub.Lock()
@@ -223,7 +224,7 @@ type Stats struct {
 	Subscriptions int
 }
 
-// Stats returns the store's sizes now.
+// Stats returns the store's current sizes.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -237,7 +238,7 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// snapshots returns all lists. s.mu is held.
+// snapshots returns all lists. The caller holds s.mu.
 func (s *Store) snapshots() []*snapshot {
 	out := make([]*snapshot, 0, len(s.lists))
 	for _, l := range s.lists {
@@ -246,8 +247,8 @@ func (s *Store) snapshots() []*snapshot {
 	return out
 }
 
-// View is the store at one moment: any number of queries have consistent results. It is cheap to
-// make and keeps the tables it refers to in memory.
+// View is the store at one moment, so that any number of queries return consistent rows. A view is
+// cheap to make, and keeps the tables it refers to in memory.
 type View struct {
 	lists []*snapshot
 	def   string
@@ -287,8 +288,8 @@ func (v *View) HasTarget(name string) bool {
 	return false
 }
 
-// Rows yields the rows that match any of the queries, each once, with the selected leaves: targets
-// and lists in the order of their names, rows in the order of publication. Rows share memory with
+// Rows yields each row that matches any of the queries once, with the selected leaves: targets and
+// lists in the order of their names, and rows in the order of publication. Rows share memory with
 // the tables.
 func (v *View) Rows(queries ...Query) func(yield func(*Row, Meta) bool) {
 	return func(yield func(*Row, Meta) bool) {
@@ -342,7 +343,7 @@ func (s *snapshot) walk(p *plan, yield func(*Row, Meta) bool) bool {
 	return true
 }
 
-// emit yields one row, if the plan selects it, and reports whether to continue.
+// emit yields one row if the plan selects it, and reports whether to continue.
 func (s *snapshot) emit(p *plan, g *segment, col []int, row int, leafs []bool, yield func(*Row, Meta) bool) bool {
 	ok, depth := p.selects(g, row, leafs)
 	if !ok {

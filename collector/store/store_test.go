@@ -72,7 +72,7 @@ func publish(tb testing.TB, s *Store, epoch int, pubs ...Publication) {
 
 func replace(t *table.Table) Publication { return Publication{Table: t, Replace: true} }
 
-// dump lists the leaves that a view has, as "path = value".
+// dump lists the leaves in a view, as "path = value".
 func dump(v *View, queries ...Query) []string {
 	var out []string
 	for r := range v.Rows(queries...) {
@@ -93,7 +93,7 @@ func leafText(r *Row, leaf int) string {
 	return strings.Join(keys, ",") + "/" + r.List.Leaves[leaf].Name
 }
 
-// pullAll pulls everything there is after the feed has caught up with the store.
+// pullAll pulls all deltas after the feed has processed everything published.
 func pullAll(sub *Subscription) []string {
 	sub.feed.evaluate()
 	var out []string
@@ -191,7 +191,7 @@ func TestSubscribeFollows(t *testing.T) {
 	step := func(name string, want ...string) {
 		t.Helper()
 		got := pullAll(sub)
-		slices.Sort(got) // the order of rows that change together is free
+		slices.Sort(got) // the order of rows that change together is not defined
 		slices.Sort(want)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -223,7 +223,7 @@ func TestSlowSubscriberCoalesces(t *testing.T) {
 	}
 	defer sub.Close()
 	for i := 1; i <= 100; i++ {
-		// One flow stays, and each epoch brings one that is gone in the next.
+		// One flow stays, and each epoch has another flow that the next epoch lacks.
 		publish(t, s, i, replace(hh(t, fmt.Sprintf("s1 a %d", i), fmt.Sprintf("s1 e%d 1", i))))
 		sub.feed.evaluate()
 	}
@@ -253,8 +253,8 @@ func TestQueueAllIsFairAndBounded(t *testing.T) {
 	}
 	defer sub.Close()
 	pullAll(sub)
-	// A reader that takes one row a round while all rows change each round still
-	// gets to every row.
+	// A client that pulls one row a round, while all rows change each round, still receives every
+	// row.
 	seen := map[string]int{}
 	for i := range 8 {
 		publish(t, s, 2+i, replace(hh(t, fmt.Sprintf("s1 a %d", 2+i), fmt.Sprintf("s1 b %d", 2+i),
@@ -321,8 +321,8 @@ func TestPartialUpsertKeepsOtherColumns(t *testing.T) {
 	}
 }
 
-// TestRowByRow holds the stack of segments against a map, with random upserts,
-// deletes and replaces.
+// TestRowByRow compares the stack of segments with a map, under random upserts, deletes and
+// replaces.
 func TestRowByRow(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()
@@ -443,8 +443,8 @@ func (fakeSchema) KeyLeaves(string) map[string]string {
 	return map[string]string{"state/flow": "flow"}
 }
 
-// A publisher that never takes rows back is stopped at the bound, and a table that replaces them
-// all is taken still.
+// A list whose publisher never removes rows is refused at the bound; a table that replaces all
+// rows is still accepted.
 func TestListsAreBounded(t *testing.T) {
 	s := New(Options{MaxListBytes: 10_000})
 	defer s.Close()
@@ -465,7 +465,7 @@ func TestListsAreBounded(t *testing.T) {
 		t.Errorf("one more row: %v", err)
 	}
 	publish(t, s, epoch, replace(hh(t, "leaf1 f 1")))
-	// Rows that are published again take the place of what they were.
+	// Rows that are published again replace their earlier values.
 	for range 1000 {
 		if err := upsert(1, 100); err != nil {
 			t.Fatal(err)
@@ -554,7 +554,7 @@ func TestTapDropsTheOldest(t *testing.T) {
 	}
 }
 
-// TestLookup has both ways to find rows by key agree.
+// TestLookup compares the two ways of finding rows by key.
 func TestLookup(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()

@@ -7,41 +7,42 @@ import (
 	"slices"
 )
 
-// SubscribeOptions are the rows to follow and the form of delivery.
+// SubscribeOptions select the rows to follow and the form of delivery.
 type SubscribeOptions struct {
 	// Queries are followed together. Subscriptions with the same queries, in any order, share a
 	// feed.
 	Queries []Query
-	// Rendering separates subscriptions whose Row.Rendered differ: those with the same text share
-	// rendered rows.
+	// Rendering is different for subscriptions that render rows differently: subscriptions with the
+	// same text share rendered rows.
 	Rendering string
 	// UpdatesOnly leaves out the existing rows.
 	UpdatesOnly bool
-	// Notify is signaled, without blocking, whenever there are deltas to pull; its capacity is at
-	// least one. Several subscriptions may share it. nil: the subscription makes its own (Ready).
+	// Notify is signaled, without blocking, when there are deltas to pull. Its capacity is at least
+	// one. Several subscriptions may share it. If nil, the subscription makes its own channel
+	// (Ready).
 	Notify chan struct{}
 }
 
-// Subscription delivers rows to one subscriber: first the existing rows, then rows that change. It
-// keeps the last sent state of each leaf and a queue in which a row occurs at most once. A
-// subscriber that does not pull costs no more than that, however often rows change.
+// Subscription delivers rows to one subscriber: first the existing rows, then changed rows. It
+// keeps the last sent state of each leaf, and a queue in which a row occurs at most once, so its
+// memory does not grow if the subscriber does not pull.
 type Subscription struct {
 	feed   *feed
 	notify chan struct{}
 
-	// Guarded by feed.mu.
+	// The following fields are guarded by feed.mu.
 	cursor  uint64 // position in the log
-	initial int    // rows at the head of the queue that existed at the start
+	initial int    // rows at the head of the queue that existed when the subscription began
 	queue   []int32
 	head    int
-	queued  bitset   // by slot
+	queued  bitset   // by slot: the row is in the queue
 	forced  bitset   // by slot: send every leaf
-	gen     []uint32 // by slot: the generation of the row that was sent; 0: none
-	sent    []uint32 // by slot and leaf: the count of changes when it was sent
+	gen     []uint32 // by slot: the generation of the row that was sent; 0 if none was
+	sent    []uint32 // by slot and leaf: the leaf's count of changes when it was sent
 	stride  int
 	closed  bool
 
-	// Used by Pull.
+	// The following fields are only used by Pull.
 	deltas []Delta
 	leaves []LeafDelta
 }
@@ -50,15 +51,15 @@ type Subscription struct {
 type Delta struct {
 	Row  *Row
 	Meta Meta
-	// Removed: the entry was removed. Leaves then has the leaves that were sent before.
+	// Removed is set if the entry was removed. Leaves then holds the leaves that were sent before.
 	Removed bool
-	// Leaves have changed; a leaf that is absent in Row was removed.
+	// Leaves are the changed leaves. A leaf that is absent in Row was removed.
 	Leaves []LeafDelta
 }
 
 // LeafDelta is one leaf of a Delta.
 type LeafDelta struct {
-	// Leaf is its index in Row.List.Leaves.
+	// Leaf is the leaf's index in Row.List.Leaves.
 	Leaf int
 	// Duplicates is the number of earlier changes that were coalesced into this one.
 	Duplicates uint32
@@ -87,7 +88,7 @@ func (s *Store) Subscribe(o SubscribeOptions) (*Subscription, error) {
 	return sub, nil
 }
 
-// join returns the feed for the options with one more user.
+// join returns the feed for the options and counts one more user of it.
 func (s *Store) join(o SubscribeOptions) (*feed, error) {
 	key := feedKey(o.Queries, o.Rendering)
 	for {
@@ -103,8 +104,7 @@ func (s *Store) join(o SubscribeOptions) (*feed, error) {
 		}
 		s.mu.Unlock()
 
-		// The queries are matched with the lists before the lock is taken again: thousands of
-		// queries take time.
+		// Matching happens without the lock, because thousands of queries take time.
 		f := newFeed(s, key, slices.Clone(o.Queries))
 		s.mu.RLock()
 		now := s.snapshots()
@@ -160,17 +160,17 @@ func (sub *Subscription) Close() {
 // until Pull returns no more.
 func (sub *Subscription) Ready() <-chan struct{} { return sub.notify }
 
-// Initial reports whether rows that existed at the start are still to be pulled.
+// Initial reports whether existing rows are still to be pulled.
 func (sub *Subscription) Initial() bool {
 	sub.feed.mu.Lock()
 	defer sub.feed.mu.Unlock()
 	return sub.initial > 0
 }
 
-// Sync waits until everything published before can be pulled.
+// Sync waits until everything published so far can be pulled.
 func (sub *Subscription) Sync() { sub.feed.evaluate() }
 
-// QueueAll queues all rows with all their leaves, changed or not: a sample or a heartbeat.
+// QueueAll queues all rows with all their leaves, changed or not, for a sample or a heartbeat.
 func (sub *Subscription) QueueAll() {
 	f := sub.feed
 	f.mu.Lock()
@@ -187,8 +187,8 @@ func (sub *Subscription) QueueAll() {
 	}
 }
 
-// Pull returns deltas of up to rows rows and whether there are more. The deltas are valid until the
-// next Pull.
+// Pull returns the deltas of at most rows rows, and whether more are queued. The deltas are valid
+// until the next Pull.
 func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 	sub.deltas, sub.leaves = sub.deltas[:0], sub.leaves[:0]
 	f := sub.feed
@@ -212,7 +212,8 @@ func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 		n := copy(sub.queue, sub.queue[sub.head:])
 		sub.queue, sub.head = sub.queue[:n], 0
 	}
-	// The leaves of the deltas are parts of a slice that may have been reallocated.
+	// The slice of leaf deltas may have been reallocated, so the deltas' parts of it are set at the
+	// end.
 	at := 0
 	for i := range sub.deltas {
 		n := len(sub.deltas[i].Leaves)
@@ -222,7 +223,7 @@ func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 	return sub.deltas, sub.head < len(sub.queue)
 }
 
-// start queues the existing rows, or marks them as sent. feed.mu is held.
+// start queues the existing rows, or marks them as sent. The caller holds feed.mu.
 func (sub *Subscription) start(updatesOnly bool) {
 	f := sub.feed
 	sub.cursor = f.seq
@@ -277,7 +278,7 @@ func (sub *Subscription) enqueue(id int32) {
 	}
 }
 
-// pop adds the delta of one row, if it has one.
+// pop adds the delta of one row if the row has changed.
 func (sub *Subscription) pop(id int32) {
 	sub.queued.clear(int(id))
 	forced := sub.forced.has(int(id))

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// Tap delivers every batch published after it was made, in order, to an output that reads columns.
-// Its queue is bounded: when it is full, the oldest batch is dropped and counted.
+// Tap delivers every batch published after the tap was made, in order, to an output that reads
+// columns. Its queue is bounded: when the queue is full, the oldest batch is dropped and counted.
 type Tap struct {
 	store   *Store
 	ch      chan *Batch
-	dropped atomic.Uint64 // batches
-	rows    atomic.Uint64 // in them
+	dropped atomic.Uint64 // batches dropped
+	rows    atomic.Uint64 // rows in these batches
 	closed  bool          // guarded by store.pub
 }
 
@@ -56,7 +56,7 @@ func (t *Tap) close() {
 	}
 }
 
-// offer queues a batch. store.pub is held, so there is one sender.
+// offer queues a batch. The caller holds store.pub, so there is one sender at a time.
 func (t *Tap) offer(b *Batch) {
 	for {
 		select {

@@ -33,17 +33,17 @@ type Group struct {
 // Route is an entry of a longest-prefix-match table.
 type Route struct {
 	Prefix netip.Prefix
-	// Group is the ID of the switch's group to send to.
+	// Group is the ID of the group that packets are sent to.
 	Group uint32
 }
 
 // Routes is the forwarding state of one switch.
 type Routes struct {
 	Switch string
-	// Seed is the factor of the hash that selects a member of a group: the index of the member is
-	// crc32(crc32 of the 5-tuple times Seed) modulo the count of members. It is odd and differs from
-	// switch to switch: with equal seeds the second switch on a path receives only flows that hashed
-	// alike at the first, and uses one of its ports only.
+	// Seed is the factor of the hash that selects a next hop of a group: the index of the next hop is
+	// crc32(crc32 of the 5-tuple times Seed) modulo the count of next hops. Seed is odd and differs
+	// between switches: with equal seeds, the second switch of a path would receive only flows with
+	// equal hashes, and use one of its ports only.
 	Seed   uint32
 	Groups []Group
 	// Routes are sorted: IPv4 first, then by address and prefix length. Prefixes of hosts that the
@@ -83,7 +83,8 @@ func (t *Topology) distances(to int) []int {
 	return d
 }
 
-// hops returns the next hops of a switch to another one, given the distances to the latter.
+// hops returns the next hops of switch from towards another switch; d holds the distances to that
+// switch.
 func (t *Topology) hops(from int, d []int) []NextHop {
 	if d[from] == unreachable {
 		return nil
@@ -103,14 +104,14 @@ type destination struct {
 	host   *Host
 }
 
-// reach is the common input for the routes of all switches.
+// reach is the input that the routes of all switches share.
 type reach struct {
 	destinations []destination
 	// toSwitch has the distances to each switch with attached hosts.
 	toSwitch map[int][]int
 }
 
-// reachOf computes the reach of a network once it is built.
+// reachOf computes the reach of a network.
 func reachOf(t *Topology) *reach {
 	r := &reach{toSwitch: map[int][]int{}}
 	for i := range t.hosts {
@@ -142,7 +143,8 @@ func seed(name string) uint32 {
 	return h.Sum32() | 1
 }
 
-// via is a destination that routes share: another switch, or a host attached to this one.
+// via is a destination that several routes share: another switch, or a host attached to this
+// switch.
 type via struct {
 	toSwitch int
 	host     *Host
@@ -151,8 +153,8 @@ type via struct {
 func (t *Topology) routesOf(i int) Routes {
 	out := Routes{Switch: t.switches[i].Name, Seed: seed(t.switches[i].Name)}
 	r := t.reach()
-	ids := map[via]uint32{}        // 0: unreachable
-	byPorts := map[string]uint32{} // groups by their next hops, for all destinations
+	ids := map[via]uint32{}        // 0 if the destination is unreachable
+	byPorts := map[string]uint32{} // groups by their next hops, shared by all destinations
 	for _, dst := range r.destinations {
 		dest := via{toSwitch: t.switchIndex[dst.host.Port.Switch]}
 		if dest.toSwitch == i {
@@ -181,7 +183,7 @@ func (t *Topology) routesOf(i int) Routes {
 	return out
 }
 
-// portsKey identifies a set of next hops: at a switch, a port leads to one peer.
+// portsKey identifies a set of next hops by its ports: each port of a switch leads to one peer.
 func portsKey(hops []NextHop) string {
 	var b []byte
 	for _, h := range hops {

@@ -28,8 +28,8 @@ func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 type Switch struct {
 	// Name is unique among switches and hosts.
 	Name string
-	// MAC is the destination of packets to the switch's ports. If it is zero, Build assigns a
-	// locally administered address by the order of names.
+	// MAC is the destination address of packets to the switch's ports. If it is zero, Build assigns
+	// locally administered addresses in the order of the switches' names.
 	MAC MAC
 }
 
@@ -43,7 +43,7 @@ type Host struct {
 	Prefixes []netip.Prefix
 	// Port is the port that it is attached to.
 	Port Port
-	// Agent: a netsketch agent measures on the host.
+	// Agent is set if a netsketch agent measures on the host.
 	Agent bool
 }
 
@@ -83,11 +83,11 @@ func (b *Builder) AddLink(l Link) { b.links = append(b.links, l) }
 type Topology struct {
 	switches []Switch // sorted by name
 	hosts    []Host   // sorted by name
-	links    []Link   // each with A before B, sorted
+	links    []Link   // sorted; A sorts before B in each link
 
 	switchIndex map[string]int
 	peers       map[Port]Peer
-	neighbors   [][]neighbor  // by switch: the ports that lead to another switch, by number
+	neighbors   [][]neighbor  // by switch: the ports that lead to another switch, by port number
 	reach       func() *reach // computed at the first call
 }
 
@@ -104,7 +104,7 @@ type Peer struct {
 	Port Port
 }
 
-// Build checks the parts and returns the network, or all its errors, joined.
+// Build checks the parts and returns the network. The error joins all problems.
 func (b *Builder) Build() (*Topology, error) {
 	t := &Topology{
 		switches: slices.Clone(b.switches), hosts: slices.Clone(b.hosts), links: slices.Clone(b.links),

@@ -24,7 +24,7 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// leafSpine has 2 leaves with 2 hosts each under 2 spines. The order of the parts is shuffled.
+// leafSpine has 2 spines and 2 leaves with 2 hosts each. The parts are added in random order.
 func leafSpine(t testing.TB, seed uint64) *topology.Topology {
 	t.Helper()
 	var adds []func(*topology.Builder)

@@ -27,7 +27,7 @@ func Add(program *cobra.Command, version string) {
 				return err
 			}
 			top := cmd.Root()
-			top.DisableAutoGenTag = true // it would have the day of the build
+			top.DisableAutoGenTag = true // the tag would contain the day of the build
 			header := &doc.GenManHeader{Section: "1", Source: "netsketch " + version, Manual: "netsketch"}
 			if err := doc.GenManTree(top, header, args[0]); err != nil {
 				return fmt.Errorf("manual pages in %s: %w", args[0], err)

@@ -18,12 +18,12 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Follow subscribes to paths of the collector in another goroutine, until the process ends, and
-// calls changed with each row below them: as it is at first, and whenever it changes. Each epoch
-// replaces the results of the epoch before, so queries now and then could miss some. missed is the
-// count of values of a leaf in between that the collector did not send, because this program was
-// slow. Containers are rows of the list that they are. lock is held during changed, and while ended
-// gets the reason why the subscription ended.
+// Follow subscribes to paths of the collector in another goroutine, until the process ends. It
+// calls changed with each row below the paths: first with the existing rows, then whenever a row
+// changes. Repeated queries could miss results, because each epoch replaces the previous epoch's.
+// missed is the number of values that the collector did not send because this program was slow. A
+// container counts as a row of the list with its own path. lock is held while changed runs, and
+// while ended is set to the reason why the subscription ended.
 func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), ended *error, paths ...string) {
 	go func() {
 		err := Watch(lock, changed, paths...)
@@ -33,7 +33,8 @@ func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), en
 	}()
 }
 
-// Watch is Follow in this goroutine, and returns the reason why the subscription ended.
+// Watch follows paths as Follow does, but in this goroutine, and returns the reason why the
+// subscription ended.
 func Watch(lock sync.Locker, changed func(list string, r Row, missed int64), paths ...string) error {
 	conn, err := grpc.NewClient(Collector, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -64,10 +65,10 @@ func Watch(lock sync.Locker, changed func(list string, r Row, missed int64), pat
 	return fmt.Errorf("subscription to %s: %w", strings.Join(paths, ", "), err)
 }
 
-// rows has the newest rows by their paths.
+// rows holds the newest rows by their paths.
 type rows map[string]Row
 
-// take brings rows up to date. A notification has all changes of the rows that it is about.
+// take applies a notification, which contains all changes of its rows.
 func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed int64)) error {
 	for _, d := range n.GetDelete() {
 		elems := slices.Concat(n.GetPrefix().GetElem(), d.GetElem())
@@ -106,7 +107,8 @@ func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed
 	return nil
 }
 
-// split returns the path of a row and the name of a leaf in it, empty if the path has none.
+// split returns the path of a row and the name of a leaf in it; the name is empty for the path of
+// a row.
 func split(elems []*gpb.PathElem) (row []*gpb.PathElem, leaf string) {
 	at := slices.IndexFunc(elems, func(e *gpb.PathElem) bool { return e.GetName() == "state" || e.GetName() == "config" })
 	if at < 0 {
@@ -115,7 +117,7 @@ func split(elems []*gpb.PathElem) (row []*gpb.PathElem, leaf string) {
 	return elems[:at], strings.TrimPrefix(nameOf(elems[at+1:]), "/")
 }
 
-// nameOf is a path without keys.
+// nameOf returns a path without keys.
 func nameOf(elems []*gpb.PathElem) string {
 	name := ""
 	for _, e := range elems {

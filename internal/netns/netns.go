@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns reads results of a collector in a network of namespaces, and runs programs there.
-// The checks of examples and lab/harm use it. What the scripts of the examples share is in
+// Package netns reads results of a collector in a network of namespaces, and runs programs in the
+// namespaces. The checks of examples and lab/harm use it. The scripts of the examples share
 // examples/internal/netns/lib.sh.
 package netns
 
@@ -21,17 +21,17 @@ import (
 // Collector is the gNMI address of the collector.
 const Collector = "10.255.0.1:9339"
 
-// Row is the keys and values of a row of a list.
+// Row holds the keys and values of a list's row.
 type Row map[string]any
 
-// Text returns a text, empty if there is none.
+// Text returns a text; empty if the leaf is missing.
 func (r Row) Text(name string) string {
 	s, _ := r[name].(string)
 	return s
 }
 
-// Number returns an integer, which JSON may hold as text. A leaf that is missing or is no number
-// ends the program: as 0 it could pass for a count.
+// Number returns an integer, which JSON may represent as text. If the leaf is missing or not a
+// number, Number ends the program, because 0 could pass for a count.
 func (r Row) Number(name string) int64 {
 	switch v := r[name].(type) {
 	case float64:
@@ -46,14 +46,14 @@ func (r Row) Number(name string) int64 {
 	panic(fmt.Sprintf("leaf %s: %v, want a number", name, r[name]))
 }
 
-// Is returns a truth value, false if there is none.
+// Is returns a boolean; false if the leaf is missing.
 func (r Row) Is(name string) bool {
 	b, _ := r[name].(bool)
 	return b
 }
 
-// Query returns the rows of all lists below a path of a gNMI server. Containers are in the list "".
-// netsketch is the name of the program.
+// Query returns the rows of all lists below a path of a gNMI server. Containers are in the list
+// "". netsketch is the path of the program.
 func Query(netsketch, path, address string) (map[string][]Row, error) {
 	cmd := exec.Command(netsketch, "query", path, "--json", "--plaintext", "--address", address)
 	var message bytes.Buffer
@@ -81,7 +81,7 @@ func Query(netsketch, path, address string) (map[string][]Row, error) {
 	return lists, nil
 }
 
-// Program returns this program in the namespace of a host.
+// Program returns a command that runs this program in the namespace of a host.
 func Program(host string, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

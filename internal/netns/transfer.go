@@ -26,8 +26,8 @@ import (
 // Server is where h2 receives files.
 const Server = "10.0.2.1:8000"
 
-// Main runs a check, or the part of Transfer that the arguments of the process name, and ends the
-// process if there is an error.
+// Main runs a check, or the part of Transfer that the process's arguments name. If there is an
+// error, it ends the process.
 func Main(check func() error) {
 	var err error
 	switch arg := append(os.Args[1:], "", ""); arg[0] {
@@ -49,7 +49,8 @@ func Main(check func() error) {
 	}
 }
 
-// receive prints a line when it listens, and the size and the hash of what one connection brings.
+// receive prints a line when it listens. It then prints the size and the hash of the data that one
+// connection transfers.
 func receive() error {
 	l, err := net.Listen("tcp", Server)
 	if err != nil {
@@ -66,7 +67,7 @@ func receive() error {
 	return err
 }
 
-// content is the bytes of a file.
+// content returns the bytes of a file.
 func content(size int64) []byte {
 	b := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(size)}).Read(b) // never fails
@@ -82,9 +83,10 @@ func send(size int64) error {
 	return errors.Join(err, c.Close())
 }
 
-// capture prints a line when it captures, and at the end of its input the hash of each packet from
-// h1 to the Server, without what routers may change: packets that leave by a device, or without one
-// those of TCP that reach the stack, behind the programs of an agent.
+// capture prints a line when it captures. When its input ends, it prints the hash of each packet
+// from h1 to the Server, without fields that routers may change. With a device, it captures
+// packets that leave by the device; without one, TCP packets that reach the stack, after the
+// programs of an agent.
 func capture(device string) error {
 	s, front, err := open(device)
 	if err != nil {
@@ -104,7 +106,7 @@ func capture(device string) error {
 	}()
 	var seen []string
 	frame := make([]byte, 1<<16)
-	binary.BigEndian.PutUint16(frame[12:], 0x0800) // if the socket has no Ethernet header
+	binary.BigEndian.PutUint16(frame[12:], 0x0800) // a socket may deliver frames without an Ethernet header
 	for {
 		n, err := unix.Read(s, frame[front:])
 		switch {
@@ -118,7 +120,7 @@ func capture(device string) error {
 		}
 		select {
 		case <-end:
-			const drops = 8 // of the words of SO_MEMINFO
+			const drops = 8 // index of the count of drops in SO_MEMINFO
 			var words [drops + 1]uint32
 			size := uint32(unsafe.Sizeof(words))
 			if _, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s), unix.SOL_SOCKET, unix.SO_MEMINFO,
@@ -135,7 +137,8 @@ func capture(device string) error {
 	}
 }
 
-// open returns a socket that captures, and how many bytes of an Ethernet header its packets lack.
+// open returns a socket that captures, and the number of Ethernet header bytes that its packets
+// lack.
 func open(device string) (socket, lacks int, err error) {
 	if device == "" {
 		s, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
@@ -153,8 +156,8 @@ func open(device string) (socket, lacks int, err error) {
 	return s, 0, err
 }
 
-// digest is the hash of a packet from h1 to the Server, empty of others. MAC addresses, TTL and the
-// checksum of IPv4 do not count, because routers change them.
+// digest returns the hash of a packet from h1 to the Server, and "" for any other packet. It
+// leaves out MAC addresses, TTL and the IPv4 checksum, because routers change them.
 func digest(frame []byte) string {
 	if len(frame) < 14+20+20 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
 		return ""
@@ -165,13 +168,13 @@ func digest(frame []byte) string {
 		binary.BigEndian.Uint16(tcp[2:]) != 8000 {
 		return ""
 	}
-	ip = ip[:min(int(binary.BigEndian.Uint16(ip[2:])), len(ip))] // without the padding of Ethernet
+	ip = ip[:min(int(binary.BigEndian.Uint16(ip[2:])), len(ip))] // without Ethernet's padding
 	ip[8], ip[10], ip[11] = 0, 0, 0
 	sum := sha256.Sum256(ip)
 	return hex.EncodeToString(sum[:])
 }
 
-// child is a program in a namespace that is ready.
+// child is a program that runs in a namespace and is ready.
 type child struct {
 	*exec.Cmd
 	in  io.Closer
@@ -196,7 +199,7 @@ func start(host string, args ...string) (*child, error) {
 	return &child{cmd, in, out}, nil
 }
 
-// transfer sends a file, calls during on the way, and returns the packets that h1 sent and h2
+// transfer sends a file, calls during meanwhile, and returns the packets that h1 sent and h2
 // received.
 func transfer(size int64, during func() error) (sent, received []string, err error) {
 	var captures [2]*child
@@ -204,7 +207,7 @@ func transfer(size int64, during func() error) (sent, received []string, err err
 		if captures[i], err = start(fmt.Sprint("h", i+1), "capture", device); err != nil {
 			return nil, nil, err
 		}
-		defer func() { _ = captures[i].Process.Kill() }() // fails after its end
+		defer func() { _ = captures[i].Process.Kill() }() // fails if the process has ended
 	}
 	to, err := start("h2", "receive")
 	if err != nil {
@@ -246,14 +249,14 @@ func transfer(size int64, during func() error) (sent, received []string, err err
 			return nil, nil, err
 		}
 		lists[i] = strings.Fields(string(text))
-		lists[i] = lists[i][:len(lists[i])-1] // the end
+		lists[i] = lists[i][:len(lists[i])-1] // removes the line "end"
 	}
 	return lists[0], lists[1], nil
 }
 
-// Transfer sends a file of a size from h1 to h2 over TCP, calls during on the way, and returns how
-// many packets arrived. Each must be a packet as h1 sent it; switches may have dropped others, and
-// processors may have passed them in another order.
+// Transfer sends a file of the given size from h1 to h2 over TCP, calls during meanwhile, and
+// returns how many packets arrived. Each packet must arrive as h1 sent it; switches may drop
+// packets, and processors may reorder them.
 func Transfer(size int64, during func() error) (int64, error) {
 	sent, received, err := transfer(size, during)
 	if err != nil {
@@ -265,13 +268,13 @@ func Transfer(size int64, during func() error) (int64, error) {
 	}
 	for n, hash := range received {
 		if left[hash] == 0 {
-			return 0, fmt.Errorf("packet %d that h2 received is none that h1 sent", n)
+			return 0, fmt.Errorf("h1 did not send packet %d that h2 received", n)
 		}
 		left[hash]--
 	}
 	fmt.Printf("h1 sent %d packets, h2 received %d of them as they were sent\n", len(sent), len(received))
 	if len(received) < int(size/1500) {
-		return 0, fmt.Errorf("%d packets for %d bytes", len(received), size)
+		return 0, fmt.Errorf("only %d packets arrived for %d bytes", len(received), size)
 	}
 	return int64(len(received)), nil
 }

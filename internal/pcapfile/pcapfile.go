@@ -2,8 +2,8 @@
 
 // Package pcapfile reads and writes capture files: pcap with microseconds or nanoseconds and
 // pcapng, gzipped or not. Packets of link types without an Ethernet header (raw IP, BSD loopback,
-// Linux cooked) get one with zero addresses. A truncated file is distinguished from a complete one,
-// and a clock that jumps is noticed.
+// Linux cooked) get one with zero addresses. Readers report truncated files and jumps of the
+// clock.
 //
 // Readers and writers are for one goroutine each.
 package pcapfile
@@ -29,7 +29,7 @@ const bufferSize = 1 << 18
 // Packet is one packet of a file.
 type Packet struct {
 	Date  time.Time // date of capture
-	Frame []byte    // Ethernet, without FCS, as much of it as was captured; valid until the next call of Next
+	Frame []byte    // Ethernet without FCS, as much of the frame as was captured; valid until the next call of Next
 }
 
 // Reader reads a capture file. Create it with Open.
@@ -132,11 +132,11 @@ func (r *Reader) ethernet(data []byte, link linkType) []byte {
 }
 
 const (
-	// maxPause is the longest time between two packets of a file. A longer one is cut: it is a clock
-	// that was set, or a packet with a wrong date.
+	// maxPause is the longest time between two packets of a file. A longer pause is cut, because it
+	// means that the clock was set or a date is wrong.
 	maxPause = time.Minute
-	// maxBack is how far a packet may be dated before an earlier one, as packets of several queues of
-	// a device are.
+	// maxBack is how much earlier than its predecessor a packet may be dated, as happens with packets
+	// of a device's different queues.
 	maxBack = time.Second
 )
 
@@ -160,8 +160,8 @@ func (d *dates) next(date time.Time) time.Time {
 	return at
 }
 
-// Next returns the next packet, and io.EOF after the last. A file that ends within a packet is an
-// ErrFile that names the file and the packet; the packets before it have been returned.
+// Next returns the next packet, and io.EOF after the last one. If the file ends within a packet,
+// Next returns an ErrFile that names the file and the packet, after all complete packets.
 func (r *Reader) Next() (Packet, error) {
 	p, err := r.source.next()
 	switch {
@@ -191,8 +191,8 @@ func (r *Reader) Packets() int { return r.packets }
 // their packets had.
 func (r *Reader) LongerRecords() int { return r.longer }
 
-// TimeSteps returns the number of times that the file's clock has jumped so far: more than a minute
-// ahead, or more than a second back. Dates continue behind a jump as if there were none.
+// TimeSteps returns how often the file's clock has jumped so far: more than a minute ahead, or
+// more than a second back. Dates after a jump continue without a gap.
 func (r *Reader) TimeSteps() int { return r.dates.steps }
 
 // Close closes the file.
@@ -202,7 +202,7 @@ func (r *Reader) Close() error { return r.f.Close() }
 type Writer struct {
 	name    string
 	f       *os.File
-	zip     *gzip.Writer // nil: not compressed
+	zip     *gzip.Writer // nil if the file is not compressed
 	buf     *bufio.Writer
 	packets int
 }
@@ -235,7 +235,7 @@ func Create(path string) (*Writer, error) {
 	return w, nil
 }
 
-// Write appends a packet. frame is not kept.
+// Write appends a packet. It does not keep frame.
 func (w *Writer) Write(p Packet) error {
 	var header [packetHeader]byte
 	for i, v := range []int{int(p.Date.Unix()), p.Date.Nanosecond(), len(p.Frame), len(p.Frame)} {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var begin = time.Unix(1_700_000_000, 123_456_789)
 
-// file writes n packets of 60 bytes, 10 ms apart, and returns what the file holds.
+// file writes a file with n packets of 60 bytes, 10 ms apart, and returns its path and contents.
 func file(t testing.TB, name string, n int) (path string, data []byte) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
@@ -49,7 +49,7 @@ func file(t testing.TB, name string, n int) (path string, data []byte) {
 	return path, data
 }
 
-// drain reads to the end, and returns the packets and what ended them.
+// drain reads to the end, and returns the packets and the final error.
 func drain(path string) (out []pcapfile.Packet, err error) {
 	r, err := pcapfile.Open(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func TestMicrosecondsAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "micro.pcap")
 	var buf bytes.Buffer
 	w := pcapgo.NewWriter(&buf)
-	_ = w.WriteFileHeader(65535, layers.LinkTypeEthernet) // a buffer takes everything
+	_ = w.WriteFileHeader(65535, layers.LinkTypeEthernet) // writing to a buffer never fails
 	_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: 4, Length: 4}, []byte{1, 2, 3, 4})
 	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func TestMicrosecondsAreRead(t *testing.T) {
 	}
 }
 
-// However a file is cut, its end is an error unless the cut lies between packets, and
-// the error names file and packet.
+// Wherever a file is cut, its end is an error that names file and packet, except if it is cut
+// between packets.
 func TestTruncatedFiles(t *testing.T) {
 	path, data := file(t, "a.pcap", 3)
 	for n := range data {
@@ -132,14 +132,14 @@ func TestTruncatedFiles(t *testing.T) {
 	}
 }
 
-// Records that hold more bytes than their packets had are read, and counted.
+// Records that hold more bytes than their packets had are read and counted.
 func TestLongerRecords(t *testing.T) {
 	path, data := file(t, "longer.pcap", 3)
 	second := 24 + 16 + 60
 	for name, tt := range map[string]struct {
 		length  byte // of the second packet, whose record has 60 bytes
 		longer  int
-		cut     int // bytes missing at the end
+		cut     int // number of bytes missing at the end
 		packets int
 	}{"longer": {40, 1, 0, 3}, "an empty packet": {0, 1, 0, 3}, "as long": {60, 0, 0, 3}, "cut": {40, 1, 10, 2},
 		"cut in the record": {40, 0, 76 + 10, 1}} {
@@ -271,7 +271,7 @@ func writeNg(t testing.TB, w io.Writer, link layers.LinkType, packets ...[]byte)
 	}
 }
 
-// TestTruncatedNg: a pcapng file that ends within a block is no complete file, wherever it ends.
+// TestTruncatedNg: a pcapng file that ends within a block counts as truncated, wherever it ends.
 func TestTruncatedNg(t *testing.T) {
 	var buf bytes.Buffer
 	writeNg(t, &buf, layers.LinkTypeEthernet, ether(0x0800, ip), ether(0x86dd, ip6), ether(0x0800, ip))
@@ -292,7 +292,7 @@ func TestTruncatedNg(t *testing.T) {
 			t.Errorf("the whole file: %d packets, %v", len(packets), err)
 		}
 	}
-	if ends != 5 { // behind the section, the interface and each packet
+	if ends != 5 { // the cuts after the section, the interface and each packet
 		t.Errorf("%d lengths read as complete files; want 5", ends)
 	}
 }
@@ -395,7 +395,7 @@ func TestNgDates(t *testing.T) {
 // TestTimeSteps: a date that jumps is no pause: the packets behind it follow those before it.
 func TestTimeSteps(t *testing.T) {
 	for name, tc := range map[string]struct {
-		at    []time.Duration // of packets
+		at    []time.Duration // time of each packet
 		want  []time.Duration
 		steps int
 	}{

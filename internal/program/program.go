@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program returns how the user has called this program, for commands that messages suggest.
+// Package program returns the command by which the user called this program, for commands in
+// messages.
 package program
 
 import (
@@ -10,12 +11,12 @@ import (
 
 const name = "netsketch"
 
-// Name returns netsketch as the user has called it: a path, such as bin/netsketch, if it is not on
+// Name returns netsketch as the user called it: as a path, such as bin/netsketch, if it is not on
 // the PATH.
 func Name() string { return nameOf(os.Args[0]) }
 
 func nameOf(called string) string {
-	if filepath.Base(called) != name { // a test, or a program that links this one's packages
+	if filepath.Base(called) != name { // a test, or another program that uses this package
 		return name
 	}
 	return called

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckEthernet returns why the frames of an interface cannot be read, if they do not begin with an
-// Ethernet header.
+// CheckEthernet returns an error if the frames of an interface do not begin with an Ethernet
+// header.
 func CheckEthernet(name string) error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,9 +34,9 @@ func CheckEthernet(name string) error {
 	}
 }
 
-// Receive makes a packet socket state in front of each frame what is left of it for a device to do.
-// It must be called before a ring is set up. Frames that the socket sends need this header as
-// well.
+// Receive makes a packet socket put a header in front of each frame, which describes the work that
+// the kernel leaves to the device. It must be called before a ring is set up. Frames that the
+// socket sends need this header as well.
 func Receive(socket int) error {
 	if err := unix.SetsockoptInt(socket, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return fmt.Errorf("packet socket: PACKET_VNET_HDR: %w", err)
@@ -44,8 +44,8 @@ func Receive(socket int) error {
 	return nil
 }
 
-// OnlyArriving makes a packet socket drop the frames that its interface sends. It holds in a fanout
-// too, which ignores PACKET_IGNORE_OUTGOING of its sockets.
+// OnlyArriving makes a packet socket drop the frames that its interface sends. This also works in
+// a fanout, which ignores its sockets' PACKET_IGNORE_OUTGOING.
 func OnlyArriving(socket int) error {
 	const typeOfFrame = 1<<32 - 0x1000 + 4 // SKF_AD_OFF + SKF_AD_PKTTYPE
 	filter := []unix.SockFilter{

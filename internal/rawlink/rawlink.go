@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rawlink turns what a packet socket reads into the frames on the wire. The kernel merges
-// packets that arrive (GRO, LRO), leaves the segmentation of packets that it sends to the device,
-// and leaves checksums to it; a socket with PACKET_VNET_HDR says so in a header in front of each
-// frame.
+// Package rawlink converts the packets that a packet socket reads to frames as they are on the
+// wire. The kernel merges arriving packets (GRO, LRO), and leaves segmentation and checksums of
+// sent packets to the device; a socket with PACKET_VNET_HDR describes this in a header in front of
+// each frame.
 package rawlink
 
 import (
@@ -16,23 +16,23 @@ import (
 // HeaderBytes is the size of the header in front of a frame, struct virtio_net_hdr.
 const HeaderBytes = 10
 
-// MaxFrame is the largest frame: that of segmentation offloads above 64 KB.
+// MaxFrame is the largest frame: a super-packet of a segmentation offload above 64 KB.
 const MaxFrame = 8*0xffff + 64
 
-// ErrUnknown is the error of a super-packet whose segments are not known.
+// ErrUnknown is the error for a super-packet that cannot be split into its segments.
 var ErrUnknown = errors.New("merged packets that cannot be split")
 
-// Fields of the header in front of a frame, in the order of bytes of the machine.
+// Fields of the header in front of a frame, in the machine's byte order.
 const (
-	needsChecksum = 1 // of flags
+	needsChecksum = 1 // bit of the flags
 
 	typeNone   = 0
 	typeTCPv4  = 1
 	typeTCPv6  = 4
 	typeUDP    = 5
-	typeECN    = 0x80 // and the type of TCP
-	udpZero    = 6    // offset of the checksum of UDP, which 0 stands for none
-	followed   = 16   // headers of a frame at most
+	typeECN    = 0x80 // bit that accompanies the type of TCP
+	udpZero    = 6    // offset of UDP's checksum, where 0 means no checksum
+	followed   = 16   // largest number of headers in a frame
 	macs       = 12
 	ethernet   = macs + 2
 	ipv4, ipv6 = 20, 40
@@ -51,7 +51,7 @@ const (
 	hip, shim6                       = 139, 140
 )
 
-// Splitter splits super-packets. Its memory is used again.
+// Splitter splits super-packets. It reuses its memory.
 type Splitter struct {
 	frame  []byte
 	layers []layer
@@ -61,13 +61,14 @@ type Splitter struct {
 type layer struct {
 	kind int // a protocol, etherIPv4 or etherIPv6
 	at   int
-	sum  bool // UDP and GRE have a checksum
-	ip   int  // layer of the IP header in front
+	sum  bool // UDP or GRE has a checksum
+	ip   int  // index of the layer of the IP header in front
 }
 
-// Split calls f with each frame that a frame was, or will be, on the wire. header is the one in
-// front of the frame. Split changes frame, and the slices that f gets are valid until it returns.
-// tagged states that a VLAN tag was put back into the frame, which header does not know.
+// Split calls f with each frame that the given frame was, or will be, on the wire. header is the
+// header in front of the frame. Split changes frame; the slices passed to f are valid until Split
+// returns. tagged states that a VLAN tag was put back into the frame, so that offsets in header
+// are too small.
 func (s *Splitter) Split(header, frame []byte, tagged bool, f func(frame []byte)) error {
 	if len(header) < HeaderBytes {
 		return fmt.Errorf("a header of %d bytes: %w", len(header), ErrUnknown)
@@ -89,7 +90,8 @@ func (s *Splitter) Split(header, frame []byte, tagged bool, f func(frame []byte)
 		if start+offset+2 > len(frame) || start < ethernet {
 			return fmt.Errorf("a checksum at %d+%d of %d bytes: %w", start, offset, len(frame), ErrUnknown)
 		}
-		// The field has the sum of the pseudo-header. A checksum of 0 would state that UDP has none.
+		// The field holds the sum of the pseudo-header. A checksum of 0 would mean that UDP has no
+		// checksum.
 		put(frame[start+offset:], ^sum(0, frame[start:]), offset == udpZero)
 	}
 	f(frame)
@@ -103,7 +105,7 @@ func put(b []byte, checksum uint16, udp bool) {
 	binary.BigEndian.PutUint16(b, checksum)
 }
 
-// sum adds the 16-bit words of b to a sum of such words.
+// sum adds the 16-bit words of b to s, and folds the result.
 func sum(s uint64, b []byte) uint16 {
 	var carry uint64
 	for ; len(b) >= 8; b = b[8:] {
@@ -123,7 +125,7 @@ func sum(s uint64, b []byte) uint16 {
 	return uint16(s)
 }
 
-// split makes segments of a super-packet with size bytes of data each.
+// split divides a super-packet into segments with size bytes of data each.
 func (s *Splitter) split(frame []byte, size int, f func(frame []byte)) error {
 	frame, at, err := s.follow(frame)
 	switch {
@@ -145,7 +147,7 @@ func (s *Splitter) split(frame []byte, size int, f func(frame []byte)) error {
 
 // finish corrects the headers of segment n.
 func (s *Splitter) finish(n, size int, last bool) {
-	for i := len(s.layers) - 1; i >= 0; i-- { // checksums include the layers in the data
+	for i := len(s.layers) - 1; i >= 0; i-- { // innermost first, because checksums include the inner layers
 		l := s.layers[i]
 		b := s.frame[l.at:]
 		switch l.kind {
@@ -170,8 +172,8 @@ func (s *Splitter) finish(n, size int, last bool) {
 			}
 		case protocolTCP:
 			const (
-				ends   = 0x09 // FIN and PSH: of the last segment
-				begins = 0x80 // CWR: of the first segment
+				ends   = 0x09 // FIN and PSH belong to the last segment
+				begins = 0x80 // CWR belongs to the first segment
 			)
 			binary.BigEndian.PutUint32(b[4:], binary.BigEndian.Uint32(b[4:])+uint32(n*size))
 			if !last {
@@ -197,13 +199,13 @@ func (s *Splitter) pseudo(l layer, length int) uint64 {
 	return uint64(sum(0, addresses)) + uint64(l.kind) + uint64(length)
 }
 
-// follow finds the layers of a super-packet and where the data of its segments begins: behind the
-// innermost header of TCP or UDP. It returns the frame without what is not on the wire.
+// follow finds the layers of a super-packet, and the offset of the segments' data, which is behind
+// the innermost TCP or UDP header. It returns the frame without headers that are not on the wire.
 func (s *Splitter) follow(frame []byte) (out []byte, data int, err error) {
 	s.layers = s.layers[:0]
 	kind, at, ip, found := etherBridged, 0, 0, -1
 	short := fmt.Errorf("headers end early: %w", ErrUnknown)
-	tail := -1 // layers and data if what follows is not a packet in a tunnel
+	tail := -1 // layers and data to use if the packet in a tunnel is not valid
 	end := func() ([]byte, int, error) {
 		if found < 0 {
 			return nil, 0, fmt.Errorf("neither TCP nor UDP: %w", ErrUnknown)
@@ -258,7 +260,7 @@ func (s *Splitter) follow(frame []byte) (out []byte, data int, err error) {
 			}
 			kind, at = protocol|int(b[0]), at+8*(int(b[1])+1)
 		case protocol | routing:
-			const left = 3 // the address in checksums is then another one
+			const left = 3 // with segments left, checksums use another address
 			if !have(8) || b[left] != 0 {
 				return nil, 0, fmt.Errorf("a routing header: %w", ErrUnknown)
 			}
@@ -273,7 +275,7 @@ func (s *Splitter) follow(frame []byte) (out []byte, data int, err error) {
 			if !have(4) || b[0]&0x40 != 0 || b[1]&7 != 0 {
 				return end()
 			}
-			n := 4 + 4*bits.OnesCount8(b[0]&0xb0) // checksum, key, number
+			n := 4 + 4*bits.OnesCount8(b[0]&0xb0) // optional words: checksum, key, sequence number
 			if !have(n) {
 				return nil, 0, short
 			}
@@ -300,10 +302,10 @@ func (s *Splitter) follow(frame []byte) (out []byte, data int, err error) {
 	return end()
 }
 
-// protocol and the number of a protocol are what follows an IP header.
+// protocol, added to an IP protocol number, marks the header that follows an IP header.
 const protocol = 0x10000
 
-// version returns the EtherType of an IP packet that begins with a byte, 0 of another one.
+// version returns the EtherType of an IP packet by its first byte, or 0 if it is not an IP packet.
 func version(first byte) int {
 	switch first >> 4 {
 	case 4:
@@ -314,9 +316,9 @@ func version(first byte) int {
 	return 0
 }
 
-// reaches reports whether an IP packet with a field of its length, which counts not the given
-// header, has the rest of a super-packet. Above 64 KB the field is 0. A shorter packet is data of a
-// segment.
+// reaches reports whether an IP packet extends to the end of a super-packet. field is its length
+// field, which does not count header bytes, and rest is what remains of the super-packet. Above 64
+// KB, the field is 0. A packet that ends earlier is data of a segment.
 func reaches(field, header, rest int) bool {
 	if field == 0 {
 		return rest > 0xffff
@@ -324,8 +326,9 @@ func reaches(field, header, rest int) bool {
 	return field+header == rest
 }
 
-// inUDP returns what UDP carries whose data is b, 0 if it is no tunnel that is known, and where
-// that begins. Tunnels are known by their header, because their ports can be configured.
+// inUDP returns the kind of packet that a UDP tunnel carries, and where it begins; 0 if b, UDP's
+// data, is not a known tunnel. It recognizes tunnels by their headers, because ports can be
+// configured.
 func inUDP(b []byte, at int) (kind, next int) {
 	if len(b) < 8 {
 		return 0, at

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// build makes a packet from the innermost header to the outermost one.
+// build builds a packet from the innermost header to the outermost one.
 type build []byte
 
 func data(n int) build {
@@ -61,7 +61,7 @@ func (b build) ethernet(kind uint16) build {
 	return append(binary.BigEndian.AppendUint16([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, kind), b...)
 }
 
-// header is the one in front of a super-packet.
+// header returns the header in front of a super-packet.
 func header(kind byte, size int) []byte {
 	h := make([]byte, HeaderBytes)
 	h[1] = kind
@@ -69,7 +69,7 @@ func header(kind byte, size int) []byte {
 	return h
 }
 
-// super is a super-packet whose segments have data of size.
+// super is a super-packet whose segments have size bytes of data.
 type super struct {
 	name  string
 	kind  byte
@@ -173,7 +173,8 @@ func verify(frame []byte) (payload []byte, err error) {
 	}
 }
 
-// TestSplit: the segments of a super-packet have right lengths and checksums, and its data.
+// TestSplit: the segments of a super-packet have correct lengths and checksums, and together the
+// super-packet's data.
 func TestSplit(t *testing.T) {
 	var s Splitter
 	for _, p := range supers() {
@@ -201,8 +202,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestJumbo: super-packets above 64 KB have no length, and over IPv6 a header that is not on the
-// wire.
+// TestJumbo: super-packets above 64 KB have no length, and in IPv6 an extension header that is not
+// on the wire.
 func TestJumbo(t *testing.T) {
 	const long = 100_000
 	jumbo := data(long).tcp(psh).behind(6, 0, 0xc2, 4, 0, 1, 0x86, 0xb8).ipv6(0)
@@ -227,8 +228,8 @@ func TestJumbo(t *testing.T) {
 	}
 }
 
-// TestDatagrams: datagrams of UDP that look like a tunnel are no tunnel, because the packet in it
-// ends with the first one.
+// TestDatagrams: UDP datagrams that only look like a tunnel are not treated as one, because the
+// inner packet would end with the first datagram.
 func TestDatagrams(t *testing.T) {
 	one := data(size-62).tcp(0).ipv4(6).ethernet(etherIPv4).behind(8, 0, 0, 0, 0, 0, 9, 0)
 	frame := slices.Concat(one, one, one).udp(4789, true).ipv4(17).ethernet(etherIPv4)
@@ -245,7 +246,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestChecksum: a checksum that a device would have completed is completed.
+// TestChecksum: Split completes a checksum that the kernel left to the device.
 func TestChecksum(t *testing.T) {
 	for _, tagged := range []bool{false, true} {
 		segment := data(30).tcp(psh)
@@ -258,7 +259,7 @@ func TestChecksum(t *testing.T) {
 		}
 		h := header(typeNone, 0)
 		h[0] = needsChecksum
-		binary.NativeEndian.PutUint16(h[6:], ethernet+ipv4) // of the frame without the tag
+		binary.NativeEndian.PutUint16(h[6:], ethernet+ipv4) // offset in the frame without the tag
 		binary.NativeEndian.PutUint16(h[8:], 16)
 		n := 0
 		err := new(Splitter).Split(h, frame, tagged, func(frame []byte) {

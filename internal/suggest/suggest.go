@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suggest finds the name that was meant by a misspelled one, for error messages.
+// Package suggest finds the most similar name for a misspelled one, for error messages.
 package suggest
 
 import "strings"
 
-// Nearest returns the candidate that word most likely stands for, or "".
+// Nearest returns the candidate that is most similar to word, or "" if none is similar enough.
 func Nearest(word string, candidates []string) string {
 	best, bestDistance := "", 2
 	if len(word) >= 4 {

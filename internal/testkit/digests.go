@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// ObjectIsCurrent fails if a source, header, eBPF object or bindings differ from digests.txt,
-// which make bpf writes with sha256sum.
+// ObjectIsCurrent fails if a source, header, eBPF object or bindings file differs from
+// digests.txt, which "make bpf" writes with sha256sum.
 func ObjectIsCurrent(t *testing.T) {
 	t.Helper()
 	if files := digestsMatch(t, "make bpf"); len(files) < 3 {
@@ -21,8 +21,8 @@ func ObjectIsCurrent(t *testing.T) {
 	}
 }
 
-// GeneratedIsCurrent fails if files differ from digests.txt, which a command writes with sha256sum
-// of sources and of what it generates, or if digests.txt lacks a file that a pattern matches.
+// GeneratedIsCurrent fails if a file differs from digests.txt, or if digests.txt lacks a file that
+// matches a pattern. command writes digests.txt with sha256sum of its sources and its output.
 func GeneratedIsCurrent(t *testing.T, command string, patterns ...string) {
 	t.Helper()
 	known := digestsMatch(t, command)
@@ -57,7 +57,7 @@ func digestsMatch(t *testing.T, command string) (files []string) {
 			t.Fatal(err)
 		}
 		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != want {
-			t.Errorf("%s differs from the one that digests.txt has: run %s", name, command)
+			t.Errorf("%s differs from its sum in digests.txt: run %s", name, command)
 		}
 	}
 	return files

@@ -21,14 +21,15 @@ func IP(args string) error {
 	return nil
 }
 
-// InNamespace runs f in a goroutine with a network namespace of its own, into which it moves an
-// interface of the caller's namespace; before f it runs ip there with each of the given arguments.
-// Sockets that the goroutine of f opens are in the namespace.
+// InNamespace runs f in a goroutine with its own network namespace, after moving an interface of
+// the caller's namespace into it and running ip there with each of the given arguments. Sockets
+// that f opens in its goroutine are in the namespace.
 func InNamespace(t testing.TB, name string, args []string, f func() error) <-chan error {
 	t.Helper()
 	ready, moved, done := make(chan string), make(chan struct{}), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its namespace with that
+		// never unlocked: the thread ends with the goroutine, and the namespace with the thread
+		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			close(ready)
 			done <- err

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// BuildPlugins copies plugins into a plugin directory: built-in ones, and hello, an example with a
-// module of its own. They are those of NETSKETCH_BIN, which make passes, or are built in .cache of
-// the repository, so that the test binaries of a run link each plugin once.
+// BuildPlugins copies plugins into a plugin directory: built-in ones, and hello, an example with
+// its own module. It takes binaries from NETSKETCH_BIN, which make sets, or builds them in the
+// repository's .cache, so that the test binaries of a run link each plugin once.
 func BuildPlugins(directory string, names ...string) error {
 	root, err := Root()
 	if err != nil {
@@ -46,7 +46,7 @@ func buildPlugin(root, into, name, file string) error {
 	if build.Dir = filepath.Join(root, "plugins", name); name == "hello" {
 		build.Dir = filepath.Join(root, "examples", "plugin-hello")
 	}
-	// In the same file system go renames what it linked: other tests never see half a file.
+	// In the same file system, go renames the linked file, so other tests never see a partial file.
 	build.Env = append(os.Environ(), "GOTMPDIR="+into)
 	out, err := build.CombinedOutput()
 	if err != nil {
@@ -55,8 +55,8 @@ func buildPlugin(root, into, name, file string) error {
 	return nil
 }
 
-// InstallSelf puts this test binary at a path, for a TestMain that is a plugin by the name of its
-// file.
+// InstallSelf copies this test binary to a path, for a TestMain that acts as a plugin if the
+// file's name says so.
 func InstallSelf(path string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -65,8 +65,8 @@ func InstallSelf(path string) error {
 	return copyFile(path, self)
 }
 
-// copyFile makes a file appear at another place: as a link where it can, which writes nothing.
-// Tests replace such files, and do not write into them.
+// copyFile copies a file: as a hard link if possible, which writes no data. Tests may replace such
+// a file, but must not write to it.
 func copyFile(to, from string) error {
 	if os.Link(from, to) == nil {
 		return nil
@@ -79,8 +79,8 @@ func copyFile(to, from string) error {
 }
 
 // MainWithPlugins is the TestMain of a package whose tests start plugins. It builds the plugins
-// into a directory, which it stores in *directory, and fails if a goroutine remains. Without GOGC
-// the heap may grow more than Go's default allows, which saves a tenth of the processor time.
+// into a directory, which it stores in *directory, and fails if a goroutine remains. Unless GOGC
+// is set, the heap may grow more than by Go's default, which saves a tenth of the processor time.
 func MainWithPlugins(m *testing.M, directory *string, names ...string) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkit contains the helpers of all tests.
+// Package testkit contains helpers of all tests.
 //
-// Its types may be used by any number of goroutines.
+// Its types may be used from any goroutine.
 package testkit
 
 import (
@@ -41,9 +41,9 @@ func (l *Log) Logger() *slog.Logger {
 // patience is the time that Until waits, enough for a busy machine.
 const patience = 2 * time.Minute
 
-// Until polls until a condition holds that another goroutine or process sets without a
-// notification, and fails the test if it does not hold in time. Only the test's goroutine may call
-// it.
+// Until polls until ok returns true, for conditions that another goroutine or process sets without
+// a notification. It fails the test if ok stays false for too long. Only the test's goroutine may
+// call it.
 func Until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	pause := time.Millisecond

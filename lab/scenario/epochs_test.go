@@ -416,7 +416,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	for _, line := range []string{
 		`level=WARN msg="device is missing from the epoch" device=edge1-1`,
 		`level=INFO msg="device is measured" device=edge1-1`,
-		`level=WARN msg="epochs may be inexact" device="" reason="the flips at its end were `,
+		`level=WARN msg="epochs may be inexact" device="" reason="the flips at the end of the epoch were `,
 	} {
 		if !strings.Contains(r.log.String(), line) {
 			t.Errorf("the log does not have %q", line)

@@ -39,19 +39,21 @@ import (
 
 // Bounds of connections and calls.
 const (
-	handshakeTimeout = 20 * time.Second // of a new connection
-	idleConnection   = 5 * time.Minute  // until a connection without calls is closed
-	unaryTimeout     = time.Minute      // from the header of a Get or Capabilities to its answer
-	otherCalls       = 64               // of a connection: health, reflection, and calls to refuse
+	handshakeTimeout = 20 * time.Second // for a new connection
+	idleConnection   = 5 * time.Minute  // after which a connection without calls is closed
+	unaryTimeout     = time.Minute      // from the headers of a Get or Capabilities to the reply
+	// concurrent calls per connection, in addition to streams: health, reflection, and calls to
+	// refuse
+	otherCalls = 64
 )
 
 // Dependencies are what an output needs from the collector.
 type Dependencies struct {
 	// Schema returns the current schema, with the modules of the running plugins.
 	Schema func() *yang.Schema
-	// Querier computes rows that are not in the store; nil answers only from the store.
+	// Querier computes rows that are not in the store; nil serves only rows in the store.
 	Querier server.Querier
-	// Certificates loads those of the server.
+	// Certificates loads the server's certificates.
 	Certificates *certs.Store
 	Logger       *slog.Logger
 }
@@ -66,7 +68,7 @@ type Output struct {
 	users  access.Users
 	health *health.Server
 
-	stopping context.Context // ends when stop begins
+	stopping context.Context // ends when the stop begins
 	endOther context.CancelFunc
 
 	mu     sync.Mutex
@@ -79,8 +81,8 @@ type Output struct {
 
 var _ outputs.Output = (*Output)(nil)
 
-// New returns an output with these settings. It fails if the settings contradict each other, or a
-// file that they name cannot be read.
+// New returns an output with these settings. It fails if the settings contradict each other, or if
+// a file that they name cannot be read.
 func New(name string, c Config, deps Dependencies) (*Output, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -155,7 +157,8 @@ func (o *Output) Start(s *store.Store) error {
 	return nil
 }
 
-// Address returns the address of the started server, with the actual port for port 0; empty before.
+// Address returns the address of the started server, with the actual port if the setting is port
+// 0; empty before Start.
 func (o *Output) Address() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -171,7 +174,7 @@ func (o *Output) Plaintext() bool { return o.config.TLS.Plaintext }
 // Login reports whether clients need a username or a certificate of a user.
 func (o *Output) Login() bool { return len(o.users) > 0 }
 
-// Run serves until ctx ends, and then ends the streams.
+// Run serves until ctx ends, and then ends all streams.
 func (o *Output) Run(ctx context.Context) error {
 	o.logger.Info("serving gNMI", "address", o.Address(), "tls", !o.config.TLS.Plaintext)
 	served := make(chan error, 1)
@@ -195,8 +198,7 @@ func (o *Output) Run(ctx context.Context) error {
 	return nil
 }
 
-// stop ends streams in order. After StopTimeout it closes the connections of clients that do not
-// read.
+// stop ends the streams. After StopTimeout, it closes the connections of clients that do not read.
 func (o *Output) stop() {
 	o.health.Shutdown()
 	o.endOther()
@@ -229,8 +231,8 @@ func (o *Output) State() outputs.State {
 	return st
 }
 
-// boundUnary ends a Get, Set or Capabilities that takes longer than unaryTimeout, such as one whose
-// request never arrives.
+// boundUnary ends a Get, Set or Capabilities that takes longer than unaryTimeout, for example
+// because its request never arrives.
 func boundUnary(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if !strings.HasPrefix(call.FullMethodName, "/"+gpb.GNMI_ServiceDesc.ServiceName+"/") ||
 		call.FullMethodName == gpb.GNMI_Subscribe_FullMethodName {
@@ -251,7 +253,7 @@ func (o *Output) Stats() server.Stats {
 	return o.gnmi.Stats()
 }
 
-// unary authorizes the calls of all services.
+// unary authorizes the unary calls of all services.
 func (o *Output) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx, err := o.authorize(ctx)
 	if err != nil {
@@ -260,8 +262,8 @@ func (o *Output) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return handler(ctx, req)
 }
 
-// stream authorizes the streams of all services, and ends those of other services than gNMI when
-// the output stops. The gNMI server ends its own streams in order.
+// stream authorizes the streams of all services. When the output stops, it ends the streams of
+// services other than gNMI; the gNMI server ends its own streams.
 func (o *Output) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler,
 ) error {

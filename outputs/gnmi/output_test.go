@@ -149,8 +149,8 @@ func pairOf(t *testing.T, ca *testkit.Authority, name string) tls.Certificate {
 	return pair
 }
 
-// A certificate and the authority of clients are replaced while the server runs. Open connections
-// remain.
+// Server certificate and client authority are replaced while the server runs. Open connections
+// stay open.
 func TestCertificatesRotate(t *testing.T) {
 	first, second := testkit.NewAuthority(t, "first"), testkit.NewAuthority(t, "second")
 	dir, later := t.TempDir(), time.Now().AddDate(1, 0, 0)
@@ -207,7 +207,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Users log in with a password, or are the name of their certificate. Each reads its own paths.
+// Users log in with a password, or by the name of their certificate. Each user reads only the
+// permitted paths.
 func TestUsers(t *testing.T) {
 	ca := testkit.NewAuthority(t, "ca")
 	c := plain()
@@ -243,16 +244,16 @@ func TestUsers(t *testing.T) {
 	for _, tc := range []struct {
 		certificate, path string
 		md                []string
-		want              codes.Code // NotFound: permitted, and the store is empty
+		want              codes.Code // NotFound means that the path is permitted and the store is empty
 	}{
 		{"any", "/univmon", ops, codes.NotFound},
 		{"any", "/univmon/summaries", tenant, codes.NotFound},
 		{"any", "/univmon", tenant, codes.PermissionDenied},
 		{"grafana", "/univmon", nil, codes.NotFound},
 		{"grafana", "/interfaces", nil, codes.PermissionDenied},
-		{"grafana", "/interfaces", ops, codes.NotFound}, // the login counts
+		{"grafana", "/interfaces", ops, codes.NotFound}, // the login takes precedence over the certificate
 		{"any", "/univmon", nil, codes.Unauthenticated},
-		{"tenant", "/univmon/summaries", nil, codes.Unauthenticated}, // who has a password must send it
+		{"tenant", "/univmon/summaries", nil, codes.Unauthenticated}, // a user with a password must send it
 		{"any", "/univmon", []string{"username", "grafana", "password", ""}, codes.Unauthenticated},
 		{"grafana", "/univmon", []string{"username", "ops", "password", "wrong"}, codes.Unauthenticated},
 		{"grafana", "/univmon", []string{"username", "ops"}, codes.Unauthenticated},
@@ -266,7 +267,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Without users, the name of a certificate is the user that the bounds count.
+// Without configured users, the bounds per user count by the name of the certificate.
 func TestBoundPerCertificate(t *testing.T) {
 	ca := testkit.NewAuthority(t, "ca")
 	c := plain()
@@ -307,7 +308,7 @@ func TestBoundPerCertificate(t *testing.T) {
 	}
 }
 
-// The services next to gNMI have the rules of the port.
+// The other gRPC services on the port require the same login.
 func TestHealthAndReflection(t *testing.T) {
 	c := plain()
 	c.Username, c.Password = "ops", config.Secret("s3cret")
@@ -358,7 +359,8 @@ func TestHealthAndReflection(t *testing.T) {
 	}
 }
 
-// A health watcher receives NOT_SERVING, and does not delay the stop until stop-timeout.
+// A client that watches health receives NOT_SERVING when the output stops, and does not delay the
+// stop until stop-timeout.
 func TestStopsWithAHealthWatcher(t *testing.T) {
 	c := plain()
 	c.StopTimeout = time.Minute
@@ -416,7 +418,7 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
-// An output that is stopped before it serves ends without an error.
+// An output that is stopped before it begins to serve ends without an error.
 func TestEndsBeforeItServes(t *testing.T) {
 	st := store.New(store.Options{})
 	defer st.Close()
@@ -466,8 +468,8 @@ func TestStopsWithOpenStreams(t *testing.T) {
 	}
 }
 
-// Silent clients occupy at most max-connections connections. The next one is refused and counted,
-// and a connection that closes makes room.
+// Silent clients occupy at most max-connections connections. A further connection is refused and
+// counted; when a connection closes, another one is accepted.
 func TestConnectionsAreBounded(t *testing.T) {
 	c := plain()
 	c.MaxConnections = 2
@@ -493,7 +495,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		return st.Connections == 2 && st.ConnectionsRefused == 1
 	})
 	silent[0].Close()
-	for limit := time.Now().Add(time.Minute); ; { // until the server has seen the end of it
+	for limit := time.Now().Add(time.Minute); ; { // until the server has noticed the end of the connection
 		err := capabilities(t, o.Address(), insecure.NewCredentials())
 		if err == nil {
 			break
@@ -503,7 +505,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// A client address takes at most its share of the connections.
+// One client address can occupy only its share of the connections.
 func TestConnectionsPerClient(t *testing.T) {
 	c := plain()
 	c.MaxConnectionsPerClient = 1
@@ -586,7 +588,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 }
 
 // TestCompression: a client may compress its requests with gzip, as gnmic does with --gzip. The
-// test does not link the compressor.
+// test itself must not import the compressor.
 func TestCompression(t *testing.T) {
 	if encoding.GetCompressor("gzip") == nil {
 		t.Fatal("the server links no compressor for gzip")

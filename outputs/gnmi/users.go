@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Users: who a client is, from the metadata and the connection of a call.
+// Users: identified by the metadata and the connection of a call.
 
 package gnmi
 
@@ -18,8 +18,8 @@ import (
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 )
 
-// authorize returns a context with the user of a call. If users are configured, a client must be
-// one of them: by username and password as metadata, or without these by the name of its
+// authorize returns a context with the user of a call. If users are configured, a client must log
+// in as one of them: with username and password as metadata, or else by the name of its
 // certificate.
 func (o *Output) authorize(ctx context.Context) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -29,7 +29,7 @@ func (o *Output) authorize(ctx context.Context) (context.Context, error) {
 	case len(names) == 1 && len(passwords) == 1:
 		login = &access.Login{Name: names[0], Password: passwords[0]}
 	case len(names)+len(passwords) > 0:
-		login = &access.Login{} // incomplete or ambiguous: no user
+		login = &access.Login{} // an incomplete or ambiguous login matches no user
 	}
 	if u, ok := o.users.Identify(login, tlsState(ctx)); ok {
 		return access.WithUser(ctx, u), nil
@@ -53,7 +53,7 @@ func tlsState(ctx context.Context) *tls.ConnectionState {
 	return &info.State
 }
 
-// clientOf describes a client that has no user yet.
+// clientOf describes a client whose user is not known.
 func clientOf(ctx context.Context) string {
 	text := "unknown"
 	if p, ok := peer.FromContext(ctx); ok {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meaning of answers.
+// Interprets the replies of InfluxDB.
 
 package influxdb
 
@@ -17,10 +17,10 @@ import (
 	"github.com/netsketch/netsketch/outputs"
 )
 
-// answers turns every answer but InfluxDB's 204 into an error of type *answer.
+// answers turns every reply except InfluxDB's 204 into an error of type *answer.
 type answers struct {
 	next  http.RoundTripper
-	limit int64 // bytes read of an answer; InfluxDB repeats rejected lines in it
+	limit int64 // largest number of bytes read of a reply, because InfluxDB repeats rejected lines in it
 }
 
 func (t answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,16 +36,16 @@ func (t answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, newAnswer(resp.StatusCode, resp.Header, body)
 }
 
-// answer is an answer other than 204.
+// answer is a reply other than 204.
 type answer struct {
 	code    int
 	header  http.Header
-	influx  bool   // the body has InfluxDB's error form
-	message string // of the form, or the text of the body
+	influx  bool   // the body has the form of an InfluxDB error
+	message string // the error's message, or the text of the body
 }
 
-// newAnswer reads an answer. InfluxDB's error form is {"error": TEXT} for 1.8,
-// {"code": TEXT, "message": TEXT} for 2, and {"error": TEXT, "data": DETAILS} for 3.
+// newAnswer reads a reply. InfluxDB's error is {"error": TEXT} in 1.8, {"code": TEXT, "message":
+// TEXT} in 2, and {"error": TEXT, "data": DETAILS} in 3.
 func newAnswer(code int, header http.Header, body []byte) *answer {
 	var form struct {
 		Error, Code, Message string
@@ -89,15 +89,15 @@ func (a *answer) Error() string {
 	return status + ": " + text
 }
 
-// lineErrors matches InfluxDB's errors about line protocol: of 1.8 and 2 the first line, of 3 the
-// second one.
+// lineErrors matches InfluxDB's errors about line protocol: the first line those of 1.8 and 2, the
+// second line those of 3.
 var lineErrors = regexp.MustCompile(`partial write|unable to parse '|field type conflict|beyond retention policy|` +
 	`parse line protocol|parsing failed|invalid column type|column type mismatch`)
 
-// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. The message
-// counts, not the status: InfluxDB 3 has answered a partial write with 201, and InfluxDB 2.0 with
-// 500. With a server error the message must name the reason, because a server that fails says
-// "partial write", too.
+// rejectsLines reports whether InfluxDB rejects lines of the request as invalid. It uses the
+// message and not the status, because InfluxDB 3 has answered a partial write with 201, and
+// InfluxDB 2.0 with 500. With a server error, the message must name the reason, because a failing
+// server also says "partial write".
 func (a *answer) rejectsLines() bool {
 	if !a.influx || !lineErrors.MatchString(a.message) {
 		return false
@@ -105,17 +105,17 @@ func (a *answer) rejectsLines() bool {
 	return a.code < 500 || reasons.MatchString(a.message)
 }
 
-// reasons matches the errors about line protocol that state why, or how many lines.
+// reasons matches errors about line protocol that state the reason, or the number of lines.
 var reasons = regexp.MustCompile(`dropped=\d|unable to parse '|field type conflict|beyond retention policy`)
 
-// mayBeOfLines reports whether an answer that InfluxDB repeats for a request may be due to some of
-// its lines: not if it is about the client, the bucket or the load of the server.
+// mayBeOfLines reports whether a reply that InfluxDB repeats may be caused by some lines of the
+// request. It returns false for replies about the client, the bucket or the load of the server.
 func (a *answer) mayBeOfLines() bool {
 	return a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity ||
 		a.code == http.StatusInternalServerError)
 }
 
-// undelivered returns the error of a request with this answer.
+// undelivered returns the error of a request with this reply.
 func (a *answer) undelivered(now time.Time) *undelivered {
 	u := &undelivered{status: outputs.Down, after: retryAfter(a.header, now), err: a}
 	switch a.code {
@@ -130,7 +130,7 @@ func (a *answer) undelivered(now time.Time) *undelivered {
 	return u
 }
 
-// retryAfter returns the time of a Retry-After header, at most 10 minutes.
+// retryAfter returns the wait that a Retry-After header requests, at most 10 minutes.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	value := header.Get("Retry-After")
 	var after time.Duration

@@ -13,7 +13,7 @@
 //
 // The output encodes batches of the store as they arrive and sends them in requests of bounded
 // size, one at a time and in order. While the database is unreachable, requests go to a spool on
-// disk, and from there to the database when it is back; see Config for the bounds. The answers
+// disk, and from there to the database when it is back; see Config for the bounds. The replies
 // mean:
 //
 //	204                  delivered

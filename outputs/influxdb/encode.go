@@ -19,13 +19,14 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// encoder encodes tables as chunks of lines. One goroutine uses it; any may read the counters.
+// encoder encodes tables as chunks of lines. Only one goroutine uses it; any may read the
+// counters.
 type encoder struct {
 	lines    lineprotocol.Encoder
 	unsigned bool
 	exclude  map[string]bool
 	limit    *seriesLimit
-	points   int // in lines
+	points   int // points in lines
 	maxBytes int
 	maxLines int
 	newest   time.Time
@@ -35,14 +36,14 @@ type encoder struct {
 	saturated   atomic.Uint64 // values above 2^63-1
 	overSeries  atomic.Uint64 // rows dropped because of MaxSeries
 	unencodable atomic.Uint64 // rows that line protocol cannot carry
-	pending     atomic.Uint64 // points not emitted
+	pending     atomic.Uint64 // points that are not emitted yet
 }
 
 // chunk is the content of one request.
 type chunk struct {
 	lines  string
 	points int
-	time   time.Time // of its newest point
+	time   time.Time // time of the newest point
 }
 
 // column is a table's column with its name in the database.
@@ -60,11 +61,11 @@ type layout struct {
 	targetName  string
 }
 
-// Measurement returns the name for a list's path: yang.FlatName, in a form that no line takes for a
-// comment.
+// Measurement returns the measurement for a list's path: yang.FlatName, changed if line protocol
+// would take it for a comment.
 func Measurement(list string, keyed bool) string {
 	name := yang.FlatName(list, keyed)
-	if strings.HasPrefix(name, "#") { // not a YANG name
+	if strings.HasPrefix(name, "#") { // not possible for YANG names
 		name = "_" + name
 	}
 	return name
@@ -73,9 +74,10 @@ func Measurement(list string, keyed bool) string {
 // deviceTag is the tag with the name of a switch or another device.
 const deviceTag = "device"
 
-// Tags returns the names of the tags for the key columns of a list: those of the keys, and "device"
-// for the name of a switch, so that one tag selects a switch in all measurements. leaves are the
-// names of the other columns; a leaf "device" keeps the names of keys as they are.
+// Tags returns the names of the tags for the key columns of a list. A tag has the key's name, but
+// the key with a switch's name has the tag "device", so that one tag selects a switch in all
+// measurements. leaves are the names of the other columns; if one of them is "device", keys keep
+// their names.
 func Tags(list string, keys, leaves []string) []string {
 	tags := make([]string, len(keys))
 	for i, key := range keys {
@@ -94,7 +96,7 @@ func Tags(list string, keys, leaves []string) []string {
 	return tags
 }
 
-// safeName avoids the name that InfluxDB reserves.
+// safeName changes a name that InfluxDB reserves.
 func safeName(name string) string {
 	if name == "time" {
 		return "time-"
@@ -137,7 +139,7 @@ func names(columns []table.Column) (names []string) {
 	return names
 }
 
-// add encodes a table and emits each chunk that is full.
+// add encodes a table, and emits each chunk that becomes full.
 func (e *encoder) add(target string, at time.Time, t *table.Table) {
 	l := newLayout(t)
 	if e.exclude[l.measurement] || len(l.fields) == 0 {
@@ -210,8 +212,8 @@ func (c column) text(row int) string {
 	return string(c.AppendText(nil, row))
 }
 
-// tagText returns text that is valid as a tag: UTF-8 without control characters and without a
-// backslash at the end. Most text is returned unchanged.
+// tagText returns the text in a form that is valid as a tag: UTF-8 without control characters, and
+// without a backslash at the end. Most texts are returned unchanged.
 func tagText(s string) string {
 	plain := true
 	for i := range len(s) {
@@ -265,7 +267,7 @@ func (e *encoder) value(c column, row int) (lineprotocol.Value, bool) {
 // maxText is the length of the longest string that InfluxDB accepts as a field.
 const maxText = 60_000
 
-// fieldText returns text that is valid as a field on one line.
+// fieldText returns the text in a form that is valid as a field on one line.
 func fieldText(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// newEncoder returns an encoder that gathers its chunks.
+// newEncoder returns an encoder and the list to which it adds its chunks.
 func newEncoder(maxLines, maxSeries int) (*encoder, *[]chunk) {
 	var chunks []chunk
 	e := &encoder{
@@ -180,8 +180,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// However many flows come and go, no more series are written than the bound allows;
-// each of those keeps being written; and a window later others have their turn.
+// However many flows come and go, at most max-series series are written. Series that have begun
+// continue to be written, and after a window other series are accepted.
 func TestSeriesAreBounded(t *testing.T) {
 	const bound = 50
 	e, chunks := newEncoder(1_000_000, bound)
@@ -207,7 +207,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	if len(series) != bound+1 || points-1+e.overSeries.Load() != rows {
 		t.Errorf("%d series, %d points, %d dropped of %d", len(series), points, e.overSeries.Load(), rows)
 	}
-	at = at.Add(2 * time.Hour) // a window later
+	at = at.Add(2 * time.Hour) // one window later
 	e.add("t", at, flows(40, 100_000))
 	e.flush()
 	if got := (*chunks)[1].points; got != 40 {
@@ -275,7 +275,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "points/s")
 }
 
-// A switch has the same tag in all measurements, unless a leaf has that name.
+// A switch has the same tag in all measurements, unless the table has a leaf with the tag's name.
 func TestTags(t *testing.T) {
 	for _, tt := range []struct {
 		list, keys, leaves, want string

@@ -119,7 +119,7 @@ func same(got, want any) bool {
 	return got == want
 }
 
-// No point is lost or duplicated if influxd stops, or is killed, also while points are written.
+// No point is lost or duplicated when influxd stops or is killed, even while points are written.
 func TestRealOutage(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -160,7 +160,7 @@ func TestRealOutage(t *testing.T) {
 	}
 }
 
-// A request that is too large for the database arrives in parts.
+// A request that is too large for the database is delivered in parts.
 func TestRealTooLarge(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{MaxBodySize: 20_000})
 	s := newStore(t)
@@ -176,7 +176,7 @@ func TestRealTooLarge(t *testing.T) {
 	}
 }
 
-// Points of a field that has another type in the database are dropped; the others arrive.
+// Points with a field that has another type in the database are dropped; other points arrive.
 func TestRealFieldConflict(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -197,7 +197,7 @@ func TestRealFieldConflict(t *testing.T) {
 	}
 }
 
-// Wrong credentials and a database that does not exist keep the data.
+// Wrong credentials or a missing database do not lose points.
 func TestRealRefused(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{Auth: true})
 	s := newStore(t)
@@ -211,7 +211,7 @@ func TestRealRefused(t *testing.T) {
 	}
 	o.stop()
 	c.Token, c.Bucket = "admin:secret", "elsewhere"
-	o = run(t, s, c, nil) // with the spool of the first
+	o = run(t, s, c, nil) // uses the spool of the first output
 	st = o.until("the status is refused", func(s outputs.State) bool { return s.Status == outputs.Refused })
 	if !strings.Contains(st.LastError, `database not found: "elsewhere"`) {
 		t.Errorf("%+v", st)
@@ -225,7 +225,7 @@ func TestRealRefused(t *testing.T) {
 	}
 }
 
-// Unsigned integers, if the database accepts them.
+// Unsigned integers are written as such if the database accepts them.
 func TestRealUnsigned(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)
@@ -242,8 +242,8 @@ func TestRealUnsigned(t *testing.T) {
 	}
 }
 
-// Points per second through the output into a real InfluxDB: from memory, and from the spool after
-// an outage.
+// BenchmarkReal measures the points per second that the output writes to a real InfluxDB: from
+// memory, and from the spool after an outage.
 func BenchmarkReal(b *testing.B) {
 	const rows, epochs = 10_000, 10
 	for _, away := range []bool{false, true} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The output: from the store's batches through memory or the spool to the database.
+// Passes the store's batches through memory or the spool to the database.
 
 package influxdb
 
@@ -26,13 +26,13 @@ import (
 const (
 	tapBatches   = 256              // batches of the store queued for encoding
 	memoryChunks = 16               // requests queued in memory before the spool is used
-	firstPause   = time.Second / 4  // before the first attempt after a failure; then it doubles
+	firstPause   = time.Second / 4  // before the second attempt after a failure; then doubled
 	longestPause = 30 * time.Second // between attempts while the database is unreachable
-	pauseJitter  = 0.2              // pauses vary by this share, so that collectors spread out
+	pauseJitter  = 0.2              // random share of pauses, so that collectors do not retry together
 	refusedPause = time.Minute      // between attempts while the database refuses
-	sameAnswers  = 5                // to one batch, after which its lines are tried one by one
+	sameAnswers  = 5                // same replies to one batch after which its lines are tried one by one
 
-	rejectedFile = "rejected.lp" // of the lines that InfluxDB rejects, in the spool's directory
+	rejectedFile = "rejected.lp" // lines that InfluxDB rejects, in the spool's directory
 	maxRejected  = 4 << 20       // bytes of each of its two files
 )
 
@@ -49,21 +49,21 @@ type Output struct {
 	after func(time.Duration) <-chan time.Time // time.After; tests replace it
 
 	mu       sync.Mutex
-	wake     chan struct{} // has a token when there is something to send
+	wake     chan struct{} // holds a token when there are points to send
 	memory   []queued      // oldest first; empty while spooling
-	lastID   uint64        // of the newest chunk in memory
+	lastID   uint64        // number of the newest chunk in memory
 	spool    *spool.Queue
-	moved    uint64 // number in the spool of the chunk that was moved there while it was sent
+	moved    uint64 // number in the spool of a chunk that was moved there while it was being sent
 	spooling bool   // new chunks are appended to the spool
 	status   outputs.Status
-	lastErr  string // of the request that failed last; empty after a delivery
-	lastDrop string // of the points that were dropped last
+	lastErr  string // error of the last failed request; empty after a delivery
+	lastDrop string // reason of the last dropped points
 	sent     uint64
-	dropped  uint64 // rejected by the database
+	dropped  uint64 // points that the database rejected
 }
 
-// queued is a chunk in memory. While it is being sent it may be moved to the spool, so that a crash
-// does not lose it; from then on the spool's number identifies it.
+// queued is a chunk in memory. If it is moved to the spool while it is being sent, so that a crash
+// does not lose it, the spool's number identifies it from then on.
 type queued struct {
 	chunk
 	id uint64
@@ -71,15 +71,15 @@ type queued struct {
 
 // handle identifies the chunk that is being sent.
 type handle struct {
-	id      uint64 // in memory
-	seq     uint64 // in the spool
+	id      uint64 // number in memory
+	seq     uint64 // number in the spool
 	spooled bool
 }
 
 var _ outputs.Output = (*Output)(nil)
 
-// New returns an output with these settings. It fails if the settings contradict each other, or a
-// file that they name cannot be read.
+// New returns an output with these settings. It fails if the settings contradict each other, or if
+// a file that they name cannot be read.
 func New(name string, c Config, certificates *certs.Store, logger *slog.Logger) (*Output, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -143,15 +143,15 @@ func (o *Output) Start(s *store.Store) error {
 	return nil
 }
 
-// Run delivers until ctx ends. Then it delivers queued points for at most StopTimeout, and leaves
-// the rest in the spool.
+// Run delivers points until ctx ends. It then delivers queued points for at most StopTimeout, and
+// leaves the rest in the spool.
 func (o *Output) Run(ctx context.Context) error {
 	if o.tap == nil {
 		return errors.New("influxdb: Run without Start")
 	}
 	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSending()
-	encoded := make(chan struct{}) // closed after the last chunk
+	encoded := make(chan struct{}) // closed after the last chunk was encoded
 	sender := make(chan struct{})
 	go func() {
 		defer close(sender)
@@ -177,7 +177,7 @@ func (o *Output) encode(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			// Batches published before the end are in the tap.
+			// The tap still has batches published before the end.
 			for {
 				select {
 				case b, ok := <-o.tap.C():
@@ -207,7 +207,7 @@ func (o *Output) encode(ctx context.Context) {
 	}
 }
 
-// add encodes a batch, unless another collector made it: that one writes it.
+// add encodes a batch, unless another collector made it, because that collector writes it.
 func (o *Output) add(b *store.Batch) {
 	if b.Member != "" {
 		return
@@ -219,8 +219,8 @@ func (o *Output) add(b *store.Batch) {
 	}
 }
 
-// enqueue stores a chunk from the encoder: in memory while the database keeps up, otherwise in the
-// spool.
+// enqueue stores a chunk from the encoder: in memory while the database is fast enough, otherwise
+// in the spool.
 func (o *Output) enqueue(c chunk) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,8 +239,8 @@ func (o *Output) enqueue(c chunk) {
 	}
 }
 
-// spill moves the chunks in memory to the spool, including the one that is being sent. It needs mu
-// held.
+// spill moves the chunks in memory to the spool, including the chunk that is being sent. The
+// caller holds o.mu.
 func (o *Output) spill() {
 	for i, q := range o.memory {
 		o.toSpool(q.chunk)
@@ -255,7 +255,7 @@ func (o *Output) spill() {
 	o.spooling = true
 }
 
-// toSpool needs mu held.
+// toSpool appends a chunk to the spool. The caller holds o.mu.
 func (o *Output) toSpool(c chunk) {
 	_, err := o.spool.Append(spool.Record{Time: c.time, Items: uint32(c.points), Data: []byte(c.lines)})
 	if err != nil && o.lastDrop != err.Error() {
@@ -264,7 +264,7 @@ func (o *Output) toSpool(c chunk) {
 	}
 }
 
-// head returns the oldest chunk, which remains queued until done.
+// head returns the oldest chunk, which stays queued until done is called.
 func (o *Output) head() (chunk, handle, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,7 +285,7 @@ func (o *Output) head() (chunk, handle, bool) {
 	return o.memory[0].chunk, handle{id: o.memory[0].id}, true
 }
 
-// done removes a chunk that was delivered, except for the points that InfluxDB rejects.
+// done removes a chunk that was delivered, possibly without points that InfluxDB rejected.
 func (o *Output) done(c chunk, h handle, rejected drops) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -302,7 +302,7 @@ func (o *Output) done(c chunk, h handle, rejected drops) {
 	case len(o.memory) > 0 && o.memory[0].id == h.id:
 		o.memory[0].chunk = chunk{}
 		o.memory = o.memory[1:]
-	default: // moved to the spool while it was being sent
+	default: // the chunk was moved to the spool while it was being sent
 		o.spool.Ack(o.moved)
 	}
 	if o.status != outputs.Up {
@@ -333,7 +333,7 @@ func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff) tim
 	return wait
 }
 
-// queued needs mu held.
+// queued returns the number of queued points. The caller holds o.mu.
 func (o *Output) queued() uint64 {
 	n := o.enc.pending.Load()
 	for _, q := range o.memory {
@@ -345,8 +345,8 @@ func (o *Output) queued() uint64 {
 	return n
 }
 
-// send delivers until ctx ends. Once encoded is closed, it ends when nothing is left or the
-// database is unreachable.
+// send delivers points until ctx ends. Once encoded is closed, it ends when no points are left or
+// the database is unreachable.
 func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 	retry := &backoff.ExponentialBackOff{
 		InitialInterval: firstPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: pauseJitter,
@@ -387,15 +387,17 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 	}
 }
 
-// tries counts the answers that a batch has got in a row.
+// tries counts identical replies to a batch.
 type tries struct {
-	points int // of the batch; its handle changes when it moves to the spool
+	// number of points in the batch, which identifies it: its handle changes when it moves to the
+	// spool
+	points int
 	code   int
 	n      int
 }
 
-// same reports whether the batch has got the same status sameAnswers times in a row, which may be
-// due to some of its lines. It counts from the beginning then.
+// same reports whether InfluxDB has sent the same status sameAnswers times in a row for the batch,
+// so that some of its lines may be the reason. Afterwards, it counts from zero again.
 func (t *tries) same(c chunk, err *undelivered) bool {
 	a, ok := errors.AsType[*answer](err.err)
 	if !ok || !a.mayBeOfLines() {
@@ -413,12 +415,12 @@ func (t *tries) same(c chunk, err *undelivered) bool {
 	return true
 }
 
-// aside keeps a line that InfluxDB rejects in a file of the spool's directory, of which there are
-// two: when one is full, it replaces the other.
+// aside appends a line that InfluxDB rejects to a file in the spool's directory. When the file is
+// full, it replaces the second one, and a new file begins.
 func (o *Output) aside(line string) {
 	name := filepath.Join(o.dir, rejectedFile)
 	if info, err := os.Stat(name); err == nil && info.Size()+int64(len(line)) > maxRejected {
-		_ = os.Rename(name, name+".1") // an error shows when the file is opened
+		_ = os.Rename(name, name+".1") // if it fails, opening the file reports the error
 	}
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -430,7 +432,7 @@ func (o *Output) aside(line string) {
 	}
 }
 
-// finish moves queued points to the spool and closes everything.
+// finish moves queued points to the spool, and closes spool and connections.
 func (o *Output) finish() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -27,10 +27,11 @@ type running struct {
 	store  *store.Store
 	cancel context.CancelFunc
 	ended  chan error
-	pauses chan time.Duration // how long each pause would have been
+	pauses chan time.Duration // duration of each pause in production
 }
 
-// run starts an output on a store. Its pauses last a millisecond, or until hold is closed.
+// run starts an output on a store. A pause lasts a millisecond or, if hold is set, until hold is
+// closed.
 func run(t testing.TB, s *store.Store, c Config, hold chan time.Time) *running {
 	t.Helper()
 	o, err := New("influx", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
@@ -58,7 +59,7 @@ func run(t testing.TB, s *store.Store, c Config, hold chan time.Time) *running {
 	return r
 }
 
-// stop ends the output in order. A second call has no effect.
+// stop ends the output and waits. A second call has no effect.
 func (r *running) stop() {
 	r.t.Helper()
 	if r.cancel == nil {
@@ -71,7 +72,7 @@ func (r *running) stop() {
 	}
 }
 
-// until waits for a state.
+// until waits until a state fulfills a condition.
 func (r *running) until(what string, ok func(outputs.State) bool) outputs.State {
 	r.t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
@@ -115,7 +116,7 @@ func publish(t testing.TB, s *store.Store, at time.Time, tables ...*table.Table)
 func spoolConfig(t testing.TB, url string) Config {
 	c := testConfig(url)
 	c.Spool.Dir = filepath.Join(t.TempDir(), "spool")
-	c.Spool.MaxAge = 0 // the points of these tests are from a fixed day
+	c.Spool.MaxAge = 0 // the points of these tests have a fixed date
 	return c
 }
 
@@ -153,11 +154,11 @@ func TestOutage(t *testing.T) {
 			last = at
 		}
 	}
-	publish(t, s, epoch.Add(time.Hour), flows(1, 0)) // and from memory again
+	publish(t, s, epoch.Add(time.Hour), flows(1, 0)) // now through memory again
 	o.until("one more point is sent", func(s outputs.State) bool { return s.Sent == epochs*rows+1 })
 }
 
-// An output that is stopped while the database is unreachable leaves its points for the next start.
+// An output that is stopped while the database is unreachable keeps its points for the next start.
 func TestStopDuringOutage(t *testing.T) {
 	d := newDatabase(t)
 	d.set(status(http.StatusServiceUnavailable, "away"))
@@ -182,7 +183,7 @@ func TestStopDuringOutage(t *testing.T) {
 	}
 }
 
-// Points published before the end are delivered before the output has stopped.
+// Points published before the stop are delivered before the output ends.
 func TestStopDelivers(t *testing.T) {
 	d := newDatabase(t)
 	s := newStore(t)
@@ -201,7 +202,7 @@ func TestStopDelivers(t *testing.T) {
 	}
 }
 
-// With a slow database the spool bounds memory, and the request in flight is neither lost nor
+// With a slow database, the spool bounds the memory, and the request in flight is neither lost nor
 // counted twice.
 func TestSlowDatabase(t *testing.T) {
 	d := newDatabase(t)
@@ -271,7 +272,7 @@ func TestRetryAfter(t *testing.T) {
 	o.drained(1)
 }
 
-// Invalid points are dropped and counted, the state has the reason, and the others arrive.
+// Invalid points are dropped and counted, with the reason in the state; other points arrive.
 func TestBadPoints(t *testing.T) {
 	d := newDatabase(t)
 	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
@@ -299,13 +300,13 @@ func TestBadPoints(t *testing.T) {
 	if !strings.HasPrefix(st.LastError, reason) || !strings.Contains(st.LastError, "unable to parse 'line': bad") {
 		t.Errorf("last error %q, want %q", st.LastError, reason)
 	}
-	publish(t, s, epoch.Add(time.Second), flows(1, 0)) // a delivery does not remove the reason
+	publish(t, s, epoch.Add(time.Second), flows(1, 0)) // a later delivery does not clear the reason
 	if st := o.drained(101); !strings.HasPrefix(st.LastError, reason) {
 		t.Errorf("last error %q after a delivery, want %q", st.LastError, reason)
 	}
 }
 
-// Beyond the spool's bound the oldest points are dropped and counted.
+// Beyond the spool's bound, the oldest points are dropped and counted.
 func TestSpoolBound(t *testing.T) {
 	d := newDatabase(t)
 	d.set(status(http.StatusServiceUnavailable, "away"))
@@ -364,9 +365,9 @@ func TestSpoolDir(t *testing.T) {
 	}
 }
 
-// TestPoisonedBatch: lines to which InfluxDB answers with an error that says nothing of lines are
-// set aside after some tries, and what follows is delivered; a server that answers so to everything
-// keeps all points queued.
+// TestPoisonedBatch: lines that InfluxDB refuses with an error that does not name lines are set
+// aside after several attempts, and later lines are delivered. A server that refuses every write
+// this way loses no points.
 func TestPoisonedBatch(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// seriesLimit admits at most max series of each measurement within a window. One goroutine uses it.
-// Memory is bounded by max times the number of measurements, which the schema bounds.
+// seriesLimit admits at most max series of each measurement within a window. Only one goroutine
+// uses it. Its memory is bounded by max times the number of measurements, which the schema bounds.
 type seriesLimit struct {
 	max    int
 	window time.Duration
@@ -19,7 +19,7 @@ type seriesLimit struct {
 }
 
 type seriesSet struct {
-	last  map[uint64]int64 // hash of the series to its newest point, in seconds
+	last  map[uint64]int64 // by hash of the series: time of the newest point, in seconds
 	swept int64
 }
 
@@ -43,8 +43,8 @@ func (l *seriesLimit) admit(measurement string, series []byte, at time.Time) boo
 	return true
 }
 
-// sweep removes series without a point in the last window, at most once per hundredth of a window,
-// and reports whether there is room.
+// sweep removes series without a point in the last window, at most once per hundredth of a window.
+// It reports whether another series fits.
 func (l *seriesLimit) sweep(set *seriesSet, now int64) bool {
 	window := int64(l.window / time.Second)
 	if now-set.swept < max(window/100, 1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// New connections follow the CA file.
+// New connections use the current CA file.
 func TestCAFileRotates(t *testing.T) {
 	dir := t.TempDir()
 	serve := func(a *testkit.Authority) *httptest.Server {

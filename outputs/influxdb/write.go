@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests: what is sent, split, dropped and sent again.
+// Sends requests; splits, drops or repeats them after errors.
 
 package influxdb
 
@@ -30,20 +30,20 @@ type undelivered struct {
 	// status is outputs.Refused if a setting of the output or of the database is wrong, and
 	// outputs.Down otherwise.
 	status outputs.Status
-	after  time.Duration // from Retry-After; 0 without it
+	after  time.Duration // time of the Retry-After header; 0 without it
 	err    error
 }
 
 func (e *undelivered) Error() string { return e.err.Error() }
 func (e *undelivered) Unwrap() error { return e.err }
 
-// drops are points that InfluxDB rejects.
+// drops counts points that InfluxDB has rejected.
 type drops struct {
 	points int
-	reason string // of the last one, with its series if InfluxDB rejected a single point
+	reason string // reason of the last rejection, with the series if InfluxDB rejected a single point
 }
 
-// writer sends requests. One goroutine uses it; any may call close.
+// writer sends requests. Only one goroutine uses it, except that any may call close.
 type writer struct {
 	api       api.WriteAPIBlocking
 	client    influxdb2.Client
@@ -51,8 +51,8 @@ type writer struct {
 	timeout   time.Duration
 	logger    *slog.Logger
 	now       func() time.Time
-	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil: nothing does
-	logged    map[string]time.Time // when dropped points were logged last, by measurement
+	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil drops them
+	logged    map[string]time.Time // by measurement: when dropped points were last logged
 }
 
 func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {
@@ -85,8 +85,8 @@ func (w *writer) close() {
 	w.transport.CloseIdleConnections()
 }
 
-// deliver sends lines until each is delivered or rejected by InfluxDB. Only InfluxDB's own errors
-// about line protocol reject points; every other failure is an undelivered error.
+// deliver sends lines until each line is delivered or rejected by InfluxDB. Only InfluxDB's own
+// errors about line protocol reject points; every other failure is an undelivered error.
 func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered) {
 	request, cancel := context.WithTimeout(ctx, w.timeout)
 	err := w.api.WriteRecord(request, lines)
@@ -122,9 +122,9 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 	return drops{d.points + e.points, cmp.Or(e.reason, d.reason)}, failed
 }
 
-// isolate delivers a batch that InfluxDB has refused several times with the same answer. It finds
-// the lines that cause the answer by halving, and drops those if InfluxDB accepts anything else: a
-// server that fails for every request keeps all points queued.
+// isolate delivers a batch that InfluxDB has refused several times with the same reply. By halving
+// the batch, it finds the lines that cause the reply. It drops these lines only if InfluxDB
+// accepts another write, because a server that refuses every request must not lose points.
 func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered) {
 	x := isolation{writer: w}
 	if err := x.deliver(ctx, lines); err != nil {
@@ -143,12 +143,12 @@ func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered
 	return all, nil
 }
 
-// isolation is the state of writer.isolate.
+// isolation is the state of one call of isolate.
 type isolation struct {
 	*writer
 	accepted bool     // InfluxDB has accepted a part of the batch
-	drops    drops    // lines whose errors InfluxDB names
-	suspects []string // lines that it refuses with the repeated answer
+	drops    drops    // lines that InfluxDB names in an error
+	suspects []string // lines that InfluxDB refuses with the repeated reply
 	answers  []*answer
 }
 
@@ -174,7 +174,7 @@ func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 	return x.deliver(ctx, rest)
 }
 
-// halves splits lines in two at the end of a line; rest is empty for a single line.
+// halves splits lines in two at a line's end; rest is empty for a single line.
 func halves(lines string) (first, rest string) {
 	trimmed := strings.TrimSuffix(lines, "\n")
 	if i := strings.LastIndexByte(trimmed[:len(trimmed)/2], '\n'); i >= 0 {
@@ -188,9 +188,9 @@ func halves(lines string) (first, rest string) {
 
 var droppedCount = regexp.MustCompile(`dropped=(\d+)`)
 
-// partialWrite reads the answer of an InfluxDB that has written only the valid points of a request,
-// and returns the number of the others. It returns false if the answer has no number; then halving
-// finds the invalid points.
+// partialWrite reads the reply of an InfluxDB that has written only the valid points of a request,
+// and returns how many it dropped. It returns false if the reply contains no number; the invalid
+// points are then found by halving.
 func partialWrite(message string) (dropped int, ok bool) {
 	if !strings.Contains(message, "partial write") {
 		return 0, false
@@ -200,12 +200,12 @@ func partialWrite(message string) (dropped int, ok bool) {
 			dropped = n
 		}
 	}
-	// Lines that could not be parsed are listed and not part of the number.
+	// The number does not include lines that could not be parsed, which the message lists.
 	dropped += strings.Count(message, "unable to parse")
 	return dropped, dropped > 0
 }
 
-// drop returns the drops of a request and logs them, at most once a minute per measurement.
+// drop returns the drops of a request, and logs them at most once a minute for each measurement.
 func (w *writer) drop(lines string, points int, reason error) drops {
 	d := drops{points, reason.Error()}
 	series := seriesOf(lines)
@@ -227,7 +227,8 @@ func (w *writer) drop(lines string, points int, reason error) drops {
 	return d
 }
 
-// seriesOf returns a line's measurement and tags in their escaped form, at most 300 bytes.
+// seriesOf returns a line's measurement and tags as they are escaped in the line, at most 300
+// bytes.
 func seriesOf(line string) string {
 	for i := range len(line) {
 		if line[i] == '\n' || line[i] == ' ' && (i == 0 || line[i-1] != '\\') {
@@ -242,7 +243,7 @@ func seriesOf(line string) string {
 }
 
 // redact removes the URL from network errors, and the local port, which would make the same error
-// look new with each attempt.
+// look new at each attempt.
 func redact(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err

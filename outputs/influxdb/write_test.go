@@ -24,7 +24,7 @@ import (
 	"github.com/netsketch/netsketch/outputs"
 )
 
-// database is a fake InfluxDB whose answers a test sets.
+// database is a fake InfluxDB whose replies a test sets.
 type database struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ func (d *database) lines() []string {
 	return slices.Clone(d.written)
 }
 
-// lines returns points of one measurement. The bad ones are marked.
+// lines returns n points of one measurement, the bad ones with a mark.
 func lines(n int, bad ...int) string {
 	var b strings.Builder
 	for i := range n {
@@ -100,7 +100,7 @@ func testConfig(url string) Config {
 	c := DefaultConfig()
 	c.URL, c.Bucket, c.Org, c.Token = url, "netsketch", "org", "token"
 	c.FlushInterval = 5 * time.Millisecond
-	c.Timeout, c.StopTimeout = time.Minute, time.Minute // a loaded machine is slow, not broken
+	c.Timeout, c.StopTimeout = time.Minute, time.Minute // long enough for a loaded machine
 	c.Spool.MaxBytes = 64 << 20
 	return c
 }
@@ -119,9 +119,10 @@ func status(code int, message string) func([]string, *http.Request) (int, map[st
 	}
 }
 
-// Only InfluxDB's own errors about line protocol drop points: the forms of 1.8, 2 and 3.
+// Only InfluxDB's own errors about line protocol drop points, in the forms of versions 1.8, 2 and
+// 3.
 func TestDeliver(t *testing.T) {
-	// rejecting answers a request with invalid points.
+	// rejecting replies with an error to each request that contains invalid points.
 	rejecting := func(code int, body string) func([]string, *http.Request) (int, map[string]string, string) {
 		return func(lines []string, _ *http.Request) (int, map[string]string, string) {
 			for _, l := range lines {
@@ -195,8 +196,8 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// Every other answer keeps all points, and the state has a status other than up and the reason.
-// When InfluxDB answers again, all points are delivered.
+// After any other reply, all points are kept, and the state shows the reason and a status other
+// than up. When InfluxDB replies normally again, all points are delivered.
 func TestAnswersThatKeepPoints(t *testing.T) {
 	answer := func(code int, contentType, body string, header ...string) func() (int, map[string]string, string) {
 		h := map[string]string{"Content-Type": contentType}
@@ -276,7 +277,7 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 	}
 }
 
-// The text of an answer in the state has at most one line and no part of an address but its path.
+// The reply's text in the state is at most one line, and contains only the path of an address.
 func TestAnswerText(t *testing.T) {
 	long := newAnswer(500, http.Header{}, []byte(strings.Repeat("x\n", 2000)))
 	if got := long.Error(); len(got) > 600 || strings.Contains(got, "\n") || !strings.HasSuffix(got, "…") {
@@ -300,7 +301,7 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// A server that resets connections gives the same error with each attempt, so that it is logged
+// If a server resets connections, the error is the same at each attempt, so that it is logged
 // once.
 func TestDeliverResetConnections(t *testing.T) {
 	d := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -22,7 +22,7 @@ func (s *session) arbitrate() (step, error) {
 }
 
 // sendBid sends the MasterArbitrationUpdate. A Backup, and a session that yields, leave the
-// election id unset, which is not {0,0}.
+// election id unset, which differs from {0,0}.
 func (s *session) sendBid() error {
 	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.c.cfg.DeviceID}
 	if s.c.cfg.Role != "" {
@@ -49,10 +49,10 @@ func (s *session) await() (step, error) {
 	}
 }
 
-// rejected explains why a switch ended the stream instead of answering the bid. If the election id
-// is in use, the next session yields: it is a backup until there is no primary. Only a client with
-// the default election id that was the primary before bids a higher one: the switch may not have
-// noticed yet that the client's earlier session has ended.
+// rejected explains why a switch ended the stream instead of replying to the bid. If another
+// controller uses the election id, the next session yields: it is a backup until there is no
+// primary. Only a client that has the default election id and was the primary before bids a higher
+// id, because the switch may not have noticed yet that the client's earlier session has ended.
 func (s *session) rejected(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument:
@@ -77,7 +77,7 @@ func (s *session) judge() (step, error) {
 	s.mu.Lock()
 	m, denied := s.arbitration, s.denied
 	select {
-	case <-s.news: // of m; a later wait is for a message after it
+	case <-s.news: // signal for m; a later wait must be for a later message
 	default:
 	}
 	s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *session) judge() (step, error) {
 	case denied != nil:
 		return s.standby(fmt.Errorf("%w: %w", ErrNotPrimary, denied)), nil
 	case code == codes.OK && highest.Compare(s.bid) > 0:
-		// Some switches answer OK to a bid below the highest: two controllers would both write.
+		// Some switches reply OK to a bid below the highest one: two controllers would then write.
 		return s.standby(fmt.Errorf("%w: the switch accepts bid %v and reports %v as the highest",
 			ErrNotPrimary, s.bid, highest)), nil
 	case s.vacant(m):
@@ -106,7 +106,7 @@ func (s *session) judge() (step, error) {
 		s.setPrimary()
 		return s.provision, nil
 	case code == codes.AlreadyExists && s.yields && s.c.cfg.Yields:
-		return s.standby(fmt.Errorf("%w: this controller takes over when the one with %v ends its session",
+		return s.standby(fmt.Errorf("%w: this controller takes over when the controller with %v ends its session",
 			ErrNotPrimary, highest)), nil
 	case code == codes.AlreadyExists && s.yields:
 		return s.standby(fmt.Errorf("%w: another controller uses election id %v, and this one remains a backup "+
@@ -121,14 +121,14 @@ func (s *session) judge() (step, error) {
 	}
 }
 
-// vacant reports whether the switch has no primary. BMv2 takes an election id that is unset as
-// {0,0}, and elects it when there is no other.
+// vacant reports whether the switch has no primary. BMv2 treats an unset election id as {0,0}, and
+// elects it if no other controller bids.
 func (s *session) vacant(m *p4v1.MasterArbitrationUpdate) bool {
 	code := codes.Code(m.GetStatus().GetCode())
 	return code == codes.NotFound || code == codes.OK && s.yields && electionOf(m.GetElectionId()) == ElectionID{}
 }
 
-// nextBid returns what to bid after the switch has reported the highest election id.
+// nextBid returns the bid after the switch has reported the highest election id; false for no bid.
 func (s *session) nextBid(highest ElectionID, vacant bool) (bid ElectionID, ok bool) {
 	switch {
 	case s.c.cfg.Bid != nil:
@@ -139,7 +139,7 @@ func (s *session) nextBid(highest ElectionID, vacant bool) (bid ElectionID, ok b
 	return s.bid, vacant
 }
 
-// outbids makes the next bid one above that of the primary, if Config.Bid allows it.
+// outbids raises the next bid above the primary's, if Config.Bid allows it.
 func (s *session) outbids(highest ElectionID) bool {
 	bid, ok := s.nextBid(highest, false)
 	if !ok || bid.Compare(highest) <= 0 {
@@ -150,7 +150,7 @@ func (s *session) outbids(highest ElectionID) bool {
 	return true
 }
 
-// mayBid reports whether there is no primary, and this session bids now.
+// mayBid reports whether the switch has no primary and this session may bid now.
 func (s *session) mayBid() bool {
 	s.mu.Lock()
 	m := s.arbitration
@@ -162,8 +162,8 @@ func (s *session) mayBid() bool {
 	return ok
 }
 
-// bidAgain bids if there is no primary, after a random part of the shortest backoff, since all
-// backups learn of that at the same moment.
+// bidAgain bids if the switch has no primary. It first waits for a random part of the shortest
+// backoff, because all backups notice the vacancy at the same moment.
 func (s *session) bidAgain(highest ElectionID) (step, error) {
 	bid, ok := s.nextBid(highest, true)
 	if !ok {
@@ -184,7 +184,8 @@ func (s *session) bidAgain(highest ElectionID) (step, error) {
 	}
 }
 
-// standby waits as a controller that was outbid. Its writes ended with the arbitration message.
+// standby is the state of a controller that was outbid. Its writes ended with the arbitration
+// message.
 func (s *session) standby(why error) step {
 	s.setDemoted()
 	return func() (step, error) {
@@ -208,7 +209,7 @@ func (s *session) observe() (step, error) {
 	return s.serve(ReadOnly)
 }
 
-// ready is the state of a primary whose switch is reconciled.
+// ready is the state of a primary after reconciling.
 func (s *session) ready() (step, error) { return s.serve(Ready) }
 
 // arbitrated takes an arbitration message from the receiver. Unless it is OK, writes end at once.
@@ -222,7 +223,7 @@ func (s *session) arbitrated(m *p4v1.MasterArbitrationUpdate) {
 	s.wake()
 }
 
-// permissionDenied notes that a Write was refused because the client is not the primary.
+// permissionDenied records that the switch refused a Write because the client is not the primary.
 func (s *session) permissionDenied(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +232,7 @@ func (s *session) permissionDenied(err error) {
 	s.wake()
 }
 
-// wake signals a new arbitration. s.mu is held.
+// wake signals a new arbitration. The caller holds s.mu.
 func (s *session) wake() {
 	select {
 	case s.news <- struct{}{}:
@@ -253,7 +254,7 @@ func (s *session) setDemoted() {
 	s.endWrites()
 }
 
-// endWrites makes the session no primary. s.mu is held.
+// endWrites ends the session's role as primary, and its writes. The caller holds s.mu.
 func (s *session) endWrites() {
 	if s.demote != nil {
 		s.demote()

@@ -14,7 +14,7 @@ import (
 )
 
 // startBMv2 starts simple_switch_grpc on loopback, without a program, and returns its P4Runtime
-// address. The test is skipped where there is no simple_switch_grpc.
+// address. The test is skipped if simple_switch_grpc is not installed.
 func startBMv2(t testing.TB) string {
 	t.Helper()
 	sw, err := bmv2.Start(t.Context(), bmv2.Config{})
@@ -33,8 +33,8 @@ func startBMv2(t testing.TB) string {
 	return sw.P4Runtime()
 }
 
-// The whole of what a collector does to a switch, on BMv2: pipeline by cookie, entries, errors by
-// update, bank flip, read-out.
+// TestBMv2 runs everything that a collector does to a switch on BMv2: pipeline by cookie, entries,
+// errors by update, bank flip, read-out.
 func TestBMv2(t *testing.T) {
 	addr := startBMv2(t)
 	c := dial(t, p4rt.Config{Target: addr, DeviceID: 1, Program: program(t, "univmon-300k")})
@@ -91,7 +91,8 @@ func TestBMv2(t *testing.T) {
 		}
 	}
 
-	// A second client finds the cookie and pushes nothing; the first one is outbid and stops.
+	// A second client finds the same cookie and pushes nothing; the first client is outbid and stops
+	// writing.
 	other := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 7},
 		Program: program(t, "univmon-300k")})
 	waitReady(t, other)
@@ -106,7 +107,7 @@ func TestBMv2(t *testing.T) {
 		t.Errorf("%d entries are left", len(left))
 	}
 
-	// A third one takes over when both have ended, as in the handover between collectors.
+	// A third client takes over when both have ended, as in a handover between collectors.
 	heir := dial(t, p4rt.Config{Target: addr, DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 9}, Yields: true,
 		Program: program(t, "univmon-300k")})
 	waitState(t, heir, p4rt.Standby)

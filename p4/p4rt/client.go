@@ -22,10 +22,11 @@ type Client struct {
 	mu       sync.Mutex // guards the fields below
 	status   Status
 	watchers map[chan Status]func() bool // with the function that detaches each from its context
-	current  *session                    // nil: no session
+	current  *session                    // nil without a session
 
-	stats   counters
-	elected atomic.Bool // was the primary once: its election id may be in use by an earlier session of its own
+	stats counters
+	// the client was the primary once: an earlier session of its own may still use the election id
+	elected atomic.Bool
 	seq     seqSource
 }
 
@@ -78,7 +79,7 @@ func (c *Client) supervise(ctx context.Context) {
 			continue
 		}
 		if s.settled {
-			c.stats.sessionsLost.Add(1) // a session that was never usable is not lost
+			c.stats.sessionsLost.Add(1) // a session that was never usable does not count as lost
 			waits.Reset()
 		}
 		wait := waits.NextBackOff()
@@ -97,7 +98,7 @@ func (c *Client) supervise(ctx context.Context) {
 	c.setStatus(func(st *Status) { st.State, st.Reason = Closed, ErrClosed })
 }
 
-// use returns the session if it is in one of the states, and otherwise the reason why not.
+// use returns the session if it is in one of the states, otherwise the reason why it is not.
 func (c *Client) use(states ...State) (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,12 +135,12 @@ func (c *Client) Catalog() (*p4values.Catalog, error) {
 	return s.program().catalog, nil
 }
 
-// Capabilities are those of a switch and its program.
+// Capabilities are the capabilities of a switch and its program.
 type Capabilities struct {
-	Version       string // of P4Runtime; "1.0" for a switch without the Capabilities call
+	Version       string // P4Runtime version; "1.0" for a switch without the Capabilities call
 	PacketReadout bool   // the program has the read-out control
 	Registers     bool   // RegisterEntry reads work
-	RegisterError error  // the reason if they do not
+	RegisterError error  // why RegisterEntry reads do not work
 }
 
 // Capabilities returns the capabilities that the session has probed.
@@ -155,7 +156,7 @@ func (c *Client) Capabilities() (Capabilities, error) {
 	}, nil
 }
 
-// lost wraps the error of a call whose session ended during it.
+// lost wraps the error of a call during which the session ended.
 func (s *session) lost(err error) error {
 	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(err, ErrSessionLost) {
 		return fmt.Errorf("%w: %w", ErrSessionLost, cause)

@@ -12,9 +12,9 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// CloneSessions is the Table of an [Entry] that is a clone session: where copies of packets go
-// (P4Runtime 1.4, section 9.5). Sessions belong to the switch and not to the program, so no program
-// has this table. The key is the field "session", 1 to 32,767; the action is "clone" with the
+// CloneSessions is the Table of an [Entry] that is a clone session, which says where copies of
+// packets go (P4Runtime 1.4, section 9.5). Sessions belong to the switch, so the program has no
+// such table. The key is the field "session", 1 to 32,767; the action is "clone" with the
 // parameter "port".
 const CloneSessions = "clone-sessions"
 
@@ -23,7 +23,8 @@ const (
 	portWidth  = 32 // bits
 )
 
-// cloneSession makes P4Runtime's form of an entry of CloneSessions. A key has no action.
+// cloneSession returns an entry of CloneSessions as a P4Runtime message; with keyOnly, without the
+// action.
 func (e Entry) cloneSession(keyOnly bool) (*p4v1.Entity, error) {
 	id, err := e.sessionID()
 	if err != nil {
@@ -35,7 +36,7 @@ func (e Entry) cloneSession(keyOnly bool) (*p4v1.Entity, error) {
 		if err != nil {
 			return nil, fmt.Errorf("table %s: session %d: %w", CloneSessions, id, err)
 		}
-		// The deprecated form of the port, which all switches accept.
+		// This form of the port is deprecated, but all switches accept it.
 		out.Replicas = []*p4v1.Replica{{PortKind: &p4v1.Replica_EgressPort{EgressPort: port}, Instance: 1}}
 	}
 	return sessionEntity(out), nil
@@ -70,12 +71,12 @@ func sessionEntity(e *p4v1.CloneSessionEntry) *p4v1.Entity {
 			Type: &p4v1.PacketReplicationEngineEntry_CloneSessionEntry{CloneSessionEntry: e}}}}
 }
 
-// sessionKey returns what identifies a clone session on a switch.
+// sessionKey returns a text that identifies a clone session on a switch.
 func sessionKey(e *p4v1.CloneSessionEntry) string {
 	return fmt.Sprintf("%s %d", CloneSessions, e.GetSessionId())
 }
 
-// sessionForm returns a string that is equal for clone sessions that are equal.
+// sessionForm returns a text that is equal for equal clone sessions.
 func sessionForm(e *p4v1.CloneSessionEntry) string {
 	e = proto.Clone(e).(*p4v1.CloneSessionEntry)
 	for _, r := range e.GetReplicas() {

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// session is a clone session to a port.
+// session returns a clone session that sends copies to a port.
 func session(id, port uint64) p4rt.Entry {
 	return p4rt.Entry{Table: p4rt.CloneSessions, Match: []p4rt.Match{{Field: "session", Value: p4rt.Uint("", id).Value}},
 		Action: "clone", Params: []p4rt.Param{p4rt.Uint("port", port)}}
@@ -49,14 +49,14 @@ func TestCloneSessions(t *testing.T) {
 	}
 }
 
-// TestCloneSessionsOnBMv2 does the same to BMv2.
+// TestCloneSessionsOnBMv2 runs the checks of TestCloneSessions on BMv2.
 func TestCloneSessionsOnBMv2(t *testing.T) {
 	c := dial(t, p4rt.Config{Target: startBMv2(t), DeviceID: 1, Program: program(t, "sketchint")})
 	waitReady(t, c)
 	cloneSessions(t, c)
 }
 
-// cloneSessions leaves session 7 to port 3 on a switch.
+// cloneSessions writes clone sessions to a switch, and leaves session 7 to port 3.
 func cloneSessions(t *testing.T, c *p4rt.Client) {
 	t.Helper()
 	ctx := t.Context()

@@ -19,13 +19,13 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Mode is the part of a client in the control of a switch.
+// Mode says whether a client controls a switch.
 type Mode uint8
 
 const (
 	// Primary bids to be the role's primary controller: it writes, reads and exchanges packets.
 	Primary Mode = iota
-	// Backup never bids: it only reads, next to a controller that owns the forwarding.
+	// Backup never bids: it only reads, next to another controller that writes.
 	Backup
 )
 
@@ -42,11 +42,11 @@ type Program struct {
 	Name         string             // for messages
 	DeviceConfig []byte             // in the target's format; for BMv2 and the soft switch the BMv2 JSON
 	P4Info       *p4configv1.P4Info //
-	Cookie       uint64             // 0: derived from the two above
+	Cookie       uint64             // 0 derives it from the two fields above
 }
 
-// Same reports that two programs have the same contents; nil, the program that a switch has anyway,
-// is the same as nil alone.
+// Same reports whether two programs have the same contents. nil, which keeps the switch's program,
+// equals only nil.
 func (p *Program) Same(other *Program) bool {
 	if p == nil || other == nil || p == other {
 		return p == other
@@ -55,7 +55,7 @@ func (p *Program) Same(other *Program) bool {
 }
 
 // Backoff bounds the waits between sessions: Min at first, twice as long after each failure, at
-// most Max. A random part of up to half is taken off each wait.
+// most Max. Each wait is shortened by a random part of up to half.
 type Backoff struct{ Min, Max time.Duration }
 
 // waits returns the sequence of waits.
@@ -72,43 +72,45 @@ type Clock interface {
 	After(d time.Duration) (<-chan time.Time, func())
 }
 
-// Config names the switch and how to drive it. Target and DeviceID are required; other zero values
-// stand for the default.
+// Config names the switch and how to drive it. Target and DeviceID are required; for other fields,
+// zero selects the default.
 type Config struct {
 	Target     string     // host:port, or any gRPC target
 	DeviceID   uint64     // P4Runtime's number of the switch, not 0
 	Mode       Mode       //
-	ElectionID ElectionID // first bid of a Primary; zero stands for 1
-	// Bid returns what a Primary bids after the switch has reported the highest election id, and
-	// false if it does not bid; vacant: there is no primary. nil: only then, the highest id or its
-	// own bid, whichever is higher.
+	ElectionID ElectionID // first bid of a Primary; zero means 1
+	// Bid returns a Primary's bid after the switch has reported the highest election id, and false
+	// for no bid. vacant reports that there is no primary. With nil, a Primary bids only if there is
+	// no primary: the higher one of the highest id and its own.
 	Bid     func(highest ElectionID, vacant bool) (bid ElectionID, ok bool)
-	Role    string      // "": the default role, without restrictions
-	Yields  bool        // a Primary bids only when there is no primary, until it was one
+	Role    string      // "" is the default role, which has no restrictions
+	Yields  bool        // a Primary bids only if there is no primary, until it has been the primary once
 	TLS     *tls.Config // nil: plaintext; mutual TLS if it has a certificate
-	Program *Program    // nil: the pipeline on the switch is kept and its P4Info read
+	Program *Program    // nil keeps the switch's pipeline and reads its P4Info
 
 	CallTimeout     time.Duration // each unary call, default 10 s
 	PipelineTimeout time.Duration // pushing a pipeline, default 60 s
 	ReadTimeout     time.Duration // a whole streamed read, default 60 s
-	ReadoutTimeout  time.Duration // after which a read-out request without a reply is lost, default 2 s
-	PipelinePoll    time.Duration // of a client that is not the primary, for a new pipeline; default 2 s
-	Backoff         Backoff       // default 100 ms to 10 s
+	// time after which a read-out request without a reply counts as lost; default 2 s
+	ReadoutTimeout time.Duration
+	// interval at which a client that is not the primary checks for a new pipeline; default 2 s
+	PipelinePoll time.Duration
+	Backoff      Backoff // default 100 ms to 10 s
 
-	MaxBatchBytes int // of a Write request, default 3.5 MB; targets refuse 4 MiB
+	MaxBatchBytes int // bytes of a Write request, default 3.5 MB; targets refuse 4 MiB
 
-	// Reconcile brings the entries on the switch up to date with [Client.Reconcile]. It is called
-	// in each session of a Primary after the pipeline is known and before the session is Ready.
-	// After [ErrRefused] the session becomes Ready all the same, with the error as the reason of
-	// its status; any other error ends the session. nil: entries stay as they are.
+	// Reconcile corrects the entries on the switch with [Client.Reconcile]. It is called in each
+	// session of a Primary when the pipeline is known and before the session is Ready. After
+	// [ErrRefused], the session becomes Ready nevertheless, and the error is its status's reason; any
+	// other error ends the session. nil leaves the entries as they are.
 	Reconcile func(ctx context.Context, c *Client) error
 
-	DialOptions []grpc.DialOption // of the connection, after the client's own
+	DialOptions []grpc.DialOption // options of the connection, applied after the client's own
 
 	Logger *slog.Logger // nil disables logging
 	Clock  Clock        // nil: the wall clock
 
-	claims bool // ElectionID was given: no other one is bid while it is in use
+	claims bool // ElectionID was given: the client bids no other id while it is in use
 }
 
 // withDefaults checks the configuration and fills in defaults.

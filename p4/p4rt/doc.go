@@ -8,9 +8,9 @@
 //	Connecting → Arbitrating → Provisioning → Reconciling → Ready
 //
 // and back to Connecting, after a jittered backoff, when the stream is lost. Provisioning pushes
-// the pipeline if the switch has another cookie; Reconciling calls [Config].Reconcile, which brings
-// the table entries up to date. A client that another one outbids is in Standby and does not write;
-// a client in mode [Backup] never bids, and only reads.
+// the pipeline if the switch has another cookie; Reconciling calls [Config].Reconcile, which
+// corrects the table entries. A client that another controller outbids is in Standby and does not
+// write; a client in mode [Backup] never bids, and only reads.
 //
 // Names are P4Info's full names or unique aliases. Values are big-endian byte strings of any
 // length; the client sends them in canonical form.

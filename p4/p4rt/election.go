@@ -21,7 +21,7 @@ func (e ElectionID) Compare(o ElectionID) int {
 	return cmp.Compare(e.Low, o.Low)
 }
 
-// Next returns the election id after e, and e for the greatest one.
+// Next returns the next higher election id, or e if e is the highest possible.
 func (e ElectionID) Next() ElectionID {
 	switch {
 	case e.Low != ^uint64(0):

@@ -47,8 +47,8 @@ func TestObligation01FirstMessageIsArbitration(t *testing.T) {
 	}
 }
 
-// vacancy is a stream of a client that calls taken when the client, which takes one message after
-// the other, has taken that the election id {0,0} is the highest.
+// vacancy is a client's stream. It calls taken when the client has handled the message that {0,0}
+// is the highest election id; the client handles one message after the other.
 type vacancy struct {
 	grpc.ClientStream
 	vacant bool
@@ -128,7 +128,7 @@ func TestObligation02Election(t *testing.T) {
 		waitReady(t, a)
 		cfg.ElectionID, cfg.Yields = p4rt.ElectionID{Low: 7}, true
 		b := dial(t, cfg)
-		if st := waitState(t, b, p4rt.Standby); !strings.Contains(st.Reason.Error(), "takes over when the one with 5 ends") {
+		if st := waitState(t, b, p4rt.Standby); !strings.Contains(st.Reason.Error(), "when the controller with 5 ends") {
 			t.Errorf("reason %v", st.Reason)
 		}
 		if st := a.Status(); st.State != p4rt.Ready || st.Term != 1 {
@@ -140,9 +140,9 @@ func TestObligation02Election(t *testing.T) {
 			t.Errorf("the second took over as %+v", st)
 		}
 	})
-	t.Run("an unset id is taken as {0,0} and elected", func(t *testing.T) { // as by BMv2
+	t.Run("an unset id is taken as {0,0} and elected", func(t *testing.T) { // as BMv2 does
 		s := startSwitch(t)
-		taken := make(chan struct{}) // closed when b has taken the message that there is no primary
+		taken := make(chan struct{}) // closed when b has handled the message that there is no primary
 		s.meddle(func(m *meddler) {
 			m.up = func(r *p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error) {
 				if a := r.GetArbitration(); a != nil && a.ElectionId == nil {
@@ -170,7 +170,7 @@ func TestObligation02Election(t *testing.T) {
 		waitState(t, b, p4rt.Standby)
 		s.dropRequests()
 		asked := make(chan struct{}, 1)
-		s.meddle(func(m *meddler) { // b learns that there is no primary while it looks for a new pipeline
+		s.meddle(func(m *meddler) { // b learns that there is no primary while it checks for a new pipeline
 			m.get = func(ctx context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error) {
 				select {
 				case asked <- struct{}{}:
@@ -194,7 +194,7 @@ func TestObligation02Election(t *testing.T) {
 		cfg.ElectionID = p4rt.ElectionID{High: 9}
 		a := dial(t, cfg)
 		waitReady(t, a)
-		var may atomic.Bool // bid without a primary
+		var may atomic.Bool // whether to bid without a primary
 		cfg.ElectionID, cfg.PipelinePoll = p4rt.ElectionID{Low: 5}, time.Millisecond
 		cfg.Bid = func(highest p4rt.ElectionID, vacant bool) (p4rt.ElectionID, bool) {
 			return highest.Next(), vacant && may.Load()
@@ -397,7 +397,7 @@ func TestObligation04Roles(t *testing.T) {
 		if err := b.Write(t.Context(), insertRoute(t, "11.0.0.0/8")); !errors.Is(err, p4rt.ErrNotPrimary) {
 			t.Errorf("a backup writes: %v", err)
 		}
-		c.Close() // even without any primary it stays what it is
+		c.Close() // the remaining client keeps its state even if there is no primary
 		waitStatus(t, b, "informed that there is no primary",
 			func(st p4rt.Status) bool { return st.State == p4rt.ReadOnly })
 		for _, a := range arbitrations(s) {

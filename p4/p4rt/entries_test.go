@@ -133,7 +133,8 @@ func TestObligation13DefaultAndConstEntries(t *testing.T) {
 		})
 	}
 
-	// MODIFY replaces the whole entry, and a default action without a name is the program's own.
+	// MODIFY replaces the whole entry, and a default action without a name is the one that the
+	// program defines.
 	s, c := ready(t, entities(t))
 	with := func(port uint64, defaultAction string) p4rt.Desired {
 		e := p4rt.Entry{Table: "exact_t", Match: []p4rt.Match{p4rt.Exact("hdr.ethernet.dst", []byte{1})},
@@ -165,7 +166,7 @@ func TestObligation13DefaultAndConstEntries(t *testing.T) {
 	}
 }
 
-// Values of types translated to strings travel as they are, those translated to numbers with the
+// Values translated to strings are sent as they are; values translated to numbers are sent in the
 // width of the translation.
 func TestObligation18Translation(t *testing.T) {
 	info := &p4configv1.P4Info{}

@@ -12,30 +12,30 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Entry is a table entry, or the default action of a table, by names: P4Info's full names or unique
+// Entry is a table entry or a table's default action. All names are P4Info's full names or unique
 // aliases.
 type Entry struct {
 	Table    string  // or CloneSessions
-	Match    []Match // in any order; fields left out match everything, which exact fields cannot
-	Priority int32   // above 0 exactly where a field of the table is ternary, range or optional; the highest wins
+	Match    []Match // in any order; fields left out match everything, except exact fields, which are required
+	Priority int32   // above 0 if and only if the table has a ternary, range or optional field; the highest wins
 	Default  bool    // the table's default action: no match, no priority
 
-	Action string  // empty in a default entry: the program's own default action
+	Action string  // empty in a default entry: the default action that the program defines
 	Params []Param // each parameter once, in any order
 }
 
-// Match is the condition on one key field: that of [Exact], [LPM], [Ternary], [Range] or
+// Match is the condition on one key field. Make one with [Exact], [LPM], [Ternary], [Range] or
 // [Optional].
 type Match struct {
 	Field     string
-	Kind      p4values.MatchKind // 0: that of the field
+	Kind      p4values.MatchKind // 0 takes the field's kind
 	Value     []byte             // the value; the low end of a range
 	Mask      []byte             // ternary: the mask
 	High      []byte             // range: the high end
 	PrefixLen int32              // LPM: bits
 }
 
-// kindOfField is the Kind of a match that takes the field's.
+// kindOfField is the Kind of a match that takes the kind of its field.
 const kindOfField p4values.MatchKind = 0
 
 // Exact matches one value.
@@ -80,9 +80,9 @@ func Uint(name string, v uint64) Param { return Param{name, p4values.Uint(v)} }
 // Bytes is a parameter of big-endian bytes, such as an address.
 func Bytes(name string, v []byte) Param { return Param{name, v} }
 
-// Build makes P4Runtime's form of the entry for a program: values canonical, bits outside of a mask
-// zero, matches of everything left out. The error names the table, field or parameter that the
-// program does not have, or whose value does not fit.
+// Build returns the entry as a P4Runtime message for a program: values are canonical, bits outside
+// of a mask are zero, and fields that match everything are left out. The error names the table,
+// field or parameter that the program lacks, or whose value does not fit.
 func (e Entry) Build(cat *p4values.Catalog) (*p4v1.Entity, error) {
 	if e.Table == CloneSessions {
 		return e.cloneSession(false)
@@ -97,7 +97,7 @@ func (e Entry) Build(cat *p4values.Catalog) (*p4v1.Entity, error) {
 	return tableEntity(out), nil
 }
 
-// BuildKey is Build without the action, which a deletion does not need.
+// BuildKey returns the entry without its action, which a deletion does not need.
 func (e Entry) BuildKey(cat *p4values.Catalog) (*p4v1.Entity, error) {
 	if e.Table == CloneSessions {
 		return e.cloneSession(true)
@@ -109,8 +109,8 @@ func (e Entry) BuildKey(cat *p4values.Catalog) (*p4v1.Entity, error) {
 	return tableEntity(out), nil
 }
 
-// Key returns what identifies the entry on a switch with this program, the same for every form of
-// its values and names.
+// Key returns a text that identifies the entry on a switch with this program, whatever form its
+// values and names have.
 func (e Entry) Key(cat *p4values.Catalog) (string, error) {
 	key, err := e.BuildKey(cat)
 	if err != nil {
@@ -154,7 +154,7 @@ func (e Entry) check(t *p4values.Table) error {
 	return nil
 }
 
-// buildMatch makes the match with its fields in the order of the table's key.
+// buildMatch returns the match with its fields in the order of the table's key.
 func buildMatch(t *p4values.Table, given []Match, isDefault bool) ([]*p4v1.FieldMatch, error) {
 	byField := map[string]Match{}
 	for _, m := range given {
@@ -187,7 +187,7 @@ func buildMatch(t *p4values.Table, given []Match, isDefault bool) ([]*p4v1.Field
 	return out, nil
 }
 
-// build makes the match of one field; nil if it matches everything.
+// build returns the match of one field; nil if it matches everything.
 func (m Match) build(f *p4values.Field) (*p4v1.FieldMatch, error) {
 	if m.Kind != kindOfField && m.Kind != f.Kind {
 		return nil, fmt.Errorf("the match is %v and the field is %v", m.Kind, f.Kind)
@@ -239,7 +239,7 @@ func (m Match) build(f *p4values.Field) (*p4v1.FieldMatch, error) {
 	return out, nil
 }
 
-// action makes the entry's action; nil for a default entry without one.
+// action returns the entry's action; nil for a default entry without an action.
 func (e Entry) action(cat *p4values.Catalog, t *p4values.Table) (*p4v1.TableAction, error) {
 	switch {
 	case e.Action == "" && e.Default:
@@ -256,7 +256,7 @@ func (e Entry) action(cat *p4values.Catalog, t *p4values.Table) (*p4v1.TableActi
 	return &p4v1.TableAction{Type: &p4v1.TableAction_Action{Action: a}}, nil
 }
 
-// buildAction makes an action with its parameters, if the table allows it in this place.
+// buildAction returns an action with its parameters, if the table allows the action there.
 func buildAction(
 	cat *p4values.Catalog, t *p4values.Table, action string, params []Param, asDefault bool,
 ) (*p4v1.Action, error) {
@@ -269,7 +269,7 @@ func buildAction(
 		return nil, fmt.Errorf("action %s is not one of the table's", a.Name)
 	}
 	if asDefault && ref.Scope == scopeTableOnly || !asDefault && ref.Scope == scopeDefaultOnly {
-		return nil, fmt.Errorf("action %s is %v there", a.Name, ref.Scope)
+		return nil, fmt.Errorf("action %s is %v in this table", a.Name, ref.Scope)
 	}
 	given := map[string][]byte{}
 	for _, p := range params {
@@ -295,7 +295,7 @@ func buildAction(
 	return out, nil
 }
 
-// encode returns the form in which a value travels: strings as they are, numbers canonical.
+// encode returns the form in which a value is sent: strings unchanged, numbers in canonical form.
 func encode(v []byte, width int, str bool) ([]byte, error) {
 	if str {
 		return v, nil

@@ -18,7 +18,7 @@ import (
 var (
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("client closed")
-	// ErrNotReady: no session is in a state that allows the call. Nothing was sent.
+	// ErrNotReady: the session is not in a state that allows the call. Nothing was sent.
 	ErrNotReady = errors.New("session not ready")
 	// ErrNotPrimary: another controller is the primary, which alone may write.
 	ErrNotPrimary = errors.New("not the primary controller")
@@ -28,12 +28,12 @@ var (
 	ErrPipelineRefused = errors.New("pipeline refused")
 	// ErrRefused: the program or the switch does not accept entries.
 	ErrRefused = errors.New("entries refused")
-	// ErrUnsupported: the switch or its program does not have what the call needs.
+	// ErrUnsupported: the switch or its program lacks a feature that the call needs.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// NotReadyError is the reason why a call could not be made. It is ErrNotReady and, in Standby or
-// ReadOnly, ErrNotPrimary.
+// NotReadyError says why a call could not be made. errors.Is matches it with ErrNotReady and, in
+// Standby or ReadOnly, with ErrNotPrimary.
 type NotReadyError struct {
 	Target string
 	Status Status
@@ -73,7 +73,7 @@ type UpdateError struct {
 	Index   int // in the arguments of Write
 	Code    codes.Code
 	Message string
-	update  string // described
+	update  string // text that describes the update
 }
 
 // Error describes the update and contains the reason of the switch.
@@ -128,8 +128,8 @@ func (e *WriteError) Unwrap() []error {
 	return out
 }
 
-// perUpdate returns the p4.v1.Error of each update in an UNKNOWN status. It returns nil if their
-// number is not that of the updates.
+// perUpdate returns the p4.v1.Error of each update from an UNKNOWN status. It returns nil if their
+// number differs from the number of updates.
 func perUpdate(err error, want int) []*p4v1.Error {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.Unknown {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event that must happen.
 const patience = 2 * time.Minute
 
 // program loads a compiled program.
@@ -78,8 +78,7 @@ func waitStatus(t testing.TB, c *p4rt.Client, what string, ok func(p4rt.Status) 
 	return p4rt.Status{}
 }
 
-// entriesOn reads the entries of a table of the switch at an address, the default entry not among
-// them.
+// entriesOn reads the entries of a table of the switch at an address, without the default entry.
 func entriesOn(t testing.TB, addr string, p *p4rt.Program, table string) []*p4v1.TableEntry {
 	t.Helper()
 	id, err := catalogOf(t, p).Tables.Name(table)
@@ -113,7 +112,7 @@ func entriesOn(t testing.TB, addr string, p *p4rt.Program, table string) []*p4v1
 	}
 }
 
-// release releases cells that have other contents now: no later read may return these.
+// release overwrites and releases cells: no later read may return the overwritten contents.
 func release(cells ...*p4rt.Cells) {
 	for _, c := range cells {
 		for i := range c.Data {
@@ -141,7 +140,7 @@ func mustPrefix(t testing.TB, s string) netip.Prefix {
 	return p
 }
 
-// fakeClock is a clock that moves when a test says so.
+// fakeClock is a clock that only advance moves.
 type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -173,7 +172,7 @@ func (f *fakeClock) After(d time.Duration) (<-chan time.Time, func()) {
 	return w.c, func() {}
 }
 
-// advance moves the clock and ends the waits that are over.
+// advance moves the clock and ends the waits that have passed.
 func (f *fakeClock) advance(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

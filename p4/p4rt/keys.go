@@ -15,8 +15,8 @@ func tableEntity(e *p4v1.TableEntry) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}
 }
 
-// entityKey returns what identifies an entry or clone session on a switch, the same for every form
-// of its values.
+// entityKey returns a text that identifies an entry or clone session on a switch, whatever form
+// its values have.
 func entityKey(cat *p4values.Catalog, e *p4v1.Entity) string {
 	if s := e.GetPacketReplicationEngineEntry().GetCloneSessionEntry(); s != nil {
 		return sessionKey(s)
@@ -24,7 +24,7 @@ func entityKey(cat *p4values.Catalog, e *p4v1.Entity) string {
 	return entryKey(cat, e.GetTableEntry())
 }
 
-// entityForm returns a string that is equal for entries and clone sessions that are equal.
+// entityForm returns a text that is equal for equal entries and equal clone sessions.
 func entityForm(cat *p4values.Catalog, e *p4v1.Entity) string {
 	if s := e.GetPacketReplicationEngineEntry().GetCloneSessionEntry(); s != nil {
 		return sessionForm(s)
@@ -32,7 +32,7 @@ func entityForm(cat *p4values.Catalog, e *p4v1.Entity) string {
 	return comparableForm(cat, e.GetTableEntry())
 }
 
-// entryKey is entityKey of an entry.
+// entryKey returns the entityKey of a table entry.
 func entryKey(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	return marshal(&p4v1.TableEntry{
 		TableId: e.GetTableId(), Match: canonicalMatch(cat, e), Priority: e.GetPriority(),
@@ -40,8 +40,8 @@ func entryKey(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	})
 }
 
-// comparableForm returns a string that is equal for entries that are equal: values compare as
-// numbers, and what the data plane changes does not count.
+// comparableForm returns a text that is equal for equal entries: values compare as numbers, and
+// fields that the data plane changes are left out.
 func comparableForm(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	e = proto.Clone(e).(*p4v1.TableEntry)
 	e.Match = canonicalMatch(cat, e)
@@ -50,18 +50,18 @@ func comparableForm(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	return marshal(e)
 }
 
-// marshal makes a string of a message that is equal for equal messages.
+// marshal returns a text that is equal for equal messages.
 func marshal(m proto.Message) string {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		return "" // only invalid UTF-8 in a string field does that, and no key has one
+		return "" // only invalid UTF-8 fails, which no key contains
 	}
 	return string(b)
 }
 
-// canonicalMatch returns a match with the shortest numbers, zeros where a mask or prefix has none,
-// its fields in the order of their ids, and without fields that match anything: P4Runtime leaves
-// these out (specification, 9.1.1), but some switches read them back.
+// canonicalMatch returns the match in canonical form: the shortest numbers, zero bits outside
+// masks and prefixes, and fields in the order of their ids. It leaves out fields that match
+// anything, as P4Runtime does (specification, 9.1.1), because some switches return them.
 func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatch {
 	t, _ := cat.Tables.ID(e.GetTableId())
 	out := make([]*p4v1.FieldMatch, 0, len(e.GetMatch()))
@@ -78,9 +78,9 @@ func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatc
 	return out
 }
 
-// canonicalField is canonicalMatch of one field; nil: it matches anything.
+// canonicalField returns one field in canonical form; nil if the field matches anything.
 func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
-	width := 0 // not known
+	width := 0 // the width is not known
 	if t != nil {
 		if i := t.FieldByID(m.GetFieldId()); i >= 0 {
 			if t.Match[i].String {

@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// TestFieldsThatMatchAnything: a field of any kind that matches anything is no part of a key.
+// TestFieldsThatMatchAnything: a key leaves out fields of any kind that match anything.
 func TestFieldsThatMatchAnything(t *testing.T) {
 	table := &p4values.Table{Match: []p4values.Field{{ID: 1, Width: 12}}}
 	ternary := func(value, mask []byte) *p4v1.FieldMatch {

@@ -304,7 +304,7 @@ func TestObligation14Reads(t *testing.T) {
 	if err := c.Reconcile(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
-	// Answers in another order, and twice.
+	// Errors in another order, and one of them twice.
 	s.meddle(func(m *meddler) {
 		m.read = func(r *p4v1.ReadResponse) *p4v1.ReadResponse {
 			for i, j := 0, len(r.Entities)-1; i < j; i, j = i+1, j-1 {

@@ -15,14 +15,14 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// program is the program on the switch, as the session read or pushed it. It is immutable but for
-// the contents of unused.
+// program is the program on the switch, as the session read or pushed it. Only the contents of
+// unused change.
 type program struct {
-	cookie      uint64 // 0: the switch has no pipeline
+	cookie      uint64 // 0 if the switch has no pipeline
 	catalog     *p4values.Catalog
-	readout     *readoutHeaders       // nil: the program has no read-out control
-	registerErr error                 // nil: RegisterEntry reads work
-	unused      map[uint32]*sync.Pool // of readParts that were released, by register
+	readout     *readoutHeaders       // nil if the program has no read-out control
+	registerErr error                 // why reading a RegisterEntry fails; nil if it works
+	unused      map[uint32]*sync.Pool // by register: readParts that were released
 }
 
 func (s *session) program() *program {
@@ -31,7 +31,8 @@ func (s *session) program() *program {
 	return s.prog
 }
 
-// provision pushes the configured pipeline if another one runs, or reads the one that runs.
+// provision pushes the configured pipeline if the switch runs another one. Without a configured
+// pipeline, it reads the switch's own.
 func (s *session) provision() (step, error) {
 	s.enter(Provisioning)
 	want := s.c.cfg.Program
@@ -64,8 +65,8 @@ func (s *session) provision() (step, error) {
 	return s.reconcile, nil
 }
 
-// adopt reads the program that runs on the switch, if it is not the one read before. A switch
-// without a pipeline is no error.
+// adopt reads the program that runs on the switch, unless it is the one read before. It succeeds
+// for a switch without a pipeline.
 func (s *session) adopt() error {
 	if p := s.program(); p != nil {
 		cookie, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)
@@ -89,7 +90,7 @@ func (s *session) getPipeline(
 	answer, err := s.rpc.GetForwardingPipelineConfig(ctx, &p4v1.GetForwardingPipelineConfigRequest{
 		DeviceId: s.c.cfg.DeviceID, ResponseType: part,
 	})
-	if status.Code(err) == codes.FailedPrecondition { // BMv2's answer without a pipeline
+	if status.Code(err) == codes.FailedPrecondition { // BMv2's reply without a pipeline
 		return nil, nil
 	}
 	if err != nil {

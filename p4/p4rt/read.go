@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// read reads entities: each one given is a query, whose fields left at zero match everything. The
-// sequence ends after an error; the order of entities is the switch's, and one may come more than
-// once.
+// read reads the entities that match the queries; fields of a query that are zero match
+// everything. The sequence ends after an error. Entities come in the switch's order, and may come
+// more than once.
 func (s *session) read(ctx context.Context, queries []*p4v1.Entity) iter.Seq2[*p4v1.Entity, error] {
 	return func(yield func(*p4v1.Entity, error) bool) {
 		ctx, cancel := context.WithTimeout(ctx, s.c.cfg.ReadTimeout)

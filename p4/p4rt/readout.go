@@ -23,7 +23,7 @@ const (
 	readoutWindow  = 32 // requests in flight: BMv2's egress queue holds 64 packets and drops without a report
 	opReadout      = 1
 	reasonReadout  = 1   // packet-in: cells
-	reasonRefused  = 255 // packet-in: the program does not have these cells
+	reasonRefused  = 255 // packet-in: the program lacks the requested cells
 	noSeq          = -1
 	readoutPoll    = 8 // checks for lost replies within ReadoutTimeout
 	maxLostInError = 4
@@ -33,17 +33,17 @@ const (
 type Cells struct {
 	Register *p4values.Register
 	Bank     int
-	Data     []byte // 4 bytes a cell, little-endian, zero-extended where the register is narrower
+	Data     []byte // 4 bytes per cell, little-endian; narrower registers are zero-extended
 
-	count   uint64 // of the bank's counter before the read
+	count   uint64 // the bank's packet counter before the read
 	counted bool   // count is valid
 
 	part   *readPart
-	unused *sync.Pool // of readParts of the register
+	unused *sync.Pool // readParts of the register to which Release returns the memory
 }
 
-// Release returns the memory of the cells for another read of the register. Nothing uses the cells
-// or Data from then on. Cells that are not released are left to the garbage collector.
+// Release returns the memory of the cells for another read of the register. Neither the cells nor
+// Data may be used afterwards. If Release is not called, the garbage collector frees the memory.
 func (c *Cells) Release() {
 	if c.unused != nil {
 		c.unused.Put(c.part)
@@ -59,8 +59,8 @@ func (c *Cells) At(i int) uint32 { return binary.LittleEndian.Uint32(c.Data[4*i:
 // CellRange is cells First to First+Count-1 of a bank.
 type CellRange struct{ First, Count int }
 
-// ReadoutError is the failure to read a bank in full. Cells are cleared as they are read: lost
-// cells are gone, unread cells are still on the switch.
+// ReadoutError reports that a bank was not read completely. Cells are cleared as they are read:
+// lost cells are gone, unread cells are still on the switch.
 type ReadoutError struct {
 	Target   string
 	Register string
@@ -102,7 +102,7 @@ func (e *ReadoutError) Unwrap() error { return e.Cause }
 // Is makes errors.Is(err, ErrReadoutLost) true if cells were lost.
 func (e *ReadoutError) Is(target error) bool { return target == ErrReadoutLost && len(e.Lost) > 0 }
 
-// ErrReadoutLost: cells were read and cleared on the switch, and the reply did not arrive.
+// ErrReadoutLost: the switch read and cleared cells, but its reply did not arrive.
 var ErrReadoutLost = errors.New("read-out lost")
 
 func cells(rs []CellRange) (n int) {
@@ -112,10 +112,10 @@ func cells(rs []CellRange) (n int) {
 	return n
 }
 
-// ReadBanks reads the same bank of several registers and clears it, by packets where the program
-// has the read-out control and else by RegisterEntry (see [Client.Capabilities]). The requests of a
-// register follow while replies for the one before are under way. A bank that is not read in full
-// is nil in the result, and named by the error: lost cells are never taken for zeros.
+// ReadBanks reads the same bank of several registers and clears it: by packets if the program has
+// the read-out control, otherwise by RegisterEntry (see [Client.Capabilities]). It requests the
+// next register while replies for the previous one are arriving. A bank that is not read
+// completely is nil in the result, and the error names it: lost cells are never taken for zeros.
 func (c *Client) ReadBanks(ctx context.Context, bank int, registers ...string) ([]*Cells, error) {
 	s, err := c.use(Ready)
 	if errors.Is(err, ErrNotReady) {
@@ -169,21 +169,22 @@ func bankCells(r *p4values.Register) int {
 	return r.Size
 }
 
-// readPart is one register of a job. The receiver writes its cells until the job has ended.
+// readPart is one register of a job. The stream's receiver writes its cells until the job has
+// ended.
 type readPart struct {
 	reg     *p4values.Register
 	cells   *Cells
-	arrived int    // cells, also those that are known to be zero
+	arrived int    // number of cells read or known to be zero
 	asked   []bool // by packet: requested, or known to be zero
 	lost    []CellRange
 	cause   error
 
-	packets uint64 // that changed the bank since it was cleared, if known
+	packets uint64 // packets that changed the bank since it was cleared, if known
 	known   bool
 }
 
-// newReadPart returns a part for a bank of a register. Its cells have any values: each is written
-// before the part counts as read.
+// newReadPart returns a part for a bank of a register. Its cells are not zeroed, because each is
+// written before the part counts as read.
 func (p *program) newReadPart(r *p4values.Register, bank int) *readPart {
 	unused := p.unused[r.ID]
 	part, ok := unused.Get().(*readPart)
@@ -197,7 +198,7 @@ func (p *program) newReadPart(r *p4values.Register, bank int) *readPart {
 	return part
 }
 
-// skip takes the cells of a packet as zero.
+// skip sets the cells of a packet to zero, without a request.
 func (p *readPart) skip(packet int) {
 	if !p.asked[packet] {
 		p.asked[packet] = true
@@ -206,10 +207,10 @@ func (p *readPart) skip(packet int) {
 	}
 }
 
-// size returns the cells of a packet.
+// size returns the number of cells in a packet.
 func (p *readPart) size(packet int) int { return min(readoutCells, p.cells.Len()-packet*readoutCells) }
 
-// unread returns the cells that were not requested.
+// unread returns the cells that were never requested.
 func (p *readPart) unread() (out []CellRange) {
 	for i, asked := range p.asked {
 		if !asked {
@@ -220,18 +221,17 @@ func (p *readPart) unread() (out []CellRange) {
 	return out
 }
 
-// readJob is one call of ReadBanks. Its fields are guarded by the session's readouts.mu once it
-// runs.
+// readJob is one call of ReadBanks. While it runs, the session's readouts.mu guards its fields.
 type readJob struct {
 	s       *session
 	headers *readoutHeaders
 	parts   []*readPart
-	done    chan struct{} // signals the last reply or a refusal
-	waiting int           // number of requests without reply
+	done    chan struct{} // signals the last reply, or a refusal
+	waiting int           // number of requests without a reply
 	stopped error         // why the job ended early
 }
 
-// run sends the requests, waits for the replies and reports.
+// run sends the requests, waits for the replies, and returns the result.
 func (j *readJob) run(ctx context.Context) ([]*Cells, error) {
 	err := j.skipPieces(ctx)
 	if err == nil {
@@ -241,8 +241,8 @@ func (j *readJob) run(ctx context.Context) ([]*Cells, error) {
 	return j.report()
 }
 
-// request requests the packets that have not been and that f selects, with at most readoutWindow
-// requests in flight, and waits for the replies.
+// request requests the packets that f selects and that were not requested before, with at most
+// readoutWindow requests in flight. It waits for the replies.
 func (j *readJob) request(ctx context.Context, f func(part *readPart, packet int) bool) error {
 	look := time.NewTicker(j.s.c.cfg.ReadoutTimeout / readoutPoll)
 	defer look.Stop()
@@ -265,7 +265,7 @@ func (j *readJob) request(ctx context.Context, f func(part *readPart, packet int
 	return j.wait(ctx)
 }
 
-// admit waits for a token of the window, and looks for lost replies meanwhile.
+// admit waits for a free place in the window, and meanwhile checks for lost replies.
 func (j *readJob) admit(ctx context.Context, look <-chan time.Time) error {
 	for admitted := false; !admitted; {
 		select {
@@ -313,7 +313,8 @@ func (j *readJob) wait(ctx context.Context) error {
 	}
 }
 
-// report returns the banks that were read in full, and errors for the others. The job has ended.
+// report returns the banks that were read completely, and errors for the others. The job must have
+// ended.
 func (j *readJob) report() ([]*Cells, error) {
 	out := make([]*Cells, len(j.parts))
 	var errs []error
@@ -339,9 +340,9 @@ func (j *readJob) report() ([]*Cells, error) {
 	return out, errors.Join(errs...)
 }
 
-// pendingRange is a request without its reply.
+// pendingRange is a request that has no reply yet.
 type pendingRange struct {
-	job   *readJob // nil: the job has ended
+	job   *readJob // nil if the job has ended
 	part  *readPart
 	first int
 	sent  time.Time
@@ -359,14 +360,14 @@ func (r *readouts) init() {
 	r.window, r.pending = make(chan struct{}, readoutWindow), map[uint32]*pendingRange{}
 }
 
-// seqSource numbers the requests of all sessions of a client, so that late replies match no
-// request.
+// seqSource numbers the requests of all sessions of a client, so that a late reply never matches a
+// newer request.
 type seqSource struct{ n atomic.Uint32 }
 
 func (s *seqSource) next() uint32 { return s.n.Add(1) }
 
-// register adds a request before it is sent. The caller holds a token of the window; the reply
-// returns it.
+// register adds a request before it is sent. The caller holds a token of the window, which the
+// reply returns.
 func (r *readouts) register(j *readJob, part *readPart, packet int, seqs *seqSource) uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -381,7 +382,7 @@ func (r *readouts) register(j *readJob, part *readPart, packet int, seqs *seqSou
 	return seq
 }
 
-// settle removes a request of a job and returns its token. r.mu is held.
+// settle removes a request of a job and returns its token. The caller holds r.mu.
 func (r *readouts) settle(seq uint32, p *pendingRange) {
 	r.remove(seq)
 	p.job.waiting--
@@ -390,13 +391,13 @@ func (r *readouts) settle(seq uint32, p *pendingRange) {
 	}
 }
 
-// remove removes a request and returns its token. r.mu is held.
+// remove removes a request and returns its token. The caller holds r.mu.
 func (r *readouts) remove(seq uint32) {
 	delete(r.pending, seq)
 	<-r.window
 }
 
-// lose records the cells of a request as lost and removes it. r.mu is held.
+// lose records the cells of a request as lost and removes the request. The caller holds r.mu.
 func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
 	p.lose(why)
 	r.settle(seq, p)
@@ -415,7 +416,7 @@ func (p *pendingRange) lose(why error) {
 	}
 }
 
-// reply takes a reply from the receiver; false if no job waits for it.
+// reply handles a reply from the receiver. It returns false if no job waits for the reply.
 func (r *readouts) reply(m readoutReply) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -456,7 +457,7 @@ func copyCells(dst, src []byte) int {
 	return n / 4
 }
 
-// refused takes the switch's error about the request with this number.
+// refused handles the switch's error about the request with this number.
 func (r *readouts) refused(seq int64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -470,8 +471,8 @@ func (r *readouts) refused(seq int64, why error) {
 	}
 }
 
-// expire records requests without a reply for timeout as lost. If no reply at all came in that
-// time, it ends the job.
+// expire records requests that have had no reply for timeout as lost. If no reply at all arrived
+// in that time, it ends the job.
 func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -492,8 +493,8 @@ func (r *readouts) expire(j *readJob, timeout time.Duration) error {
 	return j.stopped
 }
 
-// abandon ends a job: requests without a reply are lost. They keep their tokens until the reply or
-// ReadoutTimeout, since they are still in the switch's queues.
+// abandon ends a job: its requests without a reply are lost. They keep their tokens until the
+// reply or ReadoutTimeout, because they are still in the switch's queues.
 func (r *readouts) abandon(j *readJob, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -523,7 +524,7 @@ func (r *readouts) stoppedBy(j *readJob) error {
 	return j.stopped
 }
 
-// sessionOver wakes every job to end with its session.
+// sessionOver ends every job of the session.
 func (r *readouts) sessionOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -534,7 +535,7 @@ func (r *readouts) sessionOver() {
 	}
 }
 
-// stop ends a job early; the first reason counts. r.mu is held.
+// stop ends a job early; only the first reason is kept. The caller holds r.mu.
 func (j *readJob) stop(why error) {
 	if j.stopped == nil {
 		j.stopped = why
@@ -549,7 +550,7 @@ func (j *readJob) poke() {
 	}
 }
 
-// readoutRequests makes the requests for one bank of one object in the same message.
+// readoutRequests builds the requests for one bank of one object, reusing one message.
 type readoutRequests struct {
 	message    p4v1.StreamMessageRequest
 	index, seq *p4v1.PacketMetadata
@@ -572,6 +573,6 @@ func shortest(room *[4]byte, v uint32) []byte {
 	return room[i:]
 }
 
-// readoutPadding is the payload that the switch overwrites with cells: BMv2 cannot make a packet
-// grow by more than 512 bytes.
+// readoutPadding is the payload that the switch overwrites with cells, because BMv2 cannot make a
+// packet grow by more than 512 bytes.
 var readoutPadding [readoutBytes]byte

@@ -10,8 +10,9 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// emptied holds the packet counts of a session's banks (see [p4values.Readout]) at the time when
-// they were read in full. A bank without a count, because it was not read in full, is always read.
+// emptied holds the packet counts (see [p4values.Readout]) that a session's banks had when they
+// were read completely. A bank without a count, because it was not read completely, is always
+// read.
 type emptied struct {
 	mu    sync.Mutex
 	at    map[bankOf]uint64
@@ -25,8 +26,8 @@ type bankOf struct {
 
 func (p *readPart) key() bankOf { return bankOf{p.reg.ID, p.cells.Bank} }
 
-// note stores the count of a part that was read in full. The count is from before the read, so
-// packets that came during the read make the bank be read again.
+// note stores the count of a part that was read completely. The count was read before the cells,
+// so packets that arrived during the read make the bank be read again.
 func (e *emptied) note(p *readPart) {
 	if !p.cells.counted {
 		return
@@ -39,7 +40,8 @@ func (e *emptied) note(p *readPart) {
 	e.at[p.key()] = p.cells.count
 }
 
-// take sets how many packets have changed a bank since it was cleared, and removes its count.
+// take sets how many packets have changed a part's bank since it was cleared, and removes the
+// stored count.
 func (e *emptied) take(p *readPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -48,8 +50,8 @@ func (e *emptied) take(p *readPart) {
 	p.packets, p.known = p.cells.count-at, known && p.cells.counted
 }
 
-// skipEmpty reads the counters of the parts that have one, and skips the parts that no packet has
-// changed.
+// skipEmpty reads the packet counters of the parts that have one, and skips the parts that no
+// packet has changed.
 func (j *readJob) skipEmpty(ctx context.Context) {
 	cells := make([]*Cells, len(j.parts))
 	for i, p := range j.parts {
@@ -78,9 +80,9 @@ func (j *readJob) skipEmpty(ctx context.Context) {
 	}
 }
 
-// skipPieces reads the marks of the parts that have some, and skips the pieces that no packet has
-// changed. If the marks do not add up to the packets that the counter has counted, a packet came
-// while the bank was read, and all cells are read.
+// skipPieces reads the marks of the parts that have marks, and skips the pieces that no packet has
+// changed. If the marks' sum differs from the packet counter, a packet came while the bank was
+// read, and all cells are read.
 func (j *readJob) skipPieces(ctx context.Context) error {
 	marked := map[*readPart]*readPart{} // the parts with the marks
 	for _, p := range j.parts {
@@ -113,7 +115,7 @@ func (j *readJob) skipPieces(ctx context.Context) error {
 	return nil
 }
 
-// overlap reports whether a packet has cells from first to last-1.
+// overlap reports whether a packet contains any of the cells first to last-1.
 func overlap(packet, first, last int) bool {
 	return packet*readoutCells < last && first < (packet+1)*readoutCells
 }
@@ -148,7 +150,7 @@ func (p *readPart) skipUnmarked(marks *Cells) {
 	}
 }
 
-// readCounts reads the counters of banks that have one, and calls f with the counts.
+// readCounts reads the packet counters of banks that have one, and calls f with each count.
 func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cells, count uint64)) error {
 	var queries []*p4v1.Entity
 	queried := map[uint32]bool{}
@@ -177,8 +179,8 @@ func (s *session) readCounts(ctx context.Context, cells []*Cells, f func(c *Cell
 	return nil
 }
 
-// Moved returns the number of packets that were counted in banks since just before they were read:
-// 0 if the switch counts in another bank. Banks without a readable counter are left out.
+// Moved returns how many packets banks have counted since just before they were read; 0 means that
+// the switch counts in another bank. Banks without a readable counter are left out.
 func (c *Client) Moved(ctx context.Context, cells ...*Cells) (packets uint64, err error) {
 	known := slices.DeleteFunc(slices.Clone(cells), func(c *Cells) bool { return !c.counted })
 	if len(known) == 0 {

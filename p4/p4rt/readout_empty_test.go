@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// A bank that no packet has changed since it was cleared is not read, and only then.
+// A bank is skipped if no packet has changed it since it was cleared; otherwise it is read.
 func TestEmptyBanksAreNotRead(t *testing.T) {
 	const register = "ingress.chamelemon.upstream_ipv6"
 	s := startSwitch(t)
@@ -54,7 +54,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 			return r, nil
 		}
 	})
-	// read reads a bank and returns its cell 5 and how many requests that took.
+	// read reads a bank, and returns its cell 5 and the number of requests.
 	read := func(t *testing.T, bank int) (uint32, int) {
 		t.Helper()
 		requests.Store(0)
@@ -73,7 +73,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 		}
 		return cells.At(5), int(requests.Load())
 	}
-	// packet does what a packet does to a bank.
+	// packet changes a bank as a packet does.
 	packets := uint64(0)
 	packet := func(t *testing.T, bank int) {
 		t.Helper()
@@ -90,14 +90,14 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 		}
 	}
 	for bank := range 2 {
-		expect(t, bank, 0, all) // what it holds is not known
+		expect(t, bank, 0, all) // the bank's contents are not known
 		expect(t, bank, 0, 0)
 		packet(t, bank)
 		expect(t, bank, 7, all)
 		expect(t, bank, 0, 0)
 	}
 
-	// Packets counted after the read-out are reported without another one.
+	// Moved reports packets counted after the read-out, without reading the bank again.
 	cells, err := readBank(t.Context(), c, register, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestEmptyBanksAreNotRead(t *testing.T) {
 	}
 	expect(t, 0, 7, all)
 
-	// A bank that was not read to the end is read again, although no packet came.
+	// A bank that was not read completely is read again even if no packet came.
 	packet(t, 0)
 	lose.Store(1)
 	if _, err := readBank(t.Context(), c, register, 0); !errors.Is(err, p4rt.ErrReadoutLost) {
@@ -156,7 +156,7 @@ func TestReadoutCountersMustBeThere(t *testing.T) {
 	}
 }
 
-// Pieces of a bank that no packet has changed are not read, if all packets are in the marks.
+// Pieces of a bank that no packet has changed are skipped if the marks account for all packets.
 func TestEmptyPiecesAreNotRead(t *testing.T) {
 	const counters, heavy, counter = "ingress.univmon_src.counters", "ingress.univmon_src.heavy",
 		"ingress.univmon_src.counted"
@@ -206,7 +206,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 			}
 		}
 	}
-	expect(t, all) // what the bank holds is not known
+	expect(t, all) // the bank's contents are not known
 	expect(t, 0)
 	packet(t, 1, true)
 	expect(t, 1+6+4, 1) // the marks, 1,536 counters, and 896 cells of heavy keys from cell 896 on
@@ -215,11 +215,11 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 	packet(t, 9, true)
 	expect(t, 1+2*6+2*4, 0, 9)
 	packet(t, 2, true)
-	packet(t, 3, false) // its mark was read and cleared before
+	packet(t, 3, false) // the packet's mark was read and cleared before
 	expect(t, all, 2, 3)
 	expect(t, 0)
 
-	// Packets, and the cells that they left on the switch.
+	// Packets change counters and marks, and leave cells on the switch.
 	for n := range 10 {
 		ip := []byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, byte(n), 10, 0, 0, 99}
 		binary.BigEndian.PutUint16(ip[10:], ^uint16(0x4500+20+64<<8+253+2*10<<8+n+99))

@@ -87,13 +87,13 @@ func (h *readoutHeaders) seqOfRequest(m *p4v1.PacketOut) int64 {
 	return seq
 }
 
-// readoutReply is a packet-in that answers a read-out request.
+// readoutReply is a packet-in with the reply to a read-out request.
 type readoutReply struct {
 	reason, object, bank, index, seq uint32
 	cells                            []byte
 }
 
-// parse returns false if the packet is no reply.
+// parse decodes a reply. It returns false if the packet is not a reply.
 func (h *readoutHeaders) parse(m *p4v1.PacketIn) (readoutReply, bool) {
 	r := readoutReply{cells: m.GetPayload()}
 	for _, f := range m.GetMetadata() {
@@ -117,7 +117,7 @@ func (h *readoutHeaders) parse(m *p4v1.PacketIn) (readoutReply, bool) {
 	return r, r.reason == reasonReadout || r.reason == reasonRefused
 }
 
-// uint32Of returns a number of up to 32 bits in any number of bytes.
+// uint32Of decodes a number of up to 32 bits from any number of bytes.
 func uint32Of(b []byte) (uint32, bool) {
 	if len(b) == 0 {
 		return 0, false

@@ -58,7 +58,7 @@ func TestReadBanks(t *testing.T) {
 			}
 		}
 	}
-	// The bank is clear now, the other one untouched.
+	// The bank is clear now, and the other bank is unchanged.
 	again, err := readBank(t.Context(), c, names[0], 1)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func requestIndex(cat *p4values.Catalog, m *p4v1.PacketOut) uint64 {
 	return ^uint64(0)
 }
 
-// What a switch can do to a read-out in progress.
+// Faults of a switch during a read-out.
 func TestReadoutFaults(t *testing.T) {
 	start := func(t *testing.T) (*testSwitch, *p4rt.Client, *p4values.Catalog, *p4values.Register) {
 		s := startSwitch(t)
@@ -226,7 +226,7 @@ func TestReadoutFaults(t *testing.T) {
 				t.Errorf("the error does not say %q: %v", want, err)
 			}
 		}
-		// The session is as good as before.
+		// The session still works.
 		s.meddle(func(m *meddler) { m.up = nil })
 		if _, err := readBank(t.Context(), c, r.Name, 1); err != nil {
 			t.Error(err)
@@ -388,8 +388,8 @@ func TestReadoutFaults(t *testing.T) {
 	})
 }
 
-// serialised is a packet-out as bytes; all metadata but the first field have whole bytes in the
-// test's program.
+// serialised returns a packet-out as bytes. In the test's program, all metadata except the first
+// field have whole bytes.
 func serialised(m *p4v1.PacketOut) []byte {
 	widths := []int{1, 2, 1, 1, 4, 4}
 	var out []byte
@@ -413,11 +413,11 @@ func readouts(p *p4rt.Program) (all []*p4configv1.KeyValuePairList) {
 	return all
 }
 
-// A program that has no such object refuses, and the read-out ends at once.
+// A program that lacks the object refuses the read-out, which ends at once.
 func TestReadoutRefused(t *testing.T) {
 	s := startSwitch(t)
 	p := program(t, measured)
-	for _, l := range readouts(p) { // P4Info lies about an object number
+	for _, l := range readouts(p) { // makes P4Info name a wrong object number
 		for _, kv := range l.GetKvPairs() {
 			if kv.GetKey() == "object" || kv.GetKey() == "marker" {
 				kv.GetValue().Value = &p4configv1.Expression_Int64Value{Int64Value: kv.GetValue().GetInt64Value() + 100}
@@ -433,8 +433,8 @@ func TestReadoutRefused(t *testing.T) {
 	}
 }
 
-// readAllBanks times reading one bank of everything that the program measures. touch, when there is
-// one, is called before each reading.
+// readAllBanks measures reading one bank of every register that the program measures with. touch,
+// if set, is called before each reading.
 func readAllBanks(b *testing.B, c *p4rt.Client, touch func()) {
 	cat, err := c.Catalog()
 	if err != nil {
@@ -469,7 +469,7 @@ func readAllBanks(b *testing.B, c *p4rt.Client, touch func()) {
 func BenchmarkReadBank(b *testing.B) {
 	tests := []struct {
 		name, program string
-		idle          string // counters that stand still, by the end of their name
+		idle          string // counters that do not change, by the end of their name
 	}{{"univmon", "univmon", ""}, {"chamelemon", "chamelemon", ""}, {"chamelemon without IPv6", "chamelemon", "_ipv6"}}
 	for _, test := range tests {
 		b.Run(test.name, func(b *testing.B) {
@@ -498,7 +498,7 @@ func BenchmarkReadBank(b *testing.B) {
 
 func BenchmarkReadBankBMv2(b *testing.B) {
 	p := program(b, "univmon")
-	for _, l := range readouts(p) { // without counters, the client skips nothing
+	for _, l := range readouts(p) { // without counters, the client reads all cells
 		l.KvPairs = slices.DeleteFunc(l.GetKvPairs(), func(kv *p4configv1.KeyValuePair) bool {
 			return kv.GetKey() != "object" && kv.GetKey() != "banks"
 		})

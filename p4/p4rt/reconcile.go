@@ -14,23 +14,24 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Desired is a part of what a switch must hold.
+// Desired is a part of the state that a switch must have.
 type Desired struct {
 	// Entries are the part's table entries and default actions.
 	Entries []Entry
-	// Tables are owned by the part: Reconcile deletes every entry in them that is in no part, also
-	// those of an earlier process.
+	// Tables are owned by the part: Reconcile deletes every entry in them that no part contains,
+	// including entries of an earlier process.
 	Tables []string
-	// Absent are entries that Reconcile deletes if they are in no part. Only their keys count.
+	// Absent are entries that Reconcile deletes unless a part contains them. Only their keys are
+	// used.
 	Absent []Entry
 }
 
-// Reconcile reads the tables that the parts name and makes the switch hold their entries, one part
-// after another: entries may refer to entries of the parts before, and replace entries of theirs
-// with the same key. It changes what differs and deletes from owned tables what is in no part.
-// Entries that the program or the switch does not accept are skipped; the error then is
-// [ErrRefused] and names them. Reconcile works in a session that is Ready, and during
-// [Config].Reconcile.
+// Reconcile reads the tables that the parts name, and makes the switch hold the parts' entries,
+// one part after another. Entries may refer to entries of earlier parts, and replace earlier
+// parts' entries with the same key. Reconcile writes only differences, and deletes from owned
+// tables the entries that no part contains. Entries that the program or the switch refuses are
+// skipped; the error is then [ErrRefused] and names them. Reconcile works in a session that is
+// Ready, and during [Config].Reconcile.
 func (c *Client) Reconcile(ctx context.Context, parts ...Desired) error {
 	s, err := c.use(Ready, Reconciling)
 	if err != nil {
@@ -39,7 +40,7 @@ func (c *Client) Reconcile(ctx context.Context, parts ...Desired) error {
 	return s.reconcileEntries(ctx, parts)
 }
 
-// reconcile lets the configuration bring the entries of a new session up to date.
+// reconcile calls Config.Reconcile to update the entries of a new session.
 func (s *session) reconcile() (step, error) {
 	s.enter(Reconciling)
 	s.refused = nil
@@ -51,7 +52,8 @@ func (s *session) reconcile() (step, error) {
 	case errors.Is(err, ErrNotPrimary) && s.ctx.Err() == nil:
 		return s.await, nil
 	case errors.Is(err, ErrRefused):
-		// The switch works and some entries do not fit it: the rest of the network goes on.
+		// The switch works, but refuses some entries: the session continues, so that the rest of the
+		// network works.
 		s.log.Error("reconcile", "error", err)
 		s.refused = err
 	case err != nil:
@@ -60,18 +62,18 @@ func (s *session) reconcile() (step, error) {
 	return s.ready, nil
 }
 
-// wantedPart is a Desired in P4Runtime's form.
+// wantedPart is a Desired as P4Runtime messages.
 type wantedPart struct {
 	entries []*p4v1.Entity
-	keys    []string // of entries
+	keys    []string // keys of entries
 	owned   map[uint32]bool
 	absent  map[string]*p4v1.Entity // by key
 }
 
-// reconcileEntries compares the switch with the parts and writes the difference.
+// reconcileEntries compares the switch with the parts and writes the differences.
 func (s *session) reconcileEntries(ctx context.Context, parts []Desired) error {
 	cat := s.program().catalog
-	wanted := map[string]int{} // keys, with the part that has them
+	wanted := map[string]int{} // the keys, with the number of the last part that has each
 	built := make([]wantedPart, len(parts))
 	var refused []error
 	for i, d := range slices.Backward(parts) {
@@ -98,9 +100,9 @@ func (s *session) reconcileEntries(ctx context.Context, parts []Desired) error {
 	return nil
 }
 
-// build makes P4Runtime's form of part number n and adds the keys of its entries to wanted. It
-// leaves out what a later part replaces, and what does not fit the program or is there twice: the
-// error names that.
+// build returns part number n as P4Runtime messages, and adds the keys of its entries to wanted.
+// It leaves out entries that a later part replaces. It also leaves out entries that do not fit the
+// program or occur twice, which the error names.
 func (d Desired) build(cat *p4values.Catalog, n int, wanted map[string]int) (wantedPart, error) {
 	p := wantedPart{owned: map[uint32]bool{}, absent: map[string]*p4v1.Entity{}}
 	var errs []error
@@ -145,8 +147,8 @@ type held struct {
 	comparable string
 }
 
-// readTables reads the tables that are owned or have wanted entries, wanted default actions, and
-// clone sessions if any are wanted.
+// readTables reads the owned tables and the tables with wanted entries, wanted default actions,
+// and clone sessions if any are wanted.
 func (s *session) readTables(ctx context.Context, cat *p4values.Catalog, parts []wantedPart) (map[string]held, error) {
 	type query struct {
 		table     uint32
@@ -184,7 +186,8 @@ func (s *session) readTables(ctx context.Context, cat *p4values.Catalog, parts [
 	return have, nil
 }
 
-// difference returns the updates that make have hold a part. Deletions come first and make room.
+// difference returns the updates that make the switch, which holds have, hold a part. Deletions
+// come first, because they make room.
 func (p wantedPart) difference(
 	cat *p4values.Catalog, wanted map[string]int, have map[string]held,
 ) (updates []*p4v1.Update) {

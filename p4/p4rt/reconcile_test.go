@@ -88,7 +88,7 @@ func dialReconciled(t testing.TB, cfg p4rt.Config, parts ...p4rt.Desired) *p4rt.
 	return dial(t, cfg)
 }
 
-// Entries that are to be absent are deleted, unless they are desired; others stay.
+// Entries listed as absent are deleted unless a part desires them; other entries stay.
 func TestReconcileAbsent(t *testing.T) {
 	s, c := ready(t, program(t, "forwarding"))
 	route := func(prefix string) p4rt.Entry { return ipv4Route(t, prefix, 1) }
@@ -111,8 +111,8 @@ func TestReconcileAbsent(t *testing.T) {
 	}
 }
 
-// What the switch or the program refuses of the desired state is the reason of the status, and the
-// rest is written.
+// Desired entries that the switch or the program refuses are named by the status's reason, and the
+// other entries are written.
 func TestReconcileRefused(t *testing.T) {
 	s := startSwitch(t)
 	exact := func(i int) p4rt.Entry {
@@ -120,7 +120,7 @@ func TestReconcileRefused(t *testing.T) {
 			Action: "drop"}
 	}
 	var tooMuch p4rt.Desired
-	for i := range 6 { // the table has room for four
+	for i := range 6 { // the table has room for four entries
 		tooMuch.Entries = append(tooMuch.Entries, exact(i))
 	}
 	twice := p4rt.Entry{Table: "lpm_t", Match: []p4rt.Match{p4rt.LPM("hdr.ethernet.src", []byte{2, 0, 0, 0, 0, 0}, 8)},
@@ -148,7 +148,7 @@ func TestReconcileRefused(t *testing.T) {
 	}
 }
 
-// Entries of one part are wanted in the tables that another part owns.
+// An entry of one part stays in a table that another part owns.
 func TestReconcileParts(t *testing.T) {
 	s, c := ready(t, program(t, "forwarding"))
 	for _, p := range []string{"10.0.0.0/8", "11.0.0.0/8", "12.0.0.0/8"} {
@@ -200,8 +200,8 @@ func sameEntries(a, b []*p4v1.TableEntry) bool {
 	return true
 }
 
-// TestReconcileDontCare: a switch that reads fields back although they match anything, with bits
-// behind a prefix, has what is desired; an entry of it that is not is deleted by its canonical key.
+// TestReconcileDontCare: if a switch returns fields that match anything, or bits behind a prefix,
+// its entries still equal the desired ones; an undesired entry is deleted by its canonical key.
 func TestReconcileDontCare(t *testing.T) {
 	prog := program(t, "forwarding")
 	s, c := ready(t, prog)

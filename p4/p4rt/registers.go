@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// registerEntity addresses one cell, or all cells with a negative index.
+// registerEntity addresses one cell of a register, or all cells if the index is negative.
 func registerEntity(r *p4values.Register, index int) *p4v1.Entity {
 	e := &p4v1.RegisterEntry{RegisterId: r.ID}
 	if index >= 0 {
@@ -21,8 +21,9 @@ func registerEntity(r *p4values.Register, index int) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: e}}
 }
 
-// readBanksByRegister reads banks with RegisterEntry: one wildcard read of each register, then it
-// sets the bank's cells to zero. Packets that are counted in the bank between the two are lost.
+// readBanksByRegister reads banks with RegisterEntry: it reads all cells of each register at once,
+// and then sets the bank's cells to zero. Packets counted in the bank between these two steps are
+// lost.
 func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*readPart) ([]*Cells, error) {
 	if err := s.program().registerErr; err != nil {
 		return nil, fmt.Errorf("p4rt %s: banks can be read neither by packet (the program needs the read-out control, "+
@@ -33,7 +34,7 @@ func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*re
 		if err := s.readRegisterBank(ctx, p.reg, bank, p.cells.Data); err != nil {
 			return out, err
 		}
-		if s.isPrimary() { // a client that only reads leaves the cells as they are
+		if s.isPrimary() { // only a primary clears cells
 			if err := s.clearBank(ctx, p.reg, bank); err != nil {
 				return out, fmt.Errorf("clear register %s bank %d: %w", p.reg.Name, bank, err)
 			}
@@ -83,8 +84,8 @@ func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, ba
 	return nil
 }
 
-// clearBank sets the cells of a bank to zero: in one wildcard write if the bank is the whole
-// register, and otherwise cell by cell, since packets write to the other banks.
+// clearBank sets the cells of a bank to zero. It uses one wildcard write if the bank is the whole
+// register, otherwise one write per cell, because packets write to the other banks.
 func (s *session) clearBank(ctx context.Context, r *p4values.Register, bank int) error {
 	zero := &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: []byte{0}}}
 	if bankCells(r) == r.Size {

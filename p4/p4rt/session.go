@@ -20,11 +20,11 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
 )
 
-// Limits of the connection. A switch reports a Write's errors in the metadata of the reply, about
-// 100 bytes and a message for each update; gRPC's default limit of 8 KB would turn the report into
-// a bare RESOURCE_EXHAUSTED.
+// Limits of the connection. A switch reports a Write's errors in the reply's metadata, about 100
+// bytes and a text for each update; with gRPC's default limit of 8 KB, the client would receive
+// only RESOURCE_EXHAUSTED.
 const (
-	maxBatchUpdates   = 4096 // of a Write request
+	maxBatchUpdates   = 4096 // updates in a Write request
 	metadataPerUpdate = 512
 	maxReceive        = 256 << 20
 	window            = 4 << 20
@@ -33,29 +33,31 @@ const (
 // session is one connection to a switch, from Connecting until it is lost. The goroutine of run
 // writes the fields before other goroutines use them, except those under mu.
 type session struct {
-	c       *Client
-	log     *slog.Logger
-	number  uint64
-	bid     ElectionID
-	yields  bool   // sends no bid while there is a primary: see Config.Yields, or the election id is in use
-	version string // of P4Runtime at the switch
+	c      *Client
+	log    *slog.Logger
+	number uint64
+	bid    ElectionID
+	// sends no bid while there is a primary, because of Config.Yields or because its election id is
+	// in use
+	yields  bool
+	version string // P4Runtime version of the switch
 	settled bool   // reached a state that lasts
-	refused error  // desired entries that were refused
+	refused error  // the error that names desired entries that were refused
 
 	ctx    context.Context // ends with the session; its cause is the reason
 	fail   context.CancelCauseFunc
 	rpc    p4v1.P4RuntimeClient
 	stream p4v1.P4Runtime_StreamChannelClient
-	sendMu chan struct{} // held while sending; a channel so that a wait can end early
-	stuck  *time.Timer   // ends the session; runs while a message is sent
+	sendMu chan struct{} // held while sending; a channel, so that waiting for it can be canceled
+	stuck  *time.Timer   // ends the session if sending a message takes too long
 
 	news chan struct{} // signals a new arbitration
 
 	mu          sync.Mutex // guards the fields below
 	arbitration *p4v1.MasterArbitrationUpdate
-	denied      error              // the PERMISSION_DENIED of a Write
-	prog        *program           // nil: not read yet
-	primary     context.Context    // of writes; nil or ended: not the primary
+	denied      error              // the PERMISSION_DENIED error of a Write
+	prog        *program           // nil until it is read
+	primary     context.Context    // context of writes; nil or ended if the client is not the primary
 	demote      context.CancelFunc // ends primary
 
 	readouts readouts
@@ -90,7 +92,7 @@ func (s *session) run(parent context.Context) error {
 
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
-	defer s.end(ErrSessionLost) // ends the stream before the wait for its receiver
+	defer s.end(ErrSessionLost) // ends the stream before waiting for its receiver
 
 	for next := step(func() (step, error) { return s.connect(&receiver) }); next != nil; {
 		if next, err = next(); err != nil {
@@ -100,7 +102,8 @@ func (s *session) run(parent context.Context) error {
 	return s.explain(context.Cause(s.ctx))
 }
 
-// end ends the session with its writes, messages and read-outs. The first reason counts.
+// end ends the session with its writes, messages and read-outs. Only the first call's reason is
+// used.
 func (s *session) end(why error) {
 	s.c.setStatus(func(st *Status) {
 		if s.ctx.Err() != nil {
@@ -115,7 +118,7 @@ func (s *session) end(why error) {
 	s.readouts.sessionOver()
 }
 
-// explain returns the reason why the session was ended, if that is what made a call fail.
+// explain returns the reason why the session ended if that made the call fail, otherwise err.
 func (s *session) explain(err error) error {
 	cause := context.Cause(s.ctx)
 	if cause == nil || errors.Is(err, cause) || errors.Is(cause, context.Canceled) || errors.Is(cause, ErrSessionLost) {
@@ -180,7 +183,7 @@ func (s *session) enter(state State) {
 	s.log.Debug("session", "state", state, "session", s.number)
 	s.c.setStatus(func(st *Status) {
 		if s.ctx.Err() != nil {
-			return // it has ended
+			return // the session has ended
 		}
 		if st.Session != s.number {
 			st.Highest = ElectionID{}
@@ -192,8 +195,8 @@ func (s *session) enter(state State) {
 	})
 }
 
-// serve stays in a state until an arbitration arrives or the session ends. A client that is not the
-// primary polls for a new pipeline, and for the permission to bid.
+// serve stays in a state until an arbitration arrives or the session ends. While the client is not
+// the primary, it checks periodically for a new pipeline, and whether it may bid.
 func (s *session) serve(state State) (step, error) {
 	s.settled = true
 	s.enter(state)

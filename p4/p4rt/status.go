@@ -40,9 +40,9 @@ func (s State) String() string {
 type Status struct {
 	State   State
 	Since   time.Time
-	Reason  error      // Down, Standby: why. Ready: desired entries that were refused, or nil
+	Reason  error      // Down, Standby: why. Ready: the error that names refused entries, or nil
 	Session uint64     // number of the session, from 1
-	Bid     ElectionID // of a Primary
+	Bid     ElectionID // election id that a Primary bids
 	Highest ElectionID // highest election id that the switch reported
 	Version string     // P4Runtime version of the switch; "1.0" for a switch without the Capabilities call
 	Term    uint64     // number of times that the client became the primary
@@ -108,7 +108,7 @@ func (c *Client) setStatus(change func(*Status)) {
 	}
 	for w := range c.watchers {
 		select {
-		case <-w: // the receiver misses one
+		case <-w: // the receiver misses one status
 		default:
 		}
 		w <- c.status

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Stats count what came over the stream, since the client was made.
+// Stats count messages on the stream since the client was created.
 type Stats struct {
-	PacketIns      uint64 // packets from the switch, read-out replies among them
-	PacketsDropped uint64 // packets that are no read-out reply
+	PacketIns      uint64 // packets from the switch, including read-out replies
+	PacketsDropped uint64 // packets that are not read-out replies
 	LateReplies    uint64 // read-out replies that came after their request was given up
 	PacketOuts     uint64
 	StreamErrors   uint64 // errors the switch reported on the stream
@@ -36,8 +36,8 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// receive receives messages until the stream ends, and never blocks. A packet is used up when
-// packetIn returns: the next message is received into its memory.
+// receive receives messages until the stream ends, and never blocks. packetIn must not keep a
+// packet: the next message is received into the same memory.
 func (s *session) receive() {
 	m := &p4v1.StreamMessageResponse{}
 	for {
@@ -89,7 +89,7 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 	err := s.stream.Send(m)
 	s.stuck.Stop()
 	<-s.sendMu
-	if errors.Is(err, io.EOF) { // the receiver has the reason
+	if errors.Is(err, io.EOF) { // the receiver returns the reason
 		<-s.ctx.Done()
 		err = context.Cause(s.ctx)
 	}
@@ -99,7 +99,7 @@ func (s *session) send(ctx context.Context, m *p4v1.StreamMessageRequest) error 
 	return nil
 }
 
-// streamError takes the switch's error about a message of the client. An error about a read-out
+// streamError handles the switch's error about a message of the client. An error about a read-out
 // request ends that read-out.
 func (s *session) streamError(e *p4v1.StreamError) {
 	s.c.stats.streamErrors.Add(1)

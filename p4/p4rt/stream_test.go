@@ -34,8 +34,8 @@ func frame(n byte) []byte {
 	return f
 }
 
-// Packets that are no read-out reply are dropped and counted, and the stream goes on, as the
-// arbitration behind them shows.
+// Packets that are not read-out replies are dropped and counted. The stream continues, as a later
+// arbitration shows.
 func TestObligation17Packets(t *testing.T) {
 	s, c := ready(t, entities(t))
 	const flood = 100
@@ -53,7 +53,7 @@ func TestObligation17Packets(t *testing.T) {
 	}
 }
 
-// Every unary call has a deadline: a switch that hangs in it does not hang the client.
+// Every unary call has a deadline, so that a switch that never replies does not block the client.
 func TestObligation18Deadlines(t *testing.T) {
 	cfg := func(s *testSwitch) p4rt.Config {
 		c := config(s, program(t, "forwarding"))
@@ -93,7 +93,8 @@ func TestObligation18Deadlines(t *testing.T) {
 			m.down = func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse { return nil }
 		})
 		c := dial(t, cfg(s))
-		waitStatus(t, c, "down without an answer", func(st p4rt.Status) bool { // a connection may take too long before
+		// the connection itself may time out first
+		waitStatus(t, c, "down without an answer", func(st p4rt.Status) bool {
 			return st.State == p4rt.Down && strings.Contains(st.Reason.Error(), "did not answer the bid")
 		})
 	})
@@ -202,7 +203,7 @@ func TestClosedClient(t *testing.T) {
 	_ = s
 }
 
-// A port on which something else listens, and one on which nothing does.
+// One port has a server that is not a switch, the other has no server.
 func TestNotASwitch(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// testSwitch is a soft switch behind a real gRPC server on loopback, with a place in between where
-// a test can watch and misbehave.
+// testSwitch is a soft switch behind a real gRPC server on loopback. Between both, a test can
+// record and change messages.
 type testSwitch struct {
 	addr string
 	sw   *softswitch.Switch
@@ -56,7 +56,7 @@ func startSwitch(t testing.TB, opts ...grpc.ServerOption) *testSwitch {
 	return s
 }
 
-// listen starts the gRPC server, at the address it had before if there was one.
+// listen starts the gRPC server, after a restart at the same address.
 func (s *testSwitch) listen(t testing.TB) {
 	t.Helper()
 	l, err := net.Listen("tcp", s.addr)
@@ -78,12 +78,12 @@ func (s *testSwitch) listen(t testing.TB) {
 	})
 }
 
-// setter answers a SetForwardingPipelineConfig.
+// setter handles a SetForwardingPipelineConfig.
 type setter = func(context.Context, *p4v1.SetForwardingPipelineConfigRequest) (
 	*p4v1.SetForwardingPipelineConfigResponse, error)
 
-// meddler stands between client and server. It records requests, and misbehaves where a test set a
-// function.
+// meddler sits between client and server. It records requests, and changes messages with the
+// functions that a test sets.
 type meddler struct {
 	p4v1.P4RuntimeServer
 	mu       sync.Mutex
@@ -92,15 +92,15 @@ type meddler struct {
 
 	capabilities func(context.Context) (*p4v1.CapabilitiesResponse, error)
 	write        func(context.Context, *p4v1.WriteRequest) (*p4v1.WriteResponse, error)
-	read         func(*p4v1.ReadResponse) *p4v1.ReadResponse // changes answers
+	read         func(*p4v1.ReadResponse) *p4v1.ReadResponse // changes replies
 	set          setter
 	get          func(context.Context) (*p4v1.GetForwardingPipelineConfigResponse, error)
-	// nil message: swallowed; an error ends the stream
+	// A nil message is dropped; an error ends the stream.
 	up   func(*p4v1.StreamMessageRequest) (*p4v1.StreamMessageRequest, error)
-	down func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse // nil: swallowed
+	down func(*p4v1.StreamMessageResponse) *p4v1.StreamMessageResponse // a nil message is dropped
 }
 
-// meddle changes how the switch behaves.
+// meddle calls f to change the meddler's behavior.
 func (m *meddler) meddle(f func(*meddler)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +224,7 @@ func (s *meddledStream) RecvMsg(m any) error {
 	return err
 }
 
-// next returns the next message that is not swallowed.
+// next returns the next message that is not dropped.
 func (s *meddledStream) next() (*p4v1.StreamMessageRequest, error) {
 	for {
 		r, err := s.P4Runtime_StreamChannelServer.Recv()
@@ -262,7 +262,7 @@ func (s *meddledStream) Send(r *p4v1.StreamMessageResponse) error {
 	return s.P4Runtime_StreamChannelServer.Send(r)
 }
 
-// entities loads the program that has an object of every kind.
+// entities returns a program that has an object of every kind.
 func entities(t testing.TB) *p4rt.Program {
 	t.Helper()
 	const base = "../softswitch/p4rtserver/testdata/entities"
@@ -281,7 +281,7 @@ func entities(t testing.TB) *p4rt.Program {
 	return &p4rt.Program{Name: "entities", DeviceConfig: json, P4Info: info}
 }
 
-// hang keeps a call until its client gives up.
+// hang blocks a call until its client gives up.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return status.FromContextError(ctx.Err()).Err()

@@ -33,10 +33,10 @@ func Insert(e Entry) Update { return Update{p4v1.Update_INSERT, e} }
 // Modify replaces an entry as a whole, or sets a default action.
 func Modify(e Entry) Update { return Update{p4v1.Update_MODIFY, e} }
 
-// Delete removes an entry; only its table, match and priority count.
+// Delete removes an entry; only the entry's table, match and priority are used.
 func Delete(e Entry) Update { return Update{p4v1.Update_DELETE, e} }
 
-// build makes P4Runtime's form of an update.
+// build returns the update as a P4Runtime message.
 func (u Update) build(cat *p4values.Catalog) (*p4v1.Update, error) {
 	build := u.Entry.Build
 	switch u.Type {
@@ -52,9 +52,9 @@ func (u Update) build(cat *p4values.Catalog) (*p4v1.Update, error) {
 
 // Write applies updates. An update that does not fit the program fails the call with [ErrRefused]
 // before anything is sent. The updates go in requests of less than 4 MB; a second update of the
-// same entry goes in a later request, since a request has no order. All requests are sent even when
-// the switch refuses updates in one; the error is then a [*WriteError] that names them. An error
-// that concerns all of a request ends the call: [ErrNotPrimary], [ErrSessionLost] or a deadline.
+// same entry goes in a later request, since a request has no order. All requests are sent even
+// when the switch refuses updates in one; the error is then a [*WriteError] that names them. An
+// error of a whole request ends the call: [ErrNotPrimary], [ErrSessionLost] or a deadline.
 func (c *Client) Write(ctx context.Context, updates ...Update) error {
 	s, err := c.use(Ready)
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *Client) Write(ctx context.Context, updates ...Update) error {
 	return s.write(ctx, built)
 }
 
-// SetDefaultAction sets a table's default action: the bank flip is this. It is one small request
-// and takes effect between two packets.
+// SetDefaultAction sets a table's default action, which is how a bank is flipped. It is one small
+// request, and takes effect between two packets.
 func (c *Client) SetDefaultAction(ctx context.Context, table, action string, params ...Param) error {
 	return c.Write(ctx, Modify(Entry{Table: table, Default: true, Action: action, Params: params}))
 }
@@ -153,14 +153,14 @@ func (s *session) whyNotPrimary(err error) error {
 	return fmt.Errorf("%w: %w", ErrNotPrimary, err)
 }
 
-// batch is the updates of one request, with their indices in the caller's list.
+// batch holds the updates of one request, with their indices in the caller's list.
 type batch struct {
 	updates []*p4v1.Update
 	index   []int
 }
 
-// batches splits updates, keeping their order. A new batch begins where an update would make the
-// request too large, and where it changes an entry that the batch changes already.
+// batches splits updates, keeping their order. A new batch begins if an update would make the
+// request too large, or if it changes an entry that the current batch already changes.
 func batches(cat *p4values.Catalog, updates []*p4v1.Update, maxBytes, maxUpdates int) []batch {
 	const overhead = 64 // device, role, election id
 	var out []batch

@@ -42,7 +42,7 @@ func CellsOf[T uint8 | uint16 | uint32 | uint64](object string, values []T) Cell
 	return c
 }
 
-// Check returns an error if the width is invalid or the length is no multiple of it.
+// Check returns an error if the width is invalid, or if the length is not a multiple of it.
 func (c Cells) Check() error {
 	switch c.Width {
 	case 8, 16, 32, 64:
@@ -81,7 +81,7 @@ func (c Cells) At(i int) uint64 {
 // Uint8s, Uint16s, Uint32s and Uint64s return all cells. If the width matches, the machine is
 // little-endian and the memory is aligned (as in every epoch that the SDK delivers), the result is
 // a view that shares memory with Packed; otherwise it is a copy. Wider cells are truncated to the
-// width of the result, narrower ones are zero-extended.
+// width of the result, narrower cells are zero-extended.
 
 // Uint8s returns all cells as bytes.
 func (c Cells) Uint8s() []uint8 { return view[uint8](c) }

@@ -16,14 +16,14 @@ import (
 
 // Config is a plugin's part of the collector's configuration.
 type Config struct {
-	// JSON is a JSON object; empty without a configuration.
+	// JSON is a JSON object; empty if there is no configuration.
 	JSON []byte
 	// EpochLength is the duration of an epoch.
 	EpochLength time.Duration
 }
 
-// Decode decodes the configuration into v, a pointer to a struct with json tags that holds the
-// defaults. An unknown key and a value of a wrong type are FieldErrors.
+// Decode decodes the configuration into v, a pointer to a struct with json tags that already holds
+// the defaults. An unknown key or a value of the wrong type is a FieldErrors.
 func (c Config) Decode(v any) error {
 	if len(bytes.TrimSpace(c.JSON)) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (c Config) Decode(v any) error {
 	return nil
 }
 
-// fieldErrors converts an error of the JSON decoder to one that names the field.
+// fieldErrors converts an error of the JSON decoder to an error that names the field.
 func fieldErrors(err error) FieldErrors {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
@@ -54,10 +54,10 @@ func fieldErrors(err error) FieldErrors {
 
 // FieldError is one error in a configuration.
 type FieldError struct {
-	// Field is the path of the field with dots between names, "dimensions.0.key"; empty: the whole
-	// configuration.
+	// Field is the path of the field, with dots between names, as in "dimensions.0.key"; empty for
+	// the whole configuration.
 	Field string `json:"field"`
-	// Message states the error and what is expected.
+	// Message states the problem and what is expected.
 	Message string `json:"message"`
 }
 
@@ -81,17 +81,18 @@ func (e FieldErrors) Error() string {
 
 // Settings are what a configured plugin requests from the collector.
 type Settings struct {
-	// Bindings are the objects to read in each epoch. Empty: all that match Description.Objects.
+	// Bindings are the objects to read in each epoch. If empty, all objects that match
+	// Description.Objects are read.
 	Bindings []Binding `json:"bindings,omitempty"`
-	// Missing lists needed objects that the network does not have. The plugin runs without them.
+	// Missing lists needed objects that the network lacks. The plugin runs without them.
 	Missing []MissingObject `json:"missing,omitempty"`
-	// Plan is written before the first epoch; nil: no plan. Its FromEpoch is ignored.
+	// Plan is written before the first epoch; nil if there is no plan. Its FromEpoch is ignored.
 	Plan *Plan `json:"plan,omitempty"`
-	// BankEpochs is how many epochs a device of the plugin counts in a bank, if its program has no
-	// objects to read and more than two banks: up to MaxBankEpochs; 0: one. With n banks it counts an
-	// epoch in the bank Epoch.BankOf(number, n × BankEpochs) / BankEpochs.
+	// BankEpochs is how many epochs a device counts in one bank, up to MaxBankEpochs; 0 means one. It
+	// applies to devices whose program has more than two banks and no objects to read. Such a device
+	// with n banks counts an epoch in bank Epoch.BankOf(number, n × BankEpochs) / BankEpochs.
 	BankEpochs int `json:"bankEpochs,omitempty"`
-	// Merge requests that collectors merge the cells of their devices, if the plugin is a Merger.
+	// Merge requests that each collector merge the cells of its devices. The plugin must be a Merger.
 	Merge bool `json:"merge,omitempty"`
 }
 
@@ -104,9 +105,9 @@ type Binding struct {
 	Object string `json:"object"` // full P4Info name
 }
 
-// MissingObject is an object that a plugin needs and the network does not have.
+// MissingObject is an object that a plugin needs and the network lacks.
 type MissingObject struct {
-	Device      string `json:"device,omitempty"` // empty: no device has it
-	Object      string `json:"object"`           // name or description
+	Device      string `json:"device,omitempty"` // empty if no device has the object
+	Object      string `json:"object"`           // name or description of the object
 	Consequence string `json:"consequence,omitempty"`
 }

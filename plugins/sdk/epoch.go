@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An epoch: what devices and hosts recorded between two boundaries.
+// An epoch: the data that devices and hosts recorded between two boundaries.
 
 package sdk
 
@@ -14,14 +14,14 @@ import (
 // Status is the status of an epoch. The YANG modules publish its text.
 type Status uint8
 
-// Status values.
+// Statuses of an epoch.
 const (
-	// StatusComplete: all expected devices and hosts delivered everything.
+	// StatusComplete: all expected devices and hosts delivered all their data.
 	StatusComplete Status = iota + 1
 	// StatusPartial: some data is missing; Epoch.Missing lists it.
 	StatusPartial
-	// StatusLost: no usable data arrived. The epoch is delivered all the same, so that a comparison
-	// of consecutive epochs detects the gap.
+	// StatusLost: no usable data arrived. The plugin receives the epoch nevertheless, so that a
+	// comparison of consecutive epochs detects the gap.
 	StatusLost
 )
 
@@ -45,7 +45,7 @@ type Epoch struct {
 	// Start is the first instant of the epoch and End the first one after it. End is the timestamp
 	// of the results.
 	Start, End time.Time
-	// Status reports whether data is missing.
+	// Status says whether data is missing.
 	Status Status
 	// Expected and ExpectedHosts are the names of the devices and hosts to collect from, sorted.
 	Expected, ExpectedHosts []string
@@ -53,11 +53,11 @@ type Epoch struct {
 	Missing []Missing
 	// Devices holds the cells by device, sorted by name. A device without any data has no entry.
 	Devices []DeviceData
-	// Hosts holds the reports of hosts, sorted by host and role. A role that reports parts of an
-	// epoch before it ends has several: the parts in the order of their arrival, then the rest.
+	// Hosts holds the reports of hosts, sorted by host and role. A role that reports parts before the
+	// epoch ends has several reports: the parts in the order of their arrival, and then the rest.
 	Hosts []HostReport
-	// Late holds reports of earlier epochs that arrived after those were delivered, in order of
-	// arrival. A report is at most four epochs late.
+	// Late holds reports of earlier epochs that arrived after those epochs were delivered, in order
+	// of arrival. A report is at most four epochs late.
 	Late []LateReport
 	// Watched lists the rows of watchable lists to publish in addition to the usual rows, sorted.
 	Watched []RowKey
@@ -66,24 +66,24 @@ type Epoch struct {
 	BankShift uint64
 	// Skew is the time between the first and the last device's flip at the end of the epoch.
 	Skew time.Duration
-	// Deviation is the time between the first and the last host's begin of the next epoch, as the
-	// collector estimates it from when requests and reports pass; 0 if it is not known.
+	// Deviation is the time between the first and the last host to begin the next epoch, as the
+	// collector estimates it from the times of requests and reports; 0 if it is not known.
 	Deviation time.Duration
 	// AccuracyWarnings are reasons why the epoch may contain packets of another epoch, or lack
-	// packets of its own, although all data has arrived. Results that compare devices are then not
-	// exact.
+	// packets of its own, although all data has arrived. Results that compare devices may then be
+	// inexact.
 	AccuracyWarnings []AccuracyWarning
-	// LateWarnings are such reasons for epochs that were delivered before.
+	// LateWarnings are accuracy warnings for epochs that were already delivered.
 	LateWarnings []LateWarning
-	// States holds the plan under which each expected device measured, sorted by device. It is
-	// empty if the caller does not track plans, as in most tests.
+	// States holds the plan under which each expected device measured, sorted by device. It is empty
+	// if the caller does not track plans, as in most tests.
 	States []DeviceState
 	// Plans holds the outcomes of this plugin's plans since the previous epoch that it received.
 	Plans []PlanOutcome
 }
 
-// BankOf returns the bank, from 0 to banks-1, in which devices with that count of banks measure an
-// epoch: this epoch or any other. It is the same on all devices.
+// BankOf returns the bank, from 0 to banks-1, in which devices with this number of banks measure
+// the given epoch. The bank is the same on all devices.
 func (e *Epoch) BankOf(epoch uint64, banks int) int {
 	if banks < 1 {
 		return 0
@@ -93,11 +93,11 @@ func (e *Epoch) BankOf(epoch uint64, banks int) int {
 
 // AccuracyWarning is a reason why results of an epoch may be inexact.
 type AccuracyWarning struct {
-	Device string // the device that causes it; empty: all devices
+	Device string // the device that causes the warning; empty if all do
 	Reason string
 }
 
-// LateWarning is a reason why results of an epoch that was delivered before may be inexact.
+// LateWarning is an accuracy warning for an epoch that was already delivered.
 type LateWarning struct {
 	Epoch uint64
 	AccuracyWarning
@@ -107,10 +107,10 @@ type LateWarning struct {
 type DeviceState struct {
 	Device string
 	// Plan is Plan.ID of the newest plan for the epoch's bank that was applied on the device before
-	// the epoch began; 0: no plan of this plugin.
+	// the epoch began; 0 if there was no plan of this plugin.
 	Plan uint64
-	// Mixed: the device did not measure under one plan, because entries changed during the epoch or
-	// the outcome of a plan is unknown.
+	// Mixed is set if the device did not measure under one plan for the whole epoch, because entries
+	// changed during the epoch or the outcome of a plan is unknown.
 	Mixed bool
 }
 
@@ -124,7 +124,7 @@ func (e *Epoch) State(device string) *DeviceState {
 	return &e.States[i]
 }
 
-// MissingHosts returns the hosts of Missing, by name.
+// MissingHosts returns the missing hosts by name.
 func (e *Epoch) MissingHosts() map[string]Missing {
 	out := map[string]Missing{}
 	for _, m := range e.Missing {
@@ -140,7 +140,7 @@ type Missing struct {
 	Name   string
 	Reason string
 	Host   bool // true for a host, false for a device
-	Joined bool // it joined during the epoch, and so did not measure the whole of it
+	Joined bool // the device or host joined during the epoch, and did not measure the whole epoch
 }
 
 // DeviceData is the data of one device.
@@ -182,7 +182,7 @@ func (d *DeviceData) Object(name string) *Cells {
 	return &d.Objects[i]
 }
 
-// Put adds cells to the data of a device in order, or replaces those of the same object.
+// Put adds cells to a device's data in order; it replaces cells of the same object.
 func (e *Epoch) Put(device string, cells Cells) {
 	i, ok := slices.BinarySearchFunc(e.Devices, device,
 		func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })

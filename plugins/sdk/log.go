@@ -18,11 +18,12 @@ const (
 	LogKeyMessage = "@message"
 )
 
-// newLogHandler returns a handler that writes lines of JSON to w, from the named level on.
+// newLogHandler returns a handler that writes JSON lines to w, for records at or above the named
+// level.
 func newLogHandler(w io.Writer, least string) slog.Handler {
 	level := slog.LevelInfo
 	if least != "" {
-		_ = level.UnmarshalText([]byte(least)) // an unknown name leaves it at info
+		_ = level.UnmarshalText([]byte(least)) // an unknown name means info
 	}
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{
 		Level: level,

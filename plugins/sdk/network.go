@@ -24,36 +24,36 @@ type Network struct {
 // Device is one switch.
 type Device struct {
 	Name    string   `json:"name"`              // unique; the key "device" of result lists
-	Role    string   `json:"role,omitempty"`    // "edge", "transit", or the operator's own
-	Program string   `json:"program,omitempty"` // program in its pipeline
-	Objects []Object `json:"objects,omitempty"` // arrays that can be read each epoch
+	Role    string   `json:"role,omitempty"`    // "edge", "transit", or a role that the operator defines
+	Program string   `json:"program,omitempty"` // name of the program
+	Objects []Object `json:"objects,omitempty"` // arrays that can be read in each epoch
 	Ports   []Port   `json:"ports,omitempty"`
 	// Forwarding is how the device forwards packets; nil if the collector does not install its routes.
 	Forwarding *Forwarding `json:"forwarding,omitempty"`
 }
 
-// Forwarding is the routes of a device. A packet takes the route with the longest prefix that
-// contains its destination, and leaves by a port of the route's group; without a route it is
+// Forwarding holds the routes of a device. A packet takes the route with the longest prefix that
+// contains its destination, and leaves by a port of the route's group; without a route, it is
 // dropped.
 type Forwarding struct {
-	// Seed is the factor of the hash that selects a port of a group, see Port.
+	// Seed is the factor of the hash that selects a port of a group; see Port.
 	Seed   uint32      `json:"seed"`
 	Groups []PortGroup `json:"groups,omitempty"`
 	Routes []Route     `json:"routes,omitempty"`
 }
 
-// PortGroup is ports on equally short paths, at least one.
+// PortGroup holds the ports that lead to equally short paths, at least one.
 type PortGroup struct {
 	Ports []uint32 `json:"ports"`
 }
 
-// Route is a destination and its ports.
+// Route is a destination and the group of ports that lead to it.
 type Route struct {
 	Prefix string `json:"prefix"` // such as 10.0.1.0/24
 	Group  int    `json:"group"`  // index into Forwarding.Groups
 }
 
-// Port returns the port of a group by which packets of a flow leave a device with this seed.
+// Port returns the port of the group by which the packets of a flow leave a device with this seed.
 // fiveTuple is rowhash.Key of the flow's canonical 5-tuple.
 func (g *PortGroup) Port(seed, fiveTuple uint32) uint32 {
 	if len(g.Ports) == 1 {
@@ -65,10 +65,10 @@ func (g *PortGroup) Port(seed, fiveTuple uint32) uint32 {
 // RouteTable finds routes by destination.
 type RouteTable struct {
 	groups  map[netip.Prefix]int
-	lengths []int // of prefixes, longest first, for IPv4 and IPv6
+	lengths []int // lengths of prefixes, longest first, for IPv4 and IPv6
 }
 
-// NewRouteTable returns the table of routes. Routes whose prefix is not one are left out.
+// NewRouteTable returns a table of routes. It leaves out routes whose prefix cannot be parsed.
 func NewRouteTable(routes []Route) *RouteTable {
 	t := &RouteTable{groups: map[netip.Prefix]int{}}
 	for _, r := range routes {
@@ -86,7 +86,8 @@ func NewRouteTable(routes []Route) *RouteTable {
 	return t
 }
 
-// Group returns the group of the longest prefix that contains an address; ok is false without one.
+// Group returns the group of the longest prefix that contains an address; ok is false if no prefix
+// does.
 func (t *RouteTable) Group(to netip.Addr) (group int, ok bool) {
 	for _, bits := range t.lengths {
 		if p, err := to.Prefix(bits); err == nil {
@@ -100,18 +101,18 @@ func (t *RouteTable) Group(to netip.Addr) (group int, ok bool) {
 
 // Port is one port of a device.
 type Port struct {
-	Number uint32 `json:"number"`         // in the data plane
+	Number uint32 `json:"number"`         // number in the data plane
 	Name   string `json:"name,omitempty"` // OpenConfig interface name
 }
 
-// Object is an array of a pipeline: a register, a counter.
+// Object is an array of a pipeline: a register or a counter.
 type Object struct {
 	Name  string `json:"name"`            // full P4Info name
 	Alias string `json:"alias,omitempty"` // short name, unique in the pipeline
-	Cells int    `json:"cells"`           // per bank
+	Cells int    `json:"cells"`           // cells per bank
 	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 64
 	Banks int    `json:"banks"`           // at least 1
-	// Annotations describe the structure of the array: levels, rows, columns, key fields. They come
+	// Annotations describe the structure of the array (levels, rows, columns, key fields). They come
 	// from the P4Info.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
@@ -125,8 +126,8 @@ type Host struct {
 
 // Endpoint is one end of a link.
 type Endpoint struct {
-	Node string `json:"node"`           // a device or host
-	Port uint32 `json:"port,omitempty"` // at a device
+	Node string `json:"node"`           // name of a device or host
+	Port uint32 `json:"port,omitempty"` // port of a device
 }
 
 // Link joins two endpoints.
@@ -154,8 +155,8 @@ func (d *Device) Object(name string) *Object {
 	return &d.Objects[i]
 }
 
-// Select returns the objects of the device that match need, or none if need is for devices of
-// another role.
+// Select returns the objects of the device that match need; none if need is for devices of another
+// role.
 func (d *Device) Select(need ObjectNeed) []Object {
 	if need.Role != "" && need.Role != d.Role {
 		return nil
@@ -207,8 +208,8 @@ func (need ObjectNeed) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Bind matches needs against every device. It returns the objects to read, and the needs that no
-// device meets. A plugin without a choice of its own returns both in its Settings.
+// Bind matches needs with every device. It returns the objects to read, and the needs that no
+// device meets. A plugin that makes no choice of its own returns both in its Settings.
 func (n *Network) Bind(needs []ObjectNeed) (bindings []Binding, missing []MissingObject) {
 	taken := make(map[Binding]bool)
 	for _, need := range needs {

@@ -4,10 +4,10 @@ package sdk
 
 import "encoding/json"
 
-// Replace returns the writes that replace a plugin's earlier entries by others: first it deletes
-// the entries that are not among the new ones, so that there is room, then come the new ones.
-// Entries of devices for which owns is false are not deleted: they have left the network, or have
-// another program.
+// Replace returns the writes that replace a plugin's earlier entries by new ones. It first deletes
+// earlier entries that are not among the new ones, to make room, and then writes the new ones. It
+// does not delete entries of devices for which owns returns false, because these have left the
+// network or have another program.
 func Replace(earlier, now []DeviceWrite, owns func(device string) bool) (out []DeviceWrite) {
 	stay := map[string]bool{}
 	for i := range now {
@@ -22,7 +22,7 @@ func Replace(earlier, now []DeviceWrite, owns func(device string) bool) (out []D
 	return append(out, now...)
 }
 
-// place identifies an entry on a device, without its action.
+// place returns a text that identifies an entry on a device, without its action.
 func (w *DeviceWrite) place() string {
 	key, _ := json.Marshal(struct { // cannot fail
 		Device, Table string

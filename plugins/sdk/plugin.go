@@ -42,35 +42,36 @@ type Querier interface {
 	Query(ctx context.Context, row RowKey) (tables []*table.Table, epoch uint64, err error)
 }
 
-// NetworkUpdater is a Plugin that applies network changes without a new call of Configure.
+// NetworkUpdater is a Plugin that takes network changes without another call of Configure.
 type NetworkUpdater interface {
-	// NetworkChanged receives the whole network model. The epochs that follow belong to it.
+	// NetworkChanged receives the whole network model, which applies to all following epochs.
 	NetworkChanged(ctx context.Context, network Network)
 }
 
-// Merger is a Plugin that merges cells of several devices. Where collectors share a network, each
-// merges those of its own devices before it sends them to the one that analyzes the epoch.
+// Merger is a Plugin that merges cells of several devices. If several collectors share a network,
+// each merges the cells of its own devices before it sends them to the collector that analyzes the
+// epoch.
 type Merger interface {
 	// Merge returns a part of an epoch, the devices that one collector has read, with fewer cells.
-	// Analyze has the same results with it, in another process with the same configuration. Objects
-	// may have other cells than those that were read; those of other devices or with other names
-	// are dropped. The devices of the result arrive at Analyze together, or all of them are
-	// missing. The part and its cells may be changed. Merge is called if Settings.Merge is set, and
-	// may run concurrently with Analyze.
+	// Analyze, possibly in another process with the same configuration, must return the same results
+	// with the merged part. Objects may have other cells than those that were read; objects of other
+	// devices, or with other names, are dropped. The devices of the result either all arrive at
+	// Analyze or are all missing. The part and its cells may be changed. Merge is called if
+	// Settings.Merge is set, and may run concurrently with Analyze.
 	Merge(ctx context.Context, part *Epoch) (*Epoch, error)
 }
 
 // Stateful is a Plugin that continues after a restart. The collector keeps its newest state and
 // passes it to the next process; the plugin writes no file.
 type Stateful interface {
-	// SaveState returns the state after the newest analyzed epoch. It is called after each
-	// successful Analyze, within the deadline of the epoch and never concurrently with it. The SDK
-	// sets State.Epoch. If the state has no data, or after an error, which is logged, the collector
-	// keeps the previous state.
+	// SaveState returns the state after the newest analyzed epoch. It is called after each successful
+	// Analyze, within the deadline of the epoch and never concurrently with Analyze. The SDK sets
+	// State.Epoch. If the state has no data or SaveState fails, the collector keeps the previous
+	// state; an error is logged.
 	SaveState() (State, error)
-	// RestoreState restores what an earlier process saved, possibly of another version of the
-	// plugin. It is called before the first Configure if there is saved state. After an error,
-	// which is logged, the plugin starts without state. Since State.Epoch, epochs may have passed
+	// RestoreState restores the state that an earlier process saved, possibly with another version of
+	// the plugin. It is called before the first Configure if there is saved state. If it fails, the
+	// error is logged, and the plugin starts without state. Since State.Epoch, epochs may have passed
 	// and the network may have changed.
 	RestoreState(state State) error
 }
@@ -90,7 +91,7 @@ type State struct {
 
 // Drainer is a Plugin that finishes work before it is stopped.
 type Drainer interface {
-	// Drain returns when the plugin may be stopped. No epoch follows it.
+	// Drain returns when the plugin may be stopped. It receives no further epochs.
 	Drain(ctx context.Context) error
 }
 
@@ -100,23 +101,23 @@ type Description struct {
 	Name string `json:"name"`
 	// Version is the plugin's own version, such as "1.2.0".
 	Version string `json:"version"`
-	// Summary is one sentence about what it measures.
+	// Summary is one sentence about what the plugin measures.
 	Summary string `json:"summary,omitempty"`
-	// Programs are data-plane programs that contain the objects it reads.
+	// Programs are data-plane programs that contain the objects that the plugin reads.
 	Programs []ProgramNeed `json:"programs,omitempty"`
-	// Objects are what it reads from devices in each epoch.
+	// Objects are what the plugin reads from devices in each epoch.
 	Objects []ObjectNeed `json:"objects,omitempty"`
-	// ConfigSchema is a JSON Schema (2020-12) of its configuration. The collector refuses a
-	// configuration that does not fit, with the name of the field, before the plugin receives it.
-	// Empty: any configuration is passed on.
+	// ConfigSchema is a JSON Schema (2020-12) of the plugin's configuration. If a configuration does
+	// not fit, the collector refuses it, with the name of the field, before the plugin receives it.
+	// If empty, any configuration is passed on.
 	ConfigSchema string `json:"configSchema,omitempty"`
 	// Modules are the YANG modules that the plugin brings.
 	Modules []Module `json:"modules,omitempty"`
-	// Lists are all lists that it may publish; the collector refuses tables of others.
+	// Lists are all lists that the plugin may publish; the collector refuses tables of other lists.
 	Lists []List `json:"lists,omitempty"`
-	// Capabilities are the optional interfaces that it implements. The SDK sets them.
+	// Capabilities are the optional interfaces that the plugin implements. The SDK sets them.
 	Capabilities Capabilities `json:"capabilities"`
-	// SDK is the SDK that it was built with. The SDK sets it.
+	// SDK is the name of the SDK that the plugin was built with. The SDK sets it.
 	SDK string `json:"sdk,omitempty"`
 }
 
@@ -128,20 +129,20 @@ type ProgramNeed struct {
 
 // ObjectNeed selects objects of pipelines. An object matches if it matches every field that is set.
 type ObjectNeed struct {
-	// Name is the full P4Info name or the alias; '*' matches any run of characters. Empty: any
-	// name.
+	// Name is the full P4Info name or the alias; '*' matches any run of characters. An empty name
+	// matches every object.
 	Name string `json:"name,omitempty"`
 	// Annotations are annotations that the object must have; an empty value matches any value.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Role of the devices that need the object; empty: every device.
+	// Role restricts the need to devices with this role; empty means every device.
 	Role string `json:"role,omitempty"`
-	// Optional: the plugin works without the object.
+	// Optional is set if the plugin works without the object.
 	Optional bool `json:"optional,omitempty"`
 }
 
 // Module is a YANG module (RFC 7950).
 type Module struct {
-	Name string `json:"name"` // without revision
+	Name string `json:"name"` // without the revision
 	Text string `json:"text"`
 }
 
@@ -152,16 +153,17 @@ type List struct {
 	Path string `json:"path"`
 	// Summary is one sentence about a row.
 	Summary string `json:"summary,omitempty"`
-	// Watchable: clients can subscribe to and query rows that are not published by default.
+	// Watchable is set if clients can subscribe to and query rows that are not published by default.
 	Watchable bool `json:"watchable,omitempty"`
 }
 
 // Capabilities are the optional parts of the contract that a plugin implements.
 type Capabilities struct {
-	Query          bool `json:"query"`
-	Merge          bool `json:"merge"`
-	Drain          bool `json:"drain"`
-	Watch          bool `json:"watch"` // it has watchable lists, whose watched rows it publishes each epoch
+	Query bool `json:"query"`
+	Merge bool `json:"merge"`
+	Drain bool `json:"drain"`
+	// the plugin has watchable lists, and publishes their watched rows in each epoch
+	Watch          bool `json:"watch"`
 	NetworkUpdates bool `json:"networkUpdates"`
 	State          bool `json:"state"`
 }

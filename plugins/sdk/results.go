@@ -16,7 +16,7 @@ import (
 type Results struct {
 	// Tables are published together, with the end of the epoch as timestamp.
 	Tables []TableResult
-	// Plans are for later epochs.
+	// Plans apply to later epochs.
 	Plans []Plan
 	// Events are messages for the operator. They go to the collector's log.
 	Events []Event
@@ -26,27 +26,27 @@ type Results struct {
 	Stats Stats
 }
 
-// Add appends a table. With replace the table replaces all rows of its list; without, it overwrites
-// rows with equal keys and keeps the others.
+// Add appends a table. With replace, the table replaces all rows of its list; otherwise its rows
+// overwrite rows with equal keys, and other rows stay.
 func (r *Results) Add(t *table.Table, replace bool) {
 	r.Tables = append(r.Tables, TableResult{Table: t, Replace: replace})
 }
 
 // TableResult is one table of results.
 type TableResult struct {
-	// Target is the gNMI target: a device's name for data of that device's tree, or empty, the
-	// usual case, for the collector's tree.
+	// Target is the gNMI target: a device's name for data in that device's tree, or empty, as usual,
+	// for the collector's tree.
 	Target string
 	// Table holds the rows; its list is among Description.Lists.
 	Table *table.Table
-	// Replace: the table replaces all rows of its list and target.
+	// Replace is set if the table replaces all rows of its list and target.
 	Replace bool
 }
 
 // Stats are measurements of the analysis of an epoch.
 type Stats struct {
-	Duration   time.Duration // of Analyze
-	InputBytes int           // cells and host reports
+	Duration   time.Duration // duration of Analyze
+	InputBytes int           // size of cells and host reports
 	Tables     int
 	Rows       int
 }
@@ -58,21 +58,22 @@ type Event struct {
 	Attributes map[string]string
 }
 
-// Plan is a configuration of the network from an epoch on.
+// Plan is a configuration of the network that applies from an epoch on.
 type Plan struct {
-	// ID identifies the plan in Epoch.States and Epoch.Plans. The plugin chooses it, unique among
-	// its plans across restarts. 0: the plugin receives no outcome.
+	// ID identifies the plan in Epoch.States and Epoch.Plans. The plugin chooses it, unique among its
+	// plans, even across restarts. If it is 0, the plugin receives no outcome.
 	ID uint64 `json:"id,omitempty"`
 	// FromEpoch is the first epoch that the plan applies to.
 	FromEpoch uint64 `json:"fromEpoch"`
-	// PreEpoch: only packets of FromEpoch's bank (Epoch.BankOf) match the entries of the plan. The
-	// collector writes them before that epoch begins, after the previous epoch of the bank has been
-	// read, on all devices or on none. A plan that arrives too late for that is not written.
+	// PreEpoch is set if only packets of FromEpoch's bank (Epoch.BankOf) match the entries of the
+	// plan. The collector writes the entries before that epoch begins, after the previous epoch of
+	// the bank has been read, on all devices or on none. If the plan arrives too late, it is not
+	// written.
 	//
 	// Without PreEpoch the collector writes the plan right after the flip that begins FromEpoch, or
 	// after the next flip if the plan arrives later.
 	PreEpoch bool `json:"preEpoch,omitempty"`
-	// Writes change table entries of devices, in this order for each device.
+	// Writes change table entries of devices. For each device, they are applied in this order.
 	Writes []DeviceWrite `json:"writes,omitempty"`
 	// Hosts are settings for host agents.
 	Hosts []HostSetting `json:"hosts,omitempty"`
@@ -81,13 +82,13 @@ type Plan struct {
 // PlanStatus is the outcome of a plan on a device.
 type PlanStatus uint8
 
-// PlanStatus values.
+// Outcomes of a plan on a device.
 const (
 	// PlanApplied: all writes for the device are applied.
 	PlanApplied PlanStatus = iota + 1
 	// PlanLate: the plan arrived too late for its epoch; nothing was written.
 	PlanLate
-	// PlanFailed: the device refused the plan or did not answer. Writes that were applied have been
+	// PlanFailed: the device refused the plan or did not reply. Writes that were applied have been
 	// reverted, unless DeviceState.Mixed is set.
 	PlanFailed
 )
@@ -108,8 +109,8 @@ func (s PlanStatus) String() string {
 // PlanOutcome is the outcome of a plan on a device.
 type PlanOutcome struct {
 	Plan uint64 // Plan.ID
-	// FromEpoch is Plan.FromEpoch. Of a plan without PreEpoch, it is the first epoch that the plan
-	// applies to in fact.
+	// FromEpoch is Plan.FromEpoch. For a plan without PreEpoch, it is the first epoch to which the
+	// plan actually applies.
 	FromEpoch uint64
 	Device    string
 	Status    PlanStatus
@@ -119,10 +120,10 @@ type PlanOutcome struct {
 // WriteOp is the kind of a DeviceWrite.
 type WriteOp uint8
 
-// WriteOp values.
+// Kinds of writes.
 const (
-	// Insert adds an entry. If an entry with the same key exists, left by an earlier process, its
-	// action is changed.
+	// Insert adds an entry. If an earlier process left an entry with the same key, Insert changes
+	// that entry's action.
 	Insert WriteOp = iota + 1
 	// Modify changes the action of an existing entry.
 	Modify
@@ -139,12 +140,13 @@ type DeviceWrite struct {
 	Entry  TableEntry `json:"entry"`
 }
 
-// CloneSessions is the table of clone sessions of a switch: where copies of packets go that its
-// program makes. The key is the field "session", 1 to 32,767; the action "clone" has the parameter
-// "port".
+// CloneSessions is the table of a switch's clone sessions, which say where copies of packets go
+// that the switch's program makes. The key is the field "session", 1 to 32,767; the action "clone"
+// has the parameter "port".
 const CloneSessions = "clone-sessions"
 
-// TableEntry is a P4 table entry by P4Info names (full names or aliases), or one of CloneSessions.
+// TableEntry is a P4 table entry by P4Info names (full names or aliases), or an entry of
+// CloneSessions.
 type TableEntry struct {
 	Table    string        `json:"table"`
 	Matches  []FieldMatch  `json:"matches,omitempty"` // an omitted field matches everything
@@ -153,18 +155,18 @@ type TableEntry struct {
 	Params   []ActionParam `json:"params,omitempty"`
 }
 
-// FieldMatch matches one key field. Values are big-endian, of any length up to the width of the
-// field.
+// FieldMatch matches one key field. Values are big-endian and may have any length up to the
+// field's width.
 type FieldMatch struct {
 	Field string `json:"field"`
-	Value []byte `json:"value"`          // for a range, its low end
-	Mask  []byte `json:"mask,omitempty"` // of a ternary match
-	High  []byte `json:"high,omitempty"` // for a range, its high end, inclusive
-	// PrefixLen is the prefix length of an LPM match in bits; -1 for other kinds.
+	Value []byte `json:"value"`          // for a range, the low end
+	Mask  []byte `json:"mask,omitempty"` // mask of a ternary match
+	High  []byte `json:"high,omitempty"` // for a range, the high end, inclusive
+	// PrefixLen is the prefix length of an LPM match in bits; -1 for other kinds of match.
 	PrefixLen int32 `json:"prefixLen"`
 }
 
-// ActionParam is the value of an action's parameter, big-endian.
+// ActionParam is the big-endian value of an action's parameter.
 type ActionParam struct {
 	Name  string `json:"name"`
 	Value []byte `json:"value"`
@@ -172,7 +174,7 @@ type ActionParam struct {
 
 // HostSetting is a setting for the agent of a host.
 type HostSetting struct {
-	Host string `json:"host,omitempty"` // empty: every host
+	Host string `json:"host,omitempty"` // empty means every host
 	Role string `json:"role"`
-	Data []byte `json:"data"` // empty: withdraws the setting, and the role ends
+	Data []byte `json:"data"` // empty withdraws the setting, which ends the role
 }

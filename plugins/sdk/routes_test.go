@@ -12,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Two leaves with a host each, and two spines. leaf2 has no routes of the collector.
+// network returns two leaves with one host each, and two spines. The collector does not install
+// the routes of leaf2.
 func network(managed bool) *sdk.Network {
 	n := &sdk.Network{Hosts: []sdk.Host{{Name: "h1", Addresses: []string{"10.0.0.1"}}, {Name: "h2",
 		Addresses: []string{"10.0.1.0/24", "2001:db8::2"}}}}

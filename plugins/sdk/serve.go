@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The process around a plugin.
+// The process of a plugin.
 
 package sdk
 
@@ -58,8 +58,8 @@ func GRPCServerOptions() []grpc.ServerOption {
 // Serve runs the plugin until the collector stops it or exits, and then exits the process. It is
 // the last call of main.
 //
-// A plugin that is started by hand prints a short description and how to use it; with --describe it
-// prints its description as JSON.
+// A plugin that a user starts by hand prints a short description and instructions; with --describe
+// it prints its description as JSON.
 //
 // While a plugin runs, its standard output is redirected to standard error. Lines logged with
 // log/slog or log reach the collector's log with level and attributes.
@@ -148,8 +148,8 @@ func (p *process) newGRPC(options []grpc.ServerOption) *grpc.Server {
 	return p.grpc
 }
 
-// watchSignals drains the plugin and exits the process on SIGTERM and, with lifeline, at the end of
-// standard input, when the collector has exited.
+// watchSignals drains the plugin and exits the process on SIGTERM. With lifeline, it also does so
+// when standard input ends, because the collector has then exited.
 func (p *process) watchSignals(lifeline bool) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gRPC server of a plugin: it maps calls and streams to the methods of a Plugin.
+// The gRPC server of a plugin, which maps calls and streams to the methods of a Plugin.
 
 package sdk
 
@@ -26,8 +26,8 @@ const maxEpoch = 4 << 30
 // sdkName is the value of Description.SDK.
 const sdkName = "netsketch-go/1"
 
-// Server serves a Plugin over gRPC. Serve runs it as a process; the test kit and the collector's
-// tests run it in the process of the test.
+// Server serves a Plugin over gRPC. Serve runs it as a process; package sdktest and the
+// collector's tests run it in the test's process.
 type Server struct {
 	pluginv1.UnimplementedPluginServer
 	plugin Plugin
@@ -40,7 +40,7 @@ type Server struct {
 	mu       sync.Mutex
 	running  bool // a Run stream is open
 	draining bool
-	drained  chan struct{} // closed when the plugin has finished
+	drained  chan struct{} // closed when the plugin is drained
 }
 
 // NewServer returns a server for p.
@@ -99,7 +99,7 @@ func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*
 	}, nil
 }
 
-// restore passes the saved state of an earlier process to the plugin. s.work is held.
+// restore passes the state that an earlier process saved to the plugin. The caller holds s.work.
 func (s *Server) restore(m *pluginv1.PluginState) {
 	p, ok := s.plugin.(Stateful)
 	if !ok || m == nil || s.restored {
@@ -166,7 +166,8 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 	return merged.Send(mergedSink{stream.Send}, 0)
 }
 
-// Drain implements the contract: it waits for the epoch in analysis and then drains the plugin.
+// Drain implements the contract: it waits for the epoch that is being analyzed, and then drains
+// the plugin.
 func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1.DrainResponse, error) {
 	if m.GetBudgetNs() > 0 {
 		var cancel context.CancelFunc
@@ -179,8 +180,8 @@ func (s *Server) Drain(ctx context.Context, m *pluginv1.DrainRequest) (*pluginv1
 	return &pluginv1.DrainResponse{}, nil
 }
 
-// drain refuses further epochs, waits for the current one and drains the plugin. Later calls wait
-// for the first one.
+// drain refuses further epochs, waits for the current one and drains the plugin. Further calls
+// wait for the first one.
 func (s *Server) drain(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.draining

@@ -25,8 +25,8 @@ import (
 // errCanceled is the cause of a context that EpochCancel ended.
 var errCanceled = errors.New("the collector canceled the epoch")
 
-// run is one Run stream. The goroutine of the call receives; a worker runs the tasks in order and
-// is the only sender.
+// run is one Run stream. The call's goroutine receives. A worker runs the tasks in order, and only
+// it sends.
 type run struct {
 	server *Server
 	stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]
@@ -37,9 +37,9 @@ type run struct {
 	watched map[string]RowKey // owned by the worker
 
 	mu      sync.Mutex
-	current uint64             // epoch in analysis
-	abandon context.CancelFunc // ends its analysis; nil: none
-	early   map[uint64]bool    // canceled before the analysis began
+	current uint64             // epoch that is being analyzed
+	abandon context.CancelFunc // ends the epoch's analysis; nil if none is in progress
+	early   map[uint64]bool    // epochs canceled before their analysis began
 }
 
 func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.RunResponse]) *run {
@@ -49,7 +49,7 @@ func newRun(s *Server, stream grpc.BidiStreamingServer[pluginv1.RunRequest, plug
 		watched: make(map[string]RowKey), early: make(map[uint64]bool),
 	}
 	r.worker.Add(1)
-	go func() { // not WaitGroup.Go, which hides where the plugin panics
+	go func() { // not WaitGroup.Go, which would hide the place of a plugin's panic
 		defer r.worker.Done()
 		for task := range r.tasks {
 			task(ctx)
@@ -104,12 +104,13 @@ func (r *run) cancelEpoch(number uint64) {
 		return
 	}
 	if r.abandon == nil || number > r.current {
-		clear(r.early) // at most one epoch waits
+		clear(r.early) // at most one epoch can be waiting
 		r.early[number] = true
 	}
 }
 
-// begin records the epoch in analysis. It returns false if the epoch was canceled.
+// begin records the epoch that is being analyzed. It returns false if the epoch was canceled
+// before.
 func (r *run) begin(number uint64, abandon context.CancelFunc) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +128,7 @@ func (r *run) end() {
 	r.abandon = nil
 }
 
-// analyze analyzes one epoch and sends the results. A failed send needs no handling: the stream has
+// analyze analyzes one epoch and sends the results. It ignores failed sends: the stream has then
 // ended, and receive returns the error.
 func (r *run) analyze(ctx context.Context, epoch *Epoch, budget time.Duration, sealed time.Time) {
 	r.server.mu.Lock()
@@ -179,7 +180,7 @@ func (r *run) call(ctx context.Context, epoch *Epoch) (*Results, error) {
 	return results, nil
 }
 
-// save returns the plugin's state after an epoch. s.work is held.
+// save returns the plugin's state after an epoch. The caller holds s.work.
 func (s *Server) save(epoch uint64) *State {
 	p, ok := s.plugin.(Stateful)
 	if !ok {
@@ -200,8 +201,8 @@ func (s *Server) save(epoch uint64) *State {
 	return &state
 }
 
-// send sends results. It checks every table before it sends the first, so that an error leaves no
-// partial results.
+// send sends results. It checks all tables before it sends the first one, so that an error leaves
+// no partial results.
 func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 	for _, result := range results.Tables {
 		if result.Table == nil {

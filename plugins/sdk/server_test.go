@@ -58,7 +58,7 @@ func (s *fakeStream) epoch(number uint64) {
 	s.in <- &pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: &pluginv1.EpochEnd{Epoch: number, Status: 1}}}
 }
 
-// step is a plugin whose Analyze the test holds the strings of.
+// step is a plugin whose Analyze the test controls step by step.
 type step struct {
 	began  chan uint64
 	finish chan error
@@ -102,7 +102,7 @@ func TestRunStream(t *testing.T) {
 	}
 	cancel(1)
 	<-stream.sent
-	cancel(2) // before it begins
+	cancel(2) // cancels the epoch before its analysis begins
 	stream.epoch(2)
 	<-stream.sent
 	stream.epoch(3)

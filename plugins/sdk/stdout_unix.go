@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// splitStdout gives the real standard output to go-plugin's handshake alone:
-// os.Stdout becomes a private copy of it, and descriptor 1, which foreign code
-// and child processes write to, becomes standard error.
+// splitStdout reserves the real standard output for go-plugin's handshake: os.Stdout becomes a
+// private copy of it. Descriptor 1, to which foreign code and child processes write, becomes
+// standard error.
 func splitStdout() error {
 	private, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Conversions of descriptions, networks, settings and plans to protobuf and back. The collector and
-// test tools use them; a plugin does not need them.
+// Conversions of descriptions, networks, settings and plans to protobuf and back. The collector
+// and test tools use them; plugins need not.
 
 package sdk
 

@@ -23,8 +23,8 @@ type EpochSink interface {
 	End(*pluginv1.EpochEnd) error
 }
 
-// Send splits the epoch into messages for sink. The messages share the data of the epoch. Watched
-// is not sent. budget is the time for the analysis; 0: no limit. Send returns the first error of
+// Send splits the epoch into messages for sink, which share the epoch's memory. It does not send
+// Watched. budget is the time for the analysis; 0 means no limit. Send returns the first error of
 // the sink.
 func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 	err := sink.Begin(&pluginv1.EpochBegin{
@@ -93,11 +93,10 @@ func sendCells(sink EpochSink, device string, cells Cells) error {
 	}
 }
 
-// zeroBlock is the unit in which zeros are left out.
+// zeroBlock is the unit in which zeros are omitted.
 var zeroBlock [4096]byte
 
-// chunk returns where the zeros begin that end the chunk at a position, and where the next one
-// begins.
+// chunk returns where the zeros at the end of the chunk begin, and where the next chunk begins.
 func chunk(packed []byte, at int) (zeros, next int) {
 	end := func(from int) int { return min(from+len(zeroBlock), len(packed)) }
 	empty := func(from int) bool { return bytes.Equal(packed[from:end(from)], zeroBlock[:end(from)-from]) }
@@ -124,17 +123,17 @@ func sendReport(sink EpochSink, report *HostReport, late uint64) error {
 	}
 }
 
-// EpochDecoder assembles epochs from messages. It is an EpochSink; each sealed epoch goes to the
-// function passed to NewEpochDecoder. The epochs share the memory of the messages. A decoder
-// belongs to one goroutine and cannot be used after an error.
+// EpochDecoder assembles epochs from messages. It is an EpochSink, and passes each sealed epoch to
+// the function given to NewEpochDecoder. The epochs share the memory of the messages. Only one
+// goroutine may use a decoder, which cannot be used after an error.
 type EpochDecoder struct {
 	limit  int
 	sealed func(epoch *Epoch, budget time.Duration) error
 
 	open   *Epoch
 	budget time.Duration
-	bytes  int // announced for the open epoch
-	// the array in progress: filled of wanted bytes.
+	bytes  int // announced so far for the open epoch
+	// filling is the array in progress, of which filled of wanted bytes have arrived.
 	filling        *[]byte
 	filled, wanted int
 	device, what   string
@@ -143,8 +142,8 @@ type EpochDecoder struct {
 // ErrEpochTooLarge is wrapped if an epoch has more data than the limit.
 var ErrEpochTooLarge = errors.New("more data than the limit")
 
-// NewEpochDecoder returns a decoder that passes each sealed epoch to sealed. Epochs of more than
-// limit bytes of cells and reports are an error.
+// NewEpochDecoder returns a decoder that passes each sealed epoch to sealed. An epoch with more
+// than limit bytes of cells and reports is an error.
 func NewEpochDecoder(limit int, sealed func(epoch *Epoch, budget time.Duration) error) *EpochDecoder {
 	return &EpochDecoder{limit: limit, sealed: sealed}
 }
@@ -252,9 +251,9 @@ func (d *EpochDecoder) begin(node, what string, total int) error {
 	return nil
 }
 
-// fill appends data and zeros to the array in progress. An array in one piece shares the memory of
-// its message. The memory of a larger one grows with its data and zeros, so that a false length
-// allocates nothing.
+// fill appends data and zeros to the array in progress. An array that arrives in one piece shares
+// the memory of its message. The memory of a larger one grows as data and zeros arrive, so that a
+// false length allocates no memory.
 func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros int) error {
 	switch {
 	case d.filling == nil || d.device != node || d.what != what || at != d.filled || total != d.wanted:
@@ -281,7 +280,7 @@ func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros
 	return nil
 }
 
-// End seals the open epoch and passes it on.
+// End seals the open epoch and passes it to the function given to NewEpochDecoder.
 func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 	switch {
 	case d.open == nil || d.open.Number != m.GetEpoch():

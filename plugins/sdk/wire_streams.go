@@ -8,7 +8,7 @@ import "github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 
 // RunSink sends epochs on a Run stream.
 type RunSink struct {
-	Send func(*pluginv1.RunRequest) error // the stream's
+	Send func(*pluginv1.RunRequest) error // Send of the stream
 }
 
 // Begin implements EpochSink.
@@ -31,9 +31,9 @@ func (s RunSink) End(m *pluginv1.EpochEnd) error {
 	return s.Send(&pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: m}})
 }
 
-// MergeSink sends the epochs to merge on a Merge stream.
+// MergeSink sends an epoch's part on a Merge stream.
 type MergeSink struct {
-	Send func(*pluginv1.MergeRequest) error // the stream's
+	Send func(*pluginv1.MergeRequest) error // Send of the stream
 }
 
 // Begin implements EpochSink.
@@ -56,7 +56,7 @@ func (s MergeSink) End(m *pluginv1.EpochEnd) error {
 	return s.Send(&pluginv1.MergeRequest{Message: &pluginv1.MergeRequest_End{End: m}})
 }
 
-// mergedSink sends the merged epoch back.
+// mergedSink sends the merged part back.
 type mergedSink struct {
 	send func(*pluginv1.MergeResponse) error
 }
@@ -86,7 +86,7 @@ type EpochMessage interface {
 	GetEnd() *pluginv1.EpochEnd
 }
 
-// Take decodes the part of an epoch in a message. A message without one is ignored.
+// Take decodes the part of an epoch in a message. It ignores a message without one.
 func (d *EpochDecoder) Take(m EpochMessage) error {
 	if begin := m.GetBegin(); begin != nil {
 		return d.Begin(begin)

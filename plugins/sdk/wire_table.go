@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Parts splits the table into messages of about MaxChunk bytes. On little-endian machines they
-// share the memory of the table.
+// Parts splits the table into messages of about MaxChunk bytes. On little-endian machines, the
+// messages share the table's memory.
 func (r TableResult) Parts(epoch uint64) iter.Seq[*pluginv1.TablePart] {
 	rows := r.Table.Rows()
 	step := rows
@@ -108,12 +108,12 @@ func reinterpret[To, From any](in []From) []To {
 // MaxText is the longest text of a cell, in bytes, so that a whole row fits a gNMI message.
 const MaxText = 64 << 10
 
-// TableDecoder assembles tables from messages. The tables share the memory of the messages. A
-// decoder belongs to one goroutine and cannot be used after an error.
+// TableDecoder assembles tables from messages, whose memory the tables share. Only one goroutine
+// may use a decoder, which cannot be used after an error.
 type TableDecoder struct {
 	limit int
-	used  int // bytes of messages
-	held  int // bytes of finished tables, a text as often as it occurs
+	used  int // bytes of messages so far
+	held  int // bytes of finished tables; a text counts in each row that has it
 	open  *openTable
 }
 
@@ -131,9 +131,9 @@ type openColumn struct {
 	name  string
 	kind  pluginv1.ColumnKind
 	data  []byte
-	ends  []uint32 // begins with 0 as soon as there is text
+	ends  []uint32 // begins with 0 once there is text
 	codes []uint32 // nil as long as row i is entry i
-	nulls []uint64 // nil as long as there are none
+	nulls []uint64 // nil as long as no row is null
 }
 
 // partOverhead is the approximate memory of a part in addition to its bytes.
@@ -142,8 +142,8 @@ const partOverhead = 256
 // ErrTableTooLarge is wrapped if tables have more bytes than the limit.
 var ErrTableTooLarge = errors.New("more bytes of tables than the limit")
 
-// NewTableDecoder returns a decoder. More than limit bytes in all its tables, names included, are
-// an error.
+// NewTableDecoder returns a decoder. If all its tables together, with their names, have more than
+// limit bytes, that is an error.
 func NewTableDecoder(limit int) *TableDecoder { return &TableDecoder{limit: limit} }
 
 // Open reports whether a table is incomplete.
@@ -153,7 +153,7 @@ func (d *TableDecoder) Open() bool { return d.open != nil }
 // table.Check.
 func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 	m := part.GetTable()
-	// Names and the overhead of a part count too, since both use memory.
+	// Names and the overhead of a part count as well, because both use memory.
 	d.used += partOverhead + proto.Size(part)
 	if d.used > d.limit {
 		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
@@ -185,7 +185,7 @@ func (d *TableDecoder) Add(part *pluginv1.TablePart) (*TableResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.held += out.Table.Bytes(); d.held > d.limit { // a dictionary expands few bytes
+	if d.held += out.Table.Bytes(); d.held > d.limit { // a dictionary can expand few bytes to many
 		return nil, fmt.Errorf("%w (%d bytes)", ErrTableTooLarge, d.limit)
 	}
 	return out, nil
@@ -220,7 +220,7 @@ func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 	return nil
 }
 
-// add appends a part's column with a count of rows to the at rows before it.
+// add appends a part's column, which has rows rows, to the at rows collected before.
 func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) error {
 	switch {
 	case to.name != c.GetName() || to.kind != c.GetKind():
@@ -314,7 +314,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 	return nil
 }
 
-// addNulls follows the values, which have the right count of rows.
+// addNulls adds the nulls of a part, after its values, whose count was checked.
 func (to *openColumn) addNulls(bits []byte, at, rows int) error {
 	if len(bits) == 0 {
 		if to.nulls != nil {

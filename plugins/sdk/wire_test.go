@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rows returns a table with every kind of column. Rows without a value and
-// repeated texts are among them when sparse is true.
+// rows returns a table with every kind of column. With sparse, some rows have no value and some
+// texts repeat.
 func rows(n int, sparse bool) *table.Table {
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	b := table.NewBuilder("/m:a/b")
@@ -58,7 +58,7 @@ func rows(n int, sparse bool) *table.Table {
 	return t
 }
 
-// text is a table as one text.
+// text formats a table as text.
 func text(t *table.Table) string {
 	var b []byte
 	for row := range t.Rows() {
@@ -220,7 +220,7 @@ func FuzzTableDecoder(f *testing.F) {
 	})
 }
 
-// sinkFunc gives every message of an epoch to a function.
+// sinkFunc passes every message of an epoch to a function.
 type sinkFunc func(proto.Message) error
 
 func (f sinkFunc) Begin(m *pluginv1.EpochBegin) error   { return f(m) }
@@ -292,7 +292,7 @@ func TestEpochRoundTrip(t *testing.T) {
 		got = e
 		return nil
 	})
-	for range 2 { // one after the other
+	for range 2 { // two epochs, one after the other
 		for _, m := range messages(t, testEpoch()) {
 			if c, ok := m.(*pluginv1.DeviceChunk); ok && c.Object == "r.sparse" && len(c.Data) > 2*4096 {
 				t.Errorf("%d bytes of sparse cells from cell %d", len(c.Data), c.FirstCell)
@@ -587,8 +587,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// What a plugin sends is bounded however it is cut: by long names, by tables without rows, and by
-// rows that are announced and do not come.
+// The memory for a plugin's messages is bounded, whether they contain long names, tables without
+// rows, or announced rows that never come.
 func TestTableDecoderIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	keys := func(name string, rows int) []*pluginv1.Column {
@@ -636,8 +636,8 @@ func TestTableDecoderIsBounded(t *testing.T) {
 	}
 }
 
-// Settings of hosts share their ends on the wire: those of many hosts, each of which lists all
-// hosts, are not larger than a message.
+// Host settings share their common ends on the wire, so that settings of many hosts, each of which
+// lists all hosts, fit in a message.
 func TestHostSettings(t *testing.T) {
 	common := bytes.Repeat([]byte("192.0.2.1,"), 1024)
 	p := Plan{ID: 1}
@@ -660,7 +660,7 @@ func TestHostSettings(t *testing.T) {
 			t.Fatalf("setting %d: %.100q, want %.100q", i, y.Data, x.Data)
 		}
 	}
-	m.Hosts[3].Tail++ // more than the setting before it has
+	m.Hosts[3].Tail++ // more than the previous setting's length
 	m.Hosts[3].Tail += uint64(len(p.Hosts[2].Data))
 	if _, err := PlanFrom(m); err == nil || !strings.Contains(err.Error(), `host "h3"`) {
 		t.Errorf("error %v", err)
@@ -674,8 +674,8 @@ func TestHostSettings(t *testing.T) {
 	}
 }
 
-// No plan of a plugin makes the decoder panic or allocate more than its bound; what it accepts is
-// the same after another round.
+// No plan makes the decoder panic or allocate more than its bound. A plan that it accepts is
+// unchanged after encoding and decoding it again.
 func FuzzPlan(f *testing.F) {
 	seed, err := proto.Marshal(Plan{ID: 1, FromEpoch: 2, Writes: []DeviceWrite{{Device: "d", Op: Insert,
 		Entry: TableEntry{Table: "t", Matches: []FieldMatch{{Field: "f", Value: []byte{1}}}}}},

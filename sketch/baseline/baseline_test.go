@@ -15,7 +15,7 @@ import (
 
 const heavyLimit = 500
 
-// f1 is the F1 score of the flows of at least heavyLimit packets.
+// f1 returns the F1 score of the found flows with at least heavyLimit packets.
 func f1(exact map[string]uint32, found []Flow) float64 {
 	hits, want, got := 0, 0, 0
 	for _, n := range exact {
@@ -34,7 +34,7 @@ func f1(exact map[string]uint32, found []Flow) float64 {
 	return 2 * float64(hits) / float64(want+got)
 }
 
-// TestHeavyHitters: on 500,000 packets of Zipf 1.1 all three find the heavy flows.
+// TestHeavyHitters: on 500,000 packets of Zipf 1.1, all three structures find the heavy flows.
 func TestHeavyHitters(t *testing.T) {
 	tr := zipf.New(2, 500_000, 60_000, 1.1, 13)
 	e, err1 := NewElastic[family.Fast](300_000, 13, 1)
@@ -77,7 +77,7 @@ func TestHeavyHitters(t *testing.T) {
 	}
 }
 
-// TestMemory: every structure uses its configured memory: no more, and not much less.
+// TestMemory: every structure uses at most its configured memory, and not much less.
 func TestMemory(t *testing.T) {
 	const given = 200_000
 	type sized interface{ Memory() int }
@@ -104,8 +104,8 @@ func TestMemory(t *testing.T) {
 
 func key4(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 
-// TestFlowRadar decodes 1,000 flows from 1.5 cells each, which fails less than once in 1,000 seeds,
-// and reports an incomplete result for too many flows.
+// TestFlowRadar decodes 1,000 flows from 1.5 cells per flow, which fails for fewer than one in
+// 1,000 seeds, and reports an incomplete result if there are too many flows.
 func TestFlowRadar(t *testing.T) {
 	for n, want := range map[int]bool{1000: true, 3000: false} {
 		r, err := NewFlowRadar[family.Fast](20_000, 4, 1)
@@ -126,7 +126,7 @@ func TestFlowRadar(t *testing.T) {
 		if !complete {
 			continue
 		}
-		missing := n - len(flows) // false positives of the filter: about 1 % for 10 bits a flow
+		missing := n - len(flows) // false positives of the filter: about 1 % with 10 bits per flow
 		if missing > 2 {
 			t.Errorf("%d of %d flows missing", missing, n)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Coco is CocoSketch (Zhang et al. 2021), the version for switches with one row: a bucket counts
-// all its packets, and each packet replaces its key with a probability of one in that count, so a
+// Coco is CocoSketch (Zhang et al. 2021), in the version for switches, with one row. A bucket
+// counts all its packets, and each packet replaces the bucket's key with probability 1/count, so a
 // flow's estimate has no bias.
 type Coco[F family.Hash] struct {
 	seed   uint64
@@ -22,7 +22,7 @@ type Coco[F family.Hash] struct {
 	random *rand.PCG
 }
 
-// NewCoco returns an empty sketch; its random choices follow from the seed.
+// NewCoco returns an empty sketch. Its random choices follow from the seed.
 func NewCoco[F family.Hash](memory, keyBytes int, seed uint64) (*Coco[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -55,14 +55,15 @@ func (c *Coco[F]) Insert(key []byte) error {
 	if c.counts[i] < math.MaxUint32 {
 		c.counts[i]++
 	}
-	// Below 2^32/n of 32 random bits: one in n, up to 2^-32.
+	// 32 random bits are below 2^32/n with probability 1/n, up to an error of 2^-32.
 	if string(c.key(i)) != string(key) && c.random.Uint64()>>32*uint64(c.counts[i]) < 1<<32 {
 		copy(c.key(i), key)
 	}
 	return nil
 }
 
-// Query returns the estimate of a key: its bucket's packets when it has the key, or 0.
+// Query returns the estimate of a key: its bucket's packets if the bucket has the key, otherwise
+// 0.
 func (c *Coco[F]) Query(key []byte) int64 {
 	if len(key) != c.size {
 		return 0

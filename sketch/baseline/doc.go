@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline holds the structures that the papers compare with: ElasticSketch, FCM-Sketch,
-// CocoSketch, FlowRadar, LossRadar, Count-heap, HashPipe, and the exact map. They serve
-// measurements under the same hashes and on the same traffic as the other sketches, not deployment:
-// they have no merge and no serialization. Structures that keep keys accept keys of the configured
-// length only; the error for other keys wraps sketch.ErrMismatch. No structure is safe for
-// concurrent use during writes.
+// Package baseline contains the structures with which the papers compare theirs: ElasticSketch,
+// FCM-Sketch, CocoSketch, FlowRadar, LossRadar, Count-heap, HashPipe, and the exact map. They
+// serve measurements under the same hashes and on the same traffic as the other sketches, not
+// deployment: they have no merge and no serialization. Structures that keep keys accept keys of
+// the configured length only; the error for other keys wraps sketch.ErrMismatch. No structure is
+// safe for concurrent use during writes.
 package baseline
 
 import (

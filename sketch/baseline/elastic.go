@@ -10,28 +10,28 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Elastic is ElasticSketch (Yang et al. 2018), the software version: a heavy part of
-// buckets of seven flows and a vote against them, and a light part of 8-bit counters.
+// Elastic is ElasticSketch (Yang et al. 2018), in the software version: a heavy part whose buckets
+// hold seven flows and a count of votes against them, and a light part of 8-bit counters.
 type Elastic[F family.Hash] struct {
 	seed    uint64
 	size    int
 	buckets family.Range
 	cols    family.Range
 	keys    []byte
-	counts  []uint32 // seven a bucket
+	counts  []uint32 // seven per bucket
 	flags   []bool   // some packets of the flow are in the light part
-	votes   []uint32 // one a bucket
+	votes   []uint32 // one per bucket
 	light   []uint8
 }
 
 const (
 	elasticCells = 7
-	// lambda is how many times the votes must exceed the smallest flow to evict it.
+	// elasticLambda is how many times the smallest flow's packets the votes must exceed to evict it.
 	elasticLambda = 8
 )
 
-// NewElastic returns an empty sketch that gives a quarter of its memory to the heavy part, at most
-// 150 KB, as in the paper.
+// NewElastic returns an empty sketch whose heavy part gets a quarter of the memory, at most 150
+// KB, as in the paper.
 func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], 
 	if err := family.Check[F](2, seed); err != nil {
 		return nil, err
 	}
-	// A cell is a key, a count and a flag; the paper's 8 bytes are a key of 4 and a count.
+	// A cell has a key, a count and a flag; the paper's 8 bytes are a 4-byte key and a count.
 	bucket := elasticCells*(keyBytes+4) + 4
 	heavy := min(memory/4, 150_000)
 	n := heavy / bucket
@@ -55,7 +55,7 @@ func NewElastic[F family.Hash](memory, keyBytes int, seed uint64) (*Elastic[F], 
 	}, nil
 }
 
-// Memory returns the size in bytes; a flag is one bit of a count.
+// Memory returns the size in bytes. A flag counts as one bit of a count.
 func (e *Elastic[F]) Memory() int {
 	return len(e.keys) + 4*len(e.counts) + 4*len(e.votes) + len(e.light)
 }
@@ -131,8 +131,8 @@ func (e *Elastic[F]) Heavy() (flows []Flow) {
 	return flows
 }
 
-// rest is the light part without the counters of flows of the heavy part, and the factor that
-// compensates for them.
+// rest returns the light part's counters that no flow of the heavy part uses, and the factor that
+// compensates for the others.
 func (e *Elastic[F]) rest() (row []uint32, scale float64) {
 	taken := make([]bool, len(e.light))
 	for c, n := range e.counts {
@@ -147,8 +147,8 @@ func (e *Elastic[F]) rest() (row []uint32, scale float64) {
 	return remainder(row, taken)
 }
 
-// Distribution estimates the flow sizes: MRAC on the counters of the light part that have no
-// flow of the heavy part, and the heavy flows.
+// Distribution estimates the flow sizes: MRAC on the light part's counters that no flow of the
+// heavy part uses, plus the heavy flows.
 func (e *Elastic[F]) Distribution() (estimate.Distribution, error) {
 	row, scale := e.rest()
 	d, err := estimate.MRAC{Overflow: 255}.Run(row)
@@ -158,8 +158,8 @@ func (e *Elastic[F]) Distribution() (estimate.Distribution, error) {
 	return withHeavy(d, scale, e.Heavy()), nil
 }
 
-// Cardinality estimates the number of flows: linear counting on the same counters, and the
-// heavy flows.
+// Cardinality estimates the number of flows: linear counting on the same counters, plus the heavy
+// flows.
 func (e *Elastic[F]) Cardinality() (float64, bool) {
 	row, scale := e.rest()
 	n, ok := estimate.Cardinality(len(row), estimate.Zeros(row))

@@ -11,9 +11,10 @@ import (
 )
 
 // FCM is FCM-Sketch with top-k (Song et al. 2020): the heavy part of ElasticSketch's switch
-// version, and for the rest two trees of counters. A leaf has 8 bits, its parent, shared by 16
-// leaves, 16 bits, and the root above 16 of these 32; a full counter continues in its parent. With
-// one tree of leaves alone it is ElasticSketch's switch version.
+// version, and two trees of counters for the remaining packets. A leaf has 8 bits; its parent,
+// shared by 16 leaves, has 16 bits; the root above 16 of these has 32 bits. A full counter
+// continues in its parent. With one tree that has only leaves, it is ElasticSketch's switch
+// version.
 type FCM[F family.Hash] struct {
 	seed  uint64
 	heavy *stages
@@ -21,10 +22,10 @@ type FCM[F family.Hash] struct {
 	trees []tree
 }
 
-// tree is one k-ary tree; a counter of all ones is full.
+// tree is one k-ary tree. A counter whose bits are all ones is full.
 type tree struct {
 	leaves []uint8
-	middle []uint16 // nil: leaves stay at their limit
+	middle []uint16 // nil if leaves stop at their limit
 	roots  []uint32
 }
 
@@ -34,13 +35,14 @@ const (
 	midFull  = math.MaxUint16
 )
 
-// NewFCM returns an empty sketch: up to four tables of 3,072 flows, the rest for the trees.
+// NewFCM returns an empty sketch with up to four tables of 3,072 flows; the trees get the rest of
+// the memory.
 func NewFCM[F family.Hash](memory, keyBytes int, seed uint64) (*FCM[F], error) {
 	return newFCM[F]("FCM", memory, keyBytes, seed, 2, fcmArity)
 }
 
-// NewElasticSwitch returns ElasticSketch's switch version: the tables of NewFCM, and one
-// row of 8-bit counters.
+// NewElasticSwitch returns ElasticSketch's switch version, with the tables of NewFCM and one row
+// of 8-bit counters.
 func NewElasticSwitch[F family.Hash](memory, keyBytes int, seed uint64) (*FCM[F], error) {
 	return newFCM[F]("elastic", memory, keyBytes, seed, 1, 0)
 }
@@ -79,7 +81,7 @@ func newFCM[F family.Hash](name string, memory, keyBytes int, seed uint64, trees
 	return s, nil
 }
 
-// Memory returns the size in bytes; a flag is one bit of a count.
+// Memory returns the size in bytes. A flag counts as one bit of a count.
 func (s *FCM[F]) Memory() int {
 	n := len(s.heavy.keys) + 4*len(s.heavy.counts) + 4*len(s.heavy.votes)
 	for _, t := range s.trees {
@@ -102,7 +104,7 @@ func (s *FCM[F]) Insert(key []byte) error {
 	return nil
 }
 
-// add counts n packets: a counter of b bits counts to 2^b-2, and the rest goes to its parent.
+// add counts n packets: a counter of b bits counts to 2^b-2, and further packets go to its parent.
 func (t *tree) add(leaf int, n uint32) {
 	c := &t.leaves[leaf]
 	if t.middle == nil {
@@ -142,8 +144,8 @@ func (t *tree) query(leaf int) uint32 {
 	return uint32(min(leafFull-1+midFull-1+uint64(t.roots[leaf/fcmArity/fcmArity]), math.MaxUint32))
 }
 
-// counters are the tree as one row: full leaves that share a counter above get equal parts of its
-// count, so the row adds up to the packets.
+// counters returns the tree as one row. Full leaves that share a parent get equal parts of the
+// parent's count, so that the row's sum is the number of packets.
 func (t *tree) counters() []uint32 {
 	row := make([]uint32, len(t.leaves))
 	shared := make([]uint32, len(t.middle))
@@ -200,7 +202,7 @@ func (s *FCM[F]) Heavy() (flows []Flow) {
 }
 
 // rest returns the first tree's counters without those of flows in the tables, and the factor that
-// compensates for them.
+// compensates for the missing counters.
 func (s *FCM[F]) rest() (row []uint32, scale float64) {
 	taken := make([]bool, len(s.trees[0].leaves))
 	s.heavy.flows(func(key []byte) {
@@ -212,7 +214,7 @@ func (s *FCM[F]) rest() (row []uint32, scale float64) {
 	return remainder(s.trees[0].counters(), taken)
 }
 
-// remainder omits the counters of flows in the tables.
+// remainder returns the counters that flows in the tables do not use.
 func remainder(row []uint32, taken []bool) (rest []uint32, scale float64) {
 	for i, v := range row {
 		if !taken[i] {
@@ -222,7 +224,7 @@ func remainder(row []uint32, taken []bool) (rest []uint32, scale float64) {
 	return rest, float64(len(row)) / float64(max(len(rest), 1))
 }
 
-// withHeavy multiplies a distribution and adds flows.
+// withHeavy multiplies a distribution by scale and adds flows.
 func withHeavy(d estimate.Distribution, scale float64, flows []Flow) estimate.Distribution {
 	for i := range d {
 		d[i] *= scale
@@ -236,8 +238,8 @@ func withHeavy(d estimate.Distribution, scale float64, flows []Flow) estimate.Di
 	return d
 }
 
-// Distribution estimates the flow sizes: MRAC on the first tree's counters of the flows
-// that are in no table, and the flows of the tables.
+// Distribution estimates the flow sizes: MRAC on the first tree's counters of the flows that are
+// in no table, plus the flows of the tables.
 func (s *FCM[F]) Distribution() (estimate.Distribution, error) {
 	m := estimate.MRAC{}
 	if s.trees[0].middle == nil {
@@ -251,8 +253,8 @@ func (s *FCM[F]) Distribution() (estimate.Distribution, error) {
 	return withHeavy(d, scale, s.Heavy()), nil
 }
 
-// Cardinality estimates the number of flows: linear counting on the same counters, and the
-// flows of the tables.
+// Cardinality estimates the number of flows: linear counting on the same counters, plus the flows
+// of the tables.
 func (s *FCM[F]) Cardinality() (float64, bool) {
 	row, scale := s.rest()
 	n, ok := estimate.Cardinality(len(row), estimate.Zeros(row))

@@ -12,9 +12,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// TestSwitchVersions: on 500,000 packets of Zipf 1.1 FCM and ElasticSketch's switch version find
-// the heavy flows, never underestimate a flow, and estimate the number and sizes of flows; FCM's
-// trees err less than one row of bytes of the same memory that overflows.
+// TestSwitchVersions: on 500,000 packets of Zipf 1.1, FCM and ElasticSketch's switch version find
+// the heavy flows, never underestimate a flow, and estimate the number and sizes of flows. FCM's
+// trees have a smaller error than a row of overflowing bytes with the same memory.
 func TestSwitchVersions(t *testing.T) {
 	tr := zipf.New(2, 500_000, 60_000, 1.1, 13)
 	var are [2]float64
@@ -51,8 +51,8 @@ func TestSwitchVersions(t *testing.T) {
 	t.Logf("ARE: FCM %.4f, ElasticSketch %.4f", are[0], are[1])
 }
 
-// TestTree: a path counts on beyond the limits of its counters, packet by packet and many at
-// once, and a row of the tree adds up to all packets where leaves share a parent.
+// TestTree: a path counts beyond the limits of its counters, for single packets and for many at
+// once, and a row of the tree sums to all packets if leaves share a parent.
 func TestTree(t *testing.T) {
 	for _, step := range []uint32{1, 7, 1000, 70_000} {
 		c := tree{leaves: make([]uint8, 256), middle: make([]uint16, 16), roots: make([]uint32, 1)}
@@ -79,9 +79,9 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestCoco: estimates have no bias. Over 400 seeds the mean estimate of a flow of 50 packets
-// among 400 others in 20 buckets is within 4 standard errors of 50, which
-// fails for one right implementation in 16,000; and all packets are counted.
+// TestCoco: estimates have no bias. Over 400 seeds, the mean estimate of a flow of 50 packets,
+// among 400 others in 20 buckets, is within 4 standard errors of 50, which fails for one correct
+// implementation in 16,000. All packets are counted.
 func TestCoco(t *testing.T) {
 	const runs, size = 400, 50
 	var sum, squares float64
@@ -90,7 +90,7 @@ func TestCoco(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range size + 400 { // the flow first, so that all others may replace it
+		for i := range size + 400 { // the flow comes first, so that all others may replace it
 			if err := c.Insert(key4(max(0, i-size+1))); err != nil {
 				t.Fatal(err)
 			}

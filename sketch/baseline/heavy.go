@@ -16,11 +16,11 @@ type CountHeap[F family.Hash] struct {
 	size  int
 	limit int
 	flows []Flow         // min-heap
-	at    map[string]int // position in it
+	at    map[string]int // position in the heap
 }
 
-// NewCountHeap returns an empty sketch that keeps a number of flows; their keys are part of the
-// memory.
+// NewCountHeap returns an empty sketch that keeps the given number of flows. Their keys count as
+// part of the memory.
 func NewCountHeap[F family.Hash](memory, keyBytes, flows int, seed uint64) (*CountHeap[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (h *flowHeap[F]) Push(x any) {
 	h.flows = append(h.flows, f)
 }
 
-// Pop is part of heap.Interface; flows are replaced in place and never popped.
+// Pop is required by heap.Interface and never called, because flows are replaced in place.
 func (h *flowHeap[F]) Pop() any {
 	f := h.flows[len(h.flows)-1]
 	h.flows = h.flows[:len(h.flows)-1]
@@ -92,8 +92,8 @@ func (h *flowHeap[F]) Pop() any {
 	return f
 }
 
-// HashPipe is the pipeline of tables of Sivaraman et al. (2017): a new key always enters
-// the first, and the smaller of two flows moves on to the next.
+// HashPipe is the pipeline of tables of Sivaraman et al. (2017): a new key always enters the first
+// table, and the smaller one of two flows moves on to the next table.
 type HashPipe[F family.Hash] struct {
 	seed   uint64
 	size   int
@@ -169,7 +169,7 @@ func (p *HashPipe[F]) Query(key []byte) (n int64) {
 	return n
 }
 
-// Heavy returns every flow of the tables, once.
+// Heavy returns every flow in the tables once.
 func (p *HashPipe[F]) Heavy() (flows []Flow) {
 	seen := make(map[string]bool)
 	for i, n := range p.counts {

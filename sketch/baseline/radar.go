@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// FlowRadar (Li et al. 2016) encodes every flow once, with the help of a Bloom filter, into
-// cells of the XOR of keys, the number of flows and that of packets.
+// FlowRadar (Li et al. 2016) encodes every flow once, which a Bloom filter ensures, into cells. A
+// cell has the XOR of keys, the number of flows and the number of packets.
 type FlowRadar[F family.Hash] struct {
 	seed   uint64
 	size   int
@@ -25,10 +25,10 @@ type FlowRadar[F family.Hash] struct {
 
 const (
 	radarRows    = 3
-	radarFilters = 10 // the Bloom filter's hash functions
+	radarFilters = 10 // number of the Bloom filter's hash functions
 )
 
-// NewFlowRadar returns an empty structure; a tenth of its memory is the filter.
+// NewFlowRadar returns an empty structure. A tenth of its memory is the filter.
 func NewFlowRadar[F family.Hash](memory, keyBytes int, seed uint64) (*FlowRadar[F], error) {
 	if err := checkKey(keyBytes); err != nil {
 		return nil, err
@@ -49,10 +49,10 @@ func NewFlowRadar[F family.Hash](memory, keyBytes int, seed uint64) (*FlowRadar[
 	}, nil
 }
 
-// Memory returns the size in bytes; a count has four bytes, as on a switch.
+// Memory returns the size in bytes. A count has four bytes, as on a switch.
 func (r *FlowRadar[F]) Memory() int { return len(r.filter)*8 + len(r.flows)*(r.size+8) }
 
-// seen adds a digest to the filter and reports whether the filter had it.
+// seen adds a digest to the filter, and reports whether the filter already contained it.
 func (r *FlowRadar[F]) seen(d uint64) bool {
 	a, b := d*0x9e3779b97f4a7c15, (d^d>>29)*0xd1342543de82ef95|1
 	known := true
@@ -87,7 +87,8 @@ func (r *FlowRadar[F]) Insert(key []byte, n int64) error {
 	return nil
 }
 
-// Decode extracts flows from cells with a single flow; complete reports whether it extracted all.
+// Decode extracts flows from cells with a single flow. complete reports whether it extracted all
+// flows.
 func (r *FlowRadar[F]) Decode() (found []Flow, complete bool) {
 	xor, flows, counts := append([]byte(nil), r.xor...), append([]uint32(nil), r.flows...),
 		append([]int64(nil), r.counts...)
@@ -126,13 +127,14 @@ func (r *FlowRadar[F]) Decode() (found []Flow, complete bool) {
 	return found, true
 }
 
-// LossRadar (Li et al. 2016) encodes every packet, as its key and its number within the flow, into
-// cells of an XOR and a count. The difference of entered and left packets is the lost packets.
+// LossRadar (Li et al. 2016) encodes every packet, identified by its key and its number within the
+// flow, into cells with an XOR and a count. The difference between entered and left packets is the
+// lost packets.
 type LossRadar[F family.Hash] struct {
 	seed   uint64
-	size   int // of a key
+	size   int // length of a key
 	cols   family.Range
-	xor    []byte // key and two bytes
+	xor    []byte // the key and two bytes for the number
 	counts []int32
 }
 
@@ -155,7 +157,7 @@ func NewLossRadar[F family.Hash](memory, keyBytes int, seed uint64) (*LossRadar[
 // Memory returns the size in bytes.
 func (r *LossRadar[F]) Memory() int { return len(r.counts) * (r.size + 6) }
 
-// Insert records one packet of a key, which is the number-th of its flow.
+// Insert records one packet, which is packet number of its flow.
 func (r *LossRadar[F]) Insert(key []byte, number uint16) error {
 	if len(key) != r.size {
 		return errKey
@@ -193,8 +195,8 @@ func (r *LossRadar[F]) Subtract(o *LossRadar[F]) error {
 	return nil
 }
 
-// Decode returns the packets of each key; complete reports whether no packet is left. Decode
-// empties the structure.
+// Decode returns the number of packets of each key. complete reports whether no packet is left.
+// Decode empties the structure.
 func (r *LossRadar[F]) Decode() (lost map[string]int64, complete bool) {
 	lost = make(map[string]int64)
 	n := r.size + 2

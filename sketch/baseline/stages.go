@@ -8,9 +8,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// stages is ElasticSketch's heavy part on a switch (Yang et al. 2018, §4.2): hash tables one after
-// the other, each with one place per key. A flow that loses the vote moves on to the next table,
-// and from the last into the light part.
+// stages is ElasticSketch's heavy part on a switch (Yang et al. 2018, §4.2): several hash tables
+// in a row, each with one bucket per key. A flow that loses the vote moves on to the next table,
+// and from the last one into the light part.
 type stages struct {
 	size   int
 	cols   family.Range
@@ -23,19 +23,19 @@ type stages struct {
 
 const (
 	heavyStages = 4
-	// stageBuckets is the number of a stage's buckets (chamelemon App. C).
+	// stageBuckets is the number of buckets in a stage (chamelemon App. C).
 	stageBuckets = 3072
-	// stageLambda is the factor by which a bucket's packets must exceed those of its flow to evict
-	// it.
+	// stageLambda is the factor by which a bucket's packets must exceed the packets of its flow to
+	// evict that flow.
 	stageLambda = 32
-	// lightRow is the first hash that the stages leave to the light part.
+	// lightRow is the number of the first hash that the light part uses.
 	lightRow = heavyStages
 )
 
 // newStages uses at most three quarters of the memory, and at most the paper's 3,072 buckets a
 // stage.
 func newStages(memory, keyBytes int) (*stages, int) {
-	bucket := keyBytes + 8 // the key, its packets and all packets; a flag in one of them
+	bucket := keyBytes + 8 // the key, the flow's packets with a flag bit, and all packets
 	n := min(stageBuckets, memory/4*3/bucket/heavyStages)
 	if n < 1 {
 		return nil, 0
@@ -53,7 +53,8 @@ func at[F family.Hash](s *stages, d uint64, stage int) int {
 	return stage*int(s.cols.Len()) + int(family.Column[F](d, stage, &s.cols))
 }
 
-// insert counts a packet; n packets of key out, if any, are left for the light part.
+// insert counts a packet. If out is not nil, n packets of this key must be counted in the light
+// part.
 func insert[F family.Hash](s *stages, seed uint64, key []byte) (out []byte, n uint32) {
 	moving, next := s.moving[0][:s.size], s.moving[1][:s.size]
 	copy(moving, key)
@@ -85,8 +86,8 @@ func insert[F family.Hash](s *stages, seed uint64, key []byte) (out []byte, n ui
 	return moving, n
 }
 
-// query returns the packets of a key in the tables; whole reports that the light part has none of
-// them.
+// query returns the packets of a key in the tables. whole reports that the light part has no
+// packets of the key.
 func query[F family.Hash](s *stages, d uint64, key []byte) (n uint32, whole bool) {
 	whole = true
 	for stage := range heavyStages {
@@ -97,7 +98,7 @@ func query[F family.Hash](s *stages, d uint64, key []byte) (n uint32, whole bool
 	return n, whole && n > 0
 }
 
-// flows calls f for every flow of the tables, once.
+// flows calls f once for every flow in the tables.
 func (s *stages) flows(f func(key []byte)) {
 	seen := make(map[string]bool)
 	for c, n := range s.counts {

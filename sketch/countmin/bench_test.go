@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// BenchmarkInsert is the speed on the figures' trace with 500 KB; the authors' programs
+// BenchmarkInsert measures the speed on the figures' trace with 500 KB; the authors' programs
 // reach 48 (Count-Min) and 37 (CU) million packets a second.
 func BenchmarkInsert(b *testing.B) {
 	t := zipf.T1()
@@ -21,7 +21,7 @@ func BenchmarkInsert(b *testing.B) {
 	b.Run("CU/p4", func(b *testing.B) { insert[family.P4](b, t, Config{Memory: 500 << 10, Conservative: true}) })
 }
 
-// insert is the speed one by one and in batches.
+// insert measures the speed of single and batch insertion.
 func insert[F family.Hash](b *testing.B, t *zipf.Trace, c Config) {
 	s, err := New[F](c)
 	if err != nil {
@@ -43,7 +43,7 @@ func insert[F family.Hash](b *testing.B, t *zipf.Trace, c Config) {
 	})
 }
 
-// BenchmarkMemory is what a batch gains within the caches and beyond them.
+// BenchmarkMemory compares batches with single insertion within the caches and beyond them.
 func BenchmarkMemory(b *testing.B) {
 	t := zipf.T1()
 	for _, memory := range []int{500_000, 8 << 20, 64 << 20} {

@@ -21,8 +21,8 @@ import (
 
 // Config is the shape of a sketch of 32-bit counters. Give either Width or Memory.
 type Config struct {
-	Rows   int // 1 to family.Rows; 0: 3
-	Width  int // counters of a row
+	Rows   int // 1 to family.Rows; 0 means 3
+	Width  int // counters per row
 	Memory int // bytes of all counters; rounded down to whole rows
 	Seed   uint64
 	// Conservative adds only to the smallest counters (CU). Estimates are better, but sketches
@@ -37,7 +37,7 @@ type Sketch[F family.Hash] struct {
 	cfg   Config
 	cols  family.Range
 	cells []uint32 // row-major
-	total uint64   // sum of all added
+	total uint64   // sum of all added numbers
 	full  bool     // a counter has reached its limit
 }
 
@@ -73,12 +73,12 @@ func (s *Sketch[F]) Insert(key []byte) {
 	}
 }
 
-// Add adds n to a key. Counters stop at 2^32-1.
+// Add adds n to a key's counters, which stop at 2^32-1.
 func (s *Sketch[F]) Add(key []byte, n uint32) { s.add(family.Digest[F](s.cfg.Seed, key), n) }
 
 // InsertBatch counts one packet of each key; keys are concatenated, size bytes each. With
-// conservative update and the family Fast, it adds up equal keys, as if their packets came one
-// after another.
+// conservative update and the family Fast, it adds up equal keys first, as if their packets came
+// one after another.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("countmin", keys, size); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 		family.SumBatch[F](s.cfg.Seed, keys, size, s.addRows)
 	case family.ID[F]() == family.ID[family.Fast]():
 		family.SumBatch[F](s.cfg.Seed, keys, size, s.raiseBlock)
-	default: // as the P4 programs do: one packet after the other
+	default: // as the P4 programs do, one packet after another
 		family.Blocks[F](s.cfg.Seed, keys, size, s.raiseBlock)
 	}
 	return nil
@@ -120,8 +120,8 @@ func (s *Sketch[F]) add(d uint64, n uint32) {
 	}
 }
 
-// addThree is add for three rows of the family Fast. All counters are read before one is written,
-// so that cache misses overlap.
+// addThree does the work of add for three rows of the family Fast. It reads all counters before it
+// writes one, so that cache misses overlap.
 func (s *Sketch[F]) addThree(d uint64, n uint32) {
 	s.total += uint64(n)
 	cells, width := s.cells, uint64(s.cfg.Width)
@@ -137,7 +137,8 @@ func (s *Sketch[F]) addThree(d uint64, n uint32) {
 	}
 }
 
-// addRows adds numbers to digests, row by row: the accesses to one row are independent.
+// addRows adds numbers to the counters of digests, row by row, because accesses to the same row
+// are independent.
 func (s *Sketch[F]) addRows(digests []uint64, numbers []uint32) {
 	var cols [family.Block]uint32
 	full := false
@@ -157,11 +158,11 @@ func (s *Sketch[F]) addRows(digests []uint64, numbers []uint32) {
 	}
 }
 
-// inCaches is the size in bytes up to which the counters are usually in the second cache.
+// inCaches is the size in bytes up to which counters usually fit the second-level cache.
 const inCaches = 1 << 20
 
-// raiseBlock raises by numbers of packets, in order. If accesses have to wait for memory, it finds
-// all columns first, so that more of them overlap.
+// raiseBlock raises the counters of digests by numbers of packets, in order. If accesses have to
+// wait for memory, it first finds all columns, so that more accesses overlap.
 func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
 	full := uint32(0)
 	if s.cfg.Rows == 3 && s.Memory() <= inCaches && family.ID[F]() == family.ID[family.Fast]() {
@@ -209,7 +210,7 @@ func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
 	}
 }
 
-// raiseFive is raiseThree for five rows.
+// raiseFive does the work of raiseThree for five rows.
 func raiseFive(a, b, c, d, e *uint32, n uint32) (full uint32) {
 	v, w, x, y, z := *a, *b, *c, *d, *e
 	to, full := bits.Add32(min(v, w, x, y, z), n, 0)
@@ -218,8 +219,8 @@ func raiseFive(a, b, c, d, e *uint32, n uint32) (full uint32) {
 	return full
 }
 
-// raiseThree raises a key's counters in three rows by n. Which of them change makes no branch. It
-// returns 1 if they are full.
+// raiseThree raises a key's counters in three rows by n, without a branch for which of them
+// change. It returns 1 if they are full.
 func raiseThree(a, b, c *uint32, n uint32) (full uint32) {
 	x, y, z := *a, *b, *c
 	to, full := bits.Add32(min(x, y, z), n, 0)
@@ -228,8 +229,8 @@ func raiseThree(a, b, c *uint32, n uint32) (full uint32) {
 	return full
 }
 
-// raiseOne is add of 1 for three rows of the family Fast with conservative update. The fewer
-// instructions a key takes, the more cache misses of the next keys overlap with its own.
+// raiseOne adds 1 with conservative update, for three rows of the family Fast. Fewer instructions
+// per key let more cache misses of the following keys overlap.
 func (s *Sketch[F]) raiseOne(d uint64) {
 	s.total++
 	cells, width := s.cells, uint64(s.cfg.Width)
@@ -260,7 +261,7 @@ func (s *Sketch[F]) raise(d uint64, n uint32) {
 	}
 }
 
-// raiseColumns is raise for a key's columns, which it overwrites.
+// raiseColumns does the work of raise for a key's columns, which it overwrites.
 func (s *Sketch[F]) raiseColumns(at []uint32, n uint32) {
 	cells, start, width := s.cells, uint32(0), uint32(s.cfg.Width)
 	least := uint32(math.MaxUint32)
@@ -289,11 +290,11 @@ func (s *Sketch[F]) Query(key []byte) uint32 {
 	return least
 }
 
-// Total returns the sum of all added.
+// Total returns the sum of all added numbers.
 func (s *Sketch[F]) Total() uint64 { return s.total }
 
-// Bound is that of Count-Min: with probability 1-e^-rows an estimate is too high by at most e/width
-// of the total.
+// Bound is the bound of Count-Min: with probability 1-e^-rows, an estimate is too high by at most
+// e/width of the total.
 func (s *Sketch[F]) Bound() sketch.Bound {
 	b := sketch.Bound{Over: math.E / float64(s.cfg.Width) * float64(s.total), Failure: math.Exp(-float64(s.cfg.Rows))}
 	if s.full {
@@ -322,7 +323,7 @@ func (s *Sketch[F]) config() any {
 	return s.cfg
 }
 
-// Merge adds the counts of o. For CU sketches the estimates remain never too low, but the counters
+// Merge adds the counts of o. For CU sketches, estimates are still never too low, but the counters
 // differ from those of a single sketch.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {
@@ -340,8 +341,9 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	return nil
 }
 
-// Subtract subtracts the counts of o, which must be part of those of s. It fails, and changes
-// nothing, for CU sketches, for counters at their limit, and if a counter would become negative.
+// Subtract subtracts the counts of o, whose packets must be part of those of s. It fails, and
+// changes nothing, for CU sketches, for counters at their limit, and if a counter would become
+// negative.
 func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {
 		return err

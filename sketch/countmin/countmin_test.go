@@ -24,8 +24,8 @@ func build[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
 	return s
 }
 
-// TestNeverTooLow: both variants, both families, keys of all lengths; and the mean error
-// is within the bound, which fails for a key with probability e^-3.
+// TestNeverTooLow checks both variants and both families with keys of all lengths. The mean error
+// must be within the bound, which fails for a key with probability e^-3.
 func TestNeverTooLow(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { neverTooLow[family.Fast](t) })
 	t.Run("p4", func(t *testing.T) { neverTooLow[family.P4](t) })
@@ -42,7 +42,7 @@ func neverTooLow[F family.Hash](t *testing.T) {
 		}
 		for _, one := range []*Sketch[F]{cm, cu} {
 			want, batch := one, build[F](t, one.cfg)
-			if one.cfg.Conservative && family.ID[F]() == family.ID[family.Fast]() { // sums of equal keys
+			if one.cfg.Conservative && family.ID[F]() == family.ID[family.Fast]() { // equal keys are added up first
 				want = build[F](t, one.cfg)
 				family.SumBatch[F](0, tr.Keys, tr.Size, func(digests []uint64, numbers []uint32) {
 					for i, d := range digests {
@@ -79,9 +79,9 @@ func neverTooLow[F family.Hash](t *testing.T) {
 	}
 }
 
-// TestAccuracyOfFigures: on the figures' trace 500 KiB give an ARE of at most 2.14 (CM) and 1.26
-// (CU), the authors' programs', on 124,172 flows. The algorithm leaves no room to be better, so
-// ours must be within 5 %. A batch is as accurate as keys one by one.
+// TestAccuracyOfFigures: on the figures' trace with 124,172 flows, the authors' programs with 500
+// KiB have an ARE of at most 2.14 (CM) and 1.26 (CU). The algorithm leaves no room for
+// improvement, so the result must be within 5 %. A batch is as accurate as single insertion.
 func TestAccuracyOfFigures(t *testing.T) {
 	tr := zipf.T1()
 	for name, tc := range map[string]struct {
@@ -150,7 +150,7 @@ func limit[F family.Hash](t *testing.T) {
 			t.Error("subtracted a counter at its limit")
 		}
 		one, batch := build[F](t, s.cfg), build[F](t, s.cfg)
-		keys := make([]byte, 4000) // all the same but the last
+		keys := make([]byte, 4000) // all keys are equal except the last one
 		keys[3999], key[0] = 1, 0
 		for _, x := range []*Sketch[F]{one, batch} {
 			x.Add(key, math.MaxUint32-3000)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package countsketch is the Count sketch (Charikar, Chen and Farach-Colton 2002): every row
-// adds or subtracts by a sign of the key, and the median over the rows is an unbiased estimate
-// whose error depends on the second moment.
+// Package countsketch is the Count sketch (Charikar, Chen and Farach-Colton 2002): every row adds
+// or subtracts, depending on a sign of the key, and the median over the rows is an unbiased
+// estimate whose error depends on the second moment.
 //
 // A Sketch is not safe for concurrent use while it is written.
 package countsketch
@@ -22,8 +22,8 @@ import (
 // Config is the shape of a sketch of 32-bit signed counters. Give either Width or
 // Memory.
 type Config struct {
-	Rows   int // 1 to family.Rows, preferably odd; 0: 3
-	Width  int // counters of a row
+	Rows   int // 1 to family.Rows, preferably odd; 0 means 3
+	Width  int // counters per row
 	Memory int // bytes of all counters; rounded down to whole rows
 	Seed   uint64
 }
@@ -35,7 +35,7 @@ type Sketch[F family.Hash] struct {
 	cfg   Config
 	cols  family.Range
 	cells []int32 // row-major
-	full  bool    // some counter was clamped to its limit
+	full  bool    // a counter has reached its limit
 }
 
 // New returns an empty sketch.
@@ -76,12 +76,12 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	return nil
 }
 
-// at returns a key's counter in a row and its sign, 1 or -1: for P4 the lowest bit of the
-// row's hash, for Fast a bit of the digest.
+// at returns the index of a key's counter in a row, and its sign, 1 or -1. For P4, the sign is the
+// lowest bit of the row's hash; for Fast, a bit of the digest.
 func (s *Sketch[F]) at(d uint64, row int) (i int, sign int32) {
 	v := family.Value[F](d, row)
 	if family.ID[F]() == family.ID[family.P4]() {
-		// The column is taken from the hash without its sign bit.
+		// The column is computed from the hash without its sign bit.
 		return row*s.cfg.Width + int(family.Reduce[F](v>>1, &s.cols)), 1 - 2*int32(v&1)
 	}
 	return row*s.cfg.Width + int(family.Reduce[F](v, &s.cols)), 1 - 2*int32(d>>(8+row)&1)
@@ -134,8 +134,8 @@ func (s *Sketch[F]) Moment2() float64 {
 	return (rows[(len(rows)-1)/2] + rows[len(rows)/2]) / 2
 }
 
-// Bound follows from Chebyshev: a row has an error above sqrt(8 F2/width) with
-// probability at most 1/8, and the median only if half of the rows have. F2 is estimated.
+// Bound follows from Chebyshev's inequality: a row has an error above sqrt(8 F2/width) with
+// probability at most 1/8, and the median has one only if half of the rows have. F2 is estimated.
 func (s *Sketch[F]) Bound() sketch.Bound {
 	d := s.cfg.Rows
 	miss := 0.0

@@ -19,9 +19,9 @@ func build[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
 	return s
 }
 
-// TestUnbiased: over all keys the signed errors average out, and few are off by more than the
-// bound. The mean of 30,000 errors is within 5 standard errors but for a probability of
-// 10^-6; the signs of a key are independent of the others', as its rows are.
+// TestUnbiased: over all keys, the signed errors average out, and few exceed the bound. With a
+// probability of 1 - 10^-6, the mean of 30,000 errors is within 5 standard errors. The signs of a
+// key are independent of other keys' signs, as its rows are.
 func TestUnbiased(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { unbiased[family.Fast](t) })
 	t.Run("p4", func(t *testing.T) { unbiased[family.P4](t) })

@@ -7,9 +7,9 @@ package estimate
 
 import "math"
 
-// Cardinality is linear counting (Whang et al. 1990): the number of flows, from the number of a
-// row's counters that are zero. ok is false without such counters: then there are too many flows
-// for an estimate.
+// Cardinality estimates the number of flows by linear counting (Whang et al. 1990), from the
+// number of a row's counters that are zero. ok is false if no counter is zero, because there are
+// then too many flows for an estimate.
 func Cardinality(counters, zero int) (flows float64, ok bool) {
 	if zero <= 0 || counters < zero {
 		return math.Inf(1), false
@@ -64,7 +64,7 @@ func (d Distribution) Entropy() float64 {
 	return h
 }
 
-// Sizes returns the distribution of exact sizes, without those of 0.
+// Sizes returns the distribution of exact sizes; sizes of 0 are left out.
 func Sizes(sizes []uint32) Distribution {
 	most := uint32(0)
 	for _, x := range sizes {
@@ -79,8 +79,8 @@ func Sizes(sizes []uint32) Distribution {
 	return d
 }
 
-// WMRE is the weighted mean relative error of an estimated distribution (SketchINT
-// §VII): Σ|m-m̂| over Σ(m+m̂)/2, 0 for equal ones and at most 2.
+// WMRE returns the weighted mean relative error of an estimated distribution (SketchINT §VII):
+// Σ|m-m̂| over Σ(m+m̂)/2, which is 0 for equal distributions and at most 2.
 func WMRE(truth, estimate Distribution) float64 {
 	diff, sum := 0.0, 0.0
 	at := func(d Distribution, x int) float64 {

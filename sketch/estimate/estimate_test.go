@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// spread puts flows into a row of counters at random.
+// spread adds flows to random counters of a row.
 func spread(seed uint64, sizes []uint32, width int) []uint32 {
 	r := rand.New(rand.NewPCG(seed, 5))
 	row := make([]uint32, width)
@@ -33,8 +33,8 @@ func zipfSizes(skew float64) []uint32 {
 	return sizes
 }
 
-// TestCardinality: linear counting's standard error at a load t is sqrt(e^t-t-1)/(t sqrt(m)).
-// Five of them are exceeded with a probability of 10^-6.
+// TestCardinality: the standard error of linear counting at a load t is sqrt(e^t-t-1)/(t sqrt(m)).
+// An error exceeds five of these with a probability of 10^-6.
 func TestCardinality(t *testing.T) {
 	for _, n := range []int{0, 10, 1000, 10_000, 40_000} {
 		const m = 10_000
@@ -56,8 +56,8 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-// TestMRAC: the distribution is near the truth at loads of flows a counter up to 1.5, and
-// nearer than the counters taken for flows, at the least by a factor of 3.
+// TestMRAC: the distribution is close to the ground truth at loads of up to 1.5 flows per counter.
+// Its error is at most a third of the error of treating each counter as a flow.
 func TestMRAC(t *testing.T) {
 	for _, skew := range []float64{0.8, 1.1, 1.4} {
 		sizes := zipfSizes(skew)
@@ -79,8 +79,8 @@ func TestMRAC(t *testing.T) {
 	}
 }
 
-// TestBounded: iterations and time are bounded, and further iterations, which fit chance, make
-// little worse.
+// TestBounded: iterations and time are bounded, and further iterations, which fit noise, hardly
+// change the result.
 func TestBounded(t *testing.T) {
 	sizes := zipfSizes(1.1)
 	row, truth := spread(4, sizes, 2*len(sizes)), Sizes(sizes)

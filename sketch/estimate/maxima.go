@@ -10,8 +10,8 @@ import (
 )
 
 // Flows estimates the number of flows by linear counting on several rows that count the same
-// flows, each weighted by its variance, m(e^t-t-1) for m counters at a load of t flows each. ok is
-// false if every row is full.
+// flows. Each row is weighted by its variance, which is m(e^t-t-1) for m counters with t flows
+// each. ok is false if every row is full.
 func Flows(rows ...[]uint32) (flows float64, ok bool) {
 	counters, zeros := make([]int, len(rows)), make([]int, len(rows))
 	for i, row := range rows {
@@ -20,7 +20,7 @@ func Flows(rows ...[]uint32) (flows float64, ok bool) {
 	return FlowsByZeros(counters, zeros)
 }
 
-// FlowsByZeros is Flows from each row's number of counters and of those that are zero.
+// FlowsByZeros does the work of Flows, given each row's number of counters and of zero counters.
 func FlowsByZeros(counters, zeros []int) (flows float64, ok bool) {
 	var sum, weights float64
 	for i, m := range counters {
@@ -45,13 +45,13 @@ func FlowsByZeros(counters, zeros []int) (flows float64, ok bool) {
 const largestSize = 1 << 26
 
 // Maxima estimates the distribution of flow sizes from rows of counters under conservative
-// insertion (CU, Tower-CU). This counter is not the sum of its flows, as MRAC assumes, but little
-// more than the largest of them. So a share exp(-n/m) of m counters is at most v if n flows are
-// larger than v: linear counting at every v.
+// insertion (CU, Tower-CU). Such a counter is not the sum of its flows, as MRAC assumes, but
+// little more than its largest flow. If n flows are larger than v, a share exp(-n/m) of m counters
+// is therefore at most v, which is linear counting at every v.
 //
-// Row i overflows at limits[i], 2^b-1 for counters of b bits, and serves the sizes that the
-// rows before it cannot count; rows of one limit are averaged. Rows that are too full, and
-// sizes above 2^26, are an error that wraps sketch.ErrLimit.
+// Row i overflows at limits[i], 2^b-1 for counters of b bits, and provides the sizes that earlier
+// rows cannot count; rows with the same limit are averaged. Maxima fails with an error that wraps
+// sketch.ErrLimit if the rows are too full, or for sizes above 2^26.
 func Maxima(rows [][]uint32, limits []uint32) (Distribution, error) {
 	if len(rows) != len(limits) {
 		return nil, fmt.Errorf("%w: %d rows and %d limits", sketch.ErrConfig, len(rows), len(limits))
@@ -87,7 +87,7 @@ func Maxima(rows [][]uint32, limits []uint32) (Distribution, error) {
 	return d, nil
 }
 
-// addMaxima adds a row's numbers of flows of the sizes from to to, times share.
+// addMaxima adds a row's numbers of flows with sizes from from to to, multiplied by share.
 func addMaxima(d Distribution, row []uint32, from, to uint32, share float64) error {
 	counts := make([]int, to+1)
 	for _, v := range row {

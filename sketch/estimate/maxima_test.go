@@ -12,8 +12,8 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 )
 
-// conserve inserts flows conservatively, packet by packet in turns, into rows that overflow at
-// limits.
+// conserve inserts flows with conservative update, packet by packet in turns, into rows that
+// overflow at limits.
 func conserve(seed uint64, sizes []uint32, widths []int, limits []uint32) [][]uint32 {
 	r := rand.New(rand.NewPCG(seed, 6))
 	rows := make([][]uint32, len(widths))
@@ -50,9 +50,9 @@ func conserve(seed uint64, sizes []uint32, widths []int, limits []uint32) [][]ui
 	return rows
 }
 
-// TestMaxima: of rows under conservative insertion at loads to 1.5 the distribution is within
-// WMRE 0.12 of the truth, the entropy within 2 % and the flows within 2 %, in a tower and in
-// rows alike; MRAC, which takes counters for sums, is at least twice as far off.
+// TestMaxima: for rows with conservative update and loads up to 1.5, the distribution is within
+// WMRE 0.12 of the ground truth, and the entropy and the number of flows are within 2 %, both in a
+// tower and in equal rows. MRAC, which treats counters as sums, has at least twice the error.
 func TestMaxima(t *testing.T) {
 	sizes := zipfSizes(1.1)
 	n := len(sizes)
@@ -83,8 +83,8 @@ func TestMaxima(t *testing.T) {
 	}
 }
 
-// TestFlows: three rows are nearer than one on average, by about the square root of three. Over 100
-// seeds the mean error of each is known to 8 %.
+// TestFlows: the estimate from three rows is more accurate than from one, on average by about the
+// square root of three. Over 100 seeds, each mean error is known to 8 %.
 func TestFlows(t *testing.T) {
 	sizes := make([]uint32, 10_000)
 	for i := range sizes {
@@ -98,7 +98,8 @@ func TestFlows(t *testing.T) {
 		if !ok1 || !ok2 {
 			t.Fatal("full")
 		}
-		// A row of 2,500 at a load of 4 has 11 times the error of the large one, and does no harm.
+		// A row of 2,500 counters at a load of 4 has 11 times the error of the large row, and must not
+		// spoil the estimate.
 		z, _ := Flows(c, spread(3*seed+2000, sizes, 2500))
 		uneven += math.Abs(z - 10_000)
 		one, three = one+math.Abs(x-10_000), three+math.Abs(y-10_000)

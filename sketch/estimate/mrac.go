@@ -19,13 +19,13 @@ import (
 // counter of value v is λₓ p(v-x)/p(v). This covers every split of v into
 // flows, not only those into two or three, in time that grows with the square of Largest only.
 type MRAC struct {
-	// Largest is the largest counter that is split, 1 to 4096; 0: 256. A larger counter counts as
-	// one large flow plus the mean of the small ones.
+	// Largest is the largest counter that is split, 1 to 4096; 0 means 256. A larger counter counts
+	// as one large flow plus the mean of the small flows.
 	Largest int
-	// Iterations bounds the iterations; 0: 20, because more of them fit noise. With the default
-	// Largest they take 2 ms and a pass over the counters.
+	// Iterations bounds the iterations; 0 means 20, because further iterations fit noise. With the
+	// default Largest, they take 2 ms and one pass over the counters.
 	Iterations int
-	// Time, if above 0, is the time after which no iteration begins.
+	// Time, if above 0, is the time after which no further iteration begins.
 	Time time.Duration
 	// Overflow, if above 0, is the value of an overflowed counter. The result omits the flows of
 	// such counters.
@@ -34,14 +34,14 @@ type MRAC struct {
 
 const mostSplit = 4096
 
-// Histogram is the number of counters of each value. The zero value is empty.
+// Histogram holds the number of counters with each value. The zero value is empty.
 type Histogram struct {
 	small [mostSplit + 1]int // by value
 	large map[uint32]int     // by value above mostSplit
 	n     int
 }
 
-// Add adds n counters of a value, or removes as many when n is negative.
+// Add adds n counters with a value, or removes them if n is negative.
 func (h *Histogram) Add(value uint32, n int) {
 	h.n += n
 	if value <= mostSplit {
@@ -69,8 +69,8 @@ func (h *Histogram) AtLeast(value uint32) (n int) {
 	return n
 }
 
-// Run estimates the distribution. A row without zero counters, and a size above 2^26, are errors
-// that wrap ErrLimit.
+// Run estimates the distribution. It fails with an error that wraps ErrLimit if the row has no
+// zero counter, or a counter above 2^26.
 func (m MRAC) Run(row []uint32) (Distribution, error) {
 	h := new(Histogram)
 	for _, v := range row {
@@ -79,7 +79,7 @@ func (m MRAC) Run(row []uint32) (Distribution, error) {
 	return m.RunHistogram(h)
 }
 
-// RunHistogram is Run for a row of which only the numbers of counters by value are known.
+// RunHistogram estimates the distribution of a row that is given as a histogram of its counters.
 func (m MRAC) RunHistogram(h *Histogram) (Distribution, error) {
 	if m.Largest == 0 {
 		m.Largest = 256
@@ -100,7 +100,7 @@ func (m MRAC) RunHistogram(h *Histogram) (Distribution, error) {
 	}
 	start := time.Now()
 	counts := make([]float64, m.Largest+1)
-	large := h.n // counters above Largest
+	large := h.n // number of counters above Largest
 	for v := range counts {
 		counts[v] = float64(h.small[v])
 		large -= h.small[v]
@@ -148,15 +148,15 @@ func (m MRAC) RunHistogram(h *Histogram) (Distribution, error) {
 	return d, nil
 }
 
-// begin starts with one flow per counter, scaled to the number of linear counting. over is the mean
-// number of flows larger than Largest in a counter.
+// begin returns the start of the iteration: one flow per counter, scaled to the number from linear
+// counting. over is the mean number of flows per counter that are larger than Largest.
 func (m MRAC) begin(counts []float64, n float64) (lambda []float64, over float64) {
 	flows, used := math.Log(n/counts[0]), n-counts[0]
 	small := 0.0
 	for _, c := range counts[1:] {
 		small += c
 	}
-	// A little of every size, because EM never changes a zero.
+	// Every size begins above zero, because EM never changes a zero.
 	const some = 1e-3
 	lambda = make([]float64, len(counts))
 	total := used + some*float64(len(counts))
@@ -166,8 +166,8 @@ func (m MRAC) begin(counts []float64, n float64) (lambda []float64, over float64
 	return lambda, (used - small + some) / total * flows
 }
 
-// step is one iteration. A counter above Largest has either a large flow or more small ones than
-// the recursion covers.
+// step computes one iteration. A counter above Largest has either a large flow or more small flows
+// than the recursion covers.
 func step(lambda []float64, over float64, counts []float64, n, large float64) (next []float64, nextOver float64) {
 	total := over
 	for _, l := range lambda {
@@ -176,7 +176,7 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 	p := make([]float64, len(lambda))
 	p[0] = math.Exp(-min(total, 600))
 	beyond := 1 - p[0]
-	packets := make([]float64, len(lambda)) // expected in a counter, by size
+	packets := make([]float64, len(lambda)) // expected number of packets per counter, by size
 	for x := range packets {
 		packets[x] = float64(x) * lambda[x]
 	}
@@ -198,7 +198,7 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 		return next, 0
 	}
 	share := large / n / max(beyond, 1e-9)
-	within := 0.0 // probability that the other flows of a counter sum to at most Largest
+	within := 0.0 // probability that the other flows of a counter have at most Largest packets together
 	for x := len(p) - 1; x >= 1; x-- {
 		within += p[len(p)-1-x]
 		next[x] += share * lambda[x] * max(1-within, 0)
@@ -206,7 +206,8 @@ func step(lambda []float64, over float64, counts []float64, n, large float64) (n
 	return next, share * over
 }
 
-// convolved returns the sum of a[i] b[len(b)-1-i]. Four sums run in parallel in the processor.
+// convolved returns the sum of a[i] b[len(b)-1-i]. It computes four sums, which the processor runs
+// in parallel.
 func convolved(a, b []float64) float64 {
 	var s0, s1, s2, s3 float64
 	for len(a) >= 4 && len(b) >= 4 {
@@ -223,8 +224,8 @@ func convolved(a, b []float64) float64 {
 	return s0 + s1 + s2 + s3
 }
 
-// Rows combines the distributions of a tower's rows (SketchINT §V-A): row i provides the sizes that
-// row i-1 cannot count. Row i's counters overflow at 2^bits[i]-1.
+// Rows combines the distributions of a tower's rows (SketchINT §V-A): row i provides the sizes
+// that row i-1 cannot count. Counters of row i overflow at 2^bits[i]-1.
 func Rows(rows [][]uint32, bits []int, m MRAC) (Distribution, error) {
 	if len(rows) == 0 || len(rows) != len(bits) {
 		return nil, fmt.Errorf("%w: MRAC: %d rows and %d widths", sketch.ErrConfig, len(rows), len(bits))
@@ -240,7 +241,7 @@ func Rows(rows [][]uint32, bits []int, m MRAC) (Distribution, error) {
 		m.Overflow = uint32(limit)
 		d, err := m.Run(row)
 		if err != nil {
-			last = err // a higher row may succeed
+			last = err // a higher row may still succeed
 			continue
 		}
 		for x := from; x < min(limit, len(d)); x++ {

@@ -12,7 +12,7 @@ import (
 )
 
 // Block is the number of keys that InsertBatch hashes before it accesses the structure's memory:
-// enough for accesses to overlap, and few enough for the first cache.
+// enough for accesses to overlap, and few enough for the first-level cache.
 const Block = 256
 
 // CheckBatch returns an error unless keys are a whole number of keys of the given size.
@@ -24,8 +24,8 @@ func CheckBatch(what string, keys []byte, size int) error {
 	return nil
 }
 
-// Digests is Digest for concatenated keys. It fills out with the digests of the keys and returns
-// their number. The size must be above 0.
+// Digests fills out with the digests of concatenated keys, and returns their number. The size must
+// be above 0.
 func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	n := min(len(keys)/size, len(out))
 	out = out[:n]
@@ -36,7 +36,7 @@ func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 		return n
 	}
 	rest := out
-	if size == 13 { // four keys a turn, for one check of bounds
+	if size == 13 { // four keys per iteration, with one bounds check
 		for ; len(rest) >= 4; rest, keys = rest[4:], keys[4*13:] {
 			k := (*[4 * 13]byte)(keys)
 			rest[0] = FastDigest(seed, binary.LittleEndian.Uint64(k[0:]), binary.LittleEndian.Uint64(k[5:]), 13)
@@ -59,25 +59,25 @@ func Digests[F Hash](seed uint64, keys []byte, size int, out []uint64) int {
 	return n
 }
 
-// sums are the memory of SumBatch.
+// sums is the reusable memory of SumBatch.
 type sums struct {
-	// held are numbers of packets by digest. Each word is a digest whose lower bits, those of its
-	// place, are replaced by the number. They fill half of a usual first cache, and are 0 between
-	// batches.
+	// held holds numbers of packets by digest. A word is a digest whose lower bits, which its place
+	// implies, are replaced by the number. held fills half of a typical first-level cache, and is 0
+	// between batches.
 	held    [2048]uint64
 	packets [Block]uint64
 	ones    [Block]uint32
-	// digests and numbers are sums that had to make room for others.
+	// digests and numbers are sums that were displaced from held.
 	digests [2 * Block]uint64
 	numbers [2 * Block]uint32
 }
 
 const (
 	numberBits = uint64(len(sums{}.held) - 1)
-	// sumsFrom is the number of keys from which a batch is worth emptying held.
+	// sumsFrom is the number of keys from which on a batch is worth emptying held.
 	sumsFrom = 8 * Block
-	// sumsPause is the number of blocks that pass without sums after one in which few packets had
-	// equal digests.
+	// sumsPause is the number of blocks that are processed without sums after a block in which few
+	// packets had equal digests.
 	sumsPause = 16
 )
 
@@ -89,8 +89,8 @@ var sumsPool = sync.Pool{New: func() any {
 	return s
 }}
 
-// Blocks passes the packets of a batch to add, a block at a time and in order, as digests and
-// numbers of packets, which are 1. The keys are concatenated, size bytes each.
+// Blocks passes the packets of a batch to add, block by block and in order, as digests and numbers
+// of packets, which are all 1. The keys are concatenated, size bytes each.
 func Blocks[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
 	s := sumsPool.Get().(*sums)
 	for len(keys) > 0 {
@@ -101,9 +101,9 @@ func Blocks[F Hash](seed uint64, keys []byte, size int, add func(digests []uint6
 	sumsPool.Put(s)
 }
 
-// SumBatch passes the packets of a batch to add, a block at a time, as digests and their numbers of
-// packets, some of which may be 0. In skewed traffic most packets belong to few flows; their
-// packets are added up first. A digest may come several times and in any order. The keys are
+// SumBatch passes the packets of a batch to add, block by block, as digests and their numbers of
+// packets, some of which may be 0. In skewed traffic, most packets belong to few flows, so their
+// packets are added up first. A digest may be passed several times and in any order. The keys are
 // concatenated, size bytes each.
 func SumBatch[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
 	s := sumsPool.Get().(*sums)
@@ -131,19 +131,19 @@ func SumBatch[F Hash](seed uint64, keys []byte, size int, add func(digests []uin
 		add(s.digests[:out], s.numbers[:out])
 		s.empty(add)
 	}
-	sumsPool.Put(s) // not after a panic: it may not be empty
+	sumsPool.Put(s) // not deferred: after a panic, held may not be empty
 }
 
-// hold adds packets. It appends the sums that had to make room to the first out ones and returns
-// how many these are then.
+// hold adds packets to held. It appends displaced sums to the first out ones, and returns their
+// new number.
 func (s *sums) hold(packets []uint64, out int) int {
 	held, digests, numbers := s.held[:], s.digests[:], s.numbers[:]
-	for _, d := range packets { // no branch: whether digests are equal is not predictable
+	for _, d := range packets { // no branch, because whether digests are equal is not predictable
 		old, place := held[d&numberBits], d&^numberBits
 		digests[out&(2*Block-1)] = old&^numberBits | d&numberBits
 		numbers[out&(2*Block-1)] = uint32(old) & uint32(numberBits)
 		sum, leaves := place|1, 1
-		if old^place < numberBits { // equal, and the number has room
+		if old^place < numberBits { // the digests are equal and the number has room
 			sum = old + 1
 		}
 		if old^place < numberBits {
@@ -155,7 +155,7 @@ func (s *sums) hold(packets []uint64, out int) int {
 	return out
 }
 
-// empty passes all sums on.
+// empty passes all sums to add.
 func (s *sums) empty(add func(digests []uint64, numbers []uint32)) {
 	for first := 0; first < len(s.held); first += Block {
 		for i, sum := range s.held[first : first+Block] {
@@ -166,19 +166,19 @@ func (s *sums) empty(add func(digests []uint64, numbers []uint32)) {
 	clear(s.held[:])
 }
 
-// fold is the hash of Fast for a key of up to 16 bytes in two words.
+// FastDigest is the hash of Fast for a key of up to 16 bytes, given as two words.
 func FastDigest(seed, first, last, size uint64) uint64 {
 	hi, lo := bits.Mul64(first^mixA, last^mixB^seed)
 	hi, lo = bits.Mul64(hi^mixB^size, lo^mixA^seed)
 	return hi ^ lo
 }
 
-// FastValue is Value for Fast. It is small enough for the compiler to inline.
+// FastValue returns the row's hash for Fast. It is small enough for the compiler to inline.
 func FastValue(digest uint64, row int) uint32 {
 	return uint32(digest * odd[row&(MaxRows-1)] >> 32)
 }
 
-// Columns is Column for rows 0 to len(out)-1, which all have the range r.
+// Columns returns the columns of a digest in rows 0 to len(out)-1, which all have the range r.
 func Columns[F Hash](digest uint64, r *Range, out []uint32) {
 	if isP4[F]() {
 		for row := range out {
@@ -192,7 +192,7 @@ func Columns[F Hash](digest uint64, r *Range, out []uint32) {
 	}
 }
 
-// RowColumns is Column for many digests and one row. out must be as long as digests.
+// RowColumns returns the columns of many digests in one row. out must be as long as digests.
 func RowColumns[F Hash](digests []uint64, row int, r *Range, out []uint32) {
 	out = out[:len(digests)]
 	if isP4[F]() {
@@ -207,8 +207,8 @@ func RowColumns[F Hash](digests []uint64, row int, r *Range, out []uint32) {
 	}
 }
 
-// RowProducts returns the hashes of many digests in one row of Fast, each times n: the upper 32
-// bits are Column with the range n. out must be as long as digests.
+// RowProducts returns the hashes of many digests in one row of Fast, each multiplied by n: the
+// upper 32 bits are the column for the range n. out must be as long as digests.
 func RowProducts(digests []uint64, row int, n uint64, out []uint64) {
 	out = out[:len(digests)]
 	m := odd[row&(MaxRows-1)]

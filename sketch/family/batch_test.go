@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDigests: keys of a batch have the digests that they have alone.
+// TestDigests: keys of a batch have the same digests as single keys.
 func TestDigests(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { digests[Fast](t, 99) })
 	t.Run("p4", func(t *testing.T) { digests[P4](t, 0) })
@@ -39,8 +39,9 @@ func digests[F Hash](t *testing.T, seed uint64) {
 	}
 }
 
-// TestSumBatch: a batch has the packets of its keys, whether it is short, skewed, of one key more
-// often than a sum can count, without equal keys, or of one kind after the other.
+// TestSumBatch: a batch counts the packets of its keys, whether it is short or skewed, has one key
+// more often than a sum can count, has no equal keys, or first has one kind of keys and then
+// another.
 func TestSumBatch(t *testing.T) {
 	source := rand.NewPCG(8, 1)
 	r := rand.New(source)

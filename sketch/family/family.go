@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package family holds the hash families of the sketches, chosen by type parameter:
-// Fast for hosts, and P4 and P4Wide, which are what the P4 programs compute, bit for bit
-// (package rowhash).
+// Package family holds the hash families of the sketches, chosen by type parameter: Fast for
+// hosts, and P4 and P4Wide, which equal the hashes of the P4 programs bit for bit (package
+// rowhash).
 //
 // A key is hashed once to a digest; a row's hash is a cheap, non-linear function of the digest, so
 // that rows are independent. All families accept keys of any length. The functions are pure and
@@ -19,16 +19,16 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Fast is for structures in a host: two to five multiplications per key, a 64-bit digest, and a
-// seed.
+// Fast is the family for structures in a host: it takes two to five multiplications per key, and
+// has a 64-bit digest and a seed.
 type Fast [0]struct{}
 
-// P4 is the family of p4/programs: CRC-32 of the key, then CRC-32 of the digest times an
-// odd constant of the row. It has no seed. Keys of equal CRC-32 cannot be distinguished.
+// P4 is the family of p4/programs: CRC-32 of the key, then CRC-32 of the digest times the row's
+// odd constant. It has no seed. Keys with equal CRC-32 cannot be distinguished.
 type P4 [1]struct{}
 
 // P4Wide is P4 with an additional CRC-16 of the key, as in ChameleMon's encoders. Keys cannot be
-// distinguished if both are equal. The lower 32 bits of a digest are those of P4.
+// distinguished if both hashes are equal. The lower 32 bits of a digest are the digest of P4.
 type P4Wide [2]struct{}
 
 // Hash is a hash family, for use as a type parameter. The set is closed, so that the
@@ -38,7 +38,7 @@ type Hash interface{ Fast | P4 | P4Wide }
 // MaxRows is the largest number of rows of any family.
 const MaxRows = 8
 
-// isP4 and isWide are constant for a given F.
+// isP4 and isWide are constants for a given F.
 func isP4[F Hash]() bool {
 	var f F
 	return len(f) > 0
@@ -83,7 +83,7 @@ func Check[F Hash](rows int, seed uint64) error {
 	return nil
 }
 
-// Constants of Fast: bits of the fractional parts of the square roots of primes, odd.
+// Constants of Fast: bits from the fractional parts of square roots of primes, made odd.
 const (
 	mixA uint64 = 0x6a09e667f3bcc909
 	mixB uint64 = 0xbb67ae8584caa73b
@@ -148,14 +148,14 @@ func p4Value[F Hash](digest uint64, row int) uint32 {
 	return rowhash.Mix(uint32(digest), rowhash.Odd[row])
 }
 
-// Range reduces row hashes to columns 0 to n-1, in the way of each family: Fast takes the
-// high word of value × n, the others take the remainder (v1model's hash with a maximum).
+// Range reduces row hashes to columns 0 to n-1 in the way of each family: Fast takes the high word
+// of value × n, the others take the remainder (as v1model's hash does with a maximum).
 type Range struct {
 	n     uint64
 	magic uint64
 }
 
-// NewRange returns the range of n columns, at least 1.
+// NewRange returns the range of n columns; n must be at least 1.
 func NewRange(n uint32) Range {
 	return Range{n: uint64(n), magic: math.MaxUint64/uint64(max(n, 1)) + 1}
 }
@@ -168,13 +168,14 @@ func Column[F Hash](digest uint64, row int, r *Range) uint32 {
 	return Reduce[F](Value[F](digest, row), r)
 }
 
-// Reduce returns the column that belongs to a row hash.
+// Reduce returns the column for a row hash.
 func Reduce[F Hash](value uint32, r *Range) uint32 {
 	if isP4[F]() {
 		if r.n == 1 {
 			return 0
 		}
-		// The remainder without a division: exact for 32-bit operands (Lemire, Kaser, Kurz 2019).
+		// Computes the remainder without a division, exactly for 32-bit operands (Lemire, Kaser, Kurz
+		// 2019).
 		hi, _ := bits.Mul64(r.magic*uint64(value), r.n)
 		return uint32(hi)
 	}

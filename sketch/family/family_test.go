@@ -14,8 +14,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// TestP4BitForBit holds the family to CRC-32 as the standard library computes it, and its
-// columns to the plain remainder, for keys of every length in use.
+// TestP4BitForBit compares the family with the standard library's CRC-32, and its columns with
+// plain remainders, for keys of every length in use.
 func TestP4BitForBit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20_000 {
@@ -44,7 +44,7 @@ func TestP4BitForBit(t *testing.T) {
 	}
 }
 
-// crc16 is CRC-16/ARC, bit by bit.
+// crc16 computes CRC-16/ARC bit by bit.
 func crc16(b []byte) (crc uint16) {
 	for _, v := range b {
 		crc ^= uint16(v)
@@ -55,7 +55,7 @@ func crc16(b []byte) (crc uint16) {
 	return crc
 }
 
-// keySets are keys as networks have them: the second is sequential addresses.
+// keySets are keys as they occur in networks; the second set has sequential addresses.
 var keySets = map[string]func(i int) []byte{
 	"random": func(i int) []byte {
 		r := rand.New(rand.NewPCG(9, uint64(i)))
@@ -80,7 +80,7 @@ func tuple(src, dst uint32, port uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, 80)
 }
 
-// chi returns by how many deviations the keys' columns are off from uniform.
+// chi returns by how many standard deviations the distribution of columns differs from uniform.
 func chi(cols []uint32, width int) float64 {
 	n := make([]float64, width)
 	for _, c := range cols {
@@ -93,11 +93,11 @@ func chi(cols []uint32, width int) float64 {
 	return (sum - float64(width-1)) / math.Sqrt(2*float64(width-1))
 }
 
-// TestUniformAndIndependent: every row's columns are uniform, and pairs of rows jointly
-// so. A sound family passes each of the 5 × 57 checks of at most 6 deviations but with a
-// probability of about 10^-8 (a chi-square of many degrees is near a normal
-// distribution; its upper tail is somewhat heavier), so the test fails by chance in
-// fewer than one of 10,000 choices of its keys, and these are fixed.
+// TestUniformAndIndependent: every row's columns are uniform, and so are the pairs of columns of
+// two rows. A sound family fails each of the 5 × 57 checks, which allow 6 deviations, with a
+// probability of about 10^-8 (a chi-square of many degrees is close to a normal distribution, with
+// a somewhat heavier upper tail). The test thus fails by chance for fewer than one in 10,000 sets
+// of keys, and the keys are fixed.
 func TestUniformAndIndependent(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { independent[Fast](t, 12345) })
 	t.Run("p4", func(t *testing.T) { independent[P4](t, 0) })
@@ -118,7 +118,7 @@ func independent[F Hash](t *testing.T, seed uint64) {
 			for i, d := range digests {
 				of[row][i] = Column[F](d, row, &cols)
 			}
-			// CRC spreads sequential keys more evenly than chance: no lower limit for it.
+			// CRC spreads sequential keys more evenly than chance would, so there is no lower limit.
 			if z := chi(of[row], width); z > 6 {
 				t.Errorf("%s: row %d is %.1f deviations from uniform", name, row, z)
 			}
@@ -135,8 +135,8 @@ func independent[F Hash](t *testing.T, seed uint64) {
 	}
 }
 
-// TestThreeRowsPeel: keys of 0.7 a bucket peel to nothing, as Fermat's decoding does; of
-// 8,400 keys more than four are left with a probability below 10^-6 (see rowhash).
+// TestThreeRowsPeel: 0.7 keys per bucket can be peeled completely, as Fermat's decoding does; of
+// 8,400 keys, more than four remain with a probability below 10^-6 (see rowhash).
 func TestThreeRowsPeel(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { peel[Fast](t) })
 	t.Run("p4", func(t *testing.T) { peel[P4](t) })
@@ -180,7 +180,7 @@ func peel[F Hash](t *testing.T) {
 	}
 }
 
-// TestKnownDigests pins Fast, so that sketches of different versions merge.
+// TestKnownDigests pins the digests of Fast, so that sketches of different versions can be merged.
 func TestKnownDigests(t *testing.T) {
 	for key, want := range map[string]uint64{
 		"":                                      0xf9a90c678b53b35f,

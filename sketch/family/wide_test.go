@@ -13,7 +13,7 @@ import (
 
 // sameCRC sets the last four bytes of b so that its CRC-32 is sum.
 func sameCRC(b []byte, sum uint32) {
-	register := ^sum // what it must be at the end, then four bytes before that
+	register := ^sum // the register at the end, and then four bytes before the end
 	for range 4 {
 		for i, v := range crc32.IEEETable {
 			if v>>24 == register>>24 {
@@ -26,8 +26,8 @@ func sameCRC(b []byte, sum uint32) {
 	binary.LittleEndian.PutUint32(b[n:], register^^crc32.ChecksumIEEE(b[:n]))
 }
 
-// pairs are two keys that differ in ways that keys of networks do, or that a linear hash is weak
-// against.
+// pairs generate two keys that differ as keys in networks do, or in ways against which linear
+// hashes are weak.
 var pairs = map[string]func(r *rand.Rand) (a, b []byte){
 	"same CRC-32": func(r *rand.Rand) (a, b []byte) {
 		a, b = tuple(r.Uint32(), r.Uint32(), uint16(r.Uint32())), tuple(r.Uint32(), r.Uint32(), 0)
@@ -74,9 +74,9 @@ var pairs = map[string]func(r *rand.Rand) (a, b []byte){
 	},
 }
 
-// TestWideRows: pairs of keys share columns of one, two and three rows as often as chance has it,
-// those of the same CRC-32 among them. A sound family shows fewer than 6 deviations and 6 pairs
-// more in each of 98 counts but with a probability below 10^-8.
+// TestWideRows: pairs of keys share columns in one, two and three rows as often as by chance,
+// including pairs with the same CRC-32. For a sound family, each of 98 counts exceeds the
+// expectation by 6 deviations and 6 pairs with a probability below 10^-8.
 func TestWideRows(t *testing.T) {
 	const n = 200_000
 	for name, pair := range pairs {
@@ -114,17 +114,19 @@ func TestWideRows(t *testing.T) {
 						shared[set], n, set, want)
 				}
 			}
-			if same > 20 { // 3 are expected of those with the same CRC-32; more than 20 with a probability below 10^-10
+			// 3 are expected for pairs with the same CRC-32; more than 20 occur with a probability below
+			// 10^-10
+			if same > 20 {
 				t.Errorf("%s: %d of %d pairs have the same digest", name, same, n)
 			}
 		}
 	}
 }
 
-// TestWideIsNotP4: keys that share a column of a row of P4 share one of P4Wide as often as chance
-// has it, even where one number of columns divides the other; in P4's own rows they always do. The
-// excess of a sound family is below 6 deviations but with a probability of 10^-8 for each of the 15
-// pairs of rows.
+// TestWideIsNotP4: keys that share a column of a row in P4 share one in P4Wide only as often as by
+// chance, even if one number of columns divides the other; in P4's own rows, they always do. For a
+// sound family, each of the 15 pairs of rows has an excess of 6 deviations with a probability of
+// 10^-8.
 func TestWideIsNotP4(t *testing.T) {
 	const n, counters, buckets = 100_000, 16384, 1024
 	r := rand.New(rand.NewPCG(6, 1))

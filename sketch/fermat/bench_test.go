@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// BenchmarkInsert is the speed on the figures' trace with 3 rows of 833 buckets; the
+// BenchmarkInsert measures the speed on the figures' trace with 3 rows of 833 buckets; the
 // authors' program reaches 27 to 30 million packets a second.
 func BenchmarkInsert(b *testing.B) {
 	t := zipf.T1()
@@ -48,7 +48,7 @@ func insert[F family.Hash, E Field](b *testing.B, t *zipf.Trace) {
 	})
 }
 
-// BenchmarkMemory is what a batch gains within the caches and beyond them.
+// BenchmarkMemory compares batches with single insertion within the caches and beyond them.
 func BenchmarkMemory(b *testing.B) {
 	t := zipf.T1()
 	for _, memory := range []int{500_000, 8 << 20, 64 << 20} {

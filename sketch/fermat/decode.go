@@ -15,31 +15,33 @@ import (
 // Flow is a decoded flow.
 type Flow struct {
 	Key   []byte
-	Count int64 // negative if more was subtracted than added
+	Count int64 // negative if more packets were subtracted than added
 	// Exact reports that key and count are exact: the decoding was complete, or all of the flow's
-	// buckets became empty, or two of them if identifiers leave 16 bits or more of their fragments
-	// unused. If no bucket of the sketch has a negative count, the flow's count must also be above
-	// 0 and at most the count of each of its buckets.
+	// buckets became empty. If identifiers leave 16 bits or more of their fragments unused, two empty
+	// buckets are enough. If no bucket of the sketch has a negative count, the flow's count must also
+	// be above 0 and at most the count of each of its buckets.
 	//
-	// A sketch that cannot be decoded yields wrong flows, too: the mean of a few identifiers is
-	// often an identifier, and one in width of these belongs in the bucket where it was found. A
-	// wrong flow is marked exact only if other buckets are wrong with it: fewer than two in width² of
-	// the flows marked exact are wrong, from a width of 10 (TestExactFlows).
+	// A sketch that cannot be decoded completely yields wrong flows, too: the mean of a few
+	// identifiers is often an identifier, and one in width of these belongs in the bucket where it
+	// was found. A wrong flow is marked exact only if other buckets are wrong together with it: of
+	// the flows marked exact, fewer than two in width² are wrong, from a width of 10 on
+	// (TestExactFlows).
 	Exact bool
 }
 
 // Result is the result of Decode.
 type Result struct {
 	Flows []Flow
-	// Complete reports that all buckets became empty: Flows are all flows, with exact counts.
+	// Complete reports that all buckets became empty: Flows then contains all flows with exact
+	// counts.
 	Complete bool
 	Left     int // buckets that could not be decoded
 }
 
 // Decode removes flows from pure buckets until there is none (ChameleMon §3.1). It does not change
 // the sketch. With too many flows the result is not complete, and only its exact flows are
-// reliable. The error is ErrLimit if a count has overflowed. Time is linear in buckets and flows,
-// and bounded for any content.
+// reliable. If a count has overflowed, Decode fails with ErrLimit. Its time is linear in buckets
+// and flows, and bounded for any content.
 func (s *Sketch[F, E]) Decode() (Result, error) {
 	if s.full {
 		return Result{}, fmt.Errorf("%w: fermat: a count overflowed", sketch.ErrLimit)
@@ -51,20 +53,20 @@ func (s *Sketch[F, E]) Decode() (Result, error) {
 
 type decoder[F family.Hash, E Field] struct {
 	s     Sketch[F, E] // a copy, which decoding empties
-	queue []int32      // ring of buckets to examine
+	queue []int32      // ring of the buckets to examine
 	head  int
 	n     int
-	in    []bool // buckets in the queue
+	in    []bool // whether each bucket is in the queue
 
-	keys    []byte // extracted, concatenated
+	keys    []byte // extracted keys, concatenated
 	digests []uint64
 	counts  []int64
-	index   []int32 // open hash table of the extracted keys, by digest; 0: empty
+	index   []int32 // open hash table of the extracted keys, by digest; 0 marks an empty entry
 	id      []E
 	buf     [maxKey + 16]byte
-	last    uint64 // bound of the last fragment; 0: none
+	last    uint64 // upper limit of the last fragment; 0 if there is none
 
-	words    [maxFragments]uint64 // of pureWords
+	words    [maxFragments]uint64 // words that pureWords tries
 	doubtful [maxFragments]int
 	tries    int // remaining tries of unlikely words
 }
@@ -84,7 +86,7 @@ func newDecoder[F family.Hash, E Field](s *Sketch[F, E]) *decoder[F, E] {
 			d.push(int32(b))
 		}
 	}
-	// With as many flows as buckets, the sketch is beyond what can be decoded.
+	// A sketch with as many flows as buckets cannot be decoded.
 	d.keys = make([]byte, 0, d.n*s.cfg.KeyBytes)
 	d.digests, d.counts = make([]uint64, 0, d.n), make([]int64, 0, d.n)
 	d.index = make([]int32, max(64, 2<<bits.Len(uint(d.n))))
@@ -122,7 +124,7 @@ func (d *decoder[F, E]) push(b int32) {
 }
 
 func (d *decoder[F, E]) run() {
-	// Buckets that are mistaken for pure add wrong flows and remove them again. The bound ends
+	// Buckets that are mistaken for pure add wrong flows and remove them again. The budget ends
 	// content that repeats this forever.
 	width, budget := d.s.cfg.Width, 8*len(d.queue)+64
 	for d.n > 0 && budget > 0 {
@@ -139,7 +141,7 @@ func (d *decoder[F, E]) run() {
 	}
 }
 
-// take removes n packets of the flow whose fragments are in d.id and whose key is in d.buf.
+// take removes n packets of the flow with the fragments in d.id and the key in d.buf.
 func (d *decoder[F, E]) take(digest uint64, n int64) {
 	d.record(digest, n)
 	for r := range d.s.cfg.Rows {
@@ -152,8 +154,8 @@ func (d *decoder[F, E]) take(digest uint64, n int64) {
 	}
 }
 
-// pure reports whether a bucket has one flow, and writes its fragments to d.id and its key to
-// d.buf: the sum divided by the count must be an identifier that hashes to this bucket.
+// pure reports whether a bucket holds one flow, and writes the flow's fragments to d.id and its
+// key to d.buf. The sum divided by the count must be an identifier that hashes to this bucket.
 func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64, ok bool) {
 	n = count(b[0])
 	if n == 0 || n == math.MinInt64 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
@@ -180,14 +182,14 @@ func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64
 	return n, digest, ok
 }
 
-// impure reports that n packets of one flow cannot have this sum of their last fragments, which
-// leave bits unused. It saves the inversion and the hash for most buckets with several flows.
+// impure reports that n packets of one flow cannot have this sum of last fragments, which leave
+// bits unused. It spares inversion and hash for most buckets with several flows.
 func (d *decoder[F, E]) impure(n int64, sum uint64) bool {
 	if n < 0 {
 		n, sum = -n, uint64(sub(0, E(sum)))
 	}
 	if uint64(n) > (1<<32-1)/d.last {
-		return false // n times a fragment may have passed the prime
+		return false // n times a fragment may have exceeded the prime
 	}
 	x, y := uint32(sum), uint32(n)
 	return uint64(x/y) >= d.last || x%y != 0
@@ -199,7 +201,7 @@ func (d *decoder[F, E]) divide(sums []E, inverse E) {
 	}
 }
 
-// verify hashes the key in d.buf again.
+// verify hashes the key in d.buf and checks that it belongs in this bucket.
 func (d *decoder[F, E]) verify(row int, col uint32) (digest uint64, ok bool) {
 	n := d.s.cfg.KeyBytes
 	digest = family.Digest[F](d.s.cfg.Seed, d.buf[:n])
@@ -220,8 +222,8 @@ func (d *decoder[F, E]) verify(row int, col uint32) (digest uint64, ok bool) {
 	return digest, true
 }
 
-// join combines the fragments in d.id in d.buf. It fails if they are not an identifier: a fragment
-// is too large, or a bit is set that no key has.
+// join combines the fragments in d.id to a key in d.buf. It fails if they do not form an
+// identifier, because a fragment is too large or because a bit is set that no key has.
 func (d *decoder[F, E]) join() bool {
 	bits := uint(d.s.cfg.FragmentBits)
 	clear(d.buf[:])
@@ -243,10 +245,11 @@ func (d *decoder[F, E]) join() bool {
 	return binary.LittleEndian.Uint64(rest)&^fp == 0
 }
 
-// pureWords is pure for fragments of 32 bits: a fragment of 0 to 4 may have been larger by the
-// prime. It first tries none and all; then any one, any two, and so on, with keys that belong in
-// their other buckets, too, because one in width of the wrong keys belongs in this one. The number
-// of tries is bounded for the whole decoding.
+// pureWords does the work of pure for fragments of 32 bits, where a fragment of 0 to 4 may have
+// been larger by the prime. It first tries to raise none and all of these fragments; then any one,
+// any two, and so on. In these tries, the key must also belong in its other buckets, because one
+// in width of the wrong keys belongs in this bucket. The number of tries is bounded for the whole
+// decoding.
 func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, bool) {
 	doubtful := 0
 	words := d.words[:len(d.id)]
@@ -281,7 +284,7 @@ func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, 
 			if digest, ok := try(raised); ok && !d.absent(digest) {
 				return n, digest, true
 			}
-			// The next larger one with as many bits.
+			// The next larger number with as many bits set.
 			low := raised & -raised
 			up := raised + low
 			raised = (up^raised)>>2/low | up
@@ -411,16 +414,16 @@ func (s *Sketch[F, E]) plain() bool {
 	return true
 }
 
-// Bound is that of an exact flow (see Flow): its count is exact, except for the probability that
-// the flow is wrong. A complete decoding has no wrong flows, except two that share all their
-// buckets.
+// Bound returns the bound for an exact flow (see Flow): its count has no error, but the flow is
+// wrong with a small probability. A complete decoding has no wrong flows, except if two flows
+// share all their buckets.
 func (s *Sketch[F, E]) Bound() sketch.Bound {
 	return sketch.Bound{Failure: min(1, 2/(float64(s.cfg.Width)*float64(s.cfg.Width)))}
 }
 
-// Load estimates the number of flows and the flows per bucket, by linear counting of the empty
-// buckets. Use it if decoding fails: aim at a load of 0.7. ok is false if no bucket is empty, with
-// too many flows for an estimate.
+// Load estimates the number of flows and of flows per bucket, by linear counting of the empty
+// buckets. Use it if decoding fails, and choose a width with a load of 0.7. ok is false if no
+// bucket is empty, because there are too many flows for an estimate.
 func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 	n := 1 + s.fragments
 	zero := 0
@@ -432,7 +435,7 @@ func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 			}
 		}
 	}
-	// Every row has every flow: the mean share of empty buckets of the rows.
+	// Every row counts every flow, so the mean share of empty buckets over the rows is used.
 	share := float64(zero) / float64(s.Buckets())
 	if share == 0 {
 		return math.Inf(1), math.Inf(1), false
@@ -441,7 +444,7 @@ func (s *Sketch[F, E]) Load() (flows, load float64, ok bool) {
 	return flows, flows / float64(s.Buckets()), true
 }
 
-// spare returns the number of bits of the sums that no identifier uses.
+// spare returns the number of bits of the sums that identifiers do not use.
 func (s *Sketch[F, E]) spare() int {
 	bits := 32
 	if wide[E]() {

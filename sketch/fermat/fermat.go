@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fermat is FermatSketch (ChameleMon §3.1): buckets that count packets and sum flow
-// identifiers modulo a prime. Sketches can be added and subtracted; Decode returns every flow of
-// the result and its exact count, if there are few enough flows. Three rows need about 1.23 buckets
-// per flow.
+// identifiers modulo a prime. Sketches can be added and subtracted; if a sketch has few enough
+// flows, Decode returns every flow with its exact count. Three rows need about 1.23 buckets per
+// flow.
 //
 // A Sketch is not safe for concurrent use while it is written; Decode only reads.
 package fermat
@@ -22,15 +22,16 @@ import (
 
 // Config is the shape of a sketch. Give either Width or Memory.
 type Config struct {
-	Rows     int // 1 to family.Rows; 0: 3
-	Width    int // buckets of a row
+	Rows     int // 1 to family.Rows; 0 means 3
+	Width    int // buckets per row
 	Memory   int // bytes of all buckets; rounded down to whole rows
 	KeyBytes int // length of every key, 1 to 64: 13 for IPv4 5-tuples, 37 for IPv6, 4 for addresses
-	// FragmentBits is the number of bits of the identifier in a word. Mersenne61: 1 to 60; 0: 60.
-	// Prime32: 1 to 31, or 32 as P4 programs do; 0: 31.
+	// FragmentBits is the number of the identifier's bits in a word. Mersenne61 allows 1 to 60; 0
+	// means 60. Prime32 allows 1 to 31, and 32 as P4 programs use; 0 means 31.
 	FragmentBits int
-	// Fingerprint is the number of bits of a hash of the key that are summed with it, 0 to 32:
-	// fewer buckets are mistaken for pure. Unused bits of the last fragment cost nothing.
+	// Fingerprint is the number of bits, 0 to 32, of a hash of the key that are summed together with
+	// the key, so that fewer buckets are mistaken for pure. Unused bits of the last fragment cost
+	// nothing.
 	Fingerprint int
 	Seed        uint64
 }
@@ -86,12 +87,12 @@ type Sketch[F family.Hash, E Field] struct {
 	cfg       Config
 	cols      family.Range
 	fragments int
-	cells     []E // row-major buckets of a count, in two's complement, and the fragments' sums
-	stride    int // buckets from one row to the next; more than Width in a part
+	cells     []E // row-major buckets: a count in two's complement, then the fragments' sums
+	stride    int // buckets from one row to the next; in a part of a sketch, more than Width
 	offset    int // first bucket of a row
 	full      bool
-	// whole is for three rows of keys of 13 or 4 bytes in fragments of 60 or 31 bits, and the family
-	// Fast: insertWhole inserts them.
+	// whole is set for three rows, the family Fast, and keys of 13 or 4 bytes in fragments of 60 or
+	// 31 bits. insertWhole is fast for such keys.
 	whole bool
 }
 
@@ -109,9 +110,10 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 	}, nil
 }
 
-// Divide returns sketches that share this one's memory, the first with the first buckets of every
-// row, and so on (ChameleMon §3.3). While they are in use, do not insert into the sketch itself or
-// decode it; Reset empties all. It can be divided again at any time.
+// Divide returns sketches that share this sketch's memory: the first one has the first buckets of
+// every row, and so on (ChameleMon §3.3). While the parts are in use, do not insert into the
+// sketch itself and do not decode it. Reset empties all parts. The sketch can be divided again at
+// any time.
 func (s *Sketch[F, E]) Divide(widths ...int) ([]*Sketch[F, E], error) {
 	parts := make([]*Sketch[F, E], 0, len(widths))
 	offset := 0
@@ -144,8 +146,8 @@ func (s *Sketch[F, E]) at(row int, col uint32) []E {
 	return s.cells[i : i+n : i+n]
 }
 
-// errKey is a single value, so that insertion does not allocate.
-var errKey = fmt.Errorf("%w: fermat: the key has not the length that the sketch is configured for", sketch.ErrMismatch)
+// errKey is a fixed value, so that insertion does not allocate.
+var errKey = fmt.Errorf("%w: fermat: the key's length differs from the sketch's KeyBytes", sketch.ErrMismatch)
 
 // Insert records one packet of a key. It fails only for a key of another length.
 func (s *Sketch[F, E]) Insert(key []byte) error {
@@ -215,8 +217,8 @@ func (s *Sketch[F, E]) insert(d uint64, key []byte) {
 	}
 }
 
-// insert2 is insert for identifiers of two fragments, and insert4 for those of four, as of IPv4
-// 5-tuples in Prime32.
+// insert2 inserts identifiers of two fragments. insert4 does so for four fragments, as IPv4
+// 5-tuples have in Prime32.
 func (s *Sketch[F, E]) insert2(d uint64, key []byte, at []uint32) {
 	var frags [2]E
 	s.split(d, key, frags[:])
@@ -251,7 +253,7 @@ func (s *Sketch[F, E]) insert4(d uint64, key []byte, at []uint32) {
 	}
 }
 
-// increment adds 1 to a count; full reports that it was at the maximum and remains there.
+// increment adds 1 to a count. full reports that the count was at its maximum, where it stays.
 func increment[E Field](c *E) (full bool) {
 	n := *c + 1
 	if wide[E]() && uint64(n) == 1<<63 || !wide[E]() && uint32(n) == 1<<31 {
@@ -287,7 +289,7 @@ func (s *Sketch[F, E]) Add(key []byte, n int64) error {
 	return nil
 }
 
-// put adds n times an identifier to a bucket and reports whether the count overflowed.
+// put adds an identifier n times to a bucket, and reports whether the count overflowed.
 func (s *Sketch[F, E]) put(b, frags []E, n int64) (full bool) {
 	sum := count(b[0]) + n
 	full = !fits[E](sum)
@@ -300,7 +302,7 @@ func (s *Sketch[F, E]) put(b, frags []E, n int64) (full bool) {
 	return full
 }
 
-// signed returns n in the field.
+// signed returns n as an element of the field.
 func signed[E Field](n int64) E {
 	if n < 0 {
 		return sub(0, reduce[E](uint64(-n)))
@@ -346,14 +348,15 @@ func (s *Sketch[F, E]) split(d uint64, key []byte, out []E) {
 	}
 }
 
-// bitsAt returns up to 60 bits from bit shift (0 to 7) on; it needs 9 bytes.
+// bitsAt returns n bits, at most 60, from bit shift (0 to 7) on; b must have 9 bytes.
 func bitsAt(b []byte, shift, n uint) uint64 {
 	v := binary.LittleEndian.Uint64(b)>>shift | uint64(b[8])<<(64-shift)
 	return v & (1<<n - 1)
 }
 
-// splitWords divides as P4 programs do: words of 32 bits in network order, a short last one as a
-// small number, then the fingerprint. The prime is subtracted from words of the prime or more.
+// splitWords divides an identifier as P4 programs do: into words of 32 bits in network order, a
+// short last word as a small number, then the fingerprint. The prime is subtracted from words that
+// are not below it.
 func splitWords[E Field](key []byte, fp uint64, out []E) {
 	if len(key) == 13 && len(out) == 4 {
 		out[0] = reduce[E](uint64(binary.BigEndian.Uint32(key)))
@@ -430,9 +433,9 @@ func (s *Sketch[F, E]) SetBucket(row, col int, n int64, sums []uint64) error {
 	return nil
 }
 
-// AddRegisters adds or subtracts a row of buckets in the form of P4 programs: per bucket a count
-// and the fragments' sums, 32 bits each. A count of 2^31 or more, or a sum not below the prime, is
-// an error; the row is then undefined.
+// AddRegisters adds or subtracts a row of buckets in the form of P4 programs: for each bucket a
+// count and the fragments' sums, 32 bits each. A count of 2^31 or more, or a sum that is not below
+// the prime, is an error; the row is then undefined.
 func (s *Sketch[F, E]) AddRegisters(row int, cells []uint32, minus bool) error {
 	n := 1 + s.fragments
 	if row < 0 || row >= s.cfg.Rows || len(cells) != s.cfg.Width*n || wide[E]() {

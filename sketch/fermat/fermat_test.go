@@ -26,7 +26,7 @@ func build[F family.Hash, E Field](tb testing.TB, c Config) *Sketch[F, E] {
 	return s
 }
 
-// TestField holds the arithmetic to math/big, at random and at the edges.
+// TestField compares the arithmetic with math/big, for random numbers and at the limits.
 func TestField(t *testing.T) {
 	t.Run("2^61-1", field[Mersenne61])
 	t.Run("2^32-5", field[Prime32])
@@ -64,8 +64,8 @@ func field[E Field](t *testing.T) {
 	}
 }
 
-// flows returns n keys of one length with counts of 1 to 1,000 and, for good measure, keys of
-// all ones and all zeros, whose 32-bit words lie beyond the P4 programs' prime.
+// flows returns n keys of one length with counts of 1 to 1,000. It adds a key of all ones and a
+// key of all zeros, whose 32-bit words exceed the P4 programs' prime or may stand for it.
 func flows(seed uint64, n, size int) map[string]int64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	m := map[string]int64{string(slices.Repeat([]byte{0xff}, size)): 7, string(make([]byte, size)): 3}
@@ -88,7 +88,7 @@ func fill[F family.Hash, E Field](t *testing.T, s *Sketch[F, E], m map[string]in
 	}
 }
 
-// same decodes and compares with the truth.
+// same decodes a sketch and compares the flows with want.
 func same[F family.Hash, E Field](t *testing.T, s *Sketch[F, E], want map[string]int64) {
 	t.Helper()
 	r, err := s.Decode()
@@ -108,9 +108,9 @@ func same[F family.Hash, E Field](t *testing.T, s *Sketch[F, E], want map[string
 	}
 }
 
-// TestDecode: at 0.5 flows a bucket, for every length of keys, way of cutting them, and
-// fingerprint. 300 flows at this load fail with a probability of about 10^-4 (two of
-// them in the same three buckets); the keys are fixed.
+// TestDecode decodes at 0.5 flows per bucket, for every length of keys, fragment size and
+// fingerprint. At this load, 300 flows fail with a probability of about 10^-4 (if two of them
+// share all three buckets); the keys are fixed.
 func TestDecode(t *testing.T) {
 	for _, size := range []int{1, 4, 13, 16, 37, 64} {
 		for _, fp := range []int{0, 8, 12, 20, 32} {
@@ -136,7 +136,7 @@ func decodes[F family.Hash, E Field](t *testing.T, c Config, n int) {
 	same(t, s, m)
 }
 
-// TestInsertIsAdd: packet by packet, in batches and by count the buckets are the same.
+// TestInsertIsAdd: inserting packets one by one, in batches or by count fills the same buckets.
 func TestInsertIsAdd(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { insertIsAdd[family.Fast, Mersenne61](t, 0) })
 	t.Run("31", func(t *testing.T) { insertIsAdd[family.Fast, Prime32](t, 31) })
@@ -170,8 +170,8 @@ func insertIsAdd[F family.Hash, E Field](t *testing.T, bits int) {
 	}
 }
 
-// TestLongBatches: long batches of addresses and of 5-tuples, into a sketch or a part of one, give
-// the buckets of single insertion, also if counts reach their limit. Add wraps such counts.
+// TestLongBatches: long batches of addresses and of 5-tuples, into a sketch or a part of one, fill
+// the same buckets as single insertion, even if counts reach their limit. Add wraps such counts.
 func TestLongBatches(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Seed: 5}) })
 	t.Run("2 rows", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Rows: 2}) })
@@ -224,8 +224,8 @@ func longBatches[F family.Hash, E Field](t *testing.T, c Config) {
 	}
 }
 
-// TestP4Buckets works out a bucket as a P4 program does: modular addition of the 32-bit
-// words, with `v < inv ? v + f : v - inv`.
+// TestP4Buckets computes a bucket as a P4 program does: modular addition of the 32-bit words, with
+// `v < inv ? v + f : v - inv`.
 func TestP4Buckets(t *testing.T) {
 	s := build[family.P4, Prime32](t, Config{Rows: 1, Width: 1, KeyBytes: 13, FragmentBits: 32})
 	keys := [][]byte{
@@ -238,7 +238,7 @@ func TestP4Buckets(t *testing.T) {
 			uint32(k[12])}
 		for i, f := range words {
 			if f >= prime32 {
-				f -= prime32 // v - inv with inv = p - f wraps to the same
+				f -= prime32 // v - inv with inv = p - f wraps to the same value
 			}
 			if inv := uint32(prime32) - f; want[i] < inv {
 				want[i] += f
@@ -265,8 +265,8 @@ func TestP4Buckets(t *testing.T) {
 	}
 }
 
-// TestAddRegisters holds the reading of whole rows to SetBucket, Merge and Subtract, and decoding
-// to what was inserted, identifiers that wrap around the prime included.
+// TestAddRegisters compares reading whole rows with SetBucket, Merge and Subtract, and decoded
+// flows with inserted ones, including identifiers that wrap around the prime.
 func TestAddRegisters(t *testing.T) {
 	for _, size := range []int{4, 13, 37} {
 		c := Config{Width: 200, KeyBytes: size, FragmentBits: 32}
@@ -383,8 +383,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSubtract: what entered less what left are the losses, and packets that appeared
-// from nowhere have negative counts.
+// TestSubtract: the difference of entered and left packets is the lost packets; packets that only
+// left have negative counts.
 func TestSubtract(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { subtract[family.Fast, Mersenne61](t, 0) })
 	t.Run("31", func(t *testing.T) { subtract[family.Fast, Prime32](t, 31) })
@@ -392,8 +392,8 @@ func TestSubtract(t *testing.T) {
 }
 
 func subtract[F family.Hash, E Field](t *testing.T, bits int) {
-	// Two of 100 victims share all buckets of 200 a row with a probability of 0.06 %; the keys and
-	// the order in which they are gone through are fixed.
+	// Two of 100 victims share all buckets of 200 per row with a probability of 0.06 %; the keys and
+	// their order are fixed.
 	c := Config{Width: 200, KeyBytes: 13, FragmentBits: bits}
 	up1, up2, down := build[F, E](t, c), build[F, E](t, c), build[F, E](t, c)
 	all := flows(4, 5000, 13)
@@ -429,14 +429,14 @@ func subtract[F family.Hash, E Field](t *testing.T, bits int) {
 	same(t, up1, nil)
 }
 
-// TestExactFlows: of the flows of failed decodings that are marked exact fewer than two in width²
-// are wrong, for identifiers with and without spare bits, with negative counts and without, and
-// most that are right are called so. Seeds are fixed; the rates are half of the limit and less.
+// TestExactFlows: of the flows that failed decodings mark as exact, fewer than two in width² are
+// wrong, for identifiers with and without spare bits, and with and without negative counts. Most
+// correct flows are marked. Seeds are fixed; the rates are at most half of the limit.
 func TestExactFlows(t *testing.T) {
 	for _, tc := range []struct {
 		c      Config
 		minus  bool
-		recall float64 // least share of the right flows that are marked exact
+		recall float64 // least share of correct flows that are marked exact
 	}{
 		{Config{KeyBytes: 4, FragmentBits: 32}, false, 0.1}, {Config{KeyBytes: 4, FragmentBits: 32}, true, 0.1},
 		{Config{KeyBytes: 13, FragmentBits: 31}, false, 0.5}, {Config{KeyBytes: 13, FragmentBits: 31}, true, 0.5},
@@ -455,7 +455,7 @@ func exactFlows(t *testing.T, c Config, minus bool, recall float64) {
 	right, wrong, negative, all, untrue := 0, 0, 0, 0, 0
 	rows := max(c.Rows, 3)
 	if c.Rows == 2 {
-		rows = 1 // two rows decode far less
+		rows = 1 // two rows decode far fewer flows
 	}
 	for seed := range uint64(20_000 / c.Width) {
 		c.Seed = seed
@@ -507,8 +507,8 @@ func exactFlows(t *testing.T, c Config, minus bool, recall float64) {
 	}
 }
 
-// TestWordsBeyondThePrime: identifiers of nothing but words that may stand for two, zeros
-// mostly as in IPv6 addresses, of which none, all, one or two are beyond P4's prime.
+// TestWordsBeyondThePrime uses identifiers whose words can all stand for two values, mostly zeros
+// as in IPv6 addresses. None, all, one or two of them are beyond P4's prime.
 func TestWordsBeyondThePrime(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, size := range []int{13, 16, 37, 40} {
@@ -540,7 +540,8 @@ func TestLoad(t *testing.T) {
 			fill(t, s, flows(9, n, 13), 1)
 		}
 		got, load, ok := s.Load()
-		// Linear counting's standard error at 4 flows a bucket is 2.3 %, over three rows less.
+		// The standard error of linear counting at 4 flows per bucket is 2.3 %, and less over three
+		// rows.
 		if !ok || math.Abs(got-float64(n)) > 0.08*float64(n) || math.Abs(load-got/3000) > 1e-9 {
 			t.Errorf("%d flows: %.1f, load %.3f, %v", n, got, load, ok)
 		}
@@ -579,7 +580,7 @@ func TestDivide(t *testing.T) {
 			}
 			same(t, p, m)
 		}
-		// Parts are sketches: they add to ones of the same width, wherever they lie.
+		// Parts are sketches: they can be added to sketches of the same width, wherever the parts are.
 		alone := build[family.P4, Prime32](t, parts[0].Config())
 		if err := errors.Join(alone.Merge(parts[0]), alone.Subtract(parts[0])); err != nil {
 			t.Error(err)
@@ -630,7 +631,8 @@ func TestBadInput(t *testing.T) {
 	same(t, s, nil)
 }
 
-// TestCountLimit: a 32-bit count that overflows makes decoding an error, not a wrong number.
+// TestCountLimit: if a 32-bit count overflows, decoding returns an error instead of a wrong
+// number.
 func TestCountLimit(t *testing.T) {
 	key := make([]byte, 4)
 	for name, overflow := range map[string]func(s *Sketch[family.Fast, Prime32]){
@@ -660,8 +662,8 @@ func TestBytes(t *testing.T) {
 	golden.Check(t, "fermat", w, build[family.Fast, Mersenne61](t, Config{Width: 1, KeyBytes: 1}))
 }
 
-// FuzzBytes also decodes garbage: it must end, and what it calls complete must, added up
-// anew, be the sketch.
+// FuzzBytes also decodes random bytes: decoding must end, and the flows of a complete result,
+// inserted again, must give the same sketch.
 func FuzzBytes(f *testing.F) {
 	c := Config{Width: 3, KeyBytes: 5}
 	s := build[family.Fast, Mersenne61](f, c)
@@ -681,7 +683,7 @@ func FuzzP4Bytes(f *testing.F) {
 func decodeGarbage[F family.Hash, E Field](g golden.Sketch) {
 	s := g.(*Sketch[F, E])
 	known := [][]byte{make([]byte, s.Config().KeyBytes), []byte("abcde"), []byte("\xff\xff\xff\xffe")}
-	r, err := s.decodeWithKeys(slices.Values(known), 1<<12) // few tries, for many inputs
+	r, err := s.decodeWithKeys(slices.Values(known), 1<<12) // few tries, to allow many inputs
 	if err != nil || !r.Complete {
 		return
 	}
@@ -712,8 +714,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestAddSums: addSums, of which the other systems have the Go form, equals it, at all limits and
-// for random numbers, and changes nothing else.
+// TestAddSums: addSums equals its Go form addSumsGo at all limits and for random numbers, and
+// changes no other memory.
 func TestAddSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(61, 1))
 	limits := []uint32{0, 1, 4, 5, 1<<31 - 1, 1 << 31, 1<<31 + 1, prime32 - 5, prime32 - 2, prime32 - 1}
@@ -724,7 +726,7 @@ func TestAddSums(t *testing.T) {
 		return r.Uint32N(prime32)
 	}
 	for range 20_000 {
-		var cells, want [19]uint32 // three buckets of five, and what is between and around them
+		var cells, want [19]uint32 // three buckets of five words, and the words between and around them
 		for i := range cells {
 			cells[i] = number()
 		}

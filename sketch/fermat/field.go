@@ -7,14 +7,15 @@ import "math/bits"
 // Field is the prime field of the identifiers' sums, a type parameter.
 type Field interface{ Mersenne61 | Prime32 }
 
-// Mersenne61 is the field of 2^61-1 and holds fragments of up to 60 bits: two for an IPv4 5-tuple,
-// five for an IPv6 one, as much memory as the paper's four and ten of 31 bits, with half the
-// additions. It is for hosts.
+// Mersenne61 is the field of 2^61-1, for fragments of up to 60 bits: two for an IPv4 5-tuple, five
+// for an IPv6 one. They take as much memory as the paper's four and ten fragments of 31 bits, with
+// half the additions. It is meant for hosts.
 type Mersenne61 uint64
 
-// Prime32 is the field of 4294967291 = 2^32-5, the largest prime of 32 bits. With 31-bit fragments
-// it is that of the paper (App. D.1). With 32-bit fragments it is that of the P4 programs: the
-// prime is subtracted from fragments of 4294967291 and more, and decoding tries both.
+// Prime32 is the field of 4294967291 = 2^32-5, the largest prime of 32 bits. With 31-bit
+// fragments, it is the field in the paper (App. D.1); with 32-bit fragments, the field of the P4
+// programs: the prime is subtracted from fragments of 4294967291 and more, and decoding tries both
+// values.
 type Prime32 uint32
 
 const (
@@ -34,11 +35,11 @@ func prime[E Field]() E {
 	return E(p)
 }
 
-// add returns a+b; both are below the prime.
+// add returns a+b. Both must be below the prime.
 func add[E Field](a, b E) E {
 	y := uint64(a) + uint64(b)
-	// No branch: whether the sum passes the prime is not predictable. If not, the difference wraps
-	// and is the larger one.
+	// There is no branch, because whether the sum exceeds the prime is not predictable. If it does
+	// not, the difference wraps around and is the larger number.
 	return E(min(y, y-uint64(prime[E]())))
 }
 
@@ -50,8 +51,8 @@ func sub[E Field](a, b E) E {
 	return a + (prime[E]() - b)
 }
 
-// mul returns a×b. Both primes are just below a power of two, so that the high part is folded onto
-// the low one instead of Barrett's two multiplications.
+// mul returns a×b. Both primes are just below a power of two, so that folding the high part onto
+// the low one replaces Barrett's two multiplications.
 func mul[E Field](a, b E) E {
 	if wide[E]() {
 		return E(mul61(uint64(a), uint64(b)))
@@ -75,7 +76,7 @@ func mul32(a, b uint64) uint64 {
 	return min(x, x-prime32)
 }
 
-// reduce returns a number of 64 bits in the field.
+// reduce returns a 64-bit number as an element of the field.
 func reduce[E Field](x uint64) E {
 	if wide[E]() {
 		x = x&mersenne61 + x>>61
@@ -84,7 +85,7 @@ func reduce[E Field](x uint64) E {
 		}
 		return E(x)
 	}
-	// 2^32 is 5: folded twice, the number is below 2^32+30.
+	// 2^32 equals 5 in the field: after folding twice, the number is below 2^32+30.
 	x = x&(1<<32-1) + 5*(x>>32)
 	x = x&(1<<32-1) + 5*(x>>32)
 	if x >= prime32 {
@@ -93,8 +94,8 @@ func reduce[E Field](x uint64) E {
 	return E(x)
 }
 
-// invert returns 1/a by Euclid's algorithm; a is not 0. Counts are small, and so are the remainders
-// after the first step: a few divisions instead of a power of 30 or 60 squarings.
+// invert returns 1/a by Euclid's algorithm; a must not be 0. Counts are small, and so are the
+// remainders after the first step, so a few divisions replace a power of 30 or 60 squarings.
 func invert[E Field](a E) E {
 	p := uint64(prime[E]())
 	r0, r1 := p, uint64(a)

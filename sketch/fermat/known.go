@@ -11,25 +11,25 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// MaxRemaining is the largest number of remaining buckets that DecodeWithKeys resolves. With more,
-// there are too many flows.
+// MaxRemaining is the largest number of remaining buckets that DecodeWithKeys resolves. If more
+// remain, there are too many flows.
 const MaxRemaining = 24
 
-// maxTries bounds its time to about 20 ms for any content.
+// maxTries bounds the time of DecodeWithKeys to about 20 ms for any content.
 const maxTries = 1 << 20
 
-// DecodeWithKeys is Decode for a sketch with a few remaining buckets: two flows that share all of
-// their buckets cannot be decoded, however empty the sketch is, nor can four that share them in
-// pairs. known returns keys of flows that may be among them; it is called only if needed. A bucket
-// of a known flow has two flows if, for exactly one known flow and one number of packets, the rest
-// is one flow without an empty bucket. If this and further decoding do not empty the sketch, the
-// result is that of Decode.
+// DecodeWithKeys decodes a sketch as Decode does, and then resolves a few remaining buckets: two
+// flows that share all of their buckets cannot be decoded, however empty the sketch is, nor can
+// four flows that share them in pairs. known returns keys of flows that may be among them; it is
+// called only if needed. A bucket holds two flows if, for exactly one known flow and one number of
+// packets, the rest is one flow without an empty bucket. If resolving such buckets and decoding
+// further do not empty the sketch, the result is that of Decode.
 //
-// A known flow in this bucket is found with its packets, and so is the other one. If the bucket's
-// flows are not known, but k others are, one of these belongs in all of its rows with probability k
-// / width^rows, and then gives a wrong pair with probability 1 / width^rows for each number of
-// packets that leaves an identifier; with IPv4 5-tuples in fragments of 32 bits these are fewer
-// than 256.
+// A known flow in such a bucket is found with its packets, and so is the other flow. If the
+// bucket's flows are not among the known ones, but k other flows are, one of these belongs in the
+// bucket in all rows with probability k / width^rows. It then gives a wrong pair with probability
+// 1 / width^rows for each number of packets that leaves an identifier; with IPv4 5-tuples in
+// fragments of 32 bits, there are fewer than 256 such numbers.
 func (s *Sketch[F, E]) DecodeWithKeys(known iter.Seq[[]byte]) (Result, error) {
 	return s.decodeWithKeys(known, maxTries)
 }
@@ -51,13 +51,13 @@ func (s *Sketch[F, E]) decodeWithKeys(known iter.Seq[[]byte], tries int) (Result
 	return r, nil
 }
 
-// flowIn holds packets of a flow in a bucket.
+// flowIn is a number of packets of a flow in a bucket.
 type flowIn struct {
 	key string
 	n   int64
 }
 
-// part resolves buckets of two flows until none remains.
+// part resolves buckets with two flows until no such bucket remains.
 func (d *decoder[F, E]) part(known iter.Seq[[]byte], tries int) {
 	var keys [][]byte
 	for key := range known {
@@ -89,8 +89,8 @@ func (d *decoder[F, E]) load(key string) (digest uint64) {
 	return digest
 }
 
-// pair returns the two flows of a bucket. ok is false if none of them is known or more than one
-// pair is possible.
+// pair returns the two flows of a bucket. ok is false if neither of them is known, or if more than
+// one pair is possible.
 func (d *decoder[F, E]) pair(b int, known [][]byte, tries *int) (pair [2]flowIn, ok bool) {
 	row, col := b/d.s.cfg.Width, uint32(b%d.s.cfg.Width)
 	bucket := d.bucket(b)

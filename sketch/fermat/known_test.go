@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// columnsOf returns the buckets of a key.
+// columnsOf returns the columns of a key's buckets.
 func columnsOf[F family.Hash, E Field](s *Sketch[F, E], key []byte) (at [3]uint32) {
 	family.Columns[F](family.Digest[F](s.cfg.Seed, key), &s.cols, at[:])
 	return at
@@ -86,11 +86,12 @@ func countsOf(r Result) map[string]int64 {
 	return m
 }
 
-// Four flows that share buckets in pairs, with other pairs in each row.
+// Four flows share buckets in pairs, with different pairs in each row.
 func TestFourInPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	s := build[family.P4Wide, Prime32](t, Config{Width: 7, KeyBytes: 13, FragmentBits: 32})
-	with := [3][4]int{{1, 0, 3, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}} // by row, the flow that shares a bucket
+	// by row: index of the flow with which each flow shares a bucket
+	with := [3][4]int{{1, 0, 3, 2}, {2, 3, 0, 1}, {3, 2, 1, 0}}
 	var keys [4][]byte
 search:
 	for {
@@ -126,8 +127,8 @@ search:
 	}
 }
 
-// A result that is complete is correct with any keys. By DecodeWithKeys's bound a wrong one occurs
-// in fewer than one of 100 choices of the seed, with as few buckets as here.
+// A complete result is correct whatever keys are given. By the bound of DecodeWithKeys, a wrong
+// one occurs for fewer than one in 100 seeds with as few buckets as here.
 func TestDecodeWithKeysIsCorrect(t *testing.T) {
 	const trials, width = 3000, 31
 	helped := 0

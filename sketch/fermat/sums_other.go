@@ -4,5 +4,5 @@
 
 package fermat
 
-// addSums is addSumsGo.
+// addSums calls addSumsGo on processors without an assembly version.
 func addSums(a, b, c *uint32, low, high uint64) { addSumsGo(a, b, c, low, high) }

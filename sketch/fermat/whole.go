@@ -9,7 +9,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// words returns a key of 13 or 4 bytes in two words, of which the second has 40 bits.
+// words returns a key of 13 or 4 bytes as two words; the second one has 40 bits.
 func words(key []byte) (lo, hi uint64) {
 	if len(key) == 13 {
 		return binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[5:]) >> 24
@@ -17,7 +17,7 @@ func words(key []byte) (lo, hi uint64) {
 	return uint64(binary.LittleEndian.Uint32(key)), 0
 }
 
-// insertWhole is Insert for keys that Sketch.whole describes.
+// insertWhole inserts keys for which Sketch.whole is set.
 func (s *Sketch[F, E]) insertWhole(key []byte) {
 	full := false
 	if len(key) == 13 {
@@ -43,14 +43,15 @@ func (s *Sketch[F, E]) insertWhole(key []byte) {
 	}
 }
 
-// fourth returns the fragments of 31 bits of a key of 13 bytes in two words.
+// fourth returns the four 31-bit fragments of a 13-byte key given as two words.
 func fourth(lo, hi uint64) [4]uint64 {
 	const m = 1<<31 - 1
 	return [4]uint64{lo & m, lo >> 31 & m, (lo>>62 | hi<<2) & m, hi >> 29}
 }
 
-// addOne adds n packets with one fragment to the buckets of a digest, addTwo with two, addFour with
-// four. They report whether a count stopped at its maximum. Each is one function without calls.
+// addOne adds n packets with one fragment to the buckets of a digest; addTwo does so for two
+// fragments, and addFour for four. They report whether a count stopped at its maximum. Each is one
+// function without calls.
 func (s *Sketch[F, E]) addOne(d uint64, n, f E) (full bool) {
 	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
 	i := 2 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
@@ -76,7 +77,7 @@ func (s *Sketch[F, E]) addTwo(d uint64, n, f0, f1 E) (full bool) {
 	return addCount(&c[0], n) || full
 }
 
-// addFour takes the four fragments two to a word.
+// addFour takes the four fragments as two words with two fragments each.
 func (s *Sketch[F, E]) addFour(d uint64, n E, low, high uint64) (full bool) {
 	w, step, cells := uint64(s.cfg.Width), s.stride, s.cells
 	i := 5 * (s.offset + int(uint64(family.FastValue(d, 0))*w>>32))
@@ -90,7 +91,7 @@ func (s *Sketch[F, E]) addFour(d uint64, n E, low, high uint64) (full bool) {
 	return addCount(&c[0], n) || full
 }
 
-// addSumsGo adds four fragments, each below the prime and two to a word, to the four sums that
+// addSumsGo adds four fragments, each below the prime and two per word, to the four sums that
 // begin at a, at b and at c.
 func addSumsGo(a, b, c *uint32, low, high uint64) {
 	for _, first := range []*uint32{a, b, c} {
@@ -100,7 +101,8 @@ func addSumsGo(a, b, c *uint32, low, high uint64) {
 	}
 }
 
-// addCount adds to a count. full reports that it would pass the maximum, where it stops.
+// addCount adds n to a count, which stops at its maximum. full reports that it would have exceeded
+// the maximum.
 func addCount[E Field](c *E, n E) (full bool) {
 	most, sum := ^E(0)>>1, *c+n
 	if full = sum > most && *c <= most; full {
@@ -111,22 +113,23 @@ func addCount[E Field](c *E, n E) (full bool) {
 }
 
 const (
-	// numberBits are those of a packet count next to the 40 bits of a key's second word.
+	// numberBits masks a packet count next to the 40 bits of a key's second word.
 	numberBits = 1<<24 - 1
-	// sumsFrom is the number of keys from which a batch is worth the memory of sums.
+	// sumsFrom is the number of keys from which on a batch is worth the memory of sums.
 	sumsFrom = 8 * family.Block
 )
 
-// insertSums is InsertBatch for keys of 13 or 4 bytes. In skewed traffic most packets
-// belong to few flows; their packets are added up first. There are at most numberBits keys.
+// insertSums does the work of InsertBatch for keys of 13 or 4 bytes. In skewed traffic, most
+// packets belong to few flows, so their packets are added up first. There must be at most
+// numberBits keys.
 func (s *Sketch[F, E]) insertSums(keys []byte, size int) {
-	var held [1024][2]uint64 // a key in two words, the second with the number of its packets
+	var held [1024][2]uint64 // keys in two words, of which the second also holds the number of packets
 	var digests [family.Block]uint64
 	var left [family.Block][2]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
 		out := 0
-		for i, d := range digests[:n] { // no branch: whether keys are equal is not predictable
+		for i, d := range digests[:n] { // no branch, because whether keys are equal is not predictable
 			lo, hi := words(keys[i*size:][:size])
 			h := &held[d%uint64(len(held))]
 			left[out%family.Block] = *h
@@ -153,7 +156,7 @@ func (s *Sketch[F, E]) insertSums(keys []byte, size int) {
 	}
 }
 
-// addSum inserts packets of a key in two words, the second with their number.
+// addSum inserts packets of a key in two words, of which the second also holds their number.
 func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 	n := E(hi & numberBits)
 	hi >>= 24
@@ -179,7 +182,7 @@ func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 	}
 }
 
-// addSplit is addSum for other shapes.
+// addSplit does the work of addSum for other shapes.
 func (s *Sketch[F, E]) addSplit(lo, hi uint64, size int, n E) (full bool) {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], lo)

@@ -51,7 +51,7 @@ func (f Fields) String() string {
 	return strings.Join(parts, "+")
 }
 
-// ParseFields reads what Fields.String writes, except "none".
+// ParseFields parses the text that Fields.String returns, except "none".
 func ParseFields(s string) (Fields, error) {
 	if s == "5-tuple" {
 		return FiveTuple, nil

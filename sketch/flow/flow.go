@@ -29,7 +29,7 @@ const (
 	FiveTupleV6 = MaxBinary
 )
 
-// ErrLength is wrapped by errors of ParseBinary about a length of neither IPv4 nor IPv6.
+// ErrLength is wrapped by errors of ParseBinary about a length that fits neither IPv4 nor IPv6.
 var ErrLength = errors.New("length fits neither IPv4 nor IPv6")
 
 // Key identifies a flow by the fields in Mask. Fields outside Mask are zero, and V6 is false if
@@ -58,7 +58,7 @@ func New(src, dst netip.Addr, proto uint8, srcPort, dstPort uint16) (Key, error)
 	return k, nil
 }
 
-// setAddr stores a in slot and, for the key's first address, its family.
+// setAddr stores a in slot. The key's first address also sets the family.
 func (k *Key) setAddr(slot *[16]byte, a netip.Addr, first bool) error {
 	switch {
 	case !a.IsValid():
@@ -101,10 +101,10 @@ func (k Key) Project(f Fields) Key {
 	return p
 }
 
-// SrcAddr returns the source address, invalid if the key has none.
+// SrcAddr returns the source address, which is invalid if the key has none.
 func (k Key) SrcAddr() netip.Addr { return k.addr(k.Src, Src) }
 
-// DstAddr returns the destination address, invalid if the key has none.
+// DstAddr returns the destination address, which is invalid if the key has none.
 func (k Key) DstAddr() netip.Addr { return k.addr(k.Dst, Dst) }
 
 func (k Key) addr(a [16]byte, f Fields) netip.Addr {
@@ -186,10 +186,11 @@ func ParseBinary(f Fields, b []byte) (Key, error) {
 	return k, nil
 }
 
-// SetIPv4 sets the addresses to those of IPv4, which are the bytes of a little-endian word: source
-// and destination, as in the header.
+// SetIPv4 sets both addresses to IPv4 addresses, given as a little-endian word that holds source
+// and destination as in the header.
 func (k *Key) SetIPv4(addresses uint64) {
-	// Rotated words are stored whole, so that the processor forwards them to the loads of Hash.
+	// Rotated words are stored as a whole, so that the processor can forward them to the loads in
+	// Hash.
 	binary.LittleEndian.PutUint64(k.Src[:], bits.RotateLeft64(addresses<<32, 32))
 	binary.LittleEndian.PutUint64(k.Src[8:], 0)
 	binary.LittleEndian.PutUint64(k.Dst[:], bits.RotateLeft64(addresses>>32<<32, 32))
@@ -212,8 +213,8 @@ func mix(h, word uint64) uint64 {
 	return h ^ h>>32
 }
 
-// Compare orders keys by family, then by their canonical binary form, then by mask.
-// It is a total order, so that results are the same in every run.
+// Compare orders keys by family, then by canonical binary form, then by mask. The order is total,
+// so that results are the same in every run.
 func (k Key) Compare(o Key) int {
 	if k.V6 != o.V6 {
 		if o.V6 {

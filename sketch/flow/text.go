@@ -67,8 +67,8 @@ func (k Key) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Parse reads the text form of a key with fields f. It also accepts the number of a
-// protocol that String writes by name, and any spelling of an address.
+// Parse parses the text form of a key with fields f. It also accepts a protocol's number where
+// String writes its name, and any notation of an address.
 func Parse(f Fields, s string) (Key, error) {
 	if f&^FiveTuple != 0 {
 		return Key{}, fmt.Errorf("flow: unknown fields in mask %#x", uint8(f))

@@ -14,7 +14,7 @@ import (
 // power of two.
 type family func(key []byte) [3]uint32
 
-// rows is the family under test with three of its constants.
+// rows returns the family under test with three of its constants.
 func rows(odd [3]uint32) family {
 	return func(key []byte) (v [3]uint32) {
 		h := Key(key)
@@ -25,25 +25,25 @@ func rows(odd [3]uint32) family {
 	}
 }
 
-// The families below look like a cheap way to three hashes and are not. They are here
-// to show that the checks catch them.
+// The families below look like a cheap way to three hashes, but are not independent. The control
+// test shows that the checks detect them.
 var (
-	// Another prefix per row: by linearity, the same CRC XOR a constant.
+	// A different prefix per row: by linearity, this is the same CRC XOR a constant.
 	prefixes family = func(key []byte) (v [3]uint32) {
 		for i := range v {
 			v[i] = crc32.ChecksumIEEE(append([]byte{byte(i)}, key...))
 		}
 		return v
 	}
-	// Another initial value per row: the same.
+	// A different initial value per row has the same effect.
 	seeds family = func(key []byte) (v [3]uint32) {
 		for i := range v {
 			v[i] = crc32.Update(uint32(i)*0x9e3779b9, crc32.IEEETable, key)
 		}
 		return v
 	}
-	// Another polynomial per row: independent pair by pair on random keys, yet linear,
-	// and so it fails on sequential ones.
+	// A different polynomial per row: on random keys, the rows are independent pair by pair, but they
+	// are linear, and so they fail on sequential keys.
 	koopman            = crc32.MakeTable(crc32.Koopman)
 	castagnoli         = crc32.MakeTable(crc32.Castagnoli)
 	polynomials family = func(key []byte) [3]uint32 {
@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// keySets are the kinds of keys that networks have, each of n different keys.
+// keySets are the kinds of keys that occur in networks, each with n different keys.
 var keySets = []struct {
 	name string
 	gen  func(r *rand.Rand, n int) [][]byte
@@ -99,15 +99,15 @@ func tuple(src, dst uint32, sport, dport uint16) []byte {
 
 const (
 	width = 4096
-	// 0.7 flows a bucket; random hashing peels up to 0.818 with three rows.
+	// 0.7 flows per bucket; random hashing can peel up to 0.818 with three rows.
 	load = width * 3 * 7 / 10
-	// A few flows may be inseparable by chance: two that share all three buckets, once
-	// in 1,900 trials. Three such pairs in one trial come once in 10^10.
+	// A few flows may be inseparable by chance: two flows share all three buckets once in 1,900
+	// trials, and three such pairs occur in one trial once in 10^10.
 	inseparable = 4
 )
 
-// unpeeled returns how many keys are left when every bucket that holds one key has been
-// taken away until none is left: what Fermat's decoding does (chamelemon §3.2).
+// unpeeled returns how many keys remain after repeatedly removing keys that are alone in a bucket,
+// as Fermat's decoding does (chamelemon §3.2).
 func unpeeled(f family, keys [][]byte) int {
 	type bucket struct{ n, xor int }
 	buckets := make([]bucket, 3*width)
@@ -142,8 +142,9 @@ func unpeeled(f family, keys [][]byte) int {
 	return left
 }
 
-// excess returns by how many standard deviations the pairs of keys that collide in two
-// rows outnumber those expected from independent rows, for the worst pair of rows.
+// excess compares the number of pairs of keys that collide in two rows with the number expected
+// from independent rows. It returns the difference in standard deviations, for the worst pair of
+// rows.
 func excess(f family, keys [][]byte) float64 {
 	cols := make([][3]uint32, len(keys))
 	for k, key := range keys {
@@ -171,9 +172,9 @@ func excess(f family, keys [][]byte) float64 {
 	return worst
 }
 
-// TestRowsAreIndependent decodes flows as Fermat does. With the family as it should be,
-// each of its runs leaves more than four flows with a probability below 10^-6 and shows
-// an excess of six deviations with one below 10^-8; the seeds are fixed.
+// TestRowsAreIndependent decodes flows as Fermat does. With a sound family, each run leaves more
+// than four flows with a probability below 10^-6, and has an excess of six deviations with a
+// probability below 10^-8; the seeds are fixed.
 func TestRowsAreIndependent(t *testing.T) {
 	odd := append(append(Odd[:len(Odd):len(Odd)], OddWay[:]...), OddLevel)
 	for first := 0; first+2 < len(odd); first++ {
@@ -195,15 +196,15 @@ func TestRowsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestBrokenFamiliesAreCaught is the control: the same checks must fail for hashes that
-// are one CRC with other prefixes or seeds, and, with sequential keys, for other
-// polynomials. If they passed, TestRowsAreIndependent would show nothing.
+// TestBrokenFamiliesAreCaught is the control: the same checks must fail for hashes that are one
+// CRC with different prefixes or initial values and, on sequential keys, for different
+// polynomials. If they passed, TestRowsAreIndependent would prove nothing.
 func TestBrokenFamiliesAreCaught(t *testing.T) {
 	tests := []struct {
 		name       string
 		f          family
-		pairwise   bool // caught by pairs as well, for every set of keys
-		sequential bool // only sequential keys catch it
+		pairwise   bool // the check of pairs detects it, for every set of keys
+		sequential bool // only sequential keys detect it
 	}{
 		{"prefixes", prefixes, true, false},
 		{"seeds", seeds, true, false},

@@ -76,8 +76,8 @@ func Check(b []byte) uint16 {
 	return crc
 }
 
-// Mix returns crc32 over the big-endian bytes of h × odd: the hash of one row when
-// odd is that row's constant. For a fixed odd constant it is a bijection.
+// Mix returns crc32 over the big-endian bytes of h × odd, which is the hash of a row if odd is the
+// row's constant. For a fixed odd constant, it is a bijection.
 func Mix(h, odd uint32) uint32 {
 	x := ^bits.ReverseBytes32(h * odd)
 	return ^(tables[3][x&0xff] ^ tables[2][x>>8&0xff] ^ tables[1][x>>16&0xff] ^ tables[0][x>>24])
@@ -95,7 +95,7 @@ var tables = func() (t [8][256]uint32) {
 	return t
 }()
 
-// tables16 is tables for CRC-16.
+// tables16 holds the same for CRC-16.
 var tables16 = func() (t [8][256]uint16) {
 	for b := range t[0] {
 		v := uint16(b)
@@ -118,9 +118,9 @@ var (
 	Odd = [...]uint32{0x9e3779b1, 0x85ebca6b, 0xc2b2ae35, 0x27d4eb2f, 0x165667b1}
 	// Step are the multipliers of the second hash, for rows that use it.
 	Step = [...]uint32{0xff51afd7, 0xed558ccd, 0x1a85ec53}
-	// OddWay are those of the ways of a heavy-key table.
+	// OddWay are the constants of the ways of a heavy-key table.
 	OddWay = [...]uint32{0x7feb352d, 0x846ca68b, 0xd6e8feb9, 0xb5297a4d}
 )
 
-// OddLevel is the constant of the hash whose leading ones are a key's sampling level.
+// OddLevel is the constant of the hash whose leading ones determine a key's sampling level.
 const OddLevel uint32 = 0x2545f491

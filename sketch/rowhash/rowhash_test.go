@@ -31,7 +31,7 @@ func TestKeyIsCRC(t *testing.T) {
 		if got, want := Key(b[:n]), crc32.ChecksumIEEE(b[:n]); got != want {
 			t.Errorf("Key of %d bytes = %#x, want %#x", n, got, want)
 		}
-		var want uint16 // of CRC-16, byte by byte
+		var want uint16 // CRC-16, computed byte by byte
 		for i := range n {
 			want = want>>8 ^ Check([]byte{byte(want) ^ b[i]})
 		}
@@ -49,8 +49,8 @@ func TestKeyIsCRC(t *testing.T) {
 	}
 }
 
-// TestKnownAnswers pins the values to the check value that the CRC catalog gives
-// for CRC-32, so that the table above is not tested against itself alone.
+// TestKnownAnswers compares with the check value of the CRC catalog for CRC-32, so that the tables
+// are not only compared with themselves.
 func TestKnownAnswers(t *testing.T) {
 	if got := Key([]byte("123456789")); got != 0xcbf43926 {
 		t.Errorf("Key = %#x, want CRC-32's check value 0xcbf43926", got)

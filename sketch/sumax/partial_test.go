@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// receive sets columns of s in p.
+// receive copies the given columns of s to p.
 func receive[F family.Hash](tb testing.TB, p, s *Sketch[F], columns []int) {
 	tb.Helper()
 	var cells []uint32
@@ -39,8 +39,8 @@ func partial[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
 	return p
 }
 
-// TestReceipts: a column counts once, and the later of two disagreeing ones counts, in whichever
-// row they disagree.
+// TestReceipts: a column counts once. If two versions disagree, in whichever row, the later one
+// counts.
 func TestReceipts(t *testing.T) {
 	p := partial[family.P4](t, Config{Width: 2})
 	for i, tc := range []struct {
@@ -75,9 +75,10 @@ func TestReceipts(t *testing.T) {
 	}
 }
 
-// TestPartialEstimates: of a share of the columns the estimates of a device are those of all flows.
-// Limits are about twice the largest errors of ten orders of the columns. Those of the entropy are
-// due to the largest flows, whose buckets of the first row are received or not.
+// TestPartialEstimates: with a share of the columns, the estimates of a device are close to those
+// of all columns. The limits are about twice the largest errors of ten random orders of the
+// columns. The entropy's errors are caused by the largest flows, whose buckets in the first row
+// are received or not.
 func TestPartialEstimates(t *testing.T) {
 	tr := zipf.New(3, 200_000, 40_000, 1.1, 13)
 	var sizes []uint32
@@ -116,7 +117,7 @@ func TestPartialEstimates(t *testing.T) {
 				t.Errorf("share %v: cardinality off by %.4f, entropy by %.4f, WMRE %.4f", share, x, h, w)
 			}
 		}
-		// A column with impossible cells, such as a forged one, must not take memory.
+		// A column with impossible cells, such as a forged one, must not allocate memory.
 		before, _, _ := p.Distribution(1 << 16)
 		honest, _ := p.Column(nil, 9)
 		cells := slices.Repeat([]uint32{math.MaxUint32}, c.cells()*3)
@@ -137,7 +138,7 @@ func TestPartialEstimates(t *testing.T) {
 		if err := back.UnmarshalBinary(b); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range []*Sketch[family.P4]{p, &back} { // of back all columns are counted again
+		for _, p := range []*Sketch[family.P4]{p, &back} { // back counts all columns again
 			d, omitted, err := p.Distribution(1 << 16)
 			flows, _ := p.Cardinality()
 			if x, _ := s.Cardinality(); err != nil || omitted != 0 || !slices.Equal(d, before) || flows != x {
@@ -161,9 +162,9 @@ func TestPartialEstimates(t *testing.T) {
 	}
 }
 
-// TestLoneGap: the gap of a key is that of the first row if its bucket has the size of the key,
-// although other rows have shorter ones, or else the smallest of the rows with this size, or of
-// all.
+// TestLoneGap: the gap of a key is that of the first row if its bucket has the key's size, even if
+// other rows have shorter gaps; otherwise the smallest gap of the rows with this size; otherwise
+// of all rows.
 func TestLoneGap(t *testing.T) {
 	key := []byte("key")
 	d := family.Digest[family.P4](0, key)
@@ -172,7 +173,7 @@ func TestLoneGap(t *testing.T) {
 			{1, 0, 0, 300}, {1, 0, 5, 200}} {
 			p := partial[family.P4](t, Config{Width: 100, Ranges: []uint32{5}, NoSizes: noSizes, Intervals: true})
 			columns := map[uint32][]uint32{}
-			// Size, two ranges, gap and last arrival by row; the size of the key is 4 or 3+1.
+			// By row: size, two ranges, gap and last arrival; the size of the key is 4, or 3+1.
 			for r, b := range [3][]uint32{{4 + tc.others, 3 + tc.others, 1, 700, 900}, {5, 4, 2, 200, 950},
 				{4 + tc.last, 3 + tc.last, 1, 300, 980}} {
 				if noSizes {
@@ -197,8 +198,8 @@ func TestLoneGap(t *testing.T) {
 	}
 }
 
-// device is a sketch of 3 × 2^16 buckets as the P4 program fills it, and its columns in the order
-// of arrival.
+// device returns a sketch with 3 × 2^16 buckets as the P4 program fills it, and its columns in the
+// order of arrival.
 func device(tb testing.TB) (s *Sketch[family.P4], columns [][]uint32, order []int) {
 	tb.Helper()
 	s = build[family.P4](tb, Config{Width: 1 << 16, Ranges: []uint32{50, 100, 200}, Intervals: true})
@@ -217,8 +218,8 @@ func device(tb testing.TB) (s *Sketch[family.P4], columns [][]uint32, order []in
 	return s, columns, order
 }
 
-// BenchmarkReconstruct is the reconstruction of one device with 3 × 2^16 buckets of seven cells
-// from its columns in random order. The aim is 20 ms.
+// BenchmarkReconstruct measures the reconstruction of one device, with 3 × 2^16 buckets of seven
+// cells, from its columns in random order. The aim is 20 ms.
 func BenchmarkReconstruct(b *testing.B) {
 	s, columns, order := device(b)
 	p := partial[family.P4](b, s.Config())
@@ -232,8 +233,8 @@ func BenchmarkReconstruct(b *testing.B) {
 	})
 }
 
-// BenchmarkRefine is one more batch of 350 columns, and the answers after it: sizes, delays and
-// gaps of a thousand flows, the cardinality, the distribution. The aim is 2 ms.
+// BenchmarkRefine measures one more batch of 350 columns with the queries after it: sizes, delays
+// and gaps of a thousand flows, the cardinality and the distribution. The aim is 2 ms.
 func BenchmarkRefine(b *testing.B) {
 	s, columns, order := device(b)
 	p := partial[family.P4](b, s.Config())

@@ -13,9 +13,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// TestNoSizes: at the same memory sizes from the ranges are never too low and err less than
-// those of a size cell next to the ranges, by at least a quarter at 100 bytes a flow, where
-// runs differ by 3 %; and the delays are those that were recorded.
+// TestNoSizes: with the same memory, sizes computed from the ranges are never too low. Their error
+// is smaller than that of a separate size cell, by at least a quarter at 100 bytes per flow, where
+// runs differ by 3 %. The delays are exactly those recorded.
 func TestNoSizes(t *testing.T) {
 	tr := zipf.New(4, 300_000, 40_000, 1.1, 13)
 	ranges := []uint32{1, 2, 3, 4, 5, 6, 7}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sumax is LightGuardian's SuMax (§4): buckets of sum cells, updated almost conservatively
-// in one pass over the rows, as a switch's pipeline can, and of maximum cells. It can be queried
-// after only some columns have arrived (§6.1).
+// Package sumax is LightGuardian's SuMax (§4): its buckets hold sum cells and maximum cells. Sum
+// cells are updated almost conservatively in one pass over the rows, as a switch's pipeline can
+// do. The sketch can be queried when only some columns have arrived (§6.1).
 //
 // A Sketch is not safe for concurrent use while it is written.
 package sumax
@@ -23,17 +23,17 @@ import (
 
 // Config is the shape of a sketch of 32-bit cells. Give either Width or Memory.
 type Config struct {
-	Rows   int // 1 to family.Rows; 0: 3
-	Width  int // buckets of a row
+	Rows   int // 1 to family.Rows; 0 means 3
+	Width  int // buckets per row
 	Memory int // bytes of all buckets; rounded down to whole rows
-	// Ranges are the ascending lower limits of the delay ranges after the first, which begins at 0:
-	// n limits make n+1 sum cells. nil: delays are not recorded.
+	// Ranges are the lower limits, in ascending order, of the delay ranges after the first one, which
+	// begins at 0: n limits make n+1 sum cells. With nil, delays are not recorded.
 	Ranges []uint32
-	// NoSizes omits the size cell of every bucket with Ranges: a size is then the sum of the minima
-	// of the ranges, which has a smaller error at the same memory. A packet without a delay counts
-	// as one of delay 0.
+	// NoSizes omits the size cell of every bucket with Ranges. The size is then the sum of the
+	// ranges' minima, which has a smaller error with the same memory. A packet without a delay counts
+	// as a packet with delay 0.
 	NoSizes bool
-	// Intervals records the maximum inter-arrival time and the last arrival.
+	// Intervals records the longest inter-arrival time and the last arrival.
 	Intervals bool
 	Seed      uint64
 }
@@ -43,8 +43,8 @@ const (
 	maxRanges = 63
 )
 
-// cells returns the number of cells of a bucket: size unless omitted, delays, interval and last
-// arrival.
+// cells returns the number of cells in a bucket: the size unless it is omitted, the delays, the
+// interval and the last arrival.
 func (c *Config) cells() int {
 	n := c.first()
 	if c.Ranges != nil {
@@ -94,16 +94,16 @@ func (c *Config) equal(o *Config) bool {
 type Sketch[F family.Hash] struct {
 	cfg      Config
 	cols     family.Range
-	n        int      // cells of a bucket
-	cells    []uint32 // the buckets of a column, row by row, before those of the next
-	received []uint64 // bit set of the received columns; nil: all
+	n        int      // cells per bucket
+	cells    []uint32 // all rows' buckets of a column, before those of the next column
+	received []uint64 // bitmap of the received columns; nil if all were
 	arrived  int      // columns that were received, if received is not nil
-	tally    *tally   // of the received columns; nil: to be counted
+	tally    *tally   // tally of the received columns; nil until it is computed
 }
 
-// tally is what the estimates of all flows need.
+// tally holds the counts that the estimates of all flows need.
 type tally struct {
-	zeros [family.MaxRows]int // empty buckets of each row
+	zeros [family.MaxRows]int // number of empty buckets in each row
 	first estimate.Histogram  // sizes of the first row
 }
 
@@ -122,8 +122,8 @@ func New[F family.Hash](c Config) (*Sketch[F], error) {
 		cells: pages.Make[uint32](c.Rows * c.Width * n)}, nil
 }
 
-// NewPartial returns a sketch without columns, for SetColumn. Its answers refer to the columns that
-// have been set so far, in any order, and more columns refine them.
+// NewPartial returns a sketch without columns, to be filled by SetColumn in any order. Its results
+// refer to the columns set so far, and further columns refine them.
 func NewPartial[F family.Hash](c Config) (*Sketch[F], error) {
 	s, err := New[F](c)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 // Packet is the data of a packet other than its key.
 type Packet struct {
 	Delay uint32 // in the unit of Ranges
-	At    uint32 // arrival, above 0, in the unit of intervals
+	At    uint32 // arrival time, above 0, in the unit of intervals
 }
 
 // Insert records a packet without delay and arrival time.
@@ -178,7 +178,7 @@ func (s *Sketch[F]) Add(key []byte, n uint32) {
 	s.sum(&at, 0, n)
 }
 
-// Record records a packet with the delay and arrival for which the sketch has cells (§4.4).
+// Record records a packet, with its delay and arrival if the sketch has cells for them (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
 	s.tally = nil
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
@@ -230,7 +230,7 @@ func (s *Sketch[F]) column(col uint32) []uint32 {
 	return s.cells[i : i+n : i+n]
 }
 
-// sum is Algorithm 1 for one sum cell: the smallest sum so far replaces CU's minimum.
+// sum is the paper's Algorithm 1 for one sum cell: the smallest sum so far replaces CU's minimum.
 // Cells stop at 2^32-1.
 func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	least := uint32(math.MaxUint32)
@@ -247,7 +247,7 @@ func (s *Sketch[F]) sum(at *[family.MaxRows]uint32, cell int, n uint32) {
 	}
 }
 
-// smallest returns the smallest of a key's cells over the received columns.
+// smallest returns the smallest of a key's cells in the received columns.
 func (s *Sketch[F]) smallest(d uint64, cell int) (v uint32, ok bool) {
 	v = math.MaxUint32
 	for r := range s.cfg.Rows {
@@ -263,9 +263,9 @@ func (s *Sketch[F]) has(col uint32) bool {
 	return s.received == nil || s.received[col/64]>>(col%64)&1 != 0
 }
 
-// Query returns the size of a key, never too low except for cells at their limit. valid is false if
-// none of its columns was received (§6.1: with a share θ of the columns, 1-(1-θ)^rows of the keys
-// have one).
+// Query returns the size of a key, which is never too low except if cells reached their limit.
+// valid is false if none of the key's columns was received (§6.1: with a share θ of the columns,
+// 1-(1-θ)^rows of the keys have one).
 func (s *Sketch[F]) Query(key []byte) (size uint32, valid bool) {
 	return s.query(family.Digest[F](s.cfg.Seed, key))
 }
@@ -287,8 +287,8 @@ func (s *Sketch[F]) query(d uint64) (size uint32, valid bool) {
 	return v, true
 }
 
-// Whole reports whether the buckets of a key have been received in all rows: columns that arrive
-// later do not change its answers.
+// Whole reports whether the key's buckets were received in all rows. Columns that arrive later do
+// not change the results of such a key.
 func (s *Sketch[F]) Whole(key []byte) bool {
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	for _, col := range at[:s.cfg.Rows] {
@@ -299,7 +299,7 @@ func (s *Sketch[F]) Whole(key []byte) bool {
 	return true
 }
 
-// Delays appends the packets of a key in each delay range to dst.
+// Delays appends the number of a key's packets in each delay range to dst.
 func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid bool) {
 	if s.cfg.Ranges == nil {
 		return dst, false
@@ -316,12 +316,12 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 }
 
 // MaxInterval returns the longest gap between two packets of a key, and its last arrival, both in
-// the unit of Packet.At. In a bucket with other flows, gaps are shorter and the arrival is later,
-// so the paper takes the smallest of the rows for both (§4.3). Here the gap is that of the first
-// row if its bucket has the size of the key: sizes of this row are plain sums, so the key is alone.
-// If not, it is the smallest of the rows whose buckets have this size, because one with more is
-// shared, and only without them that of all rows. With up to half a flow to a column this is
-// closer.
+// the unit of Packet.At. In a bucket shared with other flows, gaps are shorter and the arrival is
+// later. The paper therefore takes the smallest value over the rows for both (§4.3). Here, the gap
+// is that of the first row if its bucket has exactly the key's size: sizes in this row are plain
+// sums, so the key is alone in the bucket. Otherwise, it is the smallest gap of the rows whose
+// buckets have the key's size, because a bucket with a larger size is shared; if there are no such
+// rows, the smallest gap of all rows. With up to half a flow per column, this is more accurate.
 func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
@@ -348,8 +348,8 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 	return interval, last, true
 }
 
-// Row returns the size cells of a row, or the sums over the ranges, in packets. A partial sketch
-// returns those of the received columns.
+// Row returns the size cells of a row in packets, or the sums over the ranges if sizes are
+// omitted. For a partial sketch, it returns those of the received columns.
 func (s *Sketch[F]) Row(i int) []uint32 {
 	out := make([]uint32, 0, s.ReceivedColumns())
 	for c := range uint32(s.cfg.Width) {
@@ -374,7 +374,7 @@ func (s *Sketch[F]) size(bucket []uint32) uint32 {
 	return v
 }
 
-// add adds a column to the tally, or removes it when n is -1.
+// add adds a column to the tally, or removes it if n is -1.
 func (s *Sketch[F]) add(t *tally, column []uint32, n int) {
 	for r := range s.cfg.Rows {
 		v := s.size(column[r*s.n : (r+1)*s.n])
@@ -400,8 +400,8 @@ func (s *Sketch[F]) tallied() *tally {
 	return s.tally
 }
 
-// Cardinality estimates the number of flows by linear counting (§6.1), over the received buckets of
-// all rows. ok is false if no column was received, or if no received bucket is empty.
+// Cardinality estimates the number of flows by linear counting (§6.1), over the received buckets
+// of all rows. ok is false if no column was received, or if no received bucket is empty.
 func (s *Sketch[F]) Cardinality() (flows float64, ok bool) {
 	if s.ReceivedColumns() == 0 {
 		return 0, false
@@ -431,9 +431,9 @@ func (s *Sketch[F]) Distribution(limit uint32) (d estimate.Distribution, omitted
 	return d, sizes.AtLeast(limit), nil
 }
 
-// Bound is that of the paper's Theorem 6.1, with the total of the packets: a valid size is at most
-// e/width of them too high, except with probability e^-r for a key with r received columns; Failure
-// is the mean over the keys with a valid size.
+// Bound is the bound of the paper's Theorem 6.1 for a given total of packets: a valid size is too
+// high by at most e/width of the total, except with probability e^-r for a key with r received
+// columns. Failure is the mean over the keys with a valid size.
 func (s *Sketch[F]) Bound(total uint64) sketch.Bound {
 	share := s.Received()
 	some, failure := 0.0, 0.0
@@ -471,18 +471,18 @@ func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
 	return append(dst, s.column(uint32(col))...), nil
 }
 
-// Receipt is the relation of a received column to those received before.
+// Receipt says how a received column relates to the column received before.
 type Receipt uint8
 
-// What SetColumn received.
+// Results of SetColumn.
 const (
-	First    Receipt = iota // the first cells of the column
-	Again                   // the same cells as before
-	Replaced                // other cells than before, which they replace
+	First    Receipt = iota // the first cells of this column
+	Again                   // the same cells as received before
+	Replaced                // other cells than received before, which they replace
 )
 
-// SetColumn sets a received column. A column may be received more than once: the later cells count.
-// Of a sketch that has all its columns a column is received First.
+// SetColumn sets a received column. A column may be received more than once; the latest cells are
+// used. In a sketch that is not partial, every column counts as received First.
 func (s *Sketch[F]) SetColumn(col int, cells []uint32) (Receipt, error) {
 	if col < 0 || col >= s.cfg.Width || len(cells) != s.cfg.Rows*s.n {
 		return First, fmt.Errorf("%w: sumax: column %d with %d cells; there are %d columns of %d", sketch.ErrMismatch,
@@ -520,8 +520,8 @@ func (s *Sketch[F]) Reset() {
 	}
 }
 
-// Merge adds the sums of o and keeps the larger maxima. Sizes remain never too low. Both sketches
-// must have all columns.
+// Merge adds the sums of o, and keeps the larger maxima. Sizes are still never too low. Both
+// sketches must have all columns.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: sumax: nothing to merge", sketch.ErrMismatch)

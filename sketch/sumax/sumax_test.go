@@ -24,7 +24,8 @@ func build[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
 	return s
 }
 
-// TestPaperExample is Figure 2: buckets [6, 3], [9, 7], [3, 5] and a packet of sum 3 and maximum 4.
+// TestPaperExample is Figure 2 of the paper: buckets [6, 3], [9, 7] and [3, 5], and a packet with
+// sum 3 and maximum 4.
 func TestPaperExample(t *testing.T) {
 	s := build[family.Fast](t, Config{Width: 1, Intervals: true})
 	copy(s.cells, []uint32{6, 3, 0, 9, 7, 0, 3, 5, 0})
@@ -34,8 +35,8 @@ func TestPaperExample(t *testing.T) {
 	}
 }
 
-// TestBetweenCMAndCU: with the same counters SuMax's error lies between those of CM and
-// CU, on Zipf 0.8 to 1.4, and no key is too low (§4.3).
+// TestBetweenCMAndCU: with the same counters, SuMax's error is between those of CM and CU, for
+// Zipf 0.8 to 1.4, and no size is too low (§4.3).
 func TestBetweenCMAndCU(t *testing.T) {
 	for _, skew := range []float64{0.8, 1.1, 1.4} {
 		tr := zipf.New(3, 200_000, 50_000, skew, 13)
@@ -77,8 +78,7 @@ func TestBetweenCMAndCU(t *testing.T) {
 	}
 }
 
-// TestDelaysAndIntervals: a sketch with room for all flows has every range and every gap
-// exactly.
+// TestDelaysAndIntervals: a sketch with room for all flows has the exact ranges and gaps.
 func TestDelaysAndIntervals(t *testing.T) {
 	s := build[family.Fast](t, Config{Width: 20_000, Ranges: []uint32{10, 100, 1000}, Intervals: true})
 	r := rand.New(rand.NewPCG(4, 4))
@@ -117,10 +117,10 @@ func TestDelaysAndIntervals(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfFigures: the figures' trace with 8 delay ranges; the authors' program has an ARE of
-// 33.6, 6.28 and 0.407 with 500 KB, 1.5 and 6 MB in powers of two, and 0.0007, 0 and 0 for the
-// flows above 500 packets. It has no cell for the size. Draws of the trace differ by 1 %, and no
-// key is too low.
+// TestAccuracyOfFigures uses the figures' trace with 8 delay ranges. With 500 KB, 1.5 MB and 6 MB
+// (in powers of two), the authors' program has an ARE of 33.6, 6.28 and 0.407, and of 0.0007, 0
+// and 0 for flows above 500 packets. It has no size cell. Random traces differ by 1 %, and no size
+// is too low.
 func TestAccuracyOfFigures(t *testing.T) {
 	tr := zipf.T1()
 	for _, tc := range []struct {
@@ -152,7 +152,7 @@ func TestAccuracyOfFigures(t *testing.T) {
 	}
 }
 
-// TestPartial: of a share θ of the columns, 1-(1-θ)^3 of the keys have an answer, within five
+// TestPartial: with a share θ of the columns, 1-(1-θ)^3 of the keys have a result, within five
 // standard errors (10^-6), and it is never too low.
 func TestPartial(t *testing.T) {
 	tr := zipf.New(3, 100_000, 40_000, 0.9, 13)
@@ -196,7 +196,7 @@ func TestPartial(t *testing.T) {
 		missing := 1 - theta
 		want := 1 - missing*missing*missing
 		got := float64(valid) / n
-		// Keys of one column go together, so columns count, not keys.
+		// Keys of the same column arrive together, so the columns are independent, not the keys.
 		if limit := 5 * math.Sqrt(want*(1-want)/float64(s.cfg.Width)); math.Abs(got-want) > limit+1e-9 ||
 			p.Received() != theta {
 			t.Errorf("%.1f of the columns: %.4f of the keys have an answer, want %.4f ± %.4f", theta, got, want, limit)
@@ -315,8 +315,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is the speed on the figures' trace with 8 delay ranges; the authors'
-// program reaches 5.0 million packets a second at 0.5 MB, 4.6 at 1.5 MB, 2.2 at 6 MB.
+// BenchmarkRecord measures the speed on the figures' trace with 8 delay ranges; the authors'
+// program reaches 5.0 million packets a second with 0.5 MB, 4.6 with 1.5 MB and 2.2 with 6 MB.
 func BenchmarkRecord(b *testing.B) {
 	tr := zipf.T1()
 	for name, memory := range map[string]int{"0.5 MB": 500_000, "1.5 MB": 1_500_000, "6 MB": 6_000_000} {

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// BenchmarkInsert is the speed on the figures' trace with 2 MB in 5 rows; the authors'
+// BenchmarkInsert measures the speed on the figures' trace with 2 MB in 5 rows; the authors'
 // program reaches 31.5 (CM insertion) and 23.8 (CU insertion) million packets a second.
 func BenchmarkInsert(b *testing.B) {
 	t := zipf.T1()
@@ -23,7 +23,7 @@ func BenchmarkInsert(b *testing.B) {
 	b.Run("CU/p4", func(b *testing.B) { insert[family.P4](b, t, Config{Memory: 2 << 20, Conservative: true}) })
 }
 
-// insert is the speed one by one and in batches.
+// insert measures the speed of single and batch insertion.
 func insert[F family.Hash](b *testing.B, t *zipf.Trace, c Config) {
 	s, err := New[F](c)
 	if err != nil {
@@ -47,7 +47,7 @@ func insert[F family.Hash](b *testing.B, t *zipf.Trace, c Config) {
 	})
 }
 
-// BenchmarkInsertQuery is the classifier of ChameleMon, which every packet asks.
+// BenchmarkInsertQuery measures ChameleMon's classifier, which each packet queries.
 func BenchmarkInsertQuery(b *testing.B) {
 	t := zipf.T1()
 	s, err := New[family.Fast](Config{Memory: 450_000, Bits: []int{8, 16}})
@@ -71,7 +71,7 @@ func BenchmarkInsertQuery(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory is the speed beyond the caches, one by one and in batches.
+// BenchmarkMemory measures the speed beyond the caches, for single and batch insertion.
 func BenchmarkMemory(b *testing.B) {
 	t := zipf.T1()
 	for _, mb := range []float64{0.5, 8, 64} {
@@ -83,10 +83,11 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkShared is the speed of the lock-free tower of 2 MB by n writers, each of which
-// takes its share of the figures' trace and flushes, so that the handing over is part of it. The
-// aim is 1.9 times one writer's speed by two. Mpackets/s needs as many idle cores; the other metric
-// is the sum of the writers' packets by processor time, each on a thread of its own while all run.
+// BenchmarkShared measures the lock-free tower of 2 MB with n writers. Each writer inserts its
+// share of the figures' trace and flushes, so that handing over is included. The aim is that two
+// writers reach 1.9 times the speed of one. Mpackets/s needs as many idle cores as writers; the
+// other metric divides packets by processor time and adds up the writers, each of which has its
+// own thread.
 func BenchmarkShared(b *testing.B) {
 	t := zipf.T1()
 	for _, conservative := range []bool{false, true} {
@@ -132,7 +133,7 @@ func BenchmarkShared(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is a packet's latency at one switch.
+// BenchmarkLatency measures recording a packet's latency at one switch.
 func BenchmarkLatency(b *testing.B) {
 	t := zipf.T1()
 	l, err := NewLatency[family.Fast](Config{Memory: 3 << 20})

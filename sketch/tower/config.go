@@ -12,27 +12,28 @@ import (
 
 // Row is the shape of one row.
 type Row struct {
-	Bits  int // of a counter, 2 to 32
-	Width int // counters
+	Bits  int // bits per counter, 2 to 32
+	Width int // number of counters
 }
 
 // Config is the shape of a tower. Give either Rows, or Bits and Memory for rows of equal memory.
 type Config struct {
 	Rows   []Row
-	Bits   []int // widths of the rows' counters; nil with Memory: 2, 4, 8, 16, 32
+	Bits   []int // bits per counter, by row; nil with Memory means 2, 4, 8, 16, 32
 	Memory int   // bytes of all rows together
 	Seed   uint64
-	// Conservative adds only to the smallest counters that have not overflowed (CU insertion).
+	// Conservative makes an insertion add only to the smallest counters that have not overflowed (CU
+	// insertion).
 	Conservative bool
 }
 
-// ChameleMon is the flow classifier of the ChameleMon paper's switches (§5.2).
+// ChameleMon returns the rows of the flow classifier on the ChameleMon paper's switches (§5.2).
 func ChameleMon() []Row { return []Row{{8, 32768}, {16, 16384}} }
 
 const wordBits = 64
 
-// maxOddWidth bounds rows whose counters do not divide a word, so that a multiplication
-// can replace the division.
+// maxOddWidth bounds rows whose counter width does not divide a word, so that a multiplication can
+// replace the division.
 const maxOddWidth = 1 << 27
 
 // rows returns the validated rows.
@@ -100,22 +101,22 @@ func words(r Row) int {
 // row is the shape of a row for insertion.
 type row struct {
 	cols   family.Range
-	magic  uint64 // 2^32 divided by the counters of a word, rounded up
-	mask   uint64 // all ones: the counter has overflowed
-	start  uint32 // first word
+	magic  uint64 // 2^32 divided by the number of counters in a word, rounded up
+	mask   uint64 // mask of a counter; a counter with this value has overflowed
+	start  uint32 // index of the row's first word
 	bits   uint32
-	inWord uint32 // counters of a word
+	inWord uint32 // counters per word
 	words  uint64 // number of words
-	high   uint64 // the highest bit of every counter of a word
+	high   uint64 // has the highest bit of every counter of a word set
 }
 
-// evenRow is a row whose counters divide the word, under family.Fast: the high word of hash × words
-// is the word, and the low one holds the bit offset. That is the counter that locate finds, with
-// one multiplication.
+// evenRow is a row for family.Fast whose counter width divides the word. The high half of hash ×
+// words is the index of the word, and the low half gives the bit offset. This is the counter that
+// locate finds, with one multiplication only.
 type evenRow struct {
 	words uint64
 	mask  uint64
-	lanes uint64 // the lowest bit of each counter of a word
+	lanes uint64 // has the lowest bit of each counter of a word set
 	start uint64
 }
 
@@ -140,8 +141,8 @@ func plan(rows []Row) (plans []row, total int) {
 	return plans, total
 }
 
-// even returns the rows as evenRows, or nil unless all have counters of 2, 4, 8, 16 or 32 bits
-// and fill their words.
+// even returns the rows as evenRows. It returns nil unless all rows have counters of 2, 4, 8, 16
+// or 32 bits and fill their words.
 func even(plans []row, shape []Row) []evenRow {
 	rows := make([]evenRow, len(plans))
 	for i, r := range plans {
@@ -153,7 +154,7 @@ func even(plans []row, shape []Row) []evenRow {
 	return rows
 }
 
-// locate returns the word and the shift of a counter.
+// locate returns the word of a counter, and the counter's first bit.
 func (r *row) locate(col uint32) (word, shift uint32) {
 	w := uint32(uint64(col) * r.magic >> 32)
 	return r.start + w, (col - w*r.inWord) * r.bits

@@ -28,18 +28,18 @@ type Latency[F family.Hash] struct {
 // buckets is a row of buckets.
 type buckets struct {
 	cols  family.Range
-	start uint64 // first word
-	pack  uint32 // binary logarithm of the buckets of a word
-	bits  uint32 // of the frequency counter, which is the lower one
-	mask  uint64 // all ones of the frequency counter
-	sums  uint64 // all ones of the latency counter
-	all   uint64 // all ones of a bucket
+	start uint64 // index of the row's first word
+	pack  uint32 // binary logarithm of the number of buckets in a word
+	bits  uint32 // width of the frequency counter, which is the lower one
+	mask  uint64 // mask of the frequency counter
+	sums  uint64 // mask of the latency counter
+	all   uint64 // mask of a bucket
 }
 
 // smallBits is the width of the largest frequency counter that shares 32 bits with its latency.
 const smallBits = 8
 
-// perWord returns the binary logarithm of the buckets of a word.
+// perWord returns the binary logarithm of the number of buckets in a word.
 func perWord(bits int) uint32 {
 	if bits <= smallBits {
 		return 1
@@ -47,12 +47,12 @@ func perWord(bits int) uint32 {
 	return 0
 }
 
-// NewLatency returns an empty tower of buckets. The rows are those of the frequency counters, by
-// default 8, 16 and 24 bits wide. For both kinds of counters, all ones mean +∞. Insertion is CM.
-// Memory is the size of both.
+// NewLatency returns an empty tower of buckets. The configured rows are those of the frequency
+// counters, by default 8, 16 and 24 bits wide. For both kinds of counters, all ones mean +∞.
+// Insertion is CM. Memory is the size of both kinds together.
 func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	if c.Conservative {
-		return nil, fmt.Errorf("%w: tower: buckets of latencies are inserted into as in CM, not conservatively",
+		return nil, fmt.Errorf("%w: tower: buckets of latencies have CM insertion only, not conservative insertion",
 			sketch.ErrConfig)
 	}
 	if c.Rows == nil {
@@ -100,11 +100,11 @@ func latencyWords(shape []Row) (total uint64) {
 // Memory returns the bytes of all counters.
 func (l *Latency[F]) Memory() int { return len(l.words) * wordBits / 8 }
 
-// Words returns the buckets, row by row, each in whole words of which the lower bits are the first
-// bucket, and in a bucket the packets.
+// Words returns the buckets, row by row, each row in whole words. The lowest bits of a word are
+// its first bucket, and the lowest bits of a bucket its packet count.
 func (l *Latency[F]) Words() []uint64 { return l.words }
 
-// locate returns the word and the shift of a digest's bucket.
+// locate returns the word of a digest's bucket, and the bucket's first bit.
 func locate[F family.Hash](r *buckets, d uint64, row int) (word uint64, shift uint32) {
 	col := family.Column[F](d, row, &r.cols)
 	return r.start + uint64(col>>r.pack), col & r.pack * 32
@@ -113,12 +113,13 @@ func locate[F family.Hash](r *buckets, d uint64, row int) (word uint64, shift ui
 // Insert records a packet of a key and its latency, in any unit.
 func (l *Latency[F]) Insert(key []byte, latency uint32) { l.Add(key, 1, uint64(latency)) }
 
-// Add records packets of a key with the sum of their latencies. It equals one Insert for each.
+// Add records packets of a key with the sum of their latencies. The result equals that of one
+// Insert per packet.
 func (l *Latency[F]) Add(key []byte, packets uint32, sum uint64) {
 	l.AddDigest(family.Digest[F](l.seed, key), packets, sum)
 }
 
-// AddDigest is Add for a key by its digest in the family.
+// AddDigest records packets of a key that is given by its digest in the family.
 func (l *Latency[F]) AddDigest(d uint64, packets uint32, sum uint64) {
 	for i := range l.rows {
 		r := &l.rows[i]
@@ -154,13 +155,13 @@ func (l *Latency[F]) InsertBatch(keys []byte, size int, latencies []uint32) erro
 	return nil
 }
 
-// Bound is Sketch.Bound of the packets; a latency is a sum over as many flows.
+// Bound returns the bound of Sketch.Bound for packets. Latencies are sums over the same flows.
 func (l *Latency[F]) Bound(size uint32, total uint64) sketch.Bound {
 	return bound(l.shape, size, total)
 }
 
-// Query returns the estimated packets and total latency of a key; ok is false if one of
-// them has overflowed in every row or no packet was seen. The mean is sum / packets.
+// Query returns the estimated packets and total latency of a key. ok is false if one of them has
+// overflowed in every row, or if the key has no packets. The mean latency is sum / packets.
 func (l *Latency[F]) Query(key []byte) (packets uint32, sum uint64, ok bool) {
 	return l.QueryDigest(family.Digest[F](l.seed, key))
 }
@@ -174,7 +175,7 @@ func (l *Latency[F]) AppendPlaces(places []uint32, d uint64) []uint32 {
 	return places
 }
 
-// QueryDigest is Query for a key by its digest in the family.
+// QueryDigest queries a key that is given by its digest in the family.
 func (l *Latency[F]) QueryDigest(d uint64) (packets uint32, sum uint64, ok bool) {
 	n, least := uint64(Overflow), uint64(math.MaxUint64)
 	for i := range l.rows {

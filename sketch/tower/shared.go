@@ -11,12 +11,12 @@ import (
 )
 
 // Shared is a tower that several goroutines write at once without locks (SketchINT §VI-B), each
-// through its own Writer. Estimates exclude packets that a writer has not flushed.
+// through its own Writer. Estimates do not include packets that a writer has not flushed.
 //
-// With CM insertion each writer has its own counters, which Flush passes on by exchanging a
-// pointer: no packet touches a cache line that another core writes. The cost is memory: one tower
-// per writer and one more for each that has flushed since the last Snapshot or Seal. Once all
-// writers are flushed, the counters equal those of a Sketch that saw all packets, bit by bit.
+// With CM insertion each writer has its own counters, which Flush hands over by exchanging a
+// pointer, so no packet touches a cache line that another core writes. The cost is memory: one
+// tower per writer and one more for each that has flushed since the last Snapshot or Seal. Once
+// all writers are flushed, the counters equal those of a Sketch that saw all packets, bit by bit.
 //
 // CU insertion depends on the estimate of all packets, so the writers share the counters and change
 // them by compare-and-swap, after adding up the packets of 1,024 keys. No update is lost, but two
@@ -26,18 +26,18 @@ import (
 type Shared[F family.Hash] struct {
 	config  Config
 	writers atomic.Uint32
-	// sealed are towers that writers have flushed, free are empty ones. The goroutine that takes a
-	// pointer out of its slot owns the tower.
+	// sealed holds towers that writers have flushed, free holds empty towers. The goroutine that
+	// takes a pointer out of a slot owns the tower.
 	sealed, free [sharedSlots]atomic.Pointer[Sketch[F]]
 
-	mu sync.Mutex // among readers; writers never take it
-	// total is the sum of the collected towers. With CU insertion the writers use its words, too,
+	mu sync.Mutex // held by readers; writers never take it
+	// total is the sum of the collected towers. With CU insertion, the writers also use its words,
 	// always atomically.
 	total *Sketch[F]
 }
 
 // sharedSlots bounds the towers that are not collected yet. With more writers, some flushes add to
-// the tower of another writer.
+// another writer's tower.
 const sharedSlots = 64
 
 // NewShared returns an empty shared tower.
@@ -49,16 +49,17 @@ func NewShared[F family.Hash](c Config) (*Shared[F], error) {
 	return &Shared[F]{config: Config{Rows: s.shape, Seed: c.Seed, Conservative: c.Conservative}, total: s}, nil
 }
 
-// Snapshot returns all packets flushed since the last Seal or Reset, to query, merge and serialize.
-// Writers may continue meanwhile; with CU insertion a packet may then be in some rows and not yet
-// in others.
+// Snapshot returns all packets flushed since the last Seal or Reset, to be queried, merged or
+// serialized. Writers may continue meanwhile; with CU insertion, a packet may then be counted in
+// some rows and not yet in others.
 func (t *Shared[F]) Snapshot() *Sketch[F] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.take(false)
 }
 
-// Seal is Snapshot and Reset in one, so that every flushed packet is in one epoch.
+// Seal takes a snapshot and resets the tower at the same moment, so that every flushed packet is
+// in exactly one epoch.
 func (t *Shared[F]) Seal() *Sketch[F] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +69,7 @@ func (t *Shared[F]) Seal() *Sketch[F] {
 // Reset discards all flushed packets.
 func (t *Shared[F]) Reset() { t.Seal() }
 
-// take copies the total, and empties it on request.
+// take copies the total, and empties it if seal is set.
 func (t *Shared[F]) take(seal bool) *Sketch[F] {
 	t.collect()
 	c := *t.total
@@ -100,7 +101,7 @@ func (t *Shared[F]) collect() {
 	}
 }
 
-// recycle keeps a tower for the next writer that needs one.
+// recycle keeps an empty tower for the next writer that needs one.
 func (t *Shared[F]) recycle(s *Sketch[F]) {
 	s.Reset()
 	for i := range t.free {
@@ -119,22 +120,22 @@ func (t *Shared[F]) empty() *Sketch[F] {
 	}
 	s, err := New[F](t.config)
 	if err != nil {
-		panic(err) // NewShared has created one of this shape
+		panic(err) // cannot fail: NewShared has created a tower of this shape
 	}
 	return s
 }
 
-// Writer adds packets to a shared tower. One goroutine may use it at a time. Flush it after the
-// last packet.
+// Writer adds packets to a shared tower. Only one goroutine may use it at a time. Call Flush after
+// the last packet.
 type Writer[F family.Hash] struct {
 	t    *Shared[F]
-	own  *Sketch[F] // CM insertion; nil if empty since the last flush
-	held *held      // CU insertion
+	own  *Sketch[F] // used with CM insertion; nil if nothing was inserted since the last flush
+	held *held      // used with CU insertion
 	slot int
-	_    [64]byte // two writers share no cache line
+	_    [64]byte // so that two writers share no cache line
 }
 
-// held are packets of keys that a writer has not added yet. In skewed traffic most packets belong
+// held are packets of keys that a writer has not added yet. In skewed traffic, most packets belong
 // to a few flows; adding them up first reduces contention for the same counters.
 type held [1024]struct{ digest, count uint64 }
 
@@ -147,8 +148,8 @@ func (t *Shared[F]) Writer() *Writer[F] {
 	return w
 }
 
-// Insert counts one packet of a key, in the tower once the writer is flushed. Only the
-// first one after a flush may allocate.
+// Insert counts one packet of a key, which is in the tower once the writer is flushed. Only the
+// first Insert after a flush may allocate.
 func (w *Writer[F]) Insert(key []byte) {
 	if own := w.own; own != nil {
 		own.increment(family.Digest[F](own.seed, key))
@@ -195,8 +196,8 @@ func (w *Writer[F]) hold(d uint64) {
 	slot.count++
 }
 
-// Flush passes the counts of the writer on. It does not wait; if no reader has collected the
-// previous flush, it adds to that.
+// Flush hands the writer's counts over to the tower. It does not wait. If no reader has collected
+// the previous flush, Flush adds to it.
 func (w *Writer[F]) Flush() {
 	if w.held != nil {
 		for i := range w.held {
@@ -221,7 +222,7 @@ func (w *Writer[F]) Flush() {
 	}
 }
 
-// raise is Sketch.raise for counters that other writers raise at the same time.
+// raise does the work of Sketch.raise for counters that other writers may raise at the same time.
 func (t *Shared[F]) raise(d, n uint64) {
 	s := t.total
 	to := uint64(Overflow)
@@ -244,8 +245,8 @@ func (t *Shared[F]) raise(d, n uint64) {
 			w := atomic.LoadUint64(word)
 			v := w >> shift & r.mask
 			next := max(v, min(to, r.mask))
-			// A counter that does not change, such as an overflowed one, is not written: its cache
-			// line remains shared by all cores.
+			// A counter that does not change, such as an overflowed one, is not written, so that all cores
+			// keep sharing its cache line.
 			if next == v || atomic.CompareAndSwapUint64(word, w, w+(next-v)<<shift) {
 				break
 			}

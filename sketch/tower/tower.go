@@ -4,9 +4,9 @@
 // counters to few large ones. A counter whose bits are all ones has overflowed and means +∞. The
 // estimate is the smallest of a key's counters.
 //
-// Counters are packed into 64-bit words, as many whole ones as fit: bits that do not divide 64
-// leave a part of each word unused. The Sketch is not safe for concurrent use
-// while it is written; Shared is.
+// Counters are packed into 64-bit words, and none spans two words: widths that do not divide 64
+// leave a part of each word unused. The Sketch is not safe for concurrent use while it is written;
+// Shared is.
 package tower
 
 import (
@@ -28,10 +28,11 @@ type Sketch[F family.Hash] struct {
 	seed  uint64
 	cu    bool
 	rows  []row
-	even  []evenRow // the same rows; nil if they are not even
+	even  []evenRow // the same rows, if all can be even rows; otherwise nil
 	words []uint64
 	shape []Row
-	// touched is a sum so that the compiler keeps accesses that only bring words into the caches.
+	// touched is a sum whose only purpose is that the compiler keeps accesses that load words into
+	// the caches.
 	touched uint64
 }
 
@@ -60,8 +61,8 @@ func (s *Sketch[F]) Rows() []Row { return slices.Clone(s.shape) }
 // Memory returns the size of the counters in bytes.
 func (s *Sketch[F]) Memory() int { return len(s.words) * wordBits / 8 }
 
-// Words returns the counters, row by row, each in whole words of which the lower bits are the first
-// counter. A data path that counts elsewhere copies its words here.
+// Words returns the counters, row by row, each row in whole words. The lowest bits of a word are
+// its first counter. A data path that counts elsewhere copies its words here.
 func (s *Sketch[F]) Words() []uint64 { return s.words }
 
 // Insert counts one packet of a key.
@@ -77,7 +78,7 @@ func (s *Sketch[F]) Insert(key []byte) {
 // Add counts n packets of a key.
 func (s *Sketch[F]) Add(key []byte, n uint32) { s.AddDigest(family.Digest[F](s.seed, key), n) }
 
-// AddDigest is Add for a key by its digest in the family.
+// AddDigest counts n packets of a key that is given by its digest in the family.
 func (s *Sketch[F]) AddDigest(d uint64, n uint32) {
 	if s.cu {
 		s.raise(d, uint64(n))
@@ -87,7 +88,8 @@ func (s *Sketch[F]) AddDigest(d uint64, n uint32) {
 }
 
 // InsertBatch counts one packet of each key; keys are concatenated, size bytes each. With CU
-// insertion and the family Fast, it adds up equal keys, as if their packets came one after another.
+// insertion and the family Fast, it adds up equal keys first, as if their packets came one after
+// another.
 func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
 		return err
@@ -97,14 +99,14 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 		family.SumBatch[F](s.seed, keys, size, s.addBlock)
 	case family.ID[F]() == family.ID[family.Fast]():
 		family.SumBatch[F](s.seed, keys, size, s.raiseBlock)
-	default: // as the P4 programs do: one packet after the other
+	default: // as the P4 programs do, one packet after another
 		family.Blocks[F](s.seed, keys, size, s.raiseBlock)
 	}
 	return nil
 }
 
-// InsertBatchAbove is InsertBatch that appends to above the keys whose estimate exceeds the limit
-// after their insertion, in their order, and returns it: InsertQuery for many keys. (ChameleMon's
+// InsertBatchAbove inserts as InsertBatch does. It appends the keys whose estimate after their
+// insertion exceeds the limit to above, in their order, and returns above. (ChameleMon's
 // classifier, §3.2, passes such packets on to an encoder.)
 func (s *Sketch[F]) InsertBatchAbove(keys []byte, size int, limit uint32, above []byte) ([]byte, error) {
 	if err := family.CheckBatch("tower", keys, size); err != nil {
@@ -115,7 +117,7 @@ func (s *Sketch[F]) InsertBatchAbove(keys []byte, size int, limit uint32, above 
 	for len(keys) > 0 {
 		n := family.Digests[F](s.seed, keys, size, digests[:])
 		found := 0
-		for i, d := range digests[:n] { // no branch: whether an estimate exceeds the limit is not predictable
+		for i, d := range digests[:n] { // no branch, because whether an estimate exceeds the limit is not predictable
 			places[found%family.Block] = uint32(i)
 			exceeds := 0
 			if s.insertQuery(d) > uint64(limit) {
@@ -139,7 +141,7 @@ func appendKey(to, keys []byte, size int) []byte {
 	return append(to, keys[:size]...)
 }
 
-// increment adds 1 to every counter of a key that has not overflowed, without a branch:
+// increment adds 1 to every counter of a key that has not overflowed. It has no branch, because
 // overflows are not predictable.
 func (s *Sketch[F]) increment(d uint64) {
 	if s.even != nil {
@@ -157,7 +159,7 @@ func (s *Sketch[F]) increment(d uint64) {
 }
 
 func incrementEven(words []uint64, rows []evenRow, d uint64) {
-	if len(rows) == 5 { // as in the paper; unrolled it is 10 % faster
+	if len(rows) == 5 { // as in the paper; the unrolled loop is 10 % faster
 		rows[0].increment(words, family.FastValue(d, 0))
 		rows[1].increment(words, family.FastValue(d, 1))
 		rows[2].increment(words, family.FastValue(d, 2))
@@ -176,7 +178,7 @@ func (r *evenRow) increment(words []uint64, hash uint32) {
 	*w += (*w>>shift&r.mask - r.mask) >> 63 << shift
 }
 
-// incrementQuery is increment and query in one.
+// incrementQuery increments a counter and returns its new value.
 func (r *evenRow) incrementQuery(words []uint64, hash uint32) uint64 {
 	x := uint64(hash) * r.words
 	w, shift := &words[r.start+x>>32], x>>26&r.lanes&63
@@ -189,7 +191,7 @@ func (r *evenRow) incrementQuery(words []uint64, hash uint32) uint64 {
 	return v
 }
 
-// query returns a counter, Overflow if it has overflowed.
+// query returns a counter's value; Overflow if it has overflowed.
 func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 	x := uint64(hash) * r.words
 	v := words[r.start+x>>32] >> (x >> 26 & r.lanes & 63) & r.mask
@@ -199,7 +201,7 @@ func (r *evenRow) query(words []uint64, hash uint32) uint64 {
 	return v
 }
 
-// addBlock adds numbers of packets to digests.
+// addBlock adds numbers of packets to the counters of digests.
 func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
 	if s.even != nil {
 		s.touched += addRows(s.words, s.even, digests, numbers)
@@ -210,7 +212,7 @@ func (s *Sketch[F]) addBlock(digests []uint64, numbers []uint32) {
 	}
 }
 
-// addRows adds to even rows, row by row: the accesses to one row are independent.
+// addRows adds to even rows, row by row, because accesses to the same row are independent.
 func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) (touched uint64) {
 	var at [family.Block]uint64
 	for i := range rows {
@@ -223,8 +225,8 @@ func addRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32)
 	return touched
 }
 
-// add adds numbers to the counters at hashes × words. The fewer instructions a counter takes, the
-// more accesses overlap.
+// add adds numbers to the counters at hashes × words. Fewer instructions per counter let more
+// accesses overlap.
 func (r *evenRow) add(words, places []uint64, numbers []uint32) {
 	mask, lanes := r.mask, r.lanes
 	numbers = numbers[:len(places)]
@@ -235,7 +237,7 @@ func (r *evenRow) add(words, places []uint64, numbers []uint32) {
 	}
 }
 
-// add adds n to every counter of a key; one that would exceed its maximum overflows.
+// add adds n to every counter of a key. A counter that would exceed its maximum overflows.
 func (s *Sketch[F]) add(d, n uint64) {
 	for i := range s.rows {
 		r := &s.rows[i]
@@ -276,21 +278,22 @@ func (s *Sketch[F]) raise(d, n uint64) {
 	}
 }
 
-// find returns a counter's word, its shift, and its value, the largest number if it has overflowed.
+// find returns a counter's word, its shift and its value. The value of an overflowed counter is
+// the largest number.
 func (r *evenRow) find(words []uint64, hash uint32) (w *uint64, shift, v uint64) {
 	return r.counter(words, uint64(hash)*r.words)
 }
 
-// counter is find for hash × words.
+// counter does the work of find for a given product hash × words.
 func (r *evenRow) counter(words []uint64, x uint64) (w *uint64, shift, v uint64) {
 	w, shift = &words[r.start+x>>32], x>>26&r.lanes&63
 	return w, shift, (*w>>shift+1)&r.mask - 1
 }
 
-// up returns what is missing from a counter's value to a sum, or to its largest number.
+// up returns by how much a counter's value must be raised to reach to, or the counter's maximum.
 func (r *evenRow) up(v, to uint64) uint64 { return max(min(to, r.mask), v) - v }
 
-// is returns 1 for equal numbers and 0 otherwise, without a branch.
+// is returns 1 if a equals b, otherwise 0, without a branch.
 func is(a, b uint64) (x uint64) {
 	if a == b {
 		x = 1
@@ -315,10 +318,10 @@ func raiseFive(words []uint64, rows []evenRow, d uint64) {
 	*w4 += is(v4, least) << (s4 & 63)
 }
 
-// touchedBlock is the number of keys whose counters in five rows fit the first cache.
+// touchedBlock is the number of keys whose counters in five rows fit the first-level cache.
 const touchedBlock = 64
 
-// raiseBlock raises by numbers of packets, in order.
+// raiseBlock raises the counters of digests by numbers of packets, in order.
 func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
 	if len(s.even) != 5 {
 		for i, d := range digests {
@@ -333,8 +336,8 @@ func (s *Sketch[F]) raiseBlock(digests []uint64, numbers []uint32) {
 	}
 }
 
-// raiseRows is raise in five rows for up to touchedBlock digests. It reads all words first: such
-// accesses do not wait for each other. It returns a sum of them.
+// raiseRows does the work of raise in five rows, for up to touchedBlock digests. It first reads
+// all words, because such accesses do not wait for each other, and returns their sum.
 func raiseRows(words []uint64, rows []evenRow, digests []uint64, numbers []uint32) (touched uint64) {
 	var at [5][touchedBlock]uint64
 	digests = digests[:min(len(digests), touchedBlock)]
@@ -411,7 +414,7 @@ func raiseBy(words []uint64, rows []evenRow, d, least, n uint64) {
 	}
 }
 
-// value returns a counter, Overflow if it has overflowed.
+// value returns a counter's value; Overflow if it has overflowed.
 func (s *Sketch[F]) value(i int, d uint64) uint64 {
 	r := &s.rows[i]
 	at, shift := r.locate(family.Column[F](d, i, &r.cols))
@@ -421,14 +424,14 @@ func (s *Sketch[F]) value(i int, d uint64) uint64 {
 	return Overflow
 }
 
-// Query returns the estimate of a key, never below its packets; Overflow if all of
-// its counters have overflowed.
+// Query returns the estimate of a key, which is never below its packets; Overflow if all of its
+// counters have overflowed.
 func (s *Sketch[F]) Query(key []byte) uint32 {
 	d := family.Digest[F](s.seed, key)
 	return uint32(s.query(d))
 }
 
-// QueryDigest is Query for a key by its digest in the family.
+// QueryDigest queries a key that is given by its digest in the family.
 func (s *Sketch[F]) QueryDigest(d uint64) uint32 { return uint32(s.query(d)) }
 
 // AppendPlaces appends the indices in Words of the counters of a digest.
@@ -480,8 +483,8 @@ func (s *Sketch[F]) insertQuery(d uint64) uint64 {
 	return s.query(d)
 }
 
-// Row returns a copy of a row's counters, Overflow for those that have overflowed: the
-// input of linear counting and MRAC (§V-A).
+// Row returns a copy of a row's counters, with Overflow for overflowed ones. It is the input of
+// linear counting and MRAC (§V-A).
 func (s *Sketch[F]) Row(i int) []uint32 {
 	r := &s.rows[i]
 	out := make([]uint32, r.cols.Len())
@@ -495,9 +498,9 @@ func (s *Sketch[F]) Row(i int) []uint32 {
 	return out
 }
 
-// Bound is the one of the paper's Theorem 1 in its simplest form, Markov's inequality in
-// every row that can hold the estimate: with the total of the packets, an estimate of
-// a flow of the given size is at most Over too high. Rows that overflowed do not contribute.
+// Bound is the bound of the paper's Theorem 1 in its simplest form, which is Markov's inequality
+// in every row that can hold the estimate. Given the total number of packets, the estimate of a
+// flow of the given size is too high by at most Over. Rows that overflowed do not contribute.
 func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound { return bound(s.shape, size, total) }
 
 func bound(shape []Row, size uint32, total uint64) sketch.Bound {
@@ -517,8 +520,8 @@ func bound(shape []Row, size uint32, total uint64) sketch.Bound {
 // Reset empties the tower.
 func (s *Sketch[F]) Reset() { clear(s.words) }
 
-// Merge adds the counts of o. With CM insertion the result equals that of a single tower; with CU
-// insertion its estimates are never too low.
+// Merge adds the counts of o. With CM insertion, the result equals a single tower; with CU
+// insertion, its estimates are never too low.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: tower: nothing to merge", sketch.ErrMismatch)
@@ -548,8 +551,8 @@ func (s *Sketch[F]) merge(o *Sketch[F]) {
 	}
 }
 
-// mergeWords adds the counters of words to those of sums, all counters of a word at once. high
-// has the highest bit of each; one that passes its maximum becomes all ones.
+// mergeWords adds the counters of words to those of sums, all counters of a word at once. high has
+// the highest bit of each counter set. A counter that exceeds its maximum becomes all ones.
 func mergeWords(sums, words []uint64, high uint64, bits uint32) {
 	words = words[:len(sums)]
 	for i, a := range sums {
@@ -609,7 +612,7 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	for _, row := range c.Rows {
 		total += words(row)
 	}
-	if err := r.Expect(total * wordBits / 8); err != nil { // before memory is allocated
+	if err := r.Expect(total * wordBits / 8); err != nil { // checked before memory is allocated
 		return fmt.Errorf("tower: %w", err)
 	}
 	n, err := New[F](c)

@@ -30,7 +30,7 @@ func build[F family.Hash](tb testing.TB, c Config) *Sketch[F] {
 	return s
 }
 
-// model is a tower as the paper has it: one plain counter per cell.
+// model is a tower as in the paper, with one plain counter per cell.
 type model struct {
 	rows []Row
 	cu   bool
@@ -71,8 +71,8 @@ func (m *model) insert(key []byte) {
 	}
 }
 
-// TestAgainstModel: every cell is what the paper's text gives, for all widths, insertions
-// and families, whole and odd rows.
+// TestAgainstModel compares every cell with the model, for all widths, insertions and families,
+// and for even and odd rows.
 func TestAgainstModel(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { againstModel[family.Fast](t) })
 	t.Run("p4", func(t *testing.T) { againstModel[family.P4](t) })
@@ -105,7 +105,7 @@ func againstModel[F family.Hash](t *testing.T) {
 				t.Errorf("%+v: InsertQuery gives other cells", c)
 			}
 			want := one
-			if cu && family.ID[F]() == family.ID[family.Fast]() { // sums of equal keys
+			if cu && family.ID[F]() == family.ID[family.Fast]() { // equal keys are added up first
 				want = build[F](t, c)
 				family.SumBatch[F](c.Seed, tr.Keys, tr.Size, func(digests []uint64, numbers []uint32) {
 					for i, d := range digests {
@@ -144,8 +144,8 @@ func againstModel[F family.Hash](t *testing.T) {
 	}
 }
 
-// TestOverflow: a counter of b bits counts to 2^b-2; then it stands for +∞ for ever, and
-// nothing spills into its neighbors.
+// TestOverflow: a counter of b bits counts to 2^b-2. After that, it means +∞ and stays so, and
+// neighboring counters are unchanged.
 func TestOverflow(t *testing.T) {
 	for bits := 2; bits <= 20; bits++ {
 		for _, cu := range []bool{false, true} {
@@ -171,9 +171,9 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestAccuracyOfFigures: 600 KB on the figures' trace; the authors' programs have an ARE of
-// 0.069 (CM insertion) and 0.0159 (CU). Ours must be no worse than 10 % above; a run's
-// spread is about 3 %. A batch is as accurate as keys one by one.
+// TestAccuracyOfFigures uses 600 KB on the figures' trace, where the authors' programs have an ARE
+// of 0.069 (CM insertion) and 0.0159 (CU). The result may be at most 10 % above; runs differ by
+// about 3 %. A batch is as accurate as single insertion.
 func TestAccuracyOfFigures(t *testing.T) {
 	tr := zipf.T1()
 	for _, tc := range []struct {
@@ -270,8 +270,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestShared: writers on several goroutines lose nothing with CM insertion, whatever is
-// flushed and read out in between; with CU insertion the loss of accuracy is measured.
+// TestShared: with CM insertion, writers on several goroutines lose no packet, whatever is flushed
+// and read in between. With CU insertion, the loss of accuracy is measured.
 func TestShared(t *testing.T) {
 	tr := zipf.New(6, 400_000, 60_000, 1.1, 13)
 	for _, cu := range []bool{false, true} {
@@ -339,8 +339,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSharedEpochs: what is flushed is in exactly one epoch, however writers and the reader
-// take turns, and with more writers than there are slots to hand over in.
+// TestSharedEpochs: each flushed packet is in exactly one epoch, however writers and the reader
+// take turns, and even with more writers than slots.
 func TestSharedEpochs(t *testing.T) {
 	const writers, rounds = sharedSlots + 9, 40
 	shared, err := NewShared[family.Fast](Config{Rows: []Row{{32, 8}}})
@@ -376,10 +376,10 @@ func TestSharedEpochs(t *testing.T) {
 	}
 }
 
-// TestSharedNeighbours: with CU insertion counters of one word are raised at the same time, and
-// none of them loses a packet to its neighbor.
+// TestSharedNeighbours: with CU insertion, counters of the same word are raised at the same time,
+// and no counter loses a packet to its neighbor.
 func TestSharedNeighbours(t *testing.T) {
-	const packets = 1_000_000 // enough that two cores meet, even on a busy machine
+	const packets = 1_000_000 // enough for two cores to meet even on a busy machine
 	shared, err := NewShared[family.Fast](Config{Rows: []Row{{32, 2}}, Conservative: true})
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +394,7 @@ func TestSharedNeighbours(t *testing.T) {
 		wg.Go(func() {
 			d := family.Digest[family.Fast](0, key)
 			for range packets {
-				shared.raise(d, 1) // what a writer does with a key that it no longer holds back
+				shared.raise(d, 1) // as a writer adds a key that it no longer holds back
 			}
 		})
 	}
@@ -407,8 +407,8 @@ func TestSharedNeighbours(t *testing.T) {
 	}
 }
 
-// TestLatencyAgainstModel: buckets of all widths against plain numbers, up to overflow of either
-// counter; merged towers equal one that saw all packets.
+// TestLatencyAgainstModel compares buckets of all widths with plain numbers, until either counter
+// overflows. Merged towers equal a tower that counted all packets.
 func TestLatencyAgainstModel(t *testing.T) {
 	c := Config{Rows: []Row{{2, 31}, {8, 17}, {9, 7}, {16, 5}, {32, 3}}, Seed: 5}
 	var towers [3]*Latency[family.Fast]
@@ -458,7 +458,7 @@ func TestLatencyAgainstModel(t *testing.T) {
 	}
 }
 
-// TestLatency: mean latencies of flows, from a tower large enough and one that is too small.
+// TestLatency checks mean latencies of flows, with a large and with a small tower.
 func TestLatency(t *testing.T) {
 	tr := zipf.New(8, 100_000, 5000, 1, 17)
 	l, err := NewLatency[family.Fast](Config{Memory: 400_000, Bits: []int{4, 8, 16}})
@@ -563,7 +563,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestPlaces: a key changes the words at its places, and no others.
+// TestPlaces: a key changes the words at its places, and no other words.
 func TestPlaces(t *testing.T) {
 	flows, err := New[family.P4](Config{Memory: 5000})
 	if err != nil {
@@ -599,7 +599,7 @@ func changed(words []uint64) (at []uint32) {
 	return at
 }
 
-// TestHugePages: large towers begin at a huge page, and ask for such pages.
+// TestHugePages: large towers begin at a huge page, and request huge pages.
 func TestHugePages(t *testing.T) {
 	at := func(s *Sketch[family.Fast]) uintptr { return uintptr(unsafe.Pointer(&s.words[0])) }
 	large := build[family.Fast](t, Config{Memory: 3 << 20})

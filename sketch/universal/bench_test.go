@@ -10,9 +10,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
-// BenchmarkUpdate is the speed of the data structure on one core, on Zipf 1.1 traffic.
-// The layout of 14 levels by 5 rows is the one of the authors' figure, 2.2 million
-// packets a second.
+// BenchmarkUpdate measures the speed of the data structure on one core, with Zipf 1.1 traffic. The
+// layout of 14 levels with 5 rows is the one in the authors' figure, with 2.2 million packets a
+// second.
 func BenchmarkUpdate(b *testing.B) {
 	packets := trace.Zipf(1, 1_000_000, 300_000, 1.1)
 	for _, bm := range []struct {
@@ -34,8 +34,8 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkEstimate is what one epoch of one sketch costs the collector: a sketch that a
-// million packets have filled, and one after a second of real traffic.
+// BenchmarkEstimate measures the collector's cost for one sketch in one epoch: a sketch filled by
+// a million packets, and a sketch of one second of real traffic.
 func BenchmarkEstimate(b *testing.B) {
 	full := trace.Zipf(1, 1_000_000, 300_000, 1.1)
 	light := epochs(realPackets(b))[0]

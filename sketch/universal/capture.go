@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// significant is the size, in standard deviations of its level's noise, from which a flow is part
-// of the sample; smaller ones may be noise.
+// significant is the size, in standard deviations of the level's noise, from which a flow is part
+// of the sample. Smaller flows may be noise.
 const significant = 4
 
-// likely is the smallest probability of being kept with which a level contributes. The last level
-// always does, so that every size is covered.
+// likely is the smallest probability of being kept at which a level contributes. The last level
+// always contributes, so that every size is covered.
 const likely = 0.5
 
-// Sizes have classes, exact up to smallSizes packets and then in steps of an eighth, so that
-// probabilities are computed for few sizes only.
+// Sizes are grouped into classes, exact up to smallSizes packets and in steps of an eighth above,
+// so that probabilities are computed for few sizes only.
 const smallSizes = 16
 
 // classOf returns the class of a size.
@@ -35,13 +35,13 @@ func sizeOf(class uint8) float64 {
 	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
 }
 
-// seen holds the sizes of a flow, in classes: in the reading, where it must exceed the noise, and
-// in the data plane, which decided whether the flow was kept. In a difference there are two of the
-// latter.
+// seen holds the sizes of a flow as classes: change in the reading, where it must exceed the
+// noise, and before and after in the data plane, which decided whether to keep the flow. Only a
+// difference has both of the latter.
 type seen struct{ change, before, after uint8 }
 
-// capture returns the probability that a flow of these sizes reaches a level where it is kept and
-// exceeds the noise; 0 if the given level is not one of these.
+// capture returns a function for the probability that a flow of these sizes reaches a level that
+// keeps it and in which it exceeds the noise; 0 if the given level is not such a level.
 func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 	type result struct {
 		p      float64
@@ -76,10 +76,10 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 }
 
 // curve is, for each level and class of sizes, the probability that a flow of this size is in the
-// slots of one of the switches, with equal probability for each.
+// slots of a switch, averaged over the switches.
 type curve struct {
 	tables []table
-	known  [][math.MaxUint8 + 1]float64 // by level; the probability plus 1, or 0
+	known  [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 if it is not computed yet
 }
 
 func newCurve(tables []table, levels int) *curve {
@@ -101,8 +101,8 @@ func (c *curve) at(level int, class uint8) float64 {
 	return *p - 1
 }
 
-// keeps returns the probability that a flow of x packets is in the level's slots: it is, unless all
-// of its slots have larger flows. Equal flows have equal probability.
+// keeps returns the probability that a flow of x packets is in the level's slots. A flow is in
+// them unless all of its slots hold larger flows. Flows of equal size have equal probability.
 func (t table) keeps(level int, x float64) float64 {
 	lost := 1.0
 	for _, counts := range t[level] {

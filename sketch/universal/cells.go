@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// AppendCells appends cells in a compact form: each a varint, and for a run of zeros a zero and the
-// length of the run. Small counters of either sign are short.
+// AppendCells appends cells in a compact form: each cell is a varint, and a run of zeros is a zero
+// followed by the run's length. Small counters of either sign take few bytes.
 func AppendCells(b []byte, cells []uint32) []byte {
 	for i := 0; i < len(cells); {
 		if v := int32(cells[i]); v != 0 {
@@ -25,7 +25,7 @@ func AppendCells(b []byte, cells []uint32) []byte {
 	return b
 }
 
-// ReadCells reads all cells, which are zero before, and returns what follows them.
+// ReadCells decodes all cells, which must be zero before, and returns the bytes that follow them.
 func ReadCells(cells []uint32, b []byte) ([]byte, error) {
 	for i := 0; i < len(cells); {
 		v, n := binary.Varint(b)

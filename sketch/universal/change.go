@@ -22,7 +22,7 @@ func Compare(before, after *Estimate) (*Change, error) {
 	if err := r.Subtract(before.reading); err != nil {
 		return nil, err
 	}
-	// A flow is known if it was large in either epoch, however little it changed.
+	// A flow is known if it was large in either epoch, even if it changed little.
 	sizes := func(f *estimated) (float64, float64) {
 		return math.Abs(before.sizeOf(f)), math.Abs(after.sizeOf(f))
 	}
@@ -38,7 +38,7 @@ func (c *Change) Above(packets float64) []FlowChange {
 	flows := c.difference.Above(packets)
 	out := make([]FlowChange, len(flows))
 	for i, f := range flows {
-		// The change is the most accurate, then the larger of both sizes.
+		// The change is the most accurate of the three numbers, followed by the larger size.
 		before, after := max(c.before.Size(f.Key), 0), max(c.after.Size(f.Key), 0)
 		if f.Packets > 0 {
 			before = max(after-f.Packets, 0)

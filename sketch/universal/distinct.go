@@ -4,17 +4,17 @@ package universal
 
 import "math"
 
-// frequencies is the number of points of (0, π) at which the characteristic function of the cells
-// is computed. A flow whose size is a multiple of twice this number is miscounted.
+// frequencies is the number of points in (0, π) at which the characteristic function of the cells
+// is computed. Flows whose size is a multiple of twice this number are miscounted.
 const frequencies = 64
 
 // period is the number of cell values after which the cosines below repeat.
 const period = 4 * frequencies
 
-// combine sums the strata, starting with the deepest. Strata with too many flows to count are
-// inferred from the ones below them. Stratum i has as many flows as all deeper strata together,
-// within √(2n): the stratum's own count corrects this expectation, each weighted by its variance (a
-// Kalman filter).
+// combine adds up the strata, beginning with the deepest one. A stratum with too many flows to
+// count is inferred from the strata below it. Stratum i has as many flows as all deeper strata
+// together, within √(2n): the stratum's own count corrects this expectation, and both are weighted
+// by their variances (a Kalman filter).
 func (e *Estimate) combine() float64 {
 	last := e.levels[len(e.levels)-1]
 	n, variance := last.distinct, last.spread*last.spread
@@ -58,7 +58,7 @@ func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float
 		}
 		for row := range rows {
 			if c := flows[i].cells[row]; users[c] != 0 {
-				users[c] = 0 // skip it once
+				users[c] = 0 // each cell is skipped only once
 				bins[lv.rest[c]&(period-1)]--
 				free--
 			}
@@ -76,8 +76,8 @@ var cosines = func() (c [period]float64) {
 	return c
 }()
 
-// countCells estimates the number of flows from a histogram, modulo period, of the values
-// of some cells of a stratum that has the given shape.
+// countCells estimates the number of flows from a histogram of the values, modulo period, of some
+// cells of a stratum with the given shape.
 func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread float64) {
 	limit := 4 / math.Sqrt(cells)
 	var used []int
@@ -99,7 +99,7 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 		if mean < limit {
 			return 0, math.Inf(1)
 		}
-		// The logarithm of an average is too low by half of its relative variance.
+		// The logarithm of an average is too low by half of the average's relative variance.
 		sum -= math.Log(mean) + (square/(mean*mean)-1)/(2*cells)
 		for _, v := range used {
 			influence[v] -= cosines[(2*m+1)*v&(period-1)] / mean
@@ -113,6 +113,6 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 	}
 	mean, square = mean/cells, square/cells
 	variance := columns * columns / cells * (square - mean*mean) / (frequencies * frequencies)
-	// Rows hash the same flows, so the variance of the number of flows does not count here.
+	// All rows hash the same flows, so the variance of the number of flows does not count here.
 	return n, math.Sqrt(max(variance-n/rows, 0.25))
 }

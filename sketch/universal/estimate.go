@@ -10,33 +10,33 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Estimate estimates statistics of a reading. It is immutable.
+// Estimate holds the statistics estimated from a reading. It is immutable.
 type Estimate struct {
 	reading *Reading
 	layout  Layout
 	levels  []level
 	flows   []estimated // by level, then by hash, as in the reading
 	known   map[flow.Key]int32
-	packets float64 // exact where the data plane counts them
+	packets float64 // exact if the data plane counts packets
 	exact   bool
 	sample  []Weighted
-	count   float64 // flows
+	count   float64 // number of flows
 }
 
-// level holds the state of one stratum: the flows whose deepest level it is.
+// level is the state of one stratum. A stratum contains the flows whose deepest level it is.
 type level struct {
-	rest     []int32 // cells less the known flows
-	moment   float64 // of rest: the sum of squares, as the median row has it
+	rest     []int32 // the cells minus the known flows
+	moment   float64 // of rest: the sum of squares, median of the rows
 	noise    float64 // standard deviation of an estimate
-	distinct float64 // flows of this stratum
+	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
 }
 
-// estimated is a key from the heavy-key slots with its estimated size.
+// estimated is a key from the heavy-key slots, with its estimated size.
 type estimated struct {
 	candidate
-	cells    [maxRows]int32 // its cell in each row, within the level
-	negative uint8          // bit i: row i counts down
+	cells    [maxRows]int32 // the key's cell in each row, within the level
+	negative uint8          // bit i is set if row i counts down
 	size     int32
 }
 
@@ -45,15 +45,15 @@ const maxRows = 5
 // Flow is a flow and its estimated size.
 type Flow struct {
 	Key     flow.Key
-	Packets float64 // negative in a difference if the flow shrank
+	Packets float64 // in a difference, negative if the flow shrank
 }
 
-// Estimate returns the estimate of the reading. It takes a few milliseconds for 1 MB of cells. The
-// reading must not change afterwards.
+// Estimate returns the estimates of the reading. It takes a few milliseconds for 1 MB of cells.
+// The reading must not be changed afterwards.
 func (r *Reading) Estimate() *Estimate { return r.estimate(nil) }
 
-// estimate is Estimate; sizes, if not nil, returns the size of a flow in the data plane if it
-// differs from that in the reading.
+// estimate does the work of Estimate. sizes, if not nil, returns a flow's sizes in the data plane
+// if they differ from its size in the reading.
 func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Estimate {
 	e := &Estimate{reading: r, layout: r.layout, levels: make([]level, r.layout.Levels)}
 	e.flows = make([]estimated, len(r.keys))
@@ -95,9 +95,10 @@ func (r *Reading) locate(k candidate) estimated {
 	return f
 }
 
-// peel estimates the known flows of a stratum together. Each is the median over its rows, as in a
-// Count sketch, but of cells without the other known flows; only the unknown flows remain as noise.
-// A few rounds, the largest flows first, converge.
+// peel estimates the known flows of a stratum together. Each flow's size is the median over its
+// rows, as in a Count sketch, but the other known flows are first subtracted from the cells, so
+// that only the unknown flows cause noise. A few rounds, beginning with the largest flows,
+// converge.
 func (e *Estimate) peel(lv *level, flows []estimated) {
 	rows := e.layout.Rows
 	type guess struct {
@@ -125,10 +126,10 @@ func (e *Estimate) peel(lv *level, flows []estimated) {
 	}
 }
 
-// peelRounds bounds the rounds; in most cases the second last one changes nothing.
+// peelRounds bounds the rounds. Usually, the round before the last one already changes nothing.
 const peelRounds = 8
 
-// median returns the median over the rows of the rest of the flow in its cells.
+// median returns the median over the rows of the flow's cells in rest.
 func (lv *level) median(f *estimated, rows int) int32 {
 	var v [maxRows]int32
 	for row := range rows {
@@ -143,7 +144,7 @@ func (lv *level) median(f *estimated, rows int) int32 {
 
 func (f *estimated) sign(row int) int32 { return 1 - 2*int32(f.negative>>row&1) }
 
-// take adds by to the flow's size and subtracts it from its cells.
+// take adds by to the flow's size and subtracts it from the flow's cells.
 func (lv *level) take(f *estimated, rows int, by int32) {
 	f.size += by
 	for row := range rows {
@@ -151,7 +152,7 @@ func (lv *level) take(f *estimated, rows int, by int32) {
 	}
 }
 
-// users returns the number of known flows for each cell of the stratum.
+// users returns, for each cell of the stratum, the number of known flows that use it.
 func (lv *level) users(flows []estimated, rows int) []uint8 {
 	users := make([]uint8, len(lv.rest))
 	for i := range flows {
@@ -164,7 +165,7 @@ func (lv *level) users(flows []estimated, rows int) []uint8 {
 	return users
 }
 
-// survey estimates, from the rest in the cells, the noise of estimates and the number of flows.
+// survey estimates, from the remaining cells, the noise of estimates and the number of flows.
 func (e *Estimate) survey(lv *level, flows []estimated, users []uint8) {
 	rows, columns := e.layout.Rows, e.layout.Columns
 	var squares [maxRows]float64

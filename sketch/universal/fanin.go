@@ -12,11 +12,11 @@ import (
 
 // FanIn is a destination and the number of its sources.
 type FanIn struct {
-	Destination flow.Key // its Mask is flow.Dst
-	Sources     float64  // different source addresses
+	Destination flow.Key // a key with Mask flow.Dst
+	Sources     float64  // number of source addresses
 	Deviation   float64  // standard deviation of Sources
-	Flows       float64  // different 5-tuples
-	Seen        int      // source addresses that were identified
+	Flows       float64  // number of 5-tuples
+	Seen        int      // number of source addresses that were identified
 }
 
 // FanIns estimates, for destinations of at least the given number of sources, how many different
@@ -24,15 +24,15 @@ type FanIn struct {
 // be one of 5-tuples; others have no fan-ins.
 //
 // A universal sketch of sources gives the number of sources of all destinations together. The
-// sample behind all estimates (see Sum) separates destinations: a flow in it stands for Weight
-// flows to its destination. Sources with several flows are sampled several times, depending on the
-// density of the sample; this, and the assumption that all sources of a destination have equally
-// many flows, gives the number of flows per source.
+// sample that all estimates use (see Sum) separates destinations: each of its flows represents
+// Weight flows to the flow's destination. Sources with several flows are sampled several times,
+// depending on the density of the sample; this, and the assumption that all sources of a
+// destination have equally many flows, gives the number of flows per source.
 //
 // Limits: sources with one flow each are counted well. If sources have few flows each and the
-// sample is thin, n sources of one flow and n/2 of two cannot be distinguished, and Sources tends
-// to the number of flows. Destinations whose estimate minus twice its deviation is below half of
-// atLeast are omitted, because they may be large by chance.
+// sample is sparse, n sources with one flow cannot be distinguished from n/2 sources with two, and
+// Sources tends towards the number of flows. Destinations whose estimate minus twice its deviation
+// is below half of atLeast are omitted, because they may be large by chance.
 func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	if e.layout.Key != flow.FiveTuple || e.reading.difference {
 		return nil
@@ -82,8 +82,9 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	return found
 }
 
-// flowsEach returns the number of flows per source for a sample of the total flows with this number
-// of sources: m with flows/sources = m·p / (1 - (1-p)^m), where p is the sampled part.
+// flowsEach returns the number m of flows per source, for a sample of the total flows that
+// contains flows flows of sources sources: flows/sources = m·p / (1 - (1-p)^m), where p is the
+// sampled share.
 func flowsEach(flows, sources, total float64) float64 {
 	p, ratio := flows/total, flows/sources
 	if p >= 1 {

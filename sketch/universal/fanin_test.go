@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
-// attack returns packets from that many sources, each with some flows of one packet, to
-// one destination.
+// attack returns packets from sources sources to one destination, each source with some flows of
+// one packet.
 func attack(t *testing.T, sources, flows int, victim string) []trace.Packet {
 	t.Helper()
 	dst := netip.MustParseAddr(victim)

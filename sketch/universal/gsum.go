@@ -4,17 +4,17 @@ package universal
 
 import "math"
 
-// G is a function of a flow's packets. Its sum over all flows can be estimated if g(0) = 0, and g
-// is monotonic and grows no faster than the square (paper, section 4.1).
+// G is a function of the number of a flow's packets. Its sum over all flows can be estimated if
+// g(0) = 0 and if g is monotonic and grows no faster than the square (paper, section 4.1).
 type G func(packets float64) float64
 
-// These are the functions of the paper's tasks. One counts flows (L0).
+// One counts flows (L0). This and the following functions serve the paper's tasks.
 func One(float64) float64 { return 1 }
 
-// Packets adds up packets (L1).
+// Packets sums packets (L1).
 func Packets(x float64) float64 { return x }
 
-// Square adds up squares (F2, the square of L2).
+// Square sums squares (F2, the square of L2).
 func Square(x float64) float64 { return x * x }
 
 // XLogX is x·log2 x, from which the entropy follows.
@@ -25,7 +25,7 @@ func XLogX(x float64) float64 {
 	return x * math.Log2(x)
 }
 
-// Weighted is a flow that stands for Weight flows of its kind, itself included.
+// Weighted is a flow that represents Weight similar flows, including itself.
 type Weighted struct {
 	Flow
 	Weight float64
@@ -33,11 +33,11 @@ type Weighted struct {
 
 // Sum estimates the sum of g over all flows (the paper's G-sum).
 //
-// It is Algorithm 2 in closed form. A flow of x packets is found when it reaches a level whose
-// heavy keys and counters are good enough for its size; that has a probability π(x) which follows
-// from how full the levels' slots are and how noisy their counters, so each flow found stands for
-// 1/π(x) flows. In the paper's algorithm, π is a power of 1/2. The weights of flows that stand for
-// others are then adjusted to the number of flows, which the counters give more accurately (see
+// It is Algorithm 2 in closed form. A flow of x packets is found if it reaches a level whose heavy
+// keys and counters are good enough for its size. The probability π(x) of that follows from how
+// full the levels' slots and how noisy their counters are, so each flow found represents 1/π(x)
+// flows. In the paper's algorithm, π is a power of 1/2. The weights of flows that represent others
+// are then adjusted to the number of flows, which the counters give more accurately (see
 // Distinct), and to the number of packets, which the data plane counts exactly.
 func (e *Estimate) Sum(g G) float64 {
 	sum := 0.0
@@ -79,13 +79,13 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 	}
 }
 
-// calibrate adjusts the weights of flows that stand for others, by a factor that is linear in the
-// flow's size, so that the sample has the numbers of flows and packets of the strata (regression
-// estimation). Without the number of packets, or for an extreme adjustment, it is a constant
-// factor.
+// calibrate adjusts the weights of flows that represent others, so that the sample's numbers of
+// flows and packets equal those of the strata (regression estimation). The factor is linear in the
+// flow's size; if the number of packets is unknown or the adjustment is extreme, the factor is
+// constant.
 func (e *Estimate) calibrate() {
-	var flows, packets float64 // the sample's
-	var s0, s1, s2 float64     // moments of the adjustable part
+	var flows, packets float64 // of the sample
+	var s0, s1, s2 float64     // moments of the adjustable part of the sample
 	for _, w := range e.sample {
 		flows += w.Weight
 		packets += w.Weight * w.Packets

@@ -8,16 +8,16 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The words of a heavy-key slot. A slot with count zero is empty. The fields of the key follow: a
-// word with the source port in the upper half and the destination port in the lower one if it has
-// one of them, and four words for each address, an IPv4 address in the first.
+// The words of a heavy-key slot; a slot whose count is zero is empty. The key's fields follow: if
+// the key has a port, one word with the source port in its upper and the destination port in its
+// lower half; then four words for each address, of which an IPv4 address uses the first.
 const (
-	wordCount = iota // the estimate when it last grew
+	wordCount = iota // estimate of the key's packets when it last grew
 	wordHash         // crc32 of the key
-	wordKind         // family (4 or 6) << 8 | protocol, which is 0 in keys without
+	wordKind         // family (4 or 6) << 8 | protocol; the protocol is 0 in keys without it
 )
 
-// store writes the key, not the count, into a slot.
+// store writes the key, but not the count, into a slot.
 func store(slot []uint32, k *flow.Key, h uint32, f flow.Fields) {
 	kind := uint32(4 << 8)
 	if k.V6 {
@@ -61,7 +61,7 @@ func loadAddr(words []uint32) (a [16]byte) {
 }
 
 // load reads a slot's key. It returns false for an empty slot, and for words that the data plane
-// does not write: that slot was damaged and is skipped.
+// never writes: such a slot is damaged and skipped.
 func load(slot []uint32, f flow.Fields, level, levels int) (k flow.Key, h uint32, ok bool) {
 	if slot[wordCount] == 0 {
 		return k, 0, false
@@ -70,7 +70,7 @@ func load(slot []uint32, f flow.Fields, level, levels int) (k flow.Key, h uint32
 	switch slot[wordKind] >> 8 {
 	case 4:
 	case 6:
-		k.V6 = f&(flow.Src|flow.Dst) != 0 // other keys have no family
+		k.V6 = f&(flow.Src|flow.Dst) != 0 // keys without addresses have no family
 	default:
 		return k, 0, false
 	}

@@ -68,8 +68,9 @@ func (s *Sketch) estimate(h uint32, level int) int32 {
 // Memory returns the bytes of the cells.
 func (s *Sketch) Memory() int { return s.layout.Bytes() }
 
-// Bound is that of a Query, for a key of the level with the largest error: by Chebyshev a row has
-// an error above sqrt(8 F2/columns) with probability at most 1/8, and two of three rows must be.
+// Bound returns the error bound of Query for a key of the level with the largest error. By
+// Chebyshev's inequality, a row has an error above sqrt(8 F2/columns) with probability at most
+// 1/8, and the median of three rows has one only if two of them have.
 func (s *Sketch) Bound() sketch.Bound {
 	most := 0.0
 	for level := range s.layout.Levels {
@@ -87,14 +88,14 @@ func (s *Sketch) Bound() sketch.Bound {
 	return sketch.Bound{Over: e, Under: e, Failure: 3*(7./8)/64 + 1./512}
 }
 
-// Merge adds the counts of o. Counters equal those of a single sketch; of the heavy keys of both,
-// the largest remain. It fails, and changes nothing, if the layouts differ or if a level has
-// counted more packets than a counter holds.
+// Merge adds the counts of o. The counters then equal those of a single sketch; of the heavy keys
+// of both sketches, the largest remain. Merge fails, and changes nothing, if the layouts differ or
+// if a level would count more packets than a counter can hold.
 func (s *Sketch) Merge(o *Sketch) error { return s.combine(o, false) }
 
-// Subtract subtracts the counts of o, which must be part of those of s; for flows that grew and
-// shrank use Compare. It fails, and changes nothing, if the layouts differ or o counted more
-// packets.
+// Subtract subtracts the counts of o, whose packets must be part of those of s. For flows that
+// grew and shrank, use Compare. Subtract fails, and changes nothing, if the layouts differ or if o
+// counted more packets.
 func (s *Sketch) Subtract(o *Sketch) error { return s.combine(o, true) }
 
 func (s *Sketch) combine(o *Sketch, minus bool) error {

@@ -14,7 +14,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
-// TestInsertIsUpdate: keys given as bytes, one by one and in batches, do what Update does.
+// TestInsertIsUpdate: inserting keys as bytes, one by one or in batches, has the same result as
+// Update.
 func TestInsertIsUpdate(t *testing.T) {
 	packets := trace.Zipf(3, 5000, 800, 1)
 	for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
@@ -57,7 +58,7 @@ func TestInsertIsUpdate(t *testing.T) {
 	}
 }
 
-// TestQueryWithinBound: Query is further off than Bound for no more flows than it says.
+// TestQueryWithinBound: the error of Query exceeds Bound for no more flows than the bound states.
 func TestQueryWithinBound(t *testing.T) {
 	packets := trace.Zipf(9, 50_000, 6000, 1.1)
 	s := measure(t, small, packets)
@@ -73,9 +74,10 @@ func TestQueryWithinBound(t *testing.T) {
 	}
 }
 
-// TestSketchesAddUp: counters as of one sketch; heavy keys that are found as well as by one.
+// TestSketchesAddUp: a merged sketch has the counters of a single sketch, and finds heavy keys as
+// well as a single sketch does.
 func TestSketchesAddUp(t *testing.T) {
-	// The two parts have other flows, and so other heavy ones.
+	// The two parts have different flows, and thus different heavy ones.
 	packets := slices.Concat(trace.Zipf(5, 15_000, 5000, 1.2), trace.Zipf(6, 25_000, 5000, 1.2))
 	all, a, b := measure(t, small, packets), measure(t, small, packets[:15_000]), measure(t, small, packets[15_000:])
 	before := slices.Clone(a.counters)

@@ -13,26 +13,26 @@ import (
 // maxLevels is the largest number of levels.
 const maxLevels = 16
 
-// maxWays is the number of ways with a hash.
+// maxWays is the number of ways that have a hash constant.
 const maxWays = 4
 
 // ErrMismatch is wrapped by errors about sketches or cells that do not fit each other. It
 // wraps sketch.ErrMismatch.
 var ErrMismatch = fmt.Errorf("%w: layouts differ", sketch.ErrMismatch)
 
-// Layout is the shape of a universal sketch, the same as of one instance of
-// p4/programs/include/univmon.p4.
+// Layout is the shape of a universal sketch. An instance of p4/programs/include/univmon.p4 has the
+// same shape.
 type Layout struct {
-	Key     flow.Fields // what makes up a flow, at least one field
+	Key     flow.Fields // the fields that identify a flow, at least one
 	Levels  int         // sampling levels, 2 to 16
 	Rows    int         // rows of a level's Count sketch, 3 to 5
-	Columns int         // counters of a row
+	Columns int         // counters per row
 	Ways    int         // possible slots of a heavy key in a level, 2 to 4
-	Slots   int         // heavy keys of a level in each way
+	Slots   int         // heavy keys per level and way
 }
 
-// Fit returns the largest layout of at most this number of bytes, in the proportions of the P4
-// program: 12 levels of 3 rows, 4 ways, and 40 counters of a row for each heavy-key slot of a way.
+// Fit returns the largest layout with at most this number of bytes, in the proportions of the P4
+// program: 12 levels of 3 rows, 4 ways, and 40 counters per row for each heavy-key slot of a way.
 func Fit(key flow.Fields, memory int) (Layout, error) {
 	const columns = 40
 	l := Layout{Key: key, Levels: 12, Rows: 3, Columns: columns, Ways: 4, Slots: 1}

@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Packets returns the number of packets, and whether the data plane counted them; if
-// not, it is an estimate.
+// Packets returns the number of packets. exact is true if the data plane counted them; otherwise n
+// is an estimate.
 func (e *Estimate) Packets() (n float64, exact bool) { return e.packets, e.exact }
 
 // Reading returns the reading of the estimate.
@@ -32,8 +32,8 @@ func (e *Estimate) Entropy() float64 {
 
 // Moment2 returns the second frequency moment F2: the sum of the squared sizes.
 func (e *Estimate) Moment2() float64 {
-	// The sum of squares of the rest in a row is the moment of the unknown flows, which is more
-	// accurate than the sample for flows of this size.
+	// The sum of squares of a row's remaining cells is the moment of the unknown flows. For flows of
+	// this size, it is more accurate than the sample.
 	sum := 0.0
 	for _, f := range e.flows {
 		sum += float64(f.size) * float64(f.size)
@@ -44,8 +44,8 @@ func (e *Estimate) Moment2() float64 {
 	return sum
 }
 
-// Size returns the estimated packets of any flow, whether or not it is among the heavy keys. A key
-// with other fields than the layout's has 0 packets.
+// Size returns the estimated packets of any flow, whether it is among the heavy keys or not. A key
+// whose fields differ from the layout's has 0 packets.
 func (e *Estimate) Size(k flow.Key) float64 {
 	if i, ok := e.known[k]; ok {
 		return float64(e.flows[i].size)
@@ -58,7 +58,7 @@ func (e *Estimate) Size(k flow.Key) float64 {
 	return e.read(&f)
 }
 
-// sizeOf is Size for a flow that was located in a sketch of the same layout.
+// sizeOf returns the size of a flow that was located in a sketch of the same layout.
 func (e *Estimate) sizeOf(f *estimated) float64 {
 	if i, ok := e.known[f.key]; ok {
 		return float64(e.flows[i].size)
@@ -66,13 +66,13 @@ func (e *Estimate) sizeOf(f *estimated) float64 {
 	return e.read(f)
 }
 
-// read returns the Count sketch's estimate of an unknown flow.
+// read returns the Count sketch's estimate of a flow that is not among the known flows.
 func (e *Estimate) read(f *estimated) float64 {
 	return float64(e.levels[f.level].median(f, e.layout.Rows))
 }
 
-// Above returns the flows among the heavy keys of at least the given number of packets
-// (of a difference: that changed by at least as many), the largest first.
+// Above returns the flows among the heavy keys with at least the given number of packets (in a
+// difference: that changed by at least as many), the largest first.
 func (e *Estimate) Above(packets float64) []Flow {
 	var found []Flow
 	for i := range e.flows {

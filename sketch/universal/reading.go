@@ -14,13 +14,14 @@ import (
 // network (paper, section 5), Subtract over epochs for heavy changes (section 4.3).
 type Reading struct {
 	layout  Layout
-	cells   []uint32 // two's complement; shared with the sketch until owned
+	cells   []uint32 // two's complement; shared with the sketch until owned is set
 	owned   bool
-	packets []int64 // per level; nil if a sketch did not count them
+	packets []int64 // by level; nil if a sketch did not count them
 	keys    []candidate
-	tables  []table // one per added sketch
-	earlier []table // one per subtracted sketch
-	// difference: sizes of flows may be negative, so packets are not their sum
+	tables  []table // one for each added sketch
+	earlier []table // one for each subtracted sketch
+	// difference is set after a subtraction: sizes of flows may then be negative, so packets is not
+	// their sum.
 	difference bool
 }
 
@@ -31,8 +32,8 @@ type candidate struct {
 	level int32
 }
 
-// table holds the counts of a sketch's heavy-key slots, for each level and way in ascending order.
-// It gives the size from which a flow was kept.
+// table holds the counts of a sketch's heavy-key slots in ascending order, for each level and way.
+// They determine from which size on a flow was kept.
 type table [][maxWays][]uint32
 
 // Reading returns the reading of a sketch. It shares the sketch's counters, so these must not
@@ -75,8 +76,8 @@ func (s *Sketch) occupancy() table {
 	return t
 }
 
-// compare orders keys by level and then by hash; two keys with the same hash, which no sketch can
-// distinguish, by their value.
+// compare orders keys by level and then by hash. Two keys with the same hash, which no sketch can
+// distinguish, are ordered by their value.
 func (c *candidate) compare(o *candidate) int {
 	switch {
 	case c.level != o.level:
@@ -90,13 +91,13 @@ func (c *candidate) compare(o *candidate) int {
 	}
 }
 
-// sortKeys sorts keys and drops all but the first of those with the same hash.
+// sortKeys sorts keys. Of keys with the same hash, it keeps only the first.
 func sortKeys(keys []candidate) []candidate {
 	slices.SortFunc(keys, func(a, b candidate) int { return a.compare(&b) })
 	return slices.CompactFunc(keys, func(a, b candidate) bool { return a.hash == b.hash })
 }
 
-// mergeKeys is sortKeys for sorted lists.
+// mergeKeys merges sorted lists. Of keys with the same hash, it keeps only the first.
 func mergeKeys(lists ...[]candidate) []candidate {
 	switch len(lists) {
 	case 0:
@@ -122,8 +123,8 @@ func mergeKeys(lists ...[]candidate) []candidate {
 	return out
 }
 
-// Packets returns the number of counted packets, and false if the data plane does not count them.
-// For a difference it is the difference.
+// Packets returns the number of counted packets, and false if the data plane does not count
+// packets. For a difference, it returns the difference of both numbers.
 func (r *Reading) Packets() (n int64, ok bool) {
 	for _, p := range r.packets {
 		n += p
@@ -141,12 +142,12 @@ func (r *Reading) Clone() *Reading {
 	return &c
 }
 
-// Sum returns the reading of all packets of the readings in plus, less those of the readings in
-// minus, whose packets must be a part of them: packets that another switch counted too. It fails if
-// the layouts differ or plus is empty.
+// Sum returns the reading of all packets in plus, without the packets in minus. The packets in
+// minus must be part of those in plus, because another switch counted them too. Sum fails if the
+// layouts differ or if plus is empty.
 func Sum(plus, minus []*Reading) (*Reading, error) {
 	if len(plus) == 0 {
-		return nil, fmt.Errorf("universal: the sum of no readings has no layout: %w", ErrMismatch)
+		return nil, fmt.Errorf("universal: a sum needs at least one reading: %w", ErrMismatch)
 	}
 	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true,
 		packets: slices.Clone(plus[0].packets)}

@@ -17,14 +17,14 @@ import (
 //
 // A Sketch is not safe for concurrent use while it is updated.
 //
-// The zero Sketch has no cells; it serves only for UnmarshalBinary.
+// The zero Sketch has no cells and can only be used for UnmarshalBinary.
 type Sketch struct {
 	layout   Layout
 	counters []uint32 // two's complement
 	heavy    []uint32
-	packets  []uint32 // per level; nil if the program does not count them
+	packets  []uint32 // by level; nil if the program does not count packets
 
-	cells, slots family.Range // remainders by twice the columns, and by the slots, without a division
+	cells, slots family.Range // compute remainders by twice the columns, and by the slots, without a division
 }
 
 func over(l Layout, counters, heavy, packets []uint32) *Sketch {
@@ -42,9 +42,10 @@ func New(l Layout) (*Sketch, error) {
 	return over(l, make([]uint32, l.CounterCells()), make([]uint32, l.HeavyCells()), make([]uint32, l.Levels)), nil
 }
 
-// Open returns a sketch over register cells as they were read out: counters, heavy-key slots, and
-// the packets counted at each level, which may be nil if a program does not have them. The slices
-// are used, not copied. Cells beyond the levels in packets are ignored, as that register is padded.
+// Open returns a sketch over register cells as they were read: counters, heavy-key slots, and the
+// packets counted at each level, which may be nil if a program does not count them. The slices are
+// used, not copied. Cells of packets beyond the levels are ignored, because that register is
+// padded.
 func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -70,13 +71,13 @@ func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
 // Layout returns the sketch's shape.
 func (s *Sketch) Layout() Layout { return s.layout }
 
-// Counters returns the counter cells themselves.
+// Counters returns the counter cells, without copying.
 func (s *Sketch) Counters() []uint32 { return s.counters }
 
-// Heavy returns the cells of the heavy-key slots themselves.
+// Heavy returns the cells of the heavy-key slots, without copying.
 func (s *Sketch) Heavy() []uint32 { return s.heavy }
 
-// Packets returns the packets counted at each level itself; nil if unknown.
+// Packets returns the packets counted at each level, without copying; nil if unknown.
 func (s *Sketch) Packets() []uint32 { return s.packets }
 
 // Reset sets every cell to zero.
@@ -87,7 +88,7 @@ func (s *Sketch) Reset() {
 }
 
 // Update counts one packet of the flow that k belongs to. k must have at least the fields of the
-// layout's key; a 5-tuple has the fields of any. Update does not allocate.
+// layout's key; a 5-tuple has the fields of every layout. Update does not allocate.
 func (s *Sketch) Update(k *flow.Key) {
 	h := hashOf(k, s.layout.Key)
 	level := levelOf(h, s.layout.Levels)
@@ -99,14 +100,14 @@ func (s *Sketch) Update(k *flow.Key) {
 	}
 }
 
-// count adds one in every row of the level and returns the median of the estimates
-// of the first three rows.
+// count adds one packet to every row of the level and returns the median of the first three rows'
+// estimates.
 func (s *Sketch) count(h uint32, level int) int32 {
 	l := &s.layout
 	base := level * l.Rows * l.Columns
 	var est [3]int32
 	for row := range l.Rows {
-		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // as cellOf
+		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // as cellOf computes it
 		cell := &s.counters[base+row*l.Columns+int(v>>1)]
 		sign := 1 - 2*int32(v&1)
 		*cell += uint32(sign)
@@ -117,8 +118,8 @@ func (s *Sketch) count(h uint32, level int) int32 {
 	return max(min(est[0], est[1]), min(max(est[0], est[1]), est[2]))
 }
 
-// remember writes the key to the slot that already holds it, otherwise to its slot with the lowest
-// count (the first of equals) if est is above that count.
+// remember writes the key to the slot that already holds it. Otherwise, if est is above the lowest
+// count among the key's slots, it writes the key to the first slot with that count.
 func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
 	l := &s.layout
 	words := l.Words()
@@ -145,7 +146,7 @@ func (s *Sketch) slot(index, words int) []uint32 {
 	return s.heavy[index*words : (index+1)*words : (index+1)*words]
 }
 
-// hashOf is crc32 over the canonical bytes of the key's fields f.
+// hashOf returns crc32 over the canonical bytes of the key's fields f.
 func hashOf(k *flow.Key, f flow.Fields) uint32 {
 	var buf [flow.MaxBinary]byte
 	n := 4
@@ -177,14 +178,14 @@ func hashOf(k *flow.Key, f flow.Fields) uint32 {
 	return rowhash.Key(b)
 }
 
-// levelOf is the deepest level that a key with hash h reaches: the leading ones of its
-// level hash, so that each level has half the flows of the one before.
+// levelOf returns the deepest level that a key with hash h reaches: the number of leading ones in
+// its level hash, so that each level has half the flows of the previous one.
 func levelOf(h uint32, levels int) int {
 	return min(bits.LeadingZeros32(^rowhash.Mix(h, rowhash.OddLevel)), levels-1)
 }
 
-// cellOf returns the column of a row and 1 where the row counts down: v1model's
-// crc32 modulo twice the columns, its lowest bit being the sign.
+// cellOf returns the column in a row, and 1 if the row counts down: v1model's crc32 modulo twice
+// the columns, whose lowest bit is the sign.
 func cellOf(h uint32, row, columns int) (column int, negative uint32) {
 	v := rowhash.Mix(h, rowhash.Odd[row]) % uint32(2*columns)
 	return int(v >> 1), v & 1

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var small = Layout{Key: flow.FiveTuple, Levels: 8, Rows: 3, Columns: 300, Ways: 2, Slots: 16}
 
-// TestCellsByTheBook updates registers as docs/p4.md describes it, word by word and
-// without any shortcut, and compares every cell.
+// TestCellsByTheBook updates registers as docs/p4.md describes it, word by word and without
+// optimizations, and compares every cell.
 func TestCellsByTheBook(t *testing.T) {
 	be := func(v uint32) uint32 { return crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, v)) }
 	for _, l := range []Layout{
@@ -70,7 +70,7 @@ func TestCellsByTheBook(t *testing.T) {
 				}
 				if est[1] > 0 && uint32(est[1]) > heavy[take] {
 					heavy[take] = uint32(est[1])
-					k.V6 = p.Key.V6 // a key without addresses has none, its slot has the packet's
+					k.V6 = p.Key.V6 // a key without addresses has no family, so its slot has the packet's
 					putKey(heavy[take+1:], k, h)
 				}
 			}
@@ -203,7 +203,7 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestEmpty: no packets, no results, and no division by zero.
+// TestEmpty: without packets, the results are zero, and nothing is divided by zero.
 func TestEmpty(t *testing.T) {
 	e := measure(t, small, nil).Reading().Estimate()
 	n, ok := e.Packets()
@@ -214,7 +214,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// FuzzRegisters: whatever a switch answers, there is a finite result.
+// FuzzRegisters: whatever registers a switch returns, all results are finite.
 func FuzzRegisters(f *testing.F) {
 	l := Layout{Key: flow.Src, Levels: 2, Rows: 3, Columns: 8, Ways: 2, Slots: 2}
 	s, err := New(l)

@@ -4,12 +4,12 @@ package universal
 
 import "math"
 
-// splitRounds bounds the rounds of split; errors halve with each at least.
+// splitRounds bounds the rounds of split; each round at least halves the errors.
 const splitRounds = 16
 
 // split corrects known flows that share most of their cells with other known flows. If two flows
-// share most rows, the median assigns the sum to one of them. For these few flows, least squares
-// over all of their cells separates them.
+// share most rows, the median assigns the sum of both to one of them. For these few flows, least
+// squares over all of their cells separates them.
 func (e *Estimate) split(lv *level, flows []estimated, users []uint8) {
 	rows := e.layout.Rows
 	var crowded []*estimated
@@ -38,8 +38,8 @@ func (e *Estimate) split(lv *level, flows []estimated, users []uint8) {
 	}
 }
 
-// mean returns the mean over the rows of the rest of the flow in its cells, which is the step to
-// the flow's least-squares size with all others fixed.
+// mean returns the mean over the rows of the flow's cells in rest, which is the step to the flow's
+// least-squares size while all other flows are fixed.
 func (lv *level) mean(f *estimated, rows int) int32 {
 	sum := 0
 	for row := range rows {

@@ -111,8 +111,8 @@ func columns(s []source) []Column {
 	return out
 }
 
-// ColumnOf returns a column of n rows of a kind. value returns a row's value as Column.Value does:
-// nil, and a value of another kind, is null.
+// ColumnOf returns a column of n rows of a kind. value returns a row's value as Column.Value does;
+// nil or a value of another kind makes the row null.
 func ColumnOf(name string, kind Kind, n int, value func(row int) any) Column {
 	at := base{name: name}
 	switch kind {
@@ -239,7 +239,8 @@ type TextAppender struct {
 // Append adds a row with this value.
 func (a *TextAppender) Append(v string) { a.text.append(v); a.n++ }
 
-// AppendBytes adds a row with a copy of this value. A value in the dictionary is not allocated.
+// AppendBytes adds a row with a copy of this value. It allocates no memory if the value is in the
+// dictionary.
 func (a *TextAppender) AppendBytes(v []byte) { a.text.appendBytes(v); a.n++ }
 
 // AppendNull adds a row that does not have the leaf.
@@ -249,8 +250,9 @@ func (a *TextAppender) column() Column {
 	return a.finish(Column{Name: a.name, Kind: String, n: a.n, text: a.text.packed()})
 }
 
-// maxDictionary is the number of distinct values up to which text is stored as a dictionary. Switch
-// names, dimensions and states stay far below; flows exceed it and are stored end to end.
+// maxDictionary is the number of distinct values up to which text is stored as a dictionary.
+// Switch names, dimensions and states have far fewer; flows usually have more, and are stored end
+// to end.
 const maxDictionary = 1024
 
 // textBuilder packs text, as a dictionary up to maxDictionary distinct values.
@@ -279,7 +281,7 @@ func (b *textBuilder) append(s string) {
 
 func (b *textBuilder) appendBytes(s []byte) {
 	if !b.plain {
-		if code, ok := b.index[string(s)]; ok { // does not allocate
+		if code, ok := b.index[string(s)]; ok { // this index expression does not allocate
 			b.codes = append(b.codes, code)
 			return
 		}
@@ -292,8 +294,8 @@ func (b *textBuilder) appendBytes(s []byte) {
 	b.offsets = append(b.offsets, uint32(len(b.data)))
 }
 
-// intern adds a new value to the dictionary. A full dictionary is dropped, and intern returns
-// false.
+// intern adds a new value to the dictionary. If the dictionary is full, intern drops it and
+// returns false.
 func (b *textBuilder) intern(s string) bool {
 	if b.index == nil {
 		b.index = make(map[string]uint32)
@@ -312,7 +314,7 @@ func (b *textBuilder) intern(s string) bool {
 	return true
 }
 
-// flatten rewrites the rows so far end to end.
+// flatten stores the rows so far end to end, without the dictionary.
 func (b *textBuilder) flatten() {
 	old := packed{data: string(b.data), offsets: b.offsets, codes: b.codes}
 	*b = textBuilder{plain: true, offsets: append(make([]uint32, 0, 2*len(old.codes)), 0)}
@@ -330,7 +332,7 @@ func (b *textBuilder) grow(n int) {
 func (b *textBuilder) packed() packed {
 	p := packed{data: string(b.data), offsets: b.offsets, codes: b.codes}
 	if len(b.codes) > 0 && len(b.codes) == len(b.index) {
-		p.codes = nil // every value occurs once, in order: row r is entry r
+		p.codes = nil // every value occurs once, in order, so row r is entry r
 	}
 	return p
 }

@@ -58,7 +58,7 @@ type Column struct {
 	bools  []bool
 	text   packed
 
-	nulls   []uint64 // bit nullsAt+r is set: row r is absent; nil: no row is absent
+	nulls   []uint64 // bit nullsAt+r is set if row r is absent; nil if no row is absent
 	nullsAt int
 }
 
@@ -253,7 +253,7 @@ func (c Column) Compact() Column {
 		c.text = packed{data: p.data[first:last], offsets: offsets}
 		return c
 	}
-	if c.n >= p.entries() { // a short dictionary is sent whole
+	if c.n >= p.entries() { // a short dictionary is sent as a whole
 		return c
 	}
 	var b textBuilder

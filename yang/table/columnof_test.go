@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A column made of the values of another one, or of their texts, is equal to it.
+// A column made from another column's values, or from their texts, equals the other column.
 func TestColumnOf(t *testing.T) {
 	nulls := func(c Column) Column { c, _ = c.WithNulls([]uint64{2}); return c }
 	for _, want := range []Column{

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Table is rows of one YANG list, as columns. Immutable once published.
+// Table holds rows of one YANG list as columns. It must not be changed once published.
 type Table struct {
 	// List is the schema path of the list without keys, with the module's name at the top:
 	// "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter". The table of a container has one row
@@ -32,7 +32,7 @@ func (t *Table) Rows() int {
 }
 
 // Bytes returns the size of the values without compression: 8 bytes for a number, 1 for a boolean,
-// and a text's length in every row that has it.
+// and the length of a text for each row.
 func (t *Table) Bytes() int {
 	sum := 0
 	for _, columns := range [][]Column{t.Keys, t.Values} {

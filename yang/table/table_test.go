@@ -82,7 +82,7 @@ func boxed(t *Table) [][]any {
 }
 
 func TestBuilderSlice(t *testing.T) {
-	for _, flows := range []int{10, 5000} { // with a dictionary of flows and without
+	for _, flows := range []int{10, 5000} { // with and without a dictionary
 		tab, want := sample(t, 3000, flows)
 		if got := boxed(tab); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%d flows: the table does not hold what was appended", flows)
@@ -155,7 +155,8 @@ func TestEmptyText(t *testing.T) {
 	roundTrip(t, tab.Keys[0])
 }
 
-// TestBytes checks that text counts in every row that has it, and that a slice counts its own rows.
+// TestBytes checks that a text counts in every row that has it, and that a slice counts only its
+// own rows.
 func TestBytes(t *testing.T) {
 	tab := &Table{List: "/m:a/b", Keys: []Column{Strings("k", []string{"aaaa", "bb", "aaaa"})},
 		Values: []Column{Uint64s("u", make([]uint64, 3)), Bools("b", make([]bool, 3)),
@@ -232,7 +233,7 @@ func FuzzPackedStrings(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for r := range c.Len() { // whatever was taken can be read
+		for r := range c.Len() { // whatever the column accepted can be read
 			_ = c.Text(r)
 		}
 	})

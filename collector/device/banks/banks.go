@@ -2,8 +2,8 @@
 
 // Package banks makes switches that count in banks of registers sources of epochs.
 //
-// All switches of a Group count an epoch in the same bank: that of epoch n is (n + shift) modulo
-// the number of banks, with a shift that is chosen once. So a packet may carry its bank through the
+// All switches of a Group count an epoch in the same bank: epoch n uses bank (n + shift) modulo
+// the number of banks; shift is chosen once. A packet can therefore carry its bank through the
 // network as its time bit.
 //
 //   - A switch is flipped at every boundary, so that it stays in step. If its next bank is still
@@ -42,10 +42,10 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// Why a switch is missing from an epoch. Errors of the switch are wrapped in others.
+// Reasons why a switch is missing from an epoch. Errors of the switch are wrapped in other errors.
 var (
-	// ErrUnread means that the bank had not been read to the end when the epoch began.
-	ErrUnread = fmt.Errorf("the bank %w: it had not been read before", epoch.ErrStale)
+	// ErrUnread means that the bank had not been read completely when the epoch began.
+	ErrUnread = fmt.Errorf("the bank %w: it had not been read when the epoch began", epoch.ErrStale)
 	// ErrMerged means that the switch was not flipped at the start of the epoch.
 	ErrMerged = fmt.Errorf("the bank %w: the switch was not flipped in between", epoch.ErrStale)
 	// ErrFlipping means that the switch has not acknowledged an earlier flip.
@@ -56,12 +56,13 @@ var (
 type Incarnation struct {
 	// ID differs from that of every earlier incarnation.
 	ID uint64
-	// Clean is set if the registers were cleared at its start, because the pipeline was pushed.
+	// Clean is set if the registers were cleared at the start of the period, because the pipeline was
+	// pushed.
 	Clean bool
 }
 
-// Switch is a switch with banks. Its methods are called from several goroutines, but for one bank
-// never from two at once.
+// Switch is a switch with banks. Several goroutines call its methods, but never two at once for
+// the same bank.
 type Switch interface {
 	// Name is the name of the switch; constant.
 	Name() string
@@ -71,35 +72,35 @@ type Switch interface {
 	Ready() (Incarnation, error)
 	// Flip makes packets count in bank from now on.
 	Flip(ctx context.Context, bank int) error
-	// Read returns the contents of the bank and clears it. After an error the bank may hold
-	// anything. Before it reads cells that packets in flight may still change, it calls drained
-	// once; it reads on even if that fails. With an InexactError it returns a valid reading.
+	// Read returns the contents of the bank and clears it. After an error, the bank may hold any
+	// data. Before Read reads cells that packets in flight may still change, it calls drained once;
+	// if drained fails, Read continues. If the error is an InexactError, the reading is valid.
 	Read(ctx context.Context, bank int, drained epoch.Drained) (*epoch.Reading, error)
 }
 
 // InexactError reports that packets were counted in a bank after it was sealed. The reading is
-// valid, with an accuracy warning; the bank is not clean.
+// valid, with an accuracy warning, but the bank is not clean.
 type InexactError struct {
-	// Reason is for an operator.
+	// Reason is a text for the operator.
 	Reason string
 }
 
 // Error is the reason.
 func (e *InexactError) Error() string { return e.Reason }
 
-// ioLimit bounds a flip, and a read-out of short epochs. It is not the epoch's deadline: a late
-// flip brings the switch in step, and a late read-out cleans the bank.
+// ioLimit bounds a flip, and a read-out of short epochs. It is longer than the epoch's deadline,
+// because a late flip still brings the switch in step, and a late read-out still cleans the bank.
 const ioLimit = 30 * time.Second
 
-// Config is the schedule of epochs, as epoch.Config.
+// Config is the schedule of epochs, as in epoch.Config.
 type Config struct {
 	// Interval is the length of an epoch.
 	Interval time.Duration
-	// Guard and Drain are the time that packets need to leave pipelines and network. They pass
-	// before banks of a switch that joins are cleared.
+	// Guard and Drain are the times that packets need to leave the pipelines and the network. Both
+	// pass before the banks of a joining switch are cleared.
 	Guard, Drain time.Duration
-	// Common makes the bank of an epoch its number modulo the banks, as in the groups of other
-	// collectors, whose switches exchange packets with those of this group.
+	// Common makes shift 0, so that groups of other collectors, whose switches exchange packets with
+	// this group's switches, use the same banks.
 	Common bool
 }
 
@@ -115,21 +116,21 @@ type Group struct {
 	mu      sync.Mutex
 	stopped bool
 	sources map[string]member
-	chosen  bool   // shift is
-	shift   uint64 // of the banks against the epochs' numbers
+	chosen  bool   // shift is chosen
+	shift   uint64 // added to an epoch's number to find its bank
 	open    uint64 // number of the open epoch; 0 before the first
 	opened  time.Duration
-	bounds  *bounds // of the flips and read-outs at its start
+	bounds  *bounds // bounds of the flips and read-outs at the start of the open epoch
 }
 
-// bounds are contexts that all switches share at a boundary: timers of their own would cost the
+// bounds are contexts that all switches share at a boundary: separate timers would cost the
 // collector more than the rest of a flip.
 type bounds struct{ flip, read context.Context }
 
-// bound returns a context that ends with the group, or after a time.
+// bound returns a context that ends with the group or after the given time.
 func (g *Group) bound(after time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(g.ctx, after)
-	_ = cancel // what it bounds may outlive the boundary
+	_ = cancel // calls bounded by the context may outlive the boundary
 	return ctx
 }
 
@@ -138,11 +139,11 @@ type member interface {
 	epoch.Source
 	// check lets the switch join if its incarnation is new.
 	check()
-	// wait waits until the switch has joined and no bank is being read; false if ctx ends before.
+	// wait waits until the switch has joined and no bank is being read; false if ctx ends first.
 	wait(ctx context.Context) bool
-	// handover is Group.Handover.
+	// handover returns the state for Group.Handover.
 	handover() (*Handover, error)
-	// hasOffer reports whether the collector before has handed over banks that are not used yet.
+	// hasOffer reports whether the previous collector has handed over banks that are not used yet.
 	hasOffer() bool
 }
 
@@ -153,8 +154,8 @@ func New(cfg Config, clock epoch.Clock) *Group {
 	return g
 }
 
-// Add adds a switch and lets it join; it replaces a switch of the same name. The source is for an
-// epoch.Engine.
+// Add adds a switch and lets it join; it replaces a switch of the same name. Pass the returned
+// source to an epoch.Engine.
 func (g *Group) Add(sw Switch) epoch.Source { return g.add(sw, nil) }
 
 func (g *Group) add(sw Switch, h *Handover) epoch.Source {
@@ -182,7 +183,7 @@ func (g *Group) Remove(name string) {
 	delete(g.sources, name)
 }
 
-// has reports whether a switch has not been removed or replaced.
+// has reports whether a switch is still part of the group.
 func (g *Group) has(m member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,7 +191,7 @@ func (g *Group) has(m member) bool {
 }
 
 // Check lets a switch join if its incarnation is new. Call it when the session becomes ready;
-// otherwise the next boundary does it, and the switch joins an epoch later.
+// otherwise the switch joins at the next boundary, one epoch later.
 func (g *Group) Check(name string) {
 	g.mu.Lock()
 	s := g.sources[name]
@@ -200,8 +201,8 @@ func (g *Group) Check(name string) {
 	}
 }
 
-// WaitJoined waits until every switch has joined and no bank is being read, or ctx ends, and
-// returns the names of the switches that are not so far.
+// WaitJoined waits until every switch has joined and no bank is being read, or until ctx ends. It
+// returns the names of the remaining switches.
 func (g *Group) WaitJoined(ctx context.Context) []string {
 	var missing []string
 	for _, s := range g.members() {
@@ -212,15 +213,15 @@ func (g *Group) WaitJoined(ctx context.Context) []string {
 	return missing
 }
 
-// Shift determines the banks of epochs: that of epoch n is (n + Shift) modulo the number of banks.
-// It is chosen at the first boundary and does not change; with Config.Common it is 0.
+// Shift returns the shift of banks: epoch n uses bank (n + Shift) modulo the number of banks. The
+// shift is chosen at the first boundary and never changes; with Config.Common it is 0.
 func (g *Group) Shift() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.shift
 }
 
-// Stop ends background work and waits for it. Flips and read-outs fail afterwards.
+// Stop ends background work and waits for it. Later flips and read-outs fail.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	g.stopped = true
@@ -229,10 +230,10 @@ func (g *Group) Stop() {
 	g.work.Wait()
 }
 
-// begin opens epoch number and returns the bounds of its boundary. Banks that were handed over are
-// adopted before, as they are of no use in another epoch. The first time it chooses the shift so
-// that the epoch is counted in bank 1 by all switches: before, they count in bank 0, the initial
-// bank of a pipeline.
+// begin opens epoch number and returns the bounds of its boundary. It first adopts banks that were
+// handed over, because these are valid in the previous epoch only. At the first call it chooses
+// the shift so that all switches count the epoch in bank 1: before, they count in bank 0, a
+// pipeline's initial bank.
 func (g *Group) begin(number uint64) *bounds {
 	g.mu.Lock()
 	known, chosen, limits := g.open == number, g.chosen, g.bounds
@@ -259,8 +260,8 @@ func (g *Group) begin(number uint64) *bounds {
 	return g.bounds
 }
 
-// commonBanks is the least common multiple of the switches' numbers of banks, or of some if it gets
-// huge.
+// commonBanks returns the least common multiple of the switches' numbers of banks, or of some of
+// them if it gets too large.
 func (g *Group) commonBanks() uint64 {
 	every := uint64(1)
 	for _, s := range g.flipped() {
@@ -286,8 +287,8 @@ func (g *Group) bankOf(number uint64, n int) int {
 	return int((number + g.shift) % uint64(n))
 }
 
-// openBank is the bank of the open epoch at a switch with n banks, 0 before the first. from is the
-// first epoch that a switch counts as a whole if it counts in the bank from now on.
+// openBank returns the bank of the open epoch at a switch with n banks; 0 before the first epoch.
+// from is the first epoch that the switch counts completely if it counts in this bank from now on.
 func (g *Group) openBank(n int) (bank int, from uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -318,12 +319,14 @@ func (g *Group) goDo(f func()) bool {
 	return true
 }
 
-// readLimit bounds a read-out, and the changes of a window. A read-out may go on past its epoch.
+// readLimit bounds a read-out, and the changes of a window. A read-out may continue after its
+// epoch.
 func (g *Group) readLimit() time.Duration {
 	return g.clock.IOLimit(max(ioLimit, 10*g.cfg.Interval))
 }
 
-// pause waits for d on the clock or in real time, whichever ends first: it belongs to no epoch.
+// pause waits for d on the clock or in real time, whichever ends first, because the wait belongs
+// to no epoch.
 func (g *Group) pause(ctx context.Context, d time.Duration) error {
 	over := make(chan struct{})
 	stop := g.clock.AfterFunc(d, func() { close(over) })

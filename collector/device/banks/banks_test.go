@@ -32,8 +32,8 @@ type fake struct {
 	banks   []int
 	flipErr error
 	readErr error
-	errs    int   // number of reads that fail with readErr; 0: all
-	inexact error // of the next reading; its packets are in the reading after that
+	errs    int   // number of reads that fail with readErr; 0 means all
+	inexact error // error of the next reading, whose packets are in the reading after it
 	flips   int
 	reads   int
 	// hold, if set, makes Read wait until it is closed.
@@ -106,7 +106,7 @@ func (f *fake) Read(ctx context.Context, bank int, drained epoch.Drained) (*epoc
 	return reading(n), err
 }
 
-// reading holds a number per cell.
+// reading returns a reading with one number per cell.
 func reading(numbers ...int) *epoch.Reading {
 	cells := make([]uint32, len(numbers))
 	for i, n := range numbers {
@@ -177,7 +177,7 @@ type bench struct {
 	log   *testkit.Log
 	fakes []*fake
 	end   time.Time
-	each  func(*epoch.Epoch) // receives every epoch
+	each  func(*epoch.Epoch) // called with every epoch
 }
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -282,7 +282,7 @@ func TestDeviceDownMakesEpochsPartialThenLostThenRejoins(t *testing.T) {
 	b.fakes[0].set(func(f *fake) { f.down = down })
 	b.expect(b.step(3), "3 lost s1=error s2=error")
 	b.expect(b.step(3), "4 lost s1=error s2=error")
-	// s1 returns from a reboot with its registers cleared by the push, s2 with old contents.
+	// s1 returns from a reboot, and the push has cleared its registers. s2 returns with old contents.
 	b.fakes[0].set(func(f *fake) {
 		f.down = nil
 		f.life = banks.Incarnation{ID: 2, Clean: true}
@@ -293,7 +293,7 @@ func TestDeviceDownMakesEpochsPartialThenLostThenRejoins(t *testing.T) {
 	b.g.Check("s1")
 	b.g.Check("s2")
 	b.join()
-	// both joined at the start of the epoch, s2 with a bank that was not clean
+	// Both switches joined at the start of the epoch, s2 with a bank that was not clean.
 	b.expect(b.step(5), "5 partial s1=5 s2=joining")
 	b.expect(b.step(6), "6 complete s1=6 s2=6")
 	if n := strings.Count(b.log.String(), "missing from the epoch"); n != 2 {
@@ -322,15 +322,15 @@ func TestFailedReadOutLeavesNothingBehind(t *testing.T) {
 	b.expect(b.step(1), "1 complete s1=1")
 	b.fakes[0].set(func(f *fake) { f.readErr = errors.New("a range was lost") })
 	b.expect(b.step(2), "2 lost s1=error")
-	b.join() // it is read once more, which fails
+	b.join() // the switch is read once more, which fails
 	b.fakes[0].set(func(f *fake) { f.readErr = nil })
 	b.expect(b.step(3), "3 complete s1=3")
-	b.expect(b.step(4), "4 lost s1=unread") // the bank of epoch 2
+	b.expect(b.step(4), "4 lost s1=unread") // the bank also holds epoch 2
 	b.expect(b.step(5), "5 complete s1=5")
 	b.inStep()
 }
 
-// A failed read-out is repeated while the next epoch is counted, so that only one epoch is lost.
+// A failed read-out is repeated during the next epoch, so that only one epoch is lost.
 func TestFailedReadOutIsRepeatedAtOnce(t *testing.T) {
 	b := newBench(t, 0, "s1")
 	b.fakes[0].set(func(f *fake) { f.readErr, f.errs = errors.New("a range was lost"), 1 })
@@ -368,7 +368,7 @@ func TestOneHangingDeviceOf64DelaysNoOther(t *testing.T) {
 	}
 }
 
-// More read-outs hang than can run in parallel; the other switches are read nevertheless.
+// More read-outs block than can run in parallel; the other switches are read nevertheless.
 func TestHangingReadOutsReleaseTheirPlaces(t *testing.T) {
 	clock := epoch.NewVirtual(t0, 3*time.Second)
 	n := newNetwork(epoch.Config{Interval: time.Second, Deadline: 40 * time.Millisecond, Parallel: 2},
@@ -399,8 +399,8 @@ func TestSkippedBoundaries(t *testing.T) {
 	b.expect(b.step(1), "3 lost s1=merged")
 	b.expect(b.step(1), "4 complete s1=1")
 	b.inStep()
-	// If the next epoch has the bank that is in use, it is lost, too: the banks follow the epochs'
-	// numbers.
+	// If the next epoch uses the bank that is in use, it is lost, too, because banks follow the
+	// epochs' numbers.
 	b.end = b.end.Add(time.Second)
 	b.expect(b.step(1), "6 lost s1=merged")
 	b.expect(b.step(1), "7 lost s1=merged")

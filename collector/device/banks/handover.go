@@ -14,11 +14,12 @@ import (
 // Handover is what the next collector of a switch needs.
 type Handover = clusterv1.Banks
 
-// errReading is why a switch cannot be handed over now.
+// errReading is the reason why a switch cannot be handed over at the moment.
 var errReading = errors.New("a bank is being read")
 
-// Handover returns what the next collector of a switch needs; nil if the switch has not joined, so
-// that nothing is lost. After an error it cannot be handed over now.
+// Handover returns the state for the next collector of a switch; nil if the switch has not joined,
+// in which case nothing is lost. An error means that the switch cannot be handed over at the
+// moment.
 func (g *Group) Handover(name string) (*Handover, error) {
 	g.mu.Lock()
 	s := g.sources[name]
@@ -29,11 +30,12 @@ func (g *Group) Handover(name string) (*Handover, error) {
 	return s.handover()
 }
 
-// Adopt is Add for a switch that another collector has handed over. If its session is not ready in
-// the epoch of the handover, or the switch was restarted, it joins as any other.
+// Adopt adds a switch that another collector has handed over. If the switch's session is not ready
+// in the epoch of the handover, or the switch was restarted, the switch joins like any other
+// switch.
 func (g *Group) Adopt(sw Switch, h *Handover) epoch.Source { return g.add(sw, h) }
 
-// Opened notes that an epoch is open, for a group that has had no switch at its start.
+// Opened sets the open epoch of a group that had no switch when the epoch began.
 func (g *Group) Opened(number uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -86,8 +88,8 @@ func (s *source) hasOffer() bool {
 	return s.offered != nil
 }
 
-// adopt goes on with the banks that were handed over, and reports whether they still hold what they
-// held then. s.mu is held.
+// adopt continues with the banks that were handed over. It returns false if they may have changed
+// since. The caller holds s.mu.
 func (s *source) adopt(inc Incarnation) bool {
 	h := s.offered
 	s.offered = nil
@@ -124,7 +126,7 @@ func (w *window) handover() (*Handover, error) {
 	switch {
 	case err != nil || !w.isIn || w.incarnation.ID != inc.ID || open == 0:
 		return nil, nil
-	case w.first < open && w.size > 0: // the epoch before has not been read
+	case w.first < open && w.size > 0: // the previous epoch has not been read
 		return nil, errReading
 	}
 	state := &clusterv1.Window{First: w.first, Size: w.size, Missed: maps.Clone(w.missed), Unsure: maps.Clone(w.unsure),
@@ -144,7 +146,7 @@ func (w *window) hasOffer() bool {
 	return w.offered != nil
 }
 
-// adopt is source.adopt. w.mu is held.
+// adopt does for a window what source.adopt does for banks. The caller holds w.mu.
 func (w *window) adopt(inc Incarnation) bool {
 	h := w.offered
 	w.offered = nil

@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// A switch that one collector hands over to another in each epoch is measured in all of them, and
-// each packet counts once. If it is handed over too late, was restarted or has a bank that was not
-// read, epochs are lost, and none is wrong.
+// A switch that two collectors hand over to each other in each epoch is measured in all epochs,
+// and each packet counts once. If it is handed over too late, was restarted or has an unread bank,
+// epochs are lost, but none is wrong.
 func TestHandover(t *testing.T) {
 	type life = func(banks.Incarnation, error)
 	newFakeOf := map[string]func() (sw banks.Switch, send func(number uint64, n int), is life){
@@ -37,7 +37,7 @@ func TestHandover(t *testing.T) {
 			p.both[0].add(sw)
 			p.both[0].join(t)
 			p.open()
-			is(banks.Incarnation{ID: 1}, nil) // later sessions push no pipeline
+			is(banks.Incarnation{ID: 1}, nil) // later sessions do not push the pipeline
 			owner := 0
 			measured := uint64(0)
 			for number := uint64(1); number <= 12; number++ {
@@ -86,8 +86,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// A bank that was not read to the end is not clean at the next owner: the epoch that has it next is
-// lost, and the one after it is right.
+// A bank that was not read completely is not clean at the next owner: the next epoch in that bank
+// is lost, and the epoch after it is exact.
 func TestHandoverOfUnreadBank(t *testing.T) {
 	f := newFake("s1")
 	p := newCollectors(t)
@@ -116,7 +116,7 @@ func TestHandoverOfUnreadBank(t *testing.T) {
 	}
 }
 
-// over is a handover as it arrives.
+// over returns the handover after it was encoded and decoded.
 func over(t *testing.T, h *banks.Handover) *banks.Handover {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -159,7 +159,7 @@ func (p *collectors) open() {
 	}
 }
 
-// close ends the epoch at both and returns that of one, without its number.
+// close ends the epoch at both collectors and returns one collector's epoch, without its number.
 func (p *collectors) close(of int) string {
 	p.t.Helper()
 	p.end = p.end.Add(time.Second)
@@ -179,7 +179,7 @@ func (p *collectors) close(of int) string {
 	return out
 }
 
-// FuzzHandover: a switch whose handover is of no use, or wrong, is measured exactly again within a
+// FuzzHandover: a switch whose handover is unusable or wrong is measured exactly again within a
 // few epochs.
 func FuzzHandover(f *testing.F) {
 	f.Add([]byte(`{"epoch":1,"from":1,"bank":1,"unread":[false,false]}`), false)

@@ -14,8 +14,8 @@ import (
 // recheck is how often wait checks whether a switch is ready.
 const recheck = 50 * time.Millisecond
 
-// wait waits until the switch has joined and none of its banks is being read, or was removed; false
-// if ctx ends before.
+// wait waits until the switch has joined and none of its banks is being read, or until the switch
+// was removed. It returns false if ctx ends first.
 func (s *source) wait(ctx context.Context) bool {
 	again := time.NewTicker(recheck)
 	defer again.Stop()
@@ -35,8 +35,8 @@ func (s *source) wait(ctx context.Context) bool {
 	return true
 }
 
-// busy returns what is closed when a flip, a join or a read-out in progress ends; nil if there is
-// none.
+// busy returns a channel that is closed when a flip, a join or a read-out in progress ends; nil if
+// none is in progress.
 func (s *source) busy() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *source) check() {
 	s.checkLocked(inc)
 }
 
-// checkLocked is check for a switch that is ready. It reports whether the switch has joined. s.mu
-// is held.
+// checkLocked does the work of check for a switch that is ready, and reports whether the switch
+// has joined. The caller holds s.mu.
 func (s *source) checkLocked(inc Incarnation) bool {
 	if s.incarnation.ID != inc.ID {
 		s.leave()
@@ -78,7 +78,7 @@ func (s *source) checkLocked(inc Incarnation) bool {
 	if s.isIn || s.adopt(inc) {
 		return true
 	}
-	if !s.joining && s.flipping == nil { // after a flip in progress, flip checks again
+	if !s.joining && s.flipping == nil { // during a flip, flip checks again at its end
 		s.joining = true
 		isClean := inc.Clean && !s.tried
 		s.tried = true
@@ -89,7 +89,7 @@ func (s *source) checkLocked(inc Incarnation) bool {
 	return false
 }
 
-// leave resets a switch whose banks are unknown. s.mu is held.
+// leave resets a switch whose banks are unknown. The caller holds s.mu.
 func (s *source) leave() {
 	if s.isIn {
 		s.isIn, s.quiet = false, false
@@ -98,8 +98,8 @@ func (s *source) leave() {
 }
 
 // join flips the switch to the bank of the open epoch, so that it is in step, and then clears its
-// other banks. If a boundary comes earlier, the epoch that begins there is counted in a bank that
-// is not clean, and is lost for the switch; the read-out at its end clears the bank.
+// other banks. If a boundary comes before they are clear, the next epoch is counted in a bank that
+// is not clean, and is lost for the switch; the read-out at that epoch's end clears the bank.
 func (s *source) join(inc Incarnation, isClean bool) {
 	ctx, cancel := context.WithTimeout(s.g.ctx, s.g.clock.IOLimit(ioLimit))
 	defer cancel()
@@ -109,8 +109,8 @@ func (s *source) join(inc Incarnation, isClean bool) {
 	}
 }
 
-// enter flips until the switch counts in the bank of the epoch that is open then. It returns what
-// to close when the other banks are clean; nil if it failed.
+// enter flips the switch until it counts in the bank of the open epoch. It returns the channel to
+// close when the other banks are clean; nil if it failed.
 func (s *source) enter(ctx context.Context, inc Incarnation, isClean bool) (in chan struct{}) {
 	n := max(s.sw.Banks(), 2)
 	banks := make([]bank, n)
@@ -134,7 +134,7 @@ func (s *source) enter(ctx context.Context, inc Incarnation, isClean bool) (in c
 			s.joining, s.joinErr = false, fmt.Errorf("flipping to bank %d: %w", bank, err)
 			s.mu.Unlock()
 			return nil
-		case now != bank: // a boundary has passed
+		case now != bank: // a boundary has passed meanwhile
 			banks[bank].unread = epoch.ErrJoining
 			s.mu.Unlock()
 			continue
@@ -150,8 +150,8 @@ func (s *source) enter(ctx context.Context, inc Incarnation, isClean bool) (in c
 	}
 }
 
-// clear reads and discards the banks that are neither clean nor in use, after a pause in which
-// packets that carry them leave the network.
+// clear reads and discards the banks that are neither clean nor in use. It first pauses until
+// packets that carry these banks have left the network.
 func (s *source) clear(ctx context.Context, inc Incarnation) {
 	unread := s.unread()
 	if len(unread) == 0 || s.g.pause(ctx, s.g.cfg.Guard+s.g.cfg.Drain) != nil {
@@ -161,7 +161,7 @@ func (s *source) clear(ctx context.Context, inc Incarnation) {
 		for {
 			mine, other := s.claim(inc, b)
 			if mine != nil {
-				_, _ = s.read(inc, b, mine, noDrain, false) // the switch reports errors in its state
+				_, _ = s.read(inc, b, mine, noDrain, false) // the switch's state reports errors
 				break
 			}
 			if other == nil {
@@ -188,8 +188,8 @@ func (s *source) unread() (list []int) {
 	return list
 }
 
-// claim begins a read-out of a bank that is neither clean nor in use. It returns the other one if
-// the bank is being read already.
+// claim begins a read-out (mine) of a bank that is neither clean nor in use. If the bank is
+// already being read, claim returns that read-out (other).
 func (s *source) claim(inc Incarnation, b int) (mine, other *readout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +202,8 @@ func (s *source) claim(inc Incarnation, b int) (mine, other *readout) {
 	return s.beginReadout(b, newReadout(s.g.bound(s.g.readLimit()))), nil
 }
 
-// Prepare clears all banks once more before the first epoch, if packets may have entered the
-// network before all switches had joined: these may carry any bank. It waits until they have left.
+// Prepare clears all banks once more before the first epoch if packets entered the network before
+// all switches had joined: these packets may carry any bank. It first waits until they have left.
 func (g *Group) Prepare(ctx context.Context) {
 	sources := g.flipped()
 	quiet := true

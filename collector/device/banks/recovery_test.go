@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// hung makes the next flips or read-outs of some switches hang until they are released or
-// cancelled.
+// hung makes the next flips or read-outs of some switches block until they are released or
+// canceled.
 type hung struct {
 	b     *bench
 	hold  chan struct{}
@@ -39,14 +39,14 @@ func (b *bench) hangFlips(fakes ...*fake) hung {
 	return h
 }
 
-// over lets new flips and read-outs through. Those in progress still hang.
+// over lets new flips and read-outs pass. Calls in progress still block.
 func (h hung) over() {
 	for _, f := range h.fakes {
 		f.set(func(f *fake) { f.hold, f.holdFlip = nil, nil })
 	}
 }
 
-// release ends the hanging ones, and waits until the switches have joined.
+// release ends the blocked calls, and waits until the switches have joined.
 func (h hung) release() {
 	h.over()
 	close(h.hold)
@@ -91,7 +91,7 @@ func TestRecoveryCostsTwoEpochsAtMost(t *testing.T) {
 					f.set(func(f *fake) { f.readErr, f.errs = errors.New("a range was lost"), 1 })
 				}
 				b.step(1)
-				b.join() // each is read once more
+				b.join() // the switches are read once more
 			},
 			[]uint64{1}, false,
 		},
@@ -168,7 +168,7 @@ func TestRecoveryCostsTwoEpochsAtMost(t *testing.T) {
 					b.expect(got, fmt.Sprintf("%d complete s1=5 s2=5 s3=5 s4=5", number-1))
 				}
 				b.inStep()
-				b.join() // cancelled read-outs have ended
+				b.join() // canceled read-outs have ended
 			}
 			if diff := cmp.Diff(test.lost, lost); diff != "" {
 				t.Errorf("lost epochs, want (-), got (+): %s", diff)
@@ -177,8 +177,8 @@ func TestRecoveryCostsTwoEpochsAtMost(t *testing.T) {
 	}
 }
 
-// Packets counted in a bank after it was sealed cause a warning for the epoch and for the next one
-// in the bank that they may have reached; their own bank is cleared once more.
+// Packets counted in a bank after the bank was sealed cause two warnings: for the epoch, and for
+// the next epoch whose bank they may have reached. The sealed bank is cleared once more.
 func TestPacketsInASealedBankCauseAWarning(t *testing.T) {
 	b := newBench(t, 0, "s1", "s2")
 	var warnings [][]epoch.AccuracyWarning
@@ -186,11 +186,12 @@ func TestPacketsInASealedBankCauseAWarning(t *testing.T) {
 	b.fakes[1].set(func(f *fake) { f.inexact = &banks.InexactError{Reason: "flips late"} })
 	for i := 1; i <= 5; i++ {
 		b.expect(b.step(i), fmt.Sprintf("%d complete s1=%d s2=%d", i, i, i))
-		b.join() // it is read once more
+		b.join() // the switch is read once more
 	}
 	if diff := cmp.Diff([][]epoch.AccuracyWarning{
 		{{Source: "s2", Reason: "flips late"}}, nil,
-		{{Source: "s2", Reason: "was out of step in epoch 2: packets that it sent then may be counted in this epoch"}},
+		{{Source: "s2", Reason: "the switch was out of step in epoch 2: packets that it sent then may be " +
+			"counted in this epoch"}},
 		nil, nil,
 	}, warnings); diff != "" {
 		t.Error(diff)

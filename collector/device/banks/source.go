@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// source is a switch with the state of its banks.
+// source is a switch and the state of its banks.
 type source struct {
 	g  *Group
 	sw Switch
@@ -22,27 +22,28 @@ type source struct {
 	mu          sync.Mutex
 	incarnation Incarnation
 	in          chan struct{} // closed when the switch has joined and its banks are clean; replaced when it leaves
-	isIn        bool          // it is flipped and read at boundaries
+	isIn        bool          // the switch is flipped and read at boundaries
 	joining     bool
-	flipping    chan struct{} // closed at the end of the boundary's flip in progress; nil: none
+	flipping    chan struct{} // closed when the boundary's flip in progress ends; nil if there is none
 	joinErr     error         // why the latest join failed
-	tried       bool          // a join of this incarnation began before: its banks are no longer clean
-	quiet       bool          // before the first epoch: none of its packets carried another bank than 0
+	tried       bool          // an earlier join of this incarnation began, so its banks are no longer clean
+	quiet       bool          // before the first epoch: all its packets carried bank 0
 	current     int           // the bank in use
-	from        uint64        // the first epoch that was counted as a whole since current is in use
-	spoiled     error         // why current was not clean when it came into use; nil: it was
+	from        uint64        // the first epoch that was counted completely since current came into use
+	spoiled     error         // why current was not clean when it came into use; nil if it was clean
 	banks       []bank
-	out         []uint64  // recent epochs in which it may have counted in another bank than the others
-	offered     *Handover // of the collector before; nil: none, or it has been used
+	// recent epochs in which the switch may have counted in another bank than the other switches
+	out     []uint64
+	offered *Handover // state from the previous collector; nil if there was none or it was used
 }
 
 // bank is the state of one bank.
 type bank struct {
-	unread error    // why it may hold data of earlier epochs; nil: it does not, except while it is in use
-	reader *readout // the read-out in progress; nil: none
+	unread error    // why the bank may hold data of earlier epochs; nil if it is clean or in use
+	reader *readout // the read-out in progress; nil if there is none
 }
 
-// readout is a read-out of one bank. It is cancelled if the bank comes into use again.
+// readout is a read-out of one bank. It is canceled if the bank comes into use again.
 type readout struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -58,8 +59,8 @@ func (s *source) Name() string { return s.sw.Name() }
 // Sealing: a switch is flipped by the collector.
 func (s *source) Sealing() epoch.Sealing { return epoch.SealedByCollector }
 
-// Begin starts a boundary. It prepares the read-out, which costs more in the goroutine of each
-// source: its stack would grow.
+// Begin starts a boundary. It also prepares the read-out: in each source's goroutine, the stack
+// would have to grow, which costs more.
 func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 	limits := s.g.begin(b.Number + 1)
 	if b.Opening {
@@ -73,16 +74,16 @@ func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 	return &part{source: s, Boundary: b, limits: limits, readout: newReadout(limits.read)}, s.warnings(b.Number)
 }
 
-// part is a switch at one boundary: the bank of the ending epoch is sealed and read.
+// part is a switch at one boundary, where the bank of the ending epoch is sealed and read.
 type part struct {
 	*source
 	epoch.Boundary
 	limits  *bounds
 	inc     Incarnation
-	bank    int      // the sealed one
-	readout *readout // of that bank, prepared by Begin; nil: it cannot be read
-	inStep  bool     // the switch counted in the epoch's bank all the time
-	err     error    // why the reading does not count
+	bank    int      // the sealed bank
+	readout *readout // the bank's read-out, prepared by Begin; nil if the bank cannot be read
+	inStep  bool     // the switch counted in the epoch's bank for the whole epoch
+	err     error    // why the reading is not used
 	inexact []string // accuracy warnings
 }
 
@@ -99,15 +100,17 @@ func (p *part) Seal(ctx context.Context) error {
 	if !p.inStep && !p.Opening || err != nil && p.Opening {
 		p.outOfStep(p.Number)
 	}
-	if err == nil && ctx.Err() != nil { // its first packets still carried the other bank
+	if err == nil && ctx.Err() != nil { // the first packets of the next epoch still carried the other bank
 		took := time.Since(begin)
-		p.inexact = append(p.inexact, fmt.Sprintf("its flip at the end took %v; the others were read before", took))
+		p.inexact = append(p.inexact,
+			fmt.Sprintf("the flip at the end of the epoch took %v; other switches were read before", took))
 		p.outOfStep(p.Number + 1)
 	}
 	return err
 }
 
-// seal prepares the flip: it determines the next bank and what the sealed one holds.
+// seal prepares the flip: it determines the next bank, and whether the sealed bank holds exactly
+// the epoch.
 func (p *part) seal() (next int, spoiled, err error) {
 	inc, err := p.sw.Ready()
 	p.mu.Lock()
@@ -133,7 +136,7 @@ func (p *part) seal() (next int, spoiled, err error) {
 	default:
 		p.err = p.spoiled
 	}
-	if next == p.bank { // epochs were skipped: it is in the right bank, which also holds the earlier epoch
+	if next == p.bank { // epochs were skipped: the switch is in the right bank, which also holds the earlier epoch
 		return 0, nil, cmp.Or(p.err, ErrMerged)
 	}
 	if p.readout = p.beginReadout(p.bank, p.readout); p.readout == nil {
@@ -147,11 +150,12 @@ func (p *part) seal() (next int, spoiled, err error) {
 	return next, spoiled, nil
 }
 
-// flip flips the switch. If that fails, the bank in use is unknown and the switch joins anew.
+// flip flips the switch. If the flip fails, the bank in use is unknown, and the switch joins
+// again.
 func (p *part) flip(next int, spoiled error) error {
 	err := p.sw.Flip(p.limits.flip, next)
 	if err == nil && p.g.openNumber() != p.Number+1 {
-		err = errors.New("acknowledged epochs later")
+		err = errors.New("the switch acknowledged the flip epochs later")
 	}
 	p.mu.Lock()
 	close(p.flipping)
@@ -174,7 +178,8 @@ func (p *part) flip(next int, spoiled error) error {
 	return fmt.Errorf("flipping to bank %d: %w", next, cmp.Or(err, epoch.ErrJoining))
 }
 
-// Collect reads the sealed bank. It goes on after the deadline until the bank comes into use again.
+// Collect reads the sealed bank. It continues after the deadline, until the bank comes into use
+// again.
 func (p *part) Collect(_ context.Context, drained epoch.Drained) (epoch.Result, error) {
 	if p.readout == nil {
 		return epoch.Result{Warnings: p.inexact}, p.err
@@ -186,12 +191,12 @@ func (p *part) Collect(_ context.Context, drained epoch.Drained) (epoch.Result, 
 		p.inexact = append(p.inexact, inexact.Reason)
 		p.outOfStep(p.Number + 1)
 	}
-	// A bank that held an earlier epoch is clean now; the reading does not count.
+	// If the bank held an earlier epoch, it is clean now, but the reading is not used.
 	return epoch.Result{Reading: reading, Warnings: p.inexact}, cmp.Or(p.err, err)
 }
 
-// supersede cancels a read-out of a bank that comes into use, and returns why the bank is not
-// clean. s.mu is held.
+// supersede cancels the read-out of a bank that comes into use, and returns why the bank is not
+// clean. The caller holds s.mu.
 func (s *source) supersede(bank int) error {
 	b := &s.banks[bank]
 	if b.reader != nil {
@@ -209,8 +214,8 @@ func newReadout(ctx context.Context) *readout {
 	return r
 }
 
-// beginReadout notes that r reads a bank, and returns r; nil if an earlier read-out of the bank has
-// not ended. s.mu is held.
+// beginReadout records that r reads a bank, and returns r; nil if an earlier read-out of the bank
+// has not ended. The caller holds s.mu.
 func (s *source) beginReadout(bank int, r *readout) *readout {
 	b := &s.banks[bank]
 	if b.reader != nil {
@@ -221,7 +226,8 @@ func (s *source) beginReadout(bank int, r *readout) *readout {
 	return r
 }
 
-// endReadout notes the end of a read-out; unread is why the bank may hold data. s.mu is held.
+// endReadout records the end of a read-out; unread says why the bank may still hold data. The
+// caller holds s.mu.
 func (s *source) endReadout(inc Incarnation, bank int, r *readout, unread error) {
 	r.cancel()
 	close(r.done)
@@ -235,11 +241,11 @@ func (s *source) endReadout(inc Incarnation, bank int, r *readout, unread error)
 	}
 }
 
-// noDrain is for a reading that does not count.
+// noDrain is the drained function of a reading that is not used.
 func noDrain(context.Context) error { return nil }
 
-// read reads a bank and updates its state. With again, a bank that was not read to the end is read
-// once more, so that it is clean when it comes into use.
+// read reads a bank and updates its state. With again, it reads a bank that was not read
+// completely once more, so that the bank is clean when it comes into use.
 func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drained,
 	again bool,
 ) (*epoch.Reading, error) {
@@ -260,15 +266,16 @@ func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drain
 	return reading, fmt.Errorf("reading bank %d: %w", bank, err)
 }
 
-// outOfStep notes that the switch was out of step in an epoch.
+// outOfStep records that the switch was out of step in an epoch.
 func (s *source) outOfStep(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out = append(s.out, number)
 }
 
-// warnings warns of packets that the switch sent in an earlier epoch in which it was out of step:
-// other switches may have counted them in the bank of this one, which they have not read since.
+// warnings returns warnings about packets that the switch sent in an earlier epoch in which it was
+// out of step: other switches may have counted these packets in the bank of this epoch, which they
+// have not read since.
 func (s *source) warnings(number uint64) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,8 +283,8 @@ func (s *source) warnings(number uint64) []string {
 	s.out = slices.DeleteFunc(s.out, func(out uint64) bool { return out+banks <= number })
 	for _, out := range s.out {
 		if out < number {
-			return []string{fmt.Sprintf("was out of step in epoch %d: packets that it sent then may be counted in this "+
-				"epoch", out)}
+			return []string{fmt.Sprintf("the switch was out of step in epoch %d: packets that it sent then may be "+
+				"counted in this epoch", out)}
 		}
 	}
 	return nil

@@ -19,25 +19,27 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// mesh is a network of fakes. They count packets where they enter, and where they leave in the bank
-// that the packet carries. Packets are in flight for some time.
+// mesh is a network of fakes. A fake counts a packet where it enters, and again where it leaves,
+// in the bank that the packet carries. Packets are in flight for some time.
 type mesh struct {
 	mu     sync.Mutex
 	edges  []*edge
 	flying []packet
-	way    sync.RWMutex // read-locked while packets are in flight in real time, so that a slow machine does not matter
+	// read-locked while packets are in flight in real time, so that a slow machine does not change
+	// the result
+	way sync.RWMutex
 }
 
-// edge is a switch of a mesh with the number of packets that entered and left, by bank.
+// edge is a switch of a mesh, with counts by bank of the packets that entered and left.
 type edge struct {
 	fake
 	m       *mesh
 	entered []int
 	left    []int
-	traffic bool // packets are in flight whenever the edge is flipped or read
+	traffic bool // packets are in flight during each flip and read-out of the edge
 }
 
-// packet is in flight to a switch.
+// packet is a packet in flight to a switch.
 type packet struct {
 	bank int
 	to   *edge
@@ -53,7 +55,7 @@ func newEdge(m *mesh, name string) *edge {
 	return e
 }
 
-// send makes n packets enter at each edge for each other one.
+// send makes n packets enter at each edge for every other edge.
 func (m *mesh) send(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +95,8 @@ func (e *edge) Flip(ctx context.Context, bank int) error {
 	return e.fake.Flip(ctx, bank)
 }
 
-// Read reads the entered packets at once, and those that left when the network has drained.
+// Read reads the count of entered packets at once, and the count of packets that left when the
+// network has drained.
 func (e *edge) Read(ctx context.Context, bank int, drained epoch.Drained) (*epoch.Reading, error) {
 	if e.traffic {
 		e.m.way.RLock()
@@ -163,7 +166,7 @@ func (b *meshBench) wait(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-// step sends packets, of which the last are in flight when the epoch ends, and closes it.
+// step sends packets, some of which are in flight when the epoch ends, and closes the epoch.
 func (b *meshBench) step(n int) *epoch.Epoch {
 	b.Helper()
 	b.m.send(n)
@@ -178,7 +181,7 @@ func (b *meshBench) step(n int) *epoch.Epoch {
 	return ep
 }
 
-// exact checks that an epoch without warnings has exactly the packets that were sent.
+// exact checks that an epoch without warnings counted exactly the packets that were sent.
 func (b *meshBench) exact(ep *epoch.Epoch, n int) bool {
 	b.Helper()
 	if ep.Status != epoch.Complete || len(ep.Warnings) > 0 {
@@ -210,7 +213,7 @@ func TestExitsAreReadWhenTheNetworkHasDrained(t *testing.T) {
 	}
 }
 
-// An edge gets out of step in several ways. Epochs that its packets with another bank reach have a
+// An edge gets out of step in several ways. Each epoch that packets with a wrong bank reach has a
 // warning, and later epochs are exact again.
 func TestInexactEpochsHaveWarnings(t *testing.T) {
 	faults := map[string]func(b *meshBench, bad *edge){
@@ -275,7 +278,7 @@ func TestInexactEpochsHaveWarnings(t *testing.T) {
 	}
 }
 
-// Two collectors, one after the other, over switches with constant traffic, on the wall clock.
+// Two collectors, one after the other, measure switches with constant traffic on the wall clock.
 func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 	m := &mesh{}
 	for i := range 3 {
@@ -322,8 +325,8 @@ func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 	}
 }
 
-// All switches have the same bank in an epoch, for any number of banks, and the first one is not
-// the initial bank of a pipeline.
+// All switches use the same bank in an epoch, for any number of banks. The first epoch's bank is
+// not the initial bank of a pipeline.
 func TestBanksFollowTheEpochsNumbers(t *testing.T) {
 	clock := epoch.NewVirtual(t0, 0)
 	n := newNetwork(epoch.Config{Interval: time.Second, Deadline: time.Second, Origin: time.Unix(3, 0)},
@@ -361,7 +364,7 @@ func TestBanksFollowTheEpochsNumbers(t *testing.T) {
 	}
 }
 
-// Flips that are further apart than the guard cause a warning.
+// Flips further apart than the guard cause a warning.
 func TestSkewBeyondTheGuardCausesAWarning(t *testing.T) {
 	cfg := epoch.Config{Interval: 400 * time.Millisecond, Guard: time.Millisecond, Deadline: 400 * time.Millisecond}
 	n := newNetwork(cfg, epoch.Dependencies{})
@@ -401,7 +404,7 @@ func (s *slowFake) Flip(ctx context.Context, bank int) error {
 	return s.fake.Flip(ctx, bank)
 }
 
-// leaving are switches without a session that are removed while they are waited for.
+// leaving removes switches without a session while the engine waits for them.
 type leaving struct {
 	*fake
 	g *banks.Group
@@ -419,7 +422,7 @@ type leavingWindow struct {
 
 func (f *leavingWindow) Ready() (banks.Incarnation, error) { return (&leaving{g: f.g}).Ready() }
 
-// A switch that is removed, because another collector measures it, is not waited for.
+// The group does not wait for a switch that is removed because another collector measures it.
 func TestRemovedSwitchIsNotWaitedFor(t *testing.T) {
 	g := banks.New(banks.Config{Interval: time.Second}, epoch.Wall{})
 	t.Cleanup(g.Stop)

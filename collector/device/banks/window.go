@@ -15,26 +15,26 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// WindowSwitch is a switch that counts each packet in the bank of the epoch that the packet
-// carries: bank n modulo Banks for epoch n. It counts the epochs of its window, at most as many as
-// it has banks; Flip is not used. Numbers of epochs in packets are those of the collector, possibly
+// WindowSwitch is a switch that counts each packet in the bank of the packet's epoch: epoch n in
+// bank n modulo Banks. It counts only the epochs of its window, which has at most as many epochs
+// as the switch has banks; Flip is not used. Packets carry the collector's epoch numbers, possibly
 // cut to fewer bits.
 type WindowSwitch interface {
 	Switch
 	// Windowed reports whether the pipeline has a window; constant for an incarnation.
 	Windowed() bool
-	// SetWindow makes the switch count epochs first to first+size-1 and no others. After an error
-	// the window is unknown.
+	// SetWindow makes the switch count epochs first to first+size-1 and no others. If it fails, the
+	// window is unknown.
 	SetWindow(ctx context.Context, first uint64, size int) error
-	// Uncounted returns the packets that arrived while their epoch was not in the window, from a
-	// reading of bank b: element i has those of epochs n with n modulo Banks = b and n / Banks = i,
-	// modulo the length. empty reports that no packet was counted in the bank.
+	// Uncounted returns, from a reading of bank b, the numbers of packets that arrived while their
+	// epoch was not in the window. Element i counts packets of epochs n with n modulo Banks = b and n
+	// / Banks = i, modulo the length. empty reports that no packet was counted in the bank.
 	Uncounted(r *epoch.Reading) (packets []uint32, empty bool)
 }
 
 // window is a switch whose packets select the bank.
 //
-// The bank of an epoch is read after the epoch has left the window, so no packet changes it
+// The bank of an epoch is read after the epoch has left the window, so no packet changes the bank
 // meanwhile. An epoch enters the window when its bank is clean, and at the earliest when the epoch
 // before it is open. If that comes too late, the switch is missing from the epoch. Packets that
 // arrive before or after are counted apart and become accuracy warnings of their own epoch, late
@@ -50,22 +50,22 @@ type window struct {
 	in          chan struct{} // closed when isIn becomes true; replaced when it becomes false
 	joining     bool
 	joinErr     error  // why the latest join failed
-	tried       bool   // a join of this incarnation began before: its banks are no longer clean
+	tried       bool   // an earlier join of this incarnation began, so its banks are no longer clean
 	first, size uint64 // the window
-	from        uint64 // the first epoch since which each has been in the window
+	from        uint64 // all epochs from this one on have been in the window
 	banks       []content
 	found       []int             // banks that held packets when the switch joined before the first epoch
-	missed      map[uint64]uint64 // packets that were not counted, by epoch that has not ended
-	unsure      map[uint64]string // why packets of an epoch may be missing, of the same epochs
+	missed      map[uint64]uint64 // packets that were not counted, for epochs that have not ended
+	unsure      map[uint64]string // why packets of these epochs may be missing
 	delivered   map[uint64]bool   // epochs that had a reading
-	late        map[uint64]uint64 // packets of these that arrived since, and are not reported
-	offered     *Handover         // of the collector before; nil: none, or it has been used
+	late        map[uint64]uint64 // packets of delivered epochs that arrived later and are not reported yet
+	offered     *Handover         // state from the previous collector; nil if there was none or it was used
 }
 
-// content is what a bank holds.
+// content describes the packets in a bank.
 type content struct {
-	epoch uint64 // of the packets; 0: none
-	dirty error  // why it may hold packets of other epochs; nil: it does not
+	epoch uint64 // the epoch of the packets; 0 if the bank is empty
+	dirty error  // why the bank may hold packets of other epochs; nil if it does not
 }
 
 func newWindow(g *Group, sw WindowSwitch) *window {
@@ -82,7 +82,7 @@ func (w *window) Sealing() epoch.Sealing { return epoch.SealedByPackets }
 
 // Begin starts a boundary.
 func (w *window) Begin(b epoch.Boundary) (epoch.Part, []string) {
-	_ = w.g.begin(b.Number + 1) // its input and output is bounded one by one
+	_ = w.g.begin(b.Number + 1) // the window bounds each of its calls by itself
 	return &windowPart{w, b}, nil
 }
 
@@ -95,8 +95,8 @@ type windowPart struct {
 // Seal is not called: packets seal the epoch.
 func (p *windowPart) Seal(context.Context) error { return nil }
 
-// Collect moves the window past the epoch and reads its bank. It goes on after the deadline, so
-// that the bank is clean for a later epoch. At the opening it opens the window.
+// Collect moves the window past the epoch and reads the epoch's bank. It continues after the
+// deadline, so that the bank is clean for a later epoch. At the opening, it opens the window.
 func (p *windowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
 	var late error
 	if !p.Opening {
@@ -131,7 +131,7 @@ func (p *windowPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.
 }
 
 // acquire waits until no other goroutine changes the window or reads a bank. Methods below that
-// take a context are called between acquire and release.
+// take a context must be called between acquire and release.
 func (w *window) acquire(ctx context.Context) error {
 	select {
 	case w.io <- struct{}{}:
@@ -143,7 +143,7 @@ func (w *window) acquire(ctx context.Context) error {
 
 func (w *window) release() { <-w.io }
 
-// start opens the first epoch, which has begun.
+// start opens the first epoch, which has already begun.
 func (w *window) start(ctx context.Context, first uint64) error {
 	w.clear(ctx, first)
 	w.mu.Lock()
@@ -164,8 +164,8 @@ func (w *window) start(ctx context.Context, first uint64) error {
 	return nil
 }
 
-// advance ends an epoch: it closes the epoch, reads its bank, clears what else is not clean, and
-// opens epochs whose banks are free.
+// advance ends an epoch: it removes the epoch from the window, reads its bank, clears other banks
+// that are not clean, and adds epochs whose banks are free.
 func (w *window) advance(ctx context.Context, number uint64) (reading *epoch.Reading, err error) {
 	w.mu.Lock()
 	first, end := w.first, w.first+w.size
@@ -182,13 +182,13 @@ func (w *window) advance(ctx context.Context, number uint64) (reading *epoch.Rea
 	return reading, cmp.Or(err, w.extend(ctx, number+1, w.g.openNumber()+1))
 }
 
-// Why packets of an epoch may be missing.
+// Reasons why packets of an epoch may be missing.
 const (
 	discarded = "its first packets may have been counted, and discarded, before the switch joined"
-	unread    = "packets that arrived when the switch did not count it are not known: a read-out failed"
+	unread    = "packets may have arrived while the switch did not count the epoch; a failed read-out lost their number"
 )
 
-// next is the first epoch after number in a bank.
+// next returns the first epoch after number that uses a bank.
 func (w *window) next(number uint64, bank int) uint64 {
 	banks := uint64(len(w.banks))
 	return number + 1 + (uint64(bank)+banks-(number+1)%banks)%banks
@@ -211,8 +211,9 @@ func (w *window) counted(number uint64) error {
 	}
 }
 
-// extend adds epochs to the window from first on, as long as their banks are clean. No epoch before
-// earliest is added: packets of it were not counted. An empty window moves there.
+// extend adds epochs to the window from first on, as long as their banks are clean. It adds no
+// epoch before earliest, because packets of earlier epochs were not counted. An empty window moves
+// to first.
 func (w *window) extend(ctx context.Context, first, earliest uint64) error {
 	w.mu.Lock()
 	if w.size == 0 {
@@ -232,8 +233,8 @@ func (w *window) extend(ctx context.Context, first, earliest uint64) error {
 	return w.set(ctx, first, end)
 }
 
-// set sets the window to the epochs from first to the one before end. After an error the switch
-// joins anew.
+// set sets the window to the epochs from first up to, but not including, end. If it fails, the
+// switch joins again.
 func (w *window) set(ctx context.Context, first, end uint64) error {
 	if err := w.sw.SetWindow(ctx, first, int(end-first)); err != nil {
 		w.leave()
@@ -246,8 +247,9 @@ func (w *window) set(ctx context.Context, first, end uint64) error {
 	return nil
 }
 
-// read reads a bank that is not in the window and notes packets that were not counted; number is
-// the epoch that ends. With an InexactError the reading is valid and the bank is not clean.
+// read reads a bank that is not in the window, and records the packets that were not counted;
+// number is the epoch that ends. After an InexactError, the reading is valid, but the bank is not
+// clean.
 func (w *window) read(ctx context.Context, number uint64, bank int) (*epoch.Reading, error) {
 	reading, err := w.sw.Read(ctx, bank, noDrain)
 	w.mu.Lock()
@@ -268,8 +270,8 @@ func (w *window) read(ctx context.Context, number uint64, bank int) (*epoch.Read
 	return reading, err
 }
 
-// note adds packets that were not counted to those of their epochs, from a reading of a bank. Of
-// all epochs that an element stands for, it takes the one nearest to number. w.mu is held.
+// note assigns the uncounted packets of a bank's reading to their epochs. Each element stands for
+// several epochs; note assumes the epoch nearest to number. The caller holds w.mu.
 func (w *window) note(number uint64, bank int, uncounted []uint32) {
 	banks := int64(len(w.banks))
 	period := banks * int64(len(uncounted))
@@ -289,8 +291,8 @@ func (w *window) note(number uint64, bank int, uncounted []uint32) {
 	}
 }
 
-// warnings returns the reasons why an epoch that ends, and epochs before it, may be inexact;
-// delivered: it has a reading.
+// warnings returns why the ending epoch, and earlier ones, may be inexact. delivered reports
+// whether the ending epoch has a reading.
 func (w *window) warnings(number uint64, delivered bool) (all []string, late []epoch.LateWarning) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,7 +300,7 @@ func (w *window) warnings(number uint64, delivered bool) (all []string, late []e
 		w.delivered[number] = true
 	}
 	if packets := w.missed[number]; packets > 0 && delivered {
-		all = append(all, fmt.Sprintf("%d packets of the epoch arrived when the switch did not count it", packets))
+		all = append(all, fmt.Sprintf("%d packets of the epoch arrived while the switch did not count the epoch", packets))
 	}
 	if reason := w.unsure[number]; reason != "" && delivered {
 		all = append(all, reason)
@@ -317,7 +319,7 @@ func (w *window) warnings(number uint64, delivered bool) (all []string, late []e
 func (w *window) clear(ctx context.Context, number uint64) {
 	for bank := range w.banks {
 		for try := 0; try < 2 && w.unclean(bank); try++ {
-			_, _ = w.read(ctx, number, bank) // the switch reports errors in its state
+			_, _ = w.read(ctx, number, bank) // the switch's state reports errors
 		}
 	}
 }
@@ -337,11 +339,11 @@ func (w *window) check() {
 		w.leave()
 		return
 	}
-	_, _ = w.joined(inc) // an epoch that misses the switch states the error
+	_, _ = w.joined(inc) // an epoch from which the switch is missing states the error
 }
 
-// joined reports whether the switch has joined in this incarnation, and starts a join if not. The
-// error is that of the latest join.
+// joined reports whether the switch has joined in this incarnation, and starts a join if it has
+// not. err is the latest join's error.
 func (w *window) joined(inc Incarnation) (in bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -360,7 +362,7 @@ func (w *window) joined(inc Incarnation) (in bool, err error) {
 	return w.isIn, w.joinErr
 }
 
-// leave notes that window and banks are unknown.
+// leave records that window and banks are unknown.
 func (w *window) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -373,8 +375,8 @@ func (w *window) leaveLocked() {
 	}
 }
 
-// join closes the window, clears all banks and opens epochs that have not begun. Before the first
-// epoch, start opens them.
+// join closes the window, clears all banks, and adds epochs that have not begun. Before the first
+// epoch, start adds them.
 func (w *window) join(inc Incarnation, isClean bool) {
 	ctx, cancel := context.WithTimeout(w.g.ctx, w.g.readLimit())
 	defer cancel()
@@ -420,8 +422,8 @@ func (w *window) enter(ctx context.Context, inc Incarnation, isClean bool) error
 		}
 	}
 	w.mu.Lock()
-	// Packets are at most as many epochs ahead as there are banks; other counts are from a time
-	// without a collector. In the same way a discarded packet is of the next epoch in its bank.
+	// Packets are at most as many epochs ahead as there are banks; other counts date from a time
+	// without a collector. Likewise, a discarded packet belongs to the next epoch of its bank.
 	ahead := open + uint64(len(w.banks))
 	maps.DeleteFunc(w.missed, func(n, _ uint64) bool { return open == 0 || n <= open || n > ahead })
 	same := w.incarnation.ID == inc.ID
@@ -439,8 +441,8 @@ func (w *window) enter(ctx context.Context, inc Incarnation, isClean bool) error
 	return w.extend(ctx, open+1, open+1)
 }
 
-// wait waits until the switch has joined and no bank is being read, or was removed; false if ctx
-// ends before.
+// wait waits until the switch has joined and no bank is being read, or until the switch was
+// removed. It returns false if ctx ends first.
 func (w *window) wait(ctx context.Context) bool {
 	again := time.NewTicker(recheck)
 	defer again.Stop()

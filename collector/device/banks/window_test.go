@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// slotted is a switch whose packets select the bank. The first cell of a bank is the count of its
-// packets, the others are packets that were not counted.
+// slotted is a switch whose packets select the bank. The first cell of a bank counts its packets,
+// and the other cells count packets that were not counted.
 type slotted struct {
 	name string
 
@@ -28,12 +28,12 @@ type slotted struct {
 	first, size uint64
 	banks       [4][1 + uncounted]int
 	readErr     error
-	errs        int // number of reads that fail with readErr; 0: all
+	errs        int // number of reads that fail with readErr; 0 means all
 	setErr      error
-	inexact     error // of the next reading; its packets are in the reading after that
+	inexact     error // error of the next reading, whose packets are in the reading after it
 }
 
-const uncounted = 8 // epochs for each bank
+const uncounted = 8 // epochs per bank
 
 func newSlotted(name string) *slotted {
 	return &slotted{name: name, life: banks.Incarnation{ID: 1, Clean: true}}
@@ -87,7 +87,7 @@ func (f *slotted) Uncounted(r *epoch.Reading) (out []uint32, empty bool) {
 	return out, count(r) == 0
 }
 
-// packet passes packets of an epoch.
+// packet makes n packets of an epoch pass.
 func (f *slotted) packet(number uint64, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *windowBench) close() string {
 	return strings.Join(append([]string{b.step(0)}, warnings...), "; ")
 }
 
-// Packets of four epochs are counted at the same time, each in its own.
+// Packets of four epochs are counted at the same time, each in its own epoch.
 func TestWindow(t *testing.T) {
 	b := newWindowBench(t, newSlotted("s1")).open()
 	for n := range uint64(4) {
@@ -162,14 +162,14 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Packets outside of the window make the epochs inexact to which they belong.
+// Packets outside of the window make their epochs inexact.
 func TestWindowReportsUncountedPackets(t *testing.T) {
 	b := newWindowBench(t, newSlotted("s1"))
 	b.sw.packet(1, 3) // before the opening
 	b.open()
 	b.sw.packet(1, 1)
 	b.sw.packet(7, 9) // too far ahead
-	b.expect(b.close(), "1 complete s1=1; 3 packets of the epoch arrived when the switch did not count it")
+	b.expect(b.close(), "1 complete s1=1; 3 packets of the epoch arrived while the switch did not count the epoch")
 	b.sw.packet(1, 2) // too late
 	for n := 2; n < 5; n++ {
 		b.expect(b.close(), fmt.Sprintf("%d complete s1=0", n))
@@ -177,11 +177,11 @@ func TestWindowReportsUncountedPackets(t *testing.T) {
 	b.expect(b.close(), "5 complete s1=0; epoch 1: 2 packets arrived after it was read: epoch.drain is too short, or "+
 		"their epoch is wrong")
 	b.expect(b.close(), "6 complete s1=0")
-	b.expect(b.close(), "7 complete s1=0; 9 packets of the epoch arrived when the switch did not count it")
+	b.expect(b.close(), "7 complete s1=0; 9 packets of the epoch arrived while the switch did not count the epoch")
 	b.expect(b.close(), "8 complete s1=0")
 }
 
-// A new session finds a switch with a window and packets of another collector.
+// A new session finds a switch that has a window and packets of another collector.
 func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	sw := newSlotted("s1")
 	sw.life.Clean = false
@@ -194,7 +194,7 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	const unsure = "; its first packets may have been counted, and discarded, before the switch joined"
 	b.expect(b.close(), "1 complete s1=7"+unsure)
 	b.sw.packet(2, 8)
-	// The collector's session is lost; packets go on, and another controller moves the window.
+	// The collector's session is lost; packets continue, and another controller moves the window.
 	b.sw.set(func(f *slotted) { f.down = errors.New("session is down") })
 	b.expect(b.close(), "2 lost s1=error")
 	b.sw.set(func(f *slotted) { f.first, f.size = 2, 4 })
@@ -209,10 +209,10 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.expect(b.close(), "3 lost s1=joining")
 	b.expect(b.close(), "4 complete s1=4"+unsure)
 	b.expect(b.close(), "5 complete s1=0"+unsure)
-	b.expect(b.close(), "6 complete s1=0; 1 packets of the epoch arrived when the switch did not count it"+unsure)
+	b.expect(b.close(), "6 complete s1=0; 1 packets of the epoch arrived while the switch did not count the epoch"+unsure)
 	b.expect(b.close(), "7 complete s1=0"+unsure)
 	b.expect(b.close(), "8 complete s1=0")
-	// A rebooted switch is clean: the next epoch is whole.
+	// A rebooted switch is clean: the next epoch is complete.
 	b.sw.set(func(f *slotted) {
 		*f = slotted{name: f.name, life: banks.Incarnation{ID: 3, Clean: true}}
 		f.mu.Lock()
@@ -225,14 +225,15 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.expect(b.close(), "10 complete s1=2")
 }
 
-// A bank that was not read to the end is cleared before it counts again.
+// A bank that was not read completely is cleared before it counts again.
 func TestWindowAfterFailedReadOut(t *testing.T) {
 	b := newWindowBench(t, newSlotted("s1")).open()
 	count := func(n uint64) { b.sw.packet(n, int(n)) }
 	count(1)
 	b.sw.set(func(f *slotted) { f.readErr, f.errs = errors.New("a range was lost"), 1 })
-	b.expect(b.close(), "1 lost s1=error") // and is cleared at once, so that epoch 5 is counted
-	const unsure = "; packets that arrived when the switch did not count it are not known: a read-out failed"
+	b.expect(b.close(), "1 lost s1=error") // the bank is cleared at once, so that epoch 5 is counted
+	const unsure = "; packets may have arrived while the switch did not count the epoch; " +
+		"a failed read-out lost their number"
 	for n := uint64(2); n < 5; n++ {
 		count(n)
 		b.expect(b.close(), fmt.Sprintf("%d complete s1=%d", n, n))
@@ -269,7 +270,7 @@ func TestWindowAfterFailedReadOut(t *testing.T) {
 	b.expect(b.close(), "21 complete s1=21")
 }
 
-// Epochs that the collector skipped are discarded, and those after them are exact.
+// Epochs that the collector skipped are discarded; later epochs are exact.
 func TestWindowSkippedBoundaries(t *testing.T) {
 	b := newWindowBench(t, newSlotted("s1")).open()
 	for n := uint64(1); n < 5; n++ {
@@ -287,9 +288,9 @@ func TestWindowSkippedBoundaries(t *testing.T) {
 	b.expect(b.close(), "16 complete s1=1")
 }
 
-// TestWindowIsExactOrSaysSo lets packets of random epochs pass while the collector, the session and
-// the read-out fail at random: an epoch that is delivered without a warning, and for which none
-// follows, has exactly its packets.
+// TestWindowIsExactOrSaysSo lets packets of random epochs pass while the collector, the session
+// and the read-out fail at random. An epoch delivered without a warning, and without a later one,
+// has counted exactly its packets.
 func TestWindowIsExactOrSaysSo(t *testing.T) {
 	exact := 0
 	for seed := range uint64(6) {

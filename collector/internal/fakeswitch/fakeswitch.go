@@ -26,21 +26,21 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Faults are the faults of a switch. The zero value has none.
+// Faults are faults that the switch simulates. The zero value simulates none.
 type Faults struct {
-	// RefusePipeline is the error of every SetForwardingPipelineConfig.
+	// RefusePipeline is the error of every SetForwardingPipelineConfig; nil accepts pipelines.
 	RefusePipeline error
-	// RefuseWrite is the error of every Write.
+	// RefuseWrite is the error of every Write; nil accepts writes.
 	RefuseWrite error
 	// HangWrite makes every Write block until its context ends.
 	HangWrite bool
-	// OnHang is called when a Write begins to hang; nil: not called.
+	// OnHang, if set, is called when a Write begins to hang.
 	OnHang func()
 	// RefuseTable is the alias of a table that is full.
 	RefuseTable string
-	// DropAfter ends the stream after this number of read-out requests; 0: never.
+	// DropAfter ends the stream after this number of read-out requests; 0 never ends it.
 	DropAfter int
-	// LoseReplies drops the reply to every n-th read-out request; 0: to none.
+	// LoseReplies drops the reply to every n-th read-out request; 0 drops none.
 	LoseReplies int
 	// Garbage truncates the payload of read-out replies.
 	Garbage bool
@@ -103,7 +103,7 @@ func (s *Switch) serve(tb testing.TB, lis net.Listener) {
 	tb.Cleanup(func() { server.Stop(); <-done })
 }
 
-// clear deletes all state. The caller holds s.mu, or has not shared s yet.
+// clear deletes all state. The caller holds s.mu, or is the only user of s.
 func (s *Switch) clear() {
 	s.bank, s.cells, s.entries, s.counts = 0, map[string][][]uint32{}, map[string]*p4v1.TableEntry{},
 		map[uint32][]int64{}
@@ -360,7 +360,7 @@ func (s *Switch) receive(st p4v1.P4Runtime_StreamChannelServer, m *p4v1.StreamMe
 	return s.send(st, &p4v1.StreamMessageResponse{Update: &p4v1.StreamMessageResponse_Packet{Packet: answer}})
 }
 
-// readOut answers a read-out request as specified in docs/p4.md.
+// readOut replies to a read-out request as specified in docs/p4.md.
 func (s *Switch) readOut(p *p4v1.PacketOut) (*p4v1.PacketIn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

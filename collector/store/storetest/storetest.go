@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// Rows returns the rows of a query as text, sorted, with the time, the epoch, the keys and all
-// leaves but the given ones.
+// Rows returns the rows of a query as sorted text, with the time, the epoch, the keys and all
+// leaves except those in without.
 func Rows(view *store.View, query store.Query, without ...string) (rows []string) {
 	view.Rows(query)(func(row *store.Row, meta store.Meta) bool {
 		text := fmt.Sprint(row.List.Path, " ", meta.Epoch, " ", meta.Time.UTC(), " ", row.Entry.Keys)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grpctest serves gRPC in tests. It is apart from testkit so that the tests of packages
-// without gRPC do not link it.
+// Package grpctest serves gRPC in tests. It is not part of testkit, so that tests of packages
+// without gRPC do not link gRPC.
 package grpctest
 
 import (

@@ -29,18 +29,17 @@ import (
 
 const benchRows = 1000
 
-// BenchmarkDelivery has subscribers over TCP on loopback, each with a connection of
-// its own, to 1,000 leaves that all change in a round. Flat out, a round follows the
-// other at once; paced, rounds come at a rate. Reported are the updates that
-// subscribers were delivered (values reported as dropped do not count),
-// and the time from a value's timestamp to its arrival. openconfig/gnmi's server over
-// its cache gets the same values and clients.
+// BenchmarkDelivery measures subscribers over TCP on loopback, each with its own connection, to
+// 1,000 leaves that all change in each round. Without a pace, rounds follow one another at once;
+// paced, rounds come at a rate. It reports the updates that subscribers received (values reported
+// as dropped do not count), and the time from a value's timestamp to its arrival. For comparison,
+// openconfig/gnmi's server with its cache gets the same values and clients.
 func BenchmarkDelivery(b *testing.B) {
 	for _, impl := range []struct {
 		name  string
 		serve func(testing.TB) (string, func(round int))
 	}{{"netsketch", serveOurs}, {"openconfig", serveOpenConfig}} {
-		for _, rate := range []int{0, 1, 30} { // rounds a second
+		for _, rate := range []int{0, 1, 30} { // rounds per second
 			for _, subscribers := range []int{1, 10, 50} {
 				pace := "flat-out"
 				if rate > 0 {
@@ -102,15 +101,15 @@ func deliver(b *testing.B, serve func(testing.TB) (string, func(int)), rate, sub
 	b.ReportMetric(0, "ns/op")
 }
 
-// benchClient counts the updates of a subscriber. It reads the wire form: clients share the machine
-// with the server, and decoding to Go structs would be most of the work.
+// benchClient counts the updates of a subscriber. It parses the wire format, because clients share
+// the machine with the server, and decoding to Go structs would take most of the time.
 type benchClient struct {
 	updates atomic.Uint64
 	synced  chan struct{}
 
 	mu   sync.Mutex
 	cond *sync.Cond
-	rows int    // that have had the newest value
+	rows int    // rows that have had the newest value
 	top  uint64 // the newest value
 	done uint64 // the value that every row has reached
 	late []time.Duration
@@ -134,7 +133,7 @@ func (light) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// fields calls f with the fields of an encoded message: bytes, or for a number n.
+// fields calls f with each field of an encoded message: v for bytes, n for a number.
 func fields(b []byte, f func(num protowire.Number, v []byte, n uint64)) {
 	for len(b) > 0 {
 		num, typ, l := protowire.ConsumeTag(b)
@@ -168,7 +167,7 @@ func newBenchClient(b *testing.B, addr string) *benchClient {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// For openconfig/gnmi a key that is left out matches nothing.
+	// In openconfig/gnmi, a key that is left out matches no entry.
 	req := subscriptions(gpb.SubscriptionList_STREAM,
 		"/univmon/heavy-hitters/heavy-hitter[device=*][dimension=*][flow=*]/state/packets")
 	req.GetSubscribe().Prefix = &gpb.Path{Target: "netsketch"}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Clients: what one of them may hold and read.
+// Limits of what a client may hold and read.
 
 package server
 
@@ -23,14 +23,14 @@ import (
 // User is the authenticated user of a call. The zero value has no name and may read everything.
 type User struct {
 	Name string
-	// Paths are what the user may read, with everything below them; all if there are none. Names
-	// have no module. A key that is missing or "*" matches any value.
+	// Paths are the nodes that the user may read, with everything below them; an empty list permits
+	// everything. Names have no module. A key that is missing or "*" matches any value.
 	Paths []*gpb.Path
 }
 
 // caller is the origin of a call.
 type caller struct {
-	address string // without port
+	address string // without the port
 	User
 }
 
@@ -60,9 +60,8 @@ func (c caller) String() string {
 	return fmt.Sprintf("client %s, user %s", c.address, clip(c.Name))
 }
 
-// permits returns an error if a path is not one of those that the user may read, or below one. A
-// path above them is refused as a whole, as by gnsi.pathz, so that no client takes a part for
-// everything.
+// permits returns an error unless a path is at or below a node that the user may read. It refuses
+// a wider path as a whole, as gnsi.pathz does, so that no client mistakes a part for everything.
 func (c caller) permits(elems []*gpb.PathElem) error {
 	if len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p *gpb.Path) bool { return below(elems, p.GetElem()) }) {
 		return nil
@@ -102,10 +101,10 @@ func cutModule(s string) (module, name string, found bool) {
 	return module, name, found
 }
 
-// quota bounds the calls of a kind that are open: in all, per client address and per user.
+// quota bounds the open calls of a kind: in total, per client address and per user.
 type quota struct {
 	rpc, what, key            string // "Subscribe", "streams", "max-streams"
-	total, perClient, perUser int    // bounds; perUser 0 is none
+	total, perClient, perUser int    // perUser 0 means no bound
 	mu                        sync.Mutex
 	open                      int
 	byClient, byUser          map[string]int
@@ -164,17 +163,18 @@ func (q *quota) count() int {
 	return q.open
 }
 
-// waiting holds the streams without a first message. They take no place in the quota of streams.
-// If a client opens more than the limit, the oldest of them ends: a client that sends its message
-// at once is served next to one that never does, also from the same address.
+// waiting holds the streams that have not sent a first message; they do not count in the quota of
+// streams. If a client address opens more of them than the limit, its oldest one ends. A client
+// that sends its message at once is therefore served even if another client at the same address
+// never does.
 type waiting struct {
 	limit    int // per client address
 	mu       sync.Mutex
 	open     int
-	byClient map[string][]chan struct{} // oldest first; closed to end the stream
+	byClient map[string][]chan struct{} // oldest first; closing a channel ends the stream
 }
 
-// add adds a stream. The channel is closed if the stream must end.
+// add adds a stream. The returned channel is closed if the stream must end.
 func (w *waiting) add(c caller) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *waiting) remove(c caller, end chan struct{}) {
 	all := w.byClient[c.address]
 	i := slices.Index(all, end)
 	if i < 0 {
-		return // ended by add
+		return // add has already ended it
 	}
 	w.open--
 	if all = slices.Delete(all, i, i+1); len(all) == 0 {

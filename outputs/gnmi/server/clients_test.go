@@ -22,7 +22,8 @@ import (
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// TestOpenConfigClient reads with the library under gnmi_cli, without a target, as gnmi_cli does.
+// TestOpenConfigClient reads with the library that gnmi_cli uses, without a target, as gnmi_cli
+// does.
 func TestOpenConfigClient(t *testing.T) {
 	for _, typ := range []occlient.Type{occlient.Once, occlient.Poll, occlient.Stream} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestOpenConfigClient(t *testing.T) {
 	}
 }
 
-// TestYgnmi reads rows as the generated structs, with the schema's validation.
+// TestYgnmi reads rows as the generated structs, which validates them against the schema.
 func TestYgnmi(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 7", "s2 10.0.0.2 8"), summary(t, "s1", 3, 1000, 2.5))

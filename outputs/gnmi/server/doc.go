@@ -6,7 +6,7 @@
 //
 // The subscriptions of a stream become store subscriptions, one for each combination of mode and
 // intervals. Encoded leaves are kept with the store's rows, so that streams with the same paths
-// share the work; a stream combines the encoded parts and sends them.
+// share them; each stream only combines and sends the encoded parts.
 //
 // Concurrency: a Server may be used from any goroutine. Each stream has one goroutine that sends,
 // the handler's own, and one that receives; both end with the stream. A client that does not read

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzRequest sends bytes as a SubscribeRequest and as a GetRequest. The server answers, or refuses
-// them with a code for a client's error or for what it does not serve.
+// FuzzRequest sends the bytes as a SubscribeRequest and as a GetRequest. The server either
+// replies, or refuses the request with a code for a client's error or an unsupported feature.
 func FuzzRequest(f *testing.F) {
 	seed := func(m proto.Message) {
 		b, err := proto.Marshal(m)
@@ -48,7 +48,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if l := sub.GetSubscribe(); l != nil && l.Mode != gpb.SubscriptionList_ONCE {
-			l.Mode = gpb.SubscriptionList_ONCE // the others do not end
+			l.Mode = gpb.SubscriptionList_ONCE // the other modes do not end
 		}
 		s := &fakeStream{ctx: ctx, recv: make(chan *gpb.SubscribeRequest, 1),
 			sent: make(chan *gpb.SubscribeResponse, 10000)}

@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Get answers with one Notification for each path, or several if their prefixes differ. All of them
-// are from the same version of the store.
+// Get replies with one Notification for each path, or several if their prefixes differ. All
+// Notifications come from the same version of the store.
 func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
 	s.stats.requests.Add(1)
 	c := s.caller(ctx)
@@ -87,7 +87,7 @@ func (s *Server) get(ctx context.Context, c caller, req *gpb.GetRequest) (*gpb.G
 	return resp, nil
 }
 
-// getter answers the paths of one Get.
+// getter builds the reply to one Get.
 type getter struct {
 	server   *Server
 	view     *store.View
@@ -97,8 +97,7 @@ type getter struct {
 	leaves   int
 }
 
-// answer returns the Notifications of one path: one, or with target "*" one for
-// each target.
+// answer returns the Notifications of one path: one or, with target "*", one for each target.
 func (g *getter) answer(ctx context.Context, a *resolved) ([]*gpb.Notification, error) {
 	notes, rows, err := g.notifications(ctx, a, g.view)
 	if err != nil || len(notes) > 0 {
@@ -139,7 +138,7 @@ func (g *getter) query(ctx context.Context, row store.Watch) (*store.View, error
 	return g.server.opts.Querier.Query(ctx, row.Target, row.List, keys)
 }
 
-// notifications returns what a view has for a path, and the number of rows found.
+// notifications returns the Notifications of a path from a view, and the number of rows found.
 func (g *getter) notifications(ctx context.Context, a *resolved,
 	view *store.View,
 ) (out []*gpb.Notification, rows int, err error) {
@@ -180,8 +179,8 @@ func pathText(a *resolved) string {
 type collector struct {
 	g    *getter
 	note *gpb.Notification
-	// at is the number of elements of a leaf's path that form the path of its update: as many as
-	// the request's path has, or all.
+	// at is the number of elements of a leaf's path that form the path of its update: as many as the
+	// request's path has, or all of them.
 	at     int
 	update map[string]*treeUpdate
 }
@@ -286,8 +285,8 @@ func (c *collector) finish() {
 	}
 }
 
-// keysAt returns the keys of one element of an entry's path, nil without keys, and writes them to
-// id.
+// keysAt returns the keys of one element of an entry's path, and writes them to id. It returns nil
+// if the element has no keys.
 func keysAt(e *store.Entry, elem int, id *strings.Builder) map[string]string {
 	var keys map[string]string
 	for k := range e.List.Keys {

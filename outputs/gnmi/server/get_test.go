@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// getLines answers a Get as lines, with the text of an error instead of an answer.
+// getLines returns the reply to a Get as lines, or the text of its error.
 func getLines(c gpb.GNMIClient, req *gpb.GetRequest) []string {
 	resp, err := c.Get(context.Background(), req)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// ygot and openconfig's client bring glog and its flushing goroutine.
+	// ygot and openconfig's client import glog, which starts a goroutine.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
@@ -78,7 +78,7 @@ func (f *fixture) close() {
 	f.store.Close()
 }
 
-// dial serves over an in-memory connection.
+// dial serves over an in-memory connection, and returns a client.
 func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 	return gpb.NewGNMIClient(f.conn(opts...))
 }
@@ -102,7 +102,7 @@ func (f *fixture) publish(tables ...*table.Table) {
 	}
 }
 
-// hitters makes heavy hitters from "device flow packets" lines of dimension src.
+// hitters returns a table of heavy hitters of dimension src, from lines of "device flow packets".
 func hitters(tb testing.TB, lines ...string) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
@@ -122,7 +122,7 @@ func hitters(tb testing.TB, lines ...string) *table.Table {
 	return built(tb, b)
 }
 
-// summary makes the totals of one device; entropy NaN is absent.
+// summary returns a table with the totals of one device; a NaN entropy makes the leaf absent.
 func summary(tb testing.TB, device string, epoch, packets uint64, entropy float64) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/summaries/summary")
@@ -161,7 +161,7 @@ func path(s string) *gpb.Path {
 	return p
 }
 
-// subscriptions makes a request of mode and paths, ON_CHANGE in PROTO.
+// subscriptions returns a request with the mode and paths, ON_CHANGE and encoding PROTO.
 func subscriptions(mode gpb.SubscriptionList_Mode, paths ...string) *gpb.SubscribeRequest {
 	l := &gpb.SubscriptionList{Mode: mode, Encoding: gpb.Encoding_PROTO}
 	for _, p := range paths {
@@ -186,7 +186,7 @@ func subscribe(tb testing.TB, c gpb.GNMIClient, req *gpb.SubscribeRequest) *clie
 		tb.Fatal(err)
 	}
 	if req != nil {
-		// EOF: the stream has ended already; receiving returns the reason.
+		// Send returns EOF if the stream has already ended; receiving returns the reason.
 		if err := s.Send(req); err != nil && !errors.Is(err, io.EOF) {
 			tb.Fatal(err)
 		}
@@ -286,8 +286,8 @@ func valueText(v *gpb.TypedValue) string {
 	return fmt.Sprint(v)
 }
 
-// fakeStream is a stream without a network, for tests on a virtual clock. Sends
-// arrive in sent; a nil request in recv is the client's half-close.
+// fakeStream is a stream without a network, for tests on a virtual clock. It puts sent responses
+// into sent. A nil request in recv closes the client's side.
 type fakeStream struct {
 	ctx  context.Context
 	recv chan *gpb.SubscribeRequest

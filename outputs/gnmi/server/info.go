@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The schema of a list's leaves, looked up once per list.
+// The schema of a list's leaves, looked up once for each list.
 
 package server
 
@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// listInfo is the schema's view of one store.List.
+// listInfo is the schema of one store.List.
 type listInfo struct {
 	schema *yang.Schema
 	list   *store.List
@@ -20,18 +20,18 @@ type listInfo struct {
 	modules []string
 	leaves  []leafInfo
 	// atomic is the number of path elements of the outermost container that is sent whole, if that
-	// is the list or above it; otherwise 0.
+	// container is the list or above it; otherwise 0.
 	atomic int
 }
 
-// leafInfo is the schema's view of one leaf.
+// leafInfo is the schema of one leaf.
 type leafInfo struct {
-	leaf    *yang.Leaf // nil if it is not in the schema
+	leaf    *yang.Leaf // nil if the leaf is not in the schema
 	config  bool
-	modules []string // of all elements from the root, each once
+	modules []string // modules of all elements from the root, each once
 	own     []string // module of each element of the leaf's own path
-	// atomic is the number of elements of the leaf's path below the entry to a container that is
-	// sent whole: 0 is the entry itself, -1 is none.
+	// atomic is the number of elements of the leaf's path between the entry and a container that is
+	// sent whole; 0 is the entry itself, -1 means no such container.
 	atomic int
 	// tail holds the encoded PathElems of the leaf's path below the entry.
 	tail []byte
@@ -65,7 +65,7 @@ func (s *Server) newInfo(schema *yang.Schema, l *store.List) *listInfo {
 		}
 	}
 	entryAtomic := info.atomic == len(l.Elems) && len(l.Keys) == 0
-	if entryAtomic { // a container is its one row
+	if entryAtomic { // a container is its only row
 		info.atomic = 0
 	}
 	for i := range l.Leaves {
@@ -129,7 +129,7 @@ func addOnce(s []string, v string) []string {
 // wide reports whether the leaf's numbers are strings by RFC 7951.
 func (f *leafInfo) wide(k table.Kind) bool {
 	if f.leaf == nil {
-		return true // not in the schema: a string keeps every value
+		return true // not in the schema: a string represents every number exactly
 	}
 	return f.leaf.Type.Wide() || f.leaf.Type.Base == yang.Union && k != table.Bool
 }

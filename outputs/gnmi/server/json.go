@@ -14,8 +14,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// appendJSON appends a leaf's value. In the IETF form 64-bit integers and decimals are strings, and
-// identities have their module; in the plain form numbers are numbers.
+// appendJSON appends a leaf's value. In JSON_IETF, 64-bit integers and decimals are strings and
+// identities have their module; in plain JSON, numbers are numbers.
 func appendJSON(b []byte, ietf bool, f *leafInfo, v store.Value) []byte {
 	switch v.Kind() {
 	case table.Uint64, table.Int64:
@@ -51,8 +51,8 @@ func appendDecimal(b []byte, f *leafInfo, v store.Value) []byte {
 	return v.AppendText(b)
 }
 
-// doubleBits returns the bits of a decimal, rounded to the leaf's fraction digits so that every
-// encoding has the same value.
+// doubleBits returns the bits of a decimal after rounding to the leaf's fraction digits, so that
+// every encoding has the same value.
 func doubleBits(f *leafInfo, v store.Value) uint64 { return math.Float64bits(rounded(f, v)) }
 
 func rounded(f *leafInfo, v store.Value) float64 {
@@ -99,8 +99,8 @@ func appendQuoted(b []byte, s string) []byte {
 type tree struct {
 	name   string
 	module string
-	value  []byte           // of a leaf
-	list   bool             // kids are entries
+	value  []byte           // value of a leaf
+	list   bool             // kids are list entries
 	kids   []*tree          // in order of arrival
 	by     map[string]*tree // kids by name, or entries by keys
 }
@@ -119,8 +119,8 @@ func (t *tree) child(id string) *tree {
 	return c
 }
 
-// append appends the tree as JSON. above is the module of the parent node, empty at the top of the
-// value, where RFC 7951 requires the module.
+// append appends the tree as JSON. above is the module of the parent node. At the top of a value,
+// above is empty, because RFC 7951 requires the module there.
 func (t *tree) append(b []byte, ietf bool, above string) []byte {
 	switch {
 	case t.value != nil:

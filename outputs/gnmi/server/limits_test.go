@@ -18,7 +18,7 @@ import (
 	"github.com/netsketch/netsketch/internal/testkit"
 )
 
-// once reads the values of a path as another client.
+// once reads the values of paths as another client.
 func (f *fixture) once(paths ...string) error {
 	return subscribe(f.tb, f.dial(), subscriptions(gpb.SubscriptionList_ONCE, paths...)).end()
 }
@@ -36,8 +36,8 @@ func expect(t *testing.T, err error, code codes.Code, parts ...string) {
 	}
 }
 
-// Streams without a first message, as many as there may be streams and more, leave room for
-// another client, here from the same address.
+// Streams that never send a first message, even more than the bound of streams, leave room for
+// another client, even from the same address.
 func TestIdleStreamsLeaveRoom(t *testing.T) {
 	var log testkit.Log
 	f := newFixture(t, func(o *Options) {
@@ -90,7 +90,7 @@ func TestSilentStreamsEnd(t *testing.T) {
 	}
 }
 
-// Polls keep a subscription.
+// A POLL subscription with Polls does not end.
 func TestPollsKeepAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -114,8 +114,8 @@ func TestPollsKeepAStream(t *testing.T) {
 	})
 }
 
-// The bounds of all clients, of an address and of a user are separate, and the error names which
-// one is reached.
+// The bounds for all clients, for an address and for a user are independent, and the error names
+// the bound that is reached.
 func TestQuota(t *testing.T) {
 	at := func(address, user string) caller { return caller{address: address, User: User{Name: user}} }
 	q := newQuota("Subscribe", "streams", "max-streams", 5, 2, 3)
@@ -149,7 +149,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Gets are bounded while they are being answered.
+// The number of Gets in progress is bounded.
 func TestGetsAreBounded(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.MaxGetsPerClient = 1 })
 	f.publish(hitters(t, "s1 10.0.0.1 7"))
@@ -171,7 +171,7 @@ func TestGetsAreBounded(t *testing.T) {
 	}
 }
 
-// A thousand refusals are two lines: the first one at once, the rest after the interval.
+// A thousand refusals cause two log lines: the first one at once, and one after the interval.
 func TestRefusalsAreLoggedAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log testkit.Log
@@ -202,8 +202,8 @@ func TestRefusalsAreLoggedAtABoundedRate(t *testing.T) {
 	})
 }
 
-// A user reads the permitted paths and what is below, in every RPC. A wider path is refused as a
-// whole.
+// In every RPC, a user can read the permitted paths and the nodes below. A wider path is refused
+// as a whole.
 func TestScopes(t *testing.T) {
 	user := User{Name: "tenant", Paths: []*gpb.Path{path("/univmon/summaries"),
 		path("/univmon/heavy-hitters/heavy-hitter[device=s1]")}}
@@ -279,7 +279,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// A leaf that the user may read, in a container that is sent whole, brings no other leaf.
+// If a user may read one leaf of a container that is sent whole, the user receives no other leaf
+// of it.
 func TestScopeInAtomicContainer(t *testing.T) {
 	const leaf = "/univmon/summaries/summary/state/packets"
 	f := newFixture(t, func(o *Options) {

@@ -22,11 +22,11 @@ const (
 	Connection Kind = "connection"
 	Stream     Kind = "stream"
 	Get        Kind = "get"
-	Path       Kind = "path" // that the user may not read
+	Path       Kind = "path" // the user may not read the path
 )
 
-// refusals logs and counts refused clients. Of each kind it logs the first one at once, and then at
-// most one line per interval, with the number of refusals that it stands for.
+// refusals logs and counts refused clients. It logs the first refusal of each kind at once, and
+// then at most one line per interval, with the number of refusals in that interval.
 type refusals struct {
 	logger *slog.Logger
 	mu     sync.Mutex
@@ -37,12 +37,12 @@ type refusals struct {
 type refusal struct {
 	total      uint64
 	timer      *time.Timer // nil if the next refusal is logged at once
-	suppressed uint64      // since the latest line
-	client     string      // of the latest refusal
+	suppressed uint64      // refusals since the latest line
+	client     string      // client of the latest refusal
 	err        error
 }
 
-// add counts a refusal and logs it, now or with later ones.
+// add counts a refusal and logs it, at once or together with later ones.
 func (r *refusals) add(kind Kind, client string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *refusals) add(kind Kind, client string, err error) {
 	r.log(kind, x)
 }
 
-// log writes a line about the latest refusal, and starts the next interval. r.mu is held.
+// log writes a line about the latest refusal, and starts the next interval. The caller holds r.mu.
 func (r *refusals) log(kind Kind, x *refusal) {
 	r.logger.Warn("gNMI client is refused", "kind", string(kind), "client", x.client, "suppressed", x.suppressed,
 		"error", status.Convert(x.err).Message())
@@ -88,7 +88,7 @@ func (r *refusals) count(kind Kind) uint64 {
 	return 0
 }
 
-// close logs what has not been logged.
+// close logs refusals that have not been logged yet.
 func (r *refusals) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

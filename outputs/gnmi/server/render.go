@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Rows as encoded updates, kept with the store's rows for all streams that share them.
+// Rows as encoded updates. They are kept with the store's rows, for all streams that share the
+// rows.
 
 package server
 
@@ -12,10 +13,10 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// entryBytes is a row's path.
+// entryBytes is the encoded path of a row's entry.
 type entryBytes struct {
-	above []byte // elems above the entry
-	last  []byte // the elem of the entry, with its keys
+	above []byte // path elements above the entry
+	last  []byte // the entry's path element, with its keys
 }
 
 func renderEntry(e *store.Entry) any {
@@ -25,9 +26,9 @@ func renderEntry(e *store.Entry) any {
 
 func entryOf(e *store.Entry) *entryBytes { return e.Rendered(renderEntry).(*entryBytes) }
 
-// rowBytes holds a row's leaves as bodies of Updates in two forms: with paths below the entry, for
-// a Notification whose prefix is the entry, and with paths that begin with the elem of the entry,
-// for a prefix above it.
+// rowBytes holds the bodies of Updates for a row's leaves in two forms. One has paths below the
+// entry, for a Notification whose prefix is the entry. The other has paths that begin with the
+// entry's element, for a prefix above it.
 type rowBytes struct {
 	from [2]struct {
 		once sync.Once
@@ -36,7 +37,7 @@ type rowBytes struct {
 	}
 }
 
-// The two forms.
+// The two forms of a body.
 const (
 	fromEntry = iota
 	fromAbove
@@ -68,7 +69,7 @@ func (w *writer) body(row *store.Row, info *listInfo, form, leaf int) []byte {
 	return f.buf[start:f.ends[leaf]]
 }
 
-// appendBody appends an Update's path, made of two runs of elems, and its value.
+// appendBody appends an Update's path, given as two runs of elements, and its value.
 func appendBody(b []byte, enc gpb.Encoding, head, tail []byte, f *leafInfo, v store.Value) []byte {
 	b = appendPath(b, updatePath, head, tail)
 	return appendValue(b, enc, f, v)

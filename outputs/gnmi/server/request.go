@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The paths of Get and Subscribe requests, checked and resolved to queries.
+// Checks the paths of Get and Subscribe requests, and resolves them to queries.
 
 package server
 
@@ -22,7 +22,7 @@ import (
 // resolved is a path of a request and its query.
 type resolved struct {
 	query  store.Query
-	path   *gpb.Path // as the request has it
+	path   *gpb.Path // as in the request
 	prefix *gpb.Path
 	origin string
 }
@@ -34,18 +34,18 @@ type resolver struct {
 	caller caller
 	prefix *gpb.Path
 	depth  int
-	// unknown is the code of a well-formed path that no model has: UNIMPLEMENTED for Get and
-	// Subscribe (specification, 3.3.4 and 3.5.2.4).
+	// unknown is the code of the error for a well-formed path that is in no model: UNIMPLEMENTED for
+	// Get and Subscribe (specification, 3.3.4 and 3.5.2.4).
 	unknown codes.Code
 }
 
-// invalid returns the error for an invalid request. Its length is bounded, because a client may
+// invalid returns the error for an invalid request. The text is shortened, because a client may
 // send a path of megabytes.
 func invalid(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, short(fmt.Sprintf(format, args...)))
 }
 
-// maxMessage bounds the message of an error, in bytes.
+// maxMessage bounds the text of an error, in bytes.
 const maxMessage = 1000
 
 func short(s string) string {
@@ -55,7 +55,7 @@ func short(s string) string {
 	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }
 
-// resolver checks the prefix of a request.
+// resolver checks the prefix of a request, and returns a resolver for the request's paths.
 func (s *Server) resolver(schema *yang.Schema, c caller, prefix *gpb.Path,
 	ext []*extpb.Extension,
 ) (*resolver, error) {
@@ -70,8 +70,9 @@ func (s *Server) resolver(schema *yang.Schema, c caller, prefix *gpb.Path,
 		unknown: codes.Unimplemented}, nil
 }
 
-// elementsOnly reports a path in the form before gNMI 0.4. If a client sends both forms, as
-// gnmi_cli does, elem counts. Reflection avoids the compiler's deprecation warning.
+// elementsOnly reports whether a path has only the form used before gNMI 0.4. If a client sends
+// both forms, as gnmi_cli does, elem is used. Reflection avoids the compiler's deprecation
+// warning.
 func elementsOnly(p *gpb.Path) bool {
 	if p == nil || len(p.GetElem()) > 0 {
 		return false
@@ -121,8 +122,8 @@ func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 	return a, nil
 }
 
-// checkOrigin accepts no origin, openconfig, and the module of the path's top node, which many
-// clients send.
+// checkOrigin accepts an empty origin, "openconfig", and the module of the path's top node, which
+// many clients send.
 func checkOrigin(origin string, nodes []*yang.Node) error {
 	if origin == "" || origin == "openconfig" {
 		return nil
@@ -146,8 +147,8 @@ func (r *resolver) target() string {
 	return r.prefix.GetTarget()
 }
 
-// extensions refuses unsupported extensions, and returns the level of Depth. reads reports an RPC
-// that Depth applies to.
+// extensions refuses unsupported extensions, and returns the level of the extension Depth. reads
+// is true for RPCs to which Depth applies.
 func extensions(ext []*extpb.Extension, reads bool) (int, error) {
 	depth := 0
 	for _, e := range ext {
@@ -191,7 +192,7 @@ func checkEncoding(e gpb.Encoding) error {
 
 // filter selects leaves of a request by type and use_models.
 type filter struct {
-	models map[string]bool // use_models; nil: all
+	models map[string]bool // modules of use_models; nil allows all
 	kind   gpb.GetRequest_DataType
 }
 
@@ -218,11 +219,11 @@ func (f filter) matches(l *leafInfo) bool {
 	return true
 }
 
-// none reports a filter that all leaves pass.
+// none reports whether all leaves pass the filter.
 func (f filter) none() bool { return f.models == nil && f.kind == gpb.GetRequest_ALL }
 
-// reflectPrefix returns the prefix of answers to a request: its origin and target without elements,
-// so that the paths of updates start at the root.
+// reflectPrefix returns the prefix of replies to a request: its origin and target without
+// elements, so that the paths of updates start at the root.
 func reflectPrefix(p *gpb.Path) *gpb.Path {
 	if p.GetOrigin() == "" && p.GetTarget() == "" {
 		return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The server: options, limits, and the short RPCs.
+// The server: its options, limits, and the short RPCs.
 
 package server
 
@@ -32,17 +32,17 @@ type Options struct {
 	// added while the server runs.
 	Schema func() *yang.Schema
 
-	// AnyTarget accepts any target of a client as a label for the store's default target, as a
-	// device does. Otherwise targets are those of the store, and "*" is all of them.
+	// AnyTarget accepts any target of a client as a name for the store's default target, as a device
+	// does. Otherwise, targets must exist in the store, and "*" means all of them.
 	AnyTarget bool
 	// Atomic are the schema paths of containers and lists that are sent whole, in notifications
-	// marked atomic, whenever something in them changes.
+	// marked atomic, whenever a leaf in them changes.
 	Atomic []string
-	// Refresh, if set, brings the store up to date. It is called before current values are read
-	// (Get, ONCE, POLL, a sample).
+	// Refresh, if set, updates the store. It is called before current values are read (Get, ONCE,
+	// POLL, a sample).
 	Refresh func()
-	// Streaming, if set, is called when the first STREAM begins (true) and after the last has ended
-	// (false), one call at a time.
+	// Streaming, if set, is called with true when the first STREAM begins, and with false when the
+	// last one has ended, one call at a time.
 	Streaming func(on bool)
 	// Apply, if set, carries out Set requests. Without it Set is refused as unimplemented.
 	Apply Apply
@@ -53,34 +53,33 @@ type Options struct {
 	// User, if set, returns the authenticated user of a call.
 	User func(context.Context) User
 
-	// LowestInterval is the shortest interval between samples and between
-	// heartbeats; 0 is 100 ms.
+	// LowestInterval is the shortest interval of samples and of heartbeats; 0 means 100 ms.
 	LowestInterval time.Duration
-	// MaxStreams bounds the Subscribe calls that are open and have sent their first message, in
-	// all, per client address and per user; 0 is 1,024, 256 and 512. Per address, MaxStreamsPerClient
-	// also bounds those without a first message.
+	// MaxStreams, MaxStreamsPerClient and MaxStreamsPerUser bound the open Subscribe calls that have
+	// sent their first message: in total, per client address and per user. 0 means 1,024, 256 and
+	// 512. Per address, MaxStreamsPerClient also bounds the calls without a first message.
 	MaxStreams, MaxStreamsPerClient, MaxStreamsPerUser int
-	// MaxGets bounds the Gets that are being answered, in all and per client address; 0 is 64 and
-	// 16.
+	// MaxGets and MaxGetsPerClient bound the Gets in progress, in total and per client address; 0
+	// means 64 and 16.
 	MaxGets, MaxGetsPerClient int
-	// FirstMessageTimeout bounds the time until the first message of a stream; 0 is 10 s.
+	// FirstMessageTimeout bounds the wait for the first message of a stream; 0 means 10 s.
 	FirstMessageTimeout time.Duration
-	// PollIdleTimeout bounds the time between two Polls of a POLL subscription; 0 is 1 h.
+	// PollIdleTimeout bounds the time between two Polls of a POLL subscription; 0 means 1 h.
 	PollIdleTimeout time.Duration
-	// MaxPaths bounds the paths of one request; 0 is 10,000.
+	// MaxPaths bounds the paths of one request; 0 means 10,000.
 	MaxPaths int
-	// MaxGetLeaves bounds the leaves in the answer to one Get; 0 is 200,000.
+	// MaxGetLeaves bounds the leaves in the reply to one Get; 0 means 200,000.
 	MaxGetLeaves int
 
 	// Logger receives errors; nil disables logging.
 	Logger *slog.Logger
-	// Now is the clock that measures delivery; nil is time.Now.
+	// Now returns the time for measuring delivery; nil is time.Now.
 	Now func() time.Time
 }
 
 // Querier computes one row of a list. The list is a schema path as in table.Table.List; keys has a
-// value for every key of the list. The view holds the row alone. The status code of an error, as
-// status.FromError returns it, becomes that of the Get.
+// value for every key of the list. The view holds only this row. If it fails, the Get fails with
+// the error's status code, as status.FromError returns it.
 type Querier interface {
 	Query(ctx context.Context, target, list string, keys map[string]string) (*store.View, error)
 }
@@ -158,8 +157,9 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 // Register registers the server with a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) { gpb.RegisterGNMIServer(r, s) }
 
-// Close ends every stream with status Unavailable and waits for them. A stream whose client does
-// not read ends only when the gRPC server stops. Close returns the error of ctx if ctx ends first.
+// Close ends every stream with status Unavailable, and waits for the streams' ends or until ctx
+// ends, whose error it returns then. A stream whose client does not read ends only when the gRPC
+// server stops.
 func (s *Server) Close(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		s.mu.Lock()
@@ -180,7 +180,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// Capabilities lists the modules with their versions and the encodings served.
+// Capabilities lists the modules with their versions, and the supported encodings.
 func (s *Server) Capabilities(ctx context.Context, req *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
 	if _, err := extensions(req.GetExtension(), false); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (s *Server) refresh() {
 	}
 }
 
-// enter begins a Subscribe call, which Close waits for.
+// enter begins a Subscribe call, for which Close waits.
 func (s *Server) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,8 @@ func (s *Server) enter() error {
 
 var errStopping = status.Error(codes.Unavailable, "the server is shutting down")
 
-// stream adds 1 or -1 to the STREAM subscriptions and calls Streaming for the first and the last.
+// stream adds 1 or -1 to the number of STREAM subscriptions, and calls Streaming for the first and
+// after the last.
 func (s *Server) stream(by int) {
 	s.hook.Lock()
 	defer s.hook.Unlock()
@@ -226,22 +227,22 @@ func (s *Server) stream(by int) {
 	}
 }
 
-// Stats are counts since the server was created; Streams, Waiting and Gets are current numbers.
+// Stats are counts since the server was created. Streams, Waiting and Gets are current numbers.
 type Stats struct {
-	Streams int // Subscribe calls open, after their first message
+	Streams int // open Subscribe calls that have sent their first message
 	Waiting int // Subscribe calls without a first message
-	Gets    int // being answered
+	Gets    int // Gets in progress
 
 	RefusedBy map[Kind]uint64
 
-	Requests  uint64 // RPCs, refused ones included
+	Requests  uint64 // RPCs, including refused ones
 	Refused   uint64 // RPCs refused as invalid or over a limit
-	Updates   uint64 // leaves sent, deletes included
+	Updates   uint64 // leaves sent, including deletes
 	Coalesced uint64 // changes merged into later ones for slow subscribers
 	Messages  uint64 // SubscribeResponses sent
-	Bytes     uint64 // their size
-	// Delivery is the time from the end of the newest epoch to its first update on a stream; 0
-	// without one.
+	Bytes     uint64 // their size in bytes
+	// Delivery is the time from the end of the newest epoch to its first update on a stream; 0 if no
+	// update was sent.
 	Delivery time.Duration
 }
 
@@ -266,7 +267,7 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// delivered records when the first update of an epoch was sent.
+// delivered records the time when the first update of an epoch was sent.
 func (s *Server) delivered(meta store.Meta) {
 	ts := meta.Time.UnixNano()
 	for {
@@ -310,7 +311,7 @@ func models(schema *yang.Schema, use []*gpb.ModelData) (map[string]bool, error) 
 	return out, nil
 }
 
-// clip bounds the length of a client's text in an error.
+// clip shortens a client's text for an error.
 func clip(s string) string {
 	if len(s) > 100 {
 		return s[:100] + "…"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Set: deletes, replaces and updates, checked and divided into steps on leaves. The owner of the
-// configuration applies all of them or none.
+// Set: its deletes, replaces and updates are checked and divided into steps on leaves. The owner
+// of the configuration applies all of them or none.
 
 package server
 
@@ -18,24 +18,24 @@ import (
 
 // Edit is one step of a Set. A later step overrides an earlier one.
 type Edit struct {
-	// Path is the path from the root, with the keys of every list and without module names. For a
-	// delete it is any node, and the configuration at and below it returns to its default;
-	// otherwise it is a leaf.
+	// Path is the path from the root, with the keys of every list and without module names. A delete
+	// can name any node: the configuration at and below the node returns to its default. Any other
+	// edit names a leaf.
 	Path   []*gpb.PathElem
 	Delete bool
-	// Leaf is the leaf to set; nil for a delete of more than a leaf. Value is a uint64, int64,
-	// float64, bool or string, by Leaf.Kind.
+	// Leaf is the leaf to set; nil if a delete names a node that is not a leaf. Value is a uint64,
+	// int64, float64, bool or string, according to Leaf.Kind.
 	Leaf  *yang.Leaf
 	Value any
 }
 
-// Apply carries out all steps of one Set, or none and returns an error that names the path. A
-// status error is returned to the client unchanged, any other as InvalidArgument. Calls may
-// overlap.
+// Apply carries out all steps of one Set; or it carries out none and returns an error that names
+// the path. A status error is returned to the client unchanged, any other error as
+// InvalidArgument. Calls may overlap.
 type Apply func(ctx context.Context, edits []Edit) error
 
-// Set changes configuration through Options.Apply, and is refused without it. A transaction carries
-// out deletes, then replaces, then updates (gNMI 3.4.3), all of them or none.
+// Set changes configuration through Options.Apply; without it, Set is refused. A transaction
+// carries out deletes, then replaces, then updates (gNMI 3.4.3), all of them or none.
 func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
 	s.stats.requests.Add(1)
 	resp, err := s.set(ctx, req)
@@ -142,7 +142,7 @@ func (t *transaction) replace(u *gpb.Update) error {
 	if err != nil {
 		return err
 	}
-	if n.Leaf == nil { // setting a leaf replaces it
+	if n.Leaf == nil { // setting a leaf already replaces it
 		if err := t.add(Edit{Path: elems, Delete: true}); err != nil {
 			return err
 		}

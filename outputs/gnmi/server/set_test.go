@@ -24,7 +24,7 @@ func TestSetWithoutConfiguration(t *testing.T) {
 	}
 }
 
-// steps writes edits as text.
+// steps formats edits as text.
 func steps(edits []Edit) string {
 	var out []string
 	for _, e := range edits {
@@ -53,7 +53,7 @@ func TestSet(t *testing.T) {
 	const e1 = "/interfaces/interface[name=e1]"
 	for name, tt := range map[string]struct {
 		req  *gpb.SetRequest
-		want string // steps, or "! part of the error"
+		want string // expected steps, or "!" and a part of the error
 		code codes.Code
 	}{
 		"nothing": {&gpb.SetRequest{}, "", codes.OK},

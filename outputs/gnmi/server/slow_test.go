@@ -17,9 +17,9 @@ import (
 	"github.com/netsketch/netsketch/collector/store"
 )
 
-// A client does not read while hundreds of rows change hundreds of times. A second client receives
-// every last value, memory does not grow with the updates, and when the first one reads again it
-// receives the newest values, with the number of those that it missed.
+// One client does not read while hundreds of rows change hundreds of times. A second client still
+// receives every last value, and memory does not grow with the updates. When the first client
+// reads again, it receives the newest values with the number of values it missed.
 func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 	const rows, rounds = 300, 200
 	f := newFixture(t)
@@ -90,9 +90,9 @@ func TestSlowSubscriberNextToAHealthyOne(t *testing.T) {
 	}
 }
 
-// Clients do not read while every row of a large list is replaced by a new one, round after round,
-// as victim flows are from epoch to epoch. The memory held for them does not grow with the rounds,
-// and a client that reads again ends with exactly the current rows.
+// Clients do not read while every row of a large list is replaced in each round, as victim flows
+// are replaced from epoch to epoch. The memory held for these clients does not grow with the
+// rounds, and a client that reads again ends with exactly the current rows.
 func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 	const rows, rounds, clients = 5_000, 30, 8
 	f := newFixture(t)
@@ -141,8 +141,8 @@ func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 	}
 }
 
-// held returns a function that measures the memory that subscribers of packets keep alive. It waits
-// until the store has evaluated the published rows for them, so that neither queued work nor
+// held returns a function that measures the memory that subscribers of packets occupy. It first
+// waits until the store has evaluated the published rows for them, so that neither queued work nor
 // garbage counts, however slow the machine is.
 func held(t *testing.T, f *fixture) func() int64 {
 	t.Helper()
@@ -155,15 +155,14 @@ func held(t *testing.T, f *fixture) func() int64 {
 	return func() int64 {
 		sub.Sync()
 		runtime.GC()
-		runtime.GC() // the first moves pooled buffers to where the second frees them
+		runtime.GC() // the first collection moves pooled buffers to the place where the second one frees them
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
 }
 
-// At random reading speeds, the values that a client received and the values counted as missed add
-// up to the published ones.
+// At random reading speeds, received and missed values add up to the number of published values.
 func TestEveryValueIsAccountedFor(t *testing.T) {
 	f := newFixture(t)
 	st, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)},
@@ -228,14 +227,14 @@ func TestCancelledAtAnyMoment(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.IntN(30))*time.Millisecond)
 				stream, err := api.Subscribe(ctx)
-				if err != nil { // its time was up before it began
+				if err != nil { // the stream's time was up before it began
 					cancel()
 					continue
 				}
 				reads := rng.IntN(20)
 				if stream.Send(req) == nil {
 					if mode == gpb.SubscriptionList_POLL {
-						// ends soon, one way or other
+						// The stream ends soon, whatever the server does.
 						_ = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}})
 						reads = rng.IntN(2)
 					}
@@ -277,7 +276,7 @@ func dedupe(l []string) []string {
 	return out
 }
 
-// Paths that match in a great number of ways, and a great number of paths.
+// The server bounds paths that match in very many ways, and requests with very many paths.
 func TestHostileWildcards(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1))

@@ -21,8 +21,8 @@ const pullRows = 512
 type feed struct {
 	group
 	sub       *store.Subscription
-	next      time.Time // of a sample; zero for on change
-	heartbeat time.Time // next; zero for none
+	next      time.Time // time of the next sample; zero means on change
+	heartbeat time.Time // time of the next heartbeat; zero for none
 }
 
 // serveStream sends initial values, the sync response, and then changes and samples, until the
@@ -70,7 +70,7 @@ func (s *Server) serveStream(stream gpb.GNMI_SubscribeServer, w *writer, req *re
 	return s.follow(stream, w, feeds, changed, receive(stream))
 }
 
-// receive reports what ends a stream from the client's side: an invalid message or a broken
+// receive reports when the client's side ends the stream, by an invalid message or a broken
 // connection. A client that closes only its sending side keeps its stream.
 func receive(stream gpb.GNMI_SubscribeServer) <-chan error {
 	bad := make(chan error, 1)

@@ -44,7 +44,7 @@ func onVirtualClock(t *testing.T, req *gpb.SubscribeRequest, before func(*fixtur
 	})
 }
 
-// during returns what is sent in a time from the start, each line with its time in milliseconds.
+// during returns the messages that are sent within d, each line with its time in milliseconds.
 func (v *virtual) during(d time.Duration) []string {
 	end := time.After(time.Until(v.start.Add(d)))
 	var out []string
@@ -133,7 +133,7 @@ func TestSampleUpdatesOnly(t *testing.T) {
 	})
 }
 
-// TestTwoIntervals has one stream with two triggers.
+// TestTwoIntervals: one stream has two sampling intervals.
 func TestTwoIntervals(t *testing.T) {
 	req := sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, false)
 	other := sampled(gpb.SubscriptionMode_SAMPLE, 150*time.Millisecond, 0, false).GetSubscribe().Subscription[0]
@@ -195,7 +195,7 @@ func TestAtomicList(t *testing.T) {
 	same(t, "nothing is left", c.next(), "- "+head+"/univmon/heavy-hitters")
 }
 
-// TestAtomicListTooLarge has a list that does not fit in one message.
+// TestAtomicListTooLarge: a list that is sent whole does not fit in one message.
 func TestAtomicListTooLarge(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Atomic = []string{"/univmon/heavy-hitters"} })
 	f.server.whole = 10_000
@@ -211,8 +211,8 @@ func TestAtomicListTooLarge(t *testing.T) {
 	}
 }
 
-// TestPollBegins checks a POLL client that waits for initial values, as openconfig's does, and one
-// that polls at once.
+// TestPollBegins checks a POLL client that waits for initial values, as openconfig's does, and a
+// client that polls at once.
 func TestPollBegins(t *testing.T) {
 	const a = "[flow=10.0.0.1]/state/packets = uint 1"
 	poll := &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Subscribe: the request, and its modes ONCE and POLL.
+// Subscribe: its request, and the modes ONCE and POLL.
 
 package server
 
@@ -25,8 +25,8 @@ type request struct {
 	filter      filter
 	origin      string
 	target      string
-	queries     []store.Query // of all subscriptions
-	groups      []group       // STREAM: subscriptions by trigger
+	queries     []store.Query // queries of all subscriptions
+	groups      []group       // of a STREAM: its subscriptions by trigger
 }
 
 // group holds the subscriptions of a STREAM that share a trigger.
@@ -35,11 +35,11 @@ type group struct {
 	queries []store.Query
 }
 
-// trigger is when values are sent.
+// trigger says when values are sent.
 type trigger struct {
-	sample    time.Duration // between samples; 0 is on change
+	sample    time.Duration // time between samples; 0 means on change
 	suppress  bool          // samples omit unchanged values
-	heartbeat time.Duration // 0 is none
+	heartbeat time.Duration // 0 means no heartbeat
 }
 
 // Subscribe serves one stream.
@@ -78,7 +78,8 @@ func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 	return s.serveStream(stream, w, req)
 }
 
-// first returns the first message of a stream. Until then the stream takes no place in the quota.
+// first returns the first message of a stream. Before its first message, the stream does not count
+// in the quota.
 func (s *Server) first(stream gpb.GNMI_SubscribeServer, c caller) (*gpb.SubscribeRequest, error) {
 	end := s.waiting.add(c)
 	defer s.waiting.remove(c, end)
@@ -107,7 +108,7 @@ func (s *Server) first(stream gpb.GNMI_SubscribeServer, c caller) (*gpb.Subscrib
 	}
 }
 
-// bounded counts and logs a call that a bound ends, and returns the error.
+// bounded counts and logs a call that exceeds a bound, and returns the error.
 func (s *Server) bounded(kind Kind, c caller, err error) error {
 	s.Refused(kind, c.String(), err)
 	return s.refused(err)
@@ -118,7 +119,8 @@ func (s *Server) refused(err error) error {
 	return err
 }
 
-// values sends the current values and a sync response: the answer to ONCE and to each Poll.
+// values sends the current values and a sync response, which is the reply to ONCE and to each
+// Poll.
 func (s *Server) values(w *writer, req *request) error {
 	if !req.updatesOnly {
 		s.refresh()
@@ -137,15 +139,16 @@ func (s *Server) values(w *writer, req *request) error {
 	return w.message(syncResponse, 0)
 }
 
-// pollGrace is the time that the initial values of a POLL subscription wait for the first Poll. The
-// answer to a Poll within this time replaces them.
+// pollGrace is how long the initial values of a POLL subscription wait for the first Poll. The
+// reply to a Poll within this time replaces the initial values.
 const pollGrace = 100 * time.Millisecond
 
-// poll answers each Poll until the client closes its side. By the specification's text on
-// updates_only, and in openconfig's server and client, a POLL subscription begins with current
-// values and a sync response; by its section on POLL, values are sent only for a Poll. Both kinds
-// of client are served: one that waits receives the initial values, and one that polls at once
-// receives them once, as the answer. A stream without a Poll for PollIdleTimeout ends.
+// poll replies to each Poll until the client closes its side. The specification contradicts
+// itself: its text on updates_only, and openconfig's server and client, begin a POLL subscription
+// with current values and a sync response; its section on POLL sends values only for a Poll. poll
+// serves both kinds of client: a client that waits receives the initial values, and a client that
+// polls at once receives them once, as the reply. A stream without a Poll for PollIdleTimeout
+// ends.
 func (s *Server) poll(stream gpb.GNMI_SubscribeServer, c caller, w *writer, req *request) error {
 	next := make(chan error)
 	go func() {
@@ -213,7 +216,7 @@ func receivePoll(stream gpb.GNMI_SubscribeServer) error {
 var errSecondList = invalid("Subscribe: a second SubscriptionList; paths cannot be changed on an open stream, " +
 	"open another")
 
-// request checks the first message of a stream.
+// request checks the first message of a stream and returns it as a request.
 func (s *Server) request(m *gpb.SubscribeRequest, c caller) (*request, error) {
 	l := m.GetSubscribe()
 	if l == nil {
@@ -259,7 +262,7 @@ func (s *Server) request(m *gpb.SubscribeRequest, c caller) (*request, error) {
 		if i == 0 {
 			req.origin = a.origin
 		} else if a.origin != req.origin {
-			req.origin = "" // several names for the same schema; none is reflected
+			req.origin = "" // several names mean the same schema; replies repeat none of them
 		}
 		req.queries = append(req.queries, a.query)
 		if req.mode != gpb.SubscriptionList_STREAM {
@@ -310,7 +313,7 @@ func (s *Server) trigger(sub *gpb.Subscription) (trigger, error) {
 		}
 		t.suppress = sub.GetSuppressRedundant()
 		if !t.suppress {
-			t.heartbeat = 0 // every sample is a heartbeat
+			t.heartbeat = 0 // each sample already sends all values
 		}
 		return t, nil
 	}

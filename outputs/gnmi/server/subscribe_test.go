@@ -309,8 +309,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// TestRefused has every request that is refused, with the code and a word of the
-// message that helps.
+// TestRefused sends every kind of invalid request, and checks the code and a helpful word of the
+// message.
 func TestRefused(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.MaxPaths = 3 })
 	api := f.dial()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The protobuf encoding of the parts of a SubscribeResponse, so that streams share encoded parts.
+// The protobuf encoding of the parts of a SubscribeResponse, which lets streams share encoded
+// parts.
 
 package server
 
@@ -68,7 +69,7 @@ func appendElem(b []byte, name string) []byte {
 	return appendString(b, elemName, name)
 }
 
-// appendElems appends the Path elems from to to of a row's entry, with their keys.
+// appendElems appends the Path elements from to to of a row's entry, with their keys.
 func appendElems(b []byte, e *store.Entry, from, to int) []byte {
 	for i := from; i < to; i++ {
 		keyed := false
@@ -133,8 +134,8 @@ func appendValue(b []byte, enc gpb.Encoding, f *leafInfo, v store.Value) []byte 
 	return appendBytes(b, updateVal, val)
 }
 
-// appendUpdate appends an update of a Notification from its body (path and val) and the count of
-// duplicates.
+// appendUpdate appends an update to a Notification, made of its body (path and val) and the count
+// of duplicates.
 func appendUpdate(b, body []byte, duplicates uint32) []byte {
 	b = protowire.AppendTag(b, noteUpdate, protowire.BytesType)
 	size := len(body)

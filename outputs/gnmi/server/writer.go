@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The writer, which combines deltas to Notifications and sends them.
+// The writer combines deltas into Notifications and sends them.
 
 package server
 
@@ -15,29 +15,30 @@ import (
 )
 
 const (
-	// noteSize is the size from which a Notification receives no more rows. With one more row and
-	// gRPC's header it fits in one HTTP/2 frame of 16 KiB, for which gRPC has a pool of buffers
+	// noteSize is the size above which no further rows are added to a Notification. With one more row
+	// and gRPC's header, it fits in one HTTP/2 frame of 16 KiB, for which gRPC has a pool of buffers
 	// (the next size is 32 KiB).
 	noteSize = 15 << 10
-	// wholeSize is the largest size of a list sent whole: clients accept 4 MiB.
+	// wholeSize is the largest size of a list that is sent whole, because clients accept messages of
+	// 4 MiB.
 	wholeSize = 3 << 20
-	// ownNote is the number of leaves from which a row has a Notification of its own, so that the
-	// keys are in the prefix instead of in each leaf.
+	// ownNote is the number of leaves from which a row gets its own Notification, so that the keys
+	// are in the prefix instead of in each leaf.
 	ownNote = 4
 )
 
-// writer combines the deltas of a stream. The stream's sender owns it.
+// writer combines the deltas of a stream. Only the stream's sender uses it.
 type writer struct {
 	server   *Server
 	send     func(*gpb.SubscribeResponse) error
 	encoding gpb.Encoding
 	filter   filter
 	origin   string
-	target   string // of the request: "" is not reflected, "*" is replaced by the target of each row
-	quiet    bool   // do not report duplicates
+	target   string // target of the request: replies leave out "", and "*" becomes the target of each row
+	quiet    bool   // do not report the count of duplicates
 
 	head   []byte // origin and target of the open note's prefix
-	prefix []byte // elems of the open note's prefix
+	prefix []byte // path elements of the open note's prefix
 	note   []byte // updates and deletes of the open note
 	time   int64
 	atomic bool
@@ -50,7 +51,7 @@ type writer struct {
 	whose []string
 }
 
-// begin opens a note with this prefix and time, and sends the previous one if it differs.
+// begin opens a note with this prefix and time. If the open note differs, begin sends it first.
 func (w *writer) begin(target string, prefix [2][]byte, time int64, atomic bool) error {
 	head := w.headFor(target)
 	if w.opened {
@@ -118,7 +119,7 @@ func (w *writer) message(b []byte, leaves int) error {
 	return w.send(response(b))
 }
 
-// appendPath appends a Path of two runs of fields.
+// appendPath appends a Path, given as two runs of encoded fields.
 func appendPath(b []byte, field protowire.Number, head, tail []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(head)+len(tail)))
@@ -155,7 +156,7 @@ func (w *writer) delta(d *store.Delta) error {
 	return w.plain(d, info, leaves)
 }
 
-// count adds up duplicates.
+// count adds the number of duplicates to the statistics.
 func (w *writer) count(leaves []store.LeafDelta) {
 	if w.quiet {
 		return
@@ -199,7 +200,7 @@ func (w *writer) plain(d *store.Delta, info *listInfo, leaves []store.LeafDelta)
 	return nil
 }
 
-// deltaAtomic writes a delta with leaves of containers that are sent whole.
+// deltaAtomic writes a delta whose leaves include some in containers that are sent whole.
 func (w *writer) deltaAtomic(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
 	if d.Removed && d.Row.Entry.Depth == 0 && w.filter.none() {
 		return w.plain(d, info, leaves)
@@ -265,13 +266,13 @@ func (w *writer) container(d *store.Delta, info *listInfo, path []string, change
 		w.note = appendUpdate(w.note, body, dup)
 		w.leaves++
 	}
-	if w.leaves == 0 { // the container is empty
+	if w.leaves == 0 { // the container has no leaves any more
 		w.delete(nil, nil)
 	}
 	return w.flush()
 }
 
-// whole records that a list is to be sent whole after the deltas.
+// whole records that a list must be sent whole after the deltas.
 func (w *writer) whole(info *listInfo, target string) {
 	for i, d := range w.dirty {
 		if d.list.Path == info.list.Path && w.whose[i] == target {
@@ -282,7 +283,7 @@ func (w *writer) whole(info *listInfo, target string) {
 	w.dirty, w.whose = append(w.dirty, info), append(w.whose, target)
 }
 
-// finish sends the lists that are sent whole, and the open note.
+// finish sends the lists that must be sent whole, and then the open note.
 func (w *writer) finish(queries []store.Query) error {
 	if err := w.flush(); err != nil {
 		return err
@@ -319,8 +320,8 @@ func (w *writer) list(info *listInfo, target string, view *store.View, queries [
 			if v.Absent() || !mask[i] {
 				continue
 			}
-			// The prefix of an atomic list is the path above it: with the name of the list in
-			// the prefix, there would be no place for the keys.
+			// The prefix of an atomic list is the path above the list: if the prefix contained the list's
+			// name, there would be no place for the keys.
 			path = appendElems(path[:0], row.Entry, min(info.atomic, n-1), n)
 			body = appendBody(body[:0], w.encoding, path, rinfo.leaves[i].tail, &rinfo.leaves[i], v)
 			note = appendUpdate(note, body, 0)
@@ -349,7 +350,8 @@ func (w *writer) list(info *listInfo, target string, view *store.View, queries [
 	if err := w.flush(); err != nil || leaves == 0 {
 		return err
 	}
-	// Larger than clients accept in one message: a delete, then row by row.
+	// The list is larger than clients accept in one message, so it is sent as a delete and then row
+	// by row.
 	var scratch []store.LeafDelta
 	for row, m := range view.List(target, info.list.Path, queries...) {
 		rinfo := w.server.info(row.List)
@@ -381,7 +383,7 @@ func (w *writer) row(row *store.Row, meta store.Meta, scratch []store.LeafDelta)
 	return scratch, w.delta(&store.Delta{Row: row, Meta: meta, Leaves: scratch})
 }
 
-// mask returns which leaves of a list pass the filter.
+// mask reports for each leaf of a list whether it passes the filter.
 func (w *writer) mask(info *listInfo) []bool {
 	m := w.masks[info]
 	if m == nil {

@@ -7,7 +7,8 @@
 // installs it), the user's cache directory, and the PATH. A test without influxd is skipped, or
 // fails if NETSKETCH_REQUIRE_INFLUXD is set, as in CI.
 //
-// Concurrency: only the test's goroutine uses a Server; any may call Query.
+// Concurrency: only the test's goroutine may use a Server, except that any goroutine may call
+// Query.
 package influxdbtest
 
 import (
@@ -96,7 +97,7 @@ type Server struct {
 
 // Options configure influxd.
 type Options struct {
-	// MaxBodySize bounds requests, in bytes; influxd's 25 MB if 0.
+	// MaxBodySize bounds requests, in bytes; 0 means influxd's default of 25 MB.
 	MaxBodySize int
 	// Auth requires the user "admin" with the password "secret", which Start creates.
 	Auth bool
@@ -188,7 +189,7 @@ func (s *Server) Start() {
 	s.cmd, s.exited = cmd, make(chan struct{})
 	exited := s.exited
 	go func() {
-		_ = cmd.Wait() // the log has its exit
+		_ = cmd.Wait() // the log contains the reason of its exit
 		close(exited)
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -224,7 +225,7 @@ func (s *Server) end(sig syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(sig) // it may have ended
+	_ = s.cmd.Process.Signal(sig) // the process may have ended
 	select {
 	case <-s.exited:
 	case <-time.After(20 * time.Second):
@@ -239,7 +240,7 @@ type Series struct {
 	Name    string            `json:"name"`
 	Tags    map[string]string `json:"tags"`
 	Columns []string          `json:"columns"`
-	// Values are rows: strings, json.Number, booleans, nil.
+	// Values are rows of strings, json.Numbers, booleans and nil.
 	Values [][]any `json:"values"`
 }
 
@@ -268,7 +269,7 @@ func (s *Server) Query(q string) []Series {
 	return out
 }
 
-// TryQuery is Query with the error returned.
+// TryQuery runs a query as Query does, but returns the error.
 func (s *Server) TryQuery(q string) ([]Series, error) {
 	form := url.Values{"db": {"netsketch"}, "q": {q}, "epoch": {"ns"}}
 	req, err := http.NewRequest(http.MethodPost, s.URL+"/query", strings.NewReader(form.Encode()))

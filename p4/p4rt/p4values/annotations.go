@@ -32,8 +32,8 @@ func (as Annotations) Find(name string) (Annotation, bool) {
 	return Annotation{}, false
 }
 
-// Int returns the number that the annotation has under key. It fails if there is no
-// number; decimal, 0x, 0b and P4's width prefix ("8w5") are accepted.
+// Int returns the number that the annotation has under key, or an error if it has none. Decimal,
+// 0x, 0b and P4's width prefix ("8w5") are accepted.
 func (a Annotation) Int(key string) (int64, error) {
 	text, ok := a.Values[key]
 	if !ok {

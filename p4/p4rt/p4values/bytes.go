@@ -9,7 +9,7 @@ import (
 	"math/bits"
 )
 
-// Reasons for which a byte string is refused.
+// Reasons why a byte string is refused.
 var (
 	// ErrEmpty: a byte string of no bytes is not a number in P4Runtime.
 	ErrEmpty = errors.New("empty byte string")
@@ -115,8 +115,8 @@ func EncodeSigned(b []byte, width int) ([]byte, error) {
 	return c, nil
 }
 
-// PadSigned returns the two's complement number in b as width bits, in ceil(width/8) bytes whose
-// unused top bits are zero: the form in which a switch holds it.
+// PadSigned returns the two's complement number in b in ceil(width/8) bytes whose unused top bits
+// are zero, which is how a switch stores it.
 func PadSigned(b []byte, width int) ([]byte, error) {
 	c, err := EncodeSigned(b, width)
 	if err != nil {
@@ -135,7 +135,7 @@ func PadSigned(b []byte, width int) ([]byte, error) {
 	return out, nil
 }
 
-// FromSignedBits is the inverse of [PadSigned]: it takes width bits as a switch holds them and
+// FromSignedBits is the inverse of [PadSigned]: it takes the width bits that a switch stores and
 // returns the canonical form.
 func FromSignedBits(b []byte, width int) []byte {
 	out := bytes.Clone(b)
@@ -169,8 +169,8 @@ func Mask(prefix, width int) []byte {
 // Ones returns the greatest number of width bits, in full bytes.
 func Ones(width int) []byte { return Mask(width, width) }
 
-// And returns the bits of a that are set in b too, aligned at the last byte, in the length of the
-// longer one.
+// And returns the bitwise AND of a and b, aligned at the last byte, in the length of the longer
+// one.
 func And(a, b []byte) []byte {
 	out := make([]byte, max(len(a), len(b)))
 	for i := 1; i <= len(out); i++ {

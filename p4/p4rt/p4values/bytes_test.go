@@ -15,7 +15,7 @@ func TestEncodeSpecificationTables(t *testing.T) {
 		in     string
 		width  int
 		signed bool
-		want   string // "" where it must be refused
+		want   string // "" if the value must be refused
 	}{
 		{"\x63", 8, false, "\x63"},
 		{"\x00\x63", 16, false, "\x63"},

@@ -17,8 +17,8 @@ const (
 	PacketOutHeader = "packet_out"
 )
 
-// Catalog is a program's objects, by full name, alias and id. A full name takes precedence over
-// an alias; an alias of several objects of a kind finds none.
+// Catalog holds a program's objects, by full name, alias and id. A full name takes precedence over
+// an alias. An alias that several objects of a kind share finds none of them.
 type Catalog struct {
 	info *p4configv1.P4Info
 
@@ -31,8 +31,8 @@ type Catalog struct {
 	Digests   *Index[*Digest]
 	ValueSets *Index[*ValueSet]
 
-	PacketIn  *Header // nil: the program has no such header
-	PacketOut *Header // nil: the program has no such header
+	PacketIn  *Header // nil if the program has no such header
+	PacketOut *Header // nil if the program has no such header
 }
 
 // NewCatalog makes a catalog of a P4Info. It fails for ids that are used twice and references to
@@ -84,12 +84,12 @@ func (c *Catalog) Annotated(annotation string) []*Table {
 	return out
 }
 
-// object is what Index needs of its elements.
+// object is the method that Index needs of its elements.
 type object interface{ object() *Object }
 
 func (o *Object) object() *Object { return o }
 
-// Index is the objects of one kind.
+// Index holds the objects of one kind.
 type Index[T object] struct {
 	kind   string
 	all    []T
@@ -170,7 +170,8 @@ type builder struct {
 	ids  map[uint32]string
 }
 
-// preamble reads the part that all objects have. It fails for an id that is zero or in use.
+// preamble reads the part that all objects have in common. It fails for an id that is zero or in
+// use.
 func (b *builder) preamble(kind string, p *p4configv1.Preamble) (Object, error) {
 	if p.GetName() == "" {
 		return Object{}, fmt.Errorf("a %s with id %#x has no name", kind, p.GetId())
@@ -187,15 +188,15 @@ func (b *builder) preamble(kind string, p *p4configv1.Preamble) (Object, error) 
 		Annotations: parseAnnotations(p.GetAnnotations(), p.GetStructuredAnnotations())}, nil
 }
 
-// translated reports whether values of a named type are strings for the controller.
+// translated reports whether the controller sees values of a named type as strings.
 func (b *builder) translated(t *p4configv1.P4NamedType) bool {
 	spec := b.info.GetTypeInfo().GetNewTypes()[t.GetName()]
 	_, str := spec.GetTranslatedType().GetSdnType().(*p4configv1.P4NewTypeTranslation_SdnString_)
 	return str
 }
 
-// width returns a field's width: P4Info's own or, for a translated type without one, that of the
-// translation.
+// width returns a field's width: P4Info's own or, for a translated type without a width, the width
+// of the translation.
 func (b *builder) width(bits int32, t *p4configv1.P4NamedType) int {
 	if bits == 0 {
 		bits = b.info.GetTypeInfo().GetNewTypes()[t.GetName()].GetTranslatedType().GetSdnBitwidth()
@@ -266,14 +267,14 @@ func (b *builder) tables() error {
 		for _, r := range t.GetActionRefs() {
 			a, ok := b.cat.Actions.ID(r.GetId())
 			if !ok {
-				return fmt.Errorf("table %q uses action %#x, which is not there", o.Name, r.GetId())
+				return fmt.Errorf("table %q uses action %#x, which the program lacks", o.Name, r.GetId())
 			}
 			tab.Actions = append(tab.Actions, ActionRef{Action: a, Scope: r.GetScope()})
 		}
 		if id := t.GetImplementationId(); id != 0 {
 			p, ok := b.cat.Profiles.ID(id)
 			if !ok {
-				return fmt.Errorf("table %q uses action profile %#x, which is not there", o.Name, id)
+				return fmt.Errorf("table %q uses action profile %#x, which the program lacks", o.Name, id)
 			}
 			tab.Profile = p
 			p.Tables = append(p.Tables, tab)
@@ -302,7 +303,7 @@ func (b *builder) counters() error {
 		}
 		t, ok := b.cat.Tables.ID(c.GetDirectTableId())
 		if !ok {
-			return fmt.Errorf("direct counter %q is of table %#x, which is not there", o.Name, c.GetDirectTableId())
+			return fmt.Errorf("direct counter %q belongs to table %#x, which the program lacks", o.Name, c.GetDirectTableId())
 		}
 		t.DirectCounter = &Counter{Object: o, Unit: c.GetSpec().GetUnit(), Table: t}
 		if err := b.cat.Counters.add(t.DirectCounter); err != nil {
@@ -329,7 +330,7 @@ func (b *builder) meters() error {
 		}
 		t, ok := b.cat.Tables.ID(m.GetDirectTableId())
 		if !ok {
-			return fmt.Errorf("direct meter %q is of table %#x, which is not there", o.Name, m.GetDirectTableId())
+			return fmt.Errorf("direct meter %q belongs to table %#x, which the program lacks", o.Name, m.GetDirectTableId())
 		}
 		t.DirectMeter = &Meter{Object: o, Spec: m.GetSpec(), Table: t}
 		if err := b.cat.Meters.add(t.DirectMeter); err != nil {
@@ -393,8 +394,8 @@ func (b *builder) headers() error {
 	return nil
 }
 
-// Cookie derives a number that names a pipeline from its device configuration and P4Info: the same
-// inputs give the same cookie in every process.
+// Cookie derives a pipeline's cookie from its device configuration and P4Info: the same inputs
+// give the same cookie in every process.
 func Cookie(deviceConfig []byte, info *p4configv1.P4Info) (uint64, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(info)
 	if err != nil {

@@ -12,7 +12,7 @@ type Object struct {
 	Annotations Annotations
 }
 
-// Own returns the part that every object has.
+// Own returns the object itself, which satisfies the constraint of Index.
 func (o *Object) Own() Object { return *o }
 
 // MatchKind is how a key field is compared.
@@ -88,10 +88,10 @@ type Table struct {
 	ConstDefault  bool // the default action cannot be changed
 	Const         bool // the program defines the entries, which are constant
 	IdleTimeout   bool
-	NeedsPriority bool           // a field is ternary, range or optional
-	Profile       *ActionProfile // nil: a direct table
-	DirectCounter *Counter       // nil: the table has none
-	DirectMeter   *Meter         // nil: the table has none
+	NeedsPriority bool           // the table has a ternary, range or optional field
+	Profile       *ActionProfile // nil for a direct table
+	DirectCounter *Counter       // nil if the table has none
+	DirectMeter   *Meter         // nil if the table has none
 	info          *p4configv1.Table
 }
 
@@ -131,9 +131,9 @@ type ActionProfile struct {
 	Tables            []*Table
 	Selector          bool
 	Size              int64
-	MaxGroupSize      int32 // 0: no limit
+	MaxGroupSize      int32 // 0 means no limit
 	SumOfMembers      bool  // a group's size is its number of members, not the sum of their weights
-	MaxMemberWeight   int32 // with SumOfMembers; 0: no limit
+	MaxMemberWeight   int32 // used if SumOfMembers is set; 0 means no limit
 	WeightsDisallowed bool
 }
 
@@ -163,28 +163,29 @@ type Register struct {
 	Signed  bool // int<Width>
 	Size    int  // cells, all banks together
 	Type    *p4configv1.P4DataTypeSpec
-	Readout *Readout          // nil: the program has no read-out for it
+	Readout *Readout          // nil if the register cannot be read by packet
 	Layout  map[string]string // all key=value pairs of its @netsketch… annotations, for the plugin
 }
 
 // Readout describes how a register is read by packet.
 type Readout struct {
-	Object uint8 // the number that names it in a packet-out
+	Object uint8 // number that identifies the register in a packet-out
 	Banks  int   // equal parts of the register
 	Cells  int   // cells of one bank; bank b is cells b·Cells to (b+1)·Cells
 
-	// Counter counts in its cell b the packets that have changed bank b, each after the change; nil
-	// if the program has no such counter. If the count has not changed since the bank was cleared,
-	// the bank is empty.
+	// Counter counts in cell b the packets that have changed bank b, each after the change; nil if
+	// the program has no such counter. If the count has not changed since the bank was cleared, the
+	// bank is empty.
 	Counter *Counter
 
-	// Pieces names the cells that mark which pieces of a bank are empty; nil if the program has none.
+	// Pieces describes cells that mark which pieces of a bank are empty; nil if the program has no
+	// marks.
 	Pieces *Pieces
 }
 
-// Pieces are parts of a bank with Cells cells each, from its first cell on. Each packet that
-// Counter counts changes one of them, and increases a mark: the cell First+i, for piece i, of the
-// same bank of Marker. If Marker is the register itself, the cells from First on are in no piece.
+// Pieces are parts of a bank with Cells cells each, from the bank's first cell on. Each packet
+// that Counter counts changes one piece i and increases the piece's mark: cell First+i in the same
+// bank of Marker. If Marker is the register itself, the cells from First on belong to no piece.
 type Pieces struct {
 	Cells  int
 	Marker *Register

@@ -19,9 +19,9 @@ const (
 	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
 	AnnotationBank = "netsketch_bank"
 	// AnnotationWindow marks the keyless table whose default action sets the epochs that are counted,
-	// where each packet carries its epoch, which selects the bank.
+	// in programs where a packet's epoch selects the bank.
 	AnnotationWindow = "netsketch_window"
-	// AnnotationUncounted marks the register of packets outside of that window.
+	// AnnotationUncounted marks the register that counts packets of epochs outside of the window.
 	AnnotationUncounted = "netsketch_uncounted"
 	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's
 	// layout.
@@ -104,7 +104,7 @@ func (b *builder) pieces(a Annotation, r *Register) (*Pieces, error) {
 	return p, nil
 }
 
-// bitstring returns the width of a plain number, through type definitions.
+// bitstring returns the width of a plain number type, following type definitions.
 func (b *builder) bitstring(t *p4configv1.P4DataTypeSpec) (width int, signed bool) {
 	for range 8 {
 		next := b.info.GetTypeInfo().GetNewTypes()[t.GetNewType().GetName()].GetOriginalType()

@@ -5,8 +5,8 @@
 // takes one such message each way for every 256 cells. All other messages, and packets with unknown
 // fields, go to the generic codec.
 //
-// A caller that receives into the same message again reuses its memory, and must keep no part of
-// the message before.
+// A caller that receives into the same message again reuses the message's memory, so it must not
+// keep any part of the previous message.
 //
 // A Codec has no state and may be used by any number of goroutines.
 package p4wire
@@ -49,7 +49,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return generic.Marshal(v)
 }
 
-// encode encodes a message that is a packet.
+// encode encodes a message that contains a packet.
 func encode(message, packet proto.Message, payload []byte, fields []*p4v1.PacketMetadata) (mem.BufferSlice, error) {
 	if len(message.ProtoReflect().GetUnknown()) > 0 || len(packet.ProtoReflect().GetUnknown()) > 0 {
 		return generic.Marshal(message)
@@ -120,7 +120,7 @@ func sizeField(f *p4v1.PacketMetadata) (n int) {
 	return n
 }
 
-// Unmarshal decodes into v, which must be a protobuf message.
+// Unmarshal decodes data into v, which must be a protobuf message.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	var ok bool
 	switch m := v.(type) {
@@ -135,7 +135,7 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return generic.Unmarshal(data, v)
 }
 
-// onePiece calls f with a message in one piece, which is valid until f returns.
+// onePiece calls f with the message as one slice, which is valid until f returns.
 func onePiece(data mem.BufferSlice, f func(b []byte) bool) bool {
 	b := data.MaterializeToBuffer(buffers)
 	defer b.Free()
@@ -175,8 +175,8 @@ type sent struct {
 	update p4v1.StreamMessageRequest_Packet
 }
 
-// packetIn decodes a message that is a packet-in and nothing else; false leaves it to the generic
-// codec.
+// packetIn decodes a message that contains only a packet-in. It returns false for any other
+// message, which the generic codec decodes.
 func packetIn(data mem.BufferSlice, m *p4v1.StreamMessageResponse) bool {
 	return onePiece(data, func(b []byte) (ok bool) {
 		if b, ok = onlyPacket(b); !ok {
@@ -199,8 +199,8 @@ func packetIn(data mem.BufferSlice, m *p4v1.StreamMessageResponse) bool {
 	})
 }
 
-// packetOut decodes a message that is a packet-out and nothing else; false leaves it to the generic
-// codec.
+// packetOut decodes a message that contains only a packet-out. It returns false for any other
+// message, which the generic codec decodes.
 func packetOut(data mem.BufferSlice, m *p4v1.StreamMessageRequest) bool {
 	return onePiece(data, func(b []byte) (ok bool) {
 		if b, ok = onlyPacket(b); !ok {
@@ -223,7 +223,7 @@ func packetOut(data mem.BufferSlice, m *p4v1.StreamMessageRequest) bool {
 	})
 }
 
-// fresh returns the fields that the memory has, none of them in use.
+// fresh returns the memory's fields, emptied.
 func (m *metadata) fresh() []*p4v1.PacketMetadata {
 	for i := range m.fields {
 		m.pointers[i], m.fields[i].Value = &m.fields[i], m.values[i][:0]

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// same decodes bytes as both messages with both codecs and compares what they say, also where the
-// message held a packet before. What was decoded is encoded by both.
+// same decodes bytes as both message types with both codecs and compares the results, also when
+// the message held a packet before. Both codecs encode each result again.
 func same(tb testing.TB, b []byte) {
 	tb.Helper()
 	used, usedToo := &p4v1.StreamMessageResponse{}, &p4v1.StreamMessageRequest{}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package alert keeps the alerts of a plugin: problems over time. Each epoch the plugin passes the
-// problems that it found; the package returns the alerts that began or ended, and the table of all
-// alerts.
+// Package alert keeps the alerts of a plugin, which are problems over time. In each epoch, the
+// plugin passes the problems that it found. The package returns the alerts that began or ended,
+// and the table of all alerts.
 package alert
 
 import (
@@ -24,12 +24,13 @@ type Problem struct {
 	Subject string
 	Kind    Kind
 	Text    string
-	// Unsure: an alert of the problem stays active, but none begins.
+	// Unsure is set if the problem keeps an active alert active, but must not begin one.
 	Unsure bool
 }
 
-// OfMissing returns the problem of a host or device whose data is missing. One that joined during
-// the epoch begins no alert, as it could not measure the whole of it.
+// OfMissing returns the problem that the data of a host or device is missing. If the host or
+// device joined during the epoch, the problem is unsure, because it could not measure the whole
+// epoch.
 func OfMissing(subject string, k Kind, text string, m sdk.Missing) Problem {
 	return Problem{Subject: subject, Kind: k, Text: text, Unsure: m.Joined}
 }
@@ -38,10 +39,10 @@ func OfMissing(subject string, k Kind, text string, m sdk.Missing) Problem {
 type Alert struct {
 	Subject string
 	Kind    Kind
-	Text    string // the latest
+	Text    string // the latest text
 	Active  bool
 	Since   uint64 // epoch in which it became active or inactive
-	At      int64  // the end of that epoch, in nanoseconds since 1970
+	At      int64  // end of that epoch, in nanoseconds since 1970
 	Count   uint64 // number of activations
 }
 
@@ -49,14 +50,14 @@ func (x Alert) compare(y Alert) int {
 	return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
 }
 
-// List is alerts, sorted by subject and kind.
+// List holds alerts, sorted by subject and kind.
 type List []Alert
 
 // most bounds the alerts of a list. The inactive alerts that ended first are dropped first.
 const most = 1000
 
-// Update applies an epoch's problems. It returns copies of the alerts that became active, then of
-// those that became inactive; an alert whose text changed is not among them.
+// Update applies an epoch's problems. It returns copies of the alerts that became active, followed
+// by those that became inactive. It does not return alerts of which only the text changed.
 func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	at, still := epoch.End.UnixNano(), map[Alert]bool{}
 	for _, p := range problems {
@@ -87,7 +88,7 @@ func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	return changes
 }
 
-// Newest returns at most n alerts: the active ones, then those that ended last.
+// Newest returns at most n alerts: first the active ones, then those that ended last.
 func (l List) Newest(n int) List {
 	if len(l) <= n {
 		return l
@@ -117,7 +118,7 @@ func (l List) Active() (n uint64) {
 	return n
 }
 
-// Check returns why a list that was read from a saved state is not one.
+// Check returns an error if a list read from a saved state is not valid.
 func (l List) Check() error {
 	for i := 1; i < len(l); i++ {
 		if l[i-1].compare(l[i]) >= 0 {
@@ -128,8 +129,8 @@ func (l List) Check() error {
 	return nil
 }
 
-// Table returns the list at path, with the leaves that lists of alerts have in common. An alert
-// that was never active has no text and no times.
+// Table returns the list at path, with the leaves that all lists of alerts have. An alert that was
+// never active has no text and no times.
 func (l List) Table(path string, epoch uint64, severity func(Kind) string) (*table.Table, error) {
 	b := table.NewBuilder(path)
 	subject, kinds, number := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
@@ -156,7 +157,8 @@ func (l List) Table(path string, epoch uint64, severity func(Kind) string) (*tab
 	return b.Table()
 }
 
-// Event returns the log event of an alert that began or ended. name is its subject for an operator.
+// Event returns the log event of an alert that began or ended. name is the subject's name for the
+// operator.
 func (x *Alert) Event(name string) sdk.Event {
 	e := sdk.Event{Level: slog.LevelInfo, Message: Clip(name + ": resolved"),
 		Attributes: map[string]string{"alert": string(x.Kind)}}

@@ -16,8 +16,8 @@ func epoch(number uint64) *sdk.Epoch {
 	return &sdk.Epoch{Number: number, End: time.Unix(int64(number), 0)}
 }
 
-// An alert begins with its problem, stays with an unsure one, and ends without; an unsure problem
-// alone begins none.
+// An alert begins with its problem, stays active while the problem is unsure, and ends without the
+// problem. An unsure problem does not begin an alert.
 func TestUpdate(t *testing.T) {
 	sure := Problem{Subject: "s1", Kind: "lossy", Text: "it lost 3 packets"}
 	unsure := Problem{Subject: "s1", Kind: "lossy", Unsure: true}
@@ -66,7 +66,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// Of too many alerts the inactive ones that ended first are dropped.
+// If there are too many alerts, the inactive ones that ended first are dropped.
 func TestBound(t *testing.T) {
 	var l List
 	problems := make([]Problem, most+10)

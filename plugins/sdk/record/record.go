@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record writes what a plugin receives to a file and reads it back, to analyze epochs of a
-// real network again: in a test (sdktest.Harness.Replay) or with "netsketch replay".
+// Package record writes the input of a plugin to a file and reads it back, so that epochs of a
+// real network can be analyzed again: in a test (sdktest.Harness.Replay) or with "netsketch
+// replay".
 //
 // A recording begins with the line "netsketch-epochs 2". Protobuf messages RecordEntry of the
 // plugin contract follow, each after its length as a varint and its CRC-32C in four bytes,
@@ -42,12 +43,12 @@ const maxEpoch = 4 << 30
 // ErrDamaged is wrapped by errors of a recording that is truncated or corrupt.
 var ErrDamaged = errors.New("damaged recording")
 
-// Setup is what a plugin is configured with.
+// Setup is the configuration of a plugin, with its network and state.
 type Setup struct {
 	Config      []byte // a JSON object, or empty
 	EpochLength time.Duration
 	Network     sdk.Network
-	State       *sdk.State // saved by an earlier process; nil: none
+	State       *sdk.State // saved by an earlier process; nil if there was none
 }
 
 // Writer writes a recording.
@@ -56,7 +57,7 @@ type Writer struct {
 	watched map[string]sdk.RowKey
 }
 
-// NewWriter begins a recording in out. Configure comes before the first epoch.
+// NewWriter begins a recording in out. Call Configure before writing the first epoch.
 func NewWriter(out io.Writer) (*Writer, error) {
 	if _, err := io.WriteString(out, magic); err != nil {
 		return nil, fmt.Errorf("begin recording: %w", err)
@@ -64,7 +65,7 @@ func NewWriter(out io.Writer) (*Writer, error) {
 	return &Writer{out: out}, nil
 }
 
-// Configure adds the setup of the epochs that follow.
+// Configure adds the setup that applies to the following epochs.
 func (w *Writer) Configure(s Setup) error {
 	m := &pluginv1.ConfigureRequest{ConfigJson: s.Config, EpochLengthNs: int64(s.EpochLength),
 		Network: s.Network.Proto()}
@@ -126,14 +127,14 @@ func (w *Writer) put(m *pluginv1.RecordEntry) error {
 type Reader struct {
 	in      *bufio.Reader
 	decoder *sdk.EpochDecoder
-	setup   *Setup // not yet returned by Next
+	setup   *Setup // not returned by Next yet
 	sealed  *sdk.Epoch
 	watched map[string]sdk.RowKey
-	epochs  int // returned by Next
+	epochs  int // epochs that Next has returned
 }
 
-// NewReader reads the beginning of a recording. The error wraps ErrDamaged if there is no recording
-// in it.
+// NewReader reads the beginning of a recording. The error wraps ErrDamaged if in does not begin
+// with one.
 func NewReader(in io.Reader) (*Reader, error) {
 	r := &Reader{in: bufio.NewReader(in), watched: make(map[string]sdk.RowKey)}
 	if start, _ := r.in.Peek(2); bytes.Equal(start, []byte{0x1f, 0x8b}) {
@@ -154,11 +155,12 @@ func NewReader(in io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next epoch, or io.EOF after the last one. The setup is nil unless it changes
-// with this epoch; the first epoch has one. An error that wraps ErrDamaged names the count of whole
-// epochs before the damage; it also wraps io.ErrUnexpectedEOF if the recording is truncated.
+// Next returns the next epoch, or io.EOF after the last one. setup is nil unless it changes with
+// this epoch; the first epoch always has one. An error that wraps ErrDamaged states how many
+// complete epochs precede the damage; it also wraps io.ErrUnexpectedEOF if the recording is
+// truncated.
 func (r *Reader) Next() (epoch *sdk.Epoch, setup *Setup, err error) {
-	between := true // at a boundary of epochs
+	between := true // true between two epochs
 	for r.sealed == nil {
 		var m pluginv1.RecordEntry
 		err := r.get(&m)
@@ -187,7 +189,7 @@ func (r *Reader) Next() (epoch *sdk.Epoch, setup *Setup, err error) {
 	return epoch, setup, nil
 }
 
-// get reads an entry. The error is io.EOF only if nothing follows.
+// get reads an entry. The error is io.EOF only if no byte follows.
 func (r *Reader) get(m *pluginv1.RecordEntry) error {
 	size, err := binary.ReadUvarint(r.in)
 	if err != nil {
@@ -213,7 +215,7 @@ func (r *Reader) get(m *pluginv1.RecordEntry) error {
 	return proto.Unmarshal(entry.Bytes(), m)
 }
 
-// take uses one entry. A configuration stands between epochs.
+// take processes one entry. between is true between two epochs, where a configuration may stand.
 func (r *Reader) take(m *pluginv1.RecordEntry, between bool) error {
 	if c := m.GetConfigure(); c != nil && between {
 		r.setup = &Setup{Config: c.GetConfigJson(), EpochLength: time.Duration(c.GetEpochLengthNs()),

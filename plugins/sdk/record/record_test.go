@@ -32,7 +32,7 @@ var setup = Setup{
 		Links: []sdk.Link{{A: sdk.Endpoint{Node: "leaf1", Port: 1}, B: sdk.Endpoint{Node: "h1"}, CapacityBPS: 1e9}}},
 }
 
-// changed is the setup from epoch 2 on.
+// changed returns the setup from epoch 2 on.
 func changed() Setup {
 	s := setup
 	s.Config, s.Network.Version, s.State = []byte(`{"k":17}`), 4, nil
@@ -141,7 +141,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestCorrupt reads entries that decode and make no recording.
+// TestCorrupt reads entries that can be decoded but do not form a valid recording.
 func TestCorrupt(t *testing.T) {
 	run := func(m *pluginv1.RunRequest) *pluginv1.RecordEntry {
 		return &pluginv1.RecordEntry{Entry: &pluginv1.RecordEntry_Run{Run: m}}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routes follows flows on the routes that the collector installs: which switches a flow
-// passes according to the network model.
+// Package routes computes which switches a flow passes, from the network model's routes that the
+// collector installs.
 package routes
 
 import (
@@ -13,22 +13,22 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Routes are the routes of a network, and where hosts are. They do not change.
+// Routes are the routes of a network and the places of its hosts. They are immutable.
 type Routes struct {
 	switches map[string]*router
-	owners   *sdk.RouteTable // of addresses of hosts: a group is an index of hosts
+	owners   *sdk.RouteTable // of the hosts' addresses: a group is the index of a host
 	hosts    []host
 }
 
-// host is a host and the switch that it is at.
+// host is a host and the switch that it is attached to.
 type host struct{ name, at string }
 
 // router is a switch.
 type router struct {
-	seed   uint32          // of the hash that selects a port of a group
-	routes *sdk.RouteTable // nil: the collector does not install its routes
+	seed   uint32          // seed of the hash that selects a port of a group
+	routes *sdk.RouteTable // nil if the collector does not install the switch's routes
 	groups []sdk.PortGroup
-	ends   map[uint32]string // what is at the other end of a port
+	ends   map[uint32]string // by port: the name of the node at the other end
 }
 
 // New returns the routes of a network.
@@ -70,8 +70,8 @@ func New(model *sdk.Network) *Routes {
 	return r
 }
 
-// Ends returns the hosts that have the source and the destination address of a flow; empty: no host
-// of the model.
+// Ends returns the hosts that have the source and the destination address of a flow; a name is
+// empty if no host of the model has the address.
 func (r *Routes) Ends(k *flow.Key) (from, to string) {
 	if i, ok := r.owners.Group(k.SrcAddr()); ok {
 		from = r.hosts[i].name
@@ -97,11 +97,11 @@ func (r *Routes) Neighbors(name string) (names []string) {
 	return slices.Compact(names)
 }
 
-// Path returns the switches that a flow passes, in order: the hash of the flow selects one of
-// equally short paths. nil: they are not known.
+// Path returns the switches that a flow passes, in order. The hash of the flow selects one of
+// equally short paths. It returns nil if the path is not known.
 func (r *Routes) Path(k *flow.Key) []string { return r.follow(k, true) }
 
-// Paths returns the switches on all equally short paths of a flow. nil: they are not known.
+// Paths returns the switches on all equally short paths of a flow; nil if they are not known.
 func (r *Routes) Paths(k *flow.Key) []string { return r.follow(k, false) }
 
 func (r *Routes) follow(k *flow.Key, one bool) []string {

@@ -9,10 +9,10 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// LeafSpine is a small network with two paths between leaves: leaf1, leaf2, spine1 and spine2, in
-// this order, and hosts h1 to h4 with agents, two at each leaf. Ports 1 and 2 are between switches,
-// 3 and 4 to hosts, 5 to nothing. All switches have a program, and forward by routes to the address
-// of each host 0 to 3, each with another seed.
+// LeafSpine returns a small network with two paths between leaves: leaf1, leaf2, spine1 and
+// spine2, in this order, and hosts h1 to h4 with agents, two at each leaf. Ports 1 and 2 lead to
+// switches, 3 and 4 to hosts, and 5 is not connected. All switches run the program, and have a
+// route to the address of each host 0 to 3. Each switch has another seed.
 func LeafSpine(program string, address func(host int) netip.Addr) sdk.Network {
 	n := sdk.Network{}
 	for i, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
@@ -26,7 +26,7 @@ func LeafSpine(program string, address func(host int) netip.Addr) sdk.Network {
 			group, to := 0, address(h)
 			switch leaf := h / 2; {
 			case i >= 2:
-				group = 1 + leaf // of a spine to a leaf
+				group = 1 + leaf // group of a spine's ports to a leaf
 			case i == leaf:
 				group = 3 + h%2
 			}

@@ -13,8 +13,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// SetReport sets the report of a host's role in an epoch, and removes the one before; nil: there is
-// none.
+// SetReport replaces the report of a host's role in an epoch; nil data removes it.
 func SetReport(e *sdk.Epoch, host, role string, data []byte) {
 	e.Hosts = slices.DeleteFunc(e.Hosts, func(r sdk.HostReport) bool { return r.Host == host && r.Role == role })
 	if data != nil {
@@ -22,8 +21,8 @@ func SetReport(e *sdk.Epoch, host, role string, data []byte) {
 	}
 }
 
-// Rows returns the rows of the first table of a list by their keys, joined by spaces. Each is its
-// leaves by name; those below state lack this prefix.
+// Rows returns the rows of the first table of a list by their keys, joined by spaces. A row holds
+// its leaves by name; names of leaves below state lack this prefix.
 func Rows(tb testing.TB, r *sdk.Results, list string) map[string]map[string]any {
 	tb.Helper()
 	for _, t := range r.Tables {
@@ -52,7 +51,7 @@ func RowsOf(t *table.Table) map[string]map[string]any {
 	return out
 }
 
-// Expect compares leaves of a row of rows. An int stands for a uint64.
+// Expect compares leaves of one of the rows. In leaves, an int means a uint64.
 func Expect(tb testing.TB, rows map[string]map[string]any, key string, leaves map[string]any) {
 	tb.Helper()
 	row, ok := rows[key]

@@ -40,7 +40,7 @@ import (
 
 // Options are the environment of the plugin under test.
 type Options struct {
-	// Config is its configuration, a JSON object; empty: none.
+	// Config is the plugin's configuration, a JSON object; empty means no configuration.
 	Config string
 	// Network is the network model.
 	Network sdk.Network
@@ -49,14 +49,14 @@ type Options struct {
 	// Modules are YANG modules in addition to the plugin's own and
 	// those that come with netsketch.
 	Modules []yang.Module
-	// State is passed to RestoreState of an sdk.Stateful plugin, as after a restart:
-	// Results.State of an earlier harness; nil: none.
+	// State is passed to RestoreState of an sdk.Stateful plugin, as after a restart. It is
+	// Results.State of an earlier harness; nil passes no state.
 	State *sdk.State
 	// Timeout bounds each call; default 30 s.
 	Timeout time.Duration
 }
 
-// Harness is a plugin under test. It belongs to the test's goroutine.
+// Harness is a plugin under test. Only the test's goroutine may use it.
 type Harness struct {
 	tb          testing.TB
 	timeout     time.Duration
@@ -66,11 +66,11 @@ type Harness struct {
 	api         pluginv1.PluginClient
 	stream      grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
 	watched     []sdk.RowKey
-	state       *pluginv1.PluginState // for the next Configure
+	state       *pluginv1.PluginState // state that the next Configure passes
 }
 
-// Start serves and configures the plugin, and fails the test when its description
-// or modules are unusable or it refuses its configuration. It ends with the test.
+// Start serves and configures the plugin. It fails the test if the plugin's description or modules
+// are unusable, or if the plugin refuses its configuration. The harness ends with the test.
 func Start(tb testing.TB, p sdk.Plugin, opts Options) *Harness {
 	tb.Helper()
 	h, err := start(tb, p, opts)
@@ -89,7 +89,7 @@ func Start(tb testing.TB, p sdk.Plugin, opts Options) *Harness {
 	return h
 }
 
-// start serves the plugin up to its description.
+// start serves the plugin and requests its description.
 func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 	h := &Harness{tb: tb, timeout: opts.Timeout}
 	if opts.State != nil {
@@ -133,7 +133,7 @@ func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 	return h, err
 }
 
-// schemaOf compiles the modules that the plugin's lists are in.
+// schemaOf compiles the modules that define the plugin's lists.
 func schemaOf(d sdk.Description, more []yang.Module) (*yang.Schema, error) {
 	modules := slices.Clone(more)
 	own := make(map[string]bool)
@@ -170,8 +170,8 @@ func (h *Harness) Description() sdk.Description { return h.description }
 // Settings returns the latest settings of the plugin.
 func (h *Harness) Settings() sdk.Settings { return h.settings }
 
-// Configure configures the plugin again. The error is an sdk.FieldErrors when the
-// plugin refuses.
+// Configure configures the plugin again. The error is an sdk.FieldErrors if the plugin refuses the
+// configuration.
 func (h *Harness) Configure(config string, network sdk.Network, epoch time.Duration) (sdk.Settings, error) {
 	if epoch == 0 {
 		epoch = time.Second
@@ -199,7 +199,7 @@ func (h *Harness) Analyze(epoch *sdk.Epoch) *sdk.Results {
 	return results
 }
 
-// TryAnalyze is Analyze for tests of epochs that a plugin cannot analyze.
+// TryAnalyze works as Analyze, but returns errors, for epochs that a plugin cannot analyze.
 func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 	if err := h.watch(epoch.Watched); err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (h *Harness) Merge(part *sdk.Epoch) (*sdk.Epoch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// EOF: Recv returns the cause
+	// Send returns EOF if the stream broke; Recv then returns the cause.
 	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
@@ -379,8 +379,8 @@ func (h *Harness) Replay(path string) []*sdk.Results {
 	}
 }
 
-// Text returns results as text, one line per row, for logs and golden files.
-// Stats are omitted: they differ from run to run.
+// Text returns results as text, one line per row, for logs and golden files. It omits Stats, which
+// differ from run to run.
 func Text(results ...*sdk.Results) string {
 	var b strings.Builder
 	for i, r := range results {

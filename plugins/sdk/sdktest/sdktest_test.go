@@ -41,7 +41,7 @@ const module = `module acme-sums {
 
 const list = "/acme-sums:sums/sum"
 
-// sums counts cells. An object named "bad…" makes it do something wrong.
+// sums is a plugin that counts cells. An object whose name begins with "bad" makes it misbehave.
 type sums struct{}
 
 func (sums) Describe() sdk.Description {
@@ -189,7 +189,7 @@ func TestReplayAndGolden(t *testing.T) {
 	}
 }
 
-// probe takes a failure.
+// probe records a test failure instead of failing.
 type probe struct {
 	testing.TB
 	text string
@@ -202,7 +202,7 @@ func (p *probe) Fatalf(format string, args ...any) {
 	panic(p)
 }
 
-// noModule declares a list that is in no module.
+// noModule is a plugin that declares a list without a module.
 type noModule struct{ sums }
 
 func (noModule) Describe() sdk.Description {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden has the common tests of the sketches' serialized forms.
+// Package golden contains the common tests of the sketches' serialized forms.
 package golden
 
 import (
@@ -24,9 +24,9 @@ type Sketch interface {
 	encoding.BinaryUnmarshaler
 }
 
-// Check compares a sketch's bytes with testdata/NAME.hex, reads them back into fresh, which must
-// then have the same bytes, and checks that all damage is detected: every byte changed, and every
-// shorter length.
+// Check compares a sketch's bytes with testdata/NAME.hex, and decodes them into fresh, which must
+// then serialize to the same bytes. It also checks that all damage is detected: each changed byte,
+// and each shorter length.
 func Check(t *testing.T, name string, s, fresh Sketch) {
 	t.Helper()
 	b, err := s.MarshalBinary()
@@ -74,8 +74,9 @@ func Check(t *testing.T, name string, s, fresh Sketch) {
 	}
 }
 
-// Fuzz feeds bytes with a valid checksum, so that the code behind the checksum is reached. An
-// accepted input must serialize to the same bytes; then Fuzz calls use with it.
+// Fuzz decodes random bytes with a valid checksum, so that the code behind the checksum is
+// reached. An accepted input must serialize to the same bytes; Fuzz then calls use with the
+// sketch.
 func Fuzz(f *testing.F, seeds []Sketch, fresh func() Sketch, use func(Sketch)) {
 	for _, s := range seeds {
 		b, err := s.MarshalBinary()

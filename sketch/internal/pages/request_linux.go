@@ -4,6 +4,6 @@ package pages
 
 import "syscall"
 
-// request asks for huge pages. Without them, the memory is as good but slower, so an error means
-// nothing.
+// request requests huge pages. An error is ignored, because without huge pages the memory is only
+// slower.
 func request(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) }

@@ -10,9 +10,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// Rows completes and checks rows of equal width under a hash family: 0 rows are 3, and a width of 0
-// is as many cells of the given size as fit the memory. Errors wrap sketch.ErrConfig and name the
-// structure.
+// Rows completes and checks the shape of rows of equal width under a hash family: 0 rows mean 3,
+// and a width of 0 means as many cells of the given size as fit the memory. Errors wrap
+// sketch.ErrConfig and name the structure.
 func Rows[F family.Hash](structure string, rows, width, memory, cell int, seed uint64) (int, int, error) {
 	fail := func(format string, args ...any) (int, int, error) {
 		return 0, 0, fmt.Errorf("%w: %s: %s", sketch.ErrConfig, structure, fmt.Sprintf(format, args...))

@@ -29,7 +29,7 @@ type Packet struct {
 	Key flow.Key      // its 5-tuple
 }
 
-// Shared returns the path of the directory of traces next to the repository, as seen from a package
+// Shared returns the path of the directory with traces next to the repository, seen from a package
 // depth directories below the repository's root.
 func Shared(depth int) string {
 	p := ""
@@ -80,9 +80,9 @@ const (
 	protoTCP, protoUDP, protoFragment = 6, 17, 44
 )
 
-// Parse returns the 5-tuple of an Ethernet frame, and false if the P4 parser does not count it:
-// neither IPv4 nor IPv6 after at most two VLAN tags, truncated, of a wrong version, or with a bad
-// IPv4 header checksum.
+// Parse returns the 5-tuple of an Ethernet frame. It returns false if the P4 parser does not count
+// the frame: it is neither IPv4 nor IPv6 after at most two VLAN tags, is truncated, has a wrong
+// version, or has a bad IPv4 header checksum.
 func Parse(frame []byte) (flow.Key, bool) {
 	if len(frame) < 14 {
 		return flow.Key{}, false
@@ -145,7 +145,7 @@ func withPorts(src, dst netip.Addr, proto uint8, offset uint16, b []byte) (flow.
 	return k, err == nil
 }
 
-// checksum is the ones' complement sum of 16-bit words; b has an even length.
+// checksum returns the ones' complement sum of 16-bit words; b must have an even length.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {

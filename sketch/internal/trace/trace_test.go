@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 	tests := []struct {
 		name  string
 		frame []byte
-		want  string // empty: not counted
+		want  string // empty if the packet is not counted
 	}{
 		{"udp", join(mac, []byte{8, 0}, v4, ports), "10.0.0.1,10.0.0.2,udp,53,256"},
 		{"two tags", join(mac, []byte{0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0}, v4, ports),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire has the common frame of serialized sketches: magic "nsk", a version, the kind of
-// sketch, its hash family and seed, then numbers and cells in little-endian order, and a CRC-32.
-// Values are not shared.
+// Package wire implements the common frame of serialized sketches: the magic "nsk", a version, the
+// kind of sketch, its hash family and seed, then numbers and cells in little-endian order, and a
+// CRC-32. Its values must not be shared between goroutines.
 package wire
 
 import (
@@ -20,7 +20,7 @@ const (
 	Tower
 	Fermat
 	SuMax
-	_ // buckets of two arrays, until their counters shared a word
+	_ // reserved: buckets with two arrays, an earlier form
 	Universal
 	TowerBuckets
 )
@@ -34,7 +34,7 @@ const (
 // Writer builds the bytes of one sketch.
 type Writer struct{ b []byte }
 
-// NewWriter starts a sketch whose cells have about size bytes.
+// NewWriter begins a sketch whose cells take about size bytes.
 func NewWriter(kind, family uint8, seed uint64, size int) *Writer {
 	b := make([]byte, 0, header+size+64)
 	b = append(b, 'n', 's', 'k', version, kind, family)
@@ -65,14 +65,15 @@ func (w *Writer) Bytes() []byte {
 	return binary.LittleEndian.AppendUint32(w.b, crc32.ChecksumIEEE(w.b))
 }
 
-// Reader reads serialized bytes. It keeps the first error for Expect; later reads return zeros.
+// Reader decodes serialized bytes. It keeps the first error, which Expect returns; reads after an
+// error return zeros.
 type Reader struct {
 	Seed uint64
 	b    []byte
 	err  error
 }
 
-// NewReader checks frame, kind and family.
+// NewReader checks the frame, the kind and the family.
 func NewReader(b []byte, kind, family uint8) (*Reader, error) {
 	fail := func(format string, args ...any) (*Reader, error) {
 		return nil, fmt.Errorf("%w: %s", sketch.ErrFormat, fmt.Sprintf(format, args...))
@@ -121,7 +122,8 @@ func (r *Reader) short(want int) {
 	r.b = nil
 }
 
-// Expect fails unless all reads succeeded and exactly n bytes are left. Call it before allocating.
+// Expect returns an error unless all reads succeeded and exactly n bytes are left. Call it before
+// allocating memory.
 func (r *Reader) Expect(n int) error {
 	if r.err == nil && len(r.b) != n {
 		r.err = fmt.Errorf("%w: %d bytes of cells; the shape has %d", sketch.ErrFormat, len(r.b), n)
@@ -129,7 +131,7 @@ func (r *Reader) Expect(n int) error {
 	return r.err
 }
 
-// Cells reads as many words as dst has.
+// Cells decodes as many words as dst has.
 func Cells[W uint32 | uint64](r *Reader, dst []W) {
 	for i := range dst {
 		if is64[W]() {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Speed runs pass b.N times and reports the speed of the best pass, in million packets a second, by
-// wall clock and by processor time of the thread, if the system has it. On a loaded machine compare
-// the latter.
+// Speed runs pass b.N times and reports the speed of the best pass in million packets a second, by
+// wall clock and, if the system provides it, by the thread's processor time. On a loaded machine,
+// compare the latter.
 func Speed(b *testing.B, packets int, pass func()) {
 	b.Helper()
 	b.ReportAllocs()
@@ -22,7 +22,7 @@ func Speed(b *testing.B, packets int, pass func()) {
 }
 
 // Time runs pass b.N times and reports the processor time of the best pass in milliseconds, if the
-// system has it.
+// system provides it.
 func Time(b *testing.B, pass func()) {
 	b.Helper()
 	if _, cpu := best(b, pass); cpu > 0 {

@@ -24,9 +24,9 @@ func (t *Trace) Key(i int) []byte { return t.Keys[i*t.Size : (i+1)*t.Size] }
 // Len is the number of packets.
 func (t *Trace) Len() int { return len(t.Keys) / t.Size }
 
-// New draws packets: the flow of rank r has a share proportional to r^-skew. Keys are
-// random. The same arguments give the same packets. With seed 1, 2 million packets, 200,000
-// ranks and skew 1.1 it has 124 thousand flows of 13-byte keys: the recipe of the figures.
+// New generates packets: the flow of rank r has a share proportional to r^-skew of the packets.
+// Keys are random. The same arguments give the same packets. With seed 1, 2 million packets,
+// 200,000 ranks and skew 1.1, the trace has 124 thousand flows of 13-byte keys, as in the figures.
 func New(seed uint64, packets, ranks int, skew float64, size int) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 0x7a697066))
 	sum := make([]float64, ranks)

@@ -108,9 +108,9 @@ func run(file string) error {
 	return os.WriteFile(file, text, 0o644)
 }
 
-// unpackLater makes a function of the variable SchemaTree, which each start of a program would fill
-// otherwise: that takes more time than all the rest of a start. Schema returns the same tree, which
-// nothing changes, and unpacks no other.
+// unpackLater replaces the variable SchemaTree by a function. The variable would be filled at each
+// start of a program, which takes longer than the rest of the start. The function Schema also
+// returns that tree, which no code changes, so it is unpacked only once.
 func unpackLater(code *gogen.GeneratedCode) error {
 	const (
 		variable = "\tSchemaTree map[string]*yang.Entry\n"
