@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Collector is the gNMI address of the collector.
@@ -92,7 +93,8 @@ func Program(host string, args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Kill ends the agent of a host by SIGKILL. run is the directory of logs and process ids.
+// Kill ends the agent of a host by SIGKILL, and waits for its end. run is the directory of logs and
+// process ids.
 func Kill(run, host string) error {
 	text, err := os.ReadFile(filepath.Join(run, host+".pid"))
 	if err != nil {
@@ -105,7 +107,14 @@ func Kill(run, host string) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	return nil
+	for range 1000 { // until it has released its pins, whether or not its parent waits for it
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("process %d has not ended", pid)
 }
 
 // Start starts the agent of a host again, as a service manager does.
