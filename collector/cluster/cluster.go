@@ -102,7 +102,7 @@ type Component struct {
 	lease lease // used by run only
 	joins bool  // it has had a lease; used by run only
 	peers map[string]peer
-	// stranger is the time of the latest beat that cannot be read; used by run only.
+	// stranger is when a lease or beat was found last that cannot be read; used by run only.
 	stranger time.Time
 
 	mu     sync.Mutex
@@ -278,7 +278,11 @@ func (c *Component) renew() {
 			c.peers[name] = p
 		}
 		for _, m := range found {
-			c.peers[m.Name] = peer{m, now}
+			if m.Protocol == 0 {
+				c.stranger = now
+			} else {
+				c.peers[m.Name] = peer{m, now}
+			}
 		}
 		c.join(found)
 	}
@@ -306,9 +310,11 @@ func (c *Component) drainBeats() {
 func (c *Component) take(b beat) {
 	m, err := decodeMember(b.data)
 	if err != nil {
-		c.complain("a collector of another version of netsketch is in the cluster, and is ignored; stop it: its beats " +
-			"cannot be read: " + err.Error())
 		c.stranger = b.at
+		if c.joins && c.current().State != Refused { // otherwise it is the reason why this one is refused
+			c.complain("a collector of another version of netsketch is in the cluster, and is ignored; stop it: its beats " +
+				"cannot be read: " + err.Error())
+		}
 		return
 	}
 	switch {
@@ -337,7 +343,7 @@ func (c *Component) judge(joins bool) {
 	joins = joins || self.State == Refused
 	reason := ""
 	if joins && time.Since(c.stranger) < c.cfg.Lease {
-		reason = "a collector of another version of netsketch is in the cluster: its beats cannot be read; stop it"
+		reason = "a collector of another version of netsketch is in the cluster: its lease and beats cannot be read; stop it"
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.peers)) {
 		p := c.peers[name]

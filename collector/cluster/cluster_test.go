@@ -203,13 +203,14 @@ func TestFenceOfTheNextOwner(t *testing.T) {
 // A member of another version of the messages is refused, whichever of the two versions was there
 // before. Both members say so in one line.
 func TestMembersOfOtherVersions(t *testing.T) {
-	for _, version := range []uint32{clusterv1.Version - 1, clusterv1.Version + 1} {
+	const first = clusterv1.Version + 5
+	for _, version := range []uint32{first - 1, first + 1} {
 		server := bustest.Server(t)
-		a := join(t, server, "a", nil)
+		a := joinAs(t, server, "a", nil, func(m *Member) { m.Protocol = first })
 		until(t, "one member", []joined{a}, "a")
 		b := joinAs(t, server, "b", nil, func(m *Member) { m.Protocol, m.Version = version, "other" })
 		want := fmt.Sprintf("member a has version %d of the cluster's messages (netsketch test), and this one has %d (other)",
-			clusterv1.Version, version)
+			first, version)
 		testkit.Until(t, "b is refused", func() bool {
 			m, ok := a.View().Member("b")
 			return ok && m.State == Refused && strings.Contains(m.Reason, want)
@@ -240,7 +241,7 @@ func TestVersionsThatJoinTogether(t *testing.T) {
 	}
 }
 
-// A collector whose lease and beats cannot be read keeps others from joining until it has ended.
+// A collector its lease and beats cannot be read keeps others from joining until it has ended.
 // One that is a member already stays one, and reports it once.
 func TestMemberThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
@@ -286,6 +287,35 @@ func TestMemberThatCannotBeRead(t *testing.T) {
 	until(t, "a and c", []joined{a, c}, "a", "c")
 	if n := strings.Count(a.log.String(), "beats cannot be read"); n != 1 {
 		t.Errorf("a names the stranger %d times, want once:\n%s", n, a.log)
+	}
+}
+
+// A collector that finds a lease that cannot be read is refused, and says so in one line.
+func TestLeaseThatCannotBeRead(t *testing.T) {
+	server := bustest.Server(t)
+	hour := func(cfg *Config) { cfg.Lease = time.Hour }
+	a := join(t, server, "a", hour)
+	until(t, "one member", []joined{a}, "a")
+	bucket, err := OpenMembers(t.Context(), a.bus)
+	if err == nil {
+		_, err = bucket.PutString(t.Context(), "x", `{"name":"x"}`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := join(t, server, "b", hour)
+	testkit.Until(t, "b is refused", func() bool {
+		m, ok := a.View().Member("b")
+		return ok && m.State == Refused && strings.Contains(m.Reason, "its lease and beats cannot be read")
+	})
+	if err := a.bus.Conn().Publish(a.bus.Subject("beat"), []byte(`{"name":"x"}`)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "the members have the beat", func() bool {
+		return strings.Contains(a.log.String(), "is in the cluster, and is ignored")
+	})
+	if n := strings.Count(b.log.String(), "another version of netsketch"); n != 1 {
+		t.Errorf("b says %d times why it is refused, want once:\n%s", n, b.log)
 	}
 }
 

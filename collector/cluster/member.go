@@ -101,7 +101,7 @@ func decodeMember(data []byte) (Member, error) {
 
 // unreadable is the member whose lease cannot be read: it owns nothing.
 func unreadable(name string) Member {
-	return Member{Name: name, State: Active, Version: "of another form"}
+	return Member{Name: name, State: Active, Version: "unreadable"}
 }
 
 // before reports whether a member was started before another one.
