@@ -54,7 +54,8 @@ func benchmarkQueries(count int) (all []wire.Query) {
 	return all
 }
 
-// traffic is what a measurement of BenchmarkPacket has besides flows of TCP over IPv4, in a table of 2^20.
+// traffic is what a measurement of BenchmarkPacket has besides flows of TCP over IPv4, in a table
+// of 2^20.
 type traffic struct {
 	queries, table, extremes int // extremes: of which as many slots of switches come along
 	udp, v6                  bool

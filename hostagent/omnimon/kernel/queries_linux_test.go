@@ -242,8 +242,8 @@ func TestQueriesOnProcessors(t *testing.T) {
 	}
 }
 
-// TestQueriesWhileSending: while processors send, epochs pass and queries change, a query counts the
-// packets of an epoch that the flow table counts.
+// TestQueriesWhileSending: while processors send, epochs pass and queries change, a query counts
+// the packets of an epoch that the flow table counts.
 func TestQueriesWhileSending(t *testing.T) {
 	needBPF(t)
 	const groups = `x = packets.reduce(keys=(sport), n=count())`

@@ -29,12 +29,13 @@ const (
 	empty = "empty" // programs at TC that do nothing
 )
 
-// manySockets is the count of sockets, and so of flows, of one of the measurements. The files of three
-// setups stay below a limit of 20,000.
+// manySockets is the count of sockets, and so of flows, of one of the measurements. The files of
+// three setups stay below a limit of 20,000.
 const manySockets = 5_000
 
-// ends are sockets at both ends of a pair. They block, and do not belong to Go's network poller: while
-// a goroutine waits in it, the kernel wakes it for every packet that a socket of the poller has sent.
+// ends are sockets at both ends of a pair. They block, and do not belong to Go's network poller:
+// while a goroutine waits in it, the kernel wakes it for every packet that a socket of the poller
+// has sent.
 type ends struct {
 	listener int   // at host 1
 	near     []int // datagrams from host 0 to host 1
@@ -167,14 +168,15 @@ func ofThread(f func()) float64 {
 
 // BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC
 // that do nothing, and with agents at both ends, for each carrier: one TCP stream, and UDP packets
-// with 18 bytes of one socket and of many, of which each is a flow. Each setup has a veth of its own.
-// The setups take turns in slices of a few milliseconds, so that other load of the machine reaches
-// all of them; a round is many slices. It prints ratios to the setups without programs and with empty
-// ones: the median of the rounds, with the least and the most, by time, and by the processor time of
-// both ends, which depends less on other load. NETSKETCH_ROUNDS is the count of rounds.
+// with 18 bytes of one socket and of many, of which each is a flow. Each setup has a veth of its
+// own. The setups take turns in slices of a few milliseconds, so that other load of the machine
+// reaches all of them; a round is many slices. It prints ratios to the setups without programs and
+// with empty ones: the median of the rounds, with the least and the most, by time, and by the
+// processor time of both ends, which depends less on other load. NETSKETCH_ROUNDS is the count of
+// rounds.
 //
-// Then it prints the time of a packet of UDP in each program, by the kernel's statistics of programs,
-// less what they measure of an empty one.
+// Then it prints the time of a packet of UDP in each program, by the kernel's statistics of
+// programs, less what they measure of an empty one.
 func BenchmarkVeth(b *testing.B) {
 	count := 7
 	if text := os.Getenv("NETSKETCH_ROUNDS"); text != "" {

@@ -12,10 +12,10 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The flow table of bpf/omnimon.c: a flow is in one of eight buckets, which its hash selects, almost
-// always in the first. The buckets of 2^20 flows are 8 MB, which caches of processors may hold, and
-// the entry and the slots of a flow follow each other. So a packet waits for a bucket, and then for
-// two lines of one page at the same time.
+// The flow table of bpf/omnimon.c: a flow is in one of eight buckets, which its hash selects,
+// almost always in the first. The buckets of 2^20 flows are 8 MB, which caches of processors may
+// hold, and the entry and the slots of a flow follow each other. So a packet waits for a bucket,
+// and then for two lines of one page at the same time.
 
 const (
 	choices = 8       // buckets that a flow may be in
@@ -23,8 +23,8 @@ const (
 	inUse   = 1 << 31 // of a cell
 )
 
-// bucketsFor returns the count of buckets for a count of flows: at most half of the cells is in use,
-// so that no flow finds all of its buckets full.
+// bucketsFor returns the count of buckets for a count of flows: at most half of the cells is in
+// use, so that no flow finds all of its buckets full.
 func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+3)/4-1)) }
 
 // indexMask selects the index in a cell; the other bits are of the hash.
@@ -69,8 +69,8 @@ const (
 	kindIPv6 = 2
 )
 
-// placesFor returns the size of the map hosts for a count of addresses, of which at most a quarter is
-// in use.
+// placesFor returns the size of the map hosts for a count of addresses, of which at most a quarter
+// is in use.
 func placesFor(addresses int) int { return 1 << bits.Len(uint(4*addresses-1)) }
 
 func key(k *omnimonKey) flow.Key {

@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// TestFullTable: a table takes as many flows as it has entries, each packet counts for its flow, and
-// flows that leave make room for as many others, wherever their buckets were.
+// TestFullTable: a table takes as many flows as it has entries, each packet counts for its flow,
+// and flows that leave make room for as many others, wherever their buckets were.
 func TestFullTable(t *testing.T) {
 	needBPF(t)
 	const flows = 1 << 16 // half of the cells, the most that are in use
