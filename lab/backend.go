@@ -41,7 +41,7 @@ type backend interface {
 	close() error
 }
 
-// linkSpeed is what the emulated ports report, in bits a second.
+// linkSpeed is the speed that the emulated ports report, in bits a second.
 const linkSpeed = 10_000_000_000
 
 // soft is a soft switch with its servers.

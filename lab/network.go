@@ -56,7 +56,7 @@ type Config struct {
 	Logger *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
 	Compiler *softswitch.Compiler
-	// Header is the header that hosts insert (SetHostPath); nil: none.
+	// Header is the header that hosts insert (SetHostPath); nil if they insert none.
 	Header *header.Layout
 	// Rule defines the flows of packets for ground truth; nil: as programs do without settings, and
 	// at hosts truth.Parse.

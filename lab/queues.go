@@ -16,7 +16,7 @@ type Queue struct {
 	Depth int
 }
 
-// defaultDepth is that of soft switches.
+// defaultDepth is the default depth of soft switches' queues.
 const defaultDepth = 64
 
 // depth returns the packets that wait at a port at most; 0 without queues.

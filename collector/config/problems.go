@@ -150,7 +150,7 @@ func oneOf(names []string) string {
 	return "one of " + strings.Join(names, ", ")
 }
 
-// KeyError is an error about one key of a section, relative to it.
+// KeyError is an error about one key of a section. The key is relative to the section.
 type KeyError struct{ key, message string }
 
 // Error describes the error and what was expected.

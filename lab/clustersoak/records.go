@@ -29,7 +29,7 @@ type row struct {
 	at             time.Time // when it arrived
 }
 
-// records are what collectors publish.
+// records are the records that collectors publish.
 type records struct {
 	packets uint64 // that each row must have
 

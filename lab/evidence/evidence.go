@@ -23,7 +23,7 @@ func Run() string {
 		runtime.NumCPU(), Load())
 }
 
-// Load returns the load average of the last minute; 0 where the system has none.
+// Load returns the load average of the last minute; 0 if the system provides none.
 func Load() float64 {
 	b, _ := os.ReadFile("/proc/loadavg")
 	one, _, _ := strings.Cut(string(b), " ")

@@ -79,7 +79,7 @@ func spineOf(k *flow.Key) int {
 	return int(rowhash.Mix(rowhash.Key(k.AppendBinary(nil)), 0x94d049bb) % spines)
 }
 
-// network is what counts and forwards packets.
+// network is the network that counts and forwards packets.
 type network interface {
 	// receive takes a packet that arrives at a switch on a link. The switch loses it, or sends it
 	// on the link next.

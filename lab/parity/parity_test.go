@@ -271,7 +271,7 @@ func TestRegistersMatchModel(t *testing.T) {
 	}
 }
 
-// flows are those that switches measure of packets in tunnels.
+// flows are the flows that switches measure for packets in tunnels.
 type flows struct {
 	choice string // action of the switch
 	host   wire.Encapsulation

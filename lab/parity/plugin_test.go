@@ -205,7 +205,8 @@ func TestRealPackets(t *testing.T) {
 	}
 }
 
-// TestVictim: a flood from 3,000 sources amid other traffic, which has none.
+// TestVictim: the plugin reports the destination of a flood from 3,000 sources as the victim, amid
+// other traffic without victims.
 func TestVictim(t *testing.T) {
 	hosts := []traffic.Host{
 		{V4: netip.MustParsePrefix("10.0.0.0/16"), V6: netip.MustParsePrefix("fd00:0:0:1::/64")},

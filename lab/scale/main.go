@@ -374,7 +374,7 @@ func (s *scale) step(ctx context.Context) error {
 	return nil
 }
 
-// usage is what the process has used.
+// usage holds what the process has used and exchanged so far.
 type usage struct {
 	cpu   time.Duration
 	peak  int64 // resident memory in bytes

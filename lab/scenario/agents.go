@@ -38,13 +38,13 @@ var hostRoles = map[string]func(*hostepoch.Clock, func() time.Duration) role.Rol
 	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return univmon.New(c) },
 }
 
-// hostMTU is that of the interfaces of hosts: packets of 1,500 bytes have room for any carrier.
+// hostMTU is the MTU of hosts' interfaces: packets of 1,500 bytes have room for any carrier.
 const hostMTU = 1600
 
 // noLink is the link layer of a host's frames: as of its traffic, routers set the addresses.
 func noLink(netip.Addr) []byte { return make([]byte, 12) }
 
-// header is the header that hosts insert, that of the program omnimon; nil: none.
+// header is the header that hosts insert for the program omnimon; nil if they insert none.
 func (s *Scenario) header() *header.Layout {
 	if !slices.Contains(s.Agents, wire.Role) {
 		return nil

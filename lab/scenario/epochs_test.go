@@ -438,7 +438,7 @@ func (r *rig) plugin(leaf string) int64 {
 	return n
 }
 
-// leaf returns the value of a leaf of the collector's state, "" if it has none.
+// leaf returns the value of a leaf of the collector's state, or "" if it has no value.
 func (r *rig) leaf(list, leaf string) (value string) {
 	r.tb.Helper()
 	r.c.Store().View().Rows(store.ParseQuery("", list))(func(row *store.Row, _ store.Meta) bool {

@@ -24,7 +24,8 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// failureKinds are those of Exp#9 of OmniMon's technical report, in the order of their epochs.
+// failureKinds are the kinds of failures in Exp#9 of OmniMon's technical report, in the order of
+// their epochs.
 var failureKinds = []string{"congestion", "gray failure", "switch crash", "link failure"}
 
 // failures is a fat tree whose elements fail: an epoch without failures, one for each kind, and one

@@ -41,7 +41,7 @@ type Report struct {
 type TraceStats struct {
 	File    string `json:"file"`
 	Packets int    `json:"packets"`
-	// LongerRecords are those that hold more bytes than the file says their packets had.
+	// LongerRecords counts records that hold more bytes than the file says their packets had.
 	LongerRecords int `json:"records_longer_than_packets"`
 	// TimeSteps is how often the clock of the file jumps, more than a minute ahead or a second back;
 	// packets behind a jump are played as if there were none.
@@ -63,8 +63,8 @@ type EpochScore struct {
 	Absent map[string]string `json:"absent,omitempty"`
 	// Failed has the errors of plugins without results, by plugin.
 	Failed map[string]string `json:"failed,omitempty"`
-	// Results are those of the algorithms that are scored, by plugin. There are none in an epoch
-	// that the scenario does not score.
+	// Results holds the results of the scored algorithms, by plugin. It is empty in an epoch that the
+	// scenario does not score.
 	Results map[string]*score.Result `json:"results"`
 }
 

@@ -42,7 +42,7 @@ type Scenario struct {
 	Epoch time.Duration `yaml:"epoch"`
 	// Program is the compiled P4 program the switches run.
 	Program string `yaml:"program"`
-	// Programs are those of some switches, by name or by role (edge, transit).
+	// Programs names the programs of single switches, by switch name or by role (edge, transit).
 	Programs map[string]string `yaml:"programs"`
 	// Guard is the time between the flips and the read-out; the collector's own when 0.
 	Guard time.Duration `yaml:"guard"`
@@ -63,7 +63,7 @@ type Scenario struct {
 	Watch int `yaml:"watch"`
 	// Topology is the network.
 	Topology Topology `yaml:"topology"`
-	// Traffic is what hosts send, each component from its own start to its own end.
+	// Traffic lists the components of the traffic that hosts send, each with its own start and end.
 	Traffic []Component `yaml:"traffic"`
 	// Faults happen to links and switches.
 	Faults []Fault `yaml:"faults"`
@@ -80,9 +80,9 @@ type Scenario struct {
 	Outputs []config.Output `yaml:"outputs"`
 	// Expect are the bounds that results must keep.
 	Expect []Bound `yaml:"expect"`
-	// Story is what a person can follow.
+	// Story is a text that explains the scenario to a person.
 	Story []Event `yaml:"story"`
-	// Loop is what changes if the scenario is played until interrupted.
+	// Loop states the changes if the scenario is played until interrupted.
 	Loop Loop `yaml:"loop"`
 
 	looping bool // it is played until interrupted: PlayOn
@@ -200,10 +200,10 @@ type Topology struct {
 	Pods int `yaml:"pods"`
 	// Cores is the number of core switches of a fat tree, a multiple of k/2; 0: all (k/2)².
 	Cores int `yaml:"cores"`
-	// Links are those of a graph, such as CHCG-CLEV: the names of two switches, which have no
+	// Links are the links of a graph, such as CHCG-CLEV: the names of two switches, which contain no
 	// hyphens.
 	Links []string `yaml:"links"`
-	// Latency is that of every link between switches.
+	// Latency is the latency of every link between switches.
 	Latency time.Duration `yaml:"latency"`
 	// Loss is the share of packets every link between switches loses, 0 to 1.
 	Loss float64 `yaml:"loss"`

@@ -31,7 +31,8 @@ func Algorithms() []score.Algorithm {
 		lightguardian.Algorithm()}
 }
 
-// Measures returns the names of all measures: those of every scenario and those of the algorithms.
+// Measures returns the names of all measures: those that every scenario has, and the algorithms'
+// own.
 func Measures() []string {
 	out := []string{PartialEpochs, CollectionMS, ResponseMS}
 	for _, a := range Algorithms() {

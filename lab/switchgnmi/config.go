@@ -189,8 +189,8 @@ func (s *Server) current() settings {
 	return s.settings
 }
 
-// covers reports whether a path is that of a leaf or of a node above it. Keys that the path does
-// not have match any.
+// covers reports whether a path names a leaf or a node above it. Keys that the path omits match
+// any value.
 func covers(path, leaf []*gpb.PathElem) bool {
 	if len(path) > len(leaf) {
 		return false

@@ -20,7 +20,7 @@ func sited() []traffic.Host {
 	return out
 }
 
-// period is what the flows did in one period.
+// period holds the flows' traffic in one period.
 type period struct{ sent, lost map[flow.Key]int }
 
 func periods(t *testing.T, x traffic.Exact) []period {

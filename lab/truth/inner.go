@@ -60,7 +60,7 @@ func ParseInner(frame []byte) (flow.Key, bool) {
 	return k, true
 }
 
-// carried is what an IP packet carries.
+// carried is the rest of an IP packet behind the headers taken so far.
 type carried struct {
 	rest []byte
 	left int // headers that may follow

@@ -154,7 +154,8 @@ func Length(frame []byte) int {
 	return int(binary.BigEndian.Uint16(rest[2:]))
 }
 
-// parseLink returns the EtherType behind VLAN tags and what follows it; 0 if the frame has none.
+// parseLink returns the EtherType behind VLAN tags, and the bytes that follow it; 0 if the frame
+// has no EtherType.
 func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	if len(frame) < ethernetLen {
 		return 0, nil

@@ -206,8 +206,8 @@ type Recorder struct {
 	sealed []*Segment
 }
 
-// NewRecorder returns a recorder that keeps the newest keep sealed segments. The rule is that of
-// the switch: Parse, or another one if its program parses encapsulations.
+// NewRecorder returns a recorder that keeps the newest keep sealed segments. It parses packets by
+// the switch's rule: Parse, or another function if the switch's program parses encapsulations.
 func NewRecorder(keep int, rule Rule) *Recorder {
 	return &Recorder{keep: keep, rule: rule, open: newSegment(0, 0)}
 }

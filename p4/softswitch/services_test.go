@@ -90,7 +90,7 @@ func (r request) bytes() []byte {
 	return append(p, r.tail...)
 }
 
-// answer is what services.p4 adds to a packet.
+// answer holds the fields that services.p4 adds to a packet.
 type answer struct {
 	ran, color, direct, inSet  byte
 	rid, typ                   uint16

@@ -56,8 +56,8 @@ func (s *Switch) SetDefault(table string, a *Action) error {
 	return s.withTable(table, func(t *machine.Table) error { return t.SetDefault(a) })
 }
 
-// Default returns a table's default action, or nil for a table (one with an implementation) that
-// has none.
+// Default returns a table's default action. It returns nil for a table without one, which is a
+// table with an implementation.
 func (s *Switch) Default(table string) (a *Action, err error) {
 	err = s.withTable(table, func(t *machine.Table) error {
 		a = t.Default()
@@ -93,8 +93,8 @@ func (s *Switch) DirectMeter(table string, key *Entry) (v *MeterConfig, c Colors
 	return v, c, err
 }
 
-// DirectCounter returns the direct counter of an entry; that of the default entry (nil) counts
-// packets that missed.
+// DirectCounter returns the direct counter of an entry. The counter of the default entry (nil)
+// counts packets that missed.
 func (s *Switch) DirectCounter(table string, key *Entry) (v CounterData, err error) {
 	err = s.withTable(table, func(t *machine.Table) (err error) {
 		v, err = t.DirectCounter(key)

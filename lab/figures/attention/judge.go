@@ -79,7 +79,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	return j
 }
 
-// Score counts published flows against those of the ground truth.
+// Score compares published flows with the ground truth.
 type Score struct{ Hits, Missed, False int }
 
 func (s *Score) count(actual, published bool) {

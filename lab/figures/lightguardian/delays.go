@@ -179,7 +179,7 @@ func (m *measured) gapsBySize(memory int) (classes []sum, err error) {
 	return classes, nil
 }
 
-// delayMemories are those of Figure 12(a) and (b), of the delay cells.
+// delayMemories are the memories of the delay cells in Figure 12(a) and (b).
 var delayMemories = []int{kilobytes768, 2 * kilobytes768, 4 * kilobytes768, 8 * kilobytes768}
 
 const (

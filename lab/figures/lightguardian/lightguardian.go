@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// hash is that of the switch program.
+// hash is the hash of the switch program.
 type hash = family.P4
 
 // Suites are all figures, in order.

@@ -33,7 +33,8 @@ const (
 	queue       = 32 // packets
 )
 
-// locatingColumns are those of Figures 7 to 10; the paper has 2^12 (50 KB) and 2^16 (800 KB).
+// locatingColumns are the numbers of columns in Figures 7 to 10; the paper has 2^12 (50 KB) and
+// 2^16 (800 KB).
 var locatingColumns = []int{1 << 12, 1 << 14, 1 << 16}
 
 // experiment is one fault with the thresholds that are compared.

@@ -237,7 +237,7 @@ func (m *measured) table3(g goal) ([]suite.Row, error) {
 		Task: table3Task, Metric: "memory", Value: memory / 1e6 / m.scale, Unit: "MB"}}, err
 }
 
-// distributionMemories are those of Figure 11(c).
+// distributionMemories are the memories in Figure 11(c).
 var distributionMemories = []int{kilobytes768, 2 * kilobytes768, 4 * kilobytes768, 8 * kilobytes768, 16 * kilobytes768}
 
 func byMemory(m *measured) (rows []suite.Row, err error) {

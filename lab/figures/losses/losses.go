@@ -68,7 +68,7 @@ func (l losses) key(i int) []byte {
 // recorder is a structure that finds lost packets.
 type recorder struct {
 	name string
-	// items is what it has to decode.
+	// items is the number of items to decode.
 	items func(l losses) int
 	// encode returns what decodes the losses from so much memory. A decoding returns the function
 	// that checks it.

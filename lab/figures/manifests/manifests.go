@@ -126,7 +126,7 @@ var iceberg = []struct {
 // icebergShare is the part of the packets from which a flow is an iceberg.
 const icebergShare = 0.0005
 
-// networks are those of Figure 14.
+// networks are the networks of Figure 14.
 var networks = []topology{attNorthAmerica, geant2012, bellSouth}
 
 func figure14() suite.Suite {

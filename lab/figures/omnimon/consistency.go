@@ -39,7 +39,7 @@ const (
 	longFlow       = 1_000_000
 )
 
-// lags are how far the clock of host 0 is behind those of the others.
+// lags are how far the clock of host 0 is behind the other hosts' clocks.
 var lags = []int{0, 1_000, 10_000, 100_000, 1_000_000}
 
 // event is a packet that is sent or arrives, a tick of the hosts' clocks or a relayed epoch.

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
-// form is what a compiled program has, by its BMv2 JSON.
+// form describes a compiled program by its BMv2 JSON.
 type form struct {
 	total  int // bytes of all registers
 	bank   int // bytes of the slots, port counters and uncounted packets of an epoch

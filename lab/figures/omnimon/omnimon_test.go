@@ -17,7 +17,7 @@ func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
 
 func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
 
-// TestTable1: the recorded lines are those of the queries.
+// TestTable1: the recorded lines equal the lines of the queries.
 func TestTable1(t *testing.T) {
 	rows, err := queryLines()
 	if err != nil {
@@ -35,7 +35,7 @@ func TestMappingSlots(t *testing.T) {
 	}
 }
 
-// TestQueries: Figure 16 on a small workload. All results are those of the computation in Go.
+// TestQueries: Figure 16 on a small workload. All results equal the results computed in Go.
 func TestQueries(t *testing.T) {
 	rows, err := runQueries(workload.Traffic(5_000, 2_000, 400))
 	if err != nil {

@@ -108,8 +108,8 @@ func (b *bench) close() error {
 	return b.network.Close()
 }
 
-// registers are those that are read in each epoch; without IPv6 only those in which packets of IPv4
-// are counted.
+// registers are the registers that are read in each epoch; without IPv6, only registers that count
+// IPv4 packets.
 func (b *bench) registers(ipv6 bool) ([]*p4values.Register, error) {
 	cat, err := b.client.Catalog()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// block is what finds the heavy hitters of a level of the universal sketch (UnivMon §4.2).
+// block is a structure that finds the heavy hitters of a level of the universal sketch (UnivMon
+// §4.2).
 type block interface {
 	insert(key []byte)
 	// heavy returns the flows that it names, with their sizes; called once, at the end.

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-// fermatBuckets are those of chamelemon App. E: 2,500 decode 99.9 % of the time.
+// fermatBuckets are the numbers of buckets in chamelemon App. E: 2,500 decode 99.9 % of the time.
 const fermatBuckets = 2500
 
 // classified is the number of keys of a batch after which Tower+Fermat passes those above the

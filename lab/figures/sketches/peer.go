@@ -91,8 +91,8 @@ func newBench(t *trace.Trace, o suite.Options) (b *bench, stop func() error, err
 	return b, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// answer is what a peer prints: who it is, seconds a packet or key by task, and the mean relative
-// error of all flow sizes.
+// answer is the output of a peer: its name, the seconds per packet or key by task, and the mean
+// relative error of all flow sizes.
 type answer struct {
 	about   string
 	seconds map[string]float64

@@ -76,7 +76,7 @@ func univmonKind() kind {
 // total change (UnivMon §7.1).
 const univmonShare = 0.0005
 
-// answers are what a structure gets wrong in the tasks of UnivMon's figures, by task and metric.
+// answers holds a structure's errors in the tasks of UnivMon's figures, by task and metric.
 type answers map[[2]string]float64
 
 // score sets how well large flows were found: the mean relative error of those that are large and

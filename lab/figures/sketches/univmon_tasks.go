@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// univmonTasks are those of OpenSketch's library.
+// univmonTasks are the tasks of OpenSketch's library.
 var univmonTasks = []string{"heavy hitters", "distinct sources", "heavy changes"}
 
 // univmonMemory is the memory of Figures 7 and 12.

@@ -23,7 +23,8 @@ type agents struct {
 	roles  [hosts]*role.Role
 	clocks [hosts]*epoch.Clock
 	frame  [1]*packet.Frame
-	// reports are those of the last interval, as they were sent, and bytes their length together.
+	// reports are the reports of the last interval as they were sent, and bytes is their total
+	// length.
 	reports [hosts]*wire.Report
 	bytes   int
 	packets int // that the reports take, with an MTU of 1,500 or 9,000
@@ -118,8 +119,9 @@ func f1(found, actual map[string]bool) float64 {
 	return 2 * float64(right) / float64(max(len(found)+len(actual), 1))
 }
 
-// inflatedF1 is that of the flows at switches with inflated latencies, by the mean of the packets
-// so far and by that of the interval, and the number of the former.
+// inflatedF1 returns the F1 scores of the flows at switches with inflated latencies, judged by the
+// mean of the packets so far and by the mean of the interval. count is the number of
+// flows with inflated latencies by the mean of the packets so far.
 func (a *agents) inflatedF1(b *testbed) (soFar, whole float64, count int) {
 	found, actual, final := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range a.reports {
@@ -153,7 +155,7 @@ func places(b *testbed, of func(s *flowState) bool) map[string]bool {
 	return out
 }
 
-// heavyHitters are those of switches, of the role.
+// heavyHitters are the heavy hitters that the role finds at switches.
 func (a *agents) heavyHitters() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range a.reports {

@@ -24,7 +24,7 @@ type Claim struct {
 // Values are rows to look up.
 type Values []Row
 
-// Get is a value, NaN when there is none.
+// Get returns a value; NaN if there is no value.
 func (v Values) Get(structure string, memory int, task, metric string) float64 {
 	for i := range v {
 		if r := &v[i]; r.Structure == structure && r.Memory == memory && r.Task == task && r.Metric == metric {

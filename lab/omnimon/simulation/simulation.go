@@ -119,7 +119,7 @@ type Flow struct {
 	Lost           []wire.Values // as in analysis.LossyFlow.Losses
 	// Uncounted are packets that arrived and that the destination could not attribute to the flow.
 	Uncounted wire.Values
-	// Hidden: the flow is in no report, as that of a source that is no host.
+	// Hidden is set if no report contains the flow, as for a source that is not a host.
 	Hidden bool
 }
 
@@ -359,7 +359,7 @@ func (sim *Simulation) route(_ int, k *flow.Key) (destination int, path *analysi
 	return f.To, f.Path
 }
 
-// Route returns the flow with a key, nil if there is none.
+// Route returns the flow with a key, or nil.
 func (sim *Simulation) Route(k *flow.Key) *Flow { return sim.routes[*k] }
 
 // report makes the reports of all hosts.
@@ -494,7 +494,7 @@ func Reasons(r *analysis.Result) []string {
 	return slices.DeleteFunc(all, func(reason string) bool { return reason == "" })
 }
 
-// Losses is what each switch and link lost.
+// Losses holds the number of packets that each switch and link lost.
 func (sim *Simulation) Losses() (switches, links []int64) {
 	all := make([]int64, sim.Switches+len(sim.Links))
 	for _, f := range sim.Flows {

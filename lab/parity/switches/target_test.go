@@ -37,7 +37,7 @@ type target struct {
 	soFar func() progress
 }
 
-// progress is what a switch has done since it got its program.
+// progress counts what a switch has done since it received its program.
 type progress struct{ in, left, packetIns, digests int }
 
 func startSoft(t *testing.T) *target {

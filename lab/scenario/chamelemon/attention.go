@@ -43,7 +43,8 @@ const (
 
 func (p *Part) filled() bool { return p.Load >= LowLoad && p.Load <= HighLoad }
 
-// AttentionOf reads the attention from the result of an epoch. State is "none" if there is none.
+// AttentionOf reads the attention from the result of an epoch. State is "none" if the result has
+// no attention.
 func AttentionOf(r *score.Result, edges []string) *Attention {
 	row := r.Published.Row("attention", network, "")
 	a := &Attention{State: "none", Edges: map[string]Edge{}}

@@ -102,8 +102,8 @@ type Truth struct {
 	Devices map[string]*Device
 	// Complete reports that Devices has all switches with banks.
 	Complete bool
-	// Network is what entered, nil unless Devices has all edge switches. Lost is the part of it
-	// that did not leave.
+	// Network counts the packets that entered the network; nil unless Devices has all edge switches.
+	// Lost counts the entered packets that did not leave.
 	Network, Lost truth.Counts
 	// Journal has the packets that carry the epoch; nil if hosts do not mark packets.
 	Journal *truth.JournalEpoch
@@ -111,7 +111,7 @@ type Truth struct {
 	Stays *truth.StaysEpoch
 }
 
-// Device is what one switch received in the epoch that it stamped.
+// Device counts the packets that one switch received in the epoch that it stamped.
 type Device struct {
 	All     truth.Counts // 5-tuples of all packets that arrived
 	Entered truth.Counts // of those that arrived from hosts

@@ -37,7 +37,7 @@ func (b *Builder) Fuse() {
 	b.Compact()
 }
 
-// fuse returns the instruction that does the work of two; false if there is none.
+// fuse returns an instruction that does the work of two; false if there is no such instruction.
 func (b *Builder) fuse(first, second *program.Instr) (fused program.Instr, ok bool) {
 	t := first.D
 	switch {
@@ -82,7 +82,7 @@ func (b *Builder) within(in *program.Instr) bool {
 	return false
 }
 
-// targets marks the instructions that are entered other than from the one before.
+// targets marks the instructions that can be entered by a jump.
 func (b *Builder) targets() []bool {
 	p := b.Prog
 	out := make([]bool, len(b.Code)+1)

@@ -28,7 +28,7 @@ type Switch interface {
 	SetTrap(etherType uint16, f func(port uint32, frame []byte, at time.Duration))
 }
 
-// Config is what a switch advertises and how often. The zero value is usable.
+// Config is the data that a switch advertises, and the interval. The zero value is usable.
 type Config struct {
 	// SystemName and SystemDescription are advertised to neighbors.
 	SystemName, SystemDescription string

@@ -432,7 +432,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// FuzzModel: whatever a network model and cells are, there is an answer or an error.
+// FuzzModel: for any network model and any cells, the plugin returns results or an error.
 func FuzzModel(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, "classifier", "0", "8", "6", 24, 8)
 	f.Add([]byte{255, 255, 255, 255, 1, 0, 0, 128}, "encoder", "upstream", "4", "5", 30, 32)

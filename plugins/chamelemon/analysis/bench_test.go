@@ -66,8 +66,8 @@ func BenchmarkResponse(b *testing.B) {
 	}
 }
 
-// BenchmarkSaveState is what handing over the state takes after each epoch: four edge switches of
-// the paper's sizes.
+// BenchmarkSaveState measures saving the state after each epoch, for four edge switches of the
+// paper's sizes.
 func BenchmarkSaveState(b *testing.B) {
 	f := newFabric(b, 32, `{}`)
 	p := New()

@@ -32,7 +32,7 @@ func sampled(key []byte, sample uint32) bool {
 	return rowhash.Mix(rowhash.Key(key), sampleOdd)&0xffff < sample
 }
 
-// reading is what an edge switch recorded in an epoch.
+// reading holds the data that an edge switch recorded in an epoch.
 type reading struct {
 	sizer
 	edge  *edge
@@ -426,7 +426,7 @@ func (s *sizes) add(o *sizes) {
 	s.rest = append(s.rest, o.rest...)
 }
 
-// entropy is that of the packets over the flows, in bits (§4.2).
+// entropy is the entropy of the packets over the flows, in bits (§4.2).
 func (s *sizes) entropy() float64 {
 	total := s.small.Packets()
 	for _, x := range s.rest {

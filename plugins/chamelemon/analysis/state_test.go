@@ -160,8 +160,8 @@ func TestLatePlans(t *testing.T) {
 	}
 }
 
-// TestMixed: entries changed during an epoch, or those of another process are in force, or the
-// switches have different divisions: nothing is exact, and the problem has the reason.
+// TestMixed: if entries changed during an epoch, entries of another process are in force, or the
+// switches have different divisions, no result is exact, and the problem states the reason.
 func TestMixed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

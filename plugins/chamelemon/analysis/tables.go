@@ -293,7 +293,7 @@ func optional(c *table.UintAppender, x float64, ok bool) {
 	c.Append(uint64(math.Round(x)))
 }
 
-// digits rounds to n fraction digits, those of the leaf's decimal64.
+// digits rounds to the n fraction digits of the leaf's decimal64.
 func digits(x float64, n int) float64 {
 	scale := math.Pow10(n)
 	return math.Round(x*scale) / scale

@@ -4,7 +4,7 @@
 // have of them (LightGuardian, section 6.2). It has no state.
 package analysis
 
-// Fault is what is wrong with a flow at a device.
+// Fault describes a fault of a flow at a device.
 type Fault uint8
 
 // The faults that sketches locate.
@@ -21,7 +21,7 @@ var faultNames = [...]string{"inflated-latency", "random-drops", "loop", "blackh
 // String returns the name of a fault, such as "random-drops".
 func (f Fault) String() string { return faultNames[f] }
 
-// Hop is what one device of a flow's path has of the flow in an interval.
+// Hop holds the data of one device on a flow's path about the flow in an interval.
 type Hop struct {
 	Valid    bool     // the sketch has received a row of the flow; without it the hop is not judged
 	Packets  uint32   // that left the device

@@ -31,7 +31,7 @@ type run struct {
 	omitted  uint64 // rows that limits leave out
 }
 
-// task is what a sketch has of all flows of a switch.
+// task holds the estimates of a sketch for all flows of a switch.
 type task struct {
 	packets float64
 	flows   float64

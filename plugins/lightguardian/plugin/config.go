@@ -20,7 +20,7 @@ var configSchema string
 
 // Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
 type Configuration struct {
-	// Sketch is the shape of the sketch of the switches: that of their compiled program.
+	// Sketch is the shape of the switches' sketch, which their compiled program determines.
 	Sketch Sketch `json:"sketch"`
 	// Interval is the count of epochs of an interval.
 	Interval int `json:"interval"`
@@ -91,7 +91,7 @@ type Limits struct {
 	Faults int `json:"faults"` // faults of flows at switches
 }
 
-// DefaultConfiguration returns the defaults: the sketch is that of the compiled program.
+// DefaultConfiguration returns the defaults; the sketch has the compiled program's shape.
 func DefaultConfiguration() Configuration {
 	return Configuration{
 		Sketch:   Sketch{Rows: 3, Columns: 4096, Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true},

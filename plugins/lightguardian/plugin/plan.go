@@ -20,7 +20,7 @@ const program = "lightguardian"
 // banks is the count of interval numbers that a switch distinguishes.
 const banks = 256
 
-// defaultMTU is that of a port without an entry.
+// defaultMTU is the MTU of a port without an entry.
 const defaultMTU = 1500
 
 // sends reports whether a switch runs a program of LightGuardian: the plugin writes its tables.
@@ -72,7 +72,7 @@ func assign(c *Configuration, model *sdk.Network, known map[string]uint16) (map[
 	return out, nil
 }
 
-// entries returns the entries of all switches, those of a switch together.
+// entries returns the entries of all switches, grouped by switch.
 func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
 	keep := map[string]bool{} // nodes at ports where sketchlets stay
 	for i := range model.Devices {

@@ -148,7 +148,7 @@ func (s *setup) missing(object, consequence string) {
 	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})
 }
 
-// sameSketches reports whether columns that were received under s are those of other.
+// sameSketches reports whether columns received under s are columns of other.
 func (s *setup) sameSketches(other *setup) bool {
 	a, b := &s.config.Sketch, &other.config.Sketch
 	if a.Rows != b.Rows || a.Columns != b.Columns || a.Sizes != b.Sizes || a.Gaps != b.Gaps ||

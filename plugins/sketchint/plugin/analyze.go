@@ -20,8 +20,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-// interval is what hosts measured in one interval. It does not change once it is analyzed, except
-// that reports that arrive late are added before the next one is.
+// interval holds the measurements of hosts in one interval. Once analyzed, it does not change,
+// except that late reports are added until the next interval is analyzed.
 type interval struct {
 	*setup
 	number    uint64 // of the interval: that of an epoch divided by the epochs of an interval
@@ -33,7 +33,8 @@ type interval struct {
 	inexact []string
 	cost    collection
 	omitted uint64 // rows that limits leave out
-	// switches have rows: those of the plan, and a limited number of others.
+	// switches are the switches that have rows: all switches of the plan, and a limited number of
+	// others.
 	switches   map[string]*switchState
 	inflations []*inflation
 }
@@ -67,7 +68,7 @@ type place struct {
 	node uint32
 }
 
-// collection is what the collection of reports took.
+// collection holds the cost of collecting the reports.
 type collection struct{ bytes, packets uint64 }
 
 // segment is the payload of a packet of a host's session with the collector, in bytes: an MTU of
@@ -79,8 +80,8 @@ func (c *collection) add(bytes int) {
 	c.packets += uint64((bytes + segment - 1) / segment)
 }
 
-// Analyze implements sdk.Plugin. Results are those of an interval, in its last epoch; in the other
-// epochs nothing is published.
+// Analyze implements sdk.Plugin. The last epoch of an interval has the results of the whole
+// interval; the other epochs publish nothing.
 func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

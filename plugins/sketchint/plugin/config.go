@@ -24,7 +24,7 @@ var configSchema string
 type Configuration struct {
 	// Interval is how long hosts measure before they report, such as "5s".
 	Interval string `json:"interval"`
-	// Metadata is what switches add to packets besides their node id.
+	// Metadata lists the data that switches add to packets in addition to their node id.
 	Metadata []string `json:"metadata"`
 	// MaxHops is the largest number of switches that add metadata to a packet.
 	MaxHops int `json:"maxHops"`
@@ -36,7 +36,8 @@ type Configuration struct {
 	Sinks string `json:"sinks"`
 	// Reports are where switches send telemetry reports of packets whose INT they end; nil: nowhere.
 	Reports *Reports `json:"reports"`
-	// Nodes have given node ids, or names for ids of switches that the collector does not manage.
+	// Nodes sets the node ids of switches, or names for the ids of switches that the collector does
+	// not manage.
 	Nodes []Node `json:"nodes"`
 	// Marks are how packets with INT are marked.
 	Marks inband.Marks `json:"marks"`

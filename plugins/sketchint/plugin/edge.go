@@ -27,7 +27,7 @@ var (
 		Annotations: map[string]string{"part": "latencies", "rows": "8+24,16+48,24+40", "cells": ""}}
 )
 
-// edgeInstructions are those of the INT that edge switches read: node ids and latencies.
+// edgeInstructions are the INT instructions that edge switches read: node ids and latencies.
 const edgeInstructions = 0xa000
 
 // The rows of the towers.
@@ -48,7 +48,7 @@ type register struct {
 	bytes  int
 }
 
-// findEdge returns the towers of a switch; nil, nil if it has none.
+// findEdge returns the towers of a switch; nil, nil if the switch has no towers.
 func findEdge(d *sdk.Device) (*edge, error) {
 	flows, latencies := d.Select(flowsNeed), d.Select(latenciesNeed)
 	if len(flows) == 0 || len(latencies) == 0 {
@@ -84,7 +84,7 @@ func (g *register) words(d *sdk.DeviceData) ([]uint64, error) {
 	return sdk.Cells{Object: c.Object, Width: 64, Packed: c.Packed}.Uint64s(), nil
 }
 
-// gathered is what an edge switch recorded in the epochs of an interval.
+// gathered holds the data that an edge switch recorded in the epochs of an interval.
 type gathered struct {
 	interval, length uint64 // length: epochs of an interval
 	epochs           uint64 // that were delivered
@@ -93,7 +93,8 @@ type gathered struct {
 	latencies        *tower.Latency[family.P4]
 }
 
-// gather adds the towers of an epoch to those of the interval: insertion is CM, so they add up.
+// gather adds the towers of an epoch to the towers of the interval. Insertion is CM, so towers can
+// be added.
 func (p *Plugin) gather(epoch *sdk.Epoch) {
 	now := map[string]*gathered{}
 	for _, e := range p.setup.edges {

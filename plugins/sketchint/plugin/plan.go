@@ -70,7 +70,7 @@ func devices(model *sdk.Network) (names []string) {
 	return names
 }
 
-// entries returns the entries of all switches, those of a switch together.
+// entries returns the entries of all switches, grouped by switch.
 func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 	agents := map[string]bool{}
 	hosts := map[string]bool{}

@@ -255,7 +255,7 @@ func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err err
 	return out, nil
 }
 
-// name returns the name of a switch, or its node id if it has none.
+// name returns the name of a switch, or its node id if it has no name.
 func (s *setup) name(node uint32) string {
 	if name, ok := s.names[node]; ok {
 		return name

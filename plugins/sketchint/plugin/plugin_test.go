@@ -74,7 +74,7 @@ func TestInterval(t *testing.T) {
 		"passport-bytes": 1160*(headers+16) + 8*3360})
 }
 
-// Changes are those between consecutive intervals, at the host and at each switch of the path.
+// Changes compare consecutive intervals, at the host and at each switch of the path.
 func TestChanges(t *testing.T) {
 	h := start(t, `{"heavy": 100, "change": 50}`)
 	flows := []simFlow{
@@ -179,8 +179,8 @@ func TestChangesOfPartialIntervals(t *testing.T) {
 	}
 }
 
-// A flow that several hosts report is that of the host with the most packets: a host that receives
-// telemetry reports, and the destination.
+// If several hosts report a flow, the host with the most packets provides it: both a host that
+// receives telemetry reports and the destination may report.
 func TestSeveralHostsReportAFlow(t *testing.T) {
 	h := start(t, `{"heavy": 100, "change": 50, "inflatedPackets": 12}`)
 	loop := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf1}, packets: 150, latencies: []uint32{10, 10, 10},

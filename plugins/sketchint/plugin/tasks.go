@@ -229,8 +229,8 @@ func (r *interval) measure(o *observer) (m measurement) {
 	return m
 }
 
-// measurements returns those of all hosts and edge switches that delivered, and their sum: a flow
-// ends at one of them.
+// measurements returns the measurements of all hosts and edge switches that delivered data, and
+// their sum, because each flow ends at only one of them.
 func (r *interval) measurements() []measurement {
 	all := measurement{element: networkElement, counted: true, ok: true}
 	out := []measurement{all}
@@ -453,8 +453,8 @@ func (r *interval) path(nodes []uint32) string {
 	return b.String()
 }
 
-// fork returns the last switch that two paths have in common from their beginning; the first one of
-// the path if there is none.
+// fork returns the last switch that two paths have in common from their beginning, or the path's
+// first switch if they have none in common.
 func fork(before, now []uint32) uint32 {
 	at := 0
 	for at < len(before) && at < len(now) && before[at] == now[at] {

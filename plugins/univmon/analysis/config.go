@@ -217,7 +217,7 @@ func (c *Configuration) check(registered []Function) sdk.FieldErrors {
 	return errs
 }
 
-// dimensions are those of the program univmon, which hosts measure by default.
+// dimensions are the dimensions of the program univmon, which hosts measure by default.
 var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}
 
 // allDimensions returns all flow definitions, dimensions first.

@@ -35,7 +35,7 @@ type field struct {
 	port                uint32       // of ports
 }
 
-// entries are those of a switch for one bank.
+// entries are the table entries of a switch for one bank.
 type entries map[field]uint16
 
 // siteIDs numbers switches from 1 on, by a hash of their names, so that a switch keeps its number
@@ -147,7 +147,7 @@ func (f field) compare(o field) int {
 		cmp.Compare(f.destination, o.destination), cmp.Compare(f.port, o.port))
 }
 
-// duties are the assignments of a plugin: the one that is wanted, and those of the banks.
+// duties holds a plugin's assignments: the desired one, and the ones in force in each bank.
 type duties struct {
 	wanted  *Assignment
 	desired map[string]entries // of wanted

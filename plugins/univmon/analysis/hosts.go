@@ -98,10 +98,10 @@ type unparsed struct {
 	forwarded [wire.TooDeep + 1]uint64 // with a fault in a tunnel: each switch on the path counts them
 }
 
-// of returns those of a reason.
+// of returns the count of packets with a reason.
 func (u *unparsed) of(c wire.Counter) uint64 { return u.ended[c] + u.forwarded[c] }
 
-// reasons are those of unparsed packets.
+// reasons are the reasons why packets are not parsed.
 func reasons(yield func(wire.Counter) bool) {
 	for c := wire.NotIP; c <= wire.TooDeep && yield(c); c++ {
 	}
@@ -114,7 +114,7 @@ func (u *unparsed) sum() (n uint64) {
 	return n
 }
 
-// add adds those of another device.
+// add adds another device's counts.
 func (u *unparsed) add(o *unparsed) {
 	for c := range reasons {
 		u.ended[c] += o.ended[c]
@@ -122,7 +122,8 @@ func (u *unparsed) add(o *unparsed) {
 	}
 }
 
-// less returns those of a network, from its devices of weight 1, and o from those of weight -1.
+// less returns the counts of a network: u from its devices of weight 1, and o from its devices of
+// weight -1.
 func (u *unparsed) less(o *unparsed) *unparsed {
 	out := new(unparsed)
 	for c := range reasons {

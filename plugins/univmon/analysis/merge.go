@@ -18,7 +18,7 @@ import (
 // a flow was kept follows from their counts, and differs from switch to switch.
 const mergedWidth = 8
 
-// term is what a switch does for the sum of the network.
+// term says how a switch's counters enter the network's sum.
 type term uint32
 
 const (
@@ -33,7 +33,7 @@ func (c *Configuration) mergeable() bool {
 	return !c.Switches && c.Network.Enabled && c.Network.Scheme == SchemeWeights
 }
 
-// term returns that of a switch.
+// term returns whether a switch's counters are added to the network's sum, subtracted or skipped.
 func (p *plan) term(device, dimension string) term {
 	for i := range p.views {
 		v := &p.views[i]
@@ -50,8 +50,8 @@ func (p *plan) term(device, dimension string) term {
 	return termNone
 }
 
-// Merge implements sdk.Merger: the counters of the switches that the network's sum adds become
-// those of one switch, and so do the counters of those that it subtracts.
+// Merge implements sdk.Merger: the counters of all switches that the network's sum adds are merged
+// into the counters of one switch, and likewise the counters of all switches that it subtracts.
 func (p *Plugin) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error) {
 	p.mu.Lock()
 	plan := p.plan
@@ -125,8 +125,8 @@ func unpack(c *sdk.Cells) []uint32 {
 	return sdk.Cells{Object: c.Object, Width: 32, Packed: c.Packed[:len(c.Packed)/4*4]}.Uint32s()
 }
 
-// merged returns the merged cells of a sketch. zeros are the counters of one whose counters are in
-// those of another switch.
+// merged returns the merged cells of a sketch. zeros are the counters of a switch whose counts
+// were merged into another switch.
 func (in *instance) merged(d *sdk.DeviceData, c *sdk.Cells, zeros []uint32) (*sealed, error) {
 	values := unpack(c)
 	levels := 0

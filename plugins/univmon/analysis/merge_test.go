@@ -65,7 +65,8 @@ func restrict(e *sdk.Epoch, devices ...string) *sdk.Epoch {
 	return part
 }
 
-// clustered is an epoch of which one collector analyzes its own switch and what two others merged.
+// clustered returns an epoch in which one collector has its own switch and the merged parts of two
+// other collectors.
 func clustered(t *testing.T, by *sdktest.Harness, whole *sdk.Epoch) *sdk.Epoch {
 	t.Helper()
 	out := *whole
@@ -89,8 +90,8 @@ func clustered(t *testing.T, by *sdktest.Harness, whole *sdk.Epoch) *sdk.Epoch {
 	return &out
 }
 
-// Results of merged sketches equal those of all sketches, also heavy changes, those after a
-// restart, and those of an epoch without a switch.
+// Results of merged sketches equal the results of all single sketches, including heavy changes,
+// results after a restart, and results of an epoch without a switch.
 func TestMerge(t *testing.T) {
 	options := sdktest.Options{Network: wide(), Config: weighted}
 	by := sdktest.Start(t, New(), options)

@@ -130,7 +130,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	return plan.settings, nil
 }
 
-// resume makes the restored results those of the preceding epoch. The caller holds the lock.
+// resume turns the restored results into the results of the preceding epoch. The caller holds the
+// lock.
 func (p *Plugin) resume() {
 	run := analysis{plan: p.plan}
 	for _, r := range p.measured {

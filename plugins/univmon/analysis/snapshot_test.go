@@ -106,7 +106,8 @@ func TestRestartWithAGap(t *testing.T) {
 	}
 }
 
-// A state that is too large for all sketches has those that fit; a lost epoch has none.
+// A state that is too large for all sketches contains those that fit; after a lost epoch, it
+// contains no sketches.
 func TestStateIsBounded(t *testing.T) {
 	p := configured(t, `{}`, sdk.State{})
 	if state, err := p.SaveState(); err != nil || state.Data != nil {

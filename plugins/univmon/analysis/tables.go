@@ -329,7 +329,7 @@ func whole(x float64) uint64 {
 	return uint64(math.Round(min(x, math.MaxInt64/2)))
 }
 
-// digits rounds to n fraction digits, those of the leaf's decimal64.
+// digits rounds to the n fraction digits of the leaf's decimal64.
 func digits(x float64, n int) float64 {
 	scale := math.Pow10(n)
 	return math.Round(x*scale) / scale

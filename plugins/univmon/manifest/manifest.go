@@ -63,7 +63,7 @@ type Problem struct {
 	Pairs      []Pair
 }
 
-// Duty is what a switch counts of a pair.
+// Duty states which dimensions of a pair a switch counts.
 type Duty struct {
 	Pair int // index into Problem.Pairs
 	Set  Set
@@ -71,17 +71,18 @@ type Duty struct {
 
 // Manifest is a solution.
 type Manifest struct {
-	// Duties are those of each switch, by pair.
+	// Duties holds the duties of each switch, ordered by pair.
 	Duties [][]Duty
-	// Kept are the dimensions of which each switch keeps a sketch.
+	// Kept states for each switch the dimensions of which it keeps a sketch.
 	Kept []Set
-	// Uncovered are pairs with a path that no switch can count: all of its switches are excluded or
-	// full.
+	// Uncovered are pairs with a path that no switch can count, because all of its switches are
+	// excluded or full.
 	Uncovered []Duty
-	// Max and Sum are the bytes of the sketches of the switch with the most, and of all.
+	// Max is the largest number of bytes that a switch's sketches take, Sum the bytes of all
+	// sketches.
 	Max, Sum int
-	// Bound is a lower bound of Cost over all manifests of the problem; 0 without one, as of the
-	// other schemes than Optimized, and if pairs are uncovered.
+	// Bound is a lower bound of Cost over all manifests of the problem. It is 0 if pairs are
+	// uncovered, and for all schemes except Optimized.
 	Bound float64
 	// Requests is the number of requests to a controller while packets flow: 0, but for Query.
 	Requests int

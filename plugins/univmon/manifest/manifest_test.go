@@ -41,7 +41,7 @@ func random(r *rand.Rand, n, links int) graph {
 	return g
 }
 
-// paths returns the shortest paths, at most that many.
+// paths returns at most most shortest paths.
 func (g graph) paths(from, to, most int) (out [][]int) {
 	distance := make([]int, len(g))
 	for j := range distance {
@@ -208,7 +208,7 @@ func TestSubPairs(t *testing.T) {
 	}
 }
 
-// On small instances the cost is that of the best of all placements.
+// On small instances, the cost equals that of the best of all placements.
 func TestExhaustive(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 60 {

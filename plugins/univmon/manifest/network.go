@@ -13,7 +13,7 @@ import (
 // maxPaths bounds the paths of a pair. A pair with more is counted at one of its ends.
 const maxPaths = 64
 
-// Map is what manifests need of a network model. Indexes of switches are those of
+// Map is the part of a network model that manifests need. Indexes of switches are indexes of
 // sdk.Network.Devices.
 type Map struct {
 	// Problem has the switches and pairs; the caller adds dimensions.
@@ -131,7 +131,7 @@ func (m *mapper) pairs() {
 	}
 }
 
-// hops are the switches to which a switch sends the packets to a destination.
+// hops are the switches to which a switch sends packets to a destination.
 type hops struct {
 	to      []int
 	unknown bool // the collector does not install its routes

@@ -37,7 +37,8 @@ func diamond() *sdk.Network {
 	}
 }
 
-// Paths are those of the routes, with all of equal length, and local pairs where two hosts are.
+// Read returns the paths of the routes, including all of equal length, and local pairs of switches
+// with two hosts.
 func TestRead(t *testing.T) {
 	m, err := Read(diamond(), nil)
 	if err != nil {

@@ -86,9 +86,9 @@ func (s *search) put(j, k int, by int32) {
 	s.work += len(s.of[j])
 }
 
-// repair covers the sets without a sketch of dimension k: greedily, by the number of them that a
-// switch is on for what its sketch costs. Loads above limit cost as much as they would add to the
-// objective. Sketches that the later ones make redundant are removed.
+// repair covers the sets that have no sketch of dimension k, greedily: it chooses the switch that
+// covers the most such sets per cost of its sketch. A load above limit costs as much as it would
+// add to the objective. Sketches that later ones make redundant are removed.
 func (s *search) repair(k, limit int) {
 	gain := make([]int, len(s.Switches))
 	for i, set := range s.sets {
@@ -126,8 +126,8 @@ func (s *search) repair(k, limit int) {
 	s.prune(k)
 }
 
-// prune removes sketches of dimension k whose sets all have another one, those of the switches with
-// the highest load first.
+// prune removes sketches of dimension k whose sets all have another sketch, beginning at the
+// switches with the highest load.
 func (s *search) prune(k int) {
 	var holders []int
 	for j := range s.kept {
@@ -183,7 +183,7 @@ func (s *search) improve(bound float64) {
 	s.restore(best)
 }
 
-// ruin removes some sketches of dimension k: those of a neighborhood, or a random share of them.
+// ruin removes some sketches of dimension k, either in a neighborhood or a random share of all.
 func (s *search) ruin(k int) {
 	if s.rand.IntN(2) == 0 {
 		share := s.rand.Float64()
