@@ -73,8 +73,8 @@ func root() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		},
 	})
-	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(), pluginCommand(),
-		queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
+	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(),
+		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
 	cmd.SetFlagErrorFunc(suggestFlag)
