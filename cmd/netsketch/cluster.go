@@ -24,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/program"
 )
 
 // clusterTimeout bounds the wait for NATS and for members.
@@ -111,8 +112,8 @@ func waitDrained(ctx context.Context, w io.Writer, b *bus.Bus, member string, ti
 		select {
 		case <-poll.C:
 		case <-over.C:
-			return fmt.Errorf("after %v, %s still owns %s; the hand-over continues, and \"netsketch cluster resume %s\" gives "+
-				"everything back", timeout, member, last, member)
+			return fmt.Errorf("after %v, %s still owns %s; the hand-over continues, and \"%s cluster resume %s\" gives "+
+				"everything back", timeout, member, last, program.Name(), member)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

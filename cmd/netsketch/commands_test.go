@@ -29,7 +29,8 @@ type documented struct {
 	place string // file:line
 	dir   string // directory of the page
 	words []string
-	span  bool // the command is part of a sentence, so arguments may be missing
+	span  bool   // the command is part of a sentence, so arguments may be missing
+	page  string // text of the page
 	// warned is set if the page mentions the text that gnmi_cli prints around JSON values.
 	warned bool
 }
@@ -63,7 +64,7 @@ func documentedCommands(t *testing.T, root string) (all []documented) {
 		warned := strings.Contains(string(text), "Deprecated TypedValue_JsonVal") ||
 			strings.Contains(string(text), "gnmi.md#gnmi_cli")
 		for _, c := range commandsOf(string(text)) {
-			c.place, c.dir, c.warned = name+c.place, filepath.Dir(path), warned
+			c.place, c.dir, c.warned, c.page = name+c.place, filepath.Dir(path), warned, string(text)
 			all = append(all, c)
 		}
 		return err
@@ -385,8 +386,11 @@ func checkNetsketch(repository string, c *documented) error {
 	if placeholders && c.span {
 		return nil
 	}
-	if !cmd.Runnable() && len(rest) > 0 {
+	if cmd.HasParent() && cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("there is no such subcommand of %q", cmd.CommandPath())
+	}
+	if cmd.Name() == "replay" && len(rest) > 0 && !strings.Contains(c.page, "record: "+rest[0]) {
+		return fmt.Errorf("the page does not say how %s is made: by the key record of a plugin", rest[0])
 	}
 	if c.span { // values of flags may be missing
 		for _, w := range rest {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/netsketch/netsketch/internal/manpages"
 	"github.com/netsketch/netsketch/internal/suggest"
+	"github.com/netsketch/netsketch/internal/usage"
 )
 
 // version is set by the linker.
@@ -77,6 +78,7 @@ func root() *cobra.Command {
 		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), univmonCommand(), yangCommand())
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
+	usage.Explain(cmd)
 	cmd.SetFlagErrorFunc(suggestFlag)
 	return cmd
 }

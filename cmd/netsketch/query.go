@@ -65,6 +65,9 @@ each epoch. The query ends with this command.`,
   netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query
   netsketch query --check --text examples/omnimon/queries/slowloris.query`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if f.check && f.text == "" {
+				return errors.New("query: --check needs --text, the file with the query")
+			}
 			if f.text != "" {
 				return cobra.NoArgs(cmd, args)
 			}
@@ -76,9 +79,6 @@ each epoch. The query ends with this command.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.check {
-				if f.text == "" {
-					return errors.New("query: --check needs --text, the file with the query")
-				}
 				return checkQuery(cmd.OutOrStdout(), f.text)
 			}
 			if f.text != "" {
@@ -174,6 +174,10 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		if response.GetSyncResponse() && !seen {
 			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, compare the keys with those of "+
 				"the rows that are there: %s query %s\n", text, program.Name(), names(path.GetElem()[:1]))
+			// The plugin of a watched row says what is wrong with its keys.
+			if _, err := f.get(ctx, text); err != nil && strings.HasPrefix(err.Error(), codes.FailedPrecondition.String()) {
+				fmt.Fprintf(notes, "query: %v\n", err)
+			}
 		}
 		err = printUpdates(out, response.GetUpdate())
 	}

@@ -19,7 +19,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
@@ -52,7 +54,8 @@ func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
 		Tables: []store.Publication{{Table: rows, Replace: true}}}); err != nil {
 		t.Fatal(err)
 	}
-	gnmi, err := server.New(server.Options{Store: st, Schema: func() *yang.Schema { return schema }})
+	gnmi, err := server.New(server.Options{Store: st, Schema: func() *yang.Schema { return schema },
+		Querier: refusing{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +236,43 @@ func TestQueryWatches(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	if _, err := runQuery("--check"); err == nil || !strings.Contains(err.Error(), "--check needs --text") {
+		t.Errorf("--check alone: %v", err)
+	}
 	if _, err := runQuery("--watch", "/univmon/flws", "--address", address); err == nil ||
 		!strings.Contains(err.Error(), `Unimplemented`) {
 		t.Errorf("a path outside the schema: %v", err)
 	}
+}
+
+// What a plugin says about the keys of a watched row is printed, and the row stays watched.
+func TestQueryWatchesARefusedRow(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address := serveResults(t)
+	r, w := io.Pipe()
+	cmd := root()
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(w)
+	cmd.SetArgs([]string{"query", "--watch", "/univmon/flows/flow[device=leaf1][dimension=src][flow=10.0.0.300]",
+		"--address", address})
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	notes := bufio.NewReader(r)
+	for _, want := range []string{"has no value yet", "the plugin refuses the keys"} {
+		if line, err := notes.ReadString('\n'); err != nil || !strings.Contains(line, want) {
+			t.Errorf("%q, %v, want %q", line, err, want)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// refusing refuses the keys of every row.
+type refusing struct{}
+
+func (refusing) Query(context.Context, string, string, map[string]string) (*store.View, error) {
+	return nil, status.Error(codes.FailedPrecondition, "the plugin refuses the keys")
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/manpages"
+	"github.com/netsketch/netsketch/internal/usage"
 )
 
 // Role is a role that a program has. One of New and Kernel may be nil.
@@ -170,6 +171,7 @@ arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or 
 	runs := &cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}
 	cmd.AddCommand(runs, checks, strips, removes)
 	manpages.Add(cmd, version)
+	usage.Explain(cmd)
 	return cmd
 }
 

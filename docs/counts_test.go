@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const number = `(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fourteen|fifteen|[0-9]+)`
+
+var (
+	// counted is a number of things of this repository, which is wrong as soon as one is added.
+	counted = regexp.MustCompile(`(?i)(?:^|[^=\w])` + number + ` (?:built-in |included |bundled |other )?` +
+		`(?:dashboards|plugins|algorithms|commands|subcommands|targets|examples|scenarios|pages|suites|roles|panels|` +
+		`measures|cases|queries|test files|modules|outputs)\b`)
+	// measured is what a run or a configuration had: no list of the repository.
+	measured = regexp.MustCompile(`(?i)[0-9]+ of [0-9]+ cases|a run of all [0-9]+ cases|at most (?:ten|[0-9]+) commands|` +
+		`[0-9,]+ (?:queries|cases) (?:a|per) |` +
+		`(?:two|three|[0-9]+) (?:other )?(?:plugins|modules|outputs|queries) (?:with|that|of one|on)`)
+	// announced is a number of things that the list or the table behind the paragraph has.
+	announced = regexp.MustCompile(`(?i)(?:^|\. |\b(?:has|have|are|these|those|the) )(` + number + `) [a-z-]+s(?: [a-z]+){0,3}:$`)
+)
+
+// values of number words; digits are read as they are.
+var values = map[string]int{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+	"ten": 10, "eleven": 11, "twelve": 12, "fourteen": 14, "fifteen": 15}
+
+// countsOf returns the counts of a page that nothing keeps right: those of things of the
+// repository, and those before a list or table that has another number of entries.
+func countsOf(page string) (wrong []string) {
+	paragraphs := strings.Split(block.ReplaceAllString(page, ""), "\n\n")
+	for i, p := range paragraphs {
+		text := strings.Join(strings.Fields(p), " ")
+		wrong = append(wrong, counted.FindAllString(measured.ReplaceAllString(text, ""), -1)...)
+		m := announced.FindStringSubmatch(text)
+		if m == nil || i+1 == len(paragraphs) {
+			continue
+		}
+		want, ok := values[strings.ToLower(m[1])]
+		if entries := entriesOf(paragraphs[i+1]); ok && entries > 0 && entries != want {
+			wrong = append(wrong, m[0])
+		}
+	}
+	return wrong
+}
+
+var entry = regexp.MustCompile(`(?m)^(?:[-*] |[0-9]+\. )`)
+
+// entriesOf returns the number of entries of a list, or of rows of a table below its head; 0 for
+// other text.
+func entriesOf(paragraph string) int {
+	if strings.HasPrefix(paragraph, "|") {
+		return strings.Count(strings.TrimSpace(paragraph), "\n") - 1
+	}
+	return len(entry.FindAllString(paragraph, -1))
+}
+
+// A page does not count what grows: the count stays when an entry is added.
+func TestCounts(t *testing.T) {
+	for _, path := range files(t) {
+		if ext := filepath.Ext(path); ext != ".md" && ext != ".yaml" && ext != ".yml" && filepath.Base(path) != "Makefile" ||
+			filepath.Base(path) == "CHANGELOG.md" || strings.Contains(path, "docs/figures/") {
+			continue // figures have the numbers of papers
+		}
+		for _, c := range countsOf(read(t, path)) {
+			t.Errorf("%s: %q: leave out the count, or name the things", strings.TrimPrefix(path, root), c)
+		}
+	}
+}
+
+func TestCountsOf(t *testing.T) {
+	for page, want := range map[string]int{
+		"Five dashboards show points.":                      1,
+		"They have the five built-in\nplugins in bin.":      1,
+		"The newest run: 54 of 54 cases.":                   0,
+		"A dashboard for each plugin.":                      0,
+		"It has two parts:\n\n- one\n- two\n- three":        1,
+		"It has two parts:\n\n- one\n- two":                 0,
+		"Three files:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n": 1,
+		"```\nfive plugins\n```":                            0,
+	} {
+		if got := countsOf(page); len(got) != want {
+			t.Errorf("%q: %q, want %d", page, got, want)
+		}
+	}
+}
