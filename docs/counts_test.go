@@ -18,7 +18,7 @@ var (
 		`measures|cases|queries|test files|modules|outputs)\b`)
 	// measured is what a run or a configuration had: no list of the repository.
 	measured = regexp.MustCompile(`(?i)[0-9]+ of [0-9]+ cases|a run of all [0-9]+ cases|at most (?:ten|[0-9]+) commands|` +
-		`[0-9,]+ (?:queries|cases) (?:a|per) |` +
+		`[0-9,]+ (?:queries|cases) (?:a|per) |[0-9]+ and [0-9]+ queries|` +
 		`(?:two|three|[0-9]+) (?:other )?(?:plugins|modules|outputs|queries) (?:with|that|of one|on)`)
 	// announced is a number of things that the list or the table behind the paragraph has.
 	announced = regexp.MustCompile(`(?i)(?:^|\. |\b(?:has|have|are|these|those|the) )(` + number + `) [a-z-]+s(?: [a-z]+){0,3}:$`)
