@@ -98,8 +98,8 @@
         }
     }
 
-// Moves the outer ports away, so that hdr.ports and the flow have those of the packet in the tunnel,
-// which may have none.
+// Moves the outer ports away, so that hdr.ports and the flow have those of the packet in the
+// tunnel, which may have none.
 #define NS_MOVE_PORTS \
         hdr.tunnel_ports.setValid(); \
         hdr.tunnel_ports.src = hdr.ports.src; \
