@@ -37,7 +37,9 @@ func BenchmarkPacket(b *testing.B) {
 	}
 	for _, queries := range []int{1, 4, 16} {
 		for _, flows := range []int{1, 10_000} {
-			b.Run(fmt.Sprintf("flows=%d/queries=%d", flows, queries), func(b *testing.B) { benchmark(b, flows, traffic{queries: queries}) })
+			b.Run(fmt.Sprintf("flows=%d/queries=%d", flows, queries), func(b *testing.B) {
+				benchmark(b, flows, traffic{queries: queries})
+			})
 		}
 	}
 }
