@@ -12,10 +12,10 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The flow table of bpf/omnimon.c: a flow is in one of eight buckets, which its hash selects,
-// almost always in the first. The buckets of 2^20 flows are 8 MB, which caches of processors may
-// hold, and the entry and the slots of a flow follow each other. So a packet waits for a bucket,
-// and then for two lines of one page at the same time.
+// The flow table of bpf/omnimon.c: a flow is in one of eight buckets, which its hash selects. The
+// first choice is at the start of the table, so that few flows are in few pages; the buckets of
+// 2^20 flows are 8 MB. A packet waits for one bucket or two, and then for its entry and its slot at
+// the same time.
 
 const (
 	choices = 8       // buckets that a flow may be in

@@ -20,8 +20,8 @@ func TestFullTable(t *testing.T) {
 	s.Carrier, s.Flows, s.IdleEpochs = wire.CarrierOption, flows, 1
 	p := newPath(t, Config{}, s)
 	send := func(to byte, i int) {
-		run(t, p.tables.egress, ipFrame(address(0, i&1 > 0), address(to, i&1 > 0), packet.ProtocolUDP, uint16(i), 9, 0, 0, nil),
-			tcNext)
+		frame := ipFrame(address(0, i&1 > 0), address(to, i&1 > 0), packet.ProtocolUDP, uint16(i), 9, 0, 0, nil)
+		run(t, p.tables.egress, frame, tcNext)
 	}
 	for generation := range byte(2) {
 		e := p.Epoch()
