@@ -50,11 +50,11 @@ func formOf(program []byte) (f form, err error) {
 	}
 	f.bank = f.total / banks
 	for _, t := range p.Types {
-		if t.Name != "omnimon_t" {
+		if t.Name != "shim_t" { // OmniMon's fields, and the EtherType of what follows
 			continue
 		}
 		for _, field := range t.Fields {
-			if width, ok := field[1].(float64); ok {
+			if width, ok := field[1].(float64); ok && field[0] != "ether_type" {
 				f.header += int(width)
 			}
 		}
