@@ -265,10 +265,10 @@ func TestBrowserKeyboard(t *testing.T) {
 	// The test's keyboard sends the character, too, although the page has taken the key.
 	evaluate[any](b, "document.activeElement.select()")
 	b.do(chromedp.KeyEvent("10.0.0.7"))
-	b.until("document.querySelector('.count').innerText === '11 of 10000 rows'")
+	b.until("document.querySelector('.count')?.innerText === '11 of 10000 rows'")
 	evaluate[any](b, "document.querySelector('.scroller').focus()")
 	b.do(chromedp.KeyEvent("j"), chromedp.WaitVisible(".details"), chromedp.WaitVisible(".uplot"))
-	b.until("document.querySelector('.copy code').innerText.startsWith('gnmic -a 192.0.2.1:9339 --insecure')")
+	b.until("document.querySelector('.copy code')?.innerText.startsWith('gnmic -a 192.0.2.1:9339 --insecure') ?? false")
 
 	// gnmi_cli asks for protobuf values of the whole row, keys with commas or without.
 	line := evaluate[string](b, "document.querySelectorAll('.copy code')[1].innerText")
@@ -699,7 +699,7 @@ func TestBrowserLosses(t *testing.T) {
 	b.page("")
 	lossy := func(want bool, shown string) {
 		t.Helper()
-		b.until(fmt.Sprintf("document.querySelector('[aria-label=Links]').innerText.includes(%q)", shown))
+		b.until(fmt.Sprintf("document.querySelector('[aria-label=Links]')?.innerText.includes(%q) ?? false", shown))
 		if got := evaluate[[]string](b, edges); strings.HasSuffix(got[0], "true") != want {
 			t.Errorf("after %s: the links are %q", shown, got)
 		}
@@ -740,7 +740,7 @@ func TestBrowserValues(t *testing.T) {
 	}
 	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search")) // the way to the others
 	b.page("epochs")
-	b.until("document.querySelector('.cards').innerText.includes('1795750584')") // the number is at hand
+	b.until("document.querySelector('.cards')?.innerText.includes('1795750584') ?? false") // the number is at hand
 	b.page("plugin/probes?list=/probes/sites/site")
 	f.publish("/acme-probes:probes/sites/site", []string{"site"}, map[string]any{"site": "north", "state/port-id": 7, "state/seen": 1_795_750_580})
 	b.until("document.querySelector('.tr:not(.head)')?.innerText.includes('north') ?? false")
@@ -770,7 +770,7 @@ func TestBrowserCollectorReturns(t *testing.T) {
 	}
 	again := start(t, c)
 	again.network()
-	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && document.querySelector('.pill').innerText.includes('complete')",
+	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && (document.querySelector('.pill')?.innerText.includes('complete') ?? false)",
 		spines+leaves))
 	b.until("!document.body.innerText.includes('No connection')")
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
