@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -165,15 +166,19 @@ func alive(pid int) bool {
 	return ok && rest[0] != 'Z'
 }
 
-// freeAddress returns an address of the loopback interface that nothing listens on.
+// freeAddress returns an address of the loopback interface that nothing listens on. Its port is not
+// one that systems give to outgoing connections: such a connection may take a free port at any time.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	tb.Fatal("no port from 20000 to 31999 is free")
+	return ""
 }
 
 // listening reports whether something accepts connections on an address.
