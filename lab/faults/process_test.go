@@ -167,7 +167,8 @@ func alive(pid int) bool {
 }
 
 // freeAddress returns an address of the loopback interface that nothing listens on. Its port is not
-// one that systems give to outgoing connections: such a connection may take a free port at any time.
+// one that systems give to outgoing connections: such a connection may take a free port at any
+// time.
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range 1000 {
