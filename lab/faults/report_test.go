@@ -98,8 +98,8 @@ func writeTable(tb testing.TB, rows []row, before float64) {
 		}
 	}
 	slices.Sort(lengths)
-	fmt.Fprintf(&b, "\nThe newest run: %s (%.2f when it began),\n%d of %d cases, epochs of %s.\n\n", evidence.Run(), before,
-		len(rows), len(cases), strings.Join(lengths, " and "))
+	fmt.Fprintf(&b, "\nThe newest run: %s (%.2f when it began),\n%d of %d cases, epochs of %s.\n\n", evidence.Run(),
+		before, len(rows), len(cases), strings.Join(lengths, " and "))
 	if err := os.WriteFile(filepath.FromSlash(page), []byte(top+b.String()+bottom), 0o644); err != nil {
 		tb.Fatal(err)
 	}
