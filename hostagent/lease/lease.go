@@ -51,6 +51,8 @@ const (
 	firstWait = 100 * time.Millisecond
 	// retryEvery is the time between further attempts after one without an answer in that time.
 	retryEvery = 50 * time.Millisecond
+	// deadEvery is the time between attempts from a source port whose packets do not arrive at all.
+	deadEvery = 250 * time.Millisecond
 	// maxWait bounds the time that an answer has.
 	maxWait = time.Second
 	// remember is how long the answer to a probe is recognized.

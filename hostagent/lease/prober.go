@@ -75,9 +75,15 @@ type port struct {
 	asked  bool          // probes leave from it until one comes back in the carrier
 	due    time.Duration // of the next probe
 	tried  int           // probes in the carrier since one of them came back
-	silent int           // attempts since anything came back
+	silent int           // attempts since anything of that length came back
 	proved time.Duration // when the newest probe left that came back in the carrier
+	// reached is when the newest short probe without the carrier left that came back.
+	reached time.Duration
 }
+
+// dead reports whether packets from the source port do not arrive at all, short ones without the
+// carrier neither. The carrier costs nothing there.
+func (q *port) dead() bool { return q.silent >= 2*attempts && q.reached <= q.proved }
 
 // trial is a probe in the carrier with its plain twin. Its result is which of them came back.
 type trial struct {
@@ -446,6 +452,13 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	if !twin {
 		return append(out, p.probe(now, x, i, x.size, true, nil))
 	}
+	if x.state == Leased && q.silent > attempts { // is it the length, or does nothing arrive?
+		if q.silent > 2*attempts {
+			q.due = now + deadEvery
+			p.renew(now, x) // the other source ports may have been proved long ago
+		}
+		return append(out, p.probe(now, x, i, x.size, true, nil), p.probe(now, x, i, p.least(x), false, nil))
+	}
 	t := &trial{at: now}
 	x.trials = append(x.trials, t)
 	carrier, plain := p.probe(now, x, i, x.size, true, t), p.probe(now, x, i, x.size, false, t)
@@ -622,6 +635,9 @@ func (p *Prober) Received(now time.Duration, r Received) {
 		x.ports[o.port].silent = 0
 	}
 	switch {
+	case !o.carrier && o.trial == nil:
+		q := &x.ports[o.port]
+		q.reached = max(q.reached, o.at)
 	case !o.carrier:
 		if o.trial.twin = true; current {
 			x.twins.add(rtt)
@@ -659,7 +675,7 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 		p.judge(now, x)
 	case x.state == Leased && current:
 		q.due = o.at + p.pause(x)
-		p.renew(x)
+		p.renew(now, x)
 		if !p.isSlow(x) {
 			x.recent = x.recent && !(x.carriers.full() && x.twins.full())
 		} else if x.recent {
@@ -673,19 +689,29 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 			for i := range x.ports {
 				x.ports[i].proved = x.stretchAt
 			}
-			p.renew(x)
+			p.renew(now, x)
 		}
 	}
 }
 
 // renew extends the lease. It ends when no probe that left since Lifetime has come back from one of
-// the source ports, so a path that begins to lose the carrier ends it in that time.
-func (p *Prober) renew(x *pair) {
-	until := x.ports[0].proved
+// the source ports, so a path that begins to lose the carrier ends it in that time. Source ports
+// whose packets do not arrive at all do not count: while a link of one path is down, flows on the
+// other paths are measured, and losses on this one are attributed. The lease is then extended for
+// half of Lifetime, so that a path that begins to lose the carrier alone is noticed in the other
+// half.
+func (p *Prober) renew(now time.Duration, x *pair) {
+	until, alive := now+Lifetime, false
 	for i := range x.ports {
-		until = min(until, x.ports[i].proved)
+		if q := &x.ports[i]; q.dead() {
+			until = min(until, now+Lifetime/2)
+		} else {
+			until, alive = min(until, q.proved+Lifetime), true
+		}
 	}
-	until += Lifetime
+	if !alive {
+		return
+	}
 	switch {
 	case x.until == 0 || x.maxLength != x.size:
 		p.changed = Urgent
@@ -704,7 +730,7 @@ func (p *Prober) prove(now time.Duration, x *pair) {
 		p.apply(now, x, delayed)
 	default:
 		p.apply(now, x, proved)
-		p.renew(x)
+		p.renew(now, x)
 	}
 }
 

@@ -175,6 +175,8 @@ func TestOmniMonOnBMv2(t *testing.T) {
 		s.Faults = s.Faults[:2] // the others are in other pods
 		s.Faults[0].From, s.Faults[0].Until, s.Faults[0].Loss = s.Epoch, 3*s.Epoch, 0.2
 		s.Faults[1].From = 2 * s.Epoch
+		all := 1.0 // no link is down, so everything is exact
+		s.Expect[0].AtLeast, s.Expect[1].AtLeast = &all, &all
 		o := scenario.Options{Virtual: true, BMv2: external}
 		leaves := record(t, "omnimon", &o)
 		r := playWith(t, s, o)
