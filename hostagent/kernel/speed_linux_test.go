@@ -10,8 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,14 +193,14 @@ func (p *pair) streams(d time.Duration) (c cost, err error) {
 		done := make(chan error)
 		go func() {
 			var err error
-			took = ofThread(func() {
+			took = kerneltest.ProcessorTime(func() {
 				for b, n := make([]byte, 1<<18), 1; n > 0; arrived += float64(max(n, 0)) {
 					n, err = unix.Read(direction[1], b)
 				}
 			})
 			done <- err
 		}()
-		c.processor += ofThread(func() {
+		c.processor += kerneltest.ProcessorTime(func() {
 			data := make([]byte, 1<<18)
 			for start := time.Now(); time.Since(start) < d/2 && err == nil; {
 				_, err = unix.Write(direction[0], data)
@@ -221,7 +219,7 @@ func (p *pair) streams(d time.Duration) (c cost, err error) {
 // as well.
 func (p *pair) datagrams(d time.Duration) (c cost, err error) {
 	for i, to := range []unix.Sockaddr{&p.far, &p.near} {
-		c.processor += ofThread(func() {
+		c.processor += kerneltest.ProcessorTime(func() {
 			for data, start := make([]byte, 18), time.Now(); time.Since(start) < d/2 && err == nil; {
 				for range 64 {
 					if err = unix.Sendto(p.datagram[i], data, 0, to); err != nil {
@@ -233,20 +231,6 @@ func (p *pair) datagrams(d time.Duration) (c cost, err error) {
 		})
 	}
 	return c, err
-}
-
-// ofThread returns the processor time of f, in seconds.
-func ofThread(f func()) float64 {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	now := func() time.Duration {
-		var t unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail
-		return time.Duration(t.Nano())
-	}
-	before := now()
-	f()
-	return (now() - before).Seconds()
 }
 
 // BenchmarkRoles prints the speed of TCP, and of small packets of UDP, over veth with each role on
@@ -263,12 +247,7 @@ func BenchmarkRoles(b *testing.B) {
 	if !kerneltest.Isolated(b) {
 		return
 	}
-	rounds := 7
-	if text := os.Getenv("NETSKETCH_ROUNDS"); text != "" {
-		if _, err := fmt.Sscan(text, &rounds); err != nil {
-			b.Fatal(err)
-		}
-	}
+	rounds := kerneltest.Rounds(b)
 	all := variants()
 	pairs := make([]*pair, len(all))
 	for i, v := range all {
@@ -314,15 +293,15 @@ func BenchmarkRoles(b *testing.B) {
 			}
 		}
 		for i, v := range all {
-			fmt.Fprintf(&table, "%s %-14s %6.0f %s, %6.0f per processor", m.name, v.name, median(byTime[i])/m.unit, m.what,
-				median(byProcessor[i])/m.unit)
+			fmt.Fprintf(&table, "%s %-14s %6.0f %s, %6.0f per processor", m.name, v.name, kerneltest.Median(byTime[i])/m.unit, m.what,
+				kerneltest.Median(byProcessor[i])/m.unit)
 			for _, of := range []struct {
 				name  string
 				rates [][]float64
 			}{{"time", byTime}, {"processor time", byProcessor}} {
 				table.WriteString("  by " + of.name)
 				for k, base := range []string{"plain", "empty"} {
-					middle, least, most := ratios(of.rates[i], of.rates[k])
+					middle, least, most := kerneltest.Ratios(of.rates[i], of.rates[k])
 					fmt.Fprintf(&table, " %.2f of %s (%.2f to %.2f)", middle, base, least, most)
 				}
 			}
@@ -375,19 +354,4 @@ func (p *pair) programs() (string, error) {
 		}
 	}
 	return strings.Join(text, ", "), nil
-}
-
-// ratios returns the median, the least and the most of the ratios of each round.
-func ratios(rates, base []float64) (middle, least, most float64) {
-	var r []float64
-	for i := range rates {
-		r = append(r, rates[i]/base[i])
-	}
-	slices.Sort(r)
-	return median(r), r[0], r[len(r)-1]
-}
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
@@ -185,8 +186,8 @@ func BenchmarkQueries(b *testing.B) {
 			ratios = append(ratios, r/rates[0][i])
 		}
 		fmt.Fprintf(&text, "\n%2d queries: %.0f ns (%.0f to %.0f), %.2f million packets/s; over veth %.0f packets/s, "+
-			"%.2f of none (%.2f to %.2f); %d missed", n, median(ns[n]), slices.Min(ns[n]), slices.Max(ns[n]), 1000/median(ns[n]),
-			median(rates[n]), median(ratios), slices.Min(ratios), slices.Max(ratios), lost)
+			"%.2f of none (%.2f to %.2f); %d missed", n, kerneltest.Median(ns[n]), slices.Min(ns[n]), slices.Max(ns[n]), 1000/kerneltest.Median(ns[n]),
+			kerneltest.Median(rates[n]), kerneltest.Median(ratios), slices.Min(ratios), slices.Max(ratios), lost)
 	}
 	b.Log(text.String())
 	for b.Loop() { // the rounds are the measurement
@@ -194,11 +195,6 @@ func BenchmarkQueries(b *testing.B) {
 }
 
 const rounds = 5
-
-func median(v []float64) float64 {
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
-}
 
 // datagrams sends UDP packets and returns packets per second.
 func (p *pair) datagrams() float64 {

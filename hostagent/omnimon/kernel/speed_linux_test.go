@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
@@ -107,7 +106,7 @@ func (p *pair) stream(e *ends, d time.Duration) (c cost) {
 	done := make(chan float64)
 	start := time.Now()
 	go func() {
-		done <- ofThread(func() {
+		done <- kerneltest.ProcessorTime(func() {
 			b := make([]byte, 1<<18)
 			for {
 				n, err := unix.Read(far, b)
@@ -118,7 +117,7 @@ func (p *pair) stream(e *ends, d time.Duration) (c cost) {
 			}
 		})
 	}()
-	sent := ofThread(func() {
+	sent := kerneltest.ProcessorTime(func() {
 		data := make([]byte, 1<<18)
 		for time.Since(start) < d && err == nil {
 			_, err = unix.Write(near, data)
@@ -136,7 +135,7 @@ func (p *pair) stream(e *ends, d time.Duration) (c cost) {
 // processor time of the thread, in which the kernel runs the receiving end as well.
 func (p *pair) small(e *ends, d time.Duration) (c cost) {
 	start := time.Now()
-	c.processor = ofThread(func() {
+	c.processor = kerneltest.ProcessorTime(func() {
 		for data := make([]byte, 18); time.Since(start) < d; {
 			for range 64 {
 				if _, err := unix.Write(e.near[e.turn], data); err != nil {
@@ -152,20 +151,6 @@ func (p *pair) small(e *ends, d time.Duration) (c cost) {
 	return c
 }
 
-// ofThread returns the processor time of f, in seconds.
-func ofThread(f func()) float64 {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	now := func() time.Duration {
-		var t unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail
-		return time.Duration(t.Nano())
-	}
-	before := now()
-	f()
-	return (now() - before).Seconds()
-}
-
 // BenchmarkVeth compares what passes between two namespaces without programs, with programs at TC
 // that do nothing, and with agents at both ends, for each carrier: one TCP stream, and UDP packets
 // with 18 bytes of one socket and of many, of which each is a flow. Each setup has a veth of its
@@ -178,12 +163,7 @@ func ofThread(f func()) float64 {
 // Then it prints the time of a packet of UDP in each program, by the kernel's statistics of
 // programs, less what they measure of an empty one.
 func BenchmarkVeth(b *testing.B) {
-	count := 7
-	if text := os.Getenv("NETSKETCH_ROUNDS"); text != "" {
-		if _, err := fmt.Sscan(text, &count); err != nil {
-			b.Fatal(err)
-		}
-	}
+	count := kerneltest.Rounds(b)
 	setups := []string{plain, empty, string(wire.CarrierOption), string(wire.CarrierTunnel), string(wire.CarrierShim)}
 	few := map[string]bool{plain: true, empty: true, string(wire.CarrierOption): true} // of those with many sockets
 	pairs, one, many := map[string]*pair{}, map[string]*ends{}, map[string]*ends{}
@@ -250,7 +230,7 @@ func BenchmarkVeth(b *testing.B) {
 			if byTime[setup] == nil {
 				continue
 			}
-			fmt.Fprintf(&text, "%s %-7s %.0f %s", m.name, setup, median(byTime[setup])/m.unit, m.what)
+			fmt.Fprintf(&text, "%s %-7s %.0f %s", m.name, setup, kerneltest.Median(byTime[setup])/m.unit, m.what)
 			for _, by := range []struct {
 				name  string
 				rates map[string][]float64
@@ -260,7 +240,7 @@ func BenchmarkVeth(b *testing.B) {
 					if base == setup {
 						continue
 					}
-					middle, least, most := ratios(by.rates[setup], by.rates[base])
+					middle, least, most := kerneltest.Ratios(by.rates[setup], by.rates[base])
 					fmt.Fprintf(&text, " %.2f of %s (%.2f to %.2f)", middle, base, least, most)
 				}
 			}
@@ -311,15 +291,6 @@ func (p *pair) programs(e *ends) (each [2]float64) {
 		each[i] = float64(after[i].Runtime-before[i].Runtime) / float64(after[i].RunCount-before[i].RunCount)
 	}
 	return each
-}
-
-// ratios returns the median, the least and the most of the ratios of each round.
-func ratios(rates, base []float64) (middle, least, most float64) {
-	var r []float64
-	for i := range rates {
-		r = append(r, rates[i]/base[i])
-	}
-	return median(r), slices.Min(r), slices.Max(r)
 }
 
 // attachEmpty attaches programs that do nothing.

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -117,14 +116,9 @@ func bursts(b *testing.B, programs [2]*ebpf.Program, frames [][]byte) {
 			took[i] = append(took[i], float64(each.Nanoseconds()))
 		}
 	}
-	idle := median(took[1])
-	b.ReportMetric(median(took[0])-idle, "burst-ns")
+	idle := kerneltest.Median(took[1])
+	b.ReportMetric(kerneltest.Median(took[0])-idle, "burst-ns")
 	b.ReportMetric(idle, "empty-ns")
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 // writer returns a program that writes what differs of one of the frames in turn over the packet,
@@ -211,7 +205,7 @@ func BenchmarkVeth(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.ReportMetric(median(with), "packets/s")
-	b.ReportMetric(median(without), "plain-packets/s")
-	b.ReportMetric(median(with)/median(without), "x-plain")
+	b.ReportMetric(kerneltest.Median(with), "packets/s")
+	b.ReportMetric(kerneltest.Median(without), "plain-packets/s")
+	b.ReportMetric(kerneltest.Median(with)/kerneltest.Median(without), "x-plain")
 }
