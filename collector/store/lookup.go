@@ -14,8 +14,8 @@ type place struct {
 	row int
 }
 
-// maxScans is the number of full searches of a segment before the segment is indexed: an index of
-// a million rows costs as much as that many searches.
+// maxScans is the number of full searches of a segment before the segment is indexed: to index a
+// million rows costs as much as to search them maxScans times.
 const maxScans = 4
 
 // lookup finds rows by their keys. It searches a large segment without an index once for all keys,
