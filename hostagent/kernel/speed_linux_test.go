@@ -293,8 +293,8 @@ func BenchmarkRoles(b *testing.B) {
 			}
 		}
 		for i, v := range all {
-			fmt.Fprintf(&table, "%s %-14s %6.0f %s, %6.0f per processor", m.name, v.name, kerneltest.Median(byTime[i])/m.unit, m.what,
-				kerneltest.Median(byProcessor[i])/m.unit)
+			fmt.Fprintf(&table, "%s %-14s %6.0f %s, %6.0f per processor", m.name, v.name,
+				kerneltest.Median(byTime[i])/m.unit, m.what, kerneltest.Median(byProcessor[i])/m.unit)
 			for _, of := range []struct {
 				name  string
 				rates [][]float64

@@ -186,7 +186,8 @@ func BenchmarkQueries(b *testing.B) {
 			ratios = append(ratios, r/rates[0][i])
 		}
 		fmt.Fprintf(&text, "\n%2d queries: %.0f ns (%.0f to %.0f), %.2f million packets/s; over veth %.0f packets/s, "+
-			"%.2f of none (%.2f to %.2f); %d missed", n, kerneltest.Median(ns[n]), slices.Min(ns[n]), slices.Max(ns[n]), 1000/kerneltest.Median(ns[n]),
+			"%.2f of none (%.2f to %.2f); %d missed",
+			n, kerneltest.Median(ns[n]), slices.Min(ns[n]), slices.Max(ns[n]), 1000/kerneltest.Median(ns[n]),
 			kerneltest.Median(rates[n]), kerneltest.Median(ratios), slices.Min(ratios), slices.Max(ratios), lost)
 	}
 	b.Log(text.String())
