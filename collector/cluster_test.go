@@ -22,11 +22,11 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // Without NATS, each collector measures the devices that it owns, its plugins analyze them, and the

@@ -18,8 +18,8 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // disk is a small file system.

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // natsClient connects to NATS as a configuration with these keys says.

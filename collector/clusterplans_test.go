@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

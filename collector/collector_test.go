@@ -28,7 +28,7 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/bindings"
 )

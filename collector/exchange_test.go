@@ -19,13 +19,13 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/selfstate"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/collector/store/storetest"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/storetest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // shares is a case of TestResultsOfACluster: what the collectors share.

@@ -24,7 +24,7 @@ import (
 	"github.com/netsketch/netsketch/collector/network"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/selfstate"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	univmon "github.com/netsketch/netsketch/plugins/univmon/analysis"

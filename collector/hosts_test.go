@@ -15,7 +15,7 @@ import (
 	hostepoch "github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/selfstate"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )

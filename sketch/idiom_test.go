@@ -13,6 +13,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
@@ -21,7 +22,6 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 	"github.com/netsketch/netsketch/sketch/sumax"
 	"github.com/netsketch/netsketch/sketch/tower"
 	"github.com/netsketch/netsketch/sketch/universal"

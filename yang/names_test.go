@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestFlatName(t *testing.T) {

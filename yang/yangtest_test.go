@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // value returns a column of one row with a valid value of the leaf.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/command"
 	"github.com/netsketch/netsketch/hostagent/kernel"
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestStripAndRemove: programs that strip what arrives are attached without an agent, by an agent,

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestCluster(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/yang"
 )

@@ -24,10 +24,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // serveResults serves one heavy hitter over gNMI, and returns the address.

@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // A query with --text prints the results of each epoch until it is interrupted.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // A collector and a switch use mutual TLS. Both follow a rotation of all certificates, and a

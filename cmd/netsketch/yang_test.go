@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // command runs netsketch with arguments and returns its standard output.

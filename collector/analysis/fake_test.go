@@ -18,7 +18,7 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	univmon "github.com/netsketch/netsketch/plugins/univmon/analysis"
 	"github.com/netsketch/netsketch/yang"

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // joined is a member with its connection.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
-	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/fakeswitch"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"

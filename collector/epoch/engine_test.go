@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // settable is a clock whose time of day can be set. It advances when a goroutine sleeps.

@@ -16,7 +16,7 @@ import (
 	"github.com/netsketch/netsketch/collector/intent"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // stampPath records when it enters an epoch.

@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/collector/intent"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestRelay: an epoch that one host's clock begins reaches all other hosts, with one message to

@@ -21,7 +21,7 @@ import (
 	hostepoch "github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // agentVariable makes the test binary run as the agent of a host, given as NAME@ADDRESS.

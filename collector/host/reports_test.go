@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestReports(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestReconnect: an agent that reconnects reports the epochs that it missed, as late reports.

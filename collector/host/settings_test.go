@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/intent"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestSettingsFollowTheSchedule: a session that begins before the epochs sends its settings when

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/device"
-	"github.com/netsketch/netsketch/collector/internal/fakeswitch"
 	"github.com/netsketch/netsketch/collector/topology"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/fakeswitch"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 

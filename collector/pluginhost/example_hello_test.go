@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang"
 )

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestStartRefusals(t *testing.T) {

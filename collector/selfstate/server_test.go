@@ -20,10 +20,10 @@ import (
 
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // serve starts a server on a free port, with a store.

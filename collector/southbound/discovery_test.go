@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // Configured links are reported even if no switch has a gNMI session, and again after the

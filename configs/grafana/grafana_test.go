@@ -19,10 +19,10 @@ import (
 
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/test/influxdbtest"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/influxdb"
-	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {

@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit/grpctest"
+	"github.com/netsketch/netsketch/internal/test/grpctest"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // serve returns a store and a connection to a gNMI server of its content.

@@ -24,7 +24,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,8 +11,8 @@ import (
 
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 

@@ -16,10 +16,10 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 )
 
 // BenchmarkBridge sends packets with INT of 5 hops, of 64 flows, over veth as fast as one thread

@@ -24,7 +24,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 const insideVariable = "NETSKETCH_TEST_NETNS"

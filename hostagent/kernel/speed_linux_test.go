@@ -21,14 +21,14 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/inband"
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	lightguardian "github.com/netsketch/netsketch/hostagent/lightguardian/kernel"
 	lightguardianwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	sketchint "github.com/netsketch/netsketch/hostagent/sketchint/kernel"
 	sketchintwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	univmon "github.com/netsketch/netsketch/hostagent/univmon/kernel"
 	univmonwire "github.com/netsketch/netsketch/hostagent/univmon/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // variant is what runs on one end of a veth of its own, host0 and so on.

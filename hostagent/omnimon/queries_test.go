@@ -16,7 +16,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/lab/omnimon/workload"
+	"github.com/netsketch/netsketch/internal/test/omnimon/workload"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/packet/packettest"
+	"github.com/netsketch/netsketch/internal/test/packettest"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )

@@ -14,10 +14,10 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 )
 
 // reportOf is a telemetry report of version 2.0 about a packet with INT of four hops.

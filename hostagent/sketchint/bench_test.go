@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 )
 
 // trace returns packets of 5 hops in random order. Sizes of flows follow a Zipf distribution;

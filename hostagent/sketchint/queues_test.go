@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 )
 
 // TestQueues measures queues in two lanes: latencies and occupancies by switch and queue. A hop

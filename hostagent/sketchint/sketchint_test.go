@@ -16,10 +16,10 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/inband"
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

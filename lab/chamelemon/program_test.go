@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"

@@ -12,12 +12,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"

@@ -16,7 +16,7 @@ import (
 
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // cases are all faults, in the order of the page.

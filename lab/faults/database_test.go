@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/influxdbtest"
 	"github.com/netsketch/netsketch/outputs/influxdb"
-	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
 // database accepts writes as InfluxDB does, unless it has another answer.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	plugin "github.com/netsketch/netsketch/internal/test/faulty"
 	"github.com/netsketch/netsketch/lab/evidence"
-	plugin "github.com/netsketch/netsketch/lab/faults/faulty"
 )
 
 var (

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 )

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // binaries are the programs under test, built once.

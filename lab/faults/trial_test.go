@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/influxdbtest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/evidence"
-	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 )
 
 // interval is the epoch length of the trial that runs. Bounds are epochs: they are longer on a busy

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/suite"

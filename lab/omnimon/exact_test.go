@@ -18,7 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
-	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"

@@ -9,11 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/rowhash"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 // TestINTMatchesDecoder: the decoder of host agents reads what a source and two more switches write

@@ -14,7 +14,7 @@ import (
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"

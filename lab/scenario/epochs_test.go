@@ -21,7 +21,7 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )

@@ -20,12 +20,12 @@ import (
 
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 // checkSchema checks by ygot's bindings all that a run published, which has rows in every list.

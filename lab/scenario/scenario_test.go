@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 	"github.com/netsketch/netsketch/p4/softswitch"

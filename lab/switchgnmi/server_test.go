@@ -11,10 +11,10 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/internal/testkit/grpctest"
+	"github.com/netsketch/netsketch/internal/test/grpctest"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/hostagent/packet/packettest"
+	"github.com/netsketch/netsketch/internal/test/packettest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"

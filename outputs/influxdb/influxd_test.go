@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/influxdbtest"
 	"github.com/netsketch/netsketch/outputs"
-	"github.com/netsketch/netsketch/outputs/influxdb/influxdbtest"
 	"github.com/netsketch/netsketch/yang/table"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // New connections use the current CA file.

@@ -28,12 +28,12 @@ import (
 	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {

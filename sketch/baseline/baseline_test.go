@@ -8,9 +8,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 const heavyLimit = 500

@@ -7,9 +7,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // TestSwitchVersions: on 500,000 packets of Zipf 1.1, FCM and ElasticSketch's switch version find

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // BenchmarkInsert measures the speed on the figures' trace with 500 KB; the authors' programs

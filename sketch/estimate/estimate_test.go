@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // spread adds flows to random counters of a row.

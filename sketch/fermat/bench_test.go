@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // BenchmarkInsert measures the speed on the figures' trace with 3 rows of 833 buckets; the

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/golden"
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/golden"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 func build[F family.Hash, E Field](tb testing.TB, c Config) *Sketch[F, E] {

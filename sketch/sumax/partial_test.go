@@ -9,10 +9,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // receive copies the given columns of s to p.

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/netsketch/netsketch/internal/test/golden"
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
-	"github.com/netsketch/netsketch/sketch/internal/golden"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 func build[F family.Hash](tb testing.TB, c Config) *Sketch[F] {

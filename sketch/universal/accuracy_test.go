@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
 // truth is the exact flow table of some packets.

@@ -5,9 +5,9 @@ package universal
 import (
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/trace"
+	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/trace"
-	"github.com/netsketch/netsketch/sketch/internal/zipf"
 )
 
 // BenchmarkUpdate measures the speed of the data structure on one core, with Zipf 1.1 traffic. The

@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
 // attack returns packets from sources sources to one destination, each source with some flows of

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/golden"
+	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/golden"
-	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
 // TestInsertIsUpdate: inserting keys as bytes, one by one or in batches, has the same result as

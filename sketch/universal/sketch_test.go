@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
-	"github.com/netsketch/netsketch/sketch/internal/trace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

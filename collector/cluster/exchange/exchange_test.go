@@ -18,11 +18,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/bus/bustest"
 	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )

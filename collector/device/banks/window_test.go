@@ -14,7 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // slotted is a switch whose packets select the bank. The first cell of a bank counts its packets,

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 const (

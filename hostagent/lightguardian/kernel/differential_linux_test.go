@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/lightguardian"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 const next = 1<<32 - 1 // TCX: the next program decides

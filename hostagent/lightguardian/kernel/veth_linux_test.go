@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 const ethernet = 14 // bytes of a header

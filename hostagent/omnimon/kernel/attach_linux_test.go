@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestInterfaceAgain: the interface is deleted and created again. The programs are attached to the

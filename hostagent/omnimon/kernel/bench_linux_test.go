@@ -19,9 +19,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 // BenchmarkPacket measures a packet in each program, by the kernel's statistics of programs, less

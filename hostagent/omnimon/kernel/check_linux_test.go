@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 // TestCheckOfCarriers: an interface is judged by what the carrier in force needs. Each command that

@@ -12,7 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // driver earns and keeps leases for a path, as the agent does.

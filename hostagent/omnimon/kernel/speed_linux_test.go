@@ -18,8 +18,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 // Setups of BenchmarkVeth besides the carriers.

@@ -28,7 +28,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 // TestWire: super-packets of each kind count as the packets on the wire, with carriers that pass

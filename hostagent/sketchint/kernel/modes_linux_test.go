@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 // TestModes: the same packets in the kernel, in Go and at an edge switch give equal towers. The

@@ -18,11 +18,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // TestVeth: the program removes INT on an interface, also without an agent; the next agent takes

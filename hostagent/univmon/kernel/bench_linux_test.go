@@ -15,8 +15,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
 const next = -1 // TCX: the next program decides

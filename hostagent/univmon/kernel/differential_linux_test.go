@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
-	"github.com/netsketch/netsketch/hostagent/kernel/kerneltest"
 	"github.com/netsketch/netsketch/hostagent/packet"
-	"github.com/netsketch/netsketch/hostagent/packet/packettest"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/kerneltest"
+	"github.com/netsketch/netsketch/internal/test/packettest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
 )

@@ -5,7 +5,7 @@ package kernel
 import (
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestObjectIsCurrent(t *testing.T) { testkit.ObjectIsCurrent(t) }

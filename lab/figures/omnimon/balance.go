@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
+	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
-	"github.com/netsketch/netsketch/lab/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/family"

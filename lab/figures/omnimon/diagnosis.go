@@ -8,9 +8,9 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
-	"github.com/netsketch/netsketch/lab/omnimon/simulation"
 )
 
 // Sizes of Exp#9. The flows are those of an epoch of `make omnimon-failures`; the paper does not

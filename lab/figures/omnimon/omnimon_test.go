@@ -5,10 +5,10 @@ package omnimon
 import (
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/omnimon/workload"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/suite/suitetest"
 	"github.com/netsketch/netsketch/lab/figures/trace"
-	"github.com/netsketch/netsketch/lab/omnimon/workload"
 )
 
 func TestMain(m *testing.M) { suitetest.Main(m) }

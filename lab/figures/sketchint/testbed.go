@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/sketch/flow"
 )

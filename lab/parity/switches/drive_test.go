@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netsketch/netsketch/internal/p4tap"
+	"github.com/netsketch/netsketch/internal/test/p4tap"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"

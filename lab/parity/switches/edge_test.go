@@ -17,10 +17,10 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/inband"
-	"github.com/netsketch/netsketch/hostagent/inband/inbandtest"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/inbandtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"

@@ -12,7 +12,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 
-	"github.com/netsketch/netsketch/internal/p4tap"
+	"github.com/netsketch/netsketch/internal/test/p4tap"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/p4tap"
+	"github.com/netsketch/netsketch/internal/test/p4tap"
 )
 
 // setMember is a member of a parser value set, field by field.

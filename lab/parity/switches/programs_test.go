@@ -14,7 +14,7 @@ import (
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
-	"github.com/netsketch/netsketch/internal/p4tap"
+	"github.com/netsketch/netsketch/internal/test/p4tap"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )

@@ -22,10 +22,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/store"
-	"github.com/netsketch/netsketch/internal/testkit/grpctest"
+	"github.com/netsketch/netsketch/internal/test/grpctest"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 func TestMain(m *testing.M) {

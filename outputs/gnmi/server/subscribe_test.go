@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"
-	"github.com/netsketch/netsketch/yang/yangtest"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/netsketch/netsketch/internal/p4tap"
+	"github.com/netsketch/netsketch/internal/test/p4tap"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"

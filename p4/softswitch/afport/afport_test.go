@@ -22,10 +22,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/afport"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/internal/pcapfile"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
-	"github.com/netsketch/netsketch/p4/softswitch/switchtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/lab/omnimon/simulation"
+	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/sketch/flow"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/lab/omnimon/workload"
+	"github.com/netsketch/netsketch/internal/test/omnimon/workload"
 )
 
 // traffic is the workload of the tests.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // A server without TLS that others may reach is named in the log.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // Counts returns how many packets a role has counted on an interface since the last call: those

@@ -22,7 +22,7 @@ import (
 	"github.com/openconfig/ygot/ygot"
 	"github.com/openconfig/ygot/ytypes"
 
-	"github.com/netsketch/netsketch/internal/testkit"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 	"github.com/netsketch/netsketch/yang/table"
