@@ -373,7 +373,8 @@ var databaseCases = append([]fault{
 				w.Header().Set("Content-Type", "application/json")
 				w.Header().Set("X-Influxdb-Version", "1.8.10")
 				w.WriteHeader(http.StatusBadRequest)
-				fmt.Fprintf(w, `{"error":"partial write: field type conflict: input field \"rows\" on measurement \"collector/plugin\" is type integer, already exists as type float dropped=%d"}`, len(bad))
+				fmt.Fprintf(w, `{"error":"partial write: field type conflict: input field \"rows\" on measurement `+
+					`\"collector/plugin\" is type integer, already exists as type float dropped=%d"}`, len(bad))
 				return false
 			})
 			t.pass(3)

@@ -396,7 +396,8 @@ func TestBrowserFrames(t *testing.T) {
 		times := evaluate[[]float64](b, frames)
 		slices.Sort(times)
 		at := func(share float64) float64 { return times[int(share*float64(len(times)-1))] }
-		t.Logf("%s: first paint after %.0f ms; %d frames in 8 s, median %.1f ms, 95 %% %.1f ms, 99 %% %.1f ms, longest %.0f ms",
+		t.Logf("%s: first paint after %.0f ms; %d frames in 8 s, median %.1f ms, 95 %% %.1f ms, "+
+			"99 %% %.1f ms, longest %.0f ms",
 			p.name, paint, len(times), at(0.5), at(0.95), at(0.99), at(1))
 		if len(times) < 8 {
 			t.Errorf("%s: %d frames in 8 s", p.name, len(times))
@@ -453,7 +454,8 @@ func (f *fixture) publish(list string, keys []string, rows ...map[string]any) {
 }
 
 // pages are those of the navigation, and addresses that lead nowhere.
-var pages = []string{"", "epochs", "alerts", "flow", "flow?key=10.0.0.7", "flow?key=nonsense", "queries", "plugin/univmon",
+var pages = []string{"", "epochs", "alerts", "flow", "flow?key=10.0.0.7", "flow?key=nonsense",
+	"queries", "plugin/univmon",
 	"plugin/omnimon", "plugin/hello", "plugin/probes", "plugin/unknown", "plugin/%E0%A4%A", "nowhere", "paths",
 	"paths?path=/collector", "paths?path=/nowhere", "?select=nothing"}
 
@@ -611,7 +613,8 @@ func TestBrowserFlow(t *testing.T) {
 func (f *fixture) links(octets int, speed string) {
 	f.t.Helper()
 	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
-		map[string]any{"name": "leaf1", "state/connection": "ready"}, map[string]any{"name": "leaf2", "state/connection": "ready"},
+		map[string]any{"name": "leaf1", "state/connection": "ready"},
+		map[string]any{"name": "leaf2", "state/connection": "ready"},
 		map[string]any{"name": "spine1", "state/connection": "ready"})
 	f.publish("/netsketch-collector:collector/links/link", []string{"port"},
 		map[string]any{"port": "leaf1/1", "state/peer-configured": "spine1/1", "state/status": "configured"},
@@ -646,7 +649,8 @@ func (f *fixture) counters(octets int, speed string) {
 func (f *fixture) time() time.Time { return time.Unix(1_795_750_000+int64(f.epoch), 0) }
 
 // edges are the links of the map, as cytoscape has them.
-const edges = `(document.querySelector('.graph')._cyreg?.cy.edges().map((e) => e.data('color') + ' ' + e.hasClass('lossy')) ?? [])`
+const edges = `(document.querySelector('.graph')._cyreg?.cy.edges()
+  .map((e) => e.data('color') + ' ' + e.hasClass('lossy')) ?? [])`
 
 // Links of the configuration are on the map, with their source. Their color is the share of the
 // port's speed, or without one a load on an absolute scale; a link can be selected on the map and
@@ -656,13 +660,15 @@ func TestBrowserLinks(t *testing.T) {
 	f.links(0, "SPEED_UNKNOWN")
 	b := open(t, f, 1280, 900)
 	b.page("")
-	b.until("document.body.innerText.includes('3 switches, 2 links') && document.body.innerText.includes('2 links from configuration')")
+	b.until("document.body.innerText.includes('3 switches, 2 links') && " +
+		"document.body.innerText.includes('2 links from configuration')")
 	b.until("document.body.innerText.includes('with the next sample')")
 	f.counters(90_875, "SPEED_UNKNOWN") // 727 kbit/s, the largest load of the network
 	b.until("document.body.innerText.includes('727 kbit/s')")
 	b.until(edges + ".length === 2")
 	b.until("!!" + edges + "[0]?.startsWith('hsl(207') && " + edges + "[1] === '#8a8f98 false'")
-	if legend := evaluate[string](b, "document.querySelector('.legend').innerText"); !strings.Contains(legend, "where the speed is unknown") ||
+	if legend := evaluate[string](b, "document.querySelector('.legend').innerText"); !strings.Contains(legend,
+		"where the speed is unknown") ||
 		strings.Contains(legend, "of the port's speed") {
 		t.Errorf("the legend is %q", legend)
 	}
@@ -673,7 +679,8 @@ func TestBrowserLinks(t *testing.T) {
 	b.until("document.body.innerText.includes('95 %')")
 	b.until("!!" + edges + "[0]?.startsWith('hsl(6,')")
 	evaluate[any](b, "document.querySelector('.graph')._cyreg.cy.edges()[0].emit('tap'); null")
-	b.until("document.querySelector('[aria-label=\"Selected link\"]')?.innerText.includes('leaf1/1 → spine1/1') ?? false")
+	b.until("document.querySelector('[aria-label=\"Selected link\"]')?.innerText" +
+		".includes('leaf1/1 → spine1/1') ?? false")
 	b.do(chromedp.WaitVisible(".uplot"))
 	evaluate[any](b, "[...document.querySelectorAll('.scroller')].at(-1).focus()")
 	b.do(chromedp.KeyEvent("j"))
@@ -724,9 +731,11 @@ func TestBrowserLosses(t *testing.T) {
 func TestBrowserValues(t *testing.T) {
 	f := start(t, plain())
 	f.publish("/netsketch-collector:collector", nil, map[string]any{"state/epoch-length": 500_000_000})
-	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": 1_795_750_584, "state/status": "complete",
-		"state/end": 1_795_750_584_000_000_000})
-	f.publish("/netsketch-omnimon:omnimon/summary", nil, map[string]any{"state/flows": 15_608, "state/determined-share": 0.262295})
+	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": 1_795_750_584,
+		"state/status": "complete",
+		"state/end":    1_795_750_584_000_000_000})
+	f.publish("/netsketch-omnimon:omnimon/summary", nil,
+		map[string]any{"state/flows": 15_608, "state/determined-share": 0.262295})
 	f.publish("/netsketch-omnimon:omnimon/flows/flow", []string{"flow"},
 		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,2", "state/epoch": 1_795_750_580, "state/packets": 7},
 		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,3", "state/epoch": 1_795_750_580, "state/packets": 8})
@@ -737,14 +746,16 @@ func TestBrowserValues(t *testing.T) {
 	for _, want := range []string{"26.23 %", at + ".000"} {
 		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", want))
 	}
-	if got := evaluate[string](b, "[...document.querySelectorAll('[role=gridcell]')].find((c) => c.title.includes('1795750580'))?.innerText ?? ''"); got != at+".000" {
+	if got := evaluate[string](b, "[...document.querySelectorAll('[role=gridcell]')]"+
+		".find((c) => c.title.includes('1795750580'))?.innerText ?? ''"); got != at+".000" {
 		t.Errorf("the epoch is shown as %q, want %s.000", got, at)
 	}
 	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search")) // the way to the others
 	b.page("epochs")
 	b.until("document.querySelector('.cards')?.innerText.includes('1795750584') ?? false") // the number is at hand
 	b.page("plugin/probes?list=/probes/sites/site")
-	f.publish("/acme-probes:probes/sites/site", []string{"site"}, map[string]any{"site": "north", "state/port-id": 7, "state/seen": 1_795_750_580})
+	f.publish("/acme-probes:probes/sites/site", []string{"site"},
+		map[string]any{"site": "north", "state/port-id": 7, "state/seen": 1_795_750_580})
 	b.until("document.querySelector('.tr:not(.head)')?.innerText.includes('north') ?? false")
 	b.do(chromedp.Click(".tr:not(.head)"), chromedp.WaitVisible(".details"))
 	if evaluate[bool](b, "document.querySelector('.details .chart') !== null") {
@@ -772,7 +783,8 @@ func TestBrowserCollectorReturns(t *testing.T) {
 	}
 	again := start(t, c)
 	again.network()
-	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && (document.querySelector('.pill')?.innerText.includes('complete') ?? false)",
+	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && "+
+		"(document.querySelector('.pill')?.innerText.includes('complete') ?? false)",
 		spines+leaves))
 	b.until("!document.body.innerText.includes('No connection')")
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")

@@ -709,7 +709,8 @@ func TestFlowRequests(t *testing.T) {
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/api/flow?key=10.0.0.7", "", `{"forms":{"dst":"10.0.0.7","src":"10.0.0.7"},"error":""}`},
 		{"GET", "/api/flow?key=x", "", `{"forms":null,"error":"\"x\" is neither`},
-		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[device=leaf1][dimension=src][flow=x]"]}`, `"code":"FailedPrecondition"`},
+		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[device=leaf1][dimension=src][flow=x]"]}`,
+			`"code":"FailedPrecondition"`},
 		{"POST", "/api/get", `{"paths": ["/univmom"]}`, `did you mean`},
 		{"GET", "/api/info", "", `"watchable":["/univmon/flows/flow","/probes/probes/probe"]`},
 	} {
