@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )

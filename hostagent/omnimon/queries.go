@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // switchFields are fields of packets that hosts do not have.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/test/omnimon/workload"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 )
 
 // A generator writes programs that run queries on samples: the steps of queries one after the

@@ -27,10 +27,10 @@ import (
 	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // needBPF skips a test where programs cannot be loaded.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 )
 
 // direct returns the operand that an expression without operation is.

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 )
 
 // stackKey is where the key of a map begins on the stack.

@@ -22,9 +22,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // The kernel runs queries by a program that is generated from them (compile_linux.go), and this

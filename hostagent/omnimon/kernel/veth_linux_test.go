@@ -26,10 +26,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/internal/test/testkit"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // pair is two network namespaces with a link between them: host 0 and host 1 of defaults.

@@ -15,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	hostrole "github.com/netsketch/netsketch/hostagent/omnimon"
 	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/internal/test/omnimon/workload"
@@ -22,7 +23,6 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/compiled"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 )
 
 // none is a number that the paper does not state.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/yang/table"

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
-	"github.com/netsketch/netsketch/plugins/omnimon/query"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
