@@ -10,8 +10,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example

@@ -19,10 +19,10 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/selfstate"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/storetest"
 	"github.com/netsketch/netsketch/internal/test/testkit"

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // ErrHeld is wrapped if a configuration removes more than reload.max-removal allows. The same

@@ -11,7 +11,7 @@ package outputs
 import (
 	"context"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 

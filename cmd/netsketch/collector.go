@@ -16,7 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/all"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/web"
 )

@@ -15,8 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/hostagent/omnimon/query"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"

@@ -24,11 +24,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

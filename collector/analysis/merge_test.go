@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/netsketch/netsketch/collector/cluster/wire"
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // A plugin that refuses a configuration keeps its earlier one. A plugin that is down takes the new

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

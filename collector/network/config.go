@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )

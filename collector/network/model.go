@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/host"
@@ -21,6 +20,7 @@ import (
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang/bindings"
 )

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/netsketch/netsketch/collector/schema"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // Bounds that protect the server.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/schema"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"

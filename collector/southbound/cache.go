@@ -12,7 +12,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )

@@ -11,8 +11,8 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/collector/topology"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // held is a cache with a store that receives the cache's batches.

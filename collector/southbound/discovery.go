@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
 )
 

@@ -5,7 +5,7 @@ package southbound
 import (
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 )

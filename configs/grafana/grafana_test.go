@@ -17,8 +17,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/influxdbtest"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/influxdb"

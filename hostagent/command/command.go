@@ -27,7 +27,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/input"
@@ -35,6 +34,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/report"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/manpages"
 	"github.com/netsketch/netsketch/internal/usage"
 )

@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // Config is the file of a host agent.

@@ -21,7 +21,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/storetest"
 	"github.com/netsketch/netsketch/internal/test/testkit"

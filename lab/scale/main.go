@@ -27,7 +27,7 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/bus/natsserver"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"

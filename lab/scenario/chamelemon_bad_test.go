@@ -13,7 +13,7 @@ import (
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 )

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector"
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/chamelemon"

@@ -20,7 +20,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/yang"

@@ -15,8 +15,8 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector"
-	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/p4/compiled"

@@ -13,10 +13,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/collector/selfstate"
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"

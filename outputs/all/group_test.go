@@ -16,7 +16,7 @@ import (
 	"github.com/openconfig/ygot/ygot"
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/yang/bindings"
 )

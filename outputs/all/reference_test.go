@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs/gnmi"
 	"github.com/netsketch/netsketch/outputs/influxdb"
 	"github.com/netsketch/netsketch/outputs/web"

@@ -7,7 +7,7 @@ package gnmi
 import (
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs/access"
 )
 

@@ -29,8 +29,8 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/tap"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"

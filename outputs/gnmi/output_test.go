@@ -27,9 +27,9 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/netsketch/netsketch/collector/config"
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs"

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.

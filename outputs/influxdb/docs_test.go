@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // The example in the documentation is a valid configuration.

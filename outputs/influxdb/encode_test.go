@@ -118,7 +118,7 @@ func TestMeasurement(t *testing.T) {
 		{"/netsketch-collector:collector/epoch", false, "collector/epoch"},
 		{"/netsketch-collector:collector/state", false, "collector"},
 		{"/netsketch-collector:collector/epoch/state", false, "collector/epoch"},
-		{"/netsketch-collector:collector/config", false, "collector/config"},
+		{"/netsketch-collector:internal/config", false, "internal/config"},
 		{"/m:state", false, "state"},
 		{"/a:x/b:ys/b:y", true, "x/y"},
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // Relative names of files are relative to the directory of the configuration file.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/spool"
 )

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs"
 )
 

@@ -7,7 +7,7 @@ package web
 import (
 	"time"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs/access"
 )
 

@@ -22,8 +22,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/collector/cluster/wire"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // watches are the rows that subscribers watch, one by one. Each collector keeps its own in a

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )

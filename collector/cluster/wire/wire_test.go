@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/epoch"
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )

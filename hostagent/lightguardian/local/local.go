@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 
-	"github.com/netsketch/netsketch/collector/store"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
 	"github.com/netsketch/netsketch/yang"
 )

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // Rows returns the rows of a query as sorted text, with the time, the epoch, the keys and all

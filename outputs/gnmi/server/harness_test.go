@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/grpctest"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang"

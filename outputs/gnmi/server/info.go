@@ -7,7 +7,7 @@ package server
 import (
 	"strings"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )

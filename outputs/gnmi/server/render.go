@@ -10,7 +10,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // entryBytes is the encoded path of a row's entry.

@@ -14,7 +14,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // One client does not read while hundreds of rows change hundreds of times. A second client still

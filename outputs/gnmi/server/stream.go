@@ -11,7 +11,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 // pullRows is the number of rows pulled from the store at once.

@@ -11,7 +11,7 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/netsketch/netsketch/collector/store"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 const (

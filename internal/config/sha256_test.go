@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/collector/config"
+	"github.com/netsketch/netsketch/internal/config"
 )
 
 // A checksum of zeros is refused: it would mean that the binary is not pinned.
