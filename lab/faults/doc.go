@@ -3,8 +3,8 @@
 // Package faults is the fault suite: it runs the collector, its plugins, switches and a database as
 // processes, breaks one of them in each case, and counts what is lost against what was sent.
 //
-// `make faults` runs all cases and writes their table into docs/reliability.md; `go test` runs two
-// of them, so that the harness itself stays in order. The package contains tests only. Command
+// `make faults` runs all cases and writes their table into docs/evidence/faults.md; `go test` runs
+// two of them, so that the harness itself stays in order. The package contains tests only. Command
 // faulty is the plugin that misbehaves.
 //
 // A case is one line of a table (cases_test.go): the fault, what is promised, the processes that it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The table of results, and its place in docs/reliability.md.
+// The table of results, and its place in docs/evidence/faults.md.
 
 package faults
 
@@ -50,7 +50,7 @@ func (r row) String() string {
 }
 
 const (
-	page  = "../../docs/reliability.md"
+	page  = "../../docs/evidence/faults.md"
 	begin = "<!-- faults: written by `make faults`; do not edit -->\n"
 	end   = "<!-- end -->\n"
 	head  = "| fault | promised | seen | lost | back after | result |\n|---|---|---|---|---|---|\n"

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/netsketch/netsketch/yang"
 )
@@ -60,8 +61,8 @@ func run() error {
 	return os.WriteFile(file, []byte(before+begin+out.String()+end+after), 0o644)
 }
 
-// write describes the leaves directly below a state container, and continues with the other nodes
-// below it.
+// write lists the leaves directly below a state container, and continues with the other nodes below
+// it. Keys and the epoch, which every row of a plugin has, are left out.
 func write(out *strings.Builder, n *yang.Node, path string) {
 	path += "/" + n.Name
 	for _, k := range n.KeyNames() {
@@ -71,11 +72,10 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 		if c.Name != "state" || c.Kind != yang.ContainerNode {
 			continue
 		}
-		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n\n| leaf | type | meaning |\n|---|---|---|\n", path,
-			oneLine(n.Description))
+		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n\n", path, wrap(sentence(n.Description)))
 		for _, l := range c.Children() {
-			if !slices.Contains(n.KeyNames(), l.Name) {
-				fmt.Fprintf(out, "| `%s` | %s | %s |\n", l.Name, typeOf(l.Leaf), oneLine(l.Description))
+			if l.Name != "epoch" && !slices.Contains(n.KeyNames(), l.Name) {
+				out.WriteString(wrap(fmt.Sprintf("- `%s` (%s): %s", l.Name, typeOf(l.Leaf), sentence(l.Description))) + "\n")
 			}
 		}
 	}
@@ -97,6 +97,28 @@ func typeOf(l *yang.Leaf) string {
 	return text
 }
 
-func oneLine(s string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
+// sentence returns the first sentence of a description. The modules have the rest.
+func sentence(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if end := strings.Index(s, ". "); end >= 0 {
+		return s[:end+1]
+	}
+	return s
+}
+
+// wrap breaks a paragraph or an entry of a list into lines of at most 100 characters.
+func wrap(s string) string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > 100 {
+			lines, line = append(lines, line), " " // the entry continues
+		}
+		if line == "" {
+			line = word
+		} else {
+			line += " " + word
+		}
+	}
+	return strings.Join(append(lines, line), "\n")
 }
