@@ -139,7 +139,7 @@ type member struct {
 
 // New returns a component with the configured devices. It opens no connection.
 func New(cfg *config.Config, deps Dependencies) (*Component, error) {
-	topo, err := cfg.Topology()
+	topo, err := topology.Of(cfg)
 	if err != nil {
 		return nil, err
 	}

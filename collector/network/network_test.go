@@ -158,7 +158,7 @@ func newRig(t *testing.T, yaml string) *rig {
 func (r *rig) reload(yaml string) error {
 	r.t.Helper()
 	next := parse(r.t, yaml)
-	topo, err := next.Topology()
+	topo, err := topology.Of(next)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestDiscoveredDeviceID(t *testing.T) {
 func TestTopologyAndBindings(t *testing.T) {
 	r := newRig(t, twoSwitches)
 	before := r.Version()
-	topo, err := r.cfg.Topology(topology.Link{A: topology.Port{Switch: "s1", Number: 3},
+	topo, err := topology.Of(r.cfg, topology.Link{A: topology.Port{Switch: "s1", Number: 3},
 		B: topology.Port{Switch: "s2", Number: 4}})
 	if err != nil {
 		t.Fatal(err)

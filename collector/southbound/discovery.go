@@ -277,7 +277,7 @@ func (d *Discovery) act() {
 		facts[s.Name()] = s.Facts()
 	}
 	d.identify(cfg, facts)
-	base, err := cfg.Topology()
+	base, err := topology.Of(cfg)
 	if err != nil {
 		d.warn("topology", "no topology can be built from the configuration", err.Error())
 		return
@@ -316,7 +316,7 @@ func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
 	d.mu.Lock()
 	added := slices.Clone(d.added)
 	d.mu.Unlock()
-	base, err := cfg.Topology()
+	base, err := topology.Of(cfg)
 	if err != nil || len(added) == 0 {
 		return base, err
 	}
@@ -327,7 +327,7 @@ func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
 		_, to := base.Switch(l.B.Switch)
 		return a || b || !from || !to
 	})
-	topo, err := cfg.Topology(added...)
+	topo, err := topology.Of(cfg, added...)
 	if err != nil { // the ends of a link report different peers
 		d.warn("topology", "the links that LLDP reports contradict each other; using the configured topology",
 			err.Error())

@@ -462,3 +462,13 @@ type Embedded struct {
 	// Routes are the route-listen addresses of all servers, host:port.
 	Routes []string `yaml:"routes"`
 }
+
+// AgentHosts returns the names of the hosts with agents, in the order of the file.
+func (c *Config) AgentHosts() (names []string) {
+	for _, h := range c.Hosts {
+		if h.Agent {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}

@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 )
@@ -327,33 +326,6 @@ func TestShippedConfiguration(t *testing.T) {
 	}
 	if len(c.Devices) != 3 || c.Devices[2].Role != config.RoleTransit || len(c.Plugins.Instances) != 1 {
 		t.Errorf("%+v", c)
-	}
-}
-
-func TestTopologyOfAConfiguration(t *testing.T) {
-	topo, err := full(t).Topology()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Switches on the path from h1 to h2.
-	for name, want := range map[string]uint32{"leaf1": 1, "spine1": 2, "leaf2": 2} {
-		h2 := slices.IndexFunc(topo.Hosts(), func(h topology.Host) bool {
-			return h.Name == "h2" &&
-				len(h.Prefixes) > 0
-		})
-		if h2 < 0 {
-			t.Fatalf("no host h2 with a prefix: %+v", topo.Hosts())
-		}
-		prefix := topo.Hosts()[h2].Prefixes[0]
-		r := topo.Routes(name)
-		i := slices.IndexFunc(r.Routes, func(r topology.Route) bool { return r.Prefix == prefix })
-		if i < 0 {
-			t.Errorf("%s has no route to h2: %+v", name, r)
-			continue
-		}
-		if g, ok := r.Group(r.Routes[i].Group); !ok || len(g.Hops) != 1 || g.Hops[0].Port != want {
-			t.Errorf("%s: to h2 by %+v, want port %d", name, g.Hops, want)
-		}
 	}
 }
 
