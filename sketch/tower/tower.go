@@ -10,6 +10,7 @@
 package tower
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -498,23 +499,32 @@ func (s *Sketch[F]) Row(i int) []uint32 {
 	return out
 }
 
-// Bound is the bound of the paper's Theorem 1 in its simplest form, which is Markov's inequality
-// in every row that can hold the estimate. Given the total number of packets, the estimate of a
-// flow of the given size is too high by at most Over. Rows that overflowed do not contribute.
+// Bound is the bound of Theorem 1 (SketchINT §IV-C) on the estimate of a flow of the given size,
+// among total packets of all flows: the estimate is too high by at most Over, which is e·total
+// divided by the number of counters in the smallest row that contributes. A row contributes if its
+// counters can hold size and Over together; in another row, fewer packets of other flows than Over
+// can make the flow's counter overflow. If no row contributes, Over is infinite.
 func (s *Sketch[F]) Bound(size uint32, total uint64) sketch.Bound { return bound(s.shape, size, total) }
 
 func bound(shape []Row, size uint32, total uint64) sketch.Bound {
-	width, usable := math.MaxInt, 0
-	for _, r := range shape {
-		if uint64(size) < 1<<r.Bits-1 {
-			width = min(width, r.Width)
-			usable++
+	rows := shape
+	for len(rows) > 0 {
+		width := slices.MinFunc(rows, func(a, b Row) int { return cmp.Compare(a.Width, b.Width) }).Width
+		over := math.E / float64(width) * float64(total)
+		var hold []Row // the rows that can hold a flow with this error
+		failure := 1.0
+		for _, r := range rows {
+			if float64(size)+over < float64(uint64(1)<<r.Bits-1) {
+				hold = append(hold, r)
+				failure *= float64(width) / (math.E * float64(r.Width))
+			}
 		}
+		if len(hold) == len(rows) {
+			return sketch.Bound{Over: over, Failure: failure}
+		}
+		rows = hold
 	}
-	if usable == 0 {
-		return sketch.Bound{Over: math.Inf(1), Under: math.Inf(1), Failure: 1}
-	}
-	return sketch.Bound{Over: math.E / float64(width) * float64(total), Failure: math.Exp(-float64(usable))}
+	return sketch.Bound{Over: math.Inf(1), Under: math.Inf(1), Failure: 1}
 }
 
 // Reset empties the tower.

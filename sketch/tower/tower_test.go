@@ -627,3 +627,56 @@ func TestHugePages(t *testing.T) {
 	}
 	runtime.KeepAlive(large)
 }
+
+// TestBound counts how often estimates are off by more than Bound allows, under loads in which
+// small counters overflow. Errors of flows that share counters are not independent, hence the wide
+// margin; the seeds are fixed.
+func TestBound(t *testing.T) {
+	const flows = 40_000
+	equal := []Row{{2, 1000}, {4, 1000}, {8, 1000}, {16, 1000}, {32, 1000}}
+	for name, load := range map[string]struct {
+		rows []Row // nil: the paper's
+		size func(flow int) uint32
+	}{
+		"one packet a flow":       {nil, func(int) uint32 { return 1 }},
+		"sizes as 1/rank":         {nil, func(i int) uint32 { return max(1, uint32(20_000/(i+1))) }},
+		"all just below overflow": {nil, func(i int) uint32 { return []uint32{1, 2, 13, 14, 253, 254}[i%6] }},
+		// One large flow in a counter is as much as the bound allows, which is the worst case of Markov's
+		// inequality; the flows of 20 packets overflow the counters of 2 and 4 bits.
+		"a large flow in every third counter": {equal, func(i int) uint32 {
+			switch {
+			case i < 350:
+				return 10_000
+			case i < 3000:
+				return 20
+			}
+			return 0
+		}},
+	} {
+		for _, memory := range []int{2_000, 8_000, 40_000, 200_000} {
+			cfg := Config{Memory: memory, Seed: uint64(memory)}
+			if load.rows != nil {
+				cfg = Config{Rows: load.rows, Seed: uint64(memory)}
+			}
+			s := build[family.Fast](t, cfg)
+			var total uint64
+			for i := range flows {
+				s.Add(binary.LittleEndian.AppendUint32(nil, uint32(i)), load.size(i))
+				total += uint64(load.size(i))
+			}
+			wrong, allowed := 0.0, 0.0
+			for i := range flows {
+				estimate := s.Query(binary.LittleEndian.AppendUint32(nil, uint32(i)))
+				bound := s.Bound(load.size(i), total)
+				if float64(estimate)-float64(load.size(i)) > bound.Over {
+					wrong++
+				}
+				allowed += bound.Failure
+			}
+			if wrong > allowed+6*math.Sqrt(allowed)+1 {
+				t.Errorf("%s, seed %d: %.0f of %d estimates are off by more than the bound, which allows %.0f",
+					name, memory, wrong, flows, allowed)
+			}
+		}
+	}
+}
