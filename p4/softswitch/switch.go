@@ -207,9 +207,6 @@ func (s *Switch) exclusive(f func()) {
 			l.mu.Unlock()
 		}
 	}()
-	if s.st != nil {
-		s.st.ReplayAll(&s.lanes[0].Lane)
-	}
 	f()
 }
 

@@ -18,9 +18,8 @@ const (
 
 // Builder collects the instructions, temporaries and constants of a program.
 type Builder struct {
-	Prog  *program.Program
-	Fail  func(format string, args ...any) // receives limits that the program exceeds
-	Plain bool                             // no optimization
+	Prog *program.Program
+	Fail func(format string, args ...any) // receives limits that the program exceeds
 
 	Code []program.Instr
 	// Temporaries follow the parameters of actions; constants follow the temporaries.
@@ -42,16 +41,9 @@ func (b *Builder) Emit(in program.Instr) int {
 	return len(b.Code) - 1
 }
 
-// Call emits an operation whose use of slots is known.
-func (b *Builder) Call(op any, reads, writes []program.Span) {
-	b.addCall(program.Call{Do: op, Known: true, Reads: reads, Writes: writes})
-}
-
-// CallUnknown emits an operation that may use any slot.
-func (b *Builder) CallUnknown(op any) { b.addCall(program.Call{Do: op}) }
-
-func (b *Builder) addCall(c program.Call) {
-	b.Prog.Calls = append(b.Prog.Calls, c)
+// Call emits one of the operations of program/ops.go.
+func (b *Builder) Call(op any) {
+	b.Prog.Calls = append(b.Prog.Calls, op)
 	b.Emit(program.Instr{Op: program.OpCall, A: uint32(len(b.Prog.Calls) - 1)})
 }
 
@@ -110,10 +102,10 @@ func (b *Builder) Patch(at []int) {
 	}
 }
 
-// CallP emits an operation that may end the parser with an error; it returns the instruction to
-// patch with the parser's end.
-func (b *Builder) CallP(c program.Call) int {
-	b.Prog.Calls = append(b.Prog.Calls, c)
+// CallP emits an operation that may end the parser with an error. It returns the index of the
+// instruction, whose jump Patch directs to the end of the parser.
+func (b *Builder) CallP(op any) int {
+	b.Prog.Calls = append(b.Prog.Calls, op)
 	return b.Emit(program.Instr{Op: program.OpCallP, A: uint32(len(b.Prog.Calls) - 1)})
 }
 
@@ -174,31 +166,5 @@ func (b *Builder) Compact() {
 	}
 	p.ParserPC, p.IngressPC, p.EgressPC, p.DeparserPC = to(p.ParserPC), to(p.IngressPC), to(p.EgressPC),
 		to(p.DeparserPC)
-	b.Code = out
-}
-
-// pack removes the instructions from start on that keep does not mark.
-func (b *Builder) pack(start int, keep []bool) {
-	code := b.Code[start:]
-	moved := make([]uint32, len(code)+1)
-	n := uint32(0)
-	for i, k := range keep {
-		moved[i] = n
-		if k {
-			n++
-		}
-	}
-	moved[len(code)] = n
-	out := b.Code[:start]
-	for i, k := range keep {
-		if !k {
-			continue
-		}
-		in := code[i]
-		if in.Op >= program.OpJmp && in.Op <= program.OpJGeS && int(in.D) >= start {
-			in.D = moved[int(in.D)-start] + uint32(start)
-		}
-		out = append(out, in)
-	}
 	b.Code = out
 }

@@ -62,11 +62,9 @@ func (b *builder) body(a *actionDef, locals []operand) {
 	n := len(a.def.Primitives)
 	b.FreeTemps()
 	labels := make([][]int, n+1) // jumps to patch, by the statement they go to
-	jumps, loops := false, a.loops()
-	at := make([]uint32, n) // where statements begin
-	start := len(b.Code)
+	at := make([]uint32, n)      // where statements begin
 	regs := b.registersOf(a)
-	if loops && len(regs) > 0 { // all rounds are one atomic step
+	if len(regs) > 0 { // the action is one atomic step
 		b.Emit(program.Instr{Op: program.OpLock, A: uint32(b.lockOf[regs[0]])})
 	}
 	for i := range a.def.Primitives {
@@ -77,12 +75,9 @@ func (b *builder) body(a *actionDef, locals []operand) {
 		}
 		b.Patch(labels[i])
 		at[i] = b.Here()
-		if b.TempNext > b.TempCap/2 { // until then each value has a slot of its own, for Optimize
-			b.FreeTemps()
-		}
+		b.FreeTemps()
 		switch pr.Op {
 		case "_jump", "_jump_if_zero":
-			jumps = true
 			target, from := b.jumpPrimitive(pr, n)
 			switch {
 			case b.err != nil:
@@ -99,38 +94,18 @@ func (b *builder) body(a *actionDef, locals []operand) {
 		}
 	}
 	b.Patch(labels[n])
-	if loops { // the passes below assume forward jumps only
-		if len(regs) > 0 {
-			b.Emit(program.Instr{Op: program.OpUnlock, A: uint32(b.lockOf[regs[0]])})
-		}
-		return
-	}
-	if !jumps {
-		b.FuseReadOut(start)
-	}
-	if !b.Plain {
-		b.Optimize(start)
-	}
 	if len(regs) > 0 {
-		b.LockRegisters(start, b.lockOf[regs[0]])
+		b.Emit(program.Instr{Op: program.OpUnlock, A: uint32(b.lockOf[regs[0]])})
 	}
-}
-
-// loops reports whether the action has a backward jump.
-func (a *actionDef) loops() bool {
-	for i := range a.def.Primitives {
-		if t, ok := jumpTarget(&a.def.Primitives[i]); ok && t <= int64(i) {
-			return true
-		}
-	}
-	return false
 }
 
 // loops reports whether any action has a backward jump.
 func (b *builder) loops() bool {
 	for i := range b.file.Actions {
-		if (&actionDef{def: &b.file.Actions[i]}).loops() {
-			return true
+		for j := range b.file.Actions[i].Primitives {
+			if t, ok := jumpTarget(&b.file.Actions[i].Primitives[j]); ok && t <= int64(j) {
+				return true
+			}
 		}
 	}
 	return false
@@ -156,8 +131,7 @@ func (b *builder) jumpBack(to uint32, from []int) (on []int) {
 	}
 	b.Patch(from)
 	more, rounds := b.Temp(1), b.rounds
-	b.Call(program.CountRound{More: more, Rounds: rounds}, program.Reads(program.Slot(rounds)),
-		program.Writes(program.Slot(more), program.Slot(rounds)))
+	b.Call(program.CountRound{More: more, Rounds: rounds})
 	b.Emit(program.Instr{Op: program.OpJnz, A: more, D: to})
 	return on
 }

@@ -86,7 +86,7 @@ func (b *builder) store(dst *bmv2json.Expr, value func(*program.Field) operand) 
 }
 
 func (b *builder) storeFound(f *program.Field, value func(*program.Field) operand, to program.HeaderRef) {
-	b.CallUnknown(program.StoreField{To: to, Offset: f.Slot, A: value(f).slot, N: f.Words, Width: f.Width})
+	b.Call(program.StoreField{To: to, Offset: f.Slot, A: value(f).slot, N: f.Words, Width: f.Width})
 }
 
 // put stores a value in a field, cut off at its width.
@@ -95,8 +95,7 @@ func (b *builder) put(dst uint32, o operand, width, words int) {
 		return
 	}
 	if words > 1 {
-		b.Call(program.WideStore{D: dst, A: o.slot, N: words, Width: width},
-			program.Reads(program.Span{First: o.slot, N: words}), program.Writes(program.Span{First: dst, N: words}))
+		b.Call(program.WideStore{D: dst, A: o.slot, N: words, Width: width})
 		return
 	}
 	mask := wide.Mask(width)
@@ -131,8 +130,7 @@ func (b *builder) assignVL(dst, src *bmv2json.Expr) {
 		FromLength: s.Base + s.Type.VariableLen,
 		N:          sf.Words, Room: df.Words,
 	}
-	b.Call(op, program.Reads(program.Span{First: uint32(op.From), N: op.N}, program.Slot(uint32(op.FromLength))),
-		program.Writes(program.Span{First: uint32(op.To), N: op.Room}, program.Slot(uint32(op.ToLength))))
+	b.Call(op)
 }
 
 func (b *builder) headerPrimitive(pr *bmv2json.Primitive) {
@@ -146,13 +144,13 @@ func (b *builder) headerPrimitive(pr *bmv2json.Primitive) {
 			b.Emit(program.Instr{Op: program.OpAddHdr, A: uint32(dst.Header.Index)})
 			return
 		}
-		b.CallUnknown(program.AddHeader{To: dst.HeaderRef})
+		b.Call(program.AddHeader{To: dst.HeaderRef})
 	case "remove_header":
 		if dst.Header != nil {
 			b.Emit(program.Instr{Op: program.OpRmHdr, A: uint32(dst.Header.Index)})
 			return
 		}
-		b.CallUnknown(program.RemoveHeader{To: dst.HeaderRef})
+		b.Call(program.RemoveHeader{To: dst.HeaderRef})
 	default:
 		src, ok := b.headerRef(pr.Params[1])
 		if !ok {
@@ -164,10 +162,10 @@ func (b *builder) headerPrimitive(pr *bmv2json.Primitive) {
 		}
 		op := program.AssignHeader{To: dst.HeaderRef, From: src.HeaderRef}
 		if h := src.Header; dst.Header != nil && h != nil {
-			b.Call(op, program.Reads(program.Span{First: uint32(h.Base), N: h.Type.Slots}), program.Writes())
+			b.Call(op)
 			return
 		}
-		b.CallUnknown(op)
+		b.Call(op)
 	}
 }
 
@@ -178,30 +176,30 @@ func (b *builder) stackPrimitive(pr *bmv2json.Primitive) {
 		n := b.index(y)
 		pop := pr.Op == "pop"
 		if s := b.stacks[x.Name]; s != nil && x.Type == "header_stack" {
-			b.CallUnknown(program.ShiftStack{Stack: s, Count: n, Pop: pop})
+			b.Call(program.ShiftStack{Stack: s, Count: n, Pop: pop})
 			return
 		}
 		if s := b.unionStacks[x.Name]; s != nil && x.Type == "header_union_stack" {
-			b.CallUnknown(program.ShiftUnionStack{Stack: s, Count: n, Pop: pop})
+			b.Call(program.ShiftUnionStack{Stack: s, Count: n, Pop: pop})
 			return
 		}
 	case "assign_header_stack":
 		d, s := b.stacks[x.Name], b.stacks[y.Name]
 		if d != nil && s != nil && d.Type == s.Type && len(d.Elements) == len(s.Elements) {
-			b.CallUnknown(program.AssignStack{To: d, From: s})
+			b.Call(program.AssignStack{To: d, From: s})
 			return
 		}
 	case "assign_union":
 		d, ok1 := b.unionRef(x)
 		s, ok2 := b.unionRef(y)
 		if ok1 && ok2 && sameUnion(d.of, s.of) {
-			b.CallUnknown(program.AssignUnion{To: d.UnionRef, From: s.UnionRef})
+			b.Call(program.AssignUnion{To: d.UnionRef, From: s.UnionRef})
 			return
 		}
 	case "assign_union_stack":
 		d, s := b.unionStacks[x.Name], b.unionStacks[y.Name]
 		if d != nil && s != nil && len(d.Elements) == len(s.Elements) && sameUnion(d.Elements[0], s.Elements[0]) {
-			b.CallUnknown(program.AssignUnionStack{To: d, From: s})
+			b.Call(program.AssignUnionStack{To: d, From: s})
 			return
 		}
 	}

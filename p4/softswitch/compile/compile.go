@@ -15,18 +15,13 @@ import (
 // Program compiles a BMv2 JSON (p4c-bm2-ss, format version 2.x). A construct that the engine cannot
 // run is an error that wraps ErrInvalid or ErrNotImplemented and names the construct and its place
 // in the P4 source.
-func Program(json []byte) (*program.Program, error) { return translate(json, true) }
-
-// Unoptimized is Program without optimization, as a reference for tests of the passes.
-func Unoptimized(json []byte) (*program.Program, error) { return translate(json, false) }
-
-func translate(json []byte, optimize bool) (*program.Program, error) {
+func Program(json []byte) (*program.Program, error) {
 	file, err := bmv2json.Parse(json)
 	if err != nil {
 		return nil, fmt.Errorf("compiling: %w: %w", control.ErrInvalid, err)
 	}
 	b := &builder{
-		Builder: &asm.Builder{Prog: &program.Program{FieldLists: map[int][]program.FieldCopy{}}, Plain: !optimize,
+		Builder: &asm.Builder{Prog: &program.Program{FieldLists: map[int][]program.FieldCopy{}},
 			Consts: map[string]uint32{}}, file: file,
 		types: map[string]*program.HeaderType{}, headerNamed: map[string]*program.Header{},
 		stacks: map[string]*program.Stack{}, unions: map[string]*program.Union{},
@@ -314,12 +309,6 @@ func (b *builder) generate() error {
 		}
 	}
 	b.Compact()
-	if !b.Plain {
-		b.Eliminate()
-		b.Fuse()
-		b.DeferActions()
-	}
-	b.Clearing()
 	p.Code = b.Code
 	for name, i := range b.vsets {
 		if w, ok := b.vsetWidths[name]; ok {

@@ -118,8 +118,7 @@ func (b *builder) compare(op string, x, y operand) uint32 {
 		b.Emit(program.Instr{Op: code, D: d, A: xs, B: ys})
 		return d
 	}
-	b.Call(program.WideCompare{Op: code, D: d, A: xs, B: ys, N: nw},
-		program.Reads(program.Span{First: xs, N: nw}, program.Span{First: ys, N: nw}), program.Writes(program.Slot(d)))
+	b.Call(program.WideCompare{Op: code, D: d, A: xs, B: ys, N: nw})
 	return d
 }
 

@@ -170,8 +170,7 @@ func (b *builder) extend(o operand, width int, signed bool, nw int) operand {
 		}
 		d, a, have := b.Temp(max(nw, o.nw)), o.slot, o.nw
 		total := max(nw, o.nw)
-		b.Call(program.WideSignExtend{D: d, A: a, Have: have, Sign: sign, N: total},
-			program.Reads(program.Span{First: a, N: have}), program.Writes(program.Span{First: d, N: total}))
+		b.Call(program.WideSignExtend{D: d, A: a, Have: have, Sign: sign, N: total})
 		return operand{d, nw, o.lo, o.hi}
 	}
 	if nw <= o.nw {
@@ -179,8 +178,7 @@ func (b *builder) extend(o operand, width int, signed bool, nw int) operand {
 		return o
 	}
 	d, a, have := b.Temp(nw), o.slot, o.nw
-	b.Call(program.WideZeroExtend{D: d, A: a, Have: have, N: nw}, program.Reads(program.Span{First: a, N: have}),
-		program.Writes(program.Span{First: d, N: nw}))
+	b.Call(program.WideZeroExtend{D: d, A: a, Have: have, N: nw})
 	return operand{d, nw, o.lo, o.hi}
 }
 
@@ -233,9 +231,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		if nw == 1 {
 			b.Emit(program.Instr{Op: ringOps[e.Op], D: d, A: x.slot, B: y.slot, Imm: all})
 		} else {
-			b.Call(program.WideArith{Op: e.Op, D: d, A: x.slot, B: y.slot, N: nw},
-				program.Reads(program.Span{First: x.slot, N: nw}, program.Span{First: y.slot, N: nw}),
-				program.Writes(program.Span{First: d, N: nw}))
+			b.Call(program.WideArith{Op: e.Op, D: d, A: x.slot, B: y.slot, N: nw})
 		}
 		return result(d)
 	case "~":
@@ -244,8 +240,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		if nw == 1 {
 			b.Emit(program.Instr{Op: program.OpNot, D: d, A: x.slot, Imm: all})
 		} else {
-			b.Call(program.WideNot{D: d, A: x.slot, N: nw}, program.Reads(program.Span{First: x.slot, N: nw}),
-				program.Writes(program.Span{First: d, N: nw}))
+			b.Call(program.WideNot{D: d, A: x.slot, N: nw})
 		}
 		return result(d)
 	case "<<":
@@ -261,9 +256,7 @@ func (b *builder) operation(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		if nw == 1 {
 			b.Emit(program.Instr{Op: program.OpSel, D: d, A: x.slot, B: y.slot, C: c, Imm: all})
 		} else {
-			b.Call(program.WideSelect{D: d, A: x.slot, B: y.slot, Cond: c, N: nw},
-				program.Reads(program.Slot(c), program.Span{First: x.slot, N: nw}, program.Span{First: y.slot, N: nw}),
-				program.Writes(program.Span{First: d, N: nw}))
+			b.Call(program.WideSelect{D: d, A: x.slot, B: y.slot, Cond: c, N: nw})
 		}
 		return result(d)
 	case "b2d":
@@ -385,9 +378,7 @@ func (b *builder) shiftLeft(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 	case nw == 1:
 		b.Emit(program.Instr{Op: program.OpShl, D: d, A: x.slot, B: n, Imm: ^uint64(0)})
 	default:
-		b.Call(program.WideShift{D: d, A: x.slot, Amount: n, N: nw},
-			program.Reads(program.Slot(n), program.Span{First: x.slot, N: nw}),
-			program.Writes(program.Span{First: d, N: nw}))
+		b.Call(program.WideShift{D: d, A: x.slot, Amount: n, N: nw})
 	}
 	return operand{d, nw, lo, hi}
 }
@@ -428,8 +419,7 @@ func (b *builder) shiftRight(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand 
 		return operand{d, 1, lo, hi}
 	default:
 		shift := program.WideShift{D: d, A: x.slot, Amount: n, N: x.nw, Right: true, Signed: signed}
-		b.Call(shift, program.Reads(program.Slot(n), program.Span{First: x.slot, N: x.nw}),
-			program.Writes(program.Span{First: d, N: x.nw}))
+		b.Call(shift)
 	}
 	// the words hold the shifted number exactly, with the sign of its operand
 	if nw <= o.nw {
@@ -454,9 +444,7 @@ func (b *builder) divide(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 		}
 		b.Emit(program.Instr{Op: op, D: d, A: x.slot, B: y.slot, Imm: ^uint64(0)})
 	} else {
-		b.Call(program.WideDivide{D: d, A: x.slot, B: y.slot, N: m, Mod: e.Op == "%"},
-			program.Reads(program.Span{First: x.slot, N: m}, program.Span{First: y.slot, N: m}),
-			program.Writes(program.Span{First: d, N: m}))
+		b.Call(program.WideDivide{D: d, A: x.slot, B: y.slot, N: m, Mod: e.Op == "%"})
 	}
 	return b.extend(operand{d, m, lo, hi}, 64*m, false, nw)
 }
@@ -484,9 +472,7 @@ func (b *builder) saturate(e *bmv2json.Expr, nw int, lo, hi *big.Int) operand {
 			b.Emit(program.Instr{Op: program.OpSel, D: d, A: lows, B: d, C: t, Imm: ^uint64(0)})
 		}
 	} else {
-		b.Call(program.WideClamp{D: d, A: x.slot, Low: lows, High: highs, N: m, Signed: signed},
-			program.Reads(program.Span{First: x.slot, N: m}, program.Span{First: highs, N: m},
-				program.Span{First: lows, N: m}), program.Writes(program.Span{First: d, N: m}))
+		b.Call(program.WideClamp{D: d, A: x.slot, Low: lows, High: highs, N: m, Signed: signed})
 	}
 	return b.whole(operand{d, m, lo, hi}, nw)
 }

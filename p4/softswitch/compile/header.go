@@ -113,7 +113,7 @@ func (b *builder) index(e *bmv2json.Expr) uint32 {
 // oneWord reduces a wide value to one word, all ones if it does not fit.
 func (b *builder) oneWord(slot uint32, words int) uint32 {
 	d := b.Temp(1)
-	b.CallUnknown(program.OneWord{D: d, A: slot, N: words})
+	b.Call(program.OneWord{D: d, A: slot, N: words})
 	return d
 }
 
@@ -133,7 +133,7 @@ func (b *builder) accessField(e *bmv2json.Expr, nw int) operand {
 		b.Emit(program.Instr{Op: program.OpLoad, D: d, A: uint32(r.Stack.Base + f.Slot), B: r.Index,
 			C: uint32(r.Stack.Stride), Imm: uint64(len(r.Stack.Elements))})
 	} else {
-		b.CallUnknown(program.LoadField{D: d, From: r.HeaderRef, Offset: f.Slot, N: f.Words})
+		b.Call(program.LoadField{D: d, From: r.HeaderRef, Offset: f.Slot, N: f.Words})
 	}
 	return b.extend(operand{d, f.Words, lo, hi}, f.Width, f.Signed, nw)
 }
@@ -153,12 +153,7 @@ func (b *builder) stackField(e *bmv2json.Expr, nw int) operand {
 	}
 	lo, hi := b.fieldRange(f)
 	d := b.Temp(f.Words)
-	reads := program.Reads(program.Slot(uint32(s.Next)))
-	for _, h := range s.Elements {
-		reads = append(reads, program.Span{First: uint32(h.Base + f.Slot), N: f.Words})
-	}
-	b.Call(program.LoadField{D: d, From: program.HeaderRef{Stack: s, Last: true}, Offset: f.Slot, N: f.Words}, reads,
-		program.Writes(program.Span{First: d, N: f.Words}))
+	b.Call(program.LoadField{D: d, From: program.HeaderRef{Stack: s, Last: true}, Offset: f.Slot, N: f.Words})
 	return b.extend(operand{d, f.Words, lo, hi}, f.Width, f.Signed, nw)
 }
 
@@ -171,7 +166,7 @@ func (b *builder) validOf(e *bmv2json.Expr) uint32 {
 		return b.validSlot(r.Header)
 	}
 	d := b.Temp(1)
-	b.CallUnknown(program.HeaderValid{D: d, Of: r.HeaderRef})
+	b.Call(program.HeaderValid{D: d, Of: r.HeaderRef})
 	return d
 }
 
@@ -181,7 +176,7 @@ func (b *builder) unionValid(e *bmv2json.Expr) uint32 {
 		return 0
 	}
 	d := b.Temp(1)
-	b.CallUnknown(program.UnionValid{D: d, Of: u.UnionRef})
+	b.Call(program.UnionValid{D: d, Of: u.UnionRef})
 	return d
 }
 
@@ -192,7 +187,7 @@ func (b *builder) compareHeaders(e *bmv2json.Expr) uint32 {
 		return 0
 	}
 	d := b.Temp(1)
-	b.CallUnknown(program.HeadersEqual{D: d, X: x.HeaderRef, Y: y.HeaderRef, Not: e.Op == "!="})
+	b.Call(program.HeadersEqual{D: d, X: x.HeaderRef, Y: y.HeaderRef, Not: e.Op == "!="})
 	return d
 }
 
@@ -204,6 +199,6 @@ func (b *builder) compareUnions(e *bmv2json.Expr) uint32 {
 		return 0
 	}
 	d := b.Temp(1)
-	b.CallUnknown(program.UnionsEqual{D: d, X: x.UnionRef, Y: y.UnionRef, Not: e.Op == "!="})
+	b.Call(program.UnionsEqual{D: d, X: x.UnionRef, Y: y.UnionRef, Not: e.Op == "!="})
 	return d
 }

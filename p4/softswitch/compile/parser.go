@@ -171,8 +171,7 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 		}
 		skip := b.jumpIf(o.Params[0], true)
 		v := b.value(o.Params[1], 1)
-		at := b.CallP(program.Call{Do: program.ParserError{Code: v.slot}, Known: true,
-			Reads: program.Reads(program.Slot(v.slot))})
+		at := b.CallP(program.ParserError{Code: v.slot})
 		b.Patch(skip)
 		return []int{at}
 	case "shift", "advance":
@@ -181,8 +180,7 @@ func (b *builder) parserOp(o *bmv2json.ParserOp) []int {
 			return nil
 		}
 		n := b.index(o.Params[0])
-		return []int{b.CallP(program.Call{Do: program.Advance{Count: n, Bytes: o.Op == "shift"}, Known: true,
-			Reads: program.Reads(program.Slot(n))})}
+		return []int{b.CallP(program.Advance{Count: n, Bytes: o.Op == "shift"})}
 	case "primitive":
 		b.primitive(o.Primitive)
 	}
@@ -222,7 +220,7 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 			return []int{b.Emit(program.Instr{Op: program.OpExtract, A: uint32(h.Index)})}
 		}
 		x.Header = h
-		return []int{b.CallP(program.Call{Do: x, Known: true, Reads: program.Reads(program.Slot(x.Length))})}
+		return []int{b.CallP(x)}
 	case "stack":
 		s := b.stacks[what.Name]
 		if s == nil {
@@ -233,7 +231,7 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 			return nil
 		}
 		x.Stack = s
-		return []int{b.extractNext(x, s.Next)}
+		return []int{b.CallP(x)}
 	}
 	s := b.unionStacks[what.Name]
 	if s == nil {
@@ -248,22 +246,12 @@ func (b *builder) extractOp(o *bmv2json.ParserOp) []int {
 	if !check(s.Elements[0].Members[x.Member].Type) {
 		return nil
 	}
-	return []int{b.extractNext(x, s.Next)}
-}
-
-// extractNext emits the extraction of the next element of a stack, whose index is in slot next.
-func (b *builder) extractNext(x program.Extract, next int) int {
-	reads := program.Reads(program.Slot(uint32(next)))
-	if x.Variable {
-		reads = append(reads, program.Slot(x.Length))
-	}
-	return b.CallP(program.Call{Do: x, Known: true, Reads: reads})
+	return []int{b.CallP(x)}
 }
 
 // lookahead emits an operation that reads bits ahead into words slots.
 func (b *builder) lookahead(e *bmv2json.Expr, d uint32, words int) int {
-	return b.CallP(program.Call{Do: program.Lookahead{D: d, N: words, Offset: e.Index, Width: e.Width}, Known: true,
-		Writes: program.Writes(program.Span{First: d, N: words})})
+	return b.CallP(program.Lookahead{D: d, N: words, Offset: e.Index, Width: e.Width})
 }
 
 func (b *builder) setLookahead(o *bmv2json.ParserOp) []int {
@@ -432,7 +420,7 @@ func (b *builder) unionStackField(e *bmv2json.Expr) (operand, int) {
 			break
 		}
 		d := b.Temp(f.Words)
-		b.CallUnknown(program.LoadField{D: d, From: program.HeaderRef{Union: program.UnionRef{Stack: s, Last: true},
+		b.Call(program.LoadField{D: d, From: program.HeaderRef{Union: program.UnionRef{Stack: s, Last: true},
 			Member: i}, Offset: f.Slot, N: f.Words})
 		return operand{d, f.Words, wide.Zero, wide.Ones(f.Width)}, f.Width
 	}
@@ -473,7 +461,7 @@ func (b *builder) checksums(verify bool) error {
 		slot := uint32(h.Base + f.Slot)
 		if verify {
 			skip = append(skip, b.Emit(program.Instr{Op: program.OpJEq, A: t, B: slot}))
-			b.Call(program.ChecksumError{}, program.Reads(), program.Writes())
+			b.Call(program.ChecksumError{})
 		} else {
 			b.put(slot, b.extend(operand{t, 1, wide.Zero, wide.Ones(64)}, 64, false, f.Words), f.Width, f.Words)
 		}

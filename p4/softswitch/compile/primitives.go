@@ -39,8 +39,7 @@ func (b *builder) markToDrop(e *bmv2json.Expr) {
 
 func (b *builder) assertion(pr *bmv2json.Primitive) {
 	s := b.boolean(b.truth(pr.Params[0]))
-	b.Call(program.Assert{Cond: s, Statement: pr.Op, Source: b.src.String()}, program.Reads(program.Slot(s)),
-		program.Writes())
+	b.Call(program.Assert{Cond: s, Statement: pr.Op, Source: b.src.String()})
 }
 
 func (b *builder) logMsg(pr *bmv2json.Primitive) {
@@ -58,7 +57,7 @@ func (b *builder) logMsg(pr *bmv2json.Primitive) {
 		o := b.exact(e)
 		msg.Values = append(msg.Values, program.LogValue{A: o.slot, N: o.nw, Signed: o.lo.Sign() < 0})
 	}
-	b.CallUnknown(msg)
+	b.Call(msg)
 }
 
 func (b *builder) randomField(arg []*bmv2json.Expr) {
@@ -70,7 +69,7 @@ func (b *builder) randomField(arg []*bmv2json.Expr) {
 				r.Keep = h.Base + f.Slot
 			}
 		}
-		b.CallUnknown(r)
+		b.Call(r)
 		return operand{r.D, f.Words, wide.Zero, wide.Ones(64)}
 	})
 }
@@ -135,7 +134,7 @@ func (b *builder) digest(id *bmv2json.Expr) {
 		b.failf("learn list %v is not declared", id.Int)
 		return
 	}
-	b.Call(program.LearnDigest{Digest: i}, program.Reads(), program.Writes())
+	b.Call(program.LearnDigest{Digest: i})
 }
 
 func (b *builder) loopPrimitive(pr *bmv2json.Primitive) {
@@ -157,13 +156,13 @@ func (b *builder) loopPrimitive(pr *bmv2json.Primitive) {
 	}
 	switch pr.Op {
 	case "truncate":
-		b.Call(program.Truncate{Bytes: v}, program.Reads(program.Slot(v)), program.Writes())
+		b.Call(program.Truncate{Bytes: v})
 	case "resubmit":
-		b.Call(program.Resubmit{List: list}, program.Reads(), program.Writes())
+		b.Call(program.Resubmit{List: list})
 	case "recirculate":
-		b.Call(program.Recirculate{List: list}, program.Reads(), program.Writes())
+		b.Call(program.Recirculate{List: list})
 	default:
-		b.Call(program.Clone{Session: v, List: list}, program.Reads(program.Slot(v)), program.Writes())
+		b.Call(program.Clone{Session: v, List: list})
 	}
 }
 
@@ -178,8 +177,7 @@ func (b *builder) executeMeter(arg []*bmv2json.Expr) {
 	if !ok {
 		return
 	}
-	b.Call(program.ExecuteMeter{Meter: m, Index: i, D: uint32(h.Base + f.Slot), Mask: wide.Mask(f.Width)},
-		program.Reads(program.Slot(i)), program.Writes())
+	b.Call(program.ExecuteMeter{Meter: m, Index: i, D: uint32(h.Base + f.Slot), Mask: wide.Mask(f.Width)})
 }
 
 func (b *builder) fieldTarget(e *bmv2json.Expr) (*program.Header, *program.Field, bool) {
@@ -215,7 +213,7 @@ func (b *builder) registerRead(arg []*bmv2json.Expr) {
 		b.Emit(program.Instr{Op: program.OpRegRd, D: slot, A: uint32(r), B: i, Imm: wide.Mask(f.Width)})
 		return
 	}
-	b.CallUnknown(program.ReadCell{Register: r, Index: i, D: slot, N: f.Words, Width: f.Width})
+	b.Call(program.ReadCell{Register: r, Index: i, D: slot, N: f.Words, Width: f.Width})
 }
 
 // registerValue reads a register cell in an expression.
@@ -227,7 +225,7 @@ func (b *builder) registerValue(r int, idx *bmv2json.Expr, nw int) operand {
 	}
 	words := max(nw, (info.Width+63)/64)
 	d := b.Temp(words)
-	b.CallUnknown(program.ReadCell{Register: r, Index: i, D: d, N: words, Clear: true})
+	b.Call(program.ReadCell{Register: r, Index: i, D: d, N: words, Clear: true})
 	return operand{d, nw, wide.Zero, wide.Ones(info.Width)}
 }
 
@@ -243,5 +241,5 @@ func (b *builder) registerWrite(arg []*bmv2json.Expr) {
 		b.Emit(program.Instr{Op: program.OpRegWr, A: uint32(r), B: i, C: v.slot})
 		return
 	}
-	b.CallUnknown(program.WriteCell{Register: r, Index: i, A: v.slot, N: words, Width: info.Width})
+	b.Call(program.WriteCell{Register: r, Index: i, A: v.slot, N: words, Width: info.Width})
 }

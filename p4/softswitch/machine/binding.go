@@ -37,50 +37,6 @@ func call(object string, byName map[string]*program.Action, name string, params 
 	return run, canonical, nil
 }
 
-// assignment is a field that an action sets, with the value.
-type assignment struct {
-	slot  uint32
-	value uint64
-}
-
-// maxAssignments bounds the memory of an entry.
-const maxAssignments = 8
-
-// assignments returns all that an action does, if that is to set few fields to values that follow
-// from its parameters; nil for any other action. That action need not be run for each packet.
-func (st *State) assignments(a *program.Action, params []uint64) []assignment {
-	prog, p := st.Prog, st.scratch
-	out := []assignment{}
-	isSet := func(slot uint32) bool {
-		return slices.ContainsFunc(out, func(o assignment) bool { return o.slot == slot })
-	}
-	for pc := a.PC; prog.Code[pc].Op != program.OpRet; pc++ {
-		in := &prog.Code[pc]
-		if !in.Pure() {
-			return nil
-		}
-		for _, s := range in.Operands() {
-			isParam := int(*s) >= prog.Params && int(*s) < prog.Params+a.Words
-			if !isParam && int(*s) < prog.Consts && !isSet(*s) {
-				return nil
-			}
-		}
-		if !isSet(in.D) {
-			out = append(out, assignment{slot: in.D})
-		}
-		if len(out) > maxAssignments {
-			return nil
-		}
-	}
-	copy(p.f[prog.Params:], params)
-	p.ret = 0 // an OpEnd
-	p.run(a.PC)
-	for i := range out {
-		out[i].value = p.f[out[i].slot]
-	}
-	return out
-}
-
 // bind sets an entry's action, and counts its use of members and groups.
 func (t *Table) bind(e *entryState, a control.Action) error {
 	d, object := t.def, TableName(t.def.Name)
@@ -100,7 +56,6 @@ func (t *Table) bind(e *entryState, a control.Action) error {
 		if err != nil {
 			return err
 		}
-		run.sets = t.st.assignments(run.action, run.params)
 		e.run, e.next = run, t.after(run.action, e.hit)
 		e.e.Action = control.Action{Name: a.Name, Params: params}
 	case control.ActionMember:

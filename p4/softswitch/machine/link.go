@@ -18,7 +18,7 @@ import (
 func link(p *program.Program) []func(*Packet) {
 	fns := make([]func(*Packet), len(p.Calls))
 	for i := range p.Calls {
-		fns[i] = linkOp(p.Calls[i].Do)
+		fns[i] = linkOp(p.Calls[i])
 	}
 	return fns
 }
@@ -373,8 +373,6 @@ func linkRegisters(op any) func(*Packet) {
 				cell[o.N-1] &= wide.Mask(o.Width % 64)
 			}
 		}
-	case *program.ReadOut:
-		return func(p *Packet) { p.st.regs[o.Register].readAndClear(p, o) }
 	}
 	return nil
 }

@@ -51,14 +51,13 @@ type Packet struct {
 
 // Lane runs one packet at a time.
 type Lane struct {
-	ID       int
-	Stats    Stats
-	free     []*Packet // unused packets of the loaded program
-	scratch  []byte
-	pad      []byte // the last bytes of a short packet, followed by zeros
-	rng      rand.PCG
-	replayer *Packet // executes logs
-	serial   bool    // the only lane: registers need no locks
+	ID      int
+	Stats   Stats
+	free    []*Packet // unused packets of the loaded program
+	scratch []byte
+	pad     []byte // the last bytes of a short packet, followed by zeros
+	rng     rand.PCG
+	serial  bool // the only lane: registers need no locks
 }
 
 // NewLane returns lane number id of a switch with a number of lanes. It is usable after Load.
@@ -71,9 +70,6 @@ func (l *Lane) Load(st *State) {
 	l.free = make([]*Packet, 0, CacheLine/4)
 	l.Stats = Stats{}
 	l.pad = make([]byte, st.Prog.PadBytes)
-	if l.replayer = nil; !l.serial {
-		l.replayer = l.newPacket(st)
-	}
 }
 
 func (l *Lane) random() uint64 { return l.rng.Uint64() }
@@ -106,9 +102,7 @@ func (l *Lane) Take(st *State) *Packet {
 	if n := len(l.free); n > 0 {
 		p := l.free[n-1]
 		l.free = l.free[:n-1]
-		for _, z := range st.Prog.Zero {
-			clear(p.f[z.First : int(z.First)+z.N])
-		}
+		clear(p.f[:st.Prog.Fields])
 		return p
 	}
 	return l.newPacket(st)

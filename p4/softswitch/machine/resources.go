@@ -4,11 +4,9 @@ package machine
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/netsketch/netsketch/p4/softswitch/control"
 	"github.com/netsketch/netsketch/p4/softswitch/meter"
-	"github.com/netsketch/netsketch/p4/softswitch/program"
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
 
@@ -31,8 +29,6 @@ type Register struct {
 	b64    []uint64
 	wide   []uint64
 	words  int
-	cells  unsafe.Pointer // the first cell, and the bytes of a cell
-	bytes  uint64
 }
 
 func newRegister(name string, width, size int) *Register {
@@ -51,25 +47,7 @@ func newRegister(name string, width, size int) *Register {
 		r.words = (width + 63) / 64
 		r.wide = make([]uint64, size*r.words)
 	}
-	r.locate()
 	return r
-}
-
-// locate sets the address of the cells for prefetch.
-func (r *Register) locate() {
-	switch {
-	case r.size == 0:
-	case r.b8 != nil:
-		r.cells, r.bytes = unsafe.Pointer(&r.b8[0]), 1
-	case r.b16 != nil:
-		r.cells, r.bytes = unsafe.Pointer(&r.b16[0]), 2
-	case r.b32 != nil:
-		r.cells, r.bytes = unsafe.Pointer(&r.b32[0]), 4
-	case r.b64 != nil:
-		r.cells, r.bytes = unsafe.Pointer(&r.b64[0]), 8
-	default:
-		r.cells, r.bytes = unsafe.Pointer(&r.wide[0]), 8*uint64(r.words)
-	}
 }
 
 // get returns the low word of a cell in range.
@@ -116,36 +94,6 @@ func (r *Register) Reset() {
 	clear(r.b32)
 	clear(r.b64)
 	clear(r.wide)
-}
-
-// readAndClear executes a ReadOut: cells go to slots and become zero.
-func (r *Register) readAndClear(p *Packet, ro *program.ReadOut) {
-	f := p.f
-	i := f[ro.Index]
-	n := uint64(ro.Count)
-	if r.b32 != nil && i < r.size && r.size-i >= n && i+n <= ro.IndexMask {
-		cells := r.b32[i : i+n]
-		at := ro.First
-		for j, v := range cells {
-			f[at] = uint64(v) & ro.Mask
-			cells[j] = 0
-			at += ro.Step
-		}
-		f[ro.Index] = i + n
-		return
-	}
-	at := ro.First
-	for range ro.Count {
-		if i < r.size {
-			f[at] = r.get(i) & ro.Mask
-			r.set(i, 0)
-		} else {
-			p.Lane.Stats.IndexErrors += 2
-		}
-		i = (i + 1) & ro.IndexMask
-		at += ro.Step
-	}
-	f[ro.Index] = i
 }
 
 // Counter is an indirect counter with cells for each lane, so that lanes share no memory that they

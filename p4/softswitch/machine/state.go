@@ -5,6 +5,7 @@ package machine
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/p4/softswitch/meter"
@@ -19,6 +20,13 @@ type Env struct {
 	Log    *slog.Logger
 }
 
+// registerLock is held by an action while it runs, if the action uses registers. Registers that one
+// action uses together share a lock.
+type registerLock struct {
+	sync.Mutex
+	_ [CacheLine - 8]byte // no other lock shares the cache line
+}
+
 // State is the state of a loaded program. Packets read it and change registers, counters and
 // meters; everything else changes only while no packet runs.
 type State struct {
@@ -28,25 +36,22 @@ type State struct {
 	tables   []*Table
 	byName   map[string]*Table
 	regs     []*Register
-	groups   []registerGroup // groups of registers
-	fetches  [][]fetchCell   // one list for each deferred part
+	locks    []registerLock
 	counters []*Counter
 	meters   []Meter
 	profiles []*Profile
 	vsets    []*valueSet
-	scratch  *Packet // runs actions when they are bound to entries
 }
 
 func NewState(env Env, p *program.Program) (*State, error) {
 	st := &State{
 		env: env, Prog: p, calls: link(p), byName: map[string]*Table{},
-		groups: newGroups(p, env.Lanes),
+		locks: make([]registerLock, p.Locks),
 	}
 	for i := range p.Info.Registers {
 		st.regs = append(st.regs, newRegister(p.Info.Registers[i].Name, p.Info.Registers[i].Width,
 			p.Info.Registers[i].Size))
 	}
-	st.fetches = newFetches(p, st.regs)
 	for i := range p.Info.Counters {
 		size := p.Info.Counters[i].Size
 		if p.Info.Counters[i].Table != "" { // its cells are in the entries
@@ -71,7 +76,6 @@ func NewState(env Env, p *program.Program) (*State, error) {
 	for range p.Info.ValueSets {
 		st.vsets = append(st.vsets, &valueSet{})
 	}
-	st.scratch = (&Lane{}).newPacket(st)
 	for _, d := range p.Tables {
 		t := &Table{def: d, st: st, byKey: map[string]*entryState{}, exact: hashIndex{words: d.Words},
 			lpm: lpmIndex{def: d}, tern: ternaryIndex{def: d},
@@ -93,7 +97,7 @@ func NewState(env Env, p *program.Program) (*State, error) {
 func (t *Table) resetDefault() {
 	t.dflt, t.dfltSet = nil, false
 	if d := t.def.Default; d != nil {
-		t.dflt = &entryState{run: bound{d.Action, d.Action.PC, d.Params, t.st.assignments(d.Action, d.Params)}}
+		t.dflt = &entryState{run: bound{d.Action, d.Action.PC, d.Params}}
 		t.dflt.next = t.after(d.Action, false)
 		t.share(t.dflt)
 	}

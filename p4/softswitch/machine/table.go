@@ -18,7 +18,6 @@ type bound struct {
 	action *program.Action
 	pc     uint32
 	params []uint64
-	sets   []assignment // all that the action does, if not nil
 }
 
 // entryState is an installed entry. Its match and action change only while no packet runs; its
@@ -82,12 +81,6 @@ func (t *Table) apply(p *Packet) uint32 {
 		return d.MissPC
 	}
 	if t.plain {
-		if sets := e.run.sets; sets != nil {
-			for i := range sets {
-				p.f[sets[i].slot] = sets[i].value
-			}
-			return e.next
-		}
 		for i, v := range e.run.params {
 			p.f[p.prog.Params+i] = v
 		}

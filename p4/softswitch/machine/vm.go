@@ -107,14 +107,6 @@ func (p *Packet) run(pc uint32) {
 			if f[in.A] != f[in.B] {
 				pc = in.D
 			}
-		case program.OpJAny:
-			if f[in.A]&f[in.B] != 0 {
-				pc = in.D
-			}
-		case program.OpJNone:
-			if f[in.A]&f[in.B] == 0 {
-				pc = in.D
-			}
 		case program.OpJLtU:
 			if f[in.A] < f[in.B] {
 				pc = in.D
@@ -182,25 +174,12 @@ func (p *Packet) run(pc uint32) {
 			p.exit = true
 		case program.OpLock:
 			if !p.Lane.serial {
-				p.st.groups[in.A].enter(p)
+				p.st.locks[in.A].Lock()
 			}
 		case program.OpUnlock:
 			if !p.Lane.serial {
-				p.st.groups[in.A].unlock()
+				p.st.locks[in.A].Unlock()
 			}
-		case program.OpDefer:
-			if p.Lane.serial {
-				continue
-			}
-			if g := &p.st.groups[p.prog.Deferred[in.A].Lock]; g.eager.Load() {
-				g.enterEager(p)
-			} else {
-				pc = in.D
-			}
-		case program.OpCapture:
-			d := &p.prog.Deferred[in.A]
-			p.st.groups[d.Lock].capture(p, d, in.A)
-			pc = in.D
 		case program.OpRegRd:
 			r := p.st.regs[in.A]
 			i := f[in.B]
@@ -228,10 +207,6 @@ func (p *Packet) run(pc uint32) {
 			f[in.D] = p.compute(p.prog.Hashes[in.A]) & in.Imm
 		case program.OpCRC32M:
 			f[in.D] = uint64(program.CRC32Word(uint32(f[in.A]))) & in.Imm
-		case program.OpMulCRC:
-			f[in.D] = uint64(program.CRC32Word(uint32(f[in.A]*f[in.B]))) & in.Imm
-		case program.OpShlAdd:
-			f[in.D] = (f[in.A]<<(in.C&63) + f[in.B]) & in.Imm
 		case program.OpCount:
 			p.st.counters[in.A].count(p, f[in.B])
 		default:

@@ -41,8 +41,6 @@ const (
 	OpJnz // a
 	OpJEq // a, b
 	OpJNe
-	OpJAny  // if f[a]&f[b] != 0
-	OpJNone // if f[a]&f[b] == 0
 	OpJLtU
 	OpJGeU
 	OpJLtS
@@ -61,14 +59,10 @@ const (
 	OpRet      // from an action of a table
 	OpLock     // a: lock
 	OpUnlock   // a: lock
-	OpDefer    // to d, which leads to an opCapture, where several lanes run; else opLock. a: deferred
-	OpCapture  // defers deferred[a], to d
 	OpRegRd    // d = reg[a][f[b]]
 	OpRegWr    // reg[a][f[b]] = f[c]
 	OpHash     // a: hash
 	OpCRC32M   // d = crc32(be32(f[a])) & imm
-	OpMulCRC   // d = crc32(be32(f[a]*f[b])) & imm
-	OpShlAdd   // d = (f[a]<<c + f[b]) & imm
 	OpCount    // counter[a][f[b]]
 	OpExit     //
 	OpExitTest // to d when the packet is marked for exit
@@ -95,44 +89,6 @@ func (in *Instr) Jumps() bool {
 	return in.Op >= OpJmp && in.Op <= OpJGeS || in.Op == OpCallP || in.Op == OpExtract || in.Op == OpState
 }
 
-// Operands returns pointers to the slots an instruction reads.
-func (in *Instr) Operands() []*uint32 {
-	switch in.Op {
-	case OpMov, OpNot, OpShlI, OpShrI, OpSarI, OpSext, OpJz, OpJnz, OpCRC32M:
-		return []*uint32{&in.A}
-	case OpAdd, OpSub, OpMul, OpAnd, OpOr, OpXor, OpShl, OpShr, OpSar, OpFunnel, OpDiv, OpMod, OpEq, OpNe, OpLtU, OpLeU,
-		OpLtS, OpLeS, OpMulCRC, OpShlAdd,
-		OpJEq, OpJNe, OpJAny, OpJNone, OpJLtU, OpJGeU, OpJLtS, OpJGeS:
-		return []*uint32{&in.A, &in.B}
-	case OpSel, OpMulAdd:
-		return []*uint32{&in.A, &in.B, &in.C}
-	case OpLoad, OpRegRd, OpCount:
-		return []*uint32{&in.B}
-	case OpStore:
-		return []*uint32{&in.B, &in.D}
-	case OpRegWr:
-		return []*uint32{&in.B, &in.C}
-	}
-	return nil
-}
-
-// Pure reports whether an instruction does nothing but define d from its operands.
-func (in *Instr) Pure() bool {
-	return in.Retargetable() || in.Op == OpCRC32M || in.Op == OpMulCRC || in.Op == OpShlAdd
-}
-
-// Span is n slots from the first on.
-type Span struct {
-	First uint32
-	N     int
-}
-
-func Reads(s ...Span) []Span { return s }
-
-func Writes(s ...Span) []Span { return s }
-
-func Slot(s uint32) Span { return Span{s, 1} }
-
 // Select is the transition of a parser state.
 type Select struct {
 	Slots   []uint32 // words of the key
@@ -158,19 +114,3 @@ type Action struct {
 
 // MaxHeaderBits bounds the length of a header.
 const MaxHeaderBits = 1 << 16
-
-// Deferred is a part of an action that can be deferred.
-type Deferred struct {
-	Lock  int         // of its registers
-	PC    uint32      // the part, up to an opEnd
-	Live  []uint32    // the slots it needs
-	Ahead []CellAhead // cells that it always uses
-}
-
-// CellAhead is a register cell whose index is known when the part is logged: word Word-1 of Live,
-// shifted right.
-type CellAhead struct {
-	Register int
-	Word     int
-	Shift    uint8
-}

@@ -27,23 +27,3 @@ type HashInput struct {
 	Words  int
 	Width  int
 }
-
-// Reads lists the slots that the calculation depends on.
-func (c *Hash) Reads() (slots []uint32) {
-	for i := range c.Items {
-		it := &c.Items[i]
-		from, n := it.Slot, it.Words
-		switch {
-		case it.Header == nil:
-			continue
-		case it.Whole || it.Header.Type.Variable >= 0: // with the length of its variable field
-			from, n = it.Header.Base, it.Header.Type.Slots
-		case !it.Header.Metadata:
-			slots = append(slots, uint32(it.Header.Base))
-		}
-		for s := range n {
-			slots = append(slots, uint32(from+s))
-		}
-	}
-	return slots
-}

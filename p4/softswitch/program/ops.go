@@ -243,21 +243,4 @@ type (
 		Index, A uint32
 		N, Width int
 	}
-	// ReadOut reads Count cells of a register, from the one that slot Index names, into slots Step
-	// apart, sets them to zero, and leaves the index behind the last.
-	ReadOut struct {
-		Register, Index int
-		First, Step     int
-		Count           int
-		Mask            uint64 // of the destination fields
-		IndexMask       uint64
-	}
 )
-
-// A Call is an operation and its use of slots.
-type Call struct {
-	Do     any // one of the operations above
-	Known  bool
-	Reads  []Span // all slots that it reads, if Known
-	Writes []Span // slots that it always overwrites, if Known
-}

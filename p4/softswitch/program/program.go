@@ -10,20 +10,18 @@ import (
 type Program struct {
 	Info Info
 
-	Code     []Instr
-	Calls    []Call
-	Headers  []*Header
-	Actions  []*Action
-	Deparse  []*Header
-	Emitted  []uint32 // validity slots of Deparse, which every packet reads
-	Selects  []*Select
-	Hashes   []*Hash
-	Locks    int // locks of registers
-	Deferred []Deferred
+	Code    []Instr
+	Calls   []any // operations of ops.go
+	Headers []*Header
+	Actions []*Action
+	Deparse []*Header
+	Emitted []uint32 // validity slots of Deparse, which every packet reads
+	Selects []*Select
+	Hashes  []*Hash
+	Locks   int // locks of registers
 
 	Slots      []uint64 // initial slots of a packet: zeros, then the constants
 	Fields     int      // slots of headers and metadata
-	Zero       []Span   // slots to clear for each packet
 	Params     int      // first slot of an action's parameters
 	Consts     int      // first slot of the constants
 	KeyScratch int      // first slot of the scratch space for two keys
