@@ -49,9 +49,6 @@ type moduleText struct {
 	imports map[string]string // prefix to module name
 	defs    map[definition]*statement
 
-	lean         string   // the text for goyang
-	descriptions []string // descriptions that the lean text refers to
-
 	implemented bool // adds its nodes to the data tree; otherwise it is only imported
 }
 
@@ -104,7 +101,6 @@ func parseText(m Module) (*moduleText, error) {
 	if err := t.header(); err != nil {
 		return nil, err
 	}
-	t.trim()
 	return t, nil
 }
 

@@ -110,7 +110,7 @@ func (b *builder) node(parent *Node, e *goyang.Entry, contributors map[string]bo
 	contributors[module] = true
 	n := &Node{
 		Name: e.Name, Module: module, Parent: parent,
-		Config: parent.Config && !e.ReadOnly(), Description: b.described(e.Description),
+		Config: parent.Config && !e.ReadOnly(), Description: e.Description,
 	}
 	n.Path = strings.TrimSuffix(parent.Path, "/") + "/" + n.QualifiedName()
 	if first := parent.byName[n.Name]; first != nil {

@@ -191,7 +191,7 @@ func compile(texts map[string]*moduleText) (*goyang.Modules, error) {
 	ms := goyang.NewModules()
 	err := guard(func() error {
 		for _, t := range sortedModules(texts) {
-			if err := ms.Parse(t.lean, t.place()); err != nil {
+			if err := ms.Parse(t.Text, t.place()); err != nil {
 				return fmt.Errorf("yang: %w", shorten(err))
 			}
 		}

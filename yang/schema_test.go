@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
-	goyang "github.com/openconfig/goyang/pkg/yang"
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/yang/table"
@@ -618,62 +617,6 @@ func BenchmarkValidate100k(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/table")
-}
-
-// A module's lean text has the same statements at the same places as the full text, with the same
-// arguments except for prose. Its references lead to the descriptions.
-func TestLeanTextHasTheSameStatements(t *testing.T) {
-	modules := []Module{{Text: `module m {
-  namespace "urn:m"; prefix m; // a "comment"
-  description "one line"; organization "o"; /* description
-     "none" */ revision 2026-01-01 { description
-      "two
-       lines"; reference "and
-      a reference"; }
-  leaf description { type string; description 'left'; }
-  leaf b { description "joined " +
-      "text"; type string; }
-  leaf c { type string { pattern "description \"a\";"; } description
-      "lines with \"quotes\"; {
-       and a second line"; units
-      "u"; }
-  leaf d { description "ä
-    b"; type	string; mandatory true; }
-}
-`}}
-	for _, name := range BundledNames() {
-		modules = append(modules, bundled()[name])
-	}
-	for _, m := range modules {
-		text, err := parseText(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lean, err := goyang.Parse(text.lean, text.place())
-		if err != nil || len(lean) != 1 {
-			t.Fatalf("module %s: %v", text.name, err)
-		}
-		b := &builder{texts: map[string]*moduleText{text.name: text}}
-		var compare func(want *statement, got *goyang.Statement)
-		compare = func(want *statement, got *goyang.Statement) {
-			argument := got.Argument
-			switch want.Keyword {
-			case "description":
-				argument = b.described(argument)
-			case "reference":
-				argument = want.Argument
-			}
-			if got.Keyword != want.Keyword || argument != want.Argument || got.Location() != want.Location() ||
-				len(got.SubStatements()) != len(want.kids) {
-				t.Fatalf("%s %q at %s, want %s %q at %s", got.Keyword, argument, got.Location(), want.Keyword,
-					want.Argument, want.Location())
-			}
-			for i, k := range want.kids {
-				compare(k, got.SubStatements()[i])
-			}
-		}
-		compare(text.top, lean[0])
-	}
 }
 
 func BenchmarkLoad(b *testing.B) {
