@@ -20,11 +20,17 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
 
-// Bounds of one epoch: the number of plans, and the total bytes of plans and events.
+// Bounds of one epoch: the number of plans, the total bytes of plans and events, and the bytes that
+// the collector discards after results that it refuses, until the plugin must have read the
+// cancellation.
 const (
 	maxPlans     = 64
 	maxPlanBytes = 16 << 20
+	maxDiscarded = 64 << 20
 )
+
+// messageOverhead is what a discarded message counts in addition to its bytes.
+const messageOverhead = 256
 
 // call is an epoch that the plugin is analyzing. The session's receiver fills it in until done is
 // closed; afterwards, only the caller uses it.
@@ -34,8 +40,15 @@ type call struct {
 	results   sdk.Results
 	err       error
 	bytes     int // bytes of plans and events so far
+	discarded int // bytes after the results were refused
 	maxEvents int
 	done      chan struct{}
+}
+
+// refuse records why the results cannot be used, and frees their memory.
+func (c *call) refuse(why error) {
+	c.err = fmt.Errorf("%w: %w", ErrInvalidResults, why)
+	c.results, c.decoder = sdk.Results{}, nil
 }
 
 func (c *call) table(part *pluginv1.TablePart) {
@@ -44,9 +57,10 @@ func (c *call) table(part *pluginv1.TablePart) {
 	}
 	result, err := c.decoder.Add(part)
 	switch {
+	case errors.Is(err, sdk.ErrTableTooLarge):
+		c.refuse(fmt.Errorf("%w; configure the plugin to report fewer rows or shorter texts", err))
 	case err != nil:
-		c.err = fmt.Errorf("%w: %w", ErrInvalidResults, err)
-		c.results, c.decoder = sdk.Results{}, nil // frees the memory
+		c.refuse(err)
 	case result != nil:
 		c.results.Tables = append(c.results.Tables, *result)
 	}
@@ -56,8 +70,7 @@ func (c *call) state(m *pluginv1.PluginState) {
 	switch {
 	case c.err != nil:
 	case len(m.GetData()) > sdk.MaxState:
-		c.err = fmt.Errorf("%w: a state of %d bytes; at most %d are kept", ErrInvalidResults, len(m.GetData()),
-			sdk.MaxState)
+		c.refuse(fmt.Errorf("a state of %d bytes; at most %d are kept", len(m.GetData()), sdk.MaxState))
 	default:
 		s := sdk.StateFrom(m)
 		s.Epoch = c.epoch
@@ -70,8 +83,7 @@ func (c *call) state(m *pluginv1.PluginState) {
 func (c *call) withinBounds(m proto.Message) bool {
 	c.bytes += proto.Size(m)
 	if c.err == nil && c.bytes > maxPlanBytes {
-		c.err = fmt.Errorf("%w: more than %d bytes of plans and events", ErrInvalidResults, maxPlanBytes)
-		c.results, c.decoder = sdk.Results{}, nil // frees the memory
+		c.refuse(fmt.Errorf("more than %d bytes of plans and events", maxPlanBytes))
 	}
 	return c.err == nil
 }
@@ -85,7 +97,7 @@ func (c *call) plan(m *pluginv1.Plan) {
 		err = fmt.Errorf("more than %d plans", maxPlans)
 	}
 	if err != nil {
-		c.err = fmt.Errorf("%w: %w", ErrInvalidResults, err)
+		c.refuse(err)
 		return
 	}
 	c.results.Plans = append(c.results.Plans, plan)
@@ -107,7 +119,7 @@ func (c *call) finish(m *pluginv1.EpochDone) {
 	case m.GetError() != "":
 		c.err = fmt.Errorf("%w: %s", ErrFailed, clean(m.GetError()))
 	case c.decoder.Open():
-		c.err = fmt.Errorf("%w: the last table is incomplete", ErrInvalidResults)
+		c.refuse(errors.New("the last table is incomplete"))
 	}
 	close(c.done)
 }

@@ -379,6 +379,22 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 			for stream.Context().Err() == nil {
 				_ = part(begin.GetEpoch(), text)
 			}
+		case "obedient": // sends until the epoch is canceled
+			text.Data, text.Ends = bytes.Repeat([]byte("x"), 1<<17), []byte{0, 0, 1, 0, 0, 0, 2, 0}
+			canceled := make(chan error, 1)
+			go func() {
+				m, err := stream.Recv()
+				if err == nil && m.GetCancel().GetEpoch() != begin.GetEpoch() {
+					err = fmt.Errorf("%v instead of a cancellation", m)
+				}
+				canceled <- err
+			}()
+			for len(canceled) == 0 {
+				_ = part(begin.GetEpoch(), text)
+			}
+			if err := <-canceled; err != nil {
+				return err
+			}
 		case "tables": // sends tables without rows, without end
 			text.Data, text.Ends, text.Codes = nil, nil, nil
 			for stream.Context().Err() == nil {

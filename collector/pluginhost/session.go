@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
@@ -164,7 +165,10 @@ func (s *session) receive() {
 			return
 		}
 		if err := s.take(m); err != nil {
-			s.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
+			if !errors.Is(err, ErrInvalidResults) {
+				err = fmt.Errorf("%w: %w", ErrProtocol, err)
+			}
+			s.fail(err)
 			return
 		}
 	}
@@ -177,26 +181,25 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 	s.mu.Unlock()
 	switch m := m.GetMessage().(type) {
 	case *pluginv1.RunResponse_Event:
-		if call != nil {
-			call.withinBounds(m.Event)
-		}
 		s.event(call, sdk.EventFrom(m.Event))
-		return nil
+		if call != nil {
+			return s.give(call, m.Event, func() { call.withinBounds(m.Event) })
+		}
 	case *pluginv1.RunResponse_Table:
 		if call == nil || m.Table.GetEpoch() != call.epoch {
 			return fmt.Errorf("a table for epoch %d, which was not requested", m.Table.GetEpoch())
 		}
-		call.table(m.Table)
+		return s.give(call, m.Table, func() { call.table(m.Table) })
 	case *pluginv1.RunResponse_Plan:
 		if call == nil {
 			return errors.New("a plan outside of an epoch")
 		}
-		call.plan(m.Plan)
+		return s.give(call, m.Plan, func() { call.plan(m.Plan) })
 	case *pluginv1.RunResponse_State:
 		if call == nil {
 			return errors.New("a state outside of an epoch")
 		}
-		call.state(m.State)
+		return s.give(call, m.State, func() { call.state(m.State) })
 	case *pluginv1.RunResponse_Done:
 		if call == nil || m.Done.GetEpoch() != call.epoch {
 			return fmt.Errorf("the end of epoch %d, which was not requested", m.Done.GetEpoch())
@@ -205,6 +208,21 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 		s.call = nil
 		s.mu.Unlock()
 		call.finish(m.Done)
+	}
+	return nil
+}
+
+// give adds a part of an epoch's results. When the results can no longer be used, it cancels the
+// epoch, so that the plugin does not send the rest; a plugin that sends on is an error.
+func (s *session) give(c *call, part proto.Message, add func()) error {
+	if c.err != nil {
+		if c.discarded += messageOverhead + proto.Size(part); c.discarded > maxDiscarded {
+			return fmt.Errorf("%w; it did not stop sending when the epoch was canceled", c.err)
+		}
+		return nil
+	}
+	if add(); c.err != nil {
+		s.cancelEpoch(c, c.err)
 	}
 	return nil
 }

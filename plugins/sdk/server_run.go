@@ -157,7 +157,7 @@ func (r *run) analyze(ctx context.Context, epoch *Epoch, budget time.Duration, s
 	results, err := r.call(ctx, epoch)
 	stats.Duration = time.Since(sealed)
 	if err == nil {
-		err = r.send(number, results, &stats)
+		err = r.send(ctx, number, results, &stats)
 	}
 	r.done(number, err, stats)
 }
@@ -201,9 +201,9 @@ func (s *Server) save(epoch uint64) *State {
 	return &state
 }
 
-// send sends results. It checks all tables before it sends the first one, so that an error leaves
-// no partial results.
-func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
+// send sends results, until ctx ends. It checks all tables before it sends the first one, so that
+// an error leaves no partial results.
+func (r *run) send(ctx context.Context, epoch uint64, results *Results, stats *Stats) error {
 	for _, result := range results.Tables {
 		if result.Table == nil {
 			return errors.New("a result without a table")
@@ -222,6 +222,9 @@ func (r *run) send(epoch uint64, results *Results, stats *Stats) error {
 	}
 	for _, result := range results.Tables {
 		for part := range result.Parts(epoch) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if err := r.stream.Send(&pluginv1.RunResponse{Message: &pluginv1.RunResponse_Table{Table: part}}); err != nil {
 				return err
 			}

@@ -215,3 +215,28 @@ func TestLogLines(t *testing.T) {
 		t.Errorf("%v", line)
 	}
 }
+
+// When the collector cancels an epoch, the plugin sends no more of its tables.
+func TestCanceledEpochIsNotSent(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stream := newStream(ctx)
+	results := &Results{}
+	results.Add(rows(60_000, false), true)
+	go func() {
+		<-stream.sent
+		cancel(errCanceled)
+	}()
+	err := (&run{stream: &unbuffered{stream}}).send(ctx, 1, results, &Stats{})
+	if !errors.Is(err, errCanceled) || len(stream.out) != 1 {
+		t.Errorf("error %v after %d messages", err, len(stream.out))
+	}
+}
+
+// unbuffered is a stream whose Send returns after the test has canceled the epoch.
+type unbuffered struct{ *fakeStream }
+
+func (s *unbuffered) Send(m *pluginv1.RunResponse) error {
+	err := s.fakeStream.Send(m)
+	<-s.ctx.Done()
+	return err
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"unicode/utf8"
 	"unsafe"
 
@@ -130,7 +131,8 @@ type openTable struct {
 type openColumn struct {
 	name  string
 	kind  pluginv1.ColumnKind
-	data  []byte
+	data  [][]byte // of each part; joined when the table is complete, so that a refused one is never copied
+	size  int      // bytes of data
 	ends  []uint32 // begins with 0 once there is text
 	codes []uint32 // nil as long as row i is entry i
 	nulls []uint64 // nil as long as no row is null
@@ -248,12 +250,12 @@ func (d *TableDecoder) add(to *openColumn, c *pluginv1.Column, at, rows int) err
 	if len(c.GetData()) != size*rows || len(c.GetEnds()) != 0 || len(c.GetCodes()) != 0 {
 		return fmt.Errorf("%d bytes for %d rows of %v", len(c.GetData()), rows, c.GetKind())
 	}
-	if at == 0 {
-		to.data = c.GetData()
-	} else {
-		to.data = append(to.data, c.GetData()...)
-	}
+	to.addData(c.GetData())
 	return to.addNulls(c.GetNulls(), at, rows)
+}
+
+func (to *openColumn) addData(b []byte) {
+	to.data, to.size = append(to.data, b), to.size+len(b)
 }
 
 func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
@@ -263,10 +265,10 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 		return fmt.Errorf("%d bytes of ends and %d of codes are not multiples of 4", len(ends), len(codes))
 	case len(codes) == 0 && len(ends) != 4*rows, len(codes) != 0 && len(codes) != 4*rows:
 		return fmt.Errorf("%d ends and %d codes for %d rows", len(ends)/4, len(codes)/4, rows)
-	case uint64(len(to.data))+uint64(len(c.GetData())) > math.MaxUint32:
+	case uint64(to.size)+uint64(len(c.GetData())) > math.MaxUint32:
 		return errors.New("more than 4 GiB of text")
 	}
-	base, entries := uint32(len(to.data)), max(len(to.ends)-1, 0)
+	base, entries := uint32(to.size), max(len(to.ends)-1, 0)
 	if len(codes) != 0 || to.codes != nil {
 		if to.codes == nil {
 			to.codes = make([]uint32, at, at+rows)
@@ -306,11 +308,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 	if int(last) != len(c.GetData()) {
 		return fmt.Errorf("%d bytes of text after the last entry", len(c.GetData())-int(last))
 	}
-	if at == 0 && len(to.data) == 0 {
-		to.data = c.GetData()
-	} else {
-		to.data = append(to.data, c.GetData()...)
-	}
+	to.addData(c.GetData())
 	return nil
 }
 
@@ -358,7 +356,11 @@ func (t *openTable) finish() (*TableResult, error) {
 }
 
 func (c openColumn) finish() (table.Column, error) {
-	words := Cells{Width: 64, Packed: c.data}
+	data := c.data[0] // a table has at least one part
+	if len(c.data) > 1 {
+		data = slices.Concat(c.data...)
+	}
+	words := Cells{Width: 64, Packed: data}
 	var column table.Column
 	switch c.kind {
 	case pluginv1.ColumnKind_COLUMN_KIND_UINT64:
@@ -368,10 +370,10 @@ func (c openColumn) finish() (table.Column, error) {
 	case pluginv1.ColumnKind_COLUMN_KIND_FLOAT64:
 		column = table.Float64s(c.name, reinterpret[float64](words.Uint64s()))
 	case pluginv1.ColumnKind_COLUMN_KIND_BOOL:
-		column = table.Bools(c.name, reinterpret[bool](c.data))
+		column = table.Bools(c.name, reinterpret[bool](data))
 	case pluginv1.ColumnKind_COLUMN_KIND_STRING:
 		var err error
-		if column, err = table.PackedStrings(c.name, unsafe.String(unsafe.SliceData(c.data), len(c.data)), c.ends,
+		if column, err = table.PackedStrings(c.name, unsafe.String(unsafe.SliceData(data), len(data)), c.ends,
 			c.codes); err != nil {
 			return column, err
 		}
