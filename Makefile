@@ -49,13 +49,13 @@ demo: build ## an emulated network, the collector and UnivMon, live (DEMO_FLAGS=
 # A busy machine may need long. vet is a part of lint.
 TESTFLAGS := -timeout 60m -vet=off
 test: build ## all tests but test-influxdb and test-figures
-	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | \
-	  grep -v /lab/figures); \
+	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
 	NETSKETCH_BIN=$(BIN) $(COMPILE) test $(TESTFLAGS) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
 
 lint: $(GOLANGCI) ## static checks, formatting, imports between components, line lengths
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	cd lab/figures && $(GOLANGCI) run --allow-parallel-runners ./...
 	$(GO) test -vet=off -run TestLineLengths ./docs
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
@@ -154,7 +154,7 @@ test-influxdb: $(INFLUXD) ## the output and the dashboards against a real Influx
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
 
 test-figures: ## the programs that measure and draw docs/figures, and their pages
-	$(COMPILE) test $(TESTFLAGS) ./lab/figures/...
+	cd lab/figures && $(COMPILE) test $(TESTFLAGS) ./...
 
 LOAD ?= 8
 RUNS ?= 3
@@ -164,10 +164,11 @@ test-loaded: ## all tests RUNS times (3) beside LOAD busy loops (8)
 
 race: build $(INFLUXD) ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 INFLUXD=$(INFLUXD) $(GO) test $(TESTFLAGS) -race ./...
+	cd lab/figures && CGO_ENABLED=1 $(GO) test $(TESTFLAGS) -race ./...
 
 bench: build ## speed and latency (some ten minutes)
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
-	$(GO) run ./lab/figures sketches --figures speed --runs 5
+	$(MAKE) figures FIGURES="sketches --figures speed --runs 5"
 
 # Targets that parse bytes from outside, PACKAGE:FUNCTION; CI runs each for FUZZTIME.
 FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswitch/p4rtserver:FuzzRequests \
@@ -175,7 +176,7 @@ FUZZ     := p4/softswitch/bmv2json:FuzzParse p4/softswitch:FuzzPacket p4/softswi
 FUZZTIME ?= 60s
 fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNCTION" for another
 	@for f in $(FUZZ); do echo "fuzz $$f for $(FUZZTIME)"; \
-	  out=$$($(GO) test -run '^$$' -fuzz "^$${f##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$${f%%:*} 2>&1) && \
+	  out=$$($(GO) test -C $${f%%:*} -run '^$$' -fuzz "^$${f##*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x 2>&1) && \
 	    { tail -n 3 <<<"$$out"; continue; }; \
 	  if ! grep -q 'Failing input' <<<"$$out" && grep -q 'context deadline exceeded' <<<"$$out"; then \
 	    echo "the time was over in the middle of an input; nothing was found"; continue; fi; \
@@ -263,19 +264,20 @@ cost: build ## processor time of a collector, UnivMon and eight soft switches (C
 	$(GO) run ./lab/cost -bin $(BIN) $(COST)
 
 figures: ## charts of docs/figures from their rows; FIGURES="sketches", "attention" or "overtime" measures
-	$(GO) run ./lab/figures $(or $(FIGURES),draw)
+	$(GO) build -C lab/figures -o $(BIN)/figures .
+	$(BIN)/figures $(or $(FIGURES),draw)
 
 figures-check: ## the figures' long tests, none skipped (many minutes)
 	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
 	NETSKETCH_FIGURES=1 NETSKETCH_CHAMELEMON_SEEDS=$(or $(SEEDS),1) \
-	  $(GO) test -v -count 1 -timeout 120m ./lab/figures/... | tee "$$out"; \
+	  $(GO) test -C lab/figures -v -count 1 -timeout 120m ./... | tee "$$out"; \
 	! grep -e '--- SKIP' "$$out" || { echo "figures-check: these tests did not run; they say above what they need" >&2; exit 1; }
 
 chamelemon-healthy: build ## ChameleMon on four workloads of 10,000 to 70,000 flows: all exact (many minutes)
 	NETSKETCH_CHAMELEMON=1 $(GO) test -run TestChameleMonWorkloads -count 1 -v -timeout 120m ./lab/scenario
 
 chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)
-	$(GO) run ./lab/figures overtime
+	$(MAKE) figures FIGURES=overtime
 
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario

@@ -15,7 +15,6 @@ import (
 
 	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch"
-	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/countsketch"
 	"github.com/netsketch/netsketch/sketch/estimate"
@@ -492,58 +491,5 @@ func TestEstimatorsIdiom(t *testing.T) {
 	}
 	if _, err := (estimate.MRAC{}).Run(nil); !errors.Is(err, sketch.ErrConfig) {
 		t.Errorf("no row: %v", err)
-	}
-}
-
-// TestBaselinesIdiom checks the parts of the API that the baselines share with the other
-// structures.
-func TestBaselinesIdiom(t *testing.T) {
-	tr := trafficFor(13)
-	type inserter struct {
-		insert func([]byte) error
-		query  func([]byte) int64
-	}
-	for name, build := range map[string]func(memory int, seed uint64) (inserter, error){
-		"elastic": func(memory int, seed uint64) (inserter, error) {
-			e, err := baseline.NewElastic[family.Fast](memory, 13, seed)
-			if err != nil {
-				return inserter{}, err
-			}
-			return inserter{e.Insert, func(k []byte) int64 { return int64(e.Query(k)) }}, nil
-		},
-		"Count-heap": func(memory int, seed uint64) (inserter, error) {
-			e, err := baseline.NewCountHeap[family.Fast](memory, 13, 100, seed)
-			if err != nil {
-				return inserter{}, err
-			}
-			return inserter{e.Insert, e.Query}, nil
-		},
-		"HashPipe": func(memory int, seed uint64) (inserter, error) {
-			e, err := baseline.NewHashPipe[family.Fast](memory, 13, 6, seed)
-			if err != nil {
-				return inserter{}, err
-			}
-			return inserter{e.Insert, e.Query}, nil
-		},
-	} {
-		if _, err := build(0, 1); !errors.Is(err, sketch.ErrConfig) {
-			t.Errorf("%s: no memory: %v", name, err)
-		}
-		s, err := build(memory, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range tr.Len() {
-			if err := s.insert(tr.Key(i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.insert(tr.Keys[:12]); !errors.Is(err, sketch.ErrMismatch) {
-			t.Errorf("%s: a key of another length: %v", name, err)
-		}
-		hot := hottest(tr)
-		if n := s.query(hot); math.Abs(float64(n)/float64(tr.Count[string(hot)])-1) > 0.02 {
-			t.Errorf("%s: %d packets of a large flow, truth %d", name, n, tr.Count[string(hot)])
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/figures/overtime"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 
@@ -63,9 +64,9 @@ func runOvertime(ctx context.Context, progress io.Writer, f *overtimeFlags) erro
 	if !ok || len(h.Results) == 0 {
 		return fmt.Errorf("%s: the scenario has no epoch of ChameleMon", f.scenario)
 	}
-	command := "go run ./lab/figures overtime"
+	command := "overtime"
 	if f.scenario != "examples/chamelemon/figure9.yaml" {
 		command += " --scenario " + f.scenario
 	}
-	return overtime.Write(s, report, h, f.out, command)
+	return overtime.Write(s, report, h, f.out, suite.Make(command))
 }

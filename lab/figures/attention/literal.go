@@ -97,5 +97,5 @@ func Literal(o Options) suite.Suite {
 
 // LiteralCommand measures the comparison.
 func LiteralCommand(string) string {
-	return "go run ./lab/figures attention --literal --out docs/figures"
+	return suite.Make("attention --literal --out docs/figures")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -115,8 +116,8 @@ func TestSameAgain(t *testing.T) {
 func TestAll(t *testing.T) {
 	number := os.Getenv("NETSKETCH_CHAMELEMON_SEEDS")
 	if number == "" {
-		t.Skip("takes minutes: NETSKETCH_CHAMELEMON_SEEDS sets the number of seeds; go run ./lab/figures attention " +
-			"measures the same")
+		t.Skip("takes minutes: NETSKETCH_CHAMELEMON_SEEDS sets the number of seeds; " + suite.Make("attention") +
+			" measures the same")
 	}
 	seeds, err := strconv.Atoi(number)
 	if err != nil || seeds < 1 {

@@ -31,7 +31,7 @@ const prefix = "lightguardian-"
 
 // Command is the command line that measures a figure.
 func Command(name string) string {
-	return "go run ./lab/figures lightguardian --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures"
+	return suite.Make("lightguardian --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures")
 }
 
 // Select returns the suites of figures as the paper numbers them, such as 7; all for none.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
+	"github.com/netsketch/netsketch/lab/figures/baseline"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
-	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 )

@@ -30,7 +30,7 @@ const prefix = "omnimon-"
 
 // Command is the command line that measures a figure.
 func Command(name string) string {
-	return "go run ./lab/figures omnimon --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures"
+	return suite.Make("omnimon --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures")
 }
 
 // Select returns the suites of figures as the paper numbers them, such as 12 or table-1; all for

@@ -33,7 +33,7 @@ func Overhead() []suite.Suite { return []suite.Suite{bandwidth(), reconfiguratio
 
 // OverheadCommand is the command line that measures a figure of Overhead.
 func OverheadCommand(name string) string {
-	return fmt.Sprintf("go run ./lab/figures overhead --figures %s --out docs/figures", name[len("chamelemon-"):])
+	return suite.Make("overhead --figures " + name[len("chamelemon-"):] + " --out docs/figures")
 }
 
 // SelectOverhead returns the figures of these numbers, all for none.

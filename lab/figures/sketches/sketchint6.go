@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/netsketch/netsketch/lab/figures/baseline"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
-	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/tower"
 )

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/netsketch/netsketch/lab/figures/baseline"
 	"github.com/netsketch/netsketch/lab/figures/trace"
-	"github.com/netsketch/netsketch/sketch/baseline"
 	"github.com/netsketch/netsketch/sketch/countmin"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"

@@ -17,7 +17,7 @@ const prefix = "sketchint-"
 
 // Command is the command line that measures a figure.
 func Command(name string) string {
-	return "go run ./lab/figures sketchint --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures"
+	return suite.Make("sketchint --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures")
 }
 
 // Select returns the suites of figures as the paper numbers them, such as 7; all for none.

@@ -67,9 +67,12 @@ func (p *Plot) SVG(rows []Row) []byte {
 // to it, and to traces of its kind.
 const standard = "zipf:1.1, 2000000 packets, seed 1"
 
+// Make returns the command line that runs this program with arguments.
+func Make(arguments string) string { return "make figures FIGURES=\"" + arguments + "\"" }
+
 // Command is the command line that measures a suite.
 func Command(trace string, packets int, seed uint64, name string) string {
-	c := "go run ./lab/figures sketches --figures " + name
+	c := "sketches --figures " + name
 	if trace != "zipf:1.1" {
 		c += " --trace " + trace
 	}
@@ -79,7 +82,7 @@ func Command(trace string, packets int, seed uint64, name string) string {
 	if seed != 1 {
 		c += fmt.Sprintf(" --seed %d", seed)
 	}
-	return c + " --plots docs/figures"
+	return Make(c + " --plots docs/figures")
 }
 
 // Page is a suite's figures in Markdown: the paper's statements, the results here and the numbers.
