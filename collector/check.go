@@ -12,6 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example
@@ -35,7 +36,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 	}
 	failed := c.analysis.Failed()
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		var inFile config.Problems
+		var inFile settings.Problems
 		if errors.As(failed[name], &inFile) {
 			err = errors.Join(err, inFile)
 			continue

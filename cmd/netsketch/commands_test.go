@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -594,7 +594,7 @@ func declares(dir, expression string, below bool) (bool, error) {
 // (docs/user_guide/subscriptions.md and docs/user_guide/outputs/prometheus_output.md in its
 // repository), and paths that are served.
 func checkGnmicFile(t *testing.T, models *models) {
-	section, err := config.LoadSection("../../configs/gnmic.yaml")
+	section, err := yaml.Load("../../configs/gnmic.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

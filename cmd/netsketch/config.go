@@ -18,6 +18,8 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/all"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 func configCommand() *cobra.Command {
@@ -104,7 +106,7 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 
 // isScenario reports whether a file has the keys that only scenarios have.
 func isScenario(path string) bool {
-	section, err := config.LoadSection(path)
+	section, err := yaml.Load(path)
 	if err != nil {
 		return false
 	}
@@ -168,7 +170,7 @@ func printProblems(w io.Writer, err error) {
 		return
 	}
 	fmt.Fprintln(w, err)
-	var p config.Problem
+	var p settings.Problem
 	if errors.As(err, &p) && p.Excerpt != "" {
 		fmt.Fprintln(w, p.Excerpt)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/web"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 type demoFlags struct {
@@ -294,13 +296,13 @@ func (f *demoFlags) outputs() ([]config.Output, error) {
 }
 
 // section writes the flags as the output's configuration.
-func (f influxFlags) section() (config.Section, error) {
+func (f influxFlags) section() (settings.Section, error) {
 	text, err := json.Marshal(map[string]any{"url": f.url, "token": f.token, "org": f.org, "bucket": f.bucket,
 		"spool": map[string]string{"dir": f.spool}})
 	if err != nil {
-		return config.Section{}, err
+		return settings.Section{}, err
 	}
-	return config.SectionOf("--influxdb flags", strings.ReplaceAll(string(text), "$", "$$"))
+	return yaml.Section("--influxdb flags", strings.ReplaceAll(string(text), "$", "$$"))
 }
 
 // newLogger returns a logger that writes text to w from a level on.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 // recordRun records the input of UnivMon in a run of the default scenario. It returns the
@@ -29,7 +29,7 @@ func recordRun(t *testing.T, epochs int) (file string, published map[uint64]map[
 		t.Fatal(err)
 	}
 	s.Epochs, s.Program = epochs, "univmon-300k" // a third of the registers
-	if s.Algorithms[0], err = config.SectionOf("record.yaml", "plugin: univmon\nrecord: "+file); err != nil {
+	if s.Algorithms[0], err = yaml.Section("record.yaml", "plugin: univmon\nrecord: "+file); err != nil {
 		t.Fatal(err)
 	}
 	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0",

@@ -15,6 +15,7 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // failure records why a plugin did not start.
@@ -139,12 +140,12 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 
 // located turns a plugin's errors about configuration fields into problems with their place in the
 // file.
-func located(s config.Section, err error) error {
+func located(s settings.Section, err error) error {
 	var fields sdk.FieldErrors
 	if !errors.As(err, &fields) {
 		return err
 	}
-	problems := make(config.Problems, len(fields))
+	problems := make(settings.Problems, len(fields))
 	for i, f := range fields {
 		problems[i] = s.Problem(f.Field, f.Message)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 // Config is the file of a host agent.
@@ -26,10 +28,10 @@ type Config struct {
 	Packets Packets `yaml:"packets"`
 	// MaxBuffered bounds the reports that wait for the collector's acknowledgment. Beyond it the
 	// oldest are dropped and counted.
-	MaxBuffered config.Size `yaml:"max-buffered" default:"256MiB" range:"1MiB..64GiB"`
+	MaxBuffered settings.Size `yaml:"max-buffered" default:"256MiB" range:"1MiB..64GiB"`
 	// HoldAbove is the traffic of the interface in a direction, in bytes a second, above which
 	// reports wait. 0: they never do.
-	HoldAbove config.Size `yaml:"hold-above" default:"0" range:"0..1TiB"`
+	HoldAbove settings.Size `yaml:"hold-above" default:"0" range:"0..1TiB"`
 	// Local is the address of a socket, such as unix:///run/netsketch/hostagent.sock, at which
 	// programs on this host may query the results of a role over gNMI. If empty, there is none.
 	Local string `yaml:"local"`
@@ -87,7 +89,7 @@ type Packets struct {
 	// File is a pcap file, for capture.
 	File string `yaml:"file" form:"file"`
 	// Addresses are the addresses of the host in the file, or prefixes: packets from them leave it.
-	Addresses []config.Prefix `yaml:"addresses"`
+	Addresses []settings.Prefix `yaml:"addresses"`
 	// Receive is the UDP address of telemetry reports, such as :32766, for reports.
 	Receive string `yaml:"receive"`
 	// Sockets is the count of sockets, and of processors, that receive reports, or for bridge packets
@@ -112,7 +114,7 @@ const defaultState = "/var/lib/netsketch-agent"
 
 // load reads a file. The error names every problem with its line.
 func load(path string, roles []Role) (*Config, error) {
-	section, err := config.LoadSection(path)
+	section, err := yaml.Load(path)
 	if err != nil {
 		return nil, err
 	}
@@ -137,15 +139,15 @@ func state(configured, pin string) string {
 	return s
 }
 
-// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined, as settings.KeyErrors.
 func (c *Config) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	if c.Collector.Address == "" { // there is no key collector
 		errs.Add("collector.address", "is missing; expected host:port, such as 192.0.2.1:9350")
 	}
 	for i, address := range c.Collector.Others {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			errs.Add(fmt.Sprintf("collector.others.%d", i), "%q is no address; expected host:port, such as 192.0.2.1:9350",
+			errs.Add(fmt.Sprintf("collector.others[%d]", i), "%q is no address; expected host:port, such as 192.0.2.1:9350",
 				address)
 		}
 	}

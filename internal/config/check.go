@@ -14,30 +14,25 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
 )
 
 // checker adds problems that concern several keys to the problems found while reading the file.
 type checker struct {
-	*decoder
+	*settings.Decoder
 	read int // count of problems found while reading
 }
 
 // reject adds a problem, unless the value at path could not be read.
 func (k checker) reject(path, format string, args ...any) {
 	if k.readable(path) {
-		k.add(k.position(path), path, format, args...)
+		k.Add(k.Position(path), path, format, args...)
 	}
 }
 
 func (k checker) readable(path string) bool {
-	return !slices.ContainsFunc(k.problems[:k.read], func(p Problem) bool { return p.Path == path })
-}
-
-// given reports whether the file has path.
-func (k checker) given(path string) bool {
-	_, ok := k.at[path]
-	return ok
+	return !slices.ContainsFunc(k.Problems[:k.read], func(p settings.Problem) bool { return p.Path == path })
 }
 
 // unique rejects a name that is in use; inUse maps names to their paths.
@@ -156,7 +151,7 @@ func (t TLS) check(k checker, at string) {
 func (g GNMI) check(k checker, at string) {
 	if g.Address == "" {
 		for _, key := range []string{"username", "password", "tls", "subscriptions"} {
-			if k.given(at + "." + key) {
+			if k.Given(at + "." + key) {
 				k.reject(at+".address", "is missing; expected host:port of the switch's gNMI server, such as 192.0.2.1:9339")
 				break
 			}
@@ -194,7 +189,7 @@ func (s Subscription) check(k checker, at string) {
 	if _, err := s.ParsePath(); err != nil && s.Path != "" {
 		k.reject(at+".path", "%s", err)
 	}
-	if s.Mode != ModeSample && k.given(at+".sample-interval") {
+	if s.Mode != ModeSample && k.Given(at+".sample-interval") {
 		k.reject(at+".sample-interval", "is for mode sample; the mode is %s", s.Mode)
 	}
 }
@@ -239,7 +234,7 @@ func (c *Config) checkNetwork(k checker, switches map[string]string) {
 		checkPort(k, at+".to", l.To, switches, ports)
 	}
 	hosts := map[string]string{}
-	owners := map[Prefix]string{}
+	owners := map[settings.Prefix]string{}
 	for i, h := range c.Hosts {
 		at := fmt.Sprintf("hosts[%d]", i)
 		k.unique(at+".name", h.Name, hosts)
@@ -263,7 +258,7 @@ func checkPort(k checker, at string, p PortRef, switches map[string]string, used
 	case p == (PortRef{}): // the decoder has reported the missing port
 	case !known:
 		k.reject(at, "%q is not one of the devices: %s", p.Switch,
-			suggestion(p.Switch, slices.Sorted(maps.Keys(switches))))
+			settings.Suggestion(p.Switch, slices.Sorted(maps.Keys(switches))))
 	case p.Port == 0:
 		k.reject(at, "%s: port numbers start at 1", p)
 	case taken:
@@ -288,7 +283,7 @@ func (c *Config) checkPlugins(k checker, switches map[string]string) {
 			k.unique(at+".name", p.Name, names)
 		}
 		binaries[binary] = at
-		if err := checkName(p.Name); err != nil && p.Plugin != "" {
+		if err := settings.CheckName(p.Name); err != nil && p.Plugin != "" {
 			k.reject(at+".name", "%s", err)
 		}
 		if other, taken := records[p.Record]; taken && p.Record != "" {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // complete derives values that the file does not give from other values.
@@ -39,7 +41,7 @@ func clusterName(name string) error {
 func (c Cluster) check(k checker, epoch Epoch, agents Agents) {
 	n := c.NATS
 	if c.Name == "" {
-		if k.given("cluster") {
+		if k.Given("cluster") {
 			k.reject("cluster.name", "is missing; expected the name of the cluster")
 		}
 		return
@@ -47,7 +49,7 @@ func (c Cluster) check(k checker, epoch Epoch, agents Agents) {
 	if err := clusterName(c.Name); err != nil {
 		k.reject("cluster.name", "%s", err)
 	}
-	if err := checkName(c.Member); err != nil {
+	if err := settings.CheckName(c.Member); err != nil {
 		k.reject("cluster.member", "%s", err)
 	}
 	if !epoch.Align {
@@ -62,7 +64,7 @@ func (c Cluster) check(k checker, epoch Epoch, agents Agents) {
 			"embedded server")
 	}
 	for i, a := range n.Addresses {
-		if err := checkAddress(a); err != nil {
+		if err := settings.CheckAddress(a); err != nil {
 			k.reject(fmt.Sprintf("cluster.nats.addresses[%d]", i), "%s", err)
 		}
 	}
@@ -86,7 +88,7 @@ func (c Cluster) check(k checker, epoch Epoch, agents Agents) {
 		k.reject("cluster.nats.embedded.routes", "route-listen and routes belong together; one is missing")
 	}
 	for i, a := range e.Routes {
-		if err := checkAddress(a); err != nil {
+		if err := settings.CheckAddress(a); err != nil {
 			k.reject(fmt.Sprintf("cluster.nats.embedded.routes[%d]", i), "%s", err)
 		}
 	}
@@ -100,16 +102,16 @@ var sharedSections = []string{"epoch", "device-defaults", "devices", "links", "h
 func (c *Config) Digests() map[string]string { return c.text.digests }
 
 // digestsOf computes what Digests returns.
-func digestsOf(root *node) map[string]string {
+func digestsOf(root *settings.Node) map[string]string {
 	out := map[string]string{}
 	for _, section := range sharedSections {
 		h := sha256.New()
-		n := root.get(section)
+		n := root.Get(section)
 		if section == "plugins" && n != nil {
-			n = n.get("instances") // the plugins' directories may differ between members
+			n = n.Get("instances") // the plugins' directories may differ between members
 		}
 		if n != nil {
-			n.digest(h)
+			digest(h, n)
 		}
 		out[section] = hex.EncodeToString(h.Sum(nil)[:8])
 	}
@@ -117,23 +119,24 @@ func digestsOf(root *node) map[string]string {
 }
 
 // digest writes the value of a node.
-func (n *node) digest(h hash.Hash) {
-	switch n.kind {
-	case scalar:
-		fmt.Fprintf(h, "%q", n.text)
-	case list:
+func digest(h hash.Hash, n *settings.Node) {
+	switch n.Kind {
+	case settings.Scalar:
+		fmt.Fprintf(h, "%q", n.Text)
+	case settings.List:
 		fmt.Fprint(h, "[")
-		for _, item := range n.items {
-			item.digest(h)
+		for _, item := range n.Items {
+			digest(h, item)
 			fmt.Fprint(h, ",")
 		}
 		fmt.Fprint(h, "]")
-	case mapping:
-		keys := slices.SortedFunc(slices.Values(n.keys), func(a, b key) int { return strings.Compare(a.name, b.name) })
+	case settings.Mapping:
+		keys := slices.SortedFunc(slices.Values(n.Keys),
+			func(a, b settings.Key) int { return strings.Compare(a.Name, b.Name) })
 		fmt.Fprint(h, "{")
 		for _, k := range keys {
-			fmt.Fprintf(h, "%q:", k.name)
-			k.value.digest(h)
+			fmt.Fprintf(h, "%q:", k.Name)
+			digest(h, k.Value)
 			fmt.Fprint(h, ",")
 		}
 		fmt.Fprint(h, "}")

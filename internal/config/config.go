@@ -3,13 +3,13 @@
 // Package config reads the collector's YAML file into typed configuration.
 //
 // A key is one struct field: its comment documents it, its tags give the default, the range and the
-// allowed values (see decode.go). docs/configuration.md and `netsketch config reference` are
+// allowed values (see package settings). docs/configuration.md and `netsketch config reference` are
 // generated from the fields.
 //
-// Load and Parse report all errors at once, each Problem with its file, line, column, key and what
-// was expected. The settings of outputs and plugins remain a Section, which the output or plugin
-// decodes itself; errors name positions there, too. Compare determines what a changed file means
-// for a running collector, and Watch follows the file.
+// Load and Parse report all errors at once, each with its file, line, column, key and what was
+// expected. The settings of outputs and plugins remain a settings.Section, which the output or
+// plugin decodes itself; errors name positions there, too. Compare determines what a changed file
+// means for a running collector, and Watch follows the file.
 //
 // A Config is read-only once parsed and may be shared between goroutines.
 package config
@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Config is the whole file.
@@ -178,7 +180,7 @@ type GNMI struct {
 	// Username is sent with every call, as metadata; needs a password.
 	Username string `yaml:"username"`
 	// Password is sent with the username.
-	Password Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password"`
 	// TLS secures the gNMI session; it is independent of the tls of P4Runtime.
 	TLS TLS `yaml:"tls"`
 	// Subscriptions are republished with the device's name as target. If not given: interfaces with
@@ -224,7 +226,7 @@ type Host struct {
 	MAC MAC `yaml:"mac"`
 	// Addresses are the host's IPv4 and IPv6 addresses (10.0.0.1) or the prefixes behind it
 	// (10.0.0.0/24).
-	Addresses []Prefix `yaml:"addresses"`
+	Addresses []settings.Prefix `yaml:"addresses"`
 	// Agent expects a netsketch agent on the host, whose certificate has the host's name; needs
 	// agents.address.
 	Agent bool `yaml:"agent" default:"false"`
@@ -240,9 +242,9 @@ type Agents struct {
 	// Timeout is the time after which an agent that does not reply is disconnected.
 	Timeout time.Duration `yaml:"timeout" default:"10s" range:"2s..10m"`
 	// MaxReport is the largest report of a role of a host in an epoch; larger ones are refused.
-	MaxReport Size `yaml:"max-report" default:"256MiB" range:"64KiB..4GiB"`
+	MaxReport settings.Size `yaml:"max-report" default:"256MiB" range:"64KiB..4GiB"`
 	// MaxEpoch bounds the reports of all hosts in one epoch; reports beyond it are refused.
-	MaxEpoch Size `yaml:"max-epoch" default:"2GiB" range:"64KiB..256GiB"`
+	MaxEpoch settings.Size `yaml:"max-epoch" default:"2GiB" range:"64KiB..256GiB"`
 	// UDP sends the numbers of epochs over UDP, too, on the port of address: authentic, and faster
 	// than TCP with many hosts. An agent uses it if its own configuration has udp: true.
 	UDP bool `yaml:"udp" default:"false"`
@@ -283,10 +285,10 @@ func (c *Config) WithPlugins(names []string) (_ *Config, err error) {
 	next := *c
 	next.Plugins.Instances = slices.Clone(c.Plugins.Instances)
 	for _, name := range names {
-		p := Default[Plugin]()
+		p := settings.Default[Plugin]()
 		p.Plugin = name
 		p.complete(c)
-		switch invalid := checkName(name); {
+		switch invalid := settings.CheckName(name); {
 		case invalid != nil:
 			err = errors.Join(err, fmt.Errorf("plugin %s: %w; rename the file", name, invalid))
 		case slices.ContainsFunc(next.Plugins.Instances, func(q Plugin) bool { return q.Name == name }):
@@ -331,16 +333,16 @@ type Plugin struct {
 	// MemoryLimit is the most memory that the plugin may use. A plugin that exceeds it is ended and
 	// restarted. The limit is that of a cgroup of its own if the collector's cgroup is delegated,
 	// for the plugin and its descendants together, and otherwise a resource limit of each process.
-	MemoryLimit Size `yaml:"memory-limit" default:"2GiB" range:"128MiB..16TiB"`
+	MemoryLimit settings.Size `yaml:"memory-limit" default:"2GiB" range:"128MiB..16TiB"`
 	// Environment is added to the process's minimal environment; values are not logged.
-	Environment map[string]Secret `yaml:"environment"`
+	Environment map[string]settings.Secret `yaml:"environment"`
 	// Record is a file that records what the plugin receives, for "netsketch replay". An existing
 	// file is renamed to end in .old. If empty, there is no recording.
 	Record string `yaml:"record" form:"file"`
 	// RecordLimit is the largest size of the recording, which then ends.
-	RecordLimit Size `yaml:"record-limit" default:"1GiB" range:"1MiB..1TiB"`
+	RecordLimit settings.Size `yaml:"record-limit" default:"1GiB" range:"1MiB..1TiB"`
 	// Config is the plugin's own configuration; each plugin documents its keys.
-	Config Section `yaml:"config"`
+	Config settings.Section `yaml:"config"`
 }
 
 // Restart is the backoff between starts of a plugin that keeps exiting.
@@ -358,7 +360,7 @@ type Output struct {
 	// Name is the output's name in the collector's state and logs; unique. The type if empty.
 	Name string `yaml:"name" form:"name"`
 	// Settings are the other keys, which the type of output declares.
-	Settings Section `yaml:",inline"`
+	Settings settings.Section `yaml:",inline"`
 }
 
 // Reload sets how much a change of the file may remove from a running collector.
@@ -440,7 +442,7 @@ type NATS struct {
 	// Username identifies the collector to the servers.
 	Username string `yaml:"username"`
 	// Password is sent with the username.
-	Password Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password"`
 	// CredentialsFile holds the JWT and the key of a NATS user.
 	CredentialsFile string `yaml:"credentials-file" form:"file"`
 	// TLS secures the connection: server-name, or the host of the first address, must be a name in

@@ -20,6 +20,8 @@ import (
 
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -56,7 +58,7 @@ func TestBadFilesNameTheirProblems(t *testing.T) {
 			if err == nil {
 				t.Fatal("accepted")
 			}
-			var ps config.Problems
+			var ps settings.Problems
 			if !errors.As(err, &ps) {
 				t.Fatalf("error is %T, want Problems", err)
 			}
@@ -204,17 +206,17 @@ func TestAliasBombIsRefused(t *testing.T) {
 }
 
 type outputConfig struct {
-	Listen string        `yaml:"listen" required:"host:port"`
-	Every  time.Duration `yaml:"every" default:"1m"`
-	Limit  config.Size   `yaml:"limit"`
-	Token  config.Secret `yaml:"token"`
+	Listen string          `yaml:"listen" required:"host:port"`
+	Every  time.Duration   `yaml:"every" default:"1m"`
+	Limit  settings.Size   `yaml:"limit"`
+	Token  settings.Secret `yaml:"token"`
 	Peers  []struct {
 		Name string `yaml:"name"`
 	} `yaml:"peers"`
 }
 
 func (c outputConfig) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	if c.Limit > 1<<30 {
 		errs.Add("limit", "is more than 1GiB")
 	}
@@ -280,13 +282,13 @@ func TestExpansion(t *testing.T) {
 
 func TestSizeText(t *testing.T) {
 	for text, want := range map[string]string{"1.5KiB": "1536", "2MiB": "2MiB", "10 MB": "10000000", "0": "0"} {
-		var s config.Size
+		var s settings.Size
 		if err := s.UnmarshalText([]byte(text)); err != nil || s.String() != want {
 			t.Errorf("%s gives %s, %v; want %s", text, s, err, want)
 		}
 	}
 	for _, text := range []string{"-1", "1PB", "", "NaN", "1e30GB"} {
-		var s config.Size
+		var s settings.Size
 		if err := s.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q accepted as %d", text, s)
 		}
@@ -311,7 +313,7 @@ func FuzzParse(f *testing.F) {
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v with error %v", c, err)
 		}
-		var ps config.Problems
+		var ps settings.Problems
 		if err != nil && (!errors.As(err, &ps) || len(ps) == 0) {
 			t.Fatalf("error is not a list of problems: %v", err)
 		}
@@ -334,26 +336,26 @@ func TestSectionProblem(t *testing.T) {
 		"          - src\n          - {key: dst,\n             rows: 3}\n")
 	s := c.Plugins.Instances[0].Config
 	for field, want := range map[string]string{
-		"dimensions.1.rows": "n.yaml:8:20 plugins.instances[0].config.dimensions[1].rows",
-		"dimensions.0":      "n.yaml:6:13 plugins.instances[0].config.dimensions[0]",
-		"dimensions.1.cols": "n.yaml:7:13 plugins.instances[0].config.dimensions[1].cols",
-		"dimensions.9":      "n.yaml:6:11 plugins.instances[0].config.dimensions.9",
-		"":                  "n.yaml:5:9 plugins.instances[0].config",
-		"levels":            "n.yaml:5:9 plugins.instances[0].config.levels",
+		"dimensions[1].rows": "n.yaml:8:20 plugins.instances[0].config.dimensions[1].rows",
+		"dimensions[0]":      "n.yaml:6:13 plugins.instances[0].config.dimensions[0]",
+		"dimensions[1].cols": "n.yaml:7:13 plugins.instances[0].config.dimensions[1].cols",
+		"dimensions[9]":      "n.yaml:6:11 plugins.instances[0].config.dimensions[9]",
+		"":                   "n.yaml:5:9 plugins.instances[0].config",
+		"levels":             "n.yaml:5:9 plugins.instances[0].config.levels",
 	} {
 		p := s.Problem(field, "m")
 		if got := p.Position.String() + " " + p.Path; got != want {
 			t.Errorf("%q is at %q, want %q", field, got, want)
 		}
 	}
-	if p := (config.Section{}).Problem("x", "m"); p.Error() != "x: m" {
+	if p := (settings.Section{}).Problem("x", "m"); p.Error() != "x: m" {
 		t.Errorf("in no section: %s", p)
 	}
 }
 
 func TestProblemExcerpt(t *testing.T) {
 	_, err := config.Parse("n.yaml", []byte("devices:\n  - name: s1\n    addr: a:1\n"))
-	var p config.Problems
+	var p settings.Problems
 	if !errors.As(err, &p) || len(p) == 0 {
 		t.Fatal(err)
 	}
@@ -461,11 +463,11 @@ func TestMessagesHideSecrets(t *testing.T) {
 			return secret, name == "SECRET"
 		})
 		if err == nil {
-			var section config.Section
-			if section, err = config.SectionOf("n.yaml", text); err == nil {
+			var section settings.Section
+			if section, err = yaml.Section("n.yaml", text); err == nil {
 				err = section.Decode(new(struct {
 					Outputs []struct {
-						Token config.Secret `yaml:"token"`
+						Token settings.Secret `yaml:"token"`
 					} `yaml:"outputs"`
 				}))
 			}
@@ -513,7 +515,7 @@ func TestScalars(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got values
-		section, err := config.LoadSection(file)
+		section, err := yaml.Load(file)
 		if err == nil {
 			err = section.Decode(&got)
 		}

@@ -3,48 +3,21 @@
 package config
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"reflect"
-	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
-// Load reads and checks a file. The error is Problems, or why the file could not be read.
+// Load reads and checks a file. The error is settings.Problems, or why the file could not be read.
 func Load(path string) (*Config, error) {
-	data, err := read(path)
+	data, err := yaml.Read(path)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(path, data)
-}
-
-func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	return data, nil
-}
-
-// LoadSection reads a file whose keys this package does not declare, such as a host agent's
-// configuration; decode it with Section.Decode. File names and ${VARIABLE} are resolved as by
-// Parse.
-func LoadSection(path string) (Section, error) {
-	data, err := read(path)
-	if err != nil {
-		return Section{}, err
-	}
-	r := newReport(path, data)
-	root := r.parse(data, os.LookupEnv)
-	return Section{node: root, source: r.source}, r.err()
 }
 
 // Parse reads and checks YAML text; name stands for the file in errors. Relative file names in it
@@ -55,52 +28,29 @@ func Parse(name string, data []byte) (*Config, error) {
 
 // ParseEnv works as Parse, but takes environment variables from env.
 func ParseEnv(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	d := newDecoder(newReport(name, data))
+	d := settings.NewDecoder(settings.NewReport(name, data))
 	var c Config
-	d.setDefaults(reflect.ValueOf(&c).Elem())
-	root := d.parse(data, env)
+	d.SetDefaults(&c)
+	root := yaml.Parse(d.Report, data, env)
 	if root != nil {
-		d.value(d.withoutOldOutputs(root), reflect.ValueOf(&c).Elem(), "", "")
+		d.Decode(root, &c)
 	}
-	c.complete(filepath.Dir(name), d.at)
-	c.check(checker{d, len(d.problems)})
-	if err := d.err(); err != nil {
+	c.complete(filepath.Dir(name), d.Given)
+	c.check(checker{d, len(d.Problems)})
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	c.text, c.contents = outlineOf(data, root), contentsOf(data, nil)
 	return &c, nil
 }
 
-// withoutOldOutputs refuses outputs written as a mapping by type, the form before outputs had
-// names.
-func (d *decoder) withoutOldOutputs(root *node) *node {
-	old := root.get("outputs")
-	if old == nil || old.kind != mapping {
-		return root
-	}
-	var form strings.Builder
-	for _, k := range old.keys {
-		fmt.Fprintf(&form, "\n  - type: %s\n    # the keys of %s, as they are", k.name, k.name)
-	}
-	d.add(old.Position, "outputs", "expected a list of outputs, each with its type; found a mapping. Write:\noutputs:%s",
-		&form)
-	rest := *root
-	rest.keys = nil
-	for _, k := range root.keys {
-		if k.name != "outputs" {
-			rest.keys = append(rest.keys, k)
-		}
-	}
-	return &rest
-}
-
 // complete derives values that the file does not give from other values.
-func (c *Config) complete(directory string, given map[string]Position) {
+func (c *Config) complete(directory string, given func(path string) bool) {
 	// Defaults of guard and drain are shortened for short epochs.
-	if _, ok := given["epoch.guard"]; !ok {
+	if !given("epoch.guard") {
 		c.Epoch.Guard = min(c.Epoch.Guard, c.Epoch.Interval/5)
 	}
-	if _, ok := given["epoch.drain"]; !ok {
+	if !given("epoch.drain") {
 		c.Epoch.Drain = min(c.Epoch.Drain, c.Epoch.Interval/5)
 	}
 	if c.Epoch.Deadline == 0 {
@@ -127,7 +77,7 @@ func (c *Config) complete(directory string, given map[string]Position) {
 		p := &c.Plugins.Instances[i]
 		p.complete(c)
 		if filepath.Base(p.Plugin) != p.Plugin {
-			p.Plugin = relativeTo(directory, p.Plugin)
+			p.Plugin = settings.RelativeTo(directory, p.Plugin)
 		}
 	}
 	for i := range c.Outputs {

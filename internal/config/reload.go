@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Changes are what a running collector does to follow a new configuration.
@@ -147,12 +149,12 @@ func compareLists[T any](old, new []T, key func(T) string) (added, changed []T, 
 // without live keys counts as one key.
 func fixedKeys(old, new reflect.Value, path string) []string {
 	var keys []string
-	for _, f := range fieldsOf(old.Type()) {
-		a, b, at := old.FieldByIndex(f.Index), new.FieldByIndex(f.Index), join(path, f.key)
+	for _, f := range settings.Fields(old.Type()) {
+		a, b, at := old.FieldByIndex(f.Index), new.FieldByIndex(f.Index), settings.Join(path, f.Key)
 		switch {
 		case f.Tag.Get("live") != "":
-		case a.Kind() == reflect.Struct && slices.ContainsFunc(fieldsOf(a.Type()),
-			func(f field) bool { return f.Tag.Get("live") != "" }):
+		case a.Kind() == reflect.Struct && slices.ContainsFunc(settings.Fields(a.Type()),
+			func(f settings.Field) bool { return f.Tag.Get("live") != "" }):
 			keys = append(keys, fixedKeys(a, b, at)...)
 		case !same(a.Interface(), b.Interface()):
 			keys = append(keys, at)
@@ -192,6 +194,6 @@ func comparePlugins(c *Changes, old, new *Config) {
 // process returns the plugin without the keys that a running process can take over, so that the
 // rest can be compared.
 func (p Plugin) process() Plugin {
-	p.Config, p.Deadline, p.Devices = Section{}, 0, nil
+	p.Config, p.Deadline, p.Devices = settings.Section{}, 0, nil
 	return p
 }

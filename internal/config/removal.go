@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // ReloadState states whether the newest version of the file is in force.
@@ -52,15 +54,15 @@ type outline struct {
 	digests  map[string]string
 }
 
-func outlineOf(text []byte, root *node) outline {
+func outlineOf(text []byte, root *settings.Node) outline {
 	o := outline{
 		marked:  bytes.HasSuffix(bytes.TrimRight(text, " \t\r\n"), []byte("\n"+endMarker)),
 		newline: bytes.HasSuffix(text, []byte("\n")),
 	}
 	if root != nil {
 		o.digests = digestsOf(root)
-		for _, k := range root.keys {
-			o.sections = append(o.sections, k.name)
+		for _, k := range root.Keys {
+			o.sections = append(o.sections, k.Name)
 		}
 	}
 	return o
@@ -92,7 +94,8 @@ func (c *Config) Removal(next *Config) string {
 	_, changed, _ := compareLists(c.Hosts, next.Hosts, Host.key)
 	for _, h := range changed {
 		i := slices.IndexFunc(c.Hosts, func(was Host) bool { return was.Name == h.Name })
-		if slices.ContainsFunc(c.Hosts[i].Addresses, func(p Prefix) bool { return !slices.Contains(h.Addresses, p) }) {
+		if slices.ContainsFunc(c.Hosts[i].Addresses,
+			func(p settings.Prefix) bool { return !slices.Contains(h.Addresses, p) }) {
 			hosts = append(hosts, h.Name)
 		}
 	}

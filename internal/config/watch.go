@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 const (
@@ -111,10 +112,10 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 }
 
 // differs reports whether the file differs from the one that was loaded last.
-func (w *watch) differs() bool { return contentsOf(read(w.path)) != w.seen }
+func (w *watch) differs() bool { return contentsOf(yaml.Read(w.path)) != w.seen }
 
 func (w *watch) load() Loaded {
-	data, err := read(w.path)
+	data, err := yaml.Read(w.path)
 	w.seen = contentsOf(data, err)
 	if err != nil {
 		return Loaded{Err: err}

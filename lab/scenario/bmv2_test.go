@@ -14,11 +14,12 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/bmv2"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -142,12 +143,12 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 		Latency: s.Topology.Latency}
 	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = fewFlows, 12
 	s.Traffic[0].Changes = []traffic.Change{change(changeAt*s.Epoch, manyFlows)}
-	section, err := config.SectionOf("the test",
+	section, err := yaml.Section("the test",
 		`{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Algorithms, s.Expect = []config.Section{section}, nil // attention goes from Th 4 to Th 1
+	s.Algorithms, s.Expect = []settings.Section{section}, nil // attention goes from Th 4 to Th 1
 	o := scenario.Options{Virtual: true, BMv2: external}
 	epochs := record(t, "chamelemon", &o)
 	report := playWith(t, s, o)

@@ -13,9 +13,10 @@ import (
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 // messages are the reports of a run about bad input: alerts over gNMI, and the log.
@@ -232,8 +233,8 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		{"{division: {illHL: 3000, illLL: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
 		{"{start: {low: 9, high: 4}}", "9 packets, above start.high, 4"},
 	}
-	section := func(text string) config.Section {
-		s, err := config.SectionOf("bad.yaml", text)
+	section := func(text string) settings.Section {
+		s, err := yaml.Section("bad.yaml", text)
 		if err != nil {
 			t.Fatal(err)
 		}

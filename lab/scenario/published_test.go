@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -66,7 +66,7 @@ func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 11_000,
 		Victims: &traffic.Victims{Share: 0.75, Loss: 0.3}}}
 	var err error
-	if s.Algorithms[0], err = config.SectionOf("all.yaml", `
+	if s.Algorithms[0], err = yaml.Section("all.yaml", `
 plugin: chamelemon
 config: {start: {high: 4}, heavyHitters: {packets: 5, share: 0}, heavyChanges: {packets: 5}}`); err != nil {
 		t.Fatal(err)

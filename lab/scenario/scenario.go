@@ -23,6 +23,8 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -74,7 +76,7 @@ type Scenario struct {
 	// measures.
 	Receiver string `yaml:"receiver"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
-	Algorithms []config.Section `yaml:"algorithms"`
+	Algorithms []settings.Section `yaml:"algorithms"`
 	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
 	// on.
 	Outputs []config.Output `yaml:"outputs"`
@@ -147,7 +149,7 @@ func (s *Scenario) repeat() time.Duration {
 }
 
 // checkStory checks story and loop.
-func (s *Scenario) checkStory(errs *config.KeyErrors) {
+func (s *Scenario) checkStory(errs *settings.KeyErrors) {
 	for i, e := range s.Story {
 		key := fmt.Sprintf("story[%d]", i)
 		if from, _ := s.times(e.Of); from == nil {
@@ -337,7 +339,7 @@ func Load(path string) (*Scenario, error) {
 
 // Parse reads a scenario from data; name is its name in errors.
 func Parse(name string, data []byte) (*Scenario, error) {
-	section, err := config.SectionOf(name, string(data))
+	section, err := yaml.Section(name, string(data))
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +353,7 @@ func Parse(name string, data []byte) (*Scenario, error) {
 
 // Validate checks what types cannot express.
 func (s *Scenario) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	if len(s.Traffic) == 0 {
 		errs.Add("traffic", "there is none, so nothing would be measured; expected at least one component")
 	}

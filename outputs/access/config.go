@@ -13,7 +13,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -37,14 +37,14 @@ type User struct {
 	Name string `yaml:"name" required:"a username, or the name of a client certificate"`
 	// Password is expected with the username. Without a password, the user is the client whose
 	// certificate has the name.
-	Password config.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password"`
 	// Paths are what the user may read, with everything below them: paths such as /univmon or
 	// /interfaces/interface[name=Ethernet1]. If there are none, everything.
 	Paths []string `yaml:"paths"`
 }
 
 // Check adds the errors of the keys tls, username, password and users that tags cannot express.
-func Check(errs *config.KeyErrors, t TLS, username string, password config.Secret, users []User) {
+func Check(errs *settings.KeyErrors, t TLS, username string, password settings.Secret, users []User) {
 	switch {
 	case t.Plaintext && t != (TLS{Plaintext: true}):
 		errs.Add("tls.plaintext", "turns TLS off, yet other TLS keys are given; expected one or the other")

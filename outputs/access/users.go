@@ -11,9 +11,9 @@ import (
 	"crypto/x509"
 	"log/slog"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -26,7 +26,7 @@ type user struct {
 }
 
 // UsersOf returns the users of keys that Check has passed.
-func UsersOf(username string, password config.Secret, users []User) Users {
+func UsersOf(username string, password settings.Secret, users []User) Users {
 	var out Users
 	if username != "" {
 		out = append(out, user{server.User{Name: username}, password.Reveal()})

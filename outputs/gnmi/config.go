@@ -7,8 +7,8 @@ package gnmi
 import (
 	"time"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs/access"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -20,7 +20,7 @@ type Config struct {
 	// Username is required of every client, with the password, as gRPC metadata of these names.
 	Username string `yaml:"username"`
 	// Password is required of every client, with the username.
-	Password config.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password"`
 
 	// SampleInterval is the shortest interval between samples; a client that requests the shortest
 	// gets this one.
@@ -63,11 +63,11 @@ type Config struct {
 }
 
 // DefaultConfig returns the default settings.
-func DefaultConfig() Config { return config.Default[Config]() }
+func DefaultConfig() Config { return settings.Default[Config]() }
 
-// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	access.Check(&errs, c.TLS, c.Username, c.Password, c.Users)
 	return errs.Err()
 }

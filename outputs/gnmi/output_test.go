@@ -28,12 +28,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -190,7 +191,7 @@ func TestCertificatesRotate(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	c := plain()
-	c.Username, c.Password = "ops", config.Secret("s3cret")
+	c.Username, c.Password = "ops", settings.Secret("s3cret")
 	o := start(t, c)
 	for _, tc := range []struct {
 		md   []string
@@ -216,7 +217,7 @@ func TestUsers(t *testing.T) {
 	c.TLS.Plaintext = false
 	c.TLS.CertFile, c.TLS.KeyFile = ca.Issue(t, dir, "server", time.Now().AddDate(1, 0, 0))
 	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
-	c.Username, c.Password = "ops", config.Secret("s3cret")
+	c.Username, c.Password = "ops", settings.Secret("s3cret")
 	c.Users = []access.User{
 		{Name: "tenant", Password: "t3nant", Paths: []string{"/netsketch-univmon:univmon/summaries"}},
 		{Name: "grafana", Paths: []string{"/univmon", "/collector"}},
@@ -311,7 +312,7 @@ func TestBoundPerCertificate(t *testing.T) {
 // The other gRPC services on the port require the same login.
 func TestHealthAndReflection(t *testing.T) {
 	c := plain()
-	c.Username, c.Password = "ops", config.Secret("s3cret")
+	c.Username, c.Password = "ops", settings.Secret("s3cret")
 	o := start(t, c)
 	conn, err := grpc.NewClient(o.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -559,11 +560,11 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		"max-get-leaves":        `{tls: {plaintext: true}, max-get-leaves: 0}`,
 		"stop-timeout":          `{tls: {plaintext: true}, stop-timeout: -1s}`,
 	} {
-		section, err := config.SectionOf("gnmi.yaml", text)
+		section, err := yaml.Section("gnmi.yaml", text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var problems config.Problems
+		var problems settings.Problems
 		if err := section.Decode(new(Config)); !errors.As(err, &problems) || len(problems) != 1 ||
 			problems[0].Path != key {
 			t.Errorf("%s: %v", key, err)

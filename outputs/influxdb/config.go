@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -22,7 +22,7 @@ type Config struct {
 	// URL is where the database listens: http://127.0.0.1:8086.
 	URL string `yaml:"url" required:"http://host:port or https://host:port"`
 	// Token is InfluxDB 2's token; for 1.8 it is "user:password", or empty.
-	Token config.Secret `yaml:"token"`
+	Token settings.Secret `yaml:"token"`
 	// Org is InfluxDB 2's organization; 1.8 has none.
 	Org string `yaml:"org"`
 	// Bucket is InfluxDB 2's bucket; for 1.8 it is "database" or "database/retention-policy".
@@ -33,7 +33,7 @@ type Config struct {
 	// BatchPoints is the maximum number of points in one request.
 	BatchPoints int `yaml:"batch-points" default:"5000" range:"1..1000000"`
 	// BatchBytes is the maximum size of a request before compression.
-	BatchBytes config.Size `yaml:"batch-bytes" default:"1MiB" range:"1KiB..32MiB"`
+	BatchBytes settings.Size `yaml:"batch-bytes" default:"1MiB" range:"1KiB..32MiB"`
 	// FlushInterval is the longest time that a point waits for others to fill a request.
 	FlushInterval time.Duration `yaml:"flush-interval" default:"1s" range:"1ms..1h"`
 	// Timeout bounds the time until a request is answered.
@@ -66,17 +66,17 @@ type SpoolConfig struct {
 	// the user's state directory.
 	Dir string `yaml:"dir" form:"file"`
 	// MaxBytes bounds its size; beyond it the oldest points are dropped and counted.
-	MaxBytes config.Size `yaml:"max-bytes" default:"1GiB"`
+	MaxBytes settings.Size `yaml:"max-bytes" default:"1GiB"`
 	// MaxAge is the age from which points are dropped instead of sent; 0 means never.
 	MaxAge time.Duration `yaml:"max-age" default:"168h" range:"0s.."`
 }
 
 // DefaultConfig returns the default settings. URL and Bucket have no default.
-func DefaultConfig() Config { return config.Default[Config]() }
+func DefaultConfig() Config { return settings.Default[Config]() }
 
-// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	switch u, err := url.Parse(c.URL); {
 	case err != nil:
 		errs.Add("url", "expected http://host:port or https://host:port")

@@ -20,8 +20,9 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 // database is a fake InfluxDB whose replies a test sets.
@@ -396,12 +397,12 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{"spool.max-bytes", good + "spool: {max-bytes: 1}"},
 		{"spool.max-age", good + "spool: {max-age: -1ns}"},
 	} {
-		section, err := config.SectionOf("influxdb.yaml", tt.text)
+		section, err := yaml.Section("influxdb.yaml", tt.text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = section.Decode(new(Config))
-		var problems config.Problems
+		var problems settings.Problems
 		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Path != tt.key ||
 			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v", tt.key, err)

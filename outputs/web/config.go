@@ -7,8 +7,8 @@ package web
 import (
 	"time"
 
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/outputs/access"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Config is the output's section of the configuration. The tags are those of package config.
@@ -20,7 +20,7 @@ type Config struct {
 	// Username is required of every browser, with the password, by HTTP's basic authentication.
 	Username string `yaml:"username"`
 	// Password is required of every browser, with the username.
-	Password config.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password"`
 	// Users are more logins, and the names of client certificates, each with the paths that the
 	// user may read. Without users and username, every browser that can connect may read
 	// everything.
@@ -47,11 +47,11 @@ type Config struct {
 }
 
 // DefaultConfig returns the default settings.
-func DefaultConfig() Config { return config.Default[Config]() }
+func DefaultConfig() Config { return settings.Default[Config]() }
 
-// Validate returns the errors that tags cannot express, joined: each a config.KeyError.
+// Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
-	var errs config.KeyErrors
+	var errs settings.KeyErrors
 	access.Check(&errs, c.TLS, c.Username, c.Password, c.Users)
 	return errs.Err()
 }

@@ -26,12 +26,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/internal/certs"
-	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -397,7 +397,7 @@ func TestRequestsAreChecked(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	c := plain()
-	c.Username, c.Password = "ops", config.Secret("s3cret")
+	c.Username, c.Password = "ops", settings.Secret("s3cret")
 	c.Users = []access.User{{Name: "tenant", Password: "t3nant", Paths: []string{"/univmon"}}}
 	f := start(t, c)
 	login := func(name, password string) string {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+// Package yaml reads YAML text into the nodes of package settings. Aliases, merge keys and
+// environment variables are resolved.
+package yaml
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,126 +19,84 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
-// Limits that bound the time and memory that a hostile or broken file takes.
+// Limits that bound the time and memory that a hostile or broken file takes, with
+// settings.MaxDepth.
 const (
-	maxFileBytes = 16 << 20
-	maxDepth     = 64
-	maxNodes     = 1 << 18
+	maxBytes = 16 << 20
+	maxNodes = 1 << 18
 )
 
-// node is a YAML value and its position. Aliases, merge keys and environment variables are
-// resolved, so a node may be reachable by several paths. Nodes are immutable once parsed.
-type node struct {
-	Position
-	kind nodeKind
-	text string // of a scalar
-	// written is the text of a string before ${NAME} is replaced, for messages.
-	written string
-	value   any   // of a scalar: nil (also if it cannot be read), bool, int64, uint64, float64, string
-	keys    []key // of a mapping, in the order of the file
-	items   []*node
-	size    int // values in this tree, shared ones counted at each use
+// Read returns the bytes of a file, and one byte more than Parse accepts of a longer one.
+func Read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return data, nil
 }
 
-type nodeKind uint8
-
-const (
-	scalar nodeKind = iota
-	mapping
-	list
-)
-
-// key is one entry of a mapping.
-type key struct {
-	name  string
-	at    Position
-	value *node
+// Load reads a file as a section. ${VARIABLE} is taken from the environment of the process.
+func Load(path string) (settings.Section, error) {
+	data, err := Read(path)
+	if err != nil {
+		return settings.Section{}, err
+	}
+	return section(path, data, os.LookupEnv)
 }
 
-// get returns the value of a key, nil if the mapping does not have it.
-func (n *node) get(name string) *node {
-	for _, k := range n.keys {
-		if k.name == name {
-			return k.value
-		}
-	}
-	return nil
+// Section makes a section from text, for tests and for configurations made in code. name stands for
+// the file in errors. ${NAME} is never replaced: no environment variable counts as set.
+func Section(name, text string) (settings.Section, error) {
+	return section(name, []byte(text), func(string) (string, bool) { return "", false })
 }
 
-func (n *node) isNull() bool { return n.kind == scalar && n.value == nil }
-
-// isEmpty reports whether a key is missing or has no value.
-func (n *node) isEmpty() bool { return n == nil || n.kind == scalar && n.text == "" || n.isNull() }
-
-// describe names the kind of a value for a message. It leaves the value's text out, which may be a
-// secret written at the wrong key.
-func (n *node) describe() string {
-	switch {
-	case n.kind == mapping:
-		return "a mapping"
-	case n.kind == list:
-		return "a list"
-	case n.isNull():
-		return "nothing"
-	}
-	return "a single value"
-}
-
-// plain returns the value as encoding/json would decode it.
-func (n *node) plain() any {
-	switch n.kind {
-	case mapping:
-		m := make(map[string]any, len(n.keys))
-		for _, k := range n.keys {
-			m[k.name] = k.value.plain()
-		}
-		return m
-	case list:
-		items := make([]any, len(n.items))
-		for i, item := range n.items {
-			items[i] = item.plain()
-		}
-		return items
-	}
-	if x, ok := n.value.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
-		return n.text // JSON has no infinity and no NaN
-	}
-	return n.value
+func section(name string, text []byte, env func(string) (string, bool)) (settings.Section, error) {
+	r := settings.NewReport(name, text)
+	root := Parse(r, text, env)
+	return settings.NewSection(r, root), r.Err()
 }
 
 // tree builds nodes from goccy/go-yaml's syntax tree.
 type tree struct {
-	*report
+	*settings.Report
 	env     func(string) (string, bool)
-	anchors map[string]*node
+	anchors map[string]*settings.Node
 	size    int
 }
 
-// parse returns the root of a YAML text, or nil if the text is empty or not YAML.
-func (r *report) parse(text []byte, env func(string) (string, bool)) *node {
-	if len(text) > maxFileBytes {
-		r.add(Position{}, "", "larger than %d MiB", maxFileBytes>>20)
+// Parse returns the root of a YAML text, or nil if the text is empty or not YAML. It adds all
+// problems to r, which has the same text.
+func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *settings.Node {
+	if len(text) > maxBytes {
+		r.Add(settings.Position{}, "", "larger than %d MiB", maxBytes>>20)
 		return nil
 	}
 	// Some editors write a byte order mark, which has no meaning in UTF-8.
 	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\ufeff"))
-	if !r.shallow(tokens) {
+	if !shallow(r, tokens) {
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		r.syntax(err)
+		syntax(r, err)
 		return nil
 	}
-	t := &tree{report: r, env: env, anchors: map[string]*node{}}
-	var root *node
+	t := &tree{Report: r, env: env, anchors: map[string]*settings.Node{}}
+	var root *settings.Node
 	for i, doc := range file.Docs {
 		switch {
 		case doc.Body == nil:
 		case i > 0:
-			r.add(position(start(doc.Body)), "", "a second YAML document begins here; expected one")
+			r.Add(position(start(doc.Body)), "", "a second YAML document begins here; expected one")
 			return root
 		default:
 			root = t.node(doc.Body, "", 0)
@@ -144,7 +106,7 @@ func (r *report) parse(text []byte, env func(string) (string, bool)) *node {
 }
 
 // shallow checks the nesting before the parser, which recurses once per level.
-func (r *report) shallow(tokens token.Tokens) bool {
+func shallow(r *settings.Report, tokens token.Tokens) bool {
 	brackets, onLine, line := 0, 0, 0
 	for _, t := range tokens {
 		if t.Position.Line != line {
@@ -160,8 +122,8 @@ func (r *report) shallow(tokens token.Tokens) bool {
 				onLine++
 			}
 		}
-		if brackets > maxDepth || onLine > maxDepth {
-			r.add(position(t), "", "nested more than %d deep", maxDepth)
+		if brackets > settings.MaxDepth || onLine > settings.MaxDepth {
+			r.Add(position(t), "", "nested more than %d deep", settings.MaxDepth)
 			return false
 		}
 	}
@@ -169,45 +131,38 @@ func (r *report) shallow(tokens token.Tokens) bool {
 }
 
 // syntax adds an error of the YAML parser.
-func (r *report) syntax(err error) {
+func syntax(r *settings.Report, err error) {
 	located, ok := errors.AsType[yaml.Error](err)
 	if !ok {
-		r.add(Position{}, "", "not YAML")
+		r.Add(settings.Position{}, "", "not YAML")
 		return
 	}
-	r.add(position(located.GetToken()), "", "not YAML: %s; a text with special characters needs quotes",
+	r.Add(position(located.GetToken()), "", "not YAML: %s; a text with special characters needs quotes",
 		quoted.ReplaceAllString(located.GetMessage(), "(not shown)"))
 }
 
 // quoted matches the text of the file in an error of goccy/go-yaml.
 var quoted = regexp.MustCompile(`["'][^"']+["']`)
 
-// secretKey matches the names of keys whose values are usually secrets.
-var secretKey = regexp.MustCompile(`(?i)(token|secret|pass|credential|community|auth|(^|[-_.])key$)`)
-
-// SecretKey reports whether a key's name says that its value is a secret. Messages must show
-// nothing that is written at or below this key.
-func SecretKey(name string) bool { return secretKey.MatchString(name) }
-
-// add adds a problem found in the tree. Its path ends at the first key that names a secret: keys
+// Add adds a problem found in the tree. Its path ends at the first key that names a secret: keys
 // below may be parts of a secret that YAML reads as a mapping.
-func (t *tree) add(at Position, path, format string, args ...any) {
+func (t *tree) Add(at settings.Position, path, format string, args ...any) {
 	steps := strings.Split(path, ".")
 	for i, step := range steps {
 		name, _, _ := strings.Cut(step, "[")
-		if SecretKey(name) {
+		if settings.SecretKey(name) {
 			path = strings.Join(steps[:i+1], ".")
 			break
 		}
 	}
-	t.report.add(at, path, format, args...)
+	t.Report.Add(at, path, format, args...)
 }
 
-func position(t *token.Token) Position {
+func position(t *token.Token) settings.Position {
 	if t == nil || t.Position == nil {
-		return Position{}
+		return settings.Position{}
 	}
-	return Position{Line: t.Position.Line, Column: t.Position.Column}
+	return settings.Position{Line: t.Position.Line, Column: t.Position.Column}
 }
 
 // start returns the first token of a value. goccy/go-yaml returns the first colon for a block
@@ -225,10 +180,10 @@ func start(n ast.Node) *token.Token {
 }
 
 // node converts a value; path is the value's path in the file.
-func (t *tree) node(n ast.Node, path string, depth int) *node {
-	out := &node{Position: position(start(n)), size: 1}
-	if depth > maxDepth {
-		t.add(out.Position, path, "nested more than %d deep", maxDepth)
+func (t *tree) node(n ast.Node, path string, depth int) *settings.Node {
+	out := &settings.Node{Position: position(start(n)), Size: 1}
+	if depth > settings.MaxDepth {
+		t.Add(out.Position, path, "nested more than %d deep", settings.MaxDepth)
 		return out
 	}
 	switch n := n.(type) {
@@ -240,8 +195,8 @@ func (t *tree) node(n ast.Node, path string, depth int) *node {
 		return t.alias(n, path)
 	case *ast.TagNode:
 		out = t.node(n.Value, path, depth+1)
-		if n.Start.Value == string(token.StringTag) && out.kind == scalar {
-			return &node{Position: out.Position, text: out.text, written: out.written, value: out.text, size: 1}
+		if n.Start.Value == string(token.StringTag) && out.Kind == settings.Scalar {
+			return &settings.Node{Position: out.Position, Text: out.Text, Written: out.Written, Value: out.Text, Size: 1}
 		}
 		return out
 	case *ast.MappingNode:
@@ -249,11 +204,11 @@ func (t *tree) node(n ast.Node, path string, depth int) *node {
 	case *ast.MappingValueNode:
 		t.mapping(out, []*ast.MappingValueNode{n}, path, depth)
 	case *ast.SequenceNode:
-		out.kind = list
+		out.Kind = settings.List
 		for i, item := range n.Values {
 			child := t.node(item, fmt.Sprintf("%s[%d]", path, i), depth+1)
-			out.items = append(out.items, child)
-			out.size += child.size
+			out.Items = append(out.Items, child)
+			out.Size += child.Size
 		}
 	default:
 		t.scalar(out, n, path)
@@ -263,56 +218,56 @@ func (t *tree) node(n ast.Node, path string, depth int) *node {
 }
 
 // count adds values to the file's total. It returns false once the total exceeds the limit.
-func (t *tree) count(at Position, path string, values int) bool {
+func (t *tree) count(at settings.Position, path string, values int) bool {
 	if t.size <= maxNodes && t.size+values > maxNodes {
-		t.add(at, path, "more than %d values, counting aliases", maxNodes)
+		t.Add(at, path, "more than %d values, counting aliases", maxNodes)
 	}
 	t.size = min(t.size+values, maxNodes+1)
 	return t.size <= maxNodes
 }
 
-func (t *tree) alias(n *ast.AliasNode, path string) *node {
+func (t *tree) alias(n *ast.AliasNode, path string) *settings.Node {
 	name := n.Value.GetToken().Value
-	null := &node{Position: position(n.GetToken()), size: 1}
+	null := &settings.Node{Position: position(n.GetToken()), Size: 1}
 	target := t.anchors[name]
 	if target == nil {
-		t.add(null.Position, path, "a value that begins with * refers to an anchor (&), and there is none of this name "+
+		t.Add(null.Position, path, "a value that begins with * refers to an anchor (&), and there is none of this name "+
 			"before it; put a text that begins with * in quotes")
 		return null
 	}
-	if !t.count(null.Position, path, target.size) {
+	if !t.count(null.Position, path, target.Size) {
 		return null
 	}
 	return target
 }
 
 // mapping adds entries; keys given directly take precedence over merged ones.
-func (t *tree) mapping(out *node, values []*ast.MappingValueNode, path string, depth int) {
-	out.kind = mapping
-	var merged []key
-	seen := map[string]Position{}
+func (t *tree) mapping(out *settings.Node, values []*ast.MappingValueNode, path string, depth int) {
+	out.Kind = settings.Mapping
+	var merged []settings.Key
+	seen := map[string]settings.Position{}
 	for _, v := range values {
 		if v.Key.IsMergeKey() {
-			merged = append(merged, t.merge(t.node(v.Value, join(path, "<<"), depth+1), path)...)
+			merged = append(merged, t.merge(t.node(v.Value, settings.Join(path, "<<"), depth+1), path)...)
 			continue
 		}
-		k := key{name: keyName(v.Key), at: position(v.Key.GetToken())}
-		if first, twice := seen[k.name]; twice {
-			t.add(k.at, join(path, k.name), "key given twice, first on line %d", first.Line)
+		k := settings.Key{Name: keyName(v.Key), At: position(v.Key.GetToken())}
+		if first, twice := seen[k.Name]; twice {
+			t.Add(k.At, settings.Join(path, k.Name), "key given twice, first on line %d", first.Line)
 			continue
 		}
-		seen[k.name] = k.at
-		k.value = t.node(v.Value, join(path, k.name), depth+1)
-		out.keys = append(out.keys, k)
+		seen[k.Name] = k.At
+		k.Value = t.node(v.Value, settings.Join(path, k.Name), depth+1)
+		out.Keys = append(out.Keys, k)
 	}
 	for _, k := range merged {
-		if _, given := seen[k.name]; !given {
-			seen[k.name] = k.at
-			out.keys = append(out.keys, k)
+		if _, given := seen[k.Name]; !given {
+			seen[k.Name] = k.At
+			out.Keys = append(out.Keys, k)
 		}
 	}
-	for _, k := range out.keys {
-		out.size += k.value.size
+	for _, k := range out.Keys {
+		out.Size += k.Value.Size
 	}
 }
 
@@ -324,20 +279,20 @@ func keyName(k ast.MapKeyNode) string {
 }
 
 // merge returns the entries that a merge key (<<) adds.
-func (t *tree) merge(n *node, path string) []key {
+func (t *tree) merge(n *settings.Node, path string) []settings.Key {
 	switch {
-	case n.isNull():
+	case n.IsNull():
 		return nil
-	case n.kind == mapping:
-		return n.keys
-	case n.kind == list:
-		var keys []key
-		for _, item := range n.items {
+	case n.Kind == settings.Mapping:
+		return n.Keys
+	case n.Kind == settings.List:
+		var keys []settings.Key
+		for _, item := range n.Items {
 			keys = append(keys, t.merge(item, path)...)
 		}
 		return keys
 	}
-	t.add(n.Position, join(path, "<<"), "a merge key (<<) needs a mapping; found %s", n.describe())
+	t.Add(n.Position, settings.Join(path, "<<"), "a merge key (<<) needs a mapping; found %s", n.Describe())
 	return nil
 }
 
@@ -346,40 +301,40 @@ var exponent = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$`)
 
 // scalar sets out's text and value. Environment variables are expanded in strings only, and the
 // result remains a string: a decoder that needs a number parses the text.
-func (t *tree) scalar(out *node, n ast.Node, path string) {
-	out.text = n.GetToken().Value
+func (t *tree) scalar(out *settings.Node, n ast.Node, path string) {
+	out.Text = n.GetToken().Value
 	switch n := n.(type) {
 	case *ast.NullNode:
 		return
 	case *ast.BoolNode:
-		out.value = n.Value
+		out.Value = n.Value
 		return
 	case *ast.IntegerNode:
-		out.value = n.Value
+		out.Value = n.Value
 		return
 	case *ast.FloatNode:
-		out.value = n.Value
+		out.Value = n.Value
 	case *ast.InfinityNode:
-		out.value = n.Value
+		out.Value = n.Value
 	case *ast.NanNode:
-		out.value = math.NaN()
+		out.Value = math.NaN()
 	case *ast.LiteralNode:
-		out.text = n.Value.Value
+		out.Text = n.Value.Value
 	case *ast.StringNode:
-		out.text = n.Value
+		out.Text = n.Value
 		if number := exponent.MatchString(n.Value); number && n.Token.Type == token.StringType {
-			out.value, _ = strconv.ParseFloat(n.Value, 64) // ParseFloat returns infinity if the number is out of range
+			out.Value, _ = strconv.ParseFloat(n.Value, 64) // ParseFloat returns infinity if the number is out of range
 		}
 	}
-	if _, ok := out.value.(float64); ok {
+	if _, ok := out.Value.(float64); ok {
 		return
 	}
-	text, err := expand(out.text, t.env)
+	text, err := expand(out.Text, t.env)
 	if err != nil {
-		t.add(out.Position, path, "%s", err)
+		t.Add(out.Position, path, "%s", err)
 		return
 	}
-	out.written, out.text, out.value = out.text, text, text
+	out.Written, out.Text, out.Value = out.Text, text, text
 }
 
 // expand replaces ${NAME} with the environment variable, and ${NAME:-default} with the default if
@@ -434,11 +389,3 @@ func variable(expression string, env func(string) (string, bool)) (string, error
 
 // variableName matches the names of variables that messages may show.
 var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
-
-// join appends a key to a path.
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}

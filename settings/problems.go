@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package settings
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -84,41 +84,43 @@ func (ps Problems) Err() error {
 	return ps
 }
 
-// source is the text that problems refer to.
-type source struct {
+// Source is the text that problems refer to.
+type Source struct {
 	file  string
 	lines []string
 }
 
-// report collects the problems of a source.
-type report struct {
-	*source
-	problems Problems
+// Report collects the problems of a source.
+type Report struct {
+	*Source
+	Problems Problems
 }
 
-func newReport(file string, text []byte) *report {
-	return &report{source: &source{file, strings.Split(string(text), "\n")}}
+// NewReport returns a report without problems on the text of a file.
+func NewReport(file string, text []byte) *Report {
+	return &Report{Source: &Source{file, strings.Split(string(text), "\n")}}
 }
 
-func (r *report) add(at Position, path, format string, args ...any) {
-	r.problems = append(r.problems, r.problem(at, path, fmt.Sprintf(format, args...)))
+// Add adds a problem.
+func (r *Report) Add(at Position, path, format string, args ...any) {
+	r.Problems = append(r.Problems, r.problem(at, path, fmt.Sprintf(format, args...)))
 }
 
-// has reports whether a problem concerns the value at path.
-func (r *report) has(path string) bool {
-	return slices.ContainsFunc(r.problems, func(p Problem) bool { return p.Path == path })
+// Has reports whether a problem concerns the value at path.
+func (r *Report) Has(path string) bool {
+	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Path == path })
 }
 
-// err returns the problems in the order of the file, nil if there are none.
-func (r *report) err() error {
-	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+// Err returns the problems in the order of the file, nil if there are none.
+func (r *Report) Err() error {
+	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return r.problems.Err()
+	return r.Problems.Err()
 }
 
 // problem locates a message in the source.
-func (s *source) problem(at Position, path, message string) Problem {
+func (s *Source) problem(at Position, path, message string) Problem {
 	p := Problem{Position: at, Path: path, Message: message}
 	p.File = s.file
 	if at.Line > 0 && at.Line <= len(s.lines) {
@@ -128,9 +130,9 @@ func (s *source) problem(at Position, path, message string) Problem {
 	return p
 }
 
-// suggestion returns `did you mean "..."?` if a candidate is similar to word, otherwise an empty
+// Suggestion returns `did you mean "..."?` if a candidate is similar to word, otherwise an empty
 // text.
-func suggestion(word string, candidates []string) string {
+func Suggestion(word string, candidates []string) string {
 	if near := suggest.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
@@ -150,22 +152,51 @@ func oneOf(names []string) string {
 	return "one of " + strings.Join(names, ", ")
 }
 
-// KeyError is an error about one key of a section. The key is relative to the section.
-type KeyError struct{ key, message string }
+// KeyError is an error about one key of a section.
+type KeyError struct {
+	// Key is the path of the key inside the section, such as "dimensions[0].name"; empty for the
+	// section as a whole.
+	Key string `json:"key"`
+	// Message describes the error and what is expected.
+	Message string `json:"message"`
+}
 
-// Error describes the error and what was expected.
-func (e *KeyError) Error() string { return e.message }
+// Error returns the key and the message.
+func (e KeyError) Error() string {
+	if e.Key == "" {
+		return e.Message
+	}
+	return e.Key + ": " + e.Message
+}
 
-// Key returns the key, such as "spool.max-bytes".
-func (e *KeyError) Key() string { return e.key }
-
-// KeyErrors are the errors that a Validate method finds. The zero value has none.
-type KeyErrors struct{ errs []error }
+// KeyErrors are the errors in a section. A nil or empty KeyErrors is not an error: use Err to get
+// one.
+type KeyErrors []KeyError
 
 // Add adds an error about a key.
 func (e *KeyErrors) Add(key, format string, args ...any) {
-	e.errs = append(e.errs, &KeyError{key, fmt.Sprintf(format, args...)})
+	*e = append(*e, KeyError{key, fmt.Sprintf(format, args...)})
 }
 
-// Err joins the errors; nil without any.
-func (e *KeyErrors) Err() error { return errors.Join(e.errs...) }
+// Err returns nil if there is no error.
+func (e KeyErrors) Err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+func (e KeyErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, one := range e {
+		texts[i] = one.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// secretKey matches the names of keys whose values are usually secrets.
+var secretKey = regexp.MustCompile(`(?i)(token|secret|pass|credential|community|auth|(^|[-_.])key$)`)
+
+// SecretKey reports whether a key's name says that its value is a secret. Messages must show
+// nothing that is written at or below this key.
+func SecretKey(name string) bool { return secretKey.MatchString(name) }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+// Package settings reads configuration into structs by the tags of their fields: the collector's
+// YAML file, the settings of outputs, the file of a host agent, and the configuration of a plugin,
+// which arrives as JSON. Package yaml reads YAML into the nodes that this package decodes.
+package settings
 
 import (
 	"cmp"
@@ -23,9 +26,14 @@ import (
 // A struct field declares its key by tags:
 //
 //	yaml:"name"         the key; ",inline" on a Section takes the keys that no other field declares
-//	default:"1s"        the value if the key is not given, as it would be written in the file
-//	range:"10ms..24h"   the smallest and the largest value; one side may be empty
+//	default:"1s"        the value if the key is not given, as it would be written in the file;
+//	                    elements of a list are separated by spaces
+//	range:"10ms..24h"   the smallest and the largest value, or that of each element; one side may
+//	                    be empty, and ">0..1" is above 0
 //	oneof:"text json"   the values allowed
+//	length:"1..253"     how many elements a list, or bytes a text may have
+//	unique:"true"       no two elements of the list around it have the same value of this field; on
+//	                    a list of texts or numbers, no two elements are equal
 //	form:"name"         what a text must look like: name; address, host:port; listen, an address
 //	                    whose host may be empty; file, which is taken from the directory of the
 //	                    configuration file if it is relative
@@ -36,20 +44,32 @@ import (
 //
 // The field's comment documents the key. docs/configuration.md is generated from both.
 
-// decoder writes nodes to Go values by the tags of the values' fields. It continues after a
+// Decoder writes nodes to Go values by the tags of the values' fields. It continues after a
 // problem, so that one run reports all problems.
-type decoder struct {
-	*report
+type Decoder struct {
+	*Report
 	at        map[string]Position      // position of each key that the file gives
 	templates map[string]reflect.Value // start values of the elements of each list with a template tag
 }
 
-func newDecoder(r *report) *decoder {
-	return &decoder{report: r, at: map[string]Position{}, templates: map[string]reflect.Value{}}
+// NewDecoder returns a decoder that adds problems to r.
+func NewDecoder(r *Report) *Decoder {
+	return &Decoder{Report: r, at: map[string]Position{}, templates: map[string]reflect.Value{}}
 }
 
-// position returns where path was given, or the position of the nearest value around it.
-func (d *decoder) position(path string) Position {
+// Decode reads n into *into, a struct that has its defaults.
+func (d *Decoder) Decode(n *Node, into any) {
+	d.value(n, reflect.ValueOf(into).Elem(), "", "")
+}
+
+// Given reports whether the text has a value at path.
+func (d *Decoder) Given(path string) bool {
+	_, ok := d.at[path]
+	return ok
+}
+
+// Position returns where path was given, or the position of the nearest value around it.
+func (d *Decoder) Position(path string) Position {
 	for {
 		if p, ok := d.at[path]; ok {
 			return p
@@ -68,21 +88,21 @@ var (
 )
 
 // value reads n into v, which must be settable. tag holds the tags of v's struct field.
-func (d *decoder) value(n *node, v reflect.Value, tag reflect.StructTag, path string) {
+func (d *Decoder) value(n *Node, v reflect.Value, tag reflect.StructTag, path string) {
 	d.at[path] = n.Position
 	switch {
 	case v.Type() == typeSection:
-		v.Set(reflect.ValueOf(Section{node: n, source: d.source, path: path}))
-	case n.isNull(): // an empty value keeps the default
+		v.Set(reflect.ValueOf(Section{node: n, source: d.Source, path: path}))
+	case n.IsNull(): // an empty value keeps the default
 	case v.Kind() == reflect.Pointer:
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
 			d.setDefaults(v.Elem())
 		}
 		d.value(n, v.Elem(), tag, path)
-	case n.kind == scalar && isText(v):
+	case n.Kind == Scalar && isText(v):
 		d.scalar(n, v, tag, path)
-	case v.Kind() == reflect.Struct && len(fieldsOf(v.Type())) > 0:
+	case v.Kind() == reflect.Struct && len(Fields(v.Type())) > 0:
 		d.structure(n, v, tag, path)
 	case v.Kind() == reflect.Map:
 		d.mapping(n, v, tag, path)
@@ -99,94 +119,95 @@ func isText(v reflect.Value) bool {
 	return ok
 }
 
-// field is a key that a struct declares.
-type field struct {
+// Field is a key that a struct declares.
+type Field struct {
 	reflect.StructField
-	key    string
-	inline bool
+	Key    string
+	Inline bool
 }
 
-func fieldsOf(t reflect.Type) []field {
-	var fields []field
+// Fields returns the keys of a struct, in the order of its fields.
+func Fields(t reflect.Type) []Field {
+	var fields []Field
 	for f := range t.Fields() {
 		key, option, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if key != "" || option != "" {
-			fields = append(fields, field{f, key, option == "inline"})
+			fields = append(fields, Field{f, key, option == "inline"})
 		}
 	}
 	return fields
 }
 
-func (d *decoder) structure(n *node, v reflect.Value, tag reflect.StructTag, path string) {
-	fields := fieldsOf(v.Type())
-	if n.kind != mapping {
-		d.add(n.Position, path, "expected a mapping with keys such as %s; found %s",
-			strings.Join(names(fields[:min(3, len(fields))]), ", "), n.describe())
+func (d *Decoder) structure(n *Node, v reflect.Value, tag reflect.StructTag, path string) {
+	fields := Fields(v.Type())
+	if n.Kind != Mapping {
+		d.Add(n.Position, path, "expected a mapping with keys such as %s; found %s",
+			strings.Join(names(fields[:min(3, len(fields))]), ", "), n.Describe())
 		return
 	}
 	if isText(v) {
 		v.SetZero() // a given mapping replaces the default as a whole: its default keys do not remain
 	}
 	rest := *n
-	rest.keys = slices.Clone(n.keys)
+	rest.Keys = slices.Clone(n.Keys)
 	for _, f := range fields {
-		at, into := join(path, f.key), v.FieldByIndex(f.Index)
-		if f.inline {
+		at, into := Join(path, f.Key), v.FieldByIndex(f.Index)
+		if f.Inline {
 			d.value(&rest, into, f.Tag, path)
 			return
 		}
-		rest.keys = slices.DeleteFunc(rest.keys, func(k key) bool { return k.name == f.key })
+		rest.Keys = slices.DeleteFunc(rest.Keys, func(k Key) bool { return k.Name == f.Key })
 		if from := f.Tag.Get("template"); from != "" {
 			d.templates[at] = v.FieldByName(from)
 		}
-		given := n.get(f.key)
+		given := n.Get(f.Key)
 		if given != nil {
 			d.value(given, into, f.Tag, at)
 		}
-		if want := f.Tag.Get("required"); want != "" && tag.Get("partial") == "" && given.isEmpty() && !d.has(at) {
-			d.add(d.position(at), at, "is missing; expected %s", want)
+		if want := f.Tag.Get("required"); want != "" && tag.Get("partial") == "" && given.IsEmpty() && !d.Has(at) {
+			d.Add(d.Position(at), at, "is missing; expected %s", want)
 		}
 	}
-	for _, k := range rest.keys {
-		d.add(k.at, path, "unknown key %q: %s", k.name, suggestion(k.name, names(fields)))
+	for _, k := range rest.Keys {
+		d.Add(k.At, path, "unknown key %q: %s", k.Name, Suggestion(k.Name, names(fields)))
 	}
 }
 
-func names(fields []field) []string {
+func names(fields []Field) []string {
 	var out []string
 	for _, f := range fields {
-		if !f.inline {
-			out = append(out, f.key)
+		if !f.Inline {
+			out = append(out, f.Key)
 		}
 	}
 	return out
 }
 
-func (d *decoder) mapping(n *node, v reflect.Value, tag reflect.StructTag, path string) {
-	if n.kind != mapping {
-		d.add(n.Position, path, "expected a mapping; found %s", n.describe())
+func (d *Decoder) mapping(n *Node, v reflect.Value, tag reflect.StructTag, path string) {
+	if n.Kind != Mapping {
+		d.Add(n.Position, path, "expected a mapping; found %s", n.Describe())
 		return
 	}
 	m := reflect.MakeMap(v.Type())
-	for _, k := range n.keys {
+	for _, k := range n.Keys {
 		item := reflect.New(v.Type().Elem()).Elem()
 		d.setDefaults(item)
-		d.value(k.value, item, tag, join(path, k.name))
-		m.SetMapIndex(reflect.ValueOf(k.name), item)
+		d.value(k.Value, item, tag, Join(path, k.Name))
+		m.SetMapIndex(reflect.ValueOf(k.Name), item)
 	}
 	v.Set(m)
 }
 
 // list reads a list; a single plain value is read as a list with one element.
-func (d *decoder) list(n *node, v reflect.Value, tag reflect.StructTag, path string) {
-	items := n.items
-	if n.kind != list {
+func (d *Decoder) list(n *Node, v reflect.Value, tag reflect.StructTag, path string) {
+	items := n.Items
+	if n.Kind != List {
 		elem := reflect.New(v.Type().Elem()).Elem()
-		if n.kind != scalar || elem.Kind() == reflect.Struct && !isText(elem) {
-			d.add(n.Position, path, "expected a list; found %s", n.describe())
+		if n.Kind != Scalar || elem.Kind() == reflect.Struct && !isText(elem) {
+			d.Add(n.Position, path, "expected a list; found %s", n.Describe())
 			return
 		}
-		items = []*node{n}
+		items = []*Node{n}
 	}
 	out := reflect.MakeSlice(v.Type(), len(items), len(items))
 	for i, item := range items {
@@ -198,46 +219,89 @@ func (d *decoder) list(n *node, v reflect.Value, tag reflect.StructTag, path str
 		d.value(item, out.Index(i), tag, fmt.Sprintf("%s[%d]", path, i))
 	}
 	v.Set(out)
-}
-
-// scalar reads text, a number, a boolean or a duration, and checks it against the tags.
-func (d *decoder) scalar(n *node, v reflect.Value, tag reflect.StructTag, path string) {
-	if n.kind != scalar {
-		d.add(n.Position, path, "expected %s; found %s", expected(v), n.describe())
-		return
+	if err := inRange(reflect.ValueOf(len(items)), tag.Get("length")); err != nil {
+		d.Add(n.Position, path, "the count of elements, %s", err)
 	}
-	err := d.assign(v, tag, n.text)
-	if err == nil {
-		return
-	}
-	// the variable may hold a secret: the message shows the variable's name instead
-	if n.written != "" && n.written != n.text {
-		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.written)
-		if err == nil {
-			err = errors.New("the value of the environment variable is not valid here")
-		}
-	}
-	d.add(n.Position, path, "%s", err)
-}
-
-// setDefaults gives a new value the defaults of its tags.
-func (d *decoder) setDefaults(v reflect.Value) {
-	if v.Kind() != reflect.Struct {
-		return
-	}
-	for _, f := range fieldsOf(v.Type()) {
-		into := v.FieldByIndex(f.Index)
-		d.setDefaults(into)
-		if text, ok := f.Tag.Lookup("default"); ok {
-			if err := d.assign(into, f.Tag, text); err != nil {
-				panic(fmt.Sprintf("config: default of %s.%s: %v", v.Type(), f.Name, err)) // a wrong tag in the code
+	if elem := v.Type().Elem(); tag.Get("unique") != "" {
+		d.unique(path, "", out, func(i int) reflect.Value { return out.Index(i) })
+	} else if elem.Kind() == reflect.Struct {
+		for _, f := range Fields(elem) {
+			if f.Tag.Get("unique") != "" {
+				d.unique(path, "."+f.Key, out, func(i int) reflect.Value { return out.Index(i).FieldByIndex(f.Index) })
 			}
 		}
 	}
 }
 
+// unique rejects values of elements of a list that another element has; value returns that of
+// element i, and key its path inside the element.
+func (d *Decoder) unique(path, key string, list reflect.Value, value func(i int) reflect.Value) {
+	first := map[any]int{}
+	for i := range list.Len() {
+		at := fmt.Sprintf("%s[%d]%s", path, i, key)
+		if j, twice := first[value(i).Interface()]; twice && !d.Has(at) {
+			d.Add(d.Position(at), at, "%v is given twice, first in %s[%d]", value(i), path, j)
+		} else if !value(i).IsZero() {
+			first[value(i).Interface()] = i
+		}
+	}
+}
+
+// scalar reads text, a number, a boolean or a duration, and checks it against the tags.
+func (d *Decoder) scalar(n *Node, v reflect.Value, tag reflect.StructTag, path string) {
+	if n.Kind != Scalar {
+		d.Add(n.Position, path, "expected %s; found %s", expected(v), n.Describe())
+		return
+	}
+	err := d.assign(v, tag, n.Text)
+	if err == nil {
+		return
+	}
+	// the variable may hold a secret: the message shows the variable's name instead
+	if n.Written != "" && n.Written != n.Text {
+		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.Written)
+		if err == nil {
+			err = errors.New("the value of the environment variable is not valid here")
+		}
+	}
+	d.Add(n.Position, path, "%s", err)
+}
+
+// SetDefaults sets the fields of *into, a struct, to the defaults of their tags.
+func (d *Decoder) SetDefaults(into any) { d.setDefaults(reflect.ValueOf(into).Elem()) }
+
+func (d *Decoder) setDefaults(v reflect.Value) {
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range Fields(v.Type()) {
+		into := v.FieldByIndex(f.Index)
+		d.setDefaults(into)
+		if text, ok := f.Tag.Lookup("default"); ok {
+			if err := d.assignDefault(into, f.Tag, text); err != nil {
+				panic(fmt.Sprintf("settings: default of %s.%s: %v", v.Type(), f.Name, err)) // a wrong tag in the code
+			}
+		}
+	}
+}
+
+// assignDefault sets v to the value of a default tag.
+func (d *Decoder) assignDefault(v reflect.Value, tag reflect.StructTag, text string) error {
+	if v.Kind() != reflect.Slice || isText(v) {
+		return d.assign(v, tag, text)
+	}
+	words := strings.Fields(text)
+	v.Set(reflect.MakeSlice(v.Type(), len(words), len(words)))
+	for i, word := range words {
+		if err := d.assign(v.Index(i), tag, word); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // assign parses text and sets v to the result.
-func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) error {
+func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) error {
 	if allowed := strings.Fields(tag.Get("oneof")); len(allowed) > 0 {
 		i := slices.IndexFunc(allowed, func(word string) bool { return strings.EqualFold(word, text) })
 		if i < 0 {
@@ -251,13 +315,18 @@ func (d *decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 	if err := inRange(v, tag.Get("range")); err != nil {
 		return err
 	}
+	if v.Kind() == reflect.String {
+		if err := inRange(reflect.ValueOf(len(text)), tag.Get("length")); err != nil {
+			return fmt.Errorf("the count of bytes, %w", err)
+		}
+	}
 	switch tag.Get("form") {
 	case "file":
-		v.SetString(relativeTo(filepath.Dir(d.file), text))
+		v.SetString(RelativeTo(filepath.Dir(d.file), text))
 	case "name":
-		return checkName(text)
+		return CheckName(text)
 	case "address":
-		return checkAddress(text)
+		return CheckAddress(text)
 	case "listen":
 		if _, _, err := net.SplitHostPort(text); err != nil {
 			return fmt.Errorf("%q is not an address; expected host:port, such as 127.0.0.1:9339, "+
@@ -293,13 +362,13 @@ func setScalar(v reflect.Value, text string) error {
 		}
 	case v.CanInt():
 		var x int64
-		if err = decimal(text); err == nil {
+		if err = Decimal(text); err == nil {
 			x, err = strconv.ParseInt(text, 0, v.Type().Bits())
 		}
 		v.SetInt(x)
 	case v.CanUint():
 		var x uint64
-		if err = decimal(text); err == nil {
+		if err = Decimal(text); err == nil {
 			x, err = strconv.ParseUint(text, 0, v.Type().Bits())
 		}
 		v.SetUint(x)
@@ -327,8 +396,8 @@ func setScalar(v reflect.Value, text string) error {
 var errLeadingZero = errors.New("a number that begins with 0 would be octal for some programs and decimal for " +
 	"others; leave the zeros out, or write an octal number as 0o10")
 
-// decimal refuses a whole number with leading zeros, because readers disagree on its base.
-func decimal(text string) error {
+// Decimal refuses a whole number with leading zeros, because readers disagree on its base.
+func Decimal(text string) error {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
 		return errLeadingZero
@@ -353,32 +422,49 @@ func expected(v reflect.Value) string {
 	return "text"
 }
 
-// inRange checks a value against a range tag, LOW..HIGH, both included.
+// inRange checks a value against a range tag: LOW..HIGH, both included, or >LOW..HIGH, above LOW.
 func inRange(v reflect.Value, bounds string) error {
 	low, high, ok := strings.Cut(bounds, "..")
 	if !ok {
 		return nil
 	}
-	for side, text := range map[int]string{-1: low, 1: high} {
-		if text == "" {
-			continue
+	low, above := strings.CutPrefix(low, ">")
+	bound := func(text string) reflect.Value {
+		b := reflect.New(v.Type()).Elem()
+		if err := setScalar(b, text); err != nil {
+			panic(fmt.Sprintf("settings: range %q: %v", bounds, err)) // a wrong tag in the code
 		}
-		bound := reflect.New(v.Type()).Elem()
-		if err := setScalar(bound, text); err != nil {
-			panic(fmt.Sprintf("config: range %q: %v", bounds, err)) // a wrong tag in the code
-		}
-		if compare(v, bound) != side {
-			continue
-		}
-		switch {
-		case high == "":
-			return fmt.Errorf("%v is out of range; expected at least %s", v, low)
-		case low == "":
-			return fmt.Errorf("%v is out of range; expected at most %s", v, high)
-		}
-		return fmt.Errorf("%v is out of range; expected %s to %s", v, low, high)
+		return b
 	}
-	return nil
+	if low != "" {
+		if c := compare(v, bound(low)); c < 0 || c == 0 && above {
+			ok = false
+		}
+	}
+	if high != "" && compare(v, bound(high)) > 0 {
+		ok = false
+	}
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("%v is out of range; expected %s", v, Range(bounds))
+}
+
+// Range describes a range tag for a reader: "1 to 64", "at least 1", "above 0, at most 1".
+func Range(bounds string) string {
+	low, high, _ := strings.Cut(bounds, "..")
+	low, above := strings.CutPrefix(low, ">")
+	switch {
+	case above && high == "":
+		return "above " + low
+	case above:
+		return "above " + low + ", at most " + high
+	case high == "":
+		return "at least " + low
+	case low == "":
+		return "at most " + high
+	}
+	return low + " to " + high
 }
 
 func compare(a, b reflect.Value) int {
@@ -395,7 +481,8 @@ func compare(a, b reflect.Value) int {
 // metrics.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-func checkName(name string) error {
+// CheckName fails if a text is not a name: form "name".
+func CheckName(name string) error {
 	if nameForm.MatchString(name) {
 		return nil
 	}
@@ -403,7 +490,8 @@ func checkName(name string) error {
 		"beginning with a letter or digit, at most 63", name)
 }
 
-func checkAddress(address string) error {
+// CheckAddress fails if a text is not host:port: form "address".
+func CheckAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q is not an address; expected host:port, such as 192.0.2.1:9559 or [2001:db8::1]:9559",
@@ -418,11 +506,19 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// relativeTo resolves a file name relative to a directory. An empty or absolute name is returned
+// RelativeTo resolves a file name relative to a directory. An empty or absolute name is returned
 // as it is.
-func relativeTo(directory, file string) string {
+func RelativeTo(directory, file string) string {
 	if file == "" || filepath.IsAbs(file) {
 		return file
 	}
 	return filepath.Join(directory, file)
+}
+
+// Join appends a key to a path.
+func Join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
 }
