@@ -98,11 +98,10 @@ func (o Options) cancelGrace(limit time.Duration) time.Duration {
 
 // Host starts and supervises plugins.
 type Host struct {
-	opts        Options
-	confiner    confiner
-	sockets     *socketDirs
-	spawner     *spawner
-	stopReaping func()
+	opts     Options
+	confiner confiner
+	sockets  *socketDirs
+	spawner  *spawner
 
 	mu        sync.Mutex
 	closed    bool
@@ -123,8 +122,7 @@ func New(opts Options) (*Host, error) {
 		opts.Logger.Info("plugins run without cgroups of their own; resource limits bound their memory", "reason",
 			noCgroup)
 	}
-	return &Host{opts: opts, confiner: confiner, sockets: sockets, spawner: newSpawner(), stopReaping: reapOrphans()},
-		nil
+	return &Host{opts: opts, confiner: confiner, sockets: sockets, spawner: newSpawner()}, nil
 }
 
 // enter registers a call that may start a process; leave ends it.
@@ -166,7 +164,6 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	h.spawner.close()
-	h.stopReaping()
 	return h.sockets.remove()
 }
 
