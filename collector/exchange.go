@@ -27,6 +27,7 @@ func (c *Collector) startExchange(cfg *config.Config) error {
 	x := exchange.New(exchange.Config{Member: cfg.Cluster.Member}, exchange.Dependencies{
 		Bus: c.bus, Logger: c.log, Store: c.store, Validate: c.schema.Validate, View: c.cluster.View,
 		Wanted: c.analysis.Wanted, Merge: c.analysis.Merge, Answer: c.answer, OnWatched: c.analysis.Rewatch,
+		Late: c.epochs.Late,
 	})
 	if err := x.Start(); err != nil {
 		return err

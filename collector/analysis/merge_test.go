@@ -102,16 +102,16 @@ func TestEpochOfACluster(t *testing.T) {
 	for i, name := range []string{"h1", "h2", "h3"} {
 		reading := &epoch.Reading{}
 		for range 3 {
-			reading.Hosts = append(reading.Hosts, epoch.HostReport{Role: "role",
+			reading.Hosts = append(reading.Hosts, sdk.HostReport{Host: name, Role: "role",
 				Data: fmt.Append(nil, name, random.Uint32())})
 		}
 		whole.Sources = append(whole.Sources, epoch.Outcome{Name: name, Sealing: epoch.SealedBySource, Reading: reading,
 			Began: t0.Add(time.Second + time.Duration(i)*time.Millisecond)})
-		whole.Late = append(whole.Late, epoch.Report{Epoch: 5, Source: name, Reading: &epoch.Reading{
-			Hosts: []epoch.HostReport{{Role: "role", Data: []byte("late " + name)}}}})
+		whole.Late = append(whole.Late, sdk.LateReport{Epoch: 5, HostReport: sdk.HostReport{Host: name, Role: "role",
+			Data: []byte("late " + name)}})
 	}
 	whole.Sources[3].Err, whole.Sources[3].Reading = fmt.Errorf("started: %w", epoch.ErrJoining), nil
-	whole.Sources[6].Reading.Hosts = []epoch.HostReport{{Role: "role", Err: errors.New("full")}}
+	whole.Sources[6].Reading = &epoch.Reading{MissingRoles: map[string]error{"role": errors.New("full")}}
 
 	shared := *whole
 	shared.Sources, shared.Late, shared.Warnings, shared.LateWarnings = nil, nil, nil, nil
@@ -124,7 +124,7 @@ func TestEpochOfACluster(t *testing.T) {
 			}
 		}
 		for _, l := range whole.Late {
-			if own(l.Source) {
+			if own(l.Host) {
 				part.Late = append(part.Late, l)
 			}
 		}
@@ -173,12 +173,11 @@ func received(t *testing.T, ep *epoch.Epoch) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ep.Sources, ep.Late, ep.Warnings, ep.LateWarnings = nil, nil, nil, nil
+	ep.Sources, ep.Late, ep.Warnings, ep.LateWarnings = nil, part.Late, nil, nil
 	for _, s := range part.Sources {
 		sealing := map[bool]epoch.Sealing{false: epoch.DeviceElsewhere, true: epoch.HostElsewhere}[s.Host]
 		ep.Sources = append(ep.Sources, epoch.Outcome{Name: s.Name, Sealing: sealing, Err: s.Err,
 			Reading: s.Result.Reading, Began: s.Result.Began})
-		ep.Late = append(ep.Late, s.Result.Late...)
 		for _, reason := range s.Result.Warnings {
 			ep.Warnings = append(ep.Warnings, epoch.AccuracyWarning{Source: s.Name, Reason: reason})
 		}

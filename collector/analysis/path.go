@@ -105,7 +105,9 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 		}
 	}
 	for _, r := range ep.Late {
-		p.viewLate(e, r)
+		if slices.Contains(p.c.deps.Plans.HostRoles(p.name, r.Host), r.Role) {
+			e.Late = append(e.Late, r)
+		}
 	}
 	switch {
 	case len(e.Missing) == 0 && ep.Skipped == 0:
@@ -156,32 +158,16 @@ func (p *plugin) viewHost(e *sdk.Epoch, o epoch.Outcome) {
 	for _, role := range roles {
 		requested := false
 		for _, r := range o.Reading.Hosts {
-			switch {
-			case r.Role != role:
-				continue
-			case r.Err != nil:
-				missing(fmt.Errorf("role %s: %w", role, r.Err))
-			default:
-				e.Hosts = append(e.Hosts, sdk.HostReport{Host: o.Name, Role: role, Data: r.Data})
+			if r.Role == role {
+				e.Hosts = append(e.Hosts, r)
+				requested = true
 			}
-			requested = true
 		}
-		if !requested {
+		if err := o.Reading.MissingRoles[role]; err != nil {
+			missing(fmt.Errorf("role %s: %w", role, err))
+		} else if !requested {
 			missing(fmt.Errorf("%w: no report of role %s was requested: its settings are newer than the epoch",
 				epoch.ErrJoining, role))
-		}
-	}
-}
-
-// viewLate adds late reports of the host's roles for which the plugin has settings. Late cells of
-// a switch are not used, because a plugin could not combine them with an epoch that it has already
-// analyzed.
-func (p *plugin) viewLate(e *sdk.Epoch, r epoch.Report) {
-	roles := p.c.deps.Plans.HostRoles(p.name, r.Source)
-	for _, h := range r.Reading.Hosts {
-		if h.Err == nil && slices.Contains(roles, h.Role) {
-			e.Late = append(e.Late, sdk.LateReport{Epoch: r.Epoch,
-				HostReport: sdk.HostReport{Host: r.Source, Role: h.Role, Data: h.Data}})
 		}
 	}
 }

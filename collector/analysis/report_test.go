@@ -122,9 +122,12 @@ func TestLateReports(t *testing.T) {
 			return &sdk.Results{}, nil
 		}
 	})
-	reading := func(data string) *epoch.Reading {
-		return &epoch.Reading{Hosts: []epoch.HostReport{{Role: "other", Data: []byte("x")},
-			{Role: "role", Data: []byte(data)}}}
+	reading := func(host string) *epoch.Reading {
+		return &epoch.Reading{Hosts: []sdk.HostReport{{Host: host, Role: "other", Data: []byte("x")},
+			{Host: host, Role: "role", Data: []byte("five")}}}
+	}
+	late := func(number uint64, host, role, data string) sdk.LateReport {
+		return sdk.LateReport{Epoch: number, HostReport: sdk.HostReport{Host: host, Role: role, Data: []byte(data)}}
 	}
 	warning := func(number uint64, source string) epoch.LateWarning {
 		return epoch.LateWarning{Epoch: number, AccuracyWarning: epoch.AccuracyWarning{Source: source, Reason: "late"}}
@@ -132,14 +135,13 @@ func TestLateReports(t *testing.T) {
 	rep := r.c.Deliver(&epoch.Epoch{
 		Number: 5, Start: time.Unix(5, 0), End: time.Unix(6, 0), Status: epoch.Complete,
 		Sources: []epoch.Outcome{
-			{Name: "h1", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 300)},
-			{Name: "h2", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 100)},
-			{Name: "h3", Sealing: epoch.SealedBySource, Reading: reading("five")},
-			{Name: "h4", Sealing: epoch.SealedBySource, Reading: reading("five"), Began: time.Unix(6, 900)},
+			{Name: "h1", Sealing: epoch.SealedBySource, Reading: reading("h1"), Began: time.Unix(6, 300)},
+			{Name: "h2", Sealing: epoch.SealedBySource, Reading: reading("h2"), Began: time.Unix(6, 100)},
+			{Name: "h3", Sealing: epoch.SealedBySource, Reading: reading("h3")},
+			{Name: "h4", Sealing: epoch.SealedBySource, Reading: reading("h4"), Began: time.Unix(6, 900)},
 		},
-		Late: []epoch.Report{{Epoch: 3, Source: "h1", Reading: reading("three")},
-			{Epoch: 4, Source: "h1", Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: "role", Err: epoch.ErrLate}}}},
-			{Epoch: 4, Source: "h9", Reading: reading("four")}, {Epoch: 4, Source: "s1", Reading: &epoch.Reading{}}},
+		Late: []sdk.LateReport{late(3, "h1", "other", "x"), late(3, "h1", "role", "three"),
+			late(4, "h9", "role", "four")},
 		LateWarnings: []epoch.LateWarning{warning(2, "h1"), warning(3, "s9"), warning(4, "")},
 	}).Wait()
 	if rep.Plugins[0].Err != nil || got == nil {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // boundary ends one epoch and begins the next. run calls the phases in order; each source goes
@@ -314,8 +316,8 @@ func (b *boundary) giveOver() (taken int) {
 			out.LateWarnings = append(out.LateWarnings, w)
 		}
 	}
-	// reports that are too old are counted at the delivery
-	out.Late, _ = b.e.unsent.take(b.Number, b.e.cfg.LateEpochs)
+	late, _ := b.e.unsent.take(b.Number, b.e.cfg.LateEpochs) // dropped reports are counted at the delivery
+	out.Late = slices.DeleteFunc(late, func(r sdk.LateReport) bool { return !own[r.Host] })
 	out.Status = statusOf(out.Sources)
 	b.e.handOver(&out)
 	return taken
@@ -415,8 +417,8 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 	}
 }
 
-// arrive adds a source's result to this epoch or, if this epoch was delivered already, to a later
-// one.
+// arrive adds a source's result to this epoch. If this epoch was delivered already, the reports of
+// a host are delivered with a later one, and the cells of a switch are discarded.
 func (b *boundary) arrive(ctx context.Context, a *arrival) {
 	err := a.outcome.Err
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
@@ -427,21 +429,26 @@ func (b *boundary) arrive(ctx context.Context, a *arrival) {
 		// the memory must stay valid: the reading may still be sent to other collectors
 		a.outcome.Reading.Release = nil
 	}
-	b.e.late.add(a.outcome.Name, a.result.Late...)
-	if unsent {
-		b.e.unsent.add(a.outcome.Name, a.result.Late...)
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	report := Report{Epoch: b.Number, Reading: a.outcome.Reading}
-	measured := a.outcome.Err == nil && !b.Opening
-	if !b.over {
-		b.arrivals <- a
-	} else if measured {
-		b.e.late.add(a.outcome.Name, report)
+	var reports []sdk.HostReport
+	if a.outcome.Err == nil && !b.Opening {
+		reports = a.outcome.Reading.Hosts
 	}
-	if unsent && b.handedOver && measured {
-		b.e.unsent.add(a.outcome.Name, report)
+	for _, r := range reports {
+		late := sdk.LateReport{Epoch: b.Number, HostReport: r}
+		if b.over {
+			b.e.late.add(late, 0)
+		}
+		if unsent && b.handedOver {
+			b.e.unsent.add(late, 0)
+		}
+	}
+	switch r := a.outcome.Reading; {
+	case !b.over:
+		b.arrivals <- a
+	case r != nil && r.Release != nil:
+		r.Release()
 	}
 }
 

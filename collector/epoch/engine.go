@@ -57,8 +57,8 @@ type Dependencies struct {
 	Reasons func() []string
 	// HandOver, if set, receives the readings of this collector's sources at each boundary, when all
 	// of them are collected and at the latest Config.HandOver before the deadline. A source that was
-	// not collected by then has ErrLate; its later reading is in Late of a following epoch. Sources
-	// of other collectors are left out. HandOver must not block.
+	// not collected by then has ErrLate; later reports of a host are in Late of a following epoch.
+	// Sources of other collectors are left out. HandOver must not block.
 	HandOver func(*Epoch)
 }
 
@@ -72,7 +72,7 @@ type Engine struct {
 	handOver  func(*Epoch)
 	places    chan *place // places that no source holds
 	late      lateReports
-	unsent    lateReports // late reports of this collector's sources, for HandOver
+	unsent    lateReports // those of late that HandOver has not passed to other collectors
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc

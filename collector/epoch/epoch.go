@@ -18,9 +18,9 @@
 //     delivered with what has arrived.
 //   - Every source is sealed at every boundary, so that all stay in step, even if it has not been
 //     collected.
-//   - A report that arrives after its epoch was delivered is delivered with a later epoch and
-//     carries the number of its own (Epoch.Late), up to Config.LateEpochs later. Older reports are
-//     dropped and counted.
+//   - A host's report that arrives after its epoch was delivered (Engine.Late) is delivered with a
+//     later epoch (Epoch.Late), up to Config.LateEpochs later. Older reports are dropped and
+//     counted. The cells of a switch that is read after the deadline are discarded.
 //   - AccuracyWarnings are reasons why an epoch may be inexact although its data arrived.
 //
 // All waits use monotonic time. If the time of day is set, the epoch of that moment keeps its
@@ -41,6 +41,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Why a source is missing from an epoch. Other errors are the source's own.
@@ -173,8 +175,9 @@ type Epoch struct {
 	Warnings []AccuracyWarning
 	// LateWarnings are reasons, found since the last delivery, why earlier epochs may be inexact.
 	LateWarnings []LateWarning
-	// Late are reports of earlier epochs that arrived since the last delivery, in order of arrival.
-	Late []Report
+	// Late are reports of hosts on earlier epochs that arrived since the last delivery, in order of
+	// arrival.
+	Late []sdk.LateReport
 	// Dropped is the number of reports that arrived more than Config.LateEpochs epochs late, since
 	// the last delivery.
 	Dropped uint64

@@ -38,7 +38,7 @@ func (c *hurried) WithTimeout(ctx context.Context, d time.Duration) (context.Con
 func TestHandOver(t *testing.T) {
 	clock := &hurried{Virtual: epoch.NewVirtual(t0, 0)}
 	r := &rig{t: t, clock: clock.Virtual, trace: &trace{}, end: t0}
-	own, other := newHost("own", r.trace), away{newHost("away", r.trace)}
+	own, other := newHost("own", r), away{newHost("away", r)}
 	var handed []string
 	r.e = epoch.New(epoch.Config{Interval: time.Second, Guard: guard, Drain: drain, Deadline: 800 * time.Millisecond,
 		HandOver: 200 * time.Millisecond}, epoch.Dependencies{Clock: clock, HandOver: func(ep *epoch.Epoch) {
@@ -101,7 +101,7 @@ func (p *awayPart) Collect(ctx context.Context, drained epoch.Drained) (epoch.Re
 // epoch.
 func TestSkewOfAllCollectors(t *testing.T) {
 	r := newRig(t, 0)
-	other := &flippedAway{away: away{newHost("away", r.trace)}}
+	other := &flippedAway{away: away{newHost("away", r)}}
 	r.e.Add(other)
 	r.e.Add(&flipped{name: "own", trace: r.trace}) // flips at the boundary
 	r.open()

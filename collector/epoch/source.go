@@ -76,8 +76,8 @@ type Part interface {
 // error.
 type Drained = func(ctx context.Context) error
 
-// Result is what a source returns at a boundary. Warnings, LateWarnings and Late are used even if
-// Collect fails.
+// Result is what a source returns at a boundary. Warnings and LateWarnings are used even if Collect
+// fails.
 type Result struct {
 	// Reading holds the measurements of the epoch.
 	Reading *Reading
@@ -92,19 +92,6 @@ type Result struct {
 	// LateWarnings are reasons why epochs that were already delivered may be inexact. The engine sets
 	// Source.
 	LateWarnings []LateWarning
-	// Late are reports of earlier epochs that arrived since the last boundary. The engine sets
-	// Source.
-	Late []Report
-}
-
-// Report holds a source's measurements of an epoch that was delivered before the report arrived.
-type Report struct {
-	// Epoch is the number of the epoch that the report belongs to.
-	Epoch uint64
-	// Source is the name of the source.
-	Source string
-	// Reading holds the measurements.
-	Reading *Reading
 }
 
 // Reading holds a source's measurements of one epoch.
@@ -112,7 +99,9 @@ type Reading struct {
 	// Objects are the registers of a switch, sorted by name.
 	Objects []sdk.Cells
 	// Hosts are the reports of the roles of a host, sorted by role.
-	Hosts []HostReport
+	Hosts []sdk.HostReport
+	// MissingRoles holds, by role, why the report of a role of a host is missing.
+	MissingRoles map[string]error
 	// Merged describes the merges in which the registers of another collector's switch take part.
 	Merged []*Merged
 	// Release, if set, returns the memory of Objects to the source for a later epoch. It may be
@@ -126,16 +115,6 @@ type Reading struct {
 type Merged struct {
 	Plugin  string
 	Devices []string
-}
-
-// HostReport holds one host role's measurements.
-type HostReport struct {
-	// Role is the name of the role.
-	Role string
-	// Data is the report in the format that the role defines.
-	Data []byte
-	// Err is why the report is missing; nil if there is a report.
-	Err error
 }
 
 // Cells is the number of cells in all objects.

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // errSilent is the reason why a host with a session is missing from an epoch.
@@ -67,16 +68,14 @@ type agent struct {
 	c    *Component
 	name string
 
-	mu        sync.Mutex
-	st        Status
-	session   *session // nil without a session
-	wanted    []*want  // awaited reports, in the order of their epochs
-	instance  string   // identifies the agent that sent parts
-	parts     map[partOf]bool
-	early     map[uint64][]epoch.HostReport // parts of reports of epochs that are not delivered yet
-	late      []epoch.Report
-	lateBytes int
-	ended     error // set when the host is no longer configured
+	mu       sync.Mutex
+	st       Status
+	session  *session // nil without a session
+	wanted   []*want  // awaited reports, in the order of their epochs
+	instance string   // identifies the agent that sent parts
+	parts    map[partOf]bool
+	early    map[uint64][]sdk.HostReport // parts of reports of epochs that are not delivered yet
+	ended    error                       // set when the host is no longer configured
 }
 
 // partOf is a part of a report that has arrived.
@@ -90,16 +89,17 @@ type partOf struct {
 type want struct {
 	epoch     uint64
 	roles     []string // roles whose reports are missing
-	reports   []epoch.HostReport
-	begun     time.Time     // when the request was made
-	complete  chan struct{} // closed when no report is missing
-	requested time.Time     // when the newest request was sent, on the clock of the epochs
-	began     time.Time     // estimate of when the host began the next epoch; zero if unknown
-	delivered bool          // the epoch was delivered: further reports are late
+	reports   []sdk.HostReport
+	missing   map[string]error // by role, why its report is missing
+	begun     time.Time        // when the request was made
+	complete  chan struct{}    // closed when no report is missing
+	requested time.Time        // when the newest request was sent, on the clock of the epochs
+	began     time.Time        // estimate of when the host began the next epoch; zero if unknown
+	delivered bool             // the epoch was delivered: further reports are late
 }
 
 func newAgent(c *Component, name string) *agent {
-	return &agent{c: c, name: name, parts: map[partOf]bool{}, early: map[uint64][]epoch.HostReport{},
+	return &agent{c: c, name: name, parts: map[partOf]bool{}, early: map[uint64][]sdk.HostReport{},
 		st: Status{Name: name, LastError: "no agent has connected"}}
 }
 
@@ -135,14 +135,14 @@ func (p *part) Seal(context.Context) error { return nil }
 // late.
 func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
 	a := p.a
-	result := epoch.Result{Late: a.takeLate(p.number)}
+	a.settle(p.number)
 	if err := a.connected(); err != nil {
 		a.want(p.number, true)
-		return result, err
+		return epoch.Result{}, err
 	}
 	if err := drained(ctx); err != nil {
 		a.want(p.number, true)
-		return result, err
+		return epoch.Result{}, err
 	}
 	w, s := a.want(p.number, false)
 	if s != nil {
@@ -152,12 +152,7 @@ func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result
 		case <-ctx.Done():
 		}
 	}
-	var err error
-	result.Reading, err = a.deliver(w)
-	a.mu.Lock()
-	result.Began = w.began
-	a.mu.Unlock()
-	return result, err
+	return a.deliver(w)
 }
 
 // connected returns why the host has no session; nil if it has a session.
@@ -173,7 +168,8 @@ func (a *agent) connected() error {
 // want begins to await the reports of an epoch. With late, no goroutine waits for them, so they
 // are late. It drops the oldest awaited epochs beyond the bound of late reports.
 func (a *agent) want(number uint64, late bool) (*want, *session) {
-	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late}
+	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late,
+		missing: map[string]error{}}
 	for _, s := range a.c.deps.Settings(a.name) {
 		w.roles = append(w.roles, s.Role)
 	}
@@ -196,53 +192,34 @@ func (a *agent) want(number uint64, late bool) (*want, *session) {
 	return w, a.session
 }
 
-// deliver returns the reports of an epoch that have arrived so far.
-func (a *agent) deliver(w *want) (*epoch.Reading, error) {
+// deliver returns the reports of an epoch that have arrived so far. Later reports of the epoch are
+// late.
+func (a *agent) deliver(w *want) (epoch.Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.delivered = true
-	reading := &epoch.Reading{Hosts: w.reports}
-	w.reports = nil
-	missing := errSilent
+	result := epoch.Result{Began: w.began, Reading: &epoch.Reading{Hosts: w.reports, MissingRoles: w.missing}}
+	silent := errSilent
 	if a.session == nil {
-		missing = errors.New("the session with the agent ended: " + a.st.LastError)
+		silent = errors.New("the session with the agent ended: " + a.st.LastError)
 	}
 	for _, role := range w.roles {
-		reading.Hosts = append(reading.Hosts, epoch.HostReport{Role: role, Err: missing})
+		w.missing[role] = silent
 	}
-	sortReports(reading.Hosts)
-	if len(reading.Hosts) == 0 {
-		return reading, nil
-	}
-	if i := slices.IndexFunc(reading.Hosts, func(r epoch.HostReport) bool { return r.Err == nil }); i < 0 {
+	switch {
+	case len(w.reports) > 0:
+		result.Reading.Hosts = append(a.early[w.epoch], w.reports...)
+		delete(a.early, w.epoch)
+		slices.SortStableFunc(result.Reading.Hosts, func(x, y sdk.HostReport) int { return strings.Compare(x.Role, y.Role) })
+	case len(w.missing) > 0: // parts are delivered with the next epoch
 		if len(w.roles) > 0 && a.session != nil {
 			a.st.LastError = fmt.Sprintf("epoch %d: no report before the deadline", w.epoch)
 		}
-		return nil, reading.Hosts[0].Err // parts are delivered with the next epoch
+		result.Reading = nil
+		return result, w.missing[slices.Min(slices.Collect(maps.Keys(w.missing)))]
 	}
-	reading.Hosts = append(a.early[w.epoch], reading.Hosts...)
-	delete(a.early, w.epoch)
-	sortReports(reading.Hosts)
-	return reading, nil
-}
-
-func sortReports(reports []epoch.HostReport) {
-	slices.SortStableFunc(reports, func(x, y epoch.HostReport) int { return strings.Compare(x.Role, y.Role) })
-}
-
-// takeLate returns the reports that arrived after their epochs were delivered.
-func (a *agent) takeLate(number uint64) []epoch.Report {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.settle(number)
-	late := a.late
-	a.late, a.lateBytes = nil, 0
-	for _, r := range late {
-		if r.Epoch+epoch.DefaultLateEpochs < number {
-			a.st.ReportsLost++ // the engine drops a report this old
-		}
-	}
-	return late
+	w.reports, w.missing = nil, nil
+	return result, nil
 }
 
 // enter begins a session, or returns why the session is refused.
@@ -399,16 +376,19 @@ func (a *agent) part(m *hostv1.ReportChunk, data []byte) {
 	defer a.mu.Unlock()
 	a.parts[partOf{m.GetEpoch(), m.GetRole(), m.GetPart()}] = true
 	a.st.ReportBytes += uint64(len(data))
-	a.early[m.GetEpoch()] = append(a.early[m.GetEpoch()], epoch.HostReport{Role: m.GetRole(), Data: data})
+	a.early[m.GetEpoch()] = append(a.early[m.GetEpoch()],
+		sdk.HostReport{Host: a.name, Role: m.GetRole(), Data: data})
 }
 
 // settle turns parts of epochs that were delivered before number into late reports, and stops
-// recording which parts of older epochs have arrived. The caller holds a.mu.
+// recording which parts of older epochs have arrived.
 func (a *agent) settle(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, e := range slices.Sorted(maps.Keys(a.early)) {
 		if e < number {
 			for _, r := range a.early[e] {
-				a.addLate(e, r)
+				a.late(e, r)
 			}
 			delete(a.early, e)
 		}
@@ -427,32 +407,36 @@ func (a *agent) find(number uint64, role string) (*want, error) {
 		"old, or was not requested", role, number, epoch.DefaultLateEpochs)
 }
 
-// report records the report of a role, or why it is missing. It returns an error if the report is
-// not used.
-func (a *agent) report(number uint64, r epoch.HostReport) error {
+// report records the report of a role, or why the report is missing. It returns an error if the
+// report is not used.
+func (a *agent) report(number uint64, role string, data []byte, missing error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, err := a.find(number, r.Role)
+	w, err := a.find(number, role)
 	if err != nil {
 		return err
 	}
-	w.roles = slices.DeleteFunc(slices.Clone(w.roles), func(role string) bool { return role == r.Role })
-	switch {
-	case r.Err != nil:
+	w.roles = slices.DeleteFunc(slices.Clone(w.roles), func(r string) bool { return r == role })
+	if missing != nil {
 		a.st.ReportsLost++
-		if !errors.Is(r.Err, epoch.ErrJoining) {
-			a.st.LastError = fmt.Sprintf("epoch %d: %v", number, r.Err)
+		if !errors.Is(missing, epoch.ErrJoining) {
+			a.st.LastError = fmt.Sprintf("epoch %d: %v", number, missing)
 		}
-	default:
+	} else {
 		a.st.Reports++
-		a.st.ReportBytes += uint64(len(r.Data))
+		a.st.ReportBytes += uint64(len(data))
 	}
-	if !w.delivered {
+	r := sdk.HostReport{Host: a.name, Role: role, Data: data}
+	switch {
+	case !w.delivered && missing == nil:
 		w.reports = append(w.reports, r)
 		a.st.ReportTime = time.Since(w.begun)
-	} else if r.Err == nil {
+	case !w.delivered:
+		w.missing[role] = missing
+		a.st.ReportTime = time.Since(w.begun)
+	case missing == nil:
 		a.st.ReportsLate++
-		a.addLate(number, r)
+		a.late(number, r)
 	}
 	if len(w.roles) == 0 {
 		close(w.complete)
@@ -461,14 +445,10 @@ func (a *agent) report(number uint64, r epoch.HostReport) error {
 	return nil
 }
 
-// addLate keeps a report until the next boundary, and drops the oldest ones beyond the bound. The
-// caller holds a.mu.
-func (a *agent) addLate(number uint64, r epoch.HostReport) {
-	a.late = append(a.late, epoch.Report{Epoch: number, Reading: &epoch.Reading{Hosts: []epoch.HostReport{r}}})
-	a.lateBytes += len(r.Data)
-	for a.lateBytes > maxLateBytes && len(a.late) > 1 {
-		a.lateBytes -= len(a.late[0].Reading.Hosts[0].Data)
-		a.late = a.late[1:]
+// late passes a report on an epoch that was delivered without it to the engine. The caller holds
+// a.mu.
+func (a *agent) late(number uint64, r sdk.HostReport) {
+	if !a.c.deps.Epochs.Late(sdk.LateReport{Epoch: number, HostReport: r}) {
 		a.st.ReportsLost++
 	}
 }

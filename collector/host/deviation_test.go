@@ -17,6 +17,7 @@ import (
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // stampPath records when it enters an epoch.
@@ -56,8 +57,9 @@ func (p *stampPath) Advance(e uint64) bool {
 // fixedEpochs is an engine whose epoch the benchmark sets.
 type fixedEpochs struct{ number atomic.Uint64 }
 
-func (*fixedEpochs) Add(epoch.Source) {}
-func (*fixedEpochs) Remove(string)    {}
+func (*fixedEpochs) Add(epoch.Source)         {}
+func (*fixedEpochs) Remove(string)            {}
+func (*fixedEpochs) Late(sdk.LateReport) bool { return true }
 
 func (f *fixedEpochs) Numbering() (time.Duration, time.Time, uint64) {
 	return time.Hour, time.Unix(0, 0), f.number.Load()

@@ -9,7 +9,7 @@
 // At a boundary the component sends the number of the new epoch to all agents. It requests the
 // reports of the epoch that has ended when the network has drained, at the latest at the deadline.
 // An agent without a report at the deadline makes the epoch partial; its report is delivered later
-// (epoch.Result.Late). An epoch that an agent's clock began is relayed to all other agents
+// (epoch.Engine.Late). An epoch that an agent's clock began is relayed to all other agents
 // (OmniMon, algorithm 1).
 //
 // # Concurrency
@@ -45,6 +45,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 const (
@@ -61,8 +62,6 @@ const (
 	window = 512 << 10
 	// relays is the largest number of goroutines that send an epoch over UDP.
 	relays = 4
-	// maxLateBytes bounds the late reports of one host that wait for delivery.
-	maxLateBytes = 256 << 20
 )
 
 // Config configures a Component.
@@ -109,6 +108,9 @@ type Dependencies struct {
 type Epochs interface {
 	Add(epoch.Source)
 	Remove(name string)
+	// Late keeps a report on an epoch that was delivered without it, for the next epoch. It returns
+	// false if the report is dropped.
+	Late(sdk.LateReport) bool
 	// Numbering returns the length of an epoch, the start of epoch 0, and the number of the open
 	// epoch; 0 if no epoch is open.
 	Numbering() (length time.Duration, zero time.Time, number uint64)

@@ -281,8 +281,6 @@ func outcome(ep *epoch.Epoch, host string) string {
 			return "error: " + o.Err.Error()
 		case len(o.Reading.Hosts) == 0:
 			return "nothing"
-		case o.Reading.Hosts[0].Err != nil:
-			return "role error: " + o.Reading.Hosts[0].Err.Error()
 		default:
 			return string(bytes.TrimRight(o.Reading.Hosts[0].Data, "\x00"))
 		}

@@ -13,6 +13,7 @@ import (
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 func TestReports(t *testing.T) {
@@ -42,14 +43,10 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// texts returns the reports of a host in a reading.
-func texts(reports []epoch.HostReport) (all []string) {
+// texts returns the data of reports.
+func texts(reports []sdk.HostReport) (all []string) {
 	for _, r := range reports {
-		if r.Err != nil {
-			all = append(all, "error")
-		} else {
-			all = append(all, string(r.Data))
-		}
+		all = append(all, string(r.Data))
 	}
 	return all
 }
@@ -99,8 +96,7 @@ func TestParts(t *testing.T) {
 		t.Errorf("reports %v of an agent that is away", ep.Sources[0].Reading)
 	}
 	next := r.step()
-	if len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
-		fmt.Sprint(texts(next.Late[0].Reading.Hosts)) != "[three]" {
+	if len(next.Late) != 1 || next.Late[0].Epoch != ep.Number || string(next.Late[0].Data) != "three" {
 		t.Errorf("late reports %+v", next.Late)
 	}
 }
@@ -133,7 +129,7 @@ func TestSlowAgent(t *testing.T) {
 	testkit.Until(t, "the late report", func() bool { return r.status("h2").ReportsLate == 1 })
 	next := r.step()
 	if next.Status != epoch.Complete || len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
-		next.Late[0].Source != "h2" {
+		next.Late[0].Host != "h2" {
 		t.Errorf("next epoch %v, late %+v, want that of h2 in epoch %d", next.Status, next.Late, ep.Number)
 	}
 }

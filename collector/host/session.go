@@ -481,7 +481,7 @@ func (s *session) take(m *hostv1.AgentMessage) error {
 			reason = fmt.Errorf("the agent %w: %s", epoch.ErrJoining, r.GetReason())
 		}
 		// the report may no longer be awaited
-		_ = s.agent.report(r.GetEpoch(), epoch.HostReport{Role: r.GetRole(), Err: reason})
+		_ = s.agent.report(r.GetEpoch(), r.GetRole(), nil, reason)
 	case *hostv1.AgentMessage_Leases:
 		s.agent.leases(m.Leases)
 		s.c.deps.OnChange()
@@ -518,11 +518,11 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 	case refusal != nil:
 		s.agent.refused(refusal.Error())
 		// the report may no longer be awaited
-		_ = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Err: refusal})
+		_ = s.agent.report(m.GetEpoch(), m.GetRole(), nil, refusal)
 		s.ack(m, refusal)
 		s.c.deps.OnChange()
 	case done != nil:
-		refusal = s.agent.report(m.GetEpoch(), epoch.HostReport{Role: m.GetRole(), Data: done})
+		refusal = s.agent.report(m.GetEpoch(), m.GetRole(), done, nil)
 		if refusal != nil {
 			s.agent.refused(refusal.Error())
 		}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,6 +159,9 @@ type members struct {
 type exchanging struct {
 	*exchange.Component
 	store *store.Store
+
+	mu   sync.Mutex
+	late []sdk.LateReport // that arrived from others
 }
 
 func startMembers(t *testing.T, server, plugin string) *members {
@@ -177,6 +181,12 @@ func startMembers(t *testing.T, server, plugin string) *members {
 				return map[string]map[string]map[string]bool{plugin: m.objects}
 			},
 			Merge: func(context.Context, string, *epoch.Epoch) (*sdk.Epoch, error) { return nil, nil },
+			Late: func(r sdk.LateReport) bool {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				x.late = append(x.late, r)
+				return true
+			},
 			Answer: func(context.Context, string, sdk.RowKey) ([]sdk.TableResult, uint64, string, error) {
 				return nil, 0, "", errors.New("no query is expected")
 			},
@@ -267,7 +277,6 @@ func (m *members) measure(e *sdk.Epoch) *sdk.Epoch {
 			part := parts[m.all[owner]]
 			part.Sources = append(part.Sources, epoch.Outcome{Name: name, Err: err, Reading: r.Reading,
 				Sealing: map[bool]epoch.Sealing{false: epoch.SealedByCollector, true: epoch.SealedBySource}[host]})
-			part.Late = append(part.Late, r.Late...)
 			for _, reason := range r.Warnings {
 				part.Warnings = append(part.Warnings, epoch.AccuracyWarning{Source: name, Reason: reason})
 			}
@@ -280,6 +289,13 @@ func (m *members) measure(e *sdk.Epoch) *sdk.Epoch {
 			})
 		}
 	}
+	for _, l := range e.Late {
+		if owner := m.all[m.view.Host(l.Host)]; owner == m.home {
+			shared.Late = append(shared.Late, l)
+		} else {
+			parts[owner].Late = append(parts[owner].Late, l)
+		}
+	}
 	for x, part := range parts {
 		if len(part.Sources) > 0 {
 			x.HandOver(part)
@@ -288,6 +304,10 @@ func (m *members) measure(e *sdk.Epoch) *sdk.Epoch {
 	for _, collect := range collected {
 		collect()
 	}
+	m.home.mu.Lock()
+	shared.Late = append(shared.Late, m.home.late...)
+	m.home.late = nil
+	m.home.mu.Unlock()
 	slices.SortFunc(shared.Late, func(a, b sdk.LateReport) int { return strings.Compare(a.Host, b.Host) })
 	return &shared
 }
@@ -300,13 +320,7 @@ func (m *members) recorded(e *sdk.Epoch, name string, host bool) (r epoch.Result
 	}
 	for _, h := range e.Hosts {
 		if h.Host == name {
-			r.Reading.Hosts = append(r.Reading.Hosts, epoch.HostReport{Role: h.Role, Data: h.Data})
-		}
-	}
-	for _, l := range e.Late {
-		if l.Host == name {
-			r.Late = append(r.Late, epoch.Report{Epoch: l.Epoch, Source: name,
-				Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: l.Role, Data: l.Data}}}})
+			r.Reading.Hosts = append(r.Reading.Hosts, h)
 		}
 	}
 	for _, w := range e.AccuracyWarnings {
@@ -335,15 +349,7 @@ func put(e *sdk.Epoch, name string, host bool, r epoch.Result, err error) {
 	for _, cells := range r.Reading.Objects {
 		e.Put(name, cells)
 	}
-	for _, h := range r.Reading.Hosts {
-		e.Hosts = append(e.Hosts, sdk.HostReport{Host: name, Role: h.Role, Data: h.Data})
-	}
-	for _, l := range r.Late {
-		for _, h := range l.Reading.Hosts {
-			e.Late = append(e.Late, sdk.LateReport{Epoch: l.Epoch, HostReport: sdk.HostReport{Host: name, Role: h.Role,
-				Data: h.Data}})
-		}
-	}
+	e.Hosts = append(e.Hosts, r.Reading.Hosts...)
 	for _, reason := range r.Warnings {
 		e.AccuracyWarnings = append(e.AccuracyWarnings, sdk.AccuracyWarning{Device: name, Reason: reason})
 	}

@@ -65,6 +65,9 @@ type Dependencies struct {
 	// Answer answers a query for a row of a plugin here. The code identifies the error.
 	Answer func(ctx context.Context, plugin string, row sdk.RowKey) (tables []sdk.TableResult, epoch uint64,
 		code string, err error)
+	// Late receives the reports of hosts of other collectors on epochs that were delivered without
+	// them. It returns false if it drops the report.
+	Late func(sdk.LateReport) bool
 	// OnWatched is called when the rows that subscribers of other collectors watch have changed. It
 	// must not block.
 	OnWatched func()

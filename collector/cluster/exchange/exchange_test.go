@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,17 @@ type member struct {
 	// merge and wanted are of the plugins at b.
 	merge  func() (*sdk.Epoch, error)
 	wanted map[string]map[string]map[string]bool
+
+	lateMu sync.Mutex
+	late   []sdk.LateReport
+}
+
+// takeLate returns the late reports that have arrived from other collectors.
+func (m *member) takeLate() (late []sdk.LateReport) {
+	m.lateMu.Lock()
+	defer m.lateMu.Unlock()
+	late, m.late = m.late, nil
+	return late
 }
 
 // view has the members a, b and c.
@@ -80,6 +92,12 @@ func start(t *testing.T, server, name string, change ...func(*Config)) *member {
 	t.Cleanup(m.store.Close)
 	m.Component = New(cfg, Dependencies{
 		OnWatched: func() {},
+		Late: func(r sdk.LateReport) bool {
+			m.lateMu.Lock()
+			defer m.lateMu.Unlock()
+			m.late = append(m.late, r)
+			return true
+		},
 		Answer: func(_ context.Context, plugin string, row sdk.RowKey) ([]sdk.TableResult, uint64, string, error) {
 			if row.List == "" {
 				return nil, 0, "code", errors.New("no list")
@@ -113,7 +131,7 @@ func measured(number uint64) *epoch.Epoch {
 	return &epoch.Epoch{Number: number, Start: end.Add(-time.Second), End: end, Sources: []epoch.Outcome{
 		{Name: deviceA, Sealing: epoch.SealedByCollector, Reading: &epoch.Reading{Objects: objects}},
 		{Name: hostA, Sealing: epoch.SealedBySource, Reading: &epoch.Reading{
-			Hosts: []epoch.HostReport{{Role: "role", Data: []byte{byte(number)}}}}},
+			Hosts: []sdk.HostReport{{Host: hostA, Role: "role", Data: []byte{byte(number)}}}}},
 	}, Warnings: []epoch.AccuracyWarning{{Reason: "skew"}}}
 }
 
@@ -182,7 +200,7 @@ func TestParts(t *testing.T) {
 	}{
 		{"a", 1 << 60, 7, measured(1), refusals[repeated]},
 		{"a", 1 << 60, 7, measured(1), "transfer"},
-		{"a", 1<<60 + 1, 7, measured(2), refusals[late]},
+		{"a", 1<<60 + 1, 7, measured(2), refusals[tooLate]},
 		{"a", 1<<60 + 2, 6, measured(3), refusals[deposed]},
 		{"a", 1<<60 + 3, 7, measured(9), refusals[ahead]},
 		{"z", 1, 7, measured(3), refusals[unknown]},
@@ -193,8 +211,11 @@ func TestParts(t *testing.T) {
 			t.Errorf("part of epoch %d of %s: reply %q, want %q", step.ep.Number, step.from, got, step.want)
 		}
 	}
-	if got, err = b.collect(ctx, hostA, true, 3); err != nil || len(got.Late) != 1 || got.Late[0].Epoch != 2 {
-		t.Errorf("host: %+v, error %v; want the late report of epoch 2", got, err)
+	if got, err = b.collect(ctx, hostA, true, 3); err != nil || len(got.Reading.Hosts) != 1 {
+		t.Errorf("host: %+v, error %v", got, err)
+	}
+	if late := b.takeLate(); len(late) != 1 || late[0].Epoch != 2 || late[0].Host != hostA {
+		t.Errorf("late reports %+v; want that of epoch 2", late)
 	}
 	large := func() *epoch.Epoch { // sent in two windows
 		ep := measured(4)

@@ -5,12 +5,12 @@ package exchange
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // errNoPart is why an epoch lacks a source of another collector.
@@ -32,8 +32,7 @@ type inbox struct {
 	mu     sync.Mutex
 	newest uint64 // the newest epoch that ended here
 	epochs map[uint64]*arrived
-	fences map[string]uint64         // newest of each collector
-	late   map[string][]epoch.Report // reports of hosts that arrived after their epoch was delivered
+	fences map[string]uint64 // newest of each collector
 }
 
 // arrived is an epoch.
@@ -51,10 +50,7 @@ type slot struct {
 	over   bool // the engine waits no longer
 }
 
-func (in *inbox) init() {
-	in.epochs, in.fences = map[uint64]*arrived{}, map[string]uint64{}
-	in.late = map[string][]epoch.Report{}
-}
+func (in *inbox) init() { in.epochs, in.fences = map[uint64]*arrived{}, map[string]uint64{} }
 
 // at returns an epoch; it makes it if need be. in.mu is held.
 func (in *inbox) at(number uint64) *arrived {
@@ -103,20 +99,22 @@ type refusal uint8
 const (
 	accepted refusal = iota
 	repeated
-	late
+	tooLate
 	ahead
 	unknown
 	deposed
 )
 
 var refusals = [...]string{
-	repeated: "a part of this epoch has arrived", late: "the epoch has been delivered",
+	repeated: "a part of this epoch has arrived", tooLate: "the epoch has been delivered",
 	ahead: "the epoch is in the future; are the clocks apart?", unknown: "the collector is not a member of the cluster",
 	deposed: "the collector has had a newer lease since",
 }
 
-// take takes a part. dropped is the number of its outcomes that are not used.
-func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refusal, dropped int) {
+// take takes a part and passes reports on delivered epochs to late. dropped is the number of
+// outcomes of the part that are not used.
+func (in *inbox) take(member string, p *wire.Part, view cluster.View, late func(sdk.LateReport) bool) (why refusal,
+	dropped int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	_, known := view.Member(member)
@@ -128,7 +126,7 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 	case p.Epoch > in.newest+aheadEpochs:
 		return ahead, 0
 	case p.Epoch+keepEpochs < in.newest:
-		return late, 0
+		return tooLate, 0
 	}
 	in.fences[member] = p.Fence
 	e := in.at(p.Epoch)
@@ -136,6 +134,9 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 		return repeated, 0
 	}
 	e.members[member] = true
+	for _, r := range p.Late {
+		late(r)
+	}
 	over := 0
 	for i := range p.Sources {
 		s := &p.Sources[i]
@@ -145,7 +146,11 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 		switch {
 		case slot.over:
 			over++
-			in.keepLate(s, p.Epoch)
+			if s.Err == nil {
+				for _, r := range s.Result.Reading.Hosts {
+					late(sdk.LateReport{Epoch: p.Epoch, HostReport: r})
+				}
+			}
 		case slot.filled || s.Err != nil && owner(view, p.Epoch, s.Name, s.Host) != member:
 			dropped++
 		default:
@@ -154,7 +159,7 @@ func (in *inbox) take(member string, p *wire.Part, view cluster.View) (why refus
 		}
 	}
 	if over > 0 && over == len(p.Sources) {
-		return late, 0
+		return tooLate, 0
 	}
 	return accepted, dropped + over
 }
@@ -166,24 +171,10 @@ func owner(view cluster.View, number uint64, name string, host bool) string {
 	return view.Device(name)
 }
 
-// keepLate keeps the reports of a host, and late ones with them, for a later epoch. in.mu is held.
-func (in *inbox) keepLate(s *wire.Source, number uint64) {
-	if !s.Host {
-		return
-	}
-	reports := append(in.late[s.Name], s.Result.Late...)
-	if s.Err == nil {
-		reports = append(reports, epoch.Report{Epoch: number, Reading: s.Result.Reading})
-	}
-	in.late[s.Name] = reports[max(0, len(reports)-2*keepEpochs):]
-}
-
 // wait returns the outcome of a source.
 func (in *inbox) wait(ctx context.Context, number uint64, name string) (epoch.Result, error) {
 	in.mu.Lock()
 	s := in.at(number).slot(name)
-	late := in.late[name]
-	delete(in.late, name)
 	in.mu.Unlock()
 	select {
 	case <-s.ready:
@@ -193,11 +184,10 @@ func (in *inbox) wait(ctx context.Context, number uint64, name string) (epoch.Re
 	defer in.mu.Unlock()
 	s.over = true
 	if !s.filled {
-		return epoch.Result{Late: late}, errNoPart
+		return epoch.Result{}, errNoPart
 	}
 	result := s.result
 	s.result = epoch.Result{} // the readings of the epochs in the inbox would take much memory
-	result.Late = slices.Concat(late, result.Late)
 	return result, s.err
 }
 

@@ -224,7 +224,7 @@ func (c *Component) receivePart(join *wire.Joiner[*wire.PartDecoder], chunk []by
 		c.note("some parts of other collectors", err)
 		return err.Error()
 	}
-	why, dropped := c.inbox.take(whole.Member, part, c.deps.View())
+	why, dropped := c.inbox.take(whole.Member, part, c.deps.View(), c.deps.Late)
 	c.n.sourcesDropped.Add(uint64(dropped))
 	switch why {
 	case accepted:
@@ -233,7 +233,7 @@ func (c *Component) receivePart(join *wire.Joiner[*wire.PartDecoder], chunk []by
 		return accept
 	case repeated:
 		c.n.partsRepeated.Add(1)
-	case late:
+	case tooLate:
 		c.n.partsLate.Add(1)
 	case deposed:
 		c.n.partsDeposed.Add(1)

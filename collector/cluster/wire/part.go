@@ -29,6 +29,8 @@ type Part struct {
 	Flips *epoch.Flips
 	// Warnings are the accuracy warnings that concern all its sources.
 	Warnings []string
+	// Late are reports of its hosts on earlier epochs.
+	Late []sdk.LateReport
 }
 
 // Source is the outcome of an epoch at a device or host.
@@ -98,14 +100,7 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted fun
 			}
 		}
 	}
-	for _, r := range ep.Late {
-		for _, h := range r.Reading.Hosts {
-			if h.Err == nil {
-				out.Late = append(out.Late, sdk.LateReport{Epoch: r.Epoch,
-					HostReport: sdk.HostReport{Host: r.Source, Role: h.Role, Data: h.Data}})
-			}
-		}
-	}
+	out.Late = ep.Late
 	for _, w := range ep.Warnings {
 		out.AccuracyWarnings = append(out.AccuracyWarnings, sdk.AccuracyWarning{Device: w.Source, Reason: w.Reason})
 	}
@@ -183,15 +178,12 @@ func put(out *sdk.Epoch, s *clusterv1.Source, r *epoch.Reading, wanted func(devi
 			out.Put(s.GetName(), cells)
 		}
 	}
-	for _, h := range r.Hosts {
-		if h.Err == nil {
-			out.Hosts = append(out.Hosts, sdk.HostReport{Host: s.GetName(), Role: h.Role, Data: h.Data})
-			continue
-		}
+	out.Hosts = append(out.Hosts, r.Hosts...)
+	for role, err := range r.MissingRoles {
 		if s.MissingRoles == nil {
 			s.MissingRoles = map[string]string{}
 		}
-		s.MissingRoles[h.Role] = h.Err.Error()
+		s.MissingRoles[role] = err.Error()
 	}
 }
 
@@ -294,7 +286,10 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 			out.Result.Began = time.Unix(0, ns)
 		}
 		for role, reason := range s.GetMissingRoles() {
-			out.Result.Reading.Hosts = append(out.Result.Reading.Hosts, epoch.HostReport{Role: role, Err: errors.New(reason)})
+			if out.Result.Reading.MissingRoles == nil {
+				out.Result.Reading.MissingRoles = map[string]error{}
+			}
+			out.Result.Reading.MissingRoles[role] = errors.New(reason)
 		}
 		p.Sources = append(p.Sources, out)
 	}
@@ -323,13 +318,12 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 	}
 	for _, h := range in.Hosts {
 		r := of(h.Host).Result.Reading
-		r.Hosts = append(r.Hosts, epoch.HostReport{Role: h.Role, Data: h.Data})
+		r.Hosts = append(r.Hosts, h)
 	}
 	for _, l := range in.Late {
-		r := &of(l.Host).Result
-		r.Late = append(r.Late, epoch.Report{Epoch: l.Epoch, Source: l.Host,
-			Reading: &epoch.Reading{Hosts: []epoch.HostReport{{Role: l.Role, Data: l.Data}}}})
+		of(l.Host)
 	}
+	p.Late = in.Late
 	for _, w := range in.AccuracyWarnings {
 		if w.Device == "" {
 			p.Warnings = append(p.Warnings, w.Reason)
@@ -355,7 +349,7 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 	}
 	for i := range p.Sources {
 		if r := p.Sources[i].Result.Reading; r != nil {
-			slices.SortStableFunc(r.Hosts, func(a, b epoch.HostReport) int { return strings.Compare(a.Role, b.Role) })
+			slices.SortStableFunc(r.Hosts, func(a, b sdk.HostReport) int { return strings.Compare(a.Role, b.Role) })
 		}
 	}
 	return p, unknown

@@ -38,7 +38,8 @@ func sample() *epoch.Epoch {
 		Number: 7, Start: t0, End: t0.Add(time.Second),
 		Sources: []epoch.Outcome{
 			{Name: "h1", Sealing: epoch.SealedBySource, Began: t0.Add(time.Second).Local(), Reading: &epoch.Reading{
-				Hosts: []epoch.HostReport{{Role: "a", Data: []byte("report")}, {Role: "b", Err: errors.New("refused")}}}},
+				Hosts:        []sdk.HostReport{{Host: "h1", Role: "a", Data: []byte("report")}},
+				MissingRoles: map[string]error{"b": errors.New("refused")}}},
 			{Name: "h2", Sealing: epoch.SealedBySource, Err: epoch.ErrJoining},
 			{Name: "s1", Sealing: epoch.SealedByCollector, Flip: time.Millisecond, Read: time.Second,
 				Reading: &epoch.Reading{Objects: []sdk.Cells{cells("r1", 300_000), cells("r2", 3)}}},
@@ -47,8 +48,7 @@ func sample() *epoch.Epoch {
 		Warnings: []epoch.AccuracyWarning{{Reason: "all"}, {Source: "s1", Reason: "one"}},
 		LateWarnings: []epoch.LateWarning{{Epoch: 6,
 			AccuracyWarning: epoch.AccuracyWarning{Source: "s1", Reason: "then"}}},
-		Late: []epoch.Report{{Epoch: 5, Source: "h1", Reading: &epoch.Reading{
-			Hosts: []epoch.HostReport{{Role: "a", Data: []byte("late")}}}}},
+		Late:    []sdk.LateReport{{Epoch: 5, HostReport: sdk.HostReport{Host: "h1", Role: "a", Data: []byte("late")}}},
 		Timings: epoch.Timings{Flips: &epoch.Flips{First: time.Microsecond, Last: time.Millisecond}},
 	}
 }
@@ -112,17 +112,17 @@ func TestPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := sample()
-	want := &Part{Epoch: 7, Fence: 2, Flips: from.Timings.Flips, Warnings: []string{"all"}, Sources: []Source{
-		{Name: "h1", Host: true, Result: epoch.Result{Began: t0.Add(time.Second),
-			Reading: from.Sources[0].Reading, Late: from.Late}},
-		{Name: "h2", Host: true, Err: epoch.ErrJoining},
-		{Name: "s1", Result: epoch.Result{
-			Reading: &epoch.Reading{
-				Objects: []sdk.Cells{from.Sources[2].Reading.Objects[0], sdk.CellsOf("r3", []uint8{1})},
-				Merged:  []*epoch.Merged{{Plugin: "p", Devices: []string{"s1"}}}},
-			Warnings: []string{"one"}, LateWarnings: from.LateWarnings}},
-		{Name: "s2", Err: errors.New("no session")},
-	}}
+	want := &Part{Epoch: 7, Fence: 2, Flips: from.Timings.Flips, Warnings: []string{"all"},
+		Late: from.Late, Sources: []Source{
+			{Name: "h1", Host: true, Result: epoch.Result{Began: t0.Add(time.Second), Reading: from.Sources[0].Reading}},
+			{Name: "h2", Host: true, Err: epoch.ErrJoining},
+			{Name: "s1", Result: epoch.Result{
+				Reading: &epoch.Reading{
+					Objects: []sdk.Cells{from.Sources[2].Reading.Objects[0], sdk.CellsOf("r3", []uint8{1})},
+					Merged:  []*epoch.Merged{{Plugin: "p", Devices: []string{"s1"}}}},
+				Warnings: []string{"one"}, LateWarnings: from.LateWarnings}},
+			{Name: "s2", Err: errors.New("no session")},
+		}}
 	if diff := cmp.Diff(want, part, cmp.Comparer(bytes.Equal), cmp.Comparer(func(a, b error) bool {
 		return fmt.Sprint(a) == fmt.Sprint(b) && errors.Is(a, epoch.ErrJoining) == errors.Is(b, epoch.ErrJoining)
 	})); diff != "" {
