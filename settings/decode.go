@@ -42,7 +42,7 @@ import (
 //	partial:"true"      keys inside may be missing even if they are required
 //	live:"true"         a running collector follows a change of this key
 //
-// The field's comment documents the key. docs/configuration.md is generated from both.
+// The field's comment documents the key. outputs/all/reference.md is generated from both.
 
 // Decoder writes nodes to Go values by the tags of the values' fields. It continues after a
 // problem, so that one run reports all problems.

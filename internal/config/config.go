@@ -3,8 +3,8 @@
 // Package config reads the collector's YAML file into typed configuration.
 //
 // A key is one struct field: its comment documents it, its tags give the default, the range and the
-// allowed values (see package settings). docs/configuration.md and `netsketch config reference` are
-// generated from the fields.
+// allowed values (see package settings). outputs/all/reference.md, which `netsketch config
+// reference` prints, is generated from the fields.
 //
 // Load and Parse report all errors at once, each with its file, line, column, key and what was
 // expected. The settings of outputs and plugins remain a settings.Section, which the output or

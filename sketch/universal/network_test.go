@@ -12,8 +12,8 @@ import (
 
 // TestManySwitchesAsOne: estimates of a network whose flows are spread over 25 switches are within
 // 1 % of those of one switch that counts all packets (UnivMon §5: the network is one big switch).
-// Small keys of equal rank are kept in another order, so which of them represent the others differs:
-// numbers of sources and sizes of single flows are within 5 %.
+// Small keys of equal rank are kept in another order, so which of them represent the others
+// differs: numbers of sources and sizes of single flows are within 5 %.
 func TestManySwitchesAsOne(t *testing.T) {
 	const switches = 25
 	for _, tc := range []struct {
