@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestDocumentNamesTests: every test that docs/softswitch.md names is there.
+// TestDocumentNamesTests: every test that docs/evidence/softswitch.md names is there.
 func TestDocumentNamesTests(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "softswitch.md"))
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "evidence", "softswitch.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestDocumentNamesTests(t *testing.T) {
 	}
 	for _, n := range names {
 		if !strings.Contains(code.String(), "func "+n[1]+"(") {
-			t.Errorf("docs/softswitch.md names %s, and there is no such test", n[1])
+			t.Errorf("docs/evidence/softswitch.md names %s, and there is no such test", n[1])
 		}
 	}
 	for _, line := range strings.Split(string(doc), "\n") { // the column of what is held to BMv2
@@ -54,11 +54,11 @@ func TestDocumentNamesTests(t *testing.T) {
 				switch suite {
 				case "`TestGolden`":
 					if goldenInputs[n] == nil {
-						t.Errorf("docs/softswitch.md names TestGolden %q, and there is no such program", n)
+						t.Errorf("docs/evidence/softswitch.md names TestGolden %q, and there is no such program", n)
 					}
 				case "parity":
 					if _, err := os.Stat("../../lab/parity/switches/testdata/" + n + ".p4"); err != nil {
-						t.Errorf("docs/softswitch.md names the parity suite's %q, and there is no such program", n)
+						t.Errorf("docs/evidence/softswitch.md names the parity suite's %q, and there is no such program", n)
 					}
 				}
 			}

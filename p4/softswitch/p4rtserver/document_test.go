@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// Every test that docs/p4runtime.md names is there, and each requirement in its tables names one.
+// Every test that docs/evidence/p4runtime.md names is there, and each requirement in its tables
+// names one.
 func TestDocumentNamesTests(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/p4runtime.md")
+	doc, err := os.ReadFile("../../../docs/evidence/p4runtime.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestDocumentNamesTests(t *testing.T) {
 			continue
 		}
 		if !strings.HasPrefix(cells[len(cells)-1], "`") {
-			t.Errorf("docs/p4runtime.md: no test shows %q", line)
+			t.Errorf("docs/evidence/p4runtime.md: no test shows %q", line)
 		}
 	}
 	names := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(doc), -1)
@@ -46,7 +47,7 @@ func TestDocumentNamesTests(t *testing.T) {
 	}
 	for _, n := range names {
 		if !strings.Contains(code.String(), "func "+n[1]+"(") {
-			t.Errorf("docs/p4runtime.md names %s, and there is no such test", n[1])
+			t.Errorf("docs/evidence/p4runtime.md names %s, and there is no such test", n[1])
 		}
 	}
 }
