@@ -175,7 +175,8 @@ func (r *report) write(t *testing.T) {
 	}
 	out := strings.NewReplacer("{{version}}", r.version, "{{go}}", runtime.Version(), "{{rows}}",
 		strings.Join(r.rows, "\n")).Replace(string(text))
-	if err := os.WriteFile(filepath.Join("..", "..", "..", "docs", "evidence", "parity.md"), []byte(out), 0o644); err != nil {
+	page := filepath.Join("..", "..", "..", "docs", "evidence", "parity.md")
+	if err := os.WriteFile(page, []byte(out), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
