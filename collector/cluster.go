@@ -122,8 +122,8 @@ func (c *Collector) assign() {
 		return
 	}
 	v := c.cluster.View() // under the lock, so that no call applies an older view after a newer one
-	err := c.network.Assign(c.ctx, network.Ownership{Self: v.Self, Owner: v.Device, Before: v.DeviceBefore,
-		Present: v.Present, Fence: func() uint64 { return c.cluster.View().Fence }, Writes: v.Leased})
+	err := c.network.Assign(c.ctx, network.Ownership{View: v.Ownership, Writes: v.Leased,
+		Fence: func() uint64 { return c.cluster.View().Fence }})
 	if err != nil {
 		c.log.Error("devices of the cluster could not be taken over", "error", err)
 	}

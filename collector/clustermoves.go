@@ -41,7 +41,8 @@ func (c *Collector) moveDevices() {
 		if left < c.Config().Epoch.Interval/4 {
 			return
 		}
-		moves, accepted := c.leaving()
+		var accepted []network.Move
+		moves := c.endEpoch()
 		ctx, cancel := c.deps.Clock.WithTimeout(c.ctx, left/2)
 		defer cancel()
 		var mu sync.Mutex
@@ -87,27 +88,20 @@ func (c *Collector) syncEntries() {
 	c.intent.Sync(ctx)
 }
 
-// leaving returns the devices that can be handed over, and those whose sessions end without a
-// handover, because it was put off too often.
-func (c *Collector) leaving() (moves, forced []network.Move) {
-	c.changing.Lock()
-	defer c.changing.Unlock()
-	if c.stopped {
-		return nil, nil
-	}
-	overdue, err := c.network.Overdue()
-	if err != nil {
-		c.log.Error("devices of the cluster could not be taken over", "error", err)
-	}
-	moves, forced = c.network.Leaving()
-	for _, m := range forced {
-		overdue = append(overdue, m.Device)
-	}
-	if len(overdue) > 0 {
-		c.counts.forced.Add(uint64(len(overdue)))
-		c.log.Warn("cluster: devices move without a handover, which was put off too often", "devices", overdue)
-	}
-	return moves, forced
+// endEpoch returns the devices that can be handed over.
+func (c *Collector) endEpoch() (moves []network.Move) {
+	c.exclusively(func() {
+		var forced []string
+		var err error
+		if moves, forced, err = c.network.EndEpoch(); err != nil {
+			c.log.Error("devices of the cluster could not be taken over", "error", err)
+		}
+		if len(forced) > 0 {
+			c.counts.forced.Add(uint64(len(forced)))
+			c.log.Warn("cluster: devices move without a handover, which was put off too often", "devices", forced)
+		}
+	})
+	return moves
 }
 
 // left ends the sessions of devices that others have accepted.
@@ -146,12 +140,11 @@ func (c *Collector) acceptDevices(offer *clusterv1.Offer) *clusterv1.OfferReply 
 	return reply
 }
 
-// takeDevices makes devices this collector's whose owners have ended their sessions without a
-// handover.
+// takeDevices carries out what follows from sessions that have begun or ended.
 func (c *Collector) takeDevices() {
 	c.moves.Go(func() {
 		c.exclusively(func() {
-			if err := c.network.Take(); err != nil {
+			if err := c.network.Observe(); err != nil {
 				c.log.Error("devices of the cluster could not be taken over", "error", err)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/cluster/ownership"
 )
 
 // maxLease bounds the description of a member in bytes.
@@ -151,10 +152,14 @@ func (v View) Device(name string) string { return v.Owner(deviceKey(name)) }
 func (v View) Host(name string) string   { return v.Owner(hostKey(name)) }
 func (v View) Plugin(name string) string { return v.Owner(pluginKey(name)) }
 
-// DeviceBefore returns who owns a device if this member is not there.
-func (v View) DeviceBefore(name string) string {
+// Ownership returns what package ownership needs of the view to decide about a device.
+func (v View) Ownership(device string) ownership.View {
+	out := ownership.View{Self: v.Self, Leased: v.Leased, Owner: v.Device(device)}
 	var others []Member
 	for _, m := range v.Members {
+		if m.State != Refused { // it can hand a device over, or take it
+			out.Present = append(out.Present, m.Name)
+		}
 		if m.State == Draining { // it may not have handed over everything
 			m.State = Active
 		}
@@ -162,11 +167,11 @@ func (v View) DeviceBefore(name string) string {
 			others = append(others, m)
 		}
 	}
-	return Owner(deviceKey(name), others)
+	out.Before = Owner(deviceKey(device), others)
+	return out
 }
 
-// Present reports whether a member is there and not refused: it can take something over, or hand it
-// over.
+// Present reports whether a member is there and not refused.
 func (v View) Present(name string) bool {
 	m, ok := v.Member(name)
 	return ok && m.State != Refused

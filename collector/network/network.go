@@ -20,11 +20,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/netsketch/netsketch/collector/cluster/ownership"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -63,9 +65,9 @@ type Dependencies struct {
 	Elsewhere func(device string) epoch.Source
 	// Owners applies plans to devices of other collectors. Only used if Shared.
 	Owners Owners
-	// OnTaken is called when a device that another collector was to hand over has a ready session,
-	// and when another collector has outbid a session. The caller then calls Take. OnTaken must not
-	// block. Only used if Shared.
+	// OnTaken is called when a session becomes the primary, or another collector outbids it, and
+	// something follows from that. The caller then calls Observe. OnTaken must not block. Only used
+	// if Shared.
 	OnTaken func()
 }
 
@@ -119,22 +121,16 @@ type Component struct {
 	binding sync.Mutex // held while the selection of Bind is passed to devices
 }
 
-// member is a device with its configuration and its ownership.
+// member is a device with its configuration and what package ownership decided about it.
 type member struct {
 	Device
 	cfg     config.Device
-	program *p4rt.Program          // nil if the device keeps its own program, or the program could not be loaded
-	fault   error                  // why the device cannot be set up
-	owner   string                 // the collector of the cluster that measures it; "": none, or there is no cluster
-	foreign bool                   // another collector owns the device, or none does
-	takes   bool                   // this collector acquires the device when owner hands it over
-	moving  atomic.Pointer[moving] // the move to or from this collector; nil if the device does not move
+	program *p4rt.Program // nil if the device keeps its own program, or the program could not be loaded
+	fault   error         // why the device cannot be set up
 	c       *Component
-
-	// awaited is only used by Assign and the methods that are called one at a time with it.
-	awaited bool   // the engine collects from Dependencies.Elsewhere
-	next    string // the collector that the device is to be handed over to; empty if none
-	tries   int    // epochs in which a handover was possible and failed
+	own     atomic.Pointer[ownership.Device]
+	moving  atomic.Pointer[moving] // the move to or from this collector; nil if the device does not move
+	awaited bool                   // the engine collects from Dependencies.Elsewhere; see await
 }
 
 // New returns a component with the configured devices. It opens no connection.
@@ -154,11 +150,11 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if deps.Shared {
-		c.ownership.Store(&Ownership{Owner: func(string) string { return "" }})
+		c.ownership.Store(&Ownership{View: func(string) ownership.View { return ownership.View{} }})
 	}
 	loaded := pipelines{}
 	for _, d := range cfg.Devices {
-		m, err := c.build(d, topo, loaded, "")
+		m, err := c.create(d, topo, loaded)
 		if err == nil {
 			err = c.add(m)
 		}
@@ -171,8 +167,8 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 
 // Start opens the sessions of all devices.
 func (c *Component) Start() {
-	for _, d := range c.Devices() {
-		c.connect(d)
+	for _, m := range c.members() {
+		c.connect(m)
 	}
 }
 
@@ -210,7 +206,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 	p, loaded := &Plan{topology: topo, changes: changes}, pipelines{}
 	var errs []error
 	for _, cfg := range slices.Concat(changes.DevicesChanged, changes.DevicesAdded) {
-		m, err := c.build(cfg, topo, loaded, "")
+		m, err := c.create(cfg, topo, loaded)
 		if err == nil && m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
 			err = m.fault
 		}
@@ -230,11 +226,11 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 			case program.Same(m.program):
 				errs = append(errs, checkRoutes(cfg, program, topo))
 			default: // the contents of the pipeline's files have changed under the same names
-				again, err := c.build(cfg, topo, loaded, "")
+				again, err := c.create(cfg, topo, loaded)
 				errs, p.devices = append(errs, err, again.fault), append(p.devices, again)
 				p.pipelines = append(p.pipelines, cfg.Name)
 			}
-		} else if again, err := c.build(m.cfg, topo, loaded, ""); err == nil && !sameText(again.fault, m.fault) {
+		} else if again, err := c.create(m.cfg, topo, loaded); err == nil && !sameText(again.fault, m.fault) {
 			p.devices = append(p.devices, again)
 		}
 	}
@@ -280,7 +276,7 @@ func (c *Component) Add(cfg config.Device) error {
 	c.mu.Lock()
 	topo := c.topology
 	c.mu.Unlock()
-	m, err := c.build(cfg, topo, pipelines{}, "")
+	m, err := c.create(cfg, topo, pipelines{})
 	if err == nil {
 		err = m.fault
 	}
@@ -320,19 +316,33 @@ func (c *Component) setRoutes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// build makes a device. If holder is not empty, the collector of this name hands the device over
-// to this one. build fails only for faults that device.New finds; other faults are stored in the
-// device.
-func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines, holder string) (*member,
-	error,
-) {
+// create makes a device of a new configuration. A device that replaces another one stays with the
+// collector that owns it.
+func (c *Component) create(cfg config.Device, topo *topology.Topology, loaded pipelines) (*member, error) {
+	d, do := ownership.Device{State: ownership.Owner}, ownership.Open
+	if o := c.ownership.Load(); o != nil {
+		if before := c.member(cfg.Name); before != nil {
+			d, do = before.decided().Reopened()
+		} else {
+			d, do = ownership.Device{}.View(o.View(cfg.Name), false)
+		}
+	}
+	return c.build(cfg, topo, loaded, d, do)
+}
+
+// build makes a device with a session as package ownership decided. build fails only for faults
+// that device.New finds; other faults are stored in the device.
+func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines, d ownership.Device,
+	do ownership.Action,
+) (*member, error) {
 	dc, err := c.deviceConfig(cfg, topo, loaded)
 	if err == nil && cfg.DeviceID == 0 {
 		err = errNoDeviceID
 	}
 	m := &member{cfg: cfg, program: dc.Session.Program, fault: err, c: c}
+	m.own.Store(&d)
 	dc.Fault = err
-	c.own(m, &dc, holder)
+	c.session(m, &dc, do)
 	m.Device, err = c.deps.NewDevice(dc)
 	return m, err
 }
@@ -357,37 +367,32 @@ func (c *Component) add(m *member) error {
 	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
 }
 
-// connect opens the session of a device. The engine collects from the device if its pipeline has
-// banks or is not known yet.
-func (c *Component) connect(d Device) {
-	m, isMember := d.(*member)
-	if isMember && m.foreign {
+// connect opens the session of a device, unless another collector has it. The engine collects from
+// the device if its pipeline has banks or is not known yet.
+func (c *Component) connect(m *member) {
+	d := m.decided()
+	if d.Foreign() {
 		c.await(m)
-		if !m.takes {
-			return
+	}
+	if d.State != ownership.Elsewhere {
+		if err := m.Start(c.ctx); err != nil {
+			c.log.Error("device cannot be set up; it is missing from epochs", "device", m.Name(), "error", err)
 		}
 	}
-	if err := d.Start(c.ctx); err != nil {
-		c.log.Error("device cannot be set up; it is missing from epochs", "device", d.Name(), "error", err)
+	if !d.Foreign() {
+		c.measure(m, nil)
 	}
-	if isMember && m.takes {
-		return
-	}
-	c.measure(d, nil)
 }
 
 // measure makes the engine collect from a device that has a session. h is the state of the banks
 // that another collector handed over; nil if there was no handover.
-func (c *Component) measure(d Device, h *banks.Handover) {
-	if !d.Measured() {
+func (c *Component) measure(m *member, h *banks.Handover) {
+	if !m.Measured() {
 		return
-	}
-	if m, ok := d.(*member); ok {
-		d = m.Device // a member does not reveal that packets select the bank
 	}
 	open, _ := c.deps.Engine.Current()
 	c.deps.Banks.Opened(open)
-	c.deps.Engine.Add(c.deps.Banks.Adopt(d, h))
+	c.deps.Engine.Add(c.deps.Banks.Adopt(m.Device, h)) // a member does not reveal that packets select the bank
 }
 
 // remove closes the session of a device.
@@ -408,9 +413,11 @@ func (c *Component) remove(name string) {
 // changed handles a change of a device's session. The device calls it.
 func (c *Component) changed(d Device) {
 	_, err := d.Ready()
-	m, o := c.member(d.Name()), c.ownership.Load()
-	if m != nil && o != nil && (m.takes && err == nil || m.outbid(o)) {
-		c.deps.OnTaken()
+	m := c.member(d.Name())
+	if m != nil && c.ownership.Load() != nil {
+		if next, _ := m.observed(); next != m.decided() {
+			c.deps.OnTaken()
+		}
 	}
 	if err == nil {
 		if m != nil {
@@ -461,15 +468,17 @@ func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int)
 }
 
 // Devices returns the devices, sorted by name.
-func (c *Component) Devices() []Device {
+func (c *Component) Devices() (all []Device) {
+	for _, m := range c.members() {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (c *Component) members() []*member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]Device, 0, len(c.devices))
-	for _, d := range c.devices {
-		out = append(out, d)
-	}
-	slices.SortFunc(out, func(a, b Device) int { return strings.Compare(a.Name(), b.Name()) })
-	return out
+	return slices.SortedFunc(maps.Values(c.devices), func(a, b *member) int { return strings.Compare(a.Name(), b.Name()) })
 }
 
 func (c *Component) member(name string) *member {
@@ -481,8 +490,8 @@ func (c *Component) member(name string) *member {
 // Faults returns why devices cannot be set up. A device that waits for its device id from the gNMI
 // server has no fault.
 func (c *Component) Faults() (faults []error) {
-	for _, d := range c.Devices() {
-		if m := c.member(d.Name()); m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
+	for _, m := range c.members() {
+		if m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
 			faults = append(faults, m.fault)
 		}
 	}

@@ -122,7 +122,7 @@ func parse(t *testing.T, yaml string) *config.Config {
 	return cfg
 }
 
-func newRig(t *testing.T, yaml string) *rig {
+func newRig(t *testing.T, yaml string, shared ...bool) *rig {
 	t.Helper()
 	r := &rig{t: t, cfg: parse(t, yaml), devices: map[string]*fakeDevice{}, windows: make(chan int, 16)}
 	engine := epoch.New(epoch.Config{Interval: time.Second}, epoch.Dependencies{Clock: epoch.Wall{},
@@ -135,6 +135,7 @@ func newRig(t *testing.T, yaml string) *rig {
 		Programs: func(name string) (*p4rt.Program, error) {
 			return nil, errors.New("no pipeline " + name + " here")
 		},
+		Shared:   slices.Contains(shared, true),
 		PortName: func(device string, port uint32) string { return device + "-eth" + string(rune('0'+port)) },
 		OnModel:  func(context.Context) { r.models++ },
 		OnDevice: func() {},

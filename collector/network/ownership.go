@@ -7,26 +7,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
+	"sync"
 
+	"github.com/netsketch/netsketch/collector/cluster/ownership"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
-	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// Ownership states which devices are this collector's.
+// In a cluster, package ownership decides which collector has the session with a device. This file
+// passes it what happens, and carries out what it decides: a session begins or ends, and the epoch
+// engine collects from the session or from the collector that owns the device.
+
+// Ownership is what a view of the cluster says about devices.
 type Ownership struct {
-	// Self is the name of this collector in the cluster.
-	Self string
-	// Owner returns the collector that owns a device; "" if none does.
-	Owner func(device string) string
-	// Before returns the collector that owns a device while this collector is not in the cluster; ""
-	// if none does.
-	Before func(device string) string
-	// Present reports whether a collector is in the cluster, so that it can hand devices over and
-	// take them. nil means that no collector is present.
-	Present func(collector string) bool
+	// View returns what the view says about a device.
+	View func(device string) ownership.View
 	// Fence returns the high part of the election id of sessions that begin now. It is higher than
 	// the fence of every earlier owner.
 	Fence func() uint64
@@ -41,171 +38,241 @@ var ErrForeign = errors.New("owns it")
 // errNoLease is the reason why entries are not written.
 var errNoLease = fmt.Errorf("%w: the collector holds no lease in its cluster and writes no entries", p4rt.ErrNotReady)
 
-// own sets, before a device is created, whether this collector owns it.
-func (c *Component) own(m *member, dc *device.Config, holder string) {
+// Move is a device that another collector takes over.
+type Move struct {
+	Device string
+	// To is the collector that takes it.
+	To string
+	// Banks is the state of its banks; nil if the device is not measured.
+	Banks *banks.Handover
+	// Objects are the registers that were read.
+	Objects []string
+}
+
+// change is a decision about a device, which follow carries out.
+type change struct {
+	m     *member
+	next  ownership.Device
+	do    ownership.Action
+	banks *banks.Handover // handed over by the former owner; nil if it handed over none
+}
+
+// session sets, before a device is created, whether it has a session, and how the session bids. A
+// device whose session is not to be opened has a fault.
+func (c *Component) session(m *member, dc *device.Config, do ownership.Action) {
 	o := c.ownership.Load()
 	if o == nil {
 		return
 	}
-	m.owner, m.takes = o.Owner(m.cfg.Name), holder != ""
-	if m.takes {
-		m.owner, dc.Session.Yields = holder, true
-	}
-	m.foreign = m.owner == "" || m.owner != o.Self
-	if m.foreign && !m.takes {
-		dc.Fault = fmt.Errorf("%s %w", cmp.Or(m.owner, "no collector of the cluster"), ErrForeign)
+	if d := m.decided(); d.State == ownership.Elsewhere {
+		dc.Fault = fmt.Errorf("%s %w", cmp.Or(d.Holder, "no collector of the cluster"), ErrForeign)
 		return
 	}
 	fence, low := o.Fence(), max(m.cfg.ElectionID.Low, 1)
+	dc.Session.Yields = do.Has(ownership.OpenBackup)
 	dc.Session.ElectionID = p4rt.ElectionID{High: fence, Low: low}
 	dc.Session.Bid = func(highest p4rt.ElectionID, vacant bool) (p4rt.ElectionID, bool) {
 		now := fence
 		if vacant {
 			now = c.ownership.Load().Fence()
 		}
-		return bid(now, low, highest, vacant)
+		id, ok := ownership.Bid(now, low, ownership.ElectionID(highest), vacant)
+		return p4rt.ElectionID(id), ok
 	}
 }
 
-// bid returns the election id that a collector with a fence bids after a switch has reported the
-// highest one; vacant: there is no primary. ok is false if it must not bid:
-//
-//	highest is of             primary there      no primary
-//	a collector, lower fence  outbid             bid above
-//	a collector, higher fence no                 no: this one is deposed
-//	another controller        no                 bid above
-//
-// A bid above the high id of another controller has the fence in its low part, so that the next
-// owner recognizes it. A session outbids with the fence that it began with: each is outbid only by
-// those that began later, and two collectors cannot outbid each other again and again.
-func bid(fence, low uint64, highest p4rt.ElectionID, vacant bool) (id p4rt.ElectionID, ok bool) {
-	of, member := fenceOf(highest, fence)
-	switch own := (p4rt.ElectionID{High: fence, Low: low}); {
-	case member && of > fence, !member && !vacant:
-		return own, false
-	case member && of == fence:
-		return highest, vacant
-	case own.Compare(highest) > 0:
-		return own, true
-	case highest.Low < fence:
-		return p4rt.ElectionID{High: highest.High, Low: fence}, true
-	case highest.High < math.MaxUint64:
-		return p4rt.ElectionID{High: highest.High + 1, Low: fence}, true
-	}
-	return highest, vacant
-}
-
-// fenceOf returns the fence in an election id. member is false if the id is not a collector's: all
-// fences of a cluster share the upper half, the time at which the bucket of leases was created.
-func fenceOf(id p4rt.ElectionID, fence uint64) (of uint64, member bool) {
-	for _, part := range []uint64{id.Low, id.High} {
-		if part>>32 == fence>>32 {
-			return part, true
-		}
-	}
-	return 0, false
-}
-
-// Assign opens the sessions of devices that this collector owns from now on, and closes the
-// sessions of devices that it no longer owns. Other sessions stay open, and all sessions do if o
-// allows no writes. A device moves to or from a collector that is present when it is handed over
-// (Leaving, Accept). When writing is allowed again, Assign writes the routes.
-func (c *Component) Assign(ctx context.Context, o Ownership) error {
-	was := c.ownership.Swap(&o)
+// follow carries out decisions. Sessions end at the same time.
+func (c *Component) follow(changes ...change) error {
 	var errs []error
-	var changed []*member
-	loaded := pipelines{}
+	var opened []change
+	var sessions sync.WaitGroup
 	c.mu.Lock()
 	topo := c.topology
 	c.mu.Unlock()
-	for _, d := range c.Devices() {
-		m := c.member(d.Name())
-		stays, holder := c.moves(m, &o)
-		if stays {
-			continue
+	loaded := pipelines{}
+	for _, ch := range changes {
+		was := ch.m.decided()
+		switch {
+		case ch.do.Has(ownership.Open | ownership.OpenBackup | ownership.Close), // the fault of a device without a
+			was.State == ownership.Elsewhere && was.Holder != ch.next.Holder: // session names the holder
+			next, err := c.build(ch.m.cfg, topo, loaded, ch.next, ch.do)
+			if errs = append(errs, err); err != nil {
+				continue
+			}
+			c.deps.Engine.Remove(ch.m.Name())
+			c.deps.Banks.Remove(ch.m.Name())
+			ch.m.moving.Store(c.newMoving())
+			sessions.Go(func() { c.close(ch.m) })
+			opened = append(opened, change{m: next, next: ch.next})
+		case was.Foreign() != ch.next.Foreign(), ch.do.Has(ownership.Adopt):
+			errs = append(errs, c.keep(ch))
+		default:
+			ch.m.own.Store(&ch.next)
 		}
-		next, err := c.build(m.cfg, topo, loaded, holder)
-		errs = append(errs, err)
-		if err == nil {
-			changed = append(changed, next)
-			errs = append(errs, c.replace(next))
-		}
 	}
-	if was != nil && !was.Writes && o.Writes {
-		errs = append(errs, c.setRoutes(ctx))
+	sessions.Wait()
+	for _, ch := range opened {
+		old := c.member(ch.m.Name())
+		errs = append(errs, c.add(ch.m))
+		old.moving.Load().end() // from now on, plans go to the next owner
 	}
-	if len(changed) > 0 {
-		c.deps.OnModel(ctx)
+	for _, ch := range opened {
+		c.connect(ch.m)
 	}
-	for _, m := range changed {
-		c.connect(m)
-	}
-	return errors.Join(append(errs, c.deposed())...)
+	return errors.Join(errs...)
 }
 
-// moves returns whether a device keeps its session for now: because its owner does not change, or
-// because a handover is in progress or begins here. Otherwise holder is the collector that hands
-// the device over to this one; "" if none does.
-func (c *Component) moves(m *member, o *Ownership) (stays bool, holder string) {
-	owner, holder := o.Owner(m.Name()), m.owner
-	if holder == "" {
-		holder = o.Before(m.Name())
+// keep keeps the session of a device. The engine collects from it from now on if this collector
+// measures the device, or from another collector.
+func (c *Component) keep(ch change) error {
+	next := &member{Device: ch.m.Device, cfg: ch.m.cfg, program: ch.m.program, fault: ch.m.fault, c: c}
+	next.own.Store(&ch.next)
+	if ch.next.State == ownership.Taking {
+		next.moving.Store(c.newMoving())
 	}
-	present := func(name string) bool {
-		return name != "" && name != o.Self && o.Present != nil && o.Present(name)
-	}
-	switch {
-	case !o.Writes:
-		return true, ""
-	case m.takes && owner == o.Self && present(m.owner):
-		return true, ""
-	case !m.takes && m.owner == owner:
-		m.next, m.tries = "", 0
-		return true, ""
-	case !m.foreign && present(owner):
-		if h, err := c.deps.Banks.Handover(m.Name()); h != nil || err != nil {
-			m.next = owner
-			return true, ""
-		}
-	case owner == o.Self && present(holder):
-		return false, holder
-	}
-	return false, ""
-}
-
-// replace replaces a device whose owner changes. Entries that plugins planned for the device stay.
-func (c *Component) replace(next *member) error {
-	old := c.member(next.Name())
 	c.deps.Engine.Remove(next.Name())
 	c.deps.Banks.Remove(next.Name())
-	if old == nil {
-		return c.add(next)
+	err := c.add(next)
+	if ch.next.Foreign() {
+		c.await(next)
+	} else {
+		c.measure(next, ch.banks)
 	}
-	c.close(old)
-	defer old.moving.Load().end() // from now on, plans go to the next owner
-	return c.add(next)
+	return err
 }
 
-// outbid reports whether this collector's session is a backup because a collector with a newer
-// lease has taken the switch.
-func (m *member) outbid(o *Ownership) bool {
-	if m.foreign || m.underWay() != nil { // the other collector's session ends
-		return false
+// Assign takes over a new view of the cluster. When writing is allowed again, it writes the routes.
+func (c *Component) Assign(ctx context.Context, o Ownership) error {
+	was := c.ownership.Swap(&o)
+	var changes []change
+	opens := false
+	for _, m := range c.members() {
+		h, err := c.deps.Banks.Handover(m.Name())
+		next, do := m.decided().View(o.View(m.Name()), h != nil || err != nil)
+		changes = append(changes, change{m: m, next: next, do: do})
+		opens = opens || next.Foreign() != m.decided().Foreign()
 	}
-	st := m.Status().Session
-	if st.State != p4rt.Standby {
-		return false
+	err := c.follow(changes...)
+	if was != nil && !was.Writes && o.Writes {
+		err = errors.Join(err, c.setRoutes(ctx))
 	}
-	of, known := fenceOf(st.Highest, o.Fence())
-	own, _ := fenceOf(st.Bid, o.Fence())
-	return known && of > own
+	if opens {
+		c.deps.OnModel(ctx)
+	}
+	return errors.Join(err, c.Observe())
+}
+
+// Observe passes the states of sessions to package ownership. Call it after OnTaken.
+func (c *Component) Observe() error {
+	var changes []change
+	for _, m := range c.members() {
+		next, do := m.observed()
+		changes = append(changes, change{m: m, next: next, do: do})
+	}
+	return c.follow(changes...)
+}
+
+// observed returns what follows from the state of the session.
+func (m *member) observed() (ownership.Device, ownership.Action) {
+	return m.decided().Session(m.sessionState(), m.c.ownership.Load().View(m.Name()))
+}
+
+// sessionState describes the session for package ownership.
+func (m *member) sessionState() ownership.Session {
+	st, fence := m.Status().Session, m.c.ownership.Load().Fence()
+	_, err := m.Device.Ready()
+	return ownership.Session{Primary: err == nil, Deposed: st.State == p4rt.Standby &&
+		ownership.Deposes(ownership.ElectionID(st.Highest), ownership.ElectionID(st.Bid), fence)}
+}
+
+// EndEpoch signals that the banks of an epoch have been read. It returns the devices that can be
+// handed over in the open epoch, and the names of those that moved without a handover because they
+// have waited for too long.
+func (c *Component) EndEpoch() (moves []Move, forced []string, err error) {
+	if !c.ownership.Load().Writes {
+		return nil, nil, nil
+	}
+	var changes []change
+	for _, m := range c.members() {
+		h, busy := c.deps.Banks.Handover(m.Name())
+		next, do := m.decided().Epoch(busy == nil)
+		changes = append(changes, change{m: m, next: next, do: do})
+		if do.Has(ownership.Force) {
+			forced = append(forced, m.Name())
+		}
+		if do.Has(ownership.Offer) {
+			moves = append(moves, Move{Device: m.Name(), To: next.Next, Banks: h, Objects: c.boundTo(m.Name())})
+		}
+	}
+	return moves, forced, c.follow(changes...)
+}
+
+// boundTo returns the registers of a device that plugins read.
+func (c *Component) boundTo(device string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(slices.Values(c.bound[device]))
+}
+
+// Left ends the sessions of devices that other collectors have accepted. Devices for which an epoch
+// has ended since EndEpoch stay.
+func (c *Component) Left(moves []Move) error {
+	open, _ := c.deps.Engine.Current()
+	var changes []change
+	for _, move := range moves {
+		m := c.member(move.Device)
+		if m == nil || move.Banks != nil && move.Banks.Epoch != open {
+			continue
+		}
+		next, do := m.decided().Accepted(move.To)
+		changes = append(changes, change{m: m, next: next, do: do})
+	}
+	return c.follow(changes...)
+}
+
+// Accept takes a device over from another collector, which ends its session next. The error says
+// why this collector cannot take the device.
+func (c *Component) Accept(from string, move Move) error {
+	m := c.member(move.Device)
+	if m == nil {
+		return fmt.Errorf("collector %s has no device %s", move.To, move.Device)
+	}
+	early := c.early(m, from, move)
+	next, do := m.decided().Offered(from, m.sessionState(), early == nil)
+	if do.Has(ownership.Refuse) {
+		return cmp.Or(early, fmt.Errorf("collector %s does not take device %s over from %s: its state there is %v", move.To,
+			move.Device, from, next.State))
+	}
+	if !slices.Equal(move.Objects, c.boundTo(move.Device)) {
+		move.Banks = nil // the banks of other registers have not been read
+	}
+	return c.follow(change{m, next, do, move.Banks})
+}
+
+// early returns why this collector cannot take a device yet; nil if it can.
+func (c *Component) early(m *member, from string, move Move) error {
+	st, fence := m.Status().Session, c.ownership.Load().Fence()
+	if st.State != p4rt.Standby && st.State != p4rt.Ready {
+		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
+	}
+	// this collector may not bid above a higher fence
+	if of, known := ownership.FenceOf(ownership.ElectionID(st.Highest), fence); known && of > fence {
+		return fmt.Errorf("collector %s has not renewed its lease since the session of %s with device %s began", move.To,
+			from, move.Device)
+	}
+	if open, _ := c.deps.Engine.Current(); move.Banks != nil && move.Banks.Epoch == open+1 {
+		// The session would end here before the epoch that this collector still has to close.
+		return fmt.Errorf("device %s is handed over in epoch %d, which has not begun at collector %s", move.Device,
+			move.Banks.Epoch, move.To)
+	}
+	return nil
 }
 
 // Await makes the epoch engine wait for the readings of devices of other collectors, if
 // Dependencies.Elsewhere has a source for them.
 func (c *Component) Await() {
-	for _, d := range c.Devices() {
-		if m := c.member(d.Name()); m != nil && m.foreign {
+	for _, m := range c.members() {
+		if m.decided().Foreign() {
 			c.await(m)
 		}
 	}
@@ -224,11 +291,25 @@ func (c *Component) await(m *member) {
 	m.awaited = s != nil && m.Measured()
 }
 
-// Foreign reports whether this collector does not own a device.
+// Own returns the devices that this collector measures or tries to acquire, sorted by name.
+func (c *Component) Own() (names []string) {
+	for _, m := range c.members() {
+		if !m.decided().Foreign() {
+			names = append(names, m.Name())
+		}
+	}
+	return names
+}
+
+// Foreign reports whether this collector does not measure a device.
 func (c *Component) Foreign(name string) bool {
 	m := c.member(name)
-	return m != nil && m.foreign
+	return m != nil && m.decided().Foreign()
 }
+
+// decided returns what package ownership decided last. Without a cluster, this collector owns all
+// devices.
+func (m *member) decided() ownership.Device { return *m.own.Load() }
 
 // mayWrite returns why entries cannot be written; nil if they can.
 func (m *member) mayWrite() error {
@@ -236,46 +317,4 @@ func (m *member) mayWrite() error {
 		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
 	}
 	return nil
-}
-
-var _ intent.Elsewhere = (*member)(nil)
-
-// Owner implements intent.Elsewhere.
-func (m *member) Owner() string {
-	if m.foreign {
-		return m.owner
-	}
-	return ""
-}
-
-// Apply implements intent.Elsewhere.
-func (m *member) Apply(ctx context.Context, plugin string, updates []p4rt.Update) (undo func(context.Context) error,
-	err error,
-) {
-	return m.c.deps.Owners.Apply(ctx, plugin, m.owner, m.Name(), updates)
-}
-
-// Ready returns the incarnation of the device's state, or why the device is away. A device of
-// another collector is ready if its owner is.
-func (m *member) Ready() (banks.Incarnation, error) {
-	if owner := m.Owner(); owner != "" {
-		return banks.Incarnation{}, m.c.deps.Owners.Ready(owner)
-	}
-	return m.Device.Ready()
-}
-
-// Write writes updates, unless the collector may not write.
-func (m *member) Write(ctx context.Context, updates ...p4rt.Update) error {
-	if err := m.mayWrite(); err != nil {
-		return err
-	}
-	return m.Device.Write(ctx, updates...)
-}
-
-// Reconcile brings entries up to date, unless the collector may not write.
-func (m *member) Reconcile(ctx context.Context, parts ...p4rt.Desired) error {
-	if err := m.mayWrite(); err != nil {
-		return err
-	}
-	return m.Device.Reconcile(ctx, parts...)
 }

@@ -4,74 +4,31 @@ package network
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/cluster/ownership"
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
-// A collector outbids collectors with a lower fence, even if another controller left a high
-// election id, but never a collector with a higher fence and never another controller.
-func TestBid(t *testing.T) {
-	const (
-		created = uint64(1_790_000_000) << 32
-		older   = created | 7
-		own     = created | 8
-		newer   = created | 9
-		forged  = uint64(1) << 63
-		last    = uint64(math.MaxUint64)
-	)
-	id := func(high, low uint64) p4rt.ElectionID { return p4rt.ElectionID{High: high, Low: low} }
-	var none p4rt.ElectionID
-	for _, c := range []struct {
-		name           string
-		highest        p4rt.ElectionID
-		outbids, above p4rt.ElectionID // the bids against a primary and without one; zero: none
-	}{
-		{"no controller before", none, none, id(own, 1)},
-		{"an older collector", id(older, 1), id(own, 1), id(own, 1)},
-		{"itself", id(own, 1), none, id(own, 1)},
-		{"a newer collector", id(newer, 1), none, none},
-		{"another controller", id(forged, 9), none, id(forged, own)},
-		{"another controller with a high low part", id(forged, last), none, id(forged+1, own)},
-		{"another controller with the highest id", id(last, last), none, id(last, last)},
-		{"an older collector above another controller", id(forged, older), id(forged, own), id(forged, own)},
-		{"itself above another controller", id(forged, own), none, id(forged, own)},
-		{"a newer collector above another controller", id(forged, newer), none, none},
-		{"a collector of an older bucket", id(older-1<<32, 1), none, id(own, 1)},
-		{"a collector of an older bucket above another controller", id(forged, older-1<<32), none, id(forged, own)},
-	} {
-		for vacant, want := range map[bool]p4rt.ElectionID{false: c.outbids, true: c.above} {
-			got, ok := bid(own, 1, c.highest, vacant)
-			if ok != (want != none) || ok && got != want {
-				t.Errorf("%s, without a primary %v: bid %v %v, want %v", c.name, vacant, got, ok, want)
-			}
-			if ok && got.Compare(c.highest) < 0 {
-				t.Errorf("%s: bid %v is below", c.name, got)
-			}
-		}
-	}
-}
-
 // A device is not taken over in an epoch that has not begun at the next owner, because the session
 // would begin in the previous epoch. The owner offers the device again.
 func TestAcceptBeforeTheEpoch(t *testing.T) {
-	r := newRig(t, twoSwitches)
+	r := newRig(t, twoSwitches, true)
 	r.deps.Elsewhere = func(string) epoch.Source { return nil }
 	wait := func(context.Context, time.Duration) error { return nil }
 	if err := r.deps.Engine.Open(t.Context(), time.Now(), wait); err != nil {
 		t.Fatal(err)
 	}
-	c1 := func(string) string { return "c1" }
-	if err := r.Assign(t.Context(), Ownership{Self: "c2", Owner: func(string) string { return "c2" }, Before: c1,
-		Present: func(string) bool { return true }, Fence: func() uint64 { return 7 }, Writes: true}); err != nil {
+	view := ownership.View{Self: "c2", Leased: true, Owner: "c2", Before: "c1", Present: []string{"c1", "c2"}}
+	if err := r.Assign(t.Context(), Ownership{View: func(string) ownership.View { return view },
+		Fence: func() uint64 { return 7 }, Writes: true}); err != nil {
 		t.Fatal(err)
 	}
 	open, _ := r.deps.Engine.Current()
@@ -106,20 +63,28 @@ type owned struct {
 }
 
 func newOwned(t *testing.T) *owned {
-	r := &owned{rig: newRig(t, twoSwitches), owner: "c1"}
+	r := &owned{rig: newRig(t, twoSwitches, true), owner: "c1"}
 	t.Cleanup(r.deps.Banks.Stop)
 	r.deps.Elsewhere = func(string) epoch.Source { return nil }
 	r.deps.OnTaken = func() { r.taken++ }
-	r.Ownership = Ownership{Self: "c1", Owner: func(string) string { return r.owner },
-		Before: func(string) string { return r.before }, Present: func(name string) bool { return name == r.before },
-		Fence: func() uint64 { return first }, Writes: true}
+	r.Ownership = Ownership{Fence: func() uint64 { return first }, Writes: true}
 	r.assign()
 	return r
 }
 
 func (r *owned) assign() {
 	r.t.Helper()
+	r.View = func(string) ownership.View {
+		return ownership.View{Self: "c1", Leased: r.Writes, Owner: r.owner, Before: r.before, Present: []string{r.before}}
+	}
 	if err := r.Assign(r.t.Context(), r.Ownership); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *owned) observe() {
+	r.t.Helper()
+	if err := r.Observe(); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -163,9 +128,9 @@ func TestHandedOverAfterACut(t *testing.T) {
 	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
 	r.outbid("s2", forged)
 	if r.taken != 1 {
-		t.Errorf("Take is due %d times, want 1: another controller has s2", r.taken)
+		t.Errorf("Observe is due %d times, want 1: another controller has s2", r.taken)
 	}
-	if err := r.Take(); err != nil || r.Foreign("s1") {
+	if err := r.Observe(); err != nil || r.Foreign("s1") {
 		t.Errorf("error %v; a collector that is not known owns s1: %v", err, r.Foreign("s1"))
 	}
 	r.before = "c2"
@@ -175,9 +140,9 @@ func TestHandedOverAfterACut(t *testing.T) {
 			t.Errorf("another collector owns s1: %v, s2: %v", r.Foreign("s1"), r.Foreign("s2"))
 		}
 	}
-	for range 2*maxTries + 1 {
-		if names, err := r.Overdue(); len(names) > 0 || err != nil {
-			t.Fatalf("without a lease, %q move, error %v", names, err)
+	for range 30 {
+		if _, forced, err := r.EndEpoch(); len(forced) > 0 || err != nil {
+			t.Fatalf("without a lease, %q move, error %v", forced, err)
 		}
 	}
 	offer := Move{Device: "s1", To: "c1", Banks: &banks.Handover{Epoch: open, Unread: make([]bool, 2)}}
@@ -193,8 +158,8 @@ func TestHandedOverAfterACut(t *testing.T) {
 			t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
 		}
 		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // before c2 ends its session
-		if err := r.Take(); err != nil || r.Foreign("s1") || r.taken != 1 {
-			t.Errorf("error %v; another collector owns s1: %v; Take is due %d times", err, r.Foreign("s1"), r.taken)
+		if err := r.Observe(); err != nil || r.Foreign("s1") || r.taken != 1 {
+			t.Errorf("error %v; another collector owns s1: %v; Observe is due %d times", err, r.Foreign("s1"), r.taken)
 		}
 	}
 	r.session("s1", p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: third, Low: 1}})
@@ -214,17 +179,17 @@ func TestOutbidBeforeAHandover(t *testing.T) {
 	s1 := r.devices["s1"]
 	r.owner, r.before = "c2", "c2"
 	r.assign()
-	if moves, _ := r.Leaving(); len(moves) != 1 || s1.closed {
+	if moves, _, _ := r.EndEpoch(); len(moves) != 1 || s1.closed {
 		t.Errorf("moves %+v, session ended %v", moves, s1.closed)
 	}
 	r.owner, r.Writes = "c3", false
 	r.assign()
-	if moves, forced := r.Leaving(); len(moves)+len(forced) > 0 || s1.closed {
+	if moves, forced, _ := r.EndEpoch(); len(moves)+len(forced) > 0 || s1.closed {
 		t.Errorf("without a lease: moves %+v, forced %+v, session ended %v", moves, forced, s1.closed)
 	}
 	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
-	if err := r.Take(); err != nil || r.taken != 1 || !r.Foreign("s1") || !s1.closed {
-		t.Errorf("error %v; Take is due %d times, another collector owns s1 %v, session ended %v", err, r.taken,
+	if err := r.Observe(); err != nil || r.taken != 1 || !r.Foreign("s1") || !s1.closed {
+		t.Errorf("error %v; Observe is due %d times, another collector owns s1 %v, session ended %v", err, r.taken,
 			r.Foreign("s1"), s1.closed)
 	}
 }
@@ -238,19 +203,22 @@ func TestOutbidByACollectorThatIsGone(t *testing.T) {
 	r.outbid("s2", forged)
 	r.Fence = func() uint64 { return third }
 	r.assign()
-	for range maxTries {
-		if names, err := r.Overdue(); len(names) > 0 || err != nil {
+	const epochs = 10
+	for range epochs {
+		if _, names, err := r.EndEpoch(); len(names) > 0 || err != nil {
 			t.Fatalf("%q are taken back, error %v", names, err)
 		}
 	}
 	r.session("s1", p4rt.Status{State: p4rt.Ready, Bid: p4rt.ElectionID{High: first, Low: 1}})
-	if names, err := r.Overdue(); len(names) > 0 || err != nil {
+	r.observe()
+	if _, names, err := r.EndEpoch(); len(names) > 0 || err != nil {
 		t.Fatalf("%q are taken back with a session that is ready, error %v", names, err)
 	}
 	r.outbid("s1", p4rt.ElectionID{High: second, Low: 1})
-	for epoch := range 2 * maxTries {
-		names, err := r.Overdue()
-		if slices.Equal(names, []string{"s1"}) != (epoch == maxTries) || len(names) > 1 || err != nil {
+	r.observe()
+	for epoch := range 2 * epochs {
+		_, names, err := r.EndEpoch()
+		if slices.Equal(names, []string{"s1"}) != (epoch == epochs) || len(names) > 1 || err != nil {
 			t.Errorf("%q are taken back after %d epochs, error %v", names, epoch, err)
 		}
 	}
