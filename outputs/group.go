@@ -141,7 +141,7 @@ func (g *Group) Declare() map[string]*bindings.Collector_Output {
 			Name: ygot.String(o.Name()), Type: ygot.String(o.Type()), Status: s.Status, LastError: &s.LastError,
 			Sent: &s.Sent, Dropped: &s.Dropped, Queued: &s.Queued, Spooled: &s.Spooled,
 		}
-		if o.Type() == "gnmi" || o.Type() == "web" {
+		if s.Serves {
 			out[o.Name()].Clients = s.Clients.declare()
 		}
 	}

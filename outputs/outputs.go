@@ -51,10 +51,12 @@ type State struct {
 	Queued    uint64 // in memory and on disk
 	Spooled   uint64 // bytes on disk
 	LastError string // empty without an error
-	Clients   Clients
+	// Serves is set if clients connect to the output. Clients is their state.
+	Serves  bool
+	Clients Clients
 }
 
-// Clients is the state of an output that clients connect to; zero for others. The first four are
+// Clients is the state of an output that clients connect to. The first four are
 // current numbers, the others count since the start.
 type Clients struct {
 	Connections, Streams, StreamsWaiting, Gets int

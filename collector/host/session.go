@@ -59,10 +59,11 @@ type session struct {
 	mu       sync.Mutex
 	requests []*hostv1.ReportRequest
 	acks     []*hostv1.ReportAck
-	queued   bool // settings may have changed
-	queue    []*hostv1.CollectorMessage
+	// settingsChanged is set if the settings in force may not be those that were sent.
+	settingsChanged bool
 
 	// The following fields are used by the sender only.
+	queue  []*hostv1.CollectorMessage
 	length time.Duration // of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
@@ -104,7 +105,7 @@ func (v service) Session(stream hostv1.HostSessions_SessionServer) error {
 	}
 	s := &session{c: c, agent: a, address: address, instance: hello.GetInstance(), stream: stream,
 		reports: assembler{limit: c.cfg.MaxReport}, wake: make(chan struct{}, 1), done: ctx.Done(), cancel: cancel,
-		sent: map[string]uint64{}, queued: true}
+		sent: map[string]uint64{}, settingsChanged: true}
 	if hello.GetCheck() {
 		return s.check()
 	}
@@ -265,7 +266,6 @@ func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan 
 		welcome.Udp = c.udp.open(s)
 		defer c.udp.forget(s)
 	}
-	s.queue = append(s.queue, &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Welcome{Welcome: welcome}})
 	c.enter(s)
 	defer c.leave(s)
 	var work sync.WaitGroup
@@ -287,7 +287,7 @@ func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan 
 			}
 		}
 	})
-	return s.send(ctx)
+	return s.send(ctx, &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Welcome{Welcome: welcome}})
 }
 
 // agentGone returns the status for an agent that ended its stream.
@@ -305,7 +305,7 @@ func (s *session) end(reason error) { s.cancel(status.Error(codes.Aborted, reaso
 // changed.
 func (s *session) changed() {
 	s.mu.Lock()
-	s.queued = true
+	s.settingsChanged = true
 	s.mu.Unlock()
 	s.offer()
 }
@@ -344,10 +344,10 @@ func (s *session) request(number uint64, roles []string) {
 	s.offer()
 }
 
-// send sends messages until the session ends, and returns the reason of the end.
-func (s *session) send(ctx context.Context) error {
-	for {
-		m := s.next()
+// send sends the welcome and then further messages until the session ends, and returns the reason
+// of the end.
+func (s *session) send(ctx context.Context, welcome *hostv1.CollectorMessage) error {
+	for m := welcome; ; m = s.next() {
 		if m == nil {
 			select {
 			case <-s.wake:
@@ -365,51 +365,46 @@ func (s *session) send(ctx context.Context) error {
 	}
 }
 
-// next returns the next message to send, or nil. The order is: the welcome and the schedule, the
-// newest epoch, settings, requests, acknowledgments.
+// next returns the next message to send, or nil. The schedule and the newest epoch come before
+// messages that are queued.
 func (s *session) next() *hostv1.CollectorMessage {
-	s.mu.Lock()
-	if len(s.queue) > 0 {
-		m := s.queue[0]
-		s.queue = s.queue[1:]
-		s.mu.Unlock()
-		return m
-	}
-	s.mu.Unlock()
 	if m := s.epoch(); m != nil {
 		return m
 	}
-	s.mu.Lock()
-	queued := s.queued && s.length > 0 // settings follow the schedule, which can change at any moment
-	if queued {
-		s.queued = false
+	if len(s.queue) == 0 {
+		s.fill()
 	}
-	s.mu.Unlock()
-	if queued {
-		messages := s.settings()
-		s.mu.Lock()
-		s.queue = append(s.queue, messages...)
-		s.mu.Unlock()
-		if len(messages) > 0 {
-			return s.next()
-		}
+	if len(s.queue) == 0 {
+		return nil
 	}
-	s.mu.Lock()
-	if len(s.requests) > 0 {
-		r := s.requests[0]
-		s.requests = s.requests[1:]
-		s.mu.Unlock()
+	m := s.queue[0]
+	s.queue = s.queue[1:]
+	if r := m.GetRequest(); r != nil {
 		s.stated = max(s.stated, r.GetEpoch()+1)
 		s.agent.asked(r.GetEpoch())
-		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}}
 	}
-	defer s.mu.Unlock()
-	if len(s.acks) > 0 {
-		a := s.acks[0]
-		s.acks = s.acks[1:]
-		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Ack{Ack: a}}
+	return m
+}
+
+// fill queues what is to be sent: settings, then requests, then acknowledgments.
+func (s *session) fill() {
+	s.mu.Lock()
+	changed := s.settingsChanged && s.length > 0 // settings follow the schedule
+	if changed {
+		s.settingsChanged = false
 	}
-	return nil
+	requests, acks := s.requests, s.acks
+	s.requests, s.acks = nil, nil
+	s.mu.Unlock()
+	if changed {
+		s.queue = s.settings()
+	}
+	for _, r := range requests {
+		s.queue = append(s.queue, &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Request{Request: r}})
+	}
+	for _, a := range acks {
+		s.queue = append(s.queue, &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Ack{Ack: a}})
+	}
 }
 
 // epoch returns the schedule if it has changed, or the newest epoch if the agent does not have it,

@@ -17,7 +17,7 @@ func TestSettingsFollowTheSchedule(t *testing.T) {
 	engine := &fixedEpochs{}
 	c := New(Config{Hosts: []string{"h1"}}, Dependencies{Epochs: engine, OnChange: func() {},
 		Settings: func(string) []intent.HostSetting { return []intent.HostSetting{{Role: roleName, Generation: 1}} }})
-	s := &session{c: c, agent: newAgent(c, "h1"), sent: map[string]uint64{}, queued: true}
+	s := &session{c: c, agent: newAgent(c, "h1"), sent: map[string]uint64{}, settingsChanged: true}
 	if m := s.next(); m != nil {
 		t.Errorf("message %v before the first epoch", m)
 	}

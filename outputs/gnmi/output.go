@@ -223,7 +223,7 @@ func (o *Output) stop() {
 func (o *Output) State() outputs.State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	st := outputs.State{Status: o.status, LastError: o.err}
+	st := outputs.State{Status: o.status, LastError: o.err, Serves: true}
 	if o.gnmi != nil {
 		st.Sent = o.gnmi.Stats().Updates
 		st.Clients = access.Clients(o.lis.Count(), o.gnmi.Stats())
