@@ -24,7 +24,7 @@ type boundary struct {
 	e       *Engine
 	due     time.Duration // monotonic time of the boundary
 	wait    WaitFunc      // waits for a duration; nil waits on the clock
-	members []*member
+	sources []*tracked
 	parts   []Part
 	ep      *Epoch
 
@@ -39,6 +39,8 @@ type boundary struct {
 	sealed   bool      // at least one source is sealed
 	sealedAt time.Time // when the last source was sealed
 	flips    *Flips    // the flips of all collectors; nil if none is known
+
+	left, own int // sources that have not arrived: all, and those of this collector
 
 	mu         sync.Mutex
 	drainedAt  time.Time // zero until the network has drained
@@ -61,11 +63,18 @@ type arrival struct {
 }
 
 func (e *Engine) newBoundary(b Boundary, t edge, wait WaitFunc) *boundary {
-	members := e.sorted()
-	n := len(members)
+	sources := e.sorted()
+	n := len(sources)
+	own := 0
+	for _, m := range sources {
+		if !m.source.Sealing().IsElsewhere() {
+			own++
+		}
+	}
 	return &boundary{
+		left: n, own: own,
 		Boundary: b, e: e, due: t.due, wait: wait,
-		members: members, parts: make([]Part, n), ep: &Epoch{Sources: make([]Outcome, n)},
+		sources: sources, parts: make([]Part, n), ep: &Epoch{Sources: make([]Outcome, n)},
 		seals: make(chan seal, n), settled: make(chan struct{}),
 		arrived: make([]arrival, n), arrivals: make(chan *arrival, n),
 		draining: make(chan struct{}, n), drained: make(chan struct{}),
@@ -92,7 +101,7 @@ func (b *boundary) run(caller context.Context) *Epoch {
 
 // begin announces the boundary to all sources.
 func (b *boundary) begin() {
-	for i, m := range b.members {
+	for i, m := range b.sources {
 		part, warnings := m.source.Begin(b.Boundary)
 		b.parts[i] = part
 		b.ep.Sources[i] = Outcome{Name: m.source.Name(), Sealing: m.source.Sealing(), Err: ErrLate}
@@ -114,7 +123,7 @@ func (b *boundary) seal(caller, deadline context.Context) {
 	defer cut()
 	b.sealing = sealing
 	n := 0
-	for i, m := range b.members {
+	for i, m := range b.sources {
 		if m.source.Sealing() == SealedByCollector {
 			n++
 		}
@@ -187,7 +196,7 @@ func (b *boundary) compareFlips() {
 
 // settle waits for the guard, in which packets leave the pipelines.
 func (b *boundary) settle(ctx context.Context) {
-	byPackets := slices.ContainsFunc(b.members, func(m *member) bool { return m.source.Sealing() == SealedByPackets })
+	byPackets := slices.ContainsFunc(b.sources, func(m *tracked) bool { return m.source.Sealing() == SealedByPackets })
 	if b.sealed || byPackets && !b.Opening {
 		sleep := b.wait
 		if sleep == nil {
@@ -223,12 +232,46 @@ func (b *boundary) collect(ctx, early context.Context) {
 }
 
 // gather takes arrivals until all sources have arrived or ctx ends, and returns how many sources
-// waited for the network to drain. If the caller drives the clock (wait is set), gather lets the
-// network drain when no source is at work; it waits for slow sources until a quarter of the
-// deadline. It hands over the readings of this collector's sources when all of them have arrived,
-// or when early ends.
+// waited for the network to drain. It hands over the readings of this collector's sources when all
+// of them have arrived, or when early ends.
 func (b *boundary) gather(ctx, early context.Context) (waiting int) {
-	var slow <-chan time.Time
+	slow, stop := b.letDrain(ctx)
+	defer stop()
+	defer b.giveOver()
+	handing := early.Done()
+	play := slow != nil
+	for {
+		if b.own == 0 {
+			b.giveOver()
+		}
+		if b.left == 0 {
+			return waiting
+		}
+		select {
+		case a := <-b.arrivals:
+			b.take(a)
+		case <-b.draining:
+			waiting++
+		case <-slow:
+			slow = nil
+		case <-handing:
+			handing = nil
+			b.giveOver()
+		case <-ctx.Done():
+			return waiting
+		}
+		if play && waiting > 0 && (slow == nil || b.own == waiting) {
+			play = false
+			_ = b.wait(ctx, b.e.cfg.Drain)
+			b.drain()
+		}
+	}
+}
+
+// letDrain lets the network drain after Config.Drain. If the caller drives the clock (wait is set),
+// gather does so when no source is at work; it waits for slow sources until slow receives a value,
+// after a quarter of the deadline.
+func (b *boundary) letDrain(ctx context.Context) (slow <-chan time.Time, stop func() bool) {
 	switch {
 	case b.e.cfg.Drain <= 0:
 		b.drain()
@@ -236,69 +279,33 @@ func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 		b.e.clock.AfterFunc(b.e.cfg.Drain, b.drain)
 	default:
 		timer := time.NewTimer(quarterOf(ctx, b.e.cfg.Deadline))
-		defer timer.Stop()
-		slow = timer.C
+		return timer.C, timer.Stop
 	}
-	play := slow != nil
-	own := 0 // this collector's sources that have not arrived
-	for _, m := range b.members {
-		if !m.source.Sealing().IsElsewhere() {
-			own++
-		}
-	}
-	handing := early.Done()
-	defer b.giveOver()
-	for arrived, n := 0, len(b.members); arrived < n; {
-		if own == 0 {
-			arrived += b.giveOver()
-			own = -1
-			continue
-		}
-		select {
-		case a := <-b.arrivals:
-			b.take(a)
-			arrived++
-			if !a.outcome.Sealing.IsElsewhere() {
-				own--
-			}
-		case <-b.draining:
-			waiting++
-		case <-slow:
-			slow = nil
-		case <-handing:
-			handing = nil
-			arrived += b.giveOver()
-		case <-ctx.Done():
-			return waiting
-		}
-		if play && waiting > 0 && (slow == nil || own == waiting) {
-			play = false
-			_ = b.wait(ctx, b.e.cfg.Drain)
-			b.drain()
-		}
-	}
-	return waiting
+	return nil, func() bool { return false }
 }
 
 // giveOver passes the readings of this collector's sources to Dependencies.HandOver; further calls
-// do nothing. It first takes the arrivals that are queued, and returns their count.
-func (b *boundary) giveOver() (taken int) {
+// do nothing. It first takes the arrivals that are queued.
+func (b *boundary) giveOver() {
 	if b.e.handOver == nil || b.Opening {
-		return 0
+		return
 	}
 	b.mu.Lock()
 	first := !b.handedOver
 	b.handedOver = true
 	for first && len(b.arrivals) > 0 {
 		b.take(<-b.arrivals)
-		taken++
 	}
 	b.mu.Unlock()
-	if !first {
-		return 0
+	if first {
+		b.e.handOver(b.ownPart())
 	}
+}
+
+// ownPart returns the epoch with this collector's sources only.
+func (b *boundary) ownPart() *Epoch {
 	out := *b.ep
-	out.Sources, out.Warnings, out.LateWarnings = nil, nil, nil
+	out.Sources = nil
 	own := map[string]bool{"": true}
 	for _, o := range b.ep.Sources {
 		if !o.Sealing.IsElsewhere() {
@@ -306,21 +313,13 @@ func (b *boundary) giveOver() (taken int) {
 			out.Sources = append(out.Sources, o)
 		}
 	}
-	for _, w := range b.ep.Warnings {
-		if own[w.Source] {
-			out.Warnings = append(out.Warnings, w)
-		}
-	}
-	for _, w := range b.ep.LateWarnings {
-		if own[w.Source] {
-			out.LateWarnings = append(out.LateWarnings, w)
-		}
-	}
+	out.Warnings = slices.DeleteFunc(slices.Clone(b.ep.Warnings), func(w AccuracyWarning) bool { return !own[w.Source] })
+	out.LateWarnings = slices.DeleteFunc(slices.Clone(b.ep.LateWarnings),
+		func(w LateWarning) bool { return !own[w.Source] })
 	late, _ := b.e.unsent.take(b.Number, b.e.cfg.LateEpochs) // dropped reports are counted at the delivery
 	out.Late = slices.DeleteFunc(late, func(r sdk.LateReport) bool { return !own[r.Host] })
 	out.Status = statusOf(out.Sources)
-	b.e.handOver(&out)
-	return taken
+	return &out
 }
 
 // drain releases the sources that wait for the network to drain.
@@ -335,6 +334,9 @@ func (b *boundary) drain() {
 
 // take enters an arrival into the epoch.
 func (b *boundary) take(a *arrival) {
+	if b.left--; !a.outcome.Sealing.IsElsewhere() {
+		b.own--
+	}
 	b.ep.Sources[a.i] = a.outcome
 	b.flips = b.flips.with(a.result.Flips)
 	b.warn(a.outcome.Name, a.result.Warnings...)
@@ -583,7 +585,7 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 		e.logHosts(slog.LevelWarn, "hosts are missing from the epoch", hosts, missing, reasons)
 		e.logHosts(slog.LevelInfo, "hosts are measured again", hosts, again, nil)
 	}()
-	for i, m := range b.members {
+	for i, m := range b.sources {
 		err, name := ep.Sources[i].Err, m.source.Name()
 		isHost := m.source.Sealing().IsHost()
 		if isHost {

@@ -83,7 +83,7 @@ type Engine struct {
 
 	mu      sync.Mutex
 	closed  bool
-	members map[string]*member
+	sources map[string]*tracked
 	open    openEpoch
 }
 
@@ -94,9 +94,9 @@ type openEpoch struct {
 	end    time.Duration // monotonic time
 }
 
-// member is a source and what the log has reported about it. Only boundaries use it, one at a
+// tracked is a source and what the log has reported about it. Only boundaries use it, one at a
 // time.
-type member struct {
+type tracked struct {
 	source  Source
 	missing trouble
 	seen    bool // the source has delivered data
@@ -119,7 +119,7 @@ func New(cfg Config, deps Dependencies) *Engine {
 	e := &Engine{
 		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip, reasons: deps.Reasons,
 		handOver: deps.HandOver,
-		places:   make(chan *place, cfg.Parallel), members: map[string]*member{},
+		places:   make(chan *place, cfg.Parallel), sources: map[string]*tracked{},
 	}
 	for range cfg.Parallel {
 		e.places <- &place{e: e}
@@ -132,14 +132,14 @@ func New(cfg Config, deps Dependencies) *Engine {
 func (e *Engine) Add(s Source) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.members[s.Name()] = &member{source: s}
+	e.sources[s.Name()] = &tracked{source: s}
 }
 
 // Remove removes a source. A collection in progress continues, and its result is ignored.
 func (e *Engine) Remove(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.members, name)
+	delete(e.sources, name)
 }
 
 // Current returns the number of the open epoch, 0 before Open, and the time of day at which the
@@ -268,14 +268,14 @@ func (e *Engine) goDo(f func()) bool {
 	return true
 }
 
-// sorted lists the members by name.
-func (e *Engine) sorted() []*member {
+// sorted lists the sources by name.
+func (e *Engine) sorted() []*tracked {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := make([]*member, 0, len(e.members))
-	for _, m := range e.members {
+	all := make([]*tracked, 0, len(e.sources))
+	for _, m := range e.sources {
 		all = append(all, m)
 	}
-	slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.source.Name(), b.source.Name()) })
+	slices.SortFunc(all, func(a, b *tracked) int { return strings.Compare(a.source.Name(), b.source.Name()) })
 	return all
 }

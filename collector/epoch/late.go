@@ -70,7 +70,7 @@ func (l *lateReports) take(epoch, bound uint64) (deliver []sdk.LateReport, dropp
 // epoch is too old, or the host has too many reports that wait.
 func (e *Engine) Late(r sdk.LateReport) bool {
 	e.mu.Lock()
-	m, open := e.members[r.Host], e.open.number
+	m, open := e.sources[r.Host], e.open.number
 	e.mu.Unlock()
 	oldest := uint64(0) // for a delivery with the epoch before the open one, which may still be collected
 	if bound := e.cfg.LateEpochs + 1; open > bound {
