@@ -35,7 +35,7 @@ func Literal(o Options) suite.Suite {
 			"`\"literal\": true`, which takes the paper's (§4.3): on the change to ill Tl becomes the lowest Th, parts " +
 			"are changed if they were not decoded or are below 0.60, always to 0.70, and nothing is added for the " +
 			"sample's error. Two seeds, of each 8 epochs to settle and 8 measured ones, with new flows in every epoch. " +
-			"The last table has the epochs by their state, and how many of them had a part that was not decoded: HH at " +
+			"The rows have the epochs by their state, and how many of them had a part that was not decoded: HH at " +
 			"a switch or more, otherwise HL or LL. Two of n flows share all three of their buckets of M with " +
 			"probability n²/2·(3/M)³, 0.4 % for the 1,060 flows of an LL part of 1,536 buckets; nothing separates these.",
 		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) (rows []suite.Row, err error) {

@@ -175,45 +175,21 @@ func (s Sweep) ReadCSV(r io.Reader) ([]Point, error) {
 // Name is the prefix of a figure's files.
 func (s Sweep) Name() string { return fmt.Sprintf("chamelemon-%d", s.Figure) }
 
-// Page is the figure in Markdown: charts, the paper's statements with the measurements, and the
-// numbers.
+// Page is the figure in Markdown: charts, and the paper's statements with the measurements.
 func (s Sweep) Page(points []Point, method string) string {
 	var b strings.Builder
 	over := "the number of flows"
 	if s.Victims {
 		over = "the ratio of victims"
 	}
-	fmt.Fprintf(&b, "# Attention over %s, %s (ChameleMon, Figure %d)\n\n%s\n", over, s.Workload, s.Figure, method)
+	fmt.Fprintf(&b, "# Attention over %s, %s (ChameleMon, Figure %d)\n\n%s The rows as CSV: [%s.csv](%s.csv).\n", over,
+		s.Workload, s.Figure, method, s.Name(), s.Name())
 	for _, c := range s.Charts(points) {
 		fmt.Fprintf(&b, "\n![%s](%s-%s.svg)", c.Title, s.Name(), c.File)
 	}
 	b.WriteString("\n\nThe paper's figures are pictures without numbers. Its text states:\n\n")
 	claims(&b, "the paper", s.Claims(points))
-	fmt.Fprintf(&b, "\n| %s | state | Th | Tl | sample rate | buckets HH, HL, LL | flows HH, HL, LL | sum | load | "+
-		"load of HH, HL, LL | decoded | exact |\n|%s\n",
-		map[bool]string{false: "flows", true: "victims"}[s.Victims], strings.Repeat("---|", 12))
-	for i := range points {
-		p, m := &points[i], &points[i].Mean
-		fmt.Fprintf(&b, "| %s | %s | %.5g | %.4g | %.3f | %.0f, %.0f, %.0f | %.0f, %.0f, %.0f | %.0f | %.2f | %.2f, "+
-			"%.2f, %.2f | %.4g %% | %s |\n",
-			s.axis(p.X), p.State(), m.Th, m.Tl, m.Sample, m.BucketsHH, m.BucketsHL, m.BucketsLL, m.HH, m.HL, m.LL,
-			m.Sum(), m.Load(), m.LoadHH, m.LoadHL, m.LoadLL,
-			100*p.Decoded, p.exact())
-	}
-	b.WriteString("\nThe numbers are means over the decoded epochs. HH is of one edge switch, HL and LL are of the " +
-		"network. Sum is the sum of these three; load is sum divided by 12,288 buckets, as in the paper. " +
-		"Decoded is the share of epochs in which every part was decoded. Exact is the share of epochs in which every " +
-		"victim was published with its exact number of lost packets. " +
-		"While ill, this column has the F1 of the flows that lost at least Tl packets and the worst estimate of the " +
-		"number of victims.\n")
 	return b.String()
-}
-
-func (p *Point) exact() string {
-	if p.State() == "healthy" {
-		return fmt.Sprintf("%.4g %%", 100*p.Exact)
-	}
-	return fmt.Sprintf("F1 %.4f of %d, victims %+.1f %%", p.HeavyF1, p.Heavy, 100*(p.Estimate-1))
 }
 
 // claims writes a table of claims. The first column is of the paper, or of a requirement of this

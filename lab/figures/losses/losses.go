@@ -360,7 +360,7 @@ const lossPackets, lossRanks = 5300, 110
 const lossSetup = "The paper: 100 thousand source addresses of CAIDA with 5.3 million packets; memory is the least " +
 	"at which 99.9 % of the decodings succeed, and time is the decoding time at this memory. " +
 	"Here: the largest flows by source address of 5.3 million generated packets; memory is exact to 2 %. Every memory " +
-	"is tried up to 10,000 times with other hashes, and fewer times if there is more to decode (the last table). " +
+	"is tried up to 10,000 times with other hashes, and fewer times if there is more to decode (the last chart). " +
 	"One try in 1,000 may fail, or one if there are fewer tries. " +
 	"With one failure in n tries, the share that succeeds is at least 1-4.7/n with 95 % confidence. Above some " +
 	"thousand flows, where n is small, the share rises from 0 to nearly 1 within 2 % of the memory, so n matters " +

@@ -394,7 +394,7 @@ func univmonFigure13() suite.Suite {
 				Figure: "13", Paper: "heavy hitters and changes: all three work well (errors of 0.3 to 2 %)",
 				Why: "46 KB of counters a level are 2,300 columns of five rows, each with some 95 packets of other " +
 					"sources, and a heavy hitter has 110 packets or more, a heavy change some 70. The samples of " +
-					"pick-and-drop hold the very largest flows only (F1 below), so it compares no small ones",
+					"pick-and-drop hold the very largest flows only (F1 in the last chart), so it compares no small ones",
 				Ours: func(v suite.Values) string {
 					return fmt.Sprintf("heavy hitters: Count sketch %s, CM %s, pick-and-drop %s; changes: %s, %s, %s",
 						suite.Short(get(v, "Count sketch", "heavy hitters")),

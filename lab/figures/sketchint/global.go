@@ -45,7 +45,7 @@ var setup = fmt.Sprintf("The paper: the testbed of 10 switches and 8 hosts, traf
 	"which the memory excludes; all flows of a host here fit in. Its tower of flows has five rows. The other structures "+
 	"are the paper's, with three rows and without this cache: they receive each packet. An inflated latency is more "+
 	"than 5 times the exact mean of the flow's packets at the switch so far, as the agent judges; the mean of the whole "+
-	"interval is a stricter truth, which is in the tables.", 2*train, service, pipeline)
+	"interval is a stricter truth, which is in the rows.", 2*train, service, pipeline)
 
 // flowTasks measures Figure 7 (a) and (b).
 func flowTasks(share float64, seed uint64) ([]suite.Row, error) {

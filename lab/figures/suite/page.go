@@ -5,7 +5,6 @@ package suite
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +84,7 @@ func Command(trace string, packets int, seed uint64, name string) string {
 	return Make(c + " --plots docs/figures")
 }
 
-// Page is a suite's figures in Markdown: the paper's statements, the results here and the numbers.
+// Page is a suite's figures in Markdown: the paper's statements, the results here and the charts.
 func (s *Suite) Page(rows []Row, command string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nMade by `%s`.", s.Title, command)
@@ -101,26 +100,17 @@ func (s *Suite) Page(rows []Row, command string) string {
 		b.WriteString("\n" + s.Table(rows))
 		return chart.Wrap(b.String())
 	}
-	shown := make(map[[2]string]bool)
-	for _, p := range s.Plots {
-		if p.SVG(rows) == nil {
-			continue
+	for _, r := range rows {
+		switch r.Task {
+		case "machine":
+			fmt.Fprintf(&b, "\nMachine: %s, %g processors.\n", r.Variant, r.Value)
+		case "peer":
+			fmt.Fprintf(&b, "\nPeer %s: %s.\n", r.Structure, r.Variant)
 		}
-		for _, task := range append([]string{p.Task}, p.Tasks...) {
-			shown[[2]string{task, p.Metric}] = true
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n![%s](%s.svg)\n\n", p.Title, p.Title, p.File)
-		p.pivot(&b, rows)
 	}
-	rest := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return shown[[2]string{r.Task, r.Metric}] })
-	if len(rest) > 0 {
-		b.WriteString(
-			"\n## Other numbers\n\n| structure | variant | bytes | task | metric | value | unit " +
-				"|\n|---|---|---|---|---|---|---|\n",
-		)
-		for _, r := range rest {
-			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %.4g | %s |\n", r.Structure, r.Variant, r.Memory, r.Task,
-				r.Metric, r.Value, r.Unit)
+	for _, p := range s.Plots {
+		if p.SVG(rows) != nil {
+			fmt.Fprintf(&b, "\n![%s](%s.svg)\n", p.Title, p.File)
 		}
 	}
 	return chart.Wrap(b.String())
@@ -145,54 +135,6 @@ func (s *Suite) claims(b *strings.Builder, rows []Row) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Figure, c.Paper, c.Ours(rows), holds)
 	}
-}
-
-// pivot is a chart's numbers: a line for each structure, a column for each x.
-func (p *Plot) pivot(b *strings.Builder, rows []Row) {
-	all := p.series(rows)
-	var xs []float64
-	for _, s := range all {
-		for _, q := range s.Points {
-			xs = append(xs, q.X)
-		}
-	}
-	slices.Sort(xs)
-	xs = slices.Compact(xs)
-	label := p.X
-	if label == "memory" {
-		label = "KB"
-	}
-	if p.Tasks != nil {
-		label = "structure"
-	}
-	fmt.Fprintf(b, "| %s |", label)
-	for _, x := range xs {
-		head := chart.Number(x)
-		if p.Tasks != nil {
-			head = p.Tasks[int(x)-1]
-		}
-		fmt.Fprintf(b, " %s |", head)
-	}
-	b.WriteString("\n|" + strings.Repeat("---|", len(xs)+1) + "\n")
-	for _, s := range all {
-		fmt.Fprintf(b, "| %s |", s.Name)
-		for _, x := range xs {
-			cell := ""
-			if i := slices.IndexFunc(s.Points, func(q chart.Point) bool { return q.X == x }); i >= 0 {
-				cell = digits4(s.Points[i].Y)
-			}
-			fmt.Fprintf(b, " %s |", cell)
-		}
-		b.WriteString("\n")
-	}
-}
-
-// digits4 writes four digits, and whole numbers in full.
-func digits4(v float64) string {
-	if v == math.Trunc(v) && math.Abs(v) < 1e12 {
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	}
-	return fmt.Sprintf("%.4g", v)
 }
 
 // files returns a suite's page and charts by file name.
