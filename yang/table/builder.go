@@ -38,25 +38,13 @@ func (b *Builder) TextKey(name string) *TextAppender {
 }
 
 // UintKey adds a key column of unsigned integers.
-func (b *Builder) UintKey(name string) *UintAppender {
-	a := &UintAppender{base: base{name: name}}
-	b.keys = append(b.keys, a)
-	return a
-}
+func (b *Builder) UintKey(name string) *UintAppender { return add(&b.keys, name, Uint64s) }
 
 // IntKey adds a key column of signed integers.
-func (b *Builder) IntKey(name string) *IntAppender {
-	a := &IntAppender{base: base{name: name}}
-	b.keys = append(b.keys, a)
-	return a
-}
+func (b *Builder) IntKey(name string) *IntAppender { return add(&b.keys, name, Int64s) }
 
 // BoolKey adds a key column of booleans.
-func (b *Builder) BoolKey(name string) *BoolAppender {
-	a := &BoolAppender{base: base{name: name}}
-	b.keys = append(b.keys, a)
-	return a
-}
+func (b *Builder) BoolKey(name string) *BoolAppender { return add(&b.keys, name, Bools) }
 
 // Text adds a value column of text.
 func (b *Builder) Text(name string) *TextAppender {
@@ -66,32 +54,16 @@ func (b *Builder) Text(name string) *TextAppender {
 }
 
 // Uint adds a value column of unsigned integers.
-func (b *Builder) Uint(name string) *UintAppender {
-	a := &UintAppender{base: base{name: name}}
-	b.values = append(b.values, a)
-	return a
-}
+func (b *Builder) Uint(name string) *UintAppender { return add(&b.values, name, Uint64s) }
 
 // Int adds a value column of signed integers.
-func (b *Builder) Int(name string) *IntAppender {
-	a := &IntAppender{base: base{name: name}}
-	b.values = append(b.values, a)
-	return a
-}
+func (b *Builder) Int(name string) *IntAppender { return add(&b.values, name, Int64s) }
 
 // Float adds a value column of decimals.
-func (b *Builder) Float(name string) *FloatAppender {
-	a := &FloatAppender{base: base{name: name}}
-	b.values = append(b.values, a)
-	return a
-}
+func (b *Builder) Float(name string) *FloatAppender { return add(&b.values, name, Float64s) }
 
 // Bool adds a value column of booleans.
-func (b *Builder) Bool(name string) *BoolAppender {
-	a := &BoolAppender{base: base{name: name}}
-	b.values = append(b.values, a)
-	return a
-}
+func (b *Builder) Bool(name string) *BoolAppender { return add(&b.values, name, Bools) }
 
 // Table returns the table, or an error if it is malformed (Table.Check). The builder and its
 // appenders must not be used afterwards.
@@ -117,13 +89,13 @@ func ColumnOf(name string, kind Kind, n int, value func(row int) any) Column {
 	at := base{name: name}
 	switch kind {
 	case Uint64:
-		return collect(&UintAppender{at, make([]uint64, 0, n)}, n, value)
+		return collect(&UintAppender{at, make([]uint64, 0, n), Uint64s}, n, value)
 	case Int64:
-		return collect(&IntAppender{at, make([]int64, 0, n)}, n, value)
+		return collect(&IntAppender{at, make([]int64, 0, n), Int64s}, n, value)
 	case Float64:
-		return collect(&FloatAppender{at, make([]float64, 0, n)}, n, value)
+		return collect(&FloatAppender{at, make([]float64, 0, n), Float64s}, n, value)
 	case Bool:
-		return collect(&BoolAppender{at, make([]bool, 0, n)}, n, value)
+		return collect(&BoolAppender{at, make([]bool, 0, n), Bools}, n, value)
 	}
 	return collect(&TextAppender{base: at}, n, value)
 }
@@ -174,61 +146,39 @@ func setBit(words []uint64, bit int) []uint64 {
 	return words
 }
 
-// UintAppender collects a column of unsigned integers.
-type UintAppender struct {
+// Appender collects a column of numbers or booleans.
+type Appender[T uint64 | int64 | float64 | bool] struct {
 	base
-	v []uint64
+	v    []T
+	pack func(name string, v []T) Column
 }
 
-// Append adds a row with this value.
-func (a *UintAppender) Append(v uint64) { a.v = append(a.v, v); a.n++ }
+// The kinds of Appender.
+type (
+	UintAppender  = Appender[uint64]
+	IntAppender   = Appender[int64]
+	FloatAppender = Appender[float64]
+	BoolAppender  = Appender[bool]
+)
 
-// AppendNull adds a row that does not have the leaf.
-func (a *UintAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
-
-func (a *UintAppender) column() Column { return a.finish(Uint64s(a.name, a.v)) }
-
-// IntAppender collects a column of signed integers.
-type IntAppender struct {
-	base
-	v []int64
-}
-
-// Append adds a row with this value.
-func (a *IntAppender) Append(v int64) { a.v = append(a.v, v); a.n++ }
-
-// AppendNull adds a row that does not have the leaf.
-func (a *IntAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
-
-func (a *IntAppender) column() Column { return a.finish(Int64s(a.name, a.v)) }
-
-// FloatAppender collects a column of decimals.
-type FloatAppender struct {
-	base
-	v []float64
+// add adds a column to the keys or to the values of a builder.
+func add[T uint64 | int64 | float64 | bool](to *[]source, name string, pack func(string, []T) Column) *Appender[T] {
+	a := &Appender[T]{base: base{name: name}, pack: pack}
+	*to = append(*to, a)
+	return a
 }
 
 // Append adds a row with this value. The schema refuses an infinity or NaN: append null instead.
-func (a *FloatAppender) Append(v float64) { a.v = append(a.v, v); a.n++ }
+func (a *Appender[T]) Append(v T) { a.v = append(a.v, v); a.n++ }
 
 // AppendNull adds a row that does not have the leaf.
-func (a *FloatAppender) AppendNull() { a.v = append(a.v, 0); a.null() }
-
-func (a *FloatAppender) column() Column { return a.finish(Float64s(a.name, a.v)) }
-
-// BoolAppender collects a column of booleans.
-type BoolAppender struct {
-	base
-	v []bool
+func (a *Appender[T]) AppendNull() {
+	var none T
+	a.v = append(a.v, none)
+	a.null()
 }
 
-// Append adds a row with this value.
-func (a *BoolAppender) Append(v bool) { a.v = append(a.v, v); a.n++ }
-
-// AppendNull adds a row that does not have the leaf.
-func (a *BoolAppender) AppendNull() { a.v = append(a.v, false); a.null() }
-
-func (a *BoolAppender) column() Column { return a.finish(Bools(a.name, a.v)) }
+func (a *Appender[T]) column() Column { return a.finish(a.pack(a.name, a.v)) }
 
 // TextAppender collects a column of text.
 type TextAppender struct {
