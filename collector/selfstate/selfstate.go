@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -209,13 +210,13 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 	if c.configured != cfg {
 		c.configured, c.settings = cfg, configuration(cfg)
 	}
-	tables, err := c.tables.publications(Root, state, c.settings, c.published)
+	tables, err := c.tables.publications(Root, state, c.settings)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	for _, p := range tables {
-		unchanged := p.Table == c.published[p.Table.List]
+		unchanged := reflect.DeepEqual(p.Table, c.published[p.Table.List])
 		if unchanged && (r == nil || p.Table.List == Root+"/config") {
 			continue
 		}

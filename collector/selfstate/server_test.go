@@ -73,7 +73,7 @@ func samples(body string) []string {
 func publish(t *testing.T, st *store.Store, state, config *bindings.Collector) {
 	t.Helper()
 	var f flattener
-	tables, err := f.publications(Root, state, config, nil)
+	tables, err := f.publications(Root, state, config)
 	if err == nil {
 		err = st.Publish(store.Batch{Time: time.Unix(1, 0), Tables: tables})
 	}

@@ -5,7 +5,6 @@ package selfstate
 import (
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"reflect"
 	"slices"
@@ -37,7 +36,6 @@ type column struct {
 	kind   table.Kind
 	config bool // a leaf of a config container
 	key    bool
-	enum   map[int64]string // for an enumeration, the names seen so far by value; nil for other leaves
 }
 
 // sublist is a YANG list in the struct.
@@ -48,10 +46,8 @@ type sublist struct {
 
 // publications returns the tables for two trees of the same type at a path. Leaves of config
 // containers take their values from config, all other leaves from state. A list's table replaces
-// all of its rows. A container or list that is nil in both trees has no table. last holds the
-// latest table of each list: equal tables and columns are reused.
-func (f *flattener) publications(at string, state, config ygot.GoStruct,
-	last map[string]*table.Table) ([]store.Publication, error) {
+// all of its rows. A container or list that is nil in both trees has no table.
+func (f *flattener) publications(at string, state, config ygot.GoStruct) ([]store.Publication, error) {
 	s, c := reflect.ValueOf(state).Elem(), reflect.ValueOf(config).Elem()
 	sh, err := f.shape(s.Type())
 	if err != nil {
@@ -70,7 +66,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct,
 		for i := range columns {
 			columns[i].name = path.Base(columns[i].name)
 		}
-		out = append(out, store.Publication{Table: build(at+"/"+dir, columns, []entry{{s, c}}, last)})
+		out = append(out, store.Publication{Table: build(at+"/"+dir, columns, []entry{{s, c}})})
 	}
 	for _, l := range sh.lists {
 		rows, ok := entries(s.Field(l.index), c.Field(l.index))
@@ -84,7 +80,7 @@ func (f *flattener) publications(at string, state, config ygot.GoStruct,
 		if len(sh.lists) > 0 {
 			return nil, fmt.Errorf("selfstate: %s/%s: lists within lists are not supported", at, l.name)
 		}
-		out = append(out, store.Publication{Table: build(at+"/"+l.name, sh.columns, rows, last), Replace: true})
+		out = append(out, store.Publication{Table: build(at+"/"+l.name, sh.columns, rows), Replace: true})
 	}
 	return out, nil
 }
@@ -132,11 +128,7 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 			if !ok {
 				return fmt.Errorf("selfstate: %s.%s: no column has the type %s", t, field.Name, field.Type)
 			}
-			leaf := column{index: at, kind: kind}
-			if field.Type.Implements(reflect.TypeFor[ygot.GoEnum]()) {
-				leaf.enum = map[int64]string{}
-			}
-			sh.addLeaf(prefix, slices.Concat(paths, util.ShadowSchemaPaths(field)), leaf)
+			sh.addLeaf(prefix, slices.Concat(paths, util.ShadowSchemaPaths(field)), column{index: at, kind: kind})
 		}
 	}
 	return nil
@@ -238,99 +230,35 @@ func descend(v reflect.Value, index []int) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
-// cell is the value of a leaf. A text is stored as it is; other kinds are stored as a number: an
-// integer in two's complement, the bits of a decimal, or 0 and 1 for a boolean.
-type cell struct {
-	number  uint64
-	text    string
-	present bool
-}
-
-// value returns the value of the column in an entry.
-func (c *column) value(e entry) cell {
+// value returns the value of the column in an entry as table.ColumnOf takes it; nil if the entry
+// does not have the leaf.
+func (c *column) value(e entry) any {
 	v, ok := descend(c.pick(e.state, e.config), c.index[:len(c.index)-1])
 	if !ok {
-		return cell{}
+		return nil
 	}
 	v = v.Field(c.index[len(c.index)-1])
-	if c.enum != nil {
-		name, known := c.enum[v.Int()]
-		if !known {
-			if enum, ok := v.Interface().(ygot.GoEnum); ok && v.Int() != 0 { // 0 is ygot's UNSET
-				name, _ = ygot.EnumName(enum) // "" if the number is not a value of the enumeration
-			}
-			c.enum[v.Int()] = name
+	if enum, ok := v.Interface().(ygot.GoEnum); ok {
+		name, err := ygot.EnumName(enum)
+		if err != nil || v.Int() == 0 { // 0 is ygot's UNSET
+			return nil
 		}
-		return cell{text: name, present: name != ""}
+		return name
 	}
 	if v = v.Elem(); !v.IsValid() {
-		return cell{}
+		return nil
 	}
 	switch c.kind {
 	case table.Uint64:
-		return cell{number: v.Uint(), present: true}
+		return v.Uint()
 	case table.Int64:
-		return cell{number: uint64(v.Int()), present: true}
+		return v.Int()
 	case table.Float64:
-		return cell{number: math.Float64bits(v.Float()), present: true}
+		return v.Float()
 	case table.Bool:
-		if v.Bool() {
-			return cell{number: 1, present: true}
-		}
-		return cell{present: true}
+		return v.Bool()
 	}
-	return cell{text: v.String(), present: true}
-}
-
-// boxed returns the value in the form that table.ColumnOf takes.
-func (v cell) boxed(kind table.Kind) any {
-	switch {
-	case !v.present:
-		return nil
-	case kind == table.Uint64:
-		return v.number
-	case kind == table.Int64:
-		return int64(v.number)
-	case kind == table.Float64:
-		return math.Float64frombits(v.number)
-	case kind == table.Bool:
-		return v.number == 1
-	}
-	return text(v.text)
-}
-
-// equal reports whether a column already holds the values of the entries.
-func (c *column) equal(old *table.Column, rows []entry) bool {
-	if old == nil || old.Kind != c.kind || old.Len() != len(rows) {
-		return false
-	}
-	for i, e := range rows {
-		v := c.value(e)
-		if old.Null(i) == v.present {
-			return false
-		}
-		if !v.present {
-			continue
-		}
-		var same bool
-		switch c.kind {
-		case table.Uint64:
-			same = old.Uint64(i) == v.number
-		case table.Int64:
-			same = uint64(old.Int64(i)) == v.number
-		case table.Float64:
-			same = math.Float64bits(old.Float64(i)) == v.number
-		case table.Bool:
-			same = old.Bool(i) == (v.number == 1)
-		default:
-			was := old.Text(i)
-			same = was == v.text || was == text(v.text)
-		}
-		if !same {
-			return false
-		}
-	}
-	return true
+	return text(v.String())
 }
 
 // text converts a string to a valid YANG string: one line of valid UTF-8, at most maxText bytes.
@@ -347,43 +275,15 @@ func text(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// build returns a table with one row for each entry. If nothing has changed, it returns the latest
-// table of the list; otherwise the new table shares the unchanged columns.
-func build(list string, columns []column, rows []entry, last map[string]*table.Table) *table.Table {
-	old := last[list]
-	if old == nil {
-		old = &table.Table{}
-	}
-	changed, keys := len(old.Keys)+len(old.Values) != len(columns), 0
-	kept := make([]*table.Column, len(columns)) // nil for columns that have changed
-	for i := range columns {
-		c := &columns[i]
-		if was := old.Column(c.name); c.equal(was, rows) {
-			kept[i] = was
-		} else {
-			changed = true
-		}
-		if c.key {
-			keys++
-		}
-	}
-	if !changed {
-		return old
-	}
-	t := &table.Table{List: list, Keys: make([]table.Column, 0, keys),
-		Values: make([]table.Column, 0, len(columns)-keys)}
+// build returns a table with one row for each entry.
+func build(list string, columns []column, rows []entry) *table.Table {
+	t := &table.Table{List: list}
 	for i := range columns {
 		c, to := &columns[i], &t.Values
 		if c.key {
 			to = &t.Keys
 		}
-		if kept[i] != nil {
-			*to = append(*to, *kept[i])
-			continue
-		}
-		*to = append(*to, table.ColumnOf(c.name, c.kind, len(rows), func(row int) any {
-			return c.value(rows[row]).boxed(c.kind)
-		}))
+		*to = append(*to, table.ColumnOf(c.name, c.kind, len(rows), func(row int) any { return c.value(rows[row]) }))
 	}
 	return t
 }

@@ -18,7 +18,6 @@ import (
 	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 func TestMain(m *testing.M) {
@@ -64,14 +63,10 @@ func TestTablesOfTrees(t *testing.T) {
 		},
 	}
 	var f flattener
-	last := map[string]*table.Table{}
 	for range 2 { // the second round uses cached shapes
-		got, err := f.publications(Root, state, config, nil)
+		got, err := f.publications(Root, state, config)
 		if err != nil {
 			t.Fatal(err)
-		}
-		for _, p := range got {
-			last[p.Table.List] = p.Table
 		}
 		want := []string{
 			"/config guard=5", "/config name=c",
@@ -92,43 +87,6 @@ func TestTablesOfTrees(t *testing.T) {
 			}
 		}
 	}
-
-	// Given the latest tables, publications makes only the changed ones again.
-	s1, s2 := state.Device["s1"], state.Device["s2"]
-	for _, step := range []struct {
-		path   string // of the only table that changes
-		change func()
-	}{
-		{"", func() {}},
-		{"/state", func() { state.Subscriptions = ygot.Uint32(4) }},
-		{"/epoch", func() { state.Epoch.Status = bindings.Types_EpochStatus_UNSET }},
-		{"/config", func() { config.Name = ygot.String("d") }},
-		{"/devices", func() { s1.LastError, s2.Connection = ygot.String("none"), bindings.Device_Connection_down }},
-		{"/devices", func() { s1.LastError = nil }},
-		{"/devices", func() { state.Device["s4"] = &bindings.Collector_Device{Name: ygot.String("s4")} }},
-		{"/devices", func() { delete(state.Device, "s4") }},
-	} {
-		step.change()
-		got, err := f.publications(Root, state, config, last)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var fresh flattener
-		want, err := fresh.publications(Root, state, config, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(cells(want), cells(got)); diff != "" {
-			t.Errorf("%s: cells (-want +got):\n%s", step.path, diff)
-		}
-		for _, p := range got {
-			if same := p.Table == last[p.Table.List]; same == (step.path != "" &&
-				strings.HasPrefix(p.Table.List, Root+step.path)) {
-				t.Errorf("%s changes: the table of %s is the latest one: %v", step.path, p.Table.List, same)
-			}
-			last[p.Table.List] = p.Table
-		}
-	}
 }
 
 // The schema refuses a decimal that is not a number; its error names row and column, and the table
@@ -144,7 +102,7 @@ func TestDecimalsAreFinite(t *testing.T) {
 	var f flattener
 	for value, refused := range map[float64]string{0.5: "", math.Inf(1): "+Inf", math.NaN(): "NaN"} {
 		got, err := f.publications("/netsketch-chamelemon:chamelemon/attention",
-			&bindings.Chamelemon_Attention{SampleRate: &value}, &bindings.Chamelemon_Attention{}, nil)
+			&bindings.Chamelemon_Attention{SampleRate: &value}, &bindings.Chamelemon_Attention{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +120,7 @@ func TestTablesOfUnsupportedTrees(t *testing.T) {
 	var f flattener
 	for _, tree := range []ygot.GoStruct{&bindings.Lldp{Interface: map[string]*bindings.Lldp_Interface{}},
 		&bindings.Interface{}} {
-		if _, err := f.publications("/x:y", tree, tree, nil); err == nil || !strings.Contains(err.Error(), "selfstate: ") {
+		if _, err := f.publications("/x:y", tree, tree); err == nil || !strings.Contains(err.Error(), "selfstate: ") {
 			t.Errorf("%T: error %v", tree, err)
 		}
 	}
