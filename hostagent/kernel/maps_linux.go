@@ -16,6 +16,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Loaded is the programs and maps of a role in the kernel, and the views of its maps.
+type Loaded struct {
+	*ebpf.Collection
+	Memory
+}
+
+// Load loads programs and maps, with these values of their variables. reduce names what a user may
+// reduce if the memory does not suffice.
+func Load(spec *ebpf.CollectionSpec, variables map[string]any, opts ebpf.CollectionOptions,
+	reduce string) (*Loaded, error) {
+	if err := SetVariables(spec, variables); err != nil {
+		return nil, err
+	}
+	Name(spec)
+	c, err := ebpf.NewCollectionWithOptions(spec, opts)
+	if err != nil {
+		return nil, Explain(err, reduce)
+	}
+	return &Loaded{Collection: c}, nil
+}
+
+// SetVariables sets variables of programs that are not loaded yet.
+func SetVariables(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Close implements Tables.
+func (l *Loaded) Close() error {
+	l.Unmap()
+	l.Collection.Close()
+	return nil
+}
+
 // Memory is the values of arrays in the memory of this process.
 type Memory struct{ mapped [][]byte }
 

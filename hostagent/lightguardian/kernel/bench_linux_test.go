@@ -94,7 +94,7 @@ func benchmarkPacket(b *testing.B, kind string, flows int, mark bool) {
 		b.Fatal(err)
 	}
 	defer empty.Close()
-	programs := [2]*ebpf.Program{w.kernel.Tables().receive, empty}
+	programs := [2]*ebpf.Program{w.kernel.Tables().Programs[lightguardianProgReceive], empty}
 	b.Run("packets", func(b *testing.B) { single(b, programs, frames) })
 	b.Run("bursts", func(b *testing.B) { bursts(b, w.kernel, programs, frames[:rotation]) })
 }

@@ -108,7 +108,7 @@ func (w *twin) in(frame []byte) {
 	}
 	f := packet.NewFrame(frame)
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-	_, err := w.kernel.Tables().receive.Run(opts)
+	_, err := w.kernel.Tables().Programs[lightguardianProgReceive].Run(opts)
 	if errors.Is(err, unix.EINVAL) { // the kernel makes no packet without a whole IP header
 		return
 	}
@@ -129,7 +129,7 @@ func (w *twin) in(frame []byte) {
 func (w *twin) out(frame []byte) {
 	w.t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-	_, err := w.kernel.Tables().send.Run(opts)
+	_, err := w.kernel.Tables().Programs[lightguardianProgSend].Run(opts)
 	if errors.Is(err, unix.EINVAL) { // the kernel sends no frame without a whole IP header
 		return
 	}
@@ -363,7 +363,7 @@ func TestFullAndStale(t *testing.T) {
 		0, 0, 2}, make([]byte, 12), []byte{5<<4 | 8}, make([]byte, 7))
 	cells := make([]uint32, 255)
 	const packets = 5000
-	receive := w.kernel.Tables().receive
+	receive := w.kernel.Tables().Programs[lightguardianProgReceive]
 	w.kernel.Finish(func() { // nothing is read meanwhile
 		for i := range uint16(packets) {
 			got := run(t, receive, wire.Append(header, 0, i, 0, cells))
@@ -390,7 +390,7 @@ func TestFullAndStale(t *testing.T) {
 	}
 	tables := w.kernel.Tables()
 	w.kernel.Finish(func() { tables.maxAge = -1 })
-	run(t, w.kernel.Tables().receive, wire.Append(header, 0, 1, 0, cells))
+	run(t, w.kernel.Tables().Programs[lightguardianProgReceive], wire.Append(header, 0, 1, 0, cells))
 	if got := seal(11); got.Counters[wire.Stale] != 1 || got.Counters[wire.Sketchlets] != 1 || len(got.Sketchlets) > 0 {
 		t.Errorf("counters %v", got.Counters)
 	}
@@ -412,7 +412,7 @@ func TestProcessors(t *testing.T) {
 			for i := range uint16(packets) {
 				f := slices.Concat(make([]byte, 12), []byte{8, 0, 0x45, 0, 0, 54, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0,
 					byte(i % 9), 10, 0, 0, 2}, make([]byte, 12), []byte{5<<4 | 8}, make([]byte, 7))
-				run(t, w.kernel.Tables().receive, wire.Append(f, n, i, 0, []uint32{uint32(i)}))
+				run(t, w.kernel.Tables().Programs[lightguardianProgReceive], wire.Append(f, n, i, 0, []uint32{uint32(i)}))
 			}
 		}()
 	}

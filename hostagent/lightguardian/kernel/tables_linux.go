@@ -48,9 +48,7 @@ const (
 
 // tables are the maps of the programs, with those that are arrays in the memory of this process.
 type tables struct {
-	maps          map[string]*ebpf.Map
-	receive, send *ebpf.Program
-	memory        hostkernel.Memory
+	*hostkernel.Loaded
 
 	control *lightguardianControlBlock
 	counts  []lightguardianCounts // by processor and group
@@ -77,11 +75,6 @@ func load(pin string) (*tables, error) {
 	spec.Maps[lightguardianMapSketchlets].ValueSize = uint32(lane + 2*recordBytes)
 	crc := make([]uint32, 8*256)
 	hostkernel.CRC32Tables(crc)
-	for name, value := range map[string]any{"crc_tables": crc, "lane_bytes": uint32(lane)} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("variable %s: %w", name, err)
-		}
-	}
 	opts := ebpf.CollectionOptions{}
 	if pin != "" {
 		if opts.Maps.PinPath, err = mapsIn(pin); err != nil {
@@ -92,13 +85,12 @@ func load(pin string) (*tables, error) {
 			spec.Maps[name].Pinning = ebpf.PinByName
 		}
 	}
-	hostkernel.Name(spec)
-	c, err := ebpf.NewCollectionWithOptions(spec, opts)
+	l, err := hostkernel.Load(spec, map[string]any{"crc_tables": crc, "lane_bytes": uint32(lane)}, opts,
+		"the memory that others use")
 	if err != nil {
-		return nil, hostkernel.Explain(err, "the memory that others use")
+		return nil, err
 	}
-	t := &tables{maps: c.Maps, receive: c.Programs[lightguardianProgReceive], send: c.Programs[lightguardianProgSend],
-		maxAge: maxAge}
+	t := &tables{Loaded: l, maxAge: maxAge}
 	if err := t.open(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -128,42 +120,32 @@ func mapsIn(pin string) (string, error) {
 }
 
 func (t *tables) open() error {
-	control, err := hostkernel.View[lightguardianControlBlock](&t.memory, t.maps[lightguardianMapControl],
+	control, err := hostkernel.View[lightguardianControlBlock](&t.Memory, t.Maps[lightguardianMapControl],
 		lightguardianMapControl)
 	if err != nil {
 		return err
 	}
 	t.control = &control[0]
-	if t.counts, err = hostkernel.View[lightguardianCounts](&t.memory, t.maps[lightguardianMapLanes],
+	if t.counts, err = hostkernel.View[lightguardianCounts](&t.Memory, t.Maps[lightguardianMapLanes],
 		lightguardianMapLanes); err != nil {
 		return err
 	}
-	if t.lanes, err = hostkernel.Bytes(&t.memory, t.maps[lightguardianMapSketchlets],
+	if t.lanes, err = hostkernel.Bytes(&t.Memory, t.Maps[lightguardianMapSketchlets],
 		lightguardianMapSketchlets); err != nil {
 		return err
 	}
-	t.rings, err = hostkernel.View[lightguardianRing](&t.memory, t.maps[lightguardianMapRings], lightguardianMapRings)
+	t.rings, err = hostkernel.View[lightguardianRing](&t.Memory, t.Maps[lightguardianMapRings], lightguardianMapRings)
 	return err
 }
 
 // Hooks implements hostkernel.Tables.
 func (t *tables) Hooks() []hostkernel.Hook {
-	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.receive, At: ebpf.AttachTCXIngress},
-		{Name: lightguardianProgSend, Program: t.send, At: ebpf.AttachTCXEgress}}
+	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.Programs[lightguardianProgReceive], At: ebpf.AttachTCXIngress},
+		{Name: lightguardianProgSend, Program: t.Programs[lightguardianProgSend], At: ebpf.AttachTCXEgress}}
 }
 
 // Active implements hostkernel.Tables.
 func (t *tables) Active() *uint32 { return &t.control.Active }
-
-// Close implements hostkernel.Tables.
-func (t *tables) Close() error {
-	t.memory.Unmap()
-	var errs []error
-	for _, m := range t.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(append(errs, t.receive.Close(), t.send.Close())...)
-}
 
 // monotonic is the clock of the programs.
 func monotonic() time.Duration {
@@ -236,7 +218,7 @@ func (t *tables) collect(group uint32, b *lightguardian.Batch, whole bool) error
 	var cursor ebpf.MapBatchCursor
 	keys, counts := make([]lightguardianKey, many), make([]lightguardianFlowCounts, many)
 	for {
-		n, err := t.maps[name].BatchLookupAndDelete(&cursor, keys, counts, nil)
+		n, err := t.Maps[name].BatchLookupAndDelete(&cursor, keys, counts, nil)
 		for i := range n {
 			if whole {
 				key := keyOf(&keys[i])

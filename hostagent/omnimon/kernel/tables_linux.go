@@ -102,7 +102,7 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		}
 	}
 	seed := rand.Uint64()
-	for name, value := range map[string]any{
+	if err := hostkernel.SetVariables(spec, map[string]any{
 		"carrier": carriers[s.Carrier], "keep_mss": boolean(s.KeepMSS), "hash_seed": seed,
 		"bucket_mask": uint32(bucketsFor(s.Flows) - 1), "index_mask": indexMask(s.Flows),
 		"host_mask": spec.Maps[omnimonMapHosts].MaxEntries - 1, "ether_type": s.EtherType, "own_host": uint16(s.Host),
@@ -110,10 +110,8 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		"minima": minima, "flow_limit": uint32(s.Flows), "mapping_limit": uint32(n),
 		"page_limit": uint32(pages), "pages_per_host": uint32(cells),
 		"host_limit": uint32(hosts), "generations": uint32(generations),
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("variable %s: %w", name, err)
-		}
+	}); err != nil {
+		return nil, err
 	}
 	hostkernel.Name(spec)
 	c, tailCalls, err := create(spec)

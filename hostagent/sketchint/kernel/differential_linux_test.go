@@ -122,7 +122,7 @@ func hasOldTag(frame []byte) bool {
 // in receives a frame and compares what both make of it.
 func (w *twin) in(frame []byte) {
 	w.t.Helper()
-	prog := w.kernel.Tables().program
+	prog := w.kernel.Tables().hook.Program
 	atTC := prog.Type() == ebpf.SchedCLS
 	if len(frame) < 14 || atTC && (hasOldTag(frame) || len(frame) > 3000) { // the kernel refuses it
 		return
@@ -594,7 +594,7 @@ func TestLongHeaders(t *testing.T) {
 		t.Errorf("%v, %v", got.Counters, got.Problems)
 	}
 	long := udp(s.Marks.VXLAN, vxlan(8, 255))
-	if got, _ := run(t, w.kernel.Tables().program, long); !bytes.Equal(got, long) {
+	if got, _ := run(t, w.kernel.Tables().hook.Program, long); !bytes.Equal(got, long) {
 		t.Errorf("received %x\ngot      %x", long, got)
 	}
 	w.advance(12)
@@ -639,7 +639,7 @@ func TestLanes(t *testing.T) {
 			defer func() { done <- true }()
 			kerneltest.OnProcessor(t, n)
 			for i := range packets {
-				run(t, p.Tables().program, frame(i%50))
+				run(t, p.Tables().hook.Program, frame(i%50))
 			}
 		}()
 	}
@@ -765,7 +765,7 @@ func benchmarkPacket(b *testing.B, flows, hops int, first bool) {
 	s.Flows, s.Latencies, s.Heavy, s.HeavyFlows, s.InflatedFlows = 1<<20, 3<<20, 1500, 1024, 1024
 	s.Inflation = 5
 	w := newTwin(b, s, first)
-	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: w.kernel.Tables().program.Type(), License: "Apache-2.0",
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: w.kernel.Tables().hook.Program.Type(), License: "Apache-2.0",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	if err != nil {
 		b.Fatal(err)
@@ -788,7 +788,7 @@ func benchmarkPacket(b *testing.B, flows, hops int, first bool) {
 		b.Fatal(err)
 	}
 	defer stats.Close()
-	programs := []*ebpf.Program{w.kernel.Tables().program, empty}
+	programs := []*ebpf.Program{w.kernel.Tables().hook.Program, empty}
 	measure := func() (ns, runs [2]float64) {
 		for i, p := range programs {
 			s, err := p.Stats()

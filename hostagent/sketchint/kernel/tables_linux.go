@@ -45,11 +45,9 @@ const (
 
 // tables are the maps of one program, with those that are arrays in the memory of this process.
 type tables struct {
+	*hostkernel.Loaded
 	settings *wire.Settings
-	maps     map[string]*ebpf.Map
-	program  *ebpf.Program
 	hook     hostkernel.Hook
-	memory   hostkernel.Memory
 
 	control   *sketchintControlBlock
 	counts    []sketchintCounts // by lane and group, as the next four
@@ -85,23 +83,17 @@ func load(s *wire.Settings, first bool) (*tables, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
-	for name, value := range variables(s, flowWords/flowRows, latencyWords/latencyRows) {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("variable %s: %w", name, err)
-		}
-	}
 	t.hook = hostkernel.Hook{Name: sketchintProgReceive, At: ebpf.AttachTCXIngress}
 	if first {
 		t.hook = hostkernel.Hook{Name: sketchintProgReceiveFirst, At: ebpf.AttachXDP}
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != t.hook.Name })
-	hostkernel.Name(spec)
-	c, err := ebpf.NewCollection(spec)
+	t.Loaded, err = hostkernel.Load(spec, variables(s, flowWords/flowRows, latencyWords/latencyRows),
+		ebpf.CollectionOptions{}, "the sizes of towers and tables")
 	if err != nil {
-		return nil, hostkernel.Explain(err, "the sizes of towers and tables")
+		return nil, err
 	}
-	t.maps, t.program = c.Maps, c.Programs[t.hook.Name]
-	t.hook.Program = t.program
+	t.hook.Program = t.Programs[t.hook.Name]
 	if err := t.open(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -134,16 +126,16 @@ func variables(s *wire.Settings, flowWords, latencyWords int) map[string]any {
 
 func (t *tables) open() error {
 	var errs [5]error
-	control, err := hostkernel.View[sketchintControlBlock](&t.memory, t.maps[sketchintMapControl], sketchintMapControl)
+	control, err := hostkernel.View[sketchintControlBlock](&t.Memory, t.Maps[sketchintMapControl], sketchintMapControl)
 	if err != nil {
 		return err
 	}
 	t.control = &control[0]
-	t.counts, errs[0] = hostkernel.View[sketchintCounts](&t.memory, t.maps[sketchintMapLanes], sketchintMapLanes)
-	t.sets, errs[1] = hostkernel.View[sketchintSet](&t.memory, t.maps[sketchintMapSets], sketchintMapSets)
-	t.cache, errs[2] = hostkernel.View[sketchintEntrySet](&t.memory, t.maps[sketchintMapCache], sketchintMapCache)
-	t.flows, errs[3] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapFlows], sketchintMapFlows)
-	t.latencies, errs[4] = hostkernel.View[uint64](&t.memory, t.maps[sketchintMapLatencies], sketchintMapLatencies)
+	t.counts, errs[0] = hostkernel.View[sketchintCounts](&t.Memory, t.Maps[sketchintMapLanes], sketchintMapLanes)
+	t.sets, errs[1] = hostkernel.View[sketchintSet](&t.Memory, t.Maps[sketchintMapSets], sketchintMapSets)
+	t.cache, errs[2] = hostkernel.View[sketchintEntrySet](&t.Memory, t.Maps[sketchintMapCache], sketchintMapCache)
+	t.flows, errs[3] = hostkernel.View[uint64](&t.Memory, t.Maps[sketchintMapFlows], sketchintMapFlows)
+	t.latencies, errs[4] = hostkernel.View[uint64](&t.Memory, t.Maps[sketchintMapLatencies], sketchintMapLatencies)
 	return errors.Join(errs[:]...)
 }
 
@@ -152,16 +144,6 @@ func (t *tables) Hooks() []hostkernel.Hook { return []hostkernel.Hook{t.hook} }
 
 // Active implements hostkernel.Tables.
 func (t *tables) Active() *uint32 { return &t.control.Active }
-
-// Close implements hostkernel.Tables.
-func (t *tables) Close() error {
-	t.memory.Unmap()
-	var errs []error
-	for _, m := range t.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(append(errs, t.program.Close())...)
-}
 
 // lane is what one processor measured in an interval.
 type lane struct {
@@ -265,7 +247,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 	nodes := map[uint32]*wire.Node{}
 	var flowID sketchintFlowId
 	var h sketchintHeavyFlow
-	err := each(t.maps[sketchintMapHeavy], sketchintMapHeavy, &flowID, &h, func() {
+	err := each(t.Maps[sketchintMapHeavy], sketchintMapHeavy, &flowID, &h, func() {
 		if flowID.Group != group {
 			return
 		}
@@ -278,7 +260,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 	})
 	var place sketchintPlace
 	var f sketchintInflatedFlow
-	err = errors.Join(err, each(t.maps[sketchintMapInflated], sketchintMapInflated, &place, &f, func() {
+	err = errors.Join(err, each(t.Maps[sketchintMapInflated], sketchintMapInflated, &place, &f, func() {
 		if place.Group == group {
 			r.Inflated = append(r.Inflated, wire.Inflated{Key: keyOf(&place.Key), Node: place.Node, Packets: f.Packets,
 				Worst: f.Worst})
@@ -286,7 +268,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 	}))
 	var node sketchintNodeId
 	var counts []sketchintNodeCounts
-	err = errors.Join(err, each(t.maps[sketchintMapNodes], sketchintMapNodes, &node, &counts, func() {
+	err = errors.Join(err, each(t.Maps[sketchintMapNodes], sketchintMapNodes, &node, &counts, func() {
 		if node.Group != group {
 			return
 		}
@@ -298,7 +280,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 	}))
 	var queue sketchintQueueId
 	var queues []sketchintQueueCounts
-	err = errors.Join(err, each(t.maps[sketchintMapQueues], sketchintMapQueues, &queue, &queues, func() {
+	err = errors.Join(err, each(t.Maps[sketchintMapQueues], sketchintMapQueues, &queue, &queues, func() {
 		if queue.Group != group {
 			return
 		}
@@ -311,7 +293,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 	}))
 	var fault sketchintFaultId
 	var packets uint64
-	err = errors.Join(err, each(t.maps[sketchintMapFaults], sketchintMapFaults, &fault, &packets, func() {
+	err = errors.Join(err, each(t.Maps[sketchintMapFaults], sketchintMapFaults, &fault, &packets, func() {
 		if uint32(fault.Group) == group {
 			r.Faults = append(r.Faults, wire.Fault{Address: address(fault.Address, fault.V6 != 0),
 				Problem: inband.Problem(fault.Problem), Packets: packets})
@@ -342,11 +324,11 @@ func (t *tables) clear(group uint32) error {
 		clear(l.latencies)
 	}
 	err := errors.Join(
-		remove(t.maps[sketchintMapHeavy], func(k *sketchintFlowId) bool { return k.Group == group }),
-		remove(t.maps[sketchintMapInflated], func(k *sketchintPlace) bool { return k.Group == group }),
-		remove(t.maps[sketchintMapNodes], func(k *sketchintNodeId) bool { return k.Group == group }),
-		remove(t.maps[sketchintMapQueues], func(k *sketchintQueueId) bool { return k.Group == group }),
-		remove(t.maps[sketchintMapFaults], func(k *sketchintFaultId) bool { return uint32(k.Group) == group }))
+		remove(t.Maps[sketchintMapHeavy], func(k *sketchintFlowId) bool { return k.Group == group }),
+		remove(t.Maps[sketchintMapInflated], func(k *sketchintPlace) bool { return k.Group == group }),
+		remove(t.Maps[sketchintMapNodes], func(k *sketchintNodeId) bool { return k.Group == group }),
+		remove(t.Maps[sketchintMapQueues], func(k *sketchintQueueId) bool { return k.Group == group }),
+		remove(t.Maps[sketchintMapFaults], func(k *sketchintFaultId) bool { return uint32(k.Group) == group }))
 	clear(t.control.Used[group*boundedTables:][:boundedTables])
 	return err
 }

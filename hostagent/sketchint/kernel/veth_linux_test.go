@@ -226,7 +226,7 @@ func BenchmarkVeth(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		s, err := p.Tables().program.Stats()
+		s, err := p.Tables().hook.Program.Stats()
 		if err != nil {
 			b.Fatal(err)
 		}

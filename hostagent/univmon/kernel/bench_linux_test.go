@@ -35,7 +35,7 @@ func BenchmarkPacket(b *testing.B) {
 		for _, flows := range []int{1, 1000, 20_000} {
 			b.Run(fmt.Sprintf("%s/flows=%d", encapsulation, flows), func(b *testing.B) {
 				s := &wire.Settings{Packets: both(encapsulation), Sketches: wire.Sketches()}
-				programs := [2]*ebpf.Program{open(b, Config{}, s).Tables().send, empty}
+				programs := [2]*ebpf.Program{open(b, Config{}, s).Tables().Programs[univmonProgSend], empty}
 				frames, random := make([][]byte, 1<<15), rand.New(rand.NewPCG(1, 2))
 				for i := range frames {
 					v := uint16(random.IntN(flows))

@@ -193,9 +193,9 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 // pass runs a program on a frame, which both count segments times.
 func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 	t.Helper()
-	program := w.kernel.Tables().receive
+	program := w.kernel.Tables().Programs[univmonProgReceive]
 	if sent {
-		program = w.kernel.Tables().send
+		program = w.kernel.Tables().Programs[univmonProgSend]
 	}
 	context := make([]byte, 192) // struct __sk_buff
 	binary.LittleEndian.PutUint32(context[164:], segments)
@@ -308,7 +308,7 @@ func TestSegments(t *testing.T) {
 			context := make([]byte, 192) // struct __sk_buff
 			binary.LittleEndian.PutUint32(context[164:], stated)
 			binary.LittleEndian.PutUint32(context[176:], s.Size)
-			for _, program := range []*ebpf.Program{p.Tables().send, p.Tables().receive} {
+			for _, program := range []*ebpf.Program{p.Tables().Programs[univmonProgSend], p.Tables().Programs[univmonProgReceive]} {
 				if _, err := program.Run(&ebpf.RunOptions{Data: s.Frame, Context: context}); err != nil {
 					t.Fatalf("%s: %v", s.Name, err)
 				}
@@ -331,7 +331,7 @@ func udp() []byte {
 func TestProcessors(t *testing.T) {
 	kerneltest.NeedBPF(t)
 	p := open(t, Config{}, &wire.Settings{Packets: wire.Packets{Sent: true}, Sketches: small})
-	send := p.Tables().send
+	send := p.Tables().Programs[univmonProgSend]
 	const packets = 2000
 	done := make(chan error, 2)
 	for n := range 2 {

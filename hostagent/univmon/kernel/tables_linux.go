@@ -6,7 +6,6 @@ package kernel
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
 	"slices"
 	"unsafe"
@@ -22,10 +21,8 @@ const groups = 2 // as in bpf/univmon.c
 
 // tables are the programs and maps of settings, with the maps in the memory of this process.
 type tables struct {
-	settings      *wire.Settings
-	maps          map[string]*ebpf.Map
-	send, receive *ebpf.Program
-	memory        hostkernel.Memory
+	*hostkernel.Loaded
+	settings *wire.Settings
 
 	control *univmonControlBlock
 	counts  []univmonCounts // by processor and group, as lanes
@@ -76,19 +73,14 @@ func load(s *wire.Settings) (*tables, error) {
 	for i := range leading {
 		leading[i] = uint8(bits.LeadingZeros8(^uint8(i)))
 	}
-	for name, value := range map[string]any{"crc_tables": crc, "leading_ones": leading, "shapes": shape,
+	l, err := hostkernel.Load(spec, map[string]any{"crc_tables": crc, "leading_ones": leading, "shapes": shape,
 		"sketches": uint32(len(s.Sketches)), "lane_cells": uint32(cells),
-		"encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("variable %s: %w", name, err)
-		}
-	}
-	hostkernel.Name(spec)
-	c, err := ebpf.NewCollection(spec)
+		"encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))},
+		ebpf.CollectionOptions{}, "the sizes of the sketches, of which each processor has two groups")
 	if err != nil {
-		return nil, hostkernel.Explain(err, "the sizes of the sketches, of which each processor has two groups")
+		return nil, err
 	}
-	t := &tables{settings: s, maps: c.Maps, send: c.Programs[univmonProgSend], receive: c.Programs[univmonProgReceive]}
+	t := &tables{Loaded: l, settings: s}
 	if err := t.open(cells); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -97,15 +89,15 @@ func load(s *wire.Settings) (*tables, error) {
 
 // open maps the memory of the maps.
 func (t *tables) open(cells int) error {
-	control, err := hostkernel.View[univmonControlBlock](&t.memory, t.maps[univmonMapControl], univmonMapControl)
+	control, err := hostkernel.View[univmonControlBlock](&t.Memory, t.Maps[univmonMapControl], univmonMapControl)
 	if err != nil {
 		return err
 	}
 	t.control = &control[0]
-	if t.counts, err = hostkernel.View[univmonCounts](&t.memory, t.maps[univmonMapLanes], univmonMapLanes); err != nil {
+	if t.counts, err = hostkernel.View[univmonCounts](&t.Memory, t.Maps[univmonMapLanes], univmonMapLanes); err != nil {
 		return err
 	}
-	all, err := hostkernel.Bytes(&t.memory, t.maps[univmonMapCells], univmonMapCells)
+	all, err := hostkernel.Bytes(&t.Memory, t.Maps[univmonMapCells], univmonMapCells)
 	if err != nil {
 		return err
 	}
@@ -131,10 +123,10 @@ func (t *tables) open(cells int) error {
 // others that insert headers into sent packets.
 func (t *tables) Hooks() (hooks []hostkernel.Hook) {
 	if t.settings.Sent {
-		hooks = append(hooks, hostkernel.Hook{Name: univmonProgSend, Program: t.send, At: ebpf.AttachTCXEgress, First: true})
+		hooks = append(hooks, hostkernel.Hook{Name: univmonProgSend, Program: t.Programs[univmonProgSend], At: ebpf.AttachTCXEgress, First: true})
 	}
 	if t.settings.Received {
-		hooks = append(hooks, hostkernel.Hook{Name: univmonProgReceive, Program: t.receive, At: ebpf.AttachTCXIngress,
+		hooks = append(hooks, hostkernel.Hook{Name: univmonProgReceive, Program: t.Programs[univmonProgReceive], At: ebpf.AttachTCXIngress,
 			First: true})
 	}
 	return hooks
@@ -172,14 +164,4 @@ func (t *tables) collect(group uint32, r *wire.Report) error {
 		t.counts[i] = univmonCounts{}
 	}
 	return errors.Join(errs...)
-}
-
-// Close implements hostkernel.Tables.
-func (t *tables) Close() error {
-	var errs []error
-	t.memory.Unmap()
-	for _, m := range t.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(append(errs, t.send.Close(), t.receive.Close())...)
 }
