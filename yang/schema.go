@@ -47,7 +47,7 @@ func Load(modules ...Module) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkExpansion(texts); err != nil {
+	if err := checkReferences(texts); err != nil {
 		return nil, err
 	}
 	ms, err := compile(texts)
