@@ -140,8 +140,10 @@ func (t *tables) open() error {
 
 // Hooks implements hostkernel.Tables.
 func (t *tables) Hooks() []hostkernel.Hook {
-	return []hostkernel.Hook{{Name: lightguardianProgReceive, Program: t.Programs[lightguardianProgReceive], At: ebpf.AttachTCXIngress},
-		{Name: lightguardianProgSend, Program: t.Programs[lightguardianProgSend], At: ebpf.AttachTCXEgress}}
+	return []hostkernel.Hook{
+		{Name: lightguardianProgReceive, Program: t.Programs[lightguardianProgReceive], At: ebpf.AttachTCXIngress},
+		{Name: lightguardianProgSend, Program: t.Programs[lightguardianProgSend], At: ebpf.AttachTCXEgress},
+	}
 }
 
 // Active implements hostkernel.Tables.

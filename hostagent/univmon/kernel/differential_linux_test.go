@@ -308,7 +308,8 @@ func TestSegments(t *testing.T) {
 			context := make([]byte, 192) // struct __sk_buff
 			binary.LittleEndian.PutUint32(context[164:], stated)
 			binary.LittleEndian.PutUint32(context[176:], s.Size)
-			for _, program := range []*ebpf.Program{p.Tables().Programs[univmonProgSend], p.Tables().Programs[univmonProgReceive]} {
+			for _, name := range []string{univmonProgSend, univmonProgReceive} {
+				program := p.Tables().Programs[name]
 				if _, err := program.Run(&ebpf.RunOptions{Data: s.Frame, Context: context}); err != nil {
 					t.Fatalf("%s: %v", s.Name, err)
 				}

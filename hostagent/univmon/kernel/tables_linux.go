@@ -122,12 +122,14 @@ func (t *tables) open(cells int) error {
 // Hooks implements hostkernel.Tables: the programs of the directions that are counted, before
 // others that insert headers into sent packets.
 func (t *tables) Hooks() (hooks []hostkernel.Hook) {
+	hook := func(name string, at ebpf.AttachType) hostkernel.Hook {
+		return hostkernel.Hook{Name: name, Program: t.Programs[name], At: at, First: true}
+	}
 	if t.settings.Sent {
-		hooks = append(hooks, hostkernel.Hook{Name: univmonProgSend, Program: t.Programs[univmonProgSend], At: ebpf.AttachTCXEgress, First: true})
+		hooks = append(hooks, hook(univmonProgSend, ebpf.AttachTCXEgress))
 	}
 	if t.settings.Received {
-		hooks = append(hooks, hostkernel.Hook{Name: univmonProgReceive, Program: t.Programs[univmonProgReceive], At: ebpf.AttachTCXIngress,
-			First: true})
+		hooks = append(hooks, hook(univmonProgReceive, ebpf.AttachTCXIngress))
 	}
 	return hooks
 }
