@@ -296,22 +296,12 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	program, err := f.load()
+	clock := f.fileClock(specs)
+	sw, err := f.newSwitch(clock, logger)
 	if err != nil {
 		return err
 	}
-	config := softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Parallel: f.lanes(), Logger: logger}
-	clock := f.fileClock(specs)
-	if clock != nil {
-		config.Clock = clock.Now
-	}
-	sw := softswitch.New(config)
 	defer sw.Close()
-	if program != nil {
-		if err := sw.Load(program); err != nil {
-			return err
-		}
-	}
 	lis, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("the P4Runtime server cannot listen on %s: %w; choose another address with --listen",
@@ -360,17 +350,6 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 	logger.Info("switch is up", "p4runtime", lis.Addr().String(), "tls", f.certFile != "", "device-id", f.deviceID,
 		"program", f.program+f.json)
 
-	var played error
-	work.Go(func() {
-		err := f.play(ctx, logger, sw, ports.files)
-		switch {
-		case f.once:
-			played = err
-			stop()
-		case err != nil:
-			logger.Error("capture files", "error", err) // controllers and other ports continue to work
-		}
-	})
 	if agent != nil {
 		work.Go(func() { agent.Run(ctx) })
 	}
@@ -383,10 +362,43 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		data.EndStream()
 		stopGracefully(rpc)
 	})
+	var played error
+	work.Go(func() {
+		err := f.play(ctx, logger, sw, ports.files)
+		switch {
+		case f.once:
+			played = err
+			stop()
+		case err != nil:
+			logger.Error("capture files", "error", err) // controllers and other ports continue to work
+		}
+	})
 	err = rpc.Serve(lis)
 	stop()
 	work.Wait()
 	return errors.Join(played, err)
+}
+
+// newSwitch returns a switch that runs the program of the flags, if they name one. clock is nil for
+// the time of day.
+func (f *switchFlags) newSwitch(clock *pcapport.Clock, logger *slog.Logger) (*softswitch.Switch, error) {
+	program, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	config := softswitch.Config{Name: f.name, CPUPort: f.cpuPort, Parallel: f.lanes(), Logger: logger}
+	if clock != nil {
+		config.Clock = clock.Now
+	}
+	sw := softswitch.New(config)
+	if program == nil {
+		return sw, nil
+	}
+	if err := sw.Load(program); err != nil {
+		sw.Close()
+		return nil, err
+	}
+	return sw, nil
 }
 
 // secure returns the gRPC option for TLS, if TLS is on. Changed certificate files take effect

@@ -39,41 +39,26 @@ func yangCommand() *cobra.Command {
   netsketch yang validate snapshot.json`,
 	}
 	cmd.PersistentFlags().StringVar(&dir, "plugins", "", pluginsUsage)
-	with := func(f func(cmd *cobra.Command, m *models, args []string) error) func(*cobra.Command, []string) error {
+	with := func(f func(m *models, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {
 			m, err := loadModels(cmd.Context(), dir)
 			if err != nil {
 				return err
 			}
-			return f(cmd, m, args)
+			return f(m, cmd, args)
 		}
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List the modules with revision, OpenConfig version and source",
 		Args:  cobra.NoArgs,
-		RunE: with(func(cmd *cobra.Command, m *models, _ []string) error {
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-			fmt.Fprintln(w, "MODULE\tREVISION\tVERSION\tSOURCE")
-			for _, model := range m.schema.Models() {
-				source := cmp.Or(m.texts[model.Name].Source, "netsketch")
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", model.Name, model.Revision, model.Version, source)
-			}
-			return w.Flush()
-		}),
+		RunE:  with((*models).list),
 	}, &cobra.Command{
 		Use:     "show MODULE",
 		Short:   "Print the text of a module",
 		Example: "  netsketch yang show netsketch-types",
 		Args:    cobra.ExactArgs(1),
-		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
-			text, ok := m.texts[args[0]]
-			if !ok {
-				return m.unknown(args[0])
-			}
-			_, err := io.WriteString(cmd.OutOrStdout(), text.Text)
-			return err
-		}),
+		RunE:    with((*models).show),
 	}, &cobra.Command{
 		Use:   "export DIR",
 		Short: "Write all modules and what they import into a directory, one file each, for other tools",
@@ -81,38 +66,14 @@ func yangCommand() *cobra.Command {
 			"directory is created; existing files are replaced.",
 		Example: "  netsketch yang export modules && gnmic path --file modules/netsketch-univmon.yang --dir modules",
 		Args:    cobra.ExactArgs(1),
-		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			for _, name := range slices.Sorted(maps.Keys(m.texts)) {
-				path := filepath.Join(args[0], name+".yang")
-				if err := os.WriteFile(path, []byte(m.texts[name].Text), 0o644); err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], counted(len(m.texts), "module"))
-			return nil
-		}),
+		RunE:    with((*models).export),
 	}, &cobra.Command{
 		Use:   "tree [MODULE...]",
 		Short: "Print modules as a tree, in the format of pyang -f tree (RFC 8340)",
 		Long: "Print modules as a tree, in the format of pyang -f tree (RFC 8340). Without arguments: every " +
 			"module with data nodes.",
 		Example: "  netsketch yang tree netsketch-univmon netsketch-collector",
-		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
-			for _, name := range args {
-				if _, ok := m.texts[name]; !ok {
-					return m.unknown(name)
-				}
-			}
-			for _, model := range m.schema.Models() {
-				if slices.Contains(args, model.Name) || len(args) == 0 && model.Data {
-					writeTree(cmd.OutOrStdout(), m.schema.Root(), model.Name)
-				}
-			}
-			return nil
-		}),
+		RunE:    with((*models).tree),
 	}, &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Validate a JSON document (RFC 7951); - reads standard input",
@@ -122,26 +83,80 @@ func yangCommand() *cobra.Command {
 			"leafrefs to nodes that are absent are accepted.",
 		Example: "  netsketch yang validate snapshot.json",
 		Args:    cobra.ExactArgs(1),
-		RunE: with(func(cmd *cobra.Command, m *models, args []string) error {
-			doc, name := []byte(nil), args[0]
-			var err error
-			if name == "-" {
-				name = "standard input"
-				doc, err = io.ReadAll(cmd.InOrStdin())
-			} else {
-				doc, err = os.ReadFile(name)
-			}
-			if err != nil {
-				return err
-			}
-			if err := m.validate(doc); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", name)
-			return nil
-		}),
+		RunE:    with((*models).check),
 	})
 	return cmd
+}
+
+// list prints a table of the modules.
+func (m *models) list(cmd *cobra.Command, _ []string) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "MODULE\tREVISION\tVERSION\tSOURCE")
+	for _, model := range m.schema.Models() {
+		source := cmp.Or(m.texts[model.Name].Source, "netsketch")
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", model.Name, model.Revision, model.Version, source)
+	}
+	return w.Flush()
+}
+
+// show prints the text of a module.
+func (m *models) show(cmd *cobra.Command, args []string) error {
+	text, ok := m.texts[args[0]]
+	if !ok {
+		return m.unknown(args[0])
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text.Text)
+	return err
+}
+
+// export writes the modules into a directory.
+func (m *models) export(cmd *cobra.Command, args []string) error {
+	if err := os.MkdirAll(args[0], 0o755); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.texts)) {
+		path := filepath.Join(args[0], name+".yang")
+		if err := os.WriteFile(path, []byte(m.texts[name].Text), 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], counted(len(m.texts), "module"))
+	return nil
+}
+
+// tree prints modules as trees.
+func (m *models) tree(cmd *cobra.Command, args []string) error {
+	for _, name := range args {
+		if _, ok := m.texts[name]; !ok {
+			return m.unknown(name)
+		}
+	}
+	for _, model := range m.schema.Models() {
+		if slices.Contains(args, model.Name) || len(args) == 0 && model.Data {
+			writeTree(cmd.OutOrStdout(), m.schema.Root(), model.Name)
+		}
+	}
+	return nil
+}
+
+// check validates a file.
+func (m *models) check(cmd *cobra.Command, args []string) error {
+	doc, name := []byte(nil), args[0]
+	var err error
+	if name == "-" {
+		name = "standard input"
+		doc, err = io.ReadAll(cmd.InOrStdin())
+	} else {
+		doc, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.validate(doc); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", name)
+	return nil
 }
 
 // models holds the modules that ship with netsketch and those of a plugin directory.

@@ -3,6 +3,7 @@
 package compile
 
 import (
+	"bytes"
 	"fmt"
 	"math/big"
 	"slices"
@@ -271,60 +272,12 @@ func (b *builder) setLookahead(o *bmv2json.ParserOp) []int {
 func (b *builder) selectOf(s *bmv2json.ParseState) (sel *program.Select, next []string, dflt string, jumps []int) {
 	sel = &program.Select{}
 	var widths []int
-	var parts []operand
 	for _, e := range s.Key {
-		var o operand
-		width := e.Width
-		switch e.Type {
-		case "lookahead":
-			words := (e.Width + 63) / 64
-			o = operand{b.Temp(words), words, wide.Zero, wide.Ones(e.Width)}
-			jumps = append(jumps, b.lookahead(e, o.slot, words))
-		case "field":
-			if e.Field == validField {
-				h := b.headerNamed[e.Name]
-				if h == nil {
-					b.failf("header %q is not declared", e.Name)
-					return nil, nil, "", nil
-				}
-				o, width = operand{b.validSlot(h), 1, wide.Zero, wide.Ones(1)}, 1
-				break
-			}
-			h, f, ok := b.fieldAt(e)
-			if !ok {
-				return nil, nil, "", nil
-			}
-			o, width = operand{uint32(h.Base + f.Slot), f.Words, wide.Zero, wide.Ones(f.Width)}, f.Width
-		case "stack_field":
-			st := b.stacks[e.Name]
-			var f *program.Field
-			ok := st != nil
-			if ok {
-				f, ok = st.Type.Field(e.Field)
-			}
-			if !ok {
-				b.failf("header stack %q or its field %q is not declared", e.Name, e.Field)
-				return nil, nil, "", nil
-			}
-			o, width = b.stackField(e, f.Words), f.Width
-		case "union_stack_field":
-			o, width = b.unionStackField(e)
-		case "expression": // BMv2 accepts none but lastIndex
-			if e.Op != "last_stack_index" {
-				b.unsupportedf("%s in a select", describe(e))
-				return nil, nil, "", nil
-			}
-			o, width = b.value(e, 1), 32
-		default:
-			b.unsupportedf("%s in a select", describe(e))
+		o, width, ok := b.selectKey(e, &jumps)
+		if !ok || b.err != nil {
 			return nil, nil, "", nil
 		}
-		if b.err != nil {
-			return nil, nil, "", nil
-		}
-		widths, parts = append(widths, width), append(parts, o)
-	}
-	for _, o := range parts {
+		widths = append(widths, width)
 		for i := range o.nw {
 			sel.Slots = append(sel.Slots, o.slot+uint32(i))
 		}
@@ -335,47 +288,13 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *program.Select, next []
 			dflt = t.Next
 			continue
 		}
-		if len(parts) == 0 {
+		if len(s.Key) == 0 {
 			b.failf("a case without a key")
 			return nil, nil, "", nil
 		}
-		c := program.SelectCase{Set: -1}
-		var ok bool
-		switch t.Type {
-		case "hexstr":
-			if c.Value, ok = b.keyWords(t.Value, widths); !ok {
-				return nil, nil, "", nil
-			}
-			mask := t.Mask
-			if mask == nil {
-				mask = make([]byte, len(t.Value))
-				for j := range mask {
-					mask[j] = 0xff
-				}
-			}
-			if c.Mask, ok = b.keyWords(mask, widths); !ok {
-				return nil, nil, "", nil
-			}
-			for j := range c.Value {
-				c.Value[j] &= c.Mask[j]
-			}
-		case "parse_vset":
-			id, declared := b.vsets[t.Set]
-			if !declared {
-				b.failf("value set %q is not declared", t.Set)
-				return nil, nil, "", nil
-			}
-			c.Set = id
-			if t.Mask != nil {
-				if c.Mask, ok = b.keyWords(t.Mask, widths); !ok {
-					return nil, nil, "", nil
-				}
-			}
-			if old, seen := b.vsetWidths[t.Set]; seen && fmt.Sprint(old) != fmt.Sprint(widths) {
-				b.unsupportedf("value set %q used with keys of different widths", t.Set)
-				return nil, nil, "", nil
-			}
-			b.vsetWidths[t.Set] = widths
+		c, ok := b.selectCase(t, widths)
+		if !ok {
+			return nil, nil, "", nil
 		}
 		sel.Cases, next = append(sel.Cases, c), append(next, t.Next)
 	}
@@ -383,6 +302,88 @@ func (b *builder) selectOf(s *bmv2json.ParseState) (sel *program.Select, next []
 		return nil, nil, dflt, jumps
 	}
 	return sel, next, dflt, jumps
+}
+
+// selectKey compiles a part of a select's key, and returns where its value is and its width in
+// bits. It appends to jumps the instructions that leave the parser if the packet is too short.
+func (b *builder) selectKey(e *bmv2json.Expr, jumps *[]int) (o operand, width int, ok bool) {
+	switch e.Type {
+	case "lookahead":
+		words := (e.Width + 63) / 64
+		o = operand{b.Temp(words), words, wide.Zero, wide.Ones(e.Width)}
+		*jumps = append(*jumps, b.lookahead(e, o.slot, words))
+		return o, e.Width, true
+	case "field":
+		if e.Field == validField {
+			h := b.headerNamed[e.Name]
+			if h == nil {
+				b.failf("header %q is not declared", e.Name)
+				return o, 0, false
+			}
+			return operand{b.validSlot(h), 1, wide.Zero, wide.Ones(1)}, 1, true
+		}
+		h, f, ok := b.fieldAt(e)
+		if !ok {
+			return o, 0, false
+		}
+		return operand{uint32(h.Base + f.Slot), f.Words, wide.Zero, wide.Ones(f.Width)}, f.Width, true
+	case "stack_field":
+		if st := b.stacks[e.Name]; st != nil {
+			if f, ok := st.Type.Field(e.Field); ok {
+				return b.stackField(e, f.Words), f.Width, true
+			}
+		}
+		b.failf("header stack %q or its field %q is not declared", e.Name, e.Field)
+		return o, 0, false
+	case "union_stack_field":
+		o, width = b.unionStackField(e)
+		return o, width, true
+	case "expression": // BMv2 accepts none but lastIndex
+		if e.Op == "last_stack_index" {
+			return b.value(e, 1), 32, true
+		}
+	}
+	b.unsupportedf("%s in a select", describe(e))
+	return o, 0, false
+}
+
+// selectCase compiles a case of a select whose key has parts of the given widths.
+func (b *builder) selectCase(t *bmv2json.Transition, widths []int) (c program.SelectCase, ok bool) {
+	c.Set = -1
+	switch t.Type {
+	case "hexstr":
+		if c.Value, ok = b.keyWords(t.Value, widths); !ok {
+			return c, false
+		}
+		mask := t.Mask
+		if mask == nil {
+			mask = bytes.Repeat([]byte{0xff}, len(t.Value))
+		}
+		if c.Mask, ok = b.keyWords(mask, widths); !ok {
+			return c, false
+		}
+		for j := range c.Value {
+			c.Value[j] &= c.Mask[j]
+		}
+	case "parse_vset":
+		id, declared := b.vsets[t.Set]
+		if !declared {
+			b.failf("value set %q is not declared", t.Set)
+			return c, false
+		}
+		c.Set = id
+		if t.Mask != nil {
+			if c.Mask, ok = b.keyWords(t.Mask, widths); !ok {
+				return c, false
+			}
+		}
+		if old, seen := b.vsetWidths[t.Set]; seen && !slices.Equal(old, widths) {
+			b.unsupportedf("value set %q used with keys of different widths", t.Set)
+			return c, false
+		}
+		b.vsetWidths[t.Set] = widths
+	}
+	return c, true
 }
 
 // keyWords splits a select's value, whose elements are padded to bytes, into the words of the key.
