@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -165,8 +165,8 @@ func TestEpochOfACluster(t *testing.T) {
 // it.
 func received(t *testing.T, ep *epoch.Epoch) {
 	t.Helper()
-	d := wire.NewPartDecoder(1 << 20)
-	if err := wire.WritePart(d, ep, 1, 1<<30, func(string, string) bool { return true }); err != nil {
+	d := codec.NewPartDecoder(1 << 20)
+	if err := codec.WritePart(d, ep, 1, 1<<30, func(string, string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	part, err := d.Part()

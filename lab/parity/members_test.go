@@ -19,8 +19,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
-	"github.com/netsketch/netsketch/collector/cluster/wire"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
@@ -333,7 +333,7 @@ func (m *members) recorded(e *sdk.Epoch, name string, host bool) (r epoch.Result
 			if len(r.Reading.Objects)+len(r.Reading.Hosts) > 0 {
 				m.t.Errorf("epoch %d of the recording has %s in part", e.Number, name)
 			}
-			r.Reading, err = nil, &wire.Missing{Reason: missing.Reason, Joined: missing.Joined}
+			r.Reading, err = nil, &codec.Missing{Reason: missing.Reason, Joined: missing.Joined}
 		}
 	}
 	return r, err

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
@@ -144,14 +144,14 @@ func (m *member) collect(ctx context.Context, name string, host bool, number uin
 // request sends a part as a member would and returns the reply.
 func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *epoch.Epoch) (reply string) {
 	t.Helper()
-	out := wire.NewChunker(from, transfer, func(chunk []byte, _ bool) error {
+	out := codec.NewChunker(from, transfer, func(chunk []byte, _ bool) error {
 		r, err := m.deps.Bus.Conn().Request(m.deps.Bus.Subject("part", m.cfg.Member), chunk, 10*time.Second)
 		if err == nil {
 			reply = string(r.Data)
 		}
 		return err
 	})
-	err := wire.WritePart(out, ep, fence, 1<<30, func(string, string) bool { return true })
+	err := codec.WritePart(out, ep, fence, 1<<30, func(string, string) bool { return true })
 	if err == nil {
 		err = out.Close()
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/netsketch/netsketch/collector/cluster"
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -113,7 +113,7 @@ var refusals = [...]string{
 
 // take takes a part and passes reports on delivered epochs to late. dropped is the number of
 // outcomes of the part that are not used.
-func (in *inbox) take(member string, p *wire.Part, view cluster.View, late func(sdk.LateReport) bool) (why refusal,
+func (in *inbox) take(member string, p *codec.Part, view cluster.View, late func(sdk.LateReport) bool) (why refusal,
 	dropped int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

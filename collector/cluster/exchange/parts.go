@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
@@ -105,7 +105,7 @@ const mergeShare = 8
 
 // merge returns what plugins at a home make of an epoch. Their registers are not sent as they are.
 // The registers of a plugin that fails, or shares them with another one, are.
-func (c *Component) merge(h *home, ep *epoch.Epoch) (all []wire.Merged) {
+func (c *Component) merge(h *home, ep *epoch.Epoch) (all []codec.Merged) {
 	for _, plugin := range slices.Sorted(maps.Keys(h.plugins)) {
 		if h.shares(plugin) {
 			continue
@@ -117,7 +117,7 @@ func (c *Component) merge(h *home, ep *epoch.Epoch) (all []wire.Merged) {
 		if err != nil || merged == nil {
 			continue
 		}
-		all = append(all, wire.Merged{Plugin: plugin, Epoch: merged})
+		all = append(all, codec.Merged{Plugin: plugin, Epoch: merged})
 		for _, device := range merged.Expected {
 			for o := range h.plugins[plugin][device] {
 				h.readers[device][o] = 0
@@ -136,7 +136,7 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, h *home) error {
 	merged := c.merge(h, ep)
 	subject := c.deps.Bus.Subject("part", member)
 	chunks := 0
-	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, last bool) error {
+	out := codec.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, last bool) error {
 		c.n.partBytesSent.Add(uint64(len(chunk)))
 		if chunks++; !last && chunks%windowChunks != 0 {
 			return c.deps.Bus.Conn().Publish(subject, chunk)
@@ -156,7 +156,7 @@ func (c *Component) sendPart(member string, ep *epoch.Epoch, h *home) error {
 		}
 		return nil
 	})
-	if err := wire.WritePart(out, ep, c.deps.View().Fence, c.cfg.MaxPart, func(device, object string) bool {
+	if err := codec.WritePart(out, ep, c.deps.View().Fence, c.cfg.MaxPart, func(device, object string) bool {
 		return h.readers[device][object] > 0
 	}, merged...); err != nil {
 		return err
@@ -174,8 +174,8 @@ const (
 // receiveParts receives parts until Stop.
 func (c *Component) receiveParts(sub *nats.Subscription) {
 	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
-	join := wire.NewJoiner(c.cfg.MaxPart+c.cfg.MaxPart/8, func() *wire.PartDecoder {
-		return wire.NewPartDecoder(c.cfg.MaxPart)
+	join := codec.NewJoiner(c.cfg.MaxPart+c.cfg.MaxPart/8, func() *codec.PartDecoder {
+		return codec.NewPartDecoder(c.cfg.MaxPart)
 	})
 	for {
 		m, err := sub.NextMsgWithContext(c.ctx)
@@ -201,13 +201,13 @@ func (c *Component) receiveParts(sub *nats.Subscription) {
 }
 
 // receivePart takes a chunk and returns the reply; asked states that the sender waits for it.
-func (c *Component) receivePart(join *wire.Joiner[*wire.PartDecoder], chunk []byte, asked bool) string {
+func (c *Component) receivePart(join *codec.Joiner[*codec.PartDecoder], chunk []byte, asked bool) string {
 	c.n.partBytesReceived.Add(uint64(len(chunk)))
 	whole, err := join.Add(chunk)
 	if err != nil {
 		switch {
-		case errors.Is(err, wire.ErrRefused): // counted with the chunk before
-		case !errors.Is(err, wire.ErrRepeated):
+		case errors.Is(err, codec.ErrRefused): // counted with the chunk before
+		case !errors.Is(err, codec.ErrRepeated):
 			c.n.partsRefused.Add(1)
 			c.note("some parts of other collectors", err)
 		case asked: // one of the chunks of the part is

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
@@ -60,7 +60,7 @@ func (c *Component) Query(ctx context.Context, plugin string, row sdk.RowKey) ([
 	if err := proto.Unmarshal(reply.Data, &answer); err != nil {
 		return nil, 0, fmt.Errorf("collector %s: %w", home, err)
 	}
-	decoder := sdk.NewTableDecoder(wire.ChunkBytes)
+	decoder := sdk.NewTableDecoder(codec.ChunkBytes)
 	var tables []sdk.TableResult
 	for _, part := range answer.GetTables() {
 		t, err := decoder.Add(part)
@@ -124,8 +124,8 @@ func (c *Component) answer(m *nats.Msg) *nats.Msg {
 		}
 	}
 	data, err := proto.Marshal(out)
-	if err == nil && len(data) > wire.ChunkBytes {
-		err = fmt.Errorf("the answer has %d bytes; at most %d are sent", len(data), wire.ChunkBytes)
+	if err == nil && len(data) > codec.ChunkBytes {
+		err = fmt.Errorf("the answer has %d bytes; at most %d are sent", len(data), codec.ChunkBytes)
 	}
 	if err != nil {
 		return refuse("refused", err)

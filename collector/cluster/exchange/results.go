@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/internal/store"
 )
 
@@ -93,7 +93,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	c.results.mu.Lock()
 	c.results.newest[subject] = origin{b.Epoch, c.cfg.Member}
 	c.results.mu.Unlock()
-	payload, err := wire.EncodeBatch(b)
+	payload, err := codec.EncodeBatch(b)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	defer cancel()
 	first := true
 	var acks []jetstream.PubAckFuture
-	out := wire.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, _ bool) error {
+	out := codec.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, _ bool) error {
 		m := &nats.Msg{Subject: subject, Data: bytes.Clone(chunk)} // JetStream may send it again
 		if first && replaces {
 			m.Header = nats.Header{jetstream.MsgRollup: []string{jetstream.MsgRollupSubject}}
@@ -137,7 +137,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 // receiveResults follows the stream of results until Stop, from the newest of each subject on. It
 // makes the stream if need be.
 func (c *Component) receiveResults() {
-	join := wire.NewJoiner(maxBatch+maxBatch/8, func() *bytes.Buffer { return new(bytes.Buffer) })
+	join := codec.NewJoiner(maxBatch+maxBatch/8, func() *bytes.Buffer { return new(bytes.Buffer) })
 	for {
 		c.results.seen.Store(nil)
 		stop, err := c.follow(join)
@@ -196,7 +196,7 @@ func (p *position) lostIn(info *jetstream.StreamInfo) bool {
 }
 
 // batchJoiner joins the chunks of results.
-type batchJoiner = wire.Joiner[*bytes.Buffer]
+type batchJoiner = codec.Joiner[*bytes.Buffer]
 
 // follow opens the stream and consumes it in the background until stop.
 func (c *Component) follow(join *batchJoiner) (stop func(), err error) {
@@ -236,7 +236,7 @@ func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
 		c.results.seen.Store(&position{meta.Sequence.Stream, meta.Timestamp})
 	}
 	whole, err := join.Add(m.Data())
-	if errors.Is(err, wire.ErrCutShort) || errors.Is(err, wire.ErrRepeated) || errors.Is(err, wire.ErrRefused) {
+	if errors.Is(err, codec.ErrCutShort) || errors.Is(err, codec.ErrRepeated) || errors.Is(err, codec.ErrRefused) {
 		return // a newer batch has replaced the rest, or the stream is read again
 	}
 	if whole != nil && whole.Member == c.cfg.Member && whole.Number > c.begun {
@@ -253,8 +253,8 @@ func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
 
 // publish puts results of another collector, or of this one before it was restarted, into the
 // store, unless newer ones are in it.
-func (c *Component) publish(subject string, whole *wire.Transfer[*bytes.Buffer]) error {
-	b, err := wire.DecodeBatch(whole.Sink.Bytes(), maxBatch)
+func (c *Component) publish(subject string, whole *codec.Transfer[*bytes.Buffer]) error {
+	b, err := codec.DecodeBatch(whole.Sink.Bytes(), maxBatch)
 	if err != nil {
 		return fmt.Errorf("collector %s: %w", whole.Member, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
@@ -77,13 +77,13 @@ func TestPartOverTheLimitOfItsSender(t *testing.T) {
 func TestSlowSender(t *testing.T) {
 	b := start(t, bustest.Server(t), "b")
 	slow := measured(1)
-	slow.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, wire.ChunkBytes/2))
+	slow.Sources[0].Reading.Objects[0] = sdk.CellsOf("r1", slices.Repeat([]uint32{1}, codec.ChunkBytes/2))
 	var chunks []*nats.Msg
-	out := wire.NewChunker("a", 1, func(chunk []byte, _ bool) error {
+	out := codec.NewChunker("a", 1, func(chunk []byte, _ bool) error {
 		chunks = append(chunks, &nats.Msg{Subject: b.deps.Bus.Subject("part", "b"), Data: slices.Clone(chunk)})
 		return nil
 	})
-	err := errors.Join(wire.WritePart(out, slow, 7, 1<<30, func(string, string) bool { return true }), out.Close())
+	err := errors.Join(codec.WritePart(out, slow, 7, 1<<30, func(string, string) bool { return true }), out.Close())
 	if err != nil || len(chunks) < 2 {
 		t.Fatalf("%d chunks, error %v", len(chunks), err)
 	}

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
-	"github.com/netsketch/netsketch/collector/cluster/wire"
+	"github.com/netsketch/netsketch/collector/cluster/codec"
 	"github.com/netsketch/netsketch/internal/store"
 )
 
@@ -116,7 +116,7 @@ func (c *Component) openWatches() (jetstream.KeyValue, error) {
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		bucket, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: name, Description: "rows watched by subscribers of netsketch cluster " + c.deps.Bus.Name(),
-			Storage: jetstream.MemoryStorage, Replicas: c.deps.Bus.Replicas(), MaxBytes: maxMembers * wire.ChunkBytes,
+			Storage: jetstream.MemoryStorage, Replicas: c.deps.Bus.Replicas(), MaxBytes: maxMembers * codec.ChunkBytes,
 		})
 	}
 	return bucket, err
@@ -132,10 +132,10 @@ func (c *Component) putWatches(bucket jetstream.KeyValue) error {
 	rows := c.watches.own
 	c.watches.mu.Unlock()
 	data, err := encodeWatches(rows)
-	for n := len(rows); err == nil && len(data) > wire.ChunkBytes; {
+	for n := len(rows); err == nil && len(data) > codec.ChunkBytes; {
 		n /= 2
 		data, err = encodeWatches(rows[:n])
-		c.note("some watched rows", fmt.Errorf("%d of %d have more than %d bytes", len(rows)-n, len(rows), wire.ChunkBytes))
+		c.note("some watched rows", fmt.Errorf("%d of %d have more than %d bytes", len(rows)-n, len(rows), codec.ChunkBytes))
 	}
 	if err != nil {
 		return err

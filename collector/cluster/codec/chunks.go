@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is the form in which the collectors of a cluster exchange parts of epochs and
+// Package codec encodes the form in which the collectors of a cluster exchange parts of epochs and
 // results: messages of package clusterv1 and of the plugin contract, in transfers that are divided
 // into chunks.
 //
 // What it decodes comes from another process. Every length is bounded, and memory grows with the
 // bytes that arrived.
-package wire
+package codec
 
 import (
 	"bytes"
