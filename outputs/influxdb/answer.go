@@ -45,26 +45,32 @@ type answer struct {
 }
 
 // newAnswer reads a reply. InfluxDB's error is {"error": TEXT} in 1.8, {"code": TEXT, "message":
-// TEXT} in 2, and {"error": TEXT, "data": DETAILS} in 3.
+// TEXT} in 2, and {"error": TEXT, "data": DETAILS} in 3. Of the databases that accept the same
+// requests, GreptimeDB has a number as code, and VictoriaMetrics answers with plain text.
 func newAnswer(code int, header http.Header, body []byte) *answer {
 	var form struct {
-		Error, Code, Message string
-		Data                 json.RawMessage
+		Error, Message string
+		Code, Data     json.RawMessage
 	}
 	a := &answer{code: code, header: header}
 	switch err := json.Unmarshal(body, &form); {
 	case err == nil && form.Error != "":
 		a.influx, a.message = true, form.Error
-		if len(form.Data) > 0 {
+		if len(form.Data) > 0 && string(form.Data) != "null" {
 			a.message += ": " + string(form.Data)
 		}
-	case err == nil && form.Code != "" && form.Message != "":
+	case err == nil && len(form.Code) > 0 && form.Message != "":
 		a.influx, a.message = true, form.Message
 	default:
-		a.message = tag.ReplaceAllString(string(body[:min(len(body), 4<<10)]), " ")
+		text := string(body[:min(len(body), 4<<10)])
+		a.influx = victoriaMetrics.MatchString(text)
+		a.message = tag.ReplaceAllString(text, " ")
 	}
 	return a
 }
+
+// victoriaMetrics matches errors of VictoriaMetrics about line protocol.
+var victoriaMetrics = regexp.MustCompile(`(?i)\b(incorrect|cannot \w+) influx line`)
 
 // tag matches a tag of HTML, or an element without text.
 var tag = regexp.MustCompile(`(?is)<(style|script)\b.*?</(style|script)>|<[^>]*>`)
@@ -89,10 +95,10 @@ func (a *answer) Error() string {
 	return status + ": " + text
 }
 
-// lineErrors matches InfluxDB's errors about line protocol: the first line those of 1.8 and 2, the
-// second line those of 3.
-var lineErrors = regexp.MustCompile(`partial write|unable to parse '|field type conflict|beyond retention policy|` +
-	`parse line protocol|parsing failed|invalid column type|column type mismatch`)
+// lineErrors matches errors about line protocol: the first line those of InfluxDB 1.8 and 2, the
+// second line those of InfluxDB 3, GreptimeDB and VictoriaMetrics.
+var lineErrors = regexp.MustCompile(`(?i)partial write|unable to parse '|field type conflict|beyond retention policy|` +
+	`parse (InfluxDB )?line protocol|parsing failed|invalid column type|column type mismatch|influx line`)
 
 // rejectsLines reports whether InfluxDB rejects lines of the request as invalid. It uses the
 // message and not the status, because InfluxDB 3 has answered a partial write with 201, and
@@ -108,9 +114,17 @@ func (a *answer) rejectsLines() bool {
 // reasons matches errors about line protocol that state the reason, or the number of lines.
 var reasons = regexp.MustCompile(`dropped=\d|unable to parse '|field type conflict|beyond retention policy`)
 
+// overload matches errors of a server that lacks time, memory or disk, which InfluxDB 1.8 sends with
+// status 500.
+var overload = regexp.MustCompile(`(?i)time(d )?out|deadline exceeded|cache-max-memory-size|hinted handoff|` +
+	`no space left|too many open files|out of memory|unavailable|engine is closed|shard is disabled`)
+
 // mayBeOfLines reports whether a reply that InfluxDB repeats may be caused by some lines of the
 // request. It returns false for replies about the client, the bucket or the load of the server.
 func (a *answer) mayBeOfLines() bool {
+	if a.code == http.StatusInternalServerError && overload.MatchString(a.message) {
+		return false
+	}
 	return a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity ||
 		a.code == http.StatusInternalServerError)
 }

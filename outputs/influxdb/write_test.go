@@ -138,6 +138,10 @@ func TestDeliver(t *testing.T) {
 	version2 := rejecting(400, `{"code":"invalid","message":"unable to parse 'm,flow=0BAD n=0i 0': bad"}`)
 	version3 := rejecting(400, `{"error":"partial write of line protocol occurred",`+
 		`"data":[{"error_message":"invalid column type for column 'n'","line_number":1}]}`)
+	greptime := rejecting(400, `{"code":1004,"error":"Failed to parse InfluxDB line protocol, source: bad",`+
+		`"execution_time_ms":0}`)
+	victoria := rejecting(400, `remoteAddr: "10.0.0.7:41234"; requestURI: /api/v2/write; cannot process influx line `+
+		`protocol data: incorrect influx line "m,flow=0BAD": cannot parse timestamp`)
 	created := rejecting(201, `{"code":"invalid","message":"failed to parse line protocol: on line 1","line":1}`)
 	conflict := status(422, "failure writing points to database: partial write: field type conflict: "+
 		`input field \"n\" on measurement \"m\" is type float, already exists as type integer dropped=7`)
@@ -161,6 +165,8 @@ func TestDeliver(t *testing.T) {
 		{"some invalid, 1.8", version1, lines(100, 0, 41, 99), 3, 97, "m,flow=99BAD: 400 Bad Request: unable to parse"},
 		{"some invalid, 2", version2, lines(100, 0, 41, 98), 3, 97, "m,flow=98BAD: 400 Bad Request: unable to parse"},
 		{"some invalid, 3", version3, lines(100, 0, 41, 99), 3, 97, "invalid column type for column 'n'"},
+		{"some invalid, GreptimeDB", greptime, lines(100, 5, 6), 2, 98, "m,flow=6BAD: 400 Bad Request: Failed to parse"},
+		{"some invalid, VictoriaMetrics", victoria, lines(100, 5, 6), 2, 98, "m,flow=6BAD: 400 Bad Request: remoteAddr"},
 		{"partial write as 201", created, lines(100, 5), 1, 99, "m,flow=5BAD: 201 Created: failed to parse line"},
 		{"all invalid", version1, lines(4, 0, 1, 2, 3), 4, 0, "m,flow=3BAD"},
 		{"one invalid", version2, lines(1, 0), 1, 0, "m,flow=0BAD"},
@@ -287,6 +293,24 @@ func TestAnswerText(t *testing.T) {
 	away := newAnswer(307, http.Header{"Location": {"https://login.example/x?token=secret"}}, nil)
 	if got := away.Error(); !strings.HasSuffix(got, "307 Temporary Redirect: redirect to https://login.example/x") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A batch is not taken apart while the server lacks memory, disk or time: it refuses some requests
+// and accepts others, whatever their lines are.
+func TestOverloadIsNotOfLines(t *testing.T) {
+	for message, want := range map[string]bool{
+		"an internal error has occurred: panic":                           true,
+		"engine: cache-max-memory-size exceeded: (1074767264/1073741824)": false,
+		"timeout": false, "request timed out": false, "context deadline exceeded": false,
+		"[shard 3] write /db/wal/_00001.wal: no space left on device": false,
+		"open /db/data/1.tsm: too many open files":                    false,
+		"write failed: hinted handoff queue not empty":                false,
+	} {
+		a := newAnswer(500, http.Header{}, fmt.Appendf(nil, `{"error":%q}`, message))
+		if got := a.mayBeOfLines(); got != want {
+			t.Errorf("%s: %v", message, got)
+		}
 	}
 }
 
