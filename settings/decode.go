@@ -261,7 +261,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, tag reflect.StructTag, path s
 	if n.Written != "" && n.Written != n.Text {
 		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.Written)
 		if err == nil {
-			err = errors.New("the value of the environment variable is not valid here")
+			err = errors.New("the value of the environment variable or anchor is not valid here")
 		}
 	}
 	d.Add(n.Position, path, "%s", err)
@@ -328,6 +328,9 @@ func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 	case "address":
 		return CheckAddress(text)
 	case "listen":
+		if strings.Contains(text, "@") {
+			return CheckAddress(text)
+		}
 		if _, _, err := net.SplitHostPort(text); err != nil {
 			return fmt.Errorf("%q is not an address; expected host:port, such as 127.0.0.1:9339, "+
 				"or :9339 for every interface", text)
@@ -492,6 +495,9 @@ func CheckName(name string) error {
 
 // CheckAddress fails if a text is not host:port: form "address".
 func CheckAddress(address string) error {
+	if strings.Contains(address, "@") { // the text before it may be a password
+		return errors.New("an address has no user and no @; expected host:port")
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q is not an address; expected host:port, such as 192.0.2.1:9559 or [2001:db8::1]:9559",

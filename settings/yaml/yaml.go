@@ -5,14 +5,17 @@
 package yaml
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -80,6 +83,9 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 		r.Add(settings.Position{}, "", "larger than %d MiB", maxBytes>>20)
 		return nil
 	}
+	if !encoded(r, text) {
+		return nil
+	}
 	// Some editors write a byte order mark, which has no meaning in UTF-8.
 	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\ufeff"))
 	if !shallow(r, tokens) {
@@ -92,10 +98,11 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 	}
 	t := &tree{Report: r, env: env, anchors: map[string]*settings.Node{}}
 	var root *settings.Node
-	for i, doc := range file.Docs {
+	for _, doc := range file.Docs {
+		_, directive := doc.Body.(*ast.DirectiveNode) // such as %YAML 1.2, before the document itself
 		switch {
-		case doc.Body == nil:
-		case i > 0:
+		case doc.Body == nil || directive:
+		case root != nil:
 			r.Add(position(start(doc.Body)), "", "a second YAML document begins here; expected one")
 			return root
 		default:
@@ -103,6 +110,29 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 		}
 	}
 	return root
+}
+
+// encoded checks that a text is UTF-8. The lexer would replace bytes of another encoding, also
+// within a password.
+func encoded(r *settings.Report, text []byte) bool {
+	for _, mark := range []string{"\xff\xfe", "\xfe\xff"} {
+		if bytes.HasPrefix(text, []byte(mark)) {
+			r.Add(settings.Position{}, "", "is UTF-16; save it as UTF-8")
+			return false
+		}
+	}
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		switch {
+		case !utf8.Valid(line):
+			r.Add(settings.Position{Line: i + 1, Column: 1}, "", "this line is not UTF-8; save the file as UTF-8")
+			return false
+		case bytes.IndexByte(line, 0) >= 0:
+			r.Add(settings.Position{Line: i + 1, Column: 1}, "", "this line has zero bytes, as after a power failure or in "+
+				"UTF-16; restore the file, or save it as UTF-8")
+			return false
+		}
+	}
+	return true
 }
 
 // shallow checks the nesting before the parser, which recurses once per level.
@@ -194,6 +224,11 @@ func (t *tree) node(n ast.Node, path string, depth int) *settings.Node {
 	case *ast.AliasNode:
 		return t.alias(n, path)
 	case *ast.TagNode:
+		if !slices.Contains(tags, n.Start.Value) { // its text may be a part of a secret
+			t.Add(out.Position, path, "a text that begins with ! is a YAML tag, and of these only !!str, !!int, !!float, "+
+				"!!bool, !!null, !!seq and !!map are supported; put a text that begins with ! in quotes")
+			return out
+		}
 		out = t.node(n.Value, path, depth+1)
 		if n.Start.Value == string(token.StringTag) && out.Kind == settings.Scalar {
 			return &settings.Node{Position: out.Position, Text: out.Text, Written: out.Written, Value: out.Text, Size: 1}
@@ -217,6 +252,9 @@ func (t *tree) node(n ast.Node, path string, depth int) *settings.Node {
 	return out
 }
 
+// tags are the YAML tags that a value may have. Others, such as !vault, would change its meaning.
+var tags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!seq", "!!map"}
+
 // count adds values to the file's total. It returns false once the total exceeds the limit.
 func (t *tree) count(at settings.Position, path string, values int) bool {
 	if t.size <= maxNodes && t.size+values > maxNodes {
@@ -237,6 +275,11 @@ func (t *tree) alias(n *ast.AliasNode, path string) *settings.Node {
 	}
 	if !t.count(null.Position, path, target.Size) {
 		return null
+	}
+	if target.Kind == settings.Scalar { // the anchor may be at a secret: messages show the alias
+		shown := *target
+		shown.Written = "*" + name
+		return &shown
 	}
 	return target
 }
@@ -352,7 +395,7 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 			b.WriteByte('$')
 			s = after[1:]
 		case strings.HasPrefix(after, "{"):
-			inside, rest, closed := strings.Cut(after[1:], "}")
+			inside, rest, closed := braces(after[1:])
 			if !closed {
 				return "", errors.New("${ without a closing }: write $$ for a dollar sign")
 			}
@@ -369,6 +412,23 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 	}
 }
 
+// braces cuts s behind the expression of a ${ at its closing brace. The default of a variable may
+// contain further variables.
+func braces(s string) (inside, rest string, closed bool) {
+	open := 1
+	for i := range len(s) {
+		switch {
+		case strings.HasPrefix(s[i:], "${"):
+			open++
+		case s[i] == '}':
+			if open--; open == 0 {
+				return s[:i], s[i+1:], true
+			}
+		}
+	}
+	return "", "", false
+}
+
 // variable returns the value of NAME or of NAME:-default.
 func variable(expression string, env func(string) (string, bool)) (string, error) {
 	name, fallback, hasFallback := strings.Cut(expression, ":-")
@@ -380,7 +440,7 @@ func variable(expression string, env func(string) (string, bool)) (string, error
 	case value != "" || ok && !hasFallback:
 		return value, nil
 	case hasFallback:
-		return fallback, nil
+		return expand(fallback, env)
 	case !variableName.MatchString(name): // the text may be part of a secret that contains ${
 		return "", errors.New("${...} names no environment variable that is set: write $$ for a dollar sign")
 	}
