@@ -452,6 +452,64 @@ func TestUnreadableCertificates(t *testing.T) {
 	}
 }
 
+// TestOddPEM: each certificate of a file is used, or its loss is a warning.
+func TestOddPEM(t *testing.T) {
+	p := newPair(t)
+	good, err := os.ReadFile(filepath.Join(p.dir, "servers-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.TrimSpace(string(good))
+	other, err := os.ReadFile(filepath.Join(p.dir, "clients-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ text, warning string }{
+		"byte order mark":      {"\ufeff" + text, ""},
+		"CRLF":                 {strings.ReplaceAll(text, "\n", "\r\n"), ""},
+		"joined":               {string(bytes.TrimSpace(other)) + text, ""},
+		"joined the other way": {text + string(other), ""},
+		"with text":            {"Subject: CN=a\n" + text + "\n# end\n", ""},
+		"a block without end":  {string(other[:len(other)/2]) + "\n" + text, "1 of 2; the first: a damaged block"},
+		"indented":             {text + "\n  " + string(other), "1 of 2; the first: a damaged block"},
+		"trusted": {text + "\n" + strings.ReplaceAll(string(other), " CERTIFICATE", " TRUSTED CERTIFICATE"),
+			"1 of 2; the first: a damaged block, or one of another kind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "ca.pem")
+			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			client, err := p.store.Client(certs.Files{CA: file}, "127.0.0.1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &tls.Config{Certificates: []tls.Certificate{p.certificate("server")}}
+			if _, err, _ := handshake(t, server, client); err != nil {
+				t.Errorf("handshake: %v", err)
+			}
+			at := strings.Index(p.log.String(), file)
+			if (at >= 0) != (test.warning != "") || !strings.Contains(p.log.String()[max(at, 0):], test.warning) {
+				t.Errorf("log %s", p.log.String())
+			}
+		})
+	}
+}
+
+// An encrypted key is named as such.
+func TestEncryptedKey(t *testing.T) {
+	p := newPair(t)
+	file := filepath.Join(t.TempDir(), "a.key")
+	block := pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{0x30, 0}})
+	if err := os.WriteFile(file, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.store.Server(certs.Files{Cert: filepath.Join(p.dir, "server.pem"), Key: file})
+	if err == nil || !strings.Contains(err.Error(), "the key is encrypted") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // certificate is a certificate of the directory.
 func (p *pair) certificate(name string) tls.Certificate {
 	p.t.Helper()

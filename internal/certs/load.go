@@ -5,6 +5,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -49,15 +51,18 @@ func load(src source) (*material, error) {
 	m := &material{}
 	sum := sha256.New()
 	if src.Cert != "" {
-		cert, err := os.ReadFile(src.Cert)
+		cert, err := readPEM(src.Cert)
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert-file: %w", err)
 		}
-		key, err := os.ReadFile(src.Key)
+		key, err := readPEM(src.Key)
 		if err != nil {
 			return nil, fmt.Errorf("tls: key-file of cert-file %s: %w", src.Cert, err)
 		}
 		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil && encrypted.Match(key) {
+			err = errors.New("the key is encrypted; expected one without a passphrase")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", src.Cert, src.Key, err)
 		}
@@ -75,7 +80,7 @@ func load(src source) (*material, error) {
 		if src.server {
 			key = "client-ca-file"
 		}
-		text, err := os.ReadFile(src.CA)
+		text, err := readPEM(src.CA)
 		if err != nil {
 			return nil, fmt.Errorf("tls: %s: %w", key, err)
 		}
@@ -103,6 +108,26 @@ func load(src source) (*material, error) {
 	return m, nil
 }
 
+// encrypted matches private keys that need a passphrase.
+var encrypted = regexp.MustCompile(`BEGIN ENCRYPTED PRIVATE KEY|Proc-Type: 4,ENCRYPTED`)
+
+// joined matches files that were joined although the first one did not end with a newline.
+var joined = regexp.MustCompile(`----------BEGIN `)
+
+// readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their own
+// without a word, so that a byte order mark is removed and files that were joined are parted.
+func readPEM(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	return joined.ReplaceAll(text, []byte("-----\n-----BEGIN ")), nil
+}
+
+// beginning matches the first line of certificates, also of OpenSSL's with additional trust.
+var beginning = regexp.MustCompile(`-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----`)
+
 // worseThan returns an error if the own certificate is not valid now and that of the other material
 // is.
 func (m *material) worseThan(other *material, now time.Time) error {
@@ -121,6 +146,7 @@ func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) 
 	var out []*x509.Certificate
 	var first error
 	blocks, skipped := 0, 0
+	begun := len(beginning.FindAll(text, -1))
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
@@ -140,11 +166,17 @@ func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) 
 			first = fmt.Errorf("certificate %d: %w", blocks, err)
 		}
 	}
+	if begun > blocks {
+		skipped, blocks = skipped+begun-blocks, begun
+		if first == nil {
+			first = errors.New("a damaged block, or one of another kind than BEGIN CERTIFICATE")
+		}
+	}
 	switch {
 	case len(out) == 0 && first != nil:
 		return nil, first
 	case len(out) == 0:
-		return nil, errors.New("the file contains no PEM certificate")
+		return nil, errors.New("the file contains no PEM certificate; a file in DER or UTF-16 must be converted")
 	case skipped > 0:
 		m.skipped = append(m.skipped, fmt.Sprintf("%s: %d of %d; the first: %v", name, skipped, blocks, first))
 	}
