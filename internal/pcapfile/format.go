@@ -96,6 +96,7 @@ type classic struct {
 	order   binary.ByteOrder
 	unit    time.Duration // of fractions of seconds
 	link    linkType
+	fcs     int    // bytes of the frame check sequence at the end of each packet
 	longest uint32 // packet
 }
 
@@ -120,7 +121,12 @@ func newClassic(in *input) (*classic, error) {
 	}
 	// Some writers do not cut packets to the length that they declare. tcpdump reads these, too.
 	c.longest = max(c.order.Uint32(h[16:]), snapLen)
-	c.link = linkType(c.order.Uint32(h[20:]))
+	// The upper 4 bits are half the length of the frame check sequence, if bit 26 says so.
+	link := c.order.Uint32(h[20:])
+	c.link = linkType(link & 0xffff)
+	if link&(1<<26) != 0 {
+		c.fcs = 2 * int(link>>28)
+	}
 	return c, c.link.check()
 }
 
@@ -137,6 +143,10 @@ func (c *classic) next() (record, error) {
 		return record{}, fmt.Errorf("a packet of %d bytes; expected at most %d", size, c.longest)
 	}
 	r.data, err = c.in.read(int(size))
+	if c.fcs > 0 && len(r.data) == r.length { // else the end of the packet was not captured
+		r.length = max(r.length-c.fcs, 0)
+		r.data = r.data[:r.length]
+	}
 	return r, err
 }
 

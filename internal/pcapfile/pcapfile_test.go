@@ -253,6 +253,35 @@ func TestLinkTypes(t *testing.T) {
 	}
 }
 
+// TestFrameCheckSequence: the end of frames that were captured with their check sequence is removed.
+func TestFrameCheckSequence(t *testing.T) {
+	frame := ether(0x0800, ip)
+	for name, tc := range map[string]struct {
+		link   uint32
+		data   []byte
+		length int
+	}{
+		"4 bytes":        {1 | 1<<26 | 2<<28, append(bytes.Clone(frame), 1, 2, 3, 4), len(frame) + 4},
+		"cut":            {1 | 1<<26 | 2<<28, frame[:20], len(frame) + 4},
+		"length unknown": {1 | 2<<28, frame, len(frame)},
+	} {
+		var buf bytes.Buffer
+		w := pcapgo.NewWriter(&buf)
+		_ = w.WriteFileHeader(65535, layers.LinkTypeEthernet)
+		binary.LittleEndian.PutUint32(buf.Bytes()[20:], tc.link)
+		_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: len(tc.data), Length: tc.length}, tc.data)
+		path := filepath.Join(t.TempDir(), "x.pcap")
+		if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := drain(path)
+		want := tc.data[:min(len(tc.data), len(frame))]
+		if !errors.Is(err, io.EOF) || len(got) != 1 || !bytes.Equal(got[0].Frame, want) {
+			t.Errorf("%s: %v, %v; want %x", name, got, err, want)
+		}
+	}
+}
+
 func writeNg(t testing.TB, w io.Writer, link layers.LinkType, packets ...[]byte) {
 	t.Helper()
 	ng, err := pcapgo.NewNgWriter(w, link)
