@@ -17,6 +17,7 @@ import (
 
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // validateConfig checks a configuration, which is a JSON object or empty, against the JSON Schema
@@ -59,18 +60,34 @@ func validateConfig(schema string, config []byte) error {
 
 // fieldErrors lists the innermost causes of a validation error, which are the fields to correct.
 func fieldErrors(c *jsonschema.Compiler, e *jsonschema.ValidationError) sdk.FieldErrors {
+	if i := slices.IndexFunc(e.InstanceLocation, settings.SecretKey); i >= 0 {
+		return sdk.FieldErrors{{Field: strings.Join(e.InstanceLocation[:i+1], "."), Message: "is not valid"}}
+	}
 	if unknown, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 		return unknownFields(c, e, unknown.Properties)
 	}
 	if len(e.Causes) == 0 {
-		text := e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
-		return sdk.FieldErrors{{Field: strings.Join(e.InstanceLocation, "."), Message: text}}
+		return sdk.FieldErrors{{Field: strings.Join(e.InstanceLocation, "."), Message: problem(e)}}
 	}
 	var all sdk.FieldErrors
 	for _, cause := range e.Causes {
 		all = append(all, fieldErrors(c, cause)...)
 	}
 	return all
+}
+
+// problem returns why a value is not valid. It contains no text from the configuration, which may be
+// a secret.
+func problem(e *jsonschema.ValidationError) string {
+	switch k := e.ErrorKind.(type) {
+	case *kind.Pattern:
+		return fmt.Sprintf("does not match the pattern %q", k.Want)
+	case *kind.Format:
+		return "is not a valid " + k.Want
+	case *kind.ContentEncoding, *kind.ContentMediaType:
+		return "is not valid"
+	}
+	return e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
 }
 
 // unknownFields reports each field that the schema does not have, with the most similar field of
