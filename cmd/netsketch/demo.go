@@ -49,7 +49,8 @@ over gNMI and shows each next to the ground truth.
 
 A scenario is played once, or for --epochs. On a terminal or with --http, and with neither --epochs nor
 --json, the demo stays until Ctrl-C: the built-in scenario begins anew every minute, with its events
-apart, and after another one the console and the gNMI server stay with its last results.
+apart, a capture file is played again and again, and after another scenario the console and the gNMI
+server stay with its last results. Otherwise a capture file is played once.
 
 The exit code is 0 only if the results meet the bounds of the scenario.
 
@@ -184,8 +185,14 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		return false, err
 	}
 	out := cmd.OutOrStdout()
-	if f.stays(out) && f.scenario == "" && !f.virtual {
+	switch follow := f.stays(out) && !f.virtual; {
+	case f.scenario != "":
+	case follow:
 		s.PlayOn()
+	case f.trace != "" && f.epochs == 0: // nobody may be there who ends it
+		if err := s.PlayTraceOnce(); err != nil {
+			return false, err
+		}
 	}
 	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual,
 		BMv2: f.bmv2, Logger: logger, Version: version}

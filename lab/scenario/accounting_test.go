@@ -91,7 +91,9 @@ func TestDropsAreCountedByReason(t *testing.T) {
 	s := small(t, "")
 	s.Topology = scenario.Topology{Kind: "leaf-spine", Leaves: 2, Spines: 1, HostsPerLeaf: 1, Latency: time.Millisecond}
 	s.UseTrace(path)
-	s.Traffic[0].Repeat, s.Epochs = false, 2
+	if s.Epochs = 0; s.PlayTraceOnce() != nil || s.Epochs != 2 || s.Traffic[0].Repeat {
+		t.Fatalf("%d epochs, repeated: %v", s.Epochs, s.Traffic[0].Repeat)
+	}
 	r := play(t, s)
 	const dropped = "dropped by the ingress pipeline"
 	if n := r.Network; n.Sent != 62 || n.Received != 40 || n.Lost != 0 || n.Dropped[dropped] != 21 ||

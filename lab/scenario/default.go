@@ -2,7 +2,14 @@
 
 package scenario
 
-import _ "embed"
+import (
+	_ "embed"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/traffic"
+)
 
 //go:embed default.yaml
 var defaultYAML []byte
@@ -14,4 +21,28 @@ func Default() (*Scenario, error) { return Parse("default.yaml (built in)", defa
 func (s *Scenario) UseTrace(path string) {
 	s.Traffic = []Component{{Name: "trace", Trace: path, Repeat: true}}
 	s.Faults, s.Story, s.Loop = nil, nil, Loop{}
+}
+
+// PlayTraceOnce plays the capture file of UseTrace once, instead of again and again. It reads the
+// file for its length.
+func (s *Scenario) PlayTraceOnce() error {
+	t, err := traffic.OpenTrace(s.Traffic[0].Trace, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	length := time.Duration(0)
+	for {
+		p, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		length = p.At
+	}
+	s.Traffic[0].Repeat = false
+	s.Epochs = int(length/s.Epoch) + 2 // the last packets may still be on the way when their epoch ends
+	return nil
 }
