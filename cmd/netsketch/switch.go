@@ -467,6 +467,9 @@ func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswi
 	}
 	begin := time.Now()
 	n, err := pcapport.Play(ctx, ports...)
+	for _, p := range ports {
+		p.Warn(logger)
+	}
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -425,7 +425,7 @@ func (c *Config) packets(ctx context.Context, paths []*agent.RolePath, log *slog
 			"unsplit", s.Unsplit, "outages", s.Outages)
 		return err
 	case SourceCapture:
-		n, err := input.Capture{File: c.Packets.File, Addresses: c.addresses()}.Run(ctx, roles...)
+		n, err := input.Capture{File: c.Packets.File, Addresses: c.addresses(), Logger: log}.Run(ctx, roles...)
 		log.Info("the capture file has been played", "file", c.Packets.File, "packets", n)
 		return err
 	case SourceKernel:

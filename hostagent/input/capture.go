@@ -19,6 +19,9 @@ func (c Capture) Run(ctx context.Context, roles ...Path) (packets int, err error
 		return 0, fmt.Errorf("capture file: %w", err)
 	}
 	defer r.Close()
+	if c.Logger != nil {
+		defer r.Warn(c.Logger)
+	}
 	var at pace
 	frame := new(packet.Frame)
 	for {

@@ -144,6 +144,8 @@ type Capture struct {
 	File string
 	// Addresses are the host's: packets from them leave it, others arrive.
 	Addresses []netip.Prefix
+	// Logger receives how the packets differ from those of the file; nil: nobody does.
+	Logger *slog.Logger
 }
 
 // pace waits until a packet is due.

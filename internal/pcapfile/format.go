@@ -5,6 +5,7 @@ package pcapfile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -171,6 +172,9 @@ type ng struct {
 	in         *input
 	order      binary.ByteOrder
 	interfaces []ngInterface // of the section
+	packets    int           // returned
+	skipped    int           // packets of link types that cannot pass through switches
+	unusable   error         // why the first of them cannot
 }
 
 // ngInterface is an interface that packets name.
@@ -248,9 +252,13 @@ func (n *ng) section() error {
 func (n *ng) next() (record, error) {
 	for {
 		kind, b, err := n.block()
+		if errors.Is(err, io.EOF) && n.packets == 0 && n.unusable != nil {
+			err = n.unusable
+		}
 		if err != nil {
 			return record{}, err
 		}
+		var r record
 		least := map[uint32]int{blockInterface: 8, blockPacket: 20, blockSimple: 4, blockEnhanced: 20}[kind]
 		switch {
 		case b == nil:
@@ -259,15 +267,25 @@ func (n *ng) next() (record, error) {
 		case kind == blockInterface:
 			err = n.addInterface(b)
 		case kind == blockSimple:
-			return n.packet(0, n.order.Uint32(b), n.order.Uint32(b), b[4:], nil)
+			r, err = n.packet(0, n.order.Uint32(b), n.order.Uint32(b), b[4:], nil)
 		case kind == blockEnhanced:
-			return n.packet(n.order.Uint32(b), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
+			r, err = n.packet(n.order.Uint32(b), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
 		default:
-			return n.packet(uint32(n.order.Uint16(b)), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
+			r, err = n.packet(uint32(n.order.Uint16(b)), n.order.Uint32(b[12:]), n.order.Uint32(b[16:]), b[20:], b[4:])
 		}
 		if err != nil {
 			return record{}, err
 		}
+		if b == nil || kind == blockInterface {
+			continue
+		}
+		// A file of several interfaces may have some without network packets, such as USB.
+		if err := r.link.check(); err != nil {
+			n.skipped, n.unusable = n.skipped+1, cmp.Or(n.unusable, err)
+			continue
+		}
+		n.packets++
+		return r, nil
 	}
 }
 
@@ -288,7 +306,7 @@ func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) 
 	if date != nil {
 		r.date = i.date(uint64(n.order.Uint32(date))<<32 | uint64(n.order.Uint32(date[4:])))
 	}
-	return r, i.link.check()
+	return r, nil
 }
 
 // date returns a date that is a count of units.

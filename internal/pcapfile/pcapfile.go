@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -194,6 +195,27 @@ func (r *Reader) LongerRecords() int { return r.longer }
 // TimeSteps returns how often the file's clock has jumped so far: more than a minute ahead, or
 // more than a second back. Dates after a jump continue without a gap.
 func (r *Reader) TimeSteps() int { return r.dates.steps }
+
+// OtherLinks returns the number of packets so far that were left out, because their interfaces have
+// neither Ethernet nor IP.
+func (r *Reader) OtherLinks() int {
+	if n, ok := r.source.(*ng); ok {
+		return n.skipped
+	}
+	return 0
+}
+
+// Warn logs how the packets so far differ from those of the file.
+func (r *Reader) Warn(log *slog.Logger) {
+	if n := r.TimeSteps(); n > 0 {
+		log.Warn("the clock of a capture file jumps; the packets follow each other as if it did not", "file", r.name,
+			"jumps", n)
+	}
+	if n := r.OtherLinks(); n > 0 {
+		log.Warn("packets of a capture file are left out: their interfaces have neither Ethernet nor IP", "file", r.name,
+			"packets", n)
+	}
+}
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.f.Close() }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/internal/pcapfile"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -250,6 +252,45 @@ func TestLinkTypes(t *testing.T) {
 				t.Errorf("%s, %s: %v, %v; want %x", name, format, got, err, tc.want)
 			}
 		}
+	}
+}
+
+// TestOtherInterfaces: packets of interfaces without Ethernet and IP are left out and counted.
+func TestOtherInterfaces(t *testing.T) {
+	block := func(kind uint32, body []byte) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, kind)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(body)+12))
+		return binary.LittleEndian.AppendUint32(append(b, body...), uint32(len(body)+12))
+	}
+	section := block(0x0a0d0d0a, append([]byte{0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 8)...))
+	packet := func(at byte) []byte {
+		return block(6, append([]byte{at, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 20, 0, 0, 0}, ip...))
+	}
+	usb, raw := block(1, []byte{189, 0, 0, 0, 0, 0, 0, 0}), block(1, []byte{101, 0, 0, 0, 0, 0, 0, 0})
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(path, slices.Concat(section, usb, raw, packet(0), packet(1), packet(0)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if p, err := r.Next(); err != nil || !bytes.Equal(p.Frame, ether(0x0800, ip)) {
+		t.Errorf("%x, %v", p.Frame, err)
+	}
+	var log testkit.Log
+	if _, err := r.Next(); !errors.Is(err, io.EOF) || r.OtherLinks() != 2 || r.Packets() != 1 {
+		t.Errorf("%v, %d packets of other interfaces", err, r.OtherLinks())
+	}
+	if r.Warn(log.Logger()); !strings.Contains(log.String(), "packets=2") {
+		t.Errorf("log %s", log.String())
+	}
+	if err := os.WriteFile(path, slices.Concat(section, usb, packet(0)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := drain(path); err == nil || !strings.Contains(err.Error(), "link type is 189") {
+		t.Errorf("error %v", err)
 	}
 }
 

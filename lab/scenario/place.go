@@ -90,6 +90,9 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 			refused[truth.Refusal(p.Frame)]++
 		}
 	}
+	if n := t.OtherLinks(); n > 0 {
+		refused["of an interface that has neither Ethernet nor IP"] = n
+	}
 	if len(all.packets) == 0 {
 		return nil, fmt.Errorf("scenario: trace %s: there is nothing to measure in its %d packets: %s", path, t.Packets(),
 			reasons(refused))

@@ -66,6 +66,10 @@ func (t *Trace) LongerRecords() int { return t.r.LongerRecords() }
 // TimeSteps returns how often the file's clock has jumped so far.
 func (t *Trace) TimeSteps() int { return t.r.TimeSteps() }
 
+// OtherLinks returns the number of packets so far that were left out, because their interfaces have
+// neither Ethernet nor IP.
+func (t *Trace) OtherLinks() int { return t.r.OtherLinks() }
+
 // Close closes the file.
 func (t *Trace) Close() error { return t.r.Close() }
 

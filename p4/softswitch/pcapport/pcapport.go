@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,15 @@ func (p *Port) next() (pcapfile.Packet, error) {
 		return pcapfile.Packet{}, io.EOF
 	}
 	return p.in.Next()
+}
+
+// Warn logs how the packets that were read differ from those of the file.
+func (p *Port) Warn(log *slog.Logger) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.in != nil {
+		p.in.Warn(log)
+	}
 }
 
 // Play injects the packets of the file until its end or the end of ctx, and then sends the packets
