@@ -790,3 +790,43 @@ func TestBrowserCollectorReturns(t *testing.T) {
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
 	b.until("document.body.innerText.includes('10000 rows')")
 }
+
+// A collector that sends nothing for 40 s, not even a sign of life, is reported as lost, and the
+// page subscribes again. The page's timers of that length are fired by the test.
+func TestBrowserSilentCollector(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	b := open(t, f, 1280, 900)
+	b.page("")
+	b.until("document.querySelector('.pill')?.innerText.includes('complete') ?? false")
+	evaluate[any](b, `(() => {
+		window.silences = new Set()
+		window.seen = ''
+		const { setTimeout: set, clearTimeout: clear } = window
+		window.setTimeout = (f, ms, ...args) => {
+			if (ms !== 40000) return set(f, ms, ...args)
+			silences.add(f)
+			return f
+		}
+		window.clearTimeout = id => silences.delete(id) || clear(id)
+		new MutationObserver(() => (seen += document.body.innerText)).observe(document.body,
+			{ subtree: true, childList: true, characterData: true })
+	})()`)
+	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
+	b.until("document.body.innerText.includes('10000 rows') && silences.size > 0")
+	subscriptions := func() (n int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, r := range b.requests {
+			if strings.HasSuffix(r, "/api/subscribe") {
+				n++
+			}
+		}
+		return n
+	}
+	before := subscriptions()
+	evaluate[any](b, "[...silences].forEach(f => f())")
+	b.until("seen.includes('the collector has ended the stream, or is silent')")
+	b.until("document.body.innerText.includes('10000 rows')")
+	testkit.Until(t, "a new subscription", func() bool { return subscriptions() > before })
+}
