@@ -3,10 +3,13 @@
 package pluginhost
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,6 +153,9 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %s", err, starter(proc.path))
+		}
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
 	case version >= 0 && version != sdk.ProtocolVersion:
 		return fmt.Errorf("%w: the plugin speaks version %d, this collector version %d; rebuild the plugin with the SDK of "+
@@ -171,6 +177,26 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case <-time.After(exitGrace):
 		return fmt.Errorf("%w: its standard output is not a handshake: %w", ErrNotPlugin, err)
 	}
+}
+
+// starter says which further file the system needs to start a file: it reports that one as missing
+// with the name of the file itself.
+func starter(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return "the file was removed"
+	}
+	defer file.Close()
+	first := make([]byte, 128)
+	n, _ := io.ReadFull(file, first)
+	line, _, _ := bytes.Cut(first[:n], []byte("\n"))
+	switch {
+	case bytes.HasPrefix(line, []byte("#!")) && bytes.HasSuffix(line, []byte("\r")):
+		return "its lines end with CR LF, which is taken for a part of the interpreter's name; write LF"
+	case bytes.HasPrefix(line, []byte("#!")):
+		return fmt.Sprintf("its interpreter %q does not exist", bytes.TrimSpace(line[2:]))
+	}
+	return "its dynamic loader does not exist; link it statically, or for the C library of this system"
 }
 
 // environment returns the plugin's environment. If there is a memory limit, the environment makes

@@ -28,12 +28,19 @@ func TestStartRefusals(t *testing.T) {
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	for name, text := range map[string]string{"crlf": "#!/bin/sh\r\nexit\r\n", "python": "#!/no/python3\nprint()\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tests := []struct {
 		name string
 		spec Spec
 		want error
 		text []string
 	}{
+		{"CR LF", Spec{Path: filepath.Join(dir, "crlf")}, ErrNotPlugin, []string{"end with CR LF"}},
+		{"no interpreter", Spec{Path: filepath.Join(dir, "python")}, ErrNotPlugin, []string{`"/no/python3" does not exist`}},
 		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin,
 			[]string{"status 0", "usage: frobnicate"}},
 		{"exits at once", Spec{Path: filepath.Join(dir, testPrefix+"exit")}, ErrNotPlugin,
