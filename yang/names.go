@@ -42,10 +42,15 @@ func FlatName(list string, keyed bool) string {
 var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
 	"summary": "summaries", "untyped": "untyped_values"}
 
-// MetricName returns the name of a metric for the elements of a path, with underscores for dashes.
-// The name contains no metric type, and does not end like a histogram's series.
+// Underscores replaces the characters of a YANG name that a metric's name and labels cannot have.
+func Underscores(name string) string { return notInMetrics.Replace(name) }
+
+var notInMetrics = strings.NewReplacer("-", "_", ".", "_")
+
+// MetricName returns the name of a metric for the elements of a path, with underscores for dashes
+// and dots. The name contains no metric type, and does not end like a histogram's series.
 func MetricName(elements ...string) string {
-	words := strings.Split(strings.ReplaceAll(strings.Join(elements, "_"), "-", "_"), "_")
+	words := strings.Split(Underscores(strings.Join(elements, "_")), "_")
 	for i, w := range words {
 		if other, ok := metricTypes[w]; ok {
 			words[i] = other

@@ -42,6 +42,8 @@ func TestCheckNames(t *testing.T) {
 			[]string{"/acme:acme/ports/port", "/acme:acme/port", "database"}},
 		"dash and underscore": {list("port", n("rx-bytes")+n("rx_bytes")),
 			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx_bytes", "metric"}},
+		"dash and dot": {list("port", n("rx-bytes")+n("rx.bytes")),
+			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx.bytes", "metric"}},
 		"dash and slash": {"container a { config false; " + n("b-c") + "container b { " + n("c") + "} }",
 			[]string{"/acme:acme/a/b-c", "/acme:acme/a/b/c"}},
 		"a list in two containers": {"container ingress { " + list("port", n("rx")) + "} container egress { " +

@@ -123,7 +123,7 @@ func labelsOf(l *store.List) (labels []string) {
 		if len(l.KeysAt(k.Elem)) > 1 {
 			label += "_" + k.Name
 		}
-		labels = append(labels, strings.ReplaceAll(label, "-", "_"))
+		labels = append(labels, yang.Underscores(label))
 	}
 	return labels
 }
@@ -226,14 +226,14 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 // preceded by the list's name if two labels would be equal.
 func resultLabels(l *store.List) (labels []string) {
 	for _, k := range l.Keys {
-		label := k.Name
+		label := yang.Underscores(k.Name)
 		if label == "switch" {
 			label = "device"
 		}
-		if slices.Contains(labels, label) || label == "state" { // enumerations use the label state
-			label = l.Elems[k.Elem] + "_" + k.Name
+		for slices.Contains(labels, label) || label == "state" { // enumerations use the label state
+			label = yang.Underscores(l.Elems[k.Elem]) + "_" + label
 		}
-		labels = append(labels, strings.ReplaceAll(label, "-", "_"))
+		labels = append(labels, label)
 	}
 	return labels
 }

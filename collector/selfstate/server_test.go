@@ -210,7 +210,8 @@ func TestMetricsOfResults(t *testing.T) {
 	}
 	r, err := schema.New(append(modules, yang.Module{Name: "acme-top", Text: `module acme-top {
 		namespace "urn:acme"; prefix a; revision 2026-11-22;
-		container porttop { config false; list port { key "switch state";
+		container porttop { config false; list port { key "switch state q_x q-x";
+			leaf q_x { type uint8; } leaf q-x { type uint8; }
 			leaf switch { type leafref { path "../values/switch"; } } leaf state { type uint8; }
 			container values { leaf switch { type string; } leaf packets { type uint64; } leaf text { type string; } } } } }`}))
 	if err != nil {
@@ -228,11 +229,13 @@ func TestMetricsOfResults(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	b := table.NewBuilder("/acme-top:porttop/port")
-	device, state := b.TextKey("switch"), b.UintKey("state")
+	device, state, under, dash := b.TextKey("switch"), b.UintKey("state"), b.UintKey("q_x"), b.UintKey("q-x")
 	packets, text := b.Uint("values/packets"), b.Text("values/text")
 	for i, name := range []string{"s1", "s\xff2", "s3"} {
 		device.Append(name)
 		state.Append(uint64(i))
+		under.Append(7)
+		dash.Append(8)
 		packets.Append(uint64(10 - i))
 		text.Append("x")
 	}
@@ -246,8 +249,8 @@ func TestMetricsOfResults(t *testing.T) {
 	code, body := get(t, s, "/metrics/results")
 	got := slices.DeleteFunc(samples(body), func(l string) bool { return strings.HasPrefix(l, "#") })
 	want := []string{
-		`netsketch_porttop_port_values_packets{device="s1",port_state="0"} 10`,
-		`netsketch_porttop_port_values_packets{device="s?2",port_state="1"} 9`,
+		`netsketch_porttop_port_values_packets{device="s1",port_q_x="8",port_state="0",q_x="7"} 10`,
+		`netsketch_porttop_port_values_packets{device="s?2",port_q_x="8",port_state="1",q_x="7"} 9`,
 		`netsketch_results_rows_omitted{list="/absent"} 0`,
 		`netsketch_results_rows_omitted{list="/porttop/port"} 1`,
 		`netsketch_results_rows{list="/absent"} 0`,

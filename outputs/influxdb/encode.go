@@ -115,7 +115,6 @@ func newLayout(t *table.Table) *layout {
 	if taken["target"] {
 		l.targetName = "gnmi-target"
 	}
-	taken[l.targetName] = true
 	slices.SortFunc(l.tags, func(a, b column) int { return strings.Compare(a.name, b.name) })
 	for l.target < len(l.tags) && l.tags[l.target].name < l.targetName {
 		l.target++
@@ -125,6 +124,9 @@ func newLayout(t *table.Table) *layout {
 		name := safeName(strings.TrimPrefix(v.Name, "state/"))
 		if taken[name] {
 			continue // repeats a key
+		}
+		if name == l.targetName { // a field of the tag's name could not be queried
+			name += "-"
 		}
 		l.fields = append(l.fields, column{name, v})
 	}

@@ -70,6 +70,9 @@ func TestLines(t *testing.T) {
 				nulls(table.Uint64s("state/time", []uint64{1, 2, 3}), 5)},
 		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i 1795176000000000000\n" +
 			"a/b/c/d,gnmi-target=netsketch,target=z n=3i 1795176000000000000\n"},
+		{"a leaf named target", table.Table{List: "/m:a/b", Values: []table.Column{
+			table.Strings("state/target", []string{"x"})}}, false,
+			`a/b,target=netsketch target-="x" 1795176000000000000` + "\n"},
 		{"only keys", table.Table{List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"x"})}}, false, ""},
 		{"excluded", table.Table{List: "/m:not/this", Values: []table.Column{table.Uint64s("n", []uint64{1})}}, false,
 			""},
