@@ -119,7 +119,12 @@ func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
 			return nil
 		}
 		out.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: low, High: high}}
+	case nil: // no kind of match: the switch has left an optional or ternary value out
+		return nil
 	case *p4v1.FieldMatch_Optional_:
+		if len(m.Optional.GetValue()) == 0 {
+			return nil
+		}
 		out.FieldMatchType = &p4v1.FieldMatch_Optional_{
 			Optional: &p4v1.FieldMatch_Optional{Value: p4values.Canonical(m.Optional.GetValue())},
 		}

@@ -24,6 +24,8 @@ func TestFieldsThatMatchAnything(t *testing.T) {
 	for name, m := range map[string]*p4v1.FieldMatch{
 		"zero mask": ternary([]byte{9}, []byte{0, 0}), "empty mask": ternary(nil, nil),
 		"full range": ranged([]byte{0}, []byte{0x0f, 0xff}), "full range, longer": ranged(nil, []byte{0, 0x0f, 0xff}),
+		"no kind": {FieldId: 1}, "optional without value": {FieldId: 1,
+			FieldMatchType: &p4v1.FieldMatch_Optional_{Optional: &p4v1.FieldMatch_Optional{}}},
 	} {
 		if got := canonicalField(table, m); got != nil {
 			t.Errorf("%s: %v", name, got)
