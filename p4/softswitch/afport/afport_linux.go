@@ -81,6 +81,9 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 		unix.Close(p.control)
 		return nil, err
 	}
+	if !up {
+		p.log.Warn("the interface is down or has no carrier; no packets pass until it is up")
+	}
 	go p.receive()
 	return p, nil
 }

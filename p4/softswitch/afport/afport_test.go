@@ -464,6 +464,24 @@ func TestLongFramesAreCounted(t *testing.T) {
 	}
 }
 
+// An interface that is down at the start is used, with a warning.
+func TestInterfaceIsDown(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	veth(t, "a")
+	ip(t, "link set down dev a")
+	var log testkit.Log
+	p, err := afport.Open(forwarder(t), 1, afport.Config{Interface: "a", Logger: log.Logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if !strings.Contains(log.String(), "the interface is down") || !strings.Contains(log.String(), "interface=a") {
+		t.Errorf("log %s", log.String())
+	}
+}
+
 func TestLinkType(t *testing.T) {
 	if !isolated(t) {
 		return
