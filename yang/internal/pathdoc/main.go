@@ -72,12 +72,14 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 		if c.Name != "state" || c.Kind != yang.ContainerNode {
 			continue
 		}
-		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n\n", path, wrap(sentence(n.Description)))
+		var leaves []string
 		for _, l := range c.Children() {
 			if l.Name != "epoch" && !slices.Contains(n.KeyNames(), l.Name) {
-				out.WriteString(wrap(fmt.Sprintf("- `%s` (%s): %s", l.Name, typeOf(l.Leaf), sentence(l.Description))) + "\n")
+				leaves = append(leaves, "`"+l.Name+"`"+unit(l.Leaf))
 			}
 		}
+		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n", path, wrap(oneLine(n.Description)+" Leaves: "+
+			strings.Join(leaves, ", ")+"."))
 	}
 	for _, c := range n.Children() {
 		if c.Leaf == nil && c.Name != "state" && c.Name != "config" {
@@ -86,39 +88,36 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 	}
 }
 
-func typeOf(l *yang.Leaf) string {
-	text := l.Type.Base.String()
-	if len(l.Type.Values) > 0 {
-		text = strings.Join(l.Type.Values, ", ")
+// unit returns a leaf's values or its unit, in brackets, unless its name says it or it has none.
+func unit(l *yang.Leaf) string {
+	switch {
+	case len(l.Type.Values) > 0:
+		return " (" + strings.Join(l.Type.Values, ", ") + ")"
+	case l.Units != "" && !strings.HasSuffix(l.Name, l.Units):
+		return " (" + l.Units + ")"
 	}
-	if l.Units != "" {
-		text += ", " + l.Units
-	}
-	return text
+	return ""
 }
 
-// sentence returns the first sentence of a description. The modules have the rest.
-func sentence(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if end := strings.Index(s, ". "); end >= 0 {
-		return s[:end+1]
-	}
-	return s
-}
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// wrap breaks a paragraph or an entry of a list into lines of at most 100 characters.
+// wrap breaks a paragraph into lines of at most 100 characters.
 func wrap(s string) string {
-	var lines []string
-	line := ""
+	var out strings.Builder
+	columns := 0
 	for word := range strings.FieldsSeq(s) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > 100 {
-			lines, line = append(lines, line), " " // the entry continues
+		n := utf8.RuneCountInString(word)
+		switch {
+		case columns == 0:
+		case columns+1+n > 100:
+			out.WriteByte('\n')
+			columns = 0
+		default:
+			out.WriteByte(' ')
+			columns++
 		}
-		if line == "" {
-			line = word
-		} else {
-			line += " " + word
-		}
+		out.WriteString(word)
+		columns += n
 	}
-	return strings.Join(append(lines, line), "\n")
+	return out.String()
 }
