@@ -521,6 +521,9 @@ func checkGo(repository string, c *documented) error {
 		w := c.words[i]
 		value, isFlag := goTestFlags[w]
 		switch {
+		case w == "-C" && i+1 < len(c.words): // packages are in another module of the repository
+			i++
+			repository = filepath.Join(repository, c.words[i])
 		case strings.HasPrefix(w, "-") && c.words[1] == "test" && !isFlag:
 			if packages == nil {
 				return fmt.Errorf("the package must precede %s, a flag of the test", w)
