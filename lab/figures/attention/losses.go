@@ -20,16 +20,9 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/chart"
 )
 
-// healthyPlace is a workload and a number of flows at which every victim of a healthy network must
-// be published: 10,000 to 70,000 flows with 10 % victims.
-type healthyPlace struct {
-	workload string
-	flows    int
-}
-
-func (x *Sample) healthyPlace() (p healthyPlace, ok bool) {
-	return healthyPlace{x.Workload, x.Flows}, !x.Sweep.Victims && x.Flows <= 70_000
-}
+// mustBeExact returns whether every victim must be published if the network is healthy: with 10,000
+// to 70,000 flows, of which 10 % are victims.
+func (x *Sample) mustBeExact() bool { return !x.Sweep.Victims && x.Flows <= 70_000 }
 
 // sampleColumns are the columns of the measured epochs in CSV, in order.
 var sampleColumns = []struct {
@@ -152,52 +145,8 @@ func drawLosses(directory string) error {
 		[]byte(chart.Wrap(lossPage(samples, LossClaims(samples), o.method(name(figures))))))
 }
 
-// failures writes how many epochs of each state had a part that was not decoded.
-func failures(b *strings.Builder, samples []Sample) {
-	type count struct{ all, undecoded, hh, hl, ll, others int }
-	counts := make(map[[2]string]*count)
-	for i := range samples {
-		x := &samples[i]
-		for _, workload := range []string{x.Workload, "all"} {
-			k := [2]string{x.State, workload}
-			if counts[k] == nil {
-				counts[k] = &count{}
-			}
-			c := counts[k]
-			c.all++
-			for _, f := range []struct {
-				failed bool
-				n      *int
-			}{{!x.Decoded, &c.undecoded}, {x.FailedHH, &c.hh}, {x.FailedHL, &c.hl}, {x.FailedLL, &c.ll},
-				{x.Others, &c.others}} {
-				if f.failed {
-					*f.n++
-				}
-			}
-		}
-	}
-	b.WriteString("\n## Epochs that were not decoded\n\n" +
-		"By state, and by the part that was not decoded: HH at one switch or more, HL, LL; an epoch may count for " +
-		"several. Two of n flows share all three of their buckets in a part of M buckets with probability n²/2·(3/M)³, " +
-		"and are separated only if one of them is known from elsewhere. For the LL part of 1,536 buckets, filled with " +
-		"1,060 flows of which none is known, this is 0.42 %. For an HL part of 9,213 buckets with 7,000 victims it is " +
-		"0.08 %, of 1,869 with 1,250 victims 0.32 %, less those whose flows are in an HH part. With a third fewer flows " +
-		"in the LL part it would be 0.19 %, and the estimated number of victims a fifth less precise. The last column " +
-		"counts the epochs in which only such flows are missing, and every other recorded victim is published as if " +
-		"the part was decoded.\n\n" +
-		"| state | | epochs | not decoded | share | HH | HL | LL | all others known |\n" +
-		"|---|---|---|---|---|---|---|---|---|\n")
-	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int {
-		return slices.Compare(a[:], b[:])
-	}) {
-		c := counts[k]
-		fmt.Fprintf(b, "| %s | %s | %d | %d | %.2f %% | %d | %d | %d | %d |\n", k[0], k[1], c.all, c.undecoded,
-			100*float64(c.undecoded)/float64(c.all), c.hh, c.hl, c.ll, c.others)
-	}
-}
-
-// tally counts epochs by their result.
-type tally struct{ epochs, decoded, exact, wrong, seeds int }
+// tally counts epochs, and those in which every victim was published with its exact number.
+type tally struct{ epochs, exact int }
 
 // illness is the accuracy of the epochs of an ill network that were decoded but for a few flows.
 type illness struct {
@@ -226,15 +175,9 @@ func (w *illness) add(x *Sample) {
 
 func (w *illness) error() float64 { return math.Sqrt(w.squares / float64(max(w.decoded, 1))) }
 
-// divide groups samples by the requirements on them. A seed is exact at a place if its first
-// measured epoch is.
-func divide(samples []Sample) (healthy map[healthyPlace]*tally, ill map[string]*illness, wrong int) {
-	healthy, ill = make(map[healthyPlace]*tally), make(map[string]*illness)
-	type seed struct {
-		healthyPlace
-		seed uint64
-	}
-	seen := make(map[seed]bool)
+// divide groups samples by the requirements on them.
+func divide(samples []Sample) (healthy tally, ill map[string]*illness, wrong int) {
+	ill = make(map[string]*illness)
 	for i := range samples {
 		x := &samples[i]
 		if x.False > 0 {
@@ -246,27 +189,11 @@ func divide(samples []Sample) (healthy map[healthyPlace]*tally, ill map[string]*
 			}
 			ill[x.Workload].add(x)
 		}
-		p, ok := x.healthyPlace()
-		if !ok {
-			continue
-		}
-		c := healthy[p]
-		if c == nil {
-			c = &tally{}
-			healthy[p] = c
-		}
-		count := func(n *int, is bool) {
-			if is {
-				*n++
+		if x.mustBeExact() {
+			healthy.epochs++
+			if x.Exact {
+				healthy.exact++
 			}
-		}
-		c.epochs++
-		count(&c.decoded, x.Decoded)
-		count(&c.exact, x.Exact)
-		count(&c.wrong, x.False > 0)
-		if s := (seed{p, x.Seed}); !seen[s] {
-			seen[s] = true
-			count(&c.seeds, x.Exact)
 		}
 	}
 	return healthy, ill, wrong
@@ -276,13 +203,9 @@ func divide(samples []Sample) (healthy map[healthyPlace]*tally, ill map[string]*
 // healthy; while it is ill, heavy victims with an F1 of 0.99 and their number within 10 %.
 func LossClaims(samples []Sample) (out []Claim) {
 	healthy, ill, wrong := divide(samples)
-	var all tally
-	for _, c := range healthy {
-		all.epochs, all.exact = all.epochs+c.epochs, all.exact+c.exact
-	}
-	if all.epochs > 0 {
+	if healthy.epochs > 0 {
 		out = append(out, claim("healthy: every victim published with its exact number of lost packets",
-			fmt.Sprintf("in %d of %d epochs", all.exact, all.epochs), all.exact == all.epochs, ""))
+			fmt.Sprintf("in %d of %d epochs", healthy.exact, healthy.epochs), healthy.exact == healthy.epochs, ""))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ill)) {
 		w := ill[name]
@@ -298,36 +221,12 @@ func LossClaims(samples []Sample) (out []Claim) {
 
 // lossPage compares the published victims with the ground truth.
 func lossPage(samples []Sample, list []Claim, method string) string {
-	healthy, ill, _ := divide(samples)
+	_, ill, _ := divide(samples)
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Lost packets, published and true (ChameleMon)\n\n%s\n\n", method)
+	fmt.Fprintf(&b, "# Lost packets, published and true (ChameleMon)\n\n%s The rows as CSV: [%s.csv](%s.csv).\n\n", method,
+		lossName, lossName)
 	claims(&b, "requirement", list)
-	b.WriteString("\n## Healthy\n\nMeasured epochs in which every victim was published with its exact number of lost " +
-		"packets, at 10 % victims, and seeds whose first measured epoch was one of these.\n\n| |")
-	places := slices.SortedFunc(maps.Keys(healthy), func(a, b healthyPlace) int {
-		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.flows, b.flows))
-	})
-	var axis []int
-	for _, p := range places {
-		if !slices.Contains(axis, p.flows) {
-			axis = append(axis, p.flows)
-		}
-	}
-	slices.Sort(axis)
-	for _, x := range axis {
-		fmt.Fprintf(&b, " %dK |", x/1000)
-	}
-	fmt.Fprintf(&b, "\n|%s", strings.Repeat("---|", 1+len(axis)))
-	last := ""
-	for _, p := range places {
-		if p.workload != last {
-			fmt.Fprintf(&b, "\n| %s |", p.workload)
-			last = p.workload
-		}
-		c := healthy[p]
-		fmt.Fprintf(&b, " %d of %d, %d seeds |", c.exact, c.epochs, c.seeds)
-	}
-	b.WriteString("\n\n## Ill\n\nHeavy victims are flows that lost at least Tl packets. F1 compares them with the flows " +
+	b.WriteString("\nHeavy victims are flows that lost at least Tl packets. F1 compares them with the flows " +
 		"whose published losses are at least Tl, over all decoded epochs and in the worst one. " +
 		"Losses of an unsampled flow before its Tl-th packet are not recorded. The next column is the F1 of flows " +
 		"that lost a packet while the classifier had them as HL or HH candidates (§4.2), which the model decides " +
@@ -340,6 +239,5 @@ func lossPage(samples []Sample, list []Claim, method string) string {
 			w.decoded, w.heavy.Hits+w.heavy.Missed, w.heavy.F1(), w.worst, w.recorded.F1(), 100*(w.low-1),
 			100*(w.high-1), 100*w.error())
 	}
-	failures(&b, samples)
 	return b.String()
 }

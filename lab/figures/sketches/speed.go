@@ -378,7 +378,7 @@ func machine() string {
 	return model + ", " + runtime.Version() + pages
 }
 
-// speedTable has a line for each structure, with the speeds of peers and the ratios to them.
+// speedTable has a line for each structure, with the ratios to peers.
 func speedTable(rows []suite.Row) string {
 	var b strings.Builder
 	v := suite.Values(rows)
@@ -393,48 +393,38 @@ func speedTable(rows []suite.Row) string {
 				r.Variant)
 		}
 	}
-	b.WriteString("| structure | variant | bytes | speed, million packets/s | spread | by processor time |")
+	b.WriteString("| structure | variant | million packets/s of processor time | spread |")
 	for _, p := range peers {
-		fmt.Fprintf(&b, " %s | ratio to %s | spread of ratio |", p, p)
+		fmt.Fprintf(&b, " ratio to %s (spread) |", p)
 	}
-	b.WriteString("\n" + strings.Repeat("|---", 6+3*len(peers)) + "|\n")
+	b.WriteString("\n" + strings.Repeat("|---", 4+len(peers)) + "|\n")
 	for _, r := range rows {
 		if r.Metric != "speed" {
 			continue
 		}
 		get := func(metric string) float64 { return v.Variant(r.Structure, r.Variant, insertion, metric) }
-		fmt.Fprintf(&b, "| %s | %s | %d | %.3g | %.0f %% | %s |", r.Structure, r.Variant, r.Memory, r.Value,
-			100*get("spread"), suite.Short(get("speed by processor time")))
+		fmt.Fprintf(&b, "| %s | %s | %s | %.0f %% |", r.Structure, r.Variant, suite.Short(get("speed by processor time")),
+			100*get("spread"))
 		for _, p := range peers {
 			if ratio := get("ratio to " + p); ratio > 0 {
-				fmt.Fprintf(&b, " %s | %.2f | %.0f %% |", suite.Short(v.Variant(r.Structure+" of "+p, r.Variant, insertion,
-					"speed by processor time")), ratio, 100*get("spread of ratio to "+p))
+				fmt.Fprintf(&b, " %.2f (%.0f %%) |", ratio, 100*get("spread of ratio to "+p))
 			} else {
-				b.WriteString(" | | |")
+				b.WriteString(" |")
 			}
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\n| structure | variant | bytes | time, ms | spread | by processor time |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| structure | variant | ms of processor time | spread |\n|---|---|---|---|\n")
 	for _, r := range rows {
 		if r.Metric == "time" {
-			fmt.Fprintf(&b, "| %s | %s | %d | %.3g | %.0f %% | %s |\n", r.Structure, r.Variant, r.Memory, r.Value,
-				100*v.Variant(r.Structure, r.Variant, "decoding", "spread"),
-				suite.Short(v.Variant(r.Structure, r.Variant, "decoding", "time by processor time")))
+			fmt.Fprintf(&b, "| %s | %s | %s | %.0f %% |\n", r.Structure, r.Variant,
+				suite.Short(v.Variant(r.Structure, r.Variant, "decoding", "time by processor time")),
+				100*v.Variant(r.Structure, r.Variant, "decoding", "spread"))
 		}
 	}
 	fmt.Fprintf(&b, "\nLock-free, two cores are %.2f times one (the goal is 1.9), by the processor time of the "+
 		"slower writer %.2f times.\n",
 		v.Variant("TowerCM", lockFree+"2 cores", "insertion", "times one core"),
 		v.Variant("TowerCM", lockFree+"2 cores", "insertion", "times one core by processor time"))
-	b.WriteString("\nInsertBatch over Insert, by processor time:\n\n| structure | memory | times |\n|---|---|---|\n")
-	for _, r := range rows {
-		if variant, found := strings.CutSuffix(r.Variant, ", InsertBatch"); found &&
-			r.Metric == "speed by processor time" {
-			if x := v.Variant(r.Structure, variant+", Insert", "insertion", "speed by processor time"); x > 0 {
-				fmt.Fprintf(&b, "| %s, %s | %d | %.2f |\n", r.Structure, variant, r.Memory, r.Value/x)
-			}
-		}
-	}
 	return b.String()
 }
