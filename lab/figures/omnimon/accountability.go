@@ -283,7 +283,7 @@ func accountabilityFigure() suite.Suite {
 			"Random maps a flow to one slot.\n\n"+
 			"The paper's own numbers fit 2,048 to 6,144 lossy flows, 0.5 to 1.6 %% of its flows. By its theorem 1 the rank of "+
 			"n lossy flows at three switches is at most 2r + n, r at most 512 if the flows use the same slots at all switches "+
-			"and 1,536 if not; 50 %% of the 3n variables without step 3 are %d or 6,144 flows. The last two columns have about "+
+			"and 1,536 if not; 50 %% of the 3n variables without step 3 are %d or 6,144 flows. The last two cases have about "+
 			"as many lossy flows. With losses of 0.5 %% at all three switches over 20,000 flows are lossy here, and the bound "+
 			"is below 40 %%.\n\n"+
 			"A variable is the count of packets that a lossy flow lost at one switch of its path. It is "+
