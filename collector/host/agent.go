@@ -88,7 +88,8 @@ type partOf struct {
 // want is an epoch whose reports are awaited.
 type want struct {
 	epoch     uint64
-	roles     []string // roles whose reports are missing
+	roles     []string          // roles whose reports are missing
+	plugins   map[string]string // by role, the plugin whose settings the report was requested with
 	reports   []sdk.HostReport
 	missing   map[string]error // by role, why its report is missing
 	begun     time.Time        // when the request was made
@@ -169,9 +170,10 @@ func (a *agent) connected() error {
 // are late. It drops the oldest awaited epochs beyond the bound of late reports.
 func (a *agent) want(number uint64, late bool) (*want, *session) {
 	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late,
-		missing: map[string]error{}}
+		missing: map[string]error{}, plugins: map[string]string{}}
 	for _, s := range a.c.deps.Settings(a.name) {
 		w.roles = append(w.roles, s.Role)
+		w.plugins[s.Role] = s.Plugin
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -408,13 +410,24 @@ func (a *agent) find(number uint64, role string) (*want, error) {
 }
 
 // report records the report of a role, or why the report is missing. It returns an error if the
-// report is not used.
+// report is not used. A report is missing if its role belongs to another plugin by now, which could
+// not read what the host measured for the former one.
 func (a *agent) report(number uint64, role string, data []byte, missing error) error {
+	plugin := ""
+	for _, s := range a.c.deps.Settings(a.name) {
+		if s.Role == role {
+			plugin = s.Plugin
+		}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w, err := a.find(number, role)
 	if err != nil {
 		return err
+	}
+	if was := w.plugins[role]; missing == nil && plugin != "" && plugin != was {
+		missing = fmt.Errorf("%w: the host measured for plugin %s, and the role now has settings of plugin %s",
+			epoch.ErrJoining, was, plugin)
 	}
 	w.roles = slices.DeleteFunc(slices.Clone(w.roles), func(r string) bool { return r == role })
 	if missing != nil {

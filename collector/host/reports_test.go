@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/collector/intent"
 	hostagent "github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/internal/test/testkit"
@@ -131,6 +132,43 @@ func TestSlowAgent(t *testing.T) {
 	if next.Status != epoch.Complete || len(next.Late) != 1 || next.Late[0].Epoch != ep.Number ||
 		next.Late[0].Host != "h2" {
 		t.Errorf("next epoch %v, late %+v, want that of h2 in epoch %d", next.Status, next.Late, ep.Number)
+	}
+}
+
+// TestRoleOfAnotherPlugin: a late report of a role that belongs to another plugin by now is lost,
+// and not delivered to that plugin.
+func TestRoleOfAnotherPlugin(t *testing.T) {
+	r := newRig(t, nil, "h1")
+	r.set("", intent.HostSetting{Role: roleName, Plugin: "before", Generation: 1, Data: []byte("one")})
+	h := r.start("h1", nil)
+	r.open(h)
+	r.step()
+	h.do(func(h *testHost) { h.block = make(chan struct{}) })
+	r.at = r.at.Add(time.Second)
+	r.clock.AdvanceTo(r.at)
+	ctx, cancel := context.WithCancel(context.Background())
+	_, _ = r.engine.Close(ctx, r.at, func(context.Context, time.Duration) error {
+		cancel() // ends the epoch, because the deadline is in real time
+		return ctx.Err()
+	})
+	a := r.c.agent("h1")
+	testkit.Until(t, "a request", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.wanted) == 1
+	})
+	before := r.status("h1")
+	r.set("", intent.HostSetting{Role: roleName, Plugin: "after", Generation: 2, Data: []byte("two")})
+	h.do(func(h *testHost) { close(h.block); h.block = nil })
+	testkit.Until(t, "the report", func() bool {
+		s := r.status("h1")
+		return s.ReportsLost+s.ReportsLate == before.ReportsLost+1
+	})
+	if s := r.status("h1"); s.ReportsLate > 0 {
+		t.Errorf("status %+v, want a lost report", s)
+	}
+	if next := r.step(); len(next.Late) > 0 {
+		t.Errorf("late reports %+v", next.Late)
 	}
 }
 
