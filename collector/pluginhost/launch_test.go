@@ -28,7 +28,9 @@ func TestStartRefusals(t *testing.T) {
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"crlf": "#!/bin/sh\r\nexit\r\n", "python": "#!/no/python3\nprint()\n"} {
+	for name, text := range map[string]string{"crlf": "#!/bin/sh\r\nexit\r\n", "python": "#!/no/python3\nprint()\n",
+		"other": "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xf3\x00\x01" +
+			strings.Repeat("\x00", 100)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -40,6 +42,7 @@ func TestStartRefusals(t *testing.T) {
 		text []string
 	}{
 		{"CR LF", Spec{Path: filepath.Join(dir, "crlf")}, ErrNotPlugin, []string{"end with CR LF"}},
+		{"another architecture", Spec{Path: filepath.Join(dir, "other")}, ErrNotPlugin, []string{"exec format error"}},
 		{"no interpreter", Spec{Path: filepath.Join(dir, "python")}, ErrNotPlugin, []string{`"/no/python3" does not exist`}},
 		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin,
 			[]string{"status 0", "usage: frobnicate"}},
@@ -269,4 +272,49 @@ func TestSocketDirRemoved(t *testing.T) {
 		st := inst.Status()
 		return st.PID != 0 && st.PID != pid && st.State == StateRunning
 	})
+}
+
+// A plugin whose file is replaced is the new program from its next start on, unless that has other
+// lists; a half-written file is no end of it.
+func TestReplacedBinary(t *testing.T) {
+	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}})
+	dir := pluginDir(t, "good", "rogue")
+	path := filepath.Join(dir, testPrefix+"good")
+	inst, err := h.Start(t.Context(), Spec{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := filepath.Join(dir, "whole")
+	install(t, whole)
+	replace := func(from string) {
+		t.Helper()
+		if err := os.Rename(from, path); err != nil {
+			t.Fatal(err)
+		}
+		if pid := inst.Status().PID; pid > 0 {
+			_ = testkit.Signal(pid, syscall.SIGKILL) // it may have ended
+		}
+	}
+	half := filepath.Join(dir, "half")
+	if err := os.WriteFile(half, []byte("\x7fELF\x02\x01\x01"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	replace(half)
+	testkit.Until(t, "the half file is an error", func() bool {
+		return strings.Contains(inst.Status().LastError, "exec format error")
+	})
+	other := filepath.Join(dir, "other")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s\n", filepath.Join(dir, testPrefix+"rogue"))
+	if err := os.WriteFile(other, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	replace(other)
+	testkit.Until(t, "another plugin is refused", func() bool {
+		return strings.Contains(inst.Status().LastError, "replaced by one with other YANG modules")
+	})
+	replace(whole)
+	testkit.Until(t, "the plugin runs again", func() bool { return inst.Status().State == StateRunning })
+	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {
+		t.Fatal(err)
+	}
 }

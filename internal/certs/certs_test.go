@@ -519,3 +519,47 @@ func (p *pair) certificate(name string) tls.Certificate {
 	}
 	return c
 }
+
+// Both ends follow certificates that a symbolic link exchanges together, as Kubernetes does with
+// ..data.
+func TestRotationByLink(t *testing.T) {
+	p := newPair(t)
+	p.connects("servers 1", "clients 1")
+	old := filepath.Join(p.dir, "..1")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := func(to string) {
+		if err := os.Symlink(to, filepath.Join(p.dir, "..new")); err != nil {
+			t.Fatal(err)
+		}
+		p.rename("..new", "..data")
+	}
+	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
+		p.rename(f.Name(), filepath.Join("..1", f.Name()))
+		if err := os.Symlink(filepath.Join("..data", f.Name()), filepath.Join(p.dir, f.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	point("..1")
+	p.connects("servers 1", "clients 1")
+	second := *p
+	second.dir = filepath.Join(p.dir, "..2")
+	if err := os.CopyFS(second.dir, os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	second.rotateServer(testkit.NewAuthority(t, "servers 2"))
+	second.rotateClient(testkit.NewAuthority(t, "clients 2"))
+	point("..2")
+	if err := os.RemoveAll(old); err != nil {
+		t.Fatal(err)
+	}
+	p.connects("servers 2", "clients 2")
+}

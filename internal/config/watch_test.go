@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fsnotify/fsnotify"
@@ -41,4 +42,81 @@ func TestWatchWithoutEvents(t *testing.T) {
 			t.Errorf("lost %v: log %q", lost, &log)
 		}
 	}
+}
+
+// TestWatchReplacedDirectories: the newest contents are loaded when a directory on the way to the
+// file is exchanged: as Kubernetes does with ..data, or above the directory that is watched; and
+// when the file is written in two steps, taken away and put back.
+func TestWatchReplacedDirectories(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// link makes a symbolic link, which replaces another one in one step.
+	link := func(to, name string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.Symlink(to, name+"_tmp"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(name+"_tmp", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("mount/..1/n.yaml", "name: one\n")
+	link("..1", "mount/..data")
+	link("..data/n.yaml", "mount/n.yaml")
+	link("mount", "above")
+	path := filepath.Join(dir, "above", "n.yaml")
+	current, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan Loaded, 100)
+	var work sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	work.Go(func() {
+		Watch(ctx, path, current, nil, slog.New(slog.DiscardHandler), func(l Loaded) { loaded <- l })
+	})
+	defer work.Wait()
+	defer cancel()
+	expect := func(step, name string) {
+		t.Helper()
+		for {
+			l := <-loaded // in between, the file may be cut or missing
+			if l.Config != nil && l.Config.Name == name {
+				return
+			}
+			t.Logf("%s: %+v", step, l.Err)
+		}
+	}
+	write("mount/..2/n.yaml", "name: two\n")
+	link("..2", "mount/..data")
+	if err := os.RemoveAll(filepath.Join(dir, "mount/..1")); err != nil {
+		t.Fatal(err)
+	}
+	expect("..data", "two")
+	write("elsewhere/n.yaml", "name: three\n")
+	link("elsewhere", "above")
+	expect("a link above", "three")
+	write("elsewhere/n.yaml", "name: fo")
+	write("elsewhere/n.yaml", "name: four\n")
+	expect("two steps", "four")
+	if err := os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "away")); err != nil {
+		t.Fatal(err)
+	}
+	for l := range loaded {
+		if l.Err != nil {
+			break
+		}
+	}
+	write("elsewhere/n.yaml", "name: five\n")
+	expect("a new directory", "five")
 }
