@@ -81,7 +81,10 @@ func (c *Config) Validate() error {
 	case err != nil:
 		errs.Add("url", "expected http://host:port or https://host:port")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		errs.Add("url", "expected http://host:port or https://host:port; found %q", u.Redacted())
+		errs.Add("url", "expected http://host:port or https://host:port") // its text may have a password
+	case u.RawQuery != "" || u.Fragment != "":
+		errs.Add("url", "contains ? or #; expected http://host:port or https://host:port; give token, org and bucket as "+
+			"keys of their own")
 	case u.User != nil:
 		errs.Add("url", "contains a user; give it as token: \"user:password\"")
 	}
