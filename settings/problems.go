@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/netsketch/netsketch/internal/suggest"
 )
@@ -34,8 +35,8 @@ type Problem struct {
 	Path string
 	// Message describes the error and what was expected.
 	Message string
-	// Excerpt is the line of the file, with a mark under the column; empty without a line. It may
-	// hold a secret that is written in the file, so do not log it.
+	// Excerpt has the keys of the line, with a mark under the problem, and no values, which may be
+	// secrets. It is empty without a line, and within a secret.
 	Excerpt string
 }
 
@@ -123,9 +124,11 @@ func (r *Report) Err() error {
 func (s *Source) problem(at Position, path, message string) Problem {
 	p := Problem{Position: at, Path: path, Message: message}
 	p.File = s.file
-	if at.Line > 0 && at.Line <= len(s.lines) {
-		mark := strings.Repeat(" ", max(0, at.Column-1)) + "^"
-		p.Excerpt = fmt.Sprintf("%6d | %s\n       | %s", at.Line, strings.TrimRight(s.lines[at.Line-1], "\r"), mark)
+	if at.Line > 0 && at.Line <= len(s.lines) && public(path, message) {
+		line := []rune(strings.TrimRight(s.lines[at.Line-1], "\r"))
+		if text, column, ok := excerpt(line, max(0, at.Column-1)); ok {
+			p.Excerpt = fmt.Sprintf("%6d | %s\n       | %s^", at.Line, text, strings.Repeat(" ", column))
+		}
 	}
 	return p
 }
@@ -193,6 +196,47 @@ func (e KeyErrors) Error() string {
 	}
 	return strings.Join(texts, "; ")
 }
+
+// public reports whether the place of a problem may be shown: it is not in the value of a secret.
+// What the parser cannot read may be one.
+func public(path, message string) bool {
+	if strings.HasPrefix(message, "not YAML") {
+		return false
+	}
+	return !slices.ContainsFunc(strings.Split(path, "."), func(step string) bool {
+		name, _, _ := strings.Cut(step, "[")
+		return SecretKey(name)
+	})
+}
+
+// excerpt returns the keys of a line that lead to a column, and the column among them. Values may be
+// secrets and are left out. ok is false if the column is before the first key.
+func excerpt(line []rune, column int) (text string, at int, ok bool) {
+	column = min(column, len(line))
+	first := firstKey.FindStringSubmatch(string(line))
+	text = first[1]
+	at = utf8.RuneCountInString(text)
+	if column < at {
+		return "", 0, false
+	}
+	if column > at {
+		text += first[2]
+		at = utf8.RuneCountInString(text)
+	}
+	key := strings.TrimSpace(keyAtStart.FindString(string(line[column:])))
+	switch {
+	case key == "":
+		return text + "…", at, true
+	case at < column:
+		text += "… "
+	}
+	return text + key + " …", utf8.RuneCountInString(text), true
+}
+
+var (
+	keyAtStart = regexp.MustCompile(`^["']?[^\s:"'{}\[\],]+["']?:(?:\s|$)`)
+	firstKey   = regexp.MustCompile(`^(\s*(?:- +)*)((?:["']?[^\s:"'{}\[\],]+["']?:\s+)?)`)
+)
 
 // secretKey matches the names of keys whose values are usually secrets.
 var secretKey = regexp.MustCompile(`(?i)(token|secret|pass|credential|community|auth|(^|[-_.])key$)`)

@@ -550,8 +550,7 @@ func TestRotationByLink(t *testing.T) {
 	}
 	point("..1")
 	p.connects("servers 1", "clients 1")
-	second := *p
-	second.dir = filepath.Join(p.dir, "..2")
+	second := &pair{t: t, dir: filepath.Join(p.dir, "..2")}
 	if err := os.CopyFS(second.dir, os.DirFS(old)); err != nil {
 		t.Fatal(err)
 	}

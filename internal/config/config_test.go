@@ -359,7 +359,7 @@ func TestProblemExcerpt(t *testing.T) {
 	if !errors.As(err, &p) || len(p) == 0 {
 		t.Fatal(err)
 	}
-	if got, want := p[len(p)-1].Excerpt, "     3 |     addr: a:1\n       |     ^"; got != want {
+	if got, want := p[len(p)-1].Excerpt, "     3 |     addr: …\n       |     ^"; got != want {
 		t.Errorf("excerpt\n%s\nwant\n%s", got, want)
 	}
 }
@@ -450,6 +450,10 @@ func TestMessagesHideSecrets(t *testing.T) {
 		"variable":            fmt.Sprintf(output, "a${Hunter2}b"),
 		"key given twice":     fmt.Sprintf(output, "a") + "    token: Hunter2\n",
 		"second document":     fmt.Sprintf(output, "a") + "---\nHunter2\n",
+		"beside another key":  "outputs: [{type: influxdb, token: Hunter2, flush-interval: x}]\n",
+		"at a mistyped key":   fmt.Sprintf("outputs:\n  - type: influxdb\n    tokn: %s\n", "Hunter2"),
+		"before another key":  "cluster: {nats: {addresses: [x], password: Hunter2}}\n",
+		"below its key":       "outputs:\n  - token:\n      Hunter2: a: b\n",
 		"another tag":         fmt.Sprintf(output, "!Hunter2 x"),
 		"alias of a secret":   fmt.Sprintf(output, "&a Hunter2!") + "epoch: {interval: *a}\n",
 		"alias as a name":     fmt.Sprintf(output, "&a Hunter2!") + "name: *a\n",
@@ -480,6 +484,14 @@ func TestMessagesHideSecrets(t *testing.T) {
 		}
 		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", name, err)
+		}
+		var problems settings.Problems
+		if errors.As(err, &problems) {
+			for _, p := range problems {
+				if strings.Contains(p.Excerpt, secret) {
+					t.Errorf("%s: excerpt\n%s", name, p.Excerpt)
+				}
+			}
 		}
 	}
 }
