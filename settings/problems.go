@@ -209,8 +209,8 @@ func public(path, message string) bool {
 	})
 }
 
-// excerpt returns the keys of a line that lead to a column, and the column among them. Values may be
-// secrets and are left out. ok is false if the column is before the first key.
+// excerpt returns the keys of a line that lead to a column, and the column among them. Values may
+// be secrets and are left out. ok is false if the column is before the first key.
 func excerpt(line []rune, column int) (text string, at int, ok bool) {
 	column = min(column, len(line))
 	first := firstKey.FindStringSubmatch(string(line))

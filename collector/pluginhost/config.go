@@ -76,8 +76,8 @@ func fieldErrors(c *jsonschema.Compiler, e *jsonschema.ValidationError) sdk.Fiel
 	return all
 }
 
-// problem returns why a value is not valid. It contains no text from the configuration, which may be
-// a secret.
+// problem returns why a value is not valid. It contains no text from the configuration, which may
+// be a secret.
 func problem(e *jsonschema.ValidationError) string {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Pattern:

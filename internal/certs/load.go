@@ -114,8 +114,8 @@ var encrypted = regexp.MustCompile(`BEGIN ENCRYPTED PRIVATE KEY|Proc-Type: 4,ENC
 // joined matches files that were joined although the first one did not end with a newline.
 var joined = regexp.MustCompile(`----------BEGIN `)
 
-// readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their own
-// without a word, so that a byte order mark is removed and files that were joined are parted.
+// readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their
+// own without a word, so readPEM removes a byte order mark and parts files that were joined.
 func readPEM(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

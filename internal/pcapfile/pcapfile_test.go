@@ -294,7 +294,7 @@ func TestOtherInterfaces(t *testing.T) {
 	}
 }
 
-// TestFrameCheckSequence: the end of frames that were captured with their check sequence is removed.
+// TestFrameCheckSequence: the check sequence at the end of captured frames is removed.
 func TestFrameCheckSequence(t *testing.T) {
 	frame := ether(0x0800, ip)
 	for name, tc := range map[string]struct {

@@ -114,8 +114,8 @@ func (a *answer) rejectsLines() bool {
 // reasons matches errors about line protocol that state the reason, or the number of lines.
 var reasons = regexp.MustCompile(`dropped=\d|unable to parse '|field type conflict|beyond retention policy`)
 
-// overload matches errors of a server that lacks time, memory or disk, which InfluxDB 1.8 sends with
-// status 500.
+// overload matches errors of a server that lacks time, memory or disk, which InfluxDB 1.8 sends
+// with status 500.
 var overload = regexp.MustCompile(`(?i)time(d )?out|deadline exceeded|cache-max-memory-size|hinted handoff|` +
 	`no space left|too many open files|out of memory|unavailable|engine is closed|shard is disabled`)
 
