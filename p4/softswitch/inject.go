@@ -46,7 +46,7 @@ type queued struct {
 // txBuffer holds outgoing packets and digests until the lane is free again.
 type txBuffer struct {
 	_       [64]byte
-	lane    int // that ran the last packet: its memory is in this core's cache
+	lane    int // the lane that ran the last packet: its memory is in this core's cache
 	bytes   []byte
 	packets []txPacket
 	digests []Digest
@@ -103,9 +103,9 @@ func (s *Switch) PacketOut(pkt []byte) error {
 	return nil
 }
 
-// SetPacketIn sets the function that receives the packets that leave by the CPU port; they begin
-// with the packet_in header. The slice is overwritten after f returns. nil: such packets are
-// dropped and counted.
+// SetPacketIn sets the function that receives the packets that leave by the CPU port. They begin
+// with the packet_in header. The slice is overwritten after f returns. If f is nil, these packets
+// are dropped and counted.
 func (s *Switch) SetPacketIn(f func(pkt []byte)) {
 	if f == nil {
 		s.packetIn.Store(nil)

@@ -50,8 +50,9 @@ type Port struct {
 	received, truncated, unsplit, sent, unsent atomic.Uint64
 }
 
-// Open adds a port on an interface to the switch. The caller closes it. It fails if there is no
-// such interface or the privilege is missing; the port of an interface that is down is down.
+// Open adds a port on an interface to the switch. The caller closes the port. Open fails if the
+// interface does not exist, or if the process may not open packet sockets. While the interface is
+// down, the port is down.
 func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -251,7 +252,7 @@ func (p *Port) follow(failed error) {
 	if st, e := p.sw.PortStatus(p.number); e == nil && st.Up != (up && p.sock != nil) {
 		up = up && p.sock != nil
 		p.log.Info("port changed", "up", up)
-		_ = p.sw.SetPortUp(p.number, up) // the port is there: this goroutine ends before it is removed
+		_ = p.sw.SetPortUp(p.number, up) // cannot fail: this goroutine ends before the port is removed
 	}
 }
 

@@ -146,9 +146,9 @@ func (s *socket) wait(most time.Duration) error {
 
 func (s *socket) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
 
-// next returns the next frame that is in the ring, the header in front of it, whether a VLAN tag
-// was put back, and whether all of it is there; errAgain when there is none. The slices are good
-// until the next call.
+// next returns the next frame in the ring and its header. tagged reports whether next put a VLAN
+// tag back that the kernel had removed, whole whether the frame was not truncated. The slices are
+// valid until the next call. The error is errAgain if the ring is empty.
 func (s *socket) next() (header, frame []byte, tagged, whole bool, err error) {
 	base := s.block * blockBytes
 	for s.left == 0 {

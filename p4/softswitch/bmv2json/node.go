@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// node is a place in the JSON tree, with the path to it for error messages. The first error stops
-// the whole walk by panicking with *Error inside of Parse, which recovers exactly that.
+// node is a value in the JSON tree, with its path for error messages. The first error ends the
+// parser by a panic with *Error, which Parse recovers.
 type node struct {
 	v    any
 	up   *node
@@ -168,7 +168,7 @@ func (n *node) boolean(missing bool) bool {
 	if n.v == nil {
 		return missing
 	}
-	if number, ok := n.v.(json.Number); ok && (number == "0" || number == "1") { // p4c's, of fields that are bool
+	if number, ok := n.v.(json.Number); ok && (number == "0" || number == "1") { // p4c writes fields of type bool so
 		return number == "1"
 	}
 	b, ok := n.v.(bool)

@@ -50,7 +50,7 @@ func (b *builder) parser() error {
 	}
 	var sels []selectFix
 	var counts []int                // instructions that count states
-	follow := map[string][]string{} // states by the one before
+	follow := map[string][]string{} // the next states of each state
 	for i := range def.States {
 		s := &def.States[i]
 		states[s.Name] = b.Here()

@@ -145,8 +145,9 @@ func (p *packetStream) of(at time.Duration) (id uint64, ours bool) {
 	return p.id, true
 }
 
-// leave handles a packet that leaves the switch. A packet of the stream waits for room, which
-// blocks its own client until it reads; others, such as packets of a controller, are dropped.
+// leave handles a packet that leaves the switch. If the client does not read, a packet that the
+// client itself has sent waits for room, which blocks only this client. Other packets, such as
+// those of a controller, are dropped then.
 func (s *Server) leave(port uint32, frame []byte, at time.Duration) {
 	s.mu.Lock()
 	p := s.stream

@@ -460,7 +460,7 @@ func matchWords(k *program.Key, m *control.Match) (value, mask []uint64, err err
 	return value, mask, nil
 }
 
-// canonical returns a match in the form of reads.
+// canonical returns a match as a read by the control plane returns it.
 func (t *Table) canonical(in []control.Match) []control.Match {
 	out := make([]control.Match, len(in))
 	for i := range in {
@@ -495,7 +495,7 @@ func (t *Table) canonical(in []control.Match) []control.Match {
 	return out
 }
 
-// export returns an entry in the form of reads.
+// export returns an entry as a read by the control plane returns it.
 func (t *Table) export(e *entryState) control.Entry {
 	out := e.e
 	out.Match = slices.Clone(e.e.Match)

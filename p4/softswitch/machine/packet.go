@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/wide"
 )
 
-// CacheLine is the distance in bytes between memory that different lanes write: a core fetches so
-// much at once.
+// CacheLine is the distance in bytes between memory that different lanes write. Cores fetch pairs
+// of cache lines of 64 bytes.
 const CacheLine = 128
 
 // Packet is one packet in execution. It belongs to the lane that runs it.

@@ -97,8 +97,8 @@ type groupState struct {
 	uses    int
 }
 
-// choose returns the action for a packet: the hash modulo the number of members that are up, as
-// BMv2 does, or nil if there is none.
+// choose returns the action of the member that the packet's hash selects, modulo the number of
+// members that are up, as BMv2 does. It returns nil if no member is up.
 func (g *groupState) choose(p *Packet, st *State) *bound {
 	n := uint64(len(g.slots))
 	if n == 0 {

@@ -15,8 +15,9 @@ func sortUnique(v []uint64) []uint64 {
 	return slices.Compact(v)
 }
 
-// Register is a register array, stored in the narrowest integers that hold a cell. Packets read and
-// write it, under its lock if there are several lanes; the control plane does while no packet runs.
+// Register is a register array, stored in the narrowest integers that hold a cell. With several
+// lanes, actions hold the register's lock while they read and write it. The control plane reads and
+// writes it only while no packet runs.
 type Register struct {
 	name   string
 	width  int

@@ -49,7 +49,7 @@ type Table struct {
 	st      *State
 	dflt    *entryState
 	dfltSet bool // the control plane has set the default
-	plain   bool // entries do nothing but call an action
+	plain   bool // a hit needs no counter, time, meter or member
 	byKey   map[string]*entryState
 	seq     uint64
 

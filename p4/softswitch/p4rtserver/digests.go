@@ -120,7 +120,8 @@ func (g *digester) run(in <-chan softswitch.Digest) {
 	}
 }
 
-// take adds a message to its buffer, unless it is there already or unacknowledged.
+// take adds a message to the buffer of its digest, unless an equal message is in the buffer or
+// waits for its acknowledgement.
 func (g *digester) take(m softswitch.Digest, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

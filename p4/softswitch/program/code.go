@@ -80,11 +80,13 @@ func (in *Instr) Maskable() bool {
 	return in.Op >= OpMov && in.Op <= OpSext || in.Op == OpSel || in.Op == OpMulAdd || in.Op == OpDiv || in.Op == OpMod
 }
 
-// Retargetable reports whether d is nothing but the place of the result.
+// Retargetable reports whether the instruction only writes its result to slot d, so that another
+// slot may take the place of d.
 func (in *Instr) Retargetable() bool {
 	return in.Op >= OpMov && in.Op <= OpMulAdd
 }
 
+// Jumps reports whether d is an instruction to which this instruction may jump.
 func (in *Instr) Jumps() bool {
 	return in.Op >= OpJmp && in.Op <= OpJGeS || in.Op == OpCallP || in.Op == OpExtract || in.Op == OpState
 }

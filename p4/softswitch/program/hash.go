@@ -11,9 +11,10 @@ type Hash struct {
 	Items   []HashInput
 	Payload bool
 
-	// When all headers are valid, but for those of variable length:
-	Valid  []int // validity slots of headers that have to be valid
-	Absent []int // of headers with variable-length inputs, which have to be invalid, or empty if metadata
+	// The input has a fixed form, Emits of Bytes, if each header of fixed length is valid and each
+	// header of variable length is invalid:
+	Valid  []int // validity slots of the headers that must be valid
+	Absent []int // slots that must be 0: a header's validity, or the length of a field of metadata
 	Emits  []Emit
 	Bytes  int
 

@@ -71,20 +71,19 @@ type (
 
 	// HeaderRef names a header: fixed, or found when a packet is processed.
 	HeaderRef struct {
-		Header *Header // if set, this one; else
-		Stack  *Stack  // the element of a header stack at Index, or the one extracted last; or
-		Last   bool
-		Index  uint32
-		Union  UnionRef // member Member of a header union
+		Header *Header // a fixed header; nil: an element of Stack, or a member of Union
+		Stack  *Stack
+		Last   bool   // the element of Stack that was extracted last, instead of the one at Index
+		Index  uint32 // the slot that holds the index
+		Union  UnionRef
 		Member int
 	}
-	// UnionRef names a header union: fixed, or the element of a stack at Index, or the one
-	// extracted last.
+	// UnionRef names a header union: fixed, or found when a packet is processed.
 	UnionRef struct {
-		Union *Union
+		Union *Union // a fixed union; nil: an element of Stack
 		Stack *UnionStack
-		Last  bool
-		Index uint32
+		Last  bool   // the element that was extracted last, instead of the one at Index
+		Index uint32 // the slot that holds the index
 	}
 
 	// LoadField copies a field of N words to D; a header that does not exist reads as zero.

@@ -139,8 +139,8 @@ func (d *Device) setDefaultResources(t *table, full softswitch.Entry, forget boo
 	return d.sw.SetDirectMeter(t.Name, nil, full.Meter)
 }
 
-// defaultEntry reads a table's default entry, with the direct resources that like requests; nil if
-// there is none.
+// defaultEntry reads a table's default entry, with the direct resources that like requests. It
+// returns nil for a table without a default action.
 func (d *Device) defaultEntry(t *table, like *p4v1.TableEntry) (*p4v1.TableEntry, error) {
 	s, err := d.keepDefault(t)
 	if err != nil || s.action == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Encode encodes a value of a type. values is the flat list of its fields, those of nested structs
-// included.
+// Encode encodes a value of a type. values lists the value's fields in order; the fields of a
+// nested struct stand in the place of the struct.
 func Encode(types *p4configv1.P4TypeInfo, t *p4configv1.P4DataTypeSpec, values [][]byte) *p4v1.P4Data {
 	return encode(types, t, &values, 0)
 }
