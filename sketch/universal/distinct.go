@@ -11,11 +11,12 @@ const frequencies = 64
 // period is the number of cell values after which the cosines below repeat.
 const period = 4 * frequencies
 
-// combine adds up the strata, beginning with the deepest one. A stratum with too many flows to
-// count is inferred from the strata below it. Stratum i has as many flows as all deeper strata
-// together, within √(2n): the stratum's own count corrects this expectation, and both are weighted
-// by their variances (a Kalman filter).
-func (e *Estimate) combine() float64 {
+// combine adds up the strata, beginning with the deepest one, and returns the number of flows and
+// its standard deviation, which is +Inf if no stratum could be counted. A stratum with too many
+// flows to count is inferred from the strata below it. Stratum i has as many flows as all deeper
+// strata together, within √(2n): the stratum's own count corrects this expectation, and both are
+// weighted by their variances (a Kalman filter).
+func (e *Estimate) combine() (flows, deviation float64) {
 	last := e.levels[len(e.levels)-1]
 	n, variance := last.distinct, last.spread*last.spread
 	for i := len(e.levels) - 2; i >= 0; i-- {
@@ -33,7 +34,7 @@ func (e *Estimate) combine() float64 {
 		}
 		n, variance = max(sum, 0), max(spread, 0)
 	}
-	return n
+	return n, math.Sqrt(variance)
 }
 
 // countFlows returns the number of flows of a stratum and its standard deviation, given a

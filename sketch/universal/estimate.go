@@ -20,7 +20,10 @@ type Estimate struct {
 	packets float64 // exact if the data plane counts packets
 	exact   bool
 	sample  []Weighted
-	count   float64 // number of flows
+	sampled float64 // number of flows that the sample represents without adjustment
+
+	count     float64 // number of flows
+	deviation float64 // standard deviation of count; +Inf if it is unknown
 }
 
 // level is the state of one stratum. A stratum contains the flows whose deepest level it is.
@@ -79,7 +82,7 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 		e.survey(lv, flows[:n], users)
 		flows = flows[n:]
 	}
-	e.count = e.combine()
+	e.count, e.deviation = e.combine()
 	e.weigh(r, sizes)
 	return e
 }

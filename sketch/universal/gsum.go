@@ -95,6 +95,7 @@ func (e *Estimate) calibrate() {
 			s2 += extra * w.Packets * w.Packets
 		}
 	}
+	e.sampled = flows
 	if s0 == 0 {
 		return
 	}

@@ -17,11 +17,36 @@ func (e *Estimate) Packets() (n float64, exact bool) { return e.packets, e.exact
 // Reading returns the reading of the estimate.
 func (e *Estimate) Reading() *Reading { return e.reading }
 
-// Distinct returns the number of flows.
+// Distinct returns the number of flows. It is unknown unless CountsFlows.
 func (e *Estimate) Distinct() float64 { return e.count }
 
-// Entropy returns the entropy of the packets over the flows, in bits (paper, section
-// 4.3): 0 for no packets or one flow, log2 of the number of flows if all are equal.
+// mostDeviation bounds the standard deviation of a number of flows that is given, relative to it. A
+// sketch of the P4 programs has 0.005 to 0.055.
+const mostDeviation = 0.2
+
+// CountsFlows returns false if more flows crossed the sketch than its last level can count, about
+// two for each counter of a row. A sketch with 16 levels of 1280 counters counts 80 million flows.
+func (e *Estimate) CountsFlows() bool { return e.deviation <= mostDeviation*e.count+fewFlows }
+
+// fewFlows is a difference in the number of flows that is always tolerated.
+const fewFlows = 5
+
+// leastSampled is the smallest share of the flows that the sample must represent before it is
+// adjusted to their number. In simulations with 100 to 4 million flows, uniform and Zipf 1.0 and
+// 1.4, the share was at least 0.76 where the error of the entropy was below 3 %, and at most 0.2
+// where it was above.
+const leastSampled = 0.5
+
+// Represents returns false if the sample does not represent the flows: estimates over all flows
+// (Sum, Sample, Entropy, FanIns) are unknown. The slots of the last level then hold too few of its
+// flows, or its counters have so much noise that small flows cannot be told from it.
+func (e *Estimate) Represents() bool {
+	return e.CountsFlows() && e.sampled+fewFlows >= leastSampled*e.count
+}
+
+// Entropy returns the entropy of the packets over the flows, in bits (paper, section 4.3): 0 for no
+// packets or one flow, log2 of the number of flows if all are equal. It is unknown unless
+// Represents.
 func (e *Estimate) Entropy() float64 {
 	if e.packets <= 0 {
 		return 0

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The sketches of program univmon-300k.
 var layouts = map[string]universal.Layout{
-	"src":     {Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32},
-	"5-tuple": {Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64},
+	"src":     {Key: flow.Src, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 20},
+	"5-tuple": {Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 40},
 }
 
 var controls = map[string]string{"src": "ingress.univmon_src", "5-tuple": "ingress.univmon_5t"}
@@ -240,7 +240,9 @@ func TestResults(t *testing.T) {
 		t.Errorf("change %v", row)
 	}
 	row := find1(t, rows(second, victimList), "device", Network, "destination", "10.2.0.99")
-	if n, _ := strconv.Atoi(row["state/distinct-sources"]); math.Abs(float64(n)-600) > 90 {
+	// The flood's flows of one packet come after the background's and find its slots taken, so they
+	// are counted too low.
+	if n, _ := strconv.Atoi(row["state/distinct-sources"]); math.Abs(float64(n)-600) > 150 {
 		t.Errorf("%d sources, want about 600", n)
 	}
 	if got := rows(all[0], victimList); len(got) != 0 {
@@ -512,7 +514,8 @@ func TestInner(t *testing.T) {
 // are sent once; a report of other settings is no result.
 func TestHosts(t *testing.T) {
 	network := sdk.Network{Hosts: []sdk.Host{{Name: "h1", Agent: true}, {Name: "h2"}, {Name: "h3", Agent: true}}}
-	h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"hosts": {"packets": "sent", "encapsulation": "inner"}}`})
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network,
+		Config: `{"hosts": {"packets": "sent", "encapsulation": "inner"}}`})
 	plan := h.Settings().Plan
 	if plan == nil || len(plan.Hosts) != 2 || plan.Hosts[0].Host != "h1" || plan.Hosts[1].Host != "h3" {
 		t.Fatalf("plan %+v", plan)

@@ -55,6 +55,21 @@ type result struct {
 	change   *universal.Change   // nil without a comparable preceding epoch
 }
 
+// doubt returns which results are unknown because the sketch is too small for the traffic; empty if
+// none is.
+func (r *result) doubt() string {
+	switch {
+	case r.estimate == nil || r.estimate.Represents():
+		return ""
+	case r.estimate.CountsFlows():
+		return "the sketch is too small for this many flows: entropy, functions and DDoS victims are unknown; a program " +
+			"with more levels, counters or slots measures them"
+	default:
+		return "more flows than the sketch can count: their number, entropy, functions and DDoS victims are unknown; a " +
+			"program with more levels or counters measures them"
+	}
+}
+
 // An Option changes a Plugin in New.
 type Option func(*Plugin)
 

@@ -33,6 +33,12 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	ordered := slices.SortedFunc(maps.Values(results), func(a, b *result) int {
 		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.dimension, b.dimension))
 	})
+	for _, r := range ordered {
+		if doubt := r.doubt(); doubt != "" {
+			r.status, r.problem = max(r.status, sdk.StatusPartial), cmp.Or(r.problem, doubt)
+			a.problem(subject(r.scope), "%s", doubt)
+		}
+	}
 	out := &sdk.Results{}
 	counts := make(map[scope][2]uint64)
 	for _, build := range []func() (*table.Table, error){
@@ -106,8 +112,16 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 			unparsed.Append(r.unparsed.sum())
 			total.Append(whole(n) + r.unparsed.sum())
 		}
-		distinct.Append(whole(r.estimate.Distinct()))
-		entropy.Append(digits(r.estimate.Entropy(), 6))
+		if r.estimate.CountsFlows() {
+			distinct.Append(whole(r.estimate.Distinct()))
+		} else {
+			distinct.AppendNull()
+		}
+		if r.estimate.Represents() {
+			entropy.Append(digits(r.estimate.Entropy(), 6))
+		} else {
+			entropy.AppendNull()
+		}
 		moment.Append(whole(r.estimate.Moment2()))
 		hitters.Append(counts[r.scope][0])
 		if r.change == nil {
@@ -189,7 +203,7 @@ func victimTable(c *Configuration, results []*result) (*table.Table, error) {
 	device, destinations := b.TextKey("device"), keyColumn{TextAppender: b.TextKey("destination")}
 	epoch, sources := b.Uint("state/epoch"), b.Uint("state/distinct-sources")
 	for _, r := range results {
-		if r.estimate == nil || r.dimension != flow.FiveTuple.String() {
+		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
 		}
 		found := r.estimate.FanIns(c.DDoSVictims.Sources)
@@ -258,7 +272,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 	value := b.Float("state/value")
 	const most = 9e15 // of a decimal64 with three digits after the point
 	for _, r := range results {
-		if r.estimate == nil {
+		if r.estimate == nil || !r.estimate.Represents() {
 			continue
 		}
 		for _, f := range functions {
