@@ -46,7 +46,7 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 	cut()
 	for name, r := range rigs {
 		testkit.Until(t, name+" has no lease", func() bool {
-			v := r.c.cluster.View()
+			v := r.c.view()
 			return !v.Leased && len(v.Members) == 2
 		})
 	}

@@ -43,7 +43,7 @@ func hostRigs(t *testing.T, plugins string) (rigs map[string]*rig, agents map[st
 	for _, name := range members {
 		stepUntil(t, "two members at "+name, rigs, func() bool {
 			r := rigs[name]
-			return len(r.c.cluster.View().Members) == 2 && len(r.c.hosts.Hosts()) == 1
+			return len(r.c.view().Members) == 2 && len(r.c.hosts.Hosts()) == 1
 		})
 	}
 	for _, name := range members {
@@ -57,10 +57,10 @@ func TestHostSettingsOfACluster(t *testing.T) {
 	rigs, _ := hostRigs(t, pluginsYAML(t, "fake"))
 	open, _ := rigs["c1"].c.Epoch()
 	home, other := rigs["c1"], rigs["c2"]
-	if home.c.cluster.View().In(open).Plugin("fake") == "c2" {
+	if home.c.view().In(open).Plugin("fake") == "c2" {
 		home, other = other, home
 	}
-	clusterPlans{home.c.intent, home.c}.Add(t.Context(), "fake", sdk.Plan{ID: 9, Hosts: []sdk.HostSetting{{Role: "count",
+	home.c.Plan(t.Context(), "fake", sdk.Plan{ID: 9, Hosts: []sdk.HostSetting{{Role: "count",
 		Data: []byte("all")}}})
 	stepUntil(t, "the outcomes of both hosts", rigs, func() bool { return home.c.intent.Counts("fake").Applied == 2 })
 	if n := other.c.intent.Counts("fake"); n.Applied+n.Failed != 0 {
@@ -81,10 +81,11 @@ func TestEpochsOfHostsOfACluster(t *testing.T) {
 	testkit.Until(t, "the next epoch at the host of the other collector", func() bool {
 		return agents["c2"].Status().Epoch == open+1
 	})
+	b := bustest.Connect(t, "fabric", "admin", rigs["c1"].c.Config().Cluster.NATS.Addresses[0])
 	send := func(member string, epoch uint64) {
 		data, err := proto.Marshal(&hostv1.EpochBegan{Epoch: epoch})
 		if err == nil {
-			err = rigs["c1"].c.bus.Conn().Publish(rigs["c1"].c.bus.Subject(epochSubject, member), data)
+			err = b.Conn().Publish(b.Subject("epoch", member), data)
 		}
 		if err != nil {
 			t.Fatal(err)

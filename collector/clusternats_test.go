@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/member"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
@@ -22,7 +23,7 @@ import (
 func natsClient(t *testing.T, address, keys string, log *slog.Logger) (*bus.Bus, error) {
 	t.Helper()
 	cfg := parseConfig(t, fmt.Sprintf("cluster: {name: fabric, member: c1, nats: {addresses: [%q], %s}}\n", address, keys))
-	b, err := ConnectCluster(t.Context(), cfg.Cluster, certs.New(certs.Options{}), false, Dependencies{Logger: log})
+	b, err := member.Connect(t.Context(), cfg.Cluster, certs.New(certs.Options{}), log)
 	if err == nil {
 		t.Cleanup(b.Close)
 	}

@@ -78,16 +78,16 @@ func TestPlansOfACluster(t *testing.T) {
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
 	}
 	names := []string{"s1", "s2", "s3"}
-	owner := func(device string) *rig { return rigs[rigs["c1"].c.cluster.View().Device(device)] }
+	owner := func(device string) *rig { return rigs[rigs["c1"].c.view().Device(device)] }
 	oneOwner := func(d string) bool {
 		o := owner(d)
-		return o != nil && len(o.c.cluster.View().Members) == 2 && !o.c.network.Foreign(d) &&
+		return o != nil && len(o.c.view().Members) == 2 && !o.c.network.Foreign(d) &&
 			(rigs["c1"].c.network.Foreign(d) || rigs["c2"].c.network.Foreign(d))
 	}
 	for _, d := range names {
 		stepUntil(t, d+" has one owner", rigs, func() bool { return oneOwner(d) })
 	}
-	home := rigs[rigs["c1"].c.cluster.View().Plugin("fake")]
+	home := rigs[rigs["c1"].c.view().Plugin("fake")]
 	remote := ""
 	for _, d := range names {
 		if home.c.network.Foreign(d) {
@@ -106,7 +106,7 @@ func TestPlansOfACluster(t *testing.T) {
 		for _, d := range names {
 			p.Writes = append(p.Writes, sdk.DeviceWrite{Device: d, Op: sdk.Insert, Entry: sdk.TableEntry{Table: table}})
 		}
-		clusterPlans{home.c.intent, home.c}.Add(t.Context(), "fake", p)
+		home.c.Plan(t.Context(), "fake", p)
 	}
 	written := func(device, table string) (n int) {
 		owner(device).devices[device].do(func(d *fakeDevice) {

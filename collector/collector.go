@@ -12,8 +12,8 @@
 //	                                                     ▲
 //	                        state of all components ── selfstate
 //
-// In a cluster of collectors, the cluster component decides which devices and hosts are this
-// collector's.
+// In a cluster of collectors, the member component connects the components to the other collectors,
+// and moves devices, hosts and plugins between them.
 //
 // Usage:
 //
@@ -43,10 +43,8 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/analysis"
-	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
-	"github.com/netsketch/netsketch/collector/cluster/exchange"
-	"github.com/netsketch/netsketch/collector/cluster/plans"
+	"github.com/netsketch/netsketch/collector/cluster/member"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -137,34 +135,17 @@ type Collector struct {
 	http      *selfstate.Server // nil without http.address
 	reloads   reloads
 	certs     *certs.Store
-	bus       *bus.Bus                           // nil without a cluster
-	cluster   *cluster.Component                 // nil without a cluster; set by Start
-	exchange  atomic.Pointer[exchange.Component] // nil without a cluster, and before Start
-	plans     atomic.Pointer[plans.Component]    // nil without a cluster, and before Start
-	applying  atomic.Bool                        // true while pending plans are applied at devices of other members
-	applies   sync.WaitGroup                     // waits for the goroutine that applying guards
-	moving    sync.Mutex                         // held while devices, plugins and hosts move with an epoch
-	moves     sync.WaitGroup                     // waits for goroutines that move devices
-	counts    clusterCounts
-	placed    atomic.Uint64 // the epoch for which plugins and hosts were placed
-	delivered atomic.Uint64 // the newest epoch that was delivered to plugins
+	member    *member.Component // nil without a cluster
 
-	changing         sync.Mutex // held by Start, Reload, Stop and discovery's changes
+	changing         sync.Mutex // held by Start, Reload, Stop and Exclusive
 	started, stopped bool       // guarded by changing
-	// awaitedHosts are the hosts whose reports other collectors send; guarded by changing.
-	awaitedHosts map[string]bool
-}
-
-// clusterCounts are the counters of selfstate.Cluster.
-type clusterCounts struct {
-	handedOver, forced, epochsSent, epochsReceived, epochsRefused atomic.Uint64
 }
 
 // New builds the components. It opens no connection and starts nothing. A device that cannot be set
 // up is no error: it is missing from epochs, with the reason.
 func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	deps = deps.withDefaults()
-	c := &Collector{deps: deps, log: deps.Logger, awaitedHosts: map[string]bool{}}
+	c := &Collector{deps: deps, log: deps.Logger}
 	cfg = c.autoload(cfg)
 	c.cfg.Store(cfg)
 	c.reloads.set(config.ReloadApplied, "")
@@ -174,68 +155,51 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	}
 	c.certs = certs.New(certs.Options{Logger: c.log, OnChange: c.StateChanged})
 	c.store = store.New(store.Options{DefaultTarget: cfg.Name, Schema: c.schema})
-	schedule := epochConfig(cfg)
-	engine := epoch.Dependencies{
-		Clock: deps.Clock, Logger: c.log,
-		AfterFlip: func(ctx context.Context, source string, next uint64) { c.intent.Flipped(ctx, source, next) },
-	}
-	plugins := analysis.Dependencies{
-		Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema,
-		SettingsChanged: c.settingsChanged, StatusChanged: c.StateChanged, Report: c.reported, Launch: deps.launch,
-	}
-	if cfg.Cluster.Name != "" {
-		if _, err := natsConfig(cfg.Cluster, c.certs); err != nil { // checks the files now; Start reads them again
+	clustered := cfg.Cluster.Name != ""
+	if clustered {
+		c.member, err = member.New(member.Dependencies{Clock: deps.Clock, Logger: c.log, Certificates: c.certs,
+			Version: deps.Version, ServeNATS: deps.ServeNATS, Config: c.cfg.Load, Exclusive: c.exclusively})
+		if err != nil {
 			return nil, fmt.Errorf("collector: %w", err)
 		}
-		c.share(&schedule, &engine)
-		plugins.Cluster = clusterPlugins{c}
 	}
-	c.epochs = epoch.New(schedule, engine)
-	c.banks = banks.New(banks.Config{Interval: schedule.Interval, Guard: schedule.Guard, Drain: schedule.Drain,
-		Common: cfg.Cluster.Name != ""}, deps.Clock)
-	if err := c.newHosts(cfg); err != nil {
+
+	c.epochs = epoch.New(epochConfig(cfg), c.engineDependencies())
+	c.banks = banks.New(banks.Config{Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Drain: cfg.Epoch.Drain,
+		Common: clustered}, deps.Clock)
+	c.intent = intent.New(intent.Config{Guard: cfg.Epoch.Guard}, c.intentDependencies())
+	c.epochs.AfterFlip(c.intent.Flipped)
+	if c.hosts, err = c.newHosts(cfg); err != nil {
 		return nil, err
 	}
-	desired := intent.Dependencies{
-		Clock: deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift,
-	}
 	if cfg.Agents.Address != "" {
-		desired.Hosts = c.hosts
+		c.intent.SetHosts(c.hosts)
 	}
-	if cfg.Cluster.Name != "" {
-		desired.Shared, desired.Forward = sharedEntries{c}, c.forwardOutcome
-	}
-	c.intent = intent.New(intent.Config{Guard: schedule.Guard}, desired)
-	c.network, err = network.New(cfg, network.Dependencies{
-		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
-		PortName:     func(device string, port uint32) string { return c.discovery.PortName(device, port) },
-		OnModel:      c.modelChanged,
-		OnDevice:     c.StateChanged,
-		Certificates: c.certs,
-		NewDevice:    deps.newDevice,
-		Shared:       cfg.Cluster.Name != "",
-		Elsewhere:    c.elsewhere,
-		Owners:       owners{c},
-		OnTaken:      c.takeDevices,
-	})
 	var gnmiErr error
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
 		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Certificates: c.certs,
-		Exclusive:  c.exclusive,
-		OnDeviceID: func(d config.Device) error { return c.network.Add(d) },
-		OnTopology: c.network.SetTopology,
-		OnChange:   c.StateChanged,
+		Exclusive: c.exclusive, OnChange: c.StateChanged,
+	})
+	c.network, err = network.New(cfg, network.Dependencies{
+		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
+		PortName: c.discovery.PortName, OnModel: c.modelChanged, OnDevice: c.StateChanged, Certificates: c.certs,
+		NewDevice: deps.newDevice, Shared: clustered, Elsewhere: c.member.Elsewhere, Owners: c.member,
+		OnTaken: c.member.SessionChanged,
 	})
 	if err = errors.Join(err, gnmiErr); err != nil {
 		return nil, err
 	}
-	plugins.Network, plugins.Plans, plugins.BankShift = c.network, clusterPlans{c.intent, c}, c.banks.Shift
-	c.analysis = analysis.New(analysisConfig(cfg), plugins)
+	c.discovery.SetNetwork(c.network)
+	c.analysis = analysis.New(analysisConfig(cfg), c.analysisDependencies())
+	if clustered {
+		c.member.Connect(member.Components{Store: c.store, Validate: c.schema.Validate, Epochs: c.epochs, Hosts: c.hosts,
+			Intent: c.intent, Network: c.network, Analysis: c.analysis})
+	}
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
 			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
-			Certificates: c.certs, Cluster: c.clusterState,
+			Certificates: c.certs, Cluster: c.member.Status,
 		})
 	if cfg.HTTP.Address != "" {
 		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version,
@@ -247,26 +211,50 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	return c, nil
 }
 
+// engineDependencies are those of the epoch engine.
+func (c *Collector) engineDependencies() epoch.Dependencies {
+	out := epoch.Dependencies{Clock: c.deps.Clock, Logger: c.log}
+	if c.member != nil {
+		out.Reasons, out.HandOver = c.member.Warnings, c.member.HandOver
+	}
+	return out
+}
+
+// intentDependencies are those of the component that owns the desired state of devices.
+func (c *Collector) intentDependencies() intent.Dependencies {
+	out := intent.Dependencies{Clock: c.deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift}
+	if c.member != nil {
+		out.Shared, out.Forward = c.member, c.member.ForwardOutcome
+	}
+	return out
+}
+
+// analysisDependencies are those of the component that runs plugins.
+func (c *Collector) analysisDependencies() analysis.Dependencies {
+	out := analysis.Dependencies{Clock: c.deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema,
+		Network: c.network, Plans: c.member.Plans(c.intent), BankShift: c.banks.Shift, SettingsChanged: c.settingsChanged,
+		StatusChanged: c.StateChanged, Report: c.reported, Launch: c.deps.launch}
+	if c.member != nil {
+		out.Cluster = c.member
+	}
+	return out
+}
+
 // newHosts builds the component of host agents.
-func (c *Collector) newHosts(cfg *config.Config) error {
+func (c *Collector) newHosts(cfg *config.Config) (*host.Component, error) {
 	agents := cfg.Agents
 	out := host.Config{Address: agents.Address, Timeout: agents.Timeout, MaxReport: uint64(agents.MaxReport),
-		MaxEpoch: uint64(agents.MaxEpoch), UDP: agents.UDP, Hosts: cfg.AgentHosts(), Shared: cfg.Cluster.Name != ""}
+		MaxEpoch: uint64(agents.MaxEpoch), UDP: agents.UDP, Hosts: cfg.AgentHosts(), Shared: c.member != nil}
 	if agents.Address != "" {
 		var err error
 		if out.TLS, err = agents.TLS.Server(c.certs); err != nil {
-			return fmt.Errorf("collector: agents.tls: %w", err)
+			return nil, fmt.Errorf("collector: agents.tls: %w", err)
 		}
 	}
-	c.hosts = host.New(out, host.Dependencies{
-		Logger: c.log, Epochs: c.epochs, Now: c.deps.Clock.Now,
-		Settings: func(name string) []intent.HostSetting { return c.intent.HostSettings(name) },
-		Applied: func(name, role string, generation uint64, refusal string) {
-			c.intent.HostApplied(name, role, generation, refusal)
-		},
-		OnChange: c.StateChanged, OnEpoch: c.epochOfHost, HostOf: c.hostOf,
-	})
-	return nil
+	return host.New(out, host.Dependencies{
+		Logger: c.log, Epochs: c.epochs, Now: c.deps.Clock.Now, Settings: c.intent.HostSettings,
+		Applied: c.intent.HostApplied, OnChange: c.StateChanged, OnEpoch: c.member.RelayEpoch, HostOf: c.hostOf,
+	}), nil
 }
 
 // hostOf returns the name of the configured host whose address is a, or whose longest prefix
@@ -289,6 +277,9 @@ func epochConfig(cfg *config.Config) epoch.Config {
 		Parallel: e.ParallelReads}
 	if e.Align {
 		out.Origin = time.Unix(0, 0).UTC()
+	}
+	if cfg.Cluster.Name != "" {
+		out.HandOver = member.HandOverAt(e.Deadline)
 	}
 	return out
 }
@@ -324,7 +315,7 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()
-	if err := c.startCluster(ctx); err != nil {
+	if err := c.member.Start(ctx); err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
 	c.health.Components.Store(true)
@@ -334,8 +325,8 @@ func (c *Collector) Start(ctx context.Context) error {
 // Stop drains the plugins and closes all sessions, the store and its taps. It returns at the latest
 // when ctx ends or StopGrace is over, and leaves no process behind.
 func (c *Collector) Stop(ctx context.Context) error {
-	c.stopCluster() // first, so that other members take the devices over during the rest of Stop
-	defer c.moves.Wait()
+	c.member.Stop() // first, so that other members take the devices over during the rest of Stop
+	defer c.member.Wait()
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.stopped {
@@ -377,6 +368,19 @@ func (c *Collector) exclusive(f func()) bool {
 	if !c.stopped {
 		f()
 	}
+	return true
+}
+
+// exclusively waits until the configuration is not being changed and runs f, unless the collector
+// has stopped. It reports whether f ran, and publishes the state afterwards.
+func (c *Collector) exclusively(f func()) bool {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.stopped {
+		return false
+	}
+	f()
+	c.self.Changed()
 	return true
 }
 

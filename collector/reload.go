@@ -117,11 +117,10 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	if changes.Log && c.deps.Level != nil {
 		c.deps.Level.Set(next.Log.Level)
 	}
-	if c.cluster == nil {
+	if c.member == nil {
 		c.hosts.SetHosts(next.AgentHosts())
 	} else {
-		c.cluster.SetDigests(next.Digests())
-		c.assignHosts()
+		c.member.Reload()
 	}
 	err = errors.Join(
 		c.network.Reload(ctx, plan),

@@ -23,7 +23,7 @@ type (
 // plugins planned, or until ctx ends. It returns the names of the devices that do not take part
 // yet.
 func (c *Collector) WaitReady(ctx context.Context) []string {
-	c.waitCluster(ctx)
+	c.member.WaitView(ctx)
 	missing := c.banks.WaitJoined(ctx)
 	c.network.ApplyPending(ctx)
 	return missing
@@ -53,15 +53,14 @@ func (c *Collector) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
-		c.drain()
+		c.member.Drain()
 		stop()
 	})()
 	err := c.epochs.Run(running, func(ep *epoch.Epoch) {
 		c.analysis.Deliver(ep)
-		c.delivered.Store(ep.Number)
-		c.applyElsewhere(running)
+		c.member.Delivered(ep.Number)
+		c.member.ApplyElsewhere(running)
 	})
-	c.applies.Wait()
 	c.analysis.Settle(c.deps.StopGrace / 2)
 	return err
 }
@@ -86,9 +85,7 @@ func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 		return Report{}, err
 	}
 	delivery := c.analysis.Deliver(ep)
-	c.delivered.Store(ep.Number)
-	// devices, plugins and hosts that move with this epoch must have moved before the next one ends
-	c.moving.Lock()
-	defer c.moving.Unlock()
+	c.member.Delivered(ep.Number)
+	c.member.Settle() // devices, plugins and hosts that move with this epoch move before the next one ends
 	return delivery.Wait(), nil
 }

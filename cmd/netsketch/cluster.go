@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/member"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
@@ -143,8 +143,7 @@ func withCluster(ctx context.Context, path string, f func(*config.Config, *bus.B
 	if cfg.Cluster.Name == "" {
 		return fmt.Errorf("%s configures no cluster: cluster.name is missing", path)
 	}
-	b, err := collector.ConnectCluster(ctx, cfg.Cluster, certs.New(certs.Options{}), false,
-		collector.Dependencies{Logger: slog.New(slog.DiscardHandler)})
+	b, err := member.Connect(ctx, cfg.Cluster, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

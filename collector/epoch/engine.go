@@ -48,10 +48,6 @@ type Dependencies struct {
 	Clock Clock
 	// Logger receives changes of sources and of accuracy; nil disables logging.
 	Logger *slog.Logger
-	// AfterFlip, if set, is called for each source that the collector has sealed, in the source's
-	// goroutine, as soon as the source counts in epoch next. The source is collected after AfterFlip
-	// has returned.
-	AfterFlip func(ctx context.Context, source string, next uint64)
 	// Reasons, if set, is called by Run at each boundary and returns why the ending epoch may be
 	// inexact at all sources.
 	Reasons func() []string
@@ -117,9 +113,8 @@ func New(cfg Config, deps Dependencies) *Engine {
 		cfg.LateEpochs = DefaultLateEpochs
 	}
 	e := &Engine{
-		cfg: cfg, clock: deps.Clock, log: deps.Logger, afterFlip: deps.AfterFlip, reasons: deps.Reasons,
-		handOver: deps.HandOver,
-		places:   make(chan *place, cfg.Parallel), sources: map[string]*tracked{},
+		cfg: cfg, clock: deps.Clock, log: deps.Logger, reasons: deps.Reasons, handOver: deps.HandOver,
+		places: make(chan *place, cfg.Parallel), sources: map[string]*tracked{},
 	}
 	for range cfg.Parallel {
 		e.places <- &place{e: e}
@@ -127,6 +122,11 @@ func New(cfg Config, deps Dependencies) *Engine {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
+
+// AfterFlip makes the engine call f for each source that the collector has sealed, in the source's
+// goroutine, as soon as the source counts in epoch next. The source is collected after f returns.
+// Call AfterFlip before the first epoch.
+func (e *Engine) AfterFlip(f func(ctx context.Context, source string, next uint64)) { e.afterFlip = f }
 
 // Add adds a source from the next boundary on. It replaces a source of the same name.
 func (e *Engine) Add(s Source) {

@@ -237,8 +237,8 @@ func newRigWith(t *testing.T, ioLimit time.Duration, lateEpochs uint64) *rig {
 	r.e = epoch.New(epoch.Config{Interval: time.Second, Guard: guard, Drain: drain, Deadline: 800 * time.Millisecond,
 		LateEpochs: lateEpochs}, epoch.Dependencies{
 		Clock: r.clock, Logger: r.log.Logger(),
-		AfterFlip: func(_ context.Context, source string, next uint64) { r.trace.add("%s counts in %d", source, next) },
 	})
+	r.e.AfterFlip(func(_ context.Context, source string, next uint64) { r.trace.add("%s counts in %d", source, next) })
 	t.Cleanup(r.e.Shutdown)
 	return r
 }

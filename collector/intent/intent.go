@@ -45,7 +45,6 @@ type Dependencies struct {
 	// BankShift returns the shift of banks: a device with n banks counts epoch e in bank (e +
 	// BankShift()) modulo n. Required.
 	BankShift func() uint64
-	Hosts     Hosts // nil if no host has an agent
 	// Forward sends the outcome of a host setting to the collector that runs the plugin, and returns
 	// false if this collector runs it. nil means that this collector runs all plugins. It must not
 	// block.
@@ -155,7 +154,7 @@ func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
 		margin:  min(cfg.Guard, maxMargin),
-		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, hosts: deps.Hosts, shared: deps.Shared,
+		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, shared: deps.Shared,
 		forward:  deps.Forward,
 		settings: hostSettings{inForce: map[string]map[string]hostPlan{}, outcomes: map[hostRole]uint64{}},
 	}
@@ -167,6 +166,10 @@ func New(cfg Config, deps Dependencies) *Component {
 	}
 	return c
 }
+
+// SetHosts sets the component of host agents, which is built with this one. Without a call, no host
+// has an agent. Call it before plans are added.
+func (c *Component) SetHosts(hosts Hosts) { c.hosts = hosts }
 
 // Stop waits for the component's goroutines, whose contexts the callers have ended.
 func (c *Component) Stop() { c.work.Wait() }

@@ -116,6 +116,9 @@ func (c *Component) follow(changes ...change) error {
 		errs = append(errs, c.add(ch.m))
 		old.moving.Load().end() // from now on, plans go to the next owner
 	}
+	if slices.ContainsFunc(opened, func(ch change) bool { return ch.next.State != ownership.Elsewhere }) {
+		c.deps.OnModel(c.ctx) // before its session, the registers of a device may not be known
+	}
 	for _, ch := range opened {
 		c.connect(ch.m)
 	}
@@ -145,29 +148,29 @@ func (c *Component) keep(ch change) error {
 func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	was := c.ownership.Swap(&o)
 	var changes []change
-	opens := false
 	for _, m := range c.members() {
 		h, err := c.deps.Banks.Handover(m.Name())
 		next, do := m.decided().View(o.View(m.Name()), h != nil || err != nil)
 		changes = append(changes, change{m: m, next: next, do: do})
-		opens = opens || next.Foreign() != m.decided().Foreign()
 	}
 	err := c.follow(changes...)
 	if was != nil && !was.Writes && o.Writes {
 		err = errors.Join(err, c.setRoutes(ctx))
 	}
-	if opens {
-		c.deps.OnModel(ctx)
-	}
-	return errors.Join(err, c.Observe())
+	return errors.Join(err, c.observe(func(s ownership.Session) bool { return s.Deposed }))
 }
 
 // Observe passes the states of sessions to package ownership. Call it after OnTaken.
-func (c *Component) Observe() error {
+func (c *Component) Observe() error { return c.observe(func(ownership.Session) bool { return true }) }
+
+// observe does the work of Observe for some sessions.
+func (c *Component) observe(which func(ownership.Session) bool) error {
 	var changes []change
 	for _, m := range c.members() {
-		next, do := m.observed()
-		changes = append(changes, change{m: m, next: next, do: do})
+		if which(m.sessionState()) {
+			next, do := m.observed()
+			changes = append(changes, change{m: m, next: next, do: do})
+		}
 	}
 	return c.follow(changes...)
 }

@@ -22,8 +22,8 @@ import (
 // settleTime is how long Discovery waits for further changes after a change before it acts.
 const settleTime = 200 * time.Millisecond
 
-// Dependencies are what New needs from its caller. Schema, Publish, Certificates, Exclusive,
-// OnDeviceID and OnTopology are required.
+// Dependencies are what New needs from its caller. Schema, Publish, Certificates and Exclusive are
+// required.
 type Dependencies struct {
 	// Schema returns the current schema: leaves outside of it are dropped and counted.
 	Schema func() *yang.Schema
@@ -32,33 +32,37 @@ type Dependencies struct {
 	// Certificates loads the certificates of sessions.
 	Certificates *certs.Store
 	// Exclusive runs f unless the configuration is being changed or the collector stops, and reports
-	// whether f ran. OnDeviceID and OnTopology are called within f.
+	// whether f ran. The methods of Network are called within f.
 	Exclusive func(f func()) bool
-	// OnDeviceID receives a switch's configuration with the device-id that its gNMI server reported.
-	// It is called once per switch, or again with the next change if it failed.
-	OnDeviceID func(config.Device) error
-	// OnTopology receives the topology with discovered links whenever these have changed.
-	OnTopology func(*topology.Topology)
 	// OnChange, when set, is called when a session or a link has changed. It must not block.
 	OnChange func()
 	// Logger receives changes; nil disables logging.
 	Logger *slog.Logger
 }
 
+// Network receives what is discovered.
+type Network interface {
+	// Add replaces a device whose device-id its gNMI server reported.
+	Add(config.Device) error
+	// SetTopology replaces the topology, whenever discovered links have changed.
+	SetTopology(*topology.Topology)
+}
+
 // Discovery owns the gNMI sessions of all switches, and discovers their device ids and links.
 // Create it with New.
 type Discovery struct {
-	deps   Dependencies
-	log    *slog.Logger
-	ctx    context.Context // of the sessions
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-	wake   chan struct{}
+	deps    Dependencies
+	network Network
+	log     *slog.Logger
+	ctx     context.Context // of the sessions
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	wake    chan struct{}
 
 	mu         sync.Mutex
 	cfg        *config.Config
 	sessions   map[string]*Session
-	identified map[string]bool   // switches whose device id was reported to OnDeviceID
+	identified map[string]bool   // switches whose device id was reported to the network
 	links      []Link            // as of the latest comparison
 	added      []topology.Link   // discovered links that are part of the topology
 	problems   map[string]string // by subject: the problem that was logged last
@@ -77,6 +81,9 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, d.Check(cfg.Devices)
 }
+
+// SetNetwork sets what receives discovered ids and links. Call it before Start.
+func (d *Discovery) SetNetwork(n Network) { d.network = n }
 
 // Check fails if the gNMI section of a switch cannot work. The error names every such switch.
 func (d *Discovery) Check(devices []config.Device) error {
@@ -342,7 +349,7 @@ func (d *Discovery) rebuild(cfg *config.Config) {
 	if err != nil {
 		return // act has already built the topology from the same configuration
 	}
-	d.deps.OnTopology(topo)
+	d.network.SetTopology(topo)
 	d.log.Info("LLDP has changed the topology", "links", len(topo.Links()))
 }
 
@@ -366,7 +373,7 @@ func (d *Discovery) identify(cfg *config.Config, facts map[string]Facts) {
 				fmt.Sprintf("device %s reports %v", dev.Name, f.DeviceIDs))
 		default:
 			dev.DeviceID = f.DeviceIDs[0]
-			if err := d.deps.OnDeviceID(dev); err != nil {
+			if err := d.network.Add(dev); err != nil {
 				d.warn(subject, "device cannot be used", err.Error())
 				continue
 			}

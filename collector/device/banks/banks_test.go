@@ -429,8 +429,8 @@ func TestRunOnTheWallClock(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	var after []uint64
 	n := newNetwork(epoch.Config{Interval: interval, Guard: time.Millisecond, Deadline: interval,
-		Origin: time.Unix(0, 0)},
-		epoch.Dependencies{AfterFlip: func(_ context.Context, _ string, next uint64) { after = append(after, next) }})
+		Origin: time.Unix(0, 0)}, epoch.Dependencies{})
+	n.e.AfterFlip(func(_ context.Context, _ string, next uint64) { after = append(after, next) })
 	defer n.stop()
 	n.add(f)
 	ctx, cancel := context.WithCancel(context.Background())

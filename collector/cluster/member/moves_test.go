@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package collector
+package member
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
@@ -28,17 +29,28 @@ func (s *silentEntries) Store(ctx context.Context, name string, _ p4rt.Desired) 
 	return err
 }
 
+// readyDevice is a device that is ready. Its other methods are not called.
+type readyDevice struct {
+	intent.Device
+	name string
+}
+
+func (d readyDevice) Name() string                      { return d.name }
+func (d readyDevice) Ready() (banks.Incarnation, error) { return banks.Incarnation{}, nil }
+
 // The entries of all devices together have a quarter of an epoch, so that devices are handed over
 // although the store does not answer.
 func TestTimeToShareEntries(t *testing.T) {
-	cfg, shared := parseConfig(t, "epoch: {interval: 1s}\n"+devicesYAML(3)), &silentEntries{}
-	c := &Collector{ctx: t.Context(), intent: intent.New(intent.Config{}, intent.Dependencies{
-		Clock: epoch.Wall{}, Epochs: epoch.New(epochConfig(cfg), epoch.Dependencies{}), Shared: shared})}
-	c.cfg.Store(cfg)
-	for _, d := range cfg.Devices {
-		c.intent.AddDevice(&fakeDevice{cfg: device.Config{Name: d.Name}}, false)
+	cfg, shared := &config.Config{}, &silentEntries{}
+	cfg.Epoch.Interval = time.Second
+	engine := epoch.New(epoch.Config{Interval: cfg.Epoch.Interval}, epoch.Dependencies{})
+	m := &Component{ctx: t.Context(), deps: Dependencies{Config: func() *config.Config { return cfg }}}
+	m.Connect(Components{Intent: intent.New(intent.Config{}, intent.Dependencies{Clock: epoch.Wall{}, Epochs: engine,
+		Shared: shared})})
+	for _, name := range []string{"s1", "s2", "s3"} {
+		m.parts.Intent.AddDevice(readyDevice{name: name}, false)
 	}
-	c.syncEntries()
+	m.syncEntries()
 	if len(shared.waits) != 1 || shared.waits[0] > cfg.Epoch.Interval/4 {
 		t.Errorf("calls of the store may wait for %v, want one, for at most %v", shared.waits, cfg.Epoch.Interval/4)
 	}
