@@ -232,7 +232,7 @@ func TestFullDisk(t *testing.T) {
 		return x.leaf(owner, "entries-failed") != "0"
 	})
 	x.writes("not shared")
-	x.grows("full", "members")
+	x.grows("full", "leases")
 	x.measures("full", "complete")
 	if text := x.members[owner].log.String(); !strings.Contains(text, "see the disks and the logs of the NATS servers") {
 		t.Errorf("the log does not say where to look:\n%s", text)
@@ -316,7 +316,7 @@ func TestFullDisksOfThree(t *testing.T) {
 			x.writes(what)
 			return x.disabled(server)
 		})
-		x.grows(what, "members")
+		x.grows(what, "leases")
 		x.shares(what)
 		x.measures(what, "complete")
 		t.Logf("%s: entries and leases are renewed after %v", what, time.Since(begin).Round(time.Second/10))

@@ -158,6 +158,9 @@ func (c *Component) Start() error {
 	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
+	if err := c.watchEarlier(); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
 	err := c.respond("control", c.control)
 	if c.deps.OnOffer != nil {
 		err = errors.Join(err, c.respond("moves", c.offered))
@@ -168,6 +171,17 @@ func (c *Component) Start() error {
 	c.work.Go(c.run)
 	c.work.Go(c.publish)
 	return nil
+}
+
+// watchEarlier logs collectors of earlier versions that try to join; see keepOut.
+func (c *Component) watchEarlier() error {
+	prefix := "$KV." + c.deps.Bus.Bucket(earlierLeases) + "."
+	_, err := c.deps.Bus.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
+		if name := strings.TrimPrefix(m.Subject, prefix); name != keptOut {
+			c.complain("collector " + name + " has an earlier version of netsketch and is refused; stop it")
+		}
+	})
+	return err
 }
 
 // Stop leaves the cluster: the other members take over at once.

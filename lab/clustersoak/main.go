@@ -328,7 +328,7 @@ func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		var stream jetstream.Stream
-		if stream, err = b.JetStream().Stream(ctx, "KV_"+b.Bucket("members")); err != nil {
+		if stream, err = b.JetStream().Stream(ctx, "KV_"+b.Bucket("leases")); err != nil {
 			return ""
 		}
 		c := stream.CachedInfo().Cluster
