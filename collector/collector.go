@@ -3,14 +3,14 @@
 // Package collector builds the collector from its components, and starts, reloads and stops them in
 // order. It imports no plugin and no output: the program that embeds it gives outputs the Store.
 //
-//	config ──▶ network ── devices, model ──▶ banks ──▶ epoch ◀── host ◀── agents of hosts
-//	             ▲  ▲                                    │ sealed epochs
-//	 links, ids  │  └── routes, plans ── intent ◀──────▶ analysis ──▶ plugin processes
-//	          southbound                    plans        │ tables
-//	             │ leaves                                ▼
-//	             └──────────────────────────────────▶  store ──▶ outputs, /metrics
-//	                                                     ▲
-//	                        state of all components ── selfstate
+//	config --> network -- devices, model --> banks --> epoch <-- host <-- agents of hosts
+//	             ^  ^                                    | sealed epochs
+//	 links, ids  |  └-- routes, plans -- intent <------> analysis --> plugin processes
+//	          southbound                    plans        | tables
+//	             | leaves                                v
+//	             └---------------------------------->  store --> outputs, /metrics
+//	                                                     ^
+//	                        state of all components -- selfstate
 //
 // In a cluster of collectors, the member component connects the components to the other collectors,
 // and moves devices, hosts and plugins between them.
