@@ -5,10 +5,10 @@
 //
 //	config --> network -- devices, model --> banks --> epoch <-- host <-- agents of hosts
 //	             ^  ^                                    | sealed epochs
-//	 links, ids  |  └-- routes, plans -- intent <------> analysis --> plugin processes
+//	 links, ids  |  +-- routes, plans -- intent <------> analysis --> plugin processes
 //	          southbound                    plans        | tables
 //	             | leaves                                v
-//	             └---------------------------------->  store --> outputs, /metrics
+//	             +---------------------------------->  store --> outputs, /metrics
 //	                                                     ^
 //	                        state of all components -- selfstate
 //

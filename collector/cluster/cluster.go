@@ -3,8 +3,8 @@
 // Package cluster makes several collectors share the devices, hosts and plugins of one
 // configuration. Each collector is a member.
 //
-//	lease in a key-value bucket ──▶ fence (its revision), one collector per name
-//	beats of all members ────────▶ View: the live members ──▶ Owner of each device, host and plugin
+//	lease in a key-value bucket --> fence (its revision), one collector per name
+//	beats of all members --------> View: the live members --> Owner of each device, host and plugin
 //
 // A member renews its lease and publishes a beat four times in Config.Lease. A member whose beats
 // stop for Config.Lease is gone, and the others take over what it owned. A view gives each key one
