@@ -52,7 +52,6 @@ const (
 	OpExtract  // a: header
 	OpSelect   // a: select
 	OpState    // counts the states of a parser
-	OpAccept   // end of parser
 	OpAddHdr   // a: header
 	OpRmHdr    // a: header
 	OpTable    // a: table
