@@ -27,7 +27,7 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
-	univmon "github.com/netsketch/netsketch/plugins/univmon/analysis"
+	univmon "github.com/netsketch/netsketch/plugins/univmon/plugin"
 	"github.com/netsketch/netsketch/yang/table"
 )
 

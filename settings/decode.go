@@ -42,7 +42,8 @@ import (
 //	partial:"true"      keys inside may be missing even if they are required
 //	live:"true"         a running collector follows a change of this key
 //
-// The field's comment documents the key. outputs/all/reference.md is generated from both.
+// The field's comment documents the key. Package reference generates tables of keys and JSON
+// Schemas from both.
 
 // Decoder writes nodes to Go values by the tags of the values' fields. It continues after a
 // problem, so that one run reports all problems.
@@ -108,6 +109,8 @@ func (d *Decoder) value(n *Node, v reflect.Value, tag reflect.StructTag, path st
 		d.mapping(n, v, tag, path)
 	case v.Kind() == reflect.Slice:
 		d.list(n, v, tag, path)
+	case v.Kind() == reflect.Struct && !isText(v):
+		panic(fmt.Sprintf("settings: no field of %s has a yaml tag", v.Type())) // wrong code
 	default:
 		d.scalar(n, v, tag, path)
 	}
@@ -341,9 +344,9 @@ func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 
 func notOneOf(allowed []string, text string) error {
 	if near := suggest.Nearest(text, allowed); near != "" {
-		return fmt.Errorf("expected %s; found %q: did you mean %q?", oneOf(allowed), text, near)
+		return fmt.Errorf("expected %s; found %q: did you mean %q?", OneOf(allowed), text, near)
 	}
-	return fmt.Errorf("expected %s; found %q", oneOf(allowed), text)
+	return fmt.Errorf("expected %s; found %q", OneOf(allowed), text)
 }
 
 func setScalar(v reflect.Value, text string) error {
@@ -480,9 +483,11 @@ func compare(a, b reflect.Value) int {
 	return cmp.Compare(a.Float(), b.Float())
 }
 
-// nameForm allows plain characters only, because names appear in YANG keys, gNMI paths and
-// metrics.
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// NamePattern matches names: form "name". It allows plain characters only, because names appear in
+// YANG keys, gNMI paths and metrics.
+const NamePattern = `^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`
+
+var nameForm = regexp.MustCompile(NamePattern)
 
 // CheckName fails if a text is not a name: form "name".
 func CheckName(name string) error {

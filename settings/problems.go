@@ -139,11 +139,11 @@ func Suggestion(word string, candidates []string) string {
 	if near := suggest.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return "expected " + oneOf(candidates)
+	return "expected " + OneOf(candidates)
 }
 
-// oneOf returns names for a message: `a`, `a or b`, `one of a, b, c`.
-func oneOf(names []string) string {
+// OneOf returns names for a message: `a`, `a or b`, `one of a, b, c`.
+func OneOf(names []string) string {
 	switch len(names) {
 	case 0:
 		return "nothing"

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // univmon is the module of a plugin that ships with netsketch.
 func univmon(tb testing.TB) Module {
 	tb.Helper()
-	text, err := os.ReadFile("../plugins/univmon/analysis/netsketch-univmon.yang")
+	text, err := os.ReadFile("../plugins/univmon/plugin/netsketch-univmon.yang")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,8 +18,9 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+	"github.com/netsketch/netsketch/plugins/univmon/plugin"
 	"github.com/netsketch/netsketch/plugins/univmon/manifest"
+	"github.com/netsketch/netsketch/settings"
 )
 
 func univmonCommand() *cobra.Command {
@@ -69,22 +69,14 @@ which switches times most plus all may exceed the optimum.`,
 
 // univmonConfiguration returns the configuration of the first instance of the plugin, or the
 // default.
-func univmonConfiguration(cfg *config.Config) (analysis.Configuration, error) {
-	c := analysis.DefaultConfiguration()
+func univmonConfiguration(cfg *config.Config) (plugin.Configuration, error) {
+	var c plugin.Configuration
 	for _, p := range cfg.Plugins.Instances {
-		if p.Binary() != "univmon" {
-			continue
+		if p.Binary() == "univmon" {
+			return c, p.Config.Decode(&c)
 		}
-		text, err := json.Marshal(p.Config.Value())
-		if err == nil {
-			err = json.Unmarshal(text, &c)
-		}
-		if err != nil {
-			return c, fmt.Errorf("plugin %s: %w", p.Name, err)
-		}
-		break
 	}
-	return c, nil
+	return settings.Default[plugin.Configuration](), nil
 }
 
 // networkModel returns the network of a configuration as plugins receive it, before a device is
@@ -101,7 +93,7 @@ func networkModel(ctx context.Context, cfg *config.Config) (*sdk.Network, error)
 	return &n, c.Stop(context.WithoutCancel(ctx))
 }
 
-func printManifest(out io.Writer, a *analysis.Assignment) error {
+func printManifest(out io.Writer, a *plugin.Assignment) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SWITCH\tSKETCHES\tBYTES\tPAIRS")
 	for j, s := range a.Problem.Switches {
@@ -136,7 +128,7 @@ func printManifest(out io.Writer, a *analysis.Assignment) error {
 	return err
 }
 
-func printPairs(out io.Writer, a *analysis.Assignment) error {
+func printPairs(out io.Writer, a *plugin.Assignment) error {
 	counters := make([][]string, len(a.Problem.Pairs)*len(a.Problem.Dimensions))
 	for j, duties := range a.Duties {
 		for _, d := range duties {

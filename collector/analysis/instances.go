@@ -14,7 +14,6 @@ import (
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/internal/config"
-	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/settings"
 )
 
@@ -141,13 +140,13 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 // located turns a plugin's errors about configuration fields into problems with their place in the
 // file.
 func located(s settings.Section, err error) error {
-	var fields sdk.FieldErrors
+	var fields settings.KeyErrors
 	if !errors.As(err, &fields) {
 		return err
 	}
 	problems := make(settings.Problems, len(fields))
 	for i, f := range fields {
-		problems[i] = s.Problem(f.Field, f.Message)
+		problems[i] = s.Problem(f.Key, f.Message)
 	}
 	return fmt.Errorf("%w: %w", pluginhost.ErrConfig, problems)
 }

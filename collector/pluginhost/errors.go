@@ -21,7 +21,7 @@ var (
 	ErrStartTimeout = errors.New("no handshake in time")
 	// ErrDescription: the plugin's description cannot be used.
 	ErrDescription = errors.New("unusable description")
-	// ErrConfig: the plugin refused its configuration; the chain has an sdk.FieldErrors.
+	// ErrConfig: the plugin refused its configuration; the chain has a settings.KeyErrors.
 	ErrConfig = errors.New("configuration refused")
 )
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -156,14 +157,14 @@ func (p *testPlugin) Describe() sdk.Description {
 
 func (p *testPlugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	var c struct {
-		Greet  string `json:"greet"`
-		Refuse bool   `json:"refuse"`
+		Greet  string `yaml:"greet"`
+		Refuse bool   `yaml:"refuse"`
 	}
 	if err := config.Decode(&c); err != nil {
 		return sdk.Settings{}, err
 	}
 	if c.Refuse {
-		return sdk.Settings{}, sdk.FieldErrors{{Field: "refuse", Message: "is true"}}
+		return sdk.Settings{}, settings.KeyErrors{{Key: "refuse", Message: "is true"}}
 	}
 	if p.setup != nil {
 		p.setup()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // session is a plugin process from its handshake to its end, with its Run stream. After any error,
@@ -124,18 +125,18 @@ func (s *session) configure(ctx context.Context, config []byte, network sdk.Netw
 	if err != nil {
 		return sdk.Settings{}, fmt.Errorf("%w: Configure: %s", ErrProtocol, status.Convert(err).Message())
 	}
-	settings, err := sdk.SettingsFrom(m)
-	var fields sdk.FieldErrors
+	wanted, err := sdk.SettingsFrom(m)
+	var fields settings.KeyErrors
 	if errors.As(err, &fields) {
-		return settings, fmt.Errorf("%w: %w", ErrConfig, err)
+		return wanted, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if err != nil {
-		return settings, fmt.Errorf("%w: Configure: %w", ErrProtocol, err)
+		return wanted, fmt.Errorf("%w: Configure: %w", ErrProtocol, err)
 	}
 	s.send.Lock()
 	s.network = network.Version
 	s.send.Unlock()
-	return settings, nil
+	return wanted, nil
 }
 
 // open opens the Run stream, and starts to receive and to check the plugin's health.

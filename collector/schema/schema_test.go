@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
-	univmon "github.com/netsketch/netsketch/plugins/univmon/analysis"
+	univmon "github.com/netsketch/netsketch/plugins/univmon/plugin"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )

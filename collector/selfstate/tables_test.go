@@ -15,7 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/internal/store"
-	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/bindings"
 )

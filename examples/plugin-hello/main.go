@@ -16,38 +16,42 @@ import (
 //go:embed acme-hello.yang
 var module string
 
+// configSchema is generated from configuration: UPDATE=1 go test.
+//
+//go:embed config.schema.json
+var configSchema string
+
 const list = "/acme-hello:hello/arrays/array"
 
 func main() { sdk.Serve(&plugin{}) }
 
+// configuration is the configuration of the example; every key has a default.
+type configuration struct {
+	// Objects are the arrays to read by name; '*' stands for any characters.
+	Objects string `yaml:"objects" default:"*" length:"1..255"`
+}
+
 // plugin holds the configuration. It keeps no state between epochs.
 type plugin struct {
-	config struct {
-		Objects string `json:"objects"`
-	}
+	config configuration
 }
 
 // Describe describes the plugin and the list that it publishes.
 func (p *plugin) Describe() sdk.Description {
 	return sdk.Description{
-		Name:    "hello",
-		Version: "0.1.0",
-		Summary: "fill of the arrays that switches measure with",
-		Objects: []sdk.ObjectNeed{{Name: "*"}},
-		ConfigSchema: `{
-			"type": "object",
-			"additionalProperties": false,
-			"properties": {"objects": {"type": "string", "minLength": 1, "description": "arrays to read; '*' stands for any characters"}}
-		}`,
-		Modules: []sdk.Module{{Name: "acme-hello", Text: module}},
-		Lists:   []sdk.List{{Path: list, Summary: "one array of one switch"}},
+		Name:         "hello",
+		Version:      "0.1.0",
+		Summary:      "fill of the arrays that switches measure with",
+		Objects:      []sdk.ObjectNeed{{Name: "*"}},
+		ConfigSchema: configSchema,
+		Modules:      []sdk.Module{{Name: "acme-hello", Text: module}},
+		Lists:        []sdk.List{{Path: list, Summary: "one array of one switch"}},
 	}
 }
 
 // Configure selects the arrays to read.
 func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
-	wanted := p.config
-	wanted.Objects = "*"
+	var wanted configuration
 	if err := config.Decode(&wanted); err != nil {
 		return sdk.Settings{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/settings"
 )
 
 var update = flag.Bool("update", false, "write the recording and the golden files")
@@ -71,12 +72,17 @@ func write(path string) error {
 		w.Write(epoch(2)))
 }
 
+// The schema of the configuration is generated from the tags and comments of its struct.
+func TestConfigSchema(t *testing.T) {
+	sdktest.ConfigSchema(t, "config.schema.json", "Hello", configuration{})
+}
+
 func TestConfiguration(t *testing.T) {
 	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network, Config: `{"objects":"*counters"}`})
 	if b := h.Settings().Bindings; len(b) != 1 || b[0].Object != "MyIngress.counters" {
 		t.Errorf("arrays to read: %v", b)
 	}
-	if _, err := h.Configure(`{"object":"x"}`, network, 0); !errors.As(err, new(sdk.FieldErrors)) {
+	if _, err := h.Configure(`{"object":"x"}`, network, 0); !errors.As(err, new(settings.KeyErrors)) {
 		t.Errorf("a misspelled key: %v", err)
 	}
 }

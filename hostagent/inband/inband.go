@@ -17,35 +17,43 @@ import (
 // Marks are the values by which a deployment marks packets with INT. Most of them have no assigned
 // number, so the operator of the switches chooses them. A zero value disables the mark.
 type Marks struct {
-	// DSCP marks TCP and UDP packets whose DSCP, in the bits of DSCPMask, equals it.
-	DSCP     uint8 `json:"dscp,omitempty"`
-	DSCPMask uint8 `json:"dscpMask,omitempty"`
-	// Probe marks TCP and UDP packets whose payload begins with these 64 bits.
-	Probe uint64 `json:"probe,omitempty"`
-	// BeforeOptions: INT precedes the options of TCP instead of following them.
-	BeforeOptions bool `json:"beforeOptions,omitempty"`
+	// DSCP marks TCP and UDP packets whose DSCP, in the bits of dscp-mask, equals it, as compiled into
+	// the switches' program.
+	DSCP uint8 `json:"dscp,omitempty" yaml:"dscp" default:"0x17" range:"0..63"`
+	// DSCPMask is the bits of the DSCP that are compared.
+	DSCPMask uint8 `json:"dscpMask,omitempty" yaml:"dscp-mask" default:"0x3f" range:"0..63"`
+	// Probe marks TCP and UDP packets whose payload begins with these 64 bits, before the shim header.
+	Probe uint64 `json:"probe,omitempty" yaml:"probe"`
+	// BeforeOptions is set if INT precedes the options of TCP instead of following them.
+	BeforeOptions bool `json:"beforeOptions,omitempty" yaml:"before-options" default:"false"`
 	// UDPPort is the destination port of INT over UDP.
-	UDPPort uint16 `json:"udpPort,omitempty"`
+	UDPPort uint16 `json:"udpPort,omitempty" yaml:"udp-port"`
 	// GRE is the protocol type of INT in GRE.
-	GRE uint16 `json:"gre,omitempty"`
-	// VXLAN is the UDP port of VXLAN GPE; IANA's is 4790. VXLANNext is the next protocol of INT; 0
-	// stands for those of the specifications, 0x80 and 0x08.
-	VXLAN     uint16 `json:"vxlan,omitempty"`
-	VXLANNext uint8  `json:"vxlanNext,omitempty"`
-	// Geneve is the UDP port of Geneve, IANA's is 6081; the others are those of the INT-MD option.
-	Geneve      uint16 `json:"geneve,omitempty"`
-	GeneveClass uint16 `json:"geneveClass,omitempty"`
-	GeneveType  uint8  `json:"geneveType,omitempty"`
+	GRE uint16 `json:"gre,omitempty" yaml:"gre"`
+	// VXLAN is the UDP port of VXLAN GPE; IANA's is 4790.
+	VXLAN uint16 `json:"vxlan,omitempty" yaml:"vxlan"`
+	// VXLANNext is the next protocol of INT in VXLAN GPE. If 0, those of the specifications, 0x80 and
+	// 0x08.
+	VXLANNext uint8 `json:"vxlanNext,omitempty" yaml:"vxlan-next"`
+	// Geneve is the UDP port of Geneve; IANA's is 6081.
+	Geneve uint16 `json:"geneve,omitempty" yaml:"geneve"`
+	// GeneveClass is the class of the INT-MD option.
+	GeneveClass uint16 `json:"geneveClass,omitempty" yaml:"geneve-class"`
+	// GeneveType is the type of the INT-MD option.
+	GeneveType uint8 `json:"geneveType,omitempty" yaml:"geneve-type"`
 	// SourceOnly is the metadata of INT domains that only the INT source inserts.
-	SourceOnly []SourceOnly `json:"sourceOnly,omitempty"`
+	SourceOnly []SourceOnly `json:"sourceOnly,omitempty" yaml:"source-only"`
 }
 
 // SourceOnly is domain-specific metadata that only the INT source inserts, behind its own metadata
 // and not included in the length of a hop.
 type SourceOnly struct {
-	Domain      uint16 `json:"domain"`
-	Instruction uint16 `json:"instruction"` // one bit of the domain-specific instructions
-	Words       int    `json:"words"`       // of 4 bytes
+	// Domain is the id of the domain.
+	Domain uint16 `json:"domain" yaml:"domain"`
+	// Instruction is one bit of the domain-specific instructions.
+	Instruction uint16 `json:"instruction" yaml:"instruction"`
+	// Words is the length of the metadata, in words of 4 bytes.
+	Words int `json:"words" yaml:"words" range:"0..255"`
 }
 
 // Problem is the reason why the INT of a packet, or a telemetry report, was not read whole.

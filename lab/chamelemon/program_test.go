@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
@@ -148,8 +148,8 @@ func TestModelMatchesProgram(t *testing.T) {
 	bed := New(Config{Seed: 1, Edges: 2})
 	p := newProgram(t, bed)
 	// A small reserve, so that few flows make the network ill.
-	h := sdktest.Start(t, analysis.New(), sdktest.Options{Network: bed.Network(),
-		Config: `{"division": {"reserve": 30, "illHL": 60, "illLL": 20}}`})
+	h := sdktest.Start(t, plugin.New(), sdktest.Options{Network: bed.Network(),
+		Config: `{"division": {"reserve": 30, "ill-hl": 60, "ill-ll": 20}}`})
 	apply := func(plan sdk.Plan) {
 		if err := bed.Apply(plan); err != nil {
 			t.Fatal(err)

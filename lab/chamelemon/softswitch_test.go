@@ -18,7 +18,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
@@ -104,7 +104,7 @@ func newPair(t *testing.T, config string) *pair {
 					Value: netip.MustParseAddr(fmt.Sprintf("fd00:%d::", to)).AsSlice(), PrefixLen: 64}}, port, 1, 2)
 		}
 	}
-	p.plugin = sdktest.Start(t, analysis.New(), sdktest.Options{Config: config, Network: network})
+	p.plugin = sdktest.Start(t, plugin.New(), sdktest.Options{Config: config, Network: network})
 	if m := p.plugin.Settings().Missing; len(m) > 0 {
 		t.Fatalf("missing: %+v", m)
 	}
@@ -263,7 +263,7 @@ func TestSoftSwitch(t *testing.T) {
 		results := p.seal()
 		attention := read(t, results, "attention")[0]
 		t.Logf("epoch %d: %d packets, %d flows lost some; %v", epoch, sent, len(p.lost), attention)
-		if got := read(t, results, "summaries/summary"); got[0]["device"] != analysis.Network ||
+		if got := read(t, results, "summaries/summary"); got[0]["device"] != plugin.Network ||
 			got[0]["packets"] != fmt.Sprint(sent) {
 			t.Errorf("epoch %d: %d packets sent, published %v", epoch, sent, got[0])
 		}

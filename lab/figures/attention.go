@@ -16,7 +16,7 @@ import (
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/attention"
 	"github.com/netsketch/netsketch/lab/figures/suite"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -82,7 +82,7 @@ func runAttention(ctx context.Context, out, progress io.Writer, f attentionFlags
 		}
 	}
 	o := f.options
-	o.Plugin = func() sdk.Plugin { return analysis.NewAt(chamelemon.ProcessorTime) }
+	o.Plugin = func() sdk.Plugin { return plugin.NewAt(chamelemon.ProcessorTime) }
 	for i := range f.seeds {
 		o.Seeds = append(o.Seeds, uint64(i+1))
 	}

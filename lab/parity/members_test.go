@@ -27,7 +27,7 @@ import (
 	"github.com/netsketch/netsketch/internal/test/storetest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
-	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	chamelemon "github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	lightguardian "github.com/netsketch/netsketch/plugins/lightguardian/plugin"
 	omnimon "github.com/netsketch/netsketch/plugins/omnimon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -54,7 +54,7 @@ func TestResultsOfMembers(t *testing.T) {
 			rows: map[string]int{"victim": 60, "summary": 8, "encoder": 16}, yaml: `
 programs: {edge: chamelemon, transit: forwarding}
 traffic: [{name: flows, exact: true, flows: 300, max-packets: 20, udp: 1, victims: {share: 0.1, loss: 0.1}}]
-algorithms: [{plugin: chamelemon, record: %s, config: {heavyHitters: {packets: 10}}}]`},
+algorithms: [{plugin: chamelemon, record: %s, config: {heavy-hitters: {packets: 10}}}]`},
 		{name: "omnimon", start: func() sdk.Plugin { return omnimon.New() },
 			rows: map[string]int{"flow": 60, "hop": 200, "loss": 1}, yaml: `
 program: omnimon
@@ -68,7 +68,7 @@ program: sketchint
 agents: [sketchint]
 traffic: [{name: flows, rate: 8000, flows: 60, udp: 0.3}]
 algorithms: [{plugin: sketchint, record: %s, config: {interval: 100ms, sinks: hosts, heavy: 20, change: 10,
-              flowTower: 8000, latencyTower: 24000}}]`},
+              flow-tower: 8000, latency-tower: 24000}}]`},
 		{name: "lightguardian", start: func() sdk.Plugin { return lightguardian.New() },
 			rows: map[string]int{"flow": 60, "hop": 100}, yaml: `
 program: lightguardian

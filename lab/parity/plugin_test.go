@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
-	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+	"github.com/netsketch/netsketch/plugins/univmon/plugin"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -60,7 +60,7 @@ func newOneSwitch(t *testing.T, config string) *oneSwitch {
 		device.Objects = append(device.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells,
 			Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
 	}
-	o.plugin = sdktest.Start(t, analysis.New(), sdktest.Options{Config: config,
+	o.plugin = sdktest.Start(t, plugin.New(), sdktest.Options{Config: config,
 		Network: sdk.Network{Devices: []sdk.Device{device}}})
 	return o
 }
@@ -150,7 +150,7 @@ func TestRealPackets(t *testing.T) {
 		t.Skipf("the shared trace is not here: %v", err)
 	}
 	defer trace.Close()
-	o := newOneSwitch(t, `{"heavyHitters": {"share": 0.005}}`)
+	o := newOneSwitch(t, `{"heavy-hitters": {"share": 0.005}}`)
 	check := func() {
 		r, counts := o.seal()
 		for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
@@ -223,7 +223,7 @@ func TestVictim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOneSwitch(t, `{"ddosVictims": {"sources": 1000}}`)
+	o := newOneSwitch(t, `{"ddos-victims": {"sources": 1000}}`)
 	source, end := traffic.Merge(background, flood), time.Second
 	for {
 		p, err := source.Next()

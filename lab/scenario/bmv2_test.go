@@ -144,7 +144,7 @@ func playPair(t *testing.T, external ...string) (*scenario.Report, []published) 
 	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = fewFlows, 12
 	s.Traffic[0].Changes = []traffic.Change{change(changeAt*s.Epoch, manyFlows)}
 	section, err := yaml.Section("the test",
-		`{plugin: chamelemon, config: {start: {high: 4}, heavyHitters: {packets: 10, share: 0.0001}}}`)
+		`{plugin: chamelemon, config: {start: {high: 4}, heavy-hitters: {packets: 10, share: 0.0001}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 // plugin keeps its configuration, a new one reports why it does not run, and a run does not begin.
 func TestChameleMonRefusedConfiguration(t *testing.T) {
 	cases := []struct{ config, text string }{
-		{"{division: {illHL: 3000, illLL: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
+		{"{division: {ill-hl: 3000, ill-ll: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
 		{"{start: {low: 9, high: 4}}", "9 packets, above start.high, 4"},
 	}
 	section := func(text string) settings.Section {

@@ -471,7 +471,7 @@ traffic:
   - {name: fast, exact: true, flows: 1, scale: %d}
 algorithms:
   - plugin: omnimon
-    config: {flowletGap: 5ms, queries: [{name: sizes, text: %q}, {name: numbers, text: %q}]}
+    config: {flowlet-gap: 5ms, queries: [{name: sizes, text: %q}, {name: numbers, text: %q}]}
 `, few, many, sizes, numbers))
 	if err != nil {
 		t.Fatal(err)

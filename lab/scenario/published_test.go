@@ -68,7 +68,7 @@ func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	var err error
 	if s.Algorithms[0], err = yaml.Section("all.yaml", `
 plugin: chamelemon
-config: {start: {high: 4}, heavyHitters: {packets: 5, share: 0}, heavyChanges: {packets: 5}}`); err != nil {
+config: {start: {high: 4}, heavy-hitters: {packets: 5, share: 0}, heavy-changes: {packets: 5}}`); err != nil {
 		t.Fatal(err)
 	}
 	published := map[[2]string]bool{} // list, or container, and leaf

@@ -175,7 +175,7 @@ seed: 3
 epochs: 3
 topology: {kind: leaf-spine, leaves: 4, spines: 2, hosts-per-leaf: 2}
 algorithms:
-  - {plugin: univmon, config: {heavyHitters: {share: 0.005, packets: 1, limit: 1000}}}
+  - {plugin: univmon, config: {heavy-hitters: {share: 0.005, packets: 1, limit: 1000}}}
 `+traffic+realBounds))
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ topology: %s
 agents: [sketchint]
 algorithms:
   - {plugin: sketchint, config: {interval: 200ms, sinks: %s, heavy: 20, change: 10,
-                                 flowTower: 8000, latencyTower: 24000}}
+                                 flow-tower: 8000, latency-tower: 24000}}
 watch: 100
 %s`, epochs, topology, sinks, more))
 	if err != nil {

@@ -4,8 +4,8 @@
 package main
 
 import (
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-func main() { sdk.Serve(analysis.New()) }
+func main() { sdk.Serve(plugin.New()) }

@@ -5,13 +5,9 @@
 package sdk
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Config is a plugin's part of the collector's configuration.
@@ -22,62 +18,10 @@ type Config struct {
 	EpochLength time.Duration
 }
 
-// Decode decodes the configuration into v, a pointer to a struct with json tags that already holds
-// the defaults. An unknown key or a value of the wrong type is a FieldErrors.
-func (c Config) Decode(v any) error {
-	if len(bytes.TrimSpace(c.JSON)) == 0 {
-		return nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(c.JSON))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(v); err != nil {
-		return fieldErrors(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return FieldErrors{{Message: "text after the configuration's JSON object"}}
-	}
-	return nil
-}
-
-// fieldErrors converts an error of the JSON decoder to an error that names the field.
-func fieldErrors(err error) FieldErrors {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return FieldErrors{{Field: kind.Field, Message: fmt.Sprintf("is a JSON %s; expected %s", kind.Value,
-			kind.Type)}}
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return FieldErrors{{Field: strings.Trim(name, `"`), Message: "is not a key of this plugin's configuration"}}
-	}
-	return FieldErrors{{Message: err.Error()}}
-}
-
-// FieldError is one error in a configuration.
-type FieldError struct {
-	// Field is the path of the field, with dots between names, as in "dimensions.0.key"; empty for
-	// the whole configuration.
-	Field string `json:"field"`
-	// Message states the problem and what is expected.
-	Message string `json:"message"`
-}
-
-func (e FieldError) Error() string {
-	if e.Field == "" {
-		return e.Message
-	}
-	return e.Field + ": " + e.Message
-}
-
-// FieldErrors are the errors in a configuration, at least one.
-type FieldErrors []FieldError
-
-func (e FieldErrors) Error() string {
-	texts := make([]string, len(e))
-	for i, one := range e {
-		texts[i] = one.Error()
-	}
-	return strings.Join(texts, "; ")
-}
+// Decode sets *v, a struct, to the defaults of its tags, and reads the configuration over them. The
+// tags declare the keys, as package settings describes. If *v has a method Validate() error, Decode
+// calls it when all keys could be read. Errors in values are a settings.KeyErrors.
+func (c Config) Decode(v any) error { return settings.DecodeJSON(c.JSON, v) }
 
 // Settings are what a configured plugin requests from the collector.
 type Settings struct {

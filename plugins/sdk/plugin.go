@@ -24,7 +24,7 @@ type Plugin interface {
 	// Configure applies a configuration and a network, and returns the objects to read and a first
 	// plan. It is called before the first Analyze and again when the configuration or the network
 	// changes; the plugin keeps state that remains valid. An error about configuration keys is a
-	// FieldErrors. After any error the previous configuration, if any, stays in force.
+	// settings.KeyErrors. After any error the previous configuration, if any, stays in force.
 	Configure(ctx context.Context, config Config, network Network) (Settings, error)
 
 	// Analyze returns the results of one sealed epoch. The plugin may keep and change the epoch and

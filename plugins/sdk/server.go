@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // maxEpoch bounds the cells and reports of one epoch, in bytes.
@@ -79,22 +80,22 @@ func (s *Server) Configure(ctx context.Context, m *pluginv1.ConfigureRequest) (*
 	defer s.work.Unlock()
 	s.restore(m.GetState())
 	config := Config{JSON: m.GetConfigJson(), EpochLength: time.Duration(m.GetEpochLengthNs())}
-	settings, err := s.plugin.Configure(ctx, config, NetworkFrom(m.GetNetwork()))
+	configured, err := s.plugin.Configure(ctx, config, NetworkFrom(m.GetNetwork()))
 	if err == nil {
-		return settings.Proto(), nil
+		return configured.Proto(), nil
 	}
-	var fields FieldErrors
-	var field FieldError
+	var fields settings.KeyErrors
+	var field settings.KeyError
 	switch {
 	case errors.As(err, &fields) && len(fields) > 0:
 	case errors.As(err, &field):
-		fields = FieldErrors{field}
+		fields = settings.KeyErrors{field}
 	default:
-		fields = FieldErrors{{Message: err.Error()}}
+		fields = settings.KeyErrors{{Message: err.Error()}}
 	}
 	return &pluginv1.ConfigureResponse{
-		Errors: toProto(fields, func(f FieldError) *pluginv1.FieldError {
-			return &pluginv1.FieldError{Field: f.Field, Message: f.Message}
+		Errors: toProto(fields, func(f settings.KeyError) *pluginv1.FieldError {
+			return &pluginv1.FieldError{Field: f.Key, Message: f.Message}
 		}),
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // MaxChunk is the largest piece of data in one message, in bytes. Larger arrays and tables are
@@ -189,12 +190,12 @@ func (s Settings) Proto() *pluginv1.ConfigureResponse {
 	return out
 }
 
-// SettingsFrom converts the message back. The error is a FieldErrors if the plugin refused its
-// configuration.
+// SettingsFrom converts the message back. The error is a settings.KeyErrors if the plugin refused
+// its configuration.
 func SettingsFrom(m *pluginv1.ConfigureResponse) (Settings, error) {
 	if len(m.GetErrors()) > 0 {
-		return Settings{}, FieldErrors(toProto(m.GetErrors(), func(e *pluginv1.FieldError) FieldError {
-			return FieldError{Field: e.GetField(), Message: e.GetMessage()}
+		return Settings{}, settings.KeyErrors(toProto(m.GetErrors(), func(e *pluginv1.FieldError) settings.KeyError {
+			return settings.KeyError{Key: e.GetField(), Message: e.GetMessage()}
 		}))
 	}
 	s := Settings{

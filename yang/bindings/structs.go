@@ -17,11 +17,11 @@ using the following YANG input files:
   - ../modules/netsketch-types.yang
   - ../third_party/openconfig-interfaces.yang
   - ../third_party/openconfig-if-ethernet.yang
-  - ../../plugins/chamelemon/analysis/netsketch-chamelemon.yang
+  - ../../plugins/chamelemon/plugin/netsketch-chamelemon.yang
   - ../../plugins/lightguardian/plugin/netsketch-lightguardian.yang
   - ../../plugins/omnimon/plugin/netsketch-omnimon.yang
   - ../../plugins/sketchint/plugin/netsketch-sketchint.yang
-  - ../../plugins/univmon/analysis/netsketch-univmon.yang
+  - ../../plugins/univmon/plugin/netsketch-univmon.yang
 
 Imported modules were sourced from:
   - ../modules

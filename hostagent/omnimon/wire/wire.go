@@ -83,8 +83,10 @@ const (
 
 // Extreme is a maximum or minimum over the packets of a flow in an epoch.
 type Extreme struct {
-	Field Field `json:"field"`
-	Min   bool  `json:"min,omitempty"`
+	// Field is the field of packets.
+	Field Field `json:"field" yaml:"field" oneof:"length ttl window" required:"length, ttl or window"`
+	// Min is set for the minimum instead of the maximum.
+	Min bool `json:"min,omitempty" yaml:"min" default:"false"`
 }
 
 // Settings configure the role at one host.

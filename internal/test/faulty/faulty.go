@@ -92,8 +92,8 @@ func (f *faulty) Describe() sdk.Description {
 // Configure implements sdk.Plugin.
 func (f *faulty) Configure(_ context.Context, config sdk.Config, _ sdk.Network) (sdk.Settings, error) {
 	var c struct {
-		Mode string `json:"mode"`
-		Rows int    `json:"rows"`
+		Mode string `yaml:"mode"`
+		Rows int    `yaml:"rows"`
 	}
 	err := config.Decode(&c)
 	f.mode, f.rows = c.Mode, c.Rows

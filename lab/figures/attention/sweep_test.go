@@ -17,11 +17,11 @@ import (
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/suite"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-func plugin() sdk.Plugin { return analysis.New() }
+func plugin() sdk.Plugin { return plugin.New() }
 
 // TestFigures plays some places of the figures, on both sides of the turns, with fixed seeds. With
 // others an epoch fails to decode with a probability below 0.12 %: two victims share all three

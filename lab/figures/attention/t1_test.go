@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -64,10 +64,10 @@ func TestAccumulation(t *testing.T) {
 
 func accumulate(t *testing.T, c chamelemon.Config) map[string]float64 {
 	ctx := context.Background()
-	p := analysis.New()
+	p := plugin.New()
 	const heavy, change = 500, 250
-	d, err := chamelemon.Start(ctx, c, p, fmt.Sprintf(`{"heavyHitters": {"packets": %d, "share": 0, "limit": 100000},
-		"heavyChanges": {"packets": %d, "limit": 100000}}`, heavy+1, change))
+	d, err := chamelemon.Start(ctx, c, p, fmt.Sprintf(`{"heavy-hitters": {"packets": %d, "share": 0, "limit": 100000},
+		"heavy-changes": {"packets": %d, "limit": 100000}}`, heavy+1, change))
 	if err != nil {
 		t.Fatal(err)
 	}

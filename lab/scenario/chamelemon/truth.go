@@ -3,7 +3,6 @@
 package chamelemon
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -11,7 +10,8 @@ import (
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
-	"github.com/netsketch/netsketch/plugins/chamelemon/analysis"
+	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -19,11 +19,9 @@ var network = score.View{Device: score.Network}
 
 // groundTruth reads from the plugin's configuration which flows count as heavy.
 func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
-	c := analysis.DefaultConfiguration()
-	if s.Config != nil {
-		if err := json.Unmarshal(s.Config, &c); err != nil {
-			return nil, err
-		}
+	var c plugin.Configuration
+	if err := settings.DecodeJSON(s.Config, &c); err != nil {
+		return nil, err
 	}
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}

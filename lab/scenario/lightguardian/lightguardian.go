@@ -8,7 +8,6 @@
 package lightguardian
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/plugins/lightguardian/plugin"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Measures that a scenario can bound.
@@ -204,16 +204,13 @@ func alertIntervals(h *score.History) (t score.Total, ok bool) {
 }
 
 func configuration(s *score.Setting) (c plugin.Configuration, err error) {
-	c = plugin.DefaultConfiguration()
-	if s.Config != nil {
-		err = json.Unmarshal(s.Config, &c)
-	}
+	err = settings.DecodeJSON(s.Config, &c)
 	return c, err
 }
 
 func bankEpochs(s *score.Setting) (int, error) {
 	c, err := configuration(s)
-	return c.Interval, err
+	return c.IntervalEpochs, err
 }
 
 // groundTruth returns the function that computes the ground truth of an epoch.
@@ -230,7 +227,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 			normal.learn(e.Truth)
 			intervals[e.Number] = e.Truth
 		}
-		maps.DeleteFunc(intervals, func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.Interval) <= e.Number })
+		maps.DeleteFunc(intervals, func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.IntervalEpochs) <= e.Number })
 		if row == nil || row.Value("received") == 0 {
 			return t // the first intervals are not sent
 		}

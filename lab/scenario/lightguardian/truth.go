@@ -118,7 +118,7 @@ func (x *exact) hops(j *journey) {
 		for i, n := range counts {
 			low := uint64(0)
 			if i > 0 {
-				low = uint64(x.c.Sketch.Delays[i-1]) * 1000
+				low = uint64(x.c.Sketch.Delays[i-1])
 			}
 			if n > 0 {
 				x.rows(delays).Add(fmt.Sprintf("%v/%d/%s", j.key, low, h.name), score.Leaves{"packets": score.Number(n)})
@@ -130,7 +130,7 @@ func (x *exact) hops(j *journey) {
 // delayRange returns the range of a delay.
 func (x *exact) delayRange(d time.Duration) (i int) {
 	for _, limit := range x.c.Sketch.Delays {
-		if d < time.Duration(limit)*time.Microsecond {
+		if d < limit {
 			break
 		}
 		i++
@@ -158,7 +158,7 @@ func (x *exact) latency(j *journey) {
 	for _, h := range j.hops {
 		n := 0
 		for _, d := range h.Delays {
-			if d >= time.Duration(x.c.Rules.Slow)*time.Microsecond {
+			if d >= x.c.Rules.Slow {
 				n++
 			}
 		}
@@ -168,10 +168,9 @@ func (x *exact) latency(j *journey) {
 
 func (x *exact) jitter(j *journey) {
 	longest := time.Duration(0)
-	least, _ := time.ParseDuration(x.c.Rules.JitterTime) // the plugin has checked it
 	for _, h := range j.hops {
 		if longest > 0 {
-			ratio := min(float64(h.Gap)/float64(longest)/x.c.Rules.Jitter, float64(h.Gap)/float64(least))
+			ratio := min(float64(h.Gap)/float64(longest)/x.c.Rules.Jitter, float64(h.Gap)/float64(x.c.Rules.JitterTime))
 			x.fault(j, jitter, h.name, ratio*x.c.Rules.Jitter, x.c.Rules.Jitter)
 		}
 		longest = max(longest, h.Gap)

@@ -7,18 +7,17 @@
 package sketchint
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/plugins/sketchint/plugin"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -132,13 +131,11 @@ func watch(e *score.Epoch) (rows []*gnmi.Path) {
 
 // groundTruth returns the function that computes the ground truth of an epoch.
 func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
-	c := plugin.DefaultConfiguration()
-	if s.Config != nil {
-		if err := json.Unmarshal(s.Config, &c); err != nil {
-			return nil, err
-		}
+	var c plugin.Configuration
+	if err := settings.DecodeJSON(s.Config, &c); err != nil {
+		return nil, err
 	}
-	if d, err := time.ParseDuration(c.Interval); err != nil || d > s.Epoch {
+	if c.Interval > s.Epoch {
 		return nil, fmt.Errorf("interval: %s is longer than the scenario's epoch, %v; expected the same, because each "+
 			"epoch is scored", c.Interval, s.Epoch)
 	}

@@ -5,7 +5,6 @@
 package univmon
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 
@@ -13,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
-	"github.com/netsketch/netsketch/plugins/univmon/analysis"
+	"github.com/netsketch/netsketch/plugins/univmon/plugin"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -79,11 +79,8 @@ func Algorithm() score.Algorithm {
 }
 
 // configuration returns the plugin's configuration.
-func configuration(s *score.Setting) (c analysis.Configuration, err error) {
-	c = analysis.DefaultConfiguration()
-	if s.Config != nil {
-		err = json.Unmarshal(s.Config, &c)
-	}
+func configuration(s *score.Setting) (c plugin.Configuration, err error) {
+	err = settings.DecodeJSON(s.Config, &c)
 	return c, err
 }
 
@@ -91,7 +88,7 @@ func configuration(s *score.Setting) (c analysis.Configuration, err error) {
 // bounds of switches.
 func rule(s *score.Setting) (truth.Rule, error) {
 	c, err := configuration(s)
-	hosts := c.Hosts.Packets != analysis.HostsNone
+	hosts := c.Hosts.Packets != plugin.HostsNone
 	switch {
 	case c.Encapsulation == wire.EncapsulationInner || hosts && c.Hosts.Encapsulation == wire.EncapsulationInner:
 		return truth.ParseInner, err
@@ -109,7 +106,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 	}
 	iceberg := c.HeavyHitters
 	if c.Icebergs != nil {
-		iceberg = *c.Icebergs
+		iceberg = plugin.Threshold(*c.Icebergs)
 	}
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}
@@ -127,7 +124,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 			summary(t, view, now)
 			hitters(t, view, now, least(heavy, float64(now.Packets())))
 			if before := counts(e.Before, view.Device); before != nil {
-				changes(t, view, before.Project(fields), now, c.HeavyChanges)
+				changes(t, view, before.Project(fields), now, plugin.Threshold(c.HeavyChanges))
 			}
 		}
 		if now := counts(e.Truth, score.Network); now != nil {
@@ -153,7 +150,7 @@ func counts(t *score.Truth, device string) truth.Counts {
 }
 
 // least returns the number of packets from which a flow is heavy, of a number of packets in all.
-func least(t analysis.Threshold, all float64) float64 { return math.Max(t.Packets, t.Share*all) }
+func least(t plugin.Threshold, all float64) float64 { return math.Max(t.Packets, t.Share*all) }
 
 func summary(t score.Tables, view score.View, now truth.Counts) {
 	t.Rows("summary", view).Add("", score.Leaves{
@@ -170,7 +167,7 @@ func hitters(t score.Tables, view score.View, now truth.Counts, limit float64) {
 	}
 }
 
-func changes(t score.Tables, view score.View, before, now truth.Counts, heavy analysis.Threshold) {
+func changes(t score.Tables, view score.View, before, now truth.Counts, heavy plugin.Threshold) {
 	all, sum := truth.Changes(before, now), 0.0
 	for _, f := range all {
 		sum += float64(f.Packets)

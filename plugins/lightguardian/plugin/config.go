@@ -4,199 +4,158 @@ package plugin
 
 import (
 	_ "embed" // the schema
-	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
-	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
+// configSchema is generated from Configuration.
+//
 //go:embed config.schema.json
 var configSchema string
 
-// Configuration is the configuration of the plugin. config.schema.json describes its JSON form.
+// Configuration is the configuration of LightGuardian; every key has a default. Another shape of
+// the sketch, or other device ids, drop the columns received so far.
 type Configuration struct {
-	// Sketch is the shape of the switches' sketch, which their compiled program determines.
-	Sketch Sketch `json:"sketch"`
-	// Interval is the count of epochs of an interval.
-	Interval int `json:"interval"`
-	// Probability is the share of packets without a sketchlet that get one (λc), 0 to 1.
-	Probability float64 `json:"probability"`
+	// Sketch is the shape of the switches' sketch, as compiled into their program.
+	Sketch Sketch `yaml:"sketch"`
+	// IntervalEpochs is the number of epochs of an interval: switches send the sketch of an interval
+	// in the packets of the next one.
+	IntervalEpochs int `yaml:"interval-epochs" default:"1" range:"1..64"`
+	// Probability is the share of the packets without a sketchlet that get one at a switch (λc).
+	Probability float64 `yaml:"probability" default:"0.0625" range:"0..1"`
 	// Chances is k of the k+chance selection.
-	Chances int `json:"chances"`
-	// Unit is the exponent of the unit of times in sketches: 2^Unit µs.
-	Unit int `json:"unit"`
+	Chances int `yaml:"chances" default:"4" range:"0..4"`
+	// TimeUnit is the unit of times in sketches: 1us, or 2, 4, 8, … 65536 µs.
+	TimeUnit time.Duration `yaml:"time-unit" default:"1us" range:"1us..65.536ms"`
 	// MTU is the largest IP packet on links, in bytes.
-	MTU int `json:"mtu"`
-	// Devices have given device ids; the plugin numbers the others.
-	Devices []Device `json:"devices"`
-	// ReportBytes bounds the bytes of sketchlets in a host's report, ReportFlows its flows.
-	ReportBytes int `json:"reportBytes"`
-	ReportFlows int `json:"reportFlows"`
-	// Rules are the thresholds of faults.
-	Rules Rules `json:"rules"`
-	// Limits bound the published rows.
-	Limits Limits `json:"limits"`
+	MTU int `yaml:"mtu" default:"1500" range:"576..65535"`
+	// Devices are switches with given device ids; the plugin numbers the others.
+	Devices []Device `yaml:"devices"`
+	// ReportSize is the largest size of the sketchlets in a host's report of an epoch.
+	ReportSize settings.Size `yaml:"report-size" default:"8MiB" range:"0..1GiB"`
+	// ReportFlows is the largest number of flows in a host's report of an epoch.
+	ReportFlows int `yaml:"report-flows" default:"65536" range:"0..1048576"`
+	// Rules are the thresholds of faults. A threshold of 0 disables its fault.
+	Rules Rules `yaml:"rules"`
+	// Limits are the largest numbers of published rows.
+	Limits Limits `yaml:"limits"`
 
 	rules analysis.Rules
 }
 
 // Sketch is the shape of a switch's sketch, with the parameters of the program lightguardian.
 type Sketch struct {
-	Rows    int `json:"rows"`
-	Columns int `json:"columns"`
-	// Delays are the lowest delays of the ranges after the first one, in µs.
-	Delays []uint32 `json:"delays"`
-	Sizes  bool     `json:"sizes"`
-	Gaps   bool     `json:"gaps"`
+	// Rows is the number of rows.
+	Rows int `yaml:"rows" default:"3" range:"1..4"`
+	// Columns is the number of buckets of a row, a power of two.
+	Columns int `yaml:"columns" default:"4096" range:"1..65536"`
+	// Delays are the lowest delays of the delay ranges after the first one, 1 to 7 whole microseconds
+	// in ascending order: one less than the program has ranges.
+	Delays []time.Duration `yaml:"delays" default:"50us 100us 200us" range:"1us..1h" length:"1..7"`
+	// Sizes is set if the program has cells of flow sizes.
+	Sizes bool `yaml:"sizes" default:"true"`
+	// Gaps is set if the program has cells of inter-arrival times and of the last arrival.
+	Gaps bool `yaml:"gaps" default:"true"`
 }
 
 // Device is a switch and its device id.
 type Device struct {
-	Name string `json:"name"`
-	ID   uint16 `json:"id"`
+	// Name is the name of the switch; unique.
+	Name string `yaml:"name" required:"the name of a switch" length:"1..253" unique:"true"`
+	// ID is the device id; unique.
+	ID uint16 `yaml:"id" required:"a device id from 1 to 65535" range:"1..65535" unique:"true"`
 }
 
-// Rules are the thresholds of faults (paper, section 6.2). A threshold of 0 disables its fault.
+// Rules are the thresholds of faults (paper, section 6.2).
 type Rules struct {
 	// Packets is the least number of packets of a flow in an interval to be judged.
-	Packets uint32 `json:"packets"`
-	// Slow is the lowest delay of an inflated latency in µs, one of Sketch.Delays, and SlowShare the
-	// least share of a flow's packets with it.
-	Slow      uint32  `json:"slow"`
-	SlowShare float64 `json:"slowShare"`
-	// Drops is the least share of a flow's packets that random drops lose, DropPackets the least
-	// number of lost packets of a flow with drops, a loop or a blackhole.
-	Drops       float64 `json:"drops"`
-	DropPackets uint32  `json:"dropPackets"`
+	Packets uint32 `yaml:"packets" default:"20"`
+	// Slow is the lowest delay of an inflated latency, one of sketch.delays.
+	Slow time.Duration `yaml:"slow" default:"200us" range:"1us..1h"`
+	// SlowShare is the least share of a flow's packets with an inflated latency.
+	SlowShare float64 `yaml:"slow-share" default:"0.5" range:"0..1"`
+	// Drops is the least share of a flow's packets that random drops lose.
+	Drops float64 `yaml:"drops" default:"0.05" range:"0..1"`
+	// DropPackets is the least number of lost packets of a flow with random drops, a loop or a
+	// blackhole.
+	DropPackets uint32 `yaml:"drop-packets" default:"5"`
 	// Blackhole is the largest share of a flow's packets that is left at a blackhole.
-	Blackhole float64 `json:"blackhole"`
-	// Loop is the least ratio of a flow's packets at a switch of a loop to those before it.
-	Loop float64 `json:"loop"`
-	// Jitter is the least ratio of an abnormal maximum inter-arrival time to that of the switches
-	// before, and JitterTime the least such time.
-	Jitter     float64 `json:"jitter"`
-	JitterTime string  `json:"jitterTime"`
+	Blackhole float64 `yaml:"blackhole" default:"0.05" range:"0..1"`
+	// Loop is the least ratio of a flow's packets at a switch of a loop to those before it: 0, or
+	// above 1.
+	Loop float64 `yaml:"loop" default:"3" range:"0..1000000"`
+	// Jitter is the least ratio of an abnormal maximum inter-arrival time to those of the switches
+	// before: 0, or above 1.
+	Jitter float64 `yaml:"jitter" default:"5" range:"0..1000000"`
+	// JitterTime is the least abnormal maximum inter-arrival time.
+	JitterTime time.Duration `yaml:"jitter-time" default:"50ms" range:"1ns..1h"`
 	// Path is the least share of a flow's packets at a switch that is not on its path.
-	Path float64 `json:"path"`
+	Path float64 `yaml:"path" default:"0.5" range:"0..1"`
 }
 
 // Limits bound the rows of lists.
 type Limits struct {
-	Flows  int `json:"flows"`  // flows with faults, then those with the most packets
-	Faults int `json:"faults"` // faults of flows at switches
+	// Flows is the number of flows: those with faults, then those with the most packets.
+	Flows int `yaml:"flows" default:"1000" range:"0..1000000"`
+	// Faults is the number of faults of flows at switches.
+	Faults int `yaml:"faults" default:"1000" range:"0..1000000"`
 }
 
-// DefaultConfiguration returns the defaults; the sketch has the compiled program's shape.
-func DefaultConfiguration() Configuration {
-	return Configuration{
-		Sketch:   Sketch{Rows: 3, Columns: 4096, Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true},
-		Interval: 1, Probability: 1. / 16, Chances: 4, MTU: 1500, ReportBytes: 8 << 20, ReportFlows: 1 << 16,
-		Rules: Rules{Packets: 20, Slow: 200, SlowShare: 0.5, Drops: 0.05, DropPackets: 5, Blackhole: 0.05, Loop: 3,
-			Jitter: 5, JitterTime: "50ms", Path: 0.5},
-		Limits: Limits{Flows: 1000, Faults: 1000},
+// Validate returns the errors that tags cannot express, and converts the rules.
+func (c *Configuration) Validate() error {
+	var errs settings.KeyErrors
+	s, r := &c.Sketch, &c.Rules
+	if s.Columns&(s.Columns-1) != 0 {
+		errs.Add("sketch.columns", "%d is not a power of two; expected 1, 2, 4, … 65536", s.Columns)
 	}
-}
-
-// Bounds of the configuration.
-const (
-	maxColumns     = 1 << 16
-	maxRows        = 4
-	maxRanges      = 8
-	maxUnit        = 16
-	maxReportBytes = 1 << 30
-	maxReportFlows = 1 << 20
-	maxLimit       = 1_000_000
-)
-
-// check returns all errors of the configuration, by field, and parses it.
-func (c *Configuration) check() sdk.FieldErrors {
-	var errs sdk.FieldErrors
-	bad := func(field, format string, args ...any) {
-		errs = append(errs, sdk.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	if u := c.TimeUnit / time.Microsecond; c.TimeUnit%time.Microsecond != 0 || u&(u-1) != 0 {
+		errs.Add("time-unit", "%v is not a power of two in µs; expected 1us, 2us, 4us, … 65.536ms", c.TimeUnit)
 	}
-	between := func(field string, n, low, high int) {
-		if n < low || n > high {
-			bad(field, "is %d; expected %d to %d", n, low, high)
+	for _, d := range s.Delays {
+		if d%time.Microsecond != 0 {
+			errs.Add("sketch.delays", "%v is not a whole number of µs", d)
 		}
 	}
-	share := func(field string, v float64) {
-		if !(v >= 0 && v <= 1) {
-			bad(field, "is %v; expected a share, 0 to 1", v)
+	slow := slices.Index(s.Delays, r.Slow) + 1
+	if r.SlowShare > 0 && slow == 0 {
+		errs.Add("rules.slow", "%v is not a range of delays; expected one of sketch.delays, %v", r.Slow, s.Delays)
+	}
+	ratio := func(key string, v float64) {
+		if v > 0 && v <= 1 {
+			errs.Add(key, "%v is out of range; expected above 1, at most 1000000, or 0", v)
 		}
 	}
-	ratio := func(field string, v float64) {
-		if v != 0 && !(v > 1 && v <= 1e6) {
-			bad(field, "is %v; expected a ratio above 1 and at most 1000000, or 0", v)
-		}
-	}
-	c.checkSketch(bad, between)
-	between("interval", c.Interval, 1, sdk.MaxBankEpochs)
-	share("probability", c.Probability)
-	between("chances", c.Chances, 0, 4)
-	between("unit", c.Unit, 0, maxUnit)
-	between("mtu", c.MTU, 576, 65_535)
-	between("reportBytes", c.ReportBytes, 0, maxReportBytes)
-	between("reportFlows", c.ReportFlows, 0, maxReportFlows)
-	between("limits.flows", c.Limits.Flows, 0, maxLimit)
-	between("limits.faults", c.Limits.Faults, 0, maxLimit)
-	r := &c.Rules
-	share("rules.slowShare", r.SlowShare)
-	share("rules.drops", r.Drops)
-	share("rules.blackhole", r.Blackhole)
-	share("rules.path", r.Path)
 	ratio("rules.loop", r.Loop)
 	ratio("rules.jitter", r.Jitter)
-	least, err := time.ParseDuration(r.JitterTime)
-	if err != nil || least <= 0 || least > time.Hour {
-		bad("rules.jitterTime", "is %q; expected a duration such as 50ms, at most 1h", r.JitterTime)
-	}
-	slow := slices.Index(c.Sketch.Delays, r.Slow) + 1
-	if r.SlowShare > 0 && slow == 0 {
-		bad("rules.slow", "is %d µs; expected one of sketch.delays, %v", r.Slow, c.Sketch.Delays)
-	}
-	ids, names := map[uint16]bool{}, map[string]bool{}
-	for i, d := range c.Devices {
-		switch field := fmt.Sprintf("devices.%d", i); {
-		case d.Name == "" || len(d.Name) > 253:
-			bad(field+".name", "has %d bytes; expected 1 to 253", len(d.Name))
-		case names[d.Name]:
-			bad(field+".name", "%q is given twice", d.Name)
-		case d.ID < 1:
-			bad(field+".id", "is 0; expected 1 to 65535")
-		case ids[d.ID]:
-			bad(field+".id", "%d is given twice", d.ID)
+	if len(errs) == 0 {
+		if _, err := s.partial(); err != nil {
+			errs.Add("sketch", "%v", err)
 		}
-		ids[d.ID], names[d.Name] = true, true
 	}
 	c.rules = analysis.Rules{SlowRange: slow, SlowShare: r.SlowShare, Drops: r.Drops, DropPackets: r.DropPackets,
-		Blackhole: r.Blackhole, Loop: r.Loop, Jitter: r.Jitter, JitterLeast: c.ticks(least)}
-	return errs
+		Blackhole: r.Blackhole, Loop: r.Loop, Jitter: r.Jitter, JitterLeast: c.ticks(r.JitterTime)}
+	return errs.Err()
 }
 
-func (c *Configuration) checkSketch(bad func(field, format string, args ...any), between func(string, int, int, int)) {
-	s := &c.Sketch
-	between("sketch.rows", s.Rows, 1, maxRows)
-	if s.Columns < 1 || s.Columns > maxColumns || s.Columns&(s.Columns-1) != 0 {
-		bad("sketch.columns", "is %d; expected a power of two, at most %d", s.Columns, maxColumns)
-		return
+// micros returns the lowest delays of the ranges after the first one, in µs.
+func (s *Sketch) micros() []uint32 {
+	out := make([]uint32, len(s.Delays))
+	for i, d := range s.Delays {
+		out[i] = uint32(d.Microseconds())
 	}
-	if n := len(s.Delays) + 1; n < 2 || n > maxRanges {
-		bad("sketch.delays", "has %d limits; expected 1 to %d", n-1, maxRanges-1)
-		return
-	}
-	if _, err := s.partial(); err != nil {
-		bad("sketch", "%v", err)
-	}
+	return out
 }
 
 // partial returns an empty sketch for the columns of a switch.
 func (s *Sketch) partial() (*sumax.Sketch[family.P4], error) {
-	return sumax.NewPartial[family.P4](sumax.Config{Rows: s.Rows, Width: s.Columns, Ranges: s.Delays, NoSizes: !s.Sizes,
+	return sumax.NewPartial[family.P4](sumax.Config{Rows: s.Rows, Width: s.Columns, Ranges: s.micros(), NoSizes: !s.Sizes,
 		Intervals: s.Gaps})
 }
 
@@ -212,10 +171,13 @@ func (s *Sketch) words() int {
 	return s.Rows * n
 }
 
+// unit returns the exponent of the unit of times: a unit is 2^unit µs.
+func (c *Configuration) unit() int { return bits.Len64(uint64(c.TimeUnit.Microseconds())) - 1 }
+
 // ticks returns a time in the unit of sketches.
 func (c *Configuration) ticks(d time.Duration) uint32 {
-	return uint32(min(max(d.Microseconds(), 0)>>max(c.Unit, 0), math.MaxUint32))
+	return uint32(min(max(d.Microseconds(), 0)>>max(c.unit(), 0), math.MaxUint32))
 }
 
 // nanoseconds returns a time of a sketch in nanoseconds.
-func (c *Configuration) nanoseconds(ticks uint32) uint64 { return uint64(ticks) << c.Unit * 1000 }
+func (c *Configuration) nanoseconds(ticks uint32) uint64 { return uint64(ticks) << c.unit() * 1000 }

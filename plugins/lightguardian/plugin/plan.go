@@ -122,7 +122,7 @@ func (s *setup) defaults(name string) []sdk.TableEntry {
 	h.Write([]byte(name))
 	seed := h.Sum32() | 1 // another one at each switch, so that they select other packets
 	var limits []sdk.ActionParam
-	for i, d := range s.config.Sketch.Delays {
+	for i, d := range s.config.Sketch.micros() {
 		limits = append(limits, number(fmt.Sprintf("limit%d", i+1), d, 4))
 	}
 	return []sdk.TableEntry{
@@ -131,7 +131,7 @@ func (s *setup) defaults(name string) []sdk.TableEntry {
 			number("probability", uint32(math.Round(s.config.Probability*65_536)), 3),
 			number("chances", s.config.Chances, 1), number("seed", seed, 4)}},
 		{Table: "ingress.lightguardian.clock", Action: "ingress.lightguardian.set_clock",
-			Params: []sdk.ActionParam{number("unit", s.config.Unit, 1)}},
+			Params: []sdk.ActionParam{number("unit", s.config.unit(), 1)}},
 		{Table: "egress.lightguardian.delays", Action: "egress.lightguardian.set_delays", Params: limits},
 	}
 }

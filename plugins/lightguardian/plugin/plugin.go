@@ -94,12 +94,9 @@ func (p *Plugin) Describe() sdk.Description {
 
 // Configure implements sdk.Plugin.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Network) (sdk.Settings, error) {
-	c := DefaultConfiguration()
+	var c Configuration
 	if err := config.Decode(&c); err != nil {
 		return sdk.Settings{}, err
-	}
-	if errs := c.check(); len(errs) > 0 {
-		return sdk.Settings{}, errs
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,9 +120,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 }
 
 func newSetup(c *Configuration, model *sdk.Network, ids map[string]uint16, epoch time.Duration) *setup {
-	s := &setup{config: *c, epochs: uint64(c.Interval), length: epoch, ids: ids, names: map[uint16]string{},
+	s := &setup{config: *c, epochs: uint64(c.IntervalEpochs), length: epoch, ids: ids, names: map[uint16]string{},
 		own: devices(model), routes: routes.New(model)}
-	s.settings.BankEpochs = c.Interval
+	s.settings.BankEpochs = c.IntervalEpochs
 	for _, name := range s.own {
 		s.names[ids[name]] = name
 	}
@@ -152,7 +149,7 @@ func (s *setup) missing(object, consequence string) {
 func (s *setup) sameSketches(other *setup) bool {
 	a, b := &s.config.Sketch, &other.config.Sketch
 	if a.Rows != b.Rows || a.Columns != b.Columns || a.Sizes != b.Sizes || a.Gaps != b.Gaps ||
-		!slices.Equal(a.Delays, b.Delays) || s.config.Unit != other.config.Unit || s.epochs != other.epochs {
+		!slices.Equal(a.Delays, b.Delays) || s.config.TimeUnit != other.config.TimeUnit || s.epochs != other.epochs {
 		return false
 	}
 	for id, name := range s.names {
@@ -166,8 +163,8 @@ func (s *setup) sameSketches(other *setup) bool {
 // hostSettings returns the settings of each host with an agent.
 func (s *setup) hostSettings() (out []sdk.HostSetting, err error) {
 	k := &s.config.Sketch
-	settings := wire.Settings{Kept: s.config.ReportBytes, Flows: s.config.ReportFlows, Interval: s.config.Interval,
-		Sketch: &wire.Sketch{Rows: k.Rows, Delays: k.Delays, Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.Unit}}
+	settings := wire.Settings{Kept: int(s.config.ReportSize), Flows: s.config.ReportFlows, Interval: s.config.IntervalEpochs,
+		Sketch: &wire.Sketch{Rows: k.Rows, Delays: k.micros(), Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.unit()}}
 	for _, name := range s.own {
 		settings.Devices = append(settings.Devices, wire.Device{ID: s.ids[name], Name: name, Columns: k.Columns,
 			Words: k.words()})

@@ -14,6 +14,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
@@ -184,7 +185,7 @@ func TestLateReports(t *testing.T) {
 // Results of an interval of four epochs are published early, refined with each epoch that carries
 // it and with late reports, and final in the last one.
 func TestRefined(t *testing.T) {
-	h, k := start(t, `, "interval": 4`), simKey(t, 2, "spine1")
+	h, k := start(t, `, "interval-epochs": 4`), simKey(t, 2, "spine1")
 	if n := h.Settings().BankEpochs; n != 4 {
 		t.Fatalf("%d epochs share a bank", n)
 	}
@@ -220,7 +221,7 @@ func TestRefined(t *testing.T) {
 
 // Early results begin an alert once all buckets of a flow have arrived, and only final ones end it.
 func TestEarlyAlerts(t *testing.T) {
-	h, k := start(t, `, "interval": 4`), simKey(t, 2, "spine1")
+	h, k := start(t, `, "interval-epochs": 4`), simKey(t, 2, "spine1")
 	s, flows := newSim(t), newSim(t)
 	s.pass(k, 400, 10, 1000, "leaf1")
 	s.pass(k, 200, 10, 1000, "spine1", "leaf2")
@@ -476,19 +477,19 @@ func TestPlan(t *testing.T) {
 // Errors of the configuration name the field and what is expected.
 func TestConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"sketch": {"columns": 1000}}`:                                 "sketch.columns: is 1000; expected a power of two",
-		`{"sketch": {"rows": 0}}`:                                       "rows",
-		`{"sketch": {"delays": [100, 50]}}`:                             "sketch: ",
-		`{"rules": {"slow": 70}}`:                                       "rules.slow: is 70 µs; expected one of sketch.delays, [50 100 200]",
-		`{"rules": {"loop": 0.5}}`:                                      "rules.loop: is 0.5; expected a ratio above 1",
-		`{"rules": {"jitterTime": "soon"}}`:                             "rules.jitterTime: is \"soon\"; expected a duration",
-		`{"probability": 2}`:                                            "probability",
-		`{"interval": 65}`:                                              "interval: is 65; expected 1 to 64",
-		`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`: "devices.1.id: 1 is given twice",
-		`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`: "devices.1.name: \"a\" is given twice",
+		`{"sketch": {"columns": 1000}}`: "sketch.columns: 1000 is not a power of two",
+		`{"sketch": {"rows": 0}}`:       "rows",
+		`{"sketch": {"delays": ["100us", "50us"]}, "rules": {"slow": "50us"}}`: "sketch: ",
+		`{"rules": {"slow": "70us"}}`:                                          "rules.slow: 70µs is not a range of delays; expected one of sketch.delays, [50µs 100µs 200µs]",
+		`{"rules": {"loop": 0.5}}`:                                             "rules.loop: 0.5 is out of range; expected above 1",
+		`{"rules": {"jitter-time": "soon"}}`:                                   "rules.jitter-time: expected a duration",
+		`{"probability": 2}`:                                                   "probability",
+		`{"interval-epochs": 65}`:                                              "interval-epochs: 65 is out of range; expected 1 to 64",
+		`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:        "devices[1].id: 1 is given twice",
+		`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:        "devices[1].name: a is given twice",
 	} {
 		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, simNetwork())
-		var fields sdk.FieldErrors
+		var fields settings.KeyErrors
 		if !errors.As(err, &fields) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)
 		}

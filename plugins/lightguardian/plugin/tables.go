@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -306,14 +307,14 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 				}
 				keys.append(f)
 				names.Append(h.name)
-				low := uint32(0)
+				low := time.Duration(0)
 				if n > 0 {
 					low = limits[n-1]
 				}
-				from.Append(uint64(low) * 1000)
+				from.Append(uint64(low))
 				at.append(r.epoch.Number, r.interval)
 				if n < len(limits) {
-					to.Append(uint64(limits[n]) * 1000)
+					to.Append(uint64(limits[n]))
 				} else {
 					to.AppendNull()
 				}

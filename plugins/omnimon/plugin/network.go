@@ -395,9 +395,9 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 	}
 	switch {
 	case etherType != int(c.EtherType):
-		return nil, fmt.Errorf("its program has EtherType %#x, the plugin %#x: set etherType", etherType, c.EtherType)
+		return nil, fmt.Errorf("its program has EtherType %#x, the plugin %#x: set ether-type", etherType, c.EtherType)
 	case slotsPerFlow != c.SlotsPerFlow:
-		return nil, fmt.Errorf("its program has %d slots per flow, the plugin %d: set slotsPerFlow", slotsPerFlow,
+		return nil, fmt.Errorf("its program has %d slots per flow, the plugin %d: set slots-per-flow", slotsPerFlow,
 			c.SlotsPerFlow)
 	case differences != len(c.Extremes):
 		return nil, fmt.Errorf("its program has %d differences, the plugin %d extremes: use another program",

@@ -20,6 +20,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/settings"
 )
 
 //go:embed netsketch-omnimon.yang
@@ -105,12 +106,9 @@ func (p *Plugin) Describe() sdk.Description {
 
 // Configure implements sdk.Plugin.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Network) (sdk.Settings, error) {
-	c := DefaultConfiguration()
+	var c Configuration
 	if err := config.Decode(&c); err != nil {
 		return sdk.Settings{}, err
-	}
-	if errs := c.check(); len(errs) > 0 {
-		return sdk.Settings{}, errs
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +125,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 		for i, q := range s.queries {
 			if q.problem != "" {
 				p.uses = uses
-				return sdk.Settings{}, sdk.FieldErrors{{Field: fmt.Sprintf("queries.%d.text", i), Message: q.problem}}
+				return sdk.Settings{}, settings.KeyErrors{{Key: fmt.Sprintf("queries[%d].text", i), Message: q.problem}}
 			}
 		}
 		s.settings.Plan.Hosts, err = s.hostSettings(slices.Concat(s.queries, p.requests))
@@ -199,7 +197,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		}
 	}
 	if c.Shares > 0 && len(state.Hosts) > c.Shares {
-		return nil, sdk.FieldErrors{{Field: "shares", Message: fmt.Sprintf("is %d; expected at least %d, one for each host",
+		return nil, settings.KeyErrors{{Key: "shares", Message: fmt.Sprintf("is %d; expected at least %d, one for each host",
 			c.Shares, len(state.Hosts))}}
 	}
 	if agents > maxHosts {
@@ -233,7 +231,7 @@ func (s *setup) missing(device, object, consequence string, args ...any) {
 func (s *setup) describe(model *sdk.Network, state *saved) string {
 	var b strings.Builder
 	c := s.config
-	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.gap, c.Match, c.Extremes, *state)
+	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.FlowletGap, c.Match, c.Extremes, *state)
 	for i := range model.Devices {
 		d := &model.Devices[i]
 		fmt.Fprint(&b, d.Name, d.Program, d.Forwarding)
@@ -248,9 +246,9 @@ func (s *setup) plan(model *sdk.Network, state *saved, epochLength time.Duration
 	s.hosts = wire.Settings{
 		Carrier: c.Carrier, KeepMSS: !c.ClampMSS, EtherType: c.EtherType, Slots: s.slots, SlotsPerFlow: c.SlotsPerFlow,
 		Seed: c.Seed, Shares: state.Shares,
-		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.idle/max(epochLength, 1), 1)),
-		UDPIdleEpochs: uint64(max(c.udpIdle/max(epochLength, 1), 1)),
-		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.gap, QueryTuples: c.QueryTuples,
+		Flows: c.Flows, IngressSlots: c.IngressSlots, IdleEpochs: uint64(max(c.IdleTime/max(epochLength, 1), 1)),
+		UDPIdleEpochs: uint64(max(c.UDPIdleTime/max(epochLength, 1), 1)),
+		Match:         c.Match, Extremes: c.Extremes, FlowletGap: c.FlowletGap, QueryTuples: c.QueryTuples,
 	}
 	s.hosts.Hosts = state.addresses(model, s.numbers)
 	for i := range s.network.switches {

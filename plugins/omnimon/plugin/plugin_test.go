@@ -812,17 +812,17 @@ var queueProblems = map[string]string{
 // Errors of the configuration name their fields.
 func TestConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"slotsPerFlow": 5}`:            "slotsPerFlow: ",
-		`{"idleTime": "soon"}`:           "idleTime: ",
-		`{"udpIdleTime": "-1s"}`:         "udpIdleTime: ",
-		`{"flowletGap": "0s"}`:           "flowletGap: ",
-		`{"extremes": [{"field": "x"}]}`: "extremes.0.field: ",
-		`{"slots": 1}`:                   "slots: ",
-		`{"shares": 3}`:                  "shares: is 3; expected at least 4",
-		`{"queries": [{"name": "A"}]}`:   "queries.0.name: ",
-		`{"queries": [{"name": "a", "text": "x = packets.filter("}]}`: "queries.0.text: a:1:",
+		`{"slots-per-flow": 5}`:                     "slots-per-flow: ",
+		`{"idle-time": "soon"}`:                     "idle-time: ",
+		`{"udp-idle-time": "-1s"}`:                  "udp-idle-time: ",
+		`{"flowlet-gap": "0s"}`:                     "flowlet-gap: ",
+		`{"extremes": [{"field": "x"}]}`:            "extremes[0].field: ",
+		`{"slots": 1}`:                              "slots: ",
+		`{"shares": 3}`:                             "shares: is 3; expected at least 4",
+		`{"queries": [{"name": "-", "text": "x"}]}`: "queries[0].name: ",
+		`{"queries": [{"name": "a", "text": "x = packets.filter("}]}`: "queries[0].text: a:1:",
 		`{"limits": {"flows": -1}}`:                                   "limits.flows: ",
-		`{"unknown": 1}`:                                              "unknown: ",
+		`{"unknown": 1}`:                                              `unknown key "unknown"`,
 	} {
 		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, simNetwork())
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -837,8 +837,8 @@ func TestConfiguration(t *testing.T) {
 		hosts.IdleEpochs != 900 {
 		t.Errorf("settings %+v, %v", hosts, err)
 	}
-	s, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(`{"slotsPerFlow": 3}`)}, simNetwork())
-	if err != nil || len(s.Missing) == 0 || !strings.Contains(s.Missing[0].Consequence, "set slotsPerFlow") {
+	s, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(`{"slots-per-flow": 3}`)}, simNetwork())
+	if err != nil || len(s.Missing) == 0 || !strings.Contains(s.Missing[0].Consequence, "set slots-per-flow") {
 		t.Errorf("another count of slots per flow than the program: %+v, %v", s.Missing, err)
 	}
 }

@@ -170,8 +170,8 @@ func (h *Harness) Description() sdk.Description { return h.description }
 // Settings returns the latest settings of the plugin.
 func (h *Harness) Settings() sdk.Settings { return h.settings }
 
-// Configure configures the plugin again. The error is an sdk.FieldErrors if the plugin refuses the
-// configuration.
+// Configure configures the plugin again. The error is an settings.KeyErrors if the plugin refuses
+// the configuration.
 func (h *Harness) Configure(config string, network sdk.Network, epoch time.Duration) (sdk.Settings, error) {
 	if epoch == 0 {
 		epoch = time.Second

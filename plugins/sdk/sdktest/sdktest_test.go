@@ -16,6 +16,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -51,13 +52,13 @@ func (sums) Describe() sdk.Description {
 
 func (sums) Configure(_ context.Context, c sdk.Config, n sdk.Network) (sdk.Settings, error) {
 	var config struct {
-		Refuse string `json:"refuse"`
+		Refuse string `yaml:"refuse"`
 	}
 	if err := c.Decode(&config); err != nil {
 		return sdk.Settings{}, err
 	}
 	if config.Refuse != "" {
-		return sdk.Settings{}, sdk.FieldError{Field: "refuse", Message: config.Refuse}
+		return sdk.Settings{}, settings.KeyError{Key: "refuse", Message: config.Refuse}
 	}
 	bindings, missing := n.Bind([]sdk.ObjectNeed{{Name: "*cells*"}, {Name: "absent"}})
 	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
@@ -142,9 +143,9 @@ table /acme-sums:sums/sum target="" replace=true rows=1
 			t.Errorf("%s: %v", object, err)
 		}
 	}
-	var fields sdk.FieldErrors
-	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: "refus: is not a key",
-		`{"refuse":1}`: "refuse: is a JSON number", `{} {}`: "text after"} {
+	var fields settings.KeyErrors
+	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: `unknown key "refus"`,
+		`{"refuse":[1]}`: "refuse: expected text; found a list", `{} {}`: "text after"} {
 		if _, err := h.Configure(config, network, 0); !errors.As(err, &fields) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", config, err)
 		}

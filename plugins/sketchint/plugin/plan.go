@@ -6,11 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // program is the beginning of the names of SketchINT's programs.
@@ -109,7 +109,7 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 				write(sdk.Insert, sinkEntry(p.Number, session))
 			}
 		}
-		sources := 0
+		sources, traffic := 0, s.config.traffic()
 		for _, port := range slices.Sorted(maps.Keys(ends[name])) {
 			other := ends[name][port]
 			if !hosts[other] {
@@ -119,18 +119,17 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 				write(sdk.Insert, sinkEntry(port, session))
 			}
 			sources++
-			for i := range s.config.traffic {
-				t := &s.config.traffic[i]
+			for i, t := range traffic {
 				for v6, table := range []string{"ingress.sketchint.source_ipv4", "ingress.sketchint.source_ipv6"} {
 					if t.family(v6 == 1) {
-						write(sdk.Insert, s.sourceEntry(table, port, t, int32(len(s.config.traffic)-i)))
+						write(sdk.Insert, s.sourceEntry(table, port, &t, int32(len(traffic)-i)))
 					}
 				}
 			}
 		}
-		if n := sources * len(s.config.traffic); n > mostEntries {
-			return nil, sdk.FieldErrors{{Field: "traffic", Message: fmt.Sprintf(
-				"has %d rows, so switch %s needs %d entries for %d ports of hosts; it has %d", len(s.config.traffic), name, n,
+		if n := sources * len(traffic); n > mostEntries {
+			return nil, settings.KeyErrors{{Key: "traffic", Message: fmt.Sprintf(
+				"has %d rows, so switch %s needs %d entries for %d ports of hosts; it has %d", len(traffic), name, n,
 				sources, mostEntries)}}
 		}
 	}
@@ -138,8 +137,8 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 }
 
 // family reports whether the row selects packets of IPv6 or IPv4.
-func (t *traffic) family(v6 bool) bool {
-	for _, p := range []netip.Prefix{t.source, t.destination} {
+func (t *Traffic) family(v6 bool) bool {
+	for _, p := range []settings.Prefix{t.Source, t.Destination} {
 		if p.IsValid() && p.Addr().Is6() != v6 {
 			return false
 		}
@@ -171,15 +170,18 @@ func (s *setup) reportsBy(name string) (port uint32, ok bool) {
 	return port, ok
 }
 
+// protocols are the numbers of the transport protocols of Traffic; without one, TCP and UDP match.
+var protocols = map[string]uint8{"tcp": 6, "udp": 17}
+
 // portMask is all bits of a port of v1model.
 var portMask = []byte{1, 0xff}
 
-func (s *setup) sourceEntry(table string, port uint32, t *traffic, priority int32) sdk.TableEntry {
+func (s *setup) sourceEntry(table string, port uint32, t *Traffic, priority int32) sdk.TableEntry {
 	matches := []sdk.FieldMatch{{Field: "port", Value: short(port), Mask: portMask, PrefixLen: -1}}
 	for _, p := range []struct {
 		field string
-		netip.Prefix
-	}{{"src", t.source}, {"dst", t.destination}} {
+		settings.Prefix
+	}{{"src", t.Source}, {"dst", t.Destination}} {
 		if p.IsValid() && p.Bits() > 0 {
 			address := p.Addr().AsSlice()
 			mask := make([]byte, len(address))
@@ -189,16 +191,16 @@ func (s *setup) sourceEntry(table string, port uint32, t *traffic, priority int3
 			matches = append(matches, sdk.FieldMatch{Field: p.field, Value: address, Mask: mask, PrefixLen: -1})
 		}
 	}
-	if t.protocol > 0 {
-		matches = append(matches, sdk.FieldMatch{Field: "protocol", Value: []byte{t.protocol}, Mask: []byte{0xff},
+	if number := protocols[t.Protocol]; number > 0 {
+		matches = append(matches, sdk.FieldMatch{Field: "protocol", Value: []byte{number}, Mask: []byte{0xff},
 			PrefixLen: -1})
 	}
 	for _, p := range []struct {
 		field string
-		ports
-	}{{"src_port", t.sourcePorts}, {"dst_port", t.destinationPorts}} {
-		if p.ports != allPorts {
-			matches = append(matches, sdk.FieldMatch{Field: p.field, Value: short(p.low), High: short(p.high), PrefixLen: -1})
+		Ports
+	}{{"src_port", t.SourcePorts}, {"dst_port", t.DestinationPorts}} {
+		if p.Ports != allPorts {
+			matches = append(matches, sdk.FieldMatch{Field: p.field, Value: short(p.Low), High: short(p.High), PrefixLen: -1})
 		}
 	}
 	return sdk.TableEntry{Table: table, Matches: matches, Priority: priority, Action: "ingress.sketchint.start",

@@ -19,7 +19,7 @@ func TestPlan(t *testing.T) {
 	n.Hosts[1].Agent = false
 	n.Devices = append(n.Devices, sdk.Device{Name: "old", Program: "univmon"})
 	h := sdktest.Start(t, New(), sdktest.Options{Network: n, Config: `{"mtu": 9000, "metadata": ["latency", "queue"],
-		"traffic": [{"destination": "10.0.0.0/24", "protocol": "tcp", "destinationPorts": "80-90"}, {"protocol": "udp"}]}`})
+		"traffic": [{"destination": "10.0.0.0/24", "protocol": "tcp", "destination-ports": "80-90"}, {"protocol": "udp"}]}`})
 	plan := h.Settings().Plan
 	if len(plan.Hosts) != 3 {
 		t.Errorf("settings of %d hosts", len(plan.Hosts))
@@ -146,37 +146,37 @@ func TestReports(t *testing.T) {
 func TestConfigErrors(t *testing.T) {
 	h := start(t, "")
 	for config, want := range map[string]string{
-		`{"interval": "soon"}`:             `interval: is "soon"; expected a duration`,
+		`{"interval": "soon"}`:             "interval: expected a duration",
 		`{"interval": "2h"}`:               "interval: ",
-		`{"metadata": ["weather"]}`:        `metadata.0: is "weather"; expected latency`,
-		`{"metadata": ["queue", "queue"]}`: `metadata.1: "queue" is given twice`,
-		`{"maxHops": 65}`:                  "maxHops: is 65; expected 1 to 64",
-		`{"mtu": 9}`:                       "mtu: is 9; expected 576 to 65535",
-		`{"sinks": "sea"}`:                 "sinks: is \"sea\"; expected hosts or switches",
-		`{"sinks": "switches", "reports": {"host": "h1", "mac": "x", "source": "10.0.0.1"}}`:                 `reports.mac: is "x"; expected the MAC`,
-		`{"sinks": "switches", "reports": {"host": "h1", "mac": "02:00:00:00:00:01", "source": "::1"}}`:      `reports.source: is "::1"; expected the IPv4`,
+		`{"metadata": ["weather"]}`:        "metadata[0]: expected one of latency",
+		`{"metadata": ["queue", "queue"]}`: "metadata[1]: queue is given twice",
+		`{"max-hops": 65}`:                 "max-hops: 65 is out of range; expected 1 to 64",
+		`{"mtu": 9}`:                       "mtu: 9 is out of range; expected 576 to 65535",
+		`{"sinks": "sea"}`:                 `sinks: expected hosts or switches; found "sea"`,
+		`{"sinks": "switches", "reports": {"host": "h1", "mac": "x", "source": "10.0.0.1"}}`:                 `reports.mac: "x" is not a MAC`,
+		`{"sinks": "switches", "reports": {"host": "h1", "mac": "02:00:00:00:00:01", "source": "::1"}}`:      `reports.source: "::1" is not an IPv4`,
 		`{"reports": {"host": "h1", "mac": "02:00:00:00:00:01", "source": "10.0.0.1"}}`:                      `reports: are of switches where INT ends; expected sinks: switches`,
 		`{"sinks": "switches", "reports": {"host": "h9", "mac": "02:00:00:00:00:01", "source": "10.0.0.1"}}`: `reports.host: is "h9"; expected a host of`,
 		`{"sinks": "switches", "reports": {"host": "h2", "mac": "02:00:00:00:00:01", "source": "10.0.0.1"}}`: `reports.host: is "h2", which has no IPv4 address`,
-		`{"nodes": [{"name": "", "id": 1}]}`:                                      "nodes.0.name: has 0 bytes",
-		`{"nodes": [{"name": "a", "id": 0}]}`:                                     "nodes.0.id: is 0; expected 1 to 4294967294",
-		`{"nodes": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:             "nodes.1.id: 1 is given twice",
-		`{"nodes": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:             `nodes.1.name: "a" is given twice`,
-		`{"traffic": [{"source": "10"}]}`:                                         `traffic.0.source: is "10"; expected a prefix`,
-		`{"traffic": [{"source": "10.0.0.0/8", "destination": "2001:db8::/32"}]}`: "traffic.0.destination: ",
-		`{"traffic": [{"protocol": "icmp"}]}`:                                     `traffic.0.protocol: is "icmp"; expected tcp or udp`,
-		`{"traffic": [{"sourcePorts": "9-1"}]}`:                                   `traffic.0.sourcePorts: is "9-1"; expected a port`,
-		`{"flowTower": 8}`:                                                        "flowTower: is 8; expected 40",
-		`{"latencyTower": 100000000}`:                                             "latencyTower: is 100000000; expected 24",
-		`{"heavy": 0}`:                                                            "heavy: is 0",
-		`{"change": 0}`:                                                           "change: is 0",
-		`{"heavyFlows": -1}`:                                                      "heavyFlows: is -1",
-		`{"inflation": 0.5}`:                                                      "inflation: is 0.5; expected",
-		`{"inflatedFlows": 2000000}`:                                              "inflatedFlows: ",
-		`{"inflatedPackets": 0}`:                                                  "inflatedPackets: ",
+		`{"nodes": [{"name": "", "id": 1}]}`:                                      "nodes[0].name: ",
+		`{"nodes": [{"name": "a", "id": 0}]}`:                                     "nodes[0].id: 0 is out of range; expected 1 to 4294967294",
+		`{"nodes": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:             "nodes[1].id: 1 is given twice",
+		`{"nodes": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:             `nodes[1].name: a is given twice`,
+		`{"traffic": [{"source": "10"}]}`:                                         `traffic[0].source: expected an address such as 10.0.0.1 or a prefix`,
+		`{"traffic": [{"source": "10.0.0.0/8", "destination": "2001:db8::/32"}]}`: "traffic[0].destination: ",
+		`{"traffic": [{"protocol": "icmp"}]}`:                                     `traffic[0].protocol: expected tcp or udp; found "icmp"`,
+		`{"traffic": [{"source-ports": "9-1"}]}`:                                  `traffic[0].source-ports: expected a port`,
+		`{"flow-tower": 8}`:                                                       "flow-tower: 8 is out of range; expected 40 to 16MiB",
+		`{"latency-tower": 100000000}`:                                            "latency-tower: 100000000 is out of range; expected 24 to 16MiB",
+		`{"heavy": 0}`:                                                            "heavy: 0 is",
+		`{"change": 0}`:                                                           "change: 0 is",
+		`{"heavy-flows": -1}`:                                                     "heavy-flows: -1 is",
+		`{"inflation": 0.5}`:                                                      "inflation: 0.5 is out of range; expected",
+		`{"inflated-flows": 2000000}`:                                             "inflated-flows: ",
+		`{"inflated-packets": 0}`:                                                 "inflated-packets: ",
 		`{"limits": {"flows": -1}}`:                                               "limits.flows: ",
-		`{"marks": {"sourceOnly": [{"words": 256}]}}`:                             "marks.sourceOnly.0.words: is 256; expected 0 to 255",
-		`{"interwal": "5s"}`:                                                      "interwal: is not a key",
+		`{"marks": {"source-only": [{"words": 256}]}}`:                            "marks.source-only[0].words: 256 is out of range; expected 0 to 255",
+		`{"interwal": "5s"}`:                                                      `unknown key "interwal": did you mean "interval"?`,
 	} {
 		if _, err := h.Configure(config, simNetwork(), time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)

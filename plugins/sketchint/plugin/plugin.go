@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/settings"
 )
 
 //go:embed netsketch-sketchint.yang
@@ -104,12 +105,9 @@ func (p *Plugin) Describe() sdk.Description {
 
 // Configure implements sdk.Plugin.
 func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Network) (sdk.Settings, error) {
-	c := DefaultConfiguration()
+	var c Configuration
 	if err := config.Decode(&c); err != nil {
 		return sdk.Settings{}, err
-	}
-	if errs := c.check(); len(errs) > 0 {
-		return sdk.Settings{}, errs
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +134,7 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 	s := &setup{config: *c, epochs: 1, length: epoch, nodes: nodes, names: map[uint32]string{},
 		own: devices(model), hosts: map[string]bool{}, at: map[string]string{}}
 	if epoch > 0 {
-		s.epochs = uint64((c.interval + epoch - 1) / epoch)
+		s.epochs = uint64((c.Interval + epoch - 1) / epoch)
 	}
 	for name, id := range nodes {
 		s.names[id] = name
@@ -151,7 +149,7 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 	if len(s.edges) > 0 && c.instructions() != edgeInstructions {
 		const text = "the towers of edge switches read latencies alone"
 		if c.Sinks == sinksSwitches {
-			return nil, sdk.FieldErrors{{Field: "metadata", Message: fmt.Sprintf(
+			return nil, settings.KeyErrors{{Key: "metadata", Message: fmt.Sprintf(
 				"is %q; %s: expected [\"latency\"], or sinks hosts", c.Metadata, text)}}
 		}
 		s.missing("metadata latency alone", "edge switches have no latencies of other switches: "+text)
@@ -235,7 +233,7 @@ func (s *setup) measures(h *sdk.Host) bool {
 // hostSettings returns the settings of each host with an agent.
 func (s *setup) hostSettings(model *sdk.Network) (out []sdk.HostSetting, err error) {
 	c := &s.config
-	settings := wire.Settings{Marks: c.Marks, Interval: s.epochs, Flows: c.FlowTower, Latencies: c.LatencyTower,
+	settings := wire.Settings{Marks: c.Marks, Interval: s.epochs, Flows: int(c.FlowTower), Latencies: int(c.LatencyTower),
 		Conservative: c.Conservative, Heavy: c.threshold(), HeavyFlows: c.HeavyFlows, Inflation: c.Inflation,
 		InflatedFlows: c.InflatedFlows, SinkReports: s.reports != nil}
 	flows, latencies, err := settings.NewTowers()

@@ -18,7 +18,7 @@ import (
 
 // Flows, latencies and paths of every switch are what happened, over IPv4 and IPv6.
 func TestInterval(t *testing.T) {
-	h := start(t, `{"heavy": 100, "change": 50, "inflatedPackets": 5}`)
+	h := start(t, `{"heavy": 100, "change": 50, "inflated-packets": 5}`)
 	across := []uint32{leaf1, spine1, leaf2}
 	flows := []simFlow{
 		{to: 2, port: 1, path: across, packets: 1000, latencies: []uint32{1000, 2000, 3000}, slow: 10},
@@ -182,7 +182,7 @@ func TestChangesOfPartialIntervals(t *testing.T) {
 // If several hosts report a flow, the host with the most packets provides it: both a host that
 // receives telemetry reports and the destination may report.
 func TestSeveralHostsReportAFlow(t *testing.T) {
-	h := start(t, `{"heavy": 100, "change": 50, "inflatedPackets": 12}`)
+	h := start(t, `{"heavy": 100, "change": 50, "inflated-packets": 12}`)
 	loop := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf1}, packets: 150, latencies: []uint32{10, 10, 10},
 		slow: 6}
 	e := simEpoch(t, h, 1, []simFlow{loop})
@@ -398,7 +398,7 @@ func TestPathChanges(t *testing.T) {
 
 // Inflated latencies of consecutive intervals have the epoch in which they began.
 func TestInflationOverTime(t *testing.T) {
-	h := start(t, `{"inflatedPackets": 5}`)
+	h := start(t, `{"inflated-packets": 5}`)
 	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}, slow: 9}
 	key := f.key().String() + " leaf2"
 	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
@@ -421,7 +421,7 @@ func TestInflationOverTime(t *testing.T) {
 
 // A queue that stays full raises the mean: the inflation lasts until the mean is normal again.
 func TestLastingInflation(t *testing.T) {
-	h := start(t, `{"inflatedPackets": 5}`)
+	h := start(t, `{"inflated-packets": 5}`)
 	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}}
 	other := simFlow{to: 3, port: 2, path: []uint32{leaf1, leaf2}, packets: 100, latencies: []uint32{100, 100}, slow: 5}
 	key := f.key().String() + " leaf2"

@@ -10,21 +10,8 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 )
-
-// Reports is where the last switches of packets send telemetry reports.
-type Reports struct {
-	// Host has an agent that receives them, with packets.source: reports.
-	Host string `json:"host"`
-	// MAC and Port are of that host; Port is of UDP, 0 stands for 32766.
-	MAC  string `json:"mac"`
-	Port uint16 `json:"port"`
-	// Source is the IPv4 address from which all switches send. Their node ids distinguish them.
-	Source string `json:"source"`
-}
-
-// reportPort is the port that Telemetry Report 2.0 recommends.
-const reportPort = 32766
 
 // reportSession is the clone session of reports on each switch.
 const reportSession = 1
@@ -38,19 +25,6 @@ type reporting struct {
 	ports           map[string]uint32 // to the host, by switch
 }
 
-// check appends the errors of the keys.
-func (r *Reports) check(bad func(field, format string, args ...any)) {
-	if r.Host == "" {
-		bad("reports.host", "is missing; expected the name of a host with an agent that receives reports")
-	}
-	if m, err := net.ParseMAC(r.MAC); err != nil || len(m) != 6 {
-		bad("reports.mac", "is %q; expected the MAC address of the host, such as 02:00:00:00:00:01", r.MAC)
-	}
-	if a, err := netip.ParseAddr(r.Source); err != nil || !a.Is4() {
-		bad("reports.source", "is %q; expected the IPv4 address from which switches send, such as 192.0.2.1", r.Source)
-	}
-}
-
 // collect finds the host of reports, and the port of each switch that leads there.
 func (s *setup) collect(model *sdk.Network) error {
 	r := s.config.Reports
@@ -58,7 +32,7 @@ func (s *setup) collect(model *sdk.Network) error {
 		return nil
 	}
 	wrong := func(format string, args ...any) error {
-		return sdk.FieldErrors{{Field: "reports.host", Message: fmt.Sprintf(format, args...)}}
+		return settings.KeyErrors{{Key: "reports.host", Message: fmt.Sprintf(format, args...)}}
 	}
 	at := slices.IndexFunc(model.Hosts, func(h sdk.Host) bool { return h.Name == r.Host })
 	switch {
@@ -70,10 +44,7 @@ func (s *setup) collect(model *sdk.Network) error {
 		return wrong("is %q, which has no agent; set agent for it in the collector's configuration", r.Host)
 	}
 	c := &reporting{host: r.Host, port: r.Port, ports: map[string]uint32{}}
-	if c.port == 0 {
-		c.port = reportPort
-	}
-	c.mac, _ = net.ParseMAC(r.MAC) // check has parsed both
+	c.mac, _ = net.ParseMAC(r.MAC) // Validate has parsed both
 	c.source, _ = netip.ParseAddr(r.Source)
 	for _, text := range model.Hosts[at].Addresses {
 		a, _, _ := strings.Cut(text, "/")

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The kinds of alert, as in the YANG module.
+const (
+	networkIll    alert.Kind = "network-ill"    // the latest network state is ill
+	switchMissing alert.Kind = "switch-missing" // the data of an edge switch is missing or incomplete
+	badCells      alert.Kind = "bad-cells"      // the delivered cells do not match the pipeline
+	notDecoded    alert.Kind = "not-decoded"    // a part of an encoder cannot be decoded
+	outOfStep     alert.Kind = "out-of-step"    // the switches' epochs differ
+	notMeasured   alert.Kind = "not-measured"   // packets enter or leave at switches that do not measure
+	planFailed    alert.Kind = "plan-failed"    // a plan was not applied to a switch, or this is uncertain
+	badWatch      alert.Kind = "watched-flow"   // only in the log
+)
+
+// alertEvents returns the log events of alerts that began or ended. Changes of the network state
+// have their own events.
+func alertEvents(changes []alert.Alert) (events []sdk.Event) {
+	for i := range changes {
+		if x := &changes[i]; x.Kind != networkIll && (x.Active || x.Kind != badWatch) {
+			events = append(events, x.Event(alertName(x)))
+		}
+	}
+	return events
+}
+
+func alertName(x *alert.Alert) string {
+	switch {
+	case x.Kind == badWatch:
+		return "watched flow " + x.Subject
+	case x.Subject == Network:
+		return "network"
+	}
+	return "switch " + x.Subject
+}
+
+// severity returns the severity of an alert of this kind.
+func severity(k alert.Kind) string {
+	switch k {
+	case networkIll, switchMissing, badCells, notMeasured:
+		return "major"
+	}
+	return "minor"
+}
+
+// published are the alerts with a row: all that have been active, and network-ill.
+func published(alerts alert.List) alert.List {
+	return slices.DeleteFunc(slices.Clone(alerts), func(x alert.Alert) bool { return x.Kind == badWatch })
+}
+
+func (a *analysis) alertTable([]*view) (*table.Table, error) {
+	return a.alerts.Table(alertList, a.epoch.Number, severity)
+}

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/settings"
+)
+
+func said(r *sdk.Results, text string) bool {
+	return slices.ContainsFunc(r.Events, func(e sdk.Event) bool { return strings.Contains(e.Message, text) })
+}
+
+// steady plays epochs until the attention has settled.
+func steady(f *fabric, flows int) {
+	for range 6 {
+		f.play(f.flows(flows, 0.1, 0))
+	}
+}
+
+// TestMissingEdge: without an edge switch no losses are computed, and the rest is partial.
+func TestMissingEdge(t *testing.T) {
+	f := newFabric(t, 21, `{}`)
+	steady(f, 5000)
+	e := f.record(f.flows(5000, 0.1, 0))
+	e.Devices = slices.DeleteFunc(e.Devices, func(d sdk.DeviceData) bool { return d.Name == "edge2" })
+	e.Missing, e.Status = []sdk.Missing{{Name: "edge2", Reason: "no answer"}}, sdk.StatusPartial
+	r := f.analyze(e)
+	if n := len(lab.Rows(r, victimList)); n != 0 {
+		t.Errorf("%d victims reported", n)
+	}
+	if n := len(lab.Rows(r, changeList)); n != 0 &&
+		slices.ContainsFunc(lab.Rows(r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
+		t.Error("network-wide changes without a part of the network")
+	}
+	for device, status := range map[string]string{Network: "partial", "edge1": "complete", "edge2": "lost"} {
+		if got := row(t, r, summaryList, "device", device); got["status"] != status || status != "complete" &&
+			!strings.Contains(got["problem"], "edge2") && !strings.Contains(got["problem"], "no answer") {
+			t.Errorf("%s: %v", device, got)
+		}
+	}
+	network := row(t, r, summaryList, "device", Network)
+	if network["packets-exact"] != "false" || network["victims"] != "" {
+		t.Errorf("network: %v", network)
+	}
+	if a := row(t, r, attentionList); a["decoded"] != "false" || a["edge-switches-delivered"] != "3" ||
+		!strings.Contains(a["problem"], "edge2") {
+		t.Errorf("attention: %v", a)
+	}
+	if !said(r, "edge2") {
+		t.Errorf("no event names the switch: %v", r.Events)
+	}
+	flows := f.flows(5000, 0.1, 0)
+	r = f.play(flows)
+	exactLosses(t, f, lab.Rows(r, victimList), flows)
+	if !said(r, ": resolved") {
+		t.Errorf("no event that the alert is resolved: %v", r.Events)
+	}
+}
+
+// TestOutOfStep: an edge's downstream part is of another epoch. Nothing is called exact.
+func TestOutOfStep(t *testing.T) {
+	f := newFabric(t, 22, `{}`)
+	steady(f, 3000)
+	other := f.record(f.flows(3000, 0.1, 0))
+	f.h.Analyze(other)
+	f.record(nil) // the same time bit
+	e := f.record(f.flows(3000, 0.1, 0))
+	f.number--
+	e.Number--
+	for _, name := range downNames {
+		e.Put("edge3", *other.Device("edge3").Object(name))
+	}
+	r := f.h.Analyze(e)
+	if a := row(t, r, attentionList); a["decoded"] != "false" || a["problem"] == "" {
+		t.Errorf("attention: %v", a)
+	}
+	for _, v := range lab.Rows(r, victimList) {
+		if v["exact"] == "true" {
+			t.Fatalf("called exact: %v", v)
+		}
+	}
+	if s := row(t, r, summaryList, "device", Network); s["status"] != "partial" || s["victims-exact"] != "false" {
+		t.Errorf("summary: %v", s)
+	}
+}
+
+// TestBrokenCells: what an edge delivers is none of its program's. It has no results, or none
+// that compare it with others, nothing is called exact, and it is said what is wrong.
+func TestBrokenCells(t *testing.T) {
+	first := func(e *sdk.Epoch) []uint32 { // of a bucket that is in use
+		cells := e.Device("edge1").Object(upNames[0]).Uint32s()
+		for i := 0; ; i += 5 {
+			if cells[i] > 0 {
+				return cells[i:]
+			}
+		}
+	}
+	widen := func(e *sdk.Epoch, object string, v uint32) {
+		c := slices.Clone(e.Device("edge1").Object(object).Uint32s())
+		c[0] = v
+		e.Put("edge1", sdk.CellsOf(object, c))
+	}
+	for name, tc := range map[string]struct {
+		change func(*sdk.Epoch)
+		want   string
+		lost   bool // the edge has no results at all
+	}{
+		"wrapped":      {func(e *sdk.Epoch) { first(e)[0] = 1 << 31 }, "has wrapped", true},
+		"wrapped once": {func(e *sdk.Epoch) { first(e)[0]-- }, "a counter wrapped, cells were lost", false},
+		"prime":        {func(e *sdk.Epoch) { first(e)[1] = math.MaxUint32 }, "not below the prime", true},
+		"short": {func(e *sdk.Epoch) {
+			c := e.Device("edge1").Object(downNames[1])
+			c.Packed = c.Packed[:40]
+		}, "10 cells delivered, expected", true},
+		"long": {func(e *sdk.Epoch) {
+			c := e.Device("edge1").Object(downNames[0])
+			c.Packed = append(slices.Clone(c.Packed), 0, 0, 0, 0)
+		}, "cells delivered, expected 46080", true},
+		"narrow": {func(e *sdk.Epoch) { e.Device("edge1").Object(upNames[0]).Width = 16 }, "cells of 16 bits",
+			true},
+		"too wide":    {func(e *sdk.Epoch) { e.Device("edge1").Object(towerB).Width = 64 }, "cells of 64 bits", true},
+		"counter":     {func(e *sdk.Epoch) { widen(e, towerA, 256) }, "a counter of 8 bits is 256", true},
+		"counter, 16": {func(e *sdk.Epoch) { widen(e, towerB, 1<<16) }, "a counter of 16 bits is 65536", true},
+		"absent": {func(e *sdk.Epoch) { d := e.Device("edge1"); d.Objects = d.Objects[1:] }, "was not delivered",
+			true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabric(t, 23, `{}`)
+			f.play(f.flows(500, 0.1, 0))
+			e := f.record(f.flows(500, 0.1, 0))
+			tc.change(e)
+			r := f.analyze(e)
+			s := row(t, r, summaryList, "device", "edge1")
+			if tc.lost != (s["status"] == "lost") || !strings.Contains(s["problem"], tc.want) {
+				t.Errorf("summary %v", s)
+			}
+			if n := len(lab.Rows(r, victimList)); tc.lost && n > 0 {
+				t.Errorf("%d victims", n)
+			}
+			for _, v := range lab.Rows(r, victimList) {
+				if v["exact"] == "true" {
+					t.Fatalf("called exact: %v", v)
+				}
+			}
+			all := row(t, r, summaryList, "device", Network)
+			if all["status"] != "partial" || all["victims-exact"] == "true" {
+				t.Errorf("network %v", all)
+			}
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "true" ||
+				!strings.Contains(x["text"], tc.want) || !said(r, tc.want) {
+				t.Errorf("alert %v, events %v", x, r.Events)
+			}
+			flows := f.flows(500, 0.1, 0)
+			r = f.play(flows)
+			exactLosses(t, f, lab.Rows(r, victimList), flows)
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "false" ||
+				x["count"] != "1" {
+				t.Errorf("afterwards: %v", x)
+			}
+		})
+	}
+}
+
+// TestOverflow: counters of the classifier that are full. Sizes are then lower bounds, and not
+// called exact.
+func TestOverflow(t *testing.T) {
+	f := newFabric(t, 29, `{"start": {"high": 20, "low": 1}}`)
+	flows := f.flows(300, 0, 0)
+	flows[7].Packets = 70_000
+	e := f.record(flows)
+	x := &flows[7]
+	e.Watched = append(e.Watched, sdk.RowKey{List: flowList,
+		Keys: map[string]string{"device": Network, "flow": x.Key.String()}})
+	r := f.analyze(e)
+	for _, device := range []string{Network, edgeName(x.Entry)} {
+		if s := row(t, r, summaryList, "device", device); s["packets-exact"] != "false" {
+			t.Errorf("%v", s)
+		}
+	}
+	// Th - 1 packets before it was a candidate, and all from then on in the HH part.
+	for _, list := range []string{hitterList, flowList} {
+		if h := row(t, r, list, "device", Network, "flow", x.Key.String()); h["packets"] != "70000" ||
+			h["exact"] != "false" {
+			t.Errorf("%s: %v", list, h)
+		}
+	}
+}
+
+// TestOverfull: the HH parts do not decode at first; what is still known is there.
+func TestOverfull(t *testing.T) {
+	f := newFabric(t, 24, `{}`)
+	r := f.play(f.flows(80_000, 0.05, 0))
+	if a := row(t, r, attentionList); a["decoded"] != "false" || !strings.Contains(a["problem"], "HH part") {
+		t.Errorf("attention %v", a)
+	}
+	s := row(t, r, summaryList, "device", "edge1")
+	if s["status"] != "partial" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" ||
+		s["heavy-hitters"] != "" {
+		t.Errorf("edge1: %v", s)
+	}
+	for _, h := range lab.Rows(r, hitterList) {
+		if h["exact"] == "true" {
+			t.Fatalf("called exact: %v", h)
+		}
+	}
+	if th := row(t, r, thresholdList, "device", "edge1"); float(th["next-high-threshold"]) <= 1 {
+		t.Errorf("Th does not go up: %v", th)
+	}
+}
+
+// TestConfigure: what is refused, and what another configuration leaves as it is.
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ config, field string }{
+		{`{"division": {"reserve": 4000}}`, "division.reserve"},
+		{`{"division": {"ill-hl": 3000, "ill-ll": 512}}`, "division.ill-hl"},
+		{`{"division": {"ill-ll": -1}}`, "division.ill-ll"},
+		{`{"heavy-hitters": {"share": 2, "limit": 1}}`, "heavy-hitters.share"},
+		{`{"iterations": 0}`, "iterations"},
+		{`{"start": {"low": 5}}`, "start.low"},
+		{`{"start": {"low": 5, "high": 4}}`, "start.low"},
+		{`{"start": {"high": 70000}}`, "start.high"},
+		{`{"start": {"low": 0}}`, "start.low"},
+		{`{"start": {"sample": 0}}`, "start.sample"},
+		{`{"host-ports": {"edge1": [512]}}`, "host-ports.edge1[0]"},
+		{`{"unknown": 1}`, ""},
+	} {
+		_, err := New().Configure(context.Background(), sdk.Config{JSON: []byte(tc.config)}, network())
+		var fields settings.KeyErrors
+		if !errors.As(err, &fields) || fields[0].Key != tc.field {
+			t.Errorf("%s: %v, expected an error of %s", tc.config, err, tc.field)
+		}
+		if tc.field == "division.reserve" && !strings.Contains(err.Error(), "4000") &&
+			!strings.Contains(err.Error(), "3072") {
+			t.Errorf("the sizes are not named: %v", err)
+		}
+	}
+	f := newFabric(t, 25, `{}`)
+	steady(f, 10_000)
+	s, err := f.h.Configure(`{"iterations": 3}`, network(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range s.Plan.Writes {
+		if !strings.Contains(w.Entry.Table, "_port") {
+			t.Fatalf("a new configuration writes to %s in the midst of an epoch", w.Entry.Table)
+		}
+	}
+	flows := f.flows(10_000, 0.1, 0)
+	exactLosses(t, f, lab.Rows(f.play(flows), victimList), flows)
+}
+
+// TestUnmeasuredEdge: packets leave at a switch that does not measure, and are not taken
+// for lost ones.
+func TestUnmeasuredEdge(t *testing.T) {
+	n := network()
+	n.Devices[3].Objects = nil
+	p := New()
+	s, err := p.Configure(context.Background(), sdk.Config{}, n)
+	if err != nil || len(s.Missing) != 1 || s.Missing[0].Device != "edge4" {
+		t.Fatalf("missing %v, %v", s.Missing, err)
+	}
+	f := newFabric(t, 26, `{}`)
+	e := f.record(f.flows(1000, 0.1, 0))
+	r, err := p.Analyze(context.Background(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lab.Rows(r, victimList)) != 0 {
+		t.Error("victims are reported")
+	}
+	if a := row(t, r, attentionList); !strings.Contains(a["problem"], "edge4") {
+		t.Errorf("attention %v", a)
+	}
+	if r, err = New().Analyze(context.Background(), e); err != nil || row(t, r, attentionList)["decoded"] != "false" {
+		t.Errorf("without any edge switch: %v", err)
+	}
+}
+
+// TestOneFamily: a pipeline without encoders of IPv6. IPv4 results are complete; IPv6 flows have
+// the classifier's sizes, without false exactness, and no losses.
+func TestOneFamily(t *testing.T) {
+	f := newFabric(t, 31, `{}`)
+	n := network()
+	for i := range n.Devices {
+		n.Devices[i].Objects = slices.DeleteFunc(n.Devices[i].Objects,
+			func(o sdk.Object) bool { return o.Annotations["family"] == "6" })
+	}
+	f.h = sdktest.Start(t, New(), sdktest.Options{Network: n})
+	f.apply(*f.h.Settings().Plan)
+	for range 5 {
+		flows := f.flows(6000, 0.1, 0.2)
+		e := f.record(flows)
+		for i := range e.Devices {
+			e.Devices[i].Objects = slices.DeleteFunc(e.Devices[i].Objects,
+				func(c sdk.Cells) bool { return c.Object == upNames[1] || c.Object == downNames[1] })
+		}
+		var six, four []lab.Flow
+		for i := range flows {
+			if flows[i].Key.SrcAddr().Is6() {
+				six = append(six, flows[i])
+			} else {
+				four = append(four, flows[i])
+			}
+		}
+		e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"device": Network,
+			"flow": six[0].Key.String()}}}
+		r := f.analyze(e)
+		exactLosses(t, f, lab.Rows(r, victimList), four)
+		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].Packets) || g["exact"] == "true" {
+			t.Errorf("%v has %d packets", g, six[0].Packets)
+		}
+		if s := row(t, r, summaryList, "device", Network); s["flows-exact"] != "false" ||
+			math.Abs(float(s["distinct-flows"])/6000-1) > 0.02 {
+			t.Errorf("%v", s)
+		}
+		if r.State == nil || New().RestoreState(*r.State) != nil {
+			t.Error("the state is not taken up")
+		}
+	}
+}
+
+// TestWatched: any flow's size, and the certainty of one that was not there.
+func TestWatched(t *testing.T) {
+	f := newFabric(t, 27, `{}`)
+	f.play(f.flows(2000, 0, 0))
+	flows := f.flows(2000, 0, 0)
+	e := f.record(flows)
+	watch := func(device, key string) {
+		e.Watched = append(e.Watched, sdk.RowKey{List: flowList,
+			Keys: map[string]string{"device": device, "flow": key}})
+	}
+	x := &flows[5]
+	watch(edgeName(x.Entry), x.Key.String())
+	watch(Network, x.Key.String())
+	watch(Network, "nonsense")
+	watch("nowhere", x.Key.String())
+	r := f.analyze(e)
+	got := lab.Rows(r, flowList)
+	if len(got) != 2 || !said(r, "nonsense") || !said(r, "nowhere") {
+		t.Errorf("%v, %v", got, r.Events)
+	}
+	for _, g := range got {
+		if float(g["packets"]) != float64(x.Packets) || g["exact"] != "true" {
+			t.Errorf("%v has %d packets", g, x.Packets)
+		}
+	}
+}
+
+// TestShift: the order of the thresholds and the bounds of the parts hold whatever is
+// measured.
+func TestShift(t *testing.T) {
+	room := [families]Room{{4096, 3072, 512, 2560, 512}, {1024, 768, 128, 640, 128}}
+	config := settings.Default[Configuration]()
+	now := begin(&config, &room, []string{"a", "b"})
+	sizes := []float64{1, 2, 3, 10, 100, 1000}
+	weights := []float64{20000, 5000, 2000, 500, 50, 5}
+	counts := []count{{decoded: true}, {flows: 100, decoded: true}, {flows: 8000, decoded: true},
+		{flows: 30000, low: 25000, high: 45000}, {flows: 1e6, low: 8e5, high: 12e5}, {flows: 5},
+		{flows: 900, few: 2}}
+	rnd := rand.New(rand.NewPCG(28, 7))
+	pick := func() count { return counts[rnd.IntN(len(counts))] }
+	for range 3000 {
+		m := &measured{edges: map[string]*edgeState{}, deltas: rnd.IntN(4) > 0}
+		for _, name := range []string{"a", "b"} {
+			if rnd.IntN(8) > 0 {
+				var t tail
+				if rnd.IntN(5) > 0 {
+					t = newTail(sizes, weights)
+				}
+				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *tail { return &t },
+					candidates: t.atLeast}
+			}
+		}
+		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}
+		if now.State == Healthy {
+			m.ll = [families]count{{decoded: true}, {decoded: true}}
+		}
+		for range rnd.IntN(50) {
+			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))],
+				float64(1 + rnd.IntN(20))})
+		}
+		m.expected = [families]float64{float64(rnd.IntN(2) * rnd.IntN(20_000)), float64(rnd.IntN(2) * rnd.IntN(5000))}
+		now, _, _ = shift(now, now.State, m, &room, false)
+		for name, th := range now.Th {
+			if now.Tl < 1 || now.Tl > th || th > maxThreshold {
+				t.Fatalf("thresholds of %s: Tl %d, Th %d", name, now.Tl, th)
+			}
+		}
+		if now.State == Healthy && (now.Tl != 1 || now.Sample != 0) || now.State == Ill &&
+			(now.Tl < 2 || now.Sample < 1 || now.Sample > Sampled) {
+			t.Fatalf("%+v", now)
+		}
+		for f, p := range now.Parts {
+			if p.HL < 1 || p.LL < 0 || p.HL+p.LL > room[f].Down || now.State == Healthy &&
+				(p.LL != 0 || p.HL < room[f].Reserve) || now.State == Ill &&
+				p != (Parts{room[f].IllLL, room[f].IllHL}) {
+				t.Fatalf("family %d: %+v in state %s", f, p, now.State)
+			}
+		}
+	}
+}
+
+// TestStart: without control the attention of the configuration stays: thresholds, and the fixed
+// division of an ill network when Tl is above 1.
+func TestStart(t *testing.T) {
+	f := newFabric(t, 30, `{"control": false, "start": {"high": 40, "low": 8, "sample": 0.25}}`)
+	for range 3 {
+		r := f.play(f.flows(20_000, 0.3, 0))
+		at := row(t, r, attentionList)
+		if at["network-state"] != "ill" || at["low-threshold"] != "8" || at["highest-threshold"] != "40" ||
+			at["sample-rate"] != "0.25" || len(r.Plans) > 0 {
+			t.Errorf("%v, %d plans", at, len(r.Plans))
+		}
+		hl := row(t, r, encoderList, "part", "hl", "family", "ipv4")
+		ll := row(t, r, encoderList, "part", "ll", "family", "ipv4")
+		if n := float(hl["buckets"]); n > 7680 || n < 7670 || ll["buckets"] != "1536" {
+			t.Errorf("%v, %v", hl, ll)
+		}
+	}
+}
+
+// FuzzModel: for any network model and any cells, the plugin returns results or an error.
+func FuzzModel(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, "classifier", "0", "8", "6", 24, 8)
+	f.Add([]byte{255, 255, 255, 255, 1, 0, 0, 128}, "encoder", "upstream", "4", "5", 30, 32)
+	f.Add([]byte{}, "encoder", "downstream", "6", "11", 120, 32)
+	f.Add([]byte{0xfb, 0xff, 0xff, 0xff}, "encoder", "", "", "-1", -5, 0)
+	f.Fuzz(func(t *testing.T, data []byte, part, side, family, words string, size, width int) {
+		n := smallNetwork()
+		// Whatever it is, it takes the place of one of edge1's objects.
+		which := len(data) % len(n.Devices[0].Objects)
+		o := &n.Devices[0].Objects[which]
+		o.Cells, o.Width = size, width
+		o.Annotations = map[string]string{
+			"part": part, "row": side, "bits": family, "counters": words, "side": side, "family": family,
+			"buckets": strconv.Itoa(size), "words": words,
+			"arrays": "3", "fragment": "32", "hash": "48", "prime": "4294967291",
+		}
+		for _, n := range []sdk.Network{n, smallNetwork()} {
+			p := New()
+			if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"iterations": 1}`)},
+				n); err != nil {
+				continue
+			}
+			for number := uint64(1); number < 4; number++ {
+				e := &sdk.Epoch{Number: number}
+				for i, d := range n.Devices {
+					for j, o := range d.Objects {
+						cells := make([]uint32, max(min(o.Cells, 4096), 0))
+						for k := range cells {
+							if len(data) > 0 && uint64(i+j) >= number {
+								cells[k] = uint32(data[(k+j)%len(data)])
+							}
+						}
+						if i == 0 && j == which && len(data) > 8 {
+							e.Put(d.Name, sdk.Cells{Object: o.Name, Width: width, Packed: data})
+							continue
+						}
+						e.Put(d.Name, sdk.CellsOf(o.Name, cells))
+					}
+				}
+				if _, err := p.Analyze(context.Background(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := p.SaveState(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// smallNetwork has two edges with few cells.
+func smallNetwork() sdk.Network {
+	n := network()
+	n.Devices = n.Devices[:2]
+	for i := range n.Devices {
+		for j := range n.Devices[i].Objects {
+			o := &n.Devices[i].Objects[j]
+			o.Annotations = maps.Clone(o.Annotations)
+			if o.Annotations["part"] == "classifier" {
+				o.Cells = 64
+				o.Annotations["counters"] = "64"
+				continue
+			}
+			buckets := map[string]int{"upstream": 16, "downstream": 12}[o.Annotations["side"]]
+			words, _ := strconv.Atoi(o.Annotations["words"])
+			o.Annotations["buckets"] = strconv.Itoa(buckets)
+			o.Cells = arrays * buckets * words
+		}
+	}
+	return n
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+// TestCandidates: the number of flows that a classifier counts with at least x packets matches the
+// estimate, if almost all flows have one packet and if large flows fill all counters.
+func TestCandidates(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		flows int
+		size  func(r *rand.Rand) uint32
+		at    []uint32
+	}{
+		{"small", 17_500, func(r *rand.Rand) uint32 { return 1 + uint32(0.035/math.Max(r.Float64(), 1e-3)) },
+			[]uint32{1, 2, 3, 4, 10}},
+		{"large", 20_000, func(r *rand.Rand) uint32 { return uint32(math.Pow(1-r.Float64(), -1/0.8)) % 20_000 },
+			[]uint32{2, 50, 254, 255, 400, 3000}},
+	} {
+		r := rand.New(rand.NewPCG(61, 1))
+		s, err := tower.New[hashes](tower.Config{Rows: tower.ChameleMon()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := make([]byte, 13)
+		for i := range tc.flows {
+			binary.BigEndian.PutUint32(key, uint32(i))
+			s.Add(key, max(tc.size(r), 1))
+		}
+		small, large := s.Row(0), s.Row(1)
+		for i := range small {
+			small[i] = min(small[i], 255)
+		}
+		for i := range large {
+			large[i] = min(large[i], 65535)
+		}
+		l := &layout{bits: [2]int{8, 16}}
+		candidates := (&reading{sizer: newSizer(l, 1, [2][]uint32{small, large}),
+			edge: &edge{layout: *l}}).candidates(8)
+		for _, x := range tc.at {
+			want := 0.0
+			for i := range tc.flows {
+				binary.BigEndian.PutUint32(key, uint32(i))
+				if s.Query(key) >= x {
+					want++
+				}
+			}
+			if got := candidates(x); math.Abs(got-want) > 0.15*want+30 {
+				t.Errorf("%s flows: %.0f estimated with %d packets or more, %.0f measured", tc.name, got, x, want)
+			}
+		}
+	}
+}
+
+// TestAllFlows: few candidates at Th 2 do not make Th 1, with which all flows are.
+func TestAllFlows(t *testing.T) {
+	room := [families]Room{{Up: 4096, Down: 3072, Reserve: 511, IllHL: 2559, IllLL: 512},
+		{Up: 1024, Down: 768, Reserve: 127, IllHL: 639, IllLL: 128}}
+	c := settings.Default[Configuration]()
+	for flows, want := range map[float64]uint32{7500: 2, 5000: 1} {
+		now := begin(&c, &room, []string{"a"})
+		now.Th["a"] = 2
+		sizes := newTail([]float64{1, 2}, []float64{flows - 225, 225})
+		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}},
+			sizes:      func() *tail { return &sizes },
+			candidates: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
+		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true,
+			hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}},
+			ll: [families]count{{decoded: true}, {decoded: true}}}
+		if next, _, reasons := shift(now, now.State, m, &room, false); next.Th["a"] != want {
+			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
+		}
+	}
+}

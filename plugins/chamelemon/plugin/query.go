@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// flowSizes holds the sizes of all flows in one epoch. It does not change once it is made, so
+// queries read it while the next epoch is analyzed.
+type flowSizes struct {
+	epoch   uint64
+	binding *binding
+	certain bool // exact sizes of a sizer are exact for the epoch
+	edges   []edgeSizes
+}
+
+// edgeSizes holds the flow sizes of an edge switch that delivered its cells.
+type edgeSizes struct {
+	name  string
+	whole bool // it delivered all its cells
+	*sizer
+}
+
+// sizes returns the flow sizes of the epoch. The readings are indexed.
+func (a *analysis) sizes() *flowSizes {
+	s := &flowSizes{epoch: a.epoch.Number, binding: a.b, certain: a.settled && !a.mixed}
+	for _, r := range a.readings {
+		s.edges = append(s.edges, edgeSizes{r.edge.name, r.whole, &r.sizer})
+	}
+	return s
+}
+
+// at returns a flow's packets at a switch, or in the network. In the network a flow enters at one
+// edge: the one of its source address if the network model has it, otherwise the one with the
+// largest estimate, because estimates at the others are hash collisions.
+func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known bool) {
+	if name == Network && (s.binding.problem != "" || len(s.edges) < len(s.binding.edges)) {
+		return 0, false, false
+	}
+	raw := key.AppendBinary(nil)
+	at := name
+	if name == Network {
+		at = s.binding.attachedTo(key.SrcAddr())
+	}
+	if !slices.ContainsFunc(s.edges, func(e edgeSizes) bool { return e.name == at }) {
+		at = ""
+	}
+	for _, e := range s.edges {
+		if e.name != at && (at != "" || name != Network) {
+			continue
+		}
+		n, sure := e.size(raw)
+		if n == 0 {
+			sure = true // a classifier never misses a flow
+		}
+		if !known || n > packets {
+			packets, exact = n, sure && e.whole && s.certain
+		}
+		known = true
+	}
+	return packets, exact, known
+}
+
+// table returns the list of flows with the rows that are known. The others go to unknown with the
+// reason.
+func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) (*table.Table, error) {
+	b := table.NewBuilder(flowList)
+	device, flows, epoch, packets, exact := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"),
+		b.Uint("state/packets"), b.Bool("state/exact")
+	for _, row := range rows {
+		if row.List != flowList {
+			continue
+		}
+		name, text := row.Keys["device"], row.Keys["flow"]
+		key, err := flow.Parse(flow.FiveTuple, text)
+		if err != nil {
+			unknown(text, err.Error())
+			continue
+		}
+		n, sure, known := s.at(name, key)
+		if !known {
+			unknown(text, fmt.Sprintf("epoch %d has no data of %s", s.epoch, alert.Clip(name)))
+			continue
+		}
+		device.Append(name)
+		flows.Append(text) // as in the request, so that the row has the requested path
+		epoch.Append(s.epoch)
+		packets.Append(n)
+		exact.Append(sure)
+	}
+	return b.Table()
+}
+
+// watchedTable makes the list of flows with the epoch's watched rows.
+func (a *analysis) watchedTable([]*view) (*table.Table, error) {
+	return a.sizes().table(a.epoch.Watched, func(flow, reason string) { a.problem(alert.Clip(flow), badWatch, reason) })
+}
+
+// Query implements sdk.Querier: the packets of one flow in the newest analyzed epoch, at an edge
+// switch or in the network.
+func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
+	if row.List != flowList {
+		return nil, 0, fmt.Errorf("chamelemon: rows of %s cannot be queried; use %s", row.List, flowList)
+	}
+	if _, err := flow.Parse(flow.FiveTuple, row.Keys["flow"]); err != nil {
+		return nil, 0, fmt.Errorf("chamelemon: %w", err)
+	}
+	s := p.newest.Load()
+	if s == nil {
+		return nil, 0, nil
+	}
+	t, err := s.table([]sdk.RowKey{row}, func(string, string) {})
+	if err != nil || t.Rows() == 0 {
+		return nil, s.epoch, err
+	}
+	return []*table.Table{t}, s.epoch, nil
+}

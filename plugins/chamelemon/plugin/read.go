@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/fermat"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+)
+
+// Hash families of the P4 program: the classifier's and the encoders'. Digests of the encoders'
+// family serve for both.
+type (
+	hashes = family.P4
+	wide   = family.P4Wide
+)
+
+type encoder = fermat.Sketch[wide, fermat.Prime32]
+
+// sampleOdd is the multiplier of the hash that samples LL candidates
+// (docs/chamelemon-p4.md).
+const sampleOdd = 0xcc9e2d51
+
+// sampled reports whether an LL candidate with this key is encoded.
+func sampled(key []byte, sample uint32) bool {
+	return rowhash.Mix(rowhash.Key(key), sampleOdd)&0xffff < sample
+}
+
+// reading holds the data that an edge switch recorded in an epoch.
+type reading struct {
+	sizer
+	edge  *edge
+	whole bool // all cells were delivered
+	hh    [families]fermat.Result
+	count [families]count
+	// delta is the difference of the LL and HL parts, entered less left, with HH flows added back
+	// to HL (§4.2); nil if the part has no buckets. decodeLosses consumes them.
+	delta     [families][2]*encoder
+	stuck     [families]*encoder // HH parts with a few buckets that could not be decoded
+	hhCounted bool               // the HH parts were decoded, except those of stuck
+	torn      string             // why the cells are not a consistent copy of the registers
+
+	// Results of totals, computed on its first call.
+	done    bool
+	packets uint64 // packets that entered; a lower bound if counters overflowed
+	exact   bool   // packets is exact
+	sizes   sizes
+	flows   float64 // distinct flows by linear counting
+	counted bool    // flows is valid
+}
+
+// sizer estimates flow sizes. It is kept for one more epoch to compute changes.
+type sizer struct {
+	th      uint32
+	decoded bool // the HH parts, completely
+	rows    [2][]uint32
+	bits    [2]int
+	cols    [2]family.Range
+	has     [families]bool   // encoders of that family
+	hitters map[string]int64 // packets in the HH part by flow, exact flows only
+}
+
+// newSizer returns a sizer of a classifier's rows, without flows of the HH part.
+func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
+	s := sizer{th: th, decoded: true, rows: rows, bits: l.bits}
+	for i := range s.cols {
+		s.cols[i] = family.NewRange(uint32(len(rows[i])))
+	}
+	for f := range families {
+		s.has[f] = l.up[f] > 0
+	}
+	return s
+}
+
+// sizes is a distribution of flow sizes. Those of rest are larger than those of small.
+type sizes struct {
+	small estimate.Distribution
+	rest  []uint64
+	ok    bool
+	exact bool // every flow was measured
+}
+
+// object returns an object's cells, or an error if their number or width is wrong. Read-out may pad
+// cells to more bits than the register has.
+func (e *edge) object(d *sdk.DeviceData, object string, bits int) (sdk.Cells, error) {
+	c, need := d.Object(object), e.cells[object]
+	if c == nil {
+		return sdk.Cells{}, fmt.Errorf("%s was not delivered", object)
+	}
+	if err := c.Check(); err != nil {
+		return sdk.Cells{}, err
+	}
+	if c.Width < bits || c.Width > 32 {
+		return sdk.Cells{}, fmt.Errorf("%s: cells of %d bits delivered, the register has %d", object, c.Width, bits)
+	}
+	if c.Len() != need {
+		return sdk.Cells{}, fmt.Errorf("%s: %d cells delivered, expected %d", object, c.Len(), need)
+	}
+	return *c, nil
+}
+
+// read decodes an edge switch's cells under the attention in force. It computes only the input of
+// the next attention.
+func (e *edge) read(d *sdk.DeviceData, a *Attention, room *[families]Room) (*reading, error) {
+	l := &e.layout
+	var rows [2][]uint32
+	for i, object := range e.classifier {
+		c, err := e.object(d, object, l.bits[i])
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = c.Uint32s()[:l.counters[i]]
+		if most := slices.Max(rows[i]); most > 1<<l.bits[i]-1 {
+			return nil, fmt.Errorf("%s: a counter of %d bits is %d", object, l.bits[i], most)
+		}
+	}
+	r := &reading{sizer: newSizer(l, a.Th[e.name], rows), edge: e, whole: true, hhCounted: true}
+	for f := range families {
+		if e.up[f] == "" {
+			r.count[f].decoded = true
+			continue
+		}
+		if err := r.encoders(d, f, a, room); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// encoders reads the parts of one family and decodes the HH part.
+func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[families]Room) error {
+	e, l := r.edge, &r.edge.layout
+	up, err := e.object(d, e.up[f], 32)
+	if err != nil {
+		return err
+	}
+	down, err := e.object(d, e.down[f], 32)
+	if err != nil {
+		return err
+	}
+	upper, lower := register{e.up[f], up.Uint32s(), l.up[f], l.words[f]},
+		register{e.down[f], down.Uint32s(), l.down[f], l.words[f]}
+	p := a.Parts[f]
+	hh, err := newPart(f, a.hitters(f, room))
+	if err != nil {
+		return err
+	}
+	if err := r.take(&upper, hh, p.LL+p.HL, false); err != nil {
+		return err
+	}
+	if r.hh[f], err = hh.Decode(); err != nil {
+		return err
+	}
+	r.count[f] = tally(hh, r.hh[f])
+	r.decoded = r.decoded && r.hh[f].Complete
+	for i, width := range []int{p.LL, p.HL} {
+		if width == 0 {
+			continue
+		}
+		s, err := newPart(f, width)
+		if err != nil {
+			return err
+		}
+		first := i * p.LL
+		if err := r.take(&upper, s, first, false); err != nil {
+			return err
+		}
+		if err := r.take(&lower, s, first, true); err != nil {
+			return err
+		}
+		r.delta[f][i] = s
+	}
+	if !r.hh[f].Complete {
+		// A flow that is not exact may come from a bucket that was wrongly taken for pure.
+		wrong := func(x fermat.Flow) bool { return !x.Exact }
+		if r.hh[f].Left > fermat.MaxRemaining || slices.ContainsFunc(r.hh[f].Flows, wrong) {
+			r.hhCounted = false
+			return nil
+		}
+		r.stuck[f] = hh
+		r.count[f] = count{flows: float64(len(r.hh[f].Flows))}
+	}
+	return r.putBack(f, r.hh[f].Flows, r.delta[f][heavyPart])
+}
+
+// putBack adds flows of the HH part to an HL part.
+func (r *reading) putBack(f int, flows []fermat.Flow, into *encoder) error {
+	for _, x := range flows {
+		if x.Count <= 0 {
+			return fmt.Errorf("%s: a flow with %d packets", r.edge.up[f], x.Count)
+		}
+		if into != nil {
+			if err := into.Add(x.Key, x.Count); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tally counts the flows of a part: exactly when it was decoded, otherwise by linear counting.
+func tally(s *encoder, r fermat.Result) count {
+	if r.Complete {
+		return count{flows: float64(len(r.Flows)), decoded: true}
+	}
+	n, _, ok := s.Load()
+	m, width := float64(s.Buckets()), float64(s.Config().Width)
+	if !ok {
+		// No bucket is empty: the estimate for one empty bucket. If seven are expected, none occurs
+		// with a probability of 0.1 %.
+		n = width * math.Log(m)
+		return count{flows: max(n, 1), low: max(width*math.Log(m/7), 1), high: 1.5 * n}
+	}
+	// The standard deviation of linear counting with t flows per bucket of each array. The bounds
+	// are three deviations below and two above.
+	t := n / width
+	deviation := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
+	return count{flows: max(n, 1), low: max(n*(1-3*deviation), 1), high: n * (1 + 2*deviation)}
+}
+
+func newPart(f, buckets int) (*encoder, error) {
+	return fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f],
+		FragmentBits: 32})
+}
+
+// register is a bank of an encoder.
+type register struct {
+	name    string
+	cells   []uint32
+	buckets int // of an array
+	words   int // of a bucket
+}
+
+// take adds a register's buckets from first on to a sketch, or subtracts them. Every packet is
+// counted once in each array: if the sums differ, cells were lost, or packets arrived during the
+// read-out.
+func (r *reading) take(from *register, to *encoder, first int, minus bool) error {
+	var sums [arrays]uint64
+	for row := range arrays {
+		at := (row*from.buckets + first) * from.words
+		cells := from.cells[at : at+to.Config().Width*from.words]
+		if err := to.AddRegisters(row, cells, minus); err != nil {
+			return fmt.Errorf("%s, part from bucket %d on: %w", from.name, first, err)
+		}
+		for i := 0; i < len(cells); i += from.words {
+			sums[row] += uint64(cells[i])
+		}
+	}
+	if sums[0] != sums[1] || sums[0] != sums[2] {
+		r.torn = fmt.Sprintf("%s: the arrays of the part from bucket %d on have counted %d, %d and %d packets: a counter "+
+			"wrapped, cells were lost, or packets arrived during the read-out", from.name, first, sums[0], sums[1], sums[2])
+	}
+	return nil
+}
+
+// query returns the classifier's estimate of a flow's size, never below its packets. If all its
+// counters overflowed, size is 65,535, a lower bound, and ok is false.
+func (r *sizer) query(key []byte) (size uint32, ok bool) {
+	return r.lookUp(family.Digest[hashes](0, key))
+}
+
+// lookUp is query for the digest of a key.
+func (r *sizer) lookUp(d uint64) (size uint32, ok bool) {
+	size = math.MaxUint32
+	for i, row := range r.rows {
+		if v := row[family.Column[hashes](d, i, &r.cols[i])]; v < r.full(i) {
+			size = min(size, v)
+		}
+	}
+	if size == math.MaxUint32 {
+		return r.full(1), false
+	}
+	return size, true
+}
+
+// familyOf returns the address family of a flow's canonical bytes.
+func familyOf(key []byte) int {
+	if len(key) == keyBytes[0] {
+		return 0
+	}
+	return 1
+}
+
+// full is the value of an overflowed counter in a row.
+func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
+
+// size returns a flow's packets (§4.2) and whether they are exact. Call index first.
+func (r *sizer) size(key []byte) (packets uint64, exact bool) {
+	if q, ok := r.hitters[string(key)]; ok {
+		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
+		return uint64(q) + uint64(r.th) - 1, r.th == 1 && r.decoded
+	}
+	if r.th == 1 && r.decoded && r.has[familyOf(key)] {
+		return 0, true // all flows were HH candidates
+	}
+	size, _ := r.query(key)
+	if r.decoded && r.has[familyOf(key)] {
+		size = min(size, r.th-1) // otherwise its last packet would be in the HH part
+	}
+	return uint64(size), false
+}
+
+// index builds the map of the HH part's flows. Later calls do nothing.
+func (r *reading) index() {
+	if r.hitters != nil {
+		return
+	}
+	var keys []byte // of all flows: one string, one allocation
+	n := 0
+	for f := range families {
+		n += len(r.hh[f].Flows)
+		keys = slices.Grow(keys, len(r.hh[f].Flows)*keyBytes[f])
+	}
+	r.hitters = make(map[string]int64, n)
+	for f := range families {
+		for i := range r.hh[f].Flows {
+			keys = append(keys, r.hh[f].Flows[i].Key...)
+		}
+	}
+	all := string(keys)
+	for f := range families {
+		for i := range r.hh[f].Flows {
+			x := &r.hh[f].Flows[i]
+			key := all[:len(x.Key)]
+			all = all[len(x.Key):]
+			if x.Exact && x.Count > 0 {
+				r.hitters[key] = x.Count
+			}
+		}
+	}
+	r.hh = [families]fermat.Result{}
+}
+
+// totals computes packets, distinct flows and the size distribution (§4.2). Later calls do nothing.
+func (r *reading) totals(iterations int) {
+	if r.done {
+		return
+	}
+	r.done = true
+	r.index()
+	r.exact = true
+	for _, v := range r.rows[1] { // every packet raises one counter of each row
+		r.packets += uint64(v)
+		r.exact = r.exact && v < r.full(1)
+	}
+	if r.exactSizes() {
+		return
+	}
+	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
+	from := 1
+	for i, row := range r.rows {
+		limit := int(r.full(i))
+		m := estimate.MRAC{Iterations: iterations, Overflow: uint32(limit)}
+		if i > 0 {
+			m.Iterations = 1 // assumes one flow per counter
+		}
+		d, err := m.Run(row)
+		if err != nil {
+			continue // try the next row
+		}
+		r.sizes.ok = true
+		if to := min(limit, len(d)); to > from {
+			r.sizes.small = append(r.sizes.small, make(estimate.Distribution, from-len(r.sizes.small))...)
+			r.sizes.small = append(r.sizes.small, d[from:to]...)
+		}
+		from = limit
+	}
+	for _, q := range r.hitters {
+		if n := uint64(q) + uint64(r.th) - 1; n >= uint64(r.full(1)) {
+			r.sizes.rest = append(r.sizes.rest, n)
+		}
+	}
+}
+
+// exactSizes takes the number and sizes of the flows from the HH part, if every flow was a
+// candidate from its first packet on and all packets are in the part.
+func (r *reading) exactSizes() bool {
+	sum := uint64(0)
+	for _, n := range r.hitters {
+		sum += uint64(n)
+	}
+	if r.th != 1 || !r.decoded || !r.exact || sum != r.packets {
+		return false
+	}
+	r.flows, r.counted, r.sizes.ok, r.sizes.exact = float64(len(r.hitters)), true, true, true
+	r.sizes.small = make(estimate.Distribution, r.full(0))
+	for _, n := range r.hitters {
+		if n < int64(len(r.sizes.small)) {
+			r.sizes.small[n]++
+		} else {
+			r.sizes.rest = append(r.sizes.rest, uint64(n))
+		}
+	}
+	slices.Sort(r.sizes.rest) // so that sums do not depend on the map's order
+	return true
+}
+
+// tail returns the distribution as input of the control.
+func (s *sizes) tail() tail {
+	var at, n []float64
+	for x, flows := range s.small {
+		if flows > 0 && x > 0 {
+			at, n = append(at, float64(x)), append(n, flows)
+		}
+	}
+	for _, x := range s.rest {
+		at, n = append(at, float64(x)), append(n, 1)
+	}
+	return newTail(at, n)
+}
+
+// add adds another switch's flows: a flow enters at one switch.
+func (s *sizes) add(o *sizes) {
+	for len(s.small) < len(o.small) {
+		s.small = append(s.small, 0)
+	}
+	for x, n := range o.small {
+		s.small[x] += n
+	}
+	s.rest = append(s.rest, o.rest...)
+}
+
+// entropy is the entropy of the packets over the flows, in bits (§4.2).
+func (s *sizes) entropy() float64 {
+	total := s.small.Packets()
+	for _, x := range s.rest {
+		total += float64(x)
+	}
+	if total <= 0 {
+		return 0
+	}
+	sum := 0.0 // Σ n x log2 x
+	for x, n := range s.small {
+		if n > 0 && x > 1 {
+			sum += n * float64(x) * math.Log2(float64(x))
+		}
+	}
+	for _, x := range s.rest {
+		sum += float64(x) * math.Log2(float64(x))
+	}
+	return max(math.Log2(total)-sum/total, 0)
+}

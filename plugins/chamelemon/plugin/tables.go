@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/yang/table"
+)
+
+// The lists of module netsketch-chamelemon.
+const (
+	root          = "/netsketch-chamelemon:chamelemon/"
+	victimList    = root + "victims/victim"
+	summaryList   = root + "summaries/summary"
+	hitterList    = root + "heavy-hitters/heavy-hitter"
+	changeList    = root + "heavy-changes/heavy-change"
+	rangeList     = root + "distributions/range"
+	flowList      = root + "flows/flow"
+	attentionList = root + "attention"
+	thresholdList = root + "thresholds/threshold"
+	encoderList   = root + "encoders/encoder"
+	alertList     = root + "alerts/alert"
+)
+
+// view is the results of a switch, or of the network.
+type view struct {
+	device  string
+	whole   bool // all its switches delivered all cells
+	decoded bool // the HH parts were decoded
+	exact   bool
+	packets uint64
+	flows   float64
+	counted bool
+	sizes   sizes
+	hitters []sized
+	changes []changed
+	problem string
+	empty   bool // nothing was delivered
+	compare bool // changes can be computed
+}
+
+// sized is a flow with its packets.
+type sized struct {
+	raw     string
+	packets uint64
+	exact   bool
+}
+
+// changed is a flow with its packets in two epochs.
+type changed struct {
+	raw           string
+	before, after uint64
+}
+
+func (c changed) by() uint64 { return max(c.before, c.after) - min(c.before, c.after) }
+
+// views computes the results of each edge switch and of the network. A flow enters at one edge
+// switch, so network results are sums over the edge switches.
+func (a *analysis) views() []*view {
+	all := &view{device: Network, whole: a.b.problem == "", decoded: true, exact: a.b.problem == "", counted: true,
+		compare: a.b.problem == "", problem: a.b.problem, empty: true}
+	hitters, changes := make(map[string]sized), make(map[string]changed)
+	out := []*view{all}
+	first := true
+	var absent []string
+	for i := range a.b.edges {
+		name := a.b.edges[i].name
+		at := slices.IndexFunc(a.readings, func(r *reading) bool { return r.edge.name == name })
+		if at < 0 {
+			absent = append(absent, name)
+			out = append(out, &view{device: name, empty: true, problem: a.problemOf(name)})
+			continue
+		}
+		r := a.readings[at]
+		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed,
+			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
+		v.hitters = make([]sized, 0, len(r.hitters))
+		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
+		for raw, q := range r.hitters {
+			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, certain})
+		}
+		a.changes(v, r)
+		for _, h := range v.hitters {
+			if h.packets*uint64(len(a.b.edges)) < a.config.HeavyHitters.Packets {
+				continue // below the threshold even if all edge switches counted the same
+			}
+			sum := hitters[h.raw]
+			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, h.exact && (sum.exact || sum.raw == "")}
+		}
+		for _, c := range v.changes {
+			sum := changes[c.raw]
+			changes[c.raw] = changed{c.raw, sum.before + c.before, sum.after + c.after}
+		}
+		all.empty = false
+		all.whole, all.decoded, all.exact = all.whole && v.whole, all.decoded && v.decoded, all.exact && v.exact
+		all.packets, all.flows, all.counted = all.packets+v.packets, all.flows+v.flows, all.counted && v.counted
+		all.compare = all.compare && v.compare
+		all.sizes.ok = v.sizes.ok && (all.sizes.ok || first)
+		all.sizes.exact = v.sizes.exact && (all.sizes.exact || first)
+		all.sizes.add(&v.sizes)
+		first = false
+		out = append(out, v)
+	}
+	if len(absent) > 0 {
+		all.whole, all.exact, all.compare = false, false, false
+		all.problem = "no data of " + strings.Join(absent, ", ")
+	}
+	all.hitters = slices.Collect(maps.Values(hitters))
+	all.changes = slices.Collect(maps.Values(changes))
+	for _, v := range out {
+		a.heaviest(v)
+	}
+	return out
+}
+
+// changes computes the changes of the flows in the HH part of this or the preceding epoch (§4.2),
+// if both were delivered and decoded completely.
+func (a *analysis) changes(v *view, r *reading) {
+	if a.previous == nil || a.previous.number+1 != a.epoch.Number || !r.whole || !r.decoded {
+		return
+	}
+	before := a.previous.edges[v.device]
+	if before == nil || !before.decoded {
+		return
+	}
+	v.compare = true
+	add := func(raw string) {
+		x, _ := before.size([]byte(raw))
+		y, _ := r.size([]byte(raw))
+		v.changes = append(v.changes, changed{raw, x, y})
+	}
+	for raw := range r.hitters {
+		add(raw)
+	}
+	for raw := range before.hitters {
+		if _, both := r.hitters[raw]; !both {
+			add(raw)
+		}
+	}
+}
+
+// heaviest keeps the flows above the thresholds and sorts them, largest first.
+func (a *analysis) heaviest(v *view) {
+	c := a.config
+	least := max(c.HeavyHitters.Packets, uint64(math.Ceil(c.HeavyHitters.Share*float64(v.packets))), 1)
+	v.hitters = slices.DeleteFunc(v.hitters, func(h sized) bool { return h.packets < least })
+	slices.SortFunc(v.hitters, func(x, y sized) int {
+		return cmp.Or(cmp.Compare(y.packets, x.packets), strings.Compare(x.raw, y.raw))
+	})
+	if v.device == Network && !v.compare {
+		v.changes = nil // incomplete: of some switches only
+	}
+	v.changes = slices.DeleteFunc(v.changes, func(x changed) bool { return x.by() <= c.HeavyChanges.Packets })
+	slices.SortFunc(v.changes, func(x, y changed) int {
+		return cmp.Or(cmp.Compare(y.by(), x.by()), strings.Compare(x.raw, y.raw))
+	})
+}
+
+// publish builds the tables. Each replaces its whole list. Raised and cleared alerts become log
+// events.
+func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
+	views := a.views()
+	add := func(build func([]*view) (*table.Table, error)) error {
+		t, err := build(views)
+		if err != nil {
+			return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
+		}
+		out.Add(t, true)
+		return nil
+	}
+	for _, build := range []func([]*view) (*table.Table, error){
+		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.watchedTable, a.thresholdTable,
+		a.encoderTable,
+	} {
+		if err := add(build); err != nil {
+			return nil, err
+		}
+	}
+	out.Events = append(out.Events, alertEvents(p.alerts.Update(a.epoch, a.problems))...)
+	a.alerts = published(p.alerts)
+	if err := add(a.alertTable); err != nil {
+		return nil, err
+	}
+	a.total = p.now().Sub(a.began)
+	return out, add(a.attentionTable)
+}
+
+func (a *analysis) victimTable([]*view) (*table.Table, error) {
+	b := table.NewBuilder(victimList)
+	flows, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
+		b.Uint("state/packets")
+	entry, exit := b.Text("state/entry"), b.Text("state/exit")
+	for i, v := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
+		flows.Append(v.key.String())
+		epoch.Append(a.epoch.Number)
+		rank.Append(uint64(i + 1))
+		lost.Append(uint64(v.lost))
+		exact.Append(v.exact)
+		kind.Append(map[bool]string{true: "heavy", false: "light"}[v.heavy])
+		packets.Append(v.size)
+		text(entry, v.entry)
+		text(exit, v.exit)
+	}
+	return b.Table()
+}
+
+// text appends a text, or nothing for "".
+func text(c *table.TextAppender, s string) {
+	if s == "" {
+		c.AppendNull()
+		return
+	}
+	c.Append(s)
+}
+
+func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
+	b := table.NewBuilder(summaryList)
+	device, epoch, status, problem := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status"),
+		b.Text("state/problem")
+	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
+		b.Uint("state/distinct-flows"), b.Float("state/entropy")
+	flowsExact := b.Bool("state/flows-exact")
+	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
+	for _, v := range views {
+		device.Append(v.device)
+		epoch.Append(a.epoch.Number)
+		network := v.device == Network
+		s, why := sdk.StatusComplete, v.problem
+		switch {
+		case v.empty:
+			s = sdk.StatusLost
+		case !v.whole || !v.decoded || network && (!a.losses.complete || a.warning != ""):
+			s = sdk.StatusPartial
+			if network && why == "" {
+				why = cmp.Or(a.losses.reason, a.warning)
+			}
+		}
+		status.Append(s.String())
+		text(problem, why)
+		if v.empty {
+			for _, c := range []*table.UintAppender{packets, flows, hitters, changes, victims, lost} {
+				c.AppendNull()
+			}
+			exact.AppendNull()
+			known.AppendNull()
+			entropy.AppendNull()
+			flowsExact.AppendNull()
+			continue
+		}
+		packets.Append(v.packets)
+		exact.Append(v.exact)
+		optional(flows, v.flows, v.counted)
+		flowsExact.Append(v.sizes.exact && v.exact && a.settled)
+		if v.sizes.ok {
+			entropy.Append(digits(v.sizes.entropy(), 6))
+		} else {
+			entropy.AppendNull()
+		}
+		optional(hitters, float64(len(v.hitters)), v.decoded)
+		optional(changes, float64(len(v.changes)), v.compare)
+		n, ok := a.losses.number(&a.attention)
+		optional(victims, n, network && ok)
+		if !network || !ok {
+			known.AppendNull()
+			lost.AppendNull()
+			continue
+		}
+		known.Append(a.losses.complete && a.settled && a.warning == "" && a.attention.Tl == 1)
+		sum := uint64(0)
+		for i := range a.losses.victims {
+			sum += uint64(a.losses.victims[i].lost)
+		}
+		lost.Append(sum)
+	}
+	return b.Table()
+}
+
+func optional(c *table.UintAppender, x float64, ok bool) {
+	if !ok || !(x >= 0) || x > math.MaxInt64/2 {
+		c.AppendNull()
+		return
+	}
+	c.Append(uint64(math.Round(x)))
+}
+
+// digits rounds to the n fraction digits of the leaf's decimal64.
+func digits(x float64, n int) float64 {
+	scale := math.Pow10(n)
+	return math.Round(x*scale) / scale
+}
+
+// keyText returns a flow as text.
+func keyText(raw string) string {
+	k, err := flow.ParseBinary(flow.FiveTuple, []byte(raw))
+	if err != nil {
+		return fmt.Sprintf("%x", raw) // lengths are those of 5-tuples
+	}
+	return k.String()
+}
+
+func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
+	b := table.NewBuilder(hitterList)
+	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
+	for _, v := range views {
+		for i, h := range v.hitters[:min(len(v.hitters), a.config.HeavyHitters.Limit)] {
+			device.Append(v.device)
+			flows.Append(keyText(h.raw))
+			epoch.Append(a.epoch.Number)
+			rank.Append(uint64(i + 1))
+			packets.Append(h.packets)
+			exact.Append(h.exact)
+			share.Append(digits(min(float64(h.packets)/float64(max(v.packets, 1)), 1), 6))
+		}
+	}
+	return b.Table()
+}
+
+func (a *analysis) changeTable(views []*view) (*table.Table, error) {
+	b := table.NewBuilder(changeList)
+	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
+		b.Text("state/kind")
+	for _, v := range views {
+		for i, c := range v.changes[:min(len(v.changes), a.config.HeavyChanges.Limit)] {
+			device.Append(v.device)
+			flows.Append(keyText(c.raw))
+			epoch.Append(a.epoch.Number)
+			rank.Append(uint64(i + 1))
+			previous.Append(c.before)
+			current.Append(c.after)
+			delta.Append(int64(c.after) - int64(c.before))
+			kind.Append(map[bool]string{true: "increase", false: "decrease"}[c.after >= c.before])
+		}
+	}
+	return b.Table()
+}
+
+// single is the largest size with its own range; the ranges above double.
+const single = 32
+
+func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
+	b := table.NewBuilder(rangeList)
+	device, from, epoch, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"),
+		b.Float("state/flows")
+	for _, v := range views {
+		if !v.sizes.ok {
+			continue
+		}
+		n := make(map[uint64]float64) // by the range's first size
+		for x, f := range v.sizes.small {
+			if x > 0 {
+				first, _ := rangeOf(uint64(x))
+				n[first] += f
+			}
+		}
+		for _, x := range v.sizes.rest {
+			first, _ := rangeOf(x)
+			n[first]++
+		}
+		for _, first := range slices.Sorted(maps.Keys(n)) {
+			if f := digits(n[first], 3); f > 0 {
+				_, last := rangeOf(first)
+				device.Append(v.device)
+				from.Append(first)
+				epoch.Append(a.epoch.Number)
+				to.Append(last)
+				flows.Append(f)
+			}
+		}
+	}
+	return b.Table()
+}
+
+// rangeOf returns the range of sizes that x is in.
+func rangeOf(x uint64) (first, last uint64) {
+	if x <= single {
+		return x, x
+	}
+	first, last = single+1, 2*single
+	for x > last && last < 1<<62 {
+		first, last = last+1, 2*last
+	}
+	return first, last
+}
+
+func (a *analysis) attentionTable([]*view) (*table.Table, error) {
+	b := table.NewBuilder(attentionList)
+	b.Uint("state/epoch").Append(a.epoch.Number)
+	b.Text("state/network-state").Append(a.attention.State.String())
+	b.Text("state/next-state").Append(a.next.State.String())
+	b.Bool("state/decoded").Append(a.losses.complete)
+	text(b.Text("state/problem"), cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
+	b.Bool("state/settled").Append(a.settled)
+	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
+	high := uint32(0)
+	for _, th := range a.attention.Th {
+		high = max(high, th)
+	}
+	b.Uint("state/highest-threshold").Append(uint64(high))
+	b.Float("state/sample-rate").Append(digits(float64(a.attention.Sample)/Sampled, 6))
+	n, ok := a.losses.number(&a.attention)
+	optional(b.Uint("state/victims"), n, ok)
+	b.Uint("state/edge-switches").Append(uint64(len(a.b.edges)))
+	whole := 0
+	for _, r := range a.readings {
+		if r.whole {
+			whole++
+		}
+	}
+	b.Uint("state/edge-switches-delivered").Append(uint64(whole))
+	since, at := b.Uint("state/changed-from"), b.Uint("state/last-change")
+	if a.transitions.Count > 0 {
+		since.Append(a.transitions.From)
+		at.Append(uint64(max(a.transitions.At, 0)))
+	} else {
+		since.AppendNull()
+		at.AppendNull()
+	}
+	b.Uint("state/changes").Append(a.transitions.Count)
+	b.Uint("state/active-alerts").Append(a.alerts.Active())
+	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
+	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
+	return b.Table()
+}
+
+func (a *analysis) thresholdTable([]*view) (*table.Table, error) {
+	b := table.NewBuilder(thresholdList)
+	device, epoch := b.TextKey("device"), b.Uint("state/epoch")
+	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"),
+		b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
+	for i := range a.b.edges {
+		name := a.b.edges[i].name
+		device.Append(name)
+		epoch.Append(a.epoch.Number)
+		high.Append(uint64(a.attention.Th[name]))
+		nextHigh.Append(uint64(a.next.Th[name]))
+		low.Append(uint64(a.attention.Tl))
+		nextLow.Append(uint64(a.next.Tl))
+	}
+	return b.Table()
+}
+
+func (a *analysis) encoderTable([]*view) (*table.Table, error) {
+	b := table.NewBuilder(encoderList)
+	device, families4, parts, epoch := b.TextKey("device"), b.TextKey("family"), b.TextKey("part"),
+		b.Uint("state/epoch")
+	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
+	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
+	row := func(name string, f int, part string, width, coming int, n count, known bool) {
+		device.Append(name)
+		families4.Append([families]string{"ipv4", "ipv6"}[f])
+		parts.Append(part)
+		epoch.Append(a.epoch.Number)
+		now.Append(uint64(arrays * width))
+		next.Append(uint64(arrays * coming))
+		memory.Append(uint64(arrays * width * a.b.layout.words[f] * 4))
+		optional(flows, n.flows, known)
+		if !known || width == 0 {
+			load.AppendNull()
+		} else {
+			load.Append(digits(n.flows/buckets(width), 6))
+		}
+		if known {
+			decoded.Append(n.decoded)
+		} else {
+			decoded.AppendNull()
+		}
+	}
+	if len(a.b.edges) == 0 {
+		return b.Table()
+	}
+	for f := range families {
+		if a.b.layout.up[f] == 0 {
+			continue
+		}
+		row(Network, f, "hl", a.attention.Parts[f].HL, a.next.Parts[f].HL, a.losses.hl[f], a.losses.deltas)
+		row(Network, f, "ll", a.attention.Parts[f].LL, a.next.Parts[f].LL, a.losses.ll[f], a.losses.deltas)
+		for _, r := range a.readings {
+			row(r.edge.name, f, "hh", a.attention.hitters(f, &a.b.room), a.next.hitters(f, &a.b.room), r.count[f], true)
+		}
+	}
+	return b.Table()
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+
+	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// totals are the ground truth of the six accumulation tasks for a switch or the network.
+type totals struct {
+	packets int64
+	flows   int
+	entropy float64
+	hitters map[string]int64    // packets by flow
+	changes map[string][2]int64 // packets before and after by flow
+	byRange map[string]int64    // flows by the first size of the range
+	sizes   map[string]int64    // every flow's packets
+}
+
+const heavy = 60 // packets
+
+// truthOf works out what is exactly so. edge is the switch, -1 for all.
+func truthOf(before, after []lab.Flow, edge int) totals {
+	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64),
+		sizes: make(map[string]int64)}
+	sizes := make(map[string][2]int64)
+	for k, flows := range [][]lab.Flow{before, after} {
+		for i := range flows {
+			if f := &flows[i]; edge < 0 || f.Entry == edge {
+				n := sizes[f.Key.String()]
+				n[k] += f.Packets
+				sizes[f.Key.String()] = n
+			}
+		}
+	}
+	for key, n := range sizes {
+		if d := n[1] - n[0]; max(d, -d) > heavy {
+			x.changes[key] = n
+		}
+		if n[1] == 0 {
+			continue
+		}
+		x.flows++
+		x.packets += n[1]
+		x.sizes[key] = n[1]
+		first, _ := rangeOf(uint64(n[1]))
+		x.byRange[strconv.FormatUint(first, 10)]++
+		if n[1] >= heavy {
+			x.hitters[key] = n[1]
+		}
+	}
+	for _, n := range x.sizes {
+		p := float64(n) / float64(x.packets)
+		x.entropy -= p * math.Log2(p)
+	}
+	return x
+}
+
+// f1 compares reported values with the ground truth. It returns the F1 score and the average
+// relative error of the values in both.
+func f1[V any](reported map[string]float64, truth map[string]V, of func(V) float64) (f1, are float64) {
+	hits := 0
+	for key, v := range reported {
+		if want, ok := truth[key]; ok {
+			hits++
+			are += math.Abs(v-of(want)) / math.Abs(of(want))
+		}
+	}
+	return 2 * float64(hits) / float64(max(len(reported)+len(truth), 1)), are / float64(max(hits, 1))
+}
+
+// TestTasks holds the six accumulation tasks to the exact truth, on each switch and network-wide:
+// in a network that is not full, and in one where Th is above 1.
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		flows, settle int // settle epochs before
+		// least F1 of heavy hitters and changes, most ARE of their sizes and of all flows', most
+		// relative errors of flows and entropy, most weighted error of the distribution
+		f1, are, all, cardinality, entropy, distribution float64
+	}{
+		{10_000, 1, 1, 0, 0, 0, 1e-6, 0}, // Th is 1: every flow is known
+		{40_000, 4, 0.99, 0.01, 0.3, 0.02, 0.002, 0.05},
+	} {
+		t.Run(fmt.Sprint(tc.flows), func(t *testing.T) {
+			f := newFabric(t, 61,
+				fmt.Sprintf(`{"heavy-hitters": {"packets": %d, "share": 0, "limit": 10000}, "heavy-changes": {"packets": %d, "limit": 10000}}`, heavy, heavy))
+			for range tc.settle {
+				f.play(f.flows(tc.flows, 0.05, 0.05))
+			}
+			before := f.flows(tc.flows, 0.05, 0.05)
+			f.play(before)
+			// Two thirds of the flows go on, some of them with other sizes.
+			after := f.flows(tc.flows, 0.05, 0.05)
+			for i := range after {
+				if i%3 > 0 {
+					n := after[i].Packets
+					after[i] = before[i]
+					if i%3 == 2 {
+						after[i].Packets, after[i].Lost = n, min(after[i].Lost, n)
+					}
+				}
+			}
+			e := f.record(after)
+			for i := 0; i < len(after); i += max(len(after)/500, 1) {
+				e.Watched = append(e.Watched,
+					sdk.RowKey{List: flowList, Keys: map[string]string{"device": Network,
+						"flow": after[i].Key.String()}},
+					sdk.RowKey{List: flowList, Keys: map[string]string{"device": edgeName(after[i].Entry),
+						"flow": after[i].Key.String()}})
+			}
+			r := f.analyze(e)
+			for edge := -1; edge < edges; edge++ {
+				device := Network
+				if edge >= 0 {
+					device = edgeName(edge)
+				}
+				truth := truthOf(before, after, edge)
+				of := func(list, leaf string) map[string]float64 {
+					out := make(map[string]float64)
+					for _, m := range lab.Rows(r, list) {
+						if m["device"] == device {
+							out[m["flow"]+m["from"]] = float(m[leaf])
+						}
+					}
+					return out
+				}
+				s := row(t, r, summaryList, "device", device)
+				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int64) float64 { return float64(n) })
+				cf, care := f1(of(changeList, "delta"), truth.changes,
+					func(n [2]int64) float64 { return float64(n[1] - n[0]) })
+				_, all := f1(of(flowList, "packets"), truth.sizes, func(n int64) float64 { return float64(n) })
+				cardinality := math.Abs(float(s["distinct-flows"])/float64(truth.flows) - 1)
+				entropy := math.Abs(float(s["entropy"])/truth.entropy - 1)
+				diff, sum := 0.0, 0.0
+				reported := of(rangeList, "flows")
+				for first, n := range truth.byRange {
+					diff += math.Abs(reported[first] - float64(n))
+					sum += (reported[first] + float64(n)) / 2
+					delete(reported, first)
+				}
+				for _, n := range reported {
+					diff, sum = diff+n, sum+n/2
+				}
+				t.Logf("%s: heavy hitters %d, F1 %.4f ARE %.4f; changes %d, F1 %.4f ARE %.4f; sizes ARE %.4f; flows off by %.4f, "+
+					"entropy by %.5f, distribution by %.4f",
+					device, len(truth.hitters), hf, hare, len(truth.changes), cf, care, all, cardinality, entropy,
+					diff/sum)
+				if hf < tc.f1 || cf < tc.f1 || hare > tc.are || care > tc.are || all > tc.all ||
+					cardinality > tc.cardinality || entropy > tc.entropy || diff/sum > tc.distribution {
+					t.Errorf("%s: worse than it should be: %+v", device, tc)
+				}
+				if (s["flows-exact"] == "true") != (tc.distribution == 0) {
+					t.Errorf("%s: %v", device, s)
+				}
+				if s["packets"] != fmt.Sprint(truth.packets) || s["packets-exact"] != "true" {
+					t.Errorf("%s: %s packets, there were %d", device, s["packets"], truth.packets)
+				}
+				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) ||
+					s["changes"] != strconv.Itoa(len(of(changeList, "delta"))) {
+					t.Errorf("%s: the summary counts others: %v", device, s)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/netsketch/netsketch/settings"
+)
+
+// near is a network with a number of victims near the turn, as its epochs would be measured.
+type near struct {
+	room    [families]Room
+	victims int     // of the 50,000 flows, more or less in each epoch
+	heavy   float64 // share of the victims that has at least two packets
+	r       *rand.Rand
+}
+
+// measure simulates the measurements of an epoch under an attention. An encoder is decoded up to a
+// load of about 0.815, sharp to 1 % at this number of buckets; linear counting and the sample have
+// their statistical errors.
+func (n *near) measure(a *Attention) *measured {
+	truth := float64(n.victims) + math.Sqrt(float64(n.victims))*n.r.NormFloat64()
+	part := func(flows float64, width int) count {
+		m := buckets(width)
+		if flows <= m*(0.815+0.005*n.r.NormFloat64()) {
+			return count{flows: math.Round(flows), decoded: true}
+		}
+		t := flows / float64(width)
+		error := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
+		if m*math.Exp(-t) < 1 {
+			full := float64(width) * math.Log(m)
+			return count{flows: full, low: float64(width) * math.Log(m/7), high: 1.5 * full}
+		}
+		flows *= 1 + error*n.r.NormFloat64()
+		return count{flows: flows, low: flows * (1 - 3*error), high: flows * (1 + 2*error)}
+	}
+	sizes := newTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
+	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000,
+		decoded: true}, {decoded: true}}, counted: true, sizes: func() *tail { return &sizes },
+		candidates: sizes.atLeast}}}
+	m.hl[1], m.ll = count{decoded: true}, [families]count{{decoded: true}, {decoded: true}}
+	if a.State == Healthy {
+		m.hl[0] = part(truth, a.Parts[0].HL)
+		return m
+	}
+	heavy := truth * n.heavy
+	if a.Tl > 2 {
+		heavy = truth / 100
+	}
+	rate := float64(a.Sample) / Sampled
+	light := (truth - heavy) * rate
+	light = math.Round(light + math.Sqrt(light*(1-rate))*n.r.NormFloat64())
+	m.hl[0], m.ll[0] = part(heavy, a.Parts[0].HL), part(light, a.Parts[0].LL)
+	for range int(m.hl[0].flows) {
+		m.victims = append(m.victims, victimSize{0, 2, 1})
+	}
+	for range int(m.ll[0].flows) {
+		m.victims = append(m.victims, victimSize{0, 1, 1 / rate})
+	}
+	return m
+}
+
+// TestOneState: however many victims there are, the epochs of both time bits come to the same state
+// and stay in it, though what they measure differs. From few victims that is healthy up to the load
+// that is too high, from many it is ill down to the target load.
+func TestOneState(t *testing.T) {
+	c := settings.Default[Configuration]()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	const settle, epochs = 24, 120
+	for _, heavy := range []float64{0.02, 0.45} { // as of CACHE, and of VL2
+		for _, from := range []State{Healthy, Ill} {
+			for victims := 5500; victims <= 9000; victims += 250 {
+				n := &near{room, victims, heavy, rand.New(rand.NewPCG(uint64(victims), uint64(1000*heavy)))}
+				first := begin(&c, &room, []string{"a"})
+				first.Parts[0].HL = 2500
+				if from == Ill {
+					first.State, first.Tl, first.Sample = Ill, 2, Sampled/5
+					first.Parts = [families]Parts{{room[0].IllLL, room[0].IllHL}, {room[1].IllLL, room[1].IllHL}}
+				}
+				inForce, last := [2]Attention{first, first}, from
+				turns, differ := 0, 0
+				for epoch := range epochs {
+					now := &inForce[epoch%2]
+					next, state, _ := shift(*now, last, n.measure(now), &room, false)
+					if epoch >= settle {
+						if state != last {
+							turns++
+						}
+						if inForce[0].State != inForce[1].State {
+							differ++
+						}
+					}
+					*now, last = next, state
+				}
+				want, sure := Healthy, true
+				switch load := float64(victims) / buckets(room[0].Down); {
+				case load > 0.81 || load > 0.78 && from == Ill:
+					want = Ill
+				case load > 0.74 || load > 0.68 && from == Ill:
+					sure = false // it may turn once, whenever chance has it
+				}
+				if turns > 1 || turns > 0 && sure || differ > 2*turns || sure && last != want {
+					t.Errorf("%d victims, %.2f of them heavy, from %s: %s, %d turns, %d epochs in which the two differed", victims,
+						heavy, from, last, turns, differ)
+				}
+			}
+		}
+	}
+}
+
+// TestLiteral: by the paper's rules a decoded part stays as it is above the target load, and Tl
+// begins at the lowest Th when the network becomes ill; the product's grow the part, and fill it.
+func TestLiteral(t *testing.T) {
+	c := settings.Default[Configuration]()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	sizes := newTail([]float64{1, 10, 100}, []float64{30_000, 15_000, 5000})
+	edge := func() *edgeState {
+		return &edgeState{hitters: [families]count{{flows: 1500, decoded: true}, {decoded: true}},
+			sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}
+	}
+	now := begin(&c, &room, []string{"a", "b"})
+	now.Th["a"], now.Th["b"], now.Parts[0].HL = 50, 30, 2501
+	m := &measured{edges: map[string]*edgeState{"a": edge(), "b": edge()}, deltas: true,
+		hl: [families]count{{flows: 0.75 * buckets(2501), decoded: true}, {decoded: true}},
+		ll: [families]count{{decoded: true}, {decoded: true}}}
+	for _, literal := range []bool{false, true} {
+		next, state, _ := shift(now, Healthy, m, &room, literal)
+		if grown := next.Parts[0].HL > 2501; state != Healthy || grown == literal {
+			t.Errorf("literal %v: %s, HL has %d buckets an array", literal, state, next.Parts[0].HL)
+		}
+	}
+	m.hl[0] = count{flows: buckets(room[0].Down), low: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
+	for _, literal := range []bool{false, true} {
+		next, state, _ := shift(now, Healthy, m, &room, literal)
+		if state != Ill || (next.Tl == 30) != literal {
+			t.Errorf("literal %v: %s, Tl %d", literal, state, next.Tl)
+		}
+	}
+}
+
+// TestExpect: if an HH part was not decoded, the HL part of a healthy network grows for the
+// expected victims at once, and Th leaves room for it; it does not shrink for fewer.
+func TestExpect(t *testing.T) {
+	c := settings.Default[Configuration]()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	sizes := newTail([]float64{1, 10, 100}, []float64{6000, 3000, 1000})
+	now := begin(&c, &room, []string{"a"})
+	now.Parts[0].HL = 973 // of 2,000 victims
+	m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 10_000}, {decoded: true}},
+		sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}}, expected: [families]float64{4000}}
+	for _, tc := range []struct {
+		expected float64
+		literal  bool
+		hl       int
+	}{{4000, false, 1905}, {1000, false, 973}, {0, false, 973}, {4000, true, 973}, {20_000, false, 3071}} {
+		m.expected[0] = tc.expected
+		next, state, _ := shift(now, Healthy, m, &room, tc.literal)
+		if th := next.Th["a"]; next.Parts[0].HL != tc.hl || state != Healthy ||
+			sizes.atLeast(th) > targetLoad*buckets(next.hitters(0, &room)) {
+			t.Errorf("%v victims expected, literal %v: %+v, %s, Th %d", tc.expected, tc.literal, next.Parts[0], state, th)
+		}
+	}
+}

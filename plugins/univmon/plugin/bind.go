@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// instance is a universal sketch on a switch: two registers of its pipeline.
+type instance struct {
+	dimension string
+	layout    universal.Layout
+	counters  string // full names of the objects
+	heavy     string
+	packets   int // first of the counts by level, among the counters; -1: none
+	duty      int // bit of the dimension in the entries of duties.p4, from 1; 0: none
+}
+
+// find returns the usable sketches on a device by dimension, and the unusable ones with reasons. It
+// identifies sketches by their annotations (docs/p4.md), not by the names of registers or
+// pipelines.
+func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
+	found := make(map[string]instance)
+	var missing []sdk.MissingObject
+	for _, counters := range d.Select(countersNeed) {
+		key := counters.Annotations["key"]
+		in, err := bind(d, counters)
+		if err != nil {
+			missing = append(missing, sdk.MissingObject{Device: d.Name, Object: counters.Name,
+				Consequence: fmt.Sprintf("no results for %s: %v", key, err)})
+			continue
+		}
+		if _, twice := found[key]; !twice {
+			found[key] = in
+		}
+	}
+	return found, missing
+}
+
+var (
+	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "",
+		"columns": ""}}
+	heavyNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
+	// unparsedNeed is optional. The reason number i is in cell i + 1, and of packets that the switch
+	// forwards as many cells later as forwarded says. A switch with these has the table choiceTable.
+	unparsedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "unparsed", "reasons": ""}}
+)
+
+// choiceTable selects the flow of packets in tunnels: encapsulation.p4.
+const choiceTable = "ingress.encapsulation.choice"
+
+// choice returns the write by which a switch measures outer or inner flows.
+func choice(device string, e wire.Encapsulation) sdk.DeviceWrite {
+	return sdk.DeviceWrite{Device: device, Op: sdk.SetDefault,
+		Entry: sdk.TableEntry{Table: choiceTable, Action: "ingress.encapsulation." + string(e)}}
+}
+
+// unparsedCells says where a switch counts packets without a flow.
+type unparsedCells struct {
+	object    string
+	cells     map[wire.Counter]int // first cell of a bank, by reason
+	forwarded int                  // that much later are those of packets that are forwarded; 0: none are
+}
+
+// findUnparsed returns nil if the pipeline does not count these packets.
+func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
+	found := d.Select(unparsedNeed)
+	if len(found) == 0 {
+		return nil, nil
+	}
+	o := found[0]
+	u := &unparsedCells{object: o.Name, cells: make(map[wire.Counter]int)}
+	names := strings.Split(o.Annotations["reasons"], ",")
+	for c := range reasons {
+		if i := slices.Index(names, c.String()); i >= 0 && i+1 < o.Cells {
+			u.cells[c] = i + 1
+		}
+	}
+	if len(u.cells) < len(names) {
+		return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
+			"no unparsed packets: of its reasons %q in %d cells only %d are known", names, o.Cells, len(u.cells))}}
+	}
+	if text, ok := o.Annotations["forwarded"]; ok {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= len(names) || n+len(names) >= o.Cells {
+			return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
+				"no unparsed packets: annotation forwarded is %q, not a number of cells above %d", text, len(names))}}
+		}
+		u.forwarded = n
+	}
+	return u, nil
+}
+
+// open returns what a device delivered; nil if it counts no such packets.
+func (u *unparsedCells) open(d *sdk.DeviceData) (*unparsed, error) {
+	if u == nil {
+		return nil, nil
+	}
+	cells, err := cellsOf(d, u.object, 1+u.forwarded+slices.Max(slices.Collect(maps.Values(u.cells))))
+	if err != nil {
+		return nil, err
+	}
+	out := new(unparsed)
+	for c, i := range u.cells {
+		out.ended[c] = uint64(cells[i])
+		if u.forwarded > 0 {
+			out.forwarded[c] = uint64(cells[i+u.forwarded])
+		}
+	}
+	return out, nil
+}
+
+func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
+	in := instance{dimension: counters.Annotations["key"], counters: counters.Name, packets: -1}
+	fields, err := flow.ParseFields(in.dimension)
+	if err != nil {
+		return in, err
+	}
+	of := sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": in.dimension, "ways": "", "slots": ""}}
+	heavy := d.Select(of)
+	if len(heavy) == 0 {
+		return in, fmt.Errorf("the pipeline has no heavy keys for it (object with @netsketch_univmon[part=heavy, key=%s])",
+			in.dimension)
+	}
+	in.heavy = heavy[0].Name
+	in.layout.Key = fields
+	for _, n := range []struct {
+		object sdk.Object
+		key    string
+		to     *int
+	}{
+		{counters, "levels", &in.layout.Levels}, {counters, "rows", &in.layout.Rows},
+		{counters, "columns", &in.layout.Columns},
+		{heavy[0], "ways", &in.layout.Ways}, {heavy[0], "slots", &in.layout.Slots},
+	} {
+		if *n.to, err = strconv.Atoi(n.object.Annotations[n.key]); err != nil {
+			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name,
+				n.object.Annotations[n.key])
+		}
+	}
+	if text, ok := counters.Annotations["packets"]; ok {
+		if in.packets, err = strconv.Atoi(text); err != nil {
+			return in, fmt.Errorf("annotation packets of %s is %q, not a number", counters.Name, text)
+		}
+	}
+	if text, ok := counters.Annotations["duty"]; ok {
+		if in.duty, err = strconv.Atoi(text); err != nil || in.duty < 1 || in.duty > 8 {
+			return in, fmt.Errorf("annotation duty of %s is %q, not 1 to 8", counters.Name, text)
+		}
+	}
+	if err := in.layout.Validate(); err != nil {
+		return in, err
+	}
+	if need := in.layout.CounterCells(); counters.Cells < need ||
+		(in.packets >= 0 && (in.packets < need || counters.Cells < in.packets+in.layout.Levels)) {
+		return in, fmt.Errorf("%s has %d cells, too few for %v", counters.Name, counters.Cells, in.layout)
+	}
+	if need := in.layout.HeavyCells(); heavy[0].Cells < need {
+		return in, fmt.Errorf("%s has %d cells, too few for %v", in.heavy, heavy[0].Cells, in.layout)
+	}
+	return in, nil
+}
+
+// open returns the cells that a device delivered for an instance.
+func (in *instance) open(d *sdk.DeviceData) (*sealed, error) {
+	counters, err := cellsOf(d, in.counters, in.layout.CounterCells())
+	if err != nil {
+		return nil, err
+	}
+	heavy, err := cellsOf(d, in.heavy, in.layout.HeavyCells())
+	if err != nil {
+		return nil, err
+	}
+	var packets []uint32
+	if in.packets >= 0 {
+		if len(counters) < in.packets+in.layout.Levels {
+			return nil, fmt.Errorf("%s: %d cells delivered, the packets by level are at %d", in.counters, len(counters),
+				in.packets)
+		}
+		packets = counters[in.packets : in.packets+in.layout.Levels]
+	}
+	return &sealed{layout: in.layout, counters: counters[:in.layout.CounterCells()],
+		heavy: heavy[:in.layout.HeavyCells()], packets: packets}, nil
+}
+
+// cellsOf returns the cells of an object, at least those needed.
+func cellsOf(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
+	c := d.Object(object)
+	if c == nil {
+		return nil, fmt.Errorf("%s was not delivered", object)
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	if c.Width != 32 || c.Len() < need {
+		return nil, fmt.Errorf("%s: %d cells of %d bits delivered, expected %d of 32", object, c.Len(), c.Width, need)
+	}
+	return c.Uint32s(), nil
+}
+
+// plan is the configuration applied to a network: the sketches to read and to combine.
+type plan struct {
+	instances   map[string]map[string]instance // by device, by dimension
+	unparsed    map[string]*unparsedCells      // by switch; nil for those that do not count them
+	choices     []sdk.DeviceWrite              // of the flow of packets in tunnels, by switches that have one
+	dimensions  []string                       // those that a device measures; without any, those configured
+	hosts       []string                       // that measure, sorted
+	hostPlan    []sdk.HostSetting              // of these hosts
+	hostPackets wire.Packets                   // that they count
+	views       []view                         // one for each dimension of the network
+	settings    sdk.Settings
+}
+
+// view lists the switches whose sketches are combined for a dimension of the network.
+type view struct {
+	dimension string
+	plus      []string // devices, sorted
+	minus     []string
+	assigned  bool     // each packet is counted by one of plus
+	excluded  []string // those that measured under another assignment
+}
+
+func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {
+	p := &plan{instances: make(map[string]map[string]instance), unparsed: make(map[string]*unparsedCells)}
+	wanted, usual := c.Dimensions, c.Dimensions
+	if len(wanted) == 0 {
+		wanted, usual = allDimensions(), dimensions
+	}
+	measured := make(map[string]bool)
+	for i := range network.Devices {
+		d := &network.Devices[i]
+		found, missing := find(d)
+		p.settings.Missing = append(p.settings.Missing, missing...)
+		u, missing := findUnparsed(d)
+		p.settings.Missing = append(p.settings.Missing, missing...)
+		switch {
+		case u != nil && u.forwarded > 0:
+			p.choices = append(p.choices, choice(d.Name, c.Encapsulation))
+		case c.inner() && len(found) > 0:
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Device: d.Name, Object: choiceTable,
+				Consequence: "no results: its pipeline measures outer flows only"})
+			continue
+		}
+		use := make(map[string]instance)
+		for _, dimension := range wanted {
+			if in, ok := found[dimension]; ok {
+				use[dimension] = in
+				measured[dimension] = true
+				p.settings.Bindings = append(p.settings.Bindings,
+					sdk.Binding{Device: d.Name, Object: in.counters}, sdk.Binding{Device: d.Name, Object: in.heavy})
+			}
+		}
+		if len(use) > 0 {
+			p.instances[d.Name] = use
+			if u != nil {
+				p.unparsed[d.Name] = u
+				p.settings.Bindings = append(p.settings.Bindings, sdk.Binding{Device: d.Name, Object: u.object})
+			}
+		}
+	}
+	switches := len(p.instances) > 0
+	if err := p.addHosts(c, network, usual, measured); err != nil {
+		return nil, err
+	}
+	p.dimensions = usual
+	if len(measured) > 0 {
+		p.dimensions = slices.Sorted(maps.Keys(measured))
+	}
+	if len(network.Devices) > 0 && len(p.instances) == 0 {
+		p.settings.Missing = append(p.settings.Missing,
+			sdk.MissingObject{Object: countersNeed.String(), Consequence: "no results"})
+	}
+	for _, dimension := range c.Dimensions {
+		if len(p.instances) > 0 && !measured[dimension] {
+			p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{
+				Object: "universal sketch of " + dimension, Consequence: "no results for " + dimension})
+		}
+	}
+	if c.Network.Enabled && c.Network.Scheme == SchemeWeights {
+		if err := p.addViews(c, network, wanted, switches); err != nil {
+			return nil, err
+		}
+		p.settings.Merge = c.mergeable()
+	}
+	return p, nil
+}
+
+// addViews computes the views of the network. switches states whether any switch measures.
+func (p *plan) addViews(c *Configuration, network *sdk.Network, wanted []string, switches bool) error {
+	weights, err := p.weigh(c, network, switches)
+	if err != nil {
+		if len(c.Network.Weights) > 0 {
+			return settings.KeyErrors{{Key: "network.weights", Message: err.Error()}}
+		}
+		p.settings.Missing = append(p.settings.Missing, sdk.MissingObject{Object: "network-wide view",
+			Consequence: fmt.Sprintf("no results for the network: %v; set network.weights, or network.enabled to false",
+				err)})
+		return nil
+	}
+	ofHosts := func(name string) bool { return weights[name] != 0 }
+	if e := c.Hosts.Encapsulation; switches && e != wire.EncapsulationSwitch && slices.ContainsFunc(p.hosts, ofHosts) {
+		return settings.KeyErrors{{Key: "hosts.encapsulation", Message: fmt.Sprintf("is %q; expected %q, because "+
+			"network.weights add sketches of hosts to those of switches", e, wire.EncapsulationSwitch)}}
+	}
+	for _, dimension := range wanted {
+		v := view{dimension: dimension}
+		var first instance
+		for _, name := range p.devices(network) {
+			in, ok := p.instances[name][dimension]
+			w := weights[name]
+			switch {
+			case w == 0:
+				continue
+			case !ok:
+				err = fmt.Errorf("%s does not measure it", name)
+			case len(v.plus)+len(v.minus) == 0:
+				first = in
+			case in.layout != first.layout:
+				err = fmt.Errorf("the sketch of %s (%v) differs from others (%v)", name, in.layout, first.layout)
+			}
+			if w > 0 {
+				v.plus = append(v.plus, name)
+			} else {
+				v.minus = append(v.minus, name)
+			}
+		}
+		measured := slices.ContainsFunc(append(v.plus, v.minus...),
+			func(name string) bool { _, ok := p.instances[name][dimension]; return ok })
+		if err == nil && len(v.plus) > 0 {
+			slices.Sort(v.plus)
+			slices.Sort(v.minus)
+			p.views = append(p.views, v)
+		} else if measured {
+			p.settings.Missing = append(p.settings.Missing,
+				sdk.MissingObject{Object: "network-wide view of " + dimension,
+					Consequence: fmt.Sprintf("no results for the network by %s: %v", dimension, err)})
+		}
+		err = nil
+	}
+	return nil
+}

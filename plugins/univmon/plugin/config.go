@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	_ "embed" // the schema
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/netsketch/netsketch/hostagent/univmon/wire"
+	"github.com/netsketch/netsketch/plugins/univmon/manifest"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// configSchema is generated from Configuration.
+//
+//go:embed config.schema.json
+var configSchema string
+
+// Configuration is the configuration of UnivMon; every key has a default.
+type Configuration struct {
+	// Dimensions are flow definitions, each with an analysis of its own: 5-tuple, or fields of it
+	// (src, dst, proto, src-port, dst-port) in this order, joined by +, such as dst+dst-port. If
+	// empty, all that the switches measure; without any switch src, dst and 5-tuple.
+	Dimensions []string `yaml:"dimensions" unique:"true"`
+	// Switches publishes results of each switch.
+	Switches bool `yaml:"switches" default:"true"`
+	// Encapsulation is the flow that switches measure of a packet in a tunnel (IP, MPLS, GRE or VXLAN
+	// in IP): that of its outer IP header, or of the last one.
+	Encapsulation wire.Encapsulation `yaml:"encapsulation" default:"outer" oneof:"outer inner"`
+	// Network is the view of all switches together, device "network".
+	Network NetworkView `yaml:"network"`
+	// Hosts are host agents with the role univmon. Each such host is a device with results of its
+	// own.
+	Hosts HostView `yaml:"hosts"`
+	// HeavyHitters are flows of at least a share of the packets and a number of packets.
+	HeavyHitters Threshold `yaml:"heavy-hitters"`
+	// Icebergs are the heavy hitters of device "network" (global icebergs). If not given, as
+	// heavy-hitters.
+	Icebergs *Icebergs `yaml:"icebergs"`
+	// HeavyChanges are flows that changed, from one epoch to the next, by at least a share of the sum
+	// of all changes and a number of packets.
+	HeavyChanges HeavyChanges `yaml:"heavy-changes"`
+	// DDoSVictims are destinations that many different source addresses send to. Needs the dimension
+	// 5-tuple.
+	DDoSVictims Victims `yaml:"ddos-victims"`
+	// Functions are sums over all flows of x^power · log2(x)^log, x being the flow's packets, for
+	// flows of from to to packets.
+	Functions []Function `yaml:"functions"`
+}
+
+// NetworkView configures how the switches' sketches are combined for the network.
+type NetworkView struct {
+	// Enabled publishes results of all switches together.
+	Enabled bool `yaml:"enabled" default:"true"`
+	// Scheme is how packets that cross several switches are counted once. With weights, every switch
+	// counts all packets, and sketches are added and subtracted. The others, for any topology, write
+	// entries by which each switch counts a part: manifest with the least memory, ingress at the
+	// switch where packets enter, greedy along the path, query where sketches are already.
+	Scheme manifest.Scheme `yaml:"scheme" default:"weights" oneof:"weights manifest ingress greedy query"`
+	// Prefixes is, by prefix, the switch at which its packets enter and leave, in addition to the
+	// addresses of hosts. Not with scheme weights.
+	Prefixes map[string]string `yaml:"prefixes"`
+	// Memory is the largest size of a switch's sketches. If 0, there is no limit. Not with scheme
+	// weights.
+	Memory settings.Size `yaml:"memory" default:"0" range:"0.."`
+	// Weights is, by a switch's name or role, or a host's name, 1 to add its sketch to the network's,
+	// -1 to subtract it, or 0 to omit it; devices without a weight are omitted. Each packet must be
+	// counted once in total. If not given, computed from the topology: 1 and -1 alternating from the
+	// edge inwards; without switches that measure, 1 for each host.
+	Weights map[string]int `yaml:"weights" range:"-1..1"`
+}
+
+// SchemeWeights is the scheme by which every switch counts all packets, and sketches are added and
+// subtracted.
+const SchemeWeights manifest.Scheme = "weights"
+
+// HostView configures which packets hosts count. Each host with an agent is then a device.
+type HostView struct {
+	// Packets are the packets that hosts count: none, those that they send, those that arrive, or
+	// all. Of two hosts with agents, only one counts a packet that is sent or received; with all, both
+	// do.
+	Packets HostPackets `yaml:"packets" default:"none" oneof:"none sent received all"`
+	// Encapsulation is the IP header whose flow a packet of a host has. It is switch for the one that
+	// switches measure, the first one behind at most four VLAN tags and six MPLS labels or a PPPoE
+	// session, with the ports behind at most three IPv6 extension headers, so that sketches of hosts
+	// and switches add up; outer for the same without bounds; inner for the last one, also in IP,
+	// MPLS, GRE and VXLAN in IP.
+	Encapsulation wire.Encapsulation `yaml:"encapsulation" default:"switch" oneof:"switch outer inner"`
+}
+
+// HostPackets are packets that hosts count.
+type HostPackets string
+
+// The packets that hosts can count: none, those that they send, those that arrive, or both.
+const (
+	HostsNone     HostPackets = "none"
+	HostsSent     HostPackets = "sent"
+	HostsReceived HostPackets = "received"
+	HostsAll      HostPackets = "all"
+)
+
+// Threshold defines heavy flows: both conditions must hold.
+type Threshold struct {
+	// Share is the least share of the whole.
+	Share float64 `yaml:"share" default:"0.005" range:">0..1"`
+	// Packets is the least number of packets.
+	Packets float64 `yaml:"packets" default:"1" range:"0.."`
+	// Limit is the largest number of rows of each device and dimension.
+	Limit int `yaml:"limit" default:"1000" range:"1.."`
+}
+
+// Icebergs is a Threshold.
+type Icebergs struct {
+	// Share is the least share of the packets.
+	Share float64 `yaml:"share" range:">0..1" required:"the least share of the packets, such as 0.005"`
+	// Packets is the least number of packets.
+	Packets float64 `yaml:"packets" default:"0" range:"0.."`
+	// Limit is the largest number of rows of each dimension.
+	Limit int `yaml:"limit" default:"1000" range:"1.."`
+}
+
+// HeavyChanges is a Threshold.
+type HeavyChanges struct {
+	// Share is the least share of the sum of all changes.
+	Share float64 `yaml:"share" default:"0.01" range:">0..1"`
+	// Packets is the least number of packets.
+	Packets float64 `yaml:"packets" default:"20" range:"0.."`
+	// Limit is the largest number of rows of each device and dimension.
+	Limit int `yaml:"limit" default:"1000" range:"1.."`
+}
+
+// Victims defines DDoS victims.
+type Victims struct {
+	// Sources is the least number of different source addresses.
+	Sources float64 `yaml:"sources" default:"1000" range:"2.."`
+	// Limit is the largest number of rows of each device.
+	Limit int `yaml:"limit" default:"100" range:"1.."`
+}
+
+// inner reports whether switches measure inner flows.
+func (c *Configuration) inner() bool { return c.Encapsulation == wire.EncapsulationInner }
+
+// icebergs returns the threshold for the network's heavy hitters.
+func (c *Configuration) icebergs() Threshold {
+	if c.Icebergs != nil {
+		return Threshold(*c.Icebergs)
+	}
+	return c.HeavyHitters
+}
+
+// Validate returns the errors that tags cannot express.
+func (c *Configuration) Validate() error {
+	var errs settings.KeyErrors
+	for i, d := range c.Dimensions {
+		if f, err := flow.ParseFields(d); err != nil || f.String() != d {
+			errs.Add(fmt.Sprintf("dimensions[%d]", i), "%q is not a flow definition; expected 5-tuple or fields of it in "+
+				"their order, such as src or dst+dst-port", d)
+		}
+	}
+	if n := len(c.Dimensions); n > wire.MaxSketches && c.Hosts.Packets != HostsNone {
+		errs.Add("dimensions", "has %d elements; expected at most %d where hosts count packets", n, wire.MaxSketches)
+	}
+	if n := &c.Network; n.Scheme != SchemeWeights && len(n.Weights) > 0 {
+		errs.Add("network.weights", "are for the scheme %s; the scheme is %s", SchemeWeights, n.Scheme)
+	} else if n.Scheme == SchemeWeights && (len(n.Prefixes) > 0 || n.Memory != 0) {
+		errs.Add("network.scheme", "%s has neither prefixes nor memory; expected one of %v", n.Scheme, manifest.Schemes)
+	}
+	for _, text := range slices.Sorted(maps.Keys(c.Network.Prefixes)) {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			errs.Add("network.prefixes."+text, "is not a prefix; expected one such as 10.1.0.0/16")
+		}
+	}
+	for i, f := range c.Functions {
+		f.check(fmt.Sprintf("functions[%d].", i), &errs)
+	}
+	return errs.Err()
+}
+
+// dimensions are the dimensions of the program univmon, which hosts measure by default.
+var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}
+
+// allDimensions returns all flow definitions, dimensions first.
+func allDimensions() []string {
+	out := slices.Clone(dimensions)
+	for f := flow.Fields(1); f < flow.FiveTuple; f++ {
+		if name := f.String(); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
