@@ -37,7 +37,7 @@ type queryFlags struct {
 	serverName, username      string
 	plaintext, json           bool
 	timeout                   time.Duration
-	check, watch              bool
+	watch                     bool
 	text, plugin              string
 }
 
@@ -62,12 +62,8 @@ each epoch. The query ends with this command.`,
   netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
   netsketch query --watch '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]'
   netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops
-  netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query
-  netsketch query --check --text examples/omnimon/queries/slowloris.query`,
+  netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.check && f.text == "" {
-				return errors.New("query: --check needs --text, the file with the query")
-			}
 			if f.text != "" {
 				return cobra.NoArgs(cmd, args)
 			}
@@ -78,9 +74,6 @@ each epoch. The query ends with this command.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.check {
-				return checkQuery(cmd.OutOrStdout(), f.text)
-			}
 			if f.text != "" {
 				return f.runQuery(cmd.Context(), cmd.OutOrStdout())
 			}
@@ -98,7 +91,8 @@ each epoch. The query ends with this command.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.address, "address", "127.0.0.1:9339", "`host:port` of the gNMI server, or unix:///file of a host agent")
+	flags.StringVar(&f.address, "address", "127.0.0.1:9339",
+		"`host:port` of the gNMI server, or unix:///file of a host agent")
 	flags.StringVar(&f.target, "target", "", "`name` of the gNMI target; the collector's own when empty")
 	flags.BoolVar(&f.json, "json", false, "print JSON instead of tables")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest `time` to connect and receive the answer")
@@ -114,7 +108,6 @@ each epoch. The query ends with this command.`,
 	flags.StringVar(&f.text, "text", "", "`file` with a query in the language of the plugin")
 	flags.StringVar(&f.plugin, "plugin", "omnimon", "`name` of the plugin that runs the query of --text")
 	flags.BoolVar(&f.watch, "watch", false, "print values and their changes until interrupted")
-	flags.BoolVar(&f.check, "check", false, "compile the query of --text and print where each of its sequences runs")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
 	for _, flag := range []string{"json", "text"} {
 		cmd.MarkFlagsMutuallyExclusive("watch", flag)

@@ -168,35 +168,6 @@ func TestQueryErrors(t *testing.T) {
 	}
 }
 
-func TestQueryCheck(t *testing.T) {
-	run := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		cmd := queryCommand()
-		cmd.SetOut(&out)
-		cmd.SetErr(&out)
-		cmd.SetArgs(args)
-		err := cmd.Execute()
-		return out.String(), err
-	}
-	out, err := run("--check", "--text", "../../examples/omnimon/queries/slowloris.query")
-	for _, want := range []string{"bytes at switches", "flows at hosts: has distinct", "result at collector: has join"} {
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("%v, no %q in:\n%s", err, want, out)
-		}
-	}
-	bad := filepath.Join(t.TempDir(), "bad.query")
-	if err := os.WriteFile(bad, []byte("r = packets\n  .distinct(dts)\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := run("--check", "--text", bad); err == nil || !strings.Contains(err.Error(),
-		`bad.query:2:13: unknown field "dts"`) {
-		t.Errorf("a misspelled field: %v", err)
-	}
-	if _, err := run("--text", bad, "/collector"); err == nil || !strings.Contains(err.Error(), "unknown command") {
-		t.Errorf("--text and a path: %v", err)
-	}
-}
-
 // --watch prints values until the user interrupts it.
 func TestQueryWatches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -235,9 +206,6 @@ func TestQueryWatches(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-	if _, err := runQuery("--check"); err == nil || !strings.Contains(err.Error(), "--check needs --text") {
-		t.Errorf("--check alone: %v", err)
 	}
 	if _, err := runQuery("--watch", "/univmon/flws", "--address", address); err == nil ||
 		!strings.Contains(err.Error(), `Unimplemented`) {

@@ -18,32 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/yang"
 )
-
-// checkQuery compiles a query of OmniMon's language and prints its plan.
-func checkQuery(w io.Writer, file string) error {
-	_, q, err := readQuery(file)
-	if err != nil {
-		return err
-	}
-	plan := q.Place()
-	if _, err := plan.Queue(); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	_, err = fmt.Fprint(w, plan)
-	return err
-}
-
-func readQuery(file string) (text string, q *query.Query, err error) {
-	source, err := os.ReadFile(file)
-	if err != nil {
-		return "", nil, fmt.Errorf("query: --text: %w", err)
-	}
-	q, err = query.Parse(file, string(source))
-	return string(source), q, err
-}
 
 // runQuery runs a query until ctx ends, and prints its results after each epoch. The query runs in
 // the collector as long as this subscription exists.
@@ -51,9 +27,9 @@ func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	if f.plugin != "omnimon" {
 		return fmt.Errorf("query: --plugin %q has no query language: use --plugin omnimon", f.plugin)
 	}
-	text, _, err := readQuery(f.text)
+	text, err := os.ReadFile(f.text)
 	if err != nil {
-		return err
+		return fmt.Errorf("query: --text: %w", err)
 	}
 	conn, err := f.connect()
 	if err != nil {
@@ -62,9 +38,8 @@ func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	defer conn.Close()
 	stream, err := f.subscribe(ctx, conn,
 		&gpb.Path{Elem: []*gpb.PathElem{{Name: "omnimon"}, {Name: "requests"},
-			{Name: "request", Key: map[string]string{"text": text}}}},
-		&gpb.Path{Elem: []*gpb.PathElem{{Name: "omnimon"}, {Name: "queries"},
-			{Name: "query", Key: map[string]string{"name": query.ClientName(text)}}}})
+			{Name: "request", Key: map[string]string{"text": string(text)}}}},
+		&gpb.Path{Elem: []*gpb.PathElem{{Name: "omnimon"}, {Name: "queries"}}})
 	if err != nil {
 		return err
 	}
@@ -103,9 +78,10 @@ func (f *queryFlags) subscribe(ctx context.Context, conn *grpc.ClientConn, paths
 	return stream, nil
 }
 
-// queryView is the newest state of a query. All notifications of one epoch have the same
-// timestamp.
+// queryView is the newest state of all queries, of which it prints one: the query that the plugin
+// names in the row of the request. All notifications of one epoch have the same timestamp.
 type queryView struct {
+	name   string
 	leaves map[string]*gpb.Update // by path
 	time   int64
 	json   bool
@@ -130,7 +106,13 @@ func (v *queryView) update(w io.Writer, n *gpb.Notification) error {
 	for _, u := range n.GetUpdate() {
 		elems := path(u.GetPath())
 		v.leaves[yang.PathString(elems)] = &gpb.Update{Path: &gpb.Path{Elem: elems}, Val: u.GetVal()}
-		if len(elems) == 5 && elems[1].GetName() == "requests" && elems[4].GetName() == "problem" {
+		if len(elems) != 5 || elems[1].GetName() != "requests" {
+			continue
+		}
+		switch elems[4].GetName() {
+		case "name":
+			v.name = u.GetVal().GetStringVal()
+		case "problem":
 			return status.Error(codes.InvalidArgument, u.GetVal().GetStringVal())
 		}
 	}
@@ -143,6 +125,7 @@ func (v *queryView) print(w io.Writer) error {
 	for _, at := range slices.Sorted(maps.Keys(v.leaves)) {
 		u := v.leaves[at]
 		switch elems := u.GetPath().GetElem(); {
+		case len(elems) > 2 && elems[1].GetName() == "queries" && elems[2].GetKey()["name"] != v.name:
 		case len(elems) > 4 && elems[3].GetName() == "results":
 			if last := elems[len(elems)-1].GetName(); last == "tuple" || last == "value" {
 				results.Update = append(results.Update, u)

@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/gnmi/server"
@@ -52,7 +51,7 @@ func TestQueryText(t *testing.T) {
 		t.Helper()
 		b := table.NewBuilder("/netsketch-omnimon:omnimon/queries/query")
 		name, number, exact := b.TextKey("name"), b.Uint("state/epoch"), b.Bool("state/exact")
-		name.Append(query.ClientName(text))
+		name.Append("q-1")
 		number.Append(epoch)
 		exact.Append(true)
 		queries, err := b.Table()
@@ -62,16 +61,28 @@ func TestQueryText(t *testing.T) {
 		b = table.NewBuilder("/netsketch-omnimon:omnimon/queries/query/results/result")
 		name, key, tuple := b.TextKey("query/name"), b.TextKey("key"), b.Text("state/tuple")
 		for _, r := range results {
-			name.Append(query.ClientName(text))
+			name.Append("q-1")
 			key.Append(r)
 			tuple.Append("tuple " + r)
 		}
+		name.Append("q-2") // of another client
+		key.Append("z")
+		tuple.Append("tuple z")
 		rows, err := b.Table()
 		if err != nil {
 			t.Fatal(err)
 		}
+		b = table.NewBuilder("/netsketch-omnimon:omnimon/requests/request")
+		request, name := b.TextKey("text"), b.Text("state/name")
+		request.Append(text)
+		name.Append("q-1")
+		requests, err := b.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := st.Publish(store.Batch{Time: time.Unix(int64(epoch), 0), Epoch: epoch,
-			Tables: []store.Publication{{Table: queries, Replace: true}, {Table: rows, Replace: true}}}); err != nil {
+			Tables: []store.Publication{{Table: queries, Replace: true}, {Table: rows, Replace: true},
+				{Table: requests, Replace: true}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -183,7 +183,8 @@ expect:
 // TestSketchINTAtEdgeSwitches: without agents, towers of edge switches measure. The collector reads
 // them as banks; every packet is in the results of one switch and one epoch.
 func TestSketchINTAtEdgeSwitches(t *testing.T) {
-	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, queue-rate: 20000}", 3, "switches", `
+	const topology = "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, queue-rate: 20000}"
+	s := sketchintScenario(t, topology, 3, "switches", `
 programs: {edge: sketchint-edge}
 traffic:
   - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2, until: 400ms}
@@ -213,7 +214,8 @@ traffic:
 // TestSketchINTAtSwitchesAndHosts: edge switches measure, and agents, which receive packets without
 // INT, name the heavy flows. Routes keep collisions in the small towers from adding switches.
 func TestSketchINTAtSwitchesAndHosts(t *testing.T) {
-	s := sketchintScenario(t, "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}", 5, "switches", `
+	const topology = "{kind: fat-tree, k: 4, latency: 10us, queue-rate: 20000, queue-depth: 256}"
+	s := sketchintScenario(t, topology, 5, "switches", `
 programs: {edge: sketchint-edge}
 traffic:
   - {name: web, rate: 8000, flows: 100, zipf: 0.5, udp: 0.3, ipv6: 0.2}

@@ -227,7 +227,8 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 			normal.learn(e.Truth)
 			intervals[e.Number] = e.Truth
 		}
-		maps.DeleteFunc(intervals, func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.IntervalEpochs) <= e.Number })
+		maps.DeleteFunc(intervals,
+			func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.IntervalEpochs) <= e.Number })
 		if row == nil || row.Value("received") == 0 {
 			return t // the first intervals are not sent
 		}

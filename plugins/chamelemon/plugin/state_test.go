@@ -292,8 +292,10 @@ func TestStateRefused(t *testing.T) {
 
 // FuzzState: no state does harm; what is taken up can be saved again.
 func FuzzState(f *testing.F) {
-	small := []byte(`{"Edges":[{"Name":"a"}],"Layout":{"Bits":[8,16],"Counters":[4,2],"Up":[24,0],"Down":[12,0]},"Room":[{"Up":24,"Down":12},{}],` +
-		`"Ledger":{"Last":5,"Plans":[{"ID":5,"Bank":-1,"Attention":{"Tl":1,"Parts":[{"HL":2},{}],"Th":{"a":1}}}]},"Kept":[{"Name":"a","Th":1,"Flows":[1,0]}]}`)
+	small := []byte(`{"Edges":[{"Name":"a"}],"Layout":{"Bits":[8,16],"Counters":[4,2],"Up":[24,0],"Down":[12,0]},` +
+		`"Room":[{"Up":24,"Down":12},{}],"Ledger":{"Last":5,"Plans":[{"ID":5,` +
+		`"Bank":-1,"Attention":{"Tl":1,"Parts":[{"HL":2},{}],"Th":{"a":1}}}]},` +
+		`"Kept":[{"Name":"a","Th":1,"Flows":[1,0]}]}`)
 	body := append([]byte{0, 0, byte(len(small) >> 8), byte(len(small))}, small...)
 	body = append(body, 1, 2, 3, 4, 0, 5, 0, 6, 9)
 	body = append(body, make([]byte, 13)...)

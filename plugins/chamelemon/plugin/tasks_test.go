@@ -90,7 +90,8 @@ func TestTasks(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.flows), func(t *testing.T) {
 			f := newFabric(t, 61,
-				fmt.Sprintf(`{"heavy-hitters": {"packets": %d, "share": 0, "limit": 10000}, "heavy-changes": {"packets": %d, "limit": 10000}}`, heavy, heavy))
+				fmt.Sprintf(`{"heavy-hitters": {"packets": %d, "share": 0, "limit": 10000},
+					"heavy-changes": {"packets": %d, "limit": 10000}}`, heavy, heavy))
 			for range tc.settle {
 				f.play(f.flows(tc.flows, 0.05, 0.05))
 			}

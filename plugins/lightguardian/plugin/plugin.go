@@ -163,8 +163,9 @@ func (s *setup) sameSketches(other *setup) bool {
 // hostSettings returns the settings of each host with an agent.
 func (s *setup) hostSettings() (out []sdk.HostSetting, err error) {
 	k := &s.config.Sketch
-	settings := wire.Settings{Kept: int(s.config.ReportSize), Flows: s.config.ReportFlows, Interval: s.config.IntervalEpochs,
-		Sketch: &wire.Sketch{Rows: k.Rows, Delays: k.micros(), Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.unit()}}
+	settings := wire.Settings{Kept: int(s.config.ReportSize), Flows: s.config.ReportFlows,
+		Interval: s.config.IntervalEpochs,
+		Sketch:   &wire.Sketch{Rows: k.Rows, Delays: k.micros(), Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.unit()}}
 	for _, name := range s.own {
 		settings.Devices = append(settings.Devices, wire.Device{ID: s.ids[name], Name: name, Columns: k.Columns,
 			Words: k.words()})

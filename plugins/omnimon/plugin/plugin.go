@@ -231,7 +231,8 @@ func (s *setup) missing(device, object, consequence string, args ...any) {
 func (s *setup) describe(model *sdk.Network, state *saved) string {
 	var b strings.Builder
 	c := s.config
-	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.FlowletGap, c.Match, c.Extremes, *state)
+	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.FlowletGap, c.Match,
+		c.Extremes, *state)
 	for i := range model.Devices {
 		d := &model.Devices[i]
 		fmt.Fprint(&b, d.Name, d.Program, d.Forwarding)

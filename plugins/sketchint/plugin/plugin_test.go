@@ -166,7 +166,8 @@ func TestChangesOfPartialIntervals(t *testing.T) {
 	// Other lengths of intervals are not compared either.
 	h := start(t, `{"heavy": 100, "change": 50}`)
 	h.Analyze(simEpoch(t, h, 1, flows))
-	if _, err := h.Configure(`{"heavy": 100, "change": 50, "interval": "4500ms"}`, simNetwork(), 3*time.Second); err != nil {
+	if _, err := h.Configure(`{"heavy": 100, "change": 50, "interval": "4500ms"}`, simNetwork(),
+		3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	e := simEpoch(t, h, 0, nil)
@@ -434,9 +435,9 @@ func TestLastingInflation(t *testing.T) {
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 0, "worst": nil,
 		"latency": 501, "normal-latency": 100})
 	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
-		"text": "5 packets had more than 5 times the mean latency of their flow, up to 1µs; 1 flows have a mean latency of " +
-			"more than 5 times the normal one; 2 flows are affected, for 10s (10 epochs): " + other.key().String() + "; " +
-			f.key().String()})
+		"text": "5 packets had more than 5 times the mean latency of their flow, up to 1µs; 1 flows have a mean " +
+			"latency of more than 5 times the normal one; 2 flows are affected, for 10s (10 epochs): " +
+			other.key().String() + "; " + f.key().String()})
 	out = h.Analyze(simEpoch(t, h, 4, []simFlow{f}))
 	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
 		"text": "1 flows have a mean latency of more than 5 times the normal one; 1 flows are affected, " +
