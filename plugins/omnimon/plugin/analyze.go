@@ -483,42 +483,17 @@ func (r *run) summarize() *traffic {
 	if r.result == nil {
 		return out
 	}
-	type share struct {
-		traffic
-		top top
-	}
-	shares := make([]share, r.result.Workers())
+	shares := make([]subtotal, r.result.Workers())
 	for i := range shares {
-		shares[i].links = make([]load, len(r.network.links))
-	}
-	limits := r.config.Limits
-	add := func(s *share, f *analysis.Flow) {
-		packets, bytes := volume(f)
-		s.packets, s.bytes, s.untagged = s.packets+packets, s.bytes+bytes, s.untagged+f.Untagged.Packets
-		if !r.result.Exact(f) {
-			s.inexact++
-		}
-		if f.Sent[wire.FinRst] > 0 {
-			s.completions[bits.Len64(f.Age)]++
-		}
-		s.top.add(f, limits.Flows)
-	}
-	on := func(s *share, link int32, f *analysis.Flow, v *wire.Values) {
-		l := &s.links[link]
-		l.flows++
-		l.tagged += v[wire.Packets]
-		l.packets += uint64(v[wire.Packets]) + f.Untagged.Packets
-		l.bytes += uint64(v[wire.Bytes]) + f.Untagged.Bytes
-		l.inexact = l.inexact || !r.result.AllSent(f)
-		l.top.add(f, limits.LinkFlows)
+		shares[i].run, shares[i].links = r, make([]load, len(r.network.links))
 	}
 	r.result.Each(func(worker int, f *analysis.Flow) {
 		s := &shares[worker]
-		add(s, f)
+		s.flow(f)
 		for i := range f.Path.Hops {
-			on(s, f.Path.Hops[i].Link, f, &f.Sent)
+			s.link(f.Path.Hops[i].Link, f, &f.Sent)
 		}
-		on(s, f.Path.Last, f, &f.Sent)
+		s.link(f.Path.Last, f, &f.Sent)
 		if len(out.watched) > 0 {
 			if w := out.watched[f.Key]; w != nil {
 				w.Flow, w.reason = *f, ""
@@ -526,76 +501,22 @@ func (r *run) summarize() *traffic {
 		}
 	})
 	s, lossy := &shares[0], map[flow.Key]*analysis.LossyFlow{}
-	one := func(f *analysis.Flow, l *analysis.LossyFlow) {
-		add(s, f)
-		if f.Known() {
-			s.lost += uint64(f.Lost[wire.Packets])
-		}
-		if w := out.watched[f.Key]; w != nil {
-			w.Flow, w.lossy, w.reason = *f, l, ""
-		}
-	}
 	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
 		for i := range flows {
-			f := &flows[i]
-			lossy[f.Key] = f
-			one(&f.Flow, f)
-			for hop := range len(f.Path.Hops) + 1 {
-				link := f.Path.Last
-				if hop < len(f.Path.Hops) {
-					link = f.Path.Hops[hop].Link
-				}
-				v, exact := before(f, 2*hop)
-				on(s, link, &f.Flow, &v)
-				s.links[link].undetermined = s.links[link].undetermined || !exact
-			}
+			lossy[flows[i].Key] = &flows[i]
+			s.lossy(&flows[i], out.watched)
 		}
 	}
 	for _, flows := range [][]analysis.Flow{r.result.Unplaced, r.result.Odd} {
 		for i := range flows {
-			f := &flows[i]
-			one(f, nil)
-			if f.Path.Last < 0 {
-				continue
-			}
-			links := []int32{f.Path.From, f.Path.Last}
-			if len(f.Path.Hops) > 0 {
-				links = links[:0]
-				for _, h := range f.Path.Hops {
-					links = append(links, h.Link)
-				}
-				links = append(links, f.Path.Last)
-			}
-			for n, link := range links {
-				v := f.Sent
-				if n == len(links)-1 && f.Known() {
-					v.Sub(&f.Lost)
-				}
-				on(s, link, f, &v)
-				l := &s.links[link]
-				l.inexact = l.inexact || !f.Known() || n > 0 && v != f.Sent
-			}
+			s.unplaced(&flows[i], out.watched)
 		}
 	}
 	var top top
 	for i := range shares {
-		s := &shares[i]
-		out.packets, out.bytes, out.lost = out.packets+s.packets, out.bytes+s.bytes, out.lost+s.lost
-		out.untagged, out.inexact = out.untagged+s.untagged, out.inexact+s.inexact
-		for j, n := range s.completions {
-			out.completions[j] += n
-		}
-		for j := range s.links {
-			from, to := &s.links[j], &out.links[j]
-			to.flows, to.packets, to.bytes = to.flows+from.flows, to.packets+from.packets, to.bytes+from.bytes
-			to.tagged, to.inexact = to.tagged+from.tagged, to.inexact || from.inexact
-			to.undetermined = to.undetermined || from.undetermined
-			for k := range from.top {
-				to.top.add(&from.top[k], limits.LinkFlows)
-			}
-		}
-		for j := range s.top {
-			top.add(&s.top[j], limits.Flows)
+		out.add(&shares[i].traffic, r.config.Limits.LinkFlows)
+		for j := range shares[i].top {
+			top.add(&shares[i].top[j], r.config.Limits.Flows)
 		}
 	}
 	largest := func(a, b analysis.Flow) int { return order(&b, &a) }
@@ -613,6 +534,107 @@ func (r *run) summarize() *traffic {
 		out.headerless += c[wire.NoHeader]
 	}
 	return out
+}
+
+// subtotal is the traffic of the flows of one worker.
+type subtotal struct {
+	*run
+	traffic
+	top top
+}
+
+// flow adds a flow to the totals.
+func (s *subtotal) flow(f *analysis.Flow) {
+	packets, bytes := volume(f)
+	s.packets, s.bytes, s.untagged = s.packets+packets, s.bytes+bytes, s.untagged+f.Untagged.Packets
+	if !s.result.Exact(f) {
+		s.traffic.inexact++
+	}
+	if f.Sent[wire.FinRst] > 0 {
+		s.completions[bits.Len64(f.Age)]++
+	}
+	s.top.add(f, s.config.Limits.Flows)
+}
+
+// link adds a flow to a link that v of it were sent to.
+func (s *subtotal) link(link int32, f *analysis.Flow, v *wire.Values) {
+	l := &s.links[link]
+	l.flows++
+	l.tagged += v[wire.Packets]
+	l.packets += uint64(v[wire.Packets]) + f.Untagged.Packets
+	l.bytes += uint64(v[wire.Bytes]) + f.Untagged.Bytes
+	l.inexact = l.inexact || !s.result.AllSent(f)
+	l.top.add(f, s.config.Limits.LinkFlows)
+}
+
+// inexactFlow adds a flow with losses, or with an unknown path, to the totals and to the watched
+// flows.
+func (s *subtotal) inexactFlow(f *analysis.Flow, l *analysis.LossyFlow, watched map[flow.Key]*published) {
+	s.flow(f)
+	if f.Known() {
+		s.lost += uint64(f.Lost[wire.Packets])
+	}
+	if w := watched[f.Key]; w != nil {
+		w.Flow, w.lossy, w.reason = *f, l, ""
+	}
+}
+
+// lossy adds a flow that lost packets on a known path.
+func (s *subtotal) lossy(f *analysis.LossyFlow, watched map[flow.Key]*published) {
+	s.inexactFlow(&f.Flow, f, watched)
+	for hop := range len(f.Path.Hops) + 1 {
+		link := f.Path.Last
+		if hop < len(f.Path.Hops) {
+			link = f.Path.Hops[hop].Link
+		}
+		v, exact := before(f, 2*hop)
+		s.link(link, &f.Flow, &v)
+		s.links[link].undetermined = s.links[link].undetermined || !exact
+	}
+}
+
+// unplaced adds a flow whose losses have no place: its packets count on the links of its path, or
+// on its first and last link if the path is not known.
+func (s *subtotal) unplaced(f *analysis.Flow, watched map[flow.Key]*published) {
+	s.inexactFlow(f, nil, watched)
+	if f.Path.Last < 0 {
+		return
+	}
+	links := []int32{f.Path.From, f.Path.Last}
+	if len(f.Path.Hops) > 0 {
+		links = links[:0]
+		for _, h := range f.Path.Hops {
+			links = append(links, h.Link)
+		}
+		links = append(links, f.Path.Last)
+	}
+	for n, link := range links {
+		v := f.Sent
+		if n == len(links)-1 && f.Known() {
+			v.Sub(&f.Lost)
+		}
+		s.link(link, f, &v)
+		l := &s.links[link]
+		l.inexact = l.inexact || !f.Known() || n > 0 && v != f.Sent
+	}
+}
+
+// add adds the totals and links of a worker; linkFlows bounds the flows of a link.
+func (t *traffic) add(s *traffic, linkFlows int) {
+	t.packets, t.bytes, t.lost = t.packets+s.packets, t.bytes+s.bytes, t.lost+s.lost
+	t.untagged, t.inexact = t.untagged+s.untagged, t.inexact+s.inexact
+	for i, n := range s.completions {
+		t.completions[i] += n
+	}
+	for i := range s.links {
+		from, to := &s.links[i], &t.links[i]
+		to.flows, to.packets, to.bytes = to.flows+from.flows, to.packets+from.packets, to.bytes+from.bytes
+		to.tagged, to.inexact = to.tagged+from.tagged, to.inexact || from.inexact
+		to.undetermined = to.undetermined || from.undetermined
+		for k := range from.top {
+			to.top.add(&from.top[k], linkFlows)
+		}
+	}
 }
 
 // linkReason returns why the load of a link is not exact, "" if it is.

@@ -106,13 +106,31 @@ type answer struct {
 
 // answers computes the results of all queries.
 func (r *run) answers(queries []*running) (out []*answer) {
-	type part struct {
-		host int
-		row  wire.QueryRow
+	rows := map[uint64][]queryRow{}
+	if len(queries) > 0 {
+		rows = r.queryRows()
 	}
-	parts := map[uint64][]part{}
+	for _, q := range queries {
+		a := &answer{running: q}
+		if q.problem == "" {
+			r.answer(a, rows[q.id])
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// queryRow is what a host returned of one sequence of a query.
+type queryRow struct {
+	host int
+	wire.QueryRow
+}
+
+// queryRows reads what the hosts returned of queries, by the ids of the queries.
+func (r *run) queryRows() map[uint64][]queryRow {
+	rows := map[uint64][]queryRow{}
 	for n, data := range r.input.Reports {
-		if r.hosts[n].name == "" || data == nil || len(queries) == 0 {
+		if r.hosts[n].name == "" || data == nil {
 			continue
 		}
 		rep, err := wire.Open(data)
@@ -130,86 +148,93 @@ func (r *run) answers(queries []*running) (out []*answer) {
 		}
 		var row wire.QueryRow
 		for rep.NextQuery(&row) {
-			parts[row.ID] = append(parts[row.ID], part{n, row})
+			rows[row.ID] = append(rows[row.ID], queryRow{n, row})
 		}
 		if err := rep.Err(); err != nil {
 			r.warn("host %s: %v", r.hosts[n].name, err)
 		}
 	}
-	for _, q := range queries {
-		a := &answer{running: q}
-		out = append(out, a)
-		if q.problem != "" {
-			continue
-		}
-		inexact := func(format string, args ...any) {
-			if a.inexact == "" {
-				a.inexact = fmt.Sprintf(format, args...)
-			}
-		}
-		tuples, expected := map[string][]query.Tuple{}, 0
-		for _, s := range q.plan.Steps {
-			if s.Source == "packets" && q.kind == inIngress {
-				expected++
-			}
-		}
-		returned := map[int]int{}
-		for _, p := range parts[q.id] {
-			host := r.hosts[p.host].name
-			switch {
-			case p.row.Problem != "":
-				inexact("host %s: %s", host, p.row.Problem)
-				continue
-			case p.row.Step >= len(q.plan.Steps) || q.plan.Steps[p.row.Step].Source != "packets":
-				inexact("host %s returned a sequence that does not exist", host)
-				continue
-			}
-			s := &q.plan.Steps[p.row.Step]
-			more, err := s.DecodeTuples(p.row.Tuples)
-			if err != nil {
-				inexact("host %s: %v", host, err)
-				continue
-			}
-			if p.row.Dropped > 0 {
-				inexact("host %s: %d tuples or packets of %s are above its limits", host, p.row.Dropped, s.Name)
-			}
-			if p.row.Copied != "" && a.copied == "" {
-				a.copied = fmt.Sprintf("host %s runs %s in its agent: %s", host, s.Name, p.row.Copied)
-			}
-			a.undefined += int(min(p.row.Undefined, 1<<31))
-			tuples[s.Name] = append(tuples[s.Name], more...)
-			returned[p.host]++
-		}
-		for n := range r.hosts {
-			if h := &r.hosts[n]; h.name != "" && (expected > 0 || q.kind == inEgress) {
-				switch {
-				case !h.delivered:
-					inexact("host %s is missing", h.name)
-				case returned[n] < expected:
-					inexact("host %s did not run the query in the whole epoch", h.name)
-				}
-			}
-		}
-		if q.kind == inEgress {
-			tuples, a.waiting = r.queueTuples(q, inexact)
-		} else {
-			a.waiting = expected > 0 && len(returned) == 0
-		}
-		if a.waiting {
-			inexact("it does not run yet")
-			continue
-		}
-		if a.unseen = r.unseen(q); a.unseen > 0 {
-			inexact("%d packets that it may have matched were not seen: %s", a.unseen, r.unseenText(q))
-		}
-		var undefined int
-		a.tuples, undefined = q.plan.Finish(tuples, r.lostTuples(q, inexact))
-		a.undefined += undefined
-		if len(r.inexact) > 0 {
-			inexact("%s", r.inexact[0])
+	return rows
+}
+
+// doubt keeps the first reason why the result is not exact.
+func (a *answer) doubt(format string, args ...any) {
+	if a.inexact == "" {
+		a.inexact = fmt.Sprintf(format, args...)
+	}
+}
+
+// answer computes the result of a query from what the hosts returned of it.
+func (r *run) answer(a *answer, rows []queryRow) {
+	q := a.running
+	expected := 0 // sequences that each host runs
+	for _, s := range q.plan.Steps {
+		if s.Source == "packets" && q.kind == inIngress {
+			expected++
 		}
 	}
-	return out
+	tuples, returned := map[string][]query.Tuple{}, map[int]int{}
+	for _, row := range rows {
+		if r.add(a, tuples, &row) {
+			returned[row.host]++
+		}
+	}
+	for n := range r.hosts {
+		switch h := &r.hosts[n]; {
+		case h.name == "" || expected == 0 && q.kind != inEgress:
+		case !h.delivered:
+			a.doubt("host %s is missing", h.name)
+		case returned[n] < expected:
+			a.doubt("host %s did not run the query in the whole epoch", h.name)
+		}
+	}
+	if q.kind == inEgress {
+		tuples, a.waiting = r.queueTuples(q, a.doubt)
+	} else {
+		a.waiting = expected > 0 && len(returned) == 0
+	}
+	if a.waiting {
+		a.doubt("it does not run yet")
+		return
+	}
+	if a.unseen = r.unseen(q); a.unseen > 0 {
+		a.doubt("%d packets that it may have matched were not seen: %s", a.unseen, r.unseenText(q))
+	}
+	var undefined int
+	a.tuples, undefined = q.plan.Finish(tuples, r.lostTuples(q, a.doubt))
+	a.undefined += undefined
+	if len(r.inexact) > 0 {
+		a.doubt("%s", r.inexact[0])
+	}
+}
+
+// add adds the tuples that a host returned to those of their sequence. It returns false if the host
+// did not return the sequence.
+func (r *run) add(a *answer, tuples map[string][]query.Tuple, row *queryRow) bool {
+	host, steps := r.hosts[row.host].name, a.plan.Steps
+	switch {
+	case row.Problem != "":
+		a.doubt("host %s: %s", host, row.Problem)
+		return false
+	case row.Step >= len(steps) || steps[row.Step].Source != "packets":
+		a.doubt("host %s returned a sequence that does not exist", host)
+		return false
+	}
+	s := &steps[row.Step]
+	more, err := s.DecodeTuples(row.Tuples)
+	if err != nil {
+		a.doubt("host %s: %v", host, err)
+		return false
+	}
+	if row.Dropped > 0 {
+		a.doubt("host %s: %d tuples or packets of %s are above its limits", host, row.Dropped, s.Name)
+	}
+	if row.Copied != "" && a.copied == "" {
+		a.copied = fmt.Sprintf("host %s runs %s in its agent: %s", host, s.Name, row.Copied)
+	}
+	a.undefined += int(min(row.Undefined, 1<<31))
+	tuples[s.Name] = append(tuples[s.Name], more...)
+	return true
 }
 
 // unseen counts the packets that a query over packets did not see although it may have matched
