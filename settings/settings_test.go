@@ -100,6 +100,19 @@ func TestProblemHidesEnvironmentVariables(t *testing.T) {
 	}
 }
 
+// A plugin receives numbers and booleans of environment variables as such, and texts in quotes as
+// texts.
+func TestVariablesHaveTypes(t *testing.T) {
+	text := []byte("n: \"${N}\"\na: ${N}\nb: ${T}\nc: ${F}\nd: ${Z}\ne: x${N}\n")
+	values := map[string]string{"N": "64", "T": "true", "F": "1.5e3", "Z": "010"}
+	r := settings.NewReport("n.yaml", text)
+	root := yaml.Parse(r, text, func(name string) (string, bool) { return values[name], true })
+	got, err := settings.NewSection(r, root).JSON()
+	if want := `{"a":64,"b":true,"c":1500,"d":"010","e":"x64","n":"64"}`; err != nil || string(got) != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
+	}
+}
+
 func FuzzDecodeJSON(f *testing.F) {
 	f.Add(`{"share": 0.25, "delays": ["1ms"], "words": "a", "nodes": [{"name": "x", "id": 7}], "ports": {"a": [1]}}`)
 	f.Add(strings.Repeat("[", 70))

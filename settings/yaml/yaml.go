@@ -378,7 +378,35 @@ func (t *tree) scalar(out *settings.Node, n ast.Node, path string) {
 		return
 	}
 	out.Written, out.Text, out.Value = out.Text, text, text
+	if s, ok := n.(*ast.StringNode); ok && text != out.Written && s.Token.Type == token.StringType {
+		out.Value = plain(text)
+	}
 }
+
+// plain returns the value of a text without quotes, which a variable gave: a boolean, a number as
+// JSON writes it, or the text.
+func plain(text string) any {
+	switch text {
+	case "true", "false":
+		return text == "true"
+	}
+	if !jsonNumber.MatchString(text) {
+		return text
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return n
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return text // out of range
+	}
+	return f
+}
+
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$`)
 
 // expand replaces ${NAME} with the environment variable, and ${NAME:-default} with the default if
 // the variable is unset or empty, as a shell does. $$ is a dollar sign; a $ before any other
