@@ -107,9 +107,9 @@ type Description struct {
 	Programs []ProgramNeed `json:"programs,omitempty"`
 	// Objects are what the plugin reads from devices in each epoch.
 	Objects []ObjectNeed `json:"objects,omitempty"`
-	// ConfigSchema is a JSON Schema (2020-12) of the plugin's configuration. If a configuration does
-	// not fit, the collector refuses it, with the name of the field, before the plugin receives it.
-	// If empty, any configuration is passed on.
+	// ConfigSchema is a JSON Schema (2020-12) of the plugin's configuration; sdktest.ConfigSchema
+	// generates it. If a configuration does not fit, the collector refuses it, with the name of the
+	// field, before the plugin receives it. If empty, any configuration is passed on.
 	ConfigSchema string `json:"configSchema,omitempty"`
 	// Modules are the YANG modules that the plugin brings.
 	Modules []Module `json:"modules,omitempty"`

@@ -79,7 +79,8 @@ type DescribeResponse struct {
 	Programs []*ProgramNeed `protobuf:"bytes,4,rep,name=programs,proto3" json:"programs,omitempty"`
 	// Objects it reads in each epoch.
 	Objects []*ObjectNeed `protobuf:"bytes,5,rep,name=objects,proto3" json:"objects,omitempty"`
-	// JSON Schema (2020-12) of the configuration; empty: any.
+	// JSON Schema (2020-12) of the configuration; empty: any. A text of the
+	// format go-duration is a duration with its unit, such as "100ms".
 	ConfigSchema string `protobuf:"bytes,6,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`
 	// YANG modules it brings.
 	Modules []*YangModule `protobuf:"bytes,7,rep,name=modules,proto3" json:"modules,omitempty"`
@@ -769,8 +770,8 @@ func (x *ConfigureResponse) GetMerge() bool {
 // FieldError is one error in a configuration.
 type FieldError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the field, dots between names: "dimensions.0.key"; empty: the
-	// whole configuration.
+	// Path of the key, such as "dimensions[0].key"; empty: the whole
+	// configuration.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	// The error and what is expected.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
