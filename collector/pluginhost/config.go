@@ -182,8 +182,8 @@ func typeNames(types []string) []string {
 	return out
 }
 
-// describe returns a number or a boolean, or names the kind of another value: a text may be a secret
-// that is written at the wrong key.
+// describe returns a number or a boolean, or names the kind of another value: a text may be a
+// secret that is written at the wrong key.
 func describe(value any) string {
 	switch v := value.(type) {
 	case nil:
