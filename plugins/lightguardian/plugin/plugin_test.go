@@ -476,18 +476,20 @@ func TestPlan(t *testing.T) {
 
 // Errors of the configuration name the field and what is expected.
 func TestConfiguration(t *testing.T) {
-	for config, want := range map[string]string{
-		`{"sketch": {"columns": 1000}}`: "sketch.columns: 1000 is not a power of two",
-		`{"sketch": {"rows": 0}}`:       "rows",
-		`{"sketch": {"delays": ["100us", "50us"]}, "rules": {"slow": "50us"}}`: "sketch: ",
-		`{"rules": {"slow": "70us"}}`:                                          "rules.slow: 70µs is not a range of delays; expected one of sketch.delays, [50µs 100µs 200µs]",
-		`{"rules": {"loop": 0.5}}`:                                             "rules.loop: 0.5 is out of range; expected above 1",
-		`{"rules": {"jitter-time": "soon"}}`:                                   "rules.jitter-time: expected a duration",
-		`{"probability": 2}`:                                                   "probability",
-		`{"interval-epochs": 65}`:                                              "interval-epochs: 65 is out of range; expected 1 to 64",
-		`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`:        "devices[1].id: 1 is given twice",
-		`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`:        "devices[1].name: a is given twice",
+	for _, c := range [][2]string{
+		{`{"sketch": {"columns": 1000}}`, "sketch.columns: 1000 is not a power of two"},
+		{`{"sketch": {"rows": 0}}`, "rows"},
+		{`{"sketch": {"delays": ["100us", "50us"]}, "rules": {"slow": "50us"}}`, "sketch: "},
+		{`{"rules": {"slow": "70us"}}`,
+			"rules.slow: 70µs is not a range of delays; expected one of sketch.delays, [50µs 100µs 200µs]"},
+		{`{"rules": {"loop": 0.5}}`, "rules.loop: 0.5 is out of range; expected above 1"},
+		{`{"rules": {"jitter-time": "soon"}}`, "rules.jitter-time: expected a duration"},
+		{`{"probability": 2}`, "probability"},
+		{`{"interval-epochs": 65}`, "interval-epochs: 65 is out of range; expected 1 to 64"},
+		{`{"devices": [{"name": "a", "id": 1}, {"name": "b", "id": 1}]}`, "devices[1].id: 1 is given twice"},
+		{`{"devices": [{"name": "a", "id": 1}, {"name": "a", "id": 2}]}`, "devices[1].name: a is given twice"},
 	} {
+		config, want := c[0], c[1]
 		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, simNetwork())
 		var fields settings.KeyErrors
 		if !errors.As(err, &fields) || !strings.Contains(err.Error(), want) {
