@@ -151,7 +151,7 @@ state: %q
 	stripped("an agent without pins", false)
 
 	clsact(t)
-	if out := run("remove"); strings.Count(out, "netsketch-omnimon-") != 2 || !strings.Contains(out, "nsketch_first") {
+	if out := run("remove"); strings.Count(out, "netsketch-omnimon-") != 2 || !strings.Contains(out, "nsketch_sketch") {
 		t.Errorf("remove of programs at clsact and XDP: %s", out)
 	}
 	stripped("XDP", false)
@@ -167,7 +167,7 @@ func clsact(t *testing.T) {
 	program := func(kind ebpf.ProgramType) *ebpf.Program {
 		spec := &ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{"first": {Type: kind, License: "Apache-2.0",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}}}
-		kernel.Name(spec)
+		kernel.Name(spec, "sketchint")
 		p, err := ebpf.NewProgram(spec.Programs["first"])
 		if err != nil {
 			t.Fatal(err)

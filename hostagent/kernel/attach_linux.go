@@ -29,7 +29,8 @@ type Hook struct {
 	// At is ebpf.AttachXDP, ebpf.AttachTCXIngress or ebpf.AttachTCXEgress. A kernel without TCX,
 	// before Linux 6.6, runs the program at clsact instead.
 	At ebpf.AttachType
-	// First runs the program before others at the same place.
+	// First runs the program before those of others at the same place. Programs of several roles with
+	// First run in the order of front.
 	First bool
 }
 
@@ -244,11 +245,8 @@ func (a *Attachment) attachXDP(prog *ebpf.Program, index int) (link.Link, error)
 // attachTC attaches the program of a hook to TCX, or to clsact if the kernel has no TCX.
 func (a *Attachment) attachTC(h *attached, index int) error {
 	if !a.cfg.Clsact {
-		anchor := link.Tail()
-		if h.First {
-			anchor = link.Head()
-		}
-		l, err := link.AttachTCX(link.TCXOptions{Program: h.Program, Interface: index, Attach: h.At, Anchor: anchor})
+		l, err := link.AttachTCX(link.TCXOptions{Program: h.Program, Interface: index, Attach: h.At,
+			Anchor: h.anchor(a.cfg.Role, index)})
 		if !errors.Is(err, ebpf.ErrNotSupported) {
 			h.link = l
 			return err

@@ -41,13 +41,13 @@ func newFilter(index int, role string, h Hook) (*filter, error) {
 		f.parent = parentEgress
 	}
 	if h.First {
-		f.priority--
+		f.priority -= uint32(len(front) - place(role))
 	}
 	return f, nil
 }
 
 const (
-	filterPriority = 0x4e53       // ours, and the one below it
+	filterPriority = 0x4e53       // ours, and one below it for each role of front
 	filterName     = "netsketch-" // begins the names of ours
 
 	tcaKind, tcaOptions                     = 1, 2

@@ -25,14 +25,50 @@ import (
 // ours begins the name of every program of an agent.
 const ours = "nsketch_"
 
-// maxName is the length of the names of programs in the kernel.
-const maxName = 15
+// maxName is the length of the names of programs. With one more byte, the most that the kernel has
+// room for, package ebpf takes a name for a truncated one, and returns the name of the function.
+const maxName = 14
 
-// Name gives programs the names by which the kernel lists them, and Programs finds them.
-func Name(spec *ebpf.CollectionSpec) {
-	for name, p := range spec.Programs {
-		p.Name = ours + name[:min(len(name), maxName-len(ours))]
+// Name gives the programs of a role the name by which the kernel lists them, and Programs finds
+// them.
+func Name(spec *ebpf.CollectionSpec, role string) {
+	for _, p := range spec.Programs {
+		p.Name = nameOf(role)
 	}
+}
+
+// nameOf returns the name of a role's programs in the kernel, such as nsketch_omnimo.
+func nameOf(role string) string { return ours + role[:min(len(role), maxName-len(ours))] }
+
+// front are the roles whose programs run before other programs of an interface (Hook.First), in
+// their order. UnivMon counts packets as they are on the wire. SketchINT and LightGuardian remove
+// what switches inserted before OmniMon compares a packet with the one that was sent.
+var front = []string{"univmon", "sketchint", "lightguardian", "omnimon"}
+
+// place returns how many roles of front run before a role.
+func place(role string) int {
+	if i := slices.Index(front, role); i >= 0 {
+		return i
+	}
+	return len(front)
+}
+
+// anchor returns the place of a new program among those that TCX of an interface runs.
+func (h *Hook) anchor(role string, index int) link.Anchor {
+	if !h.First {
+		return link.Tail()
+	}
+	all, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: h.At})
+	if err != nil {
+		return link.Head() // attaching fails, too
+	}
+	for _, p := range slices.Backward(all.Programs) {
+		name := programName(p.ID)
+		if slices.ContainsFunc(front[:place(role)], func(r string) bool { return nameOf(r) == name }) {
+			return link.AfterProgramByID(p.ID)
+		}
+	}
+	return link.Head()
 }
 
 // Program is a program of an agent at an interface.
@@ -73,16 +109,11 @@ func Programs(interfaces []net.Interface) (found []Program) {
 
 // appendLink appends a program that a link attaches, if it is one of an agent.
 func appendLink(found []Program, at link.ID, id ebpf.ProgramID, where string, egress bool) []Program {
-	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
+	name := programName(id)
+	if at == 0 || !strings.HasPrefix(name, ours) {
 		return found
 	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil || at == 0 || !strings.HasPrefix(info.Name, ours) {
-		return found
-	}
-	return append(found, Program{id: id, link: at, name: info.Name, where: where, egress: egress, detach: func() error {
+	return append(found, Program{id: id, link: at, name: name, where: where, egress: egress, detach: func() error {
 		l, err := link.NewFromID(at)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // its process has ended
@@ -92,6 +123,20 @@ func appendLink(found []Program, at link.ID, id ebpf.ProgramID, where string, eg
 		}
 		return errors.Join(detachLink(l), l.Close())
 	}})
+}
+
+// programName returns the name of a program in the kernel, "" if it has ended.
+func programName(id ebpf.ProgramID) string {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
 }
 
 // linkOf returns the link of a program at XDP, 0 if there is none.

@@ -22,14 +22,14 @@ type Loaded struct {
 	Memory
 }
 
-// Load loads programs and maps, with these values of their variables. reduce names what a user may
+// Load loads the programs and maps of a role, with these values of their variables. reduce names what a user may
 // reduce if the memory does not suffice.
-func Load(spec *ebpf.CollectionSpec, variables map[string]any, opts ebpf.CollectionOptions,
+func Load(spec *ebpf.CollectionSpec, role string, variables map[string]any, opts ebpf.CollectionOptions,
 	reduce string) (*Loaded, error) {
 	if err := SetVariables(spec, variables); err != nil {
 		return nil, err
 	}
-	Name(spec)
+	Name(spec, role)
 	c, err := ebpf.NewCollectionWithOptions(spec, opts)
 	if err != nil {
 		return nil, Explain(err, reduce)

@@ -85,7 +85,7 @@ func load(pin string) (*tables, error) {
 			spec.Maps[name].Pinning = ebpf.PinByName
 		}
 	}
-	l, err := hostkernel.Load(spec, map[string]any{"crc_tables": crc, "lane_bytes": uint32(lane)}, opts,
+	l, err := hostkernel.Load(spec, wire.Role, map[string]any{"crc_tables": crc, "lane_bytes": uint32(lane)}, opts,
 		"the memory that others use")
 	if err != nil {
 		return nil, err
@@ -141,8 +141,9 @@ func (t *tables) open() error {
 // Hooks implements hostkernel.Tables.
 func (t *tables) Hooks() []hostkernel.Hook {
 	return []hostkernel.Hook{
-		{Name: lightguardianProgReceive, Program: t.Programs[lightguardianProgReceive], At: ebpf.AttachTCXIngress},
-		{Name: lightguardianProgSend, Program: t.Programs[lightguardianProgSend], At: ebpf.AttachTCXEgress},
+		{Name: lightguardianProgReceive, Program: t.Programs[lightguardianProgReceive], At: ebpf.AttachTCXIngress,
+			First: true},
+		{Name: lightguardianProgSend, Program: t.Programs[lightguardianProgSend], At: ebpf.AttachTCXEgress, First: true},
 	}
 }
 

@@ -113,7 +113,7 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	}); err != nil {
 		return nil, err
 	}
-	hostkernel.Name(spec)
+	hostkernel.Name(spec, wire.Role)
 	c, tailCalls, err := create(spec)
 	if err != nil {
 		return nil, hostkernel.Explain(err, "flows, ingressSlots or generations")

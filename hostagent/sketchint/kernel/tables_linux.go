@@ -83,12 +83,12 @@ func load(s *wire.Settings, first bool) (*tables, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(size)
 	}
-	t.hook = hostkernel.Hook{Name: sketchintProgReceive, At: ebpf.AttachTCXIngress}
+	t.hook = hostkernel.Hook{Name: sketchintProgReceive, At: ebpf.AttachTCXIngress, First: true}
 	if first {
 		t.hook = hostkernel.Hook{Name: sketchintProgReceiveFirst, At: ebpf.AttachXDP}
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != t.hook.Name })
-	t.Loaded, err = hostkernel.Load(spec, variables(s, flowWords/flowRows, latencyWords/latencyRows),
+	t.Loaded, err = hostkernel.Load(spec, wire.Role, variables(s, flowWords/flowRows, latencyWords/latencyRows),
 		ebpf.CollectionOptions{}, "the sizes of towers and tables")
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func load(s *wire.Settings) (*tables, error) {
 	for i := range leading {
 		leading[i] = uint8(bits.LeadingZeros8(^uint8(i)))
 	}
-	l, err := hostkernel.Load(spec, map[string]any{"crc_tables": crc, "leading_ones": leading, "shapes": shape,
+	l, err := hostkernel.Load(spec, wire.Role, map[string]any{"crc_tables": crc, "leading_ones": leading, "shapes": shape,
 		"sketches": uint32(len(s.Sketches)), "lane_cells": uint32(cells),
 		"encapsulation": uint32(max(0, slices.Index(wire.Encapsulations, s.Encapsulation)))},
 		ebpf.CollectionOptions{}, "the sizes of the sketches, of which each processor has two groups")
