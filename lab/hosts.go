@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"bytes"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ func (n *Network) hostRule(frame []byte) (flow.Key, bool) {
 // call.
 func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 	h.sent.Add(1)
+	p.sent = bytes.Clone(frame)
 	if n.cfg.Track {
 		p.key, p.tracked = n.hostRule(frame)
 	}
@@ -120,16 +122,22 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	if p.journaled {
 		n.journal.Receive(p.epoch, p.key, p.bytes)
 	}
-	if h.path == nil {
-		return
-	}
 	h.arriving.Lock()
 	defer h.arriving.Unlock()
+	if h.path == nil {
+		if !p.probe {
+			n.altered.compare(h.name, p.sent, frame)
+		}
+		return
+	}
 	if key, ok := n.hostRule(frame); p.tracked && ok && key == p.key { // and no telemetry report of it
 		n.stays.Arrive(h.path.Epoch(), h.name, p.key, p.stays)
 	}
 	h.in.Set(frame)
 	h.path.In([]*packet.Frame{&h.in})
+	if !p.probe {
+		n.altered.compare(h.name, p.sent, h.in.Bytes())
+	}
 }
 
 // payload returns a frame without OmniMon's header, which ground truth does not cover. If there is

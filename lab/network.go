@@ -79,6 +79,7 @@ type Network struct {
 
 	journal truth.Journal
 	stays   truth.Stays
+	altered altered
 
 	probesMu   sync.Mutex
 	probesLost map[string]uint64 // by switch or link

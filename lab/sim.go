@@ -46,6 +46,8 @@ type passage struct {
 	key       flow.Key
 	bytes     int // of the IP packet
 
+	sent []byte // the frame that the host's application sent
+
 	probe bool // it is a probe of a host's agent: counts and ground truth of hosts leave it out
 
 	tracked bool           // its stays are ground truth, and key is its flow

@@ -120,6 +120,9 @@ type NetworkStats struct {
 	Lost            uint64            `json:"packets_lost_on_links"`
 	Dropped         map[string]uint64 `json:"packets_dropped_by_switches"` // by reason
 	InFlight        uint64            `json:"packets_in_flight"`           // at the end of the run
+	// Altered are the packets of Received that are not as they were sent, as lab.Network.Altered
+	// counts them.
+	Altered uint64 `json:"packets_altered"`
 	// largest delay of a packet on the wall clock
 	LagNS int64 `json:"lag_ns"`
 }

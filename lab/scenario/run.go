@@ -340,6 +340,7 @@ func (r *Run) fillStats() {
 		Dropped:  s.Dropped,
 		InFlight: s.InTransit, LagNS: int64(s.Lag),
 	}
+	r.report.Network.Altered, _ = r.net.Altered()
 	r.report.Latency = r.latency.summary()
 	for i := range r.report.Traces {
 		t := &r.report.Traces[i]

@@ -283,5 +283,8 @@ func (s *NetworkStats) text() string {
 	if more := s.Copied + s.FromControllers; more > 0 {
 		out += fmt.Sprintf(" - %d copies and packets of controllers", more)
 	}
+	if s.Altered > 0 {
+		out += fmt.Sprintf("; %d received other than they were sent", s.Altered)
+	}
 	return out
 }
