@@ -146,6 +146,59 @@ func (n *Network) Device(name string) *Device {
 	return &n.Devices[i]
 }
 
+// Cabling is what the links of a network join.
+type Cabling struct {
+	// Ends are the names of the nodes at the other ends of links, by device and port.
+	Ends map[string]map[uint32]string
+
+	plain map[string]bool // devices that only forward
+}
+
+// Cabling returns what the links of the network join.
+func (n *Network) Cabling() *Cabling {
+	c := &Cabling{Ends: map[string]map[uint32]string{}, plain: map[string]bool{}}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		c.Ends[d.Name], c.plain[d.Name] = map[uint32]string{}, d.Program == "forwarding"
+	}
+	for _, l := range n.Links {
+		for _, e := range [][2]Endpoint{{l.A, l.B}, {l.B, l.A}} {
+			if ports := c.Ends[e[0].Node]; ports != nil {
+				ports[e[0].Port] = e[1].Node
+			}
+		}
+	}
+	return c
+}
+
+// Beyond returns the hosts and measuring devices that packets reach first when they leave a device by
+// a port, sorted; none if the port has no link. Devices that run the program forwarding are passed:
+// they change nothing that another device inserted into a packet, and nothing of it falsifies what
+// they measure.
+func (c *Cabling) Beyond(device string, port uint32) (nodes []string) {
+	var next []string
+	if node, ok := c.Ends[device][port]; ok {
+		next = append(next, node)
+	}
+	seen := map[string]bool{}
+	for len(next) > 0 {
+		node := next[0]
+		if next = next[1:]; seen[node] {
+			continue
+		}
+		seen[node] = true
+		if !c.plain[node] {
+			nodes = append(nodes, node)
+			continue
+		}
+		for _, other := range c.Ends[node] {
+			next = append(next, other)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
 // Object returns the object of that full name or alias, or nil.
 func (d *Device) Object(name string) *Object {
 	i := slices.IndexFunc(d.Objects, func(o Object) bool { return o.Name == name || (o.Alias == name && name != "") })

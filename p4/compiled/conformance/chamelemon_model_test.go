@@ -39,6 +39,7 @@ type cmConfig struct {
 	epochs      [2]cmEpoch
 	entry, exit []uint32 // ports
 	dscp        map[byte]byte
+	unmarked    bool // packets get no mark
 }
 
 // chamelemon models the ChameleMon controls of one switch.
@@ -109,7 +110,7 @@ func (c *chamelemon) pass(bank int, p packet, in, port uint32, out []byte) {
 	if out == nil {
 		return
 	}
-	if exits {
+	if exits && (port == cpuPort || !c.config.unmarked) {
 		tos = c.leave(p, tos)
 	}
 	setTos(out[p.ip:], p.v6, tos)
@@ -145,6 +146,9 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 		hierarchy = cmNone
 	case p.v6:
 		c.counted["ingress.chamelemon.encoded_ipv6"][time]++
+	}
+	if c.config.unmarked {
+		return p.tos
 	}
 	code, known := c.config.dscp[p.tos>>2]
 	if !known {

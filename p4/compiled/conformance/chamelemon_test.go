@@ -37,12 +37,16 @@ func (b *bench) configure(c cmConfig) {
 	exact := func(field string, v uint32) p4rt.Match { return p4rt.Exact(field, []byte{byte(v)}) }
 	number := func(name string, v uint32) p4rt.Param { return p4rt.Uint(name, uint64(v)) }
 	var entries []p4rt.Entry
+	enter, leave := "ingress.chamelemon.from_host", "egress.chamelemon.to_host"
+	if c.unmarked {
+		enter, leave = "ingress.chamelemon.measure", "egress.chamelemon.keep"
+	}
 	for _, p := range c.entry {
-		entries = append(entries, p4rt.Entry{Table: "ingress.chamelemon.entry_port",
-			Action: "ingress.chamelemon.from_host", Match: []p4rt.Match{exact("port", p)}})
+		entries = append(entries, p4rt.Entry{Table: "ingress.chamelemon.entry_port", Action: enter,
+			Match: []p4rt.Match{exact("port", p)}})
 	}
 	for _, p := range c.exit {
-		entries = append(entries, p4rt.Entry{Table: "egress.chamelemon.exit_port", Action: "egress.chamelemon.to_host",
+		entries = append(entries, p4rt.Entry{Table: "egress.chamelemon.exit_port", Action: leave,
 			Match: []p4rt.Match{exact("port", p)}})
 	}
 	for dscp, code := range c.dscp {
@@ -213,6 +217,40 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 	last.compareCounters()
 	middle.compareCounters()
 }
+
+// conformUnmarked lets packets with each ToS enter and leave an edge switch that writes no marks:
+// it measures what enters, and every packet leaves with its ToS.
+func conformUnmarked(t *testing.T, sw target) {
+	h := &hop{bench: newBench(t, load(t, "chamelemon"), sw)}
+	h.install()
+	epoch := smallEpoch(12, 3, 20_000)
+	h.configure(cmConfig{entry: []uint32{1}, exit: []uint32{2, 3, 4, 5, 6, 10, 11, 12}, epochs: [2]cmEpoch{epoch, epoch},
+		dscp: map[byte]byte{46: 5}, unmarked: true})
+	tos := 0
+	for i, f := range flowFrames(31, 1500, 60) {
+		if port, _, forwarded := expect(f); !forwarded || port == cpuPort {
+			continue
+		}
+		f = slices.Clone(f) // packets of a flow are one
+		setTos(f[14:], parse(f).v6, byte(tos))
+		tos++
+		label := fmt.Sprintf("packet %d", i)
+		if got := parse(h.through(label, f).frame).tos; got != parse(f).tos {
+			t.Fatalf("%s: left with ToS %#x, entered with %#x", label, got, parse(f).tos)
+		}
+	}
+	if tos < 256 {
+		t.Errorf("%d packets", tos)
+	}
+	for bank := range 2 {
+		h.compare(bank)
+	}
+	h.compareCounters()
+}
+
+func TestSoftSwitchUnmarked(t *testing.T) { conformUnmarked(t, startSoft(t)) }
+
+func TestBMv2Unmarked(t *testing.T) { conformUnmarked(t, startBMv2(t)) }
 
 // conformEdgeFlips lets traffic enter and leave one edge switch, through queues of eight
 // ports, while the time bit is flipped and upstream registers are read at once. With

@@ -26,7 +26,7 @@ type packet struct {
 	later    bool   // fragment
 	unparsed string // why the packet has no flow
 	body     int    // offset of OmniMon's header in its carrier, 0 without one
-	closed   bool   // nothing is inserted: the packet is a fragment, or in a shim or a tunnel
+	closed   bool   // nothing is inserted: the packet is a fragment, or in a carrier other than an IPv4 option
 	flags    int    // offset of the TCP header, 0 without one
 	length   int    // of the IP packet without the carrier
 }
@@ -182,7 +182,7 @@ func (l layout) parseIPv6(f []byte, at int, p packet, encapsulations, carried bo
 				p.body = at + 44
 			}
 			p.length -= l.option6()
-			carried = true
+			carried, p.closed = true, true
 		}
 	}
 	if p.protocol == 17 && !carried && payload >= l.tunnel()+40 {

@@ -10,7 +10,8 @@
 #define NS_CARRIED
 #endif
 
-// Nothing is inserted into a packet in a shim or a tunnel.
+// Nothing is inserted into a packet in a shim or a tunnel, or with an IPv6 header of options: hosts
+// look for INT and sketchlets behind the first IP header, where these have another one.
 #if defined(NS_WITH_SKETCHINT)
 #define NS_CLOSE meta.sketchint.closed = 1;
 #elif defined(NS_WITH_LIGHTGUARDIAN)
@@ -68,12 +69,7 @@
     state ipv6_carrier {
         packet.extract(hdr.ipv6_carrier);
         NS_CARRIED
-#ifdef NS_WITH_SKETCHINT
-        meta.sketchint.payload = meta.sketchint.payload - NS_CARRIER_IPV6_BYTES;
-#endif
-#ifdef NS_WITH_LIGHTGUARDIAN
-        meta.lightguardian.payload = meta.lightguardian.payload - NS_CARRIER_IPV6_BYTES;
-#endif
+        NS_CLOSE
         meta.flow.protocol = hdr.ipv6_carrier.next_header;
         transition carried_ipv6_payload;
     }

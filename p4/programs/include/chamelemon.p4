@@ -203,12 +203,17 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     ChameleMonIdentifier() identifier;
 
     action from_host() {
+        CM.marked = 1;
+    }
+
+    // Without a mark, for a network that has other exits than those that remove it.
+    action measure() {
     }
 
     // Ports where packets enter the network from hosts or from other networks.
     table entry_port {
         key = { standard_metadata.ingress_port: exact @name("port"); }
-        actions = { from_host; @defaultonly NoAction; }
+        actions = { from_host; measure; @defaultonly NoAction; }
         default_action = NoAction;
         size = 512;
     }
@@ -317,6 +322,10 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         dscp_lost.count(0);
     }
 
+    action count_unmarked() {
+        counted.count((bit<32>)meta.bank);
+    }
+
     action mark_ipv4() {
         counted.count((bit<32>)meta.bank);
         hdr.ipv4.tos = CM.code ++ CM.hierarchy ++ meta.bank[0:0] ++ CM.tos[1:0];
@@ -385,13 +394,17 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
                     division_ipv6.apply();
                 }
             }
-            if (!dscp_in.apply().hit && CM.tos[4:2] != 0) {
-                count_dscp_lost();
-            }
-            if (hdr.ipv4.isValid()) {
-                mark_ipv4();
+            if (CM.marked == 1) {
+                if (!dscp_in.apply().hit && CM.tos[4:2] != 0) {
+                    count_dscp_lost();
+                }
+                if (hdr.ipv4.isValid()) {
+                    mark_ipv4();
+                } else {
+                    mark_ipv6();
+                }
             } else {
-                mark_ipv6();
+                count_unmarked();
             }
         }
     }
@@ -406,12 +419,17 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
     ChameleMonIdentifier() identifier;
 
     action to_host() {
+        CM.leaves = 1;
+    }
+
+    // Packets leave as they are, because they have no mark.
+    action keep() {
     }
 
     // Ports where packets leave the network. Packets to the controller leave it as well.
     table exit_port {
         key = { standard_metadata.egress_port: exact @name("port"); }
-        actions = { to_host; @defaultonly NoAction; }
+        actions = { to_host; keep; @defaultonly NoAction; }
         default_action = NoAction;
         size = 512;
     }
@@ -484,7 +502,8 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
-            if (standard_metadata.egress_port == NS_CPU_PORT || exit_port.apply().hit) {
+            exit_port.apply();
+            if (standard_metadata.egress_port == NS_CPU_PORT || CM.leaves == 1) {
                 if (hdr.ipv4.isValid()) {
                     CM.tos = hdr.ipv4.tos;
                 } else {

@@ -387,6 +387,8 @@ struct duties_t {
 
 // Temporaries of chamelemon.p4, in ingress and egress.
 struct chamelemon_scratch_t {
+    bit<1>  marked;    // the packet enters and gets a mark
+    bit<1>  leaves;    // the mark ends here
     bit<32> time;      // time bit of the packet's epoch
     bit<2>  hierarchy;
     bit<3>  code;      // stands for the packet's DSCP inside the network

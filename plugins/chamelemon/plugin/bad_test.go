@@ -290,6 +290,40 @@ func TestUnmeasuredEdge(t *testing.T) {
 	}
 }
 
+// TestMarks: packets get a mark only where each of them comes to an edge switch that removes it, and
+// no switch takes the mark for SketchINT's.
+func TestMarks(t *testing.T) {
+	for name, change := range map[string]func(n *sdk.Network){
+		"marked":                    func(*sdk.Network) {},
+		"an edge without registers": func(n *sdk.Network) { n.Devices[3].Objects = nil },
+		"SketchINT in between": func(n *sdk.Network) {
+			n.Devices = append(n.Devices, sdk.Device{Name: "core1", Program: "sketchint-edge"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := network()
+			change(&n)
+			s, err := New().Configure(context.Background(), sdk.Config{}, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]bool{}
+			for _, w := range s.Plan.Writes {
+				if strings.HasSuffix(w.Entry.Table, "_port") {
+					got[w.Entry.Action] = true
+				}
+			}
+			want := map[string]bool{"ingress.chamelemon.measure": true, "egress.chamelemon.keep": true}
+			if name == "marked" {
+				want = map[string]bool{"ingress.chamelemon.from_host": true, "egress.chamelemon.to_host": true}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("actions at ports: %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 // TestOneFamily: a pipeline without encoders of IPv6. IPv4 results are complete; IPv6 flows have
 // the classifier's sizes, without false exactness, and no losses.
 func TestOneFamily(t *testing.T) {

@@ -170,7 +170,7 @@ type binding struct {
 	edges    []edge // sorted by name
 	layout   layout
 	room     [families]Room
-	problem  string // why the edges are not all edge switches of the network; "": they are
+	problem  string // why packets get no mark, so that no losses are computed; "": they get one
 	hosts    prefixes
 	settings sdk.Settings
 }
@@ -287,8 +287,18 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 		b.problem = "no edge switch runs ChameleMon"
 		return b, nil
 	}
-	if len(outside) > 0 {
+	var marking []string
+	for i := range network.Devices {
+		if strings.HasPrefix(network.Devices[i].Program, "sketchint") {
+			marking = append(marking, network.Devices[i].Name)
+		}
+	}
+	switch {
+	case len(outside) > 0:
 		b.problem = "packets enter and leave at switches that do not measure: " + strings.Join(outside, ", ")
+	case len(marking) > 0:
+		b.problem = "switches use the DSCP of packets for SketchINT, where ChameleMon's mark is: " +
+			strings.Join(marking, ", ")
 	}
 	b.room = b.layout.room(c)
 	if errs := b.room[0].fits(); len(errs) > 0 {

@@ -37,11 +37,15 @@ func param(name string, v uint64) sdk.ActionParam {
 	return sdk.ActionParam{Name: name, Value: number(v)}
 }
 
-// portWrites are the entries for the ports at which packets enter and leave the network.
-func portWrites(e *edge) (writes []sdk.DeviceWrite) {
+// portWrites are the entries for the ports at which packets enter and leave the network. Where a
+// mark would not come to an edge switch that removes it, packets get none.
+func portWrites(e *edge, marked bool) (writes []sdk.DeviceWrite) {
+	enter, leave := "ingress.chamelemon.from_host", "egress.chamelemon.to_host"
+	if !marked {
+		enter, leave = "ingress.chamelemon.measure", "egress.chamelemon.keep"
+	}
 	for _, p := range e.ports {
-		for _, t := range [][2]string{{"ingress.chamelemon.entry_port", "ingress.chamelemon.from_host"},
-			{"egress.chamelemon.exit_port", "egress.chamelemon.to_host"}} {
+		for _, t := range [][2]string{{"ingress.chamelemon.entry_port", enter}, {"egress.chamelemon.exit_port", leave}} {
 			writes = append(writes, sdk.DeviceWrite{Device: e.name, Op: sdk.Insert, Entry: sdk.TableEntry{
 				Table: t[0], Matches: []sdk.FieldMatch{match("port", uint64(p))}, Action: t[1],
 			}})

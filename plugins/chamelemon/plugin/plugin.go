@@ -119,7 +119,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	plan := &sdk.Plan{}
 	for i := range b.edges {
 		e := &b.edges[i]
-		plan.Writes = append(plan.Writes, portWrites(e)...)
+		plan.Writes = append(plan.Writes, portWrites(e, b.problem == "")...)
 		for bank := range 2 {
 			if initial != nil { // otherwise an open epoch may use the entries in force
 				plan.Writes = append(plan.Writes, initial.writes(e, &b.room, uint64(bank))...)

@@ -74,22 +74,10 @@ func assign(c *Configuration, model *sdk.Network, known map[string]uint16) (map[
 
 // entries returns the entries of all switches, grouped by switch.
 func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
-	keep := map[string]bool{} // nodes at ports where sketchlets stay
-	for i := range model.Devices {
-		keep[model.Devices[i].Name] = true
-	}
-	for _, name := range s.hosts {
-		keep[name] = true
-	}
-	ends := map[string]map[uint32]string{} // what is at the other end of a port
-	for _, l := range model.Links {
-		for _, e := range [][2]sdk.Endpoint{{l.A, l.B}, {l.B, l.A}} {
-			if ends[e[0].Node] == nil {
-				ends[e[0].Node] = map[uint32]string{}
-			}
-			ends[e[0].Node][e[0].Port] = e[1].Node
-		}
-	}
+	// Sketchlets end where a switch of another program or a host without an agent would receive them:
+	// these count their bytes, or pass them to an application.
+	removes := func(name string) bool { return s.owns(name) || slices.Contains(s.hosts, name) }
+	cabling := model.Cabling()
 	for _, name := range s.own {
 		write := func(op sdk.WriteOp, e sdk.TableEntry) {
 			out = append(out, sdk.DeviceWrite{Device: name, Op: op, Entry: e})
@@ -97,20 +85,32 @@ func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
 		for _, e := range s.defaults(name) {
 			write(sdk.SetDefault, e)
 		}
+		var others []string
 		ports := map[uint32]bool{}
 		for _, p := range model.Device(name).Ports {
 			ports[p.Number] = true
 		}
-		for port := range ends[name] {
+		for port := range cabling.Ends[name] {
 			ports[port] = true
 		}
 		for _, port := range slices.Sorted(maps.Keys(ports)) {
 			if s.config.MTU != defaultMTU {
 				write(sdk.Insert, portEntry("mtu", port, "set_mtu", number("bytes", s.config.MTU, 2)))
 			}
-			if !keep[ends[name][port]] {
+			beyond := cabling.Beyond(name, port)
+			foreign := slices.DeleteFunc(slices.Clone(beyond), removes)
+			if len(beyond) == 0 || len(foreign) > 0 {
 				write(sdk.Insert, portEntry("strip", port, "remove"))
 			}
+			if cabling.Ends[cabling.Ends[name][port]] != nil {
+				others = append(others, foreign...)
+			}
+		}
+		if len(others) > 0 {
+			slices.Sort(others)
+			s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Device: name, Object: "program " + program,
+				Consequence: "sketchlets end at this switch in packets that leave by ports to " +
+					strings.Join(slices.Compact(others), ", ") + ", which would not remove them"})
 		}
 	}
 	return out

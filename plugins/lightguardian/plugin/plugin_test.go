@@ -474,6 +474,42 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Sketchlets end in front of switches of other programs, which would count their bytes, and in front
+// of hosts without an agent, also if they are behind switches that only forward.
+func TestForeignSwitches(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spine, leaf string // programs of spine1 and leaf2
+		agents      bool   // at the hosts of leaf2
+		stripped    []byte // ports of leaf1
+		said        string
+	}{
+		"another algorithm":           {"omnimon", "lightguardian", true, []byte{1, 5}, "spine1"},
+		"plain":                       {"forwarding", "lightguardian", true, []byte{5}, ""},
+		"plain, hosts with agents":    {"forwarding", "forwarding", true, []byte{5}, ""},
+		"plain, hosts without agents": {"forwarding", "forwarding", false, []byte{1, 5}, "h3, h4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simNetwork()
+			n.Device("spine1").Program, n.Device("leaf2").Program = tc.spine, tc.leaf
+			n.Hosts[2].Agent, n.Hosts[3].Agent = tc.agents, tc.agents
+			s := sdktest.Start(t, New(), sdktest.Options{Config: simConfig(""), Network: n}).Settings()
+			var stripped []byte
+			for _, w := range s.Plan.Writes {
+				if w.Device == "leaf1" && w.Entry.Table == "egress.lightguardian.strip" {
+					stripped = append(stripped, w.Entry.Matches[0].Value[1])
+				}
+			}
+			if !slices.Equal(stripped, tc.stripped) {
+				t.Errorf("sketchlets end at ports %v, want %v", stripped, tc.stripped)
+			}
+			i := slices.IndexFunc(s.Missing, func(m sdk.MissingObject) bool { return m.Device == "leaf1" })
+			if said := i >= 0; said != (tc.said != "") || said && !strings.Contains(s.Missing[i].Consequence, tc.said) {
+				t.Errorf("settings say %v, want %q", s.Missing, tc.said)
+			}
+		})
+	}
+}
+
 // Errors of the configuration name the field and what is expected.
 func TestConfiguration(t *testing.T) {
 	for _, c := range [][2]string{

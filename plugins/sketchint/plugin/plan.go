@@ -78,18 +78,17 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 		hosts[model.Hosts[i].Name] = true
 		agents[model.Hosts[i].Name] = model.Hosts[i].Agent
 	}
-	ends := map[string]map[uint32]string{} // what is at the other end of a port
-	for _, l := range model.Links {
-		for _, e := range [][2]sdk.Endpoint{{l.A, l.B}, {l.B, l.A}} {
-			if ends[e[0].Node] == nil {
-				ends[e[0].Node] = map[uint32]string{}
-			}
-			ends[e[0].Node][e[0].Port] = e[1].Node
-		}
+	cabling := model.Cabling()
+	names := devices(model)
+	// INT ends where a switch of another program or a host without an agent would receive it: these
+	// change its marks, count its bytes, or pass it to an application.
+	removes := func(name string) bool {
+		_, own := slices.BinarySearch(names, name)
+		return own || s.config.Sinks != sinksSwitches && agents[name]
 	}
 	var out []sdk.DeviceWrite
-	for _, name := range devices(model) {
-		d := model.Device(name)
+	for _, name := range names {
+		d, ends := model.Device(name), cabling.Ends[name]
 		write := func(op sdk.WriteOp, e sdk.TableEntry) {
 			out = append(out, sdk.DeviceWrite{Device: name, Op: op, Entry: e})
 		}
@@ -105,18 +104,21 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 			}
 		}
 		for _, p := range d.Ports {
-			if _, linked := ends[name][p.Number]; !linked {
+			if _, linked := ends[p.Number]; !linked {
 				write(sdk.Insert, sinkEntry(p.Number, session))
 			}
 		}
-		sources, traffic := 0, s.config.traffic()
-		for _, port := range slices.Sorted(maps.Keys(ends[name])) {
-			other := ends[name][port]
-			if !hosts[other] {
-				continue
-			}
-			if s.config.Sinks == sinksSwitches || !agents[other] {
+		sources, traffic, foreign := 0, s.config.traffic(), map[string]bool{}
+		for _, port := range slices.Sorted(maps.Keys(ends)) {
+			beyond := slices.DeleteFunc(cabling.Beyond(name, port), removes)
+			if len(beyond) > 0 {
 				write(sdk.Insert, sinkEntry(port, session))
+			}
+			if !hosts[ends[port]] {
+				for _, other := range beyond {
+					foreign[other] = true
+				}
+				continue
 			}
 			sources++
 			for i, t := range traffic {
@@ -126,6 +128,11 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 					}
 				}
 			}
+		}
+		if len(foreign) > 0 {
+			s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Device: name, Object: "program " + program,
+				Consequence: "INT ends at this switch for packets that leave by ports to " +
+					strings.Join(slices.Sorted(maps.Keys(foreign)), ", ") + ", which would not remove it"})
 		}
 		if n := sources * len(traffic); n > mostEntries {
 			return nil, settings.KeyErrors{{Key: "traffic", Message: fmt.Sprintf(

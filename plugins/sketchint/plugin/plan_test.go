@@ -94,6 +94,52 @@ func text(w sdk.DeviceWrite) string {
 	return b
 }
 
+// sinks returns the ports of a switch where INT ends, and what the settings say about it.
+func sinks(s sdk.Settings, device string) (ports string, said []string) {
+	for _, w := range s.Plan.Writes {
+		if w.Device == device && w.Op == sdk.Insert && w.Entry.Table == "egress.sketchint.sink" {
+			ports += fmt.Sprint(" ", w.Entry.Matches[0].Value[1])
+		}
+	}
+	for _, m := range s.Missing {
+		if m.Device == device {
+			said = append(said, m.Consequence)
+		}
+	}
+	return ports, said
+}
+
+// INT ends in front of switches of other programs, which change its marks or count its bytes, and in
+// front of hosts without an agent, also if they are behind switches that only forward.
+func TestForeignSwitches(t *testing.T) {
+	const text = "INT ends at this switch for packets that leave by ports to %s, which would not remove it"
+	for name, tc := range map[string]struct {
+		spine, leaf string // programs of spine1 and leaf2
+		agents      bool   // at the hosts of leaf2
+		sinks       string
+		beyond      string
+	}{
+		"another algorithm":           {"chamelemon", "sketchint", true, " 5 1", "spine1"},
+		"plain":                       {"forwarding", "sketchint", true, " 5", ""},
+		"plain, hosts with agents":    {"forwarding", "forwarding", true, " 5", ""},
+		"plain, hosts without agents": {"forwarding", "forwarding", false, " 5 1", "h3, h4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simNetwork()
+			n.Device("spine1").Program, n.Device("leaf2").Program = tc.spine, tc.leaf
+			n.Hosts[2].Agent, n.Hosts[3].Agent = tc.agents, tc.agents
+			h := sdktest.Start(t, New(), sdktest.Options{Network: n})
+			var said []string
+			if tc.beyond != "" {
+				said = append(said, fmt.Sprintf(text, tc.beyond))
+			}
+			if got, why := sinks(h.Settings(), "leaf1"); got != tc.sinks || !slices.Equal(why, said) {
+				t.Errorf("INT ends at ports%s: %q; want%s: %q", got, why, tc.sinks, said)
+			}
+		})
+	}
+}
+
 // With INT that ends at switches every port of a host ends it.
 func TestSinksAtSwitches(t *testing.T) {
 	h := start(t, `{"sinks": "switches"}`)
