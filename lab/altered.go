@@ -52,8 +52,8 @@ func (a *altered) compare(host string, sent, received []byte) {
 	}
 }
 
-// appendUnrouted appends an IP packet without what routers change. It reports false if the frame has
-// no whole IP header with a valid checksum.
+// appendUnrouted appends an IP packet without what routers change. It reports false if the frame
+// is no IP packet with whole headers.
 func appendUnrouted(b, frame []byte) ([]byte, bool) {
 	link, err := packet.ParseLink(frame)
 	if err != nil {

@@ -171,10 +171,9 @@ func (n *Network) Cabling() *Cabling {
 	return c
 }
 
-// Beyond returns the hosts and measuring devices that packets reach first when they leave a device by
-// a port, sorted; none if the port has no link. Devices that run the program forwarding are passed:
-// they change nothing that another device inserted into a packet, and nothing of it falsifies what
-// they measure.
+// Beyond returns the hosts and measuring devices that packets reach first when they leave a device
+// by a port, sorted; none if the port has no link. Devices that run the program forwarding are
+// passed: they change nothing that another device inserted into a packet, and measure nothing.
 func (c *Cabling) Beyond(device string, port uint32) (nodes []string) {
 	var next []string
 	if node, ok := c.Ends[device][port]; ok {

@@ -290,8 +290,8 @@ func TestUnmeasuredEdge(t *testing.T) {
 	}
 }
 
-// TestMarks: packets get a mark only where each of them comes to an edge switch that removes it, and
-// no switch takes the mark for SketchINT's.
+// TestMarks: packets get a mark only where each of them comes to an edge switch that removes it,
+// and no switch takes the mark for SketchINT's.
 func TestMarks(t *testing.T) {
 	for name, change := range map[string]func(n *sdk.Network){
 		"marked":                    func(*sdk.Network) {},

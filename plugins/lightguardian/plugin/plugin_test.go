@@ -474,8 +474,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Sketchlets end in front of switches of other programs, which would count their bytes, and in front
-// of hosts without an agent, also if they are behind switches that only forward.
+// Sketchlets end in front of switches of other programs, which would count their bytes, and in
+// front of hosts without an agent, also if they are behind switches that only forward.
 func TestForeignSwitches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spine, leaf string // programs of spine1 and leaf2

@@ -109,8 +109,8 @@ func sinks(s sdk.Settings, device string) (ports string, said []string) {
 	return ports, said
 }
 
-// INT ends in front of switches of other programs, which change its marks or count its bytes, and in
-// front of hosts without an agent, also if they are behind switches that only forward.
+// INT ends in front of switches of other programs, which change its marks or count its bytes, and
+// in front of hosts without an agent, also if they are behind switches that only forward.
 func TestForeignSwitches(t *testing.T) {
 	const text = "INT ends at this switch for packets that leave by ports to %s, which would not remove it"
 	for name, tc := range map[string]struct {
