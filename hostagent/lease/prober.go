@@ -68,6 +68,9 @@ type pair struct {
 	grown     uint8         // source ports from which they arrived
 	stretched int           // attempts with longer packets
 	stretchAt time.Duration // the first one
+	// shrunk states that the lease was made shorter: the longest length below high is searched while
+	// it lasts.
+	shrunk bool
 }
 
 // port is what is known about a source port of a pair, for packets of the length in question.
@@ -285,7 +288,7 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 		p.ask(now, x, 1<<Ports-1)
 	case Leased:
 		x.reason = ""
-		x.since, x.grow, x.stretched = now, now+growAfter, 0
+		x.since, x.grow, x.stretched, x.shrunk = now, now+growAfter, 0, false
 		for i := range x.ports { // spread, so that a path is probed often
 			q, pause := &x.ports[i], p.pause(x)
 			q.asked, q.tried, q.due = true, 0, min(now+pause*time.Duration(i+1)/Ports, q.proved+pause)
@@ -299,6 +302,7 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 		x.due = now + p.penalty(now, x, from)
 	case Silent:
 		x.reason = "the peer does not answer"
+		x.port = (x.port + 1) % Ports // the path of this one may be down
 		x.due = now + retrySilent
 	case Refused:
 		p.revoke(x)
@@ -452,10 +456,15 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	if !twin {
 		return append(out, p.probe(now, x, i, x.size, true, nil))
 	}
-	if x.state == Leased && q.silent > attempts { // is it the length, or does nothing arrive?
+	if x.state != Searching && q.silent > attempts { // is it the length, or does nothing arrive?
 		if q.silent > 2*attempts {
 			q.due = now + deadEvery
-			p.renew(now, x) // the other source ports may have been proved long ago
+			if x.state == Leased {
+				p.renew(now, x) // the other source ports may have been proved long ago
+			}
+		}
+		if x.state == Leased && q.reached > q.proved {
+			out = p.shorten(now, x, i, out)
 		}
 		return append(out, p.probe(now, x, i, x.size, true, nil), p.probe(now, x, i, p.least(x), false, nil))
 	}
@@ -468,10 +477,16 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	return append(out, plain, carrier)
 }
 
-// stretch sends packets of the full length where the lease is for a shorter one.
+// stretch sends longer packets than those of the lease.
 func (p *Prober) stretch(now time.Duration, x *pair, out []Probe) []Probe {
 	if x.state != Leased || x.size == p.full(x) || now < x.grow {
 		return out
+	}
+	if x.stretched == attempts { // they do not arrive
+		x.high = p.longer(x)
+		if p.settle(now, x); now < x.grow {
+			return out
+		}
 	}
 	if x.stretched == 0 {
 		x.grown, x.stretchAt = 0, now
@@ -481,14 +496,63 @@ func (p *Prober) stretch(now time.Duration, x *pair, out []Probe) []Probe {
 	}
 	for i := range Ports {
 		if x.grown&(1<<i) == 0 {
-			out = append(out, p.probe(now, x, i, p.full(x), true, nil))
+			out = append(out, p.probe(now, x, i, p.longer(x), true, nil))
 		}
 	}
 	x.grow = now + x.wait()
-	if x.stretched++; x.stretched == attempts {
-		x.grow, x.stretched = now+growAfter, 0
+	x.stretched++
+	x.due = min(x.due, x.grow)
+	return out
+}
+
+// longer is the length that stretch tries: the full one, or one between those that arrive and those
+// that do not while a lease that was made shorter grows.
+func (p *Prober) longer(x *pair) int {
+	if x.shrunk {
+		return (x.size + x.high) / 2
+	}
+	return p.full(x)
+}
+
+// settle goes on after longer packets arrived or did not.
+func (p *Prober) settle(now time.Duration, x *pair) {
+	x.stretched = 0
+	if x.shrunk = x.shrunk && x.high-x.size > sizeStep; x.shrunk {
+		x.grow = now
+	} else {
+		x.grow = now + growAfter
+	}
+}
+
+// lengths are those of the longest packets of common links and tunnels, the longest first.
+var lengths = []int{8192, 4352, 1500, 1492, 1472, 1450, 1400, 1350, minIPv6, 1006, minIPv4}
+
+// shorten sends packets of the carrier that are shorter than those of the lease from a source port
+// where only short ones arrive. The longest comes first, so that it is the first to come back.
+func (p *Prober) shorten(now time.Duration, x *pair, i int, out []Probe) []Probe {
+	for _, size := range lengths {
+		if size >= p.least(x) && size < x.size && p.budget.take(1) {
+			out = append(out, p.probe(now, x, i, size, true, nil))
+		}
 	}
 	return out
+}
+
+// shrink makes a lease shorter at once, because packets of its length do not arrive from a source
+// port where packets of this size do. What carries long packets in the carrier carries short ones,
+// so the lease lasts as long as before; probes of the new length renew it.
+func (p *Prober) shrink(now time.Duration, x *pair, size int) {
+	x.high, x.size = x.size, size
+	x.maxLength, p.changed = size, Urgent
+	x.shrunk, x.due = true, now
+	p.settle(now, x)
+	x.carriers, x.twins, x.recent = samples{}, samples{}, true
+	for i := range x.ports {
+		q := &x.ports[i]
+		if q.due, q.tried = now, 0; !q.dead() {
+			q.silent = 0
+		}
+	}
 }
 
 // next is the time of the next probe or result of a pair that is probed.
@@ -516,18 +580,31 @@ func (p *Prober) judge(now time.Duration, x *pair) {
 		}
 		return
 	}
-	missing := false
+	missing, dead, alive := false, -1, false
 	for i := range x.ports {
 		q := &x.ports[i]
 		lost, silent := x.excess >= refuseAt, q.silent >= attempts && q.due <= now
-		if q.asked && (lost || silent) {
+		if x.state == Proving {
+			silent = silent && q.reached > q.proved // otherwise the path may be down
+		}
+		switch {
+		case !q.asked:
+			alive = true
+		case lost || silent:
 			p.verdict(now, x, i, lost)
 			return
+		case x.state == Proving && q.dead() && q.due <= now:
+			dead = i
+		default:
+			missing = true
 		}
-		missing = missing || q.asked
 	}
-	if !missing {
+	switch {
+	case missing:
+	case alive:
 		p.prove(now, x)
+	default:
+		p.verdict(now, x, dead, false)
 	}
 }
 
@@ -683,14 +760,26 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 		} else { // twins are rare, so they may be old
 			x.carriers, x.twins, x.recent = samples{}, samples{}, true
 		}
-	case x.state == Leased && o.size > x.size:
-		if x.grown |= 1 << o.port; x.grown == 1<<Ports-1 {
-			x.size, x.stretched = o.size, 0
-			for i := range x.ports {
-				x.ports[i].proved = x.stretchAt
-			}
-			p.renew(now, x)
+	case x.state == Leased && o.size < x.size && q.silent > attempts && o.at > q.proved:
+		p.shrink(now, x, o.size)
+	case x.state == Leased && o.size > x.size && o.size == p.longer(x):
+		x.grown |= 1 << o.port
+		all := true
+		for i := range x.ports {
+			all = all && (x.grown&(1<<i) != 0 || x.ports[i].dead())
 		}
+		if !all {
+			return
+		}
+		x.size = o.size
+		for i := range x.ports {
+			if x.grown&(1<<i) != 0 {
+				x.ports[i].proved = max(x.ports[i].proved, x.stretchAt)
+			}
+		}
+		p.settle(now, x)
+		x.due = min(x.due, x.grow)
+		p.renew(now, x)
 	}
 }
 

@@ -416,11 +416,11 @@ func TestMTUChanges(t *testing.T) {
 	s := simulate(t, 8, 1, p)
 	s.run(time.Second)
 	p.mtu = 1400
-	s.run(s.now + Interval + 7*firstWait)
-	if l, ok := s.lease(1); ok && l.MaxLength > 1400 {
-		t.Errorf("a lease for %d bytes on a path with an MTU of 1400", l.MaxLength)
+	s.run(s.now + time.Second)
+	for range 700 { // without a gap
+		s.has(1, 1400-8*sizeStep, 1400)
+		s.run(s.now + 10*time.Millisecond)
 	}
-	s.run(s.now + 5*time.Second)
 	s.has(1, 1392, 1400)
 	s.expect(1, "leased: a lease for packets of up to")
 	p.mtu = 0
@@ -535,6 +535,41 @@ func TestDeadPath(t *testing.T) {
 			s.run(s.now + within)
 			if l, ok := s.lease(1); ok && l.MaxLength > 1400 {
 				t.Errorf("%s, loss %v, seed %d: a lease %v after the path has changed: %+v", name, loss, seed, within, l)
+			}
+		}
+	}
+}
+
+// TestBeginsOnDeadPath: a pair that starts while some of its paths lose all packets gets a lease
+// for the others, soon. A path that comes back and loses the carrier alone ends it.
+func TestBeginsOnDeadPath(t *testing.T) {
+	for down := 1; down < Ports; down += 2 { // of eight paths
+		for first := range Ports {
+			seed := rand.Uint64()
+			good := &path{delay: time.Millisecond}
+			bad := &path{delay: time.Millisecond, plainDown: true, dropsOptions: true}
+			s := simulate(t, seed, 1, good)
+			s.path = func(_ netip.Addr, port int) *path {
+				if (port+Ports-first)%Ports < down {
+					return bad
+				}
+				return good
+			}
+			for s.now < 30*time.Second && len(s.prober.Leases(s.now)) == 0 {
+				s.run(s.now + 10*time.Millisecond)
+			}
+			if within := time.Duration(down)*3*time.Second + 2*time.Second; s.now > within {
+				t.Errorf("seed %d, %d paths from %d are down: a lease after %v: %s", seed, down, first, s.now, s.status(1))
+			}
+			for range 100 {
+				s.has(1, 1500, 1500)
+				s.run(s.now + 100*time.Millisecond)
+			}
+			bad.plainDown = false
+			s.run(s.now + Lifetime + 10*time.Millisecond)
+			if l, ok := s.lease(1); ok {
+				t.Errorf("seed %d, %d paths from %d: a lease %v after these began to lose the carrier: %+v", seed, down, first,
+					Lifetime, l)
 			}
 		}
 	}
