@@ -22,8 +22,8 @@ type Loaded struct {
 	Memory
 }
 
-// Load loads the programs and maps of a role, with these values of their variables. reduce names what a user may
-// reduce if the memory does not suffice.
+// Load loads the programs and maps of a role, with these values of their variables. reduce names
+// what a user may reduce if the memory does not suffice.
 func Load(spec *ebpf.CollectionSpec, role string, variables map[string]any, opts ebpf.CollectionOptions,
 	reduce string) (*Loaded, error) {
 	if err := SetVariables(spec, variables); err != nil {
