@@ -21,7 +21,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-func plugin() sdk.Plugin { return plugin.New() }
+func newPlugin() sdk.Plugin { return plugin.New() }
 
 // TestFigures plays some places of the figures, on both sides of the turns, with fixed seeds. With
 // others an epoch fails to decode with a probability below 0.12 %: two victims share all three
@@ -50,7 +50,7 @@ func TestFigures(t *testing.T) {
 				t.Skip("another workload on the same side of the turn: run `make figures-check`, which sets " +
 					"NETSKETCH_FIGURES")
 			}
-			o := Options{Plugin: plugin, Seeds: []uint64{1}, Settle: 8, Measure: 2}
+			o := Options{Plugin: newPlugin, Seeds: []uint64{1}, Settle: 8, Measure: 2}
 			if tc.long {
 				o.Settle = 10
 			}
@@ -91,7 +91,7 @@ func TestSameAgain(t *testing.T) {
 	var first [][]string
 	for _, workers := range []int{1, 2} {
 		samples, err := s.Run(context.Background(),
-			Options{Plugin: plugin, Seeds: []uint64{1, 2}, Settle: 2, Measure: 1, Workers: workers}, Place{10_000, 0.1})
+			Options{Plugin: newPlugin, Seeds: []uint64{1, 2}, Settle: 2, Measure: 1, Workers: workers}, Place{10_000, 0.1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestAll(t *testing.T) {
 	if err != nil || seeds < 1 {
 		t.Fatalf("NETSKETCH_CHAMELEMON_SEEDS=%s: set a number of seeds, at least 1", number)
 	}
-	o := Options{Plugin: plugin, Workers: 2}
+	o := Options{Plugin: newPlugin, Workers: 2}
 	for i := range seeds {
 		o.Seeds = append(o.Seeds, uint64(i+1))
 	}

@@ -33,7 +33,7 @@ func TestNearTheTurn(t *testing.T) {
 			continue
 		}
 		d, err := chamelemon.Start(context.Background(),
-			chamelemon.Config{Seed: uint64(i), Shape: chamelemon.Paper().Scaled(4)}, plugin(), configuration)
+			chamelemon.Config{Seed: uint64(i), Shape: chamelemon.Paper().Scaled(4)}, newPlugin(), configuration)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestFigure9(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := chamelemon.Start(context.Background(), chamelemon.Config{Seed: 9, Shape: chamelemon.Paper().Scaled(2)},
-		plugin(), configuration)
+		newPlugin(), configuration)
 	if err != nil {
 		t.Fatal(err)
 	}
