@@ -120,7 +120,7 @@ func runAttention(ctx context.Context, out, progress io.Writer, f attentionFlags
 			figure = fmt.Sprint(d.Figure)
 		}
 		for _, c := range d.Claims {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%v\n", figure, d.Workload, c.Paper, c.Ours, c.Holds)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%v\n", figure, d.Workload, c.Paper, c.Here, c.Holds)
 		}
 	}
 	return w.Flush()

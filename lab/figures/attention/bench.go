@@ -66,7 +66,7 @@ type Drawn struct {
 	Workload string
 	Victims  bool // the axis is the ratio of victims
 	Points   []Point
-	Claims   []Claim
+	Claims   []suite.Verdict
 }
 
 // Bench plays the sweeps of the figures. If out is set, Bench writes to this directory the charts,

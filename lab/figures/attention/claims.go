@@ -9,16 +9,8 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
-
-// Claim compares a statement of the paper about a figure with the measurement here.
-type Claim struct {
-	Paper string
-	Ours  string
-	Holds bool
-	// Why it does not hold; "" where it does.
-	Why string
-}
 
 // stated holds the numbers that the paper's text gives for a sweep (§5.2 and Appendix E). Its
 // figures are pictures without numbers. Zero means that the text gives no number.
@@ -39,11 +31,11 @@ const lateWhy = "the 7,000 victims of 70K fill the 9,216 buckets of the downstre
 	"here with as many victims"
 
 // claim makes a claim, with the reason if it does not hold.
-func claim(paper, ours string, holds bool, why string) Claim {
+func claim(paper, here string, holds bool, why string) suite.Verdict {
 	if holds {
 		why = ""
 	}
-	return Claim{paper, ours, holds, why}
+	return suite.Verdict{Paper: paper, Here: here, Holds: holds, Why: why}
 }
 
 var paper = map[int]stated{
@@ -82,13 +74,13 @@ func Turn(points []Point) float64 {
 }
 
 // Claims compares a sweep's points with the paper's statements. The points may omit places.
-func (s Sweep) Claims(points []Point) []Claim {
+func (s Sweep) Claims(points []Point) []suite.Verdict {
 	t := paper[s.Figure]
 	turn, ours := Turn(points), "never ill"
 	if turn > 0 {
 		ours = "ill from " + s.axis(turn)
 	}
-	out := []Claim{claim("ill from "+s.axis(t.turn), ours, turn > 0 && math.Abs(turn-t.turn) < 1e-6*t.turn, t.why)}
+	out := []suite.Verdict{claim("ill from "+s.axis(t.turn), ours, turn > 0 && math.Abs(turn-t.turn) < 1e-6*t.turn, t.why)}
 	if t.ones > 0 {
 		last := 0.0
 		for i := range points {
@@ -121,7 +113,7 @@ func (s Sweep) Claims(points []Point) []Claim {
 }
 
 // whileIll returns the claims about thresholds while the network is ill.
-func (s Sweep) whileIll(t *stated, points []Point) (out []Claim) {
+func (s Sweep) whileIll(t *stated, points []Point) (out []suite.Verdict) {
 	var th, tl []string
 	same, lo, hi := true, math.Inf(1), 0.0
 	for i := range points {

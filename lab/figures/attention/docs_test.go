@@ -61,7 +61,7 @@ func TestCommittedCharts(t *testing.T) {
 		}
 		for _, c := range s.Claims(points) {
 			if !c.Holds && c.Why == "" {
-				t.Errorf("%s: %q does not hold: %s", s.Name(), c.Paper, c.Ours)
+				t.Errorf("%s: %q does not hold: %s", s.Name(), c.Paper, c.Here)
 			}
 		}
 		var again bytes.Buffer

@@ -29,15 +29,8 @@ var literalSweeps = []struct {
 
 // Literal compares the paper's rules of attention with the product's. The options have the plugin.
 func Literal(o Options) suite.Suite {
-	s := suite.Suite{
-		Name: "chamelemon-literal", Title: "ChameleMon's rules of attention, the paper's and this project's",
-		Setup: "Places of Figures 7 and 8 (DCTCP), each with the product's rules and with the plugin's " +
-			"`\"literal\": true`, which takes the paper's (§4.3): on the change to ill Tl becomes the lowest Th, parts " +
-			"are changed if they were not decoded or are below 0.60, always to 0.70, and nothing is added for the " +
-			"sample's error. Two seeds, of each 8 epochs to settle and 8 measured ones, with new flows in every epoch. " +
-			"The rows have the epochs by their state, and how many of them had a part that was not decoded: HH at " +
-			"a switch or more, otherwise HL or LL. Two of n flows share all three of their buckets of M with " +
-			"probability n²/2·(3/M)³, 0.4 % for the 1,060 flows of an LL part of 1,536 buckets; nothing separates these.",
+	return suite.New(suite.Suite{
+		Name: "chamelemon-literal",
 		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) (rows []suite.Row, err error) {
 			o.Settle, o.Measure, o.Seeds = 8, 8, []uint64{1, 2}
 			for _, mode := range []string{"product", "literal"} {
@@ -81,18 +74,7 @@ func Literal(o Options) suite.Suite {
 			}
 			return rows, nil
 		},
-	}
-	for _, c := range literalSweeps {
-		for _, m := range []struct{ metric, title string }{{"decoded", "epochs in which everything was decoded (%)"},
-			{"load", "load factor"}, {"ill", "epochs that were ill (%)"}} {
-			s.Plots = append(s.Plots, suite.Plot{
-				File:  fmt.Sprintf("chamelemon-literal-%d-%s", c.sweep.Figure, m.metric),
-				Title: fmt.Sprintf("Figure %d, %s: %s", c.sweep.Figure, c.sweep.Workload, m.title),
-				Task:  fmt.Sprint("Figure ", c.sweep.Figure), Metric: m.metric, X: c.x,
-			})
-		}
-	}
-	return s
+	})
 }
 
 // LiteralCommand measures the comparison.

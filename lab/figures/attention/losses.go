@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 // mustBeExact returns whether every victim must be published if the network is healthy: with 10,000
@@ -201,7 +202,7 @@ func divide(samples []Sample) (healthy tally, ill map[string]*illness, wrong int
 
 // LossClaims compares the published victims with the requirements: exact while the network is
 // healthy; while it is ill, heavy victims with an F1 of 0.99 and their number within 10 %.
-func LossClaims(samples []Sample) (out []Claim) {
+func LossClaims(samples []Sample) (out []suite.Verdict) {
 	healthy, ill, wrong := divide(samples)
 	if healthy.epochs > 0 {
 		out = append(out, claim("healthy: every victim published with its exact number of lost packets",
@@ -220,7 +221,7 @@ func LossClaims(samples []Sample) (out []Claim) {
 }
 
 // lossPage compares the published victims with the ground truth.
-func lossPage(samples []Sample, list []Claim, method string) string {
+func lossPage(samples []Sample, list []suite.Verdict, method string) string {
 	_, ill, _ := divide(samples)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Lost packets, published and true (ChameleMon)\n\n%s The rows as CSV: [%s.csv](%s.csv).\n\n", method,

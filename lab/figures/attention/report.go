@@ -13,6 +13,7 @@ import (
 	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 // Chart is a diagram of a figure. File follows the figure's name in the name of its file.
@@ -194,16 +195,9 @@ func (s Sweep) Page(points []Point, method string) string {
 
 // claims writes a table of claims. The first column is of the paper, or of a requirement of this
 // project.
-func claims(b *strings.Builder, heading string, all []Claim) {
+func claims(b *strings.Builder, heading string, all []suite.Verdict) {
 	fmt.Fprintf(b, "| %s | here | holds |\n|---|---|---|\n", heading)
-	for _, c := range all {
-		holds := "yes"
-		if !c.Holds {
-			holds = "no"
-			if c.Why != "" {
-				holds += ": " + c.Why
-			}
-		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", c.Paper, c.Ours, holds)
+	for _, v := range all {
+		fmt.Fprintf(b, "| %s | %s | %s |\n", v.Paper, v.Here, v.Mark())
 	}
 }

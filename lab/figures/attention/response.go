@@ -18,6 +18,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
 // responses measures Figure 20: it plays all sweeps again, one point at a time on one core.
@@ -31,7 +32,7 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 			return nil, err
 		}
 		p := Summarize(samples)
-		all = append(all, Drawn{ResponseFigure, s.Workload, s.Victims, p, []Claim{responseClaim(s, p)}})
+		all = append(all, Drawn{ResponseFigure, s.Workload, s.Victims, p, []suite.Verdict{responseClaim(s, p)}})
 	}
 	if out == "" {
 		return all, nil
@@ -61,12 +62,16 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 		}
 	}
 	b.WriteString("\n")
-	var list []Claim
+	var list []suite.Verdict
 	for _, d := range all {
 		list = append(list, d.Claims...)
 	}
 	claims(&b, "the paper", list)
-	if err := write(out, responseName+".csv", responseCSV(all)); err != nil {
+	rows, err := responseCSV(all)
+	if err != nil {
+		return nil, err
+	}
+	if err := write(out, responseName+".csv", rows); err != nil {
 		return nil, err
 	}
 	if err := drawResponses(out); err != nil {
@@ -82,17 +87,19 @@ var responseName = fmt.Sprintf("chamelemon-%d", ResponseFigure)
 // or, for "victims", the ratio of victims in percent.
 var responseColumns = []string{"workload", "axis", "x", "median_ms", "longest_ms"}
 
-func responseCSV(all []Drawn) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n%s\n", evidence.Run(), strings.Join(responseColumns, ","))
+func responseCSV(all []Drawn) ([]byte, error) {
+	lines := [][]string{responseColumns}
 	for _, d := range all {
 		axis := map[bool]string{false: "flows", true: "victims"}[d.Victims]
 		for _, p := range d.Points {
-			fmt.Fprintf(&b, "%s,%s,%v,%.1f,%.1f\n", d.Workload, axis, p.X, milliseconds(p.Response.Seconds()),
-				milliseconds(p.Longest.Seconds()))
+			lines = append(lines, []string{d.Workload, axis, fmt.Sprint(p.X),
+				fmt.Sprintf("%.1f", milliseconds(p.Response.Seconds())),
+				fmt.Sprintf("%.1f", milliseconds(p.Longest.Seconds()))})
 		}
 	}
-	return b.Bytes()
+	var b bytes.Buffer
+	err := evidence.WriteCSV(&b, lines)
+	return b.Bytes(), err
 }
 
 // drawResponses writes the charts from the response times recorded in a directory.
@@ -136,7 +143,7 @@ func drawResponses(directory string) error {
 	return nil
 }
 
-func responseClaim(s Sweep, points []Point) Claim {
+func responseClaim(s Sweep, points []Point) suite.Verdict {
 	worst := slices.MaxFunc(points, func(a, b Point) int { return int(a.Response - b.Response) })
 	return claim(
 		fmt.Sprintf("%s over %s: within %v", s.Workload, s.label(), MostResponse),

@@ -135,7 +135,7 @@ func TestAll(t *testing.T) {
 	for _, d := range drawn {
 		for _, c := range d.Claims {
 			if !c.Holds && c.Why == "" {
-				t.Errorf("figure %d, %s: %s; here %s", d.Figure, d.Workload, c.Paper, c.Ours)
+				t.Errorf("figure %d, %s: %s; here %s", d.Figure, d.Workload, c.Paper, c.Here)
 			}
 		}
 	}

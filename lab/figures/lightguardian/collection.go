@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -267,154 +265,11 @@ func measureCollection(ctx context.Context, scale float64, seed uint64) (rows []
 	return rows, err
 }
 
-// smallProbability is why a statement does not hold.
-const smallProbability = "with a small λc each hop adds λc × 42 bytes, where INT adds 20: 1.6 % with 1/128. The " +
-	"paper's own sizes give 1.9 % with its 1/64, not 1.5 %"
-
 func collectionFigure() suite.Suite {
-	inBand := func(v suite.Values, name, structure, metric string, load int) float64 {
-		x := fmt.Sprintf("load (%%) %d", load)
-		if load == 90 {
-			x = lambda(chosen)
-		}
-		return v.Variant(structure, x, "in-band bytes, "+name, metric)
-	}
-	each := func(v suite.Values, metric string) (least, most float64) {
-		var all []float64
-		for _, name := range workloads {
-			for _, load := range loads {
-				all = append(all, inBand(v, name, "LightGuardian", metric, load))
-			}
-		}
-		return slices.Min(all), slices.Max(all)
-	}
-	reached := func(figure, name string, paper [3][2]float64, stated string) suite.Claim {
-		get := func(v suite.Values, layer, i int) float64 {
-			return v.Variant(fmt.Sprintf("%s, %d %%", layers[layer], shares[i]), lambda(chosen), "collection, "+name, "time")
-		}
-		return suite.Claim{Figure: figure, Paper: stated,
-			Ours: func(v suite.Values) string {
-				var parts []string
-				for i, share := range shares {
-					parts = append(parts, fmt.Sprintf("%d %% after %s, %s and %s s", share, suite.Short(get(v, 0, i)),
-						suite.Short(get(v, 1, i)), suite.Short(get(v, 2, i))))
-				}
-				return "λc 1/32: " + strings.Join(parts, "; ")
-			},
-			Holds: func(v suite.Values) bool {
-				for layer := range layers {
-					for i := range shares {
-						if x := get(v, layer, i); !(x > 0 && x <= paper[layer][i]) {
-							return false
-						}
-					}
-				}
-				return true
-			}}
-	}
-	falls := func(figure, metric, stated string) suite.Claim {
-		get := func(v suite.Values, parts, share int) float64 {
-			return v.Variant(fmt.Sprintf("%d %%", share), lambda(parts), byProbability, metric)
-		}
-		return suite.Claim{Figure: figure, Paper: stated,
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("90 %%: %s at 1/128, %s at 1/16; 99 %%: %s and %s", suite.Short(get(v, 1, 90)),
-					suite.Short(get(v, 8, 90)), suite.Short(get(v, 1, 99)), suite.Short(get(v, 8, 99)))
-			},
-			Holds: func(v suite.Values) bool {
-				for _, share := range shares {
-					for i, parts := range probabilities[1:] {
-						if !(get(v, parts, share) < get(v, probabilities[i], share)) {
-							return false
-						}
-					}
-				}
-				return true
-			}}
-	}
-	linear := func(figure, metric, stated string) suite.Claim {
-		get := func(v suite.Values, columns, share int) float64 {
-			return v.Variant(fmt.Sprintf("%d %%", share), fmt.Sprintf("columns %d", columns), byColumns, metric)
-		}
-		return suite.Claim{Figure: figure, Paper: stated,
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("90 %%: %s for 2^12, %s for 2^16 sketchlets; 99 %%: %s and %s",
-					suite.Short(get(v, 1<<12, 90)), suite.Short(get(v, 1<<16, 90)), suite.Short(get(v, 1<<12, 99)),
-					suite.Short(get(v, 1<<16, 99)))
-			},
-			Holds: func(v suite.Values) bool { // within a tenth of the line through the largest
-				for _, share := range shares {
-					for _, columns := range columnCounts {
-						x := get(v, columns, share) * largest / float64(columns) / get(v, largest, share)
-						if !(x > 0.9 && x < 1.1) {
-							return false
-						}
-					}
-				}
-				return true
-			}}
-	}
-	part := func(v suite.Values, structure string, parts int) float64 { // of INT's bytes
-		return 100 - v.Variant(structure, lambda(parts), "in-band bytes, DCTCP", "saved")
-	}
-	return suite.Suite{
-		Name: "lightguardian-13", Title: "LightGuardian, Figures 6, 13 and 14: collection of sketchlets",
-		Setup: "The paper: 10 Tofino switches, 8 hosts, links of 40 Gbit/s, k 1. The sketch of a switch has two rows of " +
-			"2^15 buckets with four delay ranges, in 2^16 sketchlets of one bucket and 24 bytes. Here: the same fat tree and " +
-			"sketch, with the selection of the switch program packet by packet, k 4, packets of 9,000 bytes, which follow " +
-			"from the paper's rates, and random pairs of hosts. A sketchlet is a column of both rows, with header and check " +
-			"42 bytes, so that half of the paper's λc carries as many cells. W1 is DCTCP. W2 of the paper is the web servers " +
-			"of a study whose Hadoop nodes are used here. Bytes are those that arrive at hosts, as a share of their links. " +
-			"Figures 6(b) and 14(b) compare flow completion times with and without sketchlets, and 6(c) latencies: they show " +
-			"what the paper's switches and TCP of its hosts cost, and are not measured here.",
+	return suite.New(suite.Suite{
+		Name: "lightguardian-13",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return measureCollection(ctx, 1, o.Seed)
 		},
-		Plots: []suite.Plot{
-			{File: "lightguardian-13-bytes", Title: "In-band bytes, DCTCP, load 90 %", Task: "in-band bytes, DCTCP",
-				Metric: "share of the capacity", X: lambdaAxis},
-			{File: "lightguardian-13-time", Title: "Seconds of one switch by λc", Task: byProbability, Metric: "time",
-				X: lambdaAxis},
-			{File: "lightguardian-13-packets", Title: "Packets of one switch by λc", Task: byProbability,
-				Metric: "packets", X: lambdaAxis},
-			{File: "lightguardian-13-columns-packets", Title: "Packets of one switch by columns", Task: byColumns,
-				Metric: "packets", X: "columns"},
-			{File: "lightguardian-13-columns-time", Title: "Seconds of one switch by columns", Task: byColumns,
-				Metric: "time", X: "columns"},
-		},
-		Claims: []suite.Claim{
-			{Figure: "6(a)", Paper: "λc 1/16: about 0.07 % of the total bandwidth, more than 93.5 % less than INT",
-				Ours: func(v suite.Values) string {
-					a, b := each(v, "share of the capacity")
-					c, d := each(v, "saved")
-					return fmt.Sprintf("λc 1/32, which carries as many cells, loads of 50 to 90 %%: %s to %s %%, %s to %s %% less; "+
-						"1/16, load 90 %%: %s %%, %s %% less, with the paper's 24 bytes %s %%", suite.Short(a), suite.Short(b),
-						suite.Short(c), suite.Short(d), suite.Short(v.Variant("LightGuardian", lambda(twice),
-							"in-band bytes, DCTCP", "share of the capacity")), suite.Short(100-part(v, "LightGuardian", twice)),
-						suite.Short(100-part(v, theirSizes, twice)))
-				},
-				Holds: func(v suite.Values) bool {
-					_, most := each(v, "share of the capacity")
-					least, _ := each(v, "saved")
-					return most <= 0.07 && least >= 93.5
-				}},
-			reached("6(d)", "DCTCP", [3][2]float64{{1.3, 2.1}, {1.7, 2.8}, {2.1, 3.6}},
-				"W1: edge, aggregation and core switches: 90 % after 1.3, 1.7 and 2.1 s; 99 % after 2.1, 2.8 and 3.6 s"),
-			reached("14(a)", "HADOOP", [3][2]float64{{1.3, 2.1}, {1.7, 2.8}, {2.1, 3.6}},
-				"W2: similar to W1, whose times are those of 6(d)"),
-			{Figure: "13(a)", Paper: "1.5 % to 12.4 % of INT's bytes with λc of 1/64 to 8/64",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("1/128 to 8/128, which carry as many cells: %s %% to %s %%; with the paper's λc and 24 bytes "+
-						"%s %% to %s %%", suite.Short(part(v, "LightGuardian", 1)), suite.Short(part(v, "LightGuardian", 8)),
-						suite.Short(part(v, theirSizes, 2)), suite.Short(part(v, theirSizes, 16)))
-				},
-				Holds: func(v suite.Values) bool {
-					return part(v, "LightGuardian", 1) <= 1.5 && part(v, "LightGuardian", 8) <= 12.4
-				}, Why: smallProbability},
-			falls("13(b)", "time", "the larger λc, the less time reconstructs (s)"),
-			falls("13(c)", "packets", "the larger λc, the fewer packets reconstruct"),
-			linear("14(c)", "packets", "packets grow linearly with the sketchlets"),
-			linear("14(d)", "time", "the time grows linearly with the sketchlets (s)"),
-		},
-	}
+	})
 }

@@ -252,91 +252,11 @@ func measureDelays(ctx context.Context, scale float64, seed uint64) (rows []suit
 	return rows, nil
 }
 
-const spread = "the packets of a flow are spread over the 5 s; in captured traffic they follow each other, so that " +
-	"fewer packets of other flows come between"
-
 func delayFigure() suite.Suite {
-	arrivals := func(v suite.Values, memory int, metric string) float64 {
-		return v.Get("SuMax", memory, arrivalTask, metric)
-	}
-	byFlows := func(v suite.Values) bool {
-		for _, l := range delayLaws {
-			for _, k := range tops {
-				get := func(name string) float64 {
-					return v.Variant(name, fmt.Sprintf("flows %d", k), delayTopTask(l), "WMRE")
-				}
-				if !(get("CU") <= get("SuMax") && get("SuMax") <= get("CM")) {
-					return false
-				}
-			}
-		}
-		return true
-	}
-	largest := func(v suite.Values, memory int) (worst float64) {
-		for _, least := range sizeClasses {
-			worst = math.Max(worst, v.Variant(fmt.Sprintf("%d KB", memory/1000), fmt.Sprintf("packets from %d", least),
-				gapTask, "ARE"))
-		}
-		return worst
-	}
-	var claims []suite.Claim
-	var plots []suite.Plot
-	for _, l := range delayLaws {
-		if l.figure != "" {
-			claims = append(claims, suite.Order(l.figure, "WMRE of delays lower than CM's and close to CU's",
-				delayTask(l), "WMRE", delayMemories, false, []string{"CU", "SuMax", "CM"}, ""))
-			plots = append(plots, suite.Plot{File: "lightguardian-12-" + l.name,
-				Title: "WMRE of delays, 500 largest flows, " + l.name, Task: delayTask(l), Metric: "WMRE", X: "memory", Log: true})
-		}
-		plots = append(plots,
-			suite.Plot{File: "lightguardian-12-" + l.name + "-flows", Title: "WMRE of delays by flows, 6 MB, " + l.name,
-				Task: delayTopTask(l), Metric: "WMRE", X: "flows", Log: true})
-	}
-	plots = append(plots,
-		suite.Plot{File: "lightguardian-12-arrival", Title: "Last arrival: AAE (ms)", Task: arrivalTask, Metric: "AAE",
-			X: "memory"},
-		suite.Plot{File: "lightguardian-12-gap", Title: "Maximum inter-arrival time: ARE by packets of a flow",
-			Task: gapTask, Metric: "ARE", X: "packets from"})
-	claims = append(claims,
-		suite.Claim{Figure: "12(c), 12(d), 12(e)", Paper: "6 MB, by largest flows: WMRE similar to CU's and lower than CM's",
-			Ours: func(v suite.Values) string {
-				get := func(name string, k int) string {
-					return suite.Short(v.Variant(name, fmt.Sprintf("flows %d", k), delayTopTask(delayLaws[0]), "WMRE"))
-				}
-				k := tops[len(tops)-1]
-				return fmt.Sprintf("500 flows: CU %s, SuMax %s, CM %s; %d flows: CU %s, SuMax %s, CM %s", get("CU", top),
-					get("SuMax", top), get("CM", top), k, get("CU", k), get("SuMax", k), get("CM", k))
-			}, Holds: byFlows},
-		suite.Claim{Figure: "12(f)", Paper: "AAE of the last arrival below 12 ms with 768 KB, below 1.5 ms with 3 MB",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%s ms, %s ms", suite.Short(arrivals(v, kilobytes768, "AAE")),
-					suite.Short(arrivals(v, 3_000_000, "AAE")))
-			},
-			Holds: func(v suite.Values) bool {
-				return arrivals(v, kilobytes768, "AAE") < 12 && arrivals(v, 3_000_000, "AAE") < 1.5
-			}, Why: spread},
-		suite.Claim{Figure: "12(g)", Paper: "with 768 KB the last arrival is exact for 87 % of the packets",
-			Ours:  func(v suite.Values) string { return suite.Short(100*arrivals(v, kilobytes768, "exact")) + " %" },
-			Holds: func(v suite.Values) bool { return arrivals(v, kilobytes768, "exact") >= 0.87 }, Why: spread},
-		suite.Claim{Figure: "12(h)", Paper: "ARE of the maximum inter-arrival time below 10 with 6 MB and below 0.3 with " +
-			"12 MB, for large and small flows",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("at most %s and %s", suite.Short(largest(v, gapMemories[0])),
-					suite.Short(largest(v, gapMemories[1])))
-			},
-			Holds: func(v suite.Values) bool { return largest(v, gapMemories[0]) < 10 && largest(v, gapMemories[1]) < 0.3 },
-			Why:   "with 12 MB a bucket has about two flows, and a flow of 2 to 4 packets takes the gaps of the other one"})
-	return suite.Suite{
-		Name: "lightguardian-12", Title: "LightGuardian, Figure 12: delays, last arrivals and gaps",
-		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows; delays of several datasets, of which it " +
-			"states the chi-square distribution of Figure 5(f). Here: 6 million packets, Zipf 1.0 with 2.6 million ranks, " +
-			"which has as many flows, in 5 s; delays are chi-square distributed with 4 degrees of freedom, in 8 ranges of " +
-			"2, or, in 8 ranges of 1, exponential with mean 2 or log-normal with μ 0 and σ 1. WMRE is the mean over flows. " +
-			"The last arrival is queried before each packet but the first of a flow. Memory is that of the cells of a task: " +
-			"the delay ranges, the last arrivals, or gaps and last arrivals.",
+	return suite.New(suite.Suite{
+		Name: "lightguardian-12",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return measureDelays(ctx, 1, o.Seed)
 		},
-		Plots: plots, Claims: claims,
-	}
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -372,97 +371,14 @@ func (e experiment) extremes(v suite.Values, task, metric string, columns int) (
 	return slices.Min(all), slices.Max(all)
 }
 
-// reaches claims that an experiment's metric reaches a value with one of the thresholds.
-func (e experiment) reaches(figure, paper, task, metric string, columns int, least float64, why string) suite.Claim {
-	return suite.Claim{Figure: figure, Paper: paper, Why: why,
-		Ours: func(v suite.Values) string {
-			a, b := e.extremes(v, task, metric, columns)
-			return fmt.Sprintf("%s to %s", suite.Short(a), suite.Short(b))
-		},
-		Holds: func(v suite.Values) bool { _, most := e.extremes(v, task, metric, columns); return most >= least }}
-}
-
-// within claims that PR and RR of all thresholds are at least the paper's.
-func (e experiment) within(paper string, columns int, precision, recall float64, why string) suite.Claim {
-	return suite.Claim{Figure: e.figure, Paper: paper, Why: why,
-		Ours: func(v suite.Values) string {
-			a, b := e.extremes(v, e.task, "PR", columns)
-			c, d := e.extremes(v, e.task, "RR", columns)
-			return fmt.Sprintf("PR %s to %s, RR %s to %s", suite.Short(a), suite.Short(b), suite.Short(c), suite.Short(d))
-		},
-		Holds: func(v suite.Values) bool {
-			p, _ := e.extremes(v, e.task, "PR", columns)
-			r, _ := e.extremes(v, e.task, "RR", columns)
-			return p >= precision && r >= recall
-		}}
-}
-
 // half is half of the hosts.
 var half = mininet.hosts() / 2
 
-// halfShared is why statements do not hold.
-const halfShared = "over four tenths of the buckets have flows, so that one flow in ten has others in all three; " +
-	"from 2^14 buckets a row F1 is 0.99, and with 2^12 if a tenth of the flows are in an interval, which the paper does " +
-	"not state"
-
 func locatingFigure() suite.Suite {
-	blackholes, loops, jitter := experiments[0], experiments[1], experiments[2]
-	robust := func(paper, metric string, dead, columns int, least float64) suite.Claim {
-		share := func(v suite.Values) float64 {
-			return v.Variant(metric, fmt.Sprintf("dead hosts %d", dead), robustTask(columns), "share")
-		}
-		return suite.Claim{Figure: "7(d)", Paper: paper,
-			Ours:  func(v suite.Values) string { return fmt.Sprintf("%.4g", share(v)) },
-			Holds: func(v suite.Values) bool { return share(v) >= least }}
-	}
-	var plots []suite.Plot
-	for _, e := range experiments {
-		for _, metric := range []string{"F1", "PR", "RR"} {
-			plots = append(plots, suite.Plot{
-				File:  "lightguardian-7-" + suite.FileName(e.task) + "-" + strings.ToLower(metric),
-				Title: strings.ToUpper(e.task[:1]) + e.task[1:] + ": " + metric, Task: e.task, Metric: metric, X: "columns"})
-		}
-	}
-	plots = append(plots, suite.Plot{File: "lightguardian-7-dead-hosts", Title: "Whole sketches by dead hosts",
-		Task: robustTask(robustColumns), Metric: "share", X: "dead hosts"})
-	return suite.Suite{
-		Name: "lightguardian-7", Title: "LightGuardian, Figures 7 to 10: locating faults, dead hosts",
-		Setup: "The paper: Mininet with 16 hosts and 20 switches, 10 million packets of 0.1 million flows (jitter: " +
-			"10 thousand), 3 × 2^16 buckets in 800 KB. Here: the same fat tree, in memory, with all packets in one " +
-			"interval. Its columns are collected with the packets of the next one, λc 1/4, k 4, so that not all arrive. " +
-			"The rules are the plugin's; the numbers of packets that agents report are the first and the last size " +
-			"of a path. What the paper does not state is chosen here: packets belong to random flows; two links between " +
-			"switches are down; a looping packet passes two switches until its TTL of 64 is over; two links have a " +
-			"parallel link with a twentieth of the rate that its half of the flows needs, and a queue of 32 packets. " +
-			"Precision (PR) and recall (RR) count flows at switches. Thresholds are the ratios of a hop's packets, or " +
-			"of its maximum inter-arrival time, to those of the hops before. A bucket for jitter has 12 bytes: size, " +
-			"gap and last arrival. Figure 7(d): the paper's random choices of dead hosts; here the means over all " +
-			"choices, of which each kind that the tree distinguishes (18 with 8 dead hosts) is run 20 times and counts by " +
-			"its share. A sketch is whole if each of its columns arrives in 5 s in which each living host sends packets " +
-			"of 1,500 bytes at 90 % of 40 Gbit/s to random hosts; 2^8 columns with 2^8/2^16 of these packets, and one " +
-			"run of each kind with 2^16 columns and all packets.",
+	return suite.New(suite.Suite{
+		Name: "lightguardian-7",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return measureLocating(ctx, locatingColumns, robustRuns, 1, o.Seed)
 		},
-		Plots: plots,
-		Claims: []suite.Claim{
-			blackholes.reaches("7(a)", "blackholes, 2^16 buckets a row: F1 can reach 0.99", blackholes.task, "F1", 1<<16,
-				0.99, ""),
-			blackholes.reaches("7(a)", "the same, with half of the flows in an interval",
-				blackholes.task+fmt.Sprintf(parted, 50.), "F1", 1<<16, 0.99, ""),
-			loops.reaches("7(b)", "loops, 2^16 buckets a row: F1 about 0.99", loops.task, "F1", 1<<16, 0.99, ""),
-			jitter.reaches("7(c)", "jitter: F1 close to 1 (2^12 buckets a row)", jitter.task, "F1", 1<<12, 0.99, halfShared),
-			jitter.reaches("7(c)", "the same, with a tenth of the flows in an interval",
-				jitter.task+fmt.Sprintf(parted, 10.), "F1", 1<<12, 0.99, ""),
-			jitter.reaches("7(c)", "the same with 2^16 buckets a row", jitter.task, "F1", 1<<16, 0.99, ""),
-			robust("4 of 16 hosts dead: all sketches recovered in more than 60 % of the runs", "FRR", 4, robustColumns, 0.6),
-			robust("7 hosts dead: more than 90 % of the sketches", "RSR", 7, robustColumns, 0.9),
-			robust("8 hosts dead: 89 % of the sketches", "RSR", half, robustColumns, 0.89),
-			robust("the same, with the paper's 2^16 columns", "RSR", half, paperColumns, 0.89),
-			robust("8 hosts dead: all sketches in some runs", "FRR", half, robustColumns, 1e-9),
-			blackholes.within("2^16 buckets a row: PR 0.982 to 0.997, RR 0.998 to 0.999", 1<<16, 0.982, 0.998, ""),
-			loops.within("2^16 buckets a row: PR 0.988 to 0.994, RR 0.993 to 0.998", 1<<16, 0.988, 0.993, ""),
-			jitter.within("2^12 buckets a row: PR 0.998 to 0.999, RR 0.994 to 0.999", 1<<12, 0.998, 0.994, halfShared),
-		},
-	}
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -141,10 +140,9 @@ func byPackets(t *trace.Trace, scale float64, seed uint64) (rows []suite.Row, er
 
 // goal is a line of Table 3.
 type goal struct {
-	name          string
-	limit, memory float64 // MB, of the paper
-	of            func(m *measured, memory int) (float64, error)
-	why           string
+	name  string
+	limit float64 // the error
+	of    func(m *measured, memory int) (float64, error)
 }
 
 func (m *measured) sizes(memory int) (*sumax.Sketch[local], error) {
@@ -173,11 +171,8 @@ func wmre(truth *trace.Exact, d estimate.Distribution) float64 {
 	return estimate.WMRE(truth.Distribution, d)
 }
 
-// fullRow is why goals are not met.
-const fullRow = "the paper's memory has tens of flows of this trace to a bucket, and no bucket is empty"
-
 var goals = []goal{
-	{"flow size", 0.01, 0.1, func(m *measured, memory int) (float64, error) {
+	{"flow size", 0.01, func(m *measured, memory int) (float64, error) {
 		s, err := m.sizes(memory)
 		if err != nil {
 			return 0, err
@@ -186,11 +181,11 @@ var goals = []goal{
 			v, _ := s.Query(k)
 			return float64(v)
 		}), nil
-	}, ""},
-	{distribution, 0.05, 0.4, func(m *measured, memory int) (float64, error) {
+	}},
+	{distribution, 0.05, func(m *measured, memory int) (float64, error) {
 		return m.distributed(memory, wmre)
-	}, fullRow},
-	{"cardinality", 0.005, 0.2, func(m *measured, memory int) (float64, error) {
+	}},
+	{"cardinality", 0.005, func(m *measured, memory int) (float64, error) {
 		s, err := m.sizes(memory)
 		if err != nil {
 			return 0, err
@@ -200,22 +195,21 @@ var goals = []goal{
 			return 1, nil
 		}
 		return math.Abs(flows/float64(len(m.t.Flows())) - 1), nil
-	}, fullRow},
-	{"entropy", 0.001, 0.8, func(m *measured, memory int) (float64, error) {
+	}},
+	{"entropy", 0.001, func(m *measured, memory int) (float64, error) {
 		return m.distributed(memory, func(truth *trace.Exact, d estimate.Distribution) float64 {
 			return math.Abs(d.Entropy()/truth.Entropy - 1)
 		})
-	}, fullRow},
-	{"delay distribution", 0.05, 0.8, func(m *measured, memory int) (float64, error) {
+	}},
+	{"delay distribution", 0.05, func(m *measured, memory int) (float64, error) {
 		e, err := m.delays(delayLaws[0], memory, []int{top})
 		return e[0][0], err
-	}, ""},
-	{"maximum inter-arrival time", 0.01, 50, (*measured).gaps,
-		"the paper does not state for which flows; here for all, most of which have few packets"},
-	{"last arrival", 0.01, 0.8, func(m *measured, memory int) (float64, error) {
+	}},
+	{"maximum inter-arrival time", 0.01, (*measured).gaps},
+	{"last arrival", 0.01, func(m *measured, memory int) (float64, error) {
 		e, err := m.lastArrivals(memory)
 		return e.relative, err
-	}, spread},
+	}},
 }
 
 // gaps is the ARE of the maximum inter-arrival times of flows with two packets or more.
@@ -286,78 +280,10 @@ func measureTasks(ctx context.Context, scale float64, seed uint64) (rows []suite
 }
 
 func taskFigure() suite.Suite {
-	at := func(v suite.Values, name string, flows int) float64 {
-		return v.Variant(name, fmt.Sprintf("flows %d", flows), topTask, "ARE")
-	}
-	megabytes := func(v suite.Values, millions int) float64 {
-		return v.Variant("SuMax", fmt.Sprintf("million packets %d", millions), memoryTask, "memory")
-	}
-	ordered := func(v suite.Values) bool {
-		for _, memory := range distributionMemories {
-			if !(v.Get("SuMax", memory, distribution, "WMRE") <= v.Get("CM", memory, distribution, "WMRE")) {
-				return false
-			}
-		}
-		return true
-	}
-	claims := []suite.Claim{
-		{Figure: "11(a)", Paper: "768 KB, largest 500 flows: SuMax's ARE is 17.1 times below CM's and 0.1 times above CU's",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%s, CM's %s, CU's %s", suite.Short(at(v, "SuMax", top)), suite.Short(at(v, "CM", top)),
-					suite.Short(at(v, "CU", top)))
-			},
-			Holds: func(v suite.Values) bool {
-				return at(v, "CM", top) >= 17.1*at(v, "SuMax", top) && at(v, "SuMax", top) <= 1.1*at(v, "CU", top)
-			}, Why: "CU has no error here. SuMax's is far more than 17.1 times below CM's"},
-		{Figure: "11(b)", Paper: "the memory for an ARE of 0.01 grows less than linearly with the packets",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%s MB for 1 million, %s MB for 6 million packets", suite.Short(megabytes(v, 1)),
-					suite.Short(megabytes(v, 6)))
-			},
-			Holds: func(v suite.Values) bool { return megabytes(v, 6) < 6*megabytes(v, 1) }},
-		{Figure: "11(c)", Paper: "flow size distribution: good",
-			Ours: func(v suite.Values) string {
-				var parts []string
-				for _, name := range []string{"SuMax", "CM"} {
-					parts = append(parts, fmt.Sprintf("WMRE of %s %s at %d KB", name,
-						suite.Short(v.Get(name, distributionMemories[4], distribution, "WMRE")), distributionMemories[4]/1000))
-				}
-				return strings.Join(parts, ", ")
-			}, Holds: ordered},
-	}
-	for _, g := range goals {
-		claims = append(claims, suite.Claim{Figure: "Table 3", Why: g.why,
-			Paper: fmt.Sprintf("%s: an error of %g with about %g MB", g.name, g.limit, g.memory),
-			Ours: func(v suite.Values) string {
-				if v.Get(g.name, 0, table3Task, "memory") == 0 {
-					return fmt.Sprintf("not with %g MB", mostMemory/1e6)
-				}
-				return suite.Short(v.Get(g.name, 0, table3Task, "memory")) + " MB"
-			},
-			Holds: func(v suite.Values) bool {
-				memory := v.Get(g.name, 0, table3Task, "memory")
-				return memory > 0 && memory <= g.memory
-			}})
-	}
-	return suite.Suite{
-		Name: "lightguardian-11", Title: "LightGuardian, Figure 11 and Table 3: SuMax by flows, packets and tasks",
-		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows, 3 rows. Here: 6 million packets, Zipf 1.0 " +
-			"with 2.6 million ranks, which has as many flows, in 5 s. The paper does not state the flows of 11(b) " +
-			"and of Table 3; here they are the 500 largest for sizes and delays, and all flows else. Memory is that of the " +
-			"cells of a task, in steps of a quarter. Errors are those of Appendix C: ARE; WMRE of distributions, of a " +
-			"flow's delays as a mean over flows; RE; the relative error of a flow's previous arrival at each packet. " +
-			"Sizes are those of the buckets in the first row (MRAC), cardinality uses all rows.",
+	return suite.New(suite.Suite{
+		Name: "lightguardian-11",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return measureTasks(ctx, 1, o.Seed)
 		},
-		Plots: []suite.Plot{
-			{File: "lightguardian-11-flows", Title: "ARE of the largest flows, 768 KB", Task: topTask, Metric: "ARE",
-				X: "flows", Log: true},
-			{File: "lightguardian-11-memory", Title: "Memory (MB) for an ARE of 0.01", Task: memoryTask,
-				Metric: "memory", X: "million packets"},
-			{File: "lightguardian-11-distribution", Title: "Flow size distribution: WMRE", Task: distribution,
-				Metric: "WMRE", X: "memory"},
-		},
-		Claims: claims,
-	}
+	})
 }

@@ -5,7 +5,6 @@ package losses
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -34,32 +33,8 @@ func chamelemonFigure10() suite.Suite {
 		}
 		return fmt.Sprintf("%s %.4g", axes[axis], x)
 	}
-	gain := func(v suite.Values, axis, flows int) (least, most float64) {
-		least, most = math.Inf(1), math.Inf(-1)
-		for _, x := range bucketsPerFlow {
-			get := func(fingerprint bool) float64 {
-				return v.Variant(name(flows, fingerprint), variant(axis, x), axes[axis], task)
-			}
-			least, most = min(least, get(true)-get(false)), max(most, get(true)-get(false))
-		}
-		return least, most
-	}
-	claim := func(figure, paper string, axis, flows int, why string, holds func(least, most float64) bool) suite.Claim {
-		return suite.Claim{
-			Figure: figure, Paper: paper, Why: why,
-			Ours: func(v suite.Values) string {
-				least, most := gain(v, axis, flows)
-				return fmt.Sprintf("by %s to %s %%", suite.Short(least), suite.Short(most))
-			},
-			Holds: func(v suite.Values) bool { return holds(gain(v, axis, flows)) },
-		}
-	}
-	return suite.Suite{
-		Name: "chamelemon-10", Title: "ChameleMon, Figure 10: 8-bit fingerprints in FermatSketch",
-		Setup: "The paper: the first 10 thousand source addresses of CAIDA. Here: the largest sources of the traffic, " +
-			"1,000 decodings of 1,000 flows, 100 of 10,000, each with other hashes. A bucket has 64 bits, with a " +
-			"fingerprint 72; the second chart has the buckets that fit into the same memory. A fingerprint has a residue " +
-			"of its own here, which must be below 256, so a bucket of several flows passes even more rarely than in the paper.",
+	return suite.New(suite.Suite{
+		Name: "chamelemon-10",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			all := t.Sources()
 			var jobs []fingerprintJob
@@ -91,23 +66,7 @@ func chamelemonFigure10() suite.Suite {
 			})
 			return rows, err
 		},
-		Plots: []suite.Plot{
-			{File: "chamelemon-10-buckets", Title: "Decodings that succeed, by buckets (%)", Task: axes[0], Metric: task,
-				X: axes[0]},
-			{File: "chamelemon-10-bytes", Title: "Decodings that succeed, by memory (%)", Task: axes[1], Metric: task,
-				X: axes[1]},
-		},
-		Claims: []suite.Claim{
-			claim("10(a)", "1,000 flows, the same number of buckets: the success rate improves by at most 6.73 %", 0, 1000, "",
-				func(_, most float64) bool { return most <= 6.73 }),
-			claim("10(a)", "10,000 flows, the same number of buckets: by at most 2.26 %", 0, 10_000, "",
-				func(_, most float64) bool { return most <= 2.26 }),
-			claim("10(b)", "1,000 flows, the same memory: it falls", 1, 1000, "",
-				func(_, most float64) bool { return most <= 0 }),
-			claim("10(b)", "10,000 flows, the same memory: it falls", 1, 10_000, "",
-				func(_, most float64) bool { return most <= 0 }),
-		},
-	}
+	})
 }
 
 // fingerprintJob is a point: an encoder of the first flows of a trace.

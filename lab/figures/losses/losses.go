@@ -357,39 +357,9 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 // of 2 million packets. These are the numbers for 2,000.
 const lossPackets, lossRanks = 5300, 110
 
-const lossSetup = "The paper: 100 thousand source addresses of CAIDA with 5.3 million packets; memory is the least " +
-	"at which 99.9 % of the decodings succeed, and time is the decoding time at this memory. " +
-	"Here: the largest flows by source address of 5.3 million generated packets; memory is exact to 2 %. Every memory " +
-	"is tried up to 10,000 times with other hashes, and fewer times if there is more to decode (the last chart). " +
-	"One try in 1,000 may fail, or one if there are fewer tries. " +
-	"With one failure in n tries, the share that succeeds is at least 1-4.7/n with 95 % confidence. Above some " +
-	"thousand flows, where n is small, the share rises from 0 to nearly 1 within 2 % of the memory, so n matters " +
-	"little. " +
-	"Below that, the limit is not the threshold of 1.23 buckets a flow but the probability that two flows share all " +
-	"three buckets: n flows need 24·n^(2/3) buckets to reduce it to 0.1 %. " +
-	"FlowRadar has two lines, with both criteria of success: its cells end up empty, as in the authors' program, even " +
-	"if its filter mistook a new flow for an old one; or (exact) every flow is decoded with its exact number of " +
-	"packets. As the second one fails smoothly with less memory, it is known to the number of tries only. " +
-	"Losses of Fermat are encoded directly: this equals the difference of the two ends. LossRadar numbers a flow's " +
-	"packets in 16 bits; it has no point if a flow loses more than 65,536. " +
-	"Times are medians of 21, of one thread's processor time on one machine."
-
-// Reasons for the savings in memory, where the paper's are larger.
-const (
-	flowRadarWhy = "if Fermat's memory is that here, the paper's FlowRadar takes 114 bytes a flow, but for the same " +
-		"10,000 flows in Figure 4 only 19; here it takes 17, and 31 by the exact criterion, so neither explains both. " +
-		"LossRadar ends at 5 % here, as the largest flow loses more than 65,536 packets at 10 %; its memory grows " +
-		"linearly and would come to 2,700 times at 30 %"
-	manyFlowsWhy = "if Fermat's memory is that here, the paper's FlowRadar takes 62 bytes a flow, in Figure 4 only 19; " +
-		"here it takes 16, and 31 by the exact criterion. LossRadar's memory is in proportion to the lost packets, so the " +
-		"paper's 100 largest flows had 1.4 times the packets of those here"
-)
-
-func lossSuite(figure, x string, points []link, claims []suite.Claim) suite.Suite {
-	name := "chamelemon-" + figure
-	return suite.Suite{
-		Name: name, Title: fmt.Sprintf("ChameleMon, Figure %s: packet losses by %s", figure, x), Setup: lossSetup,
-		Claims: claims,
+func lossSuite(figure, x string, points []link) suite.Suite {
+	return suite.New(suite.Suite{
+		Name: "chamelemon-" + figure,
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			all, err := t.Like(lossPackets*t.Len()/2000, lossRanks*t.Len()/2000, o.Seed)
 			if err != nil {
@@ -397,74 +367,8 @@ func lossSuite(figure, x string, points []link, claims []suite.Claim) suite.Suit
 			}
 			return lossRows(ctx, all.Sources(), o, x, points)
 		},
-		Plots: []suite.Plot{
-			{File: name + "-memory", Title: "Memory to decode every loss (bytes)", Task: "packet losses",
-				Metric: "memory", X: x, Log: true},
-			{File: name + "-time", Title: "Decoding time (ms)", Task: "packet losses", Metric: "decoding time", X: x,
-				Log: true},
-			{File: name + "-tries", Title: "Tries at each memory", Task: "packet losses", Metric: "tries", X: x,
-				Log: true},
-		},
-	}
+	})
 }
-
-// along is a metric of a structure at all points of a loss figure that it has.
-func along(v suite.Values, x string, points []link, structure, metric string) (out []float64) {
-	for _, p := range points {
-		out = append(out, v.Variant(structure, fmt.Sprintf("%s %g", x, p.x), "packet losses", metric))
-	}
-	return out
-}
-
-// saving claims Fermat's largest saving of memory or time.
-func saving(figure, paper, x string, points []link, metric string, atLeast [2]float64, why string) suite.Claim {
-	best := func(v suite.Values, other string) float64 {
-		ratio := math.Inf(-1)
-		theirs := along(v, x, points, other, metric)
-		for i, ours := range along(v, x, points, "Fermat", metric) {
-			if !math.IsNaN(theirs[i] / ours) {
-				ratio = max(ratio, theirs[i]/ours)
-			}
-		}
-		return ratio
-	}
-	c := suite.Claim{
-		Figure: figure, Paper: paper, Why: why,
-		Ours: func(v suite.Values) string {
-			return fmt.Sprintf("FlowRadar up to %s times, by the exact criterion %s times, LossRadar up to %s times",
-				suite.Short(best(v, "FlowRadar")), suite.Short(best(v, flowRadarExact)), suite.Short(best(v, "LossRadar")))
-		},
-	}
-	if atLeast[0] > 0 {
-		c.Holds = func(v suite.Values) bool {
-			return max(best(v, "FlowRadar"), best(v, flowRadarExact)) >= atLeast[0] && best(v, "LossRadar") >= atLeast[1]
-		}
-	}
-	return c
-}
-
-// trend shows how a structure's memory grows with x: the last point relative to the first.
-func trend(figure, paper, x string, points []link, structure string, holds func(growth float64) bool) suite.Claim {
-	growth := func(v suite.Values) float64 {
-		m := slices.DeleteFunc(along(v, x, points, structure, "memory"), math.IsNaN)
-		if len(m) == 0 {
-			return math.NaN()
-		}
-		return m[len(m)-1] / m[0]
-	}
-	return suite.Claim{
-		Figure: figure, Paper: paper,
-		Ours: func(v suite.Values) string {
-			return fmt.Sprintf("the last point takes %s times the first", suite.Short(growth(v)))
-		},
-		Holds: func(v suite.Values) bool { return holds(growth(v)) },
-	}
-}
-
-// steady allows for the chance in 0.1 %, which moves a memory by its cube root.
-func steady(growth float64) bool { return growth > 0.9 && growth < 1.1 }
-
-func above2(growth float64) bool { return growth > 2 }
 
 func chamelemonFigure4() suite.Suite {
 	const x = "victim flows"
@@ -472,23 +376,7 @@ func chamelemonFigure4() suite.Suite {
 	for _, n := range []int{500, 1000, 2000, 4000, 6000, 8000, 10_000} {
 		points = append(points, link{float64(n), 10_000, n, 0.01})
 	}
-	return lossSuite("4", x, points, []suite.Claim{
-		trend("4(a)", "Fermat's memory grows almost linearly with the victims", x, points, "Fermat", above2),
-		trend("4(a)", "FlowRadar's memory stays", x, points, "FlowRadar", steady),
-		saving("4(a)", "Fermat saves up to 15.9 times FlowRadar's and 23.2 times LossRadar's memory", x, points,
-			"memory", [2]float64{15.9, 23.2}, ""),
-		saving("4(b)", "Fermat saves up to 3.0 times FlowRadar's and 4.6 times LossRadar's decoding time", x, points,
-			"decoding time", [2]float64{}, ""),
-		{
-			Figure: "4(b)", Paper: "above 6,000 victims Fermat decodes slower than FlowRadar",
-			Ours: func(v suite.Values) string {
-				ours, theirs := along(v, x, points, "Fermat", "decoding time"),
-					along(v, x, points, "FlowRadar", "decoding time")
-				return fmt.Sprintf("6,000: %s ms, FlowRadar %s; 10,000: %s ms, FlowRadar %s", suite.Short(ours[4]),
-					suite.Short(theirs[4]), suite.Short(ours[6]), suite.Short(theirs[6]))
-			},
-		},
-	})
+	return lossSuite("4", x, points)
 }
 
 func chamelemonFigure5() suite.Suite {
@@ -497,15 +385,7 @@ func chamelemonFigure5() suite.Suite {
 	for _, p := range []float64{1, 2, 5, 10, 20, 30} {
 		points = append(points, link{p, 10_000, 100, p / 100})
 	}
-	return lossSuite("5", x, points, []suite.Claim{
-		trend("5(a)", "Fermat's memory stays", x, points, "Fermat", steady),
-		trend("5(a)", "FlowRadar's memory stays", x, points, "FlowRadar", steady),
-		trend("5(a)", "LossRadar's memory grows linearly", x, points, "LossRadar", above2),
-		saving("5(a)", "Fermat saves up to 276.1 times FlowRadar's and 6,411.2 times LossRadar's memory", x, points,
-			"memory", [2]float64{276.1, 6411.2}, flowRadarWhy),
-		saving("5(b)", "Fermat saves up to 64.5 times FlowRadar's and 1,585.6 times LossRadar's decoding time", x,
-			points, "decoding time", [2]float64{}, ""),
-	})
+	return lossSuite("5", x, points)
 }
 
 func chamelemonFigure6() suite.Suite {
@@ -514,13 +394,5 @@ func chamelemonFigure6() suite.Suite {
 	for _, n := range []int{10_000, 20_000, 40_000, 60_000, 80_000, 100_000} {
 		points = append(points, link{float64(n), n, 100, 0.01})
 	}
-	return lossSuite("6", x, points, []suite.Claim{
-		trend("6(a)", "Fermat's memory stays", x, points, "Fermat", steady),
-		trend("6(a)", "LossRadar's memory stays", x, points, "LossRadar", steady),
-		trend("6(a)", "FlowRadar's memory grows linearly", x, points, "FlowRadar", above2),
-		saving("6(a)", "Fermat saves up to 1,535.0 times FlowRadar's and 128.8 times LossRadar's memory", x, points,
-			"memory", [2]float64{1535, 128.8}, manyFlowsWhy),
-		saving("6(b)", "Fermat saves up to 821.3 times FlowRadar's and 23.7 times LossRadar's decoding time", x, points,
-			"decoding time", [2]float64{}, ""),
-	})
+	return lossSuite("6", x, points)
 }

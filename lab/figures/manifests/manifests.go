@@ -39,13 +39,8 @@ func table2() suite.Suite {
 	}
 	const task = "manifest"
 	variant := func(l line) string { return fmt.Sprint(l.dimensions, " dimensions") }
-	s := suite.Suite{
-		Name: "univmon-table-2", Title: "UnivMon, Table 2: time to compute manifests",
-		Setup: "The paper: glpsol on a 2.5 GHz Core i7, at most as many sketches on a switch as there are dimensions. " +
-			"Here: the same networks of the Internet Topology Zoo, all pairs of switches, one shortest path each, by a " +
-			"greedy start and a local search. The objective is that of the paper's Figure 4, N × Max + Sum for N switches, " +
-			"where Max is the number of sketches of the switch with the most and Sum that of all; the gap is the share " +
-			"by which it may exceed the optimum, from a lower bound. The time is the least processor time of three runs.",
+	return suite.New(suite.Suite{
+		Name: "univmon-table-2",
 		Measure: func(ctx context.Context, t *trace.Trace, _ suite.Options) (rows []suite.Row, err error) {
 			for _, l := range lines {
 				p, err := l.problem(l.dimensions, 1)
@@ -72,26 +67,7 @@ func table2() suite.Suite {
 			}
 			return rows, nil
 		},
-	}
-	for _, l := range lines {
-		get := func(v suite.Values, metric string) float64 { return v.Variant(l.name, variant(l), task, metric) }
-		s.Claims = append(s.Claims, suite.Claim{
-			Figure: "Table 2", Paper: fmt.Sprintf("%s, %s: %g s", l.name, variant(l), l.seconds),
-			Ours:  func(v suite.Values) string { return suite.Short(get(v, "time")/1e3) + " s" },
-			Holds: func(v suite.Values) bool { return get(v, "time")/1e3 <= l.seconds },
-		}, suite.Claim{
-			Figure: "Table 2", Paper: fmt.Sprintf("%s, %s: %d sketches, at most %d on a switch", l.name, variant(l), l.sketches,
-				l.dimensions),
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%s, at most %s on a switch: an objective of %s, where the paper's numbers give %s; at most "+
-					"%s %% above the optimum", suite.Short(get(v, "sketches")), suite.Short(get(v, "the most on a switch")),
-					suite.Short(get(v, "objective")), suite.Short(get(v, "paper's objective")),
-					suite.Short(math.Round(10*get(v, "gap"))/10))
-			},
-			Holds: func(v suite.Values) bool { return get(v, "objective") <= get(v, "paper's objective") },
-		})
-	}
-	return s
+	})
 }
 
 // timed solves a problem three times and returns the least processor time.
@@ -132,44 +108,8 @@ var networks = []topology{attNorthAmerica, geant2012, bellSouth}
 func figure14() suite.Suite {
 	const task, bytes = "network", 600_000
 	x := func(place int) string { return fmt.Sprint("topology ", place+1) }
-	get := func(v suite.Values, scheme manifest.Scheme, place int, metric string) float64 {
-		return v.Variant(string(scheme), x(place), task, metric)
-	}
-	list := func(v suite.Values, metric string) string {
-		text := ""
-		for place, y := range networks {
-			text += fmt.Sprintf("%s: ", y.name)
-			for i, scheme := range manifest.Schemes {
-				if i > 0 {
-					text += ", "
-				}
-				text += fmt.Sprintf("%s %s", scheme, suite.Short(get(v, scheme, place, metric)))
-			}
-			if place+1 < len(networks) {
-				text += "; "
-			}
-		}
-		return text
-	}
-	all := func(holds func(place int, other manifest.Scheme) bool) bool {
-		for place := range networks {
-			for _, other := range manifest.Schemes[1:] {
-				if !holds(place, other) {
-					return false
-				}
-			}
-		}
-		return true
-	}
-	return suite.Suite{
-		Name: "univmon-14", Title: "UnivMon, Figure 14: network-wide on ISP topologies, 600 KB a sketch",
-		Setup: "The paper: source and destination icebergs above 0.05 % in three networks of the Internet Topology Zoo; " +
-			"the mean of both errors. Here: the same networks, 1 AT&T North America, 2 Geant2012 and 3 Bellsouth. An " +
-			"address belongs to one switch, drawn evenly, and packets take one shortest path. Each switch counts what " +
-			"its scheme assigns to it in sketches of its own, which are added. Traffic: 220 thousand generated packets, " +
-			"all flows of two switches; medians over the seeds of `--runs`. Requests are what the controller sends " +
-			"or receives in a planning period: a manifest to each switch that counts something, for `query` one " +
-			"request for each pair when its first packet arrives.",
+	return suite.New(suite.Suite{
+		Name: "univmon-14",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 			for place, y := range networks {
 				p, err := y.problem(len(iceberg), bytes)
@@ -210,49 +150,7 @@ func figure14() suite.Suite {
 			}
 			return rows, nil
 		},
-		Plots: []suite.Plot{
-			{File: "univmon-14-error", Title: "Error of icebergs (%)", Task: task, Metric: "error", X: "topology", Log: true},
-			{File: "univmon-14-memory", Title: "Average memory of a switch (KB)", Task: task, Metric: "average memory",
-				X: "topology"},
-			{File: "univmon-14-requests", Title: "Requests to the controller", Task: task, Metric: "requests",
-				X: "topology", Log: true},
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "14(a)", Paper: "results of high accuracy (the axis ends at 1 %)",
-				Ours: func(v suite.Values) string { return list(v, "error") },
-				Holds: func(v suite.Values) bool {
-					return all(func(place int, _ manifest.Scheme) bool {
-						return get(v, manifest.Optimized, place, "error") <= 1
-					})
-				},
-			},
-			{
-				Figure: "14(b)", Paper: "an even distribution: a switch has less memory than in the other schemes",
-				Ours: func(v suite.Values) string {
-					return "average: " + list(v, "average memory") + ". The most: " + list(v, "most memory")
-				},
-				Holds: func(v suite.Values) bool {
-					return all(func(place int, other manifest.Scheme) bool {
-						return get(v, manifest.Optimized, place, "average memory") <= get(v, other, place, "average memory") &&
-							get(v, manifest.Optimized, place, "most memory") <= get(v, other, place, "most memory")
-					})
-				},
-			},
-			{
-				Figure: "14(c)", Why: "a manifest goes to each switch that counts something, and a reactive controller answers " +
-					"once for each pair, as in section 5.2: 30 to 140 times as often in networks of 25 to 51 switches",
-				Paper: "the control overhead is several orders of magnitude below that of a purely " +
-					"reactive approach",
-				Ours: func(v suite.Values) string { return list(v, "requests") },
-				Holds: func(v suite.Values) bool {
-					return all(func(place int, _ manifest.Scheme) bool {
-						return 100*get(v, manifest.Optimized, place, "requests") <= get(v, manifest.Query, place, "requests")
-					})
-				},
-			},
-		},
-	}
+	})
 }
 
 // icebergs plays a trace through a network and returns the mean error of its icebergs.

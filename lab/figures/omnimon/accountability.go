@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -227,14 +226,6 @@ func withoutSteps(sim *simulation.Simulation, r *analysis.Result, onPath bool) (
 	return len(sys.Low), determined
 }
 
-// placeNames and mappingNames are the tasks and structures of the rows.
-func placeNames() (names []string) {
-	for _, p := range lossyPlaces {
-		names = append(names, p.name)
-	}
-	return names
-}
-
 func mappingNames() (names []string) {
 	for _, m := range mappings {
 		names = append(names, m.name)
@@ -243,94 +234,10 @@ func mappingNames() (names []string) {
 }
 
 func accountabilityFigure() suite.Suite {
-	share := func(metric string) func(v suite.Values) string {
-		return func(v suite.Values) string {
-			var parts []string
-			for _, m := range mappingNames() {
-				parts = append(parts, fmt.Sprintf("%s %.4g %%", m, 100*v.Get(m, 0, lossyPlaces[0].name, metric)))
-			}
-			return strings.Join(parts, ", ")
-		}
-	}
-	// places states the share with the data-center steps.
-	places := func(mapping string) func(v suite.Values) string {
-		return func(v suite.Values) string {
-			var parts []string
-			for _, p := range lossyPlaces {
-				parts = append(parts, fmt.Sprintf("%s %.4g %%", p.name, 100*v.Get(mapping, 0, p.name, "determined")))
-			}
-			return strings.Join(parts, ", ")
-		}
-	}
-	everywhere := func(mapping string, least float64, metric string) func(v suite.Values) bool {
-		return func(v suite.Values) bool {
-			return !slices.ContainsFunc(lossyPlaces, func(p place) bool { return v.Get(mapping, 0, p.name, metric) < least })
-		}
-	}
-	atLeast := func(mapping, metric string, least float64) func(v suite.Values) bool {
-		return func(v suite.Values) bool { return v.Get(mapping, 0, lossyPlaces[0].name, metric) >= least }
-	}
-	plot := func(metric, file, title string) suite.Plot {
-		return suite.Plot{File: "omnimon-12-" + file, Title: title, Tasks: placeNames(), Metric: metric}
-	}
-	return suite.Suite{
-		Name:  "omnimon-12",
-		Title: "Accountability (OmniMon, Figure 12, Exp#5)",
-		Setup: fmt.Sprintf("The paper: its testbed, %d slots, two minutes of CAIDA with 380K flows, 85 %% of them within "+
-			"an edge switch, 0.5 %% of the packets dropped at random. It does not state which switches drop them and how many "+
-			"flows are lossy. Here: %d generated flows of %d packets on average. One edge switch drops 0.5 %% of its packets, "+
-			"or both do, or all three switches, or all three drop 0.12 or 0.036 %%. Mappings are compared on the same losses. "+
-			"Random maps a flow to one slot.\n\n"+
-			"The paper's own numbers fit 2,048 to 6,144 lossy flows, 0.5 to 1.6 %% of its flows. By its theorem 1 the rank of "+
-			"n lossy flows at three switches is at most 2r + n, r at most 512 if the flows use the same slots at all switches "+
-			"and 1,536 if not; 50 %% of the 3n variables without step 3 are %d or 6,144 flows. The last two cases have about "+
-			"as many lossy flows. With losses of 0.5 %% at all three switches over 20,000 flows are lossy here, and the bound "+
-			"is below 40 %%.\n\n"+
-			"A variable is the count of packets that a lossy flow lost at one switch of its path. It is "+
-			"determined if it has one possible value, and each is compared with what happened. The paper has a variable for "+
-			"each lossy flow and each switch, also off its path; the share of those is stated, too. With the data-center "+
-			"steps: the plugin's analysis, with its port counters. They show which switches lose packets; the paper assumes "+
-			"it (sparsity). It uses all statistics of a slot together; the paper uses packets. Without step 3: "+
-			"the equations of steps 1 and 2, with an unknown for each lossy flow at all three switches. Without port "+
-			"counters: the plugin's analysis of slots and reports alone, in which links may lose packets, too.\n\n"+
-			"With losses at one switch the port counters alone determine all variables, whatever the mapping. With losses of "+
-			"0.5 %% at all three switches each slot of the core has ten lossy flows between the edges. One flow in five lost "+
-			"several packets; their bytes may be any part before the slot, so other flows there have several solutions, "+
-			"which a longer search would not exclude. Random is ahead of the other mappings there because each of its "+
-			"flows has the slots of both hops in common with the same flows: it has either few others at both or many "+
-			"at both. All variables of a flow are determined only if both slots are, and with a share p of slots that is "+
-			"p for one slot, and p² for two independent ones. With fewer losses two slots "+
-			"are at least as good.",
-			accountableSlots, accountableFlows, accountableMean, 4*accountableSlots),
-		Plots: []suite.Plot{
-			plot("determined", "with", "With the data-center steps: share determined"),
-			plot("determined of all switches", "paper", "With the data-center steps: share of the paper's variables"),
-			plot("without step 3", "without", "Without step 3: share determined"),
-			plot("without port counters", "counters", "Without port counters: share determined"),
-			plot("lossy flows", "lossy", "Lossy flows"), plot("variables", "variables", "Variables"),
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "12(b)", Paper: "with the data-center steps OmniMon infers 99.7 % of the variables",
-				Ours: places("OmniMon"), Holds: everywhere("OmniMon", 0.997, "determined"),
-				Why: "it holds with losses of 0.5 % at one or both edge switches, and at all three for as many lossy flows as " +
-					"the paper's numbers imply at least; not with more of them between the edges than 512 slots resolve",
-			},
-			{
-				Figure: "12(b)", Paper: "with them Oracle infers all",
-				Ours: places("Oracle"), Holds: everywhere("Oracle", 1, "determined"),
-				Why: "it holds with losses at one edge switch, and at all three with 0.036 %. Oracle's mapping shares slots, " +
-					"too",
-			},
-			{
-				Figure: "12(b)", Paper: "without step 3 all schemes infer around 50 %",
-				Ours: share("without step 3"), Holds: atLeast("OmniMon", "without step 3", 0.45),
-				Why: "a flow within an edge has one equation for its unknowns at all three switches, so none of them has one " +
-					"value; the flows between the edges are determined. The paper does not state when a variable counts as inferred",
-			},
-		},
+	return suite.New(suite.Suite{
+		Name: "omnimon-12",
 		Measure: func(_ context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return accountability(1, o.Seed)
 		},
-	}
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -257,80 +256,8 @@ func balance(t *trace.Trace, seed uint64) (rows []suite.Row, err error) {
 }
 
 func balanceFigure() suite.Suite {
-	heavy := func(v suite.Values, scheme string, percent int) float64 {
-		return v.Variant(scheme, fmt.Sprintf("threshold (%%) %d", percent), "links", "heavy links")
-	}
-	both := func(v suite.Values) string {
-		var parts []string
-		for _, percent := range thresholds {
-			parts = append(parts, fmt.Sprintf("%d %%: %v and %v", percent, heavy(v, "ECMP", percent), heavy(v, "flowlets",
-				percent)))
-		}
-		return "ECMP and flowlets, " + strings.Join(parts, "; ")
-	}
-	errors := func(name string) func(v suite.Values) string {
-		return func(v suite.Values) string {
-			var parts []string
-			for _, s := range schemes {
-				get := func(metric string) string {
-					return suite.Short(100*v.Variant(name, s, "heavy hitters of links", metric)) + " %"
-				}
-				parts = append(parts, fmt.Sprintf("%s: FNR %s, FPR %s, RE %s", s, get("FNR"), get("FPR"), get("RE")))
-			}
-			return strings.Join(parts, "; ")
-		}
-	}
-	return suite.Suite{
-		Name:  "omnimon-17",
-		Title: "Load balancing (OmniMon, Figure 17, Exp#11)",
-		Setup: fmt.Sprintf("The paper: the 8-ary fat tree with 128 hosts, CAIDA, ECMP by flow and CONGA by flowlet. Here: "+
-			"the same tree, %d %% of the flows within an edge switch and %d %% within a pod, a generated trace, ECMP by flow, "+
-			"and a flowlet scheme at the edge: a flow has %d ports, and after a pause of %d µs its host sends "+
-			"the next flowlet with the port whose path has the least loaded link, so that ECMP of the switches takes that "+
-			"path. For OmniMon each port is a flow. A scheme that moves flowlets inside the network, as CONGA does, gives "+
-			"a flow several paths in an epoch; the analysis needs one, and reports an accuracy warning otherwise.\n\n"+
-			"A link between switches is heavy if its bytes exceed a share of the bytes of all hosts. Heavy hitters of a "+
-			"link are flows of at least 10 %% of its packets. HashPipe has six stages of eight flows at each link; the paper "+
-			"does not state its size.",
-			int(100*edgeLocal), int(100*podLocal), ports, flowletPause),
-		Plots: []suite.Plot{{File: "omnimon-17", Title: "Heavy links", Task: "links", Metric: "heavy links",
-			X: "threshold (%)"}},
-		Claims: []suite.Claim{
-			{
-				Figure: "17(a)", Paper: "CONGA has more heavy links than ECMP at 1 %", Ours: both,
-				Holds: func(v suite.Values) bool { return heavy(v, "flowlets", 1) > heavy(v, "ECMP", 1) },
-			},
-			{
-				Figure: "17(a)", Paper: "CONGA has fewer heavy links at larger thresholds", Ours: both,
-				Holds: func(v suite.Values) bool {
-					for _, percent := range thresholds[1:] {
-						if heavy(v, "flowlets", percent) > heavy(v, "ECMP", percent) {
-							return false
-						}
-					}
-					return true
-				},
-				Why: "not at 3 %: the largest flow here has 14 % of the packets; its flowlets make four links " +
-					"with 3.5 % out of two with 14 %. At 4 % and 5 % flowlets have fewer heavy links",
-			},
-			{
-				Figure: "17(b)", Paper: "OmniMon has no errors", Ours: errors("OmniMon"),
-				Holds: func(v suite.Values) bool {
-					for _, s := range schemes {
-						for _, metric := range []string{"FNR", "FPR", "RE"} {
-							if v.Variant("OmniMon", s, "heavy hitters of links", metric) != 0 {
-								return false
-							}
-						}
-					}
-					return true
-				},
-			},
-			{
-				Figure: "17(b)", Paper: "HashPipe has 8 % of false positives and a relative error of 3 %",
-				Ours: errors("HashPipe"),
-			},
-		},
+	return suite.New(suite.Suite{
+		Name: "omnimon-17",
 		Measure: func(_ context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			t, err := trace.Load("zipf:1.1", 500_000, o.Seed)
 			if err != nil {
@@ -338,5 +265,5 @@ func balanceFigure() suite.Suite {
 			}
 			return balance(t, o.Seed)
 		},
-	}
+	})
 }

@@ -371,67 +371,8 @@ func deviation(ctx context.Context) (rows []suite.Row, err error) {
 }
 
 func consistencyFigure() suite.Suite {
-	const x = "clock behind (ms)"
-	at := func(v suite.Values, structure, metric string, ms int) float64 {
-		return v.Variant(structure, fmt.Sprintf("%s %d", x, ms), "straggler", metric)
-	}
-	most := func(v suite.Values, metric string) (most float64) {
-		for _, lag := range lags {
-			most = max(most, at(v, synchronized, metric, lag/1000))
-		}
-		return most
-	}
-	return suite.Suite{
-		Name:  "omnimon-11",
-		Title: "Consistency (OmniMon, Figure 11 (b) to (d), Exp#4)",
-		Setup: fmt.Sprintf("(b): 1,024 agents and a collector in one process on two processors, over the loopback "+
-			"interface with TLS, by `go test -bench EpochDeviation ./collector/host`: the time from the advance of one host by "+
-			"its clock until the median host, the 99th percentile and the last host have the epoch. The paper has eight "+
-			"servers with a TCP stack in user space. The times were recorded while other programs used both processors.\n\n"+
-			"(c) and (d): the Go data path of %d hosts on a virtual clock, %d flows of at least a second, every second one "+
-			"from the straggler, packets of up to %d µs delay, epochs of %d ms, messages of %d µs to and from the collector. "+
-			"The clock of the straggler is behind by up to a second. Errors are means over the flows of the straggler: of the "+
-			"packets that destination and source count in an epoch, and of the completion time in epochs. Clocks alone: each "+
-			"host counts a packet in the epoch of its own clock. Speedlight was not run.", stragglerHosts, stragglerFlows,
-			mostDelay, epochLength/1000, relayDelay),
-		Plots: []suite.Plot{
-			{File: "omnimon-11-counts", Title: "Error of packet counts (%)", Task: "straggler", Metric: "packet counts", X: x},
-			{File: "omnimon-11-times", Title: "Error of the completion time (%)", Task: "straggler",
-				Metric: "completion time", X: x},
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "11(b)", Paper: "1,024 hosts: epochs of hosts deviate by at most 60 µs; Speedlight's by nearly 1 ms",
-				Ours: func(v suite.Values) string {
-					get := func(structure, metric string) string {
-						return suite.Short(v.Get(structure, 0, "deviation", metric) / 1000)
-					}
-					return fmt.Sprintf("TCP: median %s ms, 99 %% %s ms; UDP: %s ms, %s ms", get("TCP", "median-µs"),
-						get("TCP", "p99-µs"), get("UDP", "median-µs"), get("UDP", "p99-µs"))
-				},
-				Holds: func(v suite.Values) bool { return v.Get("UDP", 0, "deviation", "last-µs") <= 60 },
-				Why: "one process has all agents and the collector, and two processors for them; the processor time of an " +
-					"epoch at all hosts alone exceeds 60 µs",
-			},
-			{
-				Figure: "11(c)", Paper: "OmniMon counts without error; Speedlight's error is 26 % at 100 ms and 33 % at 1 s",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%s %%; clocks alone: %s %% at 100 ms, %s %% at 1 s", suite.Short(most(v, "packet counts")),
-						suite.Short(at(v, unsynchronized, "packet counts", 100)), suite.Short(at(v, unsynchronized, "packet counts",
-							1000)))
-				},
-				Holds: func(v suite.Values) bool { return most(v, "packet counts") == 0 },
-			},
-			{
-				Figure: "11(d)", Paper: "the completion time of flows above 1 s is 0.7 % off; Speedlight's above 22 % at 1 s",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("at most %s %%; clocks alone: %s %% at 1 s", suite.Short(most(v, "completion time")),
-						suite.Short(at(v, unsynchronized, "completion time", 1000)))
-				},
-				Holds: func(v suite.Values) bool { return most(v, "completion time") <= 0.7 },
-				Why:   "the flows here take one to five seconds, and epochs of 100 ms round both of their ends",
-			},
-		},
+	return suite.New(suite.Suite{
+		Name: "omnimon-11",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			rows, err := stragglerRows(o.Seed)
 			if err != nil {
@@ -440,5 +381,5 @@ func consistencyFigure() suite.Suite {
 			more, err := deviation(ctx)
 			return append(rows, more...), err
 		},
-	}
+	})
 }

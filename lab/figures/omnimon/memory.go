@@ -140,41 +140,8 @@ func slotsFor(flows, d int) (k int) {
 }
 
 func memoryFigure() suite.Suite {
-	get := func(v suite.Values, structure, metric string, d int) float64 {
-		return v.Variant(structure, fmt.Sprintf("d %d", d), "switch", metric)
-	}
-	return suite.Suite{
-		Name:  "omnimon-14",
-		Title: "Memory of a switch by slots of a flow (OmniMon, Figure 14, Exp#7)",
-		Setup: fmt.Sprintf("The registers of `p4/programs/omnimon.p4` as p4c compiles it for BMv2, with the paper's %d "+
-			"slots, four epochs and seven statistics, without units of queries. A packet updates one of the d slots of its "+
-			"flow, the one of its hop, so one array holds all. Without this optimization each of the d slots needs an array; "+
-			"that is the program with d arrays, which the deployment by port has. Arrays are a power of two.\n\n"+
-			"The paper draws the memory, stages, actions and header vector of a Tofino relative to those without the "+
-			"optimization. BMv2 has no stages, and its registers have no blocks as a Tofino's memory has.", memorySlots),
-		Plots: []suite.Plot{
-			{File: "omnimon-14", Title: "Registers of 3,072 slots (bytes)", Task: "switch", Metric: "registers", X: "d"},
-			{File: "omnimon-14-slots", Title: "Slots with a mapping of its own for each of 10^6 flows", Task: "switch",
-				Metric: "slots for 10^6 flows", X: "d", Log: true},
-			{File: "omnimon-14-header", Title: "Header of a packet (bytes)", Task: "switch", Metric: "header", X: "d"},
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "14", Paper: "d = 2: the optimization saves nearly half of the memory",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%.3g KB instead of %.3g KB: %.3g %% less", get(v, byHop, "registers", 2)/1e3,
-						get(v, apart, "registers", 2)/1e3, 100-100*get(v, byHop, "registers", 2)/get(v, apart, "registers", 2))
-				},
-				Holds: func(v suite.Values) bool {
-					return get(v, byHop, "registers", 2) <= 0.55*get(v, apart, "registers", 2)
-				},
-			},
-			{
-				Figure: "Table 2", Paper: "all statistics, one array for a switch: 1.49 MB",
-				Ours:  func(v suite.Values) string { return fmt.Sprintf("%.3g MB", get(v, byHop, "registers", 2)/1e6) },
-				Holds: func(v suite.Values) bool { return get(v, byHop, "registers", 2) <= 1.49e6 },
-			},
-		},
+	return suite.New(suite.Suite{
+		Name:    "omnimon-14",
 		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) ([]suite.Row, error) { return memory(ctx) },
-	}
+	})
 }

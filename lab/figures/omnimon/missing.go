@@ -140,26 +140,11 @@ func missingTable(rows []suite.Row) string {
 }
 
 func missingFigure() suite.Suite {
-	return suite.Suite{
+	return suite.New(suite.Suite{
 		Name:  "omnimon-missing",
-		Title: "Packet loss diagnosis with missing hosts (OmniMon's technical report, Exp#9)",
-		Setup: fmt.Sprintf("The simulated 8-ary fat tree of [omnimon-15](omnimon-15.md), %d flows, %d slots, eight failed "+
-			"elements, %d seeds. Of its 128 hosts 0, 1, 8 and 64 are missing, drawn by the seed. The paper has no such "+
-			"experiment; it discards the slots of a failed host (section 7). Here each slot gives a bound instead, because "+
-			"packets of missing hosts may be in it, and counters of ports stay equations.\n\n"+
-			"No report: the hosts send and receive as before, and their reports are missing, as in the epoch in which an agent "+
-			"dies after it has tagged packets. No agent: packets from and to these hosts have no header, as from the epoch on "+
-			"in which the other hosts have no lease for them. Flows of these hosts are then not measured, and not counted "+
-			"here.\n\n"+
-			"F1 is that of the lossy switches and links: those with a loss above 0. An unknown is a loss of a lossy flow at a "+
-			"switch or link of its path, by what happened; it is determined if the result has its one value. Nothing of a flow "+
-			"from a missing host is determined, and of a flow to a missing one not what it lost on its last link. The flows "+
-			"between other hosts are stated apart. Every bound of every experiment contains what happened, or the measurement "+
-			"fails. The counters of ports show the losses of all switches and of all links between switches; F1 is below 1 "+
-			"where links to missing hosts fail.", diagnosisFlows, diagnosisSlots, diagnosisSeeds),
 		Table: missingTable,
 		Measure: func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error) {
 			return missing(diagnosisSeeds)
 		},
-	}
+	})
 }

@@ -92,29 +92,8 @@ func queryLines() (rows []suite.Row, err error) {
 }
 
 func linesTable() suite.Suite {
-	total := func(of func(a application) float64) (sum float64) {
-		for _, a := range applications {
-			if a.omnimon > 0 {
-				sum += of(a)
-			}
-		}
-		return sum
-	}
-	ours := func(v suite.Values) float64 {
-		return total(func(a application) float64 { return v.Get(a.file, 0, "lines of code", "lines") })
-	}
-	return suite.Suite{
-		Name:  "omnimon-table-1",
-		Title: "Lines of the queries (OmniMon, Table 1, Exp#8)",
-		Setup: "Lines of `examples/omnimon/queries` without comments and empty lines. The paper's queries have one " +
-			"operator a line, and so do these. Definitions of attacks and thresholds differ: the paper shows one query in " +
-			"full, Slowloris, which has a filter of the flow count less than the one here.",
-		Claims: []suite.Claim{{
-			Figure: "Table 1", Paper: "14 applications with lines of code similar to Sonata's and Marple's: OmniMon's have " +
-				stated(total(func(a application) float64 { return a.omnimon })) + " together",
-			Ours:  func(v suite.Values) string { return fmt.Sprintf("%v together", ours(v)) },
-			Holds: func(v suite.Values) bool { return ours(v) <= total(func(a application) float64 { return a.omnimon }) },
-		}},
+	return suite.New(suite.Suite{
+		Name:    "omnimon-table-1",
 		Measure: func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error) { return queryLines() },
 		Table: func(rows []suite.Row) string {
 			var b strings.Builder
@@ -127,7 +106,7 @@ func linesTable() suite.Suite {
 			}
 			return b.String()
 		},
-	}
+	})
 }
 
 // Sizes of the measurement of figure 16.
@@ -317,61 +296,13 @@ func frame(p *workload.Packet) []byte {
 }
 
 func queryFigure() suite.Suite {
-	return suite.Suite{
-		Name:  "omnimon-16",
-		Title: "Queries end to end (OmniMon, Figure 16, Exp#10)",
-		Setup: fmt.Sprintf("The paper: 11 applications, 10^5 flows of a CAIDA trace an epoch. Here: %d flows between %d "+
-			"addresses at %d hosts, %d packets, with an anomaly for each query. The Go data path of the hosts runs all "+
-			"queries on every packet; the results come from the bytes of its reports, and are compared with those of a "+
-			"computation in Go that does not use the query language. F1 is of whole rows: address and number.\n\n"+
-			"Bytes are of one epoch. A query at switches adds a word to each of their 8,192 slots for each unit that it "+
-			"takes; the collector reads the whole bank, and results come from the hosts. The paper's queries at hosts "+
-			"cost no bytes from switches, and its bytes from hosts are not stated. Table 3 has 10 messages a second from a "+
-			"switch, so its KB/s are ten epochs: 2 KB for each word of 512 slots. It has 800 KB/s for all statistics, "+
-			"and the text of Exp#10 has 180 KB/s.", queryFlows, queryAddresses, queryHosts, queryPackets),
-		Claims: []suite.Claim{
-			{
-				Figure: "16(c)", Paper: "OmniMon achieves full accuracy: F1 is 1 for every application",
-				Ours: func(v suite.Values) string {
-					least := 1.0
-					for _, file := range inExp10 {
-						least = min(least, v.Get(file, 0, "queries", "F1"))
-					}
-					return fmt.Sprintf("F1 at least %v", least)
-				},
-				Holds: func(v suite.Values) bool {
-					return !slices.ContainsFunc(inExp10, func(f string) bool { return v.Get(f, 0, "queries", "F1") != 1 })
-				},
-			},
-			{
-				Figure: "16(b)", Paper: "OM-F: 180 KB/s from a switch for all statistics",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%.4g KB/s at 10 epochs a second", v.Get("all", 0, "queries", "bytes from a switch")/100)
-				},
-				Holds: func(v suite.Values) bool { return v.Get("all", 0, "queries", "bytes from a switch")/100 <= 180 },
-				Why: "a bank here has 8,192 slots of 12 words of 4 bytes; the paper's 180 KB/s have room for 512 slots of 9 " +
-					"words, but Exp#5 is the only experiment with 512 slots",
-			},
-			{
-				Figure: "16(b)", Paper: "OM-Q: 26 KB/s from a switch for an application, on average",
-				Ours:  func(v suite.Values) string { return fmt.Sprintf("%.4g KB/s, on average", meanSwitch(v)) },
-				Holds: func(v suite.Values) bool { return meanSwitch(v) <= 26 },
-				Why:   "8,192 slots instead of 512: for 512 slots the mean is a sixteenth",
-			},
-		},
+	return suite.New(suite.Suite{
+		Name: "omnimon-16",
 		Measure: func(context.Context, *trace.Trace, suite.Options) ([]suite.Row, error) {
 			return runQueries(workload.Traffic(queryPackets, queryFlows, queryAddresses))
 		},
 		Table: queryTable,
-	}
-}
-
-// meanSwitch is the mean of the KB/s of a query from a switch, at ten epochs a second.
-func meanSwitch(v suite.Values) (mean float64) {
-	for _, file := range inExp10 {
-		mean += v.Get(file, 0, "queries", "bytes from a switch") / 100 / float64(len(inExp10))
-	}
-	return mean
+	})
 }
 
 func queryTable(rows []suite.Row) string {

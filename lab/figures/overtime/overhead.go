@@ -172,18 +172,8 @@ func bandwidth() suite.Suite {
 		ipv6 bool
 	}{{"IPv4", false}, {"IPv4 and IPv6", true}}
 	at := func(epoch float64) string { return fmt.Sprintf("%s %g", x, epoch) }
-	value := func(v suite.Values, structure string) float64 {
-		return v.Variant(structure, at(50), task, "bandwidth")
-	}
-	return suite.Suite{
-		Name: "chamelemon-21", Title: "ChameleMon, Figure 21: bandwidth of the collection",
-		Setup: "The paper: a bank of all sketches of four edge switches, once in each epoch. " +
-			"Its 317 Mbit/s are these registers at their width: 32,768 counters of 8 bits, 16,384 of 16, and 3 × 4,096 " +
-			"and 3 × 3,072 buckets of 20 bytes, 495,616 bytes a switch. Here: the lines *registers* are the registers of " +
-			"P4Info at their width, of IPv4 the same ones; the lines *read-out* are all bytes that arrive on the TCP " +
-			"connection of P4Runtime (without headers of TCP and IP) while the collector's client reads the bank of a soft " +
-			"switch, times four; the lines *requests* are those that it sends, as a request is a packet of the size of its " +
-			"reply. The program has further encoders for IPv6, which are read only if IPv6 packets were counted.",
+	return suite.New(suite.Suite{
+		Name: "chamelemon-21",
 		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) (rows []suite.Row, err error) {
 			b, err := newBench(ctx)
 			if err != nil {
@@ -219,26 +209,7 @@ func bandwidth() suite.Suite {
 			}
 			return rows, nil
 		},
-		Plots: []suite.Plot{{File: "chamelemon-21-bandwidth", Title: "Bandwidth of the collection (Mbit/s)", Task: task,
-			Metric: "bandwidth", X: x, Log: true}},
-		Claims: []suite.Claim{
-			{Figure: "21", Paper: "epochs of 50 ms: 317 Mbit/s",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("the same registers %.0f Mbit/s, their read-out %.0f; with IPv6 %.0f",
-						value(v, "registers, IPv4"), value(v, "read-out, IPv4"), value(v, "read-out, IPv4 and IPv6"))
-				},
-				Holds: func(v suite.Values) bool { return value(v, "read-out, IPv4") < paper+0.5 },
-				Why: "the read-out carries every cell in four bytes, also those of 8 and of 16 bits, and has the headers of " +
-					"P4Runtime and gRPC"},
-			{Figure: "21", Paper: "0.8 % of a link of 40 Gbit/s",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%.1f %%, with IPv6 %.1f %%", value(v, "read-out, IPv4")/400,
-						value(v, "read-out, IPv4 and IPv6")/400)
-				},
-				Holds: func(v suite.Values) bool { return value(v, "read-out, IPv4")/400 < 0.85 },
-				Why:   "as above"},
-		},
-	}
+	})
 }
 
 // reconfigurations is the number of random configurations, as in the paper.
@@ -288,17 +259,8 @@ func configuration(r *rand.Rand, shape *testbed.Shape, bit uint64, first bool) (
 func reconfiguration() suite.Suite {
 	const x, task = "share of the reconfigurations (%)", "reconfiguration"
 	shares := []float64{1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99, 100}
-	at := func(v suite.Values, share float64) float64 {
-		return v.Variant("soft switch", fmt.Sprintf("%s %g", x, share), task, "time")
-	}
-	return suite.Suite{
-		Name: "chamelemon-22", Title: "ChameleMon, Figure 22: time of a reconfiguration",
-		Setup: fmt.Sprintf("The paper: %d random configurations for each edge switch, a Tofino; the time is that of the "+
-			"switch's processor, which computes the entries for the ranges of a division and writes them to TCAM. Here: as "+
-			"many random thresholds and divisions of both address families for a soft switch, which has no TCAM and divides by "+
-			"any number of buckets, so a configuration is 7 to 11 entries: this is no measurement of a hardware switch. They "+
-			"are written in one request of P4Runtime. The time is processor time of both ends: client, gRPC and switch. It "+
-			"depends on the machine.", reconfigurations),
+	return suite.New(suite.Suite{
+		Name: "chamelemon-22",
 		Measure: func(ctx context.Context, _ *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 			b, err := newBench(ctx)
 			if err != nil {
@@ -338,18 +300,5 @@ func reconfiguration() suite.Suite {
 				suite.Row{Structure: "soft switch", Variant: "entries", Task: task, Metric: "most", Value: float64(most),
 					Unit: "entries"}), nil
 		},
-		Plots: []suite.Plot{{File: "chamelemon-22-time", Title: "Time within which reconfigurations end (ms)", Task: task,
-			Metric: "time", X: x}},
-		Claims: []suite.Claim{
-			{Figure: "22", Paper: "60 % of the reconfigurations take less than 5 ms",
-				Ours:  func(v suite.Values) string { return fmt.Sprintf("less than %s ms", suite.Short(at(v, 60))) },
-				Holds: func(v suite.Values) bool { return at(v, 60) < 5 }},
-			{Figure: "22", Paper: "a reconfiguration takes 2 to 7 ms",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%s to %s ms, 99 %% within %s", suite.Short(at(v, 1)), suite.Short(at(v, 100)),
-						suite.Short(at(v, 99)))
-				},
-				Holds: func(v suite.Values) bool { return at(v, 99) <= 7 }},
-		},
-	}
+	})
 }

@@ -318,10 +318,6 @@ func paperAnswers(w *interval, build blockKind, memory int, seed uint64) (answer
 	return a, nil
 }
 
-// sampledWhy is the reason why no structure is much worse at counting sources.
-const sampledWhy = "Algorithm 2 counts sources by sampling them level by level, and the error of this, some 2 %, is " +
-	"common to all structures"
-
 func univmonFigure13() suite.Suite {
 	const memory = 600_000
 	blocks := []struct {
@@ -329,26 +325,8 @@ func univmonFigure13() suite.Suite {
 		build blockKind
 	}{{"Count sketch", countBlock}, {"Pick-and-drop", pickAndDropBlock}, {"CM", countMinBlock}}
 	tasks := []string{"entropy", "heavy hitters", "distinct sources", "heavy changes"} // as in the paper
-	get := func(v suite.Values, structure, task string) float64 { return v.Get(structure, memory, task, "error") }
-	// An error is materially worse from twice the Count sketch's on.
-	worse := func(structure, task, why string) suite.Claim {
-		return suite.Claim{
-			Figure: "13", Paper: fmt.Sprintf("%s: %s loses the generality, Count sketch does not", task, structure),
-			Why: why,
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("Count sketch %s, %s %s: %s times", suite.Short(get(v, "Count sketch", task)),
-					structure, suite.Short(get(v, structure, task)),
-					suite.Short(get(v, structure, task)/get(v, "Count sketch", task)))
-			},
-			Holds: func(v suite.Values) bool { return get(v, structure, task) >= 2*get(v, "Count sketch", task) },
-		}
-	}
-	return suite.Suite{
-		Name: "univmon-13", Title: "UnivMon, Figure 13: structures that find the heavy hitters of a level, 600 KB",
-		Setup: univmonSetup + " This figure measures the universal sketch of the paper: 12 levels, each with " +
-			"counters and a heap of 500 flows, and Algorithm 2. The last line has the estimates of this project, " +
-			"which are closer. " +
-			fmt.Sprintf("Pick-and-drop has rows of %d packets and as many samples as fit into the memory.", pickRow),
+	return suite.New(suite.Suite{
+		Name: "univmon-13",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			w, err := univmonInterval(t, 5, o.Seed)
 			if err != nil {
@@ -382,36 +360,5 @@ func univmonFigure13() suite.Suite {
 			}
 			return rows, nil
 		},
-		Plots: []suite.Plot{
-			{File: "univmon-13", Title: "Errors at 600 KB", Tasks: tasks, Metric: "error", X: "1 entropy, 2 heavy " +
-				"hitters, 3 distinct sources, 4 changes", Log: true},
-			{File: "univmon-13-f1", Title: "F1 at 600 KB", Tasks: tasks, Metric: "F1", X: "2 heavy hitters, 4 changes"},
-		},
-		Claims: []suite.Claim{
-			worse("CM", "entropy", ""), worse("Pick-and-drop", "entropy", ""),
-			worse("CM", "distinct sources", sampledWhy), worse("Pick-and-drop", "distinct sources", sampledWhy),
-			{
-				Figure: "13", Paper: "heavy hitters and changes: all three work well (errors of 0.3 to 2 %)",
-				Why: "46 KB of counters a level are 2,300 columns of five rows, each with some 95 packets of other " +
-					"sources, and a heavy hitter has 110 packets or more, a heavy change some 70. The samples of " +
-					"pick-and-drop hold the very largest flows only (F1 in the last chart), so it compares no small ones",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("heavy hitters: Count sketch %s, CM %s, pick-and-drop %s; changes: %s, %s, %s",
-						suite.Short(get(v, "Count sketch", "heavy hitters")),
-						suite.Short(get(v, "CM", "heavy hitters")), suite.Short(
-							get(v, "Pick-and-drop", "heavy hitters")),
-						suite.Short(get(v, "Count sketch", "heavy changes")),
-						suite.Short(get(v, "CM", "heavy changes")), suite.Short(
-							get(v, "Pick-and-drop", "heavy changes")))
-				},
-				Holds: func(v suite.Values) bool {
-					worst := 0.0
-					for _, b := range []string{"Count sketch", "CM", "Pick-and-drop"} {
-						worst = max(worst, get(v, b, "heavy hitters"), get(v, b, "heavy changes"))
-					}
-					return worst <= 0.02
-				},
-			},
-		},
-	}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -21,72 +20,10 @@ import (
 var perFlow = kilobytes(13, 26, 53, 96, 192, 384, 768)
 
 func lightguardianFigure5() suite.Suite {
-	const kb = 1000
-	const cmWhy = "closer to CU than in the paper, but the gap to CM is smaller. The error of the paper's CM is 11.9 " +
-		"times that of its CU; here it is 1.6 times that of a CU sketch of the same counters. The authors' program " +
-		"prints sums of SuMax's own cells as CM"
-	ratio := func(memory int) func(v suite.Values) (cm, cu float64) {
-		return func(v suite.Values) (cm, cu float64) {
-			ours := v.Get("SuMax", memory, "flow size", "ARE")
-			return v.Get("CM", memory, "flow size", "ARE") / ours, ours / v.Get("CU", memory, "flow size", "ARE")
-		}
-	}
-	sumaxARE := func(memory int, paper, why string) suite.Claim {
-		r := ratio(memory)
-		return suite.Claim{
-			Figure: "5(a)", Paper: paper, Why: why,
-			Ours: func(v suite.Values) string {
-				cm, cu := r(v)
-				return fmt.Sprintf("%d KB: %s times below CM's, %s times CU's", memory/kb, suite.Short(cm),
-					suite.Short(cu))
-			},
-			Holds: func(v suite.Values) bool { cm, cu := r(v); return cm >= 6.78 && cu <= 1.75 },
-		}
-	}
-	partial := func(percent int, valid, are float64) suite.Claim {
-		get := func(v suite.Values) (float64, float64) {
-			variant := fmt.Sprintf("columns received (%%) %d", percent)
-			return v.Variant("SuMax", variant, "partial reconstruction", "valid share"),
-				v.Variant("SuMax", variant, "partial reconstruction", "ARE")
-		}
-		return suite.Claim{
-			Figure: "5(b), 5(c)", Paper: fmt.Sprintf("768 KB, largest 1,000 flows: %d %% of the columns give more "+
-				"than %g %% valid answers with an ARE below %g", percent, valid*100, are),
-			Ours: func(v suite.Values) string {
-				x, e := get(v)
-				return fmt.Sprintf("%s %% valid, ARE %s", suite.Short(x*100), suite.Short(e))
-			},
-			Holds: func(v suite.Values) bool { x, e := get(v); return x > valid && e < are },
-		}
-	}
-	interval := func(memory int, are float64) suite.Claim {
-		return suite.Within("5(g)", fmt.Sprintf("from %d MB ARE below %g", memory/1_000_000, are), memory,
-			"maximum interval",
-			"ARE", []string{"SuMax"}, []float64{are}, false, "")
-	}
-	var delayMemory []int
-	for _, w := range delayWidths {
-		delayMemory = append(delayMemory, delayBytes(w))
-	}
 	tasks := [][2]string{{"flow size", "ARE"}, {"cardinality", "RE"}, {"entropy", "RE"},
 		{"flow size distribution", "WMRE"}}
-	plots := memoryPlots("lightguardian-5", append(slices.Clone(tasks), [2]string{"delay distribution", "ARE"},
-		[2]string{"maximum interval", "ARE"})...)
-	plots = append(plots,
-		suite.Plot{File: "lightguardian-5-valid", Title: "Share of valid answers, 768 KB",
-			Task:   "partial reconstruction",
-			Metric: "valid share", X: "columns received (%)"},
-		suite.Plot{File: "lightguardian-5-partial-are", Title: "ARE of the largest 1,000 flows, 768 KB",
-			Task: "partial reconstruction", Metric: "ARE", X: "columns received (%)", Log: true},
-		suite.Plot{File: "lightguardian-5-chance", Title: "Packets for every column, as multiples of the columns",
-			Task: "reconstruction", Metric: "packets", X: "k"})
-	return suite.Suite{
-		Name: "lightguardian-5", Title: "LightGuardian, Figure 5: SuMax",
-		Setup: "The paper: CAIDA 2018, 6 million packets of 0.9 million flows. The trace here has 124 thousand " +
-			"flows, so the paper's 96 KB, 0.107 bytes a flow, are 13 KB here; both are shown. " +
-			"Delays are chi-square distributed with 4 degrees of freedom, in 8 ranges of 2. Their error is the sum " +
-			"over a flow's 8 counters divided by its packets. The first four charts are means over the hash " +
-			"seeds of `--runs`, partial reconstruction over 20 orders of the columns.",
+	return suite.New(suite.Suite{
+		Name: "lightguardian-5",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			rows, err := accuracy(ctx, t, o, []kind{sumaxKind(), countMin(false, "CM"), countMin(true, "CU")}, perFlow,
 				tasks)
@@ -102,51 +39,7 @@ func lightguardianFigure5() suite.Suite {
 			})
 			return append(append(rows, slices.Concat(parts...)...), chances(o, chanceWidths)...), err
 		},
-		Plots: plots,
-		Claims: []suite.Claim{
-			sumaxARE(13*kb, "96 KB: SuMax's ARE is 6.78 times below CM's and 1.75 times CU's", cmWhy),
-			sumaxARE(96*kb, "the same, at the same memory for a seventh of the flows", cmWhy),
-			suite.Order("5(a)", "SuMax is better than CM and close to CU", "flow size", "ARE", perFlow, false,
-				[]string{"CU", "SuMax", "CM"}, ""),
-			partial(55, 0.9, 0.1), partial(80, 0.99, 0.01),
-			suite.Order("5(d)", "cardinality: good", "cardinality", "RE", kilobytes(192, 384, 768), false,
-				[]string{"SuMax", "CM"}, ""),
-			suite.Order("5(e)", "entropy: good", "entropy", "RE", kilobytes(192, 384, 768), false,
-				[]string{"SuMax", "CM"},
-				""),
-			suite.Order("5(f)", "delay distribution: better than CM and close to CU", "delay distribution", "ARE",
-				delayMemory, false, []string{"CU", "SuMax", "CM"}, ""),
-			interval(6_000_000, 10), interval(12_000_000, 0.3),
-			{
-				Figure: "5(h)", Paper: "the larger k, the fewer packets reconstruct; the larger the sketch, the " +
-					"better k+chance works",
-				Ours: func(v suite.Values) string {
-					var parts []string
-					for _, w := range chanceWidths {
-						parts = append(parts, fmt.Sprintf("%d columns: k 0 %s, k 4 %s a column", w,
-							suite.Short(packetsAt(v, w, 0)), suite.Short(packetsAt(v, w, 4))))
-					}
-					return strings.Join(parts, "; ")
-				},
-				Holds: func(v suite.Values) bool {
-					gain := 0.0
-					for _, w := range chanceWidths {
-						for k := range 4 {
-							if packetsAt(v, w, k+1) >= packetsAt(v, w, k) {
-								return false
-							}
-						}
-						g := packetsAt(v, w, 0) / packetsAt(v, w, 4)
-						if g < gain {
-							return false
-						}
-						gain = g
-					}
-					return true
-				},
-			},
-		},
-	}
+	})
 }
 
 // delayRange is a packet's delay range among eight; delays are chi-square distributed with
@@ -312,10 +205,6 @@ func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.
 }
 
 var chanceWidths = []int{1 << 10, 1 << 13, 1 << 16}
-
-func packetsAt(v suite.Values, width, k int) float64 {
-	return v.Variant(fmt.Sprintf("%d columns", width), fmt.Sprintf("k %d", k), "reconstruction", "packets")
-}
 
 // chances counts the packets until every column has been sent under k+chance selection
 // (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column

@@ -59,7 +59,10 @@ func TestSuites(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			page := s.Page(rows, "command")
+			page, err := s.Text(rows, "command")
+			if err != nil {
+				t.Fatal(err)
+			}
 			if strings.Contains(page, "%!") || len(rows) > 0 && strings.Contains(page, "NaN") {
 				t.Errorf("page: %s", page)
 			}

@@ -27,35 +27,8 @@ const (
 )
 
 func sketchintFigure6() suite.Suite {
-	get := func(v suite.Values, structure, task string) float64 {
-		return v.Variant(structure, figure6Rows, task, byProcessor)
-	}
-	threads := func(v suite.Values, structure string, n int) float64 {
-		return v.Variant(structure, fmt.Sprintf("threads %d", n), byThreads, byProcessor)
-	}
-	are := func(v suite.Values, n int) float64 {
-		return v.Variant(lockFreeTower, fmt.Sprintf("threads %d", n), "flow size by threads", "ARE")
-	}
-	three := func(v suite.Values, task string) string {
-		return fmt.Sprintf("TowerCM %s, CM %s, CU %s; the authors' programs here: %s, %s, %s",
-			suite.Short(get(v, "TowerCM", task)), suite.Short(get(v, "CM", task)), suite.Short(get(v, "CU", task)),
-			suite.Short(get(v, "TowerCM of authors", task)), suite.Short(get(v, "CM of authors", task)),
-			suite.Short(get(v, "CU of authors", task)))
-	}
-	return suite.Suite{
-		Name: "sketchint-6", Title: "SketchINT, Figure 6: speed on one and several cores",
-		Setup: "The paper: 2 MB, 5 hash functions for Tower, CM and CU, up to 40 threads. Here: the same memory and " +
-			"rows; 1 and 2 threads. All speeds are in millions a second, medians of `--runs` passes by the processor " +
-			"time of the slowest thread. Every pass has an empty structure and follows one to warm up. With " +
-			"`--peer authors=COMMAND`, one pass of that program follows each of ours on the same processor (with two " +
-			"threads, on the same two), reading the same keys. The ratio is ours to theirs, the median of the pairs.\n\n" +
-			"What differs: the authors' test cuts keys to 4 bytes and copies each into a string. Here both sides have " +
-			"13-byte keys one after the other in memory. The authors' program calculates one MurmurHash3 a row, ours one " +
-			"hash a packet. The authors' ElasticSketch compares keys of 4 bytes with AVX2 instructions. The authors' program " +
-			"divides packets among threads by hash, ours in consecutive parts. The authors' lock-free Tower may lose updates " +
-			"when threads meet. Ours gives each writer its own counters and adds them up, so it loses none. " +
-			"A batch is all packets in one call; the authors have none, so the ratio is to the single insertion. " +
-			"Elastic has one heavy and one light part, no rows.",
+	return suite.New(suite.Suite{
+		Name: "sketchint-6",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			var errors6 []suite.Row
 			rows, err := measureAll(ctx, t, o, figure6Jobs,
@@ -65,67 +38,7 @@ func sketchintFigure6() suite.Suite {
 				})
 			return append(rows, errors6...), err
 		},
-		Plots: []suite.Plot{
-			{File: "sketchint-6-one-core", Title: "Speed on one core (million/s)", Metric: byProcessor, X: "task",
-				Tasks: []string{insertion, batch, query}},
-			{File: "sketchint-6-threads", Title: "Insertion speed by threads (million/s)", Task: byThreads,
-				Metric: byProcessor, X: "threads"},
-			{File: "sketchint-6-are", Title: "ARE by threads", Task: "flow size by threads", Metric: "ARE", X: "threads"},
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "6(a)", Paper: "TowerCM inserts 22.6 Mpps, CM 27.1, CU 21.7",
-				Ours: func(v suite.Values) string { return three(v, insertion) },
-				Holds: func(v suite.Values) bool {
-					return get(v, "TowerCM", insertion) >= 22.6 && get(v, "CM", insertion) >= 27.1 &&
-						get(v, "CU", insertion) >= 21.7
-				},
-			},
-			{
-				Figure: "6(b)", Paper: "Tower's speed is comparable to CM's and CU's (in (a), 0.83 of CM's)",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("queries: %s; %s of CM's", three(v, query),
-						suite.Short(get(v, "TowerCM", query)/get(v, "CM", query)))
-				},
-				Holds: func(v suite.Values) bool { // within a factor of 1.5
-					return 1.5*get(v, "TowerCM", query) >= max(get(v, "CM", query), get(v, "CU", query))
-				},
-			},
-			{
-				Figure: "6(a)", Paper: "ElasticSketch is the fastest of the five",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("Elastic %s, CM %s; the authors' %s", suite.Short(get(v, "Elastic", insertion)),
-						suite.Short(get(v, "CM", insertion)), suite.Short(get(v, "Elastic of authors", insertion)))
-				},
-				Holds: func(v suite.Values) bool {
-					return get(v, "Elastic", insertion) >= get(v, "CM", insertion)
-				},
-				Why: "Elastic is a baseline here: it compares whole 13-byte keys one after the other, without vector " +
-					"instructions",
-			},
-			{
-				Figure: "6(c)", Paper: "the lock-free Tower reaches 1.96 times the lock version, 274 Mpps, at 30 threads",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("at 2 threads %s Mpps; the authors' lock version %s, their lock-free version %s",
-						suite.Short(threads(v, lockFreeTower, 2)), suite.Short(threads(v, lockedTower+" of authors", 2)),
-						suite.Short(threads(v, lockFreeTower+" of authors", 2)))
-				},
-				Holds: func(v suite.Values) bool {
-					x := threads(v, lockFreeTower, 2)
-					return x >= 274 && x >= 1.96*threads(v, lockedTower+" of authors", 2)
-				},
-				Why: "this machine has 2 processors and 2 threads, not 30; they seldom wait for each other's locks, and " +
-					"waiting is not processor time",
-			},
-			{
-				Figure: "6(d)", Paper: "the loss of accuracy by concurrency is negligible",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("ARE %s with 1 thread, %s with 2", suite.Short(are(v, 1)), suite.Short(are(v, 2)))
-				},
-				Holds: func(v suite.Values) bool { return math.Abs(are(v, 2)-are(v, 1)) <= 0.01*are(v, 1) },
-			},
-		},
-	}
+	})
 }
 
 // figure6Jobs are the five structures on one core. The packets of a batch and the flows of a query

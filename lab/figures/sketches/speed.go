@@ -29,26 +29,10 @@ import (
 const lockFree = "5 rows, 2 MB, lock-free, "
 
 func speedSuite() suite.Suite {
-	return suite.Suite{
-		Name: "speed", Title: "Insertions a second on one core, and decoding",
-		Setup: "Medians of `--runs` passes over the trace. Every pass has an empty structure and follows one to warm " +
-			"up. The passes run on one thread that stays on one processor. The spread is the slowest pass minus the " +
-			"fastest, divided by the median: it shows the effect of other work on the machine. The speed by " +
-			"processor time is the median for this thread alone. It is the same on an idle machine and decides on a " +
-			"busy one. The keys of lines with sources are the source addresses. InsertBatch adds up equal keys of " +
-			"a batch before it inserts them, but not for the Tower of Tower+Fermat, whose results depend on the " +
-			"order. `--peer NAME=COMMAND` adds another program's speed and the ratio to it, see " +
-			"[sketchint-6](sketchint-6.md). Memory larger than the caches shows the gain of InsertBatch. The " +
-			"two-core line is the median of the ratios of runs in pairs.\n\n" +
-			"What differs: our structures of 1 MiB or more ask the system for huge pages, the peers' do not. Where the " +
-			"system's setting is `always`, both get them. " +
-			"Elastic is a baseline here and has no vector instructions: the authors' program, with AVX2 and keys of 4 " +
-			"bytes, inserts 9 times as many packets per second (sketchint-6). A vector form of the light part would gain " +
-			"little: the light part counts in one counter per packet and takes 22 % of the processor time. 68 % is the " +
-			"comparison of keys in the heavy part. A vector of 32 bytes has eight keys of 4 bytes, but only two of " +
-			"13. Tower+Fermat passes keys beyond the threshold on; the peer's Fermat has keys of 4 bytes, ours of 13.",
+	return suite.New(suite.Suite{
+		Name:    "speed",
 		Measure: speed, Table: speedTable,
-	}
+	})
 }
 
 // speed measures one job after the other.

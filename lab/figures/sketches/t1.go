@@ -85,15 +85,8 @@ func sumaxBins(noSizes bool) kind {
 }
 
 func accuracyT1() suite.Suite {
-	return suite.Suite{
-		Name: "accuracy-t1", Title: "Accuracy compared with the authors' own programs",
-		Setup: "T1 is Zipf 1.1, 2 million packets of 13-byte keys and 124 thousand flows. The authors' programs ran " +
-			"once on one trace of this kind. Here `--runs` sets the number of traces, each with another seed and " +
-			"other hashes; the table has the mean and its standard deviation over the traces. " +
-			"KB and MB are 1,024 and 1,048,576 bytes here, as in the programs. ChameleMon's programs take the first " +
-			"four bytes of a key, the source address; its two structures are measured with it, and Tower+Fermat " +
-			"with the whole key, too. " +
-			"A difference is within the spread when it is less than two standard deviations of one trace.",
+	return suite.New(suite.Suite{
+		Name: "accuracy-t1",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			cases := t1Cases()
 			var rows []suite.Row
@@ -129,7 +122,7 @@ func accuracyT1() suite.Suite {
 			return rows, nil
 		},
 		Table: t1Table,
-	}
+	})
 }
 
 // measure returns the rows that the authors' figures are about.

@@ -321,88 +321,25 @@ func univmonRows(ctx context.Context, t *trace.Trace, o suite.Options, memories 
 	return rows, nil
 }
 
-const univmonSetup = "The paper: 5 s of CAIDA, 155 to 286 thousand packets of 55 thousand source addresses; medians " +
-	"of 10 runs with other hashes. The error of a task is the mean relative error of the large flows that a " +
-	"structure reports. " +
-	"Here: generated traffic of 220 thousand packets of 48 thousand sources in 5 s; medians over the hash seeds of " +
-	"`--runs`. Heavy hitters have 0.05 % of the packets, heavy changes 0.05 % of the change from one interval to the " +
-	"next, in which every tenth source has another address. OpenSketch's structures each have all of the memory: " +
-	"Count-Min with 3 rows, a bitmap for distinct sources (the basis of DDoS detection), Count-Min and k-ary " +
-	"sketches of the two intervals for changes; their keys take no memory. " +
-	"The paper's memory is UnivMon's counters; here it includes the heavy keys, 28 bytes each because they can be " +
-	"IPv6, and a packet updates one level only."
-
 func univmonFigure8() suite.Suite {
 	memories := kilobytes(100, 200, 400, 600, 800, 1000, 2000, 3000)
-	gap := func(memory int, task string) func(v suite.Values) float64 {
-		return func(v suite.Values) float64 {
-			return v.Get("UnivMon", memory, task, "error") - v.Get("OpenSketch", memory, task, "error")
-		}
-	}
-	small := func(figure, paper, task string, memory int, limit float64, why string) suite.Claim {
-		return suite.Within(figure, paper, memory, task, "error", []string{"UnivMon", "OpenSketch"}, []float64{limit},
-			false, why)
-	}
-	var claims []suite.Claim
-	claims = append(claims,
-		small("8(a)", "heavy hitters: the error is already quite small", "heavy hitters", 600_000, 0.01, ""),
-		small("8(b)", "DDoS (distinct sources): the error is already quite small", "distinct sources", 600_000, 0.05,
-			""),
-		small("8(c)", "changes: comparable with OpenSketch's; 1 % at 2 MB", "heavy changes", 2_000_000, 0.01, ""))
-	for _, x := range []struct {
-		task, figure string
-		memory       int
-	}{{"heavy hitters", "8(a)", 1_000_000}, {"distinct sources", "8(b)", 1_000_000},
-		{"heavy changes", "8(c)", 3_000_000}} {
-		g := gap(x.memory, x.task)
-		claims = append(claims, suite.Claim{
-			Figure: x.figure, Paper: fmt.Sprintf("%s: the gap to OpenSketch is almost negligible from %d MB (and at "+
-				"most 3.6 %% at 600 KB)", x.task, x.memory/1_000_000),
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%s %% at %d MB, %s %% at 600 KB", suite.Short(100*g(v)), x.memory/1_000_000,
-					suite.Short(100*gap(600_000, x.task)(v)))
-			},
-			Holds: func(v suite.Values) bool { return g(v) <= 0.02 && gap(600_000, x.task)(v) <= 0.036 },
-		})
-	}
-	kary := func(v suite.Values) float64 {
-		return v.Get("UnivMon", 3_000_000, "heavy changes", "error") - v.Get("OpenSketch (k-ary)", 3_000_000,
-			"heavy changes", "error")
-	}
-	claims = append(claims, suite.Claim{
-		Figure: "8(c)", Paper: "3 MB, changes: comparable with the k-ary sketch",
-		Ours: func(v suite.Values) string {
-			return fmt.Sprintf("the error is %s %% above its", suite.Short(100*kary(v)))
-		},
-		Holds: func(v suite.Values) bool { return kary(v) <= 0.01 },
-	})
-	return suite.Suite{
-		Name: "univmon-8", Title: "UnivMon, Figure 8: heavy hitters, DDoS and changes by memory", Setup: univmonSetup,
-		Claims: claims,
+	return suite.New(suite.Suite{
+		Name: "univmon-8",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return univmonRows(ctx, t, o, memories, true, []string{"heavy hitters", "distinct sources",
 				"heavy changes"})
 		},
-		Plots: memoryPlots("univmon-8", [2]string{"heavy hitters", "error"}, [2]string{"distinct sources", "error"},
-			[2]string{"heavy changes", "error"}, [2]string{"heavy hitters", "F1"}, [2]string{"heavy changes", "F1"}),
-	}
+	})
 }
 
 func univmonFigure11() suite.Suite {
 	memories := kilobytes(100, 200, 400, 500, 800, 1000, 1500)
-	return suite.Suite{
-		Name: "univmon-11", Title: "UnivMon, Figure 11: entropy and F2 by memory", Setup: univmonSetup,
+	return suite.New(suite.Suite{
+		Name: "univmon-11",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			return univmonRows(ctx, t, o, memories, false, []string{"entropy", "second moment"})
 		},
-		Plots: memoryPlots("univmon-11", [2]string{"entropy", "error"}, [2]string{"second moment", "error"}),
-		Claims: []suite.Claim{
-			suite.Within("11", "from 500 KB the error of entropy is very low (the axis begins at 0.1 %)", 500_000,
-				"entropy", "error", []string{"UnivMon"}, []float64{0.01}, false, ""),
-			suite.Within("11", "and so is that of F2", 500_000, "second moment", "error", []string{"UnivMon"},
-				[]float64{0.01}, false, ""),
-		},
-	}
+	})
 }
 
 const intervalAxis = "interval (s)"
@@ -412,62 +349,8 @@ var intervalsOf = []int{5, 30, 60, 300}
 
 func univmonFigure10() suite.Suite {
 	const x, target = intervalAxis, 0.01
-	at := func(v suite.Values, structure, task string, seconds int) float64 {
-		return v.Variant(structure, fmt.Sprintf("%s %d", x, seconds), task, "memory")
-	}
-	var claims []suite.Claim
-	for _, task := range [][2]string{{"heavy hitters", "9"}, {"heavy changes", "10"}} {
-		growth := func(v suite.Values, structure string) float64 {
-			return at(v, structure, task[0], 300) / at(v, structure, task[0], 5)
-		}
-		claims = append(claims, suite.Claim{
-			Figure: task[1], Paper: task[0] + ": only a small increase of memory from 5 s to 5 min, for UnivMon and " +
-				"OpenSketch",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("UnivMon %s times, OpenSketch %s times for 60 times the packets",
-					suite.Short(growth(v, "UnivMon")), suite.Short(growth(v, "OpenSketch")))
-			},
-			Holds: func(v suite.Values) bool { return growth(v, "UnivMon") < 4 && growth(v, "OpenSketch") < 4 },
-		})
-	}
-	within := func(figure, paper, task string, limit float64, why string) suite.Claim {
-		return suite.Claim{
-			Figure: figure, Paper: paper, Why: why,
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("5 s: UnivMon %.0f KB, OpenSketch %.0f KB; 5 min: %.0f and %.0f KB",
-					at(v, "UnivMon", task, 5)/1000, at(v, "OpenSketch", task, 5)/1000, at(v, "UnivMon", task, 300)/1000,
-					at(v, "OpenSketch", task, 300)/1000)
-			},
-			Holds: func(v suite.Values) bool {
-				return slices.Max(alongIntervals(v, x, "UnivMon", task)) <= limit
-			},
-		}
-	}
-	claims = append(claims,
-		within("9", "heavy hitters: an error of 1 % from 300 KB", "heavy hitters", 300_000,
-			"a fifth of the memory here is keys, which the paper does not count, and in Zipf 1.1 traffic most of the "+
-				"160 sources above 0.05 % are just above it, at a few times the noise of the counters"),
-		within("10", "changes: an error of 1 % from 2 MB", "heavy changes", 2_000_000, ""),
-		suite.Claim{
-			Figure: "9, 10", Paper: "comparable accuracy with similar, or smaller memory than OpenSketch's (section 7.4)",
-			Why: "the levels divide the memory, so a level has a twelfth of the columns that Count-Min has; what UnivMon " +
-				"has for it are the other metrics, which OpenSketch needs further sketches for",
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("times OpenSketch's memory of one task, 5 s: heavy hitters %s, changes %s; times that "+
-					"of both tasks: %s; without the heavy keys, which are a share of %s of the memory: %s, %s and %s",
-					suite.Short(univmonTimes(v, 5, "heavy hitters")), suite.Short(univmonTimes(v, 5, "heavy changes")),
-					suite.Short(univmonTimes(v, 5, "heavy hitters", "heavy changes")), suite.Short(univmonKeys),
-					suite.Short((1-univmonKeys)*univmonTimes(v, 5, "heavy hitters")),
-					suite.Short((1-univmonKeys)*univmonTimes(v, 5, "heavy changes")),
-					suite.Short((1-univmonKeys)*univmonTimes(v, 5, "heavy hitters", "heavy changes")))
-			},
-			Holds: func(v suite.Values) bool { return univmonTimes(v, 5, "heavy hitters", "heavy changes") <= 1.1 },
-		})
-	return suite.Suite{
-		Name: "univmon-10", Title: "UnivMon, Figures 9 and 10: memory for an error of 1 % by interval",
-		Setup: univmonSetup + " Longer intervals have as many packets a second and the same population of sources; " +
-			"that of 5 min is measured with one hash seed. Memory grows in steps of a tenth. The paper shows " +
-			"the mean of five traces; the figure here is the median over the hash seeds.",
+	return suite.New(suite.Suite{
+		Name: "univmon-10",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			tasks := []string{"heavy hitters", "heavy changes"}
 			windows := make([]*interval, len(intervalsOf))
@@ -507,40 +390,7 @@ func univmonFigure10() suite.Suite {
 			})
 			return slices.DeleteFunc(rows, func(r suite.Row) bool { return r.Memory == 0 }), err
 		},
-		Plots: []suite.Plot{
-			{File: "univmon-9-heavy-hitters", Title: "Heavy hitters: memory for an error of 1 % (bytes)",
-				Task: "heavy hitters", Metric: "memory", X: x, Log: true},
-			{File: "univmon-10-heavy-changes", Title: "Heavy changes: memory for an error of 1 % (bytes)",
-				Task: "heavy changes", Metric: "memory", X: x, Log: true},
-		},
-		Claims: claims,
-	}
-}
-
-// univmonKeys is the heavy keys' share of UnivMon's memory, by source address.
-var univmonKeys = func() float64 {
-	l := univmonLayout(1_000_000, flow.Src)
-	return float64(4*l.HeavyCells()) / float64(l.Bytes())
-}()
-
-// univmonTimes is UnivMon's memory, for the most demanding of the tasks, in units of what
-// OpenSketch takes for these tasks together.
-func univmonTimes(v suite.Values, seconds int, tasks ...string) float64 {
-	most, sum := 0.0, 0.0
-	for _, task := range tasks {
-		variant := fmt.Sprintf("%s %d", intervalAxis, seconds)
-		most = max(most, v.Variant("UnivMon", variant, task, "memory"))
-		sum += v.Variant("OpenSketch", variant, task, "memory")
-	}
-	return most / sum
-}
-
-// alongIntervals is the memory of a structure at every interval.
-func alongIntervals(v suite.Values, x, structure, task string) (out []float64) {
-	for _, seconds := range intervalsOf {
-		out = append(out, v.Variant(structure, fmt.Sprintf("%s %d", x, seconds), task, "memory"))
-	}
-	return out
+	})
 }
 
 // oneError is the error of one task.

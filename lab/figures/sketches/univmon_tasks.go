@@ -24,31 +24,8 @@ const univmonMemory = 600_000
 const univmonTraces = 5
 
 func univmonFigure7() suite.Suite {
-	gap := func(v suite.Values, metric string) (least, most float64) {
-		for i := range univmonTraces {
-			for _, task := range univmonTasks {
-				variant := fmt.Sprint("trace ", i+1)
-				d := v.Variant("UnivMon", variant, task, metric) - v.Variant("OpenSketch", variant, task, metric)
-				if i == 0 && task == univmonTasks[0] {
-					least, most = d, d
-				}
-				least, most = min(least, d), max(most, d)
-			}
-		}
-		return least, most
-	}
-	worst := func(v suite.Values, structure string) (most float64) {
-		for i := range univmonTraces {
-			for _, task := range univmonTasks {
-				most = max(most, v.Variant(structure, fmt.Sprint("trace ", i+1), task, "error"))
-			}
-		}
-		return most
-	}
-	s := suite.Suite{
-		Name: "univmon-7", Title: "UnivMon, Figure 7: three tasks at 600 KB on five traces",
-		Setup: univmonSetup + " The five traces have other seeds, and 155 to 286 thousand packets in 5 s. UnivMon's " +
-			"600 KB serve all three tasks, each task of OpenSketch has 600 KB.",
+	return suite.New(suite.Suite{
+		Name: "univmon-7",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 			for i := range univmonTraces {
 				n := t.Len() * (155 + (286-155)*i/(univmonTraces-1)) / 2000 // 155 to 286 thousand
@@ -76,102 +53,14 @@ func univmonFigure7() suite.Suite {
 			}
 			return rows, nil
 		},
-		Claims: []suite.Claim{
-			{
-				Figure: "7(a)", Paper: "the error is very small for all three tasks (the axis ends at 5 %)",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("UnivMon at most %s %%, OpenSketch at most %s %%",
-						suite.Short(100*worst(v, "UnivMon")), suite.Short(100*worst(v, "OpenSketch")))
-				},
-				Holds: func(v suite.Values) bool {
-					return worst(v, "UnivMon") <= 0.05 && worst(v, "OpenSketch") <= 0.05
-				},
-			},
-			{
-				Figure: "7(b)", Paper: "OpenSketch is slightly better; the gap is at most 3.6 %",
-				Ours: func(v suite.Values) string {
-					least, most := gap(v, "error")
-					return fmt.Sprintf("the gap is %s to %s %%", suite.Short(100*least), suite.Short(100*most))
-				},
-				Holds: func(v suite.Values) bool { _, most := gap(v, "error"); return most <= 0.036 },
-			},
-		},
-	}
-	for _, task := range univmonTasks {
-		s.Plots = append(s.Plots, suite.Plot{File: "univmon-7-" + suite.FileName(task), Title: task + " (error)",
-			Task: task, Metric: "error", X: "trace", Log: true})
-	}
-	return s
+	})
 }
 
 func univmonFigure12() suite.Suite {
-	const x, task = "applications", "error gap"
-	gap := func(v suite.Values, application string, n int) float64 {
-		return v.Variant(application, fmt.Sprint(x, " ", n), task, "gap")
-	}
-	cost := func(v suite.Values, structure string, applications ...string) (sum float64) {
-		for _, a := range applications {
-			sum += v.Variant(structure, a, "cost", "processor time")
-		}
-		return sum
-	}
-	ratio := func(v suite.Values, application string) float64 {
-		return cost(v, "UnivMon", "all") / cost(v, "OpenSketch", application)
-	}
-	return suite.Suite{
-		Name: "univmon-12", Title: "UnivMon, Figure 12 and section 7.2: a growing number of applications, 600 KB",
-		Setup: univmonSetup + " One application is heavy hitters, the second DDoS (distinct sources), the third " +
-			"changes. OpenSketch divides 600 KB equally among them, UnivMon has 600 KB for all. A gap is UnivMon's " +
-			"error less OpenSketch's. The cost is one thread's processor time for the 5 s, the least of nine runs: for " +
-			"UnivMon its update, for OpenSketch what each application does with a packet: Count-Min with 3 rows, its " +
-			"query and the table of large flows for heavy hitters and changes, one bit for DDoS.",
+	return suite.New(suite.Suite{
+		Name:    "univmon-12",
 		Measure: univmonPortfolio,
-		Plots: []suite.Plot{
-			{File: "univmon-12", Title: "Error of UnivMon less OpenSketch's (%)", Task: task, Metric: "gap", X: x},
-		},
-		Claims: []suite.Claim{
-			{
-				Figure: "12", Paper: "the gap decreases as OpenSketch's tasks get less memory",
-				Why: "that of heavy hitters does; the bitmap's error is far below UnivMon's at 200 KB, too, so the gap of " +
-					"DDoS is UnivMon's error",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("heavy hitters %s, %s, %s %%; DDoS %s, %s %%",
-						suite.Short(gap(v, "heavy hitters", 1)), suite.Short(gap(v, "heavy hitters", 2)),
-						suite.Short(gap(v, "heavy hitters", 3)), suite.Short(gap(v, "distinct sources", 2)),
-						suite.Short(gap(v, "distinct sources", 3)))
-				},
-				Holds: func(v suite.Values) bool {
-					return gap(v, "heavy hitters", 2) < gap(v, "heavy hitters", 1) &&
-						gap(v, "heavy hitters", 3) < gap(v, "heavy hitters", 2) &&
-						gap(v, "distinct sources", 3) < gap(v, "distinct sources", 2)
-				},
-			},
-			{
-				Figure: "12, section 7.2", Paper: "for any given task UnivMon takes 15 % more cycles than OpenSketch",
-				Why: "one hash and a few nanoseconds serve Count-Min, and the bitmap less; UnivMon's update has three rows of " +
-					"signed counters and the table of heavy keys",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("times heavy hitters' %s, DDoS's %s, changes' %s",
-						suite.Short(ratio(v, "heavy hitters")), suite.Short(ratio(v, "distinct sources")),
-						suite.Short(ratio(v, "heavy changes")))
-				},
-				Holds: func(v suite.Values) bool {
-					return ratio(v, "heavy hitters") <= 1.15 && ratio(v, "distinct sources") <= 1.15 &&
-						ratio(v, "heavy changes") <= 1.15
-				},
-			},
-			{
-				Figure: "12, section 7.2", Paper: "for all three together it takes half of OpenSketch's",
-				Why: "it takes less than the three, but they are faster here than OpenSketch's library, as above",
-				Ours: func(v suite.Values) string {
-					return fmt.Sprintf("%s of it", suite.Short(cost(v, "UnivMon", "all")/cost(v, "OpenSketch", univmonTasks...)))
-				},
-				Holds: func(v suite.Values) bool {
-					return cost(v, "UnivMon", "all") <= 0.5*cost(v, "OpenSketch", univmonTasks...)
-				},
-			},
-		},
-	}
+	})
 }
 
 func univmonPortfolio(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {

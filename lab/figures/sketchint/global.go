@@ -4,7 +4,6 @@ package sketchint
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/lab/figures/suite"
@@ -32,20 +31,6 @@ var (
 
 // part is the share of the paper's flows that is measured.
 const part = 1
-
-// setup describes the workload.
-var setup = fmt.Sprintf("The paper: the testbed of 10 switches and 8 hosts, traffic of DCTCP's distribution, 16 "+
-	"million packets of 73 thousand flows in an interval of 5 s. Here: the same network, distribution, packets, flows "+
-	"and memory, emulated. Flows send trains of up to %d packets at random times, and "+
-	"each port of a switch sends a packet of 1,500 bytes in %d ns, in the order in which trains begin. Sizes of the "+
-	"distribution are scaled to the paper's mean. Latencies are those of the queues plus %d ns. In the second interval "+
-	"half of the flows are others.\n\n"+
-	"Memory is that of a host's tower for the task. `role` is the role of host agents: packets with INT go in, and its "+
-	"reports are evaluated. In front of its towers it adds up the packets of up to 16,384 flows in a cache of 4 MiB, "+
-	"which the memory excludes; all flows of a host here fit in. Its tower of flows has five rows. The other structures "+
-	"are the paper's, with three rows and without this cache: they receive each packet. An inflated latency is more "+
-	"than 5 times the exact mean of the flow's packets at the switch so far, as the agent judges; the mean of the whole "+
-	"interval is a stricter truth, which is in the rows.", 2*train, service, pipeline)
 
 // flowTasks measures Figure 7 (a) and (b).
 func flowTasks(share float64, seed uint64) ([]suite.Row, error) {
@@ -244,19 +229,9 @@ func bareARE(b *testbed, memory int, bits []int) (float64, error) {
 	}), nil
 }
 
-// shortRow is why TowerCU is behind CU.
-const shortRow = "the sizes of flows: all are scaled to 219 packets on average, so that most counters of 8 bits " +
-	"overflow, and two rows of TowerCU are left of three. If 3 of 10 flows have the distribution's sizes and the others " +
-	"one packet, which is the same mean, TowerCU has 0.78, CU 0.59 and CM 0.5 in 7(a) at 10 KB, and TowerCU 0.986 in " +
-	"7(b) at 50 KB (TestSmallFlows)"
-
 func globalFigure() suite.Suite {
-	plot := func(name, title, task, metric string, log bool) suite.Plot {
-		return suite.Plot{File: prefix + "7-" + name, Title: title, Task: task, Metric: metric, X: "memory", Log: log}
-	}
-	const kb = 1000
-	return suite.Suite{
-		Name: prefix + "7", Title: "SketchINT, Figure 7: global tasks", Setup: setup,
+	return suite.New(suite.Suite{
+		Name: prefix + "7",
 		Measure: func(_ context.Context, _ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 			rows, err := flowTasks(part, o.Seed)
 			if err != nil {
@@ -270,55 +245,15 @@ func globalFigure() suite.Suite {
 			}
 			return rows, err
 		},
-		Plots: []suite.Plot{
-			plot("heavy-hitters", "heavy hitters of switches (F1)", hitterTask, "F1", false),
-			plot("heavy-changes", "heavy changes of switches (F1)", changeTask, "F1", false),
-			plot("latency", "latencies of flows at switches (ARE)", latencyTask, "ARE", true),
-			plot("inflated", "inflated latencies (F1)", inflationTask, "F1", false),
-		},
-		Claims: []suite.Claim{
-			suite.Within("7(a)", "10 KB: F1 is TowerCU 0.765, CM 0.446, CU 0.667", 10*kb, hitterTask, "F1",
-				[]string{"TowerCU", "CM", "CU"}, []float64{0.765}, true, shortRow),
-			suite.Within("7(a)", "50 KB: TowerCU's F1 reaches 0.99", 50*kb, hitterTask, "F1", []string{"TowerCU", ofRole},
-				[]float64{0.99, 0.99}, true, ""),
-			suite.Best("7(a)", "TowerCU is more accurate than CM and CU", hitterTask, "F1", flowMemories, true, "TowerCU",
-				[]string{"CM", "CU"}, shortRow),
-			suite.Within("7(b)", "10 KB: F1 is TowerCU 0.688, CM 0.462, CU 0.536", 10*kb, changeTask, "F1",
-				[]string{"TowerCU", "CM", "CU"}, []float64{0.688}, true, shortRow),
-			suite.Within("7(b)", "50 KB: TowerCU's F1 reaches 0.98", 50*kb, changeTask, "F1", []string{"TowerCU", ofRole},
-				[]float64{0.98, 0.98}, true, shortRow),
-			suite.Within("7(c)", "3 MB: ARE is Tower 0.11, CM 0.18", 3000*kb, latencyTask, "ARE",
-				[]string{"Tower", ofRole, "CM"}, []float64{0.11, 0.11}, false, ""),
-			suite.Best("7(c)", "Tower's ARE is below CM's", latencyTask, "ARE", latencyMemories, false, "Tower",
-				[]string{"CM"}, ""),
-			suite.Within("7(d)", "600 KB: F1 is Tower 0.976, CM 0.961", 600*kb, inflationTask, "F1", []string{ofRole},
-				[]float64{0.976}, true, ""),
-		},
-	}
+	})
 }
 
 // costMemories are the towers of latencies in Figure 8.
 var costMemories = []int{600_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000}
 
 func costFigure() suite.Suite {
-	claim := func(memory int, paper, metric string, limit float64, why string) suite.Claim {
-		return suite.Claim{Figure: "8", Paper: paper, Why: why,
-			Ours: func(v suite.Values) string {
-				return fmt.Sprintf("%d KB: %.3g %%, ARE %.3g", memory/1000, 100*v.Get(ofRole, memory, costTask, metric),
-					v.Get(ofRole, memory, latencyTask, "ARE"))
-			},
-			Holds: func(v suite.Values) bool {
-				return v.Get(ofRole, memory, costTask, metric) <= limit && v.Get(ofRole, memory, latencyTask, "ARE") < 0.05
-			}}
-	}
-	plot := func(name, title, task, metric string) suite.Plot {
-		return suite.Plot{File: prefix + "8-" + name, Title: title, Task: task, Metric: metric, X: "memory", Log: true}
-	}
-	return suite.Suite{
-		Name: prefix + "8", Title: "SketchINT, Figure 8: bandwidth and packets of the collection",
-		Setup: setup + "\n\nThe bytes and packets that the collection of an interval takes, divided by those of INT's " +
-			"passport mode, which sends headers and INT of each packet in a packet of its own. Reports are those of the role, " +
-			"with all their tables and a tower of flows of 200 KB, over TCP. The paper's network has an MTU of 9,000 bytes.",
+	return suite.New(suite.Suite{
+		Name: prefix + "8",
 		Measure: func(_ context.Context, _ *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
 			all, err := latencyTasks(part, o.Seed, costMemories)
 			for _, r := range all {
@@ -328,14 +263,5 @@ func costFigure() suite.Suite {
 			}
 			return rows, err
 		},
-		Plots: []suite.Plot{
-			plot("bytes", "bytes, as a share of INT's", costTask, "bytes"),
-			plot("packets", "packets, as a share of INT's (MTU 9,000)", costTask, "packets, MTU 9000"),
-			plot("latency", "latencies of flows at switches (ARE)", latencyTask, "ARE"),
-		},
-		Claims: []suite.Claim{
-			claim(2_000_000, "3 % of the bytes achieve an ARE below 5 %", "bytes", 0.03, ""),
-			claim(2_000_000, "0.03 % of the packets achieve an ARE below 5 %", "packets, MTU 9000", 0.0003, ""),
-		},
-	}
+	})
 }

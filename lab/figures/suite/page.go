@@ -84,21 +84,23 @@ func Command(trace string, packets int, seed uint64, name string) string {
 	return Make(c + " --plots docs/figures")
 }
 
-// Page is a suite's figures in Markdown: the paper's statements, the results here and the charts.
-func (s *Suite) Page(rows []Row, command string) string {
+// Text returns a suite's page in Markdown: the paper's statements, the results here and the charts.
+func (s *Suite) Text(rows []Row, command string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nMade by `%s`.", s.Title, command)
 	if len(rows) > 0 && rows[0].Trace != "" {
 		fmt.Fprintf(&b, " Traffic: %s.", rows[0].Trace)
 	}
 	fmt.Fprintf(&b, " The rows as CSV: [%s.csv](%s.csv).\n", s.Name, s.Name)
-	if s.Setup != "" {
-		fmt.Fprintf(&b, "\n%s\n", s.Setup)
+	for _, paragraph := range s.Setup {
+		fmt.Fprintf(&b, "\n%s\n", paragraph)
 	}
-	s.claims(&b, rows)
+	if err := s.claims(&b, rows); err != nil {
+		return "", err
+	}
 	if s.Table != nil {
 		b.WriteString("\n" + s.Table(rows))
-		return chart.Wrap(b.String())
+		return chart.Wrap(b.String()), nil
 	}
 	for _, r := range rows {
 		switch r.Task {
@@ -113,39 +115,38 @@ func (s *Suite) Page(rows []Row, command string) string {
 			fmt.Fprintf(&b, "\n![%s](%s.svg)\n", p.Title, p.File)
 		}
 	}
-	return chart.Wrap(b.String())
+	return chart.Wrap(b.String()), nil
 }
 
-func (s *Suite) claims(b *strings.Builder, rows []Row) {
-	if len(s.Claims) == 0 || len(rows) == 0 {
-		return
+// claims writes the table of the claims.
+func (s *Suite) claims(b *strings.Builder, rows []Row) error {
+	verdicts, err := s.Judge(rows)
+	if err != nil || len(verdicts) == 0 || len(rows) == 0 {
+		return err
 	}
 	b.WriteString("\n| figure | the paper | here | holds |\n|---|---|---|---|\n")
-	for _, c := range s.Claims {
-		holds := ""
-		switch {
-		case c.Holds == nil:
-		case c.Holds(rows):
-			holds = "yes"
-		default:
-			holds = "no"
-			if c.Why != "" && (strings.HasPrefix(rows[0].Trace, standard) || rows[0].Trace == "") {
-				holds = "no: " + c.Why
-			}
+	for _, v := range verdicts {
+		if !strings.HasPrefix(rows[0].Trace, standard) && rows[0].Trace != "" {
+			v.Why = ""
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", c.Figure, c.Paper, c.Ours(rows), holds)
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.Figure, v.Paper, v.Here, v.Mark())
 	}
+	return nil
 }
 
 // files returns a suite's page and charts by file name.
-func (s *Suite) files(rows []Row, command string) map[string][]byte {
-	files := map[string][]byte{s.Name + ".md": []byte(s.Page(rows, command))}
+func (s *Suite) files(rows []Row, command string) (map[string][]byte, error) {
+	text, err := s.Text(rows, command)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	files := map[string][]byte{s.Name + ".md": []byte(text)}
 	for _, p := range s.Plots {
 		if svg := p.SVG(rows); svg != nil {
 			files[p.File+".svg"] = svg
 		}
 	}
-	return files
+	return files, nil
 }
 
 // Write writes the rows of a run to a directory, and the suite's page and charts.
@@ -163,7 +164,11 @@ func (s *Suite) Write(directory string, rows []Row, command string) error {
 
 // draw writes a suite's page and charts to a directory.
 func (s *Suite) draw(directory string, rows []Row, command string) error {
-	for name, data := range s.files(rows, command) {
+	files, err := s.files(rows, command)
+	if err != nil {
+		return err
+	}
+	for name, data := range files {
 		//nolint:gosec // figures are public
 		if err := os.WriteFile(filepath.Join(directory, name), data, 0o644); err != nil {
 			return err

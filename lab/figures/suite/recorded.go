@@ -54,7 +54,11 @@ func CheckPages(directory string, suites []Suite, command func(name string) stri
 			problems = append(problems, err)
 			continue
 		}
-		files := s.files(rows, command(s.Name))
+		files, err := s.files(rows, command(s.Name))
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
 		for name, data := range files {
 			recorded, err := os.ReadFile(filepath.Join(directory, name))
 			switch {
@@ -86,19 +90,23 @@ func CheckClaims(directory string, suites []Suite) (problems []error) {
 			problems = append(problems, err)
 			continue
 		}
-		for _, c := range s.Claims {
+		verdicts, err := s.Judge(rows)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", s.Name, err))
+		}
+		for _, v := range verdicts {
 			problem := ""
-			switch ours := c.Ours(rows); {
-			case strings.Contains(ours, Short(math.NaN())):
+			switch {
+			case strings.Contains(v.Here, Short(math.NaN())):
 				problem = "a value is missing"
-			case c.Holds == nil:
-			case !c.Holds(rows) && c.Why == "":
+			case v.Open:
+			case !v.Holds && v.Why == "":
 				problem = "does not hold"
-			case c.Holds(rows) && c.Why != "":
+			case v.Holds && v.Why != "":
 				problem = "holds, so the reason why not is out of date"
 			}
 			if problem != "" {
-				problems = append(problems, fmt.Errorf("%s %s: %q %s: %s", s.Name, c.Figure, c.Paper, problem, c.Ours(rows)))
+				problems = append(problems, fmt.Errorf("%s %s: %q %s: %s", s.Name, v.Figure, v.Paper, problem, v.Here))
 			}
 		}
 	}

@@ -6,11 +6,14 @@ package suite
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+
+	"github.com/goccy/go-yaml"
 
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -28,13 +31,10 @@ type Row struct {
 	Trace     string  `json:"trace"` // "": of the suite's own traffic
 }
 
-// Suite is the tasks of one figure, or of several that share their measurements.
+// Suite is the tasks of one figure, or of several that share their measurements. New adds its page.
 type Suite struct {
-	Name   string // as on the command line and in file names
-	Title  string
-	Setup  string // how the paper measured, and how this differs
-	Plots  []Plot
-	Claims []Claim
+	Name string // as on the command line and in file names
+	Page
 	// Measure returns the rows of a trace; a suite that makes its own traffic gets nil.
 	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
 	// Table writes the rows; nil for a table for each plot and one for the rest.
@@ -59,6 +59,39 @@ type Options struct {
 type Peer struct {
 	Name    string
 	Command []string // the program and its first arguments; at least the program
+}
+
+// Page is what a suite says about its rows. Each suite has one as YAML, in pages.
+type Page struct {
+	Title string
+	// Hardware is what the rows depend on: "any" machine gives them again, or they are times and
+	// speeds of one "processor".
+	Hardware string
+	// Workload is the traffic that is measured, in a few words.
+	Workload string
+	Setup    []string // paragraphs: how the paper measured, and how this differs
+	Plots    []Plot
+	Define   yaml.MapSlice // names for the expressions of the claims: see environment
+	Claims   []Claim
+}
+
+//go:embed pages
+var pages embed.FS
+
+// New completes a suite with its page. A suite whose page cannot be read is a mistake in this
+// program.
+func New(s Suite) Suite {
+	text, err := pages.ReadFile("pages/" + s.Name + ".yaml")
+	if err == nil {
+		err = yaml.UnmarshalWithOptions(text, &s.Page, yaml.Strict())
+	}
+	if err == nil && (s.Hardware != "any" && s.Hardware != "processor" || s.Workload == "") {
+		err = fmt.Errorf("hardware %q, workload %q: expected any or processor, and some words", s.Hardware, s.Workload)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("page %s: %v", s.Name, err))
+	}
+	return s
 }
 
 // Plot is one chart of a suite: a task's metric against memory, or against the number in the

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// rows are the errors of two structures at two memories, and speeds by threads.
+var rows = []Row{
+	{Structure: "A", Memory: 1000, Task: "size", Metric: "ARE", Value: 0.1},
+	{Structure: "B", Memory: 1000, Task: "size", Metric: "ARE", Value: 0.4},
+	{Structure: "A", Memory: 2000, Task: "size", Metric: "ARE", Value: 0.05},
+	{Structure: "B", Memory: 2000, Task: "size", Metric: "ARE", Value: 0.05},
+	{Structure: "A", Variant: "threads 1", Task: "speed", Metric: "Mpps", Value: 20},
+	{Structure: "A", Variant: "threads 2", Task: "speed", Metric: "Mpps", Value: 30},
+}
+
+func page(t *testing.T, text string) Suite {
+	t.Helper()
+	var s Suite
+	if err := yaml.UnmarshalWithOptions([]byte(text), &s.Page, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const sizes = "task: size, metric: ARE, "
+
+// TestRules checks the verdict of every rule on both sides of its limit, and with a tie.
+func TestRules(t *testing.T) {
+	for claim, want := range map[string]bool{
+		"rule: times, memory: [1000], structures: [A, B], limits: [4]":              true,
+		"rule: times, memory: [1000], structures: [A, B], limits: [4.1]":            false,
+		"rule: times, memory: [1000], structures: [A, B], limits: [4.1], tie: 0.05": true,
+		"rule: order, memory: [1000, 2000], structures: [A, B]":                     true,
+		"rule: order, memory: [1000, 2000], structures: [B, A]":                     false,
+		"rule: order, memory: [1000, 2000], structures: [B, A], larger: true":       true,
+		"rule: order, memory: [3000], structures: [A, B]":                           false,
+		"rule: best, memory: [2000], structures: [B, A]":                            true,
+		"rule: best, memory: [1000, 2000], structures: [B, A]":                      false,
+		"rule: within, memory: [1000], structures: [A, B], limits: [0.1]":           true,
+		"rule: within, memory: [1000], structures: [A, B], limits: [0.1, 0.3]":      false,
+		"rule: within, memory: [3000], structures: [A], limits: [1]":                false,
+		"rule: beyond, memory: [1000], structures: [B], limits: [0.3]":              true,
+		"rule: beyond, memory: [1000], structures: [A, B], limits: [0.3]":           false,
+	} {
+		s := page(t, "claims: [{"+sizes+claim+"}]")
+		v, err := s.Judge(rows)
+		if err != nil || v[0].Holds != want {
+			t.Errorf("%s: %+v, %v; want %v", claim, v, err, want)
+		}
+	}
+}
+
+// TestExpressions fills a text, uses a definition with and without parameters, and reports a
+// missing row as a dash for which nothing holds.
+func TestExpressions(t *testing.T) {
+	s := page(t, `
+define:
+  counts: '[1, 2]'
+  speed(n): 'v("A", text("threads %v", n), "speed", "Mpps")'
+claims:
+  - here: '{speed(1)} to {%.2f most(map(counts, speed(#)))}, {v("B", 1000, "size", "ARE")}'
+    holds: speed(2) > speed(1) and not falling(map(counts, speed(#)))
+  - {here: '{speed(3)} and {%.1f speed(3)}', holds: speed(3) > 0}
+  - here: '{grown([speed(3), speed(1), speed(2)])}'
+`)
+	got, err := s.Judge(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Verdict{{Here: "20 to 30.00, 0.4", Holds: true}, {Here: "– and –"}, {Here: "1.5", Open: true}} {
+		if got[i] != want {
+			t.Errorf("%+v, want %+v", got[i], want)
+		}
+	}
+	if !math.IsNaN(Values(rows).Variant("A", "threads 9", "speed", "Mpps")) {
+		t.Error("a row that is not there has a value")
+	}
+}
+
+// TestMistakes: a claim with a mistake is an error that names the figure, not a verdict.
+func TestMistakes(t *testing.T) {
+	for _, claim := range []string{
+		"{figure: '9', rule: unknown, memory: [1], structures: [A], limits: [1]}",
+		"{figure: '9', rule: within, memory: [1], structures: [A]}",
+		"{figure: '9', rule: within, memory: [1], structures: [A], limits: [1, 2]}",
+		"{figure: '9', rule: order, structures: [A]}",
+		"{figure: '9', here: '{unknown(1)}'}",
+		"{figure: '9', here: '{v(1)}'}",
+		"{figure: '9', here: x, holds: 'speed('}",
+		"{figure: '9', here: x, holds: '7'}",
+	} {
+		s := page(t, "claims: ["+claim+"]")
+		if v, err := s.Judge(rows); err == nil || !strings.Contains(err.Error(), "figure 9") {
+			t.Errorf("%s: %+v, %v", claim, v, err)
+		}
+	}
+	s := page(t, "{define: {'f(a, b)': a + b}, claims: [{figure: '9', here: '{f(1)}'}]}")
+	if _, err := s.Judge(rows); err == nil || !strings.Contains(err.Error(), "2 parameters") {
+		t.Errorf("a call with too few arguments: %v", err)
+	}
+}
