@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package grafana tests the Grafana dashboards for netsketch's points in InfluxDB, which are for
+// import and for provisioning (directories dashboards and provisioning): their layout, and every
+// query of a panel against a real InfluxDB.
 package grafana
 
 import (
@@ -32,6 +35,7 @@ func TestMain(m *testing.M) {
 
 // dashboard is what the tests read of a dashboard.
 type dashboard struct {
+	UID        string
 	Templating struct {
 		List []struct {
 			Name, Type string
@@ -39,8 +43,46 @@ type dashboard struct {
 		}
 	}
 	Panels []struct {
-		Type, Title string
-		Targets     []struct{ Query, Alias string }
+		ID                       int
+		Type, Title, Description string
+		Datasource               struct{ UID, Type string }
+		GridPos                  struct{ X, Y, W, H int }
+		Targets                  []struct{ Query, Alias string }
+	}
+}
+
+// TestLayout: a dashboard and its panels have IDs of their own, panels have a title, a description
+// and a query of the chosen data source, and no panel covers another one.
+func TestLayout(t *testing.T) {
+	uids := map[string]bool{}
+	for name, text := range files(t) {
+		var d dashboard
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if d.UID == "" || uids[d.UID] {
+			t.Errorf("%s: the UID %q is missing or not unique", name, d.UID)
+		}
+		uids[d.UID] = true
+		ids, titles, taken := map[int]bool{}, map[string]bool{}, map[[2]int]bool{}
+		for _, p := range d.Panels {
+			if ids[p.ID] || titles[p.Type+p.Title] {
+				t.Errorf("%s: panel %d, %s, occurs twice", name, p.ID, p.Title)
+			}
+			ids[p.ID], titles[p.Type+p.Title] = true, true
+			if p.Type != "row" && (p.Title == "" || p.Description == "" || len(p.Targets) == 0 ||
+				p.Datasource.UID != "${datasource}" || p.Datasource.Type != "influxdb") {
+				t.Errorf("%s: panel %d, %q, lacks a title, a description, a query or the data source", name, p.ID, p.Title)
+			}
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+					if place := [2]int{x, y}; x >= 24 || taken[place] {
+						t.Fatalf("%s: panel %s covers another one, or the edge", name, p.Title)
+					}
+					taken[[2]int{x, y}] = true
+				}
+			}
+		}
 	}
 }
 
