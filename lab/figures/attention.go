@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/attention"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 

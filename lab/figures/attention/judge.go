@@ -5,7 +5,7 @@ package attention
 import (
 	"strconv"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 )
 
 // Judgment compares the published victims of an epoch with the ground truth.

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"

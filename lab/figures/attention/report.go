@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/chart"
 	"github.com/netsketch/netsketch/lab/figures/suite"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/chamelemon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )

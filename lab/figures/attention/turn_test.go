@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/netsketch/netsketch/lab/chamelemon"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
 )
 

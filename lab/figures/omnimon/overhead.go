@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/internal/test/omnimon/simulation"
-	"github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"

@@ -15,8 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	testbed "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab"
-	testbed "github.com/netsketch/netsketch/lab/chamelemon"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
 	"github.com/netsketch/netsketch/p4/compiled"

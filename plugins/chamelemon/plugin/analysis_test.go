@@ -3,7 +3,7 @@
 package plugin
 
 import (
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 
 	"fmt"
 	"strings"

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/settings"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

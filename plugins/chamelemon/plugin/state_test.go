@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
-	lab "github.com/netsketch/netsketch/lab/chamelemon"
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
