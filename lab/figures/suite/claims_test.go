@@ -74,7 +74,8 @@ claims:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []Verdict{{Here: "20 to 30.00, 0.4", Holds: true}, {Here: "– and –"}, {Here: "1.5", Open: true}} {
+	for i, want := range []Verdict{{Here: "20 to 30.00, 0.4", Holds: true}, {Here: "– and –"},
+		{Here: "1.5", Open: true}} {
 		if got[i] != want {
 			t.Errorf("%+v, want %+v", got[i], want)
 		}
