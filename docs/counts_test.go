@@ -21,7 +21,8 @@ var (
 		`[0-9,]+ (?:queries|cases) (?:a|per) |[0-9]+ and [0-9]+ queries|` +
 		`(?:two|three|[0-9]+) (?:other )?(?:plugins|modules|outputs|queries) (?:with|that|of one|on)`)
 	// announced is a number of things that the list or the table behind the paragraph has.
-	announced = regexp.MustCompile(`(?i)(?:^|\. |\b(?:has|have|are|these|those|the) )(` + number + `) [a-z-]+s(?: [a-z]+){0,3}:$`)
+	announced = regexp.MustCompile(`(?i)(?:^|\. |\b(?:has|have|are|these|those|the) )(` + number + `) [a-z-]+s` +
+		`(?: [a-z]+){0,3}:$`)
 )
 
 // values of number words; digits are read as they are.
