@@ -163,6 +163,9 @@ type Status struct {
 	Sessions uint64
 	// Epoch is the newest epoch of the data paths.
 	Epoch uint64
+	// Given is the newest epoch that the host's clock or the collector brought. Packets move Epoch
+	// beyond it by one.
+	Given uint64
 	// EpochsSent counts epochs that this host's clock began.
 	EpochsSent uint64
 	// EpochsHeld counts boundaries at which the host's clock was more than MaxAhead epochs ahead.
@@ -457,6 +460,9 @@ func (a *Agent) advance(epoch uint64) bool {
 		newer = p.Advance(epoch) || newer
 	}
 	a.began(a.epoch())
+	a.mu.Lock()
+	a.status.Given = max(a.status.Given, epoch)
+	a.mu.Unlock()
 	return newer
 }
 

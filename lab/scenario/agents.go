@@ -288,15 +288,23 @@ func (a *agents) follow(ctx context.Context, number uint64) error {
 	}
 	ready, cancel := context.WithTimeout(ctx, a.limit)
 	defer cancel()
+	current, given := func(s agent.Status) uint64 { return s.Epoch }, func(s agent.Status) uint64 { return s.Given }
 	for _, x := range a.all {
-		if err := x.reach(ready, number); err != nil {
+		if err := x.reach(ready, number, current); err != nil {
 			return fmt.Errorf("%w: %v", err, a.errors())
 		}
+	}
+	// A packet may have moved a host to the epoch. It refuses those of the next one until its clock
+	// or the collector has brought this one.
+	brought, cancel := context.WithTimeout(ctx, 5*relayLimit)
+	defer cancel()
+	for _, x := range a.all {
+		_ = x.reach(brought, number, given)
 	}
 	relay, cancel := context.WithTimeout(ctx, relayLimit)
 	defer cancel()
 	for _, x := range a.all {
-		_ = x.reach(relay, newest)
+		_ = x.reach(relay, newest, current)
 	}
 	return ctx.Err()
 }
@@ -304,12 +312,12 @@ func (a *agents) follow(ctx context.Context, number uint64) error {
 // relayLimit is the real time in which the collector relays an epoch.
 const relayLimit = 200 * time.Millisecond
 
-// reach waits until the agent, unless it was killed, is in an epoch.
-func (x *hostAgent) reach(ctx context.Context, number uint64) error {
-	for ; x.alive() && x.Status().Epoch < number; x.Tick() { // the first one comes from the collector
+// reach waits until an epoch of the status of the agent, unless it was killed, is at least number.
+func (x *hostAgent) reach(ctx context.Context, number uint64, epoch func(agent.Status) uint64) error {
+	for ; x.alive() && epoch(x.Status()) < number; x.Tick() { // the first one comes from the collector
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("scenario: an agent is in epoch %d instead of %d", x.Status().Epoch, number)
+			return fmt.Errorf("scenario: an agent is in epoch %d instead of %d", epoch(x.Status()), number)
 		case <-time.After(time.Millisecond):
 		}
 	}
