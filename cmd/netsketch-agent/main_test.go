@@ -29,8 +29,8 @@ func TestImports(t *testing.T) {
 		t.Skipf("go list: %v", err)
 	}
 	const project = "github.com/netsketch/netsketch/"
-	allowed := []string{"cmd/netsketch-agent", "hostagent/", "internal/", "sketch", "yang", "internal/config",
-		"internal/store", "collector/topology", "outputs/gnmi/server", "hostagent/omnimon/query"}
+	allowed := []string{"cmd/netsketch-agent", "hostagent/", "internal/", "settings", "sketch", "yang",
+		"collector/topology", "outputs/gnmi/server", "hostagent/omnimon/query"}
 	// They are large: parsers of all protocols, a NATS server.
 	forbidden := []string{"gopacket/", "nats-io/"}
 	for name := range strings.Lines(string(out)) {

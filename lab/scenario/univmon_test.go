@@ -90,8 +90,8 @@ traffic:
   - {name: ip, tunnel: ip, exact: true, flows: 60, max-packets: 20, workload: hadoop, ipv6: 0.3}
   - {name: plain, exact: true, flows: 60, max-packets: 20, workload: hadoop, ipv6: 0.3}
 expect:
-  - {measure: heavy-hitter-f1, at-least: 0.98}
-  - {measure: heavy-hitter-error, at-most: 0.03}
+  - {measure: heavy-hitter-f1, at-least: 1}
+  - {measure: heavy-hitter-error, at-most: 0}
   - {measure: heavy-change-f1, at-least: 1}
   - {measure: distinct-error, at-most: 0.02}
   - {measure: packets-error, at-most: 0}

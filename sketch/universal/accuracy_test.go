@@ -130,23 +130,22 @@ func (t truth) score(tb testing.TB, l Layout, packets []trace.Packet, share floa
 func TestRealTrace(t *testing.T) {
 	real := epochs(realPackets(t))
 	for _, tc := range []struct {
-		name                           string
-		l                              Layout
-		f1, entropy, distinct, moment2 float64
+		name              string
+		l                 Layout
+		entropy, distinct float64
 	}{
-		{"1 MB", src1M, 0.98, 0.005, 0.02, 0.01}, {"1 MB", dst1M, 0.98, 0.005, 0.02, 0.01},
-		{"1 MB", fiveTuple1M, 0.98, 0.005, 0.03, 0.01},
-		{"300 KB", src300K, 0.98, 0.005, 0.03, 0.01}, {"300 KB", fiveTuple300K, 0.96, 0.01, 0.07, 0.04},
+		{"1 MB", src1M, 0.005, 0.02}, {"1 MB", dst1M, 0.005, 0.02}, {"1 MB", fiveTuple1M, 0.005, 0.02},
+		{"300 KB", src300K, 0.005, 0.03}, {"300 KB", fiveTuple300K, 0.01, 0.03},
 	} {
 		t.Run(tc.name+" "+tc.l.Key.String(), func(t *testing.T) {
 			for i, p := range real {
 				tr, s := evaluate(t, tc.l, p, 0.005)
 				t.Logf("epoch %d: %d flows, F1 %.4f, errors of entropy %.5f, distinct flows %.5f, F2 %.5f", i,
 					len(tr.flows), s.f1, s.entropy, s.distinct, s.moment2)
-				if s.f1 < tc.f1 {
+				if s.f1 < 0.98 {
 					t.Errorf("epoch %d: heavy hitters F1 %.4f", i, s.f1)
 				}
-				if s.entropy > tc.entropy || s.distinct > tc.distinct || s.moment2 > tc.moment2 {
+				if s.entropy > tc.entropy || s.distinct > tc.distinct || s.moment2 > 0.02 {
 					t.Errorf("epoch %d: errors %+v", i, s)
 				}
 			}
@@ -164,11 +163,11 @@ func TestZipf(t *testing.T) {
 		l                     Layout
 		f1, entropy, distinct float64
 	}{
-		{fiveTuple1M, 0.96, 0.0096, 0.017},                                 // 0.5 MB
+		{fiveTuple1M, 0.98, 0.0096, 0.017},                                 // 0.5 MB
 		{Layout{flow.FiveTuple, 12, 3, 4992, 4, 112}, 0.99, 0.005, 0.017},  // 1 MB
 		{Layout{flow.FiveTuple, 12, 3, 10240, 4, 224}, 0.99, 0.003, 0.015}, // 2 MB
-		{src1M, 0.93, 0.0096, 0.03},
-		{dst1M, 0.78, 0.012, 0.03},
+		{src1M, 0.97, 0.0096, 0.03},
+		{dst1M, 0.93, 0.012, 0.03},
 	} {
 		t.Run(tc.l.String(), func(t *testing.T) {
 			tr, ok := truths[tc.l.Key]
@@ -336,10 +335,10 @@ func TestAnyFlow(t *testing.T) {
 
 // The sketches of p4/programs/univmon.p4 and univmon-300k.p4.
 var (
-	src1M       = Layout{Key: flow.Src, Levels: 16, Rows: 3, Columns: 1280, Ways: 4, Slots: 40}
-	dst1M       = Layout{Key: flow.Dst, Levels: 16, Rows: 3, Columns: 560, Ways: 4, Slots: 40}
-	fiveTuple1M = Layout{Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 1280, Ways: 4, Slots: 80}
+	src1M       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 64}
+	dst1M       = Layout{Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 4, Slots: 64}
+	fiveTuple1M = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
 
-	src300K       = Layout{Key: flow.Src, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 20}
-	fiveTuple300K = Layout{Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 40}
+	src300K       = Layout{Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32}
+	fiveTuple300K = Layout{Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64}
 )

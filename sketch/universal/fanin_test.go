@@ -74,9 +74,7 @@ func TestFanIns(t *testing.T) {
 			}
 			sources[d][p[i].Key.Project(flow.Src)] = true
 		}
-		all := fiveTuple1M
-		all.Slots *= 2
-		found := measure(t, all, p).Reading().Estimate().FanIns(5)
+		found := measure(t, fiveTuple1M, p).Reading().Estimate().FanIns(5)
 		if len(found) == 0 {
 			t.Error("no destination has 5 sources")
 		}

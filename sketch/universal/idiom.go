@@ -117,12 +117,16 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 		}
 	}
 	words := s.layout.Words()
-	var keys []candidate
+	type slot struct {
+		candidate
+		est int32
+	}
+	var keys []slot
 	for i := 0; i < len(s.heavy); i += words {
 		level := i / words / (s.layout.Ways * s.layout.Slots)
 		for _, of := range []*Sketch{s, o} {
 			if k, h, ok := load(of.heavy[i:i+words], s.layout.Key, level, s.layout.Levels); ok {
-				keys = append(keys, candidate{key: k, hash: h, level: int32(level)})
+				keys = append(keys, slot{candidate: candidate{key: k, hash: h, level: int32(level)}})
 			}
 		}
 	}
@@ -137,25 +141,14 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 		s.packets[i] += sign * v
 	}
 	clear(s.heavy)
-	s.rank(keys)
-	return nil
-}
-
-// rank writes keys into the empty heavy-key slots, those with the largest estimates first. Keys
-// whose slots all hold larger ones are left out.
-func (s *Sketch) rank(keys []candidate) {
-	type ranked struct {
-		*candidate
-		est int32
-	}
-	order := make([]ranked, len(keys))
 	for i := range keys {
-		order[i] = ranked{&keys[i], s.estimate(keys[i].hash, int(keys[i].level))}
+		keys[i].est = s.estimate(keys[i].hash, int(keys[i].level))
 	}
-	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(b.est, a.est), a.compare(b.candidate)) })
-	for _, k := range order {
-		if k.est > 0 {
+	slices.SortFunc(keys, func(a, b slot) int { return cmp.Or(cmp.Compare(b.est, a.est), a.compare(&b.candidate)) })
+	for i := range keys {
+		if k := &keys[i]; k.est > 0 {
 			s.remember(&k.key, k.hash, int(k.level), uint32(k.est))
 		}
 	}
+	return nil
 }

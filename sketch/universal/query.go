@@ -25,7 +25,7 @@ func (e *Estimate) Distinct() float64 { return e.count }
 const mostDeviation = 0.2
 
 // CountsFlows returns false if more flows crossed the sketch than its last level can count, about
-// two for each counter of a row. A sketch with 16 levels of 1280 counters counts 80 million flows.
+// two for each counter of a row.
 func (e *Estimate) CountsFlows() bool { return e.deviation <= mostDeviation*e.count+fewFlows }
 
 // fewFlows is a difference in the number of flows that is always tolerated.

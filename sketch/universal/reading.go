@@ -18,8 +18,8 @@ type Reading struct {
 	owned   bool
 	packets []int64 // by level; nil if a sketch did not count them
 	keys    []candidate
-	table   table // of the sketch that counted up to the end of the reading
-	earlier table // of the sketch that was subtracted; nil without one
+	tables  []table // one for each added sketch
+	earlier []table // one for each subtracted sketch
 	// difference is set after a subtraction: sizes of flows may then be negative, so packets is not
 	// their sum.
 	difference bool
@@ -40,7 +40,7 @@ type table [][maxWays][]uint32
 // change afterwards.
 func (s *Sketch) Reading() *Reading {
 	l := s.layout
-	r := &Reading{layout: l, cells: s.counters, table: s.occupancy()}
+	r := &Reading{layout: l, cells: s.counters, tables: []table{s.occupancy()}}
 	if s.packets != nil {
 		r.packets = make([]int64, l.Levels)
 		for i, n := range s.packets {
@@ -138,14 +138,13 @@ func (r *Reading) Clone() *Reading {
 	c.cells, c.owned = slices.Clone(r.cells), true
 	c.packets = slices.Clone(r.packets)
 	c.keys = slices.Clone(r.keys)
+	c.tables, c.earlier = slices.Clone(r.tables), slices.Clone(r.earlier)
 	return &c
 }
 
-// Sum returns the reading of one sketch that counted all packets in plus, without the packets in
-// minus. The packets in minus must be part of those in plus, because another switch counted them
-// too. Of the heavy keys of all readings, those remain that this one sketch would keep: estimates
-// rely on every level's slots holding the largest keys, and on nothing else being in them. Sum
-// fails if the layouts differ, if plus is empty, or if a reading is a difference.
+// Sum returns the reading of all packets in plus, without the packets in minus. The packets in
+// minus must be part of those in plus, because another switch counted them too. Sum fails if the
+// layouts differ or if plus is empty.
 func Sum(plus, minus []*Reading) (*Reading, error) {
 	if len(plus) == 0 {
 		return nil, fmt.Errorf("universal: a sum needs at least one reading: %w", ErrMismatch)
@@ -153,34 +152,36 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true,
 		packets: slices.Clone(plus[0].packets)}
 	var lists [][]candidate
-	for i, o := range slices.Concat(plus, minus) {
+	for _, o := range slices.Concat(plus, minus) {
 		if err := r.fits(o); err != nil {
 			return nil, err
 		}
 		lists = append(lists, o.keys)
-		switch {
-		case i >= len(plus):
-			r.add(o, -1)
-		case i > 0:
+	}
+	r.keys = mergeKeys(lists...)
+	for i, o := range plus {
+		if i > 0 {
 			r.add(o, 1)
 		}
+		r.tables = append(r.tables, o.tables...)
+		r.earlier = append(r.earlier, o.earlier...)
+		r.difference = r.difference || o.difference
 	}
-	s := over(r.layout, r.cells, make([]uint32, r.layout.HeavyCells()), nil)
-	s.rank(mergeKeys(lists...))
-	kept := s.Reading()
-	r.keys, r.table = kept.keys, kept.table
+	for _, o := range minus {
+		r.add(o, -1)
+	}
 	return r, nil
 }
 
 // Subtract makes r the change from o to r, in which flows may have negative sizes. It fails, and
-// changes nothing, if the layouts differ or if r or o is a difference already. See Compare.
+// changes nothing, if the layouts differ. See Compare.
 func (r *Reading) Subtract(o *Reading) error {
 	if err := r.fits(o); err != nil {
 		return err
 	}
 	r.add(o, -1)
 	r.keys = mergeKeys(r.keys, o.keys)
-	r.earlier = o.table
+	r.earlier = slices.Concat(r.earlier, o.tables)
 	r.difference = true
 	return nil
 }
@@ -188,9 +189,6 @@ func (r *Reading) Subtract(o *Reading) error {
 func (r *Reading) fits(o *Reading) error {
 	if r.layout != o.layout {
 		return fmt.Errorf("universal: %v and %v: %w", r.layout, o.layout, ErrMismatch)
-	}
-	if r.difference || o.difference {
-		return fmt.Errorf("universal: a difference of two readings cannot be combined further: %w", ErrMismatch)
 	}
 	return nil
 }

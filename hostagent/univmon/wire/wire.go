@@ -61,12 +61,12 @@ const maxBytes = 64 << 20
 // Sketch is the shape of a host's sketch in a network whose switches have none of the key: that of
 // the P4 program univmon, and for other keys that of its 5-tuples.
 func Sketch(key flow.Fields) universal.Layout {
-	l := universal.Layout{Key: key, Levels: 16, Rows: 3, Columns: 1280, Ways: 4, Slots: 80}
+	l := universal.Layout{Key: key, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
 	switch key {
 	case flow.Src:
-		l.Slots = 40
+		l.Slots = 64
 	case flow.Dst:
-		l.Columns, l.Slots = 560, 40
+		l.Columns, l.Slots = 896, 64
 	}
 	return l
 }

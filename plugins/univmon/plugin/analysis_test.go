@@ -36,8 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The sketches of program univmon-300k.
 var layouts = map[string]universal.Layout{
-	"src":     {Key: flow.Src, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 20},
-	"5-tuple": {Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 320, Ways: 4, Slots: 40},
+	"src":     {Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32},
+	"5-tuple": {Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64},
 }
 
 var controls = map[string]string{"src": "ingress.univmon_src", "5-tuple": "ingress.univmon_5t"}

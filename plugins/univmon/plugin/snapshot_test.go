@@ -171,8 +171,8 @@ func TestBadStates(t *testing.T) {
 		"cut off":       good.Data[:len(good.Data)-1],
 		"too long":      append(slices.Clone(good.Data), 0),
 		"layout":        edit(`"Rows":3`, `"Rows":0`),
-		"large layout":  edit(`"Columns":320`, `"Columns":16000000`),
-		"other layout":  edit(`"Columns":320`, `"Columns":319`),
+		"large layout":  edit(`"Columns":512`, `"Columns":16000000`),
+		"other layout":  edit(`"Columns":512`, `"Columns":511`),
 		"negative size": edit(`"Bytes":`, `"Bytes":-`),
 		"large size":    edit(`"Bytes":`, `"Bytes":9999`),
 	} {
