@@ -231,7 +231,7 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 func TestChameleMonRefusedConfiguration(t *testing.T) {
 	cases := []struct{ config, text string }{
 		{"{division: {ill-hl: 3000, ill-ll: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
-		{"{start: {low: 9, high: 4}}", "9 packets, above start.high, 4"},
+		{"{start: {low: 9, high: 4}}", "9 packets are above start.high, 4"},
 	}
 	section := func(text string) settings.Section {
 		s, err := yaml.Section("bad.yaml", text)
