@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Limits of a plugin process on Linux: its memory, and its descendants where it has a cgroup.
+// Limits of a plugin process on Linux: a memory limit, and an end that includes its descendants.
 
 package pluginhost
 
@@ -32,16 +32,20 @@ type confiner struct {
 	cgroup string // delegated cgroup in which plugins get cgroups of their own, or ""
 }
 
-// newConfiner returns the confiner of a host. The error says why plugins get no cgroups; the
-// confiner can be used nevertheless.
+// newConfiner makes this process adopt orphaned descendants of plugins. The error says why plugins
+// get no cgroups; the confiner can be used nevertheless.
 func newConfiner() (confiner, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return confiner{}, fmt.Errorf("adopt orphans of plugins: %w", err)
+	}
 	base, err := delegatedCgroup()
 	return confiner{base}, err
 }
 
-// sweep ends the processes that the plugins of a dead host left in their cgroups. dir is that
-// host's socket directory.
+// sweep ends the processes that the plugins of a dead host left. dir is that host's socket
+// directory.
 func (c confiner) sweep(dir string) {
+	endFamily(func(p *processInfo) bool { return filepath.Dir(socketDirOf(p.environment())) == dir })
 	if c.cgroup == "" {
 		return
 	}
@@ -63,11 +67,12 @@ type confinement struct {
 	socketDir string
 	limit     int64
 	group     *cgroup // nil without a cgroup
+	pid       int
 }
 
 // start starts the process with f, which returns the process number. The process gets the
 // parent-death signal and a session of its own, so that a terminal's Ctrl-C reaches only the
-// collector, and a signal to its process group only its descendants.
+// collector, and descendants can be found.
 func (c *confinement) start(a *syscall.SysProcAttr, f func() (int, error)) (err error) {
 	a.Setsid, a.Pdeathsig = true, syscall.SIGKILL
 	if c.limit > 0 && c.base != "" {
@@ -77,16 +82,18 @@ func (c *confinement) start(a *syscall.SysProcAttr, f func() (int, error)) (err 
 		}
 		a.UseCgroupFD, a.CgroupFD = true, int(c.group.dir.Fd())
 	}
-	pid, err := f()
-	if err != nil {
+	family.Lock()
+	defer family.Unlock()
+	if c.pid, err = f(); err != nil {
 		c.group.end()
 		return err
 	}
+	family.plugins[c.pid] = c.socketDir
 	if c.method() != MemoryRlimit {
 		return nil
 	}
 	return errors.Join(
-		lower(pid, unix.RLIMIT_DATA, uint64(c.limit)), lower(pid, unix.RLIMIT_AS, uint64(c.limit)+addressSpace))
+		lower(c.pid, unix.RLIMIT_DATA, uint64(c.limit)), lower(c.pid, unix.RLIMIT_AS, uint64(c.limit)+addressSpace))
 }
 
 // lower lowers a resource limit of a process to limit.
@@ -113,12 +120,26 @@ func (c *confinement) method() MemoryMethod {
 	return MemoryRlimit
 }
 
-// end ends all processes of the cgroup. It reports whether the kernel killed one of them for
-// exceeding the memory limit.
-func (c *confinement) end() (outOfMemory bool) {
+// end ends all descendants of the process, which must have ended and not be reaped yet. It reports
+// whether the kernel killed a process of the cgroup for exceeding the memory limit, and which
+// descendants did not end.
+func (c *confinement) end() (outOfMemory bool, left []int) {
 	outOfMemory = c.group.outOfMemory()
+	family.Lock()
+	family.plugins[c.pid] = ""
+	family.Unlock()
+	left = endFamily((*processInfo).adopted)
 	c.group.end()
-	return outOfMemory
+	return outOfMemory, left
+}
+
+// release is called when the process has been reaped and its number may be reused.
+func (c *confinement) release() {
+	family.Lock()
+	defer family.Unlock()
+	if family.plugins[c.pid] == "" {
+		delete(family.plugins, c.pid)
+	}
 }
 
 // cgroup is the cgroup of one plugin process. A nil cgroup has no processes.

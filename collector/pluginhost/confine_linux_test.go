@@ -33,7 +33,7 @@ func childrenOf(t *testing.T, tmp string) (pids []int) {
 			}
 			pids = append(pids, pid)
 		}
-		return len(pids) == 2
+		return len(pids) == 6
 	})
 	return pids
 }
@@ -50,29 +50,30 @@ func orphans(t *testing.T, h *Host) (inst *Instance, tmp string, children []int)
 	return inst, tmp, childrenOf(t, tmp)
 }
 
-// Stopping a plugin ends its process group, and no descendant of another plugin.
+// Stopping a plugin ends all its descendants, and no descendant of another plugin.
 func TestStopTakesDescendants(t *testing.T) {
 	h := newHost(t, Options{})
 	a, _, ofA := orphans(t, h)
 	b, _, ofB := orphans(t, h)
 	a.Stop(t.Context())
-	allGone(t, ofA)
-	if slices.ContainsFunc(ofB, gone) {
-		t.Errorf("of another plugin's descendants %v some are gone", ofB)
+	for _, pid := range ofA {
+		if !gone(pid) {
+			t.Errorf("descendant %d is left", pid)
+		}
+	}
+	alive := slices.DeleteFunc(slices.Clone(ofB), gone)
+	if len(alive) < 5 { // a daemon without the environment of a running plugin may belong to any plugin
+		t.Errorf("of another plugin's descendants %v only %v are left", ofB, alive)
 	}
 	b.Stop(t.Context())
-	allGone(t, ofB)
+	for _, pid := range ofB {
+		if !gone(pid) {
+			t.Errorf("descendant %d is left", pid)
+		}
+	}
 }
 
-// allGone waits until the processes have ended.
-func allGone(t *testing.T, pids []int) {
-	t.Helper()
-	testkit.Until(t, fmt.Sprintf("end of the descendants %v", pids), func() bool {
-		return !slices.ContainsFunc(pids, func(pid int) bool { return !gone(pid) })
-	})
-}
-
-// The process group of a killed plugin ends with it.
+// When the successor of a killed plugin runs, no descendant of the killed plugin is left.
 func TestKillTakesDescendants(t *testing.T) {
 	h := newHost(t, Options{})
 	inst, tmp, children := orphans(t, h)
@@ -84,11 +85,106 @@ func TestKillTakesDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "restart", func() bool { s := inst.Status(); return s.State == StateRunning && s.PID != pid })
-	allGone(t, children)
+	for _, child := range children {
+		if !gone(child) {
+			t.Errorf("descendant %d is left", child)
+		}
+	}
 	if why := inst.Status().LastError; !strings.Contains(why, "killed from outside: it was killed by signal 9 (killed)") {
 		t.Errorf("last error %q", why)
 	}
 	childrenOf(t, tmp) // children of the successor
+}
+
+// members never includes this process, its session, its ancestors or their other descendants.
+func TestMembersSpareOurOwn(t *testing.T) {
+	const self = 40
+	all := []*processInfo{
+		{pid: 1, session: 1}, {pid: 10, parent: 1, session: 10}, // init, and a login
+		{pid: 20, parent: 10, session: 20}, {pid: 30, parent: 20, session: 20}, // make and go
+		{pid: self, parent: 30, session: 20}, {pid: 41, parent: self, session: 20},
+		{pid: 42, parent: self, session: 42}, // a running plugin
+		{pid: 50, parent: self, session: 50}, {pid: 51, parent: 50, session: 51}, {pid: 52, parent: 51, session: 50},
+		{pid: 60, parent: 10, session: 60},
+	}
+	numbers := func(belongs func(*processInfo) bool) (pids []int) {
+		for _, p := range members(all, self, belongs) {
+			pids = append(pids, p.pid)
+		}
+		return pids
+	}
+	if got := numbers(func(p *processInfo) bool { return p.pid == 50 }); !slices.Equal(got, []int{50, 51, 52}) {
+		t.Errorf("an orphan and its descendants are %v", got)
+	}
+	if got := numbers(func(p *processInfo) bool { return p.pid <= 41 }); len(got) > 0 {
+		t.Errorf("%v belong to a plugin", got)
+	}
+	if got := numbers(func(*processInfo) bool { return true }); !slices.Equal(got, []int{42, 50, 51, 52, 60}) {
+		t.Errorf("if all belonged, %v would", got)
+	}
+	all = all[:3]
+	if got := numbers(func(*processInfo) bool { return true }); len(got) > 0 {
+		t.Errorf("in a table without this process, %v belong to a plugin", got)
+	}
+}
+
+// A sweep ends processes that have the socket directory of a dead host in their environment, but
+// spares this session: a shell may have the variable for another reason.
+func TestSweepSparesThisSession(t *testing.T) {
+	const dir = "/tmp/nsp-of-a-dead-host"
+	begin := func(setsid bool) (*exec.Cmd, chan error) {
+		cmd := exec.Command("/bin/sleep", "300")
+		cmd.Env = []string{"PLUGIN_UNIX_SOCKET_DIR=" + dir + "/plugin-dir1"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: setsid}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		return cmd, ended
+	}
+	ours, oursEnded := begin(false)
+	_, theirsEnded := begin(true)
+	confiner{}.sweep(dir)
+	<-theirsEnded
+	select {
+	case err := <-oursEnded:
+		t.Errorf("process %d of this session was ended: %v", ours.Process.Pid, err)
+	default:
+	}
+}
+
+// Orphans that end by themselves are reaped while the plugin runs. Other children's exit statuses
+// reach the goroutines that wait for them.
+func TestOrphansAreReaped(t *testing.T) {
+	h := newHost(t, Options{})
+	inst := start(t, h, "churn")
+	for n := range 20 {
+		if n%5 == 0 {
+			if err := inst.Configure(t.Context(), []byte(fmt.Sprintf(`{"greet":"hello %d"}`, n)), inst.network); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var exit *exec.ExitError
+		if err := exec.Command("/bin/sh", "-c", "exit 7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+			t.Fatalf("another child: %v, want exit status 7", err)
+		}
+	}
+	testkit.Until(t, "no zombie among the adopted processes", func() bool {
+		for p := range processes() {
+			family.Lock()
+			adopted := p.zombie && p.adopted()
+			family.Unlock()
+			if adopted {
+				return false
+			}
+		}
+		return true
+	})
+	if status := inst.Status(); status.State != StateRunning || status.Restarts != 0 {
+		t.Errorf("status %+v", status)
+	}
 }
 
 // A plugin that exceeds its memory limit loses one epoch, with an error that names the limit. A

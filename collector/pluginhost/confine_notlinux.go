@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// confiner does nothing: memory limits need Linux.
+// confiner does nothing: memory limits and the adoption of orphans need Linux.
 type confiner struct{}
 
 func newConfiner() (confiner, error) {
@@ -19,6 +19,8 @@ func newConfiner() (confiner, error) {
 func (confiner) sweep(string) {}
 
 func (confiner) confine(string, int64) *confinement { return &confinement{} }
+
+func reapOrphans() (stop func()) { return func() {} }
 
 // confinement starts a process in its own session. Other systems than Linux have no parent-death
 // signal; a plugin sees that the collector has ended when its standard input ends.
@@ -32,7 +34,9 @@ func (*confinement) start(a *syscall.SysProcAttr, f func() (int, error)) error {
 
 func (*confinement) method() MemoryMethod { return MemoryUnlimited }
 
-func (*confinement) end() (outOfMemory bool) { return false }
+func (*confinement) end() (outOfMemory bool, left []int) { return false, nil }
+
+func (*confinement) release() {}
 
 // waitUnreaped always fails: systems other than Linux offer no common way.
 func waitUnreaped(int) bool { return false }

@@ -98,10 +98,11 @@ func (o Options) cancelGrace(limit time.Duration) time.Duration {
 
 // Host starts and supervises plugins.
 type Host struct {
-	opts     Options
-	confiner confiner
-	sockets  *socketDirs
-	spawner  *spawner
+	opts        Options
+	confiner    confiner
+	sockets     *socketDirs
+	spawner     *spawner
+	stopReaping func()
 
 	mu        sync.Mutex
 	closed    bool
@@ -122,7 +123,8 @@ func New(opts Options) (*Host, error) {
 		opts.Logger.Info("plugins run without cgroups of their own; resource limits bound their memory", "reason",
 			noCgroup)
 	}
-	return &Host{opts: opts, confiner: confiner, sockets: sockets, spawner: newSpawner()}, nil
+	return &Host{opts: opts, confiner: confiner, sockets: sockets, spawner: newSpawner(), stopReaping: reapOrphans()},
+		nil
 }
 
 // enter registers a call that may start a process; leave ends it.
@@ -164,6 +166,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	all.Wait()
 	h.spawner.close()
+	h.stopReaping()
 	return h.sockets.remove()
 }
 

@@ -202,7 +202,12 @@ func TestHostKilled(t *testing.T) {
 	_ = host.Wait()
 	testkit.Until(t, "end of the plugin", func() bool { return gone(pid) })
 	newHost(t, Options{SocketDir: sockets})
-	for _, child := range children { // without a cgroup, nothing ends the descendants of a dead host's plugin
+	// A descendant without this environment cannot be found once the host that adopted it is dead.
+	environment := "PLUGIN_UNIX_SOCKET_DIR=" + path
+	for _, child := range children {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child)); strings.Contains(string(text), environment) {
+			t.Errorf("descendant %d of the plugin of a dead host is left", child)
+		}
 		_ = testkit.Signal(child, syscall.SIGKILL)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {

@@ -81,6 +81,8 @@ func behave(mode string) {
 		sdk.Serve(&testPlugin{name: "Bad Name!"})
 	case "orphan":
 		sdk.Serve(&testPlugin{name: "orphan", setup: func() { shell(descendants) }})
+	case "churn":
+		sdk.Serve(&testPlugin{name: "churn", setup: func() { shell(`for i in 1 2 3 4 5; do (setsid true &); done`) }})
 	case "rogue":
 		serveRaw(sdk.Handshake, func(r grpc.ServiceRegistrar) { pluginv1.RegisterPluginServer(r, &rogue{}) })
 	case "host":
@@ -91,12 +93,16 @@ func behave(mode string) {
 	}
 }
 
-// descendants starts a child, and a child whose parent ends. Each writes its process number to
-// $TMPDIR/children.
+// descendants starts processes that leave a plugin in several ways: a child, a child in a session
+// of its own, a daemon, a daemon without the plugin's environment, and a daemon with a child of
+// its own. Each writes its process number to $TMPDIR/children.
 const descendants = `
 	child() { echo 'echo $$ >>'$TMPDIR'/children; exec sleep 300'; }
 	sh -c "$(child)" &
-	(sh -c "$(child)" &)`
+	setsid sh -c "$(child)" &
+	(setsid sh -c "$(child)" &)
+	(env -i PATH="$PATH" setsid sh -c "$(child)" &)
+	(setsid sh -c "(setsid sh -c '$(child)' &); $(child)" &)`
 
 // shell runs a script.
 func shell(script string) {

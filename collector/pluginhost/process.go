@@ -73,7 +73,7 @@ type process struct {
 	stderr      *os.File
 
 	ended  chan struct{} // closed when the process has ended
-	exited chan struct{} // closed when the process is reaped
+	exited chan struct{} // closed when the process is reaped and its descendants have ended
 
 	mu          sync.Mutex
 	started     bool
@@ -146,8 +146,8 @@ func (p *process) Start(context.Context) error {
 	return err
 }
 
-// reap waits for the process, ends its process group and its cgroup, and then reaps it. In this
-// order, the number of the process group cannot be reused too early.
+// reap waits for the process, ends its descendants and then reaps it. In this order, the numbers
+// of the process and of its session cannot be reused too early.
 func (p *process) reap(stdout, stderr *os.File) {
 	unreaped := waitUnreaped(p.cmd.Process.Pid)
 	if !unreaped {
@@ -160,10 +160,14 @@ func (p *process) reap(stdout, stderr *os.File) {
 	}
 	p.reaped = true
 	p.mu.Unlock()
-	outOfMemory := p.confinement.end()
+	outOfMemory, left := p.confinement.end()
+	if len(left) > 0 {
+		p.logs.logger.Error("processes of a plugin do not end", "pids", left)
+	}
 	if unreaped {
 		_ = p.cmd.Wait()
 	}
+	p.confinement.release()
 	p.mu.Lock()
 	p.outOfMemory = outOfMemory
 	p.mu.Unlock()
