@@ -219,7 +219,7 @@ influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its m
 
 ##@ Evidence
 
-.PHONY: netns netns-harm faults evidence soak soak-cluster full-disks sustain scale cost figures \
+.PHONY: netns netns-harm faults evidence model soak soak-cluster full-disks sustain scale cost figures \
   figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
 
 netns: build ## agents on real packets in network namespaces, with quick cases of netns-harm (needs root)
@@ -242,7 +242,10 @@ faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless
 	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
 
 evidence: ## what CI leaves out, one after the other (hours)
-	$(MAKE) soak soak-cluster full-disks netns-harm figures-check fuzz-all
+	$(MAKE) model soak soak-cluster full-disks netns-harm figures-check fuzz-all
+
+model: ## ownership in a cluster: the model check with two switches, a cut, a kill and a late view (a minute)
+	$(GO) test -run Model -count 1 ./collector/cluster/ownership -args -full
 
 soak: build ## 64 switches, epochs of 1 s for 60 s of wall clock: no epoch lost, memory steady
 	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/...

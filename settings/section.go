@@ -54,10 +54,10 @@ func Default[T any]() T {
 // IsZero reports whether the file had no such section.
 func (s Section) IsZero() bool { return s.node == nil }
 
-// Decode sets *into, a struct, to the defaults of its tags and reads the section over them. Field
-// tags declare the keys, as decode.go describes. If *into has a method Validate() error, Decode
-// calls it when all keys could be read, and reports each KeyError that the result joins at its
-// key. The error is Problems.
+// Decode sets *into, a struct, to the defaults in its field tags, and then to the values of the
+// section. decode.go describes the tags. When all keys could be read, Decode calls the method
+// Validate() error of *into, if there is one, and reports each KeyError in its result with the
+// position of the key. The error is Problems.
 func (s Section) Decode(into any) error {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {

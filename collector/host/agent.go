@@ -409,9 +409,9 @@ func (a *agent) find(number uint64, role string) (*want, error) {
 		"old, or was not requested", role, number, epoch.DefaultLateEpochs)
 }
 
-// report records the report of a role, or why the report is missing. It returns an error if the
-// report is not used. A report is missing if its role belongs to another plugin by now, which could
-// not read what the host measured for the former one.
+// report records a role's report of an epoch, or, if missing is not nil, why there is none. A
+// report that the host measured for another plugin than the one that has the role now counts as
+// missing, because that plugin could not read it. An error says that nobody awaits this report.
 func (a *agent) report(number uint64, role string, data []byte, missing error) error {
 	plugin := ""
 	for _, s := range a.c.deps.Settings(a.name) {

@@ -20,13 +20,14 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/internal/test/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
 // BenchmarkBridge sends packets with INT of 5 hops, of 64 flows, over veth as fast as one thread
 // can: to a host without an agent, and to one behind a bridge with SketchINT's role. The sender
 // takes one of the processors that the bridge could use.
 func BenchmarkBridge(b *testing.B) {
-	if !isolated(b) {
+	if !testkit.Isolated(b, "-test.benchtime=2s") {
 		return
 	}
 	addLinks(b)

@@ -11,58 +11,21 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
-const insideVariable = "NETSKETCH_TEST_NETNS"
-
-// isolated runs a test or benchmark in a process and a network namespace of its own, and returns
-// true there.
-func isolated(t testing.TB) bool {
-	t.Helper()
-	if os.Getenv(insideVariable) != "" {
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces and AF_PACKET need root")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
-	}
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
-	if b, ok := t.(*testing.B); ok {
-		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$", "-test.benchtime=2s"}
-	}
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), insideVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, unix.EPERM):
-		t.Skipf("this system forbids new network namespaces: %v", err)
-	case err != nil:
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	return false
-}
-
 // TestFanout: each frame arrives at one socket, those of a flow at the same one.
 func TestFanout(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	addLinks(t)
@@ -123,14 +86,14 @@ func addLinks(t testing.TB) {
 		"link add name host type veth peer name inside", "link add name outside type veth peer name net",
 		"link set up dev host", "link set up dev inside", "link set up dev outside", "link set up dev net",
 	} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		if err := testkit.IP(args); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
 func TestBridge(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	addLinks(t)
@@ -205,7 +168,7 @@ func (n *nothing) In(frames []*packet.Frame) { n.Out(frames) }
 // TestBridgeTCP: a stream passes a bridge with the offloads that interfaces have by default, in
 // packets of the size of the link.
 func TestBridgeTCP(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	addLinks(t)
@@ -288,7 +251,7 @@ func TestBridgeTCP(t *testing.T) {
 // TestUnsent: frames that the kernel refuses are counted by reason, and logged while the bridge
 // runs.
 func TestUnsent(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	addLinks(t)
@@ -325,7 +288,7 @@ func TestUnsent(t *testing.T) {
 // TestOutage: a bridge waits for an interface that goes down, and for one that is deleted, and
 // forwards when it is back.
 func TestOutage(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	addLinks(t)
@@ -411,7 +374,7 @@ func (b *lockedBuffer) String() string {
 
 // TestLinkType: an interface without Ethernet headers is refused, with its link type.
 func TestLinkType(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	if err := testkit.IP("tuntap add dev tun0 mode tun"); err != nil {

@@ -8,8 +8,8 @@
 //
 // Load and Parse report all errors at once, each with its file, line, column, key and what was
 // expected. The settings of outputs and plugins remain a settings.Section, which the output or
-// plugin decodes itself; errors name positions there, too. Compare determines what a changed file
-// means for a running collector, and Watch follows the file.
+// plugin decodes itself; errors name positions there, too. Compare says which parts of a running
+// collector a changed file changes. Watch reports changes of the file.
 //
 // A Config is read-only once parsed and may be shared between goroutines.
 package config

@@ -15,7 +15,7 @@ import (
 // bounds hold.
 func TestREADMEScenarios(t *testing.T) {
 	if testing.Short() {
-		t.Skip("plays whole scenarios, half a minute of processor time")
+		t.Skip("-short leaves out whole scenarios, half a minute of processor time")
 	}
 	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))

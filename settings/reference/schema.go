@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/settings"
 )
 
-// Schema returns the JSON Schema (2020-12) of a struct, as indented text. A text of format
-// go-duration is a duration such as 100ms; its range is only checked by package settings, as are
-// sizes such as 64KiB.
+// Schema returns the JSON Schema (2020-12) of a struct, as indented text. Durations such as 100ms
+// (format go-duration) and sizes such as 64KiB are texts in it, without their ranges, which only
+// package settings checks.
 func Schema(title string, typ reflect.Type) ([]byte, error) {
 	w := &writer{}
 	s := w.object(typ)

@@ -342,8 +342,8 @@ func (t *tree) merge(n *settings.Node, path string) []settings.Key {
 // exponent matches the floats that goccy/go-yaml reads as strings, such as 1e-3.
 var exponent = regexp.MustCompile(`^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$`)
 
-// scalar sets out's text and value. Environment variables are expanded in strings only, and the
-// result remains a string: a decoder that needs a number parses the text.
+// scalar sets out's text and value. It expands environment variables in strings only. An expanded
+// string stays a string, even if it looks like a number: the decoder of a number parses its text.
 func (t *tree) scalar(out *settings.Node, n ast.Node, path string) {
 	out.Text = n.GetToken().Value
 	switch n := n.(type) {

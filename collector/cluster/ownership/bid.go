@@ -44,8 +44,9 @@ func Bid(fence, low uint64, highest ElectionID, vacant bool) (id ElectionID, ok 
 	return highest, vacant
 }
 
-// FenceOf returns the fence in an election id. member is false if the id is not a member's: all
-// fences of a cluster share the upper half, the time at which the bucket of leases was created.
+// FenceOf returns the fence that a member of the cluster put into an election id. Which members'
+// ids belong to this cluster shows in the upper 32 bits of their fences, which are equal for all:
+// the time at which the bucket of leases was created. member is false for an id of anybody else.
 func FenceOf(id ElectionID, fence uint64) (of uint64, member bool) {
 	for _, part := range []uint64{id.Low, id.High} {
 		if part>>32 == fence>>32 {
@@ -59,6 +60,6 @@ func FenceOf(id ElectionID, fence uint64) (of uint64, member bool) {
 // lease than a session which bid an id. fence is the fence of this member's lease.
 func Deposes(highest, bid ElectionID, fence uint64) bool {
 	of, member := FenceOf(highest, fence)
-	own, _ := FenceOf(bid, fence)
+	own, _ := FenceOf(bid, fence) // 0 if the session bid without a lease: every member's is newer
 	return member && of > own
 }

@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -23,8 +22,6 @@ import (
 	"github.com/netsketch/netsketch/hostagent/agent"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
-
-const insideVariable = "NETSKETCH_TEST_NETNS"
 
 // NeedBPF skips a test where programs cannot be loaded.
 func NeedBPF(t testing.TB) {
@@ -54,36 +51,15 @@ func OnProcessor(t testing.TB, n int) {
 // connects net and host, and returns true there.
 func Isolated(t testing.TB) bool {
 	t.Helper()
-	if os.Getenv(insideVariable) != "" {
-		for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
-			_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
-		}
-		Veth(t)
-		return true
-	}
 	NeedBPF(t)
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces and AF_PACKET need root")
+	if !testkit.Isolated(t) {
+		return false
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	for _, name := range []string{"all", "default"} { // a kernel without IPv6 has no such file
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o600)
 	}
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
-	if b, ok := t.(*testing.B); ok {
-		args = []string{"-test.run=^$", "-test.bench=^" + b.Name() + "$"}
-	}
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), insideVariable+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, unix.EPERM):
-		t.Skipf("this system forbids new network namespaces: %v", err)
-	case err != nil:
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	return false
+	Veth(t)
+	return true
 }
 
 // Veth connects net and host, of this network namespace, with veth.

@@ -3,11 +3,14 @@
 package testkit
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +22,42 @@ func IP(args string) error {
 		return fmt.Errorf("ip %s: %w\n%s", args, err, out)
 	}
 	return nil
+}
+
+// Isolated runs a test or benchmark again in a process and a network namespace of its own, and
+// returns true there: whatever it makes is gone with the namespace, however it ends. flags are
+// further flags of that process.
+func Isolated(t testing.TB, flags ...string) bool {
+	t.Helper()
+	const inside = "NETSKETCH_TEST_NETNS"
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and AF_PACKET need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
+	}
+	_, benchmark := t.(*testing.B)
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.v", "-test.count=1"}
+	if benchmark {
+		args = []string{"-test.run=^$", "-test.bench=^" + t.Name() + "$"}
+	}
+	cmd := exec.Command(os.Args[0], append(args, flags...)...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("this system forbids new network namespaces: %v", err)
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, out)
+	case !benchmark && !bytes.Contains(out, []byte("--- PASS: "+t.Name())):
+		t.Skipf("the test did not run in its namespace:\n%s", out)
+	}
+	t.Logf("%s", out)
+	return false
 }
 
 // InNamespace runs f in a goroutine with its own network namespace, after moving an interface of

@@ -19,8 +19,8 @@ type Claim struct {
 	// digits or, as in {%.1f x}, in another format. Package expr describes expressions; define.go
 	// lists what they may call.
 	Here string
-	// Holds is the expression that is true if the statement holds here; "" if the statement is a
-	// number that depends on the paper's trace.
+	// Holds is an expression. It is true if the paper's statement holds on what was measured here.
+	// "" for a number that depends on the paper's trace, which nobody else has.
 	Holds string
 	// Why the statement does not hold on the standard trace; "" where it holds.
 	Why string

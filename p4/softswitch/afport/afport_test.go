@@ -12,10 +12,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,43 +28,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	inside   = "NETSKETCH_TEST_NETNS"
-	patience = 2 * time.Minute
-)
-
-// isolated runs a test in a process and a network namespace of its own: whatever it
-// makes there is gone with it, however it ends. It returns true in that process.
-func isolated(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(inside) != "" {
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces and AF_PACKET need root")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("veth pairs are made with ip (iproute2), which is not on the PATH")
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, unix.EPERM):
-		t.Skipf("this system forbids new network namespaces: %v", err)
-	case err != nil:
-		t.Fatalf("%v:\n%s", err, out)
-	case !bytes.Contains(out, []byte("--- PASS: "+t.Name())):
-		t.Skipf("the test did not run in its namespace:\n%s", out)
-	}
-	return false
-}
+const patience = 2 * time.Minute
 
 func ip(t *testing.T, args string) {
 	t.Helper()
-	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v\n%s", args, err, out)
+	if err := testkit.IP(args); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -134,7 +101,7 @@ func host(t *testing.T, veth string, n byte, f func() error) <-chan error {
 
 // Two hosts, kernels with addresses of their own, talk UDP through the switch.
 func TestForwardingBetweenHosts(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	const messages = 200
@@ -218,7 +185,7 @@ func TestForwardingBetweenHosts(t *testing.T) {
 
 // TestTCP: a stream passes between hosts whose kernels leave segmentation and checksums to devices.
 func TestTCP(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	const size = 4 << 20
@@ -351,7 +318,7 @@ func frame(n byte, ttl byte, tags ...byte) []byte {
 // Frames come and go byte for byte, tags that the kernel takes off among them; what the
 // kernel sends by the port's own interface does not come in.
 func TestFrames(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	veth(t, "a")
@@ -406,7 +373,7 @@ func withTag(w *wire, t *testing.T) []byte {
 
 // A port follows its interface: down, up, away, and back.
 func TestLink(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	veth(t, "a")
@@ -448,7 +415,7 @@ func TestLink(t *testing.T) {
 }
 
 func TestLongFramesAreCounted(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	veth(t, "a")
@@ -466,7 +433,7 @@ func TestLongFramesAreCounted(t *testing.T) {
 
 // An interface that is down at the start is used, with a warning.
 func TestInterfaceIsDown(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	veth(t, "a")
@@ -483,7 +450,7 @@ func TestInterfaceIsDown(t *testing.T) {
 }
 
 func TestLinkType(t *testing.T) {
-	if !isolated(t) {
+	if !testkit.Isolated(t) {
 		return
 	}
 	if err := testkit.IP("tuntap add dev tun0 mode tun"); err != nil {

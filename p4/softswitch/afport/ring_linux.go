@@ -146,9 +146,9 @@ func (s *socket) wait(most time.Duration) error {
 
 func (s *socket) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
 
-// next returns the next frame in the ring and its header. tagged reports whether next put a VLAN
-// tag back that the kernel had removed, whole whether the frame was not truncated. The slices are
-// valid until the next call. The error is errAgain if the ring is empty.
+// next returns the next frame in the ring and its header. The kernel removes VLAN tags: tagged is
+// true if next put one back. whole is false if the kernel truncated the frame. The slices are valid
+// until the next call. The error is errAgain if the ring is empty.
 func (s *socket) next() (header, frame []byte, tagged, whole bool, err error) {
 	base := s.block * blockBytes
 	for s.left == 0 {
