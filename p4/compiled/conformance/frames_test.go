@@ -27,6 +27,18 @@ func ipv4(src, dst [4]byte, protocol, ttl byte, fragment uint16, options, payloa
 	return append(h, payload...)
 }
 
+// zeroSum returns an Ethernet frame with an identification by which the checksum of its IPv4 header
+// is 0, and with this checksum.
+func zeroSum(frame []byte, sum uint16) []byte {
+	out := slices.Clone(frame)
+	h := out[14:][:int(out[14]&15)*4]
+	clear(h[4:6])
+	clear(h[10:12])
+	binary.BigEndian.PutUint16(h[4:], checksum(h))
+	binary.BigEndian.PutUint16(h[10:], sum)
+	return out
+}
+
 func ipv6(src, dst [16]byte, next, hops byte, payload []byte) []byte {
 	h := make([]byte, 40, 40+len(payload))
 	h[0] = 0x60
@@ -91,13 +103,14 @@ func oddFrames() [][]byte {
 		v4(6, 2, 0, nil, ports(1, 2)),
 		v4(6, 1, 0, nil, ports(1, 3)),
 		v4(6, 0, 0, nil, ports(1, 4)),
-		v4(59, 64, 0, nil, nil),                       // nothing after the header
-		v4(6, 64, 0, nil, []byte{1, 2}),               // ports cut short
-		v4(6, 64, 0x1fff, nil, []byte{1, 2}),          // no ports there
-		change(tcp, 14+10, tcp[14+10]^1),              // checksum
-		change(tcp, 14, 0x44),                         // IHL
-		change(tcp, 14, 0x65),                         // version
-		tcp[:30],                                      // cut short
+		v4(59, 64, 0, nil, nil),               // nothing after the header
+		v4(6, 64, 0, nil, []byte{1, 2}),       // ports cut short
+		v4(6, 64, 0x1fff, nil, []byte{1, 2}),  // no ports there
+		change(tcp, 14+10, tcp[14+10]^1),      // checksum
+		zeroSum(tcp, 0), zeroSum(tcp, 0xffff), // zero, and ones, which are another zero
+		change(tcp, 14, 0x44), // IHL
+		change(tcp, 14, 0x65), // version
+		tcp[:30],              // cut short
 		change(v4(6, 64, 0, nil, nil), 14, 0x4f)[:40], // options cut short
 		v6(17, ports(53, 53)),
 		v6(58, ports(8, 0)),

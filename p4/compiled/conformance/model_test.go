@@ -128,7 +128,8 @@ func (l layout) parseIPv4(f []byte, at int, p packet, encapsulations, carried bo
 	if len(h) < next {
 		return p.without("truncated")
 	}
-	good := checksum(h[:next]) == 0
+	// v1model compares the checksum with the one that it computes, and so refuses ones for zero.
+	good := checksum(h[:next]) == 0 && binary.BigEndian.Uint16(h[10:]) != 0xffff
 	if !carried {
 		p.src, p.dst, p.tos = h[12:16], h[16:20], h[1]
 	}
