@@ -101,14 +101,13 @@ func (d *Discovery) sessionConfig(dev config.Device) (*SessionConfig, error) {
 	if g.Address == "" {
 		return nil, nil
 	}
-	sc := &SessionConfig{
-		Name: dev.Name, Address: g.Address, Username: g.Username, Password: g.Password.Reveal(),
-		CallTimeout: dev.Timeout,
-		Schema:      d.deps.Schema, Publish: d.deps.Publish, Logger: d.log, OnChange: func(*Session) { d.changed() },
+	endpoint, err := EndpointOf(dev, d.deps.Certificates)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if sc.TLS, err = g.TLS.Client(d.deps.Certificates, g.Address); err != nil {
-		return nil, fmt.Errorf("device %s: gnmi: %w", dev.Name, err)
+	sc := &SessionConfig{
+		Name: dev.Name, Endpoint: endpoint, CallTimeout: dev.Timeout,
+		Schema: d.deps.Schema, Publish: d.deps.Publish, Logger: d.log, OnChange: func(*Session) { d.changed() },
 	}
 	for _, sub := range g.Subscriptions {
 		p, err := sub.ParsePath()

@@ -181,7 +181,7 @@ func watch(t *testing.T, addr string, change ...func(*SessionConfig)) *watched {
 	t.Helper()
 	w := &watched{t: t, store: store.New(store.Options{Schema: testSchema()}), changed: make(chan struct{}, 1)}
 	c := SessionConfig{
-		Name: "leaf1", Address: addr, Schema: testSchema,
+		Name: "leaf1", Endpoint: Endpoint{Address: addr}, Schema: testSchema,
 		BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond,
 		OnChange: func(*Session) { w.poke() },
 		Publish: func(b store.Batch) error {

@@ -4,7 +4,6 @@ package southbound
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
 
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
@@ -40,12 +40,10 @@ type Subscription struct {
 type SessionConfig struct {
 	// Name is the switch's name and the target that its leaves are published under.
 	Name string
-	// Address is the switch's gNMI server, host:port.
-	Address string
-	// TLS secures the session; nil is plaintext.
-	TLS *tls.Config
-	// Username and Password are sent as metadata with every call when Username is not empty.
-	Username, Password string
+	// Endpoint is the switch's gNMI server.
+	Endpoint
+	// DialOptions are options of the connection, applied after Endpoint's own.
+	DialOptions []grpc.DialOption
 	// Subscriptions are republished in addition to what discovery needs; nil selects
 	// DefaultSubscriptions.
 	Subscriptions []Subscription

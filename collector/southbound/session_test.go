@@ -264,7 +264,7 @@ func TestNewNeeds(t *testing.T) {
 	if _, err := NewSession(SessionConfig{Name: "x"}); err == nil {
 		t.Error("a session without an address")
 	}
-	s, err := NewSession(SessionConfig{Name: "x", Address: "127.0.0.1:1", Schema: testSchema, Publish: nil})
+	s, err := NewSession(SessionConfig{Name: "x", Endpoint: Endpoint{Address: "127.0.0.1:1"}, Schema: testSchema})
 	if err == nil || s != nil {
 		t.Error("a session that publishes nowhere")
 	}

@@ -14,9 +14,6 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/yang"
@@ -96,14 +93,11 @@ func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	var streaming sync.WaitGroup
 	defer streaming.Wait()
 	defer cancel()
-	conn, err := s.dial()
+	conn, err := s.cfg.Dial(s.cfg.DialOptions...)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	if s.cfg.Username != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "username", s.cfg.Username, "password", s.cfg.Password)
-	}
 	api := gpb.NewGNMIClient(conn)
 	encoding, err := s.encoding(ctx, api)
 	if err != nil {
@@ -125,20 +119,6 @@ func (s *Session) session(ctx context.Context) (synced bool, err error) {
 	}
 	s.set(Syncing, nil)
 	return s.follow(ctx, start, all, events)
-}
-
-// dial creates the connection, which is established by the first call.
-func (s *Session) dial() (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
-	if s.cfg.TLS != nil {
-		creds = credentials.NewTLS(s.cfg.TLS)
-	}
-	conn, err := grpc.NewClient(s.cfg.Address, grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
-	if err != nil {
-		return nil, fmt.Errorf("gNMI address %s: %w", s.cfg.Address, err)
-	}
-	return conn, nil
 }
 
 // encoding selects an encoding that the switch supports; JSON_IETF if it does not implement

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4wire"
@@ -29,6 +30,13 @@ const (
 	maxReceive        = 256 << 20
 	window            = 4 << 20
 )
+
+// Keepalive returns the pings of a connection to a switch. A switch that vanishes without closing
+// the connection is noticed after Time and Timeout. gRPC servers end connections that ping more
+// often than every 5 minutes, unless they are configured otherwise.
+func Keepalive() keepalive.ClientParameters {
+	return keepalive.ClientParameters{Time: 5*time.Minute + 10*time.Second, Timeout: 20 * time.Second}
+}
 
 // session is one connection to a switch, from Connecting until it is lost. The goroutine of run
 // writes the fields before other goroutines use them, except those under mu.
@@ -134,7 +142,7 @@ func (s *session) dialOptions() []grpc.DialOption {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
 	return append([]grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithKeepaliveParams(Keepalive()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		grpc.WithMaxHeaderListSize(uint32(8192 + metadataPerUpdate*maxBatchUpdates)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
