@@ -10,7 +10,6 @@ package lightguardian
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
@@ -29,7 +28,6 @@ const maxUnclaimed = 4
 // time.
 type Role struct {
 	clock    *epoch.Clock
-	now      func() time.Duration
 	settings *applied // nil: sketchlets are removed and not kept
 
 	next    uint64 // first epoch that is not reported
@@ -51,10 +49,9 @@ var (
 	_ role.Streamer = (*Role)(nil)
 )
 
-// New returns a role without settings: sketchlets are removed from packets and not kept. now is the
-// clock by which the times between packets are measured.
-func New(clock *epoch.Clock, now func() time.Duration) *Role {
-	r := &Role{clock: clock, now: now, onFull: func() {}}
+// New returns a role without settings: sketchlets are removed from packets and not kept.
+func New(clock *epoch.Clock) *Role {
+	r := &Role{clock: clock, onFull: func() {}}
 	r.current = r.empty(clock.Current())
 	return r
 }
@@ -81,7 +78,7 @@ func (r *Role) Apply(data []byte) error {
 // Out implements role.Role: hosts insert no sketchlets.
 func (r *Role) Out(frames []*packet.Frame) {
 	r.advance()
-	b, flows, now := r.current, r.flows(), max(r.now(), 1)
+	b, flows := r.current, r.flows()
 	var ip packet.IP
 	for _, f := range frames {
 		frame := f.Bytes()
@@ -93,7 +90,7 @@ func (r *Role) Out(frames []*packet.Frame) {
 		switch {
 		case !flows:
 		case ip.Parse(link.Type, frame[link.TypeAt+2:]) == nil:
-			b.packet(&ip.Key, false, now)
+			b.Count(&ip.Key, 1, 0)
 		default:
 			b.Counters[wire.NoFlow]++
 		}
@@ -106,7 +103,7 @@ func (r *Role) flows() bool { return r.settings != nil && r.settings.Flows > 0 }
 // In implements role.Role.
 func (r *Role) In(frames []*packet.Frame) {
 	r.advance()
-	b, flows, now := r.current, r.flows(), max(r.now(), 1)
+	b, flows := r.current, r.flows()
 	var p place
 	var ip packet.IP
 	for _, f := range frames {
@@ -124,7 +121,7 @@ func (r *Role) In(frames []*packet.Frame) {
 		if flows {
 			if ip.Parse(link.Type, frame[start:]) == nil {
 				key = &ip.Key
-				b.packet(key, true, now)
+				b.Count(key, 0, 1)
 			} else {
 				b.Counters[wire.NoFlow]++
 			}
@@ -206,7 +203,7 @@ func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
 		sum.Sketchlets = append(sum.Sketchlets, b.Sketchlets...)
 		for i := range b.Flows {
 			f := &b.Flows[i]
-			sum.Count(f)
+			sum.Count(&f.Key, f.Sent, f.Received)
 			for _, device := range f.Devices {
 				sum.passed(&f.Key, device)
 			}

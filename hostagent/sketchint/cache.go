@@ -4,17 +4,22 @@ package sketchint
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
+	"slices"
 
+	"github.com/netsketch/netsketch/hostagent/inband"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
 const (
 	// sets of ways flows each are cached: their packets are added up before they enter the towers,
-	// as the paper's per-flow information. The cache has 4 MiB.
+	// as the paper's per-flow information. The cache has 5 MiB.
 	sets, ways = 1 << 11, 8
-	// cachedHops bounds the paths of cached flows. Longer ones enter the towers packet by packet.
+	// cachedHops bounds the paths of cached flows. Hops of longer paths enter the towers packet by
+	// packet.
 	cachedHops = 6
 )
 
@@ -25,26 +30,33 @@ type set struct {
 	_    [24]byte     // a set has one cache line
 }
 
-// entry is a cached flow with one path: four cache lines. A packet with five hops or fewer accesses
-// the first two.
+// entry is a cached flow with its latest path: five cache lines. A packet with five hops or fewer
+// accesses the first two.
 type entry struct {
 	src, dst uint64 // first halves of the addresses
-	label    uint64 // the rest of the key and the count of hops, or 0
-	hash     uint64 // of the flow and the path
+	label    uint64 // the rest of the key, or 0
+	route    uint64 // hash of the flow and the path
 	digest   uint32 // of the key
 	packets  uint32
-	heavyAt  uint32 // packets from which the flow enters the table of heavy flows
-	_        uint32
+	heavyAt  uint32 // packets from which the flow enters the table of heavy flows; inTable: it has
+	changes  uint16 // of the path, before the flow entered the table of heavy flows
+	hops     uint8  // of the path; 0: no packet stated a path
+	_        uint8
 	hop      [cachedHops]hop
 	node     [cachedHops]uint32
-	// packets and latencies that the tower had when the flow entered the cache
+	inflated [cachedHops]uint32 // latencies that exceeded their multiple of the mean before them
+	// packets and latencies that the tower had when the hop entered the cache
 	before         [cachedHops]uint32
 	sumBefore      [cachedHops]uint64
 	srcLow, dstLow uint64 // second halves of IPv6 addresses
+	_              [40]byte
 }
 
+// inTable is the heavyAt of an entry whose flow is in the table of heavy flows.
+const inTable = math.MaxUint32
+
 // hop is a cached flow at a switch: its packets with a latency, the sum of these latencies, and the
-// worst one. Packets and sum include what the tower had when the flow entered the cache.
+// worst one. Packets and sum include what the tower had when the hop entered the cache.
 type hop struct {
 	sum            uint64
 	packets, worst uint32
@@ -118,11 +130,22 @@ func sumOf(words []uint64, places []uint32) (sum uint64) {
 // digest returns the digest of the flow.
 func (g *group) digest(a *arrival) uint32 { return rowhash.Key(a.key.AppendBinary(g.scratch[:0])) }
 
-// inflated returns 1 if the latency of the last packet is inflated, and 0 otherwise, without a
-// branch: latency * packets > factor / 256 * sum, in 128 bits.
+// inflated returns 1 if a latency exceeds its multiple of the mean before it, and 0 otherwise,
+// without a branch: latency * packets > factor / 256 * sum, in 128 bits. A first packet has no mean
+// before it.
 func (h *hop) inflated(latency uint32, factor uint64) uint64 {
-	x := uint64(latency) * uint64(h.packets)
-	high, low := bits.Mul64(factor, h.sum)
+	return exceeds(latency, h.packets, h.sum, factor)
+}
+
+// extreme returns 1 if the worst latency exceeds its multiple of the mean of the other packets.
+func (h *hop) extreme(factor uint64) uint64 {
+	return exceeds(h.worst, h.packets-1, h.sum-uint64(h.worst), factor)
+}
+
+// exceeds returns 1 if a latency exceeds factor / 256 times the mean of packets, and 0 otherwise.
+func exceeds(latency, packets uint32, sum, factor uint64) uint64 {
+	x := uint64(latency) * uint64(packets)
+	high, low := bits.Mul64(factor, sum)
 	_, more := bits.Sub64(low, x<<8, 0)
 	_, more = bits.Sub64(high, x>>56, more)
 	return more
@@ -151,8 +174,8 @@ func (g *group) victim(a *arrival) *entry {
 	return &g.cache[at][g.sets[at].leastSeen()]
 }
 
-// cacheEntry returns the entry of a flow and its path, which has one more packet. A new one takes
-// the place of that with the fewest packets.
+// cacheEntry returns the entry of a flow, which has one more packet. A new one takes the place of
+// that with the fewest packets.
 func (g *group) cacheEntry(a *arrival) *entry {
 	at := setOf(a.hash)
 	s, entries := &g.sets[at], &g.cache[at]
@@ -175,35 +198,65 @@ func (g *group) cacheEntry(a *arrival) *entry {
 	return e
 }
 
-// is reports whether the entry has the flow and the path. Of the path it compares the hash: two
-// paths of a flow have the same one once in 2^64.
+// is reports whether the entry has the flow.
 func (e *entry) is(a *arrival) bool {
 	k := &a.key
-	return e.hash == a.hash && e.label == a.label() && e.src == binary.LittleEndian.Uint64(k.Src[:]) &&
+	return e.label == a.label() && e.src == binary.LittleEndian.Uint64(k.Src[:]) &&
 		e.dst == binary.LittleEndian.Uint64(k.Dst[:]) &&
 		(!k.V6 || e.srcLow == binary.LittleEndian.Uint64(k.Src[8:]) && e.dstLow == binary.LittleEndian.Uint64(k.Dst[8:]))
 }
 
-// nodes returns the nodes of the cached hops.
-func (e *entry) nodes() []uint32 {
-	hops := e.label >> 16 & 0xff
-	if hops > cachedHops {
-		return nil
-	}
-	return e.node[:hops]
-}
-
-// load puts a flow into the cache, with what the towers have of it.
-func (g *group) load(e *entry, a *arrival) {
+// identify sets the flow of the entry.
+func (e *entry) identify(a *arrival) {
 	k := &a.key
 	e.src, e.srcLow = binary.LittleEndian.Uint64(k.Src[:]), binary.LittleEndian.Uint64(k.Src[8:])
 	e.dst, e.dstLow = binary.LittleEndian.Uint64(k.Dst[:]), binary.LittleEndian.Uint64(k.Dst[8:])
-	e.label, e.hash, e.digest = a.label(), a.hash, g.digest(a)
-	e.packets = 0
+	e.label = a.label()
+}
+
+// key returns the key of the flow.
+func (e *entry) key() (k flow.Key) {
+	binary.LittleEndian.PutUint64(k.Src[:], e.src)
+	binary.LittleEndian.PutUint64(k.Dst[:], e.dst)
+	k.SrcPort, k.DstPort, k.Proto = uint16(e.label>>48), uint16(e.label>>32), uint8(e.label>>24)
+	k.Mask, k.V6 = flow.FiveTuple, e.label>>8&1 != 0
+	if k.V6 {
+		binary.LittleEndian.PutUint64(k.Src[8:], e.srcLow)
+		binary.LittleEndian.PutUint64(k.Dst[8:], e.dstLow)
+	}
+	return k
+}
+
+// nodes returns the nodes of the cached hops.
+func (e *entry) nodes() []uint32 {
+	if e.hops > cachedHops {
+		return nil
+	}
+	return e.node[:e.hops]
+}
+
+// load puts a flow into the cache, with what the tower has of it, and without a path.
+func (g *group) load(e *entry, a *arrival) {
+	e.identify(a)
+	e.digest, e.route, e.hops, e.packets, e.changes = g.digest(a), 0, 0, 0, 0
 	estimate := g.Flows.QueryDigest(uint64(e.digest))
 	e.heavyAt = g.settings.Heavy - min(estimate, g.settings.Heavy)
+}
+
+// follow gives the entry the path of the packet. The hops of the path before enter the tower.
+func (g *group) follow(e *entry, a *arrival) {
+	for i := range e.nodes() {
+		g.leave(e, i)
+	}
+	if e.hops > 0 && e.changes < math.MaxUint16 {
+		e.changes++
+	}
+	e.route, e.hops = a.route, a.hops
 	for i := range e.nodes() {
 		g.enter(e, i, a.path[i].Node)
+	}
+	if e.heavyAt == inTable {
+		g.mark(e, a)
 	}
 }
 
@@ -213,24 +266,38 @@ func (g *group) enter(e *entry, i int, node uint32) {
 	if !ok {
 		n, sum = 0, 0
 	}
-	e.node[i], e.before[i], e.sumBefore[i] = node, n, sum
+	e.node[i], e.before[i], e.sumBefore[i], e.inflated[i] = node, n, sum, 0
 	e.hop[i] = hop{sum: sum, packets: n}
 }
 
-// leave adds a hop to the tower.
+// leave adds a hop to the tower, and to the table of inflated latencies if its worst one is.
 func (g *group) leave(e *entry, i int) {
-	h := &e.hop[i]
+	h, node := &e.hop[i], e.node[i]
 	packets, sum := h.packets-e.before[i], h.sum-e.sumBefore[i]
 	if packets == 0 {
 		return
 	}
-	g.Latencies.AddDigest(uint64(rowhash.Next(e.digest, e.node[i])), packets, sum)
-	if n := g.node(e.node[i]); n != nil {
+	g.Latencies.AddDigest(uint64(rowhash.Next(e.digest, node)), packets, sum)
+	if n := g.node(node); n != nil {
 		n.Packets += uint64(packets)
 		n.Sum += sum
 		n.Worst = max(n.Worst, h.worst)
 	} else {
 		g.Counters[wire.NodesFull] += uint64(packets)
+	}
+	if h.extreme(g.factor) != 0 {
+		g.inflate(place{e.key(), node}, max(e.inflated[i], 1), h.worst)
+	}
+}
+
+// measureUncached measures hops of a packet that the cache has no place for.
+func (g *group) measureUncached(e *entry, path []inband.Step) {
+	l := &g.long
+	l.src, l.dst, l.srcLow, l.dstLow, l.label, l.digest = e.src, e.dst, e.srcLow, e.dstLow, e.label, e.digest
+	for i := range path {
+		g.enter(l, 0, path[i].Node)
+		g.measure(l, path[i:i+1])
+		g.leave(l, 0)
 	}
 }
 
@@ -241,20 +308,84 @@ func (g *group) flush(e *entry) {
 	}
 	if e.packets > 0 {
 		g.Flows.AddDigest(uint64(e.digest), e.packets)
-		e.packets = 0
 	}
 	for i := range e.nodes() {
 		g.leave(e, i)
 	}
-	e.label = 0
 }
 
-// finish adds all cached flows to the towers.
-func (g *group) finish() {
+// finish ends the interval: it adds all cached flows to the towers, those of a data path outside of
+// this process among them, and judges inflated latencies.
+func (g *group) finish(before *earlier, cached []Cached) {
+	j := g.judge(before)
+	end := func(e *entry) {
+		g.flush(e)
+		j.entry(e)
+		e.label = 0
+	}
 	for at := range g.cache {
 		for way := range ways {
-			g.flush(&g.cache[at][way])
+			end(&g.cache[at][way])
 		}
 		g.sets[at].seen = [ways]uint32{}
 	}
+	for i := range cached {
+		e := cached[i].entry()
+		end(&e)
+	}
+	g.gather(cached)
+	j.rest()
+}
+
+// gather puts flows into the table of heavy flows whose packets several processors measured, each
+// of them less than a heavy flow has.
+func (g *group) gather(cached []Cached) {
+	most := make(map[flow.Key]*Cached, len(cached))
+	for i := range cached {
+		c := &cached[i]
+		other := most[c.Key]
+		if other == nil || c.Packets > other.Packets {
+			most[c.Key] = c
+		}
+		if other == nil || g.heavy[c.Key] != nil ||
+			g.Flows.Query(c.Key.AppendBinary(g.scratch[:0])) < g.settings.Heavy {
+			continue
+		}
+		if len(g.heavy) >= g.settings.HeavyFlows {
+			g.Counters[wire.HeavyFull]++
+			continue
+		}
+		h := &wire.Heavy{Key: c.Key}
+		for _, hop := range slices.Backward(most[c.Key].Hops) { // the latest hop is the first one
+			h.Path = append(h.Path, hop.Node)
+		}
+		g.heavy[c.Key] = h
+	}
+}
+
+// Cached is a flow in the cache of a data path outside of this process, at the end of an interval.
+type Cached struct {
+	Key     flow.Key
+	Packets uint32
+	Hops    []CachedHop
+}
+
+// CachedHop is a cached flow at a switch: what it has since the hop entered the cache, and what the
+// tower had before.
+type CachedHop struct {
+	Node            uint32
+	Packets, Before uint32 // Packets includes Before, and Sum includes SumBefore
+	Worst, Inflated uint32
+	Sum, SumBefore  uint64
+}
+
+func (c *Cached) entry() (e entry) {
+	a := arrival{key: c.Key, whole: true}
+	e.identify(&a)
+	e.digest, e.packets, e.hops = rowhash.Key(c.Key.AppendBinary(nil)), c.Packets, uint8(len(c.Hops))
+	for i, h := range c.Hops {
+		e.hop[i] = hop{h.Sum, h.Packets, h.Worst}
+		e.node[i], e.inflated[i], e.before[i], e.sumBefore[i] = h.Node, h.Inflated, h.Before, h.SumBefore
+	}
+	return e
 }

@@ -3,7 +3,7 @@
 package sketchint
 
 import (
-	"math"
+	"math/bits"
 	"net/netip"
 
 	"github.com/netsketch/netsketch/hostagent/inband"
@@ -18,20 +18,28 @@ const block = 16
 
 // arrival is a packet, or a telemetry report, that has been read.
 type arrival struct {
-	key  flow.Key
-	hash uint64 // of the flow and the path
-	flow bool   // has one
-	way  uint8  // of the cache that had this tag when the packet was read, or ways
-	hops uint8
-	path [inband.MaxHops + 1]inband.Step // the latest hop first
+	key flow.Key
+	// hash selects the set of the cache. It is that of the flow; reports of single switches add the
+	// switch, because they have entries of their own.
+	hash  uint64
+	route uint64 // hash of the flow and the path
+	flow  bool   // has one
+	whole bool   // counts as a packet of the flow
+	cut   bool   // the header states that hops are missing
+	way   uint8  // of the cache that had this tag when the packet was read, or ways
+	hops  uint8
+	path  [inband.MaxHops + 1]inband.Step // the latest hop first
 }
 
-// label is the rest of the key and the count of hops.
+// label is the rest of the key, and whether the packet counts as one of the flow.
 func (a *arrival) label() uint64 {
 	k := &a.key
-	label := uint64(k.SrcPort)<<48 | uint64(k.DstPort)<<32 | uint64(k.Proto)<<24 | uint64(a.hops)<<16 | 1
+	label := uint64(k.SrcPort)<<48 | uint64(k.DstPort)<<32 | uint64(k.Proto)<<24 | 1
 	if k.V6 {
 		label |= 1 << 8
+	}
+	if !a.whole {
+		label |= 1 << 9
 	}
 	return label
 }
@@ -99,7 +107,7 @@ func (g *group) receive(frames []*packet.Frame) {
 		g.touch(g.block[:n])
 		for i := range n {
 			if a := &g.block[i]; a.flow {
-				g.add(a, true)
+				g.add(a)
 			}
 		}
 		frames = frames[n:]
@@ -112,7 +120,8 @@ func (g *group) read(a *arrival, f *packet.Frame) {
 		g.Problems[inband.None]++
 		g.Counters[wire.Packets]++
 		g.removed(size)
-		g.identify(a, hops)
+		a.cut = false
+		g.identify(a, hops, true)
 		return
 	}
 	a.flow = false
@@ -136,7 +145,7 @@ func (g *group) read(a *arrival, f *packet.Frame) {
 	}
 	if p.IP.Key.Mask == flow.FiveTuple {
 		g.flags(p, problem)
-		g.hops(a, p, 0)
+		g.hops(a, p, 0, true)
 	}
 	if p.HasINT() {
 		g.removed(p.Size())
@@ -170,20 +179,25 @@ func (g *group) flags(p *inband.Packet, problem inband.Problem) {
 }
 
 // hops reads the flow of a packet, and its hops behind the first n of the path.
-func (g *group) hops(a *arrival, p *inband.Packet, n int) {
+func (g *group) hops(a *arrival, p *inband.Packet, n int, whole bool) {
 	a.key = p.IP.Key
 	p.Path(a.path[n:])
 	g.measureQueues(p)
-	g.identify(a, n+p.Hops())
+	a.cut = p.MTU || p.HopLimit
+	g.identify(a, n+p.Hops(), whole)
 }
 
-// identify computes the hash of the flow and the path.
-func (g *group) identify(a *arrival, hops int) {
-	hash := a.key.Hash(0)
+// identify computes the hashes of the flow and the path.
+func (g *group) identify(a *arrival, hops int, whole bool) {
+	a.hash = a.key.Hash(0)
+	a.route = a.hash
 	for i := range a.path[:hops] {
-		hash = (hash ^ uint64(a.path[i].Node)) * 0x9e3779b97f4a7c15
+		a.route = (a.route ^ uint64(a.path[i].Node)) * 0x9e3779b97f4a7c15
 	}
-	a.hash, a.flow, a.hops = hash, true, uint8(hops)
+	if !whole {
+		a.hash = a.route
+	}
+	a.flow, a.whole, a.hops = true, whole, uint8(hops)
 	g.Counters[wire.Hops] += uint64(hops)
 }
 
@@ -241,42 +255,44 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 	if p.Hops() > 0 && r.Intermediate {
 		p = &inband.Packet{IP: p.IP} // the sink reports the same hops
 	}
-	g.hops(a, p, n)
-	g.add(a, sink)
+	g.hops(a, p, n, sink)
+	g.add(a)
 }
 
-// add adds a packet of a flow with its hops. It counts as a packet of the flow if whole is set.
-func (g *group) add(a *arrival, whole bool) {
-	path := a.path[:a.hops]
+// add adds a packet of a flow with its hops. A packet without hops, or of which some are missing,
+// does not change the path of its flow.
+func (g *group) add(a *arrival) {
 	e := g.cacheEntry(a)
-	if whole {
+	path := a.path[:a.hops]
+	if e.route != a.route && len(path) > 0 && !a.cut {
+		g.follow(e, a)
+	}
+	if a.whole {
 		e.packets++
-		if e.packets >= e.heavyAt && g.mark(&a.key, path) {
-			e.heavyAt = math.MaxUint32
+		if e.packets >= e.heavyAt && g.mark(e, a) {
+			e.heavyAt = inTable
 		}
 	}
-	if len(path) <= cachedHops {
-		g.measure(&a.key, e.hop[:len(path)], path)
-		return
-	}
-	g.long.digest = e.digest
-	for i := range path {
-		g.enter(&g.long, 0, path[i].Node)
-		g.measure(&a.key, g.long.hop[:1], path[i:i+1])
-		g.leave(&g.long, 0)
+	switch {
+	case len(path) == 0:
+	case e.route == a.route && len(path) <= cachedHops:
+		g.measure(e, path)
+	default:
+		g.measureUncached(e, path)
 	}
 }
 
-// measure adds the latencies of a packet to the hops of its flow.
-func (g *group) measure(k *flow.Key, hops []hop, path []inband.Step) {
-	missing, inflated := addLatencies(hops, path, g.factor)
+// measure adds the latencies of a packet to the cached hops of its flow.
+func (g *group) measure(e *entry, path []inband.Step) {
+	missing, inflated := addLatencies(e.hop[:len(path)], path, g.factor)
 	g.Counters[wire.NoLatency] += missing
-	if inflated != 0 {
-		g.inflations(k, hops, path)
+	for ; inflated != 0; inflated &= inflated - 1 {
+		e.inflated[bits.TrailingZeros64(inflated)]++
 	}
 }
 
-// addLatencies returns how many latencies are missing, and whether one is inflated.
+// addLatencies returns how many latencies are missing, and a bit for each hop whose latency is
+// inflated.
 func addLatencies(hops []hop, path []inband.Step, factor uint64) (missing, inflated uint64) {
 	path = path[:len(hops)]
 	for i := range hops {
@@ -285,19 +301,10 @@ func addLatencies(hops []hop, path []inband.Step, factor uint64) (missing, infla
 			missing++
 			continue
 		}
+		inflated |= h.inflated(latency, factor) << i
 		h.packets++
 		h.sum += uint64(latency)
 		h.worst = max(h.worst, latency)
-		inflated |= h.inflated(latency, factor)
 	}
 	return missing, inflated
-}
-
-// inflations counts the inflated latencies of a packet that has been measured.
-func (g *group) inflations(k *flow.Key, hops []hop, path []inband.Step) {
-	for i := range hops {
-		if s := &path[i]; s.Latency != inband.NoLatency && hops[i].inflated(s.Latency, g.factor) != 0 {
-			g.inflate(k, s.Node, s.Latency)
-		}
-	}
 }

@@ -4,7 +4,8 @@
 // packets that arrive, removes it, and compresses it into towers keyed by flow and by flow and
 // switch. It also measures telemetry reports.
 //
-// docs/sketchint.md describes the role.
+// Packets of a cached flow are added up before they enter the towers (cache.go). What is inflated
+// is judged at the end of an interval (judge.go). docs/sketchint.md describes the role.
 package sketchint
 
 import (
@@ -36,6 +37,7 @@ type Role struct {
 	waiting []*group
 	dropped uint64
 	sources sources
+	earlier atomic.Pointer[earlier]
 
 	mu   sync.Mutex // for the intervals of lanes and empty groups; not taken for packets
 	done []*group   // of intervals that are over
@@ -151,7 +153,7 @@ func (l *Lane) take() *group {
 		return g
 	}
 	if g != nil {
-		r.finish(g)
+		r.finish(g, nil)
 	}
 	if g = r.empty(s); g == nil {
 		l.busy.Store(false)
@@ -180,9 +182,10 @@ func (l *Lane) give(g *group) {
 	l.busy.Store(false)
 }
 
-// finish keeps the group of an interval that is over.
-func (r *Role) finish(g *group) {
-	g.finish()
+// finish keeps the group of an interval that is over. cached are flows in the cache of another data
+// path.
+func (r *Role) finish(g *group, cached []Cached) {
+	g.finish(r.earlier.Load(), cached)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if g.settings == r.settings.Load() {
@@ -191,8 +194,9 @@ func (r *Role) finish(g *group) {
 }
 
 // Keep adds what a data path outside of this process measured in an interval that is over. fill
-// writes it into an empty report. It may be called from any goroutine.
-func (r *Role) Keep(interval uint64, fill func(*wire.Report) error) error {
+// writes it into an empty report, and returns the flows in the cache of the data path. It may be
+// called from any goroutine.
+func (r *Role) Keep(interval uint64, fill func(*wire.Report) ([]Cached, error)) error {
 	s := r.settings.Load()
 	if s == nil {
 		return nil
@@ -202,12 +206,13 @@ func (r *Role) Keep(interval uint64, fill func(*wire.Report) error) error {
 		return nil
 	}
 	g.interval = interval
-	if err := fill(&g.Report); err != nil {
+	cached, err := fill(&g.Report)
+	if err != nil {
 		r.release(g)
 		return err
 	}
 	g.adopt()
-	r.finish(g)
+	r.finish(g, cached)
 	return nil
 }
 
@@ -233,7 +238,7 @@ func (r *Role) collect(current uint64) {
 	for _, l := range r.lanes {
 		g := l.stop()
 		if g != nil && (g.interval < current || !l.group.CompareAndSwap(nil, g)) {
-			r.finish(g)
+			r.finish(g, nil)
 		}
 	}
 	r.mu.Lock()
@@ -306,6 +311,9 @@ func (r *Role) Seal(e uint64) role.Report {
 	g.Counters[wire.Dropped], r.dropped = r.dropped, 0
 	g.Sources = r.sources.rows()
 	g.rows()
+	if g.Counters[wire.Hops] > 0 {
+		r.earlier.Store(&earlier{s, interval, g.Latencies.Clone()})
+	}
 	return &report{Report: g.Report, role: r, group: g}
 }
 

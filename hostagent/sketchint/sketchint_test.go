@@ -219,6 +219,155 @@ func TestInflated(t *testing.T) {
 	}
 }
 
+// TestInflatedEarlyAndFew: the first packets of a flow can be inflated, and those of a flow of
+// fewer than six packets. A latency is no longer inflated if the mean of the interval shows that
+// the packets before it were the exception.
+func TestInflatedEarlyAndFew(t *testing.T) {
+	r, clock := start(t, defaults())
+	r.In(frames(with(1, 72, 100), with(1, 72, 100), with(1, 72, 600))) // few
+	r.In(frames(with(2, 72, 6000), with(2, 72, 1000), with(2, 72, 1000)))
+	r.In(frames(with(3, 72, 100), with(3, 72, 600))) // its first packet is the exception
+	for range 50 {
+		r.In(frames(with(3, 72, 600)))
+	}
+	r.In(frames(with(4, 72, 100), with(4, 72, 500))) // exactly the multiple
+	r.In(frames(with(5, 72, 100)))
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	want := []wire.Inflated{{Key: key(t, 1), Node: 72, Packets: 1, Worst: 600},
+		{Key: key(t, 2), Node: 72, Packets: 1, Worst: 6000}}
+	if !slices.Equal(got.Inflated, want) {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestInflatedOutsideOfTheCache: paths that are not cached, and flows that left the cache, are
+// judged by the tower.
+func TestInflatedOutsideOfTheCache(t *testing.T) {
+	r, clock := start(t, defaults())
+	long := func(latency uint32) []byte { return with(1, inbandtest.Hops(cachedHops+1, 71, latency)...) }
+	for range 3 {
+		r.In(frames(long(100), with(2, 72, 100)))
+	}
+	r.In(frames(long(600), with(2, 72, 600)))
+	for number := 10; number < 10+4*sets*ways; number++ {
+		r.In(frames(with(number, 90, 100), with(number, 90, 100)))
+	}
+	r.In(frames(with(2, 72, 100)))
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	var want []wire.Inflated
+	for node := range uint32(cachedHops + 1) {
+		want = append(want, wire.Inflated{Key: key(t, 1), Node: 71 + node, Packets: 1, Worst: 600 + node})
+	}
+	want = append(want, wire.Inflated{Key: key(t, 2), Node: 72, Packets: 1, Worst: 600})
+	if !slices.Equal(got.Inflated, want) {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestInflatedSinceEarlier: the mean of an earlier interval judges a flow whose queue is full in
+// all of the next one, and a flow of one packet. How many packets are inflated at least follows
+// from their sum.
+func TestInflatedSinceEarlier(t *testing.T) {
+	r, clock := start(t, defaults())
+	for range 10 {
+		r.In(frames(with(1, 72, 100, 71, 100), with(2, 72, 100), with(3, 72, 100)))
+	}
+	clock.Advance(11)
+	if got := seal(t, r, 10); len(got.Inflated) > 0 {
+		t.Errorf("%+v", got.Inflated)
+	}
+	for range 10 {
+		r.In(frames(with(1, 72, 600, 71, 100), with(3, 72, 500)))
+	}
+	r.In(frames(with(2, 72, 600), with(4, 72, 600)))
+	clock.Advance(12)
+	got := seal(t, r, 11)
+	want := []wire.Inflated{{Key: key(t, 1), Node: 72, Packets: 10, Worst: 600},
+		{Key: key(t, 2), Node: 72, Packets: 1, Worst: 600}}
+	if !slices.Equal(got.Inflated, want) {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestPaths: the packets of a flow count together on all of its paths, and each change of the path
+// of a heavy flow is counted. Packets without INT, or of which hops are missing, change no path.
+func TestPaths(t *testing.T) {
+	r, clock := start(t, defaults()) // heavy from 100 packets on
+	for range 90 {
+		r.In(frames(with(1, 72, 1, 71, 1)))
+	}
+	for range 90 {
+		r.In(frames(with(1, 73, 1, 71, 1)))
+	}
+	for range 90 {
+		r.In(frames(with(1, 74, 1, 71, 1)))
+	}
+	for range 10_000 {
+		r.In(frames(with(2, 72, 1, 71, 1)))
+	}
+	plain := sent(2)
+	cut := inbandtest.INT{Version: 2, Flags: 0x02, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: []uint32{71, 1}}
+	marked := cut.Mark(sent(2), dscp)
+	for range 200 {
+		r.In(frames(with(2, 73, 1, 71, 1), plain.Frame(), marked.Frame()))
+	}
+	for range 150 {
+		r.In(frames(with(3, 72, 1), with(3, 73, 1)))
+	}
+	for range 99 {
+		r.In(frames(with(4, 72, 1), plain.Frame()))
+	}
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	want := []wire.Heavy{{Key: key(t, 1), Path: []uint32{71, 74}, Changes: 2},
+		{Key: key(t, 2), Path: []uint32{71, 73}, Changes: 1}, {Key: key(t, 3), Path: []uint32{73}, Changes: 299}}
+	if !reflect.DeepEqual(got.Heavy, want) {
+		t.Errorf("%+v", got.Heavy)
+	}
+	for number, size := range []uint32{1: 270, 2: 10_000 + 3*200 + 99, 3: 300} {
+		k := key(t, number)
+		if n := got.Flows.Query(k.AppendBinary(nil)); n != size {
+			t.Errorf("flow %d has %d packets; want %d", number, n, size)
+		}
+	}
+	for _, want := range []struct {
+		flow    int
+		node    uint32
+		packets uint32
+	}{{1, 71, 270}, {1, 73, 90}, {2, 71, 10_400}, {2, 73, 200}, {3, 72, 150}} {
+		k := key(t, want.flow)
+		if n, _, _ := got.Latencies.Query(wire.AppendKey(nil, &k, want.node)); n != want.packets {
+			t.Errorf("flow %d at %d: %d packets; want %d", want.flow, want.node, n, want.packets)
+		}
+	}
+}
+
+// TestPathIsKnownLater: a flow that is heavy before its first packet with a path gets the path.
+func TestPathIsKnownLater(t *testing.T) {
+	r, clock := start(t, defaults())
+	plain := sent(1)
+	for range 150 {
+		r.In(frames(plain.Frame()))
+	}
+	r.In(frames(with(1, 72, 1), plain.Frame()))
+	long := inbandtest.Hops(cachedHops+1, 71, 5)
+	plain = sent(2)
+	r.In(frames(with(2, long...)))
+	for range 150 {
+		r.In(frames(plain.Frame()))
+	}
+	r.In(frames(with(2, long...), with(2, long...)))
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	want := []wire.Heavy{{Key: key(t, 1), Path: []uint32{72}},
+		{Key: key(t, 2), Path: []uint32{71, 72, 73, 74, 75, 76, 77}}}
+	if !reflect.DeepEqual(got.Heavy, want) {
+		t.Errorf("%+v", got.Heavy)
+	}
+}
+
 // TestHeavyTable: a full table counts what it has no room for, and a flow whose path changes has
 // its latest path.
 func TestHeavyTable(t *testing.T) {

@@ -46,44 +46,60 @@ func (g *group) fault(from netip.Addr, problem inband.Problem) {
 	f.Packets++
 }
 
-// mark puts a flow and its path into the table of heavy flows, and reports whether it has room.
-func (g *group) mark(k *flow.Key, path []inband.Step) bool {
-	h := g.heavy[*k]
+// mark puts the flow of a packet and its latest path into the table of heavy flows, and reports
+// whether it has room.
+func (g *group) mark(e *entry, a *arrival) bool {
+	h := g.heavy[a.key]
 	if h == nil {
 		if len(g.heavy) >= g.settings.HeavyFlows {
 			g.Counters[wire.HeavyFull]++
 			return false
 		}
-		h = &wire.Heavy{Key: *k}
-		g.heavy[*k] = h
+		h = &wire.Heavy{Key: a.key, Changes: uint32(e.changes)}
+		g.heavy[a.key] = h
 	}
-	if len(path) > 0 {
-		nodes := make([]uint32, len(path))
-		for i := range path { // the latest hop is the first one
-			nodes[len(path)-1-i] = path[i].Node
-		}
-		if h.Path != nil && !slices.Equal(h.Path, nodes) {
-			h.Changes++
-		}
-		h.Path = nodes
+	path := e.latest(a)
+	if path == nil { // the next packet with a path states it
+		e.route, e.hops = 0, 0
+		return true
 	}
+	if h.Path != nil && !slices.Equal(h.Path, path) {
+		h.Changes++
+	}
+	h.Path = path
 	return true
 }
 
-// inflate counts an inflated latency.
-func (g *group) inflate(k *flow.Key, node, latency uint32) {
-	at := place{*k, node}
+// latest returns the latest path of the flow, in its order, or nil if neither the packet nor the
+// entry has it.
+func (e *entry) latest(a *arrival) (nodes []uint32) {
+	if e.route == a.route {
+		for i := range a.path[:a.hops] {
+			nodes = append(nodes, a.path[i].Node)
+		}
+	} else {
+		nodes = slices.Clone(e.nodes())
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	slices.Reverse(nodes) // the latest hop is the first one
+	return nodes
+}
+
+// inflate counts inflated latencies of a flow at a switch.
+func (g *group) inflate(at place, packets, worst uint32) {
 	f := g.inflated[at]
 	if f == nil {
 		if len(g.inflated) >= g.settings.InflatedFlows {
-			g.Counters[wire.InflatedFull]++
+			g.Counters[wire.InflatedFull] += uint64(packets)
 			return
 		}
-		f = &wire.Inflated{Key: *k, Node: node}
+		f = &wire.Inflated{Key: at.key, Node: at.node}
 		g.inflated[at] = f
 	}
-	f.Packets++
-	f.Worst = max(f.Worst, latency)
+	f.Packets += packets
+	f.Worst = max(f.Worst, worst)
 }
 
 // node returns the counts of a switch, or nil without room.
@@ -119,8 +135,11 @@ func (g *group) merge(o *group) error {
 		switch mine := g.heavy[k]; {
 		case mine != nil:
 			mine.Changes += h.Changes
-			if !slices.Equal(mine.Path, h.Path) {
+			if mine.Path != nil && h.Path != nil && !slices.Equal(mine.Path, h.Path) {
 				mine.Changes++
+			}
+			if mine.Path == nil {
+				mine.Path = h.Path
 			}
 		case len(g.heavy) < g.settings.HeavyFlows:
 			g.heavy[k] = h

@@ -5,6 +5,7 @@ package tower
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -185,6 +186,13 @@ func (l *Latency[F]) QueryDigest(d uint64) (packets uint32, sum uint64, ok bool)
 		n, least = min(n, infinite(v&r.mask, r.mask)), min(least, infinite(v>>r.bits, r.sums))
 	}
 	return uint32(n), least, n < Overflow && least != math.MaxUint64 && n > 0
+}
+
+// Clone returns a copy of the tower.
+func (l *Latency[F]) Clone() *Latency[F] {
+	c := *l
+	c.words = slices.Clone(l.words)
+	return &c
 }
 
 // Reset empties the tower.

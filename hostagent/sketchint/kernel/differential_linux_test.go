@@ -607,6 +607,53 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
+// TestSpreadFlow: a flow whose packets several processors measure is heavy by all of its packets.
+func TestSpreadFlow(t *testing.T) {
+	kerneltest.NeedBPF(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor")
+	}
+	s := defaults() // heavy from 20 packets on
+	p, err := Open(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Advance(10)
+	if err := p.Apply(encoded(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	p.Advance(11)
+	for flow, packets := range []int{15, 9} {
+		m := (&inbandtest.INT{Version: 2, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: []uint32{72, 1, 71, 1}}).
+			Mark(inbandtest.Sent{Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.9.9.9"), Proto: 17,
+				SrcPort: uint16(flow), DstPort: 80}, dscp)
+		done := make(chan bool)
+		for n := range 2 {
+			go func() {
+				defer func() { done <- true }()
+				kerneltest.OnProcessor(t, n)
+				for range packets {
+					if _, ok := run(t, p.Tables().hook.Program, m.Frame()); !ok {
+						t.Error("a frame is refused")
+					}
+				}
+			}()
+		}
+		<-done
+		<-done
+	}
+	p.Advance(12)
+	sealed, err := p.Seal(11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heavy := open(t, sealed).Heavy
+	if len(heavy) != 1 || heavy[0].Key.SrcPort != 0 || !slices.Equal(heavy[0].Path, []uint32{71, 72}) {
+		t.Errorf("heavy flows %+v", heavy)
+	}
+}
+
 // TestLanes: several processors measure while intervals end. What they measured adds up: no packet
 // is lost or counted twice.
 func TestLanes(t *testing.T) {

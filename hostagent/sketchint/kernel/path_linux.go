@@ -122,7 +122,9 @@ func (*kernelRole) Begin(uint64) {}
 // Collect implements hostkernel.Counter.
 func (r *kernelRole) Collect(t *tables, group uint32, intervals [2]uint64) (err error) {
 	if len(t.used(group)) > 0 {
-		err = r.Keep(intervals[group], func(report *wire.Report) error { return t.read(group, report) })
+		err = r.Keep(intervals[group], func(report *wire.Report) ([]sketchint.Cached, error) {
+			return t.read(group, report)
+		})
 	}
 	return errors.Join(err, t.clear(group))
 }

@@ -32,11 +32,13 @@ type sketchintEntry struct {
 	Src     uint64
 	Dst     uint64
 	Label   uint64
-	Hash    uint64
+	Route   uint64
 	Crc     uint32
 	Packets uint32
 	HeavyAt uint32
-	Zero    uint32
+	Changes uint16
+	Hops    uint8
+	Zero    uint8
 	Hop     [6]struct {
 		_       structs.HostLayout
 		Sum     uint64
@@ -44,10 +46,12 @@ type sketchintEntry struct {
 		Worst   uint32
 	}
 	Node      [6]uint32
+	Inflated  [6]uint32
 	Before    [6]uint32
 	SumBefore [6]uint64
 	SrcLow    uint64
 	DstLow    uint64
+	Zeros     [5]uint64
 }
 
 type sketchintEntrySet struct {
@@ -137,6 +141,7 @@ type sketchintScratch struct {
 	Have    uint32
 	Packets uint32
 	Tags    uint32
+	Route   uint64
 	Packet  struct {
 		_          structs.HostLayout
 		Key        sketchintKey

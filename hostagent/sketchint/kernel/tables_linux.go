@@ -17,6 +17,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/inband"
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -165,11 +166,10 @@ func (t *tables) used(group uint32) (out []lane) {
 	return out
 }
 
-// read adds up the lanes of a group that no program uses any more.
-func (t *tables) read(group uint32, r *wire.Report) error {
-	nodes, err := t.readTables(group, r)
-	if err != nil {
-		return err
+// read adds up the lanes of a group that no program uses any more, and returns the cached flows.
+func (t *tables) read(group uint32, r *wire.Report) (cached []sketchint.Cached, err error) {
+	if err := t.readTables(group, r); err != nil {
+		return nil, err
 	}
 	lanes := t.used(group)
 	for i, l := range lanes {
@@ -190,61 +190,38 @@ func (t *tables) read(group uint32, r *wire.Report) error {
 		copy(t.otherFlows.Words(), l.flows)
 		copy(t.otherLatencies.Words(), l.latencies)
 		if err := errors.Join(r.Flows.Merge(t.otherFlows), r.Latencies.Merge(t.otherLatencies)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, l := range lanes {
 		for set := range l.cache {
 			for way := range l.cache[set].Entry {
 				if e := &l.cache[set].Entry[way]; e.Label != 0 {
-					flush(e, r, nodes)
+					cached = append(cached, cachedOf(e))
 				}
 			}
 		}
 	}
-	for _, n := range nodes {
-		r.Nodes = append(r.Nodes, *n)
-	}
-	return nil
+	return cached, nil
 }
 
-// flush adds a cached flow to the towers and nodes.
-func flush(e *sketchintEntry, r *wire.Report, nodes map[uint32]*wire.Node) {
-	k := keyOf(&sketchintKey{Src: [2]uint64{e.Src, e.SrcLow}, Dst: [2]uint64{e.Dst, e.DstLow},
-		Sport: uint16(e.Label >> 48), Dport: uint16(e.Label >> 32), Proto: uint8(e.Label >> 24), V6: uint8(e.Label >> 8)})
-	var scratch [flow.MaxBinary + 4]byte
-	if e.Packets > 0 {
-		r.Flows.Add(k.AppendBinary(scratch[:0]), e.Packets)
+// cachedOf returns a cached flow.
+func cachedOf(e *sketchintEntry) sketchint.Cached {
+	c := sketchint.Cached{Packets: e.Packets, Key: keyOf(&sketchintKey{Src: [2]uint64{e.Src, e.SrcLow},
+		Dst: [2]uint64{e.Dst, e.DstLow}, Sport: uint16(e.Label >> 48), Dport: uint16(e.Label >> 32),
+		Proto: uint8(e.Label >> 24), V6: uint8(e.Label >> 8)})}
+	if int(e.Hops) > len(e.Hop) {
+		return c
 	}
-	hops := int(e.Label >> 16 & 0xff)
-	if hops > len(e.Hop) {
-		return
+	for i, h := range e.Hop[:e.Hops] {
+		c.Hops = append(c.Hops, sketchint.CachedHop{Node: e.Node[i], Packets: h.Packets, Before: e.Before[i],
+			Worst: h.Worst, Inflated: e.Inflated[i], Sum: h.Sum, SumBefore: e.SumBefore[i]})
 	}
-	for i := range e.Hop[:hops] {
-		h, node := &e.Hop[i], e.Node[i]
-		packets, sum := h.Packets-e.Before[i], h.Sum-e.SumBefore[i]
-		if packets == 0 {
-			continue
-		}
-		r.Latencies.Add(wire.AppendKey(scratch[:0], &k, node), packets, sum)
-		n := nodes[node]
-		if n == nil {
-			if len(nodes) >= maxNodes {
-				r.Counters[wire.NodesFull] += uint64(packets)
-				continue
-			}
-			n = &wire.Node{ID: node}
-			nodes[node] = n
-		}
-		n.Packets += uint64(packets)
-		n.Sum += sum
-		n.Worst = max(n.Worst, h.Worst)
-	}
+	return c
 }
 
-// readTables reads the tables of a group. Nodes are returned, since cached flows add to them.
-func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node, error) {
-	nodes := map[uint32]*wire.Node{}
+// readTables reads the tables of a group.
+func (t *tables) readTables(group uint32, r *wire.Report) error {
 	var flowID sketchintFlowId
 	var h sketchintHeavyFlow
 	err := each(t.Maps[sketchintMapHeavy], sketchintMapHeavy, &flowID, &h, func() {
@@ -272,11 +249,11 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 		if node.Group != group {
 			return
 		}
-		n := &wire.Node{ID: node.Node}
+		n := wire.Node{ID: node.Node}
 		for _, c := range counts {
 			n.Packets, n.Sum, n.Worst = n.Packets+c.Packets, n.Sum+c.Sum, max(n.Worst, uint32(c.Worst))
 		}
-		nodes[n.ID] = n
+		r.Nodes = append(r.Nodes, n)
 	}))
 	var queue sketchintQueueId
 	var queues []sketchintQueueCounts
@@ -299,7 +276,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) (map[uint32]*wire.Node
 				Problem: inband.Problem(fault.Problem), Packets: packets})
 		}
 	}))
-	return nodes, err
+	return err
 }
 
 // each calls f with each row of a map in key and value.

@@ -200,7 +200,7 @@ func (x *exact) places() {
 		all.Add(key, score.Leaves{"latency": score.Number(d.Mean())})
 		sum := sums[at.Switch]
 		sums[at.Switch] = truth.Delays{Packets: sum.Packets + d.Packets, Sum: sum.Sum + d.Sum}
-		if float64(d.Worst) > x.c.Inflation*d.Mean() {
+		if x.beyond(at, d) {
 			x.inflated[at.Switch]++
 			beyond.Add(key, score.Leaves{"worst": score.Number(uint64(d.Worst))})
 		}
@@ -209,6 +209,20 @@ func (x *exact) places() {
 		x.t.Rows(switches, network).Add(name, score.Leaves{"packets": score.Number(d.Packets),
 			"latency": score.Number(d.Mean())})
 	}
+}
+
+// beyond reports whether the worst latency of a flow at a switch is inflated: it exceeds its
+// multiple of the mean of the flow's other packets there, or of the mean of the interval before.
+func (x *exact) beyond(at truth.FlowAt, d truth.Delays) bool {
+	others := truth.Delays{Packets: d.Packets - 1, Sum: d.Sum - d.Worst}
+	if others.Packets > 0 && float64(d.Worst) > x.c.Inflation*others.Mean() {
+		return true
+	}
+	if x.before == nil {
+		return false
+	}
+	was, ok := x.before.Delays[at]
+	return ok && float64(d.Worst) > x.c.Inflation*was.Mean()
 }
 
 // sizes returns the packets of flows by element: switches, the hosts whose agents measure them, and

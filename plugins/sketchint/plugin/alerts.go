@@ -74,7 +74,7 @@ func (r *interval) alarm(changed []*pathChange) {
 		if s.drops > 0 {
 			r.problem(name, packetsDropped, "it reported %d dropped packets", s.drops)
 		}
-		if s.inflatedPackets < r.config.InflatedPackets && s.lasting == 0 {
+		if s.inflatedPackets < r.config.InflatedPackets && s.lastingPackets < r.config.InflatedPackets {
 			continue
 		}
 		epochs := r.epoch.Number + 1 - s.since

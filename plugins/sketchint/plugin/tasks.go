@@ -313,6 +313,7 @@ type switchState struct {
 	inflatedPackets uint64
 	inflatedWorst   uint32
 	lasting         uint64 // flows whose mean is inflated
+	lastingPackets  uint64 // of these flows
 	inflated        []*inflation
 	since           uint64 // epoch of the first of its inflated flows
 	heavyFlows      uint64
@@ -363,9 +364,10 @@ func (r *interval) observer(name string) *observer {
 }
 
 // inflate finds the flows at switches with inflated latencies, those with the most packets first,
-// and notes since when they have them. Hosts compare latencies with the mean of the interval. If a
-// queue stays full, that mean rises until no latency is inflated; so the inflation goes on as long
-// as the mean is inflated itself, compared with that of the interval before the inflation began.
+// and notes since when they have them. Hosts compare latencies with the mean of the interval and
+// with that of the interval before. If a queue stays full, both rise until no latency is inflated;
+// so the inflation goes on as long as the mean is inflated itself, compared with that of the
+// interval before the inflation began.
 func (p *Plugin) inflate(r, before *interval) {
 	found := map[place]*inflation{}
 	for _, o := range r.observers {
@@ -433,7 +435,8 @@ func (r *interval) states() map[string]*switchState {
 		}
 		s.inflatedPackets += uint64(f.Packets)
 		if f.lasts(r) {
-			s.lasting++
+			n, _, _ := f.at.latency(&f.Key, f.Node)
+			s.lasting, s.lastingPackets = s.lasting+1, s.lastingPackets+uint64(n)
 		}
 		s.inflatedWorst = max(s.inflatedWorst, f.Worst)
 		s.inflated = append(s.inflated, f)

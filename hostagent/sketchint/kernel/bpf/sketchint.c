@@ -119,28 +119,32 @@ volatile const u32 factor; // of an inflated latency, in units of 1/256
 volatile const u32 limits[TABLES];
 
 // hop is a cached flow at a switch: its packets with a latency, the sum of these latencies, and the
-// worst one. Packets and sum include what the tower had when the flow entered the cache.
+// worst one. Packets and sum include what the tower had when the hop entered the cache.
 struct hop {
 	u64 sum;
 	u32 packets, worst;
 };
 
-// entry is a cached flow with one path: four cache lines. A packet with five hops or fewer accesses
-// the first two.
+// entry is a cached flow with its latest path: five cache lines. A packet with five hops or fewer
+// accesses the first two.
 struct entry {
 	u64 src, dst; // first halves of the addresses
-	u64 label;    // the rest of the key and the count of hops, or 0
-	u64 hash;     // of the flow and the path
+	u64 label;    // the rest of the key, or 0
+	u64 route;    // hash of the flow and the path
 	u32 crc;      // state of CRC-32 behind the key
 	u32 packets;
-	u32 heavy_at; // packets from which the flow enters the table of heavy flows
-	u32 zero;
+	u32 heavy_at; // packets from which the flow enters the table of heavy flows; INVALID: it has
+	u16 changes;  // of the path, before the flow entered the table of heavy flows
+	u8 hops;      // of the path; 0: no packet stated a path
+	u8 zero;
 	struct hop hop[CACHED_HOPS];
 	u32 node[CACHED_HOPS];
-	// packets and latencies that the tower had when the flow entered the cache
+	u32 inflated[CACHED_HOPS]; // latencies that exceeded their multiple of the mean before them
+	// packets and latencies that the tower had when the hop entered the cache
 	u32 before[CACHED_HOPS];
 	u64 sum_before[CACHED_HOPS];
 	u64 src_low, dst_low; // second halves of IPv6 addresses
+	u64 zeros[5];
 };
 
 // set is what is known of the entries of a set without an access to them.
@@ -318,6 +322,7 @@ struct scratch {
 	u32 length, have; // bytes of the frame; those of them in bytes
 	u32 packets;      // on the wire
 	u32 tags;         // VLAN tags that may be in the frame
+	u64 route;        // hash of the flow of the packet and its path
 	struct packet packet;
 	struct key inner; // flow of the original packet in GRE
 	struct reading hops[MAX_HOPS];
@@ -1028,103 +1033,20 @@ inline struct entry *entry_of(u32 set, u32 way) {
 	return e ? &e->entry[way & (WAYS - 1)] : 0;
 }
 
-// label_of is the rest of the key and the count of hops.
-inline u64 label_of(const struct key *k, u32 hops) {
-	return (u64)k->sport << 48 | (u64)k->dport << 32 | (u32)k->proto << 24 | hops << 16 | k->v6 << 8 | 1;
+// label_of is the rest of the key.
+inline u64 label_of(const struct key *k) {
+	return (u64)k->sport << 48 | (u64)k->dport << 32 | (u32)k->proto << 24 | k->v6 << 8 | 1;
 }
 
-inline u32 hops_of(u64 label) { return label >> 16 & 0xff; }
-
-// flush adds a cached flow to the towers.
-part int flush(u32 slot, u32 set, u32 way) {
-	struct entry *e = entry_of(set, way);
-	if (!e || !e->label)
-		return 0;
-	u32 crc = e->crc, n = hops_of(e->label);
-	if (e->packets)
-		add_flow(slot, ~crc, e->packets);
-	for (u32 i = 0; i < CACHED_HOPS; i++) {
-		if (i >= n || n > CACHED_HOPS)
-			break;
-		struct hop *h = &e->hop[i];
-		u32 packets = h->packets - e->before[i];
-		if (packets)
-			leave(slot, crc, e->node[i], packets | (u64)h->worst << 32, h->sum - e->sum_before[i]);
-	}
-	e->label = 0;
-	return 0;
+// exceeds returns whether a latency exceeds its multiple of the mean of packets: latency * packets *
+// 256 > factor * sum, in halves because both sides exceed 64 bits.
+inline bool exceeds(u32 latency, u32 packets, u64 sum) {
+	u64 x = (u64)latency * packets;
+	u64 low = (u32)sum * (u64)factor, high = (sum >> 32) * factor + (low >> 32);
+	return x >> 24 > high || (x >> 24 == high && (u32)(x << 8) > (u32)low);
 }
 
-// load puts the flow of the packet and its path into the cache.
-part int load(u32 slot, u32 set, u32 way, u64 hash) {
-	struct scratch *s = scratch();
-	struct entry *e = entry_of(set, way);
-	if (!s || !e)
-		return 0;
-	const struct key *k = &s->packet.key;
-	u32 n = s->packet.hops, crc = crc_of(k);
-	e->src = k->src[0];
-	e->dst = k->dst[0];
-	e->src_low = k->src[1];
-	e->dst_low = k->dst[1];
-	e->label = label_of(k, n);
-	e->hash = hash;
-	e->crc = crc;
-	e->packets = 0;
-	e->heavy_at = heavy_packets - least(query_flow(slot, ~crc), heavy_packets);
-	for (u32 i = 0; i < CACHED_HOPS; i++) {
-		if (i >= n || n > CACHED_HOPS)
-			break;
-		enter(&e->hop[i], slot, crc, s->hops[i].node);
-		e->node[i] = s->hops[i].node;
-		e->before[i] = e->hop[i].packets;
-		e->sum_before[i] = e->hop[i].sum;
-	}
-	return 0;
-}
-
-// mark_heavy puts the flow of the packet and its path into the table of heavy flows. It returns 1,
-// or 0 without room.
-part int mark_heavy(u32 slot) {
-	struct scratch *s = scratch();
-	if (!s)
-		return 0;
-	u32 n = s->packet.hops;
-	s->flow.group = slot & 1;
-	s->flow.key = s->packet.key;
-	struct heavy_flow *h = bpf_map_lookup_elem(&heavy, &s->flow);
-	if (!h) {
-		s->heavy.changes = 0;
-		s->heavy.hops = 0;
-		bool room = take_row(slot, HEAVY);
-		if (room && bpf_map_update_elem(&heavy, &s->flow, &s->heavy, BPF_NOEXIST))
-			give_row(slot, HEAVY);
-		h = room ? bpf_map_lookup_elem(&heavy, &s->flow) : 0;
-		if (!h) {
-			struct counts *c = counts_of(slot);
-			if (c)
-				c->counters[HEAVY_FULL] += s->packets;
-			return 0;
-		}
-	}
-	if (!n)
-		return 1;
-	bool same = h->hops == n;
-	for (u32 i = 0; i < MAX_HOPS; i++) {
-		if (i >= n)
-			break;
-		if (h->path[i] != s->hops[i].node) {
-			same = false;
-			h->path[i] = s->hops[i].node;
-		}
-	}
-	if (!same && h->hops)
-		h->changes++;
-	h->hops = n;
-	return 1;
-}
-
-// inflate counts an inflated latency of packets of a flow.
+// inflate counts inflated latencies of a flow at a switch.
 part int inflate(u32 slot, const struct key *k, u32 node, u32 latency, u32 packets) {
 	struct scratch *s = scratch();
 	if (!s || !k)
@@ -1152,16 +1074,143 @@ part int inflate(u32 slot, const struct key *k, u32 node, u32 latency, u32 packe
 	return 0;
 }
 
-// measure adds a latency of packets to a hop, and returns whether it is inflated.
+// leave_hop adds a hop of a cached flow to the tower, and to the table of inflated latencies if its
+// worst one exceeds its multiple of the mean of the others.
+part int leave_hop(u32 slot, u32 set, u32 way, u32 i) {
+	struct entry *e = entry_of(set, way);
+	if (!e || i >= CACHED_HOPS)
+		return 0;
+	struct hop *h = &e->hop[i];
+	u32 packets = h->packets - e->before[i], node = e->node[i];
+	if (!packets)
+		return 0;
+	leave(slot, e->crc, node, packets | (u64)h->worst << 32, h->sum - e->sum_before[i]);
+	if (exceeds(h->worst, h->packets - 1, h->sum - h->worst)) {
+		struct key k = { .src = { e->src, e->src_low }, .dst = { e->dst, e->dst_low }, .sport = e->label >> 48,
+			.dport = e->label >> 32, .proto = e->label >> 24, .v6 = e->label >> 8 & 1 };
+		inflate(slot, &k, node, h->worst, e->inflated[i] ? e->inflated[i] : 1);
+	}
+	return 0;
+}
+
+// leave_hops adds all hops of a cached flow to the tower.
+part int leave_hops(u32 slot, u32 set, u32 way) {
+	struct entry *e = entry_of(set, way);
+	if (!e)
+		return 0;
+	u32 n = e->hops;
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n || n > CACHED_HOPS)
+			break;
+		leave_hop(slot, set, way, i);
+	}
+	return 0;
+}
+
+// load puts the flow of the packet into the cache, without a path.
+part int load(u32 slot, u32 set, u32 way) {
+	struct scratch *s = scratch();
+	struct entry *e = entry_of(set, way);
+	if (!s || !e)
+		return 0;
+	const struct key *k = &s->packet.key;
+	u32 crc = crc_of(k);
+	e->src = k->src[0];
+	e->dst = k->dst[0];
+	e->src_low = k->src[1];
+	e->dst_low = k->dst[1];
+	e->label = label_of(k);
+	e->crc = crc;
+	e->route = 0;
+	e->hops = 0;
+	e->packets = 0;
+	e->changes = 0;
+	e->heavy_at = heavy_packets - least(query_flow(slot, ~crc), heavy_packets);
+	return 0;
+}
+
+// mark_heavy puts the flow of the packet and its latest path into the table of heavy flows. It
+// returns 1, or 0 without room.
+part int mark_heavy(u32 slot, u32 set, u32 way) {
+	struct scratch *s = scratch();
+	struct entry *e = entry_of(set, way);
+	if (!s || !e)
+		return 0;
+	bool here = e->route == s->route; // the packet has the latest path
+	u32 n = here ? s->packet.hops : e->hops <= CACHED_HOPS ? e->hops : 0;
+	s->flow.group = slot & 1;
+	s->flow.key = s->packet.key;
+	struct heavy_flow *h = bpf_map_lookup_elem(&heavy, &s->flow);
+	if (!h) {
+		s->heavy.changes = e->changes;
+		s->heavy.hops = 0;
+		bool room = take_row(slot, HEAVY);
+		if (room && bpf_map_update_elem(&heavy, &s->flow, &s->heavy, BPF_NOEXIST))
+			give_row(slot, HEAVY);
+		h = room ? bpf_map_lookup_elem(&heavy, &s->flow) : 0;
+		if (!h) {
+			struct counts *c = counts_of(slot);
+			if (c)
+				c->counters[HEAVY_FULL] += s->packets;
+			return 0;
+		}
+	}
+	if (!n) { // the next packet with a path states it
+		e->route = 0;
+		e->hops = 0;
+		return 1;
+	}
+	bool same = h->hops == n;
+	for (u32 i = 0; i < MAX_HOPS; i++) {
+		if (i >= n)
+			break;
+		u32 node = here ? s->hops[i].node : i < CACHED_HOPS ? e->node[i] : 0;
+		if (h->path[i] != node) {
+			same = false;
+			h->path[i] = node;
+		}
+	}
+	if (!same && h->hops)
+		h->changes++;
+	h->hops = n;
+	return 1;
+}
+
+// follow gives a cached flow the path of the packet. The hops of the path before enter the tower.
+part int follow(u32 slot, u32 set, u32 way) {
+	struct scratch *s = scratch();
+	struct entry *e = entry_of(set, way);
+	if (!s || !e)
+		return 0;
+	leave_hops(slot, set, way);
+	if (e->hops && e->changes != 0xffff)
+		e->changes++;
+	u32 n = s->packet.hops, crc = e->crc;
+	e->route = s->route;
+	e->hops = n;
+	for (u32 i = 0; i < CACHED_HOPS; i++) {
+		if (i >= n || n > CACHED_HOPS)
+			break;
+		enter(&e->hop[i], slot, crc, s->hops[i].node);
+		e->node[i] = s->hops[i].node;
+		e->before[i] = e->hop[i].packets;
+		e->sum_before[i] = e->hop[i].sum;
+		e->inflated[i] = 0;
+	}
+	if (e->heavy_at == INVALID)
+		mark_heavy(slot, set, way);
+	return 0;
+}
+
+// measure adds a latency of packets to a hop, and returns whether it is inflated: whether it exceeds
+// its multiple of the mean before it.
 inline bool measure(struct hop *h, u32 latency, u32 packets) {
+	bool inflated = exceeds(latency, h->packets, h->sum);
 	h->packets += packets;
 	h->sum += (u64)latency * packets;
 	if (latency > h->worst)
 		h->worst = latency;
-	// latency * packets * 256 > factor * sum, in halves because both sides exceed 64 bits
-	u64 x = (u64)latency * h->packets;
-	u64 low = (u32)h->sum * (u64)factor, high = (h->sum >> 32) * factor + (low >> 32);
-	return x >> 24 > high || (x >> 24 == high && (u32)(x << 8) > (u32)low);
+	return inflated;
 }
 
 inline u64 set_of(u32 slot, u64 hash) { return slot * SETS + (hash >> 40) % SETS; }
@@ -1179,13 +1228,13 @@ inline u32 tagged(u64 tags, u64 hash) {
 // path_step adds a switch to the hash of a flow.
 inline u64 path_step(u64 hash, u32 node) { return (hash ^ node) * 0x9e3779b97f4a7c15; }
 
-inline bool is(const struct entry *e, const struct key *k, u64 label, u64 hash) {
-	return e->hash == hash && e->label == label && e->src == k->src[0] && e->dst == k->dst[0] &&
+inline bool is(const struct entry *e, const struct key *k, u64 label) {
+	return e->label == label && e->src == k->src[0] && e->dst == k->dst[0] &&
 	       (!k->v6 || (e->src_low == k->src[1] && e->dst_low == k->dst[1]));
 }
 
 // find returns the way of the flow of the packet in its set. A new flow replaces that with the
-// fewest packets.
+// fewest packets. It also hashes the flow and its path.
 part u32 find(u32 slot) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -1196,12 +1245,14 @@ part u32 find(u32 slot) {
 	if (k->v6)
 		hash = step(step(hash, k->src[1]), k->dst[1]);
 	hash = step(hash, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
+	u64 route = hash;
 	for (u32 i = 0; i < MAX_HOPS; i++) {
 		if (i >= n)
 			break;
-		hash = path_step(hash, s->hops[i].node);
+		route = path_step(route, s->hops[i].node);
 	}
-	u64 label = label_of(k, n);
+	s->route = route;
+	u64 label = label_of(k);
 	u32 at = set_of(slot, hash), way = WAYS;
 	struct set *t = bpf_map_lookup_elem(&sets, &at);
 	struct entry_set *e = bpf_map_lookup_elem(&cache, &at);
@@ -1209,7 +1260,7 @@ part u32 find(u32 slot) {
 		return 0;
 #pragma unroll
 	for (u32 i = 0; i < WAYS; i++) {
-		if (way == WAYS && (t->tags >> i * 8 & 0xff) == tag_of(hash) && is(&e->entry[i], k, label, hash))
+		if (way == WAYS && (t->tags >> i * 8 & 0xff) == tag_of(hash) && is(&e->entry[i], k, label))
 			way = i;
 	}
 	if (way < WAYS) {
@@ -1226,8 +1277,13 @@ part u32 find(u32 slot) {
 			way = i;
 		}
 	}
-	flush(slot, at, way);
-	load(slot, at, way, hash);
+	struct entry *old = entry_of(at, way);
+	if (old && old->label) {
+		if (old->packets)
+			add_flow(slot, ~old->crc, old->packets);
+		leave_hops(slot, at, way);
+	}
+	load(slot, at, way);
 	u32 shift = way * 8;
 	t->tags ^= ((t->tags >> shift & 0xff) ^ tag_of(hash)) << shift;
 	t->seen[way & (WAYS - 1)] = s->packets;
@@ -1245,7 +1301,8 @@ part int long_hop(u32 slot, u32 crc, u32 node, u32 latency) {
 	return leave(slot, crc, node, packets | (u64)latency << 32, (u64)latency * packets);
 }
 
-// add measures the packet: one of its flow, with the latencies of its hops.
+// add measures the packet: one of its flow, with the latencies of its hops. A packet without hops, or
+// whose header states that hops are missing, does not change the path of its flow.
 part int add(u32 slot) {
 	u32 at = find(slot);
 	struct scratch *s = scratch();
@@ -1254,11 +1311,13 @@ part int add(u32 slot) {
 	if (!s || !e || !c)
 		return 0;
 	u32 n = s->packet.hops, packets = s->packets;
+	if (e->route != s->route && n && !s->packet.mtu && !(s->packet.flags & 0x04))
+		follow(slot, at / WAYS, at);
 	e->packets += packets;
-	if (e->packets >= e->heavy_at && mark_heavy(slot))
+	if (e->packets >= e->heavy_at && mark_heavy(slot, at / WAYS, at))
 		e->heavy_at = INVALID;
 	c->counters[HOPS] += n * packets;
-	if (n > CACHED_HOPS) {
+	if (n > CACHED_HOPS || e->route != s->route) {
 		u32 crc = e->crc;
 		for (u32 i = 0; i < MAX_HOPS; i++) {
 			if (i >= n)
@@ -1277,7 +1336,7 @@ part int add(u32 slot) {
 		if (latency == INVALID)
 			c->counters[NO_LATENCY] += packets;
 		else if (measure(&e->hop[i], latency, packets))
-			inflate(slot, &s->packet.key, s->hops[i].node, latency, packets);
+			e->inflated[i] += packets;
 	}
 	return 0;
 }
@@ -1493,7 +1552,7 @@ enum { QUICK_IP = 14, QUICK_L4 = QUICK_IP + 20 };
 // receive_quickly measures a packet in less time than receive. It takes what nearly all packets are:
 // Ethernet without tags, IPv4 without options, and TCP or UDP without INT, or with INT-MD of version
 // 2, marked by a DSCP, without flags and domain-specific instructions, each hop with a node id and a
-// latency alone, of a flow in the cache. Of others it returns false, and changes nothing.
+// latency alone, of a flow and its path in the cache. Of others it returns false, and changes nothing.
 inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 packets, u32 frame, struct quick *q) {
 	enum { IP = QUICK_IP, L4 = QUICK_L4, HEADERS = 16, HOP = 8 };
 	if (data + L4 + 8 + HEADERS > end)
@@ -1539,7 +1598,7 @@ inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 p
 		sum = (raw >> 32) + (u32)raw + (raw2 >> 32) + (u32)raw2;
 	}
 	u64 addresses = *(u64 *)(data + IP + 12), src = (u32)addresses, dst = addresses >> 32;
-	u64 hash = step(step(step(0, src), dst), (ports >> 48) << 32 | (u32)dport << 16 | proto);
+	u64 hash = step(step(step(0, src), dst), (ports >> 48) << 32 | (u32)dport << 16 | proto), route = hash;
 #pragma unroll
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		u64 *h = (u64 *)(b + HEADERS + i * HOP);
@@ -1552,7 +1611,7 @@ inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 p
 		raw = bpf_be64_to_cpu(raw);
 		if ((u32)raw == INVALID)
 			return false;
-		hash = path_step(hash, raw >> 32);
+		route = path_step(route, raw >> 32);
 	}
 	u32 set = set_of(slot, hash);
 	struct set *t = bpf_map_lookup_elem(&sets, &set);
@@ -1562,12 +1621,11 @@ inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 p
 	if (way == WAYS)
 		return false;
 	struct entry *e = entry_of(set, way);
-	u64 label = ports >> 32 << 32 | (u32)proto << 24 | n << 16 | 1;
-	if (!e || e->hash != hash || e->label != label || e->src != src || e->dst != dst || e->packets + packets >= e->heavy_at)
+	u64 label = ports >> 32 << 32 | (u32)proto << 24 | 1;
+	if (!e || (n && e->route != route) || e->label != label || e->src != src || e->dst != dst || e->packets + packets >= e->heavy_at)
 		return false;
 	t->seen[way & (WAYS - 1)] += packets;
 	e->packets += packets;
-	u32 inflated = 0;
 #pragma unroll
 	for (u32 i = 0; i < CACHED_HOPS; i++) {
 		u32 *latency = (u32 *)(b + HEADERS + i * HOP + 4);
@@ -1575,15 +1633,7 @@ inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 p
 			break;
 		if ((void *)(latency + 1) > (void *)end)
 			return false; // unreachable
-		inflated |= measure(&e->hop[i], bpf_ntohl(*latency), 1) << i;
-	}
-	if (inflated) {
-		struct key k = { .src[0] = src, .dst[0] = dst, .sport = ports >> 48, .dport = dport, .proto = proto };
-		for (u32 i = 0; i < CACHED_HOPS; i++) {
-			u32 *h = (u32 *)(b + HEADERS + i * HOP);
-			if (inflated >> i & 1 && (void *)(h + 2) <= (void *)end)
-				inflate(slot, &k, bpf_ntohl(h[0]), bpf_ntohl(h[1]), 1);
-		}
+		e->inflated[i] += measure(&e->hop[i], bpf_ntohl(*latency), 1);
 	}
 	c->counters[PACKETS] += packets;
 	if (!marked)

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketchint
+
+import (
+	"math"
+
+	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/rowhash"
+	"github.com/netsketch/netsketch/sketch/tower"
+)
+
+// earlier is the tower of latencies of the newest interval before the one that is measured.
+type earlier struct {
+	settings  *wire.Settings
+	interval  uint64
+	latencies *tower.Latency[family.P4]
+}
+
+// judgement decides at the end of an interval which rows of the table of inflated latencies remain:
+// those whose worst latency exceeds its multiple of the mean of the flow's other packets at the
+// switch in the interval, or of the mean of the earlier interval. A flow may have too few packets
+// in the interval for a mean, and a queue may have been full in all of it.
+type judgement struct {
+	g       *group
+	earlier *tower.Latency[family.P4] // nil: none
+	judged  map[place]bool
+}
+
+// judge begins the judgement of a group.
+func (g *group) judge(before *earlier) *judgement {
+	j := &judgement{g: g, judged: map[place]bool{}}
+	if before != nil && before.settings == g.settings && before.interval < g.interval {
+		j.earlier = before.latencies
+	}
+	return j
+}
+
+// entry judges the hops of a cached flow, whose latencies are known better than by the tower.
+func (j *judgement) entry(e *entry) {
+	if e.label == 0 {
+		return
+	}
+	for i, node := range e.nodes() {
+		h := &e.hop[i]
+		packets := h.packets - e.before[i]
+		if packets == 0 {
+			continue
+		}
+		limit := j.limit(e.digest, node)
+		beyond := float64(h.worst) > limit
+		if !beyond && len(j.g.inflated) == 0 {
+			continue
+		}
+		at := place{e.key(), node}
+		row := j.g.inflated[at]
+		if row == nil && beyond && h.extreme(j.g.factor) == 0 { // otherwise the table had no room for it
+			j.g.inflate(at, 1, h.worst)
+			row = j.g.inflated[at]
+		}
+		if row == nil {
+			continue
+		}
+		if beyond {
+			row.Packets = max(row.Packets, atLeast(packets, h.sum-e.sumBefore[i], h.worst, limit))
+		}
+		j.keep(at, row, h.packets, h.sum, limit)
+	}
+}
+
+// rest judges the rows of flows that left the cache, by the tower.
+func (j *judgement) rest() {
+	for at, row := range j.g.inflated {
+		if j.judged[at] {
+			continue
+		}
+		digest := rowhash.Key(at.key.AppendBinary(j.g.scratch[:0]))
+		n, sum, ok := j.g.Latencies.QueryDigest(uint64(rowhash.Next(digest, at.node)))
+		if !ok {
+			n, sum = 0, 0
+		}
+		j.keep(at, row, n, sum, j.limit(digest, at.node))
+	}
+}
+
+// keep keeps a row if its worst latency is inflated, by the packets of the interval or by the limit
+// of the earlier one.
+func (j *judgement) keep(at place, row *wire.Inflated, packets uint32, sum uint64, limit float64) {
+	others := hop{worst: row.Worst, packets: max(packets, 1), sum: max(sum, uint64(row.Worst))}
+	if others.extreme(j.g.factor) != 0 || float64(row.Worst) > limit {
+		j.judged[at] = true
+		return
+	}
+	delete(j.g.inflated, at)
+}
+
+// limit returns the latency beyond which one is inflated by the mean of the earlier interval, or
+// infinity without that mean.
+func (j *judgement) limit(digest, node uint32) float64 {
+	if j.earlier == nil {
+		return math.Inf(1)
+	}
+	n, sum, ok := j.earlier.QueryDigest(uint64(rowhash.Next(digest, node)))
+	if !ok {
+		return math.Inf(1)
+	}
+	return float64(j.g.factor) / 256 * float64(sum) / float64(n)
+}
+
+// atLeast returns how many packets exceed a limit at least, by their sum and the worst one, which
+// exceeds it.
+func atLeast(packets uint32, sum uint64, worst uint32, limit float64) uint32 {
+	over := (float64(sum) - float64(packets)*limit) / (float64(worst) - limit)
+	return uint32(min(max(math.Ceil(over), 1), float64(packets)))
+}
