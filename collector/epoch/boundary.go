@@ -28,6 +28,9 @@ type boundary struct {
 	parts   []Part
 	ep      *Epoch
 
+	collecting context.Context // ends at the deadline of the epoch
+	cancel     context.CancelFunc
+
 	sealing  context.Context // ends when the engine stops waiting for seals
 	seals    chan seal
 	settled  chan struct{} // closed when the guard is over
@@ -36,9 +39,10 @@ type boundary struct {
 	arrived  []arrival     // one for each source, written by the source's goroutine
 	arrivals chan *arrival // the sources that have been collected
 
-	sealed   bool      // at least one source is sealed
-	sealedAt time.Time // when the last source was sealed
-	flips    *Flips    // the flips of all collectors; nil if none is known
+	sealed   bool          // at least one source is sealed
+	sealedAt time.Time     // when the last source was sealed
+	waited   time.Duration // from then to the end of the guard
+	flips    *Flips        // the flips of all collectors; nil if none is known
 
 	left, own int // sources that have not arrived: all, and those of this collector
 
@@ -81,22 +85,70 @@ func (e *Engine) newBoundary(b Boundary, t edge, wait WaitFunc) *boundary {
 	}
 }
 
-// run takes all sources through the boundary. Collection ends at the epoch's deadline, or earlier
-// if caller ends.
+// run takes all sources through the boundary.
 func (b *boundary) run(caller context.Context) *Epoch {
+	b.start(caller)
+	return b.finish()
+}
+
+// start seals the sources and begins to collect from them. Collection ends at the epoch's deadline,
+// or earlier if caller ends. If the network drains for whole epochs, start waits for the sources
+// that the collector has sealed, because they need their banks again.
+func (b *boundary) start(caller context.Context) {
 	late := max(0, b.e.clock.Monotonic()-b.due)
-	ctx, cancel := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline-late)
-	defer cancel()
-	early, stop := b.e.clock.WithTimeout(ctx, b.e.cfg.Deadline-b.e.cfg.HandOver-late)
-	defer stop()
+	deadline := b.e.cfg.Deadline + time.Duration(b.lag())*b.e.cfg.Interval - late
+	b.collecting, b.cancel = b.e.clock.WithTimeout(caller, deadline)
 	b.ep.Timings.Late = late
 	b.begin()
-	b.seal(caller, ctx)
-	b.settle(ctx)
-	b.collect(ctx, early)
+	b.seal(caller, b.collecting)
+	b.settle(b.collecting)
+	if b.lag() == 0 || !b.sealed {
+		return
+	}
+	limit, stop := b.e.clock.WithTimeout(caller, b.e.cfg.Deadline-late)
+	defer stop()
+	for left := b.count(SealedByCollector); left > 0; {
+		select {
+		case a := <-b.arrivals:
+			if a.outcome.Sealing == SealedByCollector {
+				left--
+			}
+			b.take(a)
+		case <-limit.Done():
+			return
+		}
+	}
+}
+
+// finish waits until the network has drained and all sources are collected, or until the deadline.
+func (b *boundary) finish() *Epoch {
+	defer b.cancel()
+	late := max(0, b.e.clock.Monotonic()-b.due)
+	deadline := b.e.cfg.Deadline + time.Duration(b.lag())*b.e.cfg.Interval
+	early, stop := b.e.clock.WithTimeout(b.collecting, deadline-b.e.cfg.HandOver-late)
+	defer stop()
+	b.collect(b.collecting, early)
 	b.compareFlips()
 	b.ep.Status = statusOf(b.ep.Sources)
 	return b.ep
+}
+
+// lag is how many epochs later the epoch is collected.
+func (b *boundary) lag() int {
+	if b.Opening {
+		return 0
+	}
+	return b.e.cfg.Lag()
+}
+
+// count returns the number of sources with a kind of sealing.
+func (b *boundary) count(s Sealing) (n int) {
+	for _, m := range b.sources {
+		if m.source.Sealing() == s {
+			n++
+		}
+	}
+	return n
 }
 
 // begin announces the boundary to all sources.
@@ -106,6 +158,10 @@ func (b *boundary) begin() {
 		b.parts[i] = part
 		b.ep.Sources[i] = Outcome{Name: m.source.Name(), Sealing: m.source.Sealing(), Err: ErrLate}
 		b.warn(m.source.Name(), warnings...)
+		if b.lag() > 0 && m.source.Sealing() == SealedByCollector {
+			b.warn(m.source.Name(), "epoch.drain is longer than an epoch, so packets in flight were not waited for: only "+
+				"switches whose packets carry their epoch can wait that long")
+		}
 	}
 }
 
@@ -122,11 +178,8 @@ func (b *boundary) seal(caller, deadline context.Context) {
 	sealing, cut := context.WithCancel(b.e.ctx)
 	defer cut()
 	b.sealing = sealing
-	n := 0
+	n := b.count(SealedByCollector)
 	for i, m := range b.sources {
-		if m.source.Sealing() == SealedByCollector {
-			n++
-		}
 		a := &b.arrived[i]
 		a.i, a.outcome.Name, a.outcome.Sealing = i, m.source.Name(), m.source.Sealing()
 		if !b.e.goDo(func() { b.follow(deadline, a) }) {
@@ -205,12 +258,13 @@ func (b *boundary) settle(ctx context.Context) {
 		_ = sleep(ctx, b.e.cfg.Guard) // Sleep fails only if ctx ends, which also ends collect
 	}
 	close(b.settled)
+	b.waited = time.Since(b.sealedAt)
 }
 
 // collect gathers what sources return until the deadline, and lets the network drain meanwhile.
 func (b *boundary) collect(ctx, early context.Context) {
 	begin := time.Now()
-	b.ep.Timings.Wait = begin.Sub(b.sealedAt)
+	b.ep.Timings.Wait = b.waited
 	waiting := b.gather(ctx, early)
 	if b.wait != nil {
 		b.drain()
@@ -262,21 +316,22 @@ func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 		}
 		if play && waiting > 0 && (slow == nil || b.own == waiting) {
 			play = false
-			_ = b.wait(ctx, b.e.cfg.Drain)
+			_ = b.wait(ctx, b.e.cfg.rest())
 			b.drain()
 		}
 	}
 }
 
-// letDrain lets the network drain after Config.Drain. If the caller drives the clock (wait is set),
+// letDrain lets the network drain. Of Config.Drain, whole epochs have passed already. If the caller
+// drives the clock (wait is set),
 // gather does so when no source is at work; it waits for slow sources until slow receives a value,
 // after a quarter of the deadline.
 func (b *boundary) letDrain(ctx context.Context) (slow <-chan time.Time, stop func() bool) {
 	switch {
-	case b.e.cfg.Drain <= 0:
+	case b.e.cfg.rest() <= 0:
 		b.drain()
 	case b.wait == nil:
-		b.e.clock.AfterFunc(b.e.cfg.Drain, b.drain)
+		b.e.clock.AfterFunc(b.e.cfg.rest(), b.drain)
 	default:
 		timer := time.NewTimer(quarterOf(ctx, b.e.cfg.Deadline))
 		return timer.C, timer.Stop
@@ -398,6 +453,9 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 	begin := time.Now()
 	var waited time.Duration
 	result, err := part.Collect(ctx, func(ctx context.Context) error {
+		if b.lag() > 0 && a.outcome.Sealing == SealedByCollector {
+			return nil // its bank is needed again before the network has drained
+		}
 		held.leave()
 		start := time.Now()
 		b.draining <- struct{}{}
@@ -406,6 +464,8 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 		case <-b.drained:
 		case <-ctx.Done():
 			err = ctx.Err()
+		case <-b.e.ctx.Done():
+			err = b.e.ctx.Err()
 		}
 		waited = time.Since(start)
 		held = b.e.takePlace(ctx, a.outcome.Sealing)
@@ -627,7 +687,7 @@ func (e *Engine) logChanges(b *boundary, ep *Epoch) {
 		e.log.Info("epochs are exact again", "epochs-inexact", e.inexact.bad)
 		e.inexact.bad = 0
 	}
-	took := ep.Closed.Sub(ep.End)
+	took := ep.Closed.Sub(ep.End) - time.Duration(e.cfg.Lag())*e.cfg.Interval
 	switch begins, over := e.tight.update(took > e.cfg.Deadline*4/5); {
 	case begins:
 		e.log.Warn("the collection takes most of epoch.deadline; devices are missing from epochs if it takes longer: "+

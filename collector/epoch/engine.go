@@ -21,7 +21,7 @@ type Config struct {
 	// accuracy warning.
 	Guard time.Duration
 	// Drain is the longest time that a packet spends in the network. It counts from the end of the
-	// guard.
+	// guard. If it is longer than an epoch, each epoch is collected Lag epochs later.
 	Drain time.Duration
 	// Deadline counts from the boundary; sources not collected before it are missing. At most
 	// Interval.
@@ -38,6 +38,13 @@ type Config struct {
 	// Origin is the start of epoch 1. The zero time means the first boundary.
 	Origin time.Time
 }
+
+// Lag is how many whole epochs the network takes to drain. An epoch is collected and delivered that
+// many epochs later.
+func (c *Config) Lag() int { return int(c.Drain / c.Interval) }
+
+// rest is the time that the network takes to drain after Lag epochs.
+func (c *Config) rest() time.Duration { return c.Drain % c.Interval }
 
 // DefaultLateEpochs is the value of Config.LateEpochs if it is 0.
 const DefaultLateEpochs = 4
@@ -73,6 +80,8 @@ type Engine struct {
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+
+	draining []*boundary // of epochs that have ended and are not collected; only used by boundaries
 
 	inexact trouble // accuracy warnings; only used by boundaries
 	tight   trouble // collections that take most of the deadline; only used by boundaries
@@ -204,7 +213,9 @@ func (e *Engine) openAt(ctx context.Context, number uint64, t edge, wait WaitFun
 // Close ends the open epoch at the boundary at, and opens the next one. It returns when every
 // source has been collected or the deadline has passed. wait waits for the guard and then for the
 // drain, while no source is being read; nil sleeps on the clock. Close fails with ctx's error, or
-// if no epoch is open.
+// if no epoch is open. If the network drains for whole epochs (Config.Lag), Close returns the epoch
+// that ended so many epochs before, or nil if there is none; ctx must live until Close has returned
+// the epoch that it ends.
 func (e *Engine) Close(ctx context.Context, at time.Time, wait WaitFunc) (*Epoch, error) {
 	e.mu.Lock()
 	open := e.open
@@ -232,8 +243,14 @@ func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []
 		b.warn("", reason)
 	}
 	b.ep.Number, b.ep.Start, b.ep.End, b.ep.Skipped = number, start, t.at, skipped
-	ep := b.run(ctx)
-	ep.Late, ep.Dropped = e.late.take(number, e.cfg.LateEpochs)
+	b.start(ctx)
+	if e.draining = append(e.draining, b); len(e.draining) <= e.cfg.Lag() {
+		return nil, ctx.Err()
+	}
+	b, e.draining = e.draining[0], e.draining[1:]
+	b.wait = wait
+	ep := b.finish()
+	ep.Late, ep.Dropped = e.late.take(b.Number, e.cfg.LateEpochs)
 	ep.Closed = e.clock.Now()
 	if ctx.Err() == nil { // a canceled epoch contains no information about the sources
 		e.logChanges(b, ep)

@@ -72,8 +72,8 @@ func (e *Engine) Late(r sdk.LateReport) bool {
 	e.mu.Lock()
 	m, open := e.sources[r.Host], e.open.number
 	e.mu.Unlock()
-	oldest := uint64(0) // for a delivery with the epoch before the open one, which may still be collected
-	if bound := e.cfg.LateEpochs + 1; open > bound {
+	oldest := uint64(0) // for a delivery with the oldest epoch that may still be collected
+	if bound := e.cfg.LateEpochs + 1 + uint64(e.cfg.Lag()); open > bound {
 		oldest = open - bound
 	}
 	if m == nil || !e.late.add(r, oldest) {

@@ -12,8 +12,9 @@ import (
 const openTries = 3
 
 // Run opens the first epoch at the next multiple of the interval since the origin, or at once
-// without an origin. It then closes one epoch after another and passes each to deliver, until ctx
-// ends; it returns nil then. deliver must return soon, because the next boundary waits for it.
+// without an origin. It then closes one epoch after another and passes each to deliver when it is
+// collected, until ctx ends; it returns nil then. deliver must return soon, because the next
+// boundary waits for it.
 func (e *Engine) Run(ctx context.Context, deliver func(*Epoch)) error {
 	s := e.newSchedule()
 	if !e.openFirst(ctx, s) {
@@ -34,7 +35,9 @@ func (e *Engine) Run(ctx context.Context, deliver func(*Epoch)) error {
 		if err != nil {
 			return nil
 		}
-		deliver(ep)
+		if ep != nil {
+			deliver(ep)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,12 +137,9 @@ func (p *part) Seal(context.Context) error { return nil }
 // late.
 func (p *part) Collect(ctx context.Context, drained epoch.Drained) (epoch.Result, error) {
 	a := p.a
+	err := drained(ctx)
 	a.settle(p.number)
-	if err := a.connected(); err != nil {
-		a.want(p.number, true)
-		return epoch.Result{}, err
-	}
-	if err := drained(ctx); err != nil {
+	if err = cmp.Or(a.connected(), err); err != nil {
 		a.want(p.number, true)
 		return epoch.Result{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
@@ -86,10 +87,21 @@ func (e Epoch) check(k checker) {
 	switch {
 	case e.Guard >= e.Deadline:
 		k.reject("epoch.guard", "%s leaves no time to read before the deadline, %s", e.Guard, e.Deadline)
-	case e.Guard+e.Drain >= e.Deadline:
-		k.reject("epoch.drain", "%s after a guard of %s leaves no time to read before the deadline, %s", e.Drain,
-			e.Guard, e.Deadline)
+	case e.Drain >= 3*e.Interval:
+		k.reject("epoch.drain", "%s is out of range; expected less than three intervals, %s, because switches have banks "+
+			"for four epochs", e.Drain, 3*e.Interval)
+	case e.Guard+e.Drain%e.Interval >= e.Deadline:
+		k.reject("epoch.drain", "%s after a guard of %s leaves no time to read before the deadline, %s%s", e.Drain,
+			e.Guard, e.Deadline, after(e.Drain/e.Interval))
 	}
+}
+
+// after describes a number of further epochs before a deadline.
+func after(epochs time.Duration) string {
+	if epochs == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d epochs later", epochs)
 }
 
 // checkDevices returns the path of each switch by name.

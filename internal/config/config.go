@@ -70,7 +70,8 @@ type Epoch struct {
 	Guard time.Duration `yaml:"guard" default:"10ms" range:"0s..1m"`
 	// Drain is the longest time that a packet takes through the network. Counters at the egress of
 	// the network are read this long after the guard. If not given, at most a fifth of the
-	// interval.
+	// interval. Where all switches and hosts run OmniMon, it may be up to three intervals: each
+	// epoch is then delivered as many whole intervals later.
 	Drain time.Duration `yaml:"drain" default:"10ms" range:"0s..1m"`
 	// Deadline counts from the end of the epoch: switches that have not been read by then are
 	// missing, and the epoch is partial. If 0, 80 % of the interval, or 90 % up to 100 ms.

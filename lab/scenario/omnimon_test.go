@@ -329,6 +329,40 @@ func TestOmniMonClockBeyondTheWindow(t *testing.T) {
 	}
 }
 
+// TestOmniMonStall: packets wait on links for up to two and a half epochs, as the four banks of
+// switches allow. Nothing looks lost, and nothing is withdrawn or an alert.
+func TestOmniMonStall(t *testing.T) {
+	const ms = time.Millisecond
+	for seed, x := range []struct {
+		drain time.Duration
+		from  time.Duration
+		until time.Duration
+	}{{70 * ms, 180 * ms, 250 * ms}, {220 * ms, 180 * ms, 250 * ms}, {150 * ms, 210 * ms, 359 * ms},
+		{240 * ms, 160 * ms, 399 * ms}} {
+		t.Run(fmt.Sprintf("%v to %v", x.from, x.until), func(t *testing.T) {
+			s := omnimonScenario(t, uint64(seed+20), 8, "{hosts-per-leaf: 2}", 100, 3000)
+			s.Drain = x.drain
+			s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Stall: true, From: x.from, Until: x.until},
+				{Link: "leaf2-spine2", Loss: 0.05}}
+			r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
+				for path, value := range leaves(t, run.Address(), "omnimon", "withdrawals") {
+					t.Errorf("a withdrawal: %s %s", path, value)
+				}
+				for path := range leaves(t, run.Address(), "omnimon", "alerts") {
+					if !strings.Contains(path, "leaf2:") {
+						t.Errorf("an alert: %s", path)
+					}
+				}
+				return nil
+			}})
+			check(t, r, s.Epochs)
+			for i := range r.Epochs {
+				exactEpoch(t, r, i, 50)
+			}
+		})
+	}
+}
+
 // TestOmniMonKilledAgent kills an agent with its data path in the middle of an epoch and starts it
 // again later in the epoch. Results are exact again within two epochs, and nothing is published as
 // exact before that is not.

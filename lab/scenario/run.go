@@ -444,7 +444,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	if err := errors.Join(r.agents.wait(ctx), r.boundary(ctx, number)); err != nil {
 		return err
 	}
-	for n := 0; n-idle < r.last(); n++ {
+	for n, delivered := 0, 0; delivered-idle < r.last(); n++ {
 		end := at.Add(interval)
 		for at = r.agents.next(at, end, interval); at.Before(end); at = r.agents.next(at, end, interval) {
 			if err := r.advance(ctx, labTime(at)); err != nil {
@@ -471,11 +471,13 @@ func (r *Run) playVirtual(ctx context.Context) error {
 			}
 		}
 		waited = waited[:0]
-		if _, err := r.col.Step(ctx, at, wait); err != nil {
+		if rep, err := r.col.Step(ctx, at, wait); err != nil {
 			return err
+		} else if rep.Number == 0 {
+			continue // the network has not drained
 		}
 		rep := <-r.reports
-		if n < idle {
+		if delivered++; delivered <= idle {
 			continue
 		}
 		for _, d := range waited[min(1, len(waited)):] {

@@ -104,6 +104,9 @@ type Config struct {
 	Common bool
 }
 
+// lag is how many epochs later a windowed switch is read (epoch.Config.Lag).
+func (c *Config) lag() uint64 { return uint64(c.Drain / max(c.Interval, 1)) }
+
 // Group is a set of switches that count an epoch in the same bank.
 type Group struct {
 	cfg   Config

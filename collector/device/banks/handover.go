@@ -126,7 +126,7 @@ func (w *window) handover() (*Handover, error) {
 	switch {
 	case err != nil || !w.isIn || w.incarnation.ID != inc.ID || open == 0:
 		return nil, nil
-	case w.first < open && w.size > 0: // the previous epoch has not been read
+	case w.first+w.g.cfg.lag() < open && w.size > 0: // an epoch that has drained has not been read
 		return nil, errReading
 	}
 	state := &clusterv1.Window{First: w.first, Size: w.size, Missed: maps.Clone(w.missed), Unsure: maps.Clone(w.unsure),
