@@ -127,6 +127,11 @@ func (c *Config) checkDevices(k checker) map[string]string {
 		dev.Pipeline.check(k, at+".pipeline")
 		dev.TLS.check(k, at+".tls")
 		dev.GNMI.check(k, at+".gnmi")
+		if (dev.GNMI.Configure == ConfigureApply || dev.GNMI.Configure == ConfigureEnforce) &&
+			c.DeviceConfiguration.Directory == "" {
+			k.reject("device-configuration.directory", "is missing; expected a directory that keeps what devices had before, "+
+				"because %s.gnmi.configure is %s", at, dev.GNMI.Configure)
+		}
 		if dev.Mode == ModeBackup && dev.Forwarding == ForwardingManaged {
 			k.reject(at+".forwarding", "managed needs mode primary: a backup may not write; expected none")
 		}
@@ -162,7 +167,7 @@ func (t TLS) check(k checker, at string) {
 
 func (g GNMI) check(k checker, at string) {
 	if g.Address == "" {
-		for _, key := range []string{"username", "password", "tls", "subscriptions"} {
+		for _, key := range []string{"username", "password", "tls", "subscriptions", "configure", "component", "ports"} {
 			if k.Given(at + "." + key) {
 				k.reject(at+".address", "is missing; expected host:port of the switch's gNMI server, such as 192.0.2.1:9339")
 				break
@@ -173,6 +178,17 @@ func (g GNMI) check(k checker, at string) {
 		k.reject(at+".username", "expected username and password, or neither")
 	}
 	g.TLS.check(k, at+".tls")
+	numbers, interfaces := map[uint32]int{}, map[string]int{}
+	for i, p := range g.Ports {
+		where := fmt.Sprintf("%s.ports[%d]", at, i)
+		if other, taken := numbers[p.Number]; taken && p.Number != 0 {
+			k.reject(where+".number", "%d is already the number of ports[%d]; expected unique numbers", p.Number, other)
+		}
+		if other, taken := interfaces[p.Interface]; taken && p.Interface != "" {
+			k.reject(where+".interface", "%q is already ports[%d]; expected unique interfaces", p.Interface, other)
+		}
+		numbers[p.Number], interfaces[p.Interface] = i, i
+	}
 	for i, s := range g.Subscriptions {
 		s.check(k, fmt.Sprintf("%s.subscriptions[%d]", at, i))
 	}

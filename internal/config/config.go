@@ -36,6 +36,8 @@ type Config struct {
 	DeviceDefaults Device `yaml:"device-defaults" partial:"true" live:"true"`
 	// Devices are the switches to collect from.
 	Devices []Device `yaml:"devices" template:"DeviceDefaults" live:"true"`
+	// DeviceConfiguration is where the collector keeps what it set on devices.
+	DeviceConfiguration DeviceConfiguration `yaml:"device-configuration"`
 	// Links connect ports of two switches; needed where the collector installs routes.
 	Links []Link `yaml:"links" live:"true"`
 	// Hosts are attached to switches; routes lead to their addresses.
@@ -187,6 +189,37 @@ type GNMI struct {
 	// Subscriptions are republished with the device's name as target. If not given: interfaces with
 	// counters, LLDP, components and system.
 	Subscriptions []Subscription `yaml:"subscriptions"`
+	// Configure is whether the collector sets over gNMI what P4Runtime needs: the device id, the
+	// numbers of ports, enabled ports. off never compares; check compares and never sets; apply sets
+	// what `netsketch devices apply` names; enforce sets whenever the device differs.
+	Configure Configure `yaml:"configure" default:"check" oneof:"off check apply enforce"`
+	// Component is the component of the integrated circuit that gets the device id; needed if the
+	// device lists none or several.
+	Component string `yaml:"component"`
+	// Ports are the interfaces that get numbers. A port of links and hosts that is not listed is the
+	// interface that reports its number.
+	Ports []DevicePort `yaml:"ports"`
+}
+
+// Configure is whether the collector sets a device's configuration.
+type Configure string
+
+// Whether the collector sets a device's configuration.
+const (
+	ConfigureOff     Configure = "off"
+	ConfigureCheck   Configure = "check"
+	ConfigureApply   Configure = "apply"
+	ConfigureEnforce Configure = "enforce"
+)
+
+// DevicePort is a port of a device.
+type DevicePort struct {
+	// Number is the port's number in P4Runtime, links and hosts.
+	Number uint32 `yaml:"number" required:"the number of the port, from 1" range:"1..4294967039"`
+	// Interface is the interface's name on the device.
+	Interface string `yaml:"interface" required:"the name of the interface, such as Ethernet1/1/1"`
+	// Description is set as the interface's description; left as it is if empty.
+	Description string `yaml:"description"`
 }
 
 // Subscription is a path of a switch to subscribe to.
@@ -208,6 +241,16 @@ const (
 	ModeSample        SubscriptionMode = "sample"
 	ModeTargetDefined SubscriptionMode = "target-defined"
 )
+
+// DeviceConfiguration is about the configuration of devices over gNMI.
+type DeviceConfiguration struct {
+	// Directory keeps what devices had before the collector set them, so that it can be restored
+	// after a restart; needed for gnmi.configure: apply or enforce. Commands reach the collector over
+	// a socket in it.
+	Directory string `yaml:"directory" form:"file"`
+	// Interval is the time between two comparisons of a device with the file.
+	Interval time.Duration `yaml:"interval" default:"1m" range:"1s..24h"`
+}
 
 // Link joins ports of two switches.
 type Link struct {

@@ -88,6 +88,29 @@ func full(t *testing.T) *config.Config {
 	return c
 }
 
+// Keys of the configuration of devices over gNMI are checked.
+func TestDeviceConfiguration(t *testing.T) {
+	const file = `
+device-configuration: {directory: %s}
+devices:
+- {name: leaf1, address: "192.0.2.1:9559", gnmi: {address: "192.0.2.1:9339", configure: %s, ports: [%s]}}
+`
+	for _, c := range []struct{ directory, configure, ports, want string }{
+		{"state", "enforce", "{number: 1, interface: Ethernet0}", ""},
+		{"", "apply", "", "device-configuration.directory: is missing"},
+		{"state", "always", "", "devices[0].gnmi.configure"},
+		{"state", "apply", "{number: 1, interface: a}, {number: 1, interface: b}", "1 is already the number of ports[0]"},
+		{"state", "apply", "{number: 1, interface: a}, {number: 2, interface: a}", `"a" is already ports[0]`},
+		{"state", "apply", "{number: 0, interface: a}", "devices[0].gnmi.ports[0].number"},
+		{"state", "apply", "{number: 1}", "devices[0].gnmi.ports[0].interface"},
+	} {
+		_, err := config.Parse("netsketch.yaml", fmt.Appendf(nil, file, c.directory, c.configure, c.ports))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v", c, err)
+		}
+	}
+}
+
 func TestFullFile(t *testing.T) {
 	c := full(t)
 	if got, want := c.Epoch, (config.Epoch{Interval: 500 * time.Millisecond, Guard: 5 * time.Millisecond,
@@ -98,6 +121,7 @@ func TestFullFile(t *testing.T) {
 		Name: "leaf2", Address: "[::1]:9002", DeviceID: 2, Role: config.RoleEdge, Mode: config.ModePrimary,
 		ElectionID: config.ElectionID{High: 1, Low: 5}, Pipeline: config.Pipeline{Name: "univmon-300k"},
 		Forwarding: config.ForwardingManaged, Timeout: 5 * time.Second, TLS: config.TLS{Plaintext: true},
+		GNMI: config.GNMI{Configure: config.ConfigureCheck},
 	}
 	if diff := cmp.Diff(leaf2, c.Devices[1]); diff != "" {
 		t.Errorf("leaf2 (-want +got):\n%s", diff)

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devconfig
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/test/testkit"
+)
+
+var modes = map[string]bool{"with commits": true, "without commits": false}
+
+// A change is proved over one connection, in this order; everything else is undone, and only what
+// was proved before a crash is confirmed after it.
+func TestTransitions(t *testing.T) {
+	order := []State{Setting, ReadingBack, AwaitingState, Connecting, Confirming}
+	for i, s := range order {
+		if i > 0 && order[i-1].next(proved) != s && order[i-1].next(answered) != s {
+			t.Errorf("%s does not lead to %s", order[i-1], s)
+		}
+		for e := range event(events) {
+			next := s.next(e)
+			switch {
+			case next == s, next == Undoing, i+1 < len(order) && next == order[i+1], s == Confirming && e == proved &&
+				next == Clean:
+			default:
+				t.Errorf("%s: after %q, %s", s, e, next)
+			}
+		}
+		if want := map[bool]State{true: Confirming, false: Undoing}[s == Confirming]; s.next(restarted) != want ||
+			s.next(broken) != want {
+			t.Errorf("%s: after a crash %s, after a lost connection %s; expected %s", s, s.next(restarted), s.next(broken), want)
+		}
+	}
+	for e := range transitions {
+		for from, to := range transitions[e] {
+			if to == Clean && from.transaction() && from != Confirming {
+				t.Errorf("%s becomes %s without a confirmation", from, to)
+			}
+		}
+	}
+}
+
+func TestApply(t *testing.T) {
+	for name, commits := range modes {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newFake(t), config.ConfigureApply)
+			r.device.commits = commits
+			before := r.device.all()
+			r.start()
+			p := r.plan()
+			if len(p.Changes) != 5 || p.Refused() || len(r.device.sets) != 0 {
+				t.Fatalf("plan\n%s%d Sets", shown(p), len(r.device.sets))
+			}
+			if err := r.apply(); err != nil {
+				t.Fatal(err)
+			}
+			r.expect(settled())
+			if log := r.sessions.log; !slices.Equal(log, []string{"suspend", "resume"}) {
+				t.Errorf("the P4Runtime session: %q", log)
+			}
+			if r.device.commit != "" {
+				t.Error("the commit is not confirmed")
+			}
+			if s, _ := r.Status("leaf1"); s.State != Clean || len(s.Leaves) != 6 {
+				t.Errorf("status %+v", s)
+			}
+			if err := r.apply(); err == nil || !strings.Contains(err.Error(), "is carried out already") {
+				t.Errorf("the plan again: %v", err)
+			}
+			r.Stop() // a collector that starts later knows what to restore
+			r.start()
+			if err := r.Revert(t.Context(), "leaf1"); err != nil {
+				t.Fatal(err)
+			}
+			r.expect(before)
+			if rec := r.record(); len(rec.Written) != 0 || rec.Pending != nil {
+				t.Errorf("record %+v", rec)
+			}
+		})
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*rig)
+		want    string
+	}{
+		"mode check": {func(r *rig) { r.cfg.Devices[0].GNMI.Configure = config.ConfigureCheck },
+			"gnmi.configure is check; write apply"},
+		"another collector": {func(r *rig) {}, "belongs to c2; run the command there"},
+		"a foreign id":      {func(r *rig) { r.device.put(node, "9") }, "somebody else has set 9"},
+		"a pending commit": {func(r *rig) { r.device.commits, r.device.commit = true, "theirs" },
+			"commit of somebody else that is pending"},
+		"an unknown port": {func(r *rig) { r.cfg.Devices[0].GNMI.Ports[0].Interface = "Ethernet5" },
+			"no interface \"Ethernet5\""},
+		"a read-only server": {func(r *rig) { r.device.fault = readOnly },
+			"the device refuses the change: Set is not served"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newFake(t), config.ConfigureApply)
+			c.prepare(r)
+			before := r.device.all()
+			r.build()
+			if name == "another collector" {
+				r.deps.Owner = func(string) (string, bool) { return "c2", false }
+			}
+			if err := r.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer r.Stop()
+			if err := r.apply(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v; expected %q", err, c.want)
+			}
+			r.expect(before)
+			if n := len(r.device.sets); n > 0 && name != "a read-only server" {
+				t.Errorf("%d Sets are sent", n)
+			}
+			if rec := r.record(); rec.Pending != nil || len(rec.Written) > 0 {
+				t.Errorf("record %+v", rec)
+			}
+		})
+	}
+}
+
+func readOnly(int) (float64, error) { return 0, status.Error(codes.Unimplemented, "Set is not served") }
+
+// A plan that is out of date is not carried out, whatever has changed.
+func TestApplyChangedSince(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply).start()
+	digest := r.plan().Digest
+	r.device.put(eth4+"description", "changed meanwhile")
+	if _, err := r.Apply(t.Context(), digest); err == nil || !strings.Contains(err.Error(), "has changed since") {
+		t.Errorf("error %v", err)
+	}
+	if len(r.device.sets) != 0 {
+		t.Error("the device was set")
+	}
+}
+
+// Faults of the device during a change: the device has everything at the end, or what it had
+// before.
+func TestFaults(t *testing.T) {
+	first := func(effect float64, err error) func(int) (float64, error) {
+		return func(n int) (float64, error) {
+			if n == 1 {
+				return effect, err
+			}
+			return 1, nil
+		}
+	}
+	internal := status.Error(codes.Internal, "fault")
+	for name, c := range map[string]struct {
+		fault   func(int) (float64, error)
+		prepare func(*rig)
+		want    string // of the error; "" if the change is made
+	}{
+		"OK without effect": {fault: first(0, nil),
+			want: "has answered OK, and its configuration does not have the change"},
+		"OK with half of it":    {fault: first(0.5, nil), want: "carried out a part of the change only"},
+		"error with effect":     {fault: first(1, internal)},
+		"error with half of it": {fault: first(0.5, internal), want: "carried out a part of the change only"},
+		"error":                 {fault: first(0, internal), want: "the device refuses the change: fault"},
+		"hangs":                 {fault: first(0, errHang), want: "as before"},
+		"hangs with effect":     {fault: first(1, errHang)},
+		"state does not follow": {prepare: func(r *rig) {
+			r.device.dead[strings.Replace(eth0, "config", "state",
+				1)+"id"] = true
+		},
+			want: "state/id does not follow the configuration"},
+		"P4Runtime does not connect": {prepare: func(r *rig) { r.sessions.refuse = errors.New("refused") },
+			want: "P4Runtime does not connect within 200ms: refused"},
+		"connection closed by the Set": {prepare: func(r *rig) {
+			r.device.onSet = func(n int) {
+				if n == 1 {
+					config := r.device.all()
+					go r.device.server.Stop()
+					r.device.restartLater(r.t, config)
+				}
+			}
+		}, want: "tried again"},
+		"restart with the new configuration": {prepare: restartAt(Connecting,
+			func(r *rig) map[string]string { return r.device.all() }),
+			want: "the connection with the device has ended during the change"},
+		"restart with the old configuration": {prepare: restartAt(Connecting,
+			func(*rig) map[string]string { return oldConfig() }),
+			want: "P4Runtime does not connect within 200ms: Switch does not have a Device ID"},
+		"somebody else takes it back": {prepare: func(r *rig) {
+			r.onChange = when(r, AwaitingState, func() { r.device.put(eth0+"id", "8") })
+		}, want: "somebody else has changed the configuration meanwhile"},
+	} {
+		for mode, commits := range modes {
+			t.Run(name+" "+mode, func(t *testing.T) {
+				r := newRig(t, newFake(t), config.ConfigureApply)
+				r.cfg.Devices[0].Timeout = 300 * time.Millisecond
+				r.device.commits, r.device.fault = commits, c.fault
+				if c.prepare != nil {
+					c.prepare(r)
+				}
+				r.cfg.DeviceConfiguration.Interval = 20 * time.Millisecond
+				r.start()
+				err := r.apply()
+				if c.want == "" {
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.expect(settled())
+					return
+				}
+				if err == nil {
+					t.Fatalf("the change is made; expected an error with %q", c.want)
+				}
+				if c.want != "tried again" && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v; expected %q", err, c.want)
+				}
+				r.undone()
+				want := oldConfig()
+				if name == "somebody else takes it back" && !commits {
+					want[eth0+"id"] = "8" // not ours to restore
+				}
+				r.expect(want)
+				if r.record().Failure == "" {
+					t.Error("the record has no failure")
+				}
+			})
+		}
+	}
+}
+
+// undone waits until no change is in progress.
+func (r *rig) undone() {
+	r.t.Helper()
+	testkit.Until(r.t, "the change is over", func() bool {
+		r.pass(time.Minute)
+		r.Wake("leaf1")
+		return r.record().Pending == nil
+	})
+}
+
+func oldConfig() map[string]string {
+	return map[string]string{eth0 + "enabled": "false", eth4 + "enabled": "true"}
+}
+
+// when calls f once, when a state begins.
+func when(r *rig, state State, f func()) func() {
+	var once sync.Once
+	return func() {
+		if s, _ := r.Status("leaf1"); s.State == state {
+			once.Do(f)
+		}
+	}
+}
+
+func restartAt(state State, config func(*rig) map[string]string) func(*rig) {
+	return func(r *rig) { r.onChange = when(r, state, func() { r.device.restart(r.t, config(r)) }) }
+}
+
+// restartLater starts the server again when it has stopped.
+func (f *fake) restartLater(t *testing.T, config map[string]string) {
+	server := f.server
+	go func() {
+		server.Stop()
+		f.start(t, f.addr)
+	}()
+}
+
+// A collector that is killed between any two steps, in all combinations with what the device has
+// done by then, is continued by the next one: the device has everything, or what it had before.
+func TestKilled(t *testing.T) {
+	for name, commits := range modes {
+		t.Run(name, func(t *testing.T) {
+			type moment struct {
+				state  State
+				dir    string
+				config map[string]string
+				commit string
+				saved  map[string]string
+			}
+			var moments []moment
+			r := newRig(t, newFake(t), config.ConfigureApply)
+			r.device.commits = commits
+			keep := func(state State) {
+				r.device.mu.Lock()
+				defer r.device.mu.Unlock()
+				m := moment{state, t.TempDir(), maps.Clone(r.device.config), r.device.commit, maps.Clone(r.device.saved)}
+				copyDir(t, r.dir, m.dir)
+				moments = append(moments, m)
+			}
+			r.onChange = func() {
+				s, _ := r.Status("leaf1")
+				keep(s.State)
+			}
+			r.device.onSet = func(int) { keep(Setting) }
+			r.start()
+			if err := r.apply(); err != nil {
+				t.Fatal(err)
+			}
+			// The confirmation has arrived, and the collector does not know.
+			for _, m := range moments {
+				if m.state == Confirming {
+					m.commit, m.saved = "", nil
+					moments = append(moments, m)
+					break
+				}
+			}
+			if len(moments) < 7 {
+				t.Fatalf("%d moments", len(moments))
+			}
+			for _, m := range moments {
+				for _, rolledBack := range []bool{false, true} {
+					if rolledBack && m.commit == "" {
+						continue
+					}
+					t.Run(string(m.state), func(t *testing.T) {
+						next := newRig(t, newFake(t), config.ConfigureApply)
+						next.device.commits, next.device.config, next.device.commit = commits, maps.Clone(m.config), m.commit
+						next.device.saved = maps.Clone(m.saved)
+						if rolledBack { // the device has waited for the confirmation in vain
+							next.device.config, next.device.commit = maps.Clone(m.saved), ""
+						}
+						copyDir(t, m.dir, next.dir)
+						next.start()
+						next.undone()
+						if (m.state == Confirming || m.state == Clean) && !rolledBack {
+							next.expect(settled())
+						} else {
+							next.expect(oldConfig())
+						}
+						if next.device.commit != "" {
+							t.Error("a commit is pending")
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// The device restarts while a change is undone.
+func TestRestartDuringUndo(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	r.sessions.refuse = errors.New("refused")
+	r.cfg.DeviceConfiguration.Interval = 20 * time.Millisecond
+	r.onChange = when(r, Undoing, func() { r.device.restart(t, r.device.all()) })
+	r.start()
+	if err := r.apply(); err == nil {
+		t.Fatal("the change is made")
+	}
+	r.undone()
+	r.expect(oldConfig())
+}
+
+// Values are written in the form that the device takes, which is tried first the next time.
+func TestForms(t *testing.T) {
+	for f := range form(forms) {
+		r := newRig(t, newFake(t), config.ConfigureApply)
+		r.device.form = f
+		r.start()
+		if err := r.apply(); err != nil {
+			t.Fatalf("form %d: %v", f, err)
+		}
+		r.expect(settled())
+		n := len(r.device.sets)
+		if err := r.Revert(t.Context(), "leaf1"); err != nil || len(r.device.sets) != n+1 {
+			t.Errorf("form %d: error %v, %d more Sets", f, err, len(r.device.sets)-n)
+		}
+		r.Stop()
+	}
+}
+
+func TestEnforce(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureEnforce)
+	r.cfg.DeviceConfiguration.Interval = 10 * time.Millisecond
+	r.start()
+	for range maxReverts {
+		r.until(Clean)
+		r.expect(settled())
+		r.device.put(eth0+"enabled", "false")
+		r.Wake("leaf1")
+		r.leaves(Clean)
+	}
+	r.until(Ended)
+	if s, _ := r.Status("leaf1"); !strings.Contains(s.Reason, eth0+"enabled back 3 times within 1h0m0s; find out who") {
+		t.Errorf("reason %q", s.Reason)
+	}
+	if r.device.get(eth0+"enabled") != "false" {
+		t.Error("the port is set again")
+	}
+	r.Stop()
+	r.start() // the next collector knows it
+	r.until(Ended)
+	if err := r.apply(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(settled())
+	if rec := r.record(); rec.Ended || len(rec.Reverts) != 0 {
+		t.Errorf("record %+v", rec)
+	}
+	if err := r.Revert(t.Context(), "leaf1"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(Ended)
+	r.expect(oldConfig())
+}
+
+// leaves waits until the device is in another state, or has been set again.
+func (r *rig) leaves(s State) {
+	r.t.Helper()
+	n := len(r.device.setsNow())
+	testkit.Until(r.t, "another state than "+string(s), func() bool {
+		now, _ := r.Status("leaf1")
+		return now.State != s || len(r.device.setsNow()) > n
+	})
+}
+
+func (f *fake) setsNow() []*gpb.SetRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sets
+}
+
+// A removed key restores the leaf if it still holds the collector's value.
+func TestReload(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureEnforce).start()
+	r.until(Clean)
+	next := *r.cfg
+	next.Devices = slices.Clone(next.Devices)
+	next.Devices[0].GNMI.Ports = next.Devices[0].GNMI.Ports[:1]
+	r.Reload(&next)
+	want := settled()
+	delete(want, eth4+"id")
+	delete(want, eth4+"description")
+	testkit.Until(t, "the removed keys are restored", func() bool {
+		s, _ := r.Status("leaf1")
+		return s.State == Clean && r.device.get(eth4+"id") == ""
+	})
+	r.expect(want)
+}
+
+// Two collectors do not share a directory, and do not take the same device from each other.
+func TestTwoCollectors(t *testing.T) {
+	device := newFake(t)
+	a := newRig(t, device, config.ConfigureEnforce).start()
+	a.until(Clean)
+	b := newRig(t, device, config.ConfigureEnforce)
+	b.cfg.DeviceConfiguration.Directory = a.dir
+	b.build()
+	if err := b.Start(); err == nil || !strings.Contains(err.Error(), "is used by another collector") {
+		t.Errorf("error %v", err)
+	}
+	b.Stop()
+	b = newRig(t, device, config.ConfigureEnforce)
+	b.cfg.Devices[0].DeviceID = 5
+	b.start()
+	b.until(Blocked)
+	if s, _ := b.Status("leaf1"); !strings.Contains(s.Reason, "somebody else has set 1") {
+		t.Errorf("reason %q", s.Reason)
+	}
+	b.expect(settled())
+}
+
+// Commands reach the collector over its socket, and say so if there is none.
+func TestCommands(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	if _, err := Call(t.Context(), r.dir, Request{Command: "plan"}); !errors.Is(err, ErrNoCollector) {
+		t.Errorf("without a collector: %v", err)
+	}
+	r.start()
+	do := func(request Request) Reply {
+		t.Helper()
+		reply, err := Call(t.Context(), r.dir, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	plan := do(Request{Command: "plan", Devices: []string{"leaf1"}})
+	if len(plan.Plans) != 1 || plan.Plans[0].Digest == "" {
+		t.Fatalf("%+v", plan)
+	}
+	if got := do(Request{Command: "plan", Devices: []string{"leaf"}}); !strings.Contains(got.Error,
+		"did you mean leaf1?") {
+		t.Errorf("%+v", got)
+	}
+	if got := do(Request{Command: "apply", Digest: plan.Plans[0].Digest}); !slices.Equal(got.Applied, []string{"leaf1"}) {
+		t.Errorf("%+v", got)
+	}
+	if got := do(Request{Command: "revert", Devices: []string{"leaf1"}}); got.Error != "" {
+		t.Errorf("%+v", got)
+	}
+	r.expect(oldConfig())
+	if got := do(Request{Command: "reboot"}); got.Error == "" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devconfig
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	extpb "github.com/openconfig/gnmi/proto/gnmi_ext"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// read are the paths that are read of a device. Devices that do not serve one of them are read
+// without it.
+var read = []string{
+	"/interfaces/interface[name=*]/config", "/interfaces/interface[name=*]/state/id",
+	"/interfaces/interface[name=*]/state/enabled", "/interfaces/interface[name=*]/state/description",
+	"/components/component[name=*]/config", "/components/component[name=*]/state/type",
+	"/components/component[name=*]/integrated-circuit",
+	"/lldp/config", "/lldp/state/enabled", "/lldp/interfaces/interface[name=*]/config",
+	"/lldp/interfaces/interface[name=*]/state/enabled",
+}
+
+// form is a way to write values that some server takes.
+type form uint8
+
+// The forms of values, in the order in which they are tried.
+const (
+	bare    form = iota // a JSON value at the leaf
+	wrapped             // a JSON object with the leaf's qualified name, as SONiC takes it
+	typed               // a protobuf value
+
+	forms = iota
+)
+
+// client is a connection with a device's gNMI server.
+type client struct {
+	conn    *grpc.ClientConn
+	api     gpb.GNMIClient
+	schema  *yang.Schema
+	timeout time.Duration // of a call
+	dials   *atomic.Int32
+	device  string // host:port, for errors
+	origin  string // of the paths that the device answers
+}
+
+// dialer opens connections; southbound.Endpoint.Dial is one.
+type dialer func(...grpc.DialOption) (*grpc.ClientConn, error)
+
+// open returns a client. The first call connects.
+func open(dial dialer, address string, schema *yang.Schema, timeout time.Duration) (*client, error) {
+	dials := new(atomic.Int32)
+	conn, err := dial(grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+		if err == nil {
+			dials.Add(1)
+		}
+		return c, err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return &client{conn: conn, api: gpb.NewGNMIClient(conn), schema: schema, timeout: timeout, dials: dials,
+		device: address, origin: "openconfig"}, nil
+}
+
+// path parses a path of this package.
+func (c *client) path(text string) *gpb.Path {
+	p := gnmiPath(text)
+	p.Origin = c.origin
+	return p
+}
+
+func (c *client) close() { _ = c.conn.Close() }
+
+// connections is how often a connection was established.
+func (c *client) connections() int32 { return c.dials.Load() }
+
+// read reads the device. A device that has nothing at the origin openconfig is asked without an
+// origin.
+func (c *client) read(ctx context.Context) (*Snapshot, error) {
+	s, err := c.readOrigin(ctx)
+	if s == nil || s.leaves > 0 {
+		return s, err
+	}
+	was := c.origin
+	if c.origin = ""; was == "" {
+		c.origin = "openconfig"
+	}
+	s, other := c.readOrigin(ctx)
+	if s == nil || s.leaves > 0 {
+		return s, other
+	}
+	c.origin = was
+	if err == nil {
+		err = errors.New("the device has no value of any interface or component")
+	}
+	return nil, fmt.Errorf("gNMI of %s: the configuration cannot be read: %w", c.device, err)
+}
+
+// readOrigin reads the paths of one origin. Without a snapshot, the connection has failed. A
+// snapshot without leaves may come with the reason.
+func (c *client) readOrigin(ctx context.Context) (*Snapshot, error) {
+	s := NewSnapshot()
+	err := c.once(ctx, s, read...)
+	switch {
+	case err == nil && s.leaves > 0:
+		return s, nil
+	case err != nil && !refusal(err):
+		return nil, err
+	}
+	// The device refuses one of the paths, or leaves all out because of one: read each.
+	s = NewSnapshot()
+	for _, path := range read {
+		one := c.once(ctx, s, path)
+		if refusal(one) {
+			one = c.get(ctx, s, path)
+		}
+		if one != nil && !refusal(one) {
+			return nil, one
+		}
+		err = cmp.Or(err, one)
+	}
+	return s, err
+}
+
+// refusal reports whether an error concerns a path or a request, not the connection.
+func refusal(err error) bool {
+	switch status.Code(err) {
+	case codes.OK, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unauthenticated,
+		codes.ResourceExhausted:
+		return false
+	}
+	_, ok := status.FromError(err)
+	return ok && err != nil
+}
+
+// readTimeouts is how many timeouts of a call a reading may take, because a device may have many
+// interfaces.
+const readTimeouts = 6
+
+// once reads paths with a subscription that ends by itself.
+func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
+	defer cancel()
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_ONCE, Encoding: gpb.Encoding_JSON_IETF}
+	for _, p := range paths {
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: c.path(p)})
+	}
+	stream, err := c.api.Subscribe(ctx)
+	if err == nil {
+		err = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}})
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for {
+		resp, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF), err == nil && resp.GetSyncResponse():
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := s.add(c.schema, resp.GetUpdate()); err != nil {
+			return err
+		}
+	}
+}
+
+// get reads a path with Get, for servers without ONCE subscriptions.
+func (c *client) get(ctx context.Context, s *Snapshot, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
+	defer cancel()
+	resp, err := c.api.Get(ctx, &gpb.GetRequest{Path: []*gpb.Path{c.path(path)}, Encoding: gpb.Encoding_JSON_IETF})
+	if err != nil {
+		return err
+	}
+	for _, n := range resp.GetNotification() {
+		if err := s.add(c.schema, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasCommit reports whether the device takes changes back that are not confirmed. It sends a Set
+// without changes that confirms a commit that does not exist: a device with such commits refuses
+// it.
+func (c *client) hasCommit(ctx context.Context, id string) (bool, error) {
+	err := c.call(ctx, &gpb.SetRequest{Extension: []*extpb.Extension{confirm(id)}})
+	switch status.Code(err) {
+	case codes.FailedPrecondition, codes.InvalidArgument:
+		return true, nil
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return false, err
+	}
+	return false, nil
+}
+
+func confirm(id string) *extpb.Extension {
+	return &extpb.Extension{Ext: &extpb.Extension_Commit{Commit: &extpb.Commit{Id: id,
+		Action: &extpb.Commit_Confirm{Confirm: &extpb.CommitConfirm{}}}}}
+}
+
+// confirm makes a commit permanent, and cancel takes it back.
+func (c *client) confirm(ctx context.Context, id string) error {
+	return c.call(ctx, &gpb.SetRequest{Extension: []*extpb.Extension{confirm(id)}})
+}
+
+func (c *client) cancel(ctx context.Context, id string) error {
+	return c.call(ctx, &gpb.SetRequest{Extension: []*extpb.Extension{{Ext: &extpb.Extension_Commit{
+		Commit: &extpb.Commit{Id: id, Action: &extpb.Commit_Cancel{Cancel: &extpb.CommitCancel{}}}}}}})
+}
+
+// set sends changes in one transaction. With a commit id, the device takes them back after rollback
+// unless they are confirmed.
+func (c *client) set(ctx context.Context, changes []Change, f form, commit string, rollback time.Duration) error {
+	req, err := request(changes, f, c.origin)
+	if err != nil {
+		return err
+	}
+	if commit != "" {
+		req.Extension = append(req.Extension, &extpb.Extension{Ext: &extpb.Extension_Commit{Commit: &extpb.Commit{
+			Id: commit, Action: &extpb.Commit_Commit{Commit: &extpb.CommitRequest{
+				RollbackDuration: durationpb.New(rollback)}}}}})
+	}
+	return c.call(ctx, req)
+}
+
+func (c *client) call(ctx context.Context, req *gpb.SetRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	_, err := c.api.Set(ctx, req)
+	return err
+}
+
+// request returns the Set of changes. It is the only place where the collector makes one with
+// values: each path is in the table of this package, and no path names more than a leaf.
+func request(changes []Change, f form, origin string) (*gpb.SetRequest, error) {
+	req := &gpb.SetRequest{}
+	at := func(path string) *gpb.Path {
+		p := gnmiPath(path)
+		p.Origin = origin
+		return p
+	}
+	entries := map[string]bool{}
+	for _, c := range changes {
+		l, err := c.leaf()
+		if err != nil {
+			return nil, err
+		}
+		if c.Before != nil && (c.After == nil || l.setting().identity) {
+			req.Delete = append(req.Delete, at(c.Path))
+		}
+		if c.After == nil {
+			continue
+		}
+		if c.Entry != "" && c.Entry == l.entry() && !entries[c.Entry] {
+			entries[c.Entry] = true
+			req.Update = append(req.Update, &gpb.Update{Path: at(c.Entry), Val: value(c.Entry, l.name, true, false,
+				false, f)})
+		}
+		s := l.setting()
+		req.Update = append(req.Update, &gpb.Update{Path: at(c.Path), Val: value(c.Path, *c.After, s.text, s.number,
+			s.wide, f)})
+	}
+	return req, nil
+}
+
+// value writes a value of a leaf.
+func value(path, v string, text, number, wide bool, f form) *gpb.TypedValue {
+	if f == typed {
+		switch {
+		case text:
+			return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v}}
+		case number:
+			n, _ := strconv.ParseUint(v, 10, 64)
+			return &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: n}}
+		}
+		return &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: v == "true"}}
+	}
+	data := []byte(v)
+	if text || wide { // RFC 7951: numbers of 64 bits are strings
+		data, _ = json.Marshal(v) // a string is always JSON
+	}
+	if f == wrapped {
+		name := path[strings.LastIndexByte(path, '/')+1:]
+		data = slices.Concat([]byte(`{"`+moduleOf(path, name)+":"+name+`":`), data, []byte("}"))
+	}
+	return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: data}}
+}
+
+// moduleOf is the OpenConfig module that defines a leaf.
+func moduleOf(path, name string) string {
+	switch {
+	case name == "node-id", name == "id":
+		return "openconfig-p4rt"
+	case strings.HasPrefix(path, "/components"):
+		return "openconfig-platform"
+	case strings.HasPrefix(path, "/lldp"):
+		return "openconfig-lldp"
+	}
+	return "openconfig-interfaces"
+}

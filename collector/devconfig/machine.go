@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devconfig
+
+// State is how far the configuration of a device is.
+type State string
+
+// The states of a device. Those from Setting to Undoing are of a change in progress: they are kept
+// on disk.
+const (
+	// Unread: the device has not been read since the collector started, or cannot be read.
+	Unread State = "unread"
+	// Clean: everything that the file says is in effect.
+	Clean State = "in-effect"
+	// Differs: the device differs from the file, and nothing is being changed.
+	Differs State = "differs"
+	// Blocked: a leaf is refused, so nothing of the device is changed.
+	Blocked State = "refused"
+	// Ended: somebody else has taken the changes back again and again, and enforce has ended.
+	Ended State = "enforcement-ended"
+	// Setting: the Set has been sent, or is about to be.
+	Setting State = "setting"
+	// ReadingBack: the Set is over, well or not; the device's configuration is read.
+	ReadingBack State = "reading-back"
+	// AwaitingState: the configuration has the changes; the device's state is awaited.
+	AwaitingState State = "awaiting-state"
+	// Connecting: the state has the changes; the P4Runtime session is awaited.
+	Connecting State = "connecting"
+	// Confirming: all is proved; the device is told to keep the changes.
+	Confirming State = "confirming"
+	// Undoing: the changes are taken back.
+	Undoing State = "undoing"
+)
+
+// event is what happens to a device.
+type event uint8
+
+const (
+	// What a comparison of the device with the file finds.
+	foundClean event = iota
+	foundDifference
+	foundRefusal
+	unreadable
+	// What starts a change, and ends enforcement.
+	begin
+	revertedAgain
+	// What a step of a change finds.
+	answered
+	proved
+	disproved
+	unproved
+	broken
+	// The collector starts, and finds the state on disk.
+	restarted
+
+	events = iota
+)
+
+// String returns what has happened.
+func (e event) String() string {
+	return [events]string{
+		foundClean:      "the device is as the file says",
+		foundDifference: "the device differs from the file",
+		foundRefusal:    "a leaf is refused",
+		unreadable:      "the device cannot be read",
+		begin:           "a change begins",
+		revertedAgain:   "somebody else has taken changes back too often",
+		answered:        "the Set is over, with an answer or without",
+		proved:          "the step has proved what it is for",
+		disproved:       "the step has found the opposite",
+		unproved:        "the time of the step is over",
+		broken:          "the connection with the device has ended",
+		restarted:       "the collector has started again",
+	}[e]
+}
+
+// transaction reports whether a state is one of a change in progress.
+func (s State) transaction() bool {
+	switch s {
+	case Setting, ReadingBack, AwaitingState, Connecting, Confirming, Undoing:
+		return true
+	}
+	return false
+}
+
+// transitions has the answer of each state to each event that it can get. A state that is not
+// there ignores the event. A change that is not proved as a whole, over one connection, is undone.
+// Only a change that was proved before a crash is confirmed after it.
+var transitions = [events]map[State]State{
+	foundClean:      {Unread: Clean, Clean: Clean, Differs: Clean, Blocked: Clean, Ended: Clean},
+	foundDifference: {Unread: Differs, Clean: Differs, Differs: Differs, Blocked: Differs},
+	foundRefusal:    {Unread: Blocked, Clean: Blocked, Differs: Blocked, Blocked: Blocked},
+	unreadable:      {Clean: Unread, Differs: Unread, Blocked: Unread},
+	begin:           {Differs: Setting, Ended: Setting, Clean: Setting},
+	revertedAgain:   {Differs: Ended},
+	answered:        {Setting: ReadingBack},
+	proved: {
+		ReadingBack: AwaitingState, AwaitingState: Connecting, Connecting: Confirming, Confirming: Clean,
+		Undoing: Differs,
+	},
+	disproved: {
+		ReadingBack: Undoing, AwaitingState: Undoing, Connecting: Undoing, Confirming: Undoing,
+	},
+	unproved: {
+		ReadingBack: Undoing, AwaitingState: Undoing, Connecting: Undoing,
+	},
+	broken: {
+		Setting: Undoing, ReadingBack: Undoing, AwaitingState: Undoing, Connecting: Undoing,
+	},
+	restarted: {
+		Setting: Undoing, ReadingBack: Undoing, AwaitingState: Undoing, Connecting: Undoing,
+	},
+}
+
+// next returns the state after an event.
+func (s State) next(e event) State {
+	if to, ok := transitions[e][s]; ok {
+		return to
+	}
+	return s
+}

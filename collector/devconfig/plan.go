@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devconfig
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Status is how far a desired leaf is in effect.
+type Status string
+
+// The states of a desired leaf.
+const (
+	// InEffect: the device's configuration, if it has the leaf, and its state have the value.
+	InEffect Status = "in-effect"
+	// Configured: the configuration has the value, and the state does not have it.
+	Configured Status = "configured"
+	// Missing: the device has no value or another one, and the collector has written none.
+	Missing Status = "missing"
+	// Drifted: somebody else has changed the value that the collector wrote.
+	Drifted Status = "drifted"
+	// Refused: the collector does not write the leaf, for a reason.
+	Refused Status = "refused"
+)
+
+// LeafState is a desired leaf beside what the device has.
+type LeafState struct {
+	Path    string `json:"path"`
+	Desired string `json:"desired,omitempty"`
+	Actual  string `json:"actual,omitempty"`
+	Status  Status `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Change is a change of one leaf. Before and After are values; nil is no value.
+type Change struct {
+	Path   string  `json:"path"`
+	Before *string `json:"before"`
+	After  *string `json:"after"`
+	// Entry is the key leaf that creates the list entry, if the device does not have it.
+	Entry string `json:"entry,omitempty"`
+	// Restores is set if After is what the device had before the collector wrote.
+	Restores bool `json:"restores,omitempty"`
+}
+
+// leaf returns the leaf of the table.
+func (c Change) leaf() (Leaf, error) {
+	l, ok := leafAt(c.Path)
+	if !ok {
+		return l, fmt.Errorf("%s is not a leaf that the collector may set", c.Path)
+	}
+	if c.After != nil {
+		return l, l.check(*c.After, c.Restores)
+	}
+	return l, nil
+}
+
+// identity reports whether the change concerns a number by which controllers know the device.
+func (c Change) identity() bool {
+	l, _ := leafAt(c.Path)
+	return l.setting().identity
+}
+
+// Plan is how a device becomes as the file says.
+type Plan struct {
+	Device  string      `json:"device"`
+	Leaves  []LeafState `json:"leaves"`
+	Changes []Change    `json:"changes"`
+	// Error is why the device cannot be read.
+	Error string `json:"error,omitempty"`
+	// Digest identifies the changes; "" if there are none.
+	Digest string `json:"digest,omitempty"`
+	// Note says what else an operator has to know.
+	Note string `json:"note,omitempty"`
+}
+
+// Refused reports whether a leaf is refused. Nothing of a device is changed then.
+func (p *Plan) Refused() bool {
+	return slices.ContainsFunc(p.Leaves, func(l LeafState) bool { return l.Status == Refused })
+}
+
+// Drifted reports whether somebody else has changed what the collector wrote.
+func (p *Plan) Drifted() bool {
+	return slices.ContainsFunc(p.Leaves, func(l LeafState) bool { return l.Status == Drifted })
+}
+
+// sessionCloses reports whether the P4Runtime session is closed while the changes are made.
+func sessionCloses(changes []Change) bool { return slices.ContainsFunc(changes, Change.identity) }
+
+// Diff compares what the file says about a device with what the device reports. written are the
+// leaves that the collector wrote, by path.
+func Diff(device string, w Wanted, s *Snapshot, written map[string]Written) *Plan {
+	p := &Plan{Device: device}
+	desired, refused := w.desires(s)
+	for _, r := range refused {
+		p.Leaves = append(p.Leaves, LeafState{Path: r.path, Status: Refused, Reason: r.reason})
+	}
+	isDesired := map[string]bool{}
+	for _, d := range desired {
+		isDesired[d.Path()] = true
+	}
+	p.restore(s, written, isDesired)
+	freed := map[Leaf]bool{} // identities that the plan takes back
+	for _, c := range p.Changes {
+		if l, _ := leafAt(c.Path); c.After == nil {
+			freed[l] = true
+		}
+	}
+	for _, d := range desired {
+		p.add(d, s, written, freed, desired)
+	}
+	slices.SortStableFunc(p.Changes, func(a, b Change) int {
+		x, _ := leafAt(a.Path)
+		y, _ := leafAt(b.Path)
+		return x.compare(y)
+	})
+	p.digest()
+	return p
+}
+
+// restore adds the changes of leaves that the file no longer has and that still hold what the
+// collector wrote.
+func (p *Plan) restore(s *Snapshot, written map[string]Written, desired map[string]bool) {
+	for _, path := range slices.Sorted(maps.Keys(written)) {
+		l, ok := leafAt(path)
+		if v, has := s.value(l); ok && !desired[path] && has && v == written[path].Value {
+			p.Changes = append(p.Changes, Change{Path: path, Before: &v, After: written[path].Before, Restores: true})
+		}
+	}
+}
+
+// add compares one desired leaf with the device.
+func (p *Plan) add(d desire, s *Snapshot, written map[string]Written, freed map[Leaf]bool, all []desire) {
+	configured, hasConfig := s.value(d.Leaf)
+	state, hasState := s.state(d.Leaf)
+	ours, wrote := written[d.Path()]
+	x := LeafState{Path: d.Path(), Desired: d.value, Actual: configured}
+	if !hasConfig {
+		x.Actual = state
+	}
+	quiet := d.setting().quiet
+	switch {
+	case hasConfig && configured == d.value && (hasState && state == d.value || !hasState && quiet):
+		x.Status = InEffect
+	case hasConfig && configured == d.value:
+		x.Status = Configured
+	case !hasConfig && hasState && state == d.value, // a device without the leaf in its configuration
+		!hasConfig && !hasState && d.kind == portLLDP: // the model's default is true
+		x.Status = InEffect
+	case d.setting().identity:
+		x.Status, x.Reason = identityStatus(d, s, configured, state, ours.Value, freed, all)
+	case wrote && hasConfig && configured != ours.Value || wrote && !hasConfig:
+		x.Status = Drifted
+	default:
+		x.Status = Missing
+	}
+	if x.Status == Missing || x.Status == Drifted {
+		c := Change{Path: d.Path(), After: &d.value}
+		if hasConfig {
+			c.Before = &configured
+		}
+		if entry := d.entry(); entry != "" && !s.entries[entry] {
+			c.Entry = entry
+		}
+		p.Changes = append(p.Changes, c)
+	}
+	p.Leaves = append(p.Leaves, x)
+}
+
+// identityStatus returns the status of a number that the device does not have yet, or the reason
+// why it is not written.
+func identityStatus(d desire, s *Snapshot, configured, state, ours string, freed map[Leaf]bool, all []desire,
+) (Status, string) {
+	switch has := configured; {
+	case has != "" && has != ours:
+		return Refused, fmt.Sprintf("somebody else has set %s; write %s into the file, or delete the leaf on the device",
+			has, has)
+	case has == "" && state != "":
+		return Refused, fmt.Sprintf("the device has %s, and not from its gNMI configuration; write %s into the file, or "+
+			"change it where the device gets it from", state, state)
+	}
+	if d.kind == portID {
+		for _, name := range s.numbered(d.value) {
+			other := Leaf{portID, name}
+			moves := freed[other] || slices.ContainsFunc(all, func(x desire) bool { return x.Leaf == other })
+			if name != d.name && !moves {
+				return Refused, fmt.Sprintf("interface %s has the number %s already; correct gnmi.ports, or delete %s on the "+
+					"device", name, d.value, other.Path())
+			}
+		}
+	}
+	if ours != "" && configured == "" {
+		return Drifted, ""
+	}
+	return Missing, ""
+}
+
+// digest sets the digest of the changes.
+func (p *Plan) digest() {
+	if len(p.Changes) == 0 {
+		return
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", p.Device)
+	text := func(v *string) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%q", *v)
+	}
+	for _, c := range p.Changes {
+		fmt.Fprintf(h, "%q %s %s\n", c.Path, text(c.Before), text(c.After))
+	}
+	p.Digest = hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Digest identifies the changes of several plans; "" if there are none. With one plan that has
+// changes, it is that plan's digest.
+func Digest(plans []*Plan) string {
+	var digests []string
+	for _, p := range plans {
+		if p.Digest != "" {
+			digests = append(digests, p.Digest)
+		}
+	}
+	if len(digests) < 2 {
+		return strings.Join(digests, "")
+	}
+	slices.Sort(digests)
+	sum := sha256.Sum256([]byte(strings.Join(digests, "\n")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// undo returns the changes that take a plan's changes back on a device as it is now: only leaves
+// that hold the value that the collector wrote.
+func undo(changes []Change, s *Snapshot) (back []Change) {
+	for _, c := range slices.Backward(changes) {
+		l, ok := leafAt(c.Path)
+		if v, has := s.value(l); ok && holds(c, v, has) && !same(c.Before, c.After) {
+			back = append(back, Change{Path: c.Path, Before: c.After, After: c.Before, Restores: true})
+		}
+	}
+	return back
+}
+
+// holds reports whether a leaf has the value of a change.
+func holds(c Change, v string, has bool) bool {
+	return has == (c.After != nil) && (!has || v == *c.After)
+}
+
+func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// taken reports whether the configuration of a device has all changes, and whether it has any.
+func taken(changes []Change, s *Snapshot) (all, any bool) {
+	all = true
+	for _, c := range changes {
+		l, _ := leafAt(c.Path)
+		v, has := s.value(l)
+		if holds(c, v, has) {
+			any = true
+		} else {
+			all = false
+		}
+	}
+	return all, any
+}
+
+// outstanding returns the path of a change that the device's state does not show; "" if all do.
+func outstanding(changes []Change, s *Snapshot) string {
+	for _, c := range changes {
+		l, _ := leafAt(c.Path)
+		v, has := s.state(l)
+		if c.After != nil && (has && v != *c.After || !has && !l.setting().quiet) {
+			return l.State()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devconfig
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/internal/suggest"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// maxLeaves bounds the leaves that are read of a device.
+const maxLeaves = 500_000
+
+// Snapshot is what a device reports, read at one time.
+type Snapshot struct {
+	// Values are leaves by path: the leaves of the table, in config and in state.
+	Values map[string]string
+	// Interfaces are the interfaces that the device has.
+	Interfaces map[string]bool
+	// Circuits are the components that are integrated circuits.
+	Circuits map[string]bool
+	// LLDP is set if the device has LLDP.
+	LLDP bool
+
+	leaves  int
+	entries map[string]bool     // key leaves of the list entries that the configuration has
+	numbers map[string][]string // interfaces by number; nil until it is needed
+}
+
+// NewSnapshot returns an empty snapshot.
+func NewSnapshot() *Snapshot {
+	return &Snapshot{Values: map[string]string{}, Interfaces: map[string]bool{}, Circuits: map[string]bool{},
+		entries: map[string]bool{}}
+}
+
+// add enters the leaves of a notification. Leaves that the schema does not have are left out, and
+// those of which this package has no use are only read for the names in their path.
+func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
+	r := &yang.UpdateReader{Schema: schema, Skip: func(error) {}, Found: func(u yang.LeafUpdate) error {
+		if s.leaves++; s.leaves > maxLeaves {
+			return fmt.Errorf("the device reports more than %d leaves", maxLeaves)
+		}
+		s.found(u)
+		return nil
+	}}
+	for _, u := range n.GetUpdate() {
+		if err := r.Read(slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()), u.GetVal()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) found(u yang.LeafUpdate) {
+	name, leaf := strings.Clone(u.Elems[1].GetKey()["name"]), u.Elems[len(u.Elems)-1].GetName()
+	switch u.Elems[0].GetName() { // every leaf of the schema is in a container at least
+	case "interfaces":
+		s.Interfaces[name] = true
+	case "lldp":
+		s.LLDP = true
+	case "components":
+		if u.Elems[len(u.Elems)-2].GetName() == "state" && leaf == "type" {
+			if kind, _ := u.Value.(string); strings.HasSuffix(kind, "INTEGRATED_CIRCUIT") {
+				s.Circuits[name] = true
+			}
+			return
+		}
+		if leaf == "node-id" {
+			s.Circuits[name] = true
+		}
+	}
+	if i := slices.IndexFunc(u.Elems, func(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }); i >= 0 &&
+		slices.ContainsFunc(u.Elems, func(e *gpb.PathElem) bool { return e.GetName() == "config" }) {
+		s.entries[yang.PathString(u.Elems[:i+1])+"/config/name"] = true
+	}
+	// Keys are escaped as the paths of this package are.
+	s.Values[yang.PathString(u.Elems)] = fmt.Sprint(u.Value)
+}
+
+// circuit returns the component of the integrated circuit, or why it cannot be told.
+func (s *Snapshot) circuit(configured string) (name, refused string) {
+	names := slices.Sorted(maps.Keys(s.Circuits))
+	switch {
+	case configured != "":
+		return configured, ""
+	case len(names) == 1:
+		return names[0], ""
+	case len(names) == 0:
+		return "*", "the device lists no integrated circuit; set gnmi.component to the name of its component"
+	}
+	return "*", fmt.Sprintf("the device has the integrated circuits %s; set gnmi.component to one of them",
+		strings.Join(names, ", "))
+}
+
+// interfaceOf returns the interface of a port, or why it is not known.
+func (s *Snapshot) interfaceOf(p Port) (name, refused string) {
+	if p.Interface != "" {
+		if s.Interfaces[p.Interface] {
+			return p.Interface, ""
+		}
+		names := slices.Sorted(maps.Keys(s.Interfaces))
+		way := "the device reports no interface"
+		if near := suggest.Nearest(p.Interface, names); near != "" {
+			way = fmt.Sprintf("did you mean %s?", near)
+		} else if len(names) > 0 {
+			way = "it has " + strings.Join(names[:min(len(names), 8)], ", ")
+			if len(names) > 8 {
+				way += ", …"
+			}
+		}
+		return "", fmt.Sprintf("the device has no interface %q; correct gnmi.ports: %s", p.Interface, way)
+	}
+	switch names := s.numbered(fmt.Sprint(p.Number)); len(names) {
+	case 1:
+		return names[0], ""
+	case 0:
+	default:
+		return "", fmt.Sprintf("the interfaces %s have the number %d; delete it on the device where it is wrong",
+			strings.Join(names, " and "), p.Number)
+	}
+	return "", fmt.Sprintf("no interface of the device has the number %d; add its name to gnmi.ports: "+
+		"{number: %d, interface: NAME}", p.Number, p.Number)
+}
+
+// number is the P4Runtime number of an interface; "" if it has none.
+func (s *Snapshot) number(name string) string {
+	l := Leaf{portID, name}
+	return cmp.Or(s.identity(l.Path()), s.identity(l.State()))
+}
+
+// numbered returns the interfaces with a number, sorted.
+func (s *Snapshot) numbered(number string) []string {
+	if s.numbers == nil {
+		s.numbers = map[string][]string{}
+		for _, name := range slices.Sorted(maps.Keys(s.Interfaces)) {
+			n := s.number(name)
+			s.numbers[n] = append(s.numbers[n], name)
+		}
+	}
+	return s.numbers[number]
+}
+
+// identity returns the value of a leaf, and "" for 0, which several devices report for none.
+func (s *Snapshot) identity(path string) string {
+	if v := s.Values[path]; v != "0" {
+		return v
+	}
+	return ""
+}
+
+// value returns the configured value of a leaf; ok is false if there is none.
+func (s *Snapshot) value(l Leaf) (v string, ok bool) {
+	if l.setting().identity {
+		v = s.identity(l.Path())
+		return v, v != ""
+	}
+	v, ok = s.Values[l.Path()]
+	return v, ok
+}
+
+// state returns the value of a leaf in the device's state; ok is false if there is none.
+func (s *Snapshot) state(l Leaf) (v string, ok bool) {
+	if l.setting().identity {
+		v = s.identity(l.State())
+		return v, v != ""
+	}
+	v, ok = s.Values[l.State()]
+	return v, ok
+}
