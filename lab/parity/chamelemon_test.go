@@ -24,7 +24,7 @@ import (
 // buckets of LL, HL and HH, by family.
 const (
 	cmTh, cmTl, cmSample = 20, 3, 30_000
-	cmSampleOdd          = 0xcc9e2d51 // docs/chamelemon-p4.md
+	cmSeed               = 0xcc9e2d51 // of the sample of light flows
 	hostPort, otherPort  = 2, 3       // one that is an edge, one that is not
 )
 
@@ -166,7 +166,7 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 	add("ingress.chamelemon.entry_port", "ingress.chamelemon.from_host", exact(1))
 	add("egress.chamelemon.exit_port", "egress.chamelemon.to_host", exact(hostPort))
 	for time := range uint64(2) {
-		add("ingress.chamelemon.thresholds", "ingress.chamelemon.classify", exact(time), cmTh, cmTl, cmSample)
+		add("ingress.chamelemon.thresholds", "ingress.chamelemon.classify", exact(time), cmTh, cmTl, cmSample, cmSeed)
 		for f, suffix := range []string{"", "_ipv6"} {
 			first := 0
 			for part, buckets := range cmParts[f] {
@@ -186,7 +186,7 @@ func configureEdge(t *testing.T, sw *softswitch.Switch) {
 func newEncoder(t *testing.T, f, buckets int) *encoder {
 	t.Helper()
 	s, err := fermat.New[family.P4Wide, fermat.Prime32](fermat.Config{Width: buckets, KeyBytes: []int{13, 37}[f],
-		FragmentBits: 32})
+		FragmentBits: 32, Fingerprint: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func (e *edge) update(t *testing.T, key []byte, delivered bool) {
 		part = hitter
 	case size >= cmTl:
 		part = heavy
-	case rowhash.Mix(rowhash.Key(key), cmSampleOdd)&0xffff >= cmSample:
+	case rowhash.Mix(rowhash.Key(key), cmSeed)&0xffff >= cmSample:
 		return
 	}
 	if err := divide(t, e.up[f], f, 3)[part].Insert(key); err != nil {

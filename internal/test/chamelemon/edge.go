@@ -24,7 +24,7 @@ const (
 	maxSmall, maxLarge = 0xff, 0xffff // overflowed
 	Arrays             = 3
 	prime              = 4294967291
-	sampleOdd          = 0xcc9e2d51
+	fingerprintOdd     = 0x7feb352d
 	families           = 2 // IPv4 and IPv6
 )
 
@@ -74,7 +74,7 @@ func (z *Shape) objects() []sdk.Object {
 				Annotations: map[string]string{
 					"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f],
 					"buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
-					"arrays": strconv.Itoa(Arrays), "fragment": "32", "hash": "48", "prime": strconv.Itoa(prime),
+					"arrays": strconv.Itoa(Arrays), "fragment": "32", "fingerprint": "20", "hash": "48", "prime": strconv.Itoa(prime),
 					"flow": "5-tuple",
 				}})
 		}
@@ -88,6 +88,7 @@ type Span struct{ First, Buckets int }
 // Setting is the content of an edge switch's tables for one value of the time bit.
 type Setting struct {
 	Th, Tl, Sample uint32
+	Seed           uint32                // of the sample; odd
 	Up, Down       [families][codes]Span // by hierarchy: 1 LL, 2 HL, 3 HH
 }
 
@@ -117,7 +118,7 @@ type hashed struct {
 	family       int
 	small, large uint32         // counters of the classifier
 	rows         [Arrays]uint32 // before reduction to a part
-	sampled      uint32         // of 65,536
+	crc          uint32         // of the key, the input of the sample
 	fragments    [10]uint32     // those of its family, below the prime
 }
 
@@ -138,7 +139,7 @@ func (c *columns) hashes(key []byte) (h hashed) {
 	}
 	h.small = family.Column[family.P4](d, 0, &c.small)
 	h.large = family.Column[family.P4](d, 1, &c.large)
-	h.sampled = rowhash.Mix(uint32(d), sampleOdd) & 0xffff
+	h.crc = uint32(d)
 	for i := range words(h.family) - 1 {
 		var v uint32
 		if b := key[4*i:]; len(b) >= 4 {
@@ -147,6 +148,7 @@ func (c *columns) hashes(key []byte) (h hashed) {
 			for _, x := range b {
 				v = v<<8 | uint32(x)
 			}
+			v |= rowhash.Mix(uint32(d), fingerprintOdd) & 0xfffff << 8
 		}
 		if v >= prime {
 			v -= prime
@@ -175,7 +177,7 @@ func (e *edge) classify(h *hashed, s *Setting, n int64) (by [codes]int64) {
 	hitters := min(first(s.Th), n+1)
 	heavy := min(first(s.Tl), hitters)
 	low := codeNone
-	if h.sampled < s.Sample {
+	if rowhash.Mix(h.crc, s.Seed)&0xffff < s.Sample {
 		low = codeLL
 	}
 	by[low], by[codeHL], by[codeHH] = heavy-1, hitters-heavy, n+1-hitters

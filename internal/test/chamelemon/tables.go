@@ -38,8 +38,9 @@ func (e *edge) apply(w *sdk.DeviceWrite) error {
 		e.ports[fmt.Sprint(name, " ", match["port"])] = true
 	case "ingress.chamelemon.thresholds":
 		s.Th, s.Tl, s.Sample = uint32(params["th"]), uint32(params["tl"]), uint32(params["sample"])
-		if s.Tl < 1 || s.Tl > s.Th || params["sample"] > 1<<16 {
-			return fmt.Errorf("%s: Tl %d, Th %d, sample %d", e.name, s.Tl, s.Th, params["sample"])
+		s.Seed = uint32(params["seed"])
+		if s.Tl < 1 || s.Tl > s.Th || params["sample"] > 1<<16 || s.Seed%2 == 0 {
+			return fmt.Errorf("%s: Tl %d, Th %d, sample %d, seed %d", e.name, s.Tl, s.Th, params["sample"], s.Seed)
 		}
 	case "ingress.chamelemon.division", "egress.chamelemon.division":
 		parts, size := &s.Up, e.shape.Up[f]

@@ -107,6 +107,7 @@ func TestApply(t *testing.T) {
 		{write("edge1", "ingress.chamelemon.nothing", sdk.Insert), "nothing"},
 		{write("edge1", thresholds, sdk.Delete, "time", 0, "th", 1, "tl", 1), "insertions"},
 		{write("edge1", thresholds, sdk.Insert, "time", 0, "th", 2, "tl", 3), "Tl 3"},
+		{write("edge1", thresholds, sdk.Insert, "time", 0, "th", 3, "tl", 2, "sample", 9, "seed", 4), "seed 4"},
 		{write("edge1", thresholds, sdk.Insert, "time", 2, "th", 2, "tl", 1), "time 2"},
 		{write("edge1", division, sdk.Insert, "time", 0, "hierarchy", 2, "first", 4000, "buckets", 97), "4096"},
 		{write("edge1", division+"_ipv6", sdk.Insert, "time", 0, "hierarchy", 2, "first", 0, "buckets", 1025), "1024"},
@@ -116,7 +117,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("%v, expected an error with %q", tc.err, tc.want)
 		}
 	}
-	if err := write("edge2", thresholds, sdk.Insert, "time", 1, "th", 9, "tl", 2, "sample", 77); err != nil ||
+	if err := write("edge2", thresholds, sdk.Insert, "time", 1, "th", 9, "tl", 2, "sample", 77, "seed", 5); err != nil ||
 		bed.Setting(1, 1).Th != 9 || bed.Setting(1, 1).Sample != 77 || bed.Setting(1, 0).Th != 0 {
 		t.Errorf("%v, %+v", err, bed.Setting(1, 1))
 	}

@@ -233,7 +233,8 @@ func configuration(r *rand.Rand, shape *testbed.Shape, bit uint64, first bool) (
 		tl = 2 + r.Uint64N(100)
 	}
 	put("ingress.chamelemon.thresholds", "ingress.chamelemon.classify", []p4rt.Match{when},
-		p4rt.Uint("th", tl+r.Uint64N(5000)), p4rt.Uint("tl", tl), p4rt.Uint("sample", 1+r.Uint64N(1<<16)))
+		p4rt.Uint("th", tl+r.Uint64N(5000)), p4rt.Uint("tl", tl), p4rt.Uint("sample", 1+r.Uint64N(1<<16)),
+		p4rt.Uint("seed", r.Uint64N(1<<32)|1))
 	for f, suffix := range []string{"", "_ipv6"} {
 		ll := 0
 		if ill {

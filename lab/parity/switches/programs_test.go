@@ -244,7 +244,7 @@ func chamelemon() (out []p4rt.Entry) {
 			th, tl, sample = 5, 2, 65_536
 		}
 		add("ingress.chamelemon.thresholds", "classify", exact("time", time), p4rt.Uint("th", th), p4rt.Uint("tl", tl),
-			p4rt.Uint("sample", sample))
+			p4rt.Uint("sample", sample), p4rt.Uint("seed", 0xcc9e2d51+2*th))
 		for _, family := range []struct {
 			suffix      string
 			all, l1, l2 uint64 // buckets of an array: in all, for LL, for HL

@@ -111,9 +111,6 @@ func (f *fermat) pure(b []uint32, array, i int, larger bool) []byte {
 			small |= 1 << j
 		}
 	}
-	if words[len(words)-1] > 0xff {
-		return nil
-	}
 	for choice := uint(0); ; choice = (choice - small) & small { // all subsets of small
 		var key []byte
 		for j, w := range words[:len(words)-1] {
@@ -123,7 +120,8 @@ func (f *fermat) pure(b []uint32, array, i int, larger bool) []byte {
 			key = binary.BigEndian.AppendUint32(key, w)
 		}
 		key = append(key, byte(words[len(words)-1]))
-		if arrayHash(key, array)%uint32(f.m) == uint32(i) {
+		if arrayHash(key, array)%uint32(f.m) == uint32(i) &&
+			fragments(key)[len(words)-1] == words[len(words)-1] {
 			return key
 		}
 		if !larger || choice == small {
@@ -223,7 +221,7 @@ func TestBMv2Decode(t *testing.T) {
 }
 
 func decodeLosses(t *testing.T, start func(*testing.T) target, tc cmDecode) {
-	e := cmEpoch{th: tc.th, tl: tc.tl, sample: tc.sample}
+	e := cmEpoch{th: tc.th, tl: tc.tl, sample: tc.sample, seed: 0xb5297a4d}
 	e.divide(0, tc.light[0], tc.heavy[0], 4096)
 	e.divide(1, tc.light[1], tc.heavy[1], 1024)
 	n := newDecodeNetwork(t, start, e)

@@ -17,8 +17,8 @@ const (
 	cmHeavy
 	cmHitter
 
-	cmPrime     = 1<<32 - 5
-	cmSampleOdd = 0xcc9e2d51
+	cmPrime          = 1<<32 - 5
+	cmFingerprintOdd = 0x7feb352d
 )
 
 // cmStep are the arrays' constants for the second hash.
@@ -30,7 +30,7 @@ type part struct{ first, buckets uint32 }
 // cmEpoch is the configuration of the epochs with one value of the time bit. Divisions
 // are by family (0 IPv4, 1 IPv6) and hierarchy.
 type cmEpoch struct {
-	th, tl, sample       uint32
+	th, tl, sample, seed uint32
 	upstream, downstream [2][4]part
 }
 
@@ -137,7 +137,7 @@ func (c *chamelemon) enter(time int, p packet) (tos byte) {
 		hierarchy = cmHitter
 	case size >= e.tl:
 		hierarchy = cmHeavy
-	case mix(h, cmSampleOdd)&0xffff < e.sample:
+	case mix(h, e.seed)&0xffff < e.sample:
 		hierarchy = cmLight
 	}
 	c.counted["ingress.chamelemon.counted"][time]++
@@ -209,11 +209,13 @@ func crc16(b []byte) (crc uint16) {
 	return crc
 }
 
-// fragments cuts a key into numbers of four bytes; the last one takes what is left.
+// fragments cuts a key into numbers of four bytes. The last number has the key's last byte and,
+// above it, the key's fingerprint of 20 bits.
 func fragments(key []byte) (out []uint32) {
 	for chunk := range slices.Chunk(key, 4) {
 		out = append(out, binary.BigEndian.Uint32(append(make([]byte, 4-len(chunk)), chunk...)))
 	}
+	out[len(out)-1] |= mix(crc32.ChecksumIEEE(key), cmFingerprintOdd) & 0xfffff << 8
 	return out
 }
 

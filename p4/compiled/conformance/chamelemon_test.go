@@ -25,7 +25,7 @@ func (e *cmEpoch) divide(family int, light, heavy, upstream uint32) {
 
 // smallEpoch has parts that are small enough for flows to share buckets.
 func smallEpoch(th, tl, sample uint32) cmEpoch {
-	e := cmEpoch{th: th, tl: tl, sample: sample}
+	e := cmEpoch{th: th, tl: tl, sample: sample, seed: 0xcc9e2d51 + 2*th}
 	e.divide(0, 100, 333, 4096)
 	e.divide(1, 17, 61, 1024)
 	return e
@@ -67,7 +67,7 @@ func (b *bench) configure(c cmConfig) {
 		entries = append(entries, p4rt.Entry{
 			Table: "ingress.chamelemon.thresholds", Action: "ingress.chamelemon.classify",
 			Match:  []p4rt.Match{exact("time", time)},
-			Params: []p4rt.Param{number("th", e.th), number("tl", e.tl), number("sample", e.sample)},
+			Params: []p4rt.Param{number("th", e.th), number("tl", e.tl), number("sample", e.sample), number("seed", e.seed)},
 		})
 		for family, suffix := range []string{"", "_ipv6"} {
 			for side, parts := range map[string][4]part{"ingress": e.upstream[family], "egress": e.downstream[family]} {
@@ -133,7 +133,7 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 	last := &hop{bench: newBench(t, load(t, "chamelemon"), start(t))}
 	r := rand.New(rand.NewPCG(12, 0))
 	config := func(th, tl, sample, light, heavy uint32) cmEpoch {
-		e := cmEpoch{th: th, tl: tl, sample: sample}
+		e := cmEpoch{th: th, tl: tl, sample: sample, seed: heavy*0x9e3779b9 | 1}
 		e.divide(0, light, heavy, 4096)
 		e.divide(1, light/4, heavy/4, 1024)
 		return e

@@ -35,16 +35,18 @@
 #define CM_ARRAYS 3
 #define CM_WORDS 5       // of a bucket: the count, four fragments of the identifier
 #define CM_WORDS_IPV6 11 // the count, ten fragments
+#define CM_FINGERPRINT 20 // bits of the last fragment that hold a fingerprint of the flow
 
 // The largest prime below 2^32.
 #define CM_PRIME 4294967291
 
-// The hashes of the classifier and the sample have the flow's crc32 times an odd constant as
-// input. The encoders add its crc16 times another constant.
+// The hashes of the classifier and the fingerprint have the flow's crc32 times an odd constant as
+// input; the hash of the sample has the odd seed of the epoch instead, so that each epoch encodes
+// other flows. The arrays of the encoders add the flow's crc16 times another constant.
 #define CM_ODD_ROW0 0x9e3779b1
 #define CM_ODD_ROW1 0x85ebca6b
 #define CM_ODD_ROW2 0xc2b2ae35
-#define CM_ODD_SAMPLE 0xcc9e2d51
+#define CM_ODD_FINGERPRINT 0x7feb352d
 #define CM_STEP_ROW0 0xff51afd7
 #define CM_STEP_ROW1 0xed558ccd
 #define CM_STEP_ROW2 0x1a85ec53
@@ -86,7 +88,7 @@
     @netsketch_readout[object=number, banks=NS_BANKS, drain=drained, counter=counter_name] \
     @netsketch_chamelemon[part="encoder", side=side_name, family=family_number, flow="5-tuple", \
                           arrays=CM_ARRAYS, buckets=buckets_number, words=words_number, hash=48, \
-                          fragment=32, prime=CM_PRIME, layout=ids] \
+                          fragment=32, fingerprint=CM_FINGERPRINT, prime=CM_PRIME, layout=ids] \
     register<bit<32>>(CM_CELLS(words_number, buckets_number) * NS_BANKS)
 
 CM_ENCODER("downstream", 1, "", 4, CM_DOWNSTREAM_OBJECT, CM_WORDS, NS_CHAMELEMON_DOWNSTREAM,
@@ -141,13 +143,14 @@ CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_I
 #define CM_READ_TOWER8(tower, field) NS_READ_NARROW_CELL(tower, field, CM.count8)
 #define CM_READ_TOWER16(tower, field) NS_READ_NARROW_CELL(tower, field, CM.count16)
 
-// Cuts the flow's canonical bytes into fragments of four bytes; the last one has one byte.
+// Cuts the flow's canonical bytes into fragments of four bytes. The last fragment holds the last
+// byte and, above it, a fingerprint of the flow (paper, appendices A.4 and D.1).
 control ChameleMonIdentifier(in headers_t hdr, inout metadata_t meta) {
     action ipv4() {
         CM_FRAGMENT(id0, hdr.ipv4.src)
         CM_FRAGMENT(id1, hdr.ipv4.dst)
         CM_FRAGMENT(id2, meta.flow.protocol ++ meta.flow.src_port ++ meta.flow.dst_port[15:8])
-        CM.id3 = (bit<32>)meta.flow.dst_port[7:0];
+        CM.id3 = (bit<32>)(CM.value[CM_FINGERPRINT-1:0] ++ meta.flow.dst_port[7:0]);
     }
 
     action ipv6() {
@@ -160,10 +163,16 @@ control ChameleMonIdentifier(in headers_t hdr, inout metadata_t meta) {
         CM_FRAGMENT(id6, hdr.ipv6.dst[63:32])
         CM_FRAGMENT(id7, hdr.ipv6.dst[31:0])
         CM_FRAGMENT(id8, meta.flow.protocol ++ meta.flow.src_port ++ meta.flow.dst_port[15:8])
-        CM.id9 = (bit<32>)meta.flow.dst_port[7:0];
+        CM.id9 = (bit<32>)(CM.value[CM_FINGERPRINT-1:0] ++ meta.flow.dst_port[7:0]);
+    }
+
+    action fingerprint() {
+        hash(CM.value, HashAlgorithm.crc32, 32w0,
+             { meta.flow.five_tuple * CM_ODD_FINGERPRINT }, 32w1 << CM_FINGERPRINT);
     }
 
     apply {
+        fingerprint();
         if (hdr.ipv4.isValid()) {
             ipv4();
         } else {
@@ -219,8 +228,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     }
 
     // Counts the packet and finds the hierarchy of its flow: HH from th packets on, HL from tl
-    // packets on, else LL, of which sample of 65,536 flows are encoded.
-    action classify(bit<32> th, bit<32> tl, bit<17> sample) {
+    // packets on, else LL, of which sample of 65,536 flows are encoded. The odd seed selects them.
+    action classify(bit<32> th, bit<32> tl, bit<17> sample, bit<32> seed) {
         CM.time = (bit<32>)meta.bank;
         hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW0 },
              32w1 * NS_CHAMELEMON_TOWER8);
@@ -245,7 +254,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
             CM.count16 = (bit<16>)CM.count8;
         }
 
-        hash(CM.value, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_SAMPLE },
+        hash(CM.value, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * seed },
              32w0x10000);
         CM.hierarchy = CM_NONE;
         if ((bit<32>)CM.count16 >= th) {
@@ -257,11 +266,11 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // Thresholds and sample rate of the epochs with each value of the time bit.
+    // Thresholds, sample rate and seed of the sample of the epochs with each value of the time bit.
     table thresholds {
         key = { meta.bank: exact @name("time"); }
         actions = { classify; }
-        default_action = classify(0xffffffff, 1, 0);
+        default_action = classify(0xffffffff, 1, 0, 1);
         size = NS_BANKS;
     }
 

@@ -327,21 +327,27 @@ func (a *analysis) name() error {
 }
 
 // plan adds the plan with the next attention. It applies from epoch N + 2, the next epoch in the
-// same bank. Unchanged entries are not written again.
+// same bank. Unchanged entries are not written again. While the network is ill, each epoch gets a
+// new sample of the light flows, also without control.
 func (p *Plugin) plan(a *analysis, out *sdk.Results) {
-	if !a.config.Control {
+	from := a.epoch.Number + 2
+	switch {
+	case a.next.State == Ill:
+		a.next.Seed = seedOf(from)
+	case !a.config.Control:
 		return
 	}
-	from := a.epoch.Number + 2
 	bank := a.epoch.BankOf(from, 2)
 	plan := sdk.Plan{FromEpoch: from, PreEpoch: true}
 	for i := range a.b.edges {
 		e := &a.b.edges[i]
-		writes := a.next.writes(e, &a.b.room, uint64(bank))
-		if a.settled && reflect.DeepEqual(writes, a.attention.writes(e, &a.b.room, uint64(bank))) {
-			continue
+		inForce := a.attention.writes(e, &a.b.room, uint64(bank))
+		for _, w := range a.next.writes(e, &a.b.room, uint64(bank)) {
+			same := func(x sdk.DeviceWrite) bool { return reflect.DeepEqual(w, x) }
+			if !a.settled || !slices.ContainsFunc(inForce, same) {
+				plan.Writes = append(plan.Writes, w)
+			}
 		}
-		plan.Writes = append(plan.Writes, writes...)
 	}
 	if len(plan.Writes) > 0 {
 		plan.ID = p.ledger.add(from, bank, a.next, p.id())

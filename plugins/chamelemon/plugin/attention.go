@@ -67,6 +67,7 @@ type Attention struct {
 	State  State
 	Tl     uint32
 	Sample uint32            // encoded LL candidates of 65,536
+	Seed   uint32            // selects the encoded LL candidates; odd
 	Parts  [families]Parts   // HH has the rest
 	Th     map[string]uint32 // by edge switch
 }
@@ -79,7 +80,7 @@ func (a *Attention) hitters(f int, room *[families]Room) int {
 // begin returns the initial attention: all flows are HH candidates, unless the configuration sets
 // thresholds. With a Tl above 1 it is an attention for an ill network.
 func begin(c *Configuration, room *[families]Room, edges []string) Attention {
-	a := Attention{State: Healthy, Tl: 1, Th: make(map[string]uint32)}
+	a := Attention{State: Healthy, Tl: 1, Seed: seedOf(0), Th: make(map[string]uint32)}
 	for f := range room {
 		a.Parts[f].HL = room[f].Reserve
 	}

@@ -449,15 +449,20 @@ func TestShift(t *testing.T) {
 }
 
 // TestStart: without control the attention of the configuration stays: thresholds, and the fixed
-// division of an ill network when Tl is above 1.
+// division of an ill network when Tl is above 1. Plans only change the seed of the sample.
 func TestStart(t *testing.T) {
 	f := newFabric(t, 30, `{"control": false, "start": {"high": 40, "low": 8, "sample": 0.25}}`)
 	for range 3 {
 		r := f.play(f.flows(20_000, 0.3, 0))
 		at := row(t, r, attentionList)
 		if at["network-state"] != "ill" || at["low-threshold"] != "8" || at["highest-threshold"] != "40" ||
-			at["sample-rate"] != "0.25" || len(r.Plans) > 0 {
-			t.Errorf("%v, %d plans", at, len(r.Plans))
+			at["sample-rate"] != "0.25" || len(r.Plans) != 1 {
+			t.Fatalf("%v, %d plans", at, len(r.Plans))
+		}
+		for _, w := range r.Plans[0].Writes {
+			if w.Entry.Table != "ingress.chamelemon.thresholds" {
+				t.Errorf("a plan writes %+v", w.Entry)
+			}
 		}
 		hl := row(t, r, encoderList, "part", "hl", "family", "ipv4")
 		ll := row(t, r, encoderList, "part", "ll", "family", "ipv4")
@@ -482,7 +487,7 @@ func FuzzModel(f *testing.F) {
 		o.Annotations = map[string]string{
 			"part": part, "row": side, "bits": family, "counters": words, "side": side, "family": family,
 			"buckets": strconv.Itoa(size), "words": words,
-			"arrays": "3", "fragment": "32", "hash": "48", "prime": "4294967291",
+			"arrays": "3", "fragment": "32", "fingerprint": "20", "hash": "48", "prime": "4294967291",
 		}
 		for _, n := range []sdk.Network{n, smallNetwork()} {
 			p := New()

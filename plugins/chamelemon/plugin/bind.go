@@ -124,11 +124,11 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		n, words := number(o, "buckets"), number(o, "words")
 		if want := 1 + (keyBytes[f]+3)/4; err == nil &&
 			(words != want || number(o, "arrays") != arrays || number(o, "prime") != 4294967291 ||
-				number(o, "fragment") != 32 || number(o, "hash") != 48) {
-			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits; supported "+
-				"are %d words, %d arrays, 4294967291, 32 and 48",
+				number(o, "fragment") != 32 || number(o, "hash") != 48 || number(o, "fingerprint") != fingerprint) {
+			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits, a "+
+				"fingerprint of %s bits; supported are %d words, %d arrays, 4294967291, 32, 48 and %d",
 				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"],
-				o.Annotations["hash"], want, arrays)
+				o.Annotations["hash"], o.Annotations["fingerprint"], want, arrays, fingerprint)
 		}
 		if err == nil && (n < 1 || n > o.Cells || o.Cells < arrays*n*words) {
 			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells,

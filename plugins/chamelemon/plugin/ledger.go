@@ -131,10 +131,13 @@ func (l *ledger) appliedTo(epoch *sdk.Epoch, edges []edge) applied {
 		f.attention.Th[name] = p.Attention.Th[name]
 		if base == nil {
 			base = p
-			f.attention.State, f.attention.Tl, f.attention.Sample, f.attention.Parts = p.Attention.State,
-				p.Attention.Tl, p.Attention.Sample, p.Attention.Parts
+			th := f.attention.Th
+			f.attention = p.Attention
+			f.attention.Th = th
 		} else if a, b := &p.Attention, &base.Attention; a.Parts != b.Parts || a.Tl != b.Tl || a.Sample != b.Sample {
 			f.mismatch = "the switches had different divisions: the latest plan was not applied on all of them"
+		} else if a.Seed != b.Seed {
+			f.uncertain[name] = "the switch sampled its light flows with the seed of an earlier plan"
 		}
 	}
 	return f

@@ -263,7 +263,7 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	for i := range all {
 		v := &all[i]
 		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
-		v.exact = l.known && (a.Tl == 1 || sampled([]byte(v.raw), a.Sample))
+		v.exact = l.known && (a.Tl == 1 || a.sampled([]byte(v.raw)))
 		b.locate(v, readings)
 		if l.known || b.plausible(v) {
 			l.victims = append(l.victims, v)

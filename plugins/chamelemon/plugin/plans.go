@@ -62,7 +62,7 @@ func (a *Attention) writes(e *edge, room *[families]Room, bit uint64) []sdk.Devi
 		Table: "ingress.chamelemon.thresholds", Matches: []sdk.FieldMatch{match("time", bit)},
 		Action: "ingress.chamelemon.classify",
 		Params: []sdk.ActionParam{param("th", uint64(a.Th[e.name])), param("tl", uint64(a.Tl)),
-			param("sample", uint64(a.Sample))},
+			param("sample", uint64(a.Sample)), param("seed", uint64(a.Seed))},
 	}}}
 	for f := range families {
 		if e.up[f] == "" {

@@ -21,16 +21,20 @@ type (
 	wide   = family.P4Wide
 )
 
+// fingerprint is the number of bits of an identifier's last fragment that hold a fingerprint.
+const fingerprint = 20
+
 type encoder = fermat.Sketch[wide, fermat.Prime32]
 
-// sampleOdd is the multiplier of the hash that samples LL candidates
-// (docs/chamelemon-p4.md).
-const sampleOdd = 0xcc9e2d51
-
 // sampled reports whether an LL candidate with this key is encoded.
-func sampled(key []byte, sample uint32) bool {
-	return rowhash.Mix(rowhash.Key(key), sampleOdd)&0xffff < sample
+func (a *Attention) sampled(key []byte) bool {
+	return rowhash.Mix(rowhash.Key(key), a.Seed)&0xffff < a.Sample
 }
+
+// seedOf returns the seed of an epoch's sample: the odd multiplier of the hash that selects the LL
+// candidates to encode (docs/chamelemon-p4.md). Each epoch has another one, so that no light victim
+// flow stays out of the sample in every epoch.
+func seedOf(epoch uint64) uint32 { return rowhash.Mix(uint32(epoch), rowhash.OddLevel) | 1 }
 
 // reading holds the data that an edge switch recorded in an epoch.
 type reading struct {
@@ -226,7 +230,7 @@ func tally(s *encoder, r fermat.Result) count {
 
 func newPart(f, buckets int) (*encoder, error) {
 	return fermat.New[wide, fermat.Prime32](fermat.Config{Rows: arrays, Width: buckets, KeyBytes: keyBytes[f],
-		FragmentBits: 32})
+		FragmentBits: 32, Fingerprint: fingerprint})
 }
 
 // register is a bank of an encoder.
