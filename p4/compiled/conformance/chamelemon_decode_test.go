@@ -221,7 +221,7 @@ func TestBMv2Decode(t *testing.T) {
 }
 
 func decodeLosses(t *testing.T, start func(*testing.T) target, tc cmDecode) {
-	e := cmEpoch{th: tc.th, tl: tc.tl, sample: tc.sample, seed: 0xb5297a4d}
+	e := cmEpoch{th: tc.th, tl: tc.tl, sample: tc.sample, seed: 0xcc9e2d51}
 	e.divide(0, tc.light[0], tc.heavy[0], 4096)
 	e.divide(1, tc.light[1], tc.heavy[1], 1024)
 	n := newDecodeNetwork(t, start, e)

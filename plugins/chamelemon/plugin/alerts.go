@@ -18,6 +18,7 @@ const (
 	notDecoded    alert.Kind = "not-decoded"    // a part of an encoder cannot be decoded
 	outOfStep     alert.Kind = "out-of-step"    // the switches' epochs differ
 	notMeasured   alert.Kind = "not-measured"   // packets enter or leave at switches that do not measure
+	highThreshold alert.Kind = "high-threshold" // Th exceeds the thresholds of the heavy hitters or changes
 	planFailed    alert.Kind = "plan-failed"    // a plan was not applied to a switch, or this is uncertain
 	badWatch      alert.Kind = "watched-flow"   // only in the log
 )

@@ -317,11 +317,11 @@ func (b *binding) locate(v *victim, readings []*reading) {
 	}
 	if saw == 1 {
 		v.entry = only.edge.name
-		v.size, _ = only.size(raw)
+		v.size, _, _ = only.size(raw)
 		return
 	}
 	for _, r := range readings { // the largest estimate bounds its size
-		n, _ := r.size(raw)
+		n, _, _ := r.size(raw)
 		v.size = max(v.size, n)
 	}
 }

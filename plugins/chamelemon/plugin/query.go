@@ -57,7 +57,7 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 		if e.name != at && (at != "" || name != Network) {
 			continue
 		}
-		n, sure := e.size(raw)
+		n, _, sure := e.size(raw)
 		if n == 0 {
 			sure = true // a classifier never misses a flow
 		}

@@ -294,20 +294,22 @@ func familyOf(key []byte) int {
 // full is the value of an overflowed counter in a row.
 func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
 
-// size returns a flow's packets (§4.2) and whether they are exact. Call index first.
-func (r *sizer) size(key []byte) (packets uint64, exact bool) {
+// size returns a flow's packets (§4.2), the least number that the flow can have, and whether the
+// packets are exact. Call index first.
+func (r *sizer) size(key []byte) (packets, least uint64, exact bool) {
 	if q, ok := r.hitters[string(key)]; ok {
-		// The flow was an HH candidate from its th-th packet on, as the classifier counted it.
-		return uint64(q) + uint64(r.th) - 1, r.th == 1 && r.decoded
+		// The flow was an HH candidate from its th-th packet on, as the classifier counted it. If other
+		// flows shared its counters, it was a candidate earlier.
+		return uint64(q) + uint64(r.th) - 1, uint64(q), r.th == 1 && r.decoded
 	}
 	if r.th == 1 && r.decoded && r.has[familyOf(key)] {
-		return 0, true // all flows were HH candidates
+		return 0, 0, true // all flows were HH candidates
 	}
 	size, _ := r.query(key)
 	if r.decoded && r.has[familyOf(key)] {
 		size = min(size, r.th-1) // otherwise its last packet would be in the HH part
 	}
-	return uint64(size), false
+	return uint64(size), 0, false
 }
 
 // index builds the map of the HH part's flows. Later calls do nothing.

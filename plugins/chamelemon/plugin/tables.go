@@ -45,22 +45,37 @@ type view struct {
 	problem string
 	empty   bool // nothing was delivered
 	compare bool // changes can be computed
+	// high is the highest Th in force: a flow of fewer packets can be missing from the HH part. before
+	// is the highest Th of the preceding epoch.
+	high, before uint64
+	// hittersFrom and changesFrom are the fewest packets from which on no heavy hitter and no heavy
+	// change is missing.
+	hittersFrom, changesFrom uint64
+	threshold                uint64 // of the heavy hitters
+	limited                  bool   // Th exceeds the threshold of the heavy hitters or changes
 }
 
 // sized is a flow with its packets.
 type sized struct {
-	raw     string
-	packets uint64
-	exact   bool
+	raw            string
+	packets, least uint64 // the flow has at least least packets, and rarely more than packets
+	exact          bool
 }
 
-// changed is a flow with its packets in two epochs.
+// changed is a flow with its packets in two epochs, and the least that it can have in each.
 type changed struct {
-	raw           string
-	before, after uint64
+	raw                     string
+	before, after           uint64
+	leastBefore, leastAfter uint64
 }
 
 func (c changed) by() uint64 { return max(c.before, c.after) - min(c.before, c.after) }
+
+// exceeds reports whether the flow changed by more than n packets, whatever collisions added to the
+// classifier's counters.
+func (c changed) exceeds(n uint64) bool {
+	return c.leastAfter > c.before+n || c.leastBefore > c.after+n
+}
 
 // views computes the results of each edge switch and of the network. A flow enters at one edge
 // switch, so network results are sums over the edge switches.
@@ -81,11 +96,11 @@ func (a *analysis) views() []*view {
 		}
 		r := a.readings[at]
 		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed,
-			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name)}
+			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name), high: uint64(r.th)}
 		v.hitters = make([]sized, 0, len(r.hitters))
 		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
 		for raw, q := range r.hitters {
-			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, certain})
+			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, uint64(q), certain})
 		}
 		a.changes(v, r)
 		for _, h := range v.hitters {
@@ -93,16 +108,19 @@ func (a *analysis) views() []*view {
 				continue // below the threshold even if all edge switches counted the same
 			}
 			sum := hitters[h.raw]
-			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, h.exact && (sum.exact || sum.raw == "")}
+			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, sum.least + h.least,
+				h.exact && (sum.exact || sum.raw == "")}
 		}
 		for _, c := range v.changes {
 			sum := changes[c.raw]
-			changes[c.raw] = changed{c.raw, sum.before + c.before, sum.after + c.after}
+			changes[c.raw] = changed{c.raw, sum.before + c.before, sum.after + c.after, sum.leastBefore + c.leastBefore,
+				sum.leastAfter + c.leastAfter}
 		}
 		all.empty = false
 		all.whole, all.decoded, all.exact = all.whole && v.whole, all.decoded && v.decoded, all.exact && v.exact
 		all.packets, all.flows, all.counted = all.packets+v.packets, all.flows+v.flows, all.counted && v.counted
 		all.compare = all.compare && v.compare
+		all.high, all.before = max(all.high, v.high), max(all.before, v.before)
 		all.sizes.ok = v.sizes.ok && (all.sizes.ok || first)
 		all.sizes.exact = v.sizes.exact && (all.sizes.exact || first)
 		all.sizes.add(&v.sizes)
@@ -131,11 +149,11 @@ func (a *analysis) changes(v *view, r *reading) {
 	if before == nil || !before.decoded {
 		return
 	}
-	v.compare = true
+	v.compare, v.before = true, uint64(before.th)
 	add := func(raw string) {
-		x, _ := before.size([]byte(raw))
-		y, _ := r.size([]byte(raw))
-		v.changes = append(v.changes, changed{raw, x, y})
+		x, leastX, _ := before.size([]byte(raw))
+		y, leastY, _ := r.size([]byte(raw))
+		v.changes = append(v.changes, changed{raw, x, y, leastX, leastY})
 	}
 	for raw := range r.hitters {
 		add(raw)
@@ -147,10 +165,23 @@ func (a *analysis) changes(v *view, r *reading) {
 	}
 }
 
-// heaviest keeps the flows above the thresholds and sorts them, largest first.
+// heaviest keeps the flows above the thresholds and sorts them, largest first. If Th is above a
+// threshold, flows between the two are missing, which is a problem of the epoch.
 func (a *analysis) heaviest(v *view) {
 	c := a.config
 	least := max(c.HeavyHitters.Packets, uint64(math.Ceil(c.HeavyHitters.Share*float64(v.packets))), 1)
+	v.threshold, v.hittersFrom = least, max(least, v.high)
+	// A flow that was in no HH part has fewer packets than Th in both epochs, and so has its change.
+	// The estimates of the other flows can be too high by Th - 1 in one epoch or the other.
+	high := max(v.high, v.before)
+	v.changesFrom = c.HeavyChanges.Packets + high
+	v.limited = !v.empty && (v.decoded && v.high > least || v.compare && high > c.HeavyChanges.Packets+1)
+	if v.limited {
+		text := fmt.Sprintf("the HH part holds flows of at least %d packets: heavy hitters of fewer than %d packets and "+
+			"changes of fewer than %d can be missing", v.high, v.hittersFrom, v.changesFrom)
+		a.problem(v.device, highThreshold, text)
+		v.problem = cmp.Or(v.problem, text)
+	}
 	v.hitters = slices.DeleteFunc(v.hitters, func(h sized) bool { return h.packets < least })
 	slices.SortFunc(v.hitters, func(x, y sized) int {
 		return cmp.Or(cmp.Compare(y.packets, x.packets), strings.Compare(x.raw, y.raw))
@@ -230,6 +261,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	flowsExact := b.Bool("state/flows-exact")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	hittersFrom, changesFrom := b.Uint("state/heavy-hitters-from"), b.Uint("state/changes-from")
 	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for _, v := range views {
 		device.Append(v.device)
@@ -239,16 +271,17 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		switch {
 		case v.empty:
 			s = sdk.StatusLost
-		case !v.whole || !v.decoded || network && (!a.losses.complete || a.warning != ""):
+		case !v.whole || !v.decoded || v.limited || network && (!a.losses.complete || a.warning != ""):
 			s = sdk.StatusPartial
-			if network && why == "" {
-				why = cmp.Or(a.losses.reason, a.warning)
+			if network && (why == "" || v.limited) {
+				why = cmp.Or(a.losses.reason, a.warning, why)
 			}
 		}
 		status.Append(s.String())
 		text(problem, why)
 		if v.empty {
-			for _, c := range []*table.UintAppender{packets, flows, hitters, changes, victims, lost} {
+			for _, c := range []*table.UintAppender{packets, flows, hitters, hittersFrom, changes, changesFrom, victims,
+				lost} {
 				c.AppendNull()
 			}
 			exact.AppendNull()
@@ -268,6 +301,8 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		}
 		optional(hitters, float64(len(v.hitters)), v.decoded)
 		optional(changes, float64(len(v.changes)), v.compare)
+		optional(hittersFrom, float64(v.hittersFrom), v.decoded)
+		optional(changesFrom, float64(v.changesFrom), v.compare)
 		n, ok := a.losses.number(&a.attention)
 		optional(victims, n, network && ok)
 		if !network || !ok {
@@ -312,6 +347,7 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
 	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
 	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
+	certain := b.Bool("state/certain")
 	for _, v := range views {
 		for i, h := range v.hitters[:min(len(v.hitters), a.config.HeavyHitters.Limit)] {
 			device.Append(v.device)
@@ -320,6 +356,7 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 			rank.Append(uint64(i + 1))
 			packets.Append(h.packets)
 			exact.Append(h.exact)
+			certain.Append(h.least >= v.threshold)
 			share.Append(digits(min(float64(h.packets)/float64(max(v.packets, 1)), 1), 6))
 		}
 	}
@@ -331,6 +368,7 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
+	certain := b.Bool("state/certain")
 	for _, v := range views {
 		for i, c := range v.changes[:min(len(v.changes), a.config.HeavyChanges.Limit)] {
 			device.Append(v.device)
@@ -340,6 +378,7 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 			previous.Append(c.before)
 			current.Append(c.after)
 			delta.Append(int64(c.after) - int64(c.before))
+			certain.Append(c.exceeds(a.config.HeavyChanges.Packets))
 			kind.Append(map[bool]string{true: "increase", false: "decrease"}[c.after >= c.before])
 		}
 	}

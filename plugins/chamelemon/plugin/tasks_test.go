@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 
 	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -169,5 +171,117 @@ func TestTasks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHighThreshold: where Th exceeds the thresholds of the heavy hitters and changes, the results
+// say from how many packets on they are complete, and are complete from there on. The rows that are
+// certain are true, the status is partial, and there is an alert.
+func TestHighThreshold(t *testing.T) {
+	t.Parallel()
+	for _, workload := range []string{"DCTCP", "CACHE", "VL2", "HADOOP"} {
+		sizes, err := traffic.Workload(workload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{2000, 20_000} { // of a network of a quarter of the size
+			f := newSmall(t, uint64(n)+7, `{"heavy-hitters": {"packets": 100, "share": 0, "limit": 1000000},
+				"heavy-changes": {"packets": 100, "limit": 1000000}}`)
+			d := lab.Traffic{Sizes: sizes, Flows: n, Victims: 0.05, Loss: 0.05}
+			for range 6 {
+				f.play(f.bed.Flows(d))
+			}
+			before := f.bed.Flows(d)
+			f.play(before)
+			after := f.bed.Flows(d)
+			for i := range after { // a third goes on as it was, a third with another size
+				packets := after[i].Packets
+				if i%3 > 0 {
+					after[i] = before[i]
+				}
+				if i%3 == 2 {
+					after[i].Packets, after[i].Lost = packets, min(after[i].Lost, packets)
+				}
+			}
+			checkLimits(t, fmt.Sprint(workload, " ", n), f.play(after), before, after)
+		}
+	}
+}
+
+func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.Flow) {
+	limited := 0
+	for edge := -1; edge < edges; edge++ {
+		device := Network
+		if edge >= 0 {
+			device = edgeName(edge)
+		}
+		s := row(t, r, summaryList, "device", device)
+		hittersFrom, changesFrom := int64(float(s["heavy-hitters-from"])), int64(float(s["changes-from"]))
+		if hittersFrom < 100 || changesFrom < 101 {
+			t.Fatalf("%s, %s: %v", name, device, s)
+		}
+		was, is := make(map[string]int64), make(map[string]int64)
+		for i := range before {
+			if edge < 0 || before[i].Entry == edge {
+				was[before[i].Key.String()] = before[i].Packets
+			}
+		}
+		for i := range after {
+			if edge < 0 || after[i].Entry == edge {
+				is[after[i].Key.String()] = after[i].Packets
+			}
+		}
+		hitters, changes := make(map[string]bool), make(map[string]bool)
+		doubtful := 0
+		for _, m := range lab.Rows(r, hitterList) {
+			if m["device"] != device {
+				continue
+			}
+			hitters[m["flow"]] = true
+			if wrong := is[m["flow"]] < 100; wrong && m["certain"] == "true" {
+				t.Errorf("%s, %s: %v is certain and has %d packets", name, device, m, is[m["flow"]])
+			}
+		}
+		for _, m := range lab.Rows(r, changeList) {
+			if m["device"] != device {
+				continue
+			}
+			changes[m["flow"]] = true
+			by := is[m["flow"]] - was[m["flow"]]
+			if m["certain"] != "true" {
+				doubtful++
+			} else if max(by, -by) <= 100 {
+				t.Errorf("%s, %s: %v is certain and changed by %d packets", name, device, m, by)
+			}
+		}
+		missing := 0
+		for _, sizes := range []map[string]int64{was, is} {
+			for key := range sizes {
+				by := is[key] - was[key]
+				if max(by, -by) >= changesFrom && !changes[key] || is[key] >= hittersFrom && !hitters[key] {
+					missing++
+				}
+			}
+		}
+		if missing > 0 {
+			t.Errorf("%s, %s: %d flows above %d packets or changes above %d are missing", name, device, missing,
+				hittersFrom, changesFrom)
+		}
+		high := hittersFrom > 100 || changesFrom > 201
+		if high {
+			limited++
+		}
+		alerted := false
+		for _, x := range lab.Rows(r, alertList) {
+			alerted = alerted || x["subject"] == device && x["kind"] == "high-threshold" && x["active"] == "true"
+		}
+		if (s["status"] == "partial") != high || alerted != high || (s["problem"] != "") != high {
+			t.Errorf("%s, %s: %v, alert %v", name, device, s, alerted)
+		}
+		t.Logf("%s, %s: hitters from %d, changes from %d (%d rows, %d of them not certain)", name, device, hittersFrom,
+			changesFrom, len(changes), doubtful)
+	}
+	if strings.HasSuffix(name, "DCTCP 20000") && limited == 0 {
+		t.Errorf("%s: Th is below all thresholds", name)
 	}
 }
