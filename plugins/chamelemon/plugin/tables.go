@@ -96,7 +96,8 @@ func (a *analysis) views() []*view {
 		}
 		r := a.readings[at]
 		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed,
-			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name), high: uint64(r.th)}
+			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name),
+			high: uint64(r.th)}
 		v.hitters = make([]sized, 0, len(r.hitters))
 		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
 		for raw, q := range r.hitters {
