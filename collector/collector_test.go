@@ -363,6 +363,33 @@ func TestReload(t *testing.T) {
 	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=running last-error=")
 }
 
+// A plugin whose file has been replaced is restarted by a reload of the same configuration.
+func TestReloadOfAReplacedPlugin(t *testing.T) {
+	yaml := devicesYAML(1) + pluginsYAML(t, "fake", "other")
+	r := newRig(t, yaml, nil)
+	before, other := r.plugins["fake"], r.plugins["other"]
+	before.replaced = true
+	next := strings.Replace(yaml, "{plugin: fake}", "{plugin: fake, config: {threshold: 2}}", 1)
+	for _, text := range []string{yaml, next} {
+		changes, err := r.c.Reload(context.Background(), parseConfig(t, text))
+		if err != nil || len(changes.PluginsRestarted) != 1 || changes.PluginsReconfigured != nil {
+			t.Fatalf("changes %+v, error %v", changes, err)
+		}
+		if now := r.plugins["fake"]; !before.stopped || now == before || r.plugins["other"] != other || other.stopped {
+			t.Errorf("stopped %t, another process %t, stopped the other one %t", before.stopped, now != before, other.stopped)
+		}
+		before = r.plugins["fake"]
+		before.replaced = true
+	}
+	before.replaced = false
+	if got := before.spec.Config; string(got) != `{"threshold":2}` {
+		t.Errorf("restarted with %s", got)
+	}
+	if changes, err := r.c.Reload(context.Background(), parseConfig(t, next)); err != nil || !changes.Empty() {
+		t.Errorf("changes %+v, error %v", changes, err)
+	}
+}
+
 func TestPluginSelectsDevices(t *testing.T) {
 	yaml := devicesYAML(3) + strings.Replace(pluginsYAML(t, "fake"), "{plugin: fake}",
 		"{plugin: fake, devices: [s1, s3]}", 1)

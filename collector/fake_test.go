@@ -161,10 +161,14 @@ type fakePlugin struct {
 	target  string
 	stopped bool
 	state   *sdk.State
+
+	replaced bool // its file is another one than it was started from
 }
 
 const listSummaries = "/netsketch-univmon:univmon/summaries/summary"
 const listFlows = "/netsketch-univmon:univmon/flows/flow"
+
+func (p *fakePlugin) Replaced() bool { return p.replaced }
 
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{

@@ -90,6 +90,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	current := c.Config()
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
+	changes.RestartPlugins(next, c.analysis.Replaced())
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)
 	}

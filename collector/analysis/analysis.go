@@ -121,6 +121,7 @@ type Cluster interface {
 // Instance is a running plugin: a pluginhost.Instance, or a fake.
 type Instance interface {
 	Describe() sdk.Description
+	Replaced() bool
 	Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error)
 	SetWatched(rows []sdk.RowKey)
 	SetState(s *sdk.State)
@@ -276,6 +277,16 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Replaced returns the names of running plugins whose files have been replaced since they started.
+func (c *Component) Replaced() (names []string) {
+	for _, p := range c.running() {
+		if p.inst.Replaced() {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }
 
 // SetNetwork passes the current network model to all plugins.

@@ -49,6 +49,8 @@ func (p *fakePlugin) do(f func(*fakePlugin)) {
 	f(p)
 }
 
+func (p *fakePlugin) Replaced() bool { return false }
+
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name: "fake", Version: "1", Modules: univmon.New().Describe().Modules,

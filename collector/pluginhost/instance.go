@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -408,6 +409,20 @@ func (i *Instance) Stop(ctx context.Context) {
 		i.logs.flushDrops()
 		i.host.remove(i)
 	})
+}
+
+// Replaced reports whether the plugin's file is another one than the running process was started
+// from.
+func (i *Instance) Replaced() bool {
+	i.mu.Lock()
+	s := i.session
+	i.mu.Unlock()
+	now, err := os.Stat(i.spec.Path)
+	if s == nil || s.proc.file == nil || err != nil {
+		return false
+	}
+	was := s.proc.file
+	return !os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())
 }
 
 // Describe returns the plugin's description.

@@ -301,6 +301,9 @@ func TestReplacedBinary(t *testing.T) {
 	}
 	whole := filepath.Join(dir, "whole")
 	install(t, whole)
+	if inst.Replaced() {
+		t.Error("the file is taken for another one")
+	}
 	replace := func(from string) {
 		t.Helper()
 		if err := os.Rename(from, path); err != nil {
@@ -329,6 +332,12 @@ func TestReplacedBinary(t *testing.T) {
 	})
 	replace(whole)
 	testkit.Until(t, "the plugin runs again", func() bool { return inst.Status().State == StateRunning })
+	if inst.Replaced() {
+		t.Error("the file that runs is taken for another one")
+	}
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil || !inst.Replaced() {
+		t.Errorf("a file that was built again is taken for the same: error %v", err)
+	}
 	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {
 		t.Fatal(err)
 	}

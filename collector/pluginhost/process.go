@@ -67,6 +67,7 @@ type process struct {
 	spawner     *spawner
 	confinement *confinement
 	cmd         *exec.Cmd
+	file        os.FileInfo // the program's file as it was started; nil if it could not be looked up
 	logs        *logSink
 	stdin       *os.File // write end; it closes when the host dies, which the plugin sees as the end of its input
 	stdout      *handshakeReader
@@ -130,6 +131,7 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, theirOut, theirErr
+	p.file, _ = os.Stat(p.path)
 	err = p.confinement.start(p.cmd.SysProcAttr, func() (int, error) { return p.spawner.start(p.cmd) })
 	if err != nil && p.cmd.Process == nil {
 		w.Close()

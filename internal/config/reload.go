@@ -29,8 +29,8 @@ type Changes struct {
 	PluginsRemoved []string
 	// PluginsReconfigured are the running instances that get a new configuration.
 	PluginsReconfigured []Plugin
-	// PluginsRestarted are the instances to drain and restart: their binary, environment or memory
-	// limit changed.
+	// PluginsRestarted are the instances to drain and restart: their binary, its file, their environment
+	// or memory limit changed.
 	PluginsRestarted []Plugin
 	// Log is set if the log level changed, Reload if the section "reload" changed.
 	Log, Reload bool
@@ -188,6 +188,22 @@ func comparePlugins(c *Changes, old, new *Config) {
 		case !was.Config.Equal(p.Config) || was.Deadline != p.Deadline || !reflect.DeepEqual(was.Devices, p.Devices):
 			c.PluginsReconfigured = append(c.PluginsReconfigured, p)
 		}
+	}
+}
+
+// RestartPlugins adds instances of the new configuration to those that restart, because their files
+// have been replaced.
+func (c *Changes) RestartPlugins(next *Config, replaced []string) {
+	named := func(name string) func(Plugin) bool { return func(p Plugin) bool { return p.Name == name } }
+	for _, name := range replaced {
+		c.PluginsReconfigured = slices.DeleteFunc(c.PluginsReconfigured, named(name))
+		i := slices.IndexFunc(next.Plugins.Instances, named(name))
+		if i >= 0 && !slices.ContainsFunc(c.PluginsRestarted, named(name)) {
+			c.PluginsRestarted = append(c.PluginsRestarted, next.Plugins.Instances[i])
+		}
+	}
+	if len(c.PluginsReconfigured) == 0 {
+		c.PluginsReconfigured = nil
 	}
 }
 
