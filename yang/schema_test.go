@@ -66,6 +66,7 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-lldp:lldp/interfaces/interface name:string",
 		"/netsketch-lldp:lldp/interfaces/interface/neighbors/neighbor id:string",
 		"/netsketch-platform:components/component name:string",
+		"/netsketch-univmon:univmon/alerts/alert subject:string kind:string",
 		"/netsketch-univmon:univmon/ddos-victims/ddos-victim device:string destination:string",
 		"/netsketch-univmon:univmon/flows/flow device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/functions/function device:string dimension:string name:string",

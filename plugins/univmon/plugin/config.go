@@ -47,6 +47,9 @@ type Configuration struct {
 	// DDoSVictims are destinations that many different source addresses send to. Needs the dimension
 	// 5-tuple.
 	DDoSVictims Victims `yaml:"ddos-victims"`
+	// Alerts are raised for DDoS victims, and for an entropy or a change of a flow that differs from
+	// what it usually is: of device network, or of each device if network is not enabled.
+	Alerts Alerts `yaml:"alerts"`
 	// Functions are sums over all flows of x^power · log2(x)^log, x being the flow's packets, for
 	// flows of from to to packets.
 	Functions []Function `yaml:"functions"`
@@ -139,6 +142,20 @@ type Victims struct {
 	Sources float64 `yaml:"sources" default:"1000" range:"2.."`
 	// Limit is the largest number of rows of each device.
 	Limit int `yaml:"limit" default:"100" range:"1.."`
+}
+
+// Alerts defines when results are alerts.
+type Alerts struct {
+	// Packets is the least number of packets of an epoch from which it is judged.
+	Packets float64 `yaml:"packets" default:"1000" range:"1.."`
+	// Entropy is the least distance of the entropy from its usual value, in bits. It must also be six
+	// times the usual distance.
+	Entropy float64 `yaml:"entropy" default:"0.5" range:">0.."`
+	// Change is the least change of a flow, as a share of the packets of the larger epoch. It must
+	// also differ from the usual largest change by six times the usual distance.
+	Change float64 `yaml:"change" default:"0.1" range:">0..1"`
+	// Hold is for how many epochs an alert lasts after the last epoch with its problem.
+	Hold int `yaml:"hold" default:"2" range:"0..1000"`
 }
 
 // inner reports whether switches measure inner flows.

@@ -24,6 +24,7 @@ const Version = "0.1.0"
 // Plugin is UnivMon. New makes one.
 type Plugin struct {
 	functions []Function // registered in Go
+	watchdog  watchdog   // of Analyze, which is called by one goroutine at a time
 
 	mu       sync.Mutex // guards the fields below: Query may run during Analyze
 	config   Configuration
@@ -114,6 +115,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: flowList, Summary: "packets of a watched flow", Watchable: true},
 			{Path: unparsedList, Summary: "packets of a device or the network without a flow, by reason"},
 			{Path: manifestList, Summary: "a pair of switches whose packets a switch counts in a dimension"},
+			{Path: alertList, Summary: "attacks, heavy changes and shifts of entropy, for alarms"},
 			{Path: functionList, Summary: "the sum of a registered function of the flows' packets"},
 		},
 	}

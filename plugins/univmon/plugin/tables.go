@@ -25,6 +25,7 @@ const (
 	functionList = "/netsketch-univmon:univmon/functions/function"
 	unparsedList = "/netsketch-univmon:univmon/unparsed-packets/unparsed-packet"
 	manifestList = "/netsketch-univmon:univmon/manifests/manifest"
+	alertList    = "/netsketch-univmon:univmon/alerts/alert"
 )
 
 // publish builds the tables of an epoch. Each replaces its whole list, so rows of earlier epochs
@@ -39,7 +40,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 			a.problem(subject(r.scope), "%s", doubt)
 		}
 	}
-	out := &sdk.Results{}
+	out := &sdk.Results{Events: p.watchdog.update(a, ordered)}
 	counts := make(map[scope][2]uint64)
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return hitterTable(a.config, ordered, counts) },
@@ -48,6 +49,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		func() (*table.Table, error) { return victimTable(a.config, ordered) },
 		func() (*table.Table, error) { return unparsedTable(ordered) },
 		func() (*table.Table, error) { return manifestTable(a.manifests, a.epoch.Number) },
+		func() (*table.Table, error) { return p.watchdog.table(a.epoch.Number) },
 		func() (*table.Table, error) {
 			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
 		},
