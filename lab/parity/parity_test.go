@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,15 +136,14 @@ func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 	}
 	byKey := make(map[string]*mirror)
 	for _, r := range catalog.Registers.All() {
-		univmon, ok := r.Annotations.Find("netsketch_univmon")
-		key := univmon.Values["key"]
-		if !ok || key == "" {
+		key, ok := r.Layout["key"]
+		if !ok {
 			continue
 		}
 		if byKey[key] == nil {
 			byKey[key] = &mirror{key: key}
 		}
-		if univmon.Values["part"] == "counters" {
+		if r.Layout["part"] == "counters" {
 			byKey[key].counters = r
 		} else {
 			byKey[key].heavy = r
@@ -172,13 +172,11 @@ func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 
 func number(t *testing.T, r *p4values.Register, key string) int {
 	t.Helper()
-	for _, a := range r.Annotations {
-		if n, err := a.Int(key); err == nil {
-			return int(n)
-		}
+	n, err := strconv.Atoi(r.Layout[key])
+	if err != nil {
+		t.Fatalf("%s: annotation %s: %v", r.Name, key, err)
 	}
-	t.Fatalf("%s: no annotation has a number %s", r.Name, key)
-	return 0
+	return n
 }
 
 // cells returns what a bank of the mirror should look like in the register.

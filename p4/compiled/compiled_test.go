@@ -250,7 +250,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 func TestReadOut(t *testing.T) {
 	const cells = 256 // of a read-out packet
 	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "lightguardian": 0, "omnimon": 398_336,
-		"sketchint": 0, "sketchint-edge": 22_528, "univmon": 992_256, "univmon-300k": 284_672, "univmon-pairs": 336_896}
+		"sketchint": 0, "sketchint-edge": 391_168, "univmon": 992_256, "univmon-300k": 284_672, "univmon-pairs": 336_896}
 	for _, name := range Names() {
 		p, err := Load(name)
 		if err != nil {

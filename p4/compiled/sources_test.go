@@ -3,6 +3,7 @@
 package compiled_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -53,5 +54,26 @@ func TestDigestFollowsIncludedFiles(t *testing.T) {
 	}
 	if digest(before, "two") != digest(changed, "two") {
 		t.Error("program two includes nothing, and its digest changed")
+	}
+}
+
+// TestSizesAreParameters: the sizes in these programs are defaults, which -D at the compiler
+// replaces.
+func TestSizesAreParameters(t *testing.T) {
+	for _, program := range []string{"chamelemon", "lightguardian", "omnimon", "sketchint", "sketchint-edge"} {
+		text, err := os.ReadFile("../programs/" + program + ".p4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for i, line := range lines {
+			words := strings.Fields(line)
+			if len(words) < 3 || words[0] != "#define" || words[1] == "NS_BANKS" {
+				continue
+			}
+			if want := "#ifndef " + words[1]; lines[i-1] != want {
+				t.Errorf("%s.p4, line %d: %s is not preceded by %s", program, i+1, line, want)
+			}
+		}
 	}
 }

@@ -17,8 +17,9 @@ import (
 // (SketchINT §V-B). The key is the flow's bytes, with the switch's number before or after
 // them if latencies are recorded by flow and switch.
 //
-// A bucket is a part of one word, so that a packet accesses one cache line per row. Buckets whose
-// frequency counter has at most 8 bits have 32 bits, others 64; the latency counter takes the rest.
+// A bucket has 32, 44 or 64 bits if its frequency counter has at most 8, at most 16, or more bits;
+// the latency counter takes the rest. Buckets follow each other without gaps, so that some of 44
+// bits are in two words.
 type Latency[F family.Hash] struct {
 	seed  uint64
 	shape []Row
@@ -30,26 +31,27 @@ type Latency[F family.Hash] struct {
 type buckets struct {
 	cols  family.Range
 	start uint64 // index of the row's first word
-	pack  uint32 // binary logarithm of the number of buckets in a word
+	size  uint64 // bits of a bucket
 	bits  uint32 // width of the frequency counter, which is the lower one
 	mask  uint64 // mask of the frequency counter
 	sums  uint64 // mask of the latency counter
 	all   uint64 // mask of a bucket
 }
 
-// smallBits is the width of the largest frequency counter that shares 32 bits with its latency.
-const smallBits = 8
-
-// perWord returns the binary logarithm of the number of buckets in a word.
-func perWord(bits int) uint32 {
-	if bits <= smallBits {
-		return 1
+// bucketBits returns the size of a bucket by the width of its frequency counter.
+func bucketBits(bits int) uint64 {
+	switch {
+	case bits <= 8:
+		return 32
+	case bits <= 16:
+		return 44
 	}
-	return 0
+	return wordBits
 }
 
 // NewLatency returns an empty tower of buckets. The configured rows are those of the frequency
-// counters, by default 8, 16 and 24 bits wide. For both kinds of counters, all ones mean +∞.
+// counters, by default 8, 16 and 24 bits wide, so that latency counters have 24,
+// 28 and 40. For both kinds of counters, all ones mean +∞.
 // Insertion is CM. Memory is the size of both kinds together.
 func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	if c.Conservative {
@@ -61,7 +63,7 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 			c.Bits = []int{8, 16, 24}
 		}
 		for _, b := range c.Bits {
-			c.Rows = append(c.Rows, Row{Bits: b, Width: c.Memory / (wordBits / 8) / len(c.Bits) << perWord(b)})
+			c.Rows = append(c.Rows, Row{Bits: b, Width: c.Memory / (wordBits / 8) / len(c.Bits) * wordBits / int(bucketBits(b))})
 		}
 		c.Memory, c.Bits = 0, nil
 	}
@@ -80,16 +82,16 @@ func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	l := &Latency[F]{seed: c.Seed, shape: shape, words: pages.Make[uint64](int(total))}
 	start := uint64(0)
 	for _, r := range shape {
-		size := uint32(wordBits) >> perWord(r.Bits)
-		l.rows = append(l.rows, buckets{cols: family.NewRange(uint32(r.Width)), start: start, pack: perWord(r.Bits),
-			bits: uint32(r.Bits), mask: 1<<r.Bits - 1, sums: 1<<(size-uint32(r.Bits)) - 1,
+		size := bucketBits(r.Bits)
+		l.rows = append(l.rows, buckets{cols: family.NewRange(uint32(r.Width)), start: start, size: size,
+			bits: uint32(r.Bits), mask: 1<<r.Bits - 1, sums: 1<<(size-uint64(r.Bits)) - 1,
 			all: math.MaxUint64 >> (wordBits - size)})
 		start += bucketWords(r)
 	}
 	return l, nil
 }
 
-func bucketWords(r Row) uint64 { return (uint64(r.Width)-1)>>perWord(r.Bits) + 1 }
+func bucketWords(r Row) uint64 { return (uint64(r.Width)*bucketBits(r.Bits)-1)/wordBits + 1 }
 
 func latencyWords(shape []Row) (total uint64) {
 	for _, r := range shape {
@@ -101,14 +103,35 @@ func latencyWords(shape []Row) (total uint64) {
 // Memory returns the bytes of all counters.
 func (l *Latency[F]) Memory() int { return len(l.words) * wordBits / 8 }
 
-// Words returns the buckets, row by row, each row in whole words. The lowest bits of a word are
-// its first bucket, and the lowest bits of a bucket its packet count.
+// Words returns the buckets, row by row, each row in whole words. The lowest bits of a row are its
+// first bucket, and the lowest bits of a bucket its packet count.
 func (l *Latency[F]) Words() []uint64 { return l.words }
 
-// locate returns the word of a digest's bucket, and the bucket's first bit.
-func locate[F family.Hash](r *buckets, d uint64, row int) (word uint64, shift uint32) {
-	col := family.Column[F](d, row, &r.cols)
-	return r.start + uint64(col>>r.pack), col & r.pack * 32
+// locate returns the first word of a digest's bucket, and the bucket's first bit in it.
+func locate[F family.Hash](r *buckets, d uint64, row int) (word, shift uint64) {
+	return r.place(uint64(family.Column[F](d, row, &r.cols)))
+}
+
+func (r *buckets) place(col uint64) (word, shift uint64) {
+	bit := col * r.size
+	return r.start + bit/wordBits, bit % wordBits
+}
+
+// get returns the bucket at a place.
+func (r *buckets) get(words []uint64, at, shift uint64) uint64 {
+	v := words[at] >> shift
+	if shift+r.size > wordBits {
+		v |= words[at+1] << (wordBits - shift)
+	}
+	return v & r.all
+}
+
+// change replaces the bucket at a place, which is old, by another one.
+func (r *buckets) change(words []uint64, at, shift, old, by uint64) {
+	words[at] ^= (old ^ by) << shift
+	if shift+r.size > wordBits {
+		words[at+1] ^= (old ^ by) >> (wordBits - shift)
+	}
 }
 
 // Insert records a packet of a key and its latency, in any unit.
@@ -125,11 +148,10 @@ func (l *Latency[F]) AddDigest(d uint64, packets uint32, sum uint64) {
 	for i := range l.rows {
 		r := &l.rows[i]
 		at, shift := locate[F](r, d, i)
-		word := &l.words[at]
-		old := *word >> (shift & 63) & r.all
+		old := r.get(l.words, at, shift)
 		count := min(old&r.mask+uint64(packets), r.mask)
 		total := min(old>>(r.bits&63)+min(sum, r.sums), r.sums)
-		*word += (count | total<<(r.bits&63) - old) << (shift & 63)
+		r.change(l.words, at, shift, old, count|total<<(r.bits&63))
 	}
 }
 
@@ -167,11 +189,16 @@ func (l *Latency[F]) Query(key []byte) (packets uint32, sum uint64, ok bool) {
 	return l.QueryDigest(family.Digest[F](l.seed, key))
 }
 
-// AppendPlaces appends the indices in Words of the buckets of a digest.
+// AppendPlaces appends the indices in Words of the buckets of a digest; a bucket in two words has
+// two.
 func (l *Latency[F]) AppendPlaces(places []uint32, d uint64) []uint32 {
 	for i := range l.rows {
-		at, _ := locate[F](&l.rows[i], d, i)
+		r := &l.rows[i]
+		at, shift := locate[F](r, d, i)
 		places = append(places, uint32(at))
+		if shift+r.size > wordBits {
+			places = append(places, uint32(at+1))
+		}
 	}
 	return places
 }
@@ -182,7 +209,7 @@ func (l *Latency[F]) QueryDigest(d uint64) (packets uint32, sum uint64, ok bool)
 	for i := range l.rows {
 		r := &l.rows[i]
 		at, shift := locate[F](r, d, i)
-		v := l.words[at] >> shift & r.all
+		v := r.get(l.words, at, shift)
 		n, least = min(n, infinite(v&r.mask, r.mask)), min(least, infinite(v>>r.bits, r.sums))
 	}
 	return uint32(n), least, n < Overflow && least != math.MaxUint64 && n > 0
@@ -208,15 +235,11 @@ func (l *Latency[F]) Merge(o *Latency[F]) error {
 	}
 	for i := range l.rows {
 		r := &l.rows[i]
-		end := r.start + bucketWords(l.shape[i])
-		for at := r.start; at < end; at++ {
-			merged := uint64(0)
-			for shift := uint32(0); shift < wordBits; shift += wordBits >> r.pack {
-				a, b := l.words[at]>>shift&r.all, o.words[at]>>shift&r.all
-				packets := min(a&r.mask+b&r.mask, r.mask)
-				merged |= (packets | min(a>>r.bits+b>>r.bits, r.sums)<<r.bits) << shift
-			}
-			l.words[at] = merged
+		for col := range uint64(l.shape[i].Width) {
+			at, shift := r.place(col)
+			a, b := r.get(l.words, at, shift), r.get(o.words, at, shift)
+			packets := min(a&r.mask+b&r.mask, r.mask)
+			r.change(l.words, at, shift, a, packets|min(a>>r.bits+b>>r.bits, r.sums)<<r.bits)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // TestModes: the same packets in the kernel, in Go and at an edge switch give equal towers. The
 // switch is the last hop of each packet, with a latency of 0: hosts receive it in INT.
 func TestModes(t *testing.T) {
-	const flows, latencies, node = 10_240, 12_288, 77 // bytes of the towers of sketchint-edge
+	const flows, latencies, node = 194_560, 196_608, 77 // bytes of the towers of sketchint-edge
 	s := defaults()
 	s.Flows, s.Latencies = flows, latencies
 	w := newTwin(t, s, false)

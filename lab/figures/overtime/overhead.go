@@ -116,8 +116,7 @@ func (b *bench) registers(ipv6 bool) ([]*p4values.Register, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(cat.Readouts(), func(r *p4values.Register) bool {
-		a, _ := r.Annotations.Find("netsketch_chamelemon")
-		return !ipv6 && a.Values["family"] == "6"
+		return !ipv6 && r.Layout["family"] == "6"
 	}), nil
 }
 

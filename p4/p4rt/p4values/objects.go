@@ -163,7 +163,8 @@ type Register struct {
 	Signed  bool // int<Width>
 	Size    int  // cells, all banks together
 	Type    *p4configv1.P4DataTypeSpec
-	Readout *Readout // nil if the register cannot be read by packet
+	Readout *Readout          // nil if the register cannot be read by packet
+	Layout  map[string]string // all key=value pairs of its @netsketch… annotations, for the plugin
 }
 
 // Readout describes how a register is read by packet.

@@ -126,8 +126,11 @@ struct sketchint_towers_scratch_t {
     bit<32> column;
     bit<32> cell;
     bit<32> upper;
+    bit<32> third;
     bit<32> word;
     bit<32> high;
+    bit<32> highest;
+    bit<96> wide;
     bit<8>  shift;
     bit<64> bucket;
     bit<64> packets;

@@ -5,8 +5,9 @@
 // tower: cell 2i has the lower half of word i, and cell 2i + 1 the upper one.
 //
 // Flows: five rows of NS_SKETCHINT_FLOW_CELLS cells, with counters of 2, 4, 8, 16 and 32 bits.
-// Latencies: three rows of NS_SKETCHINT_LATENCY_CELLS cells, with buckets of 8 + 24, 16 + 48 and
-// 24 + 40 bits for packets and their latencies. All ones mean that a counter has overflowed.
+// Latencies: three rows of NS_SKETCHINT_LATENCY_CELLS cells, with buckets of 8 + 24, 16 + 28 and
+// 24 + 40 bits for packets and their latencies, without gaps: those of 44 bits are in two or three
+// cells. All ones mean that a counter has overflowed.
 //
 // The stack of INT is read if it has at most four hops, each with its node id and its latency and
 // nothing else. Other stacks are counted; their packets count with the latency of this switch
@@ -34,7 +35,7 @@ register<bit<32>>(IT_FLOWS * NS_BANKS) sketchint_flows;
 
 @netsketch_readout[object=IT_LATENCIES_OBJECT, banks=NS_BANKS, drain=1]
 @netsketch_sketchint[part="latencies", flow="5-tuple,node", cells=NS_SKETCHINT_LATENCY_CELLS,
-                     rows="8+24,16+48,24+40"]
+                     rows="8+24,16+28,24+40"]
 register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
 
 // Counts the packet in a row whose counters have `bits` bits, 2^per of them in a cell.
@@ -61,8 +62,29 @@ register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
     } \
     IT.bucket = (IT.sum << bits) | IT.packets;
 
-// The same in a row with a bucket for each two cells.
-#define IT_ADD(row, odd, bits, most, most_sum) \
+// The same in the row with buckets of 44 bits, 11 times 4 bits.
+#define IT_ADD_44(row, odd) \
+    hash(IT.column, HashAlgorithm.crc32, 32w0, { IT.place * odd }, \
+         32w1 * (NS_SKETCHINT_LATENCY_CELLS * 8 / 11)); \
+    IT.column = IT.column * 11; \
+    IT.cell = IT.first + NS_SKETCHINT_LATENCY_CELLS * row + (IT.column >> 3); \
+    IT.upper = IT.cell + 1; \
+    IT.third = IT.cell + 2; \
+    IT.shift = (bit<8>)(IT.column & 7) << 2; \
+    sketchint_latencies.read(IT.word, IT.cell); \
+    sketchint_latencies.read(IT.high, IT.upper); \
+    sketchint_latencies.read(IT.highest, IT.third); \
+    IT.wide = IT.highest ++ IT.high ++ IT.word; \
+    IT.bucket = (bit<64>)(IT.wide >> IT.shift) & 0xfffffffffff; \
+    IT.wide = IT.wide ^ ((bit<96>)IT.bucket << IT.shift); \
+    IT_ADD_TO_BUCKET(16, 0xffff, 0xfffffff) \
+    IT.wide = IT.wide | ((bit<96>)IT.bucket << IT.shift); \
+    sketchint_latencies.write(IT.cell, IT.wide[31:0]); \
+    sketchint_latencies.write(IT.upper, IT.wide[63:32]); \
+    sketchint_latencies.write(IT.third, IT.wide[95:64]);
+
+// The same in the row with a bucket for each two cells.
+#define IT_ADD_64(row, odd) \
     hash(IT.column, HashAlgorithm.crc32, 32w0, { IT.place * odd }, \
          32w1 * (NS_SKETCHINT_LATENCY_CELLS / 2)); \
     IT.cell = IT.first + NS_SKETCHINT_LATENCY_CELLS * row + (IT.column << 1); \
@@ -70,7 +92,7 @@ register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
     sketchint_latencies.read(IT.word, IT.cell); \
     sketchint_latencies.read(IT.high, IT.upper); \
     IT.bucket = IT.high ++ IT.word; \
-    IT_ADD_TO_BUCKET(bits, most, most_sum) \
+    IT_ADD_TO_BUCKET(24, 0xffffff, 0xffffffffff) \
     sketchint_latencies.write(IT.cell, IT.bucket[31:0]); \
     sketchint_latencies.write(IT.upper, IT.bucket[63:32]);
 
@@ -114,8 +136,8 @@ control SketchIntTowers(inout headers_t hdr, inout metadata_t meta) {
         IT.bucket = (bit<64>)IT.word;
         IT_ADD_TO_BUCKET(8, 0xff, 0xffffff)
         sketchint_latencies.write(IT.cell, IT.bucket[31:0]);
-        IT_ADD(1, 0x85ebca6b, 16, 0xffff, 0xffffffffffff)
-        IT_ADD(2, 0xc2b2ae35, 24, 0xffffff, 0xffffffffff)
+        IT_ADD_44(1, 0x85ebca6b)
+        IT_ADD_64(2, 0xc2b2ae35)
     }
 
     action count_unread() {

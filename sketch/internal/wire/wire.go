@@ -22,6 +22,7 @@ const (
 	SuMax
 	_ // reserved: buckets with two arrays, an earlier form
 	Universal
+	_ // reserved: buckets that fill words, an earlier form
 	TowerBuckets
 )
 

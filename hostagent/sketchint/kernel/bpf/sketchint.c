@@ -938,20 +938,37 @@ part u32 query_flow(u32 slot, u32 digest) {
 	return n;
 }
 
-inline u64 *bucket(u32 slot, u32 digest, u32 row, u32 *shift) {
-	u32 col = column(digest, row, row ? latency_words : 2 * latency_words);
-	*shift = 0;
-	if (!row) {
-		*shift = (col & 1) * 32;
-		col >>= 1;
-	}
-	u32 at = (slot * 3 + row) * latency_words + col;
-	return bpf_map_lookup_elem(&latencies, &at);
+// Packets in the lower bits of a bucket: 8 of 32, 16 of 44, and 24 of 64.
+inline u32 packet_bits(u32 row) { return 8 * (row + 1); }
+inline u32 bucket_bits(u32 row) { return row == 0 ? 32 : row == 1 ? 44 : 64; }
+inline u64 bucket_mask(u32 row) { return ~0ull >> (64 - bucket_bits(row)); }
+
+// bucket is a place in the tower of latencies. high is the second word of a bucket in two words.
+struct bucket {
+	u64 *low, *high;
+	u32 shift;
+};
+
+// find_bucket returns false if the tower does not have the place, which does not happen.
+inline bool find_bucket(u32 slot, u32 digest, u32 row, struct bucket *b) {
+	u32 size = bucket_bits(row), width = row == 0 ? latency_words * 2 : row == 1 ? latency_words * 16 / 11 : latency_words;
+	u32 bit = column(digest, row, width) * size, at = (slot * 3 + row) * latency_words + bit / 64;
+	b->shift = bit % 64;
+	b->high = 0;
+	b->low = bpf_map_lookup_elem(&latencies, &at);
+	if (b->shift + size <= 64)
+		return b->low;
+	at++;
+	b->high = bpf_map_lookup_elem(&latencies, &at);
+	return b->low && b->high;
 }
 
-// Packets in the lower bits of a bucket: 8 of 32, 16 and 24 of 64.
-inline u32 packet_bits(u32 row) { return 8 * (row + 1); }
-inline u64 bucket_mask(u32 row) { return row ? ~0ull : 0xffffffff; }
+inline u64 read_bucket(const struct bucket *b, u32 row) {
+	u64 v = *b->low >> b->shift;
+	if (b->high)
+		v |= *b->high << (64 - b->shift);
+	return v & bucket_mask(row);
+}
 
 inline u32 node_digest(u32 crc, u32 node) { return ~crc4(crc, bpf_htonl(node)); }
 
@@ -961,14 +978,16 @@ part int leave(u32 slot, u32 crc, u32 node, u64 many, u64 sum) {
 	u32 packets = many, worst = many >> 32, digest = node_digest(crc, node);
 #pragma unroll
 	for (u32 row = 0; row < 3; row++) {
-		u32 shift, bits = packet_bits(row);
-		u64 *word = bucket(slot, digest, row, &shift);
-		if (!word)
+		u32 bits = packet_bits(row);
+		struct bucket b;
+		if (!find_bucket(slot, digest, row, &b))
 			return 0; // unreachable
-		u64 all = bucket_mask(row), mask = (1ull << bits) - 1, sums = all >> bits;
-		u64 old = *word >> shift & all;
+		u64 mask = (1ull << bits) - 1, sums = bucket_mask(row) >> bits, old = read_bucket(&b, row);
 		u64 count = least((old & mask) + packets, mask), total = least((old >> bits) + least(sum, sums), sums);
-		*word += ((count | total << bits) - old) << shift;
+		u64 change = old ^ (count | total << bits);
+		*b.low ^= change << b.shift;
+		if (b.high)
+			*b.high ^= change >> (64 - b.shift);
 	}
 	struct node_id id = { .group = slot & 1, .node = node };
 	struct node_counts *n = bpf_map_lookup_elem(&nodes, &id);
@@ -1001,11 +1020,11 @@ inline u32 query_latency(u32 slot, u32 digest, u64 *sum) {
 	*sum = 0;
 #pragma unroll
 	for (u32 row = 0; row < 3; row++) {
-		u32 shift, bits = packet_bits(row);
-		u64 *word = bucket(slot, digest, row, &shift);
-		if (!word)
+		u32 bits = packet_bits(row);
+		struct bucket b;
+		if (!find_bucket(slot, digest, row, &b))
 			return 0; // unreachable
-		u64 all = bucket_mask(row), mask = (1ull << bits) - 1, v = *word >> shift & all;
+		u64 all = bucket_mask(row), mask = (1ull << bits) - 1, v = read_bucket(&b, row);
 		if ((v & mask) != mask)
 			n = least(n, v & mask);
 		if (v >> bits != all >> bits)
