@@ -244,6 +244,37 @@ func TestUndeterminedHasBounds(t *testing.T) {
 	}
 }
 
+// TestElementsDetermine: a flow loses packets at a switch and at the link behind it. Its slots lack
+// the sum; the counters of the ports on both sides of each element show the parts.
+func TestElementsDetermine(t *testing.T) {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4, Counters: true,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: 1})
+	for n := range 9 {
+		packet := wire.Values{1, 100 + int64(n)}
+		f.Sent.Add(&packet)
+		switch {
+		case n < 2:
+			f.Lost[1].Add(&packet)
+		case n < 5:
+			f.Lost[2].Add(&packet)
+		default:
+			f.Received.Add(&packet)
+		}
+	}
+	sim.Count()
+	r := analyze(t, sim)
+	compare(t, sim, r)
+	if r.Determined != r.Variables || len(simulation.Reasons(r)) > 0 {
+		t.Fatalf("%d of %d unknowns determined, %v", r.Determined, r.Variables, simulation.Reasons(r))
+	}
+	for n, want := range []int64{0, 2, 3, 0, 0} {
+		if l := r.Lossy[0].Losses[n].Packets; l != (analysis.Bounds{Low: want, High: want}) {
+			t.Errorf("loss %d is %+v, want %d", n, l, want)
+		}
+	}
+}
+
 func TestMissingData(t *testing.T) {
 	make4 := func() *simulation.Simulation {
 		tp := simulation.FatTree(4)

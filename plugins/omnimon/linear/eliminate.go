@@ -45,14 +45,6 @@ func residue(x int64) uint64 {
 	return uint64(x)
 }
 
-// signed is the residue of the smallest absolute value.
-func signed(x uint64) int64 {
-	if x > prime/2 {
-		return int64(x) - prime
-	}
-	return int64(x)
-}
-
 // term is a coefficient other than zero.
 type term struct {
 	column int32
@@ -68,8 +60,12 @@ type matrix struct {
 	budget  int
 }
 
-// eliminate determines unknowns of a component by its rank. It returns whether it narrowed any, and
-// the rest of the budget of operations.
+// eliminate determines the unknowns of a component that its equations determine modulo the prime.
+// It returns whether it narrowed any, and the rest of the budget of operations.
+//
+// Every solution in integers is a solution modulo the prime. An unknown that is determined modulo
+// the prime therefore has the same residue in all of them, and since its bounds are below the
+// prime, the same value. If that value is out of bounds, there is no solution.
 func (s *System) eliminate(c component, budget int) (found bool, rest int) {
 	slices.Sort(c.unknowns)
 	m := &matrix{budget: budget, columns: make([][]int32, len(c.unknowns))}
@@ -90,32 +86,27 @@ func (s *System) eliminate(c component, budget int) (found bool, rest int) {
 		m.rights = append(m.rights, residue(right))
 		m.pivot = append(m.pivot, -1)
 	}
-	original, rights := slices.Clone(m.rows), slices.Clone(m.rights)
 	for m.step() {
 	}
 	if m.budget < 0 {
 		return false, 0
 	}
-	determined, values, verdict := m.certify(original, rights)
-	switch verdict {
-	case contradiction:
-		for _, r := range c.rows {
-			s.bad = append(s.bad, int(r))
-		}
-		return false, m.budget
-	case unproven:
-		return false, m.budget
-	}
-	for column, ok := range determined {
-		if !ok {
+	for r, column := range m.pivot {
+		switch {
+		case column < 0 && m.rights[r] != 0: // no solution, even modulo the prime
+			for _, r := range c.rows {
+				s.bad = append(s.bad, int(r))
+			}
+			return false, m.budget
+		case column < 0 || len(m.rows[r]) > 1:
 			continue
 		}
-		v := c.unknowns[column]
-		if values[column] < s.Low[v] || values[column] > s.High[v] {
+		v, value := c.unknowns[column], int64(m.rights[r])
+		if value < s.Low[v] || value > s.High[v] {
 			s.bad = append(s.bad, int(s.uses[v][0]))
 			continue
 		}
-		s.narrow(v, values[column], values[column])
+		s.narrow(v, value, value)
 		found = true
 	}
 	return found, m.budget
@@ -186,118 +177,4 @@ func (m *matrix) reduce(r, pivot int, column int32) {
 	}
 	m.rows[r] = out
 	m.rights[r] = subtract(m.rights[r], multiply(factor, m.rights[pivot]))
-}
-
-type verdict int
-
-const (
-	proven verdict = iota
-	unproven
-	contradiction
-)
-
-// certify returns which columns are determined and their values.
-//
-// The rank modulo a prime is at most the rank over the rational numbers. certify lifts a basis of
-// the null space to integers and checks in integers that each vector solves the homogeneous system.
-// Then the null space over the rational numbers has at least that dimension, so both ranks are
-// equal and the lifted vectors span it: the unknowns that are zero in all of them, the pivots of
-// rows without other terms, are determined. Their values come from one solution that is lifted and
-// checked too.
-func (m *matrix) certify(original [][]term, rights []uint64) (determined []bool, values []int64, v verdict) {
-	n := len(m.columns)
-	isPivot := make([]bool, n)
-	free := make(map[int32][]term) // by free column: its coefficient in each pivot's row
-	solution := make([]uint64, n)
-	determined = make([]bool, n)
-	for r, column := range m.pivot {
-		if column < 0 {
-			if m.rights[r] != 0 {
-				return nil, nil, contradiction
-			}
-			continue
-		}
-		isPivot[column] = true
-		solution[column] = m.rights[r]
-		determined[column] = len(m.rows[r]) == 1
-		for _, t := range m.rows[r] {
-			if t.column != column {
-				free[t.column] = append(free[t.column], term{column, subtract(0, t.value)})
-			}
-		}
-	}
-	if !slices.Contains(determined, true) {
-		return nil, nil, unproven
-	}
-	for column := range int32(n) {
-		if isPivot[column] {
-			continue
-		}
-		vector := make([]uint64, n)
-		vector[column] = 1
-		for _, t := range free[column] {
-			vector[t.column] = t.value
-		}
-		if lifted, _ := lift(vector); lifted == nil || !holds(original, lifted, nil, 0) {
-			return nil, nil, unproven
-		}
-	}
-	lifted, scale := lift(solution)
-	if lifted == nil || !holds(original, lifted, rights, scale) {
-		return nil, nil, unproven
-	}
-	values = make([]int64, n)
-	for i, ok := range determined {
-		if !ok {
-			continue
-		}
-		if lifted[i]%scale != 0 {
-			return nil, nil, contradiction // packets are whole
-		}
-		values[i] = lifted[i] / scale
-	}
-	return determined, values, proven
-}
-
-// lift returns integers that are scale times the residues, for a small scale, or nil.
-func lift(vector []uint64) (lifted []int64, scale int64) {
-	const small = 1 << 40
-next:
-	for scale = 1; scale <= 64; scale++ {
-		lifted = lifted[:0]
-		for _, x := range vector {
-			v := signed(multiply(x, uint64(scale)))
-			if v > small || v < -small {
-				continue next
-			}
-			lifted = append(lifted, v)
-		}
-		return lifted, scale
-	}
-	return nil, 0
-}
-
-// holds reports whether the rows, whose coefficients are 1, times the vector are scale times the
-// right-hand sides, in integers. Rows have fewer than 2^20 terms, so that sums do not overflow.
-func holds(rows [][]term, vector []int64, rights []uint64, scale int64) bool {
-	for r, row := range rows {
-		if len(row) >= 1<<20 {
-			return false
-		}
-		sum := int64(0)
-		for _, t := range row {
-			sum += vector[t.column]
-		}
-		if rights != nil {
-			right := signed(rights[r])
-			if right > 1<<50 || right < -1<<50 {
-				return false
-			}
-			sum -= scale * right
-		}
-		if sum != 0 {
-			return false
-		}
-	}
-	return true
 }

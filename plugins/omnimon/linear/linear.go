@@ -5,9 +5,8 @@
 // guesses a value.
 //
 // Two methods alternate until none finds more. Propagation narrows bounds by one equation or
-// inequality at a time. Elimination, modulo a prime, finds the rank of the equations that are left
-// and the unknowns that they determine; an unknown counts as determined only after exact integer
-// arithmetic has confirmed it (see certify).
+// inequality at a time. Elimination, modulo a prime, finds the unknowns that the rank of the
+// equations that are left determines (see eliminate).
 package linear
 
 import "slices"
@@ -15,8 +14,8 @@ import "slices"
 // System is a set of rows: the unknowns in each row add up to its right-hand side, or to a number
 // between two limits.
 type System struct {
-	// Low and High bound each unknown: 0 <= Low <= High. Solve narrows them; an unknown is determined
-	// if both are equal.
+	// Low and High bound each unknown: 0 <= Low <= High < 2^61-1. Solve narrows them; an unknown is
+	// determined if both are equal.
 	Low, High []int64
 
 	rows   []int32 // first entry of each row in terms, and the end of the last one

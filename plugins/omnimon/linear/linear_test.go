@@ -215,12 +215,40 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestLargeCoefficients: a chain of equations doubles z up to 2^60 z, and x + 2^60 z = 2^60. Both
+// values of z solve it, so nothing is determined.
+func TestLargeCoefficients(t *testing.T) {
+	s := &System{}
+	unknown := func(high int64) int32 {
+		s.Low, s.High = append(s.Low, 0), append(s.High, high)
+		return int32(len(s.Low) - 1)
+	}
+	z := unknown(1)
+	double := z
+	for bit := 1; bit <= 60; bit++ { // v = 2^bit z, rest = 2^bit - v
+		high := int64(1) << bit
+		v, rest, again := unknown(high), unknown(high), unknown(high/2)
+		half := unknown(high / 2)
+		s.Add([]int32{double, half}, high/2)
+		s.Add([]int32{again, half}, high/2) // again = double
+		s.Add([]int32{double, again, rest}, high)
+		s.Add([]int32{v, rest}, high)
+		double = v
+	}
+	x := unknown(1 << 60)
+	s.Add([]int32{x, double}, 1<<60)
+	if bad := s.Solve(); len(bad) > 0 || s.High[z] != 1 || s.Low[x] != 0 || s.High[x] != 1<<60 {
+		t.Errorf("contradictions %v, z from %d to %d, x from %d to %d", bad, s.Low[z], s.High[z], s.Low[x], s.High[x])
+	}
+}
+
 func TestModularArithmetic(t *testing.T) {
-	for _, x := range []int64{0, 1, -1, 5, 1 << 40, -(1 << 59)} {
-		if got := signed(residue(x)); got != x {
-			t.Errorf("%d came back as %d", x, got)
+	for _, x := range []int64{0, 1, -1, 5, 1 << 40, -(1 << 59), prime, -prime} {
+		a := residue(x)
+		if a >= prime || a != residue(x+prime) {
+			t.Errorf("the residue of %d is %d", x, a)
 		}
-		if a := residue(x); x != 0 && multiply(a, inverse(a)) != 1 {
+		if a != 0 && multiply(a, inverse(a)) != 1 {
 			t.Errorf("the inverse of %d is wrong", x)
 		}
 	}
