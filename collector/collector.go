@@ -42,9 +42,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/member"
+	"github.com/netsketch/netsketch/collector/devconfig"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -129,6 +132,7 @@ type Collector struct {
 	hosts     *host.Component
 	network   *network.Component
 	discovery *southbound.Discovery
+	devconfig *devconfig.Component
 	analysis  *analysis.Component
 	self      *selfstate.Component
 	health    selfstate.Health
@@ -190,6 +194,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		return nil, err
 	}
 	c.discovery.SetNetwork(c.network)
+	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Schema: c.schema.Current,
+		Sessions: c.network, Owner: c.network.Owner, OnChange: c.StateChanged, Logger: c.log})
 	c.analysis = analysis.New(analysisConfig(cfg), c.analysisDependencies())
 	if clustered {
 		c.member.Connect(member.Components{Store: c.store, Validate: c.schema.Validate, Epochs: c.epochs, Hosts: c.hosts,
@@ -198,7 +204,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
-			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Intent: c.intent, Analysis: c.analysis,
+			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Devconfig: c.devconfig, Intent: c.intent, Analysis: c.analysis,
 			Certificates: c.certs, Cluster: c.member.Status,
 		})
 	if cfg.HTTP.Address != "" {
@@ -209,6 +215,12 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 			})
 	}
 	return c, nil
+}
+
+// dialGNMI returns how to connect with a device's gNMI server.
+func (c *Collector) dialGNMI(dev config.Device) (func(...grpc.DialOption) (*grpc.ClientConn, error), error) {
+	endpoint, err := southbound.EndpointOf(dev, c.certs)
+	return endpoint.Dial, err
 }
 
 // engineDependencies are those of the epoch engine.
@@ -312,6 +324,9 @@ func (c *Collector) Start(ctx context.Context) error {
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	c.certs.Declare("devices", c.Config().Certificates()...)
 	c.certs.Start()
+	if err := c.devconfig.Start(); err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
 	c.network.Start()
 	c.discovery.Start()
 	c.self.Start()
@@ -343,6 +358,7 @@ func (c *Collector) Stop(ctx context.Context) error {
 	err := c.analysis.Stop(ctx)
 	c.cancel()
 	c.intent.Stop()
+	c.devconfig.Stop()
 	c.network.Stop()
 	c.discovery.Stop()
 	c.self.Stop()

@@ -116,7 +116,9 @@ func New(cfg *config.Config, deps Dependencies) *Component {
 	return c
 }
 
-// Start begins to compare the devices. It fails if another collector uses the directory.
+// Start begins to compare the devices. The P4Runtime session of a device in mode enforce is closed
+// until the device has been compared, and changed if it differs: call Start before sessions open.
+// It fails if another collector uses the directory.
 func (c *Component) Start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +133,7 @@ func (c *Component) Start() error {
 		}
 	}
 	for _, d := range c.cfg.Devices {
-		c.add(d)
+		c.add(d, d.GNMI.Configure == config.ConfigureEnforce)
 	}
 	return nil
 }
@@ -172,7 +174,7 @@ func (c *Component) Reload(next *config.Config) {
 	defer c.mu.Unlock()
 	for _, d := range next.Devices {
 		if c.devices[d.Name] == nil && c.started && c.ctx.Err() == nil {
-			c.add(d)
+			c.add(d, false)
 		}
 	}
 }
@@ -212,11 +214,16 @@ func (c *Component) newDevice(dev config.Device) *device {
 	return d
 }
 
-// add begins to compare a device. The caller holds mu.
-func (c *Component) add(dev config.Device) {
+// add begins to compare a device. If first is set, its P4Runtime session is closed until it has
+// been compared. The caller holds mu.
+func (c *Component) add(dev config.Device, first bool) {
 	d := c.newDevice(dev)
 	if d == nil {
 		return
+	}
+	if first {
+		d.closed = true
+		c.deps.Sessions.Suspend(d.name)
 	}
 	ctx, stop := context.WithCancel(c.ctx)
 	r := &running{device: d, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
@@ -232,6 +239,9 @@ func (c *Component) add(dev config.Device) {
 func (r *running) run(ctx context.Context, interval time.Duration) {
 	for {
 		r.check(ctx)
+		r.op.Lock()
+		r.resume()
+		r.op.Unlock()
 		wait := time.NewTimer(interval)
 		if r.state().transaction() {
 			wait.Reset(min(interval, r.times.Retry))

@@ -366,6 +366,7 @@ func (d *device) settle(ctx context.Context, c *client) error {
 		next := p.State.next(e)
 		if next == p.State {
 			d.wait()
+			d.resume() // the device is measured meanwhile, if it can be
 			d.enter(p.State, failure)
 			return fmt.Errorf("device %s: %s: %s", d.name, p.State, failure)
 		}

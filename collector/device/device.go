@@ -68,6 +68,8 @@ var (
 	ErrNoBanks = errors.New("the program has no bank table (@netsketch_bank), so it cannot be measured")
 	// ErrNotStarted is wrapped before Start.
 	ErrNotStarted = fmt.Errorf("%w: not started", p4rt.ErrNotReady)
+	// ErrSuspended is wrapped between Suspend and Resume.
+	ErrSuspended = fmt.Errorf("%w: the session is closed while the device is configured over gNMI", p4rt.ErrNotReady)
 )
 
 // FaultError is the reason why a switch cannot be set up as configured and has no session.
@@ -90,9 +92,12 @@ type Device struct {
 	onChange func(*Device)
 
 	mu       sync.Mutex
-	fault    error    // why the device has no session
-	session  session  // nil before Start
-	binding  *binding // nil until the pipeline is known
+	ctx      context.Context // of Start; nil before
+	paused   bool            // by Suspend
+	ended    bool            // by Close
+	fault    error           // why the device has no session
+	session  session         // nil before Start
+	binding  *binding        // nil until the pipeline is known
 	bindErr  error
 	epochs   int      // epochs that a bank covers, as set by SetBankEpochs
 	selected []string // full names of the registers to read; nil means all
@@ -130,9 +135,53 @@ func (d *Device) Start(ctx context.Context) error {
 	if d.cfg.Fault != nil {
 		return d.cfg.Fault
 	}
+	d.mu.Lock()
+	d.ctx = ctx
+	d.mu.Unlock()
+	return d.begin()
+}
+
+// Suspend ends the session of a device, or keeps it from beginning, until Resume is called.
+func (d *Device) Suspend() {
+	d.mu.Lock()
+	s := d.session
+	d.paused, d.session = true, nil
+	if d.cfg.Fault == nil {
+		d.fault = ErrSuspended
+	}
+	d.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if err := s.Close(); err != nil {
+		d.log.Warn("closing a session", "error", err)
+	}
+	d.watcher.Wait()
+	if d.onChange != nil {
+		d.onChange(d)
+	}
+}
+
+// Resume begins the session of a suspended device.
+func (d *Device) Resume() {
+	d.mu.Lock()
+	d.paused = false
+	d.mu.Unlock()
+	if err := d.begin(); err != nil {
+		d.log.Error("session cannot begin again", "error", err)
+	}
+}
+
+// begin begins a session, unless the device has one, is suspended, or has none to begin.
+func (d *Device) begin() error {
 	cfg := d.cfg.Session
 	cfg.Logger = slog.New(debugOnly{d.log.Handler()})
 	d.mu.Lock() // Reconcile may be called before Dial returns
+	ctx := d.ctx
+	if ctx == nil || d.paused || d.ended || d.session != nil {
+		d.mu.Unlock()
+		return nil
+	}
 	s, err := p4rt.Dial(ctx, cfg)
 	if err == nil {
 		d.session = s
@@ -156,6 +205,9 @@ func (d *Device) setFault(err error) {
 
 // Close ends the session and waits for all goroutines.
 func (d *Device) Close() error {
+	d.mu.Lock()
+	d.ended = true
+	d.mu.Unlock()
 	s, err := d.started()
 	if err != nil {
 		return nil

@@ -290,6 +290,48 @@ func (c *Component) Add(cfg config.Device) error {
 	return err
 }
 
+// suspender is a device whose session can be closed for a while.
+type suspender interface {
+	Suspend()
+	Resume()
+}
+
+// Suspend ends the P4Runtime session of a device; none opens until Resume.
+func (c *Component) Suspend(name string) {
+	if m := c.member(name); m != nil {
+		if d, ok := m.Device.(suspender); ok {
+			d.Suspend()
+		}
+	}
+}
+
+// Resume opens the session of a suspended device.
+func (c *Component) Resume(name string) {
+	if m := c.member(name); m != nil {
+		if d, ok := m.Device.(suspender); ok {
+			d.Resume()
+		}
+	}
+}
+
+// Connected returns nil if a device has accepted its P4Runtime session, as primary or as backup,
+// and otherwise why it has not.
+func (c *Component) Connected(name string) error {
+	m := c.member(name)
+	if m == nil {
+		return fmt.Errorf("there is no device %s", name)
+	}
+	st := m.Status()
+	switch st.Session.State {
+	case p4rt.Connecting, p4rt.Arbitrating, p4rt.Down, p4rt.Closed:
+		if st.LastError != "" {
+			return errors.New(st.LastError)
+		}
+		return fmt.Errorf("the session is %s", st.Session.State)
+	}
+	return nil
+}
+
 // SetTopology replaces the topology and updates the routes.
 func (c *Component) SetTopology(topo *topology.Topology) {
 	c.mu.Lock()

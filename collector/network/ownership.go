@@ -304,6 +304,14 @@ func (c *Component) Own() (names []string) {
 	return names
 }
 
+// Owner returns the collector that has a device, and whether it is this one.
+func (c *Component) Owner(name string) (owner string, own bool) {
+	if m := c.member(name); m != nil && m.decided().Foreign() {
+		return m.decided().Holder, false
+	}
+	return "", true
+}
+
 // Foreign reports whether this collector does not measure a device.
 func (c *Component) Foreign(name string) bool {
 	m := c.member(name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster"
+	"github.com/netsketch/netsketch/collector/devconfig"
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/host"
@@ -21,8 +22,10 @@ import (
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang/bindings"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // maxText bounds the leaves that join several texts, in bytes. The YANG module has the same limit.
@@ -316,7 +319,44 @@ func (c *Component) device(d network.Device, failed error) *bindings.Collector_D
 		PacketInsDropped: &leaf.packetInsDropped,
 		LastError:        &leaf.lastError,
 		Gnmi:             c.gnmi(d.Name()),
+		Configuration:    c.deviceConfiguration(d.Name()),
 	}
+}
+
+// deviceConfiguration declares the leaves of a device's gNMI configuration; nil if the collector
+// does not compare it.
+func (c *Component) deviceConfiguration(name string) *bindings.Collector_Device_Configuration {
+	s, ok := c.deps.Devconfig.Status(name)
+	if !ok {
+		return nil
+	}
+	out := &bindings.Collector_Device_Configuration{Mode: configureMode[s.Mode], State: configurationState[s.State],
+		Reason: cut(s.Reason)}
+	if !s.Since.IsZero() {
+		out.Compared = timestamp(s.Since)
+	}
+	return out
+}
+
+// leaves returns the table of all leaves that the file implies for devices.
+func (c *Component) leaves(cfg *config.Config) (store.Publication, error) {
+	b := table.NewBuilder(Root + "/devices/device/configuration/leaves/leaf")
+	device, path := b.TextKey("device/name"), b.TextKey("path")
+	desired, actual := b.Text("state/desired"), b.Text("state/actual")
+	status, reason := b.Text("state/status"), b.Text("state/reason")
+	for _, d := range cfg.Devices {
+		s, _ := c.deps.Devconfig.Status(d.Name)
+		for _, l := range s.Leaves {
+			device.Append(d.Name)
+			path.Append(l.Path)
+			desired.Append(text(l.Desired))
+			actual.Append(text(l.Actual))
+			status.Append(string(l.Status))
+			reason.Append(text(l.Reason))
+		}
+	}
+	t, err := b.Table()
+	return store.Publication{Table: t, Replace: true}, err
 }
 
 // deviceError returns the newest error of a device: the error in the epoch that has just ended, or
@@ -423,6 +463,24 @@ func certificate(s certs.State) *bindings.Collector_Certificate {
 
 // Names of the states in the YANG module.
 var (
+	configureMode = map[config.Configure]bindings.E_Configuration_Mode{
+		config.ConfigureCheck:   bindings.Configuration_Mode_check,
+		config.ConfigureApply:   bindings.Configuration_Mode_apply,
+		config.ConfigureEnforce: bindings.Configuration_Mode_enforce,
+	}
+	configurationState = map[devconfig.State]bindings.E_Configuration_State{
+		devconfig.Unread:        bindings.Configuration_State_unread,
+		devconfig.Clean:         bindings.Configuration_State_in_effect,
+		devconfig.Differs:       bindings.Configuration_State_differs,
+		devconfig.Blocked:       bindings.Configuration_State_refused,
+		devconfig.Ended:         bindings.Configuration_State_enforcement_ended,
+		devconfig.Setting:       bindings.Configuration_State_setting,
+		devconfig.ReadingBack:   bindings.Configuration_State_reading_back,
+		devconfig.AwaitingState: bindings.Configuration_State_awaiting_state,
+		devconfig.Connecting:    bindings.Configuration_State_connecting,
+		devconfig.Confirming:    bindings.Configuration_State_confirming,
+		devconfig.Undoing:       bindings.Configuration_State_undoing,
+	}
 	certificateStatus = map[certs.Status]bindings.E_Certificate_Status{
 		certs.Valid:       bindings.Certificate_Status_valid,
 		certs.Expiring:    bindings.Certificate_Status_expiring,

@@ -29,6 +29,7 @@ import (
 	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/exchange"
+	"github.com/netsketch/netsketch/collector/devconfig"
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/host"
 	"github.com/netsketch/netsketch/collector/intent"
@@ -66,6 +67,7 @@ type Dependencies struct {
 	Network   *network.Component
 	Hosts     *host.Component
 	Discovery *southbound.Discovery
+	Devconfig *devconfig.Component
 	Intent    *intent.Component
 	Analysis  *analysis.Component
 	// Certificates holds the certificates of all sessions and outputs.
@@ -215,7 +217,12 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		c.fail(err)
 		return
 	}
-	for _, p := range tables {
+	leaves, err := c.leaves(cfg)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	for _, p := range append(tables, leaves) {
 		unchanged := reflect.DeepEqual(p.Table, c.published[p.Table.List])
 		if unchanged && (r == nil || p.Table.List == Root+"/config") {
 			continue

@@ -113,8 +113,10 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 		}
 		at := append(slices.Clone(index), i)
 		switch {
+		case field.Type.Kind() == reflect.Map && len(index) > 0:
+			// A list within a list has a table of its own; leavesOf makes the only one.
 		case field.Type.Kind() == reflect.Map:
-			if len(index) > 0 || field.Type.Key().Kind() != reflect.String {
+			if field.Type.Key().Kind() != reflect.String {
 				return fmt.Errorf("selfstate: %s.%s: only top-level lists with one key of type string are supported", t,
 					field.Name)
 			}
