@@ -204,8 +204,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.self = selfstate.New(selfstate.Config{Enabled: cfg.Metrics.Enabled, Version: deps.Version},
 		selfstate.Dependencies{
 			Clock: deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema, Config: c.cfg.Load, Reloads: c.reloads.get,
-			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Devconfig: c.devconfig, Intent: c.intent, Analysis: c.analysis,
-			Certificates: c.certs, Cluster: c.member.Status,
+			Network: c.network, Hosts: c.hosts, Discovery: c.discovery, Devconfig: c.devconfig, Intent: c.intent,
+			Analysis: c.analysis, Certificates: c.certs, Cluster: c.member.Status,
 		})
 	if cfg.HTTP.Address != "" {
 		c.http = selfstate.NewServer(selfstate.ServerConfig{Address: cfg.HTTP.Address, Version: deps.Version,

@@ -59,6 +59,7 @@ func TestBundledModules(t *testing.T) {
 	want := []string{
 		"/netsketch-collector:collector/certificates/certificate file:string",
 		"/netsketch-collector:collector/devices/device name:string",
+		"/netsketch-collector:collector/devices/device/configuration/leaves/leaf path:string",
 		"/netsketch-collector:collector/hosts/host name:string",
 		"/netsketch-collector:collector/links/link port:string",
 		"/netsketch-collector:collector/outputs/output name:string",

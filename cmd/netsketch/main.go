@@ -74,8 +74,8 @@ func root() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "netsketch version", version, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 		},
 	})
-	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), hostagentCommand(),
-		pluginCommand(), queryCommand(), replayCommand(), switchCommand(), yangCommand())
+	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), devicesCommand(),
+		hostagentCommand(), pluginCommand(), queryCommand(), replayCommand(), switchCommand(), yangCommand())
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
 	usage.Explain(cmd)

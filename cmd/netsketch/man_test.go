@@ -55,7 +55,7 @@ func TestCompletion(t *testing.T) {
 		{"plugin describe --plugins " + plugins + " u", "univmon\n:4"},
 		{"replay r --plugins " + plugins + " --plugin u", "univmon\n:4"},
 		{"yang show netsketch-coll", "netsketch-collector\n:4"},
-		{"query /collector/dev", "/collector/devices/device\n:4"},
+		{"query /collector/dev", "/collector/devices/device\n/collector/devices/device/configuration/leaves/leaf\n:4"},
 		{"yang show --plugins " + plugins + "/missing netsketch-coll", ":1"},
 		{"plugin describe --plugins " + plugins + "/missing u", ":1"},
 	} {

@@ -40,7 +40,7 @@ type switchFlags struct {
 	ports, queues                    []string
 	grpcPorts                        uint32
 	parallel                         int
-	real, once, lldp                 bool
+	real, once, lldp, unconfigured   bool
 	playAfter                        time.Duration
 	certFile, keyFile, clientCAFile  string
 }
@@ -84,6 +84,8 @@ p4.bm.DataplaneInterface), on the same address.`,
 		"`file` with the PEM certificates to trust for clients; if given, clients need a certificate")
 	cmd.MarkFlagsRequiredTogether("cert-file", "key-file")
 	flags.Uint64Var(&f.deviceID, "device-id", 1, "P4Runtime device `id`")
+	flags.BoolVar(&f.unconfigured, "unconfigured", false, "start without a P4Runtime device id and without port numbers, "+
+		"as a switch from a box; gNMI sets them")
 	flags.Uint32Var(&f.cpuPort, "cpu-port", softswitch.DefaultCPUPort, "CPU `port` number")
 	flags.StringVar(&f.program, "program", "", "start with a built-in `program`: "+strings.Join(compiled.Names(), ", "))
 	flags.StringVar(&f.json, "json", "", "start with the BMv2 JSON in this `file`")
@@ -333,7 +335,8 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		return err
 	}
 	data.Register(rpc)
-	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, Logger: logger})
+	server := p4rtserver.New(sw, p4rtserver.Options{DeviceID: f.deviceID, NoDeviceID: f.unconfigured,
+		Logger: logger})
 	server.Register(rpc)
 	var agent *lldp.Agent
 	if f.lldp {
@@ -341,7 +344,7 @@ func runSwitch(cmd *cobra.Command, f *switchFlags) (err error) {
 		defer agent.Close()
 	}
 	oc, err := switchgnmi.New(sw, switchgnmi.Options{Name: f.name, DeviceID: f.deviceID, Version: version, LLDP: agent,
-		Logger: logger})
+		SetDeviceID: server.SetDeviceID, Unconfigured: f.unconfigured, Logger: logger})
 	if err != nil {
 		server.Close()
 		return err

@@ -54,7 +54,7 @@ outputs:
 		var f queryFlags
 		f.address, f.timeout = gnmi, time.Minute
 		tables, err := f.get(t.Context(), "/collector/devices/device[name="+name+"]")
-		if err != nil || len(tables) != 1 || len(tables[0].Rows) != 1 {
+		if err != nil || len(tables) == 0 || len(tables[0].Rows) != 1 {
 			return nil
 		}
 		return tables[0].Rows[0].Values

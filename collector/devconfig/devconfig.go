@@ -365,9 +365,14 @@ func (c *Component) Apply(ctx context.Context, digest string, names ...string) (
 			byDigest[p.Device] = p.Digest
 		}
 	}
+	for _, p := range plans {
+		if len(byDigest) == 0 && p.Refused() {
+			err = errors.Join(err, fmt.Errorf("device %s is not changed: %s", p.Device, p.refusal()))
+		}
+	}
 	if len(byDigest) == 0 {
-		return nil, fmt.Errorf("no plan has the digest %q now: a device or the file has changed since, or the plan is "+
-			"carried out already; see devices plan", digest)
+		return nil, errors.Join(err, fmt.Errorf("no plan has the digest %q now: a device or the file has changed since, or "+
+			"the plan is carried out already; see devices plan", digest))
 	}
 	for _, d := range devices {
 		if want := byDigest[d.name]; want != "" {

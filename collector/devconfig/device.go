@@ -108,13 +108,15 @@ func (d *device) enter(to State, reason string) {
 		return
 	}
 	level := slog.LevelInfo
-	if reason != "" {
-		level = slog.LevelWarn
-	}
-	if to == Ended {
+	switch {
+	case to == Ended:
 		level = slog.LevelError
+	case reason != "":
+		level = slog.LevelWarn
+	case to.transaction():
+		level = slog.LevelDebug
 	}
-	d.log.Log(context.Background(), level, "gNMI configuration is "+string(to), "reason", reason)
+	d.log.Log(context.Background(), level, "gNMI configuration of the device", "state", string(to), "reason", reason)
 	d.deps.OnChange()
 }
 
@@ -152,8 +154,7 @@ func (d *device) compare(ctx context.Context, c *client) *Plan {
 	state, e, reason := d.state(), foundClean, ""
 	switch {
 	case p.Refused():
-		i := slices.IndexFunc(p.Leaves, func(l LeafState) bool { return l.Status == Refused })
-		e, reason = foundRefusal, p.Leaves[i].Path+": "+p.Leaves[i].Reason
+		e, reason = foundRefusal, p.refusal()
 	case len(p.Changes) > 0:
 		e, reason = foundDifference, d.record.Failure
 	}
@@ -183,11 +184,11 @@ func (d *device) Apply(ctx context.Context, digest string) error {
 	switch {
 	case p.Error != "":
 		return errors.New(p.Error)
+	case p.Refused():
+		return fmt.Errorf("device %s is not changed: %s", d.name, p.refusal())
 	case p.Digest != digest:
 		return fmt.Errorf("device %s has changed since the plan %s; its plan is %s now: look at it again", d.name, digest,
 			cmp.Or(p.Digest, "empty"))
-	case p.Refused():
-		return fmt.Errorf("device %s is not changed: %s", d.name, d.Status().Reason)
 	}
 	d.record.Ended, d.record.Reverts = false, nil
 	return d.change(ctx, c, p.Changes)

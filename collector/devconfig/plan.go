@@ -73,15 +73,21 @@ type Plan struct {
 	Changes []Change    `json:"changes"`
 	// Error is why the device cannot be read.
 	Error string `json:"error,omitempty"`
-	// Digest identifies the changes; "" if there are none.
+	// Digest identifies the changes; "" if there are none, or if a leaf is refused.
 	Digest string `json:"digest,omitempty"`
-	// Note says what else an operator has to know.
-	Note string `json:"note,omitempty"`
 }
 
 // Refused reports whether a leaf is refused. Nothing of a device is changed then.
-func (p *Plan) Refused() bool {
-	return slices.ContainsFunc(p.Leaves, func(l LeafState) bool { return l.Status == Refused })
+func (p *Plan) Refused() bool { return p.refusal() != "" }
+
+// refusal returns the first leaf that is refused, with the reason; "" if none is.
+func (p *Plan) refusal() string {
+	for _, l := range p.Leaves {
+		if l.Status == Refused {
+			return l.Path + ": " + l.Reason
+		}
+	}
+	return ""
 }
 
 // Drifted reports whether somebody else has changed what the collector wrote.
@@ -200,9 +206,9 @@ func identityStatus(d desire, s *Snapshot, configured, state, ours string, freed
 	return Missing, ""
 }
 
-// digest sets the digest of the changes.
+// digest sets the digest of the changes, unless they must not be made.
 func (p *Plan) digest() {
-	if len(p.Changes) == 0 {
+	if len(p.Changes) == 0 || p.Refused() {
 		return
 	}
 	h := sha256.New()

@@ -137,7 +137,7 @@ func TestDiff(t *testing.T) {
 			if c.not != "" && strings.Contains(got, c.not) {
 				t.Errorf("got\n%sexpected no %q", got, c.not)
 			}
-			if (p.Digest == "") != (len(p.Changes) == 0) {
+			if (p.Digest == "") != (len(p.Changes) == 0 || p.Refused()) {
 				t.Errorf("digest %q of %d changes", p.Digest, len(p.Changes))
 			}
 			if _, err := request(p.Changes, bare, "openconfig"); err != nil {

@@ -29,14 +29,17 @@ import (
 	"github.com/netsketch/netsketch/yang/bindings"
 )
 
-// settable are the schema paths of the leaves that the switch can apply. A name or type can only be
-// set to the value that it has.
+// settable are the schema paths of the leaves that the switch can apply. A name, type
+// or number of a port can only be set to the value that it has.
 var settable = []string{
 	"system/config/hostname",
 	"interfaces/interface/config/name",
 	"interfaces/interface/config/type",
 	"interfaces/interface/config/enabled",
 	"interfaces/interface/config/description",
+	"interfaces/interface/config/id",
+	"components/component/config/name",
+	"components/component/integrated-circuit/config/node-id",
 	"lldp/config/enabled",
 	"lldp/interfaces/interface/config/name",
 	"lldp/interfaces/interface/config/enabled",
@@ -54,6 +57,7 @@ type settings struct {
 type portSettings struct {
 	enabled, lldp bool
 	description   string
+	id            uint32 // 0 on a switch that starts unconfigured, until it is set
 }
 
 // newSettings returns the defaults.
@@ -133,7 +137,8 @@ func checkInterface(i *bindings.Interface) error {
 	return nil
 }
 
-func (s *settings) port(p softswitch.PortStatus) portSettings {
+// port returns the settings of a port. unconfigured is set if the port has no number of its own.
+func (s *settings) port(p softswitch.PortStatus, unconfigured bool) portSettings {
 	name := lldp.PortName(p)
 	i, l := s.device.Interface[name], s.device.Lldp.Interface[name]
 	if i == nil {
@@ -142,8 +147,24 @@ func (s *settings) port(p softswitch.PortStatus) portSettings {
 	if l == nil {
 		l = &bindings.Lldp_Interface{}
 	}
+	id := p.ID
+	if unconfigured {
+		id = 0
+	}
 	return portSettings{enabled: valueOr(i.Enabled, true), lldp: valueOr(l.Enabled, true),
-		description: valueOr(i.Description, "")}
+		description: valueOr(i.Description, ""), id: valueOr(i.Id, id)}
+}
+
+// deviceID returns P4Runtime's device_id; 0 is none.
+func (s *Server) deviceID(set settings) uint64 {
+	id := s.opts.DeviceID
+	if s.opts.Unconfigured {
+		id = 0
+	}
+	if c := set.device.Component[circuitName]; c != nil && c.IntegratedCircuit != nil {
+		return valueOr(c.IntegratedCircuit.NodeId, id)
+	}
+	return id
 }
 
 func valueOr[T any](v *T, absent T) T {
@@ -179,8 +200,38 @@ func (s *Server) apply(_ context.Context, edits []server.Edit) error {
 	if err != nil {
 		return err
 	}
+	return s.change(next, ports)
+}
+
+// change makes settings take effect, or none of them. The caller holds applying.
+func (s *Server) change(next settings, ports []softswitch.PortStatus) error {
+	for i := range ports {
+		if p := next.port(ports[i], s.opts.Unconfigured); p.id != 0 && p.id != ports[i].ID {
+			return fmt.Errorf("/interfaces/interface[name=%s]/config/id: this port has the number %d, which is fixed; found %d",
+				lldp.PortName(ports[i]), ports[i].ID, p.id)
+		}
+	}
+	if id := s.deviceID(next); id != s.deviceID(s.current()) {
+		if s.opts.SetDeviceID == nil {
+			return status.Error(codes.Unimplemented, "Set: the device id of this switch cannot be changed")
+		}
+		if err := s.opts.SetDeviceID(id); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "Set: /components/component[name=%s]/integrated-circuit/config/"+
+				"node-id: %v", circuitName, err)
+		}
+	}
 	s.commit(next, ports)
 	return nil
+}
+
+// checkpoint is the server's Checkpoint.
+func (s *Server) checkpoint() (restore func() error) {
+	before := s.current()
+	return func() error {
+		s.applying.Lock()
+		defer s.applying.Unlock()
+		return s.change(before, s.ports.Ports())
+	}
 }
 
 func (s *Server) current() settings {
@@ -214,6 +265,10 @@ func (s *Server) checkPath(path []*gpb.PathElem, ports []softswitch.PortStatus) 
 	for _, e := range path {
 		elems = append(elems, e.GetName())
 		name, ok := e.GetKey()["name"]
+		if ok && e.GetName() == "component" && name != circuitName {
+			return fmt.Errorf("%s: the settings of component %.100q cannot be set; expected %s", yang.PathString(path), name,
+				circuitName)
+		}
 		if !ok || e.GetName() != "interface" {
 			continue
 		}
@@ -240,9 +295,10 @@ func (s *Server) checkPath(path []*gpb.PathElem, ports []softswitch.PortStatus) 
 // commit applies settings. A port that was removed in the meantime is no error.
 func (s *Server) commit(next settings, ports []softswitch.PortStatus) {
 	for i := range ports {
-		p := next.port(ports[i])
-		if ports[i].Disabled == p.enabled {
-			if err := s.ports.SetPortEnabled(ports[i].ID, p.enabled); err != nil &&
+		p := next.port(ports[i], s.opts.Unconfigured)
+		// The pipeline cannot name a port without a number, so that it takes no packets.
+		if on := p.enabled && (p.id != 0 || ports[i].ID == 0); ports[i].Disabled == on {
+			if err := s.ports.SetPortEnabled(ports[i].ID, on); err != nil &&
 				!errors.Is(err, softswitch.ErrNotFound) {
 				s.opts.Logger.Error("gNMI: a port cannot be set", "switch", s.opts.Name, "port", ports[i].ID, "error",
 					err)
@@ -255,7 +311,7 @@ func (s *Server) commit(next settings, ports []softswitch.PortStatus) {
 	if a := s.opts.LLDP; a != nil {
 		a.SetSystemName(s.hostname(next))
 		for i := range ports {
-			a.SetPortEnabled(ports[i].ID, next.port(ports[i]).lldp)
+			a.SetPortEnabled(ports[i].ID, next.port(ports[i], s.opts.Unconfigured).lldp)
 		}
 		a.SetEnabled(valueOr(next.device.Lldp.Enabled, true))
 	}

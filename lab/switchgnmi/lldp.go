@@ -75,7 +75,7 @@ func (s *Server) lldpInterfaces(ports []softswitch.PortStatus, set settings) (*t
 			continue
 		}
 		name.Append(lldp.PortName(ports[i]))
-		config.Append(set.port(ports[i]).lldp)
+		config.Append(set.port(ports[i], s.opts.Unconfigured).lldp)
 		enabled.Append(on)
 		for j, x := range perPort {
 			counts[j].Append(x.of(&c))

@@ -2,7 +2,8 @@
 
 // Package switchgnmi serves a soft switch over gNMI, in OpenConfig's models: interfaces with their
 // counters and P4Runtime port numbers, LLDP neighbors, components (with P4Runtime's device id), and
-// the system. Set changes interfaces and LLDP on or off, descriptions, and the host name.
+// the system. Set changes interfaces and LLDP on or off, descriptions, the host name, and
+// P4Runtime's numbers; it can be taken back unless it is confirmed.
 //
 // It is the northbound gNMI server over a store of its own. The switch is read on each request;
 // while a STREAM is open, also at an interval and whenever a port's state or a neighbor changes.
@@ -41,6 +42,11 @@ type Options struct {
 	Name string
 	// DeviceID is P4Runtime's device_id, a leaf of the integrated circuit's component; 0 omits it.
 	DeviceID uint64
+	// SetDeviceID changes the device_id; 0 is none. If nil, the id cannot be set.
+	SetDeviceID func(id uint64) error
+	// Unconfigured starts a switch without device_id, whose ports have no numbers and take no packets,
+	// until these are set.
+	Unconfigured bool
 	// Version is the switch's software version; empty omits it.
 	Version string
 	// LLDP is the switch's agent; nil for a switch without LLDP.
@@ -103,11 +109,14 @@ func New(ports Ports, o Options) (*Server, error) {
 	s.gnmi, err = server.New(server.Options{
 		Store: s.store, Schema: func() *yang.Schema { return sch }, AnyTarget: true,
 		Refresh: s.refresh, Streaming: s.streaming, LowestInterval: o.Interval,
-		Apply: s.apply, Logger: o.Logger, Now: o.Now,
+		Apply: s.apply, Checkpoint: s.checkpoint, Logger: o.Logger, Now: o.Now,
 	})
 	if err != nil {
 		s.store.Close()
 		return nil, fmt.Errorf("gNMI of switch %s: %w", o.Name, err)
+	}
+	if o.Unconfigured {
+		s.commit(s.current(), ports.Ports())
 	}
 	return s, nil
 }

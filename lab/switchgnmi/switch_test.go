@@ -4,6 +4,7 @@ package switchgnmi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -293,15 +294,69 @@ func TestSettingsAreTyped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := removed.port(softswitch.PortStatus{ID: 1, Name: "Ethernet1"}); p != (portSettings{enabled: true,
-		lldp: true}) {
+	if p := removed.port(softswitch.PortStatus{ID: 1, Name: "Ethernet1"}, false); p != (portSettings{enabled: true,
+		lldp: true, id: 1}) {
 		t.Errorf("without its leaf the port has %+v", p)
 	}
-	if p := got.port(softswitch.PortStatus{ID: 1, Name: "Ethernet1"}); p != (portSettings{lldp: true}) {
+	if p := got.port(softswitch.PortStatus{ID: 1, Name: "Ethernet1"}, false); p != (portSettings{lldp: true, id: 1}) {
 		t.Errorf("the disabled port has %+v", p)
 	}
-	if p := got.port(softswitch.PortStatus{ID: 2, Name: "Ethernet2"}); p != (portSettings{enabled: true, lldp: true}) {
+	if p := got.port(softswitch.PortStatus{ID: 2, Name: "Ethernet2"}, false); p != (portSettings{enabled: true, lldp: true,
+		id: 2}) {
 		t.Errorf("the port with defaults has %+v", p)
+	}
+}
+
+// A switch that starts unconfigured has no device id and no port numbers, and its ports take no
+// packets, until these are set.
+func TestUnconfigured(t *testing.T) {
+	ports, device := newPorts(), uint64(0)
+	var connected error
+	api := serve(t, ports, Options{DeviceID: 7, Unconfigured: true, SetDeviceID: func(id uint64) error {
+		if connected == nil {
+			device = id
+		}
+		return connected
+	}})
+	const (
+		node = "/components/component[name=integrated-circuit0]/integrated-circuit"
+		e1   = "/interfaces/interface[name=Ethernet1]"
+	)
+	send := func(code codes.Code, want string, updates ...*gpb.Update) {
+		t.Helper()
+		if _, err := api.Set(t.Context(), &gpb.SetRequest{Update: updates}); status.Code(err) != code ||
+			err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; expected %s with %q", err, code, want)
+		}
+	}
+	for _, path := range []string{node, e1 + "/state/id", e1 + "/config/id"} {
+		if got := leaves(t, api, path); len(got) != 0 {
+			t.Errorf("%s has %v", path, got)
+		}
+	}
+	if p := ports.Ports(); p[0].Up || p[2].Disabled {
+		t.Errorf("ports %+v", p)
+	}
+	send(codes.InvalidArgument, "this port has the number 1, which is fixed; found 2", set(e1+"/config/id", "2"))
+	send(codes.InvalidArgument, "component \"chassis\"",
+		set("/components/component[name=chassis]/integrated-circuit/config/node-id", `"9"`))
+	connected = errors.New("a controller is connected")
+	send(codes.FailedPrecondition, "a controller is connected", set(node+"/config/node-id", `"9"`),
+		set(e1+"/config/id", "1"))
+	if ports.Ports()[0].Up {
+		t.Error("a refused Set has effect")
+	}
+	connected = nil
+	send(codes.OK, "", set(node+"/config/node-id", `"9"`), set(e1+"/config/id", "1"))
+	if p := ports.Ports(); device != 9 || !p[0].Up || p[1].Up {
+		t.Errorf("device id %d, ports %+v", device, p)
+	}
+	if got := leaves(t, api, node+"/state/node-id"); len(got) != 1 {
+		t.Errorf("state %v", got)
+	}
+	if _, err := api.Set(t.Context(), &gpb.SetRequest{Delete: []*gpb.Path{parse(t, node+"/config/node-id"),
+		parse(t, e1+"/config/id")}}); err != nil || device != 0 || ports.Ports()[0].Up {
+		t.Errorf("deleted: error %v, device id %d, ports %+v", err, device, ports.Ports())
 	}
 }
 

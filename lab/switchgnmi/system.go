@@ -27,13 +27,14 @@ func componentOf(id uint32) string { return fmt.Sprintf("port%d", id) }
 
 // components returns the components' rows: the chassis, the integrated circuit, the software, and
 // the ports.
-func (s *Server) components(ports []softswitch.PortStatus, _ settings) (*table.Table, error) {
+func (s *Server) components(ports []softswitch.PortStatus, set settings) (*table.Table, error) {
 	b := table.NewBuilder(components)
 	name := b.TextKey("name")
 	kind, id, about := b.Text("state/type"), b.Text("state/id"), b.Text("state/description")
 	mfg, version := b.Text("state/mfg-name"), b.Text("state/software-version")
 	oper, parent := b.Text("state/oper-status"), b.Text("state/parent")
-	node := b.Uint("integrated-circuit/state/node-id")
+	node, configured := b.Uint("integrated-circuit/state/node-id"), b.Uint("integrated-circuit/config/node-id")
+	deviceID := s.deviceID(set)
 	add := func(n, k, what, status, in string) {
 		name.Append(n)
 		kind.Append(k)
@@ -47,10 +48,12 @@ func (s *Server) components(ports []softswitch.PortStatus, _ settings) (*table.T
 		} else {
 			version.AppendNull()
 		}
-		if k == "INTEGRATED_CIRCUIT" && s.opts.DeviceID != 0 {
-			node.Append(s.opts.DeviceID)
-		} else {
-			node.AppendNull()
+		for _, n := range []*table.UintAppender{node, configured} {
+			if k == "INTEGRATED_CIRCUIT" && deviceID != 0 {
+				n.Append(deviceID)
+			} else {
+				n.AppendNull()
+			}
 		}
 	}
 	add(chassisName, "CHASSIS", description, "ACTIVE", "")

@@ -58,7 +58,7 @@ func (s *Server) interfaces(ports []softswitch.PortStatus, set settings) (*table
 	kind := b.Text("state/type")
 	enabled, description := b.Bool("state/enabled"), b.Text("state/description")
 	ifindex := b.Uint("state/ifindex")
-	id := b.Uint("state/id")
+	id, configID := b.Uint("state/id"), b.Uint("config/id")
 	hardware := b.Text("state/hardware-port")
 	admin, oper := b.Text("state/admin-status"), b.Text("state/oper-status")
 	change := b.Uint("state/last-change")
@@ -69,22 +69,24 @@ func (s *Server) interfaces(ports []softswitch.PortStatus, set settings) (*table
 	}
 	for i := range ports {
 		p := &ports[i]
-		port := set.port(*p)
+		port := set.port(*p, s.opts.Unconfigured)
 		name.Append(lldp.PortName(*p))
 		configType.Append(ethernet)
 		configEnabled.Append(port.enabled)
 		text(configDescription, port.description)
 		kind.Append(ethernet)
-		enabled.Append(!p.Disabled)
+		enabled.Append(port.enabled)
 		text(description, port.description)
 		ifindex.Append(uint64(p.ID))
-		if p.ID == 0 { // the model's ids begin with 1
-			id.AppendNull()
-		} else {
-			id.Append(uint64(p.ID))
+		for _, n := range []*table.UintAppender{id, configID} {
+			if port.id == 0 { // the model's ids begin with 1
+				n.AppendNull()
+			} else {
+				n.Append(uint64(port.id))
+			}
 		}
 		hardware.Append(componentOf(p.ID))
-		admin.Append(upDown(!p.Disabled))
+		admin.Append(upDown(port.enabled))
 		oper.Append(upDown(p.Up))
 		change.Append(s.lastChange(p))
 		if v, ok := speeds[p.Speed]; ok {

@@ -166,9 +166,9 @@ func extensions(ext []*extpb.Extension, reads bool) (int, error) {
 			return 0, status.Error(codes.Unimplemented,
 				"extension history is not supported: the server holds only the newest results")
 		case *extpb.Extension_MasterArbitration:
-			return 0, status.Error(codes.Unimplemented, "extension master_arbitration is not supported")
+			return 0, status.Error(codes.Unimplemented, "extension master_arbitration is not supported here")
 		case *extpb.Extension_Commit:
-			return 0, status.Error(codes.Unimplemented, "extension commit is not supported")
+			return 0, status.Error(codes.Unimplemented, "extension commit is not supported here")
 		case *extpb.Extension_ConfigSubscription:
 			return 0, status.Error(codes.Unimplemented, "extension config_subscription is not supported")
 		case *extpb.Extension_RegisteredExt:

@@ -46,6 +46,10 @@ type Options struct {
 	Streaming func(on bool)
 	// Apply, if set, carries out Set requests. Without it Set is refused as unimplemented.
 	Apply Apply
+	// Checkpoint, if set, returns a function that restores the configuration of now. With it, the
+	// server takes a Set back that is to be confirmed and is not, and serves the extensions commit
+	// and master_arbitration.
+	Checkpoint func() (restore func() error)
 	// Querier, if set, computes rows that a Get names with all their keys and that are not in the
 	// store.
 	Querier Querier
@@ -102,6 +106,7 @@ type Server struct {
 	gets     *quota
 	waiting  waiting
 	refusals refusals
+	commits  commits
 
 	mu        sync.Mutex // held by enter and Close
 	hook      sync.Mutex
@@ -165,6 +170,7 @@ func (s *Server) Close(ctx context.Context) error {
 		s.mu.Lock()
 		close(s.stopping)
 		s.mu.Unlock()
+		s.commits.close()
 		s.refusals.close()
 	})
 	done := make(chan struct{})

@@ -57,7 +57,11 @@ func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 		return nil, status.Errorf(codes.ResourceExhausted, "Set: %d operations; expected at most %d", n,
 			s.opts.MaxPaths)
 	}
-	if _, err := extensions(req.GetExtension(), false); err != nil {
+	commit, others := s.takeExtensions(req.GetExtension())
+	if _, err := extensions(others, false); err != nil {
+		return nil, err
+	}
+	if err := s.arbitrate(req.GetExtension()); err != nil {
 		return nil, err
 	}
 	r, err := s.resolver(s.opts.Schema(), caller{}, req.GetPrefix(), nil)
@@ -88,7 +92,7 @@ func (s *Server) set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse
 		}
 		result(u.GetPath(), gpb.UpdateResult_UPDATE)
 	}
-	if err := s.opts.Apply(ctx, t.edits); err != nil {
+	if err := s.transact(ctx, t.edits, commit); err != nil {
 		if _, ok := status.FromError(err); ok {
 			return nil, err
 		}

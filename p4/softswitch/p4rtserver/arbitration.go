@@ -54,9 +54,9 @@ func (s *Server) arbitrate(st *stream, m *p4v1.MasterArbitrationUpdate) error {
 		if err := s.checkDevice(m.GetDeviceId()); err != nil {
 			return err
 		}
-	} else if m.GetDeviceId() != s.opt.DeviceID {
-		return status.Errorf(codes.FailedPrecondition, "this stream is of device %d; for device %d open another",
-			s.opt.DeviceID, m.GetDeviceId())
+	} else if own := s.deviceID.Load(); m.GetDeviceId() != own {
+		return status.Errorf(codes.FailedPrecondition, "this stream is of device %d; for device %d open another", own,
+			m.GetDeviceId())
 	}
 	name := m.GetRole().GetName()
 	if st.role != nil && st.role.name != name {
@@ -175,7 +175,7 @@ func (s *Server) advisory(r *role, to *stream) *p4v1.StreamMessageResponse {
 }
 
 func (s *Server) advisoryOf(r *role, code codes.Code) *p4v1.StreamMessageResponse {
-	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.opt.DeviceID,
+	m := &p4v1.MasterArbitrationUpdate{DeviceId: s.deviceID.Load(),
 		Status: &rpcstatus.Status{Code: int32(code), Message: advice[code]}}
 	if r.name != "" {
 		m.Role = &p4v1.Role{Name: r.name, Config: r.config.GetConfig()}

@@ -4,6 +4,7 @@ package p4rtserver
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ const Version = "1.5.0"
 // Options are the options of a server. The zero value is usable.
 type Options struct {
 	DeviceID    uint64        // 0: 1
+	NoDeviceID  bool          // no id, and no controller, until SetDeviceID
 	MaxStreams  int           // open StreamChannels of all roles; 0: 128
 	StreamQueue int           // messages that wait for one client; 0: 1024
 	IdleScan    time.Duration // interval of idle scans; 0: 50 ms
@@ -58,6 +60,8 @@ type Server struct {
 	shadow  *entities.Device // saved, not committed: target of reads and writes; nil: none
 	packets atomic.Pointer[packetPath]
 
+	deviceID atomic.Uint64 // 0: none
+
 	stats counters
 }
 
@@ -84,6 +88,9 @@ func New(sw *softswitch.Switch, opt Options) *Server {
 	}
 	s := &Server{opt: opt, sw: sw, log: opt.Logger, roles: map[string]*role{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if !opt.NoDeviceID {
+		s.deviceID.Store(opt.DeviceID)
+	}
 	sw.SetPacketIn(s.packetIn)
 	return s
 }
@@ -165,8 +172,24 @@ func (s *Server) Capabilities(_ context.Context, r *p4v1.CapabilitiesRequest) (*
 }
 
 func (s *Server) checkDevice(id uint64) error {
-	if id != s.opt.DeviceID {
-		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id, s.opt.DeviceID)
+	switch own := s.deviceID.Load(); own {
+	case id:
+		return nil
+	case 0:
+		return status.Error(codes.FailedPrecondition, "the switch does not have a device id; set the node-id of its "+
+			"integrated circuit over gNMI")
+	default:
+		return status.Errorf(codes.NotFound, "there is no device %d here; this is device %d", id, own)
 	}
+}
+
+// SetDeviceID changes the id of the device; 0 is none. It fails while a controller is connected.
+func (s *Server) SetDeviceID(id uint64) error {
+	s.arb.Lock()
+	defer s.arb.Unlock()
+	if s.open > 0 {
+		return fmt.Errorf("the device id cannot be changed while %d P4Runtime controllers are connected", s.open)
+	}
+	s.deviceID.Store(id)
 	return nil
 }
