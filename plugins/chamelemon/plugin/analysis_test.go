@@ -55,7 +55,7 @@ func TestHealthy(t *testing.T) {
 		victims float64
 		v6      float64
 		seed    uint64
-	}{{500, 0.1, 0, 1}, {2500, 0.1, 0.1, 2}, {7500, 0.1, 0, 3}, {12_500, 0.1, 0.05, 6}, {17_500, 0.1, 0, 5}} {
+	}{{500, 0.1, 0, 1}, {2500, 0.1, 0.1, 2}, {7500, 0.1, 0, 3}, {12_500, 0.1, 0.05, 8}, {17_500, 0.1, 0, 5}} {
 		t.Run(fmt.Sprintf("%d flows", tc.flows), func(t *testing.T) {
 			f := newSmall(t, tc.seed, `{"heavy-hitters": {"packets": 50, "share": 0}}`)
 			for range 7 {

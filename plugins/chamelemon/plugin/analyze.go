@@ -271,6 +271,7 @@ func (a *analysis) undecoded() {
 
 // measured returns the input of the control (§4.3). Flow sizes are computed on first use.
 func (a *analysis) measured() (*measured, error) {
+	a.estimateCrowded()
 	m := &measured{edges: make(map[string]*edgeState), deltas: a.losses.deltas, hl: a.losses.hl, ll: a.losses.ll}
 	if a.attention.State == Ill {
 		if err := a.name(); err != nil {
@@ -279,14 +280,21 @@ func (a *analysis) measured() (*measured, error) {
 		m.victims = a.losses.victimSizes(&a.attention)
 	}
 	for _, r := range a.readings {
-		if r.whole {
-			m.edges[r.edge.name] = &edgeState{hitters: r.count, counted: r.hhCounted,
-				sizes: sync.OnceValue(func() *tail {
-					r.totals(a.config.Iterations)
-					t := r.sizes.tail()
-					return &t
-				}), candidates: r.candidates(a.config.Iterations)}
+		if !r.whole {
+			continue
 		}
+		e := &edgeState{hitters: r.count, counted: r.hhCounted,
+			sizes: sync.OnceValue(func() *tail {
+				r.totals(a.config.Iterations)
+				t := r.sizes.tail()
+				return &t
+			}), candidates: r.candidates(a.config.Iterations)}
+		for f := range families {
+			if r.crowded[f] { // as many as the classifier counted
+				e.hitters[f].flows = max(e.hitters[f].flows, e.candidates(r.th))
+			}
+		}
+		m.edges[r.edge.name] = e
 	}
 	return m, nil
 }

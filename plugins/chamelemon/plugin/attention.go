@@ -41,6 +41,9 @@ const (
 	// illLoad is the load below which thresholds and sample rate are recomputed while ill. Memory
 	// is fixed in this state, so the parts then hold as many flows as in the paper's figures.
 	illLoad = 0.66
+	// cautiousLoad is the target load of an HH part that was not decoded or becomes much smaller: the
+	// number of flows above a Th far from the present one is known to 30 % only.
+	cautiousLoad = 0.6
 	// tooHigh is close to the limit of decoding, 1/1.23: in a fuller part the next small burst
 	// cannot be decoded. With all memory given to HL the network is healthy up to this load.
 	tooHigh = 0.78
@@ -64,12 +67,15 @@ type Parts struct{ LL, HL int }
 
 // Attention is the configuration of the data plane in an epoch.
 type Attention struct {
-	State  State
-	Tl     uint32
-	Sample uint32            // encoded LL candidates of 65,536
-	Seed   uint32            // selects the encoded LL candidates; odd
-	Parts  [families]Parts   // HH has the rest
-	Th     map[string]uint32 // by edge switch
+	State State
+	// Tentative reports that the network was taken to be ill by an estimate, from an HL part that had
+	// not all memory. It may therefore be healthy again up to the load that is too high.
+	Tentative bool
+	Tl        uint32
+	Sample    uint32            // encoded LL candidates of 65,536
+	Seed      uint32            // selects the encoded LL candidates; odd
+	Parts     [families]Parts   // HH has the rest
+	Th        map[string]uint32 // by edge switch
 }
 
 // hitters is the size of the HH part in buckets per array.
@@ -98,23 +104,16 @@ func begin(c *Configuration, room *[families]Room, edges []string) Attention {
 
 // count is the number of flows in an encoder.
 type count struct {
-	flows     float64 // exact when decoded, by linear counting otherwise
-	decoded   bool
-	few       int     // flows that could not be separated, if all others were decoded
-	low, high float64 // bounds of the estimate by linear counting; 0 if exact
+	flows   float64 // exact when decoded, by linear counting otherwise
+	decoded bool
+	few     int     // flows that could not be separated, if all others were decoded
+	high    float64 // upper bound of an estimate; 0 if exact
 }
 
 // known reports whether all flows are decoded, or all but a few.
 func (c count) known() bool { return c.decoded || c.few > 0 }
 
-// least and most return the bounds that the control uses.
-func (c count) least() float64 {
-	if c.low > 0 {
-		return c.low
-	}
-	return c.flows
-}
-
+// most returns the upper bound of the number of flows.
 func (c count) most() float64 { return max(c.flows, c.high) }
 
 // edgeState is the control's input from one edge switch.
@@ -178,6 +177,14 @@ func (t *tail) atLeast(x uint32) float64 {
 		return 0
 	}
 	return t.flows[i]
+}
+
+// number returns the number of flows of the i-th size.
+func (t *tail) number(i int) float64 {
+	if i+1 == len(t.flows) {
+		return t.flows[i]
+	}
+	return t.flows[i] - t.flows[i+1]
 }
 
 // smallest returns the smallest threshold from least on with at most n flows of that size.
@@ -263,7 +270,10 @@ func (s *shifter) run() {
 
 // decide computes the network-wide state, with hysteresis. The epochs of each time bit have
 // separate attentions, but one state. It becomes ill if the victim flows would fill all downstream
-// memory beyond tooHigh, healthy if they fit at the target load, and otherwise stays.
+// memory beyond tooHigh, healthy if they fit at the target load, and otherwise stays. The upper
+// bound of an estimate counts: if the network is ill too early, a sample of the light victim flows
+// is published for two epochs, and then all of them again; if it is ill too late, two more epochs
+// cannot be decoded.
 func (s *shifter) decide() {
 	fits, beyond := true, false
 	for f := range families {
@@ -273,8 +283,12 @@ func (s *shifter) decide() {
 			if s.literal {
 				deviation = 0
 			}
+			limit, margin := targetLoad*down, 2*deviation
+			if s.now.Tentative {
+				limit, margin = tooHigh*down, deviation
+			}
 			decoded := hl.known() && s.m.ll[f].known()
-			fits = fits && decoded && n+2*deviation <= targetLoad*down
+			fits = fits && decoded && n+margin <= limit
 			beyond = beyond || !decoded || n-2*deviation > tooHigh*down
 			continue
 		}
@@ -283,11 +297,11 @@ func (s *shifter) decide() {
 			continue
 		}
 		fits = fits && hl.known() && hl.flows <= targetLoad*down
-		beyond = beyond || hl.least() > tooHigh*down // if uncertain, HL gets more memory first
+		beyond = beyond || hl.most() > tooHigh*down
 	}
 	switch {
 	case beyond:
-		s.state = Ill
+		s.state, s.next.Tentative = Ill, false
 	case fits:
 		s.state = Healthy
 	}
@@ -331,7 +345,7 @@ func (s *shifter) hittersFirst() (failed bool) {
 		}
 		failed = true
 		th := s.now.Th[name]
-		to := s.threshold(e, th, &s.next, th+1)
+		to := s.threshold(e, th, &s.next, th+1, cautiousLoad)
 		if e.candidates(1) == 0 {
 			to = 2 * th // no size distribution
 		}
@@ -342,9 +356,8 @@ func (s *shifter) hittersFirst() (failed bool) {
 }
 
 // threshold returns the smallest Th, from least on, at which the HH candidates of an edge switch
-// fill its HH parts at most to the target load. The classifier's candidates are scaled by the
-// measured ones.
-func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32) uint32 {
+// fill its HH parts at most to a load. The classifier's candidates are scaled by the measured ones.
+func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32, load float64) uint32 {
 	base := e.candidates(th)
 	limit, total := math.Inf(1), 0.0
 	for f := range families {
@@ -362,14 +375,13 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32)
 			share = e.hitters[f].flows / base
 		}
 		if share > 0 {
-			limit = min(limit, targetLoad*buckets(a.hitters(f, s.room))/share)
+			limit = min(limit, load*buckets(a.hitters(f, s.room))/share)
 		}
 	}
 	x := smallest(e.candidates, limit, least)
 	// With a Th of 1 all flows are candidates, so the scale of another Th does not apply.
 	for f := range families {
-		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > targetLoad*buckets(a.hitters(f,
-			s.room)) {
+		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > load*buckets(a.hitters(f, s.room)) {
 			x = 2
 		}
 	}
@@ -386,20 +398,24 @@ func (s *shifter) hittersLast() {
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
 		th := s.now.Th[name]
-		low, high := true, false
+		low, high, far := true, false, false
 		for f := range families {
 			load := e.hitters[f].flows / max(buckets(s.next.hitters(f, s.room)), 1)
 			low = low && load < least
 			high = high || load > targetLoad
+			far = far || load > tooHigh
 		}
 		if !high && (!low || th == 1) || e.candidates(1) == 0 {
 			continue
 		}
-		from := uint32(1)
+		from, to := uint32(1), targetLoad
 		if high {
 			from = th + 1
 		}
-		s.next.Th[name] = s.threshold(e, th, &s.next, from)
+		if far && !s.literal {
+			to = cautiousLoad
+		}
+		s.next.Th[name] = s.threshold(e, th, &s.next, from, to)
 		if s.next.Th[name] != th {
 			s.addReason("HH part of " + name + " returns to the target load: Th changes")
 		}
@@ -413,7 +429,7 @@ func (s *shifter) healthy() {
 		if r.Down == 0 {
 			continue
 		}
-		need, load := needed(hl.flows), hl.flows/buckets(p.HL)
+		need, load := needed(hl.most()), hl.flows/buckets(p.HL)
 		switch {
 		case !hl.known(): // always more than before
 			p.HL = min(max(need, (p.HL+p.HL/4+1)|1), odd(r.Down))
@@ -431,7 +447,7 @@ func (s *shifter) healthy() {
 // becomeHealthy changes the state from ill to healthy.
 func (s *shifter) becomeHealthy() {
 	s.addReason("the HL parts can hold all victims: the network is healthy")
-	s.next.State, s.next.Tl, s.next.Sample = Healthy, 1, 0
+	s.next.State, s.next.Tentative, s.next.Tl, s.next.Sample = Healthy, false, 1, 0
 	for f := range families {
 		n, deviation := s.victims(f) // with a margin: an overfull part costs two epochs
 		s.next.Parts[f] = Parts{HL: min(max(needed(n+2*deviation), s.room[f].Reserve), odd(s.room[f].Down))}
@@ -449,6 +465,7 @@ func (s *shifter) becomeIll() {
 	tl := uint32(2)
 	for f := range families {
 		r := &s.room[f]
+		s.next.Tentative = s.next.Tentative || s.now.Parts[f].HL < odd(r.Down) && !s.m.hl[f].known()
 		s.next.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
 		n := s.m.hl[f].most() // an upper bound: an overfull part costs two epochs
 		if n <= 0 {
@@ -456,7 +473,7 @@ func (s *shifter) becomeIll() {
 		}
 		s.next.Sample = min(s.next.Sample, rate(Sampled*targetLoad*buckets(r.IllLL)/n))
 		if flows := all.atLeast(1); flows > 0 {
-			tl = max(tl, all.smallest(flows*targetLoad*buckets(r.IllHL)/n, 2))
+			tl = max(tl, smallest(s.candidates, flows*targetLoad*buckets(r.IllHL)/n, 2))
 		}
 	}
 	if s.literal {
@@ -469,17 +486,21 @@ func (s *shifter) becomeIll() {
 	s.next.Tl = tl
 }
 
+// candidates returns how many flows the classifiers count with at least x packets.
+func (s *shifter) candidates(x uint32) (flows float64) {
+	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) { // in order, so that sums are the same
+		flows += s.m.edges[name].candidates(x)
+	}
+	return flows
+}
+
 // sizes returns the size distribution of all flows.
 func (s *shifter) sizes() tail {
 	var sizes, weights []float64
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		t := s.m.edges[name].sizes()
 		for i, x := range t.sizes {
-			w := t.flows[i]
-			if i+1 < len(t.flows) {
-				w -= t.flows[i+1]
-			}
-			sizes, weights = append(sizes, x), append(weights, w)
+			sizes, weights = append(sizes, x), append(weights, t.number(i))
 		}
 	}
 	return newTail(sizes, weights)

@@ -37,6 +37,7 @@ type losses struct {
 	reason   string // why not complete
 
 	results [families][2]fermat.Result // by part, until name
+	crowded [families][2]*encoder      // differences without empty buckets, by part
 	named   bool
 	victims []*victim // set by name; sorted by lost packets after rank
 }
@@ -84,7 +85,10 @@ func decodeLosses(b *binding, a *Attention, readings []*reading, before *previou
 					return nil, err
 				}
 			}
-			*into = tally(d, result)
+			var crowded bool
+			if *into, crowded = tally(d, result); crowded {
+				l.crowded[f][part] = d
+			}
 			switch few := inseparable(d, &result); {
 			case result.Complete:
 			case few > 0 && !together:
@@ -183,7 +187,8 @@ func (l *losses) settle(f int, d *encoder, result *fermat.Result, readings []*re
 		if err := r.putBack(f, hh.Flows, d); err != nil {
 			return true, err
 		}
-		r.hh[f], r.count[f] = hh, tally(r.stuck[f], hh)
+		r.hh[f] = hh
+		r.count[f], _ = tally(r.stuck[f], hh)
 		r.stuck[f] = nil
 		r.decoded = r.stuck == [families]*encoder{}
 		found = true

@@ -43,6 +43,8 @@ type reading struct {
 	whole bool // all cells were delivered
 	hh    [families]fermat.Result
 	count [families]count
+	// crowded reports that the HH part has no empty buckets: count is a lower bound.
+	crowded [families]bool
 	// delta is the difference of the LL and HL parts, entered less left, with HH flows added back
 	// to HL (§4.2); nil if the part has no buckets. decodeLosses consumes them.
 	delta     [families][2]*encoder
@@ -161,7 +163,7 @@ func (r *reading) encoders(d *sdk.DeviceData, f int, a *Attention, room *[famili
 	if r.hh[f], err = hh.Decode(); err != nil {
 		return err
 	}
-	r.count[f] = tally(hh, r.hh[f])
+	r.count[f], r.crowded[f] = tally(hh, r.hh[f])
 	r.decoded = r.decoded && r.hh[f].Complete
 	for i, width := range []int{p.LL, p.HL} {
 		if width == 0 {
@@ -209,23 +211,23 @@ func (r *reading) putBack(f int, flows []fermat.Flow, into *encoder) error {
 }
 
 // tally counts the flows of a part: exactly when it was decoded, otherwise by linear counting.
-func tally(s *encoder, r fermat.Result) count {
+// crowded reports that too few buckets are empty for linear counting: the count is then the least
+// number of flows that the part can have.
+func tally(s *encoder, r fermat.Result) (c count, crowded bool) {
 	if r.Complete {
-		return count{flows: float64(len(r.Flows)), decoded: true}
+		return count{flows: float64(len(r.Flows)), decoded: true}, false
 	}
 	n, _, ok := s.Load()
 	m, width := float64(s.Buckets()), float64(s.Config().Width)
-	if !ok {
-		// No bucket is empty: the estimate for one empty bucket. If seven are expected, none occurs
-		// with a probability of 0.1 %.
-		n = width * math.Log(m)
-		return count{flows: max(n, 1), low: max(width*math.Log(m/7), 1), high: 1.5 * n}
+	const fewest = 7 // empty buckets
+	if least := width * math.Log(m/fewest); !ok || n > least {
+		least = max(least, 1)
+		return count{flows: least, high: least}, true
 	}
-	// The standard deviation of linear counting with t flows per bucket of each array. The bounds
-	// are three deviations below and two above.
+	// The standard deviation of linear counting with t flows per bucket of each array.
 	t := n / width
 	deviation := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
-	return count{flows: max(n, 1), low: max(n*(1-3*deviation), 1), high: n * (1 + 2*deviation)}
+	return count{flows: max(n, 1), high: n * (1 + 2*deviation)}, false
 }
 
 func newPart(f, buckets int) (*encoder, error) {

@@ -31,11 +31,10 @@ func (n *near) measure(a *Attention) *measured {
 		t := flows / float64(width)
 		error := math.Sqrt(math.Exp(t)-t-1) / (t * math.Sqrt(m))
 		if m*math.Exp(-t) < 1 {
-			full := float64(width) * math.Log(m)
-			return count{flows: full, low: float64(width) * math.Log(m/7), high: 1.5 * full}
+			return count{flows: flows, high: crowdMargin * flows}
 		}
 		flows *= 1 + error*n.r.NormFloat64()
-		return count{flows: flows, low: flows * (1 - 3*error), high: flows * (1 + 2*error)}
+		return count{flows: flows, high: flows * (1 + 2*error)}
 	}
 	sizes := newTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
 	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000,
@@ -99,7 +98,7 @@ func TestOneState(t *testing.T) {
 				switch load := float64(victims) / buckets(room[0].Down); {
 				case load > 0.81 || load > 0.78 && from == Ill:
 					want = Ill
-				case load > 0.74 || load > 0.68 && from == Ill:
+				case load > 0.72 || load > 0.68 && from == Ill:
 					sure = false // it may turn once, whenever chance has it
 				}
 				if turns > 1 || turns > 0 && sure || differ > 2*turns || sure && last != want {
@@ -132,7 +131,7 @@ func TestLiteral(t *testing.T) {
 			t.Errorf("literal %v: %s, HL has %d buckets an array", literal, state, next.Parts[0].HL)
 		}
 	}
-	m.hl[0] = count{flows: buckets(room[0].Down), low: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
+	m.hl[0] = count{flows: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
 	for _, literal := range []bool{false, true} {
 		next, state, _ := shift(now, Healthy, m, &room, literal)
 		if state != Ill || (next.Tl == 30) != literal {
