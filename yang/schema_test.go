@@ -285,6 +285,10 @@ func TestValidate(t *testing.T) {
 		}), "its path is " + hitters},
 		{"key missing", change(func(t *table.Table) { t.Keys = t.Keys[:2] }),
 			"2 key columns (device, dimension), the list has the keys device, dimension, flow"},
+		{"rows with the same keys", change(func(t *table.Table) {
+			t.Keys[0] = table.Strings("device", []string{"s1", "s2", "s1"})
+			t.Keys[2] = table.Strings("flow", []string{"b", "b", "b"})
+		}), "[device=s1][dimension=5-tuple][flow=b]: the table has two rows with these keys"},
 		{"key order", change(func(t *table.Table) { t.Keys[0], t.Keys[1] = t.Keys[1], t.Keys[0] }), "in this order"},
 		{"unknown leaf", change(func(t *table.Table) { t.Values[2].Name = "state/packet" }),
 			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; did you mean "packets"?`},

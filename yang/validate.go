@@ -28,7 +28,8 @@ func (e *ValueError) Error() string {
 
 // Validate reports why a table does not fit the schema: an unknown list, keys that are missing or
 // in another order, a column that is not a leaf of the list or has another kind, a mandatory leaf
-// that is null, or the first cell that is not valid for its type (a *ValueError).
+// that is null, two rows with the same keys, or the first cell that is not valid for its type (a
+// *ValueError).
 func (s *Schema) Validate(t *table.Table) error {
 	if err := t.Check(); err != nil {
 		return fmt.Errorf("yang: %w", err)
@@ -65,6 +66,9 @@ func (s *Schema) Validate(t *table.Table) error {
 		if err := l.checkColumn(t, c, leaf); err != nil {
 			return err
 		}
+	}
+	if row := t.Duplicate(); row >= 0 {
+		return fmt.Errorf("yang: %s: the table has two rows with these keys", t.RowPath(row))
 	}
 	return l.checkPresence(t)
 }

@@ -29,8 +29,8 @@ type Changes struct {
 	PluginsRemoved []string
 	// PluginsReconfigured are the running instances that get a new configuration.
 	PluginsReconfigured []Plugin
-	// PluginsRestarted are the instances to drain and restart: their binary, its file, their environment
-	// or memory limit changed.
+	// PluginsRestarted are the instances to drain and restart: their binary, its file, their
+	// environment or their memory limit changed.
 	PluginsRestarted []Plugin
 	// Log is set if the log level changed, Reload if the section "reload" changed.
 	Log, Reload bool
