@@ -162,6 +162,11 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 		r.Totals = append(r.Totals, scorers[name].Totals()...)
 	}
 	r.Expected = judge(bounds, r.Totals)
+	if v := failures(r.Epochs); v.Value > 0 && !slices.ContainsFunc(bounds, func(b Bound) bool {
+		return b.Measure == PartialEpochs
+	}) {
+		r.Expected = append(r.Expected, v)
+	}
 	for _, t := range r.Traces {
 		if t.Played != nil {
 			r.Expected = append(r.Expected, Verdict{Bound: "packets of " + filepath.Base(t.File) + " played",
@@ -226,6 +231,23 @@ func partials(epochs []EpochScore) []score.Total {
 		}
 	}
 	return []score.Total{t}
+}
+
+// failures counts the epochs that a plugin lost. They are no success, unless the scenario states how
+// many partial epochs it allows.
+func failures(epochs []EpochScore) Verdict {
+	v := Verdict{}
+	names := map[string]bool{}
+	for i := range epochs {
+		if len(epochs[i].Failed) > 0 {
+			v.Value++
+		}
+		for name := range epochs[i].Failed {
+			names[name] = true
+		}
+	}
+	v.Bound = "no epoch without results of " + strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+	return v
 }
 
 // judge compares the totals with the bounds. A bound without a measured value is broken.
