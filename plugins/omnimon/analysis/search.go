@@ -21,6 +21,9 @@ type Search struct {
 	Ends func(source int, k *flow.Key) (destination int, first, last int32)
 	// Next appends the links by which a switch may send packets of a flow.
 	Next func(at int32, k *flow.Key, links []int32) []int32
+	// SinglePath states that all packets of a flow take one path in an epoch. Otherwise flowlets may
+	// take others, so a flow has a path only if no packet of it can have taken another one.
+	SinglePath bool
 }
 
 // Bounds of a search.
@@ -136,7 +139,7 @@ func (a *Analyzer) seek(reports [][]byte, host int) (out []sought) {
 }
 
 // only returns the only path of a flow that the slots do not exclude, nil if there are several or
-// none.
+// none, or if the flow has packets on several.
 func (s *seeker) only(f *sought) (path *Path) {
 	if f.destination < 0 {
 		return nil
@@ -170,10 +173,24 @@ func (s *seeker) only(f *sought) (path *Path) {
 			}
 		}
 	}
-	if walk(f.first, 0, 0); found > 1 {
+	if walk(f.first, 0, 0); found != 1 || !s.net.Search.SinglePath && !s.whole(f, path) {
 		return nil
 	}
 	return path
+}
+
+// whole reports whether all packets of a flow that arrived may have taken a path.
+func (s *seeker) whole(f *sought, path *Path) bool {
+	counted := 0
+	for _, h := range path.Hops {
+		if !s.covers(f, counted, h.Array) {
+			return false
+		}
+		if h.Array != None {
+			counted++
+		}
+	}
+	return true
 }
 
 // cell is the position of a flow's slot in an array, at the switch behind as many as counted it.
@@ -181,8 +198,16 @@ func (s *seeker) cell(f *sought, counted int) int {
 	return int(f.slots[counted%s.net.SlotsPerFlow]) * s.net.Values
 }
 
-// shows reports whether a slot counted as much as arrived of the flow.
+// shows reports whether a slot may have counted a part of the flow that takes a path of its own.
 func (s *seeker) shows(f *sought, counted int, array int32) bool {
+	if s.net.Search.SinglePath {
+		return s.covers(f, counted, array)
+	}
+	return array == None || s.left[array] == nil || s.left[array][s.cell(f, counted)+int(wire.Packets)] > 0
+}
+
+// covers reports whether a slot counted as much as arrived of the flow.
+func (s *seeker) covers(f *sought, counted int, array int32) bool {
 	if array == None || s.left[array] == nil {
 		return true
 	}

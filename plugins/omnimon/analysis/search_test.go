@@ -28,7 +28,7 @@ func unrouted(sim *simulation.Simulation) {
 		ends[[2]int{f.From, f.To}] = [2]int32{f.Path.Hops[0].Link, f.Path.Last}
 		hosts[f.Path.Last] = int32(f.To)
 	}
-	sim.Net.Search = &analysis.Search{Arrays: arrays, Hosts: hosts,
+	sim.Net.Search = &analysis.Search{Arrays: arrays, Hosts: hosts, SinglePath: true,
 		Ends: func(source int, k *flow.Key) (int, int32, int32) {
 			f := sim.Route(k)
 			if f == nil || f.From != source {
@@ -193,4 +193,72 @@ func TestSearchUnplaced(t *testing.T) {
 			t.Fatalf("flow %v by %+v, want %+v", g.Key, g.Path, want.Path)
 		}
 	}
+}
+
+// TestSearchFlowlets: flowlets of some flows take two paths in an epoch. These flows have no path,
+// and a path of another flow is the right one. All values at hosts are exact.
+func TestSearchFlowlets(t *testing.T) {
+	split, placed := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 100 + r.IntN(1500), Slots: 64 << r.IntN(5),
+			Mean: 10, Counters: seed%2 == 0, Seed: seed})
+		unrouted(sim)
+		sim.Net.Search.SinglePath = false
+		flowlets := map[flow.Key]bool{}
+		for _, f := range sim.Flows {
+			if len(flowlets) < 1+int(seed)%12 && flowlet(sim, f) {
+				flowlets[f.Key] = true
+			}
+		}
+		split += len(flowlets)
+		result := analyze(t, sim)
+		if len(result.Lossy) > 0 {
+			t.Fatalf("seed %d: %d lossy flows", seed, len(result.Lossy))
+		}
+		for _, f := range simulation.Complete(result) {
+			want := sim.Route(&f.Key)
+			if f.Sent != want.Sent || f.Lost != (wire.Values{}) {
+				t.Fatalf("seed %d: flow %v is %+v at its hosts, want %+v", seed, f.Key, f.Sent, want.Sent)
+			}
+			if len(f.Path.Hops) == 0 {
+				continue
+			}
+			if placed++; flowlets[f.Key] || !reflect.DeepEqual(f.Path, want.Path) {
+				t.Errorf("seed %d: flow %v, on two paths: %v, has one that is not its own", seed, f.Key, flowlets[f.Key])
+			}
+		}
+	}
+	if t.Logf("%d flows on two paths, %d with a path", split, placed); split < 300 || placed < 1000 {
+		t.Error("too few")
+	}
+}
+
+// flowlet sends half of the packets of a flow over another path of the same length.
+func flowlet(sim *simulation.Simulation, f *simulation.Flow) bool {
+	for port := range uint16(50) {
+		other := sim.Path(f.From, f.To, flow.Key{Proto: 6, SrcPort: port})
+		if f.Sent[wire.Packets] < 4 || len(other.Hops) != len(f.Path.Hops) || reflect.DeepEqual(other, f.Path) {
+			continue
+		}
+		for hop := range f.Path.Hops {
+			from, to := f.Path.Hops[hop], other.Hops[hop]
+			slot := int(f.Slots[hop%2]) * sim.Net.Values
+			for j := range sim.Net.Values {
+				sim.Epoch.Recorded[from.Array][slot+j] -= f.Sent[j] / 2
+				sim.Epoch.Recorded[to.Array][slot+j] += f.Sent[j] / 2
+			}
+			if sim.Epoch.Arrived != nil {
+				n := f.Sent[wire.Packets] / 2
+				sim.Epoch.Arrived[from.Link] -= n
+				sim.Epoch.Arrived[to.Link] += n
+				if hop > 0 {
+					sim.Epoch.Departed[from.Link] -= n
+					sim.Epoch.Departed[to.Link] += n
+				}
+			}
+		}
+		return true
+	}
+	return false
 }

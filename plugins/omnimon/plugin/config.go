@@ -52,6 +52,9 @@ type Configuration struct {
 	// FlowletGap is the longest time between two packets of a flowlet, in queries that read the field
 	// flowlet.
 	FlowletGap time.Duration `yaml:"flowlet-gap" default:"500us" range:"1ns.."`
+	// SinglePath states that all packets of a flow take one path in an epoch, where paths follow from
+	// slots. Without it, flows that may have flowlets on several paths have no path.
+	SinglePath bool `yaml:"single-path"`
 	// QueryTuples is the number of tuples that a host keeps for each operator of a query in an epoch.
 	// Further ones are counted, and make the query inexact.
 	QueryTuples int `yaml:"query-tuples" default:"65536" range:"1..1048576"`

@@ -168,7 +168,7 @@ func (s *swtch) assignArrays(n *network) {
 }
 
 // model returns the network as the analysis sees it.
-func (n *network) model() analysis.Network {
+func (n *network) model(singlePath bool) analysis.Network {
 	out := analysis.Network{Hosts: len(n.hosts), Switches: len(n.switches), Arrays: n.arrays, Values: statistics,
 		Bits: 32, Route: n.route, HostNames: n.hosts}
 	for i := range n.switches {
@@ -193,15 +193,15 @@ func (n *network) model() analysis.Network {
 		out.Links = append(out.Links, analysis.Link{From: number(l.from), To: number(l.to)})
 	}
 	if n.search {
-		out.Search = n.searchModel()
+		out.Search = n.searchModel(singlePath)
 	}
 	return out
 }
 
 // searchModel lets the analysis search for paths. Switches whose routes the collector installs send
 // by these.
-func (n *network) searchModel() *analysis.Search {
-	s := &analysis.Search{Ends: n.ends, Next: n.next}
+func (n *network) searchModel(singlePath bool) *analysis.Search {
+	s := &analysis.Search{Ends: n.ends, Next: n.next, SinglePath: singlePath}
 	for _, l := range n.links {
 		array, host := int32(analysis.None), int32(slices.Index(n.hosts, l.to.Node))
 		if number, ok := n.byName[l.to.Node]; ok {

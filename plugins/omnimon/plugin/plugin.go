@@ -212,7 +212,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 	if agents == 0 || len(found) == 0 {
 		return s, nil
 	}
-	net := s.network.model()
+	net := s.network.model(c.SinglePath)
 	net.Flows, net.Slots, net.SlotsPerFlow = c.Flows, s.slots, c.SlotsPerFlow
 	var err error
 	if s.analyzer, err = analysis.New(net); err != nil {
@@ -232,7 +232,7 @@ func (s *setup) describe(model *sdk.Network, state *saved) string {
 	var b strings.Builder
 	c := s.config
 	fmt.Fprint(&b, c.Carrier, c.EtherType, s.slots, c.SlotsPerFlow, c.Seed, c.Flows, c.FlowletGap, c.Match,
-		c.Extremes, *state)
+		c.Extremes, c.SinglePath, *state)
 	for i := range model.Devices {
 		d := &model.Devices[i]
 		fmt.Fprint(&b, d.Name, d.Program, d.Forwarding)

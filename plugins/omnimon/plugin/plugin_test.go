@@ -127,7 +127,7 @@ func TestOtherRoutes(t *testing.T) {
 					d.Forwarding = nil
 				}
 			}
-			h := sdktest.Start(t, New(), sdktest.Options{Network: network})
+			h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"single-path": true}`})
 			numbers := numbersOf(t, h.Settings())
 			s := newSim(t, 5, 60, drop)
 			if len(s.lost) == 0 {
