@@ -63,7 +63,7 @@ func (d *fakeDevice) Objects() []sdk.Object {
 		return nil
 	}
 	return []sdk.Object{{Name: fakeObject, Alias: "counter", Cells: 1, Width: 32, Banks: 2,
-		Annotations: map[string]string{"kind": "count"}}}
+		Annotations: sdk.Annotations{"fake": {"kind": "count"}}}}
 }
 
 func (d *fakeDevice) do(f func(*fakeDevice)) {
@@ -172,7 +172,8 @@ func (p *fakePlugin) Replaced() bool { return p.replaced }
 
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{
-		Name: "fake", Version: "1", Objects: []sdk.ObjectNeed{{Annotations: map[string]string{"kind": "count"}}},
+		Name: "fake", Version: "1",
+		Objects: []sdk.ObjectNeed{{Annotation: "fake", Values: map[string]string{"kind": "count"}}},
 		Modules: univmon.New().Describe().Modules,
 		Lists:   []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
 	}

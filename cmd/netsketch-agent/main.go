@@ -33,7 +33,7 @@ func main() { command.Main(version, roles()...) }
 func roles() []command.Role {
 	all := []command.Role{
 		{Name: univmonwire.Role, New: func(c *epoch.Clock) role.Role { return univmon.New(c) }},
-		{Name: lightguardianwire.Role, New: func(c *epoch.Clock) role.Role { return lightguardian.New(c) },
+		{Name: lightguardianwire.Role, New: func(c *epoch.Clock) role.Role { return lightguardian.New(c, monotonic) },
 			Local: answerLocally},
 		{Name: sketchintwire.Role, New: func(c *epoch.Clock) role.Role { return sketchint.New(c) }},
 		{Name: omnimonwire.Role, New: func(c *epoch.Clock) role.Role { return omnimon.New(c, monotonic) }},

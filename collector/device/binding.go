@@ -3,10 +3,12 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -23,13 +25,32 @@ type binding struct {
 	epochs        int             // number of epochs for which uncounted has a cell
 }
 
-// bind finds the bank table, or the window table, and the registers of a pipeline.
+// CheckProgram returns why switches with a program cannot be measured; nil if they can, or if the
+// program has nothing to measure.
+func CheckProgram(p *p4rt.Program) error {
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err == nil {
+		_, err = bind(cat)
+	}
+	if err == nil || errors.Is(err, ErrNoBanks) {
+		return nil
+	}
+	return fmt.Errorf("program %s: %w", p.Name, err)
+}
+
+// bind finds the bank table, or the window table, and the registers of a pipeline. The error is
+// ErrNoBanks for a program that has neither such a table nor a register to read.
 func bind(cat *p4values.Catalog) (*binding, error) {
 	annotation, params := p4values.AnnotationBank, 1
 	tables := cat.Annotated(annotation)
 	if len(tables) == 0 {
 		annotation, params = p4values.AnnotationWindow, 2
 		tables = cat.Annotated(annotation)
+	}
+	if readouts := cat.Readouts(); len(tables) == 0 && len(readouts) > 0 {
+		return nil, fmt.Errorf("register %s can be read (@%s), but no table chooses its bank: give the keyless table that "+
+			"does @%s, or @%s if packets choose the bank", readouts[0].Name, p4values.AnnotationReadout,
+			p4values.AnnotationBank, p4values.AnnotationWindow)
 	}
 	if len(tables) == 0 {
 		return nil, ErrNoBanks
@@ -44,12 +65,15 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 	for _, p := range t.Actions[0].Params {
 		b.params = append(b.params, p.Name)
 	}
-	if a, ok := t.Annotations.Find(annotation); ok && a.Values["banks"] != "" {
-		n, err := a.Int("banks")
-		if err != nil {
-			return nil, fmt.Errorf("bank table %s: %w", t.Name, err)
-		}
+	a, _ := t.Annotations.Find(annotation)
+	err := a.Only("banks")
+	if err == nil && a.Values["banks"] != "" {
+		var n int64
+		n, err = a.Int("banks")
 		b.banks = int(n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bank table %s: %w", t.Name, err)
 	}
 	if b.banks < 2 || b.banks > 256 {
 		return nil, fmt.Errorf("bank table %s: %d banks; expected 2 to 256", t.Name, b.banks)
@@ -62,9 +86,15 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		if r.Width < 1 || r.Width > 32 {
 			return nil, fmt.Errorf("register %s has cells of %d bits; the read-out carries 1 to 32", r.Name, r.Width)
 		}
+		if n := r.Readout.Cells; n%p4rt.ReadoutCells != 0 && p4rt.ReadsByPacket(cat) {
+			return nil, fmt.Errorf("register %s has %d cells in a bank: a packet reads and clears %d cells, so the last one "+
+				"would clear cells of the next bank; give each bank a multiple, such as %d", r.Name, n, p4rt.ReadoutCells,
+				(n+p4rt.ReadoutCells-1)/p4rt.ReadoutCells*p4rt.ReadoutCells)
+		}
 		// An epoch leaves the window after the drain, so its registers do not change any more when they
 		// are read.
-		if v := r.Layout[drainKey]; v != "" && v != "0" && !b.windowed {
+		readout, _ := r.Annotations.Find(p4values.AnnotationReadout)
+		if v := readout.Values[drainKey]; v != "" && v != "0" && !b.windowed {
 			b.drained[r.Name] = true
 		}
 		if a, ok := r.Annotations.Find(p4values.AnnotationUncounted); ok {
@@ -77,7 +107,7 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		}
 		b.objects = append(b.objects, sdk.Object{
 			Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells, Width: r.Width, Banks: r.Readout.Banks,
-			Annotations: r.Layout,
+			Annotations: r.Annotations.Values(),
 		})
 	}
 	slices.SortFunc(b.objects, func(x, y sdk.Object) int { return strings.Compare(x.Name, y.Name) })

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -115,7 +118,7 @@ func TestFlipAndReadOut(t *testing.T) {
 	}
 	objects := d.Objects()
 	if len(objects) != 5 || objects[0].Name != "ingress.univmon_5t.counters" || objects[0].Banks != 2 ||
-		objects[0].Annotations["key"] != "5-tuple" {
+		objects[0].Annotations["netsketch_univmon"]["key"] != "5-tuple" {
 		t.Errorf("objects %+v", objects)
 	}
 	st := d.Status()
@@ -331,6 +334,68 @@ func TestProgramsThatDoNotFit(t *testing.T) {
 		device.Dependencies{})
 	if err != nil || d.Objects() != nil {
 		t.Fatalf("a switch without banks cannot be used: %v", err)
+	}
+}
+
+// Faults of a program that would make it count wrong are found before it runs, with the object and
+// the way out.
+func TestCheckProgram(t *testing.T) {
+	const cells = "ingress.univmon_5t.counters"
+	register := func(change func(*p4configv1.Register)) func(*p4configv1.P4Info) {
+		return func(info *p4configv1.P4Info) {
+			for _, r := range info.Registers {
+				if r.Preamble.Name == cells {
+					change(r)
+				}
+			}
+		}
+	}
+	annotate := func(name, old, new string) func(*p4configv1.P4Info) {
+		return func(info *p4configv1.P4Info) {
+			change := func(p *p4configv1.Preamble) {
+				for _, a := range p.StructuredAnnotations {
+					for _, kv := range a.GetKvPairList().GetKvPairs() {
+						if a.Name == name && kv.Key == old {
+							kv.Key = new
+						}
+					}
+				}
+			}
+			for _, table := range info.Tables {
+				change(table.Preamble)
+			}
+			for _, r := range info.Registers {
+				change(r.Preamble)
+			}
+		}
+	}
+	width := func(bits int32) func(*p4configv1.Register) {
+		return func(r *p4configv1.Register) { r.TypeSpec.GetBitstring().GetBit().Bitwidth = bits }
+	}
+	for name, c := range map[string]struct {
+		change func(*p4configv1.P4Info)
+		want   string
+	}{
+		"no change": {func(*p4configv1.P4Info) {}, ""},
+		"cells between two packets": {register(func(r *p4configv1.Register) { r.Size += 2 * 64 }),
+			cells + " has 15680 cells in a bank: a packet reads and clears 256 cells, so the last one would clear cells " +
+				"of the next bank; give each bank a multiple, such as 15872"},
+		"wide cells": {register(width(64)), cells + " has cells of 64 bits; the read-out carries 1 to 32"},
+		"misspelled banks": {annotate("netsketch_readout", "banks", "bank"),
+			`has the key "bank"; its keys are object, banks`},
+		"misspelled in bank": {annotate("netsketch_bank", "banks", "bnaks"), `has the key "bnaks"; its keys are banks`},
+		"no bank table": {func(info *p4configv1.P4Info) {
+			isBank := func(t *p4configv1.Table) bool { return t.Preamble.Alias == "bank" }
+			info.Tables = slices.DeleteFunc(info.Tables, isBank)
+		}, "can be read (@netsketch_readout), but no table chooses its bank"},
+	} {
+		p := program(t, "univmon-300k")
+		p.P4Info = proto.CloneOf(p.P4Info)
+		c.change(p.P4Info)
+		err := device.CheckProgram(p)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
 	}
 }
 

@@ -86,11 +86,18 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 			// The session was down and is up again, but Watch skipped the states in between.
 			d.log.Warn("session is down", "address", d.cfg.Session.Target, "reason", "lost; the next one is up already")
 		}
-		d.setLastError(reason)
+		d.mu.Lock()
+		unmeasured := d.bindErr
+		d.mu.Unlock()
 		d.log.Info("session is up", "address", d.cfg.Session.Target, "state", st.State.String(), "pushed", st.Pushed)
-		if reason != "" {
+		switch {
+		case reason != "":
 			d.log.Error("switch does not hold all desired entries", "error", reason)
+		case unmeasured != nil:
+			reason = unmeasured.Error()
+			d.log.Warn("switch is not measured", "reason", reason)
 		}
+		d.setLastError(reason)
 		return true
 	case st.State == p4rt.Down, st.State == p4rt.Standby:
 		if logged.State == st.State && sameKind(logged.Reason, st.Reason) {

@@ -177,11 +177,13 @@ func TestCollectorBehind(t *testing.T) {
 		h.agent.Tick()
 	}
 	testkit.Until(t, "the epoch of most clocks", func() bool { return r.c.newest.Load() == open+2 })
-	for range 3 {
+	for n := range uint64(3) {
 		for _, h := range hosts {
 			h.clock.Advance(time.Second)
 			h.agent.Tick()
 		}
+		// Until the epochs of all clocks have arrived, the first one is alone.
+		testkit.Until(t, "the next epoch of most clocks", func() bool { return r.c.newest.Load() == open+3+n })
 		r.step()
 	}
 	for _, h := range hosts {

@@ -409,6 +409,9 @@ func (c *Component) relay(from *session, number uint64) {
 		c.deps.OnEpoch(number)
 	}
 	c.spread(from, number)
+	if number > open+1 { // the host waits until the collector follows its clock
+		from.offer()
+	}
 }
 
 // agreed reports whether most clocks have begun an epoch. The clocks are those of the hosts with a

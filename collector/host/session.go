@@ -28,9 +28,6 @@ const (
 	maxRoles     = 64
 	// maxAcks bounds the acknowledgments that wait for an agent that does not read its stream.
 	maxAcks = 1024
-	// maxSilence is the number of epochs after which the collector sends its epoch even to a host
-	// that already has it.
-	maxSilence = 2
 )
 
 // service serves the sessions of a component.
@@ -421,9 +418,9 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
 			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
 	}
-	// A host whose clock always begins epochs first never needs the epoch, except to compare its
-	// clock.
-	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.stated+maxSilence && !correct {
+	// A host whose clock begins an epoch first has it, and still needs it to compare its clock with
+	// the others.
+	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.stated && !correct {
 		return nil
 	}
 	s.stated = newest

@@ -533,8 +533,13 @@ func (c *Component) member(name string) *member {
 // server has no fault.
 func (c *Component) Faults() (faults []error) {
 	for _, m := range c.members() {
-		if m.fault != nil && !errors.Is(m.fault, errNoDeviceID) {
+		switch {
+		case m.fault != nil && !errors.Is(m.fault, errNoDeviceID):
 			faults = append(faults, m.fault)
+		case m.program != nil:
+			if err := device.CheckProgram(m.program); err != nil {
+				faults = append(faults, fmt.Errorf("device %s: %w", m.cfg.Name, err))
+			}
 		}
 	}
 	return faults

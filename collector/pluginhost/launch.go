@@ -150,6 +150,8 @@ func (s *startedProcess) get() *process {
 func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	version := proc.version()
 	switch {
+	case proc.pid() == 0 && timedOut:
+		return fmt.Errorf("%w: the system did not start it within %v: %w", ErrStartTimeout, h.opts.StartTimeout, err)
 	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …

@@ -89,6 +89,16 @@ func TestStartRefusals(t *testing.T) {
 	}
 }
 
+// TestStartTimeoutBeforeProcess: on a busy machine, the time for the start may be over before there
+// is a process. The error does not blame the file.
+func TestStartTimeoutBeforeProcess(t *testing.T) {
+	h := newHost(t, Options{StartTimeout: time.Nanosecond})
+	_, err := h.Start(t.Context(), Spec{Path: filepath.Join(pluginDir(t, "good"), testPrefix+"good")})
+	if !errors.Is(err, ErrStartTimeout) || errors.Is(err, ErrNotPlugin) {
+		t.Fatal(err)
+	}
+}
+
 func TestStartEndsWithContext(t *testing.T) {
 	h := newHost(t, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -10,8 +10,10 @@
 //
 // The epoch follows algorithm 1 of OmniMon: it advances by the host's clock, by packets of a newer
 // epoch (in the data path), or by the collector. Only an advance by the host's clock is sent to the
-// collector. While the agent has a session, its clock moves the epoch at most MaxAhead epochs
-// beyond the collector's, so that one wrong clock does not move the network.
+// collector. While the agent has a session, its clock moves the epoch at most one epoch beyond the
+// collector's, so that one wrong clock does not move the network: all hosts and switches accept
+// packets of that epoch. The agent still sends the epoch of its clock, because the collector
+// follows if most clocks agree.
 //
 // Without a session the agent goes on to count; data paths keep epochs until they are requested, as
 // far as their memory allows.
@@ -45,9 +47,13 @@ import (
 )
 
 const (
-	// MaxAhead is the largest count of epochs that a host's clock may be ahead of the collector's.
-	// It equals the distance beyond which other hosts do not accept an epoch in a packet.
-	MaxAhead = 4
+	// maxLead is the largest count of epochs by which a host's clock moves the host ahead of the
+	// newest epoch of the collector. It equals the distance beyond which other hosts do not accept an
+	// epoch in a packet.
+	maxLead = 1
+	// maxAhead is the largest count of epochs that a host may be ahead of a collector that begins a
+	// schedule. Beyond it, the numbers of the collector have gone back.
+	maxAhead = 4
 	// DefaultMaxBuffered is the default of Config.MaxBuffered, in bytes.
 	DefaultMaxBuffered = 256 << 20
 	// MaxSettings is the largest size of a role's settings in bytes.
@@ -168,7 +174,7 @@ type Status struct {
 	Given uint64
 	// EpochsSent counts epochs that this host's clock began.
 	EpochsSent uint64
-	// EpochsHeld counts boundaries at which the host's clock was more than MaxAhead epochs ahead.
+	// EpochsHeld counts boundaries at which the host's clock was more than an epoch ahead.
 	EpochsHeld uint64
 	// ReportsAcknowledged, ReportsRefused and ReportsDropped count reports that the collector took,
 	// that it refused, and that exceeded MaxBuffered.
@@ -400,7 +406,7 @@ func (a *Agent) lead(e uint64) uint64 {
 	if a.aside = a.aside && e > a.newest; a.aside {
 		return 0
 	}
-	return MaxAhead
+	return maxLead
 }
 
 // correct states by how many epochs the host's clock is ahead, which data paths that advance
@@ -493,7 +499,7 @@ func (a *Agent) collectorEpoch(epoch uint64) {
 func (a *Agent) setSchedule(s schedule, current uint64) error {
 	for name, p := range a.paths {
 		e := p.Epoch()
-		if e <= current+MaxAhead {
+		if e <= current+maxAhead {
 			p.Advance(current)
 			continue
 		}
@@ -506,7 +512,7 @@ func (a *Agent) setSchedule(s schedule, current uint64) error {
 	defer a.mu.Unlock()
 	a.schedule, a.newest = s, current
 	if a.by = 0; s.length > 0 {
-		if e := s.at(a.deps.Clock.Now()); e > current+MaxAhead {
+		if e := s.at(a.deps.Clock.Now()); e > current+maxAhead {
 			a.by = e - current
 		}
 	}

@@ -5,6 +5,7 @@ package lightguardian
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -13,12 +14,13 @@ import (
 // Batch has the sketchlets and flows of an epoch.
 type Batch struct {
 	wire.Report
-	settings *applied         // nil: nothing is kept
-	at       map[uint64]int   // offset of a sketchlet, by device, column and interval
-	flows    map[flow.Key]int // index of a flow in the report
-	sent     int              // bytes of the sketchlets that are in parts of the report
-	unsent   int              // sketchlets behind them
-	full     func()           // is called when they fill a message
+	settings *applied           // nil: nothing is kept
+	at       map[uint64]int     // offset of a sketchlet, by device, column and interval
+	flows    map[flow.Key]int   // index of a flow in the report
+	last     [][2]time.Duration // by flow: when the newest packet was sent and received, above 0
+	sent     int                // bytes of the sketchlets that are in parts of the report
+	unsent   int                // sketchlets behind them
+	full     func()             // is called when they fill a message
 }
 
 // empty returns an empty batch.
@@ -29,28 +31,57 @@ func (r *Role) empty(e uint64) *Batch {
 
 // forgetFlows removes the flows, which were counted in a part of an epoch.
 func (b *Batch) forgetFlows() {
-	b.Flows = nil
+	b.Flows, b.last = nil, nil
 	clear(b.flows)
 	for _, c := range []wire.Counter{wire.NoFlow, wire.FlowsFull, wire.DevicesFull} {
 		b.Counters[c] = 0
 	}
 }
 
-// Count counts packets of a flow that the host sent, and that it received.
-func (b *Batch) Count(key *flow.Key, sent, received uint64) {
+// Count adds packets of a flow that the host sent and received, and the longest times between two
+// of them. Packets beyond the flows of the settings are counted.
+func (b *Batch) Count(f *wire.Flow) {
+	i := b.flow(&f.Key)
+	if i < 0 {
+		b.Counters[wire.FlowsFull] += f.Sent + f.Received
+		return
+	}
+	sum := &b.Flows[i]
+	sum.Sent, sum.Received = sum.Sent+f.Sent, sum.Received+f.Received
+	sum.SentGap, sum.ReceivedGap = max(sum.SentGap, f.SentGap), max(sum.ReceivedGap, f.ReceivedGap)
+}
+
+// flow returns the index of a flow in the report, -1 without room.
+func (b *Batch) flow(key *flow.Key) int {
 	i, known := b.flows[*key]
 	if !known {
 		if b.settings == nil || len(b.Flows) >= b.settings.Flows {
-			b.Counters[wire.FlowsFull] += sent + received
-			return
+			return -1
 		}
 		i = len(b.Flows)
 		b.Flows = append(b.Flows, wire.Flow{Key: *key})
+		b.last = append(b.last, [2]time.Duration{})
 		b.flows[*key] = i
 	}
-	f := &b.Flows[i]
-	f.Sent += sent
-	f.Received += received
+	return i
+}
+
+// packet counts one packet of a flow, which passes the host at a time above 0.
+func (b *Batch) packet(key *flow.Key, received bool, now time.Duration) {
+	i := b.flow(key)
+	if i < 0 {
+		b.Counters[wire.FlowsFull]++
+		return
+	}
+	f, last := &b.Flows[i], &b.last[i][0]
+	count, longest := &f.Sent, &f.SentGap
+	if received {
+		count, longest, last = &f.Received, &f.ReceivedGap, &b.last[i][1]
+	}
+	if *count++; *last > 0 {
+		*longest = max(*longest, uint64((now - *last).Microseconds()))
+	}
+	*last = now
 }
 
 // Keep adds a sketchlet, which arrived in a packet of a flow; nil: not known. One that differs from

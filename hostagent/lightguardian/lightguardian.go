@@ -10,6 +10,7 @@ package lightguardian
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
@@ -28,6 +29,7 @@ const maxUnclaimed = 4
 // time.
 type Role struct {
 	clock    *epoch.Clock
+	now      func() time.Duration
 	settings *applied // nil: sketchlets are removed and not kept
 
 	next    uint64 // first epoch that is not reported
@@ -49,9 +51,10 @@ var (
 	_ role.Streamer = (*Role)(nil)
 )
 
-// New returns a role without settings: sketchlets are removed from packets and not kept.
-func New(clock *epoch.Clock) *Role {
-	r := &Role{clock: clock, onFull: func() {}}
+// New returns a role without settings: sketchlets are removed from packets and not kept. now is the
+// clock by which the times between packets are measured.
+func New(clock *epoch.Clock, now func() time.Duration) *Role {
+	r := &Role{clock: clock, now: now, onFull: func() {}}
 	r.current = r.empty(clock.Current())
 	return r
 }
@@ -78,7 +81,7 @@ func (r *Role) Apply(data []byte) error {
 // Out implements role.Role: hosts insert no sketchlets.
 func (r *Role) Out(frames []*packet.Frame) {
 	r.advance()
-	b, flows := r.current, r.flows()
+	b, flows, now := r.current, r.flows(), max(r.now(), 1)
 	var ip packet.IP
 	for _, f := range frames {
 		frame := f.Bytes()
@@ -90,7 +93,7 @@ func (r *Role) Out(frames []*packet.Frame) {
 		switch {
 		case !flows:
 		case ip.Parse(link.Type, frame[link.TypeAt+2:]) == nil:
-			b.Count(&ip.Key, 1, 0)
+			b.packet(&ip.Key, false, now)
 		default:
 			b.Counters[wire.NoFlow]++
 		}
@@ -103,7 +106,7 @@ func (r *Role) flows() bool { return r.settings != nil && r.settings.Flows > 0 }
 // In implements role.Role.
 func (r *Role) In(frames []*packet.Frame) {
 	r.advance()
-	b, flows := r.current, r.flows()
+	b, flows, now := r.current, r.flows(), max(r.now(), 1)
 	var p place
 	var ip packet.IP
 	for _, f := range frames {
@@ -121,7 +124,7 @@ func (r *Role) In(frames []*packet.Frame) {
 		if flows {
 			if ip.Parse(link.Type, frame[start:]) == nil {
 				key = &ip.Key
-				b.Count(key, 0, 1)
+				b.packet(key, true, now)
 			} else {
 				b.Counters[wire.NoFlow]++
 			}
@@ -203,7 +206,7 @@ func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
 		sum.Sketchlets = append(sum.Sketchlets, b.Sketchlets...)
 		for i := range b.Flows {
 			f := &b.Flows[i]
-			sum.Count(&f.Key, f.Sent, f.Received)
+			sum.Count(f)
 			for _, device := range f.Devices {
 				sum.passed(&f.Key, device)
 			}

@@ -80,7 +80,7 @@ var kinds = []struct {
 func start(t testing.TB, s wire.Settings) (*Role, *epoch.Clock) {
 	t.Helper()
 	clock := epoch.NewClock(0, 10)
-	r := New(clock)
+	r := New(clock, still)
 	data, err := s.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestFlows(t *testing.T) {
 // the flows of its epoch alone.
 func TestFlowsOfFirstEpoch(t *testing.T) {
 	clock := epoch.NewClock(0, 10)
-	r := New(clock)
+	r := New(clock, still)
 	s := settings
 	s.Flows = 9
 	data, err := s.Append(nil)
@@ -311,7 +311,7 @@ func TestLatest(t *testing.T) {
 // results are the same with them.
 func TestParts(t *testing.T) {
 	clock := epoch.NewClock(0, 10)
-	r := New(clock)
+	r := New(clock, still)
 	data, err := settings.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -400,7 +400,7 @@ func TestFullParts(t *testing.T) {
 
 // TestWithoutSettings: sketchlets are removed although nothing reports them.
 func TestWithoutSettings(t *testing.T) {
-	r := New(epoch.NewClock(0, 1))
+	r := New(epoch.NewClock(0, 1), still)
 	plain := frame(4, 6, false, []byte("payload"))
 	marked := frame(4, 6, true, wire.Append(nil, 1, 2, 3, []uint32{4}), []byte("payload"))
 	if got := in(r, marked); !bytes.Equal(got, plain) {
@@ -461,4 +461,39 @@ func processorTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// still is a clock that stands.
+func still() time.Duration { return 1 }
+
+// TestGaps: the longest time between two packets of a flow, for each direction by itself, in an
+// epoch. It begins anew in the next one.
+func TestGaps(t *testing.T) {
+	now, clock := time.Duration(0), epoch.NewClock(0, 5)
+	r := New(clock, func() time.Duration { return now })
+	if err := r.Apply([]byte(`{"flows": 10}`)); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(6)
+	tcp := frame(4, 6, false)
+	at := func(ms int, pass func([]*packet.Frame)) {
+		now = time.Duration(ms) * time.Millisecond
+		pass([]*packet.Frame{packet.NewFrame(tcp)})
+	}
+	for _, ms := range []int{0, 10, 60, 70} {
+		at(ms, r.Out)
+	}
+	for _, ms := range []int{80, 90} {
+		at(ms, r.In)
+	}
+	clock.Advance(7)
+	at(500, r.In)
+	at(501, r.In)
+	clock.Advance(8)
+	for e, want := range map[uint64][4]uint64{6: {4, 2, 50_000, 10_000}, 7: {0, 2, 0, 1000}} {
+		s := r.Seal(e).(*report)
+		if f := s.Flows[0]; [4]uint64{f.Sent, f.Received, f.SentGap, f.ReceivedGap} != want {
+			t.Errorf("epoch %d: %+v, want %v", e, f, want)
+		}
+	}
 }

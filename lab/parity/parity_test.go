@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -136,14 +135,15 @@ func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 	}
 	byKey := make(map[string]*mirror)
 	for _, r := range catalog.Registers.All() {
-		key, ok := r.Layout["key"]
-		if !ok {
+		univmon, ok := r.Annotations.Find("netsketch_univmon")
+		key := univmon.Values["key"]
+		if !ok || key == "" {
 			continue
 		}
 		if byKey[key] == nil {
 			byKey[key] = &mirror{key: key}
 		}
-		if r.Layout["part"] == "counters" {
+		if univmon.Values["part"] == "counters" {
 			byKey[key].counters = r
 		} else {
 			byKey[key].heavy = r
@@ -172,11 +172,13 @@ func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 
 func number(t *testing.T, r *p4values.Register, key string) int {
 	t.Helper()
-	n, err := strconv.Atoi(r.Layout[key])
-	if err != nil {
-		t.Fatalf("%s: annotation %s: %v", r.Name, key, err)
+	for _, a := range r.Annotations {
+		if n, err := a.Int(key); err == nil {
+			return int(n)
+		}
 	}
-	return n
+	t.Fatalf("%s: no annotation has a number %s", r.Name, key)
+	return 0
 }
 
 // cells returns what a bank of the mirror should look like in the register.

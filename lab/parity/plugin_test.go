@@ -58,7 +58,7 @@ func newOneSwitch(t *testing.T, config string) *oneSwitch {
 		}
 		o.registers = append(o.registers, r)
 		device.Objects = append(device.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells,
-			Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
+			Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Annotations.Values()})
 	}
 	o.plugin = sdktest.Start(t, plugin.New(), sdktest.Options{Config: config,
 		Network: sdk.Network{Devices: []sdk.Device{device}}})

@@ -32,7 +32,7 @@ func compareSketchlets(t *testing.T, sent [][]byte) {
 	set(inserting, "ingress.lightguardian.carry", "ingress.lightguardian.set_carry", 7, 1<<16, 4, 0x2c9277b5)
 	set(inserting, "egress.lightguardian.mtu", "egress.lightguardian.set_mtu", 9000)
 	clock := epoch.NewClock(0, 1)
-	role := lightguardian.New(clock)
+	role := lightguardian.New(clock, func() time.Duration { return 1 })
 	settings := wire.Settings{Kept: 1 << 20, Devices: []wire.Device{{ID: 7, Columns: 4096, Words: 21}}}
 	data, err := settings.Append(nil)
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 var hostRoles = map[string]func(*hostepoch.Clock, func() time.Duration) role.Role{
 	wire.Role:    func(c *hostepoch.Clock, now func() time.Duration) role.Role { return omnimon.New(c, now) },
 	intwire.Role: func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return sketchint.New(c) },
-	lgwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return lightguardian.New(c) },
+	lgwire.Role:  func(c *hostepoch.Clock, now func() time.Duration) role.Role { return lightguardian.New(c, now) },
 	umwire.Role:  func(c *hostepoch.Clock, _ func() time.Duration) role.Role { return univmon.New(c) },
 }
 

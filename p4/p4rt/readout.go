@@ -18,8 +18,8 @@ import (
 
 // The read-out protocol of the data plane programs (docs/p4.md).
 const (
-	readoutCells   = 256 // cells in a packet
-	readoutBytes   = readoutCells * 4
+	ReadoutCells   = 256 // cells in a packet
+	readoutBytes   = ReadoutCells * 4
 	readoutWindow  = 32 // requests in flight: BMv2's egress queue holds 64 packets and drops without a report
 	opReadout      = 1
 	reasonReadout  = 1   // packet-in: cells
@@ -190,7 +190,7 @@ func (p *program) newReadPart(r *p4values.Register, bank int) *readPart {
 	part, ok := unused.Get().(*readPart)
 	if !ok {
 		n := bankCells(r)
-		part = &readPart{cells: &Cells{Data: make([]byte, n*4)}, asked: make([]bool, (n+readoutCells-1)/readoutCells)}
+		part = &readPart{cells: &Cells{Data: make([]byte, n*4)}, asked: make([]bool, (n+ReadoutCells-1)/ReadoutCells)}
 	}
 	clear(part.asked)
 	*part.cells = Cells{Register: r, Bank: bank, Data: part.cells.Data, part: part, unused: unused}
@@ -203,18 +203,18 @@ func (p *readPart) skip(packet int) {
 	if !p.asked[packet] {
 		p.asked[packet] = true
 		p.arrived += p.size(packet)
-		clear(p.cells.Data[4*packet*readoutCells:][:4*p.size(packet)])
+		clear(p.cells.Data[4*packet*ReadoutCells:][:4*p.size(packet)])
 	}
 }
 
 // size returns the number of cells in a packet.
-func (p *readPart) size(packet int) int { return min(readoutCells, p.cells.Len()-packet*readoutCells) }
+func (p *readPart) size(packet int) int { return min(ReadoutCells, p.cells.Len()-packet*ReadoutCells) }
 
 // unread returns the cells that were never requested.
 func (p *readPart) unread() (out []CellRange) {
 	for i, asked := range p.asked {
 		if !asked {
-			out = append(out, CellRange{i * readoutCells, p.size(i)})
+			out = append(out, CellRange{i * ReadoutCells, p.size(i)})
 		}
 	}
 	sortRanges(&out)
@@ -256,7 +256,7 @@ func (j *readJob) request(ctx context.Context, f func(part *readPart, packet int
 				return err
 			}
 			seq := j.s.readouts.register(j, part, i, &j.s.c.seq)
-			if err := j.s.send(ctx, m.request(uint32(i*readoutCells), seq)); err != nil {
+			if err := j.s.send(ctx, m.request(uint32(i*ReadoutCells), seq)); err != nil {
 				return err
 			}
 			j.s.c.stats.packetOuts.Add(1)
@@ -376,7 +376,7 @@ func (r *readouts) register(j *readJob, part *readPart, packet int, seqs *seqSou
 	if len(r.pending) == 0 {
 		r.replied = now
 	}
-	r.pending[seq] = &pendingRange{job: j, part: part, first: packet * readoutCells, sent: now}
+	r.pending[seq] = &pendingRange{job: j, part: part, first: packet * ReadoutCells, sent: now}
 	j.waiting++
 	part.asked[packet] = true
 	return seq
@@ -405,7 +405,7 @@ func (r *readouts) lose(seq uint32, p *pendingRange, why error) {
 
 // lose records the cells of a request as lost.
 func (p *pendingRange) lose(why error) {
-	n := min(readoutCells, p.part.cells.Len()-p.first)
+	n := min(ReadoutCells, p.part.cells.Len()-p.first)
 	if l := len(p.part.lost); l > 0 && p.part.lost[l-1].First+p.part.lost[l-1].Count == p.first {
 		p.part.lost[l-1].Count += n
 	} else {
@@ -432,7 +432,7 @@ func (r *readouts) reply(m readoutReply) bool {
 	reg := p.part.reg
 	switch {
 	case m.reason == reasonRefused:
-		p.job.stop(fmt.Errorf("the program refused cells %d-%d of object %d", p.first, p.first+readoutCells-1,
+		p.job.stop(fmt.Errorf("the program refused cells %d-%d of object %d", p.first, p.first+ReadoutCells-1,
 			reg.Readout.Object))
 		r.lose(m.seq, p, nil)
 	case m.object != uint32(reg.Readout.Object) || m.bank != uint32(p.part.cells.Bank) ||

@@ -117,7 +117,7 @@ func (j *readJob) skipPieces(ctx context.Context) error {
 
 // overlap reports whether a packet contains any of the cells first to last-1.
 func overlap(packet, first, last int) bool {
-	return packet*readoutCells < last && first < (packet+1)*readoutCells
+	return packet*ReadoutCells < last && first < (packet+1)*ReadoutCells
 }
 
 // skipUnmarked skips the pieces whose mark is zero.
@@ -136,7 +136,7 @@ func (p *readPart) skipUnmarked(marks *Cells) {
 		if mark == 0 {
 			continue
 		}
-		for at := i * pieces.Cells / readoutCells; at < len(changed) && at*readoutCells < (i+1)*pieces.Cells; at++ {
+		for at := i * pieces.Cells / ReadoutCells; at < len(changed) && at*ReadoutCells < (i+1)*pieces.Cells; at++ {
 			changed[at] = true
 		}
 	}

@@ -19,6 +19,9 @@ type readoutHeaders struct {
 	seq                        uint32
 }
 
+// ReadsByPacket reports whether the headers of a program let a client read its registers by packet.
+func ReadsByPacket(cat *p4values.Catalog) bool { return newReadoutHeaders(cat) != nil }
+
 // newReadoutHeaders returns nil if the program's headers do not have all fields of the protocol.
 func newReadoutHeaders(cat *p4values.Catalog) *readoutHeaders {
 	in, out := cat.PacketIn, cat.PacketOut

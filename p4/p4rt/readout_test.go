@@ -156,6 +156,38 @@ func TestObligation15RegistersByWildcard(t *testing.T) {
 					t.Fatalf("cell %d = %d", i, cells.At(i))
 				}
 			}
+			if writes := seen[*p4v1.WriteRequest](s.meddler); len(writes) != int(want) {
+				t.Errorf("cells that are %d × their index are cleared by %d writes", want, len(writes))
+			}
+			s.dropRequests()
+		}
+	})
+	t.Run("banks that are cleared by register", func(t *testing.T) {
+		p := entities(t)
+		r := p.P4Info.Registers[slices.IndexFunc(p.P4Info.Registers, func(r *p4configv1.Register) bool {
+			return r.Preamble.Alias == "words"
+		})]
+		r.Preamble.Annotations = append(r.Preamble.Annotations, "@netsketch_readout(object=1, banks=2)")
+		s, c := ready(t, p)
+		for i := range 16 {
+			if err := s.sw.WriteRegister("I.words", i, uint64(i%3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.dropRequests()
+		for range 2 { // of cells 8 to 15, those with 0 before are 9, 12 and 15
+			if cells, err := readBank(t.Context(), c, "words", 1); err != nil || cells.Len() != 8 {
+				t.Fatal(err)
+			}
+			var cleared []int64
+			for _, w := range seen[*p4v1.WriteRequest](s.meddler) {
+				for _, u := range w.GetUpdates() {
+					cleared = append(cleared, u.GetEntity().GetRegisterEntry().GetIndex().GetIndex())
+				}
+			}
+			if !slices.Equal(cleared, []int64{8, 10, 11, 13, 14}) {
+				t.Errorf("cells %v of the register are cleared", cleared)
+			}
 		}
 	})
 	t.Run("neither read-out nor registers", func(t *testing.T) {

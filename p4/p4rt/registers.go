@@ -35,7 +35,7 @@ func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*re
 			return out, err
 		}
 		if s.isPrimary() { // only a primary clears cells
-			if err := s.clearBank(ctx, p.reg, bank); err != nil {
+			if err := s.clearBank(ctx, p.reg, bank, p.cells.Data); err != nil {
 				return out, fmt.Errorf("clear register %s bank %d: %w", p.reg.Name, bank, err)
 			}
 		}
@@ -84,20 +84,27 @@ func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, ba
 	return nil
 }
 
-// clearBank sets the cells of a bank to zero. It uses one wildcard write if the bank is the whole
-// register, otherwise one write per cell, because packets write to the other banks.
-func (s *session) clearBank(ctx context.Context, r *p4values.Register, bank int) error {
+// clearBank sets the cells of a bank to zero, if one of them was not zero when they were read as
+// data. It uses one wildcard write if the bank is the whole register. Otherwise packets write to
+// the other banks, and each cell that was not zero takes one update.
+func (s *session) clearBank(ctx context.Context, r *p4values.Register, bank int, data []byte) error {
 	zero := &p4v1.P4Data{Data: &p4v1.P4Data_Bitstring{Bitstring: []byte{0}}}
-	if bankCells(r) == r.Size {
-		e := registerEntity(r, -1)
+	update := func(index int) *p4v1.Update {
+		e := registerEntity(r, index)
 		e.GetRegisterEntry().Data = zero
-		return s.write(ctx, []*p4v1.Update{{Type: p4v1.Update_MODIFY, Entity: e}})
+		return &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e}
 	}
-	updates := make([]*p4v1.Update, 0, bankCells(r))
+	var updates []*p4v1.Update
 	for i := range bankCells(r) {
-		e := registerEntity(r, bank*bankCells(r)+i)
-		e.GetRegisterEntry().Data = zero
-		updates = append(updates, &p4v1.Update{Type: p4v1.Update_MODIFY, Entity: e})
+		if binary.LittleEndian.Uint32(data[4*i:]) != 0 {
+			updates = append(updates, update(bank*bankCells(r)+i))
+		}
+	}
+	switch {
+	case len(updates) == 0:
+		return nil
+	case bankCells(r) == r.Size:
+		updates = []*p4v1.Update{update(-1)}
 	}
 	return s.write(ctx, updates)
 }

@@ -5,11 +5,13 @@
 package sdk
 
 import (
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
 	"strings"
 
+	pluginv1 "github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
@@ -110,11 +112,35 @@ type Object struct {
 	Name  string `json:"name"`            // full P4Info name
 	Alias string `json:"alias,omitempty"` // short name, unique in the pipeline
 	Cells int    `json:"cells"`           // cells per bank
-	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 64
+	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 32
 	Banks int    `json:"banks"`           // at least 1
-	// Annotations describe the structure of the array (levels, rows, columns, key fields). They come
-	// from the P4Info.
-	Annotations map[string]string `json:"annotations,omitempty"`
+	// Annotations are those of the register in P4Info. They describe the structure of the array
+	// (levels, rows, columns, key fields).
+	Annotations Annotations `json:"annotations,omitempty"`
+}
+
+// Annotations are the values of a register's annotations, by the annotation's name and by key:
+// @example[rows=3] gives {"example": {"rows": "3"}}. An element of a list is a key with an empty
+// value: @example[fast] gives {"example": {"fast": ""}}.
+type Annotations map[string]map[string]string
+
+func (a Annotations) proto() map[string]*pluginv1.Annotation {
+	out := make(map[string]*pluginv1.Annotation, len(a))
+	for name, values := range a {
+		out[name] = &pluginv1.Annotation{Values: values}
+	}
+	return out
+}
+
+func annotationsFrom(m map[string]*pluginv1.Annotation) Annotations {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(Annotations, len(m))
+	for name, a := range m {
+		out[name] = a.GetValues()
+	}
+	return out
 }
 
 // Host is one end host.
@@ -226,8 +252,12 @@ func (need ObjectNeed) matches(o Object) bool {
 	if need.Name != "" && !glob(need.Name, o.Name) && !glob(need.Name, o.Alias) {
 		return false
 	}
-	for key, want := range need.Annotations {
-		if have, ok := o.Annotations[key]; !ok || (want != "" && want != have) {
+	values, has := o.Annotations[need.Annotation]
+	if need.Annotation != "" && !has {
+		return false
+	}
+	for key, want := range need.Values {
+		if have, ok := values[key]; !ok || (want != "" && want != have) {
 			return false
 		}
 	}
@@ -250,10 +280,16 @@ func (need ObjectNeed) String() string {
 	if need.Name != "" {
 		parts = append(parts, need.Name)
 	}
-	for key, value := range need.Annotations {
-		parts = append(parts, "@"+key+"("+value+")")
+	if need.Annotation != "" {
+		var values []string
+		for _, key := range slices.Sorted(maps.Keys(need.Values)) {
+			if value := need.Values[key]; value != "" {
+				key += "=" + value
+			}
+			values = append(values, key)
+		}
+		parts = append(parts, "@"+need.Annotation+"["+strings.Join(values, ", ")+"]")
 	}
-	slices.Sort(parts)
 	if len(parts) == 0 {
 		return "any object"
 	}

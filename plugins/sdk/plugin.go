@@ -132,8 +132,10 @@ type ObjectNeed struct {
 	// Name is the full P4Info name or the alias; '*' matches any run of characters. An empty name
 	// matches every object.
 	Name string `json:"name,omitempty"`
-	// Annotations are annotations that the object must have; an empty value matches any value.
-	Annotations map[string]string `json:"annotations,omitempty"`
+	// Annotation is the name of an annotation that the object must have; empty if it needs none.
+	Annotation string `json:"annotation,omitempty"`
+	// Values are values that this annotation must have, by key; an empty value matches any value.
+	Values map[string]string `json:"values,omitempty"`
 	// Role restricts the need to devices with this role; empty means every device.
 	Role string `json:"role,omitempty"`
 	// Optional is set if the plugin works without the object.

@@ -42,7 +42,8 @@ func (d Description) Proto() *pluginv1.DescribeResponse {
 			return &pluginv1.ProgramNeed{Role: p.Role, Program: p.Program}
 		}),
 		Objects: toProto(d.Objects, func(o ObjectNeed) *pluginv1.ObjectNeed {
-			return &pluginv1.ObjectNeed{Name: o.Name, Annotations: o.Annotations, Role: o.Role, Optional: o.Optional}
+			return &pluginv1.ObjectNeed{Name: o.Name, Annotation: o.Annotation, Values: o.Values, Role: o.Role,
+				Optional: o.Optional}
 		}),
 		Modules: toProto(d.Modules, func(m Module) *pluginv1.YangModule {
 			return &pluginv1.YangModule{Name: m.Name, Text: m.Text}
@@ -67,8 +68,8 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 			return ProgramNeed{Role: p.GetRole(), Program: p.GetProgram()}
 		}),
 		Objects: toProto(m.GetObjects(), func(o *pluginv1.ObjectNeed) ObjectNeed {
-			return ObjectNeed{Name: o.GetName(), Annotations: o.GetAnnotations(), Role: o.GetRole(),
-				Optional: o.GetOptional()}
+			return ObjectNeed{Name: o.GetName(), Annotation: o.GetAnnotation(), Values: o.GetValues(),
+				Role: o.GetRole(), Optional: o.GetOptional()}
 		}),
 		Modules: toProto(m.GetModules(), func(y *pluginv1.YangModule) Module {
 			return Module{Name: y.GetName(), Text: y.GetText()}
@@ -93,7 +94,7 @@ func (n Network) Proto() *pluginv1.Network {
 				Objects: toProto(d.Objects, func(o Object) *pluginv1.Object {
 					return &pluginv1.Object{
 						Name: o.Name, Alias: o.Alias, Cells: uint64(o.Cells), WidthBits: uint32(o.Width),
-						Banks: uint32(o.Banks), Annotations: o.Annotations,
+						Banks: uint32(o.Banks), Annotations: o.Annotations.proto(),
 					}
 				}),
 				Ports: toProto(d.Ports, func(p Port) *pluginv1.Port {
@@ -125,7 +126,7 @@ func NetworkFrom(m *pluginv1.Network) Network {
 				Objects: toProto(d.GetObjects(), func(o *pluginv1.Object) Object {
 					return Object{
 						Name: o.GetName(), Alias: o.GetAlias(), Cells: int(o.GetCells()), Width: int(o.GetWidthBits()),
-						Banks: int(o.GetBanks()), Annotations: o.GetAnnotations(),
+						Banks: int(o.GetBanks()), Annotations: annotationsFrom(o.GetAnnotations()),
 					}
 				}),
 				Ports: toProto(d.GetPorts(), func(p *pluginv1.Port) Port {

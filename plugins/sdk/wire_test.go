@@ -467,7 +467,7 @@ func TestModelsRoundTrip(t *testing.T) {
 	d := Description{
 		Name: "n", Version: "v", Summary: "s", ConfigSchema: "{}", SDK: "x",
 		Programs: []ProgramNeed{{Role: "edge", Program: "p"}},
-		Objects:  []ObjectNeed{{Name: "o", Annotations: map[string]string{"a": "b"}, Role: "r", Optional: true}},
+		Objects:  []ObjectNeed{{Name: "o", Annotation: "a", Values: map[string]string{"k": "v"}, Role: "r", Optional: true}},
 		Modules:  []Module{{Name: "m", Text: "t"}}, Lists: []List{{Path: "/m:l", Summary: "s", Watchable: true}},
 		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true,
 			State: true},
@@ -480,7 +480,7 @@ func TestModelsRoundTrip(t *testing.T) {
 			Forwarding: &Forwarding{Seed: 7, Groups: []PortGroup{{Ports: []uint32{1, 2}}},
 				Routes: []Route{{Prefix: "10.0.0.0/8", Group: 0}}},
 			Objects: []Object{{Name: "o", Alias: "a", Cells: 4, Width: 13, Banks: 2,
-				Annotations: map[string]string{"x": "y"}}}}},
+				Annotations: Annotations{"x": {"k": "v"}}}}}},
 		Hosts: []Host{{Name: "h", Addresses: []string{"::1"}, Agent: true}},
 		Links: []Link{{A: Endpoint{"d", 1}, B: Endpoint{"h", 0}, CapacityBPS: 7}},
 	}
@@ -549,7 +549,7 @@ func TestCells(t *testing.T) {
 func TestBind(t *testing.T) {
 	object := func(name, structure string) Object {
 		return Object{Name: name, Alias: name[strings.LastIndex(name, ".")+1:],
-			Annotations: map[string]string{"structure": structure}}
+			Annotations: Annotations{"mine": {"structure": structure}, "other": {"k": "v"}}}
 	}
 	n := Network{Devices: []Device{
 		{Name: "leaf", Role: "edge", Objects: []Object{object("MyIngress.um.cells", "univmon"),
@@ -564,9 +564,14 @@ func TestBind(t *testing.T) {
 		{ObjectNeed{Name: "cells", Role: "edge"}, "leaf"},
 		{ObjectNeed{Name: "*.um.*"}, "leaf leaf spine"},
 		{ObjectNeed{Name: "a/b[1]*"}, "leaf"},
-		{ObjectNeed{Annotations: map[string]string{"structure": "univmon"}}, "leaf leaf spine"},
-		{ObjectNeed{Annotations: map[string]string{"structure": ""}, Role: "transit"}, "spine"},
-		{ObjectNeed{Name: "nothing", Annotations: map[string]string{"k": "v"}}, "missing @k(v) nothing"},
+		{ObjectNeed{Annotation: "mine", Values: map[string]string{"structure": "univmon"}}, "leaf leaf spine"},
+		{ObjectNeed{Annotation: "mine", Values: map[string]string{"structure": ""}, Role: "transit"}, "spine"},
+		{ObjectNeed{Annotation: "mine", Values: map[string]string{"k": "v"}}, "missing @mine[k=v]"},
+		{ObjectNeed{Annotation: "other", Values: map[string]string{"structure": "univmon"}},
+			"missing @other[structure=univmon]"},
+		{ObjectNeed{Annotation: "third"}, "missing @third[]"},
+		{ObjectNeed{Name: "nothing", Annotation: "mine", Values: map[string]string{"a": "", "b": "c"}},
+			"missing nothing @mine[a, b=c]"},
 		{ObjectNeed{Name: "nothing", Optional: true}, ""},
 	}
 	for _, test := range tests {

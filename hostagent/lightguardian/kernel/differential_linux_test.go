@@ -62,7 +62,7 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	w := &twin{t: t, kernel: p, clock: epoch.NewClock(0, 9)}
-	w.role = lightguardian.New(w.clock)
+	w.role = lightguardian.New(w.clock, monotonic)
 	p.Advance(9)
 	if err := errors.Join(p.Apply(encoded(t, s)), w.role.Apply(encoded(t, s))); err != nil {
 		t.Fatal(err)
@@ -149,6 +149,17 @@ func (w *twin) seal(e uint64) *wire.Report {
 	if got.Counters != want.Counters || !bytes.Equal(got.Sketchlets, want.Sketchlets) {
 		w.t.Fatalf("counters or sketchlets of epoch %d differ\nkernel %v, %d bytes\nGo     %v, %d bytes", e, got.Counters,
 			len(got.Sketchlets), want.Counters, len(want.Sketchlets))
+	}
+	for i := range got.Flows { // the clocks are read at other times
+		f := &got.Flows[i]
+		if now := uint64(monotonic().Microseconds()); f.Sent < 2 && f.SentGap > 0 || f.Received < 2 && f.ReceivedGap > 0 ||
+			max(f.SentGap, f.ReceivedGap) >= now {
+			w.t.Errorf("epoch %d: gaps of %+v", e, f)
+		}
+		f.SentGap, f.ReceivedGap = 0, 0
+	}
+	for i := range want.Flows {
+		want.Flows[i].SentGap, want.Flows[i].ReceivedGap = 0, 0
 	}
 	if a, b := fmt.Sprint(got.Flows), fmt.Sprint(want.Flows); a != b || got.Epoch != want.Epoch {
 		w.t.Fatalf("flows of epoch %d differ\nkernel %s\nGo     %s", e, a, b)

@@ -35,9 +35,13 @@ type lightguardianEvent struct {
 }
 
 type lightguardianFlowCounts struct {
-	_        structs.HostLayout
-	Sent     uint64
-	Received uint64
+	_            structs.HostLayout
+	Sent         uint64
+	Received     uint64
+	LastSent     uint64
+	LastReceived uint64
+	SentGap      uint64
+	ReceivedGap  uint64
 }
 
 type lightguardianKey struct {

@@ -35,7 +35,7 @@ func Open(cfg Config) (*Path, error) {
 			if inForce != nil {
 				atomic.StoreUint32(&inForce.control.Limit, 0)
 			}
-			return &kernelRole{Role: lightguardian.New(c), clock: c, path: p, pin: cfg.Pin}
+			return &kernelRole{Role: lightguardian.New(c, monotonic), clock: c, path: p, pin: cfg.Pin}
 		},
 		Strip: func() (*tables, error) { return load(cfg.Pin) },
 		Every: pollSketchlets,

@@ -194,7 +194,7 @@ func (t *tables) keep(e *lightguardianEvent, s wire.Sketchlet, now time.Duration
 		b.Counters[wire.Stale]++
 	case e.Keyed != 0 && whole[group]:
 		key := keyOf(&e.Key)
-		b.Count(&key, 0, 0)
+		b.Count(&wire.Flow{Key: key})
 		b.Keep(s, &key)
 	default:
 		b.Keep(s, nil)
@@ -224,8 +224,9 @@ func (t *tables) collect(group uint32, b *lightguardian.Batch, whole bool) error
 		n, err := t.Maps[name].BatchLookupAndDelete(&cursor, keys, counts, nil)
 		for i := range n {
 			if whole {
-				key := keyOf(&keys[i])
-				b.Count(&key, counts[i].Sent, counts[i].Received)
+				n := &counts[i]
+				b.Count(&wire.Flow{Key: keyOf(&keys[i]), Sent: n.Sent, Received: n.Received,
+					SentGap: n.SentGap / 1000, ReceivedGap: n.ReceivedGap / 1000})
 			}
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {

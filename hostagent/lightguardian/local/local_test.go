@@ -64,7 +64,7 @@ func keyOf(t testing.TB, port uint16) flow.Key {
 // s2's of an older interval, in epochs 11 and 12, which are an interval.
 func start(t *testing.T, received int) (address string) {
 	t.Helper()
-	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c) })
+	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c, still) })
 	path.Advance(10)
 	data, err := settings().Append(nil)
 	if err != nil {
@@ -194,7 +194,7 @@ func TestPartial(t *testing.T) {
 
 // TestSocket: a socket in use is refused, one that remained is replaced, another file is kept.
 func TestSocket(t *testing.T) {
-	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c) })
+	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c, still) })
 	address := start(t, 1)
 	if _, err := Listen(Config{Address: address}, path); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a socket in use: %v", err)
@@ -238,3 +238,5 @@ func FuzzAnalyze(f *testing.F) {
 		}
 	})
 }
+
+func still() time.Duration { return 1 }

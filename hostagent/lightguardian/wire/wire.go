@@ -174,6 +174,8 @@ type Flow struct {
 	Key flow.Key
 	// Sent are the packets that the host sent, Received those that arrived at it.
 	Sent, Received uint64
+	// SentGap and ReceivedGap are the longest times between two of these packets, in µs.
+	SentGap, ReceivedGap uint64
 	// Devices are the switches whose sketchlets arrived in packets of the flow, ascending.
 	Devices []uint16
 }
@@ -200,11 +202,11 @@ type Report struct {
 //	epoch
 //	part, and the count of parts
 //	counters    a count, then counters
-//	flows       a count, then rows: key, sent, received, a count of devices, devices
+//	flows       a count, then rows: key, sent, received, their gaps, a count of devices, devices
 //	sketchlets  to its end
 //
 // Integers are unsigned varints. A key is its length and its canonical bytes.
-const version = 3
+const version = 4
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
@@ -217,7 +219,7 @@ func (r *Report) Append(b []byte) []byte {
 	for i := range r.Flows {
 		f := &r.Flows[i]
 		b = f.Key.AppendBinary(append(b, byte(f.Key.Mask.Size(f.Key.V6))))
-		b = u(u(u(b, f.Sent), f.Received), uint64(len(f.Devices)))
+		b = u(u(u(u(u(b, f.Sent), f.Received), f.SentGap), f.ReceivedGap), uint64(len(f.Devices)))
 		for _, d := range f.Devices {
 			b = u(b, uint64(d))
 		}
@@ -296,7 +298,7 @@ func (d *decoder) flows(r *Report) {
 		if i := len(r.Flows); i > 0 && r.Flows[i-1].Key.Compare(f.Key) >= 0 {
 			d.fail("flow %d is not behind the one before it", i)
 		}
-		f.Sent, f.Received = d.number(), d.number()
+		f.Sent, f.Received, f.SentGap, f.ReceivedGap = d.number(), d.number(), d.number(), d.number()
 		devices := d.number()
 		if devices > MaxDevices {
 			d.fail("flow %d: %d devices; expected at most %d", len(r.Flows), devices, MaxDevices)

@@ -855,6 +855,33 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestCut: the data paths in the kernel and in Go take a packet in each carrier alike, wherever it ends.
+func TestCut(t *testing.T) {
+	needBPF(t)
+	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
+		t.Run(string(carrier), func(t *testing.T) {
+			from, to := defaults(1), defaults(0)
+			from.Carrier, to.Carrier = carrier, carrier
+			sender, receiver := inGo(t, from), newTwin(t, to)
+			sender.lease(allLeases(from))
+			for _, v6 := range []bool{false, true} {
+				for _, proto := range []byte{packet.ProtocolTCP, packet.ProtocolUDP, 1} {
+					plain := ipFrame(address(1, v6), address(0, v6), proto, 1, 2, packet.ACK, 3, []byte("data"))
+					frame := sender.out(plain)
+					if len(frame) == len(plain) {
+						t.Fatalf("protocol %d: the packet has no header", proto)
+					}
+					for n := 14; n <= len(frame); n++ {
+						receiver.in(frame[:n:n])
+					}
+				}
+			}
+			receiver.advance(101)
+			receiver.seal(100)
+		})
+	}
+}
+
 // TestFourEpochsBehind: a packet from four epochs before the current one is in the report of its
 // epoch until that is requested, and late afterwards. If the epochs move on by four before the
 // agent reads what was counted, the report is dropped, and counted as dropped.

@@ -59,11 +59,11 @@ func words(family int) int { return 1 + (keyBytes[family]+3)/4 }
 func (z *Shape) objects() []sdk.Object {
 	out := []sdk.Object{
 		{Name: smallRow, Cells: z.Small, Width: 8, Banks: 2,
-			Annotations: map[string]string{"part": "classifier", "row": "0", "bits": "8",
-				"counters": strconv.Itoa(z.Small)}},
+			Annotations: sdk.Annotations{"netsketch_chamelemon": {"part": "classifier", "row": "0", "bits": "8",
+				"counters": strconv.Itoa(z.Small)}}},
 		{Name: largeRow, Cells: z.Large, Width: 16, Banks: 2,
-			Annotations: map[string]string{"part": "classifier", "row": "1", "bits": "16",
-				"counters": strconv.Itoa(z.Large)}},
+			Annotations: sdk.Annotations{"netsketch_chamelemon": {"part": "classifier", "row": "1", "bits": "16",
+				"counters": strconv.Itoa(z.Large)}}},
 	}
 	for f := range families {
 		for _, s := range []struct {
@@ -71,12 +71,12 @@ func (z *Shape) objects() []sdk.Object {
 			buckets    int
 		}{{upNames[f], "upstream", z.Up[f]}, {downNames[f], "downstream", z.Down[f]}} {
 			out = append(out, sdk.Object{Name: s.name, Cells: Arrays * s.buckets * words(f), Width: 32, Banks: 2,
-				Annotations: map[string]string{
+				Annotations: sdk.Annotations{"netsketch_chamelemon": {
 					"part": "encoder", "side": s.side, "family": []string{"4", "6"}[f],
 					"buckets": strconv.Itoa(s.buckets), "words": strconv.Itoa(words(f)),
 					"arrays": strconv.Itoa(Arrays), "fragment": "32", "fingerprint": "20", "hash": "48", "prime": strconv.Itoa(prime),
 					"flow": "5-tuple",
-				}})
+				}}})
 		}
 	}
 	return out

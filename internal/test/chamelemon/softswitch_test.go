@@ -62,7 +62,7 @@ func newPair(t *testing.T, config string) *pair {
 		for _, r := range catalog.Registers.All() {
 			if r.Readout != nil {
 				d.Objects = append(d.Objects, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Readout.Cells,
-					Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Layout})
+					Width: r.Width, Banks: r.Readout.Banks, Annotations: r.Annotations.Values()})
 			}
 		}
 		host := fmt.Sprintf("h%d", i+1)

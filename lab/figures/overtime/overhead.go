@@ -116,7 +116,8 @@ func (b *bench) registers(ipv6 bool) ([]*p4values.Register, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(cat.Readouts(), func(r *p4values.Register) bool {
-		return !ipv6 && r.Layout["family"] == "6"
+		a, _ := r.Annotations.Find("netsketch_chamelemon")
+		return !ipv6 && a.Values["family"] == "6"
 	}), nil
 }
 

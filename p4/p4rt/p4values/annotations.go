@@ -4,6 +4,8 @@ package p4values
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +32,34 @@ func (as Annotations) Find(name string) (Annotation, bool) {
 		}
 	}
 	return Annotation{}, false
+}
+
+// Values returns the values of all annotations, by name and key. An element of a list is a key with
+// an empty value.
+func (as Annotations) Values() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, a := range as {
+		values := out[a.Name]
+		if values == nil {
+			values = map[string]string{}
+			out[a.Name] = values
+		}
+		for _, element := range a.List {
+			values[element] = ""
+		}
+		maps.Copy(values, a.Values)
+	}
+	return out
+}
+
+// Only returns an error if the annotation has other keys than these.
+func (a Annotation) Only(keys ...string) error {
+	for _, key := range slices.Sorted(maps.Keys(a.Values)) {
+		if !slices.Contains(keys, key) {
+			return fmt.Errorf("@%s has the key %q; its keys are %s", a.Name, key, strings.Join(keys, ", "))
+		}
+	}
+	return nil
 }
 
 // Int returns the number that the annotation has under key, or an error if it has none. Decimal,

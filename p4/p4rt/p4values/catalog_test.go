@@ -35,7 +35,7 @@ direct_counters { preamble { id: 318767105 name: "I.fwd.c" alias: "c" } spec { u
 registers {
   preamble { id: 369098753 name: "I.u.cells" alias: "cells"
              annotations: "@netsketch_readout(object = 3 , banks = 2)"
-             annotations: "@netsketch_layout(levels=4, rows=8w5, key=\"src,dst\")" }
+             annotations: "@mine_layout(levels=4, rows=8w5, key=\"src,dst\", fast)" }
   type_spec { bitstring { bit { bitwidth: 32 } } } size: 1000
 }
 registers {
@@ -85,8 +85,10 @@ func TestCatalog(t *testing.T) {
 	if diff := cmp.Diff(&Readout{Object: 3, Banks: 2, Cells: 500}, cells.Readout); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]string{"object": "3", "banks": "2", "levels": "4", "rows": "8w5", "key": "src,dst"},
-		cells.Layout); diff != "" {
+	if diff := cmp.Diff(map[string]map[string]string{
+		"netsketch_readout": {"object": "3", "banks": "2"},
+		"mine_layout":       {"levels": "4", "rows": "8w5", "key": "src,dst", "fast": ""},
+	}, cells.Annotations.Values()); diff != "" {
 		t.Error(diff)
 	}
 	if r := c.Readouts(); len(r) != 2 || r[0].Name != "I.v.cells" || r[0].Readout.Cells != 7 || !r[0].Signed {

@@ -163,8 +163,7 @@ type Register struct {
 	Signed  bool // int<Width>
 	Size    int  // cells, all banks together
 	Type    *p4configv1.P4DataTypeSpec
-	Readout *Readout          // nil if the register cannot be read by packet
-	Layout  map[string]string // all key=value pairs of its @netsketch… annotations, for the plugin
+	Readout *Readout // nil if the register cannot be read by packet
 }
 
 // Readout describes how a register is read by packet.

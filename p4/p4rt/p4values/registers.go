@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 )
@@ -23,9 +22,6 @@ const (
 	AnnotationWindow = "netsketch_window"
 	// AnnotationUncounted marks the register that counts packets of epochs outside of the window.
 	AnnotationUncounted = "netsketch_uncounted"
-	// annotationPrefix begins the names of annotations whose key=value pairs describe a register's
-	// layout.
-	annotationPrefix = "netsketch"
 )
 
 func (b *builder) registers() error {
@@ -35,15 +31,8 @@ func (b *builder) registers() error {
 		if err != nil {
 			return err
 		}
-		reg := &Register{Object: o, Size: int(r.GetSize()), Type: r.GetTypeSpec(), Layout: map[string]string{}}
+		reg := &Register{Object: o, Size: int(r.GetSize()), Type: r.GetTypeSpec()}
 		reg.Width, reg.Signed = b.bitstring(r.GetTypeSpec())
-		for _, a := range o.Annotations {
-			if strings.HasPrefix(a.Name, annotationPrefix) {
-				for k, v := range a.Values {
-					reg.Layout[k] = v
-				}
-			}
-		}
 		if a, ok := o.Annotations.Find(AnnotationReadout); ok {
 			if reg.Readout, err = readout(a, reg.Size); err != nil {
 				return fmt.Errorf("register %q: %w", o.Name, err)
@@ -120,6 +109,9 @@ func (b *builder) bitstring(t *p4configv1.P4DataTypeSpec) (width int, signed boo
 }
 
 func readout(a Annotation, size int) (*Readout, error) {
+	if err := a.Only("object", "banks", "drain", "counter", "piece", "marker", "marks"); err != nil {
+		return nil, err
+	}
 	object, err := a.Int("object")
 	if err != nil {
 		return nil, err

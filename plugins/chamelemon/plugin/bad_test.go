@@ -331,7 +331,7 @@ func TestOneFamily(t *testing.T) {
 	n := network()
 	for i := range n.Devices {
 		n.Devices[i].Objects = slices.DeleteFunc(n.Devices[i].Objects,
-			func(o sdk.Object) bool { return o.Annotations["family"] == "6" })
+			func(o sdk.Object) bool { return o.Annotations[annotation]["family"] == "6" })
 	}
 	f.h = sdktest.Start(t, New(), sdktest.Options{Network: n})
 	f.apply(*f.h.Settings().Plan)
@@ -484,11 +484,11 @@ func FuzzModel(f *testing.F) {
 		which := len(data) % len(n.Devices[0].Objects)
 		o := &n.Devices[0].Objects[which]
 		o.Cells, o.Width = size, width
-		o.Annotations = map[string]string{
+		o.Annotations = sdk.Annotations{annotation: {
 			"part": part, "row": side, "bits": family, "counters": words, "side": side, "family": family,
 			"buckets": strconv.Itoa(size), "words": words,
 			"arrays": "3", "fragment": "32", "fingerprint": "20", "hash": "48", "prime": "4294967291",
-		}
+		}}
 		for _, n := range []sdk.Network{n, smallNetwork()} {
 			p := New()
 			if _, err := p.Configure(context.Background(), sdk.Config{JSON: []byte(`{"iterations": 1}`)},
@@ -530,15 +530,15 @@ func smallNetwork() sdk.Network {
 	for i := range n.Devices {
 		for j := range n.Devices[i].Objects {
 			o := &n.Devices[i].Objects[j]
-			o.Annotations = maps.Clone(o.Annotations)
-			if o.Annotations["part"] == "classifier" {
+			o.Annotations = sdk.Annotations{annotation: maps.Clone(o.Annotations[annotation])}
+			if o.Annotations[annotation]["part"] == "classifier" {
 				o.Cells = 64
-				o.Annotations["counters"] = "64"
+				o.Annotations[annotation]["counters"] = "64"
 				continue
 			}
-			buckets := map[string]int{"upstream": 16, "downstream": 12}[o.Annotations["side"]]
-			words, _ := strconv.Atoi(o.Annotations["words"])
-			o.Annotations["buckets"] = strconv.Itoa(buckets)
+			buckets := map[string]int{"upstream": 16, "downstream": 12}[o.Annotations[annotation]["side"]]
+			words, _ := strconv.Atoi(o.Annotations[annotation]["words"])
+			o.Annotations[annotation]["buckets"] = strconv.Itoa(buckets)
 			o.Cells = arrays * buckets * words
 		}
 	}

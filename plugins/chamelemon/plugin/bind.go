@@ -81,11 +81,16 @@ func (r *Room) fits() settings.KeyErrors {
 	return errs
 }
 
+// annotation is the name of the annotation of ChameleMon's registers in programs.
+const annotation = "netsketch_chamelemon"
+
 var (
-	classifierNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "classifier", "row": "", "bits": "",
-		"counters": ""}}
-	encoderNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "encoder", "side": "", "family": "",
-		"buckets": "", "words": ""}}
+	classifierNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "classifier", "row": "", "bits": "",
+			"counters": ""}}
+	encoderNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "encoder", "side": "", "family": "",
+			"buckets": "", "words": ""}}
 )
 
 // bindEdge finds the ChameleMon objects of a device. ok is false for a device without any.
@@ -96,9 +101,9 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		return e, false, nil
 	}
 	number := func(o sdk.Object, key string) int {
-		n, bad := strconv.Atoi(o.Annotations[key])
+		n, bad := strconv.Atoi(o.Annotations[annotation][key])
 		if bad != nil && err == nil {
-			err = fmt.Errorf("annotation %s of %s is %q, not a number", key, o.Name, o.Annotations[key])
+			err = fmt.Errorf("annotation %s of %s is %q, not a number", key, o.Name, o.Annotations[annotation][key])
 		}
 		return n
 	}
@@ -114,11 +119,12 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 		}
 	}
 	for _, o := range encoders {
+		values := o.Annotations[annotation]
 		if o.Cells > maxCells && err == nil {
 			err = fmt.Errorf("%s has %d cells; at most %d are supported", o.Name, o.Cells, maxCells)
 		}
 		f := 0
-		if o.Annotations["family"] == "6" {
+		if values["family"] == "6" {
 			f = 1
 		}
 		n, words := number(o, "buckets"), number(o, "words")
@@ -127,15 +133,15 @@ func bindEdge(d *sdk.Device) (e edge, ok bool, err error) {
 				number(o, "fragment") != 32 || number(o, "hash") != 48 || number(o, "fingerprint") != fingerprint) {
 			err = fmt.Errorf("%s: %d words a bucket, %s arrays, prime %s, fragments of %s bits, a hash of %s bits, a "+
 				"fingerprint of %s bits; supported are %d words, %d arrays, 4294967291, 32, 48 and %d",
-				o.Name, words, o.Annotations["arrays"], o.Annotations["prime"], o.Annotations["fragment"],
-				o.Annotations["hash"], o.Annotations["fingerprint"], want, arrays, fingerprint)
+				o.Name, words, values["arrays"], values["prime"], values["fragment"],
+				values["hash"], values["fingerprint"], want, arrays, fingerprint)
 		}
 		if err == nil && (n < 1 || n > o.Cells || o.Cells < arrays*n*words) {
 			err = fmt.Errorf("%s has %d cells, too few for %d arrays of %d buckets of %d words", o.Name, o.Cells,
 				arrays, n, words)
 		}
 		e.layout.words[f], e.cells[o.Name] = words, o.Cells
-		if o.Annotations["side"] == "upstream" {
+		if values["side"] == "upstream" {
 			e.up[f], e.layout.up[f] = o.Name, n
 		} else {
 			e.down[f], e.layout.down[f] = o.Name, n

@@ -368,10 +368,15 @@ type counts struct {
 // statistics is the count of statistics that switches record, without differences of extremes.
 const statistics = 7
 
+// annotation is the name of the annotation of OmniMon's registers in programs.
+const annotation = "netsketch_omnimon"
+
 var (
-	countsNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counts", "slots_per_flow": "", "words": "",
-		"arrived": "", "departed": ""}}
-	uncountedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "uncounted", "bad_slot": ""}, Optional: true}
+	countsNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "counts", "slots_per_flow": "", "words": "",
+			"arrived": "", "departed": ""}}
+	uncountedNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "uncounted", "bad_slot": ""}, Optional: true}
 )
 
 // find returns the registers of a device; nil, nil if it has none.
@@ -431,7 +436,7 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 
 // number reads an annotation that is a number, decimal or with the prefix 0x.
 func number(o *sdk.Object, name string, to *int) error {
-	text := o.Annotations[name]
+	text := o.Annotations[annotation][name]
 	n, err := strconv.ParseInt(text, 0, 32)
 	if err != nil {
 		return fmt.Errorf("annotation %s of %s is %q, not a number", name, o.Name, text)

@@ -29,13 +29,13 @@ const (
 
 func simNetwork() sdk.Network {
 	counts := sdk.Object{Name: "omnimon_counts", Cells: departed + simPorts, Width: 32, Banks: 4,
-		Annotations: map[string]string{"part": "counts", "ethertype": "0x88b5", "arrays": "1", "slots": "256",
+		Annotations: sdk.Annotations{annotation: {"part": "counts", "ethertype": "0x88b5", "arrays": "1", "slots": "256",
 			"slots_per_flow": "2", "differences": "0", "words": fmt.Sprint(simWords), "units": "2",
 			"filters": "ingress.omnimon.unit%.filter", "queue_units": "1",
 			"queue_filters": "egress.omnimon.unit%.filter", "arrived": fmt.Sprint(arrived),
-			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}
+			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
-		Annotations: map[string]string{"part": "uncounted", "no_header": "128", "bad_slot": "129"}}
+		Annotations: sdk.Annotations{annotation: {"part": "uncounted", "no_header": "128", "bad_slot": "129"}}}
 	n := sdktest.LeafSpine("omnimon", simAddress)
 	for i := range n.Devices {
 		n.Devices[i].Objects = []sdk.Object{counts, uncounted}

@@ -23,14 +23,14 @@ const (
 // findUnits returns the filter tables of the units of a register of counts, by kind and number.
 func findUnits(o *sdk.Object) (filters [kinds][]string, err error) {
 	for kind, a := range [kinds][2]string{{"units", "filters"}, {"queue_units", "queue_filters"}} {
-		if o.Annotations[a[0]] == "" {
+		if o.Annotations[annotation][a[0]] == "" {
 			continue
 		}
 		n := 0
 		if err := number(o, a[0], &n); err != nil {
 			return filters, err
 		}
-		template := o.Annotations[a[1]]
+		template := o.Annotations[annotation][a[1]]
 		if n < 0 || n > 256 || n > 0 && !strings.Contains(template, "%") {
 			return filters, fmt.Errorf("annotations %s and %s of %s are %d and %q", a[0], a[1], o.Name, n, template)
 		}

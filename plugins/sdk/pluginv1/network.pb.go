@@ -419,13 +419,13 @@ type Object struct {
 	Alias string `protobuf:"bytes,2,opt,name=alias,proto3" json:"alias,omitempty"`
 	// Cells per bank.
 	Cells uint64 `protobuf:"varint,3,opt,name=cells,proto3" json:"cells,omitempty"`
-	// Bits per cell in the data plane, 1 to 64.
+	// Bits per cell in the data plane, 1 to 32.
 	WidthBits uint32 `protobuf:"varint,4,opt,name=width_bits,json=widthBits,proto3" json:"width_bits,omitempty"`
 	// Banks it is split into; 1 when it is not.
 	Banks uint32 `protobuf:"varint,5,opt,name=banks,proto3" json:"banks,omitempty"`
-	// Annotations of the program that describe the structure, such as levels,
-	// rows and columns.
-	Annotations   map[string]string `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Annotations of the register in the program, by name. They describe the
+	// structure, such as levels, rows and columns.
+	Annotations   map[string]*Annotation `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -495,9 +495,56 @@ func (x *Object) GetBanks() uint32 {
 	return 0
 }
 
-func (x *Object) GetAnnotations() map[string]string {
+func (x *Object) GetAnnotations() map[string]*Annotation {
 	if x != nil {
 		return x.Annotations
+	}
+	return nil
+}
+
+// Annotation is one annotation of a program: @NAME[KEY=VALUE, ...].
+type Annotation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Values by key. An element of a list, @NAME[ELEMENT, ...], is a key with an
+	// empty value.
+	Values        map[string]string `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Annotation) Reset() {
+	*x = Annotation{}
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Annotation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Annotation) ProtoMessage() {}
+
+func (x *Annotation) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
+func (*Annotation) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Annotation) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
 	}
 	return nil
 }
@@ -517,7 +564,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +576,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[7]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +589,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{7}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Host) GetName() string {
@@ -579,7 +626,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +638,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +651,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{8}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Endpoint) GetNode() string {
@@ -636,7 +683,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +695,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_network_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +708,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{9}
+	return file_netsketch_plugin_v1_network_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Link) GetA() *Endpoint {
@@ -716,7 +763,7 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\rR\x05group\"8\n" +
 	"\x04Port\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04nameJ\x04\b\x03\x10\x04\"\x8d\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04nameJ\x04\b\x03\x10\x04\"\xae\x02\n" +
 	"\x06Object\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05alias\x18\x02 \x01(\tR\x05alias\x12\x14\n" +
@@ -724,8 +771,14 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\n" +
 	"width_bits\x18\x04 \x01(\rR\twidthBits\x12\x14\n" +
 	"\x05banks\x18\x05 \x01(\rR\x05banks\x12N\n" +
-	"\vannotations\x18\x06 \x03(\v2,.netsketch.plugin.v1.Object.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\x06 \x03(\v2,.netsketch.plugin.v1.Object.AnnotationsEntryR\vannotations\x1a_\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.netsketch.plugin.v1.AnnotationR\x05value:\x028\x01\"\x8c\x01\n" +
+	"\n" +
+	"Annotation\x12C\n" +
+	"\x06values\x18\x01 \x03(\v2+.netsketch.plugin.v1.Annotation.ValuesEntryR\x06values\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
 	"\x04Host\x12\x12\n" +
@@ -752,7 +805,7 @@ func file_netsketch_plugin_v1_network_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_network_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_netsketch_plugin_v1_network_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_netsketch_plugin_v1_network_proto_goTypes = []any{
 	(*Network)(nil),    // 0: netsketch.plugin.v1.Network
 	(*Device)(nil),     // 1: netsketch.plugin.v1.Device
@@ -761,28 +814,32 @@ var file_netsketch_plugin_v1_network_proto_goTypes = []any{
 	(*Route)(nil),      // 4: netsketch.plugin.v1.Route
 	(*Port)(nil),       // 5: netsketch.plugin.v1.Port
 	(*Object)(nil),     // 6: netsketch.plugin.v1.Object
-	(*Host)(nil),       // 7: netsketch.plugin.v1.Host
-	(*Endpoint)(nil),   // 8: netsketch.plugin.v1.Endpoint
-	(*Link)(nil),       // 9: netsketch.plugin.v1.Link
-	nil,                // 10: netsketch.plugin.v1.Object.AnnotationsEntry
+	(*Annotation)(nil), // 7: netsketch.plugin.v1.Annotation
+	(*Host)(nil),       // 8: netsketch.plugin.v1.Host
+	(*Endpoint)(nil),   // 9: netsketch.plugin.v1.Endpoint
+	(*Link)(nil),       // 10: netsketch.plugin.v1.Link
+	nil,                // 11: netsketch.plugin.v1.Object.AnnotationsEntry
+	nil,                // 12: netsketch.plugin.v1.Annotation.ValuesEntry
 }
 var file_netsketch_plugin_v1_network_proto_depIdxs = []int32{
 	1,  // 0: netsketch.plugin.v1.Network.devices:type_name -> netsketch.plugin.v1.Device
-	7,  // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
-	9,  // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
+	8,  // 1: netsketch.plugin.v1.Network.hosts:type_name -> netsketch.plugin.v1.Host
+	10, // 2: netsketch.plugin.v1.Network.links:type_name -> netsketch.plugin.v1.Link
 	6,  // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
 	5,  // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
 	2,  // 5: netsketch.plugin.v1.Device.forwarding:type_name -> netsketch.plugin.v1.Forwarding
 	3,  // 6: netsketch.plugin.v1.Forwarding.groups:type_name -> netsketch.plugin.v1.PortGroup
 	4,  // 7: netsketch.plugin.v1.Forwarding.routes:type_name -> netsketch.plugin.v1.Route
-	10, // 8: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
-	8,  // 9: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
-	8,  // 10: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	11, // 8: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
+	12, // 9: netsketch.plugin.v1.Annotation.values:type_name -> netsketch.plugin.v1.Annotation.ValuesEntry
+	9,  // 10: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
+	9,  // 11: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
+	7,  // 12: netsketch.plugin.v1.Object.AnnotationsEntry.value:type_name -> netsketch.plugin.v1.Annotation
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_network_proto_init() }
@@ -796,7 +853,7 @@ func file_netsketch_plugin_v1_network_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_network_proto_rawDesc), len(file_netsketch_plugin_v1_network_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

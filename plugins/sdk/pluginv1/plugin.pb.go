@@ -255,8 +255,10 @@ type ObjectNeed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Full P4Info name or alias, or a pattern with '*' for any run of characters.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Annotations the object must have; an empty value: any value.
-	Annotations map[string]string `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Name of an annotation that the object must have; empty: none.
+	Annotation string `protobuf:"bytes,2,opt,name=annotation,proto3" json:"annotation,omitempty"`
+	// Values that this annotation must have, by key; an empty value: any value.
+	Values map[string]string `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Role of the devices that need it; empty: every device.
 	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
 	// The plugin works without the object.
@@ -302,9 +304,16 @@ func (x *ObjectNeed) GetName() string {
 	return ""
 }
 
-func (x *ObjectNeed) GetAnnotations() map[string]string {
+func (x *ObjectNeed) GetAnnotation() string {
 	if x != nil {
-		return x.Annotations
+		return x.Annotation
+	}
+	return ""
+}
+
+func (x *ObjectNeed) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
 	}
 	return nil
 }
@@ -1896,14 +1905,17 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	" \x01(\tR\x03sdk\";\n" +
 	"\vProgramNeed\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
-	"\aprogram\x18\x02 \x01(\tR\aprogram\"\xe4\x01\n" +
+	"\aprogram\x18\x02 \x01(\tR\aprogram\"\xf0\x01\n" +
 	"\n" +
 	"ObjectNeed\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12R\n" +
-	"\vannotations\x18\x02 \x03(\v20.netsketch.plugin.v1.ObjectNeed.AnnotationsEntryR\vannotations\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"annotation\x18\x02 \x01(\tR\n" +
+	"annotation\x12C\n" +
+	"\x06values\x18\x05 \x03(\v2+.netsketch.plugin.v1.ObjectNeed.ValuesEntryR\x06values\x12\x12\n" +
 	"\x04role\x18\x03 \x01(\tR\x04role\x12\x1a\n" +
-	"\boptional\x18\x04 \x01(\bR\boptional\x1a>\n" +
-	"\x10AnnotationsEntry\x12\x10\n" +
+	"\boptional\x18\x04 \x01(\bR\boptional\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
 	"\n" +
@@ -2047,7 +2059,7 @@ var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*MergeResponse)(nil),     // 21: netsketch.plugin.v1.MergeResponse
 	(*DrainRequest)(nil),      // 22: netsketch.plugin.v1.DrainRequest
 	(*DrainResponse)(nil),     // 23: netsketch.plugin.v1.DrainResponse
-	nil,                       // 24: netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	nil,                       // 24: netsketch.plugin.v1.ObjectNeed.ValuesEntry
 	nil,                       // 25: netsketch.plugin.v1.RowKey.KeysEntry
 	(*Network)(nil),           // 26: netsketch.plugin.v1.Network
 	(*Plan)(nil),              // 27: netsketch.plugin.v1.Plan
@@ -2066,7 +2078,7 @@ var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	4,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
 	5,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
 	6,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
-	24, // 5: netsketch.plugin.v1.ObjectNeed.annotations:type_name -> netsketch.plugin.v1.ObjectNeed.AnnotationsEntry
+	24, // 5: netsketch.plugin.v1.ObjectNeed.values:type_name -> netsketch.plugin.v1.ObjectNeed.ValuesEntry
 	26, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
 	8,  // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
 	10, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError

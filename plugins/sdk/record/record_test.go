@@ -26,7 +26,7 @@ var setup = Setup{
 	Network: sdk.Network{Version: 3, Devices: []sdk.Device{{
 		Name: "leaf1", Role: "edge", Program: "univmon",
 		Objects: []sdk.Object{{Name: "c.cells", Alias: "cells", Cells: 8, Width: 32, Banks: 2,
-			Annotations: map[string]string{"rows": "2"}}},
+			Annotations: sdk.Annotations{"structure": {"rows": "2"}}}},
 		Ports: []sdk.Port{{Number: 1, Name: "eth1"}},
 	}}, Hosts: []sdk.Host{{Name: "h1", Addresses: []string{"10.0.0.1"}, Agent: true}},
 		Links: []sdk.Link{{A: sdk.Endpoint{Node: "leaf1", Port: 1}, B: sdk.Endpoint{Node: "h1"}, CapacityBPS: 1e9}}},

@@ -19,12 +19,15 @@ import (
 // Edge switches have the towers of hosts in registers: cell 2i has the lower half of word i, cell
 // 2i+1 the upper one. They count the packets that leave the network at the switch.
 
+// annotation is the name of the annotation of towers in programs.
+const annotation = "netsketch_sketchint"
+
 // The objects of towers, by the structure that they have.
 var (
 	flowsNeed = sdk.ObjectNeed{Optional: true,
-		Annotations: map[string]string{"part": "flows", "rows": "2,4,8,16,32", "cells": ""}}
+		Annotation: annotation, Values: map[string]string{"part": "flows", "rows": "2,4,8,16,32", "cells": ""}}
 	latenciesNeed = sdk.ObjectNeed{Optional: true,
-		Annotations: map[string]string{"part": "latencies", "rows": "8+24,16+28,24+40", "cells": ""}}
+		Annotation: annotation, Values: map[string]string{"part": "latencies", "rows": "8+24,16+28,24+40", "cells": ""}}
 )
 
 // edgeInstructions are the INT instructions that edge switches read: node ids and latencies.
@@ -60,11 +63,11 @@ func findEdge(d *sdk.Device) (*edge, error) {
 		rows   int
 		to     *register
 	}{{flows[0], flowRows, &e.flows}, {latencies[0], latencyRows, &e.latencies}} {
-		cells, err := strconv.Atoi(x.object.Annotations["cells"])
+		cells, err := strconv.Atoi(x.object.Annotations[annotation]["cells"])
 		if err != nil || cells < 2 || cells%2 != 0 || x.rows*cells != x.object.Cells || x.object.Width != 32 ||
 			4*x.object.Cells > maxTower {
 			return nil, fmt.Errorf("%s has %d cells of %d bits; expected %d rows of %q cells of 32 bits, at most %d bytes",
-				x.object.Name, x.object.Cells, x.object.Width, x.rows, x.object.Annotations["cells"], maxTower)
+				x.object.Name, x.object.Cells, x.object.Width, x.rows, x.object.Annotations[annotation]["cells"], maxTower)
 		}
 		*x.to = register{x.object.Name, 4 * x.object.Cells}
 	}

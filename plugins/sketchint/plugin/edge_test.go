@@ -26,9 +26,9 @@ func edgeNetwork() sdk.Network {
 		n.Devices[i].Program = "sketchint-edge"
 		n.Devices[i].Objects = []sdk.Object{
 			{Name: "sketchint_flows", Cells: flowRows * simCells, Width: 32, Banks: 2,
-				Annotations: map[string]string{"part": "flows", "rows": "2,4,8,16,32", "cells": "1024"}},
+				Annotations: sdk.Annotations{annotation: {"part": "flows", "rows": "2,4,8,16,32", "cells": "1024"}}},
 			{Name: "sketchint_latencies", Cells: latencyRows * simCells, Width: 32, Banks: 2,
-				Annotations: map[string]string{"part": "latencies", "rows": "8+24,16+28,24+40", "cells": "1024"}},
+				Annotations: sdk.Annotations{annotation: {"part": "latencies", "rows": "8+24,16+28,24+40", "cells": "1024"}}},
 		}
 	}
 	n.Hosts[1].Agent = false
@@ -188,7 +188,7 @@ func TestMetadataOfEdgeSwitches(t *testing.T) {
 func TestBadTowers(t *testing.T) {
 	n := edgeNetwork()
 	n.Devices[0].Objects[0].Cells--
-	n.Devices[1].Objects[1].Annotations = map[string]string{"part": "latencies", "rows": "8+24,16+28,24+40", "cells": "x"}
+	n.Devices[1].Objects[1].Annotations[annotation]["cells"] = "x"
 	missing := sdktest.Start(t, New(), sdktest.Options{Network: n}).Settings().Missing
 	for i, want := range []string{`sketchint_flows has 5119 cells of 32 bits; expected 5 rows of "1024" cells`,
 		`sketchint_latencies has 3072 cells of 32 bits; expected 3 rows of "x" cells`} {

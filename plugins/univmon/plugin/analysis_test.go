@@ -45,12 +45,12 @@ var controls = map[string]string{"src": "ingress.univmon_src", "5-tuple": "ingre
 func objects() []sdk.Object {
 	var out []sdk.Object
 	for name, l := range layouts {
-		common := func(more ...string) map[string]string {
+		common := func(more ...string) sdk.Annotations {
 			m := map[string]string{"key": name, "levels": strconv.Itoa(l.Levels), "banks": "2"}
 			for i := 0; i < len(more); i += 2 {
 				m[more[i]] = more[i+1]
 			}
-			return m
+			return sdk.Annotations{annotation: m}
 		}
 		out = append(out,
 			sdk.Object{Name: controls[name] + ".counters", Cells: l.CounterCells() + 256, Width: 32, Banks: 2,
@@ -387,7 +387,7 @@ func TestPartialEpochs(t *testing.T) {
 
 func unparsedObject(reasons string) sdk.Object {
 	return sdk.Object{Name: "ingress.unparsed", Cells: 256, Width: 32, Banks: 2,
-		Annotations: map[string]string{"part": "unparsed", "reasons": reasons}}
+		Annotations: sdk.Annotations{annotation: {"part": "unparsed", "reasons": reasons}}}
 }
 
 // putUnparsed adds the packets of a device for two reasons to an epoch.
@@ -463,7 +463,7 @@ func TestInner(t *testing.T) {
 			continue // of another pipeline
 		}
 		o := unparsedObject("not-ip,truncated")
-		o.Annotations["forwarded"] = "8"
+		o.Annotations[annotation]["forwarded"] = "8"
 		network.Devices[i].Objects = append(network.Devices[i].Objects, o)
 	}
 	written := func(plan *sdk.Plan) (out []string) {
@@ -703,9 +703,11 @@ func TestBinding(t *testing.T) {
 		{"weights instead", `{"network": {"weights": {"edge": 1, "spine1": -1}}}`,
 			without(func(n *sdk.Network) { n.Links = nil }), 12, ""},
 		{"layouts differ", "", without(func(n *sdk.Network) {
-			n.Devices[1].Objects[0].Annotations["columns"] = "256"
+			n.Devices[1].Objects[0].Annotations[annotation]["columns"] = "256"
 		}), 12, "differs from others"},
-		{"nonsense", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Annotations["columns"] = "many" }), 10,
+		{"nonsense", "", without(func(n *sdk.Network) {
+			n.Devices[1].Objects[0].Annotations[annotation]["columns"] = "many"
+		}), 10,
 			`annotation columns of ingress.univmon_5t.counters is "many"`},
 		{"too few cells", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Cells = 100 }), 10,
 			"has 100 cells, too few"},

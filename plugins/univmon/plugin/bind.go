@@ -33,7 +33,7 @@ func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
 	found := make(map[string]instance)
 	var missing []sdk.MissingObject
 	for _, counters := range d.Select(countersNeed) {
-		key := counters.Annotations["key"]
+		key := counters.Annotations[annotation]["key"]
 		in, err := bind(d, counters)
 		if err != nil {
 			missing = append(missing, sdk.MissingObject{Device: d.Name, Object: counters.Name,
@@ -47,13 +47,18 @@ func find(d *sdk.Device) (map[string]instance, []sdk.MissingObject) {
 	return found, missing
 }
 
+// annotation is the name of the annotation of UnivMon's registers in programs.
+const annotation = "netsketch_univmon"
+
 var (
-	countersNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "counters", "key": "", "levels": "",
-		"columns": ""}}
-	heavyNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
+	countersNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "counters", "key": "", "levels": "",
+			"columns": ""}}
+	heavyNeed = sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
 	// unparsedNeed is optional. The reason number i is in cell i + 1, and of packets that the switch
 	// forwards as many cells later as forwarded says. A switch with these has the table choiceTable.
-	unparsedNeed = sdk.ObjectNeed{Annotations: map[string]string{"part": "unparsed", "reasons": ""}}
+	unparsedNeed = sdk.ObjectNeed{Annotation: annotation, Values: map[string]string{"part": "unparsed", "reasons": ""}}
 )
 
 // choiceTable selects the flow of packets in tunnels: encapsulation.p4.
@@ -80,7 +85,7 @@ func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
 	}
 	o := found[0]
 	u := &unparsedCells{object: o.Name, cells: make(map[wire.Counter]int)}
-	names := strings.Split(o.Annotations["reasons"], ",")
+	names := strings.Split(o.Annotations[annotation]["reasons"], ",")
 	for c := range reasons {
 		if i := slices.Index(names, c.String()); i >= 0 && i+1 < o.Cells {
 			u.cells[c] = i + 1
@@ -90,7 +95,7 @@ func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
 		return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
 			"no unparsed packets: of its reasons %q in %d cells only %d are known", names, o.Cells, len(u.cells))}}
 	}
-	if text, ok := o.Annotations["forwarded"]; ok {
+	if text, ok := o.Annotations[annotation]["forwarded"]; ok {
 		n, err := strconv.Atoi(text)
 		if err != nil || n <= len(names) || n+len(names) >= o.Cells {
 			return nil, []sdk.MissingObject{{Device: d.Name, Object: o.Name, Consequence: fmt.Sprintf(
@@ -121,12 +126,13 @@ func (u *unparsedCells) open(d *sdk.DeviceData) (*unparsed, error) {
 }
 
 func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
-	in := instance{dimension: counters.Annotations["key"], counters: counters.Name, packets: -1}
+	in := instance{dimension: counters.Annotations[annotation]["key"], counters: counters.Name, packets: -1}
 	fields, err := flow.ParseFields(in.dimension)
 	if err != nil {
 		return in, err
 	}
-	of := sdk.ObjectNeed{Annotations: map[string]string{"part": "heavy", "key": in.dimension, "ways": "", "slots": ""}}
+	of := sdk.ObjectNeed{Annotation: annotation,
+		Values: map[string]string{"part": "heavy", "key": in.dimension, "ways": "", "slots": ""}}
 	heavy := d.Select(of)
 	if len(heavy) == 0 {
 		return in, fmt.Errorf("the pipeline has no heavy keys for it (object with @netsketch_univmon[part=heavy, key=%s])",
@@ -143,17 +149,17 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 		{counters, "columns", &in.layout.Columns},
 		{heavy[0], "ways", &in.layout.Ways}, {heavy[0], "slots", &in.layout.Slots},
 	} {
-		if *n.to, err = strconv.Atoi(n.object.Annotations[n.key]); err != nil {
+		if *n.to, err = strconv.Atoi(n.object.Annotations[annotation][n.key]); err != nil {
 			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name,
-				n.object.Annotations[n.key])
+				n.object.Annotations[annotation][n.key])
 		}
 	}
-	if text, ok := counters.Annotations["packets"]; ok {
+	if text, ok := counters.Annotations[annotation]["packets"]; ok {
 		if in.packets, err = strconv.Atoi(text); err != nil {
 			return in, fmt.Errorf("annotation packets of %s is %q, not a number", counters.Name, text)
 		}
 	}
-	if text, ok := counters.Annotations["duty"]; ok {
+	if text, ok := counters.Annotations[annotation]["duty"]; ok {
 		if in.duty, err = strconv.Atoi(text); err != nil || in.duty < 1 || in.duty > 8 {
 			return in, fmt.Errorf("annotation duty of %s is %q, not 1 to 8", counters.Name, text)
 		}

@@ -38,8 +38,8 @@ func newRing(t *testing.T, scheme string) *ring {
 		d := sdk.Device{Name: name(i), Objects: objects(), Forwarding: &sdk.Forwarding{Groups: []sdk.PortGroup{
 			{Ports: []uint32{1}}, {Ports: []uint32{2}}, {Ports: []uint32{3}}}}}
 		for j := range d.Objects {
-			if key := d.Objects[j].Annotations["key"]; d.Objects[j].Annotations["part"] == "counters" {
-				d.Objects[j].Annotations["duty"] = duty[key]
+			if values := d.Objects[j].Annotations[annotation]; values["part"] == "counters" {
+				values["duty"] = duty[values["key"]]
 			}
 		}
 		for to := range 5 {

@@ -49,8 +49,12 @@ enum {
 // before their end.
 volatile const u32 lane_bytes;
 
+// flow_counts are the packets of a flow, and by direction the time of the newest one and the longest
+// time between two, in ns by a clock that advances every few milliseconds.
 struct flow_counts {
 	u64 sent, received;
+	u64 last_sent, last_received;
+	u64 sent_gap, received_gap;
 };
 
 struct counts {
@@ -186,11 +190,19 @@ part int count(u32 group, u32 packets, u32 sent) {
 	if (!c || !s || !n)
 		return 0; // unreachable
 	struct flow_counts *f = group ? flow_of(c, &flows_1, 1, &s->key) : flow_of(c, &flows_0, 0, &s->key);
-	if (!f)
+	if (!f) {
 		n->counters[FLOWS_FULL] += packets;
-	else
-		__sync_fetch_and_add(sent ? &f->sent : &f->received, packets);
-	return f != 0;
+		return 0;
+	}
+	__sync_fetch_and_add(sent ? &f->sent : &f->received, packets);
+	// Two processors rarely have packets of one flow at the same time. If they do, the gap is that
+	// of one of them.
+	u64 now = bpf_ktime_get_coarse_ns(), *last = sent ? &f->last_sent : &f->last_received;
+	u64 *longest = sent ? &f->sent_gap : &f->received_gap, gap = *last ? now - *last : 0;
+	*last = now;
+	if ((s64)gap > (s64)*longest)
+		*longest = gap;
+	return 1;
 }
 
 // read counts a packet as its segments, and returns whether it is IP.

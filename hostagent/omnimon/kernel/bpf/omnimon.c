@@ -412,16 +412,30 @@ part u32 place_of(u64 first, u64 second, u32 kind) {
 	return at;
 }
 
-// find_host returns the entry of an address in map hosts, or 0.
-inline const struct address *find_host(const u64 *bytes, u8 v6) {
-	u32 kind = IPV4 + v6, at = place_of(bytes[0], bytes[1], kind);
+// address_at returns an address if it is at a place of map hosts, or 0.
+inline const struct address *address_at(u32 at, const u64 *bytes, u32 kind) {
 	const struct address *a = bpf_map_lookup_elem(&hosts, &at);
 	return a && a->bytes[0] == bytes[0] && a->bytes[1] == bytes[1] && a->kind == kind ? a : 0;
+}
+
+// find_host returns the entry of an address in map hosts, or 0. Most addresses are at the first of
+// their places.
+inline const struct address *find_host(const u64 *bytes, u8 v6) {
+	u32 kind = IPV4 + v6;
+	const struct address *a = address_at(step(bytes[0], bytes[1]) & host_mask, bytes, kind);
+	return likely(a) ? a : address_at(place_of(bytes[0], bytes[1], kind), bytes, kind);
 }
 
 inline struct lock *lock_of(u32 n) {
 	n %= LOCKS;
 	return bpf_map_lookup_elem(&locks, &n);
+}
+
+// fetch makes the processor fetch a slot, without waiting for it: a write waits aside, while a read
+// would stop all that follows. It writes zero where there is no extreme, so zero is there.
+inline void fetch(struct flow_slot *s) {
+	if (extremes < MAX_EXTREMES)
+		*(volatile s32 *)&s->extremes[MAX_EXTREMES - 1] = 0;
 }
 
 inline void clear(struct flow_slot *s, u32 epoch, u32 mark) {
@@ -561,9 +575,13 @@ inline u32 take_mapping(struct control_block *c) {
 	return number ? *number : 0;
 }
 
-inline bool same(const struct key *a, const struct key *b) {
-	const u64 *x = (const u64 *)a, *y = (const u64 *)b;
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
+// same reports whether the key of an entry is that of a packet. The last fields of the key of the
+// packet were written one by one just now, so they are read one by one: a processor that reads all
+// of them as one word waits until the writes have reached its cache.
+inline bool same(const struct key *entry, const struct key *k) {
+	const u64 *x = (const u64 *)entry, *y = (const u64 *)k;
+	u64 last = (u64)k->v6 << 40 | (u64)k->proto << 32 | (u32)k->dport << 16 | k->sport;
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ last));
 }
 
 inline struct flow_entry *entry_of(u32 cell) {
@@ -672,30 +690,41 @@ inline struct flow_slot *slot_of(u32 cell, u64 epoch) {
 	return bpf_map_lookup_elem(&outgoing, &at);
 }
 
-// find returns the cell of a flow, which it adds if it is new, or why there is none.
-part u32 find(struct control_block *c, const struct key *k, u64 now) {
+// found returns the cell of a flow if it is in one of its buckets and no other cell of the bucket
+// has the same tag, or 0.
+inline u32 found(const struct key *k, u64 now, u64 h, u32 choice) {
+	struct bucket *b = bucket_of(h, choice);
+	u64 n;
+	if (!b)
+		return 0; // unreachable
+	u32 cell = hit(b, tag_of(h), &n);
+	if (n != 1)
+		return 0;
+	struct flow_entry *e = entry_of(cell);
+	struct flow_slot *s = slot_of(cell, now);
+	if (s)
+		fetch(s); // while the entry is read
+	return e && same(&e->key, k) ? cell : 0;
+}
+
+// find_other finds a flow that is not in its first bucket, or adds it. It returns its cell, or why
+// there is none.
+part u32 find_other(struct control_block *c, const struct key *k, u64 now, u64 h) {
+	u32 cell = 0;
 	if (!c || !k)
 		return UNTRACKED; // unreachable
-	u64 h = hash(hash_seed, k), n;
-	u32 cell;
-	for (u32 choice = 0; choice < 2; choice++) {
-		struct bucket *b = bucket_of(h, choice);
-		if (!b)
-			return UNTRACKED; // unreachable
-		cell = hit(b, tag_of(h), &n);
-		if (n == 1) {
-			struct flow_entry *e = entry_of(cell);
-			struct flow_slot *s = slot_of(cell, now);
-			if (s)
-				(void)*(volatile u32 *)&s->epoch; // the processor reads slot and entry at the same time
-			if (e && same(&e->key, k))
-				return cell;
-		}
-		if (!*(volatile u32 *)&c->overflow)
-			break;
-	}
-	cell = claim(c, k, h, 0);
+	if (*(volatile u32 *)&c->overflow)
+		cell = found(k, now, h, 1);
+	if (!cell)
+		cell = claim(c, k, h, 0);
 	return cell ? cell : begin(c, k, now, h);
+}
+
+// find returns the cell of a flow, which it adds if it is new, or why there is none.
+inline u32 find(struct control_block *c, const struct key *k, u64 now) {
+	u64 h = hash(hash_seed, k);
+	u32 cell = found(k, now, h, 0);
+	return likely(cell) ? cell : find_other(c, k, now, h);
 }
 
 // body_size is the length of a header without the EtherType of the payload.
@@ -727,6 +756,21 @@ inline void put_body(u8 *to, const struct body *b) {
 		if (i < extremes)
 			*(u32 *)(to + 6 + 2 * slots_per_flow + 4 * i) = bpf_htonl(b->differences[i]);
 	}
+}
+
+// sum_body adds up the words of what put_body writes. They are still in registers: the processor would
+// wait for the packet, which has them in other pieces.
+inline u64 sum_body(const struct body *b) {
+	u64 head = bpf_cpu_to_be64(b->head), n = (head >> 32) + (u32)head;
+	for (u32 i = 1; i < 4; i++) {
+		if (i < slots_per_flow)
+			n += bpf_htons(b->slots >> 16 * i);
+	}
+	for (u32 i = 0; i < MAX_EXTREMES; i++) {
+		if (i < extremes)
+			n += bpf_htonl(b->differences[i]);
+	}
+	return n;
 }
 
 inline void get_body(const u8 *from, struct body *b) {
@@ -820,17 +864,20 @@ inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const 
 			*(u16 *)(ip + 4) = bpf_htons(load16(ip + 4) + size);
 		return true;
 	}
-	o[0] = IPV4_OPTION;
-	o[1] = used;
+	u16 first = *(u16 *)ip, length = *(u16 *)(ip + 2), kind = IPV4_OPTION | used << 8, end_of_it = 0;
+	*(u16 *)o = kind;
 	put_body(o + 2, b);
-	if (used & 3) // d slots have an even length
-		*(u16 *)(o + used) = NO_OPERATION | NO_OPERATION << 8;
-	u64 n = (u16)~*(u16 *)ip + (u64)(u16)~*(u16 *)(ip + 2) + sum(o, size);
-	ip[0] += size / 4;
-	if (*(u16 *)(ip + 2)) // of a super-packet above 64 KB it is zero
-		*(u16 *)(ip + 2) = bpf_htons(load16(ip + 2) + size);
-	n += *(u16 *)ip + (u64) * (u16 *)(ip + 2);
-	*(u16 *)(ip + 10) = replaced(*(u16 *)(ip + 10), n);
+	if (used & 3) { // d slots have an even length
+		end_of_it = NO_OPERATION | NO_OPERATION << 8;
+		*(u16 *)(o + used) = end_of_it;
+	}
+	u64 n = (u16)~first + (u64)(u16)~length + kind + end_of_it + sum_body(b);
+	first += size / 4;
+	if (length) // of a super-packet above 64 KB it is zero
+		length = bpf_htons(bpf_ntohs(length) + size);
+	*(u16 *)ip = first;
+	*(u16 *)(ip + 2) = length;
+	*(u16 *)(ip + 10) = replaced(*(u16 *)(ip + 10), n + first + length);
 	return true;
 }
 
@@ -897,6 +944,13 @@ part u32 insert(struct __sk_buff *skb, const struct headers *p, const struct bod
 	if (!tag_again(skb, &t))
 		return MALFORMED;
 	return done ? COUNTED : NO_ROOM;
+}
+
+// insert_fast is insert, with less code for the carrier and the packets that are the most frequent.
+inline u32 insert_fast(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
+	if (unlikely(carrier != OPTION || p->ip != LINK || p->key.v6))
+		return insert(skb, p, b);
+	return insert_option(skb, p, b) ? COUNTED : NO_ROOM;
 }
 
 // fits reports whether a packet has room for a header. The fields of the lengths of super-packets
@@ -1087,11 +1141,11 @@ int egress(struct __sk_buff *skb) {
 		if (why == COUNTED && insert(skb, &p, &b) != COUNTED)
 			return SHOT;
 	} else {
-		if (unlikely(s->epoch != epoch))
+		if (likely(why == COUNTED))
+			why = insert_fast(skb, &p, &b);
+		if (unlikely(s->epoch != epoch)) // reads the slot after the time for insert
 			renew(s, index, epoch, 0);
-		if (why == COUNTED)
-			why = insert(skb, &p, &b);
-		if (why == COUNTED)
+		if (likely(why == COUNTED))
 			add(s, &p, &w);
 	}
 	if (why == COUNTED) {
@@ -1155,43 +1209,51 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	return fresh_page(c, epoch, cell, d);
 }
 
-// receive counts an incoming packet without its header, or returns why it does not, and the epoch to
+// locate returns COUNTED if an incoming packet belongs to a slot, or why it does not, and the epoch to
 // which that belongs. source is the host of its source address.
-inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct headers *p, const struct wire *w,
-		   const struct body *b, const struct address *source, u64 clock, u64 now, u64 *epoch) {
+inline u32 locate(struct control_block *c, const struct wire *w, const struct body *b, const struct address *source,
+		  u64 clock, u64 now, u64 *epoch, u32 *at, struct flow_slot **slot) {
 	s32 distance = (s16)((u16)(b->head >> 48) - (u16)now);
 	u64 e = now + distance;
 	*epoch = now;
-	if (!source)
+	if (unlikely(!source))
 		return UNKNOWN_HOST;
-	if (distance > 0) {
+	if (unlikely(distance > 0)) {
 		if (e > bound(c, clock))
 			return UNKNOWN_EPOCH;
 		advance(c, e);
-	} else if (e > now) {
+	} else if (unlikely(e > now)) {
 		return UNKNOWN_EPOCH; // before epoch 0
 	}
 	u32 g = e & (generations - 1) & (MAX_GENERATIONS - 1);
-	if (distance < -WINDOW || e < c->base || c->sealed[g] == e + 1) {
+	if (unlikely(distance < -WINDOW || e < c->base || c->sealed[g] == e + 1)) {
 		count_late(now, e, w->packets);
 		return LATE;
 	}
-	if (distance == -WINDOW)
+	if (unlikely(distance == -WINDOW))
 		c->behind[g] = e + 1;
 	*epoch = e;
 	u32 index = b->head >> 24 & 0xffffff;
-	if (index >= flow_limit)
+	if (unlikely(index >= flow_limit))
 		return BAD_INDEX;
 	u32 page = page_of(c, e, source->host * pages_per_host + index / PAGE);
-	if (!page)
+	if (unlikely(!page))
 		return INGRESS_FULL;
-	u32 at = ((u32)(e & (generations - 1)) * page_limit + page - 1) * PAGE + index % PAGE;
-	struct flow_slot *s = bpf_map_lookup_elem(&incoming, &at);
+	*at = ((u32)(e & (generations - 1)) * page_limit + page - 1) * PAGE + index % PAGE;
+	struct flow_slot *s = bpf_map_lookup_elem(&incoming, at);
 	if (!s)
 		return INGRESS_FULL; // unreachable
-	u32 tag = e - c->base + 1, check = check_value(&p->key);
+	fetch(s);
+	*slot = s;
+	return COUNTED;
+}
+
+// receive counts an incoming packet without its header in slot number at, or returns why it does not.
+inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct headers *p, const struct wire *w,
+		   const struct body *b, u64 epoch, u32 at, struct flow_slot *s) {
+	u32 tag = epoch - c->base + 1, check = check_value(&p->key);
 	bool matched = c->match && contains(skb, p, c->match);
-	if (*(volatile u64 *)s != ((u64)tag << 32 | check) && !renew(s, at, tag, check))
+	if (unlikely(*(volatile u64 *)s != ((u64)tag << 32 | check)) && !renew(s, at, tag, check))
 		return FORGED;
 	for (u32 i = 0; i < MAX_EXTREMES; i++) {
 		if (i < extremes)
@@ -1373,17 +1435,21 @@ int ingress(struct __sk_buff *skb) {
 		return PASS;
 	u64 clock = read_clock(c), now = tick(c, clock);
 	u32 gso_segs = skb->gso_segs, gso_size = skb->gso_size, result = parse(skb, &p), broken = 0;
-	u32 kind = find_carrier(skb, &p, &b);
-	if (kind < NONE && !strip(skb, &p, kind, &broken))
+	u32 kind = find_carrier(skb, &p, &b), size = option_size(false);
+	bool carried = kind < NONE, known = kind == OPTION && !p.key.v6 && p.ip == LINK; // all other fields
+	// The option of most packets is removed once their slot is on its way to the processor's cache. Until
+	// then offsets in the packet are those with the option, so others are no such packets: probes, and
+	// those of which more than their headers has to be read or changed.
+	bool later = known && result == PARSED && !(p.flags & SYN) && !to_probes(&p) && !(b.head >> 16 & PROBE_HOPS) &&
+		     (p.tcp || !gso_size) && !c->match && !p.cut && p.length >= p.l4;
+	if (carried && !later && !strip(skb, &p, kind, &broken))
 		return SHOT; // unreachable
 	if (unlikely(kind == BROKEN || broken)) {
 		count(now, MALFORMED, 1);
 		return PASS;
 	}
-	bool carried = kind < NONE;
-	if (carried) {
-		if (kind == OPTION && !p.key.v6 && p.ip == LINK) { // all other fields are known
-			u32 size = option_size(false);
+	if (likely(carried)) {
+		if (likely(known)) {
 			p.l4 -= size;
 			p.payload -= size;
 			p.length -= size;
@@ -1426,10 +1492,16 @@ int ingress(struct __sk_buff *skb) {
 		count(now, NO_HEADER, w.packets);
 		return PASS;
 	}
-	if (b.head >> 16 & PROBE_HOPS)
+	if (unlikely(b.head >> 16 & PROBE_HOPS))
 		return PASS;
 	u64 epoch;
-	u32 why = receive(c, skb, &p, &w, &b, source, clock, now, &epoch);
+	u32 at = 0;
+	struct flow_slot *s = 0;
+	u32 why = locate(c, &w, &b, source, clock, now, &epoch, &at, &s);
+	if (later && !strip_option(skb, false))
+		return SHOT; // unreachable
+	if (likely(s))
+		why = receive(c, skb, &p, &w, &b, epoch, at, s);
 	if (unlikely(why != COUNTED))
 		count(epoch, why, w.packets);
 	return PASS;
