@@ -219,7 +219,7 @@ influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its m
 
 ##@ Evidence
 
-.PHONY: netns netns-harm faults evidence model soak soak-cluster full-disks sustain scale cost figures \
+.PHONY: netns netns-harm faults findings evidence model soak soak-cluster full-disks sustain scale cost figures \
   figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
 
 netns: build ## agents on real packets in network namespaces, with quick cases of netns-harm (needs root)
@@ -243,6 +243,10 @@ faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless
 
 evidence: ## what CI leaves out, one after the other (hours)
 	$(MAKE) model soak soak-cluster full-disks netns-harm figures-check fuzz-all
+
+findings: build ## which faults are found, and false alerts, in drawn networks, into docs/evidence/findings.md (hours; FINDINGS="-seeds 2")
+	$(GO) build -o $(BIN)/findings ./lab/findings
+	$(BIN)/findings -plugins $(BIN)/plugins $(if $(CI),,-write docs/evidence/findings.md) $(FINDINGS)
 
 model: ## ownership in a cluster: the model check with two switches, a cut, a kill and a late view (a minute)
 	$(GO) test -run Model -count 1 ./collector/cluster/ownership -args -full

@@ -46,8 +46,8 @@ traffic:
 faults:
   - {switch: spine1, loss: 0.4, from: 400ms, until: 600ms}
   - {switch: spine1, to: h1, via: leaf2, from: 600ms, until: 800ms}
-  - {host: h2, kill: true, from: 800ms}
-  - {host: h4, kill: true, from: 800ms}
+  - {host: h2, kill: true, from: 1s}
+  - {host: h4, kill: true, from: 1s}
 expect:
   - {measure: hop-size-are, at-most: 0.01}
   - {measure: fault-alert-f1, dimension: random-drops, at-least: 1}

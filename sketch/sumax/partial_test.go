@@ -162,10 +162,11 @@ func TestPartialEstimates(t *testing.T) {
 	}
 }
 
-// TestLoneGap: the gap of a key is that of the first row if its bucket has the key's size, even if
-// other rows have shorter gaps; otherwise the smallest gap of the rows with this size; otherwise
-// of all rows.
-func TestLoneGap(t *testing.T) {
+// TestGaps: the gap of a key is the smallest one of the received rows, and its last arrival the
+// earliest one. Its own gap is that of the first row if its bucket has the key's packets, even if
+// other rows have shorter gaps; otherwise the smallest gap of the rows with the estimated size;
+// otherwise of all rows.
+func TestGaps(t *testing.T) {
 	key := []byte("key")
 	d := family.Digest[family.P4](0, key)
 	for _, noSizes := range []bool{false, true} {
@@ -191,10 +192,59 @@ func TestLoneGap(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got, last, ok := p.MaxInterval(key); !ok || got != tc.gap || last != []uint32{900, 950}[tc.first] {
+			if got, last, ok := p.MaxInterval(key); !ok || got != 200 || last != []uint32{900, 950}[tc.first] {
 				t.Errorf("without sizes %v, %+v: gap %d, last %d", noSizes, tc, got, last)
 			}
+			if got, alone, ok := p.OwnInterval(key, 4); !ok || got != tc.gap || alone != (tc.gap == 700) {
+				t.Errorf("without sizes %v, %+v: own gap %d, alone %v", noSizes, tc, got, alone)
+			}
 		}
+	}
+}
+
+// TestExcess: the probability that other flows add a number of packets to a key is the product of
+// the shares of received buckets with as many, over the rows of the key that were received.
+func TestExcess(t *testing.T) {
+	key := []byte("key")
+	d := family.Digest[family.P4](0, key)
+	p := partial[family.P4](t, Config{Width: 100})
+	own := map[uint32]bool{}
+	for r := range 3 {
+		own[family.Column[family.P4](d, r, &p.cols)] = true
+	}
+	first := int(family.Column[family.P4](d, 0, &p.cols))
+	for col := range 100 {
+		if !own[uint32(col)] || col == first {
+			// A tenth of the buckets of the first row has 50 packets, the other rows have 7.
+			if _, err := p.SetColumn(col, []uint32{50 * uint32((col%10)/9), 7, 7}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	share := float64(0)
+	for _, n := range p.Row(0) {
+		if n == 50 {
+			share++
+		}
+	}
+	share /= float64(p.ReceivedColumns())
+	for n, want := range map[uint32]float64{0: 1, 1: share, 50: share, 51: 0} {
+		if got := p.Excess(key, n); got != want {
+			t.Errorf("%d packets: %v, want %v", n, got, want)
+		}
+	}
+	for col := range own {
+		if int(col) != first {
+			if _, err := p.SetColumn(int(col), []uint32{0, 0, 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := p.Excess(key, 8); got != 0 {
+		t.Errorf("8 packets in all rows: %v", got)
+	}
+	if got := p.Excess(key, 7); got <= 0 || got >= share {
+		t.Errorf("7 packets in all rows: %v of %v", got, share)
 	}
 }
 

@@ -99,6 +99,8 @@ type Sketch[F family.Hash] struct {
 	received []uint64 // bitmap of the received columns; nil if all were
 	arrived  int      // columns that were received, if received is not nil
 	tally    *tally   // tally of the received columns; nil until it is computed
+
+	sizes [][]uint32 // of the received buckets of each row, ascending; nil until Excess needs them
 }
 
 // tally holds the counts that the estimates of all flows need.
@@ -158,7 +160,7 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 	if err := family.CheckBatch("sumax", keys, size); err != nil {
 		return err
 	}
-	s.tally = nil
+	s.tally, s.sizes = nil, nil
 	var digests [family.Block]uint64
 	for len(keys) > 0 {
 		n := family.Digests[F](s.cfg.Seed, keys, size, digests[:])
@@ -173,14 +175,14 @@ func (s *Sketch[F]) InsertBatch(keys []byte, size int) error {
 
 // Add adds n to the size of a key, for example bytes.
 func (s *Sketch[F]) Add(key []byte, n uint32) {
-	s.tally = nil
+	s.tally, s.sizes = nil, nil
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	s.sum(&at, 0, n)
 }
 
 // Record records a packet, with its delay and arrival if the sketch has cells for them (§4.4).
 func (s *Sketch[F]) Record(key []byte, p Packet) {
-	s.tally = nil
+	s.tally, s.sizes = nil, nil
 	at := s.columns(family.Digest[F](s.cfg.Seed, key))
 	if !s.cfg.NoSizes {
 		s.sum(&at, 0, 1)
@@ -316,36 +318,72 @@ func (s *Sketch[F]) Delays(dst []uint32, key []byte) (delays []uint32, valid boo
 }
 
 // MaxInterval returns the longest gap between two packets of a key, and its last arrival, both in
-// the unit of Packet.At. In a bucket shared with other flows, gaps are shorter and the arrival is
-// later. The paper therefore takes the smallest value over the rows for both (§4.3). Here, the gap
-// is that of the first row if its bucket has exactly the key's size: sizes in this row are plain
-// sums, so the key is alone in the bucket. Otherwise, it is the smallest gap of the rows whose
-// buckets have the key's size, because a bucket with a larger size is shared; if there are no such
-// rows, the smallest gap of all rows. With up to half a flow per column, this is more accurate.
+// the unit of Packet.At: the smallest values over the received rows (§4.3). In a bucket that other
+// flows share, the gap is in general too short, and the arrival is never too early.
 func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
 	}
 	d := family.Digest[F](s.cfg.Seed, key)
-	size, valid := s.query(d)
-	if !valid {
-		return 0, 0, false
-	}
-	last, _ = s.smallest(d, s.n-1)
-	interval, alone := uint32(math.MaxUint32), false
-	for r := range s.cfg.Rows {
-		col := family.Column[F](d, r, &s.cols)
-		if b := s.bucket(r, col); s.has(col) && s.size(b) == size {
-			interval, alone = min(interval, b[s.n-2]), true
-			if r == 0 {
-				break
-			}
-		}
-	}
-	if !alone {
+	if last, valid = s.smallest(d, s.n-1); valid {
 		interval, _ = s.smallest(d, s.n-2)
 	}
-	return interval, last, true
+	return interval, last, valid
+}
+
+// OwnInterval returns the longest gap between two packets of a key of which size packets are known
+// to have passed. alone reports that no other flow has a packet in the key's bucket of the first
+// row, whose sizes are plain sums: the gap is exact then. Without such a bucket it is the smallest
+// gap of those rows whose buckets have the key's estimated size, because a larger one is shared; if
+// there are none, that of MaxInterval. The paper does not have this.
+func (s *Sketch[F]) OwnInterval(key []byte, size uint32) (interval uint32, alone, valid bool) {
+	if !s.cfg.Intervals {
+		return 0, false, false
+	}
+	d := family.Digest[F](s.cfg.Seed, key)
+	estimate, valid := s.query(d)
+	if !valid {
+		return 0, false, false
+	}
+	interval = uint32(math.MaxUint32)
+	for r := range s.cfg.Rows {
+		col := family.Column[F](d, r, &s.cols)
+		if !s.has(col) {
+			continue
+		}
+		b := s.bucket(r, col)
+		if r == 0 && s.size(b) == size {
+			return b[s.n-2], true, true
+		}
+		if s.size(b) == estimate {
+			interval = min(interval, b[s.n-2])
+		}
+	}
+	if interval == math.MaxUint32 {
+		interval, _ = s.smallest(d, s.n-2)
+	}
+	return interval, false, true
+}
+
+// Excess returns the probability that other flows alone add at least n to a key's size: the product
+// of the shares of received buckets that have at least n packets, over the received rows of the
+// key. Theorem 6.1 bounds it from the mean of a bucket; this is the sketch's own distribution.
+func (s *Sketch[F]) Excess(key []byte, n uint32) float64 {
+	if s.sizes == nil {
+		s.sizes = make([][]uint32, s.cfg.Rows)
+		for r := range s.sizes {
+			s.sizes[r] = s.Row(r)
+			slices.Sort(s.sizes[r])
+		}
+	}
+	d, p := family.Digest[F](s.cfg.Seed, key), 1.0
+	for r, sizes := range s.sizes {
+		if s.has(family.Column[F](d, r, &s.cols)) {
+			below, _ := slices.BinarySearch(sizes, n)
+			p *= float64(len(sizes)-below) / float64(len(sizes))
+		}
+	}
+	return p
 }
 
 // Row returns the size cells of a row in packets, or the sums over the ranges if sizes are
@@ -489,8 +527,9 @@ func (s *Sketch[F]) SetColumn(col int, cells []uint32) (Receipt, error) {
 			col, len(cells), s.cfg.Width, s.cfg.Rows*s.n)
 	}
 	receipt, column := First, s.column(uint32(col))
+	s.sizes = nil
 	if s.received == nil {
-		s.tally = nil
+		s.tally, s.sizes = nil, nil
 	} else if s.has(uint32(col)) {
 		if slices.Equal(column, cells) {
 			return Again, nil
@@ -514,7 +553,7 @@ func (s *Sketch[F]) SetColumn(col int, cells []uint32) (Receipt, error) {
 func (s *Sketch[F]) Reset() {
 	clear(s.cells)
 	clear(s.received)
-	s.arrived, s.tally = 0, nil
+	s.arrived, s.tally, s.sizes = 0, nil, nil
 	if s.received != nil {
 		s.tally = new(tally)
 	}
@@ -533,7 +572,7 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 		return fmt.Errorf("%w: sumax: partial sketches cannot be merged, because each may lack columns of the other",
 			sketch.ErrMismatch)
 	}
-	s.tally = nil
+	s.tally, s.sizes = nil, nil
 	sums := s.n
 	if s.cfg.Intervals {
 		sums -= 2

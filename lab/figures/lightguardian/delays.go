@@ -168,7 +168,8 @@ func (m *measured) gapsBySize(memory int) (classes []sum, err error) {
 		if g.most == 0 {
 			continue
 		}
-		got, _, _ := s.MaxInterval([]byte(f.Key))
+		size, _ := s.Query([]byte(f.Key))
+		got, _, _ := s.OwnInterval([]byte(f.Key), size)
 		class := 0
 		for class+1 < len(sizeClasses) && f.Packets >= sizeClasses[class+1] {
 			class++

@@ -270,7 +270,8 @@ func (n *network) hops(f *flowState) (path []analysis.Hop, nodes []int) {
 		var h analysis.Hop
 		h.Packets, h.Valid = n.received[node].Query(f.key[:])
 		h.Shared = h.Valid && h.Packets > f.measured
-		h.Interval, _, _ = n.received[node].MaxInterval(f.key[:])
+		h.Interval, _, _ = n.received[node].OwnInterval(f.key[:], h.Packets)
+		h.Mixed = h.Shared
 		path, nodes = append(path, h), append(nodes, node)
 	}
 	return append(path, analysis.Hop{Valid: true, Packets: f.arrived}), append(nodes, -1-f.to)

@@ -144,7 +144,8 @@ func intervals(ctx context.Context, t *trace.Trace, o suite.Options) (rows []sui
 		for _, f := range t.Flows() {
 			key, g := f.Key, truth[f.Key]
 			if g.most > 0 {
-				got, _, _ := s.MaxInterval([]byte(key))
+				size, _ := s.Query([]byte(key))
+				got, _, _ := s.OwnInterval([]byte(key), size)
 				are += relative(float64(got), float64(g.most))
 				n++
 			}

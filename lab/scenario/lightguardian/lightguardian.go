@@ -236,7 +236,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		if now == nil {
 			return t
 		}
-		x := &exact{c: &c, t: t, now: now, normal: normal}
+		x := &exact{c: &c, t: t, now: now, normal: normal, dropped: map[string]loss{}}
 		if !row.Is("final") {
 			x.rows(summary).Add("", nil)
 			for _, j := range journeys(now) {

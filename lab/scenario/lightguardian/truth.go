@@ -27,7 +27,12 @@ type exact struct {
 	t      score.Tables
 	now    *score.Truth
 	normal paths
+
+	dropped map[string]loss // random drops of flows, by switch
 }
+
+// loss is how many of so many packets were lost.
+type loss struct{ packets, of uint64 }
 
 // passed is a flow at a switch.
 type passed struct {
@@ -103,6 +108,14 @@ func (x *exact) compute() {
 		x.path(j)
 		x.drops(j)
 	}
+	// A flow may lose many more packets by chance, so the switch's share is that of all its flows that
+	// lost some.
+	for name, n := range x.dropped {
+		if share := float64(n.packets) / float64(n.of); share >= x.c.Rules.Drops/margin {
+			near := share < x.c.Rules.Drops*margin
+			x.add(alerts, drops+"/"+name, drops, near, near)
+		}
+	}
 	x.switches()
 }
 
@@ -138,20 +151,37 @@ func (x *exact) delayRange(d time.Duration) (i int) {
 	return i
 }
 
-// fault adds a fault of a flow at a switch: by its value and threshold required, optional or none.
+// fault adds a fault of a flow at a switch: by its value and threshold required, near the threshold
+// or none.
 func (x *exact) fault(j *journey, kind, name string, value, threshold float64) {
 	least := float64(x.c.Rules.Packets)
 	if value < threshold/margin || float64(j.sent) < least/margin {
 		return
 	}
-	optional := value < threshold*margin || float64(j.sent) < least*margin
-	for list, key := range map[string]string{faults: j.key.String() + "/" + kind + "/" + name, alerts: kind + "/" + name} {
-		rows := x.rows(list + " " + kind)
-		if rows[key] == nil {
-			rows.Add(key, nil).Optional = true
-		}
-		rows[key].Optional = rows[key].Optional && optional
+	near := value < threshold*margin || float64(j.sent) < least*margin
+	x.add(faults, j.key.String()+"/"+kind+"/"+name, kind, near, near)
+	if kind != drops {
+		x.add(alerts, kind+"/"+name, kind, near, near)
 	}
+}
+
+// possible adds a fault that results may have or not.
+func (x *exact) possible(j *journey, kind, name string) {
+	if float64(j.sent) < float64(x.c.Rules.Packets)/margin {
+		return
+	}
+	x.add(faults, j.key.String()+"/"+kind+"/"+name, kind, true, false)
+	x.add(alerts, kind+"/"+name, kind, true, false)
+}
+
+// add adds a row of the ground truth. It is required if it is for one reason.
+func (x *exact) add(list, key, kind string, optional, near bool) {
+	rows := x.rows(list + " " + kind)
+	if rows[key] == nil {
+		rows.Add(key, nil).Optional = true
+	}
+	row := rows[key]
+	row.Optional, row.Near = row.Optional && optional, row.Near || near
 }
 
 func (x *exact) latency(j *journey) {
@@ -184,11 +214,12 @@ func (x *exact) path(j *journey) {
 		if normal == nil || slices.Contains(normal, h.name) {
 			continue
 		}
-		value := x.c.Rules.Path // possible: a sketchlet of the switch may have come with its packets
-		if share := float64(h.Packets) / float64(j.sent); first && share >= 0.75 {
-			value = margin
+		share := float64(h.Packets) / float64(max(j.sent, 1))
+		if first && share >= 0.75 && share < x.c.Rules.Loop/margin { // otherwise it is in a loop
+			x.fault(j, path, h.name, share, x.c.Rules.Path)
+		} else {
+			x.possible(j, path, h.name) // a sketchlet of the switch may have come with its packets
 		}
-		x.fault(j, path, h.name, value, x.c.Rules.Path)
 		first = false
 	}
 }
@@ -218,12 +249,12 @@ func (x *exact) drops(j *journey) {
 			x.possible(j, blackhole, name)
 		default:
 			x.fault(j, drops, name, share, x.c.Rules.Drops)
+			if float64(j.sent) >= float64(x.c.Rules.Packets) {
+				x.dropped[name] = loss{x.dropped[name].packets + n, x.dropped[name].of + before}
+			}
 		}
 	}
 }
-
-// possible adds a fault that results may have or not.
-func (x *exact) possible(j *journey, kind, name string) { x.fault(j, kind, name, 1, 1) }
 
 // culprit returns where a loss is seen first, and how many packets arrived there: at the switch
 // that lost packets before it counted them, or behind a link at its far end.

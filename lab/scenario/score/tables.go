@@ -55,6 +55,8 @@ type Row struct {
 	Unwanted bool
 	// Optional marks a row of the ground truth that the list may or may not hold.
 	Optional bool
+	// Near marks an optional row whose value is near a threshold.
+	Near bool
 }
 
 // MarshalJSON writes the leaves.

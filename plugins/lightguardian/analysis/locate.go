@@ -25,9 +25,18 @@ func (f Fault) String() string { return faultNames[f] }
 type Hop struct {
 	Valid    bool     // the sketch has received a row of the flow; without it the hop is not judged
 	Packets  uint32   // that left the device
-	Shared   bool     // all buckets have packets of other flows: Packets is too high, and Interval may be too low
-	Delays   []uint32 // packets by delay range; nil: not measured
+	Shared   bool     // all buckets have packets of other flows: Packets is too high
+	Delays   []uint32 // packets by delay range, each at least the flow's; nil: not measured
 	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
+	// Mixed reports that other flows' packets may have changed Interval, which is neither judged nor a
+	// baseline then.
+	Mixed bool
+	// Counted reports that hosts counted the flow: at least Least packets left the device.
+	Counted bool
+	Least   uint32
+	// Excess returns the probability that other flows alone add at least n to Packets; nil: nothing
+	// does, at hosts.
+	Excess func(n uint32) float64
 }
 
 // Rules are the thresholds of the faults. A fault whose threshold is 0 is not searched for.
@@ -68,6 +77,9 @@ type Finding struct {
 // largest one, because flows that share a bucket shorten it. A fall is attributed to the first hop
 // with the smaller size, a loop to each of its hops. Behind a loop or a blackhole sizes are not
 // judged.
+//
+// If hosts counted the flow, a latency is inflated only if the packets that are not in the lower
+// ranges are enough: those ranges have at least the flow's packets, so other flows cannot cause it.
 func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
 	var packets, interval uint32 // of the hops before
 	first, looped, ended := true, false, false
@@ -76,19 +88,21 @@ func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
 		if !h.Valid {
 			continue
 		}
-		if share, slow := r.slow(h.Delays); slow {
+		if share, slow := r.slow(h); slow {
 			dst = append(dst, Finding{InflatedLatency, i, share})
 		}
+		if !h.Mixed {
+			if ratio := float64(h.Interval) / float64(interval); r.Jitter > 0 && interval > 0 &&
+				h.Interval >= r.JitterLeast && ratio >= r.Jitter {
+				dst = append(dst, Finding{AbnormalJitter, i, ratio})
+			}
+			interval = max(interval, h.Interval)
+		}
 		if first {
-			packets, interval, first = h.Packets, h.Interval, false
+			packets, first = h.Packets, false
 			ended = packets == 0
 			continue
 		}
-		if ratio := float64(h.Interval) / float64(interval); r.Jitter > 0 && interval > 0 && h.Interval >= r.JitterLeast &&
-			ratio >= r.Jitter {
-			dst = append(dst, Finding{AbnormalJitter, i, ratio})
-		}
-		interval = max(interval, h.Interval)
 		if ended {
 			continue
 		}
@@ -115,17 +129,66 @@ func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
 }
 
 // slow returns the share of slow packets, and whether the latency is inflated.
-func (r *Rules) slow(delays []uint32) (share float64, inflated bool) {
+func (r *Rules) slow(h *Hop) (share float64, inflated bool) {
 	total, slow := uint64(0), uint64(0)
-	for i, n := range delays {
+	for i, n := range h.Delays {
 		total += uint64(n)
 		if i >= r.SlowRange {
 			slow += uint64(n)
 		}
+	}
+	if h.Counted {
+		fast := total - slow
+		total = uint64(h.Least)
+		slow = total - min(total, fast)
 	}
 	if r.SlowShare <= 0 || slow == 0 {
 		return 0, false
 	}
 	share = float64(slow) / float64(total)
 	return share, share >= r.SlowShare
+}
+
+// undecided is the doubt about the place of a fault if one of two is as likely as the other.
+const undecided = 0.5
+
+// Doubt returns the probability that other flows' packets cause a finding, or hide that it is at a
+// hop before; 1 if the hop before was not measured. Of inflated latencies the finding itself is the
+// bound.
+func (r *Rules) Doubt(path []Hop, f Finding) float64 {
+	h := &path[f.Hop]
+	switch f.Fault {
+	case InflatedLatency:
+		return 0
+	case Loop:
+		least := h.Packets
+		for i := range path[:f.Hop] {
+			if path[i].Valid {
+				least = min(least, path[i].Packets)
+			}
+		}
+		return h.excess(h.Packets - least)
+	}
+	if f.Hop == 0 {
+		return 1
+	}
+	before := &path[f.Hop-1]
+	switch {
+	case !before.Valid, f.Fault == AbnormalJitter && before.Mixed:
+		return 1
+	case f.Fault == AbnormalJitter || before.Excess == nil:
+		return 0
+	case before.Shared:
+		return undecided
+	}
+	// The packets are lost before, and others make up for them by chance.
+	lost := before.Packets - min(before.Packets, h.Packets)
+	return max(0, before.excess(lost-min(lost, r.DropPackets))-before.excess(lost+r.DropPackets+1))
+}
+
+func (h *Hop) excess(n uint32) float64 {
+	if h.Excess == nil {
+		return 0
+	}
+	return h.Excess(n)
 }

@@ -4,6 +4,7 @@ package analysis
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"testing"
 )
@@ -99,6 +100,7 @@ func TestVotes(t *testing.T) {
 	for i, gap := range []uint32{20, 20, 300, 4000, 4000} {
 		late[i].Interval = gap
 	}
+	late[2].Mixed = true
 	slow := sizes(100, 100, 100, 0, 0)
 	slow[2].Delays = []uint32{0, 100}
 	for _, tc := range []struct {
@@ -121,7 +123,8 @@ func TestVotes(t *testing.T) {
 			Votes[string]{{Fault: Blackhole, To: "s3"}: 3, {Fault: Blackhole, To: "s4"}: 3}, []Finding{{Blackhole, 3, 0}}},
 		{"drops at s3 and s4", sizes(1000, 1000, 900, 450, 450), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
 			[]Finding{{RandomDrops, 2, 0.1}, {RandomDrops, 3, 0.5}}},
-		{"jitter that grows", late, Votes[string]{{Fault: AbnormalJitter, To: "s3"}: 3}, []Finding{{AbnormalJitter, 2, 15}}},
+		{"jitter behind a mixed gap", late, Votes[string]{{Fault: AbnormalJitter, To: "s3"}: 3},
+			[]Finding{{AbnormalJitter, 2, 200}}},
 		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
 			[]Finding{{Blackhole, 3, 0}}},
 		{"votes for another link to s3", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: Blackhole, To: "s3"}: 3},
@@ -133,6 +136,62 @@ func TestVotes(t *testing.T) {
 		if !slices.EqualFunc(got, tc.want, func(a, b Finding) bool {
 			return a.Fault == b.Fault && a.Hop == b.Hop && a.Value > b.Value-1e-9 && a.Value < b.Value+1e-9
 		}) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestBounds: of flows that hosts counted, a latency is inflated if the lower ranges cannot have
+// all packets, whatever other flows add to the higher ones.
+func TestBounds(t *testing.T) {
+	for _, tc := range []struct {
+		delays []uint32
+		least  uint32
+		want   []Finding
+	}{
+		{[]uint32{20, 80, 0}, 100, []Finding{{InflatedLatency, 0, 0.8}}},
+		{[]uint32{21, 500, 70}, 100, nil}, // at least 79 are slow
+		{[]uint32{40, 80, 0}, 100, nil},
+		{[]uint32{0, 80, 0}, 0, nil},
+	} {
+		path := []Hop{{Valid: true, Packets: 100, Delays: tc.delays, Counted: true, Least: tc.least}}
+		if got := rules.Locate(nil, path); !slices.Equal(got, tc.want) {
+			t.Errorf("%v of %d: %v, want %v", tc.delays, tc.least, got, tc.want)
+		}
+	}
+}
+
+// TestDoubt: what other flows may have to do with a finding.
+func TestDoubt(t *testing.T) {
+	few := func(n uint32) float64 { return 1 / float64(1+n) }
+	path := func(packets ...int) []Hop {
+		p := sizes(packets...)
+		for i := range p[1:] {
+			p[i+1].Excess = few
+		}
+		return p
+	}
+	shared := path(100, 100, 20)
+	shared[1].Shared = true
+	mixed := path(100, 100, 100)
+	mixed[1].Mixed = true
+	for _, tc := range []struct {
+		name string
+		path []Hop
+		f    Finding
+		want float64
+	}{
+		{"drops at the first switch", path(100, 80), Finding{Fault: RandomDrops, Hop: 1}, 0},
+		{"drops behind a switch that may hide them", path(100, 100, 80), Finding{Fault: RandomDrops, Hop: 2},
+			1./16 - 1./27},
+		{"behind a size that is shared", shared, Finding{Fault: Blackhole, Hop: 2}, 0.5},
+		{"behind a switch without a bucket", path(100, -1, 20), Finding{Fault: Blackhole, Hop: 2}, 1},
+		{"a loop", path(100, 100, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
+		{"jitter", path(100, 100, 100), Finding{Fault: AbnormalJitter, Hop: 2}, 0},
+		{"jitter behind a mixed gap", mixed, Finding{Fault: AbnormalJitter, Hop: 2}, 1},
+		{"a bound", path(100, 100), Finding{Fault: InflatedLatency, Hop: 1}, 0},
+	} {
+		if got := rules.Doubt(tc.path, tc.f); math.Abs(got-tc.want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

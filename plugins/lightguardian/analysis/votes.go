@@ -31,7 +31,7 @@ func (f Fault) moves() bool { return f == RandomDrops || f == Blackhole || f == 
 // those of the hops of its path.
 func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
 	for _, f := range found {
-		if f.Hop > 0 && f.Fault.moves() && !r.Open(path, f.Hop-1) {
+		if f.Hop > 0 && f.Fault.moves() && !r.Open(f.Fault, path, f.Hop-1) {
 			v[Place[N]{f.Fault, true, nodes[f.Hop-1], nodes[f.Hop]}]++
 			v[Place[N]{Fault: f.Fault, To: nodes[f.Hop]}]++
 		}
@@ -54,7 +54,7 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 			if f.Fault == RandomDrops && slices.ContainsFunc(found, Finding{Fault: f.Fault, Hop: hop}.same) {
 				continue // these packets are lost behind it
 			}
-			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(path, hop) {
+			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(f.Fault, path, hop) {
 				most, at = n, hop
 			}
 		}
@@ -75,10 +75,16 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 
 // Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
-// has arrived, or the size is not that before it, so that all of them may be other flows' buckets.
-func (r *Rules) Open(path []Hop, hop int) bool {
+// has arrived, other flows may have changed the inter-arrival time, or the size is not that before
+// it, so that all of them may be other flows' buckets.
+func (r *Rules) Open(f Fault, path []Hop, hop int) bool {
 	h := &path[hop]
-	if !h.Valid || h.Shared {
+	switch {
+	case !h.Valid:
+		return true
+	case f == AbnormalJitter:
+		return h.Mixed
+	case h.Shared:
 		return true
 	}
 	before, known := uint32(math.MaxUint32), false

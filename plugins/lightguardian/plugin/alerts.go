@@ -36,22 +36,58 @@ func severity(k alert.Kind) string {
 // namedFlows is how many flows the text of an alert names.
 const namedFlows = 3
 
-// alarm adds the faults of flows as problems of their switches. A fault begins no alert if switches
-// in front of it were not measured, because one of them may be to blame, nor if later columns may
-// change it. Early results end no alert.
+// sub is a switch or host with a kind of fault.
+type sub struct{ name, kind string }
+
+// evidence is what the flows of an interval say about a fault of a switch.
+type evidence struct {
+	flows []*flowState
+	doubt float64 // the product of the flows that may begin an alert; 1: none
+}
+
+// leastDoubt bounds what one flow can say.
+const leastDoubt = 1e-6
+
+// alarm adds the faults of flows as problems of their switches. The faults that begin an alert are
+// located, both hosts counted their flows, later columns do not change them, and all together leave
+// hardly a doubt, in this interval and the one before. Packets that may have waited in a queue at
+// the end of an interval count when the flow lacks packets again in the next one. Early results end
+// no alert.
 func (p *Plugin) alarm(r *run) {
-	type subject struct{ name, kind string }
-	all := map[subject][]*flowState{}
-	sure, seen := map[subject]bool{}, map[place]uint64{}
+	all, seen := map[sub]*evidence{}, map[place]uint64{}
 	for _, f := range r.flows {
 		for _, x := range f.faults {
-			s := subject{x.name, x.kind}
-			all[s] = append(all[s], f)
-			sure[s] = sure[s] || !x.unsure && !(x.early && r.early())
+			s := sub{x.name, x.kind}
+			if all[s] == nil {
+				all[s] = &evidence{doubt: 1}
+			}
 			at := place{f.key, x.name, x.kind}
-			seen[at] = cmp.Or(p.since[at], r.first)
+			since, again := p.since[at]
+			again = again && since < r.first
+			all[s].flows = append(all[s].flows, f)
+			if !x.unsure && !(x.early && r.early()) && (!x.queued || again) {
+				all[s].doubt *= max(x.doubt, leastDoubt)
+			}
+			seen[at] = cmp.Or(since, r.first)
 		}
 		r.faults += len(f.faults)
+	}
+	if p.doubtsOf != r.number {
+		p.doubtsBefore = nil
+		if p.doubtsOf+1 == r.number {
+			p.doubtsBefore = p.doubts
+		}
+		p.doubtsOf = r.number
+	}
+	p.doubts = map[sub]float64{}
+	sure := map[sub]bool{}
+	for s, e := range all {
+		p.doubts[s] = e.doubt
+		before, known := p.doubtsBefore[s]
+		if !known {
+			before = 1
+		}
+		sure[s] = e.doubt < 1 && e.doubt*before <= unlikely
 	}
 	if r.early() {
 		for at, since := range p.since {
@@ -64,10 +100,10 @@ func (p *Plugin) alarm(r *run) {
 		}
 	}
 	p.since = seen
-	for _, s := range slices.SortedFunc(maps.Keys(all), func(a, b subject) int {
+	for _, s := range slices.SortedFunc(maps.Keys(all), func(a, b sub) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.kind, b.kind))
 	}) {
-		flows := all[s]
+		flows := all[s].flows
 		var names []string
 		for _, f := range flows[:min(len(flows), namedFlows)] {
 			names = append(names, f.key.String())
@@ -76,7 +112,8 @@ func (p *Plugin) alarm(r *run) {
 			names = append(names, "…")
 		}
 		r.problems = append(r.problems, alert.Problem{Subject: s.name, Kind: alert.Kind(s.kind), Unsure: !sure[s],
-			Text: fmt.Sprintf("%d flows: %s", len(flows), strings.Join(names, "; "))})
+			Text: fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(flows), 100*r.share(s.name),
+				strings.Join(names, "; "))})
 	}
 	if len(r.inexact) > 0 {
 		r.problem(networkElement, inexactKind, "%s", strings.Join(r.inexact, "; "))

@@ -79,6 +79,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		r.interval = &interval{setup: p.setup, number: now.number - 1, first: now.first - min(now.first, p.setup.epochs),
 			last: now.first - min(now.first, 1), switches: map[string]*column{}, routes: now.routes}
 	}
+	r.next = now
 	r.outcomes(epoch)
 	r.missing()
 	r.flows = r.all()

@@ -181,3 +181,8 @@ func (c *Configuration) ticks(d time.Duration) uint32 {
 
 // nanoseconds returns a time of a sketch in nanoseconds.
 func (c *Configuration) nanoseconds(ticks uint32) uint64 { return uint64(ticks) << c.unit() * 1000 }
+
+// units converts a time to the unit of sketches.
+func (c *Configuration) units(d time.Duration) uint32 {
+	return uint32(min(uint64(d.Microseconds())>>c.unit(), math.MaxUint32))
+}

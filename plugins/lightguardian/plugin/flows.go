@@ -29,8 +29,12 @@ type flowState struct {
 	faults []fault
 	votes  analysis.Votes[string] // its own; nil: it shows no fault
 
-	rerouted bool // several routes were in force
+	late     uint64 // packets that were sent in the interval and arrived in the next one
+	rerouted bool   // several paths were in force
 }
+
+// counted reports whether both hosts counted the flow.
+func (f *flowState) counted() bool { return f.known[0] && f.known[1] }
 
 // hop is a flow at a switch.
 type hop struct {
@@ -40,6 +44,9 @@ type hop struct {
 	share float64
 	off   bool // it is not on the expected path
 	whole bool // later columns do not change it
+
+	unjudged bool    // it is not on all paths that were in force
+	doubt    float64 // of a hop that is off: the probability that the flow did not pass
 }
 
 // fault is a fault of a flow at a switch.
@@ -48,8 +55,10 @@ type fault struct {
 	name   string // of the switch; of the host that received the flow, if its link is to blame
 	after  string // where the flow was measured before it; empty: nowhere
 	value  float64
-	unsure bool // switches between after and name were not measured
-	early  bool // later columns may change it
+	doubt  float64 // the probability that other flows cause it, or hide where it begins
+	unsure bool    // switches between after and name were not measured, or a host did not count the flow
+	early  bool    // later columns may change it
+	queued bool    // the packets may have waited in a queue at the end of the interval
 }
 
 // place is a fault of a flow at a switch, over time.
@@ -58,22 +67,12 @@ type place struct {
 	name, kind string
 }
 
-// follow returns the flow with its hops and faults. Of several routes that were in force it takes
-// those with the fewest faults.
+// follow returns the flow with its hops and faults, on the path of the newest routes. If several
+// paths were in force, only the switches of all paths are judged.
 func (i *interval) follow(k flow.Key) *flowState {
-	var best *flowState
-	for _, r := range slices.Backward(i.routes) {
-		f := i.ends(k, r)
-		if best == nil || len(f.faults) < len(best.faults) {
-			best = f
-		}
-	}
-	return best
-}
-
-// ends returns a flow on routes.
-func (i *interval) ends(k flow.Key, r *routes.Routes) *flowState {
-	f := &flowState{key: k, rerouted: len(i.routes) > 1}
+	r := i.routes[len(i.routes)-1]
+	paths := i.paths(&k)
+	f := &flowState{key: k, rerouted: len(paths) > 1}
 	f.from, f.to = r.Ends(&k)
 	e := i.flows[k]
 	if e == nil {
@@ -81,14 +80,23 @@ func (i *interval) ends(k flow.Key, r *routes.Routes) *flowState {
 	}
 	f.sent, f.got = e.sent, e.received
 	f.known = [2]bool{i.measures(f.from), i.measures(f.to)}
+	f.late = i.late(k, f.from, f.to)
 	f.from, f.to = cmp.Or(e.from, f.from), cmp.Or(e.to, f.to)
 	path := r.Path(&k)
 	for _, name := range path {
 		f.hops = append(f.hops, i.hop(&k, name, f))
 	}
-	f.reroute(i, r, path)
-	f.locate(i)
-	f.strays(i, e)
+	if !f.rerouted {
+		f.reroute(i, r, path)
+	}
+	for j := range f.hops {
+		h := &f.hops[j]
+		h.unjudged = !h.off && slices.ContainsFunc(paths, func(p []string) bool { return !slices.Contains(p, h.name) })
+	}
+	f.locate(i, e, r)
+	if !f.rerouted {
+		f.strays(i, e)
+	}
 	return f
 }
 
@@ -102,8 +110,12 @@ func (i *interval) measures(host string) bool {
 	return host != ""
 }
 
+// unlikely is the probability below which other flows are not the cause of what a sketch shows.
+const unlikely = 0.001
+
 // hop returns a flow at a switch. Estimates are not too low, so a flow has at most the packets that
-// its host sent, unless it is in a loop.
+// its host sent, unless it is in a loop: other flows are unlikely to add that many. Packets that
+// are late count as if they had left the switch.
 func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	h := hop{name: name, share: i.share(name)}
 	c := i.switches[name]
@@ -117,16 +129,28 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	}
 	h.whole = c.sketch.Whole(key)
 	h.Delays, _ = c.sketch.Delays(nil, key)
-	h.Interval, h.last, _ = c.sketch.MaxInterval(key)
-	h.Shared = f.known[0] && uint64(h.Packets) >= f.sent+uint64(max(i.config.Rules.DropPackets, 1))
-	if f.known[0] && float64(h.Packets) < max(i.config.Rules.Loop, 1)*float64(f.sent) {
-		h.Packets = uint32(min(uint64(h.Packets), f.sent))
+	_, h.last, _ = c.sketch.MaxInterval(key)
+	h.Interval, h.Mixed, _ = c.sketch.OwnInterval(key, h.Packets)
+	h.Mixed = !h.Mixed
+	h.Excess = func(n uint32) float64 { return c.sketch.Excess(key, n) }
+	if f.counted() {
+		h.Counted, h.Least = true, uint32(min(f.sent, f.got, math.MaxUint32))
+	}
+	if !f.known[0] {
+		return h
+	}
+	more := h.Packets - uint32(min(uint64(h.Packets), f.sent))
+	h.Shared = more >= max(i.config.Rules.DropPackets, 1)
+	h.Mixed = h.Mixed || h.Shared
+	if float64(h.Packets) < max(i.config.Rules.Loop, 1)*float64(f.sent) || h.Excess(more) > unlikely {
+		h.Packets = uint32(min(uint64(h.Packets)+f.late, f.sent))
 	}
 	return h
 }
 
-// reroute replaces a switch that the flow did not pass by a neighbor of the one before that it
-// passed, if that is not on the path.
+// reroute replaces a switch that the flow did not pass by the neighbor of the one before that is
+// most likely to have passed it, if that is not on the path. What passed at least is what the
+// sender sent, and what each hop before had at most.
 func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 	least := i.config.Rules.Path
 	if least == 0 {
@@ -134,29 +158,49 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 	}
 	for at := 1; at < len(f.hops); at++ {
 		before, h := &f.hops[at-1], &f.hops[at]
-		if !before.Valid || !h.Valid || before.Packets < i.config.Rules.Packets ||
-			float64(h.Packets) > (1-least)*float64(before.Packets) {
+		if !before.Valid || !h.Valid {
 			continue
 		}
+		base := uint32(math.MaxUint32)
+		if f.known[0] {
+			base = uint32(min(f.sent, math.MaxUint32))
+		}
+		for j := range f.hops[:at] {
+			if f.hops[j].Valid {
+				base = min(base, f.hops[j].Packets)
+			}
+		}
+		if base < i.config.Rules.Packets || float64(h.Packets) > (1-least)*float64(base) {
+			continue
+		}
+		enough, best, doubt := uint32(math.Ceil(least*float64(base))), hop{}, undecided
 		for _, name := range r.Neighbors(before.name) {
 			if slices.Contains(path, name) || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
 				continue
 			}
 			other := i.hop(&f.key, name, f)
-			if other.Valid && float64(other.Packets) >= least*float64(before.Packets) && other.Packets > h.Packets {
-				other.off, other.whole = true, other.whole && h.whole
-				*h = other
-				break
+			if !other.whole {
+				h.whole = false // it may turn out to be the one
 			}
-			h.whole = h.whole && other.whole // it may turn out to be the one
+			if other.Valid && other.Packets >= enough && other.Packets > h.Packets && other.Excess(enough) < doubt {
+				best, doubt = other, other.Excess(enough)
+			}
+		}
+		if best.name != "" {
+			best.off, best.doubt, best.whole = true, doubt, best.whole && h.whole
+			*h = best
 		}
 	}
 }
 
-// locate finds the faults that the sketches show. If both hosts have measured the flow, it has
-// drops, a loop or a blackhole only if packets are missing (paper, section 6.2: the hosts report
-// victim flows).
-func (f *flowState) locate(i *interval) {
+// undecided is the doubt of what is as likely as not.
+const undecided = 0.5
+
+// locate finds the faults that the sketches show. If both hosts have counted the flow, it has
+// drops, a loop or a blackhole only if packets are missing, and an abnormal jitter only if the
+// receiver sees it and the sender does not (paper, section 6.2: the hosts report victim flows).
+// What one host alone counted is unsure.
+func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	rules := i.config.rules
 	size := f.sent
 	for j := range f.hops {
@@ -167,17 +211,33 @@ func (f *flowState) locate(i *interval) {
 	if size < uint64(i.config.Rules.Packets) {
 		return
 	}
-	if f.known[0] && f.known[1] && f.sent < f.got+uint64(max(rules.DropPackets, 1)) {
-		rules.Drops, rules.Blackhole, rules.Loop = 0, 0, 0
+	lost := f.sent - min(f.sent, f.got+f.late)
+	if f.counted() {
+		if lost < uint64(max(rules.DropPackets, 1)) {
+			rules.Drops, rules.Blackhole, rules.Loop = 0, 0, 0
+		}
+		if e.receivedGap < i.config.Rules.JitterTime || float64(e.receivedGap) < rules.Jitter*float64(e.sentGap) {
+			rules.Jitter = 0
+		}
+	}
+	if f.got < uint64(i.config.Rules.Packets) && f.counted() {
+		rules.SlowShare = 0 // the delays of so few packets are not known
 	}
 	path := make([]analysis.Hop, 0, len(f.hops)+2)
-	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32))})
+	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32)),
+		Interval: i.config.units(e.sentGap)})
 	nodes := []string{f.from}
 	for j := range f.hops {
-		path, nodes = append(path, f.hops[j].Hop), append(nodes, f.hops[j].name)
+		h := f.hops[j].Hop
+		h.Valid = h.Valid && !f.hops[j].unjudged
+		path, nodes = append(path, h), append(nodes, f.hops[j].name)
 	}
 	if len(f.hops) > 0 {
-		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got, math.MaxUint32))})
+		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got+f.late, f.sent, math.MaxUint32)),
+			Interval: i.config.units(e.receivedGap)})
+		if !f.known[0] {
+			path[len(path)-1].Packets = uint32(min(f.got, math.MaxUint32))
+		}
 		nodes = append(nodes, f.to)
 	}
 	alone := rules.Locate(nil, path)
@@ -185,9 +245,14 @@ func (f *flowState) locate(i *interval) {
 		f.votes = analysis.Votes[string]{}
 		f.votes.Count(&rules, nodes, path, alone)
 	}
+	slow := uint32(0)
 	for _, found := range i.votes.Settle(&rules, nodes, path, slices.Clone(alone)) {
-		x := fault{kind: found.Fault.String(), name: nodes[found.Hop], value: found.Value,
-			early: !slices.Contains(alone, found)}
+		moved := !slices.Contains(alone, found)
+		x := fault{kind: found.Fault.String(), name: nodes[found.Hop], value: found.Value, doubt: rules.Doubt(path, found),
+			early: moved}
+		if moved {
+			x.doubt = undecided
+		}
 		for j := found.Hop - 1; j >= 0; j-- {
 			if path[j].Valid {
 				x.after = nodes[j]
@@ -196,19 +261,47 @@ func (f *flowState) locate(i *interval) {
 			x.unsure = true
 		}
 		for j := 1; j < found.Hop; j++ {
-			x.early = x.early || rules.Open(path, j) // votes may move it there
+			x.early = x.early || rules.Open(found.Fault, path, j) // votes may move it there
 		}
 		first := 0
 		if found.Fault == analysis.InflatedLatency {
 			x.after, x.unsure, x.early, first = "", false, false, max(found.Hop-1, 0)
 		}
+		if found.Fault == analysis.RandomDrops || found.Fault == analysis.Blackhole {
+			for j := range f.hops[:min(found.Hop, len(f.hops))] {
+				if d := f.hops[j].Delays; len(d) > 0 {
+					slow = max(slow, d[len(d)-1])
+				}
+			}
+			x.queued = uint64(slow)*4 >= lost
+		}
+		x.unsure = x.unsure || !f.counted()
 		x.early = x.early || f.early(first, found.Hop)
 		f.faults = append(f.faults, x)
+		if found.Fault == analysis.Loop && found.Hop <= len(f.hops) {
+			f.circle(i, r, f.hops[found.Hop-1], x)
+		}
 	}
 	for j := range f.hops {
 		if h := &f.hops[j]; h.off {
 			f.faults = append(f.faults, fault{kind: abnormalPath, name: h.name, after: f.hops[max(j-1, 0)].name,
-				value: float64(h.Packets) / float64(max(f.hops[max(j-1, 0)].Packets, 1)), early: f.early(0, j+1)})
+				value: float64(h.Packets) / float64(max(f.hops[max(j-1, 0)].Packets, 1)), doubt: h.doubt,
+				unsure: !f.counted(), early: f.early(0, j+1)})
+		}
+	}
+}
+
+// circle adds the neighbors that are not on the path and are in the loop of a hop.
+func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
+	for _, name := range r.Neighbors(at.name) {
+		if slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) ||
+			slices.ContainsFunc(f.faults, func(o fault) bool { return o.kind == x.kind && o.name == name }) {
+			continue
+		}
+		if h := i.hop(&f.key, name, f); h.Valid && float64(h.Packets) >= i.config.Rules.Loop*float64(f.sent) {
+			x.name, x.after, x.value = name, at.name, float64(h.Packets)/float64(max(f.sent, 1))
+			x.doubt, x.early = h.Excess(h.Packets-uint32(min(f.sent, uint64(h.Packets)))), x.early || !h.whole
+			f.faults = append(f.faults, x)
 		}
 	}
 }
@@ -216,7 +309,7 @@ func (f *flowState) locate(i *interval) {
 // early reports whether columns or reports that arrive later may change what the hops from first
 // to end, without it, show.
 func (f *flowState) early(first, end int) bool {
-	if !f.known[0] || !f.known[1] || f.rerouted {
+	if !f.counted() || f.rerouted {
 		return true
 	}
 	for j := first; j < min(end, len(f.hops)); j++ {
@@ -241,7 +334,7 @@ func (f *flowState) strays(i *interval, e *ends) {
 		h := i.hop(&f.key, name, f)
 		h.off = true
 		f.hops = append(f.hops, h)
-		x := fault{kind: abnormalPath, name: name}
+		x := fault{kind: abnormalPath, name: name} // a sketchlet cannot be another flow's
 		if f.sent > 0 && h.Valid {
 			x.value = float64(h.Packets) / float64(f.sent)
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
@@ -33,6 +34,7 @@ type interval struct {
 	routes      []*routes.Routes  // in force in the interval, the newest last
 	reports     map[report]bool   // that were read
 	parts       map[report]uint64 // of them, that were read
+	next        *interval         // the one after it, in which its columns arrive; nil: not yet
 	votes       analysis.Votes[string]
 	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
 }
@@ -47,6 +49,8 @@ type report struct {
 type ends struct {
 	from, to       string // hosts that sent and received it; empty: none reported it
 	sent, received uint64
+	sentGap        time.Duration // the longest time between two packets, in one epoch
+	receivedGap    time.Duration
 	devices        []uint16 // whose sketchlets came with its packets, ascending
 }
 
@@ -209,9 +213,11 @@ func (i *interval) addFlows(host string, flows []wire.Flow) {
 		}
 		if f.Sent > 0 {
 			e.from, e.sent = host, e.sent+f.Sent
+			e.sentGap = max(e.sentGap, time.Duration(f.SentGap)*time.Microsecond)
 		}
 		if f.Received > 0 {
 			e.to, e.received = host, e.received+f.Received
+			e.receivedGap = max(e.receivedGap, time.Duration(f.ReceivedGap)*time.Microsecond)
 		}
 		for _, id := range f.Devices {
 			if at, known := slices.BinarySearch(e.devices, id); !known {
@@ -296,6 +302,40 @@ func sum(cells []uint32) (n uint64) {
 		n += uint64(c)
 	}
 	return n
+}
+
+// late returns the packets that were sent in the interval and arrived in the next one, because they
+// waited in a queue: those that arrived there and were not sent there. There are more if packets
+// wait at its end, too. 0 if not both hosts have reported the next one.
+func (i *interval) late(k flow.Key, from, to string) uint64 {
+	if i.next == nil || i.next.flows[k] == nil {
+		return 0
+	}
+	for e := i.next.first; e <= i.next.last; e++ {
+		if i.next.reports[report{from, e}] != i.next.reports[report{to, e}] {
+			return 0
+		}
+	}
+	e := i.next.flows[k]
+	return e.received - min(e.received, e.sent)
+}
+
+// paths returns the paths of a flow by the routes in force in the interval and in those beside it:
+// a switch may take its routes before the plugin or after it.
+func (i *interval) paths(k *flow.Key) (paths [][]string) {
+	all := i.routes
+	if i.next != nil {
+		all = slices.Concat(all, i.next.routes)
+	}
+	for j, r := range slices.Backward(all) {
+		if slices.Contains(all[j+1:], r) {
+			continue
+		}
+		if p := r.Path(k); !slices.ContainsFunc(paths, func(o []string) bool { return slices.Equal(o, p) }) {
+			paths = append(paths, p)
+		}
+	}
+	return paths
 }
 
 // share returns the share of the columns of a switch that were received.

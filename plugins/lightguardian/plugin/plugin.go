@@ -28,13 +28,18 @@ const Version = "0.1.0"
 
 // Plugin is LightGuardian. New makes one.
 type Plugin struct {
-	mu        sync.Mutex // guards the fields below
-	setup     *setup     // nil before Configure
-	ids       map[string]uint16
-	writes    []sdk.DeviceWrite // entries that the switches have
-	plans     uint64            // the newest Plan.ID
-	alerts    alert.List
-	since     map[place]uint64
+	mu     sync.Mutex // guards the fields below
+	setup  *setup     // nil before Configure
+	ids    map[string]uint16
+	writes []sdk.DeviceWrite // entries that the switches have
+	plans  uint64            // the newest Plan.ID
+	alerts alert.List
+	since  map[place]uint64
+
+	// The doubts about faults in an interval, by its number, and in the one before.
+	doubts, doubtsBefore map[sub]float64
+	doubtsOf             uint64
+
 	shift     uint64               // of the banks of epochs, when intervals began
 	intervals map[uint64]*interval // by their number; those that are not final
 	reached   map[uint64][]string  // by epoch: switches that measured it whole, sorted

@@ -35,7 +35,7 @@ func TestInterval(t *testing.T) {
 		"received-packets": 100, "lost": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
 	list := rows(t, out, hopList)
 	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "valid": true, "packets": 100,
-		"lost": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_001_000})
+		"lost": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
 	if len(list) != 4 {
 		t.Errorf("%d hops", len(list))
 	}
@@ -78,12 +78,13 @@ func TestFaults(t *testing.T) {
 		}},
 		"abnormal-jitter": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
-			s.send(k, 2, 100, "leaf1")
+			s.pass(k, 51, 10, 1000, "leaf1")
 			for _, name := range path[1:] {
 				s.pass(k, 50, 10, 1000, name)
 				s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: 10, At: 350_000})
 			}
-			s.add(0, k).Sent, s.add(2, k).Received = 51, 51
+			*s.add(0, k) = wire.Flow{Key: k, Sent: 51, SentGap: 1000}
+			*s.add(2, k) = wire.Flow{Key: k, Received: 51, ReceivedGap: 300_000}
 		}},
 		"abnormal-path": {[]string{"spine2"}, func(s *sim) {
 			s.send(simKey(t, 2, "spine1"), 2, 100, "leaf1", "spine2", "leaf2")
@@ -101,7 +102,8 @@ func TestFaults(t *testing.T) {
 			}
 			for _, name := range test.at {
 				expect(t, faults, k.String()+" "+name+" "+kind, map[string]any{"since-epoch": 5, "located": true})
-				expect(t, alerts, name+" "+kind, map[string]any{"active": true, "text": "1 flows: " + k.String()})
+				expect(t, alerts, name+" "+kind, map[string]any{"active": true,
+					"text": "1 flows, with 100 % of its sketchlets: " + k.String()})
 			}
 			s = newSim(t)
 			s.send(k, 2, 100, path...)

@@ -281,7 +281,7 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 			}
 			timed := h.Valid && r.config.Sketch.Gaps && h.Packets > 0
 			known(gap, r.config.nanoseconds(h.Interval), timed)
-			known(last, r.config.nanoseconds(h.last), timed)
+			known(last, r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
 			if h.Valid {
 				before, ok = min(before, uint64(h.Packets)), true
 				if !f.known[0] && j == 0 {
@@ -331,6 +331,7 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	keys, names, kinds := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch"), b.TextKey("kind")
 	at, begin := stamps(b), b.Uint("state/since-epoch")
 	after, value, sure := b.Text("state/after"), b.Float("state/value"), b.Bool("state/located")
+	confidence, share := b.Float("state/confidence"), b.Float("state/received")
 	sent, received := b.Uint("state/sent"), b.Uint("state/received-packets")
 	rows := 0
 	for _, f := range r.flows {
@@ -347,6 +348,12 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 			optional(after, x.after)
 			value.Append(digits(min(x.value, 1e9)))
 			sure.Append(!x.unsure)
+			confidence.Append(digits(1 - x.doubt))
+			if r.owns(x.name) {
+				share.Append(digits(r.share(x.name)))
+			} else {
+				share.AppendNull()
+			}
 			known(sent, f.sent, f.known[0])
 			known(received, f.got, f.known[1])
 		}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/score"
+)
+
+// TestDraw: networks of all kinds can be played, the same seed draws the same network, and another
+// one draws another.
+func TestDraw(t *testing.T) {
+	for _, a := range algorithms {
+		for _, topology := range topologies {
+			for seed := range uint64(20) {
+				x, err := draw(a, topology, seed, len(a.faults) > 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := scenario.Parse("drawn.yaml", []byte(x.text)); err != nil {
+					t.Fatalf("%v: %v\n%s", x, err, x.text)
+				}
+				again, err := draw(a, topology, seed, len(a.faults) > 0)
+				if err != nil || again.text != x.text {
+					t.Errorf("%v: another network of the same seed (%v)", x, err)
+				}
+				if other, err := draw(a, topology, seed+20, len(a.faults) > 0); err != nil || other.text == x.text {
+					t.Errorf("%v: the same network of another seed (%v)", x, err)
+				}
+			}
+		}
+	}
+}
+
+// TestCount: which alerts are right and which faults are found.
+func TestCount(t *testing.T) {
+	whole := score.View{Device: score.Network}
+	epoch := func(n int, alert, required, near string) *score.Result {
+		r := &score.Result{Published: score.Tables{}, Truth: score.Tables{}}
+		if name, begins, ok := strings.Cut(alert, " "); ok {
+			since := n
+			if begins == "goes on" {
+				since--
+			}
+			r.Published.Rows("alert", whole).Add("loop/"+name, score.Leaves{"active": score.Number(1),
+				"epoch": score.Number(n), "since-epoch": score.Number(since)})
+		}
+		rows := r.Truth.Rows("alert loop", whole)
+		if required != "" {
+			rows.Add("loop/"+required, nil)
+		}
+		if near != "" {
+			row := rows.Add("loop/"+near, nil)
+			row.Optional, row.Near = true, true
+		}
+		return r
+	}
+	x := &trial{network: &network{epoch: time.Second}, algorithm: algorithms[0], faulty: true,
+		spans: []span{{what: "loop", from: 6 * time.Second, until: 8 * time.Second}}}
+	got := x.count([]*score.Result{
+		epoch(0, "", "", ""), epoch(1, "a begins", "", ""), epoch(2, "a goes on", "", ""), nil,
+		epoch(4, "", "", ""), epoch(5, "", "", ""), epoch(6, "", "b", "c"), epoch(7, "b begins", "b", ""),
+		epoch(8, "d begins", "", "d"), epoch(9, "", "e", ""), epoch(10, "e begins", "", ""), epoch(11, "f begins", "", ""),
+		epoch(12, "", "g", ""), epoch(13, "", "", ""), epoch(14, "", "", ""),
+	})
+	f := got.kinds["loop"]
+	if f.found != (share{2, 3}) || f.near != (share{1, 2}) || f.right != (share{3, 5}) || got.skipped != 1 {
+		t.Errorf("found %v, near %v, right %v, %d skipped\n%s", f.found, f.near, f.right, got.skipped,
+			strings.Join(got.notes, "\n"))
+	}
+	if h := got.healthy["nothing"]; h == nil || h.n != 2 || h.of != 9 {
+		t.Errorf("healthy: %+v", h)
+	}
+	sum := newTally()
+	sum.add(got)
+	sum.add(got)
+	if f := sum.kinds["loop"]; f.found != (share{4, 6}) || sum.healthy["nothing"].of != 18 ||
+		len(sum.notes) != 2*len(got.notes) {
+		t.Errorf("sum %+v", f)
+	}
+	if err := aims(map[string]*tally{"x": sum}); err == nil || !strings.Contains(err.Error(), "recall of loop is 0.667") ||
+		!strings.Contains(err.Error(), "precision of loop is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
+		t.Errorf("aims: %v", err)
+	}
+}
+
+// TestIntervals has limits from tables.
+func TestIntervals(t *testing.T) {
+	for _, tc := range []struct {
+		s                      share
+		low, high, from, until float64
+	}{
+		{share{0, 100}, 0, 0.0370, 0, 0.0369},
+		{share{10, 100}, 0.0552, 0.1744, 0.0480, 0.1839},
+	} {
+		low, high := tc.s.interval()
+		from, until := tc.s.rate()
+		for i, x := range [][2]float64{{low, tc.low}, {high, tc.high}, {from, tc.from}, {until, tc.until}} {
+			if math.Abs(x[0]-x[1]) > 1e-4 {
+				t.Errorf("%v: limit %d is %v, want %v", tc.s, i, x[0], x[1])
+			}
+		}
+	}
+}
+
+// TestPage: the table of a page is replaced, and nothing else.
+func TestPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(path, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run{seed: 7, seeds: 2, topologies: "ring,mesh"}
+	sum := newTally()
+	sum.kind("loop").found = share{19, 20}
+	sum.healthy["nothing"] = &share{0, 1000}
+	if err := write(path, r.table(map[string]*tally{"lightguardian": sum})); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	for _, want := range []string{"before\n" + begin, "Seeds 7 to 8 on ring, mesh",
+		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) |",
+		"| nothing | 1000 | 0 | 0.0 (0.0 to 3.7) |", end + "after\n"} {
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%q is missing (%v):\n%s", want, err, got)
+		}
+	}
+	if err := write(filepath.Join(t.TempDir(), "none"), ""); err == nil {
+		t.Error("a page that is not there")
+	}
+}

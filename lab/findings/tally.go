@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+)
+
+// share is a count of so many.
+type share struct{ n, of int }
+
+func (s *share) add(hit bool) {
+	s.of++
+	if hit {
+		s.n++
+	}
+}
+
+// value returns the share, 1 of nothing.
+func (s share) value() float64 {
+	if s.of == 0 {
+		return 1
+	}
+	return float64(s.n) / float64(s.of)
+}
+
+// interval returns the limits of the share with a confidence of 95 % (Wilson).
+func (s share) interval() (low, high float64) {
+	if s.of == 0 {
+		return 0, 1
+	}
+	const z = 1.96
+	n, p := float64(s.of), s.value()
+	center, half := p+z*z/(2*n), z*math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	return max(0, (center-half)/(1+z*z/n)), min(1, (center+half)/(1+z*z/n))
+}
+
+// rate returns the limits of n events in so many epochs, for each epoch, with a confidence of 95 %
+// (exact for a Poisson distribution).
+func (s share) rate() (low, high float64) {
+	below := func(mean float64, n int) (p float64) { // at most n events
+		for k, term := 0, math.Exp(-mean); k <= n; k++ {
+			p += term
+			term *= mean / float64(k+1)
+		}
+		return p
+	}
+	solve := func(f func(mean float64) bool) float64 { // f is true from some mean on
+		low, high := 0.0, 10*float64(s.n+1)
+		for range 60 {
+			if m := (low + high) / 2; f(m) {
+				high = m
+			} else {
+				low = m
+			}
+		}
+		return high
+	}
+	epochs := float64(max(s.of, 1))
+	if s.n > 0 {
+		low = solve(func(m float64) bool { return 1-below(m, s.n-1) >= 0.025 })
+	}
+	return low / epochs, solve(func(m float64) bool { return below(m, s.n) <= 0.025 }) / epochs
+}
+
+// finding counts the alerts of one kind.
+type finding struct {
+	found share // of the faults at least 1.5 times above their threshold, within two intervals
+	near  share // of those within 1.5 times of it
+	right share // of the alerts that began
+}
+
+// tally counts the findings of an algorithm.
+type tally struct {
+	kinds   map[string]*finding
+	healthy map[string]*share // false alerts by epochs, by the disturbance
+	notes   []string          // each false alert and each fault that was not found
+	skipped int               // epochs without results
+}
+
+func newTally() *tally { return &tally{kinds: map[string]*finding{}, healthy: map[string]*share{}} }
+
+func (t *tally) kind(name string) *finding {
+	if t.kinds[name] == nil {
+		t.kinds[name] = &finding{}
+	}
+	return t.kinds[name]
+}
+
+func (t *tally) add(o *tally) {
+	for name, f := range o.kinds {
+		g := t.kind(name)
+		for _, p := range [][2]*share{{&g.found, &f.found}, {&g.near, &f.near}, {&g.right, &f.right}} {
+			p[0].n, p[0].of = p[0].n+p[1].n, p[0].of+p[1].of
+		}
+	}
+	for name, s := range o.healthy {
+		if t.healthy[name] == nil {
+			t.healthy[name] = &share{}
+		}
+		t.healthy[name].n, t.healthy[name].of = t.healthy[name].n+s.n, t.healthy[name].of+s.of
+	}
+	t.notes, t.skipped = append(t.notes, o.notes...), t.skipped+o.skipped
+}
+
+// instance is a fault of the ground truth, as long as its rows are there.
+type instance struct {
+	began    int // epoch of the run in which its first results are published
+	required bool
+	found    bool
+}
+
+// within is how many intervals an alert may take.
+const within = 2
+
+// count compares the alerts of a run with the ground truth of the network, and those of healthy
+// epochs with what happened. In an epoch results are about the one before.
+func (t *trial) count(results []*score.Result) *tally {
+	out := newTally()
+	open := map[alert]*instance{}
+	recent := map[alert]int{} // the newest epoch of the run in which the ground truth allows an alert
+	end := func(at alert, x *instance) {
+		f := &out.kind(at.kind).near
+		if x.required {
+			f = &out.kind(at.kind).found
+		}
+		f.add(x.found)
+		if x.required && !x.found {
+			out.note(t, x.began, "not found: %s %s", at.kind, at.subject)
+		}
+		delete(open, at)
+	}
+	for e, r := range results {
+		if r == nil {
+			out.skipped++
+			continue
+		}
+		active := t.algorithm.active(r)
+		for _, kind := range t.algorithm.kinds {
+			if t.algorithm.truth == nil {
+				continue
+			}
+			for _, rows := range r.Truth[t.algorithm.truth(kind)] {
+				for key, row := range rows {
+					at := alert{kind, key[len(kind)+1:]}
+					if row.Optional && !row.Near {
+						recent[at] = max(recent[at], e) // neither right nor wrong
+						continue
+					}
+					recent[at] = e
+					if open[at] == nil {
+						open[at] = &instance{began: e}
+					}
+					open[at].required = open[at].required || !row.Near
+				}
+			}
+		}
+		for at, x := range open {
+			_, is := active[at]
+			x.found = x.found || is && e < x.began+within
+			if recent[at] < e && e >= x.began+within-1 || e == len(results)-1 && e >= x.began+within-1 {
+				end(at, x)
+			}
+		}
+		fault, healthy := t.during(e-3, e), true
+		for _, s := range t.spans {
+			healthy = healthy && (fault == "" || !t.faulty || s.what == "")
+		}
+		if healthy {
+			if fault == "" {
+				fault = "nothing"
+			}
+			if out.healthy[fault] == nil {
+				out.healthy[fault] = &share{}
+			}
+			out.healthy[fault].of++
+		}
+		for _, at := range slices.SortedFunc(maps.Keys(active), compareAlerts) {
+			if !active[at] {
+				continue
+			}
+			when, allowed := recent[at]
+			right := allowed && when > e-within
+			if t.algorithm.truth != nil {
+				out.kind(at.kind).right.add(right)
+			}
+			if !right {
+				if healthy {
+					out.healthy[fault].n++
+				}
+				out.note(t, e, "false alert: %s %s (%s): %s", at.kind, at.subject, fault, text(r, at))
+			}
+		}
+	}
+	return out
+}
+
+func (t *tally) note(of *trial, epoch int, format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf("%v: epoch %d: %s", of, epoch, fmt.Sprintf(format, args...)))
+}
+
+// text returns the text of an alert.
+func text(r *score.Result, at alert) string {
+	for _, rows := range r.Published["alert"] {
+		if row := rows[at.kind+"/"+at.subject]; row != nil {
+			return row.Text("text")
+		}
+	}
+	return ""
+}
+
+func compareAlerts(a, b alert) int {
+	return slices.Compare([]string{a.kind, a.subject}, []string{b.kind, b.subject})
+}

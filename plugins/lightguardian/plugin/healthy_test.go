@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/sketch/sumax"
+)
+
+// silent requires that no fault of the network is an alert.
+func silent(t *testing.T, out *sdk.Results) {
+	t.Helper()
+	for key, row := range rows(t, out, alertList) {
+		if row["active"] == true && !strings.HasSuffix(key, "host-missing") {
+			t.Errorf("alert %s: %v", key, row["text"])
+		}
+	}
+}
+
+// TestCollisions: a switch of the path and one beside it have several times the packets of a flow
+// that lost none, because others share its buckets. Nothing is wrong.
+func TestCollisions(t *testing.T) {
+	h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+	s.send(k, 2, 47, "leaf1", "spine1", "leaf2")
+	s.pass(k, 204, 10, 1000, "leaf1", "spine2")
+	out := play(t, h, 5, s)
+	silent(t, out)
+	if faults := rows(t, out, faultList); len(faults) > 0 {
+		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
+	}
+}
+
+// TestLossAndCollision: a flow that loses packets at one switch is not in a loop at another one
+// where many others may share its buckets. It is in one where hardly any have that many packets.
+func TestLossAndCollision(t *testing.T) {
+	for others, loop := range map[int]bool{0: false, simColumns: true} {
+		h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+		*s.add(0, k) = wire.Flow{Key: k, Sent: 100}
+		*s.add(2, k) = wire.Flow{Key: k, Received: 80}
+		s.pass(k, 100, 10, 1000, "leaf1")
+		s.pass(k, 400, 10, 1000, "spine1")
+		s.pass(k, 80, 10, 1000, "leaf2")
+		if !loop {
+			for port := range uint16(3 * simColumns) {
+				o := k
+				o.SrcPort = port + 5000
+				s.pass(o, 400, 10, 1000, "spine1")
+			}
+		}
+		_, found := rows(t, play(t, h, 5, s), faultList)[k.String()+" spine1 loop"]
+		if found != loop {
+			t.Errorf("%d other flows: loop %v", others, found)
+		}
+	}
+}
+
+// TestHalfCounted: what only one of both hosts has counted begins no alert: the first switch of the
+// path may have other flows' packets.
+func TestHalfCounted(t *testing.T) {
+	h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+	s.send(k, 2, 100, "leaf1", "spine1", "leaf2")
+	s.pass(k, 300, 500, 1000, "leaf1")
+	for number := range uint64(4) {
+		e := simEpoch(t, h, 5+number, s, s, everything)
+		setData(e, "h1", nil)
+		e.Missing = append(e.Missing, sdk.Missing{Name: "h1", Host: true, Reason: "is away"})
+		out := h.Analyze(e)
+		silent(t, out)
+		for key, row := range rows(t, out, faultList) {
+			if row["located"] == true {
+				t.Errorf("epoch %d: fault %s is located", e.Number, key)
+			}
+		}
+	}
+}
+
+// TestRouteChange: routes change within an interval. A flow has passed one spine and then the
+// other, so none of them has all of its packets.
+func TestRouteChange(t *testing.T) {
+	for _, at := range []string{"in the interval", "behind it"} {
+		h, k := start(t, ""), simKey(t, 2, "spine1")
+		h.Analyze(simEpoch(t, h, 4, nil, newSim(t), nil))
+		s := newSim(t)
+		s.send(k, 2, 100, "leaf1", "leaf2")
+		s.pass(k, 60, 10, 1000, "spine1")
+		s.pass(k, 40, 10, 1000, "spine2")
+		s.flows[2][k].Devices = []uint16{3, 4}
+		next := simNetwork()
+		next.Devices[0].Forwarding.Groups[0].Ports = []uint32{2} // leaf1 uses spine2 alone
+		change := func() {
+			if _, err := h.Configure(simConfig(""), next, time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if at == "in the interval" {
+			change()
+		}
+		h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+		if at != "in the interval" {
+			change()
+		}
+		out := h.Analyze(simEpoch(t, h, 6, s, nil, everything))
+		silent(t, out)
+		if faults := rows(t, out, faultList); len(faults) > 0 {
+			t.Errorf("%s: faults %v", at, slices.Sorted(maps.Keys(faults)))
+		}
+	}
+}
+
+// TestLatePackets: packets that wait in a queue while the interval ends arrive in the next one.
+// They are not lost. If the queue goes on, the next interval does not have more than it sent: the
+// packets may be lost, and an alert begins when the flow lacks packets again.
+func TestLatePackets(t *testing.T) {
+	h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+	*s.add(0, k) = wire.Flow{Key: k, Sent: 558}
+	*s.add(2, k) = wire.Flow{Key: k, Received: 507}
+	s.pass(k, 558, 10, 1000, "leaf1")
+	s.pass(k, 507, 900, 1000, "spine1", "leaf2")
+	next := newSim(t)
+	*next.add(0, k) = wire.Flow{Key: k, Sent: 366}
+	*next.add(2, k) = wire.Flow{Key: k, Received: 366 + 51}
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	out := h.Analyze(simEpoch(t, h, 6, s, next, everything))
+	for key := range rows(t, out, faultList) {
+		if !strings.HasSuffix(key, "inflated-latency") {
+			t.Errorf("fault %s", key)
+		}
+	}
+	h = start(t, "")
+	for number := uint64(5); number < 8; number++ {
+		carried := s
+		if number == 5 {
+			carried = nil
+		}
+		out = h.Analyze(simEpoch(t, h, number, carried, s, everything))
+		alerts := rows(t, out, alertList)
+		if row := alerts["spine1 random-drops"]; (row != nil && row["active"] == true) != (number == 7) {
+			t.Errorf("epoch %d: alerts %v", number, slices.Sorted(maps.Keys(alerts)))
+		}
+	}
+}
+
+// TestMixedGaps: a switch whose bucket has other flows, too, shows a shorter gap than the flow has.
+// It is no baseline for the switch behind it, and hosts saw the same gap at both ends.
+func TestMixedGaps(t *testing.T) {
+	for _, hosts := range []uint64{667_000, 57_000} {
+		h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+		*s.add(0, k) = wire.Flow{Key: k, Sent: 51, SentGap: hosts}
+		*s.add(2, k) = wire.Flow{Key: k, Received: 51, ReceivedGap: 667_000}
+		s.pass(k, 70, 10, 57_000, "leaf1")
+		for _, name := range []string{"spine1", "leaf2"} {
+			s.pass(k, 50, 10, 1000, name)
+			s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: 10, At: 716_001})
+		}
+		out := play(t, h, 5, s)
+		faults := rows(t, out, faultList)
+		if hosts == 667_000 && len(faults) > 0 {
+			t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
+		}
+		if hosts == 57_000 { // the fault may be at leaf1, which shows nothing
+			expect(t, faults, k.String()+" spine1 abnormal-jitter", nil)
+		}
+		silent(t, out)
+	}
+}
