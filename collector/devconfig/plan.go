@@ -277,11 +277,12 @@ func taken(changes []Change, s *Snapshot) (all, any bool) {
 }
 
 // outstanding returns the path of a change that the device's state does not show; "" if all do.
+// What is restored need not show: a device may have had it without effect.
 func outstanding(changes []Change, s *Snapshot) string {
 	for _, c := range changes {
 		l, _ := leafAt(c.Path)
 		v, has := s.state(l)
-		if c.After != nil && (has && v != *c.After || !has && !l.setting().quiet) {
+		if c.After != nil && !c.Restores && (has && v != *c.After || !has && !l.setting().quiet) {
 			return l.State()
 		}
 	}

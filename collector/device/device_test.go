@@ -474,3 +474,31 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 		t.Errorf("a switch that numbers its intervals is no source of epochs: %v", err)
 	}
 }
+
+// A suspended device has no session and opens none, whatever else is called; a resumed one is
+// measured again.
+func TestSuspend(t *testing.T) {
+	d, _, _ := start(t, nil)
+	first := ready(t, d)
+	d.Suspend()
+	d.Suspend()
+	if _, err := d.Ready(); !errors.Is(err, device.ErrSuspended) {
+		t.Errorf("suspended: %v", err)
+	}
+	if st := d.Status().Session.State; st != p4rt.Down {
+		t.Errorf("suspended: the session is %s", st)
+	}
+	d.Resume()
+	d.Resume()
+	if again := ready(t, d); again == first {
+		t.Error("the session after Resume is the one before")
+	}
+	d.Suspend()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	d.Resume()
+	if st := d.Status().Session.State; st != p4rt.Down {
+		t.Errorf("closed: the session is %s", st)
+	}
+}
