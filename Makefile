@@ -289,6 +289,12 @@ chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
 
+omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find what no test checks (an hour)
+	$(GO) run ./internal/mutate -tests ./plugins/omnimon/linear,./plugins/omnimon/analysis \
+	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/linear
+	$(GO) run ./internal/mutate -functions solve,unknowns,passages,slots,totals,infer \
+	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/analysis
+
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
 	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | \
 	  sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"

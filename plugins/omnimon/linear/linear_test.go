@@ -37,6 +37,8 @@ func TestSolve(t *testing.T) {
 		{"odd cycle with half packets", up(3, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}}, []int64{5, 7, 7}, nil, nil, true},
 		{"partly determined", up(5, 9), [][]int32{{0, 1}, {1, 2}, {0, 2}, {2, 3, 4}}, []int64{5, 7, 6, 7},
 			[]int64{2, 3, 4, 0, 0}, []int64{2, 3, 4, 3, 3}, false},
+		{"only the first one", up(3, 9), [][]int32{{0, 1, 2}, {1, 2}}, []int64{9, 5}, []int64{4, 0, 0}, []int64{4, 5, 5},
+			false},
 		{"too much", up(2, 3), [][]int32{{0, 1}}, []int64{7}, nil, nil, true},
 		{"contradiction", up(4, 9), [][]int32{{0, 1}, {2, 3}, {0, 2}, {1, 3}}, []int64{5, 5, 5, 6}, nil, nil, true},
 		{"repeated equation", up(2, 9), [][]int32{{0, 1}, {0, 1}}, []int64{5, 5}, up(2, 0), up(2, 5), false},
@@ -211,6 +213,31 @@ func TestRank(t *testing.T) {
 		}
 		if equations > n && determined < n-10 || equations < n && determined > equations {
 			t.Errorf("%d of %d unknowns determined by %d equations", determined, n, equations)
+		}
+	}
+}
+
+// TestLimits: inequalities and lower bounds narrow unknowns, by single rows and with elimination,
+// and a system that was in contradiction can be solved again.
+func TestLimits(t *testing.T) {
+	solve := func(s *System) []int { return s.Solve() }
+	for name, method := range map[string]func(*System) []int{"Solve": solve, "Propagate": (*System).Propagate} {
+		s := &System{Low: []int64{3, 0, 0}, High: []int64{9, 9, 9}}
+		s.Add([]int32{0, 1}, 8)
+		s.Bound([]int32{1, 2}, 13, 14)
+		if bad := method(s); len(bad) > 0 || !slices.Equal(s.Low, []int64{3, 4, 8}) ||
+			!slices.Equal(s.High, []int64{4, 5, 9}) {
+			t.Errorf("%s: contradictions %v, from %v to %v", name, bad, s.Low, s.High)
+		}
+		s = &System{Low: []int64{5, 5, 0}, High: []int64{9, 9, 9}}
+		s.Add([]int32{0, 1}, 9)
+		s.Add([]int32{2}, 10)
+		if bad := method(s); !slices.Equal(bad, []int{0, 1}) {
+			t.Errorf("%s: contradictions %v", name, bad)
+		}
+		s.Low, s.High = []int64{0, 0, 0}, []int64{9, 9, 10}
+		if bad := method(s); len(bad) > 0 || s.Low[2] != 10 {
+			t.Errorf("%s again: contradictions %v, from %v to %v", name, bad, s.Low, s.High)
 		}
 	}
 }

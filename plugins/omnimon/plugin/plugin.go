@@ -201,7 +201,8 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 			c.Shares, len(state.Hosts))}}
 	}
 	if agents > maxHosts {
-		return nil, fmt.Errorf("%d hosts with an agent; at most %d are possible", agents, maxHosts)
+		return nil, fmt.Errorf("%d hosts with an agent; at most %d are possible: set agent on fewer hosts, or give each "+
+			"part of the network a collector of its own", agents, maxHosts)
 	}
 	if agents == 0 && len(model.Hosts) > 0 {
 		s.missing("", "host agents", "no results: set agent on the hosts that run one")

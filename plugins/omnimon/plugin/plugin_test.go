@@ -117,6 +117,24 @@ func compare(t *testing.T, s *sim, out *sdk.Results) {
 	}
 }
 
+// TestTooManyHosts: a network with more hosts than the settings of a host can list is refused, with
+// the way out.
+func TestTooManyHosts(t *testing.T) {
+	network := sdk.Network{}
+	for n := range maxHosts + 1 {
+		network.Hosts = append(network.Hosts, sdk.Host{Name: fmt.Sprintf("h%d", n), Agent: true,
+			Addresses: []string{fmt.Sprintf("10.0.%d.%d", n>>8, n&255)}})
+	}
+	_, err := New().Configure(t.Context(), sdk.Config{EpochLength: time.Second}, network)
+	if err == nil || !strings.Contains(err.Error(), "at most 1024 are possible") {
+		t.Errorf("error %v", err)
+	}
+	network.Hosts = network.Hosts[:maxHosts]
+	if _, err = New().Configure(t.Context(), sdk.Config{EpochLength: time.Second}, network); err != nil {
+		t.Error(err)
+	}
+}
+
 // Where another controller owns the routes of some or all switches, paths follow from the slots.
 func TestOtherRoutes(t *testing.T) {
 	for name, other := range map[string][]string{"all": {"leaf1", "leaf2", "spine1", "spine2"}, "one": {"leaf2"}} {
