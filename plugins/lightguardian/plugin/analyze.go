@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +39,38 @@ type task struct {
 	flows   float64
 	counted bool // flows
 	sizes   estimate.Distribution
+	large   []uint32 // buckets beyond sizes: of large flows
+	share   float64  // of the columns that were received
+}
+
+// entropy returns the entropy of packets over flows in bits. A large bucket counts as one flow: the
+// packets that others add to it hardly matter.
+func (t *task) entropy() float64 {
+	total := t.sizes.Packets()
+	sum := 0.0 // of n log n, over the sizes n of flows
+	if total > 0 {
+		sum = total * (math.Log2(total) - t.sizes.Entropy())
+	}
+	for _, n := range t.large {
+		total += float64(n) / t.share
+		sum += float64(n) * math.Log2(float64(n)) / t.share
+	}
+	if total <= 0 {
+		return 0
+	}
+	return math.Log2(total) - sum/total
+}
+
+// ranges returns the numbers of flows by their packets, from each power of two to the next one.
+func (t *task) ranges() []float64 {
+	out := make([]float64, 32)
+	for x := 1; x < len(t.sizes); x++ {
+		out[bits.Len(uint(x))-1] += t.sizes[x]
+	}
+	for _, n := range t.large {
+		out[bits.Len32(n)-1] += 1 / t.share
+	}
+	return out
 }
 
 // Analyze implements sdk.Plugin.
@@ -144,7 +178,7 @@ func (r *run) early() bool { return r.epoch.Number < r.settled() }
 // workers bounds the sketches that are measured at the same time.
 const workers = 4
 
-// largestSize bounds the sizes of flows of a distribution: larger flows are in no range.
+// largestSize bounds the sizes that MRAC divides into flows. Larger buckets are one flow each.
 const largestSize = 1 << 16
 
 // sketches measures the sketch of each switch.
@@ -159,10 +193,14 @@ func (r *run) sketches() {
 		t := &task{}
 		r.tasks[name] = t
 		group.Go(func() error {
+			t.share = c.sketch.Received()
 			for _, n := range c.sketch.Row(0) {
 				t.packets += float64(n)
+				if n >= largestSize {
+					t.large = append(t.large, n)
+				}
 			}
-			t.packets /= c.sketch.Received()
+			t.packets /= t.share
 			t.flows, t.counted = c.sketch.Cardinality()
 			if d, _, err := c.sketch.Distribution(largestSize); err == nil {
 				t.sizes = d

@@ -170,3 +170,16 @@ func TestMixedGaps(t *testing.T) {
 		silent(t, out)
 	}
 }
+
+// TestLargeFlows: flows of 65,536 packets and more count in the entropy of a switch and in its
+// distribution.
+func TestLargeFlows(t *testing.T) {
+	h, s := start(t, ""), newSim(t)
+	for _, k := range simKeys(t, 2, "spine1", 2) {
+		s.add(0, k).Sent, s.add(2, k).Received = 70_000, 70_000
+		s.sketches["spine1"].Add(k.AppendBinary(nil), 70_000)
+	}
+	out := play(t, h, 5, s)
+	expect(t, rows(t, out, switchList), "spine1", map[string]any{"packets": 140_000, "flows": 2, "entropy": 1.0})
+	expect(t, rows(t, out, rangeList), "spine1 65536", map[string]any{"last": 131_071, "flows": 2})
+}

@@ -383,7 +383,7 @@ func (r *run) switchTable() (*table.Table, error) {
 		if t.sizes == nil {
 			entropy.AppendNull()
 		} else {
-			entropy.Append(digits(t.sizes.Entropy()))
+			entropy.Append(digits(t.entropy()))
 		}
 	}
 	return b.Table()
@@ -395,21 +395,17 @@ func (r *run) rangeTable() (*table.Table, error) {
 	last, flows, share := b.Uint("state/last"), b.Uint("state/flows"), b.Float("state/received")
 	for _, name := range r.own {
 		t := r.tasks[name]
-		if t == nil {
+		if t == nil || t.sizes == nil {
 			continue
 		}
-		for low := 1; low < len(t.sizes); low *= 2 {
-			n := 0.0
-			for x := low; x < min(2*low, len(t.sizes)); x++ {
-				n += t.sizes[x]
-			}
+		for i, n := range t.ranges() {
 			if whole(n) == 0 {
 				continue
 			}
 			names.Append(name)
-			first.Append(uint64(low))
+			first.Append(uint64(1) << i)
 			at.append(r.epoch.Number, r.interval)
-			last.Append(uint64(2*low - 1))
+			last.Append(uint64(2)<<i - 1)
 			flows.Append(whole(n))
 			share.Append(digits(r.share(name)))
 		}
