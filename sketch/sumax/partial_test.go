@@ -202,6 +202,21 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// TestReordered: a packet that arrived before the newest one does not move the last arrival back.
+func TestReordered(t *testing.T) {
+	s := build[family.P4](t, Config{Width: 16, Intervals: true})
+	for _, at := range []uint32{10, 100, 90, 120} {
+		s.Record([]byte("key"), Packet{At: at})
+	}
+	if gap, last, ok := s.MaxInterval([]byte("key")); !ok || gap != 90 || last != 120 {
+		t.Errorf("gap %d, last %d", gap, last)
+	}
+	s.Record([]byte("key"), Packet{At: 110})
+	if _, last, _ := s.MaxInterval([]byte("key")); last != 120 {
+		t.Errorf("last arrival %d behind a packet of an earlier time", last)
+	}
+}
+
 // TestExcess: the probability that other flows add a number of packets to a key is the product of
 // the shares of received buckets with as many, over the rows of the key that were received.
 func TestExcess(t *testing.T) {

@@ -115,7 +115,6 @@ func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
 			continue
 		case looped:
 			ended = true
-			continue
 		case r.Blackhole > 0 && ratio <= r.Blackhole:
 			dst = append(dst, Finding{Blackhole, i, ratio})
 			ended = true

@@ -187,11 +187,40 @@ func TestDoubt(t *testing.T) {
 		{"behind a size that is shared", shared, Finding{Fault: Blackhole, Hop: 2}, 0.5},
 		{"behind a switch without a bucket", path(100, -1, 20), Finding{Fault: Blackhole, Hop: 2}, 1},
 		{"a loop", path(100, 100, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
+		{"a loop behind a size that is too high", path(100, 150, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
 		{"jitter", path(100, 100, 100), Finding{Fault: AbnormalJitter, Hop: 2}, 0},
 		{"jitter behind a mixed gap", mixed, Finding{Fault: AbnormalJitter, Hop: 2}, 1},
 		{"a bound", path(100, 100), Finding{Fault: InflatedLatency, Hop: 1}, 0},
 	} {
 		if got := rules.Doubt(tc.path, tc.f); math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestEdges: the longest gap before a hop counts, not that of the hop before; a threshold is
+// reached by a value equal to it; behind a hop without packets nothing is judged.
+func TestEdges(t *testing.T) {
+	gaps := func(all ...uint32) (path []Hop) {
+		for _, gap := range all {
+			path = append(path, Hop{Valid: true, Packets: 100, Interval: gap})
+		}
+		return path
+	}
+	drops := rules
+	drops.Blackhole = 0
+	for _, tc := range []struct {
+		name  string
+		rules *Rules
+		path  []Hop
+		want  []Finding
+	}{
+		{"a shorter gap between", &rules, gaps(40, 60, 10, 500), nil},
+		{"equal to both thresholds", &rules, gaps(10, 100), []Finding{{AbnormalJitter, 1, 10}}},
+		{"below the least gap", &rules, gaps(9, 99), nil},
+		{"behind no packets", &drops, sizes(100, 0, 50), []Finding{{RandomDrops, 1, 1}}},
+	} {
+		if got := tc.rules.Locate(nil, tc.path); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
