@@ -219,8 +219,8 @@ func tally(s *encoder, r fermat.Result) (c count, crowded bool) {
 	}
 	n, _, ok := s.Load()
 	m, width := float64(s.Buckets()), float64(s.Config().Width)
-	const fewest = 7 // empty buckets
-	if least := width * math.Log(m/fewest); !ok || n > least {
+	const empty = 7 // buckets
+	if least := width * math.Log(m/empty); !ok || n > least {
 		least = max(least, 1)
 		return count{flows: least, high: least}, true
 	}
@@ -361,29 +361,59 @@ func (r *reading) totals(iterations int) {
 		return
 	}
 	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
-	from := 1
-	for i, row := range r.rows {
-		limit := int(r.full(i))
-		m := estimate.MRAC{Iterations: iterations, Overflow: uint32(limit)}
-		if i > 0 {
-			m.Iterations = 1 // assumes one flow per counter
-		}
-		d, err := m.Run(row)
-		if err != nil {
-			continue // try the next row
-		}
-		r.sizes.ok = true
-		if to := min(limit, len(d)); to > from {
-			r.sizes.small = append(r.sizes.small, make(estimate.Distribution, from-len(r.sizes.small))...)
-			r.sizes.small = append(r.sizes.small, d[from:to]...)
-		}
-		from = limit
+	// Sizes from to on come from the HH part, smaller ones from the classifier.
+	to := r.full(1)
+	if r.decoded {
+		to = min(to, max(r.th, fewest))
 	}
-	for _, q := range r.hitters {
-		if n := uint64(q) + uint64(r.th) - 1; n >= uint64(r.full(1)) {
-			r.sizes.rest = append(r.sizes.rest, n)
+	from := uint32(1)
+	if d, err := (estimate.MRAC{Iterations: iterations, Overflow: r.full(0)}).Run(r.rows[0]); err == nil {
+		r.sizes.ok, from = true, min(r.full(0), to)
+		r.sizes.small = append(r.sizes.small, d[:min(int(from), len(d))]...)
+	}
+	if from < to {
+		if d, err := estimate.Decompound(r.rows[1], from, to); err == nil {
+			r.sizes.ok = true
+			copy(d, r.sizes.small) // of sizes below from
+			r.sizes.small = d
 		}
 	}
+	r.sizes.rest = r.large(uint64(to))
+}
+
+// fewest is the least number of packets of a flow whose size is taken from the HH part: with a Th of
+// 2 or 3, too many of the part's flows are smaller ones that share their counters.
+const fewest = 4
+
+// large returns the sizes, of from packets or more, of the flows in the HH part. The packets before
+// the flow's counters reached Th are not in the part. They are estimated as the flow's share in its
+// counters, because flows that share a counter also share the packets that raised it to Th.
+func (r *reading) large(from uint64) []uint64 {
+	var sums [2]map[uint32]float64 // packets in the HH part by counter
+	for i := range sums {
+		sums[i] = make(map[uint32]float64, len(r.hitters))
+		for key, q := range r.hitters {
+			sums[i][r.column(i, key)] += float64(q)
+		}
+	}
+	var out []uint64
+	for key, q := range r.hitters {
+		before := 0.0
+		for i := range sums {
+			least := float64(min(r.th, r.full(i)) - 1)
+			before = max(before, least*float64(q)/sums[i][r.column(i, key)])
+		}
+		if n := uint64(float64(q) + before + 0.5); n >= from {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out) // so that sums do not depend on the map's order
+	return out
+}
+
+// column returns the counter of a flow in a row of the classifier.
+func (r *sizer) column(row int, key string) uint32 {
+	return family.Column[hashes](family.Digest[hashes](0, []byte(key)), row, &r.cols[row])
 }
 
 // exactSizes takes the number and sizes of the flows from the HH part, if every flow was a

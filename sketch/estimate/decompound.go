@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package estimate
+
+import (
+	"fmt"
+
+	"github.com/netsketch/netsketch/sketch"
+)
+
+// Bounds of Decompound: the number of classes that counters are divided into, its square the time;
+// and the number of counters that must be in the lowest class.
+const (
+	classes   = 1024
+	emptiest  = 8
+	perOctave = 4 // resolution of the result
+)
+
+// Decompound estimates the numbers of flows with sizes from from to to-1, for sizes that are too
+// large for MRAC. A counter is the sum of a Poisson-distributed number of flows, so its
+// distribution is a compound Poisson distribution, and Panjer's recursion, solved for the sizes,
+// gives the distribution of these. Counters are divided into at most 1,024 classes of equal width.
+// The result has four sizes per power of two, each of which stands for the flows around it.
+// Decompound fails with an error that wraps sketch.ErrLimit if almost all counters are in use.
+func Decompound(row []uint32, from, to uint32) (Distribution, error) {
+	if len(row) == 0 || from < 1 || to <= from {
+		return nil, fmt.Errorf("%w: estimate: sizes from %d to %d of %d counters", sketch.ErrConfig, from, to, len(row))
+	}
+	width := (to + classes - 1) / classes // of a class
+	share := make([]float64, (to+width/2)/width+1)
+	for _, v := range row {
+		if k := (uint64(v) + uint64(width)/2) / uint64(width); k < uint64(len(share)) {
+			share[k]++
+		}
+	}
+	if share[0] < emptiest {
+		return nil, fmt.Errorf("%w: estimate: %.0f of %d counters are below %d: too many flows for this row",
+			sketch.ErrLimit, share[0], len(row), (width+1)/2)
+	}
+	weighted := make([]float64, len(share)) // class times flows per counter
+	for k := 1; k < len(share); k++ {
+		sum := float64(k) * share[k]
+		for j := 1; j < k; j++ {
+			sum -= weighted[j] * share[k-j]
+		}
+		weighted[k] = sum / share[0]
+	}
+	out := make(Distribution, to)
+	for low := from; low < to; {
+		high := min(max(low+low/perOctave, low+width), to)
+		flows, packets := 0.0, 0.0
+		for k := (low + width - 1) / width; k*width < high; k++ {
+			flows += weighted[k] / float64(k)
+			packets += weighted[k] * float64(width)
+		}
+		if flows > 0 { // otherwise noise
+			at := min(max(uint32(packets/flows+0.5), low), high-1)
+			out[at] += flows * float64(len(row))
+		}
+		low = high
+	}
+	return out, nil
+}
