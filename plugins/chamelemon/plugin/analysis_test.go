@@ -58,7 +58,7 @@ func TestHealthy(t *testing.T) {
 	}{{500, 0.1, 0, 1}, {2500, 0.1, 0.1, 2}, {7500, 0.1, 0, 3}, {12_500, 0.1, 0.05, 8}, {17_500, 0.1, 0, 5}} {
 		t.Run(fmt.Sprintf("%d flows", tc.flows), func(t *testing.T) {
 			f := newSmall(t, tc.seed, `{"heavy-hitters": {"packets": 50, "share": 0}}`)
-			for range 7 {
+			for range 9 {
 				f.play(f.flows(tc.flows, tc.victims, tc.v6))
 			}
 			flows := f.flows(tc.flows, tc.victims, tc.v6)

@@ -73,7 +73,12 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 			return nil, err
 		}
 		p.expect(a, m)
-		a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room, p.config.Literal)
+		if a.config.Literal {
+			a.next, reasons = literal(a.attention, m, &a.b.room)
+			a.state = a.next.State
+		} else {
+			a.next, a.state, reasons = shift(a.attention, p.transitions.State, m, &a.b.room)
+		}
 	}
 	a.response = p.now().Sub(began)
 	if err := a.name(); err != nil {
@@ -284,7 +289,7 @@ func (a *analysis) measured() (*measured, error) {
 			continue
 		}
 		e := &edgeState{hitters: r.count, counted: r.hhCounted,
-			sizes: sync.OnceValue(func() *tail {
+			sizes: sync.OnceValue(func() *estimate.Tail {
 				r.totals(a.config.Iterations)
 				t := r.sizes.tail()
 				return &t

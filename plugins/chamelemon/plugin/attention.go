@@ -3,11 +3,12 @@
 package plugin
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/netsketch/netsketch/sketch/estimate"
 )
 
 // State is the state of the network (§4.3).
@@ -119,8 +120,8 @@ func (c count) most() float64 { return max(c.flows, c.high) }
 // edgeState is the control's input from one edge switch.
 type edgeState struct {
 	hitters [families]count
-	counted bool         // all flows of the HH parts are counted, if not all decoded
-	sizes   func() *tail // estimated flow sizes, computed on the first call
+	counted bool                  // all flows of the HH parts are counted, if not all decoded
+	sizes   func() *estimate.Tail // estimated flow sizes, computed on the first call
 	// candidates estimates the number of HH candidates at a threshold, collisions included.
 	candidates func(uint32) float64
 }
@@ -132,9 +133,11 @@ func (e *edgeState) recorded() bool {
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
 type victimSize struct {
-	family int
-	size   float64
-	weight float64 // number of victim flows that it represents
+	family  int
+	size    float64
+	weight  float64 // number of victim flows that it represents
+	heavy   bool    // it was in an HL part
+	sampled bool    // it is, or would be, in the sample of light flows
 }
 
 // measured is the control's input from one epoch (§4.3, "monitoring").
@@ -147,48 +150,6 @@ type measured struct {
 	// whose losses were decoded; 0 if unknown.
 	expected [families]float64
 }
-
-// tail is a complementary distribution: the number of flows of at least each size.
-type tail struct {
-	sizes []float64 // ascending
-	flows []float64 // of at least that size
-}
-
-// newTail returns the tail of weighted sizes.
-func newTail(sizes, weights []float64) tail {
-	order := make([]int, len(sizes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(sizes[a], sizes[b]) })
-	t := tail{sizes: make([]float64, len(sizes)), flows: make([]float64, len(sizes))}
-	sum := 0.0
-	for i := len(order) - 1; i >= 0; i-- {
-		sum += weights[order[i]]
-		t.sizes[i], t.flows[i] = sizes[order[i]], sum
-	}
-	return t
-}
-
-// atLeast returns the number of flows with at least x packets.
-func (t *tail) atLeast(x uint32) float64 {
-	i := sort.SearchFloat64s(t.sizes, float64(x))
-	if i == len(t.flows) {
-		return 0
-	}
-	return t.flows[i]
-}
-
-// number returns the number of flows of the i-th size.
-func (t *tail) number(i int) float64 {
-	if i+1 == len(t.flows) {
-		return t.flows[i]
-	}
-	return t.flows[i] - t.flows[i+1]
-}
-
-// smallest returns the smallest threshold from least on with at most n flows of that size.
-func (t *tail) smallest(n float64, least uint32) uint32 { return smallest(t.atLeast, n, least) }
 
 // smallest returns the smallest threshold from least on that at most n flows reach.
 func smallest(atLeast func(uint32) float64, n float64, least uint32) uint32 {
@@ -211,12 +172,11 @@ func needed(flows float64) int { return int(math.Ceil(flows/targetLoad/arrays)) 
 
 // shift computes the attention of epoch N + 2 from the measurements of epoch N (§4.3.1 and §4.3.2).
 // last is the latest network state, decided for the other time bit. Without measured losses the
-// state and the attention's own state stay. literal takes the paper's rules without this project's
-// changes. The reasons are for the log.
-func shift(now Attention, last State, m *measured,
-	room *[families]Room, literal bool,
-) (next Attention, state State, reasons []string) {
-	s := shifter{next: now, now: &now, state: last, m: m, room: room, literal: literal}
+// state and the attention's own state stay. The reasons are for the log.
+func shift(now Attention, last State, m *measured, room *[families]Room) (next Attention, state State,
+	reasons []string,
+) {
+	s := shifter{next: now, now: &now, state: last, m: m, room: room}
 	s.next.Th = maps.Clone(now.Th)
 	s.run()
 	s.order()
@@ -229,16 +189,7 @@ type shifter struct {
 	state   State // of the network
 	m       *measured
 	room    *[families]Room
-	literal bool
 	reasons []string
-}
-
-// illLoad is the load below which thresholds and sample rate are recomputed while ill.
-func (s *shifter) illLoad() float64 {
-	if s.literal {
-		return lowLoad
-	}
-	return illLoad
 }
 
 func (s *shifter) addReason(reason string) { s.reasons = append(s.reasons, reason) }
@@ -280,9 +231,6 @@ func (s *shifter) decide() {
 		hl, down := s.m.hl[f], buckets(s.room[f].Down)
 		if s.now.State == Ill {
 			n, deviation := s.victims(f)
-			if s.literal {
-				deviation = 0
-			}
 			limit, margin := targetLoad*down, 2*deviation
 			if s.now.Tentative {
 				limit, margin = tooHigh*down, deviation
@@ -290,10 +238,6 @@ func (s *shifter) decide() {
 			decoded := hl.known() && s.m.ll[f].known()
 			fits = fits && decoded && n+margin <= limit
 			beyond = beyond || !decoded || n-2*deviation > tooHigh*down
-			continue
-		}
-		if s.literal { // a decoded part needs no more memory
-			beyond = beyond || !hl.known() && hl.flows > targetLoad*down
 			continue
 		}
 		fits = fits && hl.known() && hl.flows <= targetLoad*down
@@ -325,7 +269,7 @@ func (s *shifter) victims(f int) (n, deviation float64) {
 // show only after the HH parts are decoded again, and cost another decision.
 func (s *shifter) expect() {
 	failed := func(e *edgeState) bool { return !e.recorded() }
-	if s.literal || s.now.State == Ill || !slices.ContainsFunc(slices.Collect(maps.Values(s.m.edges)), failed) {
+	if s.now.State == Ill || !slices.ContainsFunc(slices.Collect(maps.Values(s.m.edges)), failed) {
 		return
 	}
 	for f := range families {
@@ -381,7 +325,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32,
 	x := smallest(e.candidates, limit, least)
 	// With a Th of 1 all flows are candidates, so the scale of another Th does not apply.
 	for f := range families {
-		if x == 1 && total > 0 && e.sizes().atLeast(1)*e.hitters[f].flows/total > load*buckets(a.hitters(f, s.room)) {
+		if x == 1 && total > 0 && e.sizes().AtLeast(1)*e.hitters[f].flows/total > load*buckets(a.hitters(f, s.room)) {
 			x = 2
 		}
 	}
@@ -393,7 +337,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32,
 func (s *shifter) hittersLast() {
 	least := lowLoad
 	if s.next.State == Ill {
-		least = s.illLoad()
+		least = illLoad
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
@@ -412,7 +356,7 @@ func (s *shifter) hittersLast() {
 		if high {
 			from = th + 1
 		}
-		if far && !s.literal {
+		if far {
 			to = cautiousLoad
 		}
 		s.next.Th[name] = s.threshold(e, th, &s.next, from, to)
@@ -437,7 +381,7 @@ func (s *shifter) healthy() {
 		case load < lowLoad && p.HL > r.Reserve:
 			p.HL = max(need, r.Reserve)
 			s.addReason("HL part is filled below 60 %: it shrinks")
-		case load > targetLoad && p.HL < odd(r.Down) && !s.literal:
+		case load > targetLoad && p.HL < odd(r.Down):
 			p.HL = min(need, odd(r.Down))
 			s.addReason("HL part is filled above 70 %: it grows")
 		}
@@ -472,16 +416,9 @@ func (s *shifter) becomeIll() {
 			continue
 		}
 		s.next.Sample = min(s.next.Sample, rate(Sampled*targetLoad*buckets(r.IllLL)/n))
-		if flows := all.atLeast(1); flows > 0 {
+		if flows := all.AtLeast(1); flows > 0 {
 			tl = max(tl, smallest(s.candidates, flows*targetLoad*buckets(r.IllHL)/n, 2))
 		}
-	}
-	if s.literal {
-		tl = maxThreshold
-		for _, th := range s.now.Th {
-			tl = min(tl, th)
-		}
-		tl = max(tl, 2)
 	}
 	s.next.Tl = tl
 }
@@ -495,15 +432,15 @@ func (s *shifter) candidates(x uint32) (flows float64) {
 }
 
 // sizes returns the size distribution of all flows.
-func (s *shifter) sizes() tail {
+func (s *shifter) sizes() estimate.Tail {
 	var sizes, weights []float64
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		t := s.m.edges[name].sizes()
-		for i, x := range t.sizes {
-			sizes, weights = append(sizes, x), append(weights, t.number(i))
+		for i, x := range t.Sizes {
+			sizes, weights = append(sizes, x), append(weights, t.Number(i))
 		}
 	}
-	return newTail(sizes, weights)
+	return estimate.NewTail(sizes, weights)
 }
 
 func rate(x float64) uint32 { return uint32(min(max(math.Ceil(x), 1), Sampled)) }
@@ -552,9 +489,9 @@ func (s *shifter) ill() {
 		s.next.Sample = min(s.sampleRate(), s.now.Sample)
 		return
 	}
-	low, high := s.loads(s.m.hl, s.illLoad(), tooHigh, func(p Parts) int { return p.HL })
+	low, high := s.loads(s.m.hl, illLoad, tooHigh, func(p Parts) int { return p.HL })
 	switch {
-	case high && !s.literal:
+	case high:
 		s.next.Tl = s.lowThreshold(s.now.Tl + 1)
 		s.addReason("HL part is filled almost to the limit of decoding: Tl goes up")
 	case low:
@@ -563,8 +500,8 @@ func (s *shifter) ill() {
 			s.addReason("HL part has room: Tl goes down")
 		}
 	}
-	low, high = s.loads(s.m.ll, s.illLoad(), targetLoad, func(p Parts) int { return p.LL })
-	if low || !s.literal && (high || s.next.Tl > s.now.Tl) {
+	low, high = s.loads(s.m.ll, illLoad, targetLoad, func(p Parts) int { return p.LL })
+	if low || high || s.next.Tl > s.now.Tl {
 		if s.next.Sample = s.sampleRate(); s.next.Sample != s.now.Sample {
 			s.addReason("LL part is brought to the target load by the sample rate")
 		}
@@ -596,16 +533,16 @@ func (s *shifter) lowThreshold(least uint32) uint32 {
 				sizes, weights = append(sizes, v.size), append(weights, v.weight)
 			}
 		}
-		t := newTail(sizes, weights)
-		base := t.atLeast(s.now.Tl)
+		t := estimate.NewTail(sizes, weights)
+		base := t.AtLeast(s.now.Tl)
 		if base == 0 && n > 0 {
 			t = s.sizes()
-			base = t.atLeast(s.now.Tl)
+			base = t.AtLeast(s.now.Tl)
 		}
 		if n > 0 && base > 0 {
 			limit *= base / n
 		}
-		tl = max(tl, t.smallest(limit, least))
+		tl = max(tl, smallest(t.AtLeast, limit, least))
 	}
 	return tl
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/sketch/estimate"
+
 	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
@@ -407,16 +409,16 @@ func TestShift(t *testing.T) {
 		{flows: 900, few: 2}}
 	rnd := rand.New(rand.NewPCG(28, 7))
 	pick := func() count { return counts[rnd.IntN(len(counts))] }
-	for range 3000 {
+	for steps := range 3000 {
 		m := &measured{edges: map[string]*edgeState{}, deltas: rnd.IntN(4) > 0}
 		for _, name := range []string{"a", "b"} {
 			if rnd.IntN(8) > 0 {
-				var t tail
+				var t estimate.Tail
 				if rnd.IntN(5) > 0 {
-					t = newTail(sizes, weights)
+					t = estimate.NewTail(sizes, weights)
 				}
-				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *tail { return &t },
-					candidates: t.atLeast}
+				m.edges[name] = &edgeState{hitters: [families]count{pick(), pick()}, sizes: func() *estimate.Tail { return &t },
+					candidates: t.AtLeast}
 			}
 		}
 		m.hl, m.ll = [families]count{pick(), pick()}, [families]count{pick(), pick()}
@@ -424,11 +426,15 @@ func TestShift(t *testing.T) {
 			m.ll = [families]count{{decoded: true}, {decoded: true}}
 		}
 		for range rnd.IntN(50) {
-			m.victims = append(m.victims, victimSize{rnd.IntN(families), sizes[rnd.IntN(len(sizes))],
-				float64(1 + rnd.IntN(20))})
+			m.victims = append(m.victims, victimSize{family: rnd.IntN(families), size: sizes[rnd.IntN(len(sizes))],
+				weight: float64(1 + rnd.IntN(20)), heavy: rnd.IntN(2) == 0, sampled: rnd.IntN(2) == 0})
 		}
 		m.expected = [families]float64{float64(rnd.IntN(2) * rnd.IntN(20_000)), float64(rnd.IntN(2) * rnd.IntN(5000))}
-		now, _, _ = shift(now, now.State, m, &room, false)
+		if steps%3 == 0 {
+			now, _ = literal(now, m, &room)
+		} else {
+			now, _, _ = shift(now, now.State, m, &room)
+		}
 		for name, th := range now.Th {
 			if now.Tl < 1 || now.Tl > th || th > maxThreshold {
 				t.Fatalf("thresholds of %s: Tl %d, Th %d", name, now.Tl, th)

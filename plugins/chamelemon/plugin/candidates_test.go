@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/netsketch/netsketch/sketch/estimate"
+
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/tower"
 )
@@ -44,8 +46,10 @@ func TestCandidates(t *testing.T) {
 			large[i] = min(large[i], 65535)
 		}
 		l := &layout{bits: [2]int{8, 16}}
-		candidates := (&reading{sizer: newSizer(l, 1, [2][]uint32{small, large}),
-			edge: &edge{layout: *l}}).candidates(8)
+		classified := &reading{sizer: newSizer(l, 1, [2][]uint32{small, large}),
+			edge: &edge{layout: *l}}
+		classified.decoded = false // sizes of the classifier alone
+		candidates := classified.candidates(8)
 		for _, x := range tc.at {
 			want := 0.0
 			for i := range tc.flows {
@@ -69,14 +73,14 @@ func TestAllFlows(t *testing.T) {
 	for flows, want := range map[float64]uint32{7500: 2, 5000: 1} {
 		now := begin(&c, &room, []string{"a"})
 		now.Th["a"] = 2
-		sizes := newTail([]float64{1, 2}, []float64{flows - 225, 225})
+		sizes := estimate.NewTail([]float64{1, 2}, []float64{flows - 225, 225})
 		e := &edgeState{hitters: [families]count{{flows: 433, decoded: true}, {decoded: true}},
-			sizes:      func() *tail { return &sizes },
+			sizes:      func() *estimate.Tail { return &sizes },
 			candidates: func(x uint32) float64 { return map[bool]float64{true: flows, false: 700}[x == 1] }}
 		m := &measured{edges: map[string]*edgeState{"a": e}, deltas: true,
 			hl: [families]count{{flows: 3000, decoded: true}, {decoded: true}},
 			ll: [families]count{{decoded: true}, {decoded: true}}}
-		if next, _, reasons := shift(now, now.State, m, &room, false); next.Th["a"] != want {
+		if next, _, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
 			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/sketch/estimate"
 )
 
 // TestCrowd: the number of victim flows in a part without empty buckets is estimated, whatever
@@ -41,7 +42,7 @@ func TestCrowd(t *testing.T) {
 					for range 20_000 {
 						sizes, weights = append(sizes, float64(traffic.Size(points, r.Float64()))), append(weights, 1)
 					}
-					got := crowd(part, sizes, weights) / float64(n)
+					got := estimate.Crowd(lost(part), arrays, sizes, weights) / float64(n)
 					least, most = min(least, got), max(most, got)
 					if got > 1.3 || got < 1/crowdMargin {
 						t.Errorf("%s, %d flows in %d buckets an array, share %g lost: estimated as %.3f times as many", workload, n,

@@ -5,6 +5,8 @@ package plugin
 import (
 	"testing"
 
+	"github.com/netsketch/netsketch/sketch/estimate"
+
 	"github.com/netsketch/netsketch/settings"
 )
 
@@ -20,7 +22,7 @@ func divisor(a, b int) int {
 // divisor in common.
 func TestOddParts(t *testing.T) {
 	c := settings.Default[Configuration]()
-	sizes := newTail([]float64{1, 10}, []float64{1000, 10})
+	sizes := estimate.NewTail([]float64{1, 10}, []float64{1000, 10})
 	for _, reserve := range []int{0, 1, 2, 511, 512} {
 		c.Division.Reserve = reserve
 		room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
@@ -45,12 +47,12 @@ func TestOddParts(t *testing.T) {
 						}
 					}
 					m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 100,
-						decoded: true}, {flows: 10, decoded: true}}, sizes: func() *tail { return &sizes },
-						candidates: sizes.atLeast}}, deltas: true}
+						decoded: true}, {flows: 10, decoded: true}}, sizes: func() *estimate.Tail { return &sizes },
+						candidates: sizes.AtLeast}}, deltas: true}
 					m.hl, m.ll = [families]count{{flows: flows, decoded: decoded},
 						{flows: flows / 4, decoded: decoded}}, [families]count{{decoded: true}, {decoded: true}}
-					m.victims = []victimSize{{0, 5, flows}, {1, 5, flows / 4}}
-					next, _, _ := shift(now, now.State, m, &room, false)
+					m.victims = []victimSize{{size: 5, weight: flows}, {family: 1, size: 5, weight: flows / 4}}
+					next, _, _ := shift(now, now.State, m, &room)
 					check(next)
 				}
 			}

@@ -352,7 +352,8 @@ func (l *losses) victimSizes(a *Attention) []victimSize {
 		if v.heavy {
 			w = 1
 		}
-		out = append(out, victimSize{family: v.family, size: float64(v.size), weight: w})
+		out = append(out, victimSize{family: v.family, size: float64(v.size), weight: w, heavy: v.heavy,
+			sampled: a.sampled([]byte(v.raw))})
 	}
 	return out
 }

@@ -440,7 +440,7 @@ func (r *reading) exactSizes() bool {
 }
 
 // tail returns the distribution as input of the control.
-func (s *sizes) tail() tail {
+func (s *sizes) tail() estimate.Tail {
 	var at, n []float64
 	for x, flows := range s.small {
 		if flows > 0 && x > 0 {
@@ -450,7 +450,7 @@ func (s *sizes) tail() tail {
 	for _, x := range s.rest {
 		at, n = append(at, float64(x)), append(n, 1)
 	}
-	return newTail(at, n)
+	return estimate.NewTail(at, n)
 }
 
 // add adds another switch's flows: a flow enters at one switch.

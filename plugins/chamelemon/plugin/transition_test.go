@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/netsketch/netsketch/sketch/estimate"
+
 	"github.com/netsketch/netsketch/settings"
 )
 
@@ -36,10 +38,10 @@ func (n *near) measure(a *Attention) *measured {
 		flows *= 1 + error*n.r.NormFloat64()
 		return count{flows: flows, high: flows * (1 + 2*error)}
 	}
-	sizes := newTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
+	sizes := estimate.NewTail([]float64{1, 2, 100}, []float64{50_000 * (1 - n.heavy), 50_000*n.heavy - 500, 500})
 	m := &measured{deltas: true, edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2000,
-		decoded: true}, {decoded: true}}, counted: true, sizes: func() *tail { return &sizes },
-		candidates: sizes.atLeast}}}
+		decoded: true}, {decoded: true}}, counted: true, sizes: func() *estimate.Tail { return &sizes },
+		candidates: sizes.AtLeast}}}
 	m.hl[1], m.ll = count{decoded: true}, [families]count{{decoded: true}, {decoded: true}}
 	if a.State == Healthy {
 		m.hl[0] = part(truth, a.Parts[0].HL)
@@ -54,10 +56,10 @@ func (n *near) measure(a *Attention) *measured {
 	light = math.Round(light + math.Sqrt(light*(1-rate))*n.r.NormFloat64())
 	m.hl[0], m.ll[0] = part(heavy, a.Parts[0].HL), part(light, a.Parts[0].LL)
 	for range int(m.hl[0].flows) {
-		m.victims = append(m.victims, victimSize{0, 2, 1})
+		m.victims = append(m.victims, victimSize{size: 2, weight: 1, heavy: true})
 	}
 	for range int(m.ll[0].flows) {
-		m.victims = append(m.victims, victimSize{0, 1, 1 / rate})
+		m.victims = append(m.victims, victimSize{size: 1, weight: 1 / rate, sampled: true})
 	}
 	return m
 }
@@ -83,7 +85,7 @@ func TestOneState(t *testing.T) {
 				turns, differ := 0, 0
 				for epoch := range epochs {
 					now := &inForce[epoch%2]
-					next, state, _ := shift(*now, last, n.measure(now), &room, false)
+					next, state, _ := shift(*now, last, n.measure(now), &room)
 					if epoch >= settle {
 						if state != last {
 							turns++
@@ -112,31 +114,65 @@ func TestOneState(t *testing.T) {
 
 // TestLiteral: by the paper's rules a decoded part stays as it is above the target load, and Tl
 // begins at the lowest Th when the network becomes ill; the product's grow the part, and fill it.
+// Th follows the sizes alone, a decoded ill network becomes healthy at the target load by the
+// sampled victims alone, and an LL part that was not decoded ends the reconfiguration.
 func TestLiteral(t *testing.T) {
 	c := settings.Default[Configuration]()
 	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
-	sizes := newTail([]float64{1, 10, 100}, []float64{30_000, 15_000, 5000})
+	sizes := estimate.NewTail([]float64{1, 10, 100}, []float64{30_000, 15_000, 5000})
 	edge := func() *edgeState {
 		return &edgeState{hitters: [families]count{{flows: 1500, decoded: true}, {decoded: true}},
-			sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}
+			sizes: func() *estimate.Tail { return &sizes }, candidates: func(uint32) float64 { return 1e9 }}
 	}
 	now := begin(&c, &room, []string{"a", "b"})
 	now.Th["a"], now.Th["b"], now.Parts[0].HL = 50, 30, 2501
 	m := &measured{edges: map[string]*edgeState{"a": edge(), "b": edge()}, deltas: true,
 		hl: [families]count{{flows: 0.75 * buckets(2501), decoded: true}, {decoded: true}},
 		ll: [families]count{{decoded: true}, {decoded: true}}}
-	for _, literal := range []bool{false, true} {
-		next, state, _ := shift(now, Healthy, m, &room, literal)
-		if grown := next.Parts[0].HL > 2501; state != Healthy || grown == literal {
-			t.Errorf("literal %v: %s, HL has %d buckets an array", literal, state, next.Parts[0].HL)
-		}
+	if next, _, _ := shift(now, Healthy, m, &room); next.Parts[0].HL <= 2501 {
+		t.Errorf("the product's HL part has %d buckets an array", next.Parts[0].HL)
+	}
+	if next, _ := literal(now, m, &room); next.State != Healthy || next.Parts[0].HL != 2501 {
+		t.Errorf("literal: %+v", next)
+	}
+
+	m.hl[0] = count{flows: buckets(2000), high: 1.5 * buckets(2000)} // the estimate itself counts
+	if next, _ := literal(now, m, &room); next.State != Healthy || next.Parts[0].HL != 2858 {
+		t.Errorf("literal: %+v", next)
 	}
 	m.hl[0] = count{flows: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
-	for _, literal := range []bool{false, true} {
-		next, state, _ := shift(now, Healthy, m, &room, literal)
-		if state != Ill || (next.Tl == 30) != literal {
-			t.Errorf("literal %v: %s, Tl %d", literal, state, next.Tl)
-		}
+	if next, state, _ := shift(now, Healthy, m, &room); state != Ill || next.Tl == 30 {
+		t.Errorf("%s, Tl %d", state, next.Tl)
+	}
+	ill, _ := literal(now, m, &room)
+	if ill.State != Ill || ill.Tl != 30 || ill.Sample != rate(Sampled*targetLoad*buckets(room[0].IllLL)/buckets(3072)) ||
+		ill.Parts[0] != (Parts{room[0].IllLL, room[0].IllHL}) {
+		t.Errorf("literal: %+v", ill)
+	}
+
+	// 400 sampled victims of 6,000, and HLs outside of the sample, which do not count.
+	ill.Sample = Sampled / 15
+	m.hl[0], m.ll[0] = count{flows: 5000, decoded: true}, count{flows: 300, decoded: true}
+	for i := range 5400 {
+		m.victims = append(m.victims, victimSize{size: 40, weight: 1, heavy: i >= 300, sampled: i < 400})
+	}
+	if next, _ := literal(ill, m, &room); next.State != Healthy || next.Tl != 1 || next.Parts[0].LL != 0 ||
+		next.Parts[0].HL != required(400*Sampled/float64(ill.Sample)) {
+		t.Errorf("literal: %+v", next)
+	}
+	m.ll[0].decoded = false
+	m.ll[0].flows = 2 * buckets(ill.Parts[0].LL)
+	next, _ := literal(ill, m, &room)
+	if want := rate(float64(ill.Sample) * targetLoad / 2); next.State != Ill || next.Sample != want ||
+		next.Th["a"] != ill.Th["a"] {
+		t.Errorf("literal: %+v, expected a sample of %d", next, want)
+	}
+
+	// An HH part of 70 % at 100 packets: Th follows the sizes, whatever the classifier counts.
+	e := m.edges["a"]
+	e.hitters[0] = count{flows: 9000}
+	if next, _ := literal(now, m, &room); next.Th["a"] != 101 || next.Th["b"] != 30 {
+		t.Errorf("literal: Th %v", next.Th)
 	}
 }
 
@@ -145,21 +181,20 @@ func TestLiteral(t *testing.T) {
 func TestExpect(t *testing.T) {
 	c := settings.Default[Configuration]()
 	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
-	sizes := newTail([]float64{1, 10, 100}, []float64{6000, 3000, 1000})
+	sizes := estimate.NewTail([]float64{1, 10, 100}, []float64{6000, 3000, 1000})
 	now := begin(&c, &room, []string{"a"})
 	now.Parts[0].HL = 973 // of 2,000 victims
 	m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 10_000}, {decoded: true}},
-		sizes: func() *tail { return &sizes }, candidates: sizes.atLeast}}, expected: [families]float64{4000}}
+		sizes: func() *estimate.Tail { return &sizes }, candidates: sizes.AtLeast}}, expected: [families]float64{4000}}
 	for _, tc := range []struct {
 		expected float64
-		literal  bool
 		hl       int
-	}{{4000, false, 1905}, {1000, false, 973}, {0, false, 973}, {4000, true, 973}, {20_000, false, 3071}} {
+	}{{4000, 1905}, {1000, 973}, {0, 973}, {20_000, 3071}} {
 		m.expected[0] = tc.expected
-		next, state, _ := shift(now, Healthy, m, &room, tc.literal)
+		next, state, _ := shift(now, Healthy, m, &room)
 		if th := next.Th["a"]; next.Parts[0].HL != tc.hl || state != Healthy ||
-			sizes.atLeast(th) > targetLoad*buckets(next.hitters(0, &room)) {
-			t.Errorf("%v victims expected, literal %v: %+v, %s, Th %d", tc.expected, tc.literal, next.Parts[0], state, th)
+			sizes.AtLeast(th) > targetLoad*buckets(next.hitters(0, &room)) {
+			t.Errorf("%v victims expected: %+v, %s, Th %d", tc.expected, next.Parts[0], state, th)
 		}
 	}
 }
