@@ -233,8 +233,8 @@ func partials(epochs []EpochScore) []score.Total {
 	return []score.Total{t}
 }
 
-// failures counts the epochs that a plugin lost. They are no success, unless the scenario states how
-// many partial epochs it allows.
+// failures counts the epochs that a plugin lost. They are no success, unless the scenario states
+// how many partial epochs it allows.
 func failures(epochs []EpochScore) Verdict {
 	v := Verdict{}
 	names := map[string]bool{}
