@@ -16,7 +16,8 @@ import (
 type Batch struct {
 	// Target is the gNMI target of the rows; if empty, the store's default target.
 	Target string
-	// Time is the end of the epoch that was measured. It becomes the timestamp of every row.
+	// Time is the end of the epoch that was measured. It becomes the timestamp of every leaf of the
+	// tables. Leaves that a row keeps from an earlier batch keep their timestamps.
 	Time time.Time
 	// Epoch is the number of the epoch; 0 if the rows belong to no epoch.
 	Epoch uint64

@@ -70,13 +70,14 @@ type feedList struct {
 // sent to every subscriber that has the row.
 type slot struct {
 	list  *feedList
-	row   *Row   // nil if the slot is free
-	stamp *stamp // the row's last publication, which may have changed nothing
-	gen   uint32 // counts the rows that have used the slot
-	known int32  // number of subscribers that have the row
-	gone  bool   // the row was removed
-	round uint64 // the last evaluation that found the row
-	seq   uint64 // number of the slot's last log entry; entries with another number are stale
+	row   *Row    // nil if the slot is free
+	stamp *stamp  // the row's last publication, which may have changed nothing
+	times []int64 // of the leaves; nil if all have the time of stamp
+	gen   uint32  // counts the rows that have used the slot
+	known int32   // number of subscribers that have the row
+	gone  bool    // the row was removed
+	round uint64  // the last evaluation that found the row
+	seq   uint64  // number of the slot's last log entry; entries with another number are stale
 }
 
 type logEntry struct {
@@ -299,7 +300,7 @@ func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int)
 		fl.rows[string(sc.key)] = id
 	}
 	s := &f.slots[id]
-	s.stamp, s.round = g.stamp(row), n.version
+	s.stamp, s.times, s.round = g.stamp(row), g.leafTimes(n.list, row), n.version
 	if next := s.row.with(n.list, values); next != s.row {
 		s.row, s.gone = next, false
 		f.append(id)
@@ -360,7 +361,7 @@ func (f *feed) remove(n *snapshot, id int32) {
 	}
 	s.row = s.row.with(s.row.List, make([]Value, len(s.row.Values)))
 	s.gone = true
-	s.stamp = n.stamp
+	s.stamp, s.times = n.stamp, nil
 	if s.known == 0 {
 		f.release(id)
 		return

@@ -67,6 +67,7 @@ func (s *snapshot) rows() int {
 func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	next := &snapshot{target: s.target, list: s.list, version: st.version, stamp: st, removed: s.removed, segs: s.segs}
 	t := p.Table
+	var times map[string][]int64
 	switch {
 	case p.Delete:
 		next.remove(t, st.version)
@@ -77,12 +78,12 @@ func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 		}
 		next.segs = nil
 	default:
-		t = next.complete(t)
+		t, times = next.complete(t, st)
 		next.supersede(t, st.version)
 	}
 	shape, at := next.list.widen(t)
 	next.list = shape
-	next.push(newSegment(t, at, st))
+	next.push(newSegment(t, times, at, st))
 	return next
 }
 
@@ -135,8 +136,9 @@ func (s *snapshot) supersede(t *table.Table, version uint64) {
 }
 
 // complete returns the table with the columns that only existing rows have, filled with these
-// rows' values. It runs before the table's rows supersede them.
-func (s *snapshot) complete(t *table.Table) *table.Table {
+// rows' values, and the times of these columns if a value is not as old as the table. It runs
+// before the table's rows supersede them.
+func (s *snapshot) complete(t *table.Table, st *stamp) (*table.Table, map[string][]int64) {
 	missing := map[string]table.Kind{}
 	for _, g := range s.segs {
 		for i := range g.t.Values {
@@ -146,7 +148,7 @@ func (s *snapshot) complete(t *table.Table) *table.Table {
 		}
 	}
 	if len(missing) == 0 {
-		return t
+		return t, nil
 	}
 	src := make([]cellRef, t.Rows())
 	var key []byte
@@ -157,10 +159,43 @@ func (s *snapshot) complete(t *table.Table) *table.Table {
 		}
 	}
 	out := &table.Table{List: t.List, Keys: t.Keys, Values: slices.Clone(t.Values)}
+	var times map[string][]int64
+	now := st.time.UnixNano()
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		out.Values = append(out.Values, gather(name, missing[name], src))
+		times = withTimes(times, &out.Values[len(out.Values)-1], src, func(int) int64 { return now })
 	}
-	return out
+	return out, times
+}
+
+// withTimes adds the times of a gathered column to times, unless they are those of the rows. own
+// returns the time of a row.
+func withTimes(times map[string][]int64, c *table.Column, src []cellRef, own func(row int) int64) map[string][]int64 {
+	var column []int64
+	for row, r := range src {
+		if r.g == nil || c.Null(row) {
+			continue
+		}
+		at := r.g.cellTime(c.Name, r.row)
+		if column == nil && at == own(row) {
+			continue
+		}
+		if column == nil {
+			column = make([]int64, len(src))
+			for i := range column {
+				column[i] = own(i)
+			}
+		}
+		column[row] = at
+	}
+	if column == nil {
+		return times
+	}
+	if times == nil {
+		times = map[string][]int64{}
+	}
+	times[c.Name] = column
+	return times
 }
 
 // merge combines two segments, without their dead rows.
@@ -188,11 +223,16 @@ func (s *snapshot) merge(a, b *segment) *segment {
 	for i := range a.t.Keys {
 		t.Keys[i] = gather(a.t.Keys[i].Name, a.t.Keys[i].Kind, src)
 	}
+	var times map[string][]int64
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
 		t.Values = append(t.Values, gather(name, kinds[name], src))
+		if a.times[name] != nil || b.times[name] != nil {
+			times = withTimes(times, &t.Values[len(t.Values)-1], src,
+				func(row int) int64 { return each[row].time.UnixNano() })
+		}
 	}
 	_, at := s.list.widen(t)
-	return &segment{t: t, at: at, bytes: t.Bytes(), each: each, newer: newer}
+	return &segment{t: t, at: at, bytes: t.Bytes() + timesBytes(times), each: each, newer: newer, times: times}
 }
 
 // kinds returns the kinds of the columns.

@@ -54,4 +54,18 @@ func (e *Entry) Rendered(make func(*Entry) any) any {
 type Meta struct {
 	Time  time.Time
 	Epoch uint64
+
+	leaves []int64 // by leaf, in nanoseconds since 1970; nil if all leaves have Time
 }
+
+// LeafTime returns the time of a leaf in nanoseconds since 1970. A leaf that later publications of
+// its row did not name is older than the row. leaf is the index in Row.List.Leaves.
+func (m *Meta) LeafTime(leaf int) int64 {
+	if leaf < len(m.leaves) {
+		return m.leaves[leaf]
+	}
+	return m.Time.UnixNano()
+}
+
+// Uniform reports whether all leaves have the time of the row.
+func (m *Meta) Uniform() bool { return m.leaves == nil }

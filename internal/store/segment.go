@@ -29,9 +29,13 @@ type segment struct {
 
 	bytes int // size of the table, dead rows included
 
-	one   *stamp   // origin of all rows, or
-	each  []*stamp // origin of each row
-	newer uint64   // the newest version among the origins
+	one  *stamp   // origin of all rows, or
+	each []*stamp // origin of each row
+	// times holds the times of the columns whose cells are older than their rows, by the name of the
+	// column: one for each row, in nanoseconds since 1970. The cells of other columns have the time
+	// of their row. It is nil if there are no such columns, which is usual.
+	times map[string][]int64
+	newer uint64 // the newest version among the origins
 
 	dead atomic.Pointer[[]atomic.Uint64] // version from which each row is dead; nil if none is
 	gone int                             // number of dead rows; only used by the publisher
@@ -45,8 +49,47 @@ type segment struct {
 	}
 }
 
-func newSegment(t *table.Table, at []int, s *stamp) *segment {
-	return &segment{t: t, at: at, bytes: t.Bytes(), one: s, newer: s.version}
+func newSegment(t *table.Table, times map[string][]int64, at []int, s *stamp) *segment {
+	return &segment{t: t, at: at, bytes: t.Bytes() + timesBytes(times), one: s, newer: s.version, times: times}
+}
+
+func timesBytes(times map[string][]int64) int {
+	n := 0
+	for _, column := range times {
+		n += 8 * len(column)
+	}
+	return n
+}
+
+// cellTime returns the time of a cell of the named column.
+func (g *segment) cellTime(column string, row int) int64 {
+	if times := g.times[column]; times != nil {
+		return times[row]
+	}
+	return g.stamp(row).time.UnixNano()
+}
+
+// leafTimes returns the time of each of the list's leaves in a row; nil if all have the row's time.
+func (g *segment) leafTimes(l *List, row int) []int64 {
+	if g.times == nil {
+		return nil
+	}
+	own := g.stamp(row).time.UnixNano()
+	var out []int64
+	for c, leaf := range g.at {
+		times := g.times[g.t.Values[c].Name]
+		if times == nil || times[row] == own || g.t.Values[c].Null(row) {
+			continue
+		}
+		if out == nil {
+			out = make([]int64, len(l.Leaves))
+			for i := range out {
+				out[i] = own
+			}
+		}
+		out[leaf] = times[row]
+	}
+	return out
 }
 
 func (g *segment) rows() int { return g.t.Rows() }

@@ -360,7 +360,7 @@ func (s *snapshot) emit(p *plan, g *segment, col []int, row int, leafs []bool, y
 		}
 	}
 	st := g.stamp(row)
-	return yield(r, Meta{Time: st.time, Epoch: st.epoch})
+	return yield(r, Meta{Time: st.time, Epoch: st.epoch, leaves: g.leafTimes(s.list, row)})
 }
 
 // Size returns the number of rows of a list of a target ("" is the default one).

@@ -317,7 +317,7 @@ func (sub *Subscription) pop(id int32) {
 	}
 	sub.deltas = append(sub.deltas, Delta{
 		Row:     s.row,
-		Meta:    Meta{Time: s.stamp.time, Epoch: s.stamp.epoch},
+		Meta:    Meta{Time: s.stamp.time, Epoch: s.stamp.epoch, leaves: s.times},
 		Removed: s.gone,
 		Leaves:  sub.leaves[first:],
 	})

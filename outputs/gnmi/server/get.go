@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Get replies with one Notification for each path, or several if their prefixes differ. All
-// Notifications come from the same version of the store.
+// Get replies with one Notification for each path, or several if their prefixes differ or, with
+// PROTO, the timestamps of the leaves. All Notifications come from the same version of the store.
 func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
 	s.stats.requests.Add(1)
 	c := s.caller(ctx)
@@ -143,16 +143,24 @@ func (g *getter) notifications(ctx context.Context, a *resolved,
 	view *store.View,
 ) (out []*gpb.Notification, rows int, err error) {
 	var made []*collector
-	var c *collector
+	var at map[int64]*collector // of the current target: the collector of each time
 	target := ""
 	for row, meta := range view.Rows(a.query) {
 		rows++
-		if c == nil || row.Entry.Target != target {
+		if at == nil || row.Entry.Target != target {
 			target = row.Entry.Target
-			c = g.collect(a, target)
-			made = append(made, c)
+			at = map[int64]*collector{}
 		}
-		c.row(row, meta)
+		g.row(row, &meta, func(time int64) *collector {
+			if g.encoding != gpb.Encoding_PROTO {
+				time = 0 // a tree of JSON has one Notification, with the time of its newest leaf
+			}
+			if at[time] == nil {
+				at[time] = g.collect(a, target)
+				made = append(made, at[time])
+			}
+			return at[time]
+		})
 		if err := ctx.Err(); err != nil {
 			return nil, 0, status.FromContextError(err).Err()
 		}
@@ -175,7 +183,7 @@ func pathText(a *resolved) string {
 	return yang.PathString(slices.Concat(a.prefix.GetElem(), a.path.GetElem()))
 }
 
-// collector builds the Notification of one path and target.
+// collector builds a Notification of one path and target.
 type collector struct {
 	g    *getter
 	note *gpb.Notification
@@ -209,19 +217,19 @@ func (g *getter) collect(a *resolved, target string) *collector {
 	return c
 }
 
-// row adds a row's leaves.
-func (c *collector) row(row *store.Row, meta store.Meta) {
-	info := c.g.server.info(row.List)
-	if ts := meta.Time.UnixNano(); ts > c.note.Timestamp {
-		c.note.Timestamp = ts
-	}
+// row adds a row's leaves to the collectors of their times.
+func (g *getter) row(row *store.Row, meta *store.Meta, collector func(time int64) *collector) {
+	info := g.server.info(row.List)
 	n := len(row.List.Elems)
 	for i, v := range row.Values {
 		f := &info.leaves[i]
-		if v.Absent() || !c.g.filter.matches(f) {
+		if v.Absent() || !g.filter.matches(f) {
 			continue
 		}
-		c.g.leaves++
+		g.leaves++
+		time := meta.LeafTime(i)
+		c := collector(time)
+		c.note.Timestamp = max(c.note.Timestamp, time)
 		leaf := row.List.Leaves[i].Path
 		full := n + len(leaf)
 		at := min(c.at, full)
@@ -248,7 +256,7 @@ func (c *collector) row(row *store.Row, meta store.Meta) {
 			c.update[id.String()] = u
 			c.note.Update = append(c.note.Update, u.update)
 		}
-		if c.g.encoding == gpb.Encoding_PROTO {
+		if g.encoding == gpb.Encoding_PROTO {
 			u.update.Val = protoValue(f, v)
 			continue
 		}
@@ -266,7 +274,7 @@ func (c *collector) row(row *store.Row, meta store.Meta) {
 				}
 			}
 		}
-		t.value = appendJSON(nil, c.g.ietf, f, v)
+		t.value = appendJSON(nil, g.ietf, f, v)
 	}
 }
 

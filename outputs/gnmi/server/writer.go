@@ -6,6 +6,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -172,8 +173,37 @@ func (w *writer) count(leaves []store.LeafDelta) {
 
 // plain writes leaves that are not part of an atomic container.
 func (w *writer) plain(d *store.Delta, info *listInfo, leaves []store.LeafDelta) error {
+	if !d.Meta.Uniform() && !d.Removed {
+		for _, same := range byTime(d, leaves) {
+			if err := w.plainAt(d, info, same, d.Meta.LeafTime(same[0].Leaf)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return w.plainAt(d, info, leaves, d.Meta.Time.UnixNano())
+}
+
+// byTime divides leaves by their time, oldest first.
+func byTime(d *store.Delta, leaves []store.LeafDelta) [][]store.LeafDelta {
+	sorted := slices.Clone(leaves)
+	at := func(l store.LeafDelta) int64 { return d.Meta.LeafTime(l.Leaf) }
+	slices.SortStableFunc(sorted, func(a, b store.LeafDelta) int { return cmp.Compare(at(a), at(b)) })
+	var out [][]store.LeafDelta
+	for len(sorted) > 0 {
+		n := 1
+		for n < len(sorted) && at(sorted[n]) == at(sorted[0]) {
+			n++
+		}
+		out = append(out, sorted[:n:n])
+		sorted = sorted[n:]
+	}
+	return out
+}
+
+// plainAt writes leaves that have the same time.
+func (w *writer) plainAt(d *store.Delta, info *listInfo, leaves []store.LeafDelta, time int64) error {
 	eb := entryOf(d.Row.Entry)
-	time := d.Meta.Time.UnixNano()
 	form, prefix, own := fromAbove, [2][]byte{eb.above}, eb.last
 	if len(leaves) >= ownNote && !d.Removed {
 		form, prefix, own = fromEntry, [2][]byte{eb.above, eb.last}, nil
@@ -237,12 +267,26 @@ func (w *writer) container(d *store.Delta, info *listInfo, path []string, change
 	for _, name := range path {
 		elems = appendElem(elems, name)
 	}
-	if err := w.begin(d.Row.Entry.Target, [2][]byte{eb.above, elems}, d.Meta.Time.UnixNano(), true); err != nil {
-		return err
-	}
 	var mask []bool
 	if !w.filter.none() {
 		mask = w.mask(info)
+	}
+	inside := func(i int) bool {
+		leaf := d.Row.List.Leaves[i].Path
+		return !d.Row.Values[i].Absent() && (mask == nil || mask[i]) && len(leaf) > len(path) &&
+			slices.Equal(leaf[:len(path)], path)
+	}
+	at := int64(0) // of the newest leaf
+	for i := range d.Row.Values {
+		if inside(i) {
+			at = max(at, d.Meta.LeafTime(i))
+		}
+	}
+	if at == 0 {
+		at = d.Meta.Time.UnixNano()
+	}
+	if err := w.begin(d.Row.Entry.Target, [2][]byte{eb.above, elems}, at, true); err != nil {
+		return err
 	}
 	dups := map[int]uint32{}
 	for _, l := range changed {
@@ -250,10 +294,10 @@ func (w *writer) container(d *store.Delta, info *listInfo, path []string, change
 	}
 	var body, tail []byte
 	for i, v := range d.Row.Values {
-		leaf := d.Row.List.Leaves[i].Path
-		if v.Absent() || mask != nil && !mask[i] || len(leaf) <= len(path) || !slices.Equal(leaf[:len(path)], path) {
+		if !inside(i) {
 			continue
 		}
+		leaf := d.Row.List.Leaves[i].Path
 		tail = tail[:0]
 		for _, name := range leaf[len(path):] {
 			tail = appendElem(tail, name)
