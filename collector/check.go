@@ -11,8 +11,13 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/collector/southbound"
+	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example
@@ -44,6 +49,23 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 		err = errors.Join(err, failed[name])
 	}
 	return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+}
+
+// CheckSessions subscribes over gNMI to every device that has a gNMI section, and waits until each
+// has sent values. The error names the devices that have not when ctx ends, and the reasons.
+func CheckSessions(ctx context.Context, cfg *config.Config) error {
+	registry, err := schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules()))
+	if err != nil {
+		return err
+	}
+	d, err := southbound.New(cfg, southbound.Dependencies{
+		Schema: registry.Current, Certificates: certs.New(certs.Options{}),
+		Publish: func(store.Batch) error { return nil },
+	})
+	if err != nil {
+		return err
+	}
+	return d.CheckSessions(ctx)
 }
 
 // autoload returns the configuration, extended by an instance of every plugin in the plugin

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +46,9 @@ type UpdateReader struct {
 	// Skip, if set, makes the reader lenient toward updates of other devices: module names are
 	// ignored, numbers may be text and text may be numbers. Errors about leaves that are not in the
 	// schema (ErrUnknownPath) or not valid for their type are passed to Skip, and these leaves are
-	// omitted. Without Skip, Read returns the first of these errors.
-	Skip func(error)
+	// omitted. leaf is the path of the omitted leaf, or of the node above omitted leaves, without
+	// keys and at most 256 bytes long. Without Skip, Read returns the first of these errors.
+	Skip func(leaf string, err error)
 }
 
 // Read reads one update. The path starts at the root, including the prefix, and must contain the
@@ -53,7 +56,7 @@ type UpdateReader struct {
 func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 	n, elems, err := r.Resolve(path)
 	if err != nil {
-		return r.skip(err)
+		return r.skip(path, err)
 	}
 	switch v := val.GetValue().(type) {
 	case *gpb.TypedValue_JsonVal:
@@ -62,11 +65,11 @@ func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 		return r.json(n, elems, v.JsonIetfVal)
 	}
 	if n.Leaf == nil {
-		return r.skip(fmt.Errorf("yang: %s is a %s; its value is JSON", PathString(elems), n.Kind))
+		return r.skip(elems, fmt.Errorf("yang: %s is a %s; its value is JSON", PathString(elems), n.Kind))
 	}
 	raw, err := scalar(val)
 	if err != nil {
-		return r.skip(fmt.Errorf("yang: %s: %w", PathString(elems), err))
+		return r.skip(elems, fmt.Errorf("yang: %s: %w", PathString(elems), err))
 	}
 	return r.leaf(n, elems, raw, false)
 }
@@ -83,6 +86,9 @@ func (r *UpdateReader) Resolve(path []*gpb.PathElem) (*Node, []*gpb.PathElem, er
 		c := r.child(n, e.GetName())
 		if c == nil {
 			return nil, nil, fmt.Errorf("yang: %s: %q %w", PathString(path[:i+1]), e.GetName(), ErrUnknownPath)
+		}
+		if r.Skip != nil && c.Kind == ListNode {
+			e = c.localKeys(e)
 		}
 		if len(e.GetKey()) > 0 || c.Kind == ListNode && i < len(path)-1 {
 			if err := c.checkKeys(e.GetKey()); err != nil {
@@ -103,6 +109,28 @@ func (r *UpdateReader) Resolve(path []*gpb.PathElem) (*Node, []*gpb.PathElem, er
 	return n, elems, nil
 }
 
+// localKeys returns the element of a list with keys that are identities without their prefixes, if
+// the schema does not have them with the prefixes.
+func (n *Node) localKeys(e *gpb.PathElem) *gpb.PathElem {
+	var changed map[string]string
+	for _, name := range n.keys {
+		v, ok := e.GetKey()[name]
+		if !ok {
+			continue
+		}
+		if local := n.byName[name].Leaf.Type.local(v); local != v {
+			if changed == nil {
+				changed = maps.Clone(e.GetKey())
+			}
+			changed[name] = local
+		}
+	}
+	if changed == nil {
+		return e
+	}
+	return &gpb.PathElem{Name: e.GetName(), Key: changed}
+}
+
 func (r *UpdateReader) child(n *Node, name string) *Node {
 	if c := n.Child(name); c != nil {
 		return c
@@ -113,12 +141,30 @@ func (r *UpdateReader) child(n *Node, name string) *Node {
 	return nil
 }
 
-func (r *UpdateReader) skip(err error) error {
+func (r *UpdateReader) skip(elems []*gpb.PathElem, err error) error {
 	if r.Skip == nil {
 		return err
 	}
-	r.Skip(err)
+	r.Skip(NamesOf(elems), err)
 	return nil
+}
+
+// NamesOf returns the names of a path without modules and keys, "/interfaces/interface/state", cut
+// to 256 bytes.
+func NamesOf(elems []*gpb.PathElem) string {
+	const most = 256
+	var b strings.Builder
+	for _, e := range elems {
+		name := e.GetName()
+		name = name[strings.IndexByte(name, ':')+1:]
+		if b.Len()+1+len(name) > most {
+			b.WriteString("/…")
+			break
+		}
+		b.WriteByte('/')
+		b.WriteString(name)
+	}
+	return strings.ToValidUTF8(b.String(), "\ufffd")
 }
 
 // scalar returns the value of a TypedValue that is neither JSON nor a list.
@@ -158,10 +204,10 @@ func (r *UpdateReader) json(n *Node, elems []*gpb.PathElem, data []byte) error {
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return r.skip(fmt.Errorf("yang: %s: the value is not JSON: %w", PathString(elems), err))
+		return r.skip(elems, fmt.Errorf("yang: %s: the value is not JSON: %w", PathString(elems), err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r.skip(fmt.Errorf("yang: %s: something follows the JSON value", PathString(elems)))
+		return r.skip(elems, fmt.Errorf("yang: %s: something follows the JSON value", PathString(elems)))
 	}
 	return r.tree(n, elems, v)
 }
@@ -176,7 +222,7 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	}
 	members, ok := v.(map[string]any)
 	if !ok {
-		return r.skip(fmt.Errorf("yang: %s is a %s; its value is a JSON object", PathString(elems), n.Kind))
+		return r.skip(elems, fmt.Errorf("yang: %s is a %s; its value is a JSON object", PathString(elems), n.Kind))
 	}
 	names := make([]string, 0, len(members))
 	for name := range members {
@@ -186,7 +232,9 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	for _, name := range names {
 		c := r.child(n, name)
 		if c == nil {
-			if err := r.skip(fmt.Errorf("yang: %s: %.100q %w", PathString(elems), name, ErrUnknownPath)); err != nil {
+			member := append(elems[:len(elems):len(elems)], &gpb.PathElem{Name: name})
+			err := fmt.Errorf("yang: %s: %.100q %w", PathString(elems), name, ErrUnknownPath)
+			if err := r.skip(member, err); err != nil {
 				return err
 			}
 			continue
@@ -208,9 +256,9 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 // sameKey checks that a key leaf within an entry equals the entry's key.
 func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
 	want := elems[len(elems)-1].GetKey()[c.Name]
-	got, err := c.Leaf.Type.key(v)
+	got, err := r.key(c, v)
 	if err != nil || got != want && c.Leaf.Type.Qualify(want) != c.Leaf.Type.Qualify(got) {
-		return r.skip(fmt.Errorf("yang: %s: the entry has %.100q as %s", PathString(elems), fmt.Sprint(v), c.Name))
+		return r.skip(elems, fmt.Errorf("yang: %s: the entry has %.100q as %s", PathString(elems), fmt.Sprint(v), c.Name))
 	}
 	return nil
 }
@@ -219,7 +267,7 @@ func (r *UpdateReader) sameKey(c *Node, elems []*gpb.PathElem, v any) error {
 func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 	entries, ok := v.([]any)
 	if !ok {
-		return r.skip(fmt.Errorf("yang: %s is a list; its value is a JSON array, or the path has its keys",
+		return r.skip(elems, fmt.Errorf("yang: %s is a list; its value is a JSON array, or the path has its keys",
 			PathString(elems)))
 	}
 	for _, e := range entries {
@@ -227,13 +275,13 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 		members, _ := e.(map[string]any)
 		for name, v := range members {
 			if c := r.child(n, name); c != nil && slices.Contains(n.keys, c.Name) {
-				if k, err := c.Leaf.Type.key(v); err == nil {
+				if k, err := r.key(c, v); err == nil {
 					keys[c.Name] = k
 				}
 			}
 		}
 		if len(keys) != len(n.keys) {
-			if err := r.skip(fmt.Errorf("yang: %s: an entry has not all of the keys %s", PathString(elems),
+			if err := r.skip(elems, fmt.Errorf("yang: %s: an entry has not all of the keys %s", PathString(elems),
 				strings.Join(n.keys, ", "))); err != nil {
 				return err
 			}
@@ -242,7 +290,7 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 		last := len(elems) - 1
 		entry := append(elems[:last:last], &gpb.PathElem{Name: n.Name, Key: keys})
 		if err := n.checkKeys(keys); err != nil {
-			if err := r.skip(err); err != nil {
+			if err := r.skip(entry, err); err != nil {
 				return err
 			}
 			continue
@@ -252,6 +300,14 @@ func (r *UpdateReader) list(n *Node, elems []*gpb.PathElem, v any) error {
 		}
 	}
 	return nil
+}
+
+// key returns a JSON value as the text of a list key.
+func (r *UpdateReader) key(c *Node, v any) (string, error) {
+	if s, ok := v.(string); ok && r.Skip != nil {
+		v = c.Leaf.Type.local(s)
+	}
+	return c.Leaf.Type.key(v)
 }
 
 // key returns a JSON value as the text of a list key.
@@ -269,7 +325,7 @@ func (t *Type) key(v any) (string, error) {
 
 func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bool) error {
 	if n.Leaf.Many {
-		return r.skip(fmt.Errorf("yang: %s is a leaf-list, which is not supported: it %w", PathString(elems),
+		return r.skip(elems, fmt.Errorf("yang: %s is a leaf-list, which is not supported: it %w", PathString(elems),
 			ErrUnknownPath))
 	}
 	if p := n.Parent; p.Kind == ListNode && slices.Contains(p.keys, n.Name) {
@@ -281,7 +337,7 @@ func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bo
 	}
 	v, err := n.Leaf.Type.value(raw, fromJSON, r.Skip != nil)
 	if err != nil {
-		return r.skip(fmt.Errorf("yang: %s: %.100q %w", PathString(elems), fmt.Sprint(raw), err))
+		return r.skip(elems, fmt.Errorf("yang: %s: %.100q %w", PathString(elems), fmt.Sprint(raw), err))
 	}
 	return r.Found(LeafUpdate{Elems: elems, Leaf: n.Leaf, Value: v})
 }
@@ -323,8 +379,8 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 	if t.Base == Empty {
 		return nil, errors.New("is not what an empty leaf has: true, or [null] in JSON")
 	}
-	if _, local, ok := strings.Cut(text, ":"); ok && t.Base == Enumeration && lenient && t.CheckText(text) != nil {
-		text = local // an identity of the device's own model
+	if lenient {
+		text = t.local(t.plain(text))
 	}
 	if err := t.CheckText(text); err != nil {
 		return nil, err
@@ -333,6 +389,45 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 		return t.Qualify(strings.ToValidUTF8(text, "\ufffd")), nil
 	}
 	return table.ParseText(t.Kind, text)
+}
+
+// local returns a text without the prefix before its colon if the type has such a name, an identity
+// or a value of an enumeration, only without the prefix. Devices write the prefix of their own
+// import, or the name of their own module.
+func (t *Type) local(text string) string {
+	_, name, ok := strings.Cut(text, ":")
+	if !ok || !t.hasNames() || t.CheckText(text) == nil || t.CheckText(name) != nil {
+		return text
+	}
+	return name
+}
+
+func (t *Type) hasNames() bool {
+	return t.Base == Enumeration || t.Base == Identityref || slices.ContainsFunc(t.Members, (*Type).hasNames)
+}
+
+// plain returns a number that is written with an exponent or a fraction, as some devices write
+// 64-bit integers in JSON, without the exponent and, for an integer, without a fraction of zeros.
+// It returns any other text unchanged.
+func (t *Type) plain(text string) string {
+	const most = 64 // characters of a number; more are no number of YANG
+	if t.Base > Decimal64 || len(text) > most || !strings.ContainsAny(text, "eE.") {
+		return text
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.Abs(f) > math.MaxUint64 || f != 0 && math.Abs(f) < 1e-18 {
+		return text
+	}
+	exact, ok := new(big.Rat).SetString(text)
+	switch {
+	case !ok:
+		return text
+	case exact.IsInt():
+		return exact.Num().String()
+	case t.Base == Decimal64:
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return text
 }
 
 func (t *Type) textual() bool {

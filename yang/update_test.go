@@ -68,6 +68,19 @@ func TestUpdateReader(t *testing.T) {
 		{eth + "/state/oper-status", text("openconfig-interfaces:UP"), "! is not one of",
 			eth + `/state/oper-status=UP`},
 		{eth + "/state/oper-status", text("SIDEWAYS"), "! is not one of", ""},
+		{eth + "/state/type", text("ianaift:ethernetCsmacd"), "! is not one of",
+			eth + "/state/type=iana-if-type:ethernetCsmacd"},
+		{eth + "/ethernet/state/port-speed", jsonValue(`"oc-eth:SPEED_10GB"`), "! is not one of",
+			eth + "/ethernet/state/port-speed=openconfig-if-ethernet:SPEED_10GB"},
+		{eth + "/ethernet/state/port-speed", text("oc-eth:SPEED_0GB"), "! is not one of", ""},
+		{eth + "/state/counters/in-octets", jsonValue(`1.5e10`), "! is not a uint64",
+			eth + `/state/counters/in-octets=15000000000`},
+		{eth + "/state/counters/in-octets", jsonValue(`1.8446744073709551615e19`), "! is not a uint64",
+			eth + `/state/counters/in-octets=18446744073709551615`},
+		{eth + "/state/counters/in-octets", jsonValue(`7.0`), "! is not a uint64", eth + `/state/counters/in-octets=7`},
+		{eth + "/state/counters/in-octets", jsonValue(`7.5`), "! is not a uint64", ""},
+		{eth + "/state/counters/in-octets", jsonValue(`1e999999999`), "! is not a uint64", ""},
+		{summary + "/state/entropy", jsonValue(`"1.5e-3"`), "! is not a decimal64", summary + "/state/entropy=0.0015"},
 		{eth + "/config/enabled", text("true"), "! is text", eth + "/config/enabled=true"},
 		{eth + "/config/enabled", jsonValue("1"), "! is a number", "! neither"},
 		{eth + "/config/description", jsonValue("7"), "! is a number", eth + "/config/description=7"},
@@ -116,7 +129,12 @@ func TestUpdateReader(t *testing.T) {
 				return nil
 			}}
 			if lenient {
-				r.Skip = func(err error) { skipped = err }
+				r.Skip = func(leaf string, err error) {
+					if !strings.HasPrefix(leaf+"/", "/") || strings.ContainsAny(leaf, "[]") {
+						t.Errorf("%s: skips %q; expected a path without keys", tt.path, leaf)
+					}
+					skipped = err
+				}
 			}
 			err := r.Read(elems(tt.path), tt.val)
 			if lenient && err != nil {
@@ -163,7 +181,12 @@ func FuzzUpdateReader(f *testing.F) {
 				return nil
 			}}
 			if lenient {
-				r.Skip = func(err error) { skipped = append(skipped, err) }
+				r.Skip = func(leaf string, err error) {
+					if len(leaf) > 300 {
+						t.Fatalf("a leaf path of %d bytes", len(leaf))
+					}
+					skipped = append(skipped, err)
+				}
 			}
 			if err := r.Read(elems(path), val); err != nil && lenient {
 				t.Fatalf("a lenient reader fails: %v", err)

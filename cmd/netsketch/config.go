@@ -54,7 +54,7 @@ func configCommand() *cobra.Command {
 	checkCmd.Flags().BoolVar(&check.fileOnly, "file-only", false,
 		"check the file alone: do not start plugins, or load pipelines and certificates")
 	checkCmd.Flags().BoolVar(&check.dial, "dial", false,
-		"also check that the P4Runtime and gNMI addresses of all devices accept connections")
+		"also check that all devices accept connections to P4Runtime, and send values over gNMI")
 	cmd.AddCommand(checkCmd, &cobra.Command{
 		Use:   "reference",
 		Short: "Print every key of the configuration with its values, default and meaning, as Markdown",
@@ -98,7 +98,7 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 		err = inFile(path, collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version}))
 	}
 	if o.dial {
-		err = errors.Join(err, inFile(path, dialDevices(ctx, c.Devices)))
+		err = errors.Join(err, inFile(path, dialDevices(ctx, c)))
 	}
 	return fmt.Sprintf("%s, %s, %s", counted(len(c.Devices), "device"),
 		counted(len(c.Plugins.Instances), "plugin"), counted(len(c.Outputs), "output")), err
@@ -132,33 +132,27 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// dialDevices connects to the addresses of all devices at the same time.
-func dialDevices(ctx context.Context, devices []config.Device) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	type target struct{ what, address string }
-	var targets []target
-	for _, d := range devices {
-		targets = append(targets, target{"device " + d.Name + ": P4Runtime", d.Address})
-		if d.GNMI.Address != "" && d.GNMI.Address != d.Address {
-			targets = append(targets, target{"device " + d.Name + ": gNMI", d.GNMI.Address})
-		}
-	}
-	failed := make([]error, len(targets))
+// dialDevices connects to the P4Runtime addresses of all devices at the same time, and subscribes
+// to their gNMI servers.
+func dialDevices(ctx context.Context, c *config.Config) error {
+	failed := make([]error, len(c.Devices))
 	var all sync.WaitGroup
-	for i, t := range targets {
+	for i, d := range c.Devices {
 		all.Go(func() {
-			var dialer net.Dialer
-			conn, err := dialer.DialContext(ctx, "tcp", t.address)
+			dialer := net.Dialer{Timeout: 3 * time.Second}
+			conn, err := dialer.DialContext(ctx, "tcp", d.Address)
 			if err != nil {
-				failed[i] = fmt.Errorf("%s: %w", t.what, err)
+				failed[i] = fmt.Errorf("device %s: P4Runtime: %w", d.Name, err)
 				return
 			}
 			_ = conn.Close() // nothing was sent
 		})
 	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err := collector.CheckSessions(ctx, c)
 	all.Wait()
-	return errors.Join(failed...)
+	return errors.Join(append(failed, err)...)
 }
 
 // printProblems prints each problem with the line of the file that it concerns.

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
 )
 
 // config check loads pipelines, starts plugins, and lists problems that would keep a collector
@@ -57,6 +60,10 @@ func TestConfigCheck(t *testing.T) {
 		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},
 		{name: "unreachable", text: strings.Replace(good, "127.0.0.1:9560", closed.Addr().String(), 1),
 			args: []string{"--dial"}, err: "device leaf2: P4Runtime: dial tcp " + closed.Addr().String()},
+		{name: "a device without values", args: []string{"--dial"},
+			text: strings.Replace(good, `"127.0.0.1:9560", `, `"`+listener.Addr().String()+`", gnmi: {address: "`+
+				silentSwitch(t)+`", tls: {plaintext: true}}, `, 1),
+			err: "device leaf2: gNMI: the switch accepts the subscriptions and sends no value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "n.yaml")
@@ -83,6 +90,35 @@ func TestConfigCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent serves gNMI and syncs every subscription without a value.
+type silent struct{ gpb.UnimplementedGNMIServer }
+
+// Subscribe implements gpb.GNMIServer.
+func (silent) Subscribe(s gpb.GNMI_SubscribeServer) error {
+	sync := &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}
+	if err := s.Send(sync); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func silentSwitch(t *testing.T) (address string) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpc := grpc.NewServer()
+	gpb.RegisterGNMIServer(rpc, silent{})
+	served := make(chan error, 1)
+	go func() { served <- rpc.Serve(lis) }()
+	t.Cleanup(func() {
+		rpc.Stop()
+		<-served
+	})
+	return lis.Addr().String()
 }
 
 // The modules that yang export writes can be loaded again.

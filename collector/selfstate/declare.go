@@ -395,8 +395,11 @@ func (c *Component) gnmi(name string) *bindings.Collector_Device_Gnmi {
 		Updates:        ygot.Uint64(st.Updates),
 		UpdatesUnknown: ygot.Uint64(st.Unknown),
 		UpdatesRefused: ygot.Uint64(st.Refused),
+		UpdatesStale:   ygot.Uint64(st.Stale),
 		Ports:          &ports,
-		Neighbors:      ygot.Uint32(uint32(len(f.Neighbors))),
+
+		SubscriptionsMissing: ygot.Uint32(uint32(st.Missing)),
+		Neighbors:            ygot.Uint32(uint32(len(f.Neighbors))),
 	}
 	if len(f.DeviceIDs) > 0 {
 		out.DeviceId = &f.DeviceIDs[0]

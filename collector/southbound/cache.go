@@ -5,6 +5,7 @@ package southbound
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -20,19 +21,47 @@ import (
 // maxText bounds the text of a leaf, in bytes.
 const maxText = 64 << 10
 
+// maxBytes bounds the texts and keys of one switch, in bytes.
+const maxBytes = 64 << 20
+
 // cache holds the leaves that a switch has sent, as rows of lists, and marks those that are not in
 // the store yet. It belongs to one goroutine.
+//
+// A leaf has the time that the switch gave it. An update or a delete that is older than what the
+// cache knows of a leaf changes nothing, because notifications may arrive in any order (gNMI
+// specification, section 3.5.1.4). The cache compares the switch's times, but no later than their
+// arrival, so that a clock that was ahead does not block the updates after its correction.
 type cache struct {
 	target string
 	limit  int
 	tops   map[string]bool // top-level names that are accepted; nil accepts all
 	leaves int
+	bytes  int // of texts and keys
 	lists  map[string]*list
 	dirty  []*row        // in order of arrival
 	at     time.Time     // timestamp of the dirty rows
 	ready  []store.Batch // sealed batches with earlier timestamps
 	// newFacts is set when a leaf that discovery uses has changed.
 	newFacts bool
+	accepted bool // a leaf was accepted since the session began
+	stale    int  // leaves that were too old, since the last one that was accepted
+	// deleted holds recent deletes, so that older updates do not undo them.
+	deleted deletes
+	// atomic holds the containers that the switch replaces as a whole, by path.
+	atomic map[string][]*gpb.PathElem
+}
+
+// source is the stream that a notification arrives on.
+type source struct {
+	bit  uint64 // the stream's bit in leaf.from
+	subs []Subscription
+}
+
+// leaf is one leaf of a row.
+type leaf struct {
+	value any
+	at    int64  // in nanoseconds since 1970, for comparison
+	from  uint64 // streams that have delivered it, one bit each
 }
 
 // list is a YANG list, or a top-level container.
@@ -57,17 +86,15 @@ type row struct {
 	list   *list
 	id     string
 	keys   []string
-	leaves map[string]any
+	at     int64 // of the newest update
+	leaves map[string]leaf
 	dirty  map[string]bool // leaves that have changed; nil if none has changed
 	sent   bool            // the store has this row
 }
 
 func newCache(target string, limit int, subs []Subscription) *cache {
 	c := &cache{target: target, limit: limit, lists: map[string]*list{}, tops: map[string]bool{}}
-	for _, st := range factStreams() {
-		subs = append(subs[:len(subs):len(subs)], st.subscriptions...)
-	}
-	for _, sub := range subs {
+	for _, sub := range slices.Concat(factSubscriptions(), subs) {
 		elems := sub.Path.GetElem()
 		if len(elems) == 0 || elems[0].GetName() == "*" || elems[0].GetName() == "..." {
 			c.tops = nil
@@ -79,11 +106,16 @@ func newCache(target string, limit int, subs []Subscription) *cache {
 	return c
 }
 
-var errTooMany = errors.New("the device sends more leaves than the cache accepts from one device")
+var (
+	errTooMany = errors.New("the device sends more leaves than the cache accepts from one device")
+	errTooLong = errors.New("the device sends more text than the cache accepts from one device")
+)
 
-// apply enters a notification into the cache. report receives an error for each leaf that is
-// dropped.
-func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, now time.Time, report func(error)) Stats {
+// apply enters a notification into the cache. report receives the path without keys and an error
+// for each leaf that is dropped. stop ends a notification that takes too long.
+func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now time.Time, stop func() bool,
+	report func(leaf string, err error),
+) Stats {
 	st := Stats{Notifications: 1}
 	at := now
 	if n.GetTimestamp() > 0 {
@@ -93,35 +125,75 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, now time.Time, r
 		c.seal()
 	}
 	c.at = at
-	skip := func(err error) {
+	order := min(at.UnixNano(), now.UnixNano())
+	skip := func(leaf string, err error) {
 		if errors.Is(err, yang.ErrUnknownPath) {
 			st.Unknown++
 		} else {
 			st.Refused++
 		}
-		report(err)
+		report(leaf, err)
 	}
 	r := &yang.UpdateReader{Schema: schema, Skip: skip, Found: func(u yang.LeafUpdate) error {
-		if err := c.set(u); err != nil {
-			skip(err)
-			return nil
+		switch newer, err := c.set(u, order, src); {
+		case err != nil:
+			skip(yang.NamesOf(u.Elems), err)
+		case newer:
+			st.Updates++
+			c.stale = 0
+		default:
+			st.Stale++
+			c.stale++
 		}
-		st.Updates++
 		return nil
 	}}
-	prefix := n.GetPrefix().GetElem()
-	if n.GetAtomic() {
-		st.Updates += c.remove(prefix)
+	prefix := local(n.GetPrefix().GetElem())
+	if foreign(n.GetPrefix()) {
+		st.Unknown += uint64(len(n.GetUpdate()) + len(n.GetDelete()))
+		return st
+	}
+	if n.GetAtomic() && len(prefix) > 0 {
+		removed, stale := c.replace(prefix, order, src)
+		if stale {
+			st.Stale += uint64(len(n.GetUpdate()))
+			return st
+		}
+		st.Updates += removed
 	}
 	for _, d := range n.GetDelete() {
-		st.Updates += c.remove(slices.Concat(prefix, d.GetElem()))
+		if stop() || foreign(d) {
+			continue
+		}
+		st.Updates += c.delete(slices.Concat(prefix, local(d.GetElem())), order, src)
 	}
 	for _, u := range n.GetUpdate() {
-		if err := r.Read(slices.Concat(prefix, u.GetPath().GetElem()), u.GetVal()); err != nil {
-			skip(err)
+		if stop() || foreign(u.GetPath()) {
+			continue
 		}
+		_ = r.Read(slices.Concat(prefix, u.GetPath().GetElem()), u.GetVal()) // errors go to skip
 	}
 	return st
+}
+
+// foreign reports whether a path belongs to a tree of another origin than OpenConfig's, such as a
+// device's command line.
+func foreign(p *gpb.Path) bool {
+	o := p.GetOrigin()
+	return o != "" && !strings.HasPrefix(o, "openconfig")
+}
+
+// local returns a path without the names of modules. A path is as long as the schema is deep at
+// most; longer paths are cut, because nothing is below them.
+func local(elems []*gpb.PathElem) []*gpb.PathElem {
+	const most = 64
+	out := make([]*gpb.PathElem, 0, len(elems))
+	for _, e := range elems[:min(len(elems), most)] {
+		if _, name, ok := strings.Cut(e.GetName(), ":"); ok {
+			e = &gpb.PathElem{Name: name, Key: e.GetKey()}
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // locate returns the list that a leaf belongs to, and the index of the path element at which the
@@ -161,58 +233,89 @@ func newList(n *yang.Node) *list {
 	return l
 }
 
-// set enters one leaf into the cache.
-func (c *cache) set(u yang.LeafUpdate) error {
+// set enters one leaf into the cache. It returns false if the cache knows something newer.
+func (c *cache) set(u yang.LeafUpdate, at int64, src source) (newer bool, err error) {
 	if c.tops != nil && !c.tops[u.Elems[0].GetName()] {
-		return fmt.Errorf("%s is not below a subscribed path: for this device it %w", yang.PathString(u.Elems),
+		return false, fmt.Errorf("%s is not below a subscribed path: for this device it %w", yang.PathString(u.Elems),
 			yang.ErrUnknownPath)
 	}
 	l, depth := c.locate(u)
 	if l == nil {
-		return fmt.Errorf("%s is a top-level leaf; only leaves in containers are republished", yang.PathString(u.Elems))
+		return false, fmt.Errorf("%s is a top-level leaf; only leaves in containers are republished",
+			yang.PathString(u.Elems))
 	}
-	if s, ok := u.Value.(string); ok && len(s) > maxText {
-		return fmt.Errorf("%s: a text of %d bytes; the limit is %d", yang.PathString(u.Elems), len(s), maxText)
+	text, _ := u.Value.(string)
+	if len(text) > maxText {
+		return false, fmt.Errorf("%s: a text of %d bytes; the limit is %d", yang.PathString(u.Elems), len(text), maxText)
 	}
 	keys := make([]string, len(l.keys))
 	for i, k := range l.keys {
 		keys[i] = u.Elems[k.elem].GetKey()[k.name]
 	}
 	id := strings.Join(keys, "\x00")
-	r := l.rows[id]
 	names := make([]string, 0, len(u.Elems)-depth)
 	for _, e := range u.Elems[depth:] {
 		names = append(names, e.GetName())
 	}
 	name := strings.Join(names, "/")
+	repeated := l.repeatsKey(name) // the key carries the value
+	r := l.rows[id]
+	var old leaf
+	had := false
+	if r != nil {
+		old, had = r.leaves[name]
+	}
+	if had && at < old.at {
+		old.from |= src.bit
+		r.leaves[name] = old
+		return false, nil
+	}
+	if !had && c.deleted.covers(u.Elems, at) {
+		return false, nil
+	}
 	if r == nil {
-		if c.leaves >= c.limit {
-			return errTooMany
+		if len(id) > maxText {
+			return false, fmt.Errorf("%s: keys of %d bytes; the limit is %d", yang.NamesOf(u.Elems), len(id), maxText)
 		}
-		r = &row{list: l, id: id, keys: keys, leaves: map[string]any{}}
+		if err := c.reserve(1, len(id)); err != nil {
+			return false, err
+		}
+		r = &row{list: l, id: id, keys: keys, leaves: map[string]leaf{}}
 		l.rows[id] = r
-		c.leaves++
 		c.touch(r)
+		c.newFacts = c.newFacts || isFact(l.elems, "")
 	}
-	if l.repeatsKey(name) {
-		return nil // the key carries the value
+	r.at, c.accepted = max(r.at, at), true
+	if repeated {
+		return true, nil
 	}
-	old, had := r.leaves[name]
-	if had && old == u.Value {
-		c.touch(r) // the same value at a later time
-		r.dirty[name] = true
-		return nil
-	}
+	more := 0
 	if !had {
-		if c.leaves >= c.limit {
-			return errTooMany
-		}
-		c.leaves++
+		more = 1
 	}
-	r.leaves[name] = u.Value
+	before, _ := old.value.(string)
+	if err := c.reserve(more, len(text)-len(before)); err != nil {
+		return false, err
+	}
+	r.leaves[name] = leaf{value: u.Value, at: at, from: old.from | src.bit}
 	c.touch(r)
 	r.dirty[name] = true
-	c.newFacts = c.newFacts || isFact(l.elems, name)
+	if !had || old.value != u.Value {
+		c.newFacts = c.newFacts || isFact(l.elems, name)
+	}
+	return true, nil
+}
+
+// reserve counts further leaves and bytes, or fails if the switch has too many.
+func (c *cache) reserve(leaves, bytes int) error {
+	switch {
+	case leaves > 0 && c.leaves+leaves > c.limit:
+		return errTooMany
+	case bytes > 0 && c.bytes+bytes > maxBytes:
+		return errTooLong
+	}
+	c.leaves += leaves
+	c.bytes += bytes
 	return nil
 }
 
@@ -232,45 +335,233 @@ func (c *cache) touch(r *row) {
 	}
 }
 
-// remove deletes the leaves at and below a path, which may omit keys and contain wildcards. It
+// delete enters a delete by the switch. A delete below a container that the switch replaces as a
+// whole deletes the container, as far as the stream subscribes to it (section 2.1.1). delete
 // returns the number of leaves deleted.
-func (c *cache) remove(elems []*gpb.PathElem) (removed uint64) {
-	for _, e := range elems {
-		if _, local, ok := strings.Cut(e.GetName(), ":"); ok {
-			e.Name = local
+func (c *cache) delete(elems []*gpb.PathElem, at int64, src source) (removed uint64) {
+	for _, whole := range c.atomic {
+		if len(whole) < len(elems) && overlap(elems[:len(whole)], whole) {
+			removed += c.remove(whole, at, src.subs)
+			c.deleted.add(whole, at, src.subs)
 		}
 	}
+	c.deleted.add(elems, at, nil)
+	return removed + c.remove(elems, at, nil)
+}
+
+// replace begins an atomic notification: it deletes what the container has, as far as the stream
+// subscribes to it. stale is set if a newer notification of the container has arrived.
+func (c *cache) replace(container []*gpb.PathElem, at int64, src source) (removed uint64, stale bool) {
+	const most = 4096 // containers of one switch
+	path := string(appendPath(nil, container))
+	if c.atomic == nil {
+		c.atomic = map[string][]*gpb.PathElem{}
+	}
+	if _, known := c.atomic[path]; known && c.deleted.covers(container, at) {
+		return 0, true
+	}
+	if len(c.atomic) < most && len(path) < maxText {
+		c.atomic[path] = container
+	}
+	removed = c.remove(container, at, src.subs)
+	c.deleted.add(container, at, src.subs)
+	return removed, false
+}
+
+// remove deletes the leaves at and below a path that are not newer than at. The path may omit keys
+// and contain wildcards. If subs is not nil, leaves that none of these subscriptions selects stay.
+// It returns the number of leaves deleted.
+func (c *cache) remove(elems []*gpb.PathElem, at int64, subs []Subscription) (removed uint64) {
 	for _, l := range c.lists {
-		for _, r := range l.rows {
-			before := len(r.leaves)
-			whole := false
-			if len(elems) <= len(l.elems) {
-				if !l.under(r, elems) {
-					continue
-				}
-				whole = true
-			} else if !l.under(r, elems[:len(l.elems)]) {
-				continue
-			}
-			for name := range r.leaves {
-				if whole || below(name, elems[len(l.elems):]) {
-					delete(r.leaves, name)
-					c.touch(r)
-					r.dirty[name] = true
-					c.newFacts = c.newFacts || isFact(l.elems, name)
-				}
-			}
-			removed += uint64(before - len(r.leaves))
-			c.leaves -= before - len(r.leaves)
-			if whole || len(r.leaves) == 0 {
-				c.touch(r)
-				c.newFacts = c.newFacts || isFact(l.elems, "")
-				delete(l.rows, r.id)
-				c.leaves--
-			}
+		for r := range l.matching(elems) {
+			whole := len(elems) <= len(l.elems)
+			removed += c.drop(r, whole, func(name string, f leaf) bool {
+				return f.at <= at && (whole || below(name, elems[len(l.elems):])) && (subs == nil || l.selects(subs, r, name))
+			}, at)
 		}
 	}
 	return removed
+}
+
+// forget deletes the leaves that only streams among ended have delivered, and returns their number.
+func (c *cache) forget(ended uint64) (removed uint64) {
+	for _, l := range c.lists {
+		for _, r := range l.rows {
+			removed += c.drop(r, false, func(name string, f leaf) bool {
+				if f.from&ended == 0 {
+					return false
+				}
+				f.from &^= ended
+				r.leaves[name] = f
+				return f.from == 0
+			}, 0)
+		}
+	}
+	return removed
+}
+
+// drop deletes the leaves of a row that gone selects. A row without leaves is deleted, too, if it
+// had leaves, or if the whole row is deleted at a time that is not before its newest update.
+func (c *cache) drop(r *row, whole bool, gone func(name string, f leaf) bool, at int64) (removed uint64) {
+	for name, f := range r.leaves {
+		if !gone(name, f) {
+			continue
+		}
+		text, _ := f.value.(string)
+		c.bytes -= len(text)
+		c.leaves--
+		removed++
+		delete(r.leaves, name)
+		c.touch(r)
+		r.dirty[name] = true
+		c.newFacts = c.newFacts || isFact(r.list.elems, name)
+	}
+	if len(r.leaves) == 0 && (removed > 0 || whole && r.at <= at) {
+		c.touch(r)
+		c.newFacts = c.newFacts || isFact(r.list.elems, "")
+		delete(r.list.rows, r.id)
+		c.bytes -= len(r.id)
+		c.leaves--
+	}
+	return removed
+}
+
+// matching returns the rows at and below a path, or above the leaves that the path selects.
+func (l *list) matching(elems []*gpb.PathElem) iter.Seq[*row] {
+	head := elems[:min(len(elems), len(l.elems))]
+	return func(yield func(*row) bool) {
+		keys := make([]string, 0, len(l.keys))
+		for _, k := range l.keys {
+			if k.elem >= len(head) {
+				break
+			}
+			if v, ok := head[k.elem].GetKey()[k.name]; ok && v != "*" {
+				keys = append(keys, v)
+			}
+		}
+		if len(l.keys) > 0 && len(keys) == len(l.keys) { // one row
+			if r := l.rows[strings.Join(keys, "\x00")]; r != nil && l.under(r, head) {
+				yield(r)
+			}
+			return
+		}
+		for _, r := range l.rows {
+			if l.under(r, head) && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// selects reports whether a subscription selects a leaf of a row.
+func (l *list) selects(subs []Subscription, r *row, name string) bool {
+	return slices.ContainsFunc(subs, func(sub Subscription) bool {
+		elems := local(sub.Path.GetElem())
+		if i := slices.IndexFunc(elems, func(e *gpb.PathElem) bool { return e.GetName() == "..." }); i >= 0 {
+			elems = elems[:i] // close enough: what is above the dots
+		}
+		n := min(len(elems), len(l.elems))
+		return l.under(r, elems[:n]) && below(name, elems[n:])
+	})
+}
+
+// overlap reports whether two paths of the same length may select the same node. Keys may be
+// omitted or "*".
+func overlap(a, b []*gpb.PathElem) bool {
+	for i := range a {
+		if a[i].GetName() != "*" && a[i].GetName() != b[i].GetName() {
+			return false
+		}
+		for k, v := range a[i].GetKey() {
+			if w, ok := b[i].GetKey()[k]; ok && v != "*" && w != "*" && v != w {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// deletes are the newest deletes of a switch, a bounded number.
+type deletes struct {
+	byPath map[string]deletion
+	order  []string // paths, oldest first
+}
+
+type deletion struct {
+	at   int64
+	subs []Subscription // nil for all leaves below the path
+}
+
+// add remembers a delete. Deletes with wildcards are not remembered.
+func (d *deletes) add(elems []*gpb.PathElem, at int64, subs []Subscription) {
+	const most = 4096
+	for _, e := range elems {
+		for _, v := range e.GetKey() {
+			if v == "*" || len(v) > maxText {
+				return
+			}
+		}
+		if e.GetName() == "*" || e.GetName() == "..." {
+			return
+		}
+	}
+	path := string(appendPath(nil, elems))
+	if len(path) > 1024 {
+		return
+	}
+	if d.byPath == nil {
+		d.byPath = map[string]deletion{}
+	}
+	old, ok := d.byPath[path]
+	switch {
+	case ok && old.at >= at:
+		return
+	case !ok:
+		if len(d.order) == most {
+			delete(d.byPath, d.order[0])
+			d.order = d.order[1:]
+		}
+		d.order = append(d.order, path)
+	}
+	d.byPath[path] = deletion{at, subs}
+}
+
+// covers reports whether a node was deleted after a time.
+func (d *deletes) covers(elems []*gpb.PathElem, at int64) bool {
+	if len(d.byPath) == 0 {
+		return false
+	}
+	var path []byte
+	for n := range len(elems) + 1 {
+		if n > 0 {
+			path = appendPath(path, elems[n-1:n])
+		}
+		if del, ok := d.byPath[string(path)]; ok && del.at > at && selected(del.subs, elems) {
+			return true
+		}
+	}
+	return false
+}
+
+// selected reports whether subscriptions may select a node; nil stands for all nodes.
+func selected(subs []Subscription, elems []*gpb.PathElem) bool {
+	return subs == nil || slices.ContainsFunc(subs, func(sub Subscription) bool {
+		sel := local(sub.Path.GetElem())
+		n := min(len(sel), len(elems))
+		return overlap(sel[:n], elems[:n])
+	})
+}
+
+// appendPath appends a path in a form that is the same for equal paths.
+func appendPath(b []byte, elems []*gpb.PathElem) []byte {
+	for _, e := range elems {
+		b = append(append(b, '/'), e.GetName()...)
+		for _, k := range slices.Sorted(maps.Keys(e.GetKey())) {
+			b = append(append(append(b, 0), k...), 0)
+			b = append(b, e.GetKey()[k]...)
+		}
+	}
+	return b
 }
 
 // under reports whether a row is at or below a path that is not longer than its list's path.
@@ -339,8 +630,8 @@ func (c *cache) seal() {
 		default:
 			b.Tables = append(b.Tables, store.Publication{Table: l.table(gone[l]), Delete: true})
 		}
-		if len(changed[l]) > 0 {
-			b.Tables = append(b.Tables, store.Publication{Table: l.changes(changed[l])})
+		for _, rows := range sameLeaves(changed[l]) {
+			b.Tables = append(b.Tables, store.Publication{Table: l.changes(rows)})
 			l.sent = true
 		}
 	}
@@ -397,17 +688,30 @@ func (l *list) table(rows []*row) *table.Table {
 	return t
 }
 
-// changes returns a table of rows with the leaves that have changed in any of them.
+// sameLeaves divides rows by the leaves that have changed, because a table sets the time of every
+// cell that it has.
+func sameLeaves(rows []*row) [][]*row {
+	var out [][]*row
+	index := map[string]int{}
+	for _, r := range rows {
+		id := strings.Join(slices.Sorted(maps.Keys(r.dirty)), " ")
+		i, ok := index[id]
+		if !ok {
+			i = len(out)
+			index[id], out = i, append(out, nil)
+		}
+		out[i] = append(out[i], r)
+	}
+	return out
+}
+
+// changes returns a table of rows with their changed leaves, which are the same in all of them.
 func (l *list) changes(rows []*row) *table.Table {
 	t := l.table(rows)
-	names := map[string]bool{}
-	for _, r := range rows {
-		maps.Copy(names, r.dirty)
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Sorted(maps.Keys(rows[0].dirty)) {
 		if leaf := l.node.List.Leaf(name); leaf != nil {
 			t.Values = append(t.Values, table.ColumnOf(name, leaf.Kind(), len(rows),
-				func(row int) any { return rows[row].leaves[name] }))
+				func(row int) any { return rows[row].leaves[name].value }))
 		}
 	}
 	return t

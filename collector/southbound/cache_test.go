@@ -4,10 +4,12 @@ package southbound
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/protobuf/proto"
 
@@ -18,19 +20,27 @@ import (
 // held is a cache with a store that receives the cache's batches.
 type held struct {
 	*watched
-	m *cache
+	m      *cache
+	stream source
+	stats  Stats
 }
+
+// all is a stream that subscribes to everything.
+var all = source{bit: 1, subs: []Subscription{{Path: &gpb.Path{}}}}
+
+func never() bool { return false }
 
 func hold(t testing.TB) *held {
 	st := store.New(store.Options{Schema: testSchema()})
 	t.Cleanup(st.Close)
-	return &held{&watched{store: st}, newCache("leaf1", 1000, nil)}
+	return &held{&watched{store: st}, newCache("leaf1", 1000, nil), all, Stats{}}
 }
 
 func (h *held) take(t testing.TB, notes ...*gpb.Notification) {
 	t.Helper()
 	for _, n := range notes {
-		h.m.apply(testSchema(), n, time.Unix(100, 0), func(error) {})
+		st := h.m.apply(testSchema(), n, h.stream, time.Unix(100, 0), never, func(string, error) {})
+		h.stats.Stale += st.Stale
 	}
 	for _, b := range h.m.flush(time.Unix(100, 0)) {
 		if err := h.store.Publish(b); err != nil {
@@ -113,6 +123,173 @@ func TestCache(t *testing.T) {
 	}
 }
 
+// Notifications may arrive in any order: what is older than the cache's knowledge changes nothing.
+func TestOlderLoses(t *testing.T) {
+	const status, mtu = eth1 + "/state/oper-status", eth1 + "/state/mtu"
+	for name, tt := range map[string]struct {
+		notes []*gpb.Notification
+		want  map[string]string
+		stale uint64
+	}{
+		"an update after a newer one": {
+			[]*gpb.Notification{note(20, status, "UP"), note(10, status, "DOWN")},
+			map[string]string{status: "UP"}, 1},
+		"a delete after a newer update": {
+			[]*gpb.Notification{note(20, status, "UP"), note(10, status, nil)},
+			map[string]string{status: "UP"}, 0},
+		"an update after a newer delete": {
+			[]*gpb.Notification{note(5, status, "UP"), note(20, status, nil), note(10, status, "DOWN")}, nil, 1},
+		"an update after a delete of what was not there": {
+			[]*gpb.Notification{note(20, eth1, nil), note(10, status, "DOWN")}, nil, 1},
+		"a delete of the row spares a newer leaf": {
+			[]*gpb.Notification{note(10, status, "UP"), note(30, mtu, 9000), note(20, eth1, nil)},
+			map[string]string{mtu: "9000"}, 0},
+		"an older leaf of a row deleted since": {
+			[]*gpb.Notification{note(10, mtu, 9000), note(20, "/interfaces", nil), note(15, status, "UP"),
+				note(25, mtu, 1500)},
+			map[string]string{mtu: "1500"}, 1},
+		"an older leaf after a delete of everything": {
+			[]*gpb.Notification{note(20, "/", nil), note(15, status, "UP"), note(25, mtu, 1500)},
+			map[string]string{mtu: "1500"}, 1},
+		"a newer value after a delete": {
+			[]*gpb.Notification{note(10, status, "UP"), note(20, status, nil), note(30, status, "DOWN")},
+			map[string]string{status: "DOWN"}, 0},
+		"two at the same time: the last one counts": {
+			[]*gpb.Notification{note(10, status, "UP"), note(10, status, "DOWN")},
+			map[string]string{status: "DOWN"}, 0},
+		"a clock that was ahead, and a value of before its arrival": {
+			[]*gpb.Notification{note(1<<61, status, "UP"), note(99e9, status, "DOWN")},
+			map[string]string{status: "UP"}, 1}, // the first one arrived at 100 s
+		"a clock that was ahead, and a value after its correction": {
+			[]*gpb.Notification{note(1<<61, status, "UP"), note(100e9, status, "DOWN")},
+			map[string]string{status: "DOWN"}, 0},
+		"an atomic update after a newer one": {
+			[]*gpb.Notification{
+				{Timestamp: 20, Atomic: true, Prefix: parsed(eth1 + "/state"), Update: note(0, "/mtu", 2).Update},
+				{Timestamp: 10, Atomic: true, Prefix: parsed(eth1 + "/state"),
+					Update: note(0, "/oper-status", "UP", "/mtu", 1).Update}},
+			map[string]string{mtu: "2"}, 2},
+		"an older leaf of an atomic container": {
+			[]*gpb.Notification{
+				{Timestamp: 20, Atomic: true, Prefix: parsed(eth1 + "/state"), Update: note(0, "/mtu", 2).Update},
+				note(10, status, "UP")},
+			map[string]string{mtu: "2"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hold(t)
+			h.take(t, tt.notes...)
+			got := h.leaves()
+			for p := range got {
+				if strings.HasSuffix(p, "/name") {
+					delete(got, p)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if h.stats.Stale != tt.stale {
+				t.Errorf("%d stale leaves; expected %d", h.stats.Stale, tt.stale)
+			}
+		})
+	}
+}
+
+// An atomic notification replaces the container as far as its stream subscribes to it, and a delete
+// of one of its leaves deletes the container in the same extent.
+func TestAtomicContainers(t *testing.T) {
+	const state = eth1 + "/state"
+	counters := source{bit: 1, subs: []Subscription{{Path: path("interfaces", "interface", "state", "counters")}}}
+	status := source{bit: 2, subs: []Subscription{{Path: path("interfaces", "interface", "state", "oper-status")}}}
+	atomic := func(at int64, prefix string, pairs ...any) *gpb.Notification {
+		n := note(at, pairs...)
+		n.Atomic, n.Prefix = true, parsed(prefix)
+		return n
+	}
+	h := hold(t)
+	from := func(src source, n *gpb.Notification, want map[string]string) {
+		t.Helper()
+		h.stream = src
+		h.take(t, n)
+		got := h.leaves()
+		for p := range got {
+			if strings.HasSuffix(p, "/name") {
+				delete(got, p)
+			}
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("after %v (-want +got):\n%s", n, diff)
+		}
+	}
+	from(status, note(10, state+"/oper-status", "UP"), map[string]string{state + "/oper-status": "UP"})
+	from(counters, atomic(20, state, "/counters/in-octets", 1, "/counters/out-octets", 2), map[string]string{
+		state + "/oper-status": "UP", state + "/counters/in-octets": "1", state + "/counters/out-octets": "2"})
+	from(status, note(15, state+"/oper-status", "DOWN"), map[string]string{
+		state + "/oper-status": "DOWN", state + "/counters/in-octets": "1", state + "/counters/out-octets": "2"})
+	from(counters, atomic(30, state, "/counters/in-octets", 3), map[string]string{
+		state + "/oper-status": "DOWN", state + "/counters/in-octets": "3"})
+	from(counters, note(40, state+"/counters/in-octets", nil), map[string]string{state + "/oper-status": "DOWN"})
+	from(counters, atomic(50, state+"/counters", "/in-octets", 4, "/out-octets", 5), map[string]string{
+		state + "/oper-status": "DOWN", state + "/counters/in-octets": "4", state + "/counters/out-octets": "5"})
+	from(counters, note(60, state+"/counters/out-octets", nil), map[string]string{state + "/oper-status": "DOWN"})
+	from(status, note(70, eth1, nil), nil)
+}
+
+// What streams deliver is withdrawn when all streams that delivered it have ended.
+func TestForget(t *testing.T) {
+	h := hold(t)
+	h.stream = source{bit: 1}
+	h.take(t, note(1, eth1+"/state/mtu", 1, eth1+"/state/id", 1))
+	h.stream = source{bit: 2}
+	h.take(t, note(1, eth1+"/state/mtu", 1), note(0, "/lldp/state/system-name", "x"))
+	h.m.forget(1)
+	h.take(t)
+	if got := h.leaves(); got[eth1+"/state/mtu"] != "1" || got[eth1+"/state/id"] != "" {
+		t.Errorf("%v", got)
+	}
+	h.m.forget(2)
+	h.take(t)
+	if got := h.leaves(); len(got) != 0 || h.m.leaves != 0 || h.m.bytes != 0 {
+		t.Errorf("%v; %d leaves and %d bytes are counted", got, h.m.leaves, h.m.bytes)
+	}
+}
+
+// Paths of another origin are another tree.
+func TestForeignOrigin(t *testing.T) {
+	h := hold(t)
+	n := note(1, eth1+"/state/mtu", 1)
+	n.Prefix = &gpb.Path{Origin: "cli"}
+	other := note(1, eth1+"/state/id", 1)
+	other.Update[0].Path.Origin = "eos_native"
+	own := note(1, eth1+"/state/ifindex", 1)
+	own.Prefix = &gpb.Path{Origin: "openconfig"}
+	h.take(t, n, other, own)
+	got := h.leaves()
+	if got[eth1+"/state/mtu"] != "" || got[eth1+"/state/id"] != "" || got[eth1+"/state/ifindex"] != "1" {
+		t.Errorf("%v", got)
+	}
+}
+
+// Each leaf is served with the time that the switch gave it.
+func TestLeavesKeepTheDevicesTime(t *testing.T) {
+	h := hold(t)
+	h.take(t, note(10, eth1+"/state/oper-status", "UP", "/interfaces/interface[name=e2]/state/oper-status", "UP"),
+		note(20, eth1+"/state/counters/in-octets", 1), note(20, "/interfaces/interface[name=e2]/state/id", 2),
+		note(30, eth1+"/state/counters/in-octets", 2))
+	want := map[string]int64{"Ethernet1 state/oper-status": 10, "Ethernet1 state/counters/in-octets": 30,
+		"e2 state/oper-status": 10, "e2 state/id": 20}
+	got := map[string]int64{}
+	for row, meta := range h.store.View().Rows(store.Query{Target: "leaf1"}) {
+		for i, v := range row.Values {
+			if l := row.List.Leaves[i]; !v.Absent() && l.KeyOf < 0 {
+				got[row.Entry.Keys[0].String()+" "+l.Name] = meta.LeafTime(i)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Whatever a switch sends, the cache stays within its bound, its leaves fit the schema, and the
 // store accepts and returns them.
 func FuzzNotifications(f *testing.F) {
@@ -141,9 +318,9 @@ func FuzzNotifications(f *testing.F) {
 			n = min(n, len(data))
 			note := &gpb.Notification{}
 			if proto.Unmarshal(data[:n], note) == nil {
-				h.m.apply(testSchema(), note, time.Unix(100, 0), func(err error) {
-					if err == nil {
-						t.Fatal("complains of nothing")
+				h.m.apply(testSchema(), note, all, time.Unix(100, 0), never, func(leaf string, err error) {
+					if err == nil || len(leaf) > 300 {
+						t.Fatalf("complains of %v at %q", err, leaf)
 					}
 				})
 			}
@@ -159,14 +336,20 @@ func FuzzNotifications(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		held := 0
+		held, bytes := 0, 0
 		for _, l := range h.m.lists {
 			for _, r := range l.rows {
 				held += 1 + len(r.leaves)
+				bytes += len(r.id)
+				for _, f := range r.leaves {
+					text, _ := f.value.(string)
+					bytes += len(text)
+				}
 			}
 		}
-		if held != h.m.leaves || held > h.m.limit {
-			t.Fatalf("%d leaves are held, %d are counted, the bound is %d", held, h.m.leaves, h.m.limit)
+		if held != h.m.leaves || held > h.m.limit || bytes != h.m.bytes {
+			t.Fatalf("%d leaves with %d bytes are held, %d with %d are counted, the bound is %d leaves", held, bytes,
+				h.m.leaves, h.m.bytes, h.m.limit)
 		}
 		_ = h.m.facts()
 		for _, b := range h.m.clear(time.Unix(200, 0)) {

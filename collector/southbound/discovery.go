@@ -95,6 +95,25 @@ func (d *Discovery) Check(devices []config.Device) error {
 	return errors.Join(errs...)
 }
 
+// CheckSessions subscribes to every switch that has a gNMI section, all at the same time. The error
+// names each one that sends no values before ctx ends, and the reason.
+func (d *Discovery) CheckSessions(ctx context.Context) error {
+	devices := d.config().Devices
+	errs := make([]error, len(devices))
+	var work sync.WaitGroup
+	for i, dev := range devices {
+		sc, err := d.sessionConfig(dev)
+		if err != nil || sc == nil {
+			errs[i] = err
+			continue
+		}
+		sc.Logger = nil
+		work.Go(func() { errs[i] = Check(ctx, *sc) })
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
 // sessionConfig translates the configuration of a switch; nil if it has no gNMI session.
 func (d *Discovery) sessionConfig(dev config.Device) (*SessionConfig, error) {
 	g := dev.GNMI

@@ -80,16 +80,16 @@ func (c *cache) facts() Facts {
 	for _, l := range c.lists {
 		for _, r := range l.rows {
 			text := func(name string) string {
-				s, _ := r.leaves[name].(string)
+				s, _ := r.leaves[name].value.(string)
 				return s
 			}
 			switch strings.Join(l.elems, "/") {
 			case "interfaces/interface":
-				id, _ := r.leaves["state/id"].(uint64)
+				id, _ := r.leaves["state/id"].value.(uint64)
 				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id), Up: text("state/oper-status") == "UP"})
 			case "lldp":
 				f.Chassis, f.SystemName = text("state/chassis-id"), text("state/system-name")
-				f.LLDP, _ = r.leaves["state/enabled"].(bool)
+				f.LLDP, _ = r.leaves["state/enabled"].value.(bool)
 			case "lldp/interfaces/interface/neighbors/neighbor":
 				f.Neighbors = append(f.Neighbors, Neighbor{
 					Interface: r.keys[0], Chassis: text("state/chassis-id"), SystemName: text("state/system-name"),
@@ -97,7 +97,7 @@ func (c *cache) facts() Facts {
 					PortDescription: text("state/port-description"),
 				})
 			case "components/component":
-				if id, ok := r.leaves["integrated-circuit/state/node-id"].(uint64); ok && id != 0 {
+				if id, ok := r.leaves["integrated-circuit/state/node-id"].value.(uint64); ok && id != 0 {
 					f.DeviceIDs = append(f.DeviceIDs, id)
 				}
 			case "system":

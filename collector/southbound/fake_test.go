@@ -40,14 +40,19 @@ type fakeSwitch struct {
 	rpc  *grpc.Server
 
 	mu         sync.Mutex
-	refuse     error                                          // error of every call
-	answer     func(path string) ([]*gpb.Notification, error) // reply to a subscription; an error ends the stream
+	refuse     error                                                // error of every call
+	answer     func(path string) ([]*gpb.Notification, error)       // reply to a subscription; an error ends the stream
+	check      func(*gpb.SubscriptionList) (silent bool, err error) // judges a whole request; silent: no values
+	late       func(path string) error                              // ends a stream after its values and before its sync
+	closes     bool                                                 // ends each stream after its sync
 	noSync     bool
 	encoded    []gpb.Encoding // encodings that the switch supports
 	subscribed []string       // all subscriptions, as "mode path"
 	user       []string       // credentials of the latest call
 	streams    int
-	drop       chan struct{} // closed to end all streams
+	drop       chan struct{}  // closed to end all streams
+	opened     map[string]int // streams by the first path of their subscriptions
+	ends       map[string]chan error
 	more       map[chan *gpb.Notification]string
 }
 
@@ -58,7 +63,7 @@ func newFake(t *testing.T, opts ...grpc.ServerOption) *fakeSwitch {
 		t.Fatal(err)
 	}
 	f := &fakeSwitch{addr: lis.Addr().String(), rpc: grpc.NewServer(opts...), drop: make(chan struct{}),
-		more:    map[chan *gpb.Notification]string{},
+		more: map[chan *gpb.Notification]string{}, opened: map[string]int{}, ends: map[string]chan error{},
 		encoded: []gpb.Encoding{gpb.Encoding_PROTO}}
 	gpb.RegisterGNMIServer(f.rpc, f)
 	served := make(chan error, 1)
@@ -70,7 +75,7 @@ func newFake(t *testing.T, opts ...grpc.ServerOption) *fakeSwitch {
 	return f
 }
 
-func (f *fakeSwitch) check(ctx context.Context) error {
+func (f *fakeSwitch) admit(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -79,11 +84,11 @@ func (f *fakeSwitch) check(ctx context.Context) error {
 }
 
 func (f *fakeSwitch) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
-	return &gpb.CapabilityResponse{SupportedEncodings: f.encoded}, f.check(ctx)
+	return &gpb.CapabilityResponse{SupportedEncodings: f.encoded}, f.admit(ctx)
 }
 
 func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
-	if err := f.check(s.Context()); err != nil {
+	if err := f.admit(s.Context()); err != nil {
 		return err
 	}
 	req, err := s.Recv()
@@ -92,12 +97,16 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 	}
 	subs := req.GetSubscribe().GetSubscription()
 	more := make(chan *gpb.Notification, 256)
-	path := yang.PathString(subs[0].GetPath().GetElem())
+	path := yang.NamesOf(subs[0].GetPath().GetElem())
 	f.mu.Lock()
 	for _, sub := range subs {
-		f.subscribed = append(f.subscribed, sub.GetMode().String()+" "+yang.PathString(sub.GetPath().GetElem()))
+		f.subscribed = append(f.subscribed, sub.GetMode().String()+" "+yang.NamesOf(sub.GetPath().GetElem()))
 	}
-	answer, noSync, drop := f.answer, f.noSync, f.drop
+	answer, noSync, drop, check := f.answer, f.noSync, f.drop, f.check
+	late, closes := f.late, f.closes
+	f.opened[path]++
+	end := make(chan error, 1)
+	f.ends[path] = end
 	f.more[more] = path
 	f.streams++
 	f.mu.Unlock()
@@ -108,11 +117,20 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 		f.mu.Unlock()
 	}()
 	var notes []*gpb.Notification
+	if check != nil {
+		silent, err := check(req.GetSubscribe())
+		if err != nil {
+			return err
+		}
+		if silent {
+			answer = nil
+		}
+	}
 	for _, sub := range subs {
 		if answer == nil {
 			break
 		}
-		some, err := answer(sub.GetMode().String() + " " + yang.PathString(sub.GetPath().GetElem()))
+		some, err := answer(sub.GetMode().String() + " " + yang.NamesOf(sub.GetPath().GetElem()))
 		if err != nil {
 			return err
 		}
@@ -123,6 +141,14 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 			return err
 		}
 	}
+	for _, sub := range subs {
+		if late == nil {
+			break
+		}
+		if err := late(yang.NamesOf(sub.GetPath().GetElem())); err != nil {
+			return err
+		}
+	}
 	if !noSync {
 		if err := s.Send(&gpb.SubscribeResponse{
 			Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true},
@@ -130,8 +156,13 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 			return err
 		}
 	}
+	if closes {
+		return nil
+	}
 	for {
 		select {
+		case err := <-end:
+			return err
 		case n := <-more:
 			if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
 				return err
@@ -153,6 +184,13 @@ func (f *fakeSwitch) send(path string, n *gpb.Notification) {
 			c <- n
 		}
 	}
+}
+
+// end ends the newest stream whose first subscription is the path.
+func (f *fakeSwitch) end(path string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends[path] <- err
 }
 
 // restart ends all streams.

@@ -5,6 +5,7 @@ package southbound
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -61,8 +62,11 @@ type SessionConfig struct {
 	CallTimeout time.Duration
 	// SyncTimeout bounds the wait for sync_response; 30 s when 0.
 	SyncTimeout time.Duration
-	// BackoffBase and BackoffMax bound the waits between sessions; 500 ms and 60 s when 0.
+	// BackoffBase and BackoffMax bound the waits between sessions, and between the attempts to open a
+	// stream; 500 ms and 60 s when 0.
 	BackoffBase, BackoffMax time.Duration
+	// Lasting is how long a session or a stream must serve so that its waits start anew; 1 min when 0.
+	Lasting time.Duration
 	// MaxLeaves bounds the leaves cached of the switch; 200,000 when 0.
 	MaxLeaves int
 	// Now returns the time of day; nil is time.Now.
@@ -77,6 +81,7 @@ const (
 	Connecting = bindings.Gnmi_Connection_connecting
 	Syncing    = bindings.Gnmi_Connection_syncing
 	Synced     = bindings.Gnmi_Connection_synced
+	NoData     = bindings.Gnmi_Connection_no_data
 	Down       = bindings.Gnmi_Connection_down
 )
 
@@ -87,12 +92,16 @@ type Stats struct {
 	Updates       uint64 // leaves accepted, deleted leaves included
 	Unknown       uint64 // leaves that the schema does not have
 	Refused       uint64 // leaves with an invalid value or over a bound
+	Stale         uint64 // leaves that are older than what the session knows of them
 }
 
 // Status is a snapshot for state leaves.
 type Status struct {
 	State     State
 	LastError string
+	// Missing is the number of subscriptions without a stream, because the switch refuses them, has
+	// no stream left or ended it.
+	Missing int
 	Stats
 }
 
@@ -104,13 +113,17 @@ type Session struct {
 	mu     sync.Mutex
 	status Status
 	facts  Facts
+	form   Form // in which the switch sent values last
+	proven bool // it did
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	// The fields below are only used by run's goroutine.
 	cache  *cache
 	logged string          // the state and reason that were logged last
-	warned map[string]bool // keys of warnings that were logged
+	synced time.Time       // since when the session is synced; zero if it is not
+	flaps  bool            // the session before did not last, so this one is not logged before it has
+	warned map[string]bool // keys of lines that are logged once
 }
 
 // NewSession returns a session that is not started.
@@ -122,6 +135,7 @@ func NewSession(c SessionConfig) (*Session, error) {
 	setDefault(&c.SyncTimeout, 30*time.Second)
 	setDefault(&c.BackoffBase, 500*time.Millisecond)
 	setDefault(&c.BackoffMax, time.Minute)
+	setDefault(&c.Lasting, time.Minute)
 	if c.MaxLeaves <= 0 {
 		c.MaxLeaves = 200_000
 	}
@@ -134,9 +148,42 @@ func NewSession(c SessionConfig) (*Session, error) {
 	if c.Subscriptions == nil {
 		c.Subscriptions = DefaultSubscriptions()
 	}
-	s := &Session{cfg: c, log: c.Logger.With("device", c.Name), status: Status{State: Down}, warned: map[string]bool{}}
+	s := &Session{cfg: c, log: c.Logger.With("device", c.Name), status: Status{State: Down}, form: forms[0],
+		warned: map[string]bool{}}
 	s.cache = newCache(c.Name, c.MaxLeaves, c.Subscriptions)
 	return s, nil
+}
+
+// Check subscribes to a switch and returns nil when the switch has sent values. Otherwise the error
+// says why there are none: what the session reports, or that ctx has ended before.
+func Check(ctx context.Context, c SessionConfig) error {
+	changed := make(chan struct{}, 1)
+	c.Publish = func(store.Batch) error { return nil }
+	c.OnChange = func(*Session) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	s, err := NewSession(c)
+	if err != nil {
+		return err
+	}
+	s.Start(ctx)
+	defer s.Close()
+	for {
+		switch st := s.Status(); {
+		case st.State == Synced:
+			return nil
+		case (st.State == Down || st.State == NoData) && st.LastError != "":
+			return fmt.Errorf("device %s: gNMI: %s", c.Name, st.LastError)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("device %s: gNMI: the session is still %v: %w", c.Name, s.Status().State, ctx.Err())
+		}
+	}
 }
 
 func setDefault(d *time.Duration, v time.Duration) {
@@ -189,22 +236,49 @@ func (s *Session) Facts() Facts {
 	return s.facts
 }
 
+// Form returns the form of requests in which the switch sent values, and true; or the form that the
+// session tries first, and false. It holds for Get and Set, too.
+func (s *Session) Form() (Form, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.form, s.proven
+}
+
+// knows records that the switch sends values in a form.
+func (s *Session) knows(f Form) {
+	s.mu.Lock()
+	first := !s.proven || s.form != f
+	s.form, s.proven = f, true
+	s.mu.Unlock()
+	if first {
+		s.log.Debug("device answers requests of a form", "form", f.String())
+	}
+}
+
 // run opens one session after another until ctx ends.
 func (s *Session) run(ctx context.Context) {
 	wait := newBackOff(s.cfg.BackoffBase, s.cfg.BackoffMax)
 	for {
-		s.set(Connecting, nil)
-		synced, err := s.session(ctx)
+		if s.Status().State != NoData {
+			s.set(Connecting, nil)
+		}
+		s.synced = time.Time{}
+		err := s.session(ctx)
 		s.withdraw()
 		if ctx.Err() != nil {
 			s.set(Down, nil)
 			return
 		}
-		if synced {
-			wait.Reset()
+		if errors.Is(err, errNoData) {
+			continue // after a wait of at least BackoffMax: try all forms again
+		}
+		if !s.synced.IsZero() {
 			s.mu.Lock()
 			s.status.Reconnects++
 			s.mu.Unlock()
+			if s.flaps = time.Since(s.synced) < s.cfg.Lasting; !s.flaps {
+				wait.Reset()
+			}
 		}
 		s.set(Down, err)
 		if !sleep(ctx, wait.NextBackOff()) {
@@ -248,19 +322,53 @@ func (s *Session) set(state State, err error) {
 	if !changed {
 		return
 	}
+	if state == Synced && s.synced.IsZero() {
+		s.synced = time.Now()
+	}
 	line := state.String()
-	if err != nil {
+	if state == Down && err != nil || state == NoData {
 		line += err.Error()
 	}
 	switch {
-	case state == Synced && s.logged != line:
-		s.log.Info("gNMI session is up", "address", s.cfg.Address)
+	case s.logged == line:
+	case state == Synced:
+		if !s.flaps {
+			s.steady()
+		}
+	case state == NoData:
+		s.log.Warn("device sends no values over gNMI", "address", s.cfg.Address, "reason", err)
 		s.logged = line
-	case state == Down && err != nil && s.logged != line:
+	case state == Down && err != nil:
 		s.log.Warn("gNMI session is down", "address", s.cfg.Address, "reason", err)
 		s.logged = line
 	}
 	s.notify()
+}
+
+// lastsAt returns when a session that is not logged yet will have lasted; zero if there is none.
+func (s *Session) lastsAt() time.Time {
+	if !s.flaps || s.synced.IsZero() {
+		return time.Time{}
+	}
+	return s.synced.Add(s.cfg.Lasting)
+}
+
+// steady logs that the session is up.
+func (s *Session) steady() {
+	s.flaps = false
+	s.logged = Synced.String()
+	s.log.Info("gNMI session is up", "address", s.cfg.Address)
+}
+
+// degraded records the number of subscriptions without a stream.
+func (s *Session) degraded(missing int) {
+	s.mu.Lock()
+	changed := s.status.Missing != missing
+	s.status.Missing = missing
+	s.mu.Unlock()
+	if changed {
+		s.notify()
+	}
 }
 
 func (s *Session) notify() {
@@ -277,14 +385,25 @@ func (s *Session) count(add Stats) {
 	s.status.Updates += add.Updates
 	s.status.Unknown += add.Unknown
 	s.status.Refused += add.Refused
+	s.status.Stale += add.Stale
 }
 
-// warnOnce logs a fault of the switch once per key, and at most 64 faults.
+// warnOnce logs a fault of the switch once per key.
 func (s *Session) warnOnce(key, message string, args ...any) {
-	if len(s.warned) < 64 && !s.warned[key] {
-		s.warned[key] = true
-		s.log.Warn(message, args...)
+	s.logOnce(slog.LevelWarn, key, message, args...)
+}
+
+// logOnce logs a line once per key. It logs a bounded number of lines.
+func (s *Session) logOnce(level slog.Level, key, message string, args ...any) {
+	const most = 256
+	switch {
+	case s.warned[key] || len(s.warned) > most:
+		return
+	case len(s.warned) == most:
+		level, message, args = slog.LevelWarn, "further faults of the device are only counted", nil
 	}
+	s.warned[key] = true
+	s.log.Log(context.Background(), level, message, args...)
 }
 
 // publish passes batches to the store.

@@ -7,14 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/yang"
 )
@@ -22,8 +26,11 @@ import (
 // maxMessage bounds one message of a switch, in bytes.
 const maxMessage = 16 << 20
 
-// queued is the number of messages buffered for the session's goroutine.
-const queued = 64
+// Messages that wait for the session's goroutine: their number, and their bytes.
+const (
+	queueLength = 64
+	queueBytes  = 32 << 20
+)
 
 // DefaultSubscriptions are republished for a switch whose configuration has no subscriptions:
 // interfaces with their counters every 10 s, components, and the system.
@@ -46,159 +53,120 @@ func path(elems ...string) *gpb.Path {
 	return p
 }
 
-// stream is one Subscribe call.
-type stream struct {
-	subscriptions []Subscription
-	parts         []*stream // streams to try instead if the switch refuses this stream
-	synced, gone  bool      // owned by the session's goroutine
+// factSubscriptions are the subscriptions of every session.
+func factSubscriptions() []Subscription {
+	state := func(leaf string) *gpb.Path { return path("interfaces", "interface", "state", leaf) }
+	var out []Subscription
+	for _, p := range []*gpb.Path{
+		state("oper-status"), state("admin-status"), state("last-change"), state("enabled"), state("ifindex"),
+		state("type"), state("description"), state("id"), state("hardware-port"),
+		path("lldp", "state", "chassis-id"), path("lldp", "state", "chassis-id-type"),
+		path("lldp", "state", "system-name"), path("lldp", "state", "enabled"),
+		path("lldp", "interfaces", "interface", "neighbors"),
+		path("components", "component", "integrated-circuit", "state", "node-id"),
+		path("system", "state", "hostname"),
+	} {
+		out = append(out, Subscription{p, OnChange, 0})
+	}
+	return out
 }
 
-func (st *stream) String() string { return yang.PathString(st.subscriptions[0].Path.GetElem()) }
+// stream is one Subscribe call.
+type stream struct {
+	source
+	group  *group
+	cancel context.CancelFunc
+	closed bool // by the session, which ignores its remaining events
+}
 
-// factStreams are the subscriptions of every session, in streams that a switch may refuse one by
-// one.
-func factStreams() []*stream {
-	group := func(paths ...*gpb.Path) *stream {
-		st := &stream{}
-		for _, p := range paths {
-			st.subscriptions = append(st.subscriptions, Subscription{p, OnChange, 0})
-		}
-		return st
+// samples reports whether the first value of a notification is of a path that the stream samples.
+func (st *stream) samples(n *gpb.Notification) bool {
+	if len(n.GetUpdate()) == 0 {
+		return false
 	}
-	state := func(leaf string) *gpb.Path { return path("interfaces", "interface", "state", leaf) }
-	return []*stream{
-		group(state("oper-status"), state("admin-status")),
-		group(state("last-change"), state("enabled"), state("ifindex"), state("type"), state("description")),
-		group(state("id")),
-		group(state("hardware-port")),
-		group(path("lldp", "state", "chassis-id"), path("lldp", "state", "chassis-id-type"),
-			path("lldp", "state", "system-name"),
-			path("lldp", "state", "enabled"), path("lldp", "interfaces", "interface", "neighbors")),
-		group(path("components", "component", "integrated-circuit", "state", "node-id")),
-		group(path("system", "state", "hostname")),
-	}
+	elems := local(slices.Concat(n.GetPrefix().GetElem(), n.GetUpdate()[0].GetPath().GetElem()))
+	return slices.ContainsFunc(st.subs, func(sub Subscription) bool {
+		return sub.Mode == Sample && selected([]Subscription{sub}, elems)
+	})
 }
 
 // event is a message of a stream, or its end.
 type event struct {
 	stream *stream
 	resp   *gpb.SubscribeResponse
-	split  bool // the switch refused the stream: try its parts
+	size   int64 // of resp, in bytes
 	err    error
 }
 
-// session runs one session until it fails or ctx ends, and reports whether it was synced.
-func (s *Session) session(ctx context.Context) (synced bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var streaming sync.WaitGroup
-	defer streaming.Wait()
-	defer cancel()
-	conn, err := s.cfg.Dial(s.cfg.DialOptions...)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	api := gpb.NewGNMIClient(conn)
-	encoding, err := s.encoding(ctx, api)
-	if err != nil {
-		return false, err
-	}
-	all := &stream{parts: factStreams()}
-	for _, sub := range s.cfg.Subscriptions {
-		all.parts = append(all.parts, &stream{subscriptions: []Subscription{sub}})
-	}
-	for _, part := range all.parts {
-		all.subscriptions = append(all.subscriptions, part.subscriptions...)
-	}
-	events := make(chan event, queued)
-	start := func(streams ...*stream) []*stream {
-		for _, st := range streams {
-			streaming.Go(func() { st.run(ctx, api, encoding, events) })
-		}
-		return streams
-	}
-	s.set(Syncing, nil)
-	return s.follow(ctx, start, all, events)
+// streamer opens the streams of one connection and collects their messages.
+type streamer struct {
+	ctx      context.Context
+	api      gpb.GNMIClient
+	encoding gpb.Encoding
+	form     Form
+	schema   *yang.Schema
+	events   chan event
+	bytes    *semaphore.Weighted // of messages in events
+	work     sync.WaitGroup
 }
 
-// encoding selects an encoding that the switch supports; JSON_IETF if it does not implement
-// Capabilities.
-func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encoding, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
-	defer cancel()
-	caps, err := api.Capabilities(ctx, &gpb.CapabilityRequest{}, grpc.WaitForReady(false))
-	if status.Code(err) == codes.Unimplemented {
-		return gpb.Encoding_JSON_IETF, nil
+// open starts a stream.
+func (m *streamer) open(g *group, parts []*part, bit uint64) *stream {
+	st := &stream{group: g, source: source{bit: bit}}
+	for _, p := range parts {
+		st.subs = append(st.subs, p.subscription())
 	}
-	if err != nil {
-		return 0, fmt.Errorf("gNMI Capabilities of %s: %w", s.cfg.Address, err)
-	}
-	for _, e := range []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF} {
-		if slices.Contains(caps.GetSupportedEncodings(), e) {
-			return e, nil
-		}
-	}
-	return gpb.Encoding_JSON, nil
+	ctx, cancel := context.WithCancel(m.ctx)
+	st.cancel = cancel
+	m.work.Go(func() {
+		defer cancel()
+		err := m.receive(ctx, st)
+		m.pass(ctx, event{stream: st, err: err})
+	})
+	return st
 }
 
-// run receives a stream's messages until it ends. If a switch refuses ON_CHANGE, run falls back to
-// TARGET_DEFINED.
-func (st *stream) run(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, events chan<- event) {
-	send := func(e event) bool {
-		select {
-		case events <- e:
-			return true
-		case <-ctx.Done():
-			return false
-		}
+// pass hands an event to the session's goroutine, unless the stream is canceled.
+func (m *streamer) pass(ctx context.Context, e event) bool {
+	select {
+	case m.events <- e:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	received, err := st.receive(ctx, api, encoding, send)
-	if !received && refusal(err) && len(st.parts) > 0 {
-		send(event{stream: st, split: true})
-		return
-	}
-	if !received && refusal(err) && st.subscriptions[0].Mode == OnChange {
-		soft := &stream{subscriptions: slices.Clone(st.subscriptions)}
-		for i := range soft.subscriptions {
-			soft.subscriptions[i].Mode = TargetDefined
-		}
-		_, err = soft.receive(ctx, api, encoding, func(e event) bool {
-			e.stream = st
-			return send(e)
-		})
-	}
-	send(event{stream: st, err: err})
 }
 
-func (st *stream) receive(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding,
-	send func(event) bool,
-) (received bool, err error) {
-	call, err := api.Subscribe(ctx)
+// receive receives a stream's messages until it ends.
+func (m *streamer) receive(ctx context.Context, st *stream) error {
+	call, err := m.api.Subscribe(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if err := call.Send(st.request(encoding)); err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+	if err := call.Send(m.request(st)); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	for {
 		resp, err := call.Recv()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = status.Error(codes.Unavailable, "the switch ended the stream")
-			}
-			return received, err
+		if errors.Is(err, io.EOF) {
+			return status.Error(codes.Unavailable, "the switch ended the stream")
 		}
-		received = true
-		if !send(event{stream: st, resp: resp}) {
-			return received, ctx.Err()
+		if err != nil {
+			return err
+		}
+		size := min(int64(proto.Size(resp)), queueBytes)
+		if err := m.bytes.Acquire(ctx, size); err != nil {
+			return err
+		}
+		if !m.pass(ctx, event{stream: st, resp: resp, size: size}) {
+			return ctx.Err()
 		}
 	}
 }
 
-func (st *stream) request(encoding gpb.Encoding) *gpb.SubscribeRequest {
-	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding}
-	for _, sub := range st.subscriptions {
-		x := &gpb.Subscription{Path: sub.Path}
+func (m *streamer) request(st *stream) *gpb.SubscribeRequest {
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: m.encoding, Prefix: m.form.Prefix()}
+	for _, sub := range st.subs {
+		x := &gpb.Subscription{Path: m.form.Path(m.schema, sub.Path)}
 		switch sub.Mode {
 		case OnChange:
 			x.Mode = gpb.SubscriptionMode_ON_CHANGE
@@ -212,126 +180,280 @@ func (st *stream) request(encoding gpb.Encoding) *gpb.SubscribeRequest {
 	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
 }
 
-// refusal reports whether an error concerns the subscribed paths, not the session.
-func refusal(err error) bool {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.Unimplemented, codes.NotFound, codes.OutOfRange, codes.FailedPrecondition,
-		codes.PermissionDenied:
-		return true
+// encoding selects an encoding that the switch supports; JSON_IETF if it does not implement
+// Capabilities.
+func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encoding, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+	defer cancel()
+	caps, err := api.Capabilities(ctx, &gpb.CapabilityRequest{}, grpc.WaitForReady(false))
+	if err != nil && endOf(err) == refused {
+		return gpb.Encoding_JSON_IETF, nil
 	}
-	return false
-}
-
-// quiet is how long a sampling switch may stay silent before the session is reopened; 0 without
-// sampling.
-func quiet(streams []*stream) time.Duration {
-	var longest time.Duration
-	for _, st := range streams {
-		for _, sub := range st.subscriptions {
-			if sub.Mode == Sample && !st.gone {
-				longest = max(longest, sub.SampleInterval)
-			}
+	if err != nil {
+		return 0, fmt.Errorf("gNMI Capabilities of %s: %w", s.cfg.Address, err)
+	}
+	for _, e := range []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF} {
+		if slices.Contains(caps.GetSupportedEncodings(), e) {
+			return e, nil
 		}
 	}
-	if longest == 0 {
-		return 0
-	}
-	return max(3*longest, 30*time.Second)
+	return gpb.Encoding_JSON, nil
 }
 
-// follow starts one stream with all subscriptions, or its parts if the switch refuses it, and
-// processes their messages until the session fails.
-func (s *Session) follow(ctx context.Context, start func(...*stream) []*stream, all *stream,
-	events <-chan event,
-) (synced bool, err error) {
-	streams := start(all)
-	limit := time.NewTimer(s.cfg.SyncTimeout)
-	defer limit.Stop()
-	any := false
+// errNoData is wrapped when a switch accepts the subscriptions and sends no value.
+var errNoData = errors.New("the switch accepts the subscriptions and sends no value that the collector has a model of")
+
+// session runs one session until it fails or ctx ends. It tries the forms of requests until the
+// switch sends values, first the one in which it did last.
+func (s *Session) session(ctx context.Context) error {
+	conn, err := s.cfg.Dial(s.cfg.DialOptions...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	api := gpb.NewGNMIClient(conn)
+	encoding, err := s.encoding(ctx, api)
+	if err != nil {
+		return err
+	}
+	var refusal error
+	empty := -1 // the first form whose subscriptions are accepted
+	known, _ := s.Form()
+	order := append([]Form{known}, slices.DeleteFunc(slices.Clone(forms), func(f Form) bool { return f == known })...)
+	for i, f := range order {
+		err := s.follow(ctx, api, encoding, f, false)
+		switch {
+		case errors.Is(err, errNoData):
+			if empty < 0 {
+				empty = i
+			}
+		case errors.Is(err, errNotServed):
+			refusal = err
+		default:
+			return err
+		}
+		s.log.Debug("device does not answer requests of a form with values", "form", f.String(), "error", err)
+	}
+	if empty < 0 {
+		return refusal
+	}
+	return s.follow(ctx, api, encoding, order[empty], true)
+}
+
+// errNotServed is wrapped when a switch refuses all subscriptions.
+var errNotServed = errors.New("the switch serves none of the subscribed paths")
+
+// follow subscribes in one form and processes the messages until the session fails. It fails with
+// errNotServed if the switch refuses all subscriptions, and with errNoData if it sends no value:
+// at once, or after some time if patient is set.
+func (s *Session) follow(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, form Form,
+	patient bool,
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &streamer{ctx: ctx, api: api, encoding: encoding, form: form, schema: s.cfg.Schema(),
+		events: make(chan event, queueLength), bytes: semaphore.NewWeighted(queueBytes)}
+	defer m.work.Wait()
+	defer cancel()
+	f := &following{Session: s, streamer: m, patient: patient}
+	f.groups = groups{
+		open: f.open, shut: f.shut, rested: f.rested, lasting: s.cfg.Lasting, syncTimeout: s.cfg.SyncTimeout,
+		tryTimeout: s.cfg.CallTimeout,
+		newWait:    func() *backoff.ExponentialBackOff { return newBackOff(s.cfg.BackoffBase, s.cfg.BackoffMax) },
+	}
+	var parts []*part
+	for _, sub := range slices.Concat(factSubscriptions(), s.cfg.Subscriptions) {
+		parts = append(parts, &part{Subscription: sub})
+	}
+	if s.Status().State != NoData {
+		s.set(Syncing, nil)
+	}
+	f.groups.start(parts)
+	return f.run(ctx)
+}
+
+// following is the work of Session.follow.
+type following struct {
+	*Session
+	streamer *streamer
+	groups   groups
+	patient  bool
+	used     uint64    // bits of streams whose leaves are in the cache
+	dead     uint64    // bits of streams among them that have ended
+	since    time.Time // since when all values are older than earlier ones; zero while they are not
+}
+
+func (f *following) open(g *group, parts []*part) *stream {
+	if f.used == 1<<64-1 {
+		f.sweep()
+	}
+	bit := ^f.used & (f.used + 1)
+	f.used |= bit
+	return f.streamer.open(g, parts, bit)
+}
+
+func (f *following) shut(st *stream) {
+	st.closed = true
+	st.cancel()
+	f.dead |= st.bit
+}
+
+// sweep withdraws the leaves that only ended streams have delivered.
+func (f *following) sweep() {
+	if f.dead != 0 {
+		f.cache.forget(f.dead)
+		f.used &^= f.dead
+		f.dead = 0
+	}
+}
+
+// rested logs why a group begins to wait, once for each reason.
+func (f *following) rested(g *group) {
+	message := map[end]string{
+		refused: "device does not serve a path", limited: "device has no stream or subscription left for a path",
+		broken: "device ended the stream of a path",
+	}[g.cause]
+	f.warnOnce(message+g.String(), message+"; trying again later", "path", g.String(), "error", g.err)
+}
+
+func (f *following) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var give <-chan time.Time // ends the wait for the first value
 	for {
-		var e event
+		next := f.groups.tick(time.Now())
+		if f.groups.lost != nil {
+			return fmt.Errorf("gNMI of %s: %w", f.cfg.Address, f.groups.lost)
+		}
+		if f.groups.settled() {
+			f.sweep()
+		}
+		f.publish(f.cache.flush(f.cfg.Now()))
+		waits, err := f.judge()
+		if err != nil {
+			return err
+		}
+		if waits && give == nil {
+			give = time.After(f.wait())
+		}
+		if at := f.lastsAt(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+		if next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
-			return synced, ctx.Err()
-		case <-limit.C:
-			if synced {
-				return synced, fmt.Errorf("gNMI of %s: no message for %v, although the switch samples", s.cfg.Address,
-					quiet(streams))
+			return ctx.Err()
+		case <-give:
+			if !f.cache.accepted {
+				return errNoData
 			}
-			if !any {
-				return synced, fmt.Errorf("gNMI of %s: no message within %v, not even sync_response", s.cfg.Address,
-					s.cfg.SyncTimeout)
-			}
-			s.warnOnce("sync", "device sends no sync_response; the session counts as synced without it", "address",
-				s.cfg.Address)
-			for _, st := range streams {
-				st.synced = true
-			}
-			synced = s.settle(streams, synced)
-			arm(limit, quiet(streams))
-			continue
-		case e = <-events:
-		}
-		// Process all messages that have arrived before publishing.
-		for n := 0; ; n++ {
-			switch {
-			case e.split:
-				streams = start(e.stream.parts...)
-			case e.err != nil:
-				if !refusal(e.err) {
-					return synced, fmt.Errorf("gNMI subscription to %s of %s: %w", e.stream, s.cfg.Address, e.err)
-				}
-				e.stream.gone = true
-				s.warnOnce("stream"+e.stream.String(), "device does not serve a path", "path", e.stream.String(),
-					"error", e.err)
-			default:
-				any = true
-				s.handle(e)
-			}
-			more := false
-			if n < queued {
-				select {
-				case e = <-events:
-					more = true
-				default:
-				}
-			}
-			if !more {
-				break
-			}
-		}
-		s.publish(s.cache.flush(s.cfg.Now()))
-		if !slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone }) {
-			return synced, fmt.Errorf("gNMI of %s: the switch serves none of the subscribed paths; error for "+
-				"the last one: %w", s.cfg.Address, e.err)
-		}
-		was := synced
-		synced = s.settle(streams, synced)
-		if synced {
-			arm(limit, quiet(streams))
-		}
-		if was && s.cache.newFacts {
-			s.updateFacts()
+		case <-timer.C:
+		case e := <-f.streamer.events:
+			f.take(e)
+			f.drain()
 		}
 	}
 }
 
-func arm(t *time.Timer, d time.Duration) {
-	if d == 0 {
-		t.Stop()
+// drain takes the messages that have arrived, so that they are published together.
+func (f *following) drain() {
+	for range queueLength {
+		select {
+		case e := <-f.streamer.events:
+			f.take(e)
+		default:
+			return
+		}
+	}
+}
+
+// judge updates the state of the session. It returns whether the session waits for the first value,
+// or why it fails.
+func (f *following) judge() (waits bool, err error) {
+	missing, example := f.groups.missing()
+	f.degraded(missing)
+	switch {
+	case f.groups.failed():
+		if example.cause == refused {
+			return false, fmt.Errorf("gNMI of %s: %w; error for %s: %w", f.cfg.Address, errNotServed, example, example.err)
+		}
+		return false, fmt.Errorf("gNMI of %s: %s is %s: %w", f.cfg.Address, example, example.cause, example.err)
+	case f.groups.serving() == 0 && f.Status().State == Synced:
+		f.set(Syncing, nil)
+		return false, nil
+	case f.groups.serving() == 0 || f.Status().State != Synced && !f.groups.settled():
+		return false, nil
+	case !f.cache.accepted && !f.patient:
+		return false, errNoData
+	case !f.cache.accepted:
+		f.set(NoData, errNoData)
+		return true, nil
+	}
+	if f.since = f.stepped(f.since); !f.since.IsZero() && time.Since(f.since) > clockWait {
+		return false, fmt.Errorf("gNMI of %s: for %v all values were older than earlier ones: the device's clock was "+
+			"set back", f.cfg.Address, clockWait)
+	}
+	if f.Status().State != Synced || f.cache.newFacts {
+		f.updateFacts()
+	}
+	var fault error
+	if example != nil {
+		fault = fmt.Errorf("%d subscriptions have no stream; %s is %s: %w", missing, example, example.cause, example.err)
+	}
+	f.knows(f.streamer.form)
+	f.set(Synced, fault)
+	if at := f.lastsAt(); !at.IsZero() && !at.After(time.Now()) {
+		f.steady()
+	}
+	return false, nil
+}
+
+// clockWait is how long a session tolerates that all values are older than earlier ones.
+const clockWait = time.Minute
+
+// stepped returns since when all values have been older than earlier ones.
+func (f *following) stepped(since time.Time) time.Time {
+	switch {
+	case f.cache.stale == 0:
+		return time.Time{}
+	case since.IsZero():
+		return time.Now()
+	}
+	return since
+}
+
+// wait is how long a switch that serves the subscriptions may take for its first value.
+func (f *following) wait() time.Duration {
+	wait := f.cfg.BackoffMax
+	for _, g := range f.groups.all {
+		wait = max(wait, g.quiet())
+	}
+	return wait
+}
+
+// take takes an event.
+func (f *following) take(e event) {
+	if e.resp != nil {
+		defer f.streamer.bytes.Release(e.size)
+	}
+	st, now := e.stream, time.Now()
+	if st.closed {
 		return
 	}
-	t.Reset(d)
-}
-
-// settle reports whether all streams are synced, and updates the state the first time.
-func (s *Session) settle(streams []*stream, synced bool) bool {
-	if synced || slices.ContainsFunc(streams, func(st *stream) bool { return !st.gone && !st.synced }) {
-		return synced
+	switch {
+	case e.err != nil:
+		st.closed = true
+		f.dead |= st.bit
+		f.groups.ended(st.group, e.err, now)
+	case e.resp.GetSyncResponse():
+		f.groups.message(st.group, true, false, now)
+	default:
+		f.handle(e)
+		f.groups.message(st.group, false, st.samples(e.resp.GetUpdate()), now)
 	}
-	s.updateFacts()
-	s.set(Synced, nil)
-	return true
 }
 
 // updateFacts takes the facts from the cache and reports a change.
@@ -351,21 +473,20 @@ func (s *Session) updateFacts() {
 }
 
 // handle enters a message into the cache.
-func (s *Session) handle(e event) {
-	if e.resp.GetSyncResponse() {
-		e.stream.synced = true
-		return
-	}
+func (f *following) handle(e event) {
 	n := e.resp.GetUpdate()
 	if n == nil {
 		return
 	}
-	add := s.cache.apply(s.cfg.Schema(), n, s.cfg.Now(), func(err error) {
-		if errors.Is(err, yang.ErrUnknownPath) { // common: devices have more models than the collector
-			s.log.Debug("dropped a leaf without a model", "error", err)
-			return
-		}
-		s.warnOnce(yang.PathString(n.GetPrefix().GetElem()), "dropped an invalid value", "error", err)
-	})
-	s.count(add)
+	stop := func() bool { return f.streamer.ctx.Err() != nil }
+	f.count(f.cache.apply(f.cfg.Schema(), n, e.stream.source, f.cfg.Now(), stop, f.dropped))
+}
+
+// dropped logs a dropped leaf, once for each path. Leaves without a model are common.
+func (f *following) dropped(leaf string, err error) {
+	if errors.Is(err, yang.ErrUnknownPath) {
+		f.logOnce(slog.LevelDebug, "leaf"+leaf, "dropped a leaf without a model", "leaf", leaf, "error", err)
+		return
+	}
+	f.logOnce(slog.LevelWarn, "leaf"+leaf, "dropped an invalid value", "leaf", leaf, "error", err)
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package southbound
+
+import (
+	"maps"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/yang"
+)
+
+// Form is how requests to a switch write their paths. Switches differ in what they understand.
+type Form struct {
+	// Origin is the origin of every path; "" for none.
+	Origin string
+	// Wildcards is set if omitted keys are written as [key=*].
+	Wildcards bool
+	// Target is the target in the prefix; "" for none.
+	Target string
+}
+
+// forms are the forms that a session tries, in this order. The specification recommends an origin
+// (section 2.7.1), and lemming answers requests without it with nothing. Servers built on
+// openconfig/gnmi, and Stratum, match only list elements with keys. Old servers may know neither.
+// The telemetry server of older SONiC releases needs a target.
+var forms = []Form{
+	{Origin: "openconfig", Wildcards: true},
+	{Wildcards: true},
+	{Origin: "openconfig"},
+	{},
+	{Origin: "openconfig", Wildcards: true, Target: "OC-YANG"},
+}
+
+// String describes the form for the log.
+func (f Form) String() string {
+	s := "no origin"
+	if f.Origin != "" {
+		s = "origin " + f.Origin
+	}
+	if f.Wildcards {
+		s += ", keys as wildcards"
+	} else {
+		s += ", keys omitted"
+	}
+	if f.Target != "" {
+		s += ", target " + f.Target
+	}
+	return s
+}
+
+// Prefix returns the prefix of requests.
+func (f Form) Prefix() *gpb.Path { return &gpb.Path{Target: f.Target} }
+
+// Path returns a path as requests to the switch write it. An origin and keys that the path has
+// stay. The schema has the names of omitted keys; elements that it does not have stay as they are.
+func (f Form) Path(schema *yang.Schema, p *gpb.Path) *gpb.Path {
+	out := &gpb.Path{Origin: p.GetOrigin(), Elem: make([]*gpb.PathElem, len(p.GetElem()))}
+	if out.Origin == "" {
+		out.Origin = f.Origin
+	}
+	node := schema.Root()
+	for i, e := range p.GetElem() {
+		out.Elem[i] = e
+		if node != nil {
+			node = node.Child(e.GetName())
+		}
+		if node == nil || !f.Wildcards || node.Kind != yang.ListNode {
+			continue
+		}
+		keys := maps.Clone(e.GetKey())
+		if keys == nil {
+			keys = map[string]string{}
+		}
+		for _, k := range node.KeyNames() {
+			if _, ok := keys[k]; !ok {
+				keys[k] = "*"
+			}
+		}
+		out.Elem[i] = &gpb.PathElem{Name: e.GetName(), Key: keys}
+	}
+	return out
+}
