@@ -43,7 +43,7 @@ func NewSnapshot() *Snapshot {
 // add enters the leaves of a notification. Leaves that the schema does not have are left out, and
 // those of which this package has no use are only read for the names in their path.
 func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
-	r := &yang.UpdateReader{Schema: schema, Skip: func(error) {}, Found: func(u yang.LeafUpdate) error {
+	r := &yang.UpdateReader{Schema: schema, Skip: func(string, error) {}, Found: func(u yang.LeafUpdate) error {
 		if s.leaves++; s.leaves > maxLeaves {
 			return fmt.Errorf("the device reports more than %d leaves", maxLeaves)
 		}
