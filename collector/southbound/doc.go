@@ -9,9 +9,13 @@
 // until the session ends: like openconfig/gnmi's collector, a lost session withdraws its values.
 // Facts outlive the session, so that an unstable management network does not change the topology.
 //
-// A session subscribes to all paths in one stream. If the switch refuses it, each subscription gets
-// a stream of its own, so that an unsupported path costs that path only. Sessions are reopened
-// after jittered, growing waits.
+// A session subscribes to all paths in one stream (groups), in the Form that the switch
+// understands. A path that the switch refuses leaves the stream. An ended stream is opened again
+// while others go on, and a lost session is reopened, after jittered, growing waits. The cache keeps
+// the time that the switch gave each leaf; what is older than the cache's knowledge changes nothing.
+//
+// Endpoint dials a switch's gNMI server for other callers, and Session.Form has the form of their
+// requests.
 //
 // Discovery is the component: it owns the sessions of all switches, compares the links that LLDP
 // reports with the configured ones, and reports device ids and topology changes to its

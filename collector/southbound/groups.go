@@ -29,9 +29,10 @@ const maxStreams = 32
 //	asking   refused, several subscriptions     sorting
 //	asking   refused although none is refused   two groups of half the size, queued
 //	         alone
-//	asking   a limit, several subscriptions     queued again for a while, because the switch may count
-//	                                            streams that were closed just now; then two groups of
-//	                                            half the size, queued
+//	asking   a limit                            queued again for a while, because the switch may
+//	                                            count streams that were closed just now
+//	asking   a limit later, several             two groups of half the size, queued
+//	         subscriptions
 //	asking   refused with ON_CHANGE, one        asking with TARGET_DEFINED
 //	asking   any other end                      waiting
 //	sorting  a subscription is accepted alone   sorting the next one
@@ -338,7 +339,7 @@ func (m *groups) tick(now time.Time) (next time.Time) {
 			continue
 		case g.state == serving:
 			at = g.heard.Add(g.quiet())
-		case !at.After(now): // its turn comes with an event, or when the other group has been asking for long
+		case !at.After(now): // its turn comes with an event, or when another group has asked for long
 			at = now.Add(m.tryTimeout)
 		}
 		if next.IsZero() || at.Before(next) {
