@@ -11,8 +11,8 @@
 //
 // A session subscribes to all paths in one stream (groups), in the Form that the switch
 // understands. A path that the switch refuses leaves the stream. An ended stream is opened again
-// while others go on, and a lost session is reopened, after jittered, growing waits. The cache keeps
-// the time that the switch gave each leaf; what is older than the cache's knowledge changes nothing.
+// while others go on, and a lost session is reopened, after jittered, growing waits. The cache
+// keeps the time that the switch gave each leaf, and ignores updates and deletes that are older.
 //
 // Endpoint dials a switch's gNMI server for other callers, and Session.Form has the form of their
 // requests.
