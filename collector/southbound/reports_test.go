@@ -185,6 +185,12 @@ func TestRefusedPathLeavesTheCombinedStream(t *testing.T) {
 	}
 }
 
+// anyMode replies with one port to subscriptions of any mode.
+func anyMode(subscribed string) ([]*gpb.Notification, error) {
+	_, path, _ := strings.Cut(subscribed, " ")
+	return ports("ON_CHANGE " + path)
+}
+
 // A refused path is tried again, and served when the switch has learned it.
 func TestRefusedPathIsTriedAgain(t *testing.T) {
 	f := limitedSwitch(t, 40, codes.Unimplemented, codes.ResourceExhausted, "/id")
@@ -193,7 +199,7 @@ func TestRefusedPathIsTriedAgain(t *testing.T) {
 	if w.Facts().Ports[0].ID != 0 {
 		t.Fatalf("facts %+v", w.Facts())
 	}
-	f.set(func() { f.answer = ports })
+	f.set(func() { f.answer = anyMode })
 	w.wait("the port's number", func() bool {
 		return len(w.Facts().Ports) == 1 && w.Facts().Ports[0].ID == 7 && w.Status().Missing == 0
 	})
@@ -315,7 +321,7 @@ func TestEndedStreamIsOpenedAgain(t *testing.T) {
 				if strings.HasSuffix(subscribed, id) {
 					return nil, status.Error(codes.Internal, "the daemon restarts")
 				}
-				return ports(subscribed)
+				return anyMode(subscribed)
 			}
 		})
 		f.end(id, status.Error(codes.Internal, "the daemon restarts"))
@@ -323,7 +329,7 @@ func TestEndedStreamIsOpenedAgain(t *testing.T) {
 		if w.leaves()[eth1+"/state/oper-status"] != "UP" || w.Status().State != Synced || w.Status().Reconnects != 0 {
 			t.Fatalf("the other streams are gone: %v, %+v", w.leaves(), w.Status())
 		}
-		f.set(func() { f.answer = ports })
+		f.set(func() { f.answer = anyMode })
 		w.wait("the port's number", func() bool { return w.leaves()[eth1+"/state/id"] == "7" })
 		f.set(func() {
 			if f.opened[id] <= opened {
