@@ -101,8 +101,12 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 				Text: fmt.Sprintf("the plan of this configuration is %v: %s", o.Status, o.Reason)})
 		}
 	}
+	follow, err := p.follow(epoch)
+	if err != nil {
+		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
+	}
 	if (epoch.Number+1)%p.setup.epochs != 0 {
-		return &sdk.Results{}, nil
+		return follow, nil
 	}
 	r := &interval{setup: p.setup, number: epoch.Number / p.setup.epochs, epoch: epoch, cost: p.collects,
 		flows: map[flow.Key]*heavyFlow{}, problems: p.failures}
@@ -116,6 +120,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
 	}
+	out.Plans, out.Events = follow.Plans, append(out.Events, follow.Events...)
 	p.previous = r
 	p.newest.Store(r)
 	return out, nil

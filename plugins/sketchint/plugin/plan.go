@@ -70,13 +70,15 @@ func devices(model *sdk.Network) (names []string) {
 	return names
 }
 
-// entries returns the entries of all switches, grouped by switch.
-func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
+// entries returns the entries of all switches, grouped by switch, and what is missing. The agents of
+// the hosts in gone are treated as if they were not configured.
+func (s *setup) entries(gone map[string]bool) (out []sdk.DeviceWrite, missing []sdk.MissingObject, err error) {
+	model := s.model
 	agents := map[string]bool{}
 	hosts := map[string]bool{}
 	for i := range model.Hosts {
 		hosts[model.Hosts[i].Name] = true
-		agents[model.Hosts[i].Name] = model.Hosts[i].Agent
+		agents[model.Hosts[i].Name] = model.Hosts[i].Agent && !gone[model.Hosts[i].Name]
 	}
 	cabling := model.Cabling()
 	names := devices(model)
@@ -86,7 +88,6 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 		_, own := slices.BinarySearch(names, name)
 		return own || s.config.Sinks != sinksSwitches && agents[name]
 	}
-	var out []sdk.DeviceWrite
 	for _, name := range names {
 		d, ends := model.Device(name), cabling.Ends[name]
 		write := func(op sdk.WriteOp, e sdk.TableEntry) {
@@ -130,17 +131,17 @@ func (s *setup) entries(model *sdk.Network) ([]sdk.DeviceWrite, error) {
 			}
 		}
 		if len(foreign) > 0 {
-			s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Device: name, Object: "program " + program,
+			missing = append(missing, sdk.MissingObject{Device: name, Object: "program " + program,
 				Consequence: "INT ends at this switch for packets that leave by ports to " +
 					strings.Join(slices.Sorted(maps.Keys(foreign)), ", ") + ", which would not remove it"})
 		}
 		if n := sources * len(traffic); n > mostEntries {
-			return nil, settings.KeyErrors{{Key: "traffic", Message: fmt.Sprintf(
+			return nil, nil, settings.KeyErrors{{Key: "traffic", Message: fmt.Sprintf(
 				"has %d rows, so switch %s needs %d entries for %d ports of hosts; it has %d", len(traffic), name, n,
 				sources, mostEntries)}}
 		}
 	}
-	return out, nil
+	return out, missing, nil
 }
 
 // family reports whether the row selects packets of IPv6 or IPv4.

@@ -33,7 +33,9 @@ type Plugin struct {
 	setup  *setup     // nil before Configure
 	nodes  map[string]uint32
 	writes []sdk.DeviceWrite // entries that the switches have
-	plans  uint64            // the newest Plan.ID
+	undone []sdk.DeviceWrite // entries before the newest plan of follow, which a switch keeps if it fails
+	agents presence
+	plans  uint64 // the newest Plan.ID
 	alerts alert.List
 	// inflated are flows at switches that had inflated latencies in the newest interval.
 	inflated map[place]*inflation
@@ -48,6 +50,7 @@ type Plugin struct {
 
 // setup is a configuration applied to a network.
 type setup struct {
+	model    *sdk.Network
 	config   Configuration
 	epochs   uint64            // of an interval
 	length   time.Duration     // of an epoch
@@ -63,7 +66,10 @@ type setup struct {
 }
 
 // New returns the plugin.
-func New() *Plugin { return &Plugin{nodes: map[string]uint32{}, inflated: map[place]*inflation{}} }
+func New() *Plugin {
+	return &Plugin{nodes: map[string]uint32{}, inflated: map[place]*inflation{},
+		agents: presence{Silent: map[string]uint64{}}}
+}
 
 // The interfaces of the plugin contract that Plugin implements.
 var (
@@ -115,23 +121,24 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	if err != nil {
 		return sdk.Settings{}, err
 	}
-	writes, err := s.entries(&model)
+	writes, missing, err := s.entries(p.agents.gone(s.hosts))
 	if err != nil {
 		return sdk.Settings{}, err
 	}
+	s.settings.Missing = append(s.settings.Missing, missing...)
 	hosts, err := s.hostSettings(&model)
 	if err != nil {
 		return sdk.Settings{}, err
 	}
 	p.plans++
 	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: sdk.Replace(p.writes, writes, s.owns), Hosts: hosts}
-	p.setup, p.nodes, p.writes = s, s.nodes, writes
+	p.setup, p.nodes, p.writes, p.undone, p.agents.Ended = s, s.nodes, writes, nil, p.agents.gone(s.hosts)
 	p.routes = append(p.routes, newRouting(&model, s.nodes))
 	return s.settings, nil
 }
 
 func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epoch time.Duration) (*setup, error) {
-	s := &setup{config: *c, epochs: 1, length: epoch, nodes: nodes, names: map[uint32]string{},
+	s := &setup{model: model, config: *c, epochs: 1, length: epoch, nodes: nodes, names: map[uint32]string{},
 		own: devices(model), hosts: map[string]bool{}, at: map[string]string{}}
 	if epoch > 0 {
 		s.epochs = uint64((c.Interval + epoch - 1) / epoch)

@@ -20,13 +20,14 @@ type snapshot struct {
 	Writes []sdk.DeviceWrite // entries that the switches have
 	Plans  uint64            // the newest plan's ID
 	Alerts alert.List
+	Agents presence
 }
 
 // SaveState implements sdk.Stateful.
 func (p *Plugin) SaveState() (sdk.State, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	data, err := json.Marshal(snapshot{p.nodes, p.writes, p.plans, p.alerts})
+	data, err := json.Marshal(snapshot{p.nodes, p.writes, p.plans, p.alerts, p.agents})
 	return sdk.State{Version: stateVersion, Data: data}, err
 }
 
@@ -54,6 +55,9 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	if s.Nodes == nil {
 		s.Nodes = map[string]uint32{}
 	}
-	p.nodes, p.writes, p.plans, p.alerts = s.Nodes, s.Writes, s.Plans, s.Alerts
+	if s.Agents.Silent == nil {
+		s.Agents.Silent = map[string]uint64{}
+	}
+	p.nodes, p.writes, p.plans, p.alerts, p.agents = s.Nodes, s.Writes, s.Plans, s.Alerts, s.Agents
 	return nil
 }
