@@ -376,6 +376,26 @@ func TestQueriesOnSegments(t *testing.T) {
 	}
 }
 
+// TestQueryOnTraffic: a query counts every one of a million packets that a socket sends as fast as it
+// can, one by one and in super-packets.
+func TestQueryOnTraffic(t *testing.T) {
+	p := newPair(t)
+	for host := range 2 {
+		p.open(host, func(_ *Config, s *wire.Settings) {
+			s.Carrier, s.Queries = wire.CarrierOption, benchmarkQueries(1)
+		})
+	}
+	p.datagrams(50_000, 1)
+	p.datagrams(950_000, 50)
+	sum := p.seal(0, 100)
+	if sum.sent != 1_000_000 || len(sum.queries) != 1 {
+		t.Fatalf("%d packets were sent, %d queries", sum.sent, len(sum.queries))
+	}
+	if n, _ := totalsOf(t, &sum.queries[0]); n != sum.sent || sum.queries[0].Dropped != 0 {
+		t.Errorf("the query counted %d of %d packets, %d missed", n, sum.sent, sum.queries[0].Dropped)
+	}
+}
+
 // flowletsOf returns each flowlet with its packets.
 func flowletsOf(t *testing.T, row *wire.QueryRow, text string) string {
 	t.Helper()
