@@ -25,10 +25,10 @@ import (
 
 // BenchmarkPacket measures program egress of one host followed by program ingress of another one. A
 // program in front of them gives each packet the ports of a random flow and passes control to
-// egress, then, with the packet that egress left, to ingress. The kernel repeats it (BPF_PROG_TEST_RUN)
-// for a batch of packets, which takes less time than a slice of the scheduler. The time of a batch
-// less that of a batch with empty programs is one measurement; both take turns. The benchmark reports
-// the least, which other work of the machine hardly changes, and the median.
+// egress, then, with the packet that egress left, to ingress. The kernel repeats it
+// (BPF_PROG_TEST_RUN) for a batch of packets, which takes less time than a slice of the scheduler.
+// The time of a batch less that of a batch with empty programs is one measurement; both take turns.
+// The benchmark reports the least, which other work of the machine hardly changes, and the median.
 func BenchmarkPacket(b *testing.B) {
 	needBPF(b)
 	for _, flows := range []int{1, 3, 300, 10_000, 100_000, 1_000_000} {
@@ -199,11 +199,11 @@ func dispatcher(b *testing.B, flows int, v6 bool, egress, ingress *ebpf.Program)
 
 // BenchmarkQueries compares what a host sends with 0, 1, 4 and 16 queries. One processor runs
 // program egress on a packet again and again, without a header, which takes no other time; and UDP
-// packets with 18 bytes, with a header, pass between two namespaces, one by one and in super-packets
-// of 50. The setups take turns in each round. It prints the median time of a packet in the program,
-// with the least and the most, the packets per second of the median, the median of UDP packets per
-// second of processor time with the ratio to no query, and how many of all packets the queries did
-// not count.
+// packets with 18 bytes, with a header, pass between two namespaces, one by one and in
+// super-packets of 50. The setups take turns in each round. It prints the median time of a packet
+// in the program, with the least and the most, the packets per second of the median, the median of
+// UDP packets per second of processor time with the ratio to no query, and how many of all packets
+// the queries did not count.
 func BenchmarkQueries(b *testing.B) {
 	const repeat = 200_000
 	counts := []int{0, 1, 4, 16}

@@ -855,7 +855,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestCut: the data paths in the kernel and in Go take a packet in each carrier alike, wherever it ends.
+// TestCut: the data paths in the kernel and in Go take a packet in each carrier alike, wherever it
+// ends.
 func TestCut(t *testing.T) {
 	needBPF(t)
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {

@@ -376,8 +376,8 @@ func TestQueriesOnSegments(t *testing.T) {
 	}
 }
 
-// TestQueryOnTraffic: a query counts every one of a million packets that a socket sends as fast as it
-// can, one by one and in super-packets.
+// TestQueryOnTraffic: a query counts every one of a million packets that a socket sends as fast as
+// it can, one by one and in super-packets.
 func TestQueryOnTraffic(t *testing.T) {
 	p := newPair(t)
 	for host := range 2 {

@@ -70,8 +70,8 @@ func devices(model *sdk.Network) (names []string) {
 	return names
 }
 
-// entries returns the entries of all switches, grouped by switch, and what is missing. The agents of
-// the hosts in gone are treated as if they were not configured.
+// entries returns the entries of all switches, grouped by switch, and what is missing. The agents
+// of the hosts in gone are treated as if they were not configured.
 func (s *setup) entries(gone map[string]bool) (out []sdk.DeviceWrite, missing []sdk.MissingObject, err error) {
 	model := s.model
 	agents := map[string]bool{}

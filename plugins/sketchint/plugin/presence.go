@@ -90,7 +90,7 @@ func (p *Plugin) follow(epoch *sdk.Epoch) (*sdk.Results, error) {
 	return out, nil
 }
 
-// entriesOf returns the entries of a device from one list, and those of all other devices from another.
+// entriesOf returns the entries of a device from one list, and those of all others from another.
 func entriesOf(device string, from, others []sdk.DeviceWrite) (out []sdk.DeviceWrite) {
 	for _, w := range from {
 		if w.Device == device {

@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// TestSilentAgent: INT ends in front of a host whose agent is silent for two epochs, until the agent
-// reports again, also if a plan fails on the switch or the plugin gets the same configuration again.
+// TestSilentAgent: INT ends in front of a host whose agent is silent for two epochs, until the
+// agent reports again, also if a plan fails on the switch or the plugin is configured again.
 func TestSilentAgent(t *testing.T) {
 	h := start(t, "")
 	number := uint64(10)
