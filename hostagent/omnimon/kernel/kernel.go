@@ -4,7 +4,7 @@
 // and count as package hostagent/omnimon does, and the part of the role that need not see packets.
 //
 //	sent ──▶ stack ──▶ TCX or clsact: program egress ──▶ device
-//	received ◀── stack ◀── XDP: program ingress ◀── device
+//	received ◀── stack ◀── TCX or clsact: program ingress ◀── device
 //	                    │
 //	        maps, shared with Path: seals epochs, reports, ends flows
 //
