@@ -59,7 +59,7 @@ func (p *plugin) view(ep *epoch.Epoch) *sdk.Epoch {
 	bound := p.bindings()
 	cfg := p.config()
 	all := len(p.inst.Describe().Objects) == 0 && len(bound) == 0
-	e := &sdk.Epoch{Number: ep.Number, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
+	e := &sdk.Epoch{Number: ep.Number, Open: ep.Open, Start: ep.Start, End: ep.End, BankShift: p.c.deps.BankShift(),
 		Skew: ep.Timings.Skew}
 	torn := p.torn(ep)
 	for _, o := range ep.Sources {

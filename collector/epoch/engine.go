@@ -251,7 +251,7 @@ func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []
 	b.wait = wait
 	ep := b.finish()
 	ep.Late, ep.Dropped = e.late.take(b.Number, e.cfg.LateEpochs)
-	ep.Closed = e.clock.Now()
+	ep.Closed, ep.Open = e.clock.Now(), number+1
 	if ctx.Err() == nil { // a canceled epoch contains no information about the sources
 		e.logChanges(b, ep)
 	}

@@ -186,6 +186,8 @@ type Epoch struct {
 	Skipped uint64
 	// Timings are the parts of the time from End to Closed.
 	Timings Timings
+	// Open is the epoch that was open when this one was collected.
+	Open uint64
 	// Closed is when the epoch was ready for delivery.
 	Closed time.Time
 }

@@ -360,6 +360,27 @@ func TestOmniMonStall(t *testing.T) {
 	}
 }
 
+// TestOmniMonAvoidWithDelay: routes change while the network takes two epochs to drain. Epochs that
+// packets of both routes may be in are not exact, and nothing false is published as exact.
+func TestOmniMonAvoidWithDelay(t *testing.T) {
+	for seed := range uint64(3) {
+		s := omnimonScenario(t, 30+seed, 12, "{hosts-per-leaf: 2}", 100, 3000)
+		s.Drain = 2*s.Epoch + 20*time.Millisecond
+		s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Avoid: true, From: 2 * s.Epoch, Until: 5 * s.Epoch}}
+		s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.Measure != omnimon.FalseClaims })
+		r := play(t, s)
+		check(t, r, s.Epochs)
+		for i := range r.Epochs {
+			row := r.Epochs[i].Results["omnimon"].Published.Row("summary", network, "")
+			t.Logf("epoch %d of the run: exact %v, %s", i+1, row.Is("exact"), row.Text("problem"))
+			if changed := i >= 2 && i < 6; changed && row.Is("exact") {
+				t.Errorf("epoch %d, in which routes change, is exact", i+1)
+			}
+		}
+		exactEpoch(t, r, s.Epochs-1, 50)
+	}
+}
+
 // TestOmniMonKilledAgent kills an agent with its data path in the middle of an epoch and starts it
 // again later in the epoch. Results are exact again within two epochs, and nothing is published as
 // exact before that is not.

@@ -42,6 +42,9 @@ func (s Status) String() string {
 type Epoch struct {
 	// Number increases by at least one from epoch to epoch.
 	Number uint64
+	// Open is the epoch that was open when this one was delivered. It is the next one unless the
+	// network drains for whole epochs; 0: not known, as in most tests.
+	Open uint64
 	// Start is the first instant of the epoch and End the first one after it. End is the timestamp
 	// of the results.
 	Start, End time.Time

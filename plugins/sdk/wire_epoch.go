@@ -28,7 +28,7 @@ type EpochSink interface {
 // the sink.
 func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 	err := sink.Begin(&pluginv1.EpochBegin{
-		Epoch: e.Number, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
+		Epoch: e.Number, Open: e.Open, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
 		ExpectedDevices: e.Expected, ExpectedHosts: e.ExpectedHosts, BudgetNs: int64(budget), BankShift: e.BankShift,
 		Devices: toProto(e.States, func(s DeviceState) *pluginv1.DeviceState {
 			return &pluginv1.DeviceState{Device: s.Device, Plan: s.Plan, Mixed: s.Mixed}
@@ -159,7 +159,7 @@ func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
 	}
 	d.open = &Epoch{
 		Number: m.GetEpoch(), Start: time.Unix(0, m.GetStartUnixNs()).UTC(), End: time.Unix(0, m.GetEndUnixNs()).UTC(),
-		Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(), BankShift: m.GetBankShift(),
+		Open: m.GetOpen(), Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(), BankShift: m.GetBankShift(),
 		States: toProto(m.GetDevices(), func(s *pluginv1.DeviceState) DeviceState {
 			return DeviceState{Device: s.GetDevice(), Plan: s.GetPlan(), Mixed: s.GetMixed()}
 		}),

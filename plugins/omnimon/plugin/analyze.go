@@ -69,7 +69,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if p.setup == nil {
 		return nil, fmt.Errorf("omnimon: epoch %d before a configuration", epoch.Number)
 	}
-	p.epoch = epoch.Number
+	p.epoch, p.lag = epoch.Number, max(epoch.Open, epoch.Number+1)-epoch.Number-1
 	p.fail(epoch.Plans)
 	r := &run{setup: p.setup, epoch: epoch, uses: p.uses}
 	if p.unsettled > 0 {
@@ -106,7 +106,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	changed := p.request(epoch.Watched) && r.analyzer != nil
 	var writes []sdk.DeviceWrite
 	if changed {
-		writes = p.assign(p.setup, p.queries(), epoch.Number+1)
+		writes = p.assign(p.setup, p.queries(), epoch.Number+1+p.lag)
 	}
 	out, err := r.publish(p)
 	if err != nil {
@@ -118,7 +118,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 			return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
 		}
 		p.plans++
-		out.Plans = append(out.Plans, sdk.Plan{ID: p.plans, FromEpoch: epoch.Number + 1, Writes: writes,
+		out.Plans = append(out.Plans, sdk.Plan{ID: p.plans, FromEpoch: epoch.Number + 1 + p.lag, Writes: writes,
 			Hosts: hosts})
 	}
 	p.newest.Store(&flowIndex{r})

@@ -42,6 +42,7 @@ type Plugin struct {
 	requests  []*running   // of clients
 	uses      [kinds][]use // of units, by number
 	epoch     uint64       // the newest analyzed one
+	lag       uint64       // epochs that had ended when it was delivered and were not collected
 	results   history
 	refused   []refused
 
@@ -119,7 +120,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 		s.settings.Plan.Writes = append(s.settings.Plan.Writes, p.assign(s, slices.Concat(s.queries, p.requests), 0)...)
 		for _, uses := range p.uses {
 			for i := range uses {
-				uses[i].From, uses[i].Plan, uses[i].Failed = max(uses[i].From, p.epoch+unsettledEpochs), p.plans+1, ""
+				uses[i].From, uses[i].Plan, uses[i].Failed = max(uses[i].From, p.epoch+unsettledEpochs+p.lag), p.plans+1, ""
 			}
 		}
 		for i, q := range s.queries {
@@ -137,7 +138,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	p.plans++
 	s.settings.Plan.ID = p.plans
 	if p.setup != nil && p.setup.text != s.text {
-		p.unsettled = unsettledEpochs
+		p.unsettled = unsettledEpochs + int(p.lag)
 	}
 	p.setup = s
 	return s.settings, nil

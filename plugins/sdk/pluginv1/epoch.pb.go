@@ -168,7 +168,10 @@ type EpochBegin struct {
 	// The plan under which each expected device measured, sorted by name.
 	Devices []*DeviceState `protobuf:"bytes,8,rep,name=devices,proto3" json:"devices,omitempty"`
 	// The outcomes of plans since the previous epoch was sent.
-	Plans         []*PlanOutcome `protobuf:"bytes,9,rep,name=plans,proto3" json:"plans,omitempty"`
+	Plans []*PlanOutcome `protobuf:"bytes,9,rep,name=plans,proto3" json:"plans,omitempty"`
+	// The epoch that was open when this one was delivered, the next one unless
+	// the network drains for whole epochs; 0: not known.
+	Open          uint64 `protobuf:"varint,10,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -264,6 +267,13 @@ func (x *EpochBegin) GetPlans() []*PlanOutcome {
 		return x.Plans
 	}
 	return nil
+}
+
+func (x *EpochBegin) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
 }
 
 // DeviceState is the plan under which a device measured an epoch.
@@ -966,7 +976,7 @@ var File_netsketch_plugin_v1_epoch_proto protoreflect.FileDescriptor
 
 const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\n" +
-	"\x1fnetsketch/plugin/v1/epoch.proto\x12\x13netsketch.plugin.v1\"\xe8\x02\n" +
+	"\x1fnetsketch/plugin/v1/epoch.proto\x12\x13netsketch.plugin.v1\"\xfc\x02\n" +
 	"\n" +
 	"EpochBegin\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
@@ -978,7 +988,9 @@ const file_netsketch_plugin_v1_epoch_proto_rawDesc = "" +
 	"\n" +
 	"bank_shift\x18\a \x01(\x04R\tbankShift\x12:\n" +
 	"\adevices\x18\b \x03(\v2 .netsketch.plugin.v1.DeviceStateR\adevices\x126\n" +
-	"\x05plans\x18\t \x03(\v2 .netsketch.plugin.v1.PlanOutcomeR\x05plans\"O\n" +
+	"\x05plans\x18\t \x03(\v2 .netsketch.plugin.v1.PlanOutcomeR\x05plans\x12\x12\n" +
+	"\x04open\x18\n" +
+	" \x01(\x04R\x04open\"O\n" +
 	"\vDeviceState\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x14\n" +
