@@ -381,8 +381,8 @@ func (r *reading) totals(iterations int) {
 	r.sizes.rest = r.large(uint64(to))
 }
 
-// fewest is the least number of packets of a flow whose size is taken from the HH part: with a Th of
-// 2 or 3, too many of the part's flows are smaller ones that share their counters.
+// fewest is the least number of packets of a flow whose size is taken from the HH part: with a Th
+// of 2 or 3, too many of the part's flows are smaller ones that share their counters.
 const fewest = 4
 
 // large returns the sizes, of from packets or more, of the flows in the HH part. The packets before

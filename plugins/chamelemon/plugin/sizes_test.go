@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/lab/traffic"
 )
 
-// TestSizes compares the published distribution of flow sizes and the entropy with the ground truth,
-// on the paper's workloads, with as many flows as make Th small and large.
+// TestSizes compares the published distribution of flow sizes and the entropy with the ground
+// truth, on the paper's workloads, with as many flows as make Th small and large.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for _, workload := range []string{"DCTCP", "CACHE", "VL2", "HADOOP"} {
