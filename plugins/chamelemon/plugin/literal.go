@@ -10,9 +10,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/estimate"
 )
 
-// literal computes the attention of epoch N + 2 by the rules of sections 4.3.1 and 4.3.2 of the paper
-// alone. The paper has one Th; here Tl starts at the lowest one of all switches. Families share the
-// thresholds.
+// literal computes the attention of epoch N + 2 by the rules of sections 4.3.1 and 4.3.2 of the
+// paper alone. The paper has one Th; here Tl starts at the lowest one of all switches. Families
+// share the thresholds.
 func literal(now Attention, m *measured, room *[families]Room) (next Attention, reasons []string) {
 	l := literalRules{now: &now, next: now, m: m, room: room}
 	l.next.Th = maps.Clone(now.Th)
@@ -101,8 +101,8 @@ func (l *literalRules) becomeIll() {
 	}
 }
 
-// lightDecoded is the second half of step 1 of section 4.3.2: it adapts the sample rate if an LL part
-// was not decoded.
+// lightDecoded is the second half of step 1 of section 4.3.2: it adapts the sample rate if an
+// LL part was not decoded.
 func (l *literalRules) lightDecoded() bool {
 	if l.m.ll[0].decoded && l.m.ll[1].decoded {
 		return true
@@ -123,8 +123,8 @@ func (l *literalRules) sample() {
 	l.next.Sample = rate(to)
 }
 
-// ill is steps 2 and 3 of section 4.3.2. The victim flows are estimated by the sampled ones: the LLs,
-// and the HLs that are in the same sample.
+// ill is steps 2 and 3 of section 4.3.2. The victim flows are estimated by the sampled ones:
+// the LLs, and the HLs that are in the same sample.
 func (l *literalRules) ill() {
 	heavyDecoded := l.m.hl[0].decoded && l.m.hl[1].decoded
 	fits, low, light := true, true, true
