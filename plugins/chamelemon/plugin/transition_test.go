@@ -176,6 +176,35 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
+// TestSampleRate: when Tl goes up, heavy victim flows become light, and the sample rate goes down for
+// them at once: the LL part stays at the target load.
+func TestSampleRate(t *testing.T) {
+	c := settings.Default[Configuration]()
+	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
+	sizes := newSizes()
+	now := begin(&c, &room, []string{"a"})
+	now.State, now.Tl, now.Sample = Ill, 2, Sampled/4
+	for f, r := range room {
+		now.Parts[f] = Parts{LL: r.IllLL, HL: r.IllHL}
+	}
+	hl, ll := 0.79*buckets(room[0].IllHL), targetLoad*buckets(room[0].IllLL)
+	m := &measured{edges: map[string]*edgeState{"a": {hitters: [families]count{{flows: 2100, decoded: true},
+		{decoded: true}}, counted: true, sizes: func() *estimate.Tail { return &sizes }, candidates: sizes.AtLeast}},
+		deltas: true, hl: [families]count{{flows: hl, decoded: true}, {decoded: true}},
+		ll:      [families]count{{flows: ll, decoded: true}, {decoded: true}},
+		victims: []victimSize{{size: 1, weight: 4 * ll}, {size: 2, weight: hl / 2}, {size: 100, weight: hl / 2}}}
+	next, state, _ := shift(now, Ill, m, &room)
+	want := float64(now.Sample) * 4 * ll / (4*ll + hl/2)
+	if state != Ill || next.Tl != 3 || math.Abs(float64(next.Sample)-want) > 1 {
+		t.Errorf("%s, Tl %d, sample %d; expected a Tl of 3 and a sample of %.0f", state, next.Tl, next.Sample, want)
+	}
+}
+
+// newSizes returns the sizes of 50,000 flows.
+func newSizes() estimate.Tail {
+	return estimate.NewTail([]float64{1, 2, 100}, []float64{30_000, 15_000, 5000})
+}
+
 // TestExpect: if an HH part was not decoded, the HL part of a healthy network grows for the
 // expected victims at once, and Th leaves room for it; it does not shrink for fewer.
 func TestExpect(t *testing.T) {
