@@ -141,7 +141,7 @@ func TestLiteral(t *testing.T) {
 		t.Errorf("literal: %+v", next)
 	}
 	m.hl[0] = count{flows: buckets(room[0].Down), high: 1.1 * buckets(room[0].Down)}
-	if next, state, _ := shift(now, Healthy, m, &room); state != Ill || next.Tl == 30 {
+	if next, state, _ := shift(now, Healthy, m, &room); state != Ill || next.Tl != maxThreshold { // collisions count
 		t.Errorf("%s, Tl %d", state, next.Tl)
 	}
 	ill, _ := literal(now, m, &room)
@@ -176,8 +176,8 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
-// TestSampleRate: when Tl goes up, heavy victim flows become light, and the sample rate goes down for
-// them at once: the LL part stays at the target load.
+// TestSampleRate: when Tl goes up, heavy victim flows become light, and the sample rate goes down
+// for them at once: the LL part stays at the target load.
 func TestSampleRate(t *testing.T) {
 	c := settings.Default[Configuration]()
 	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
