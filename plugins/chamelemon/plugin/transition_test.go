@@ -198,6 +198,11 @@ func TestSampleRate(t *testing.T) {
 	if state != Ill || next.Tl != 3 || math.Abs(float64(next.Sample)-want) > 1 {
 		t.Errorf("%s, Tl %d, sample %d; expected a Tl of 3 and a sample of %.0f", state, next.Tl, next.Sample, want)
 	}
+	// A part that was not decoded gets a higher Tl, whatever its estimate.
+	m.hl[0] = count{flows: hl / 2, high: hl / 2}
+	if next, _, _ := shift(now, Ill, m, &room); next.Tl != 3 {
+		t.Errorf("Tl is %d after a decoding that failed at a Tl of 2", next.Tl)
+	}
 }
 
 // newSizes returns the sizes of 50,000 flows.
