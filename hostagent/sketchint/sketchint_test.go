@@ -241,6 +241,120 @@ func TestInflatedEarlyAndFew(t *testing.T) {
 	}
 }
 
+// TestInflatedPackets: each latency is compared with the mean before it.
+func TestInflatedPackets(t *testing.T) {
+	r, clock := start(t, defaults())
+	r.In(frames(with(1, 72, 100), with(1, 72, 100), with(1, 72, 600)))
+	for range 50 {
+		r.In(frames(with(1, 72, 100)))
+	}
+	r.In(frames(with(1, 72, 600)))
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	if want := []wire.Inflated{{Key: key(t, 1), Node: 72, Packets: 2, Worst: 600}}; !slices.Equal(got.Inflated, want) {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestInflatedNoMore: a flow outside of the cache whose mean rises is judged by its final mean.
+func TestInflatedNoMore(t *testing.T) {
+	r, clock := start(t, defaults())
+	long := func(latency uint32) []byte { return with(1, inbandtest.Hops(cachedHops+1, 71, latency)...) }
+	r.In(frames(long(100)))
+	for range 50 {
+		r.In(frames(long(600)))
+	}
+	clock.Advance(11)
+	if got := seal(t, r, 10); len(got.Inflated) > 0 {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestInflatedBesideOthers: a cached flow is judged by its own packets, although it shares all
+// buckets of the tower with another one.
+func TestInflatedBesideOthers(t *testing.T) {
+	s := defaults()
+	s.Latencies = 24
+	r, clock := start(t, s)
+	for range 20 {
+		r.In(frames(with(1, 72, 100)))
+	}
+	r.In(frames(with(1, 72, 600)))
+	for range 1000 {
+		r.In(frames(with(2, 72, 5000)))
+	}
+	clock.Advance(11)
+	got := seal(t, r, 10)
+	if want := []wire.Inflated{{Key: key(t, 1), Node: 72, Packets: 1, Worst: 600}}; !slices.Equal(got.Inflated, want) {
+		t.Errorf("%+v", got.Inflated)
+	}
+	if want := []wire.Node{{ID: 72, Packets: 1021, Sum: 5_002_600, Worst: 5000}}; !slices.Equal(got.Nodes, want) {
+		t.Errorf("%+v", got.Nodes)
+	}
+}
+
+// TestEarlierOfOtherSettings: other settings do not compare with an interval of the settings before.
+func TestEarlierOfOtherSettings(t *testing.T) {
+	s := defaults()
+	r, clock := start(t, s)
+	r.In(frames(with(1, 72, 100), with(1, 72, 100)))
+	clock.Advance(11)
+	seal(t, r, 10)
+	s.Heavy++
+	data, err := s.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(data); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(12)
+	r.In(frames(with(1, 72, 600)))
+	clock.Advance(13)
+	if got := seal(t, r, 12); len(got.Inflated) > 0 {
+		t.Errorf("%+v", got.Inflated)
+	}
+}
+
+// TestAtLeast: the fewest packets beyond a limit follow from the sum and the worst one.
+func TestAtLeast(t *testing.T) {
+	for _, tc := range []struct {
+		packets     uint32
+		sum         uint64
+		worst       uint32
+		limit       float64
+		wantAtLeast uint32
+	}{{4, 40, 20, 10, 1}, {4, 45, 20, 10, 1}, {4, 55, 20, 10, 2}, {4, 80, 20, 10, 4}, {4, 21, 20, 10, 1}} {
+		if n := atLeast(tc.packets, tc.sum, tc.worst, tc.limit); n != tc.wantAtLeast {
+			t.Errorf("%+v: %d", tc, n)
+		}
+	}
+}
+
+// TestWorstOfNode: a node has the worst latency of all flows, in whatever order they leave the
+// cache, and an interval leaves no trace of its flows in the cache.
+func TestWorstOfNode(t *testing.T) {
+	r, clock := start(t, defaults())
+	for number := range 50 {
+		latency := uint32(10)
+		if number == 25 {
+			latency = 30
+		}
+		r.In(frames(with(number, 72, latency)))
+	}
+	clock.Advance(11)
+	if got := seal(t, r, 10); len(got.Nodes) != 1 || got.Nodes[0].Worst != 30 {
+		t.Errorf("%+v", got.Nodes)
+	}
+	for _, g := range r.free {
+		for at := range g.sets {
+			if g.sets[at].seen != [ways]uint32{} {
+				t.Fatalf("set %d: %v", at, g.sets[at].seen)
+			}
+		}
+	}
+}
+
 // TestInflatedOutsideOfTheCache: paths that are not cached, and flows that left the cache, are
 // judged by the tower.
 func TestInflatedOutsideOfTheCache(t *testing.T) {
@@ -281,6 +395,9 @@ func TestInflatedSinceEarlier(t *testing.T) {
 	for range 10 {
 		r.In(frames(with(1, 72, 600, 71, 100), with(3, 72, 500)))
 	}
+	for range 10 { // another path through the same switch
+		r.In(frames(with(1, 72, 600, 70, 100)))
+	}
 	r.In(frames(with(2, 72, 600), with(4, 72, 600)))
 	clock.Advance(12)
 	got := seal(t, r, 11)
@@ -310,8 +427,10 @@ func TestPaths(t *testing.T) {
 	plain := sent(2)
 	cut := inbandtest.INT{Version: 2, Flags: 0x02, HopWords: 2, Remaining: 3, Instructions: 0xa000, Stack: []uint32{71, 1}}
 	marked := cut.Mark(sent(2), dscp)
+	cut.Flags = 0x04
+	limited := cut.Mark(sent(2), dscp)
 	for range 200 {
-		r.In(frames(with(2, 73, 1, 71, 1), plain.Frame(), marked.Frame()))
+		r.In(frames(with(2, 73, 1, 71, 1), plain.Frame(), marked.Frame(), limited.Frame()))
 	}
 	for range 150 {
 		r.In(frames(with(3, 72, 1), with(3, 73, 1)))
@@ -326,7 +445,7 @@ func TestPaths(t *testing.T) {
 	if !reflect.DeepEqual(got.Heavy, want) {
 		t.Errorf("%+v", got.Heavy)
 	}
-	for number, size := range []uint32{1: 270, 2: 10_000 + 3*200 + 99, 3: 300} {
+	for number, size := range []uint32{1: 270, 2: 10_000 + 4*200 + 99, 3: 300} {
 		k := key(t, number)
 		if n := got.Flows.Query(k.AppendBinary(nil)); n != size {
 			t.Errorf("flow %d has %d packets; want %d", number, n, size)
@@ -336,7 +455,7 @@ func TestPaths(t *testing.T) {
 		flow    int
 		node    uint32
 		packets uint32
-	}{{1, 71, 270}, {1, 73, 90}, {2, 71, 10_400}, {2, 73, 200}, {3, 72, 150}} {
+	}{{1, 71, 270}, {1, 73, 90}, {2, 71, 10_600}, {2, 73, 200}, {3, 72, 150}} {
 		k := key(t, want.flow)
 		if n, _, _ := got.Latencies.Query(wire.AppendKey(nil, &k, want.node)); n != want.packets {
 			t.Errorf("flow %d at %d: %d packets; want %d", want.flow, want.node, n, want.packets)

@@ -531,6 +531,11 @@ func TestLatency(t *testing.T) {
 	if err := l.Merge(l); err != nil {
 		t.Error(err)
 	}
+	l.Add(tr.Key(0), 1, math.MaxUint64)
+	l.Add(tr.Key(0), 1, math.MaxUint64)
+	if _, sum, ok := l.Query(tr.Key(0)); ok {
+		t.Errorf("sum %d after it overflowed in all rows", sum)
+	}
 	l.Reset()
 	if n, _, ok := l.Query(tr.Key(0)); ok || n != 0 {
 		t.Error("not empty after Reset")

@@ -188,9 +188,9 @@ func latencyTasks(share float64, seed uint64, memories []int) (rows []suite.Row,
 			return nil, err
 		}
 		add(ofRole, memory, latencyTask, "ARE", a.latencyARE(b))
-		soFar, whole, count := a.inflatedF1(b)
-		add(ofRole, memory, inflationTask, "F1", soFar)
-		add(ofRole, memory, inflationTask, "F1, mean of the interval", whole)
+		others, all, count := a.inflatedF1(b)
+		add(ofRole, memory, inflationTask, "F1", others)
+		add(ofRole, memory, inflationTask, "F1, mean of all packets", all)
 		add(ofRole, memory, inflationTask, "instances", float64(count))
 		add(ofRole, memory, costTask, "bytes", float64(a.bytes)/float64(passport))
 		add(ofRole, memory, costTask, "packets, MTU 9000", float64(a.jumbo)/float64(packets))

@@ -120,10 +120,10 @@ func f1(found, actual map[string]bool) float64 {
 }
 
 // inflatedF1 returns the F1 scores of the flows at switches with inflated latencies, judged by the
-// mean of the packets so far and by the mean of the interval. count is the number of
-// flows with inflated latencies by the mean of the packets so far.
-func (a *agents) inflatedF1(b *testbed) (soFar, whole float64, count int) {
-	found, actual, final := map[string]bool{}, map[string]bool{}, map[string]bool{}
+// exact mean of the flow's other packets at the switch in the interval, and by the exact mean of all
+// of them. count is the number of the first ones.
+func (a *agents) inflatedF1(b *testbed) (others, all float64, count int) {
+	found, byOthers, byAll := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range a.reports {
 		for _, x := range r.Inflated {
 			found[fmt.Sprintf("%v/%d", x.Key, x.Node)] = true
@@ -131,15 +131,16 @@ func (a *agents) inflatedF1(b *testbed) (soFar, whole float64, count int) {
 	}
 	for _, s := range b.flows {
 		for h, node := range s.path {
-			if s.inflated[h] {
-				actual[s.name(node)] = true
+			worst := uint64(s.worst[h])
+			if worst*uint64(s.packets-1) > inflation*(s.sum[h]-worst) {
+				byOthers[s.name(node)] = true
 			}
-			if uint64(s.worst[h])*uint64(s.packets) > inflation*s.sum[h] {
-				final[s.name(node)] = true
+			if worst*uint64(s.packets) > inflation*s.sum[h] {
+				byAll[s.name(node)] = true
 			}
 		}
 	}
-	return f1(found, actual), f1(found, final), len(actual)
+	return f1(found, byOthers), f1(found, byAll), len(byOthers)
 }
 
 // places are flows at the switches of their paths.

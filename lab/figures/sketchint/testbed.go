@@ -49,7 +49,6 @@ type flowState struct {
 	packets  uint32
 	sum      [hops]uint64
 	worst    [hops]uint32
-	inflated [hops]bool // a latency exceeded its multiple of the exact mean of the packets so far
 	planned  uint32
 	upstream int // edge switch of its sender
 }
@@ -151,7 +150,7 @@ type burst struct {
 func (b *testbed) play(f func(s *flowState, latencies []uint32)) {
 	var bursts []burst
 	for _, s := range b.flows {
-		s.packets, s.sum, s.worst, s.inflated = 0, [hops]uint64{}, [hops]uint32{}, [hops]bool{}
+		s.packets, s.sum, s.worst = 0, [hops]uint64{}, [hops]uint32{}
 		for left := s.planned; left > 0; {
 			n := min(left, 1+b.r.Uint32N(2*train))
 			bursts = append(bursts, burst{b.r.Uint64N(b.lasts), s, n})
@@ -202,7 +201,6 @@ func (s *flowState) record(latencies []uint32) {
 	for h, l := range latencies {
 		s.sum[h] += uint64(l)
 		s.worst[h] = max(s.worst[h], l)
-		s.inflated[h] = s.inflated[h] || uint64(l)*uint64(s.packets) > inflation*s.sum[h]
 		binary.BigEndian.PutUint32(s.frame[s.at[h]:], l)
 	}
 }
