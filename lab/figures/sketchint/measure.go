@@ -120,8 +120,8 @@ func f1(found, actual map[string]bool) float64 {
 }
 
 // inflatedF1 returns the F1 scores of the flows at switches with inflated latencies, judged by the
-// exact mean of the flow's other packets at the switch in the interval, and by the exact mean of all
-// of them. count is the number of the first ones.
+// exact mean of the flow's other packets at the switch in the interval, and by the exact mean of
+// all of them. count is the number of the first ones.
 func (a *agents) inflatedF1(b *testbed) (others, all float64, count int) {
 	found, byOthers, byAll := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range a.reports {
