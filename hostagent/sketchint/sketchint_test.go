@@ -293,7 +293,8 @@ func TestInflatedBesideOthers(t *testing.T) {
 	}
 }
 
-// TestEarlierOfOtherSettings: other settings do not compare with an interval of the settings before.
+// TestEarlierOfOtherSettings: other settings do not compare with an interval of the settings
+// before.
 func TestEarlierOfOtherSettings(t *testing.T) {
 	s := defaults()
 	r, clock := start(t, s)
