@@ -3,8 +3,10 @@
 package devconfig
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -503,4 +505,72 @@ func TestCommands(t *testing.T) {
 	if got := do(Request{Command: "reboot"}); got.Error == "" {
 		t.Errorf("%+v", got)
 	}
+}
+
+// A device that refuses every Set with an extension, as the probe seems to find commits on it, is
+// set without.
+func TestNoExtensions(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	r.device.extensions = status.Error(codes.InvalidArgument, "extensions are not taken")
+	r.start()
+	if err := r.apply(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(settled())
+}
+
+// A device that reports too much is not read, and says why.
+func TestHostileDevice(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureEnforce)
+	r.device.put(eth0+"description", strings.Repeat("x", 5<<20))
+	r.start()
+	r.until(Unread)
+	testkit.Until(t, "the reason is known", func() bool {
+		s, _ := r.Status("leaf1")
+		return strings.Contains(s.Reason, "larger than max")
+	})
+	s := NewSnapshot()
+	s.leaves = maxLeaves
+	err := s.add(testSchema(), &gpb.Notification{Update: []*gpb.Update{{Path: gnmiPath(eth0 + "enabled"),
+		Val: &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: true}}}}})
+	if err == nil || !strings.Contains(err.Error(), "more than 500000 leaves") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A directory whose socket would have too long a path is refused at the start.
+func TestLongDirectory(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	r.cfg.DeviceConfiguration.Directory = filepath.Join(r.dir, strings.Repeat("x", 100))
+	r.build()
+	if err := r.Start(); err == nil || !strings.Contains(err.Error(), "choose a shorter directory") {
+		t.Errorf("error %v", err)
+	}
+	r.Stop()
+}
+
+// A reload ends the change in progress; the device of the new configuration undoes it.
+func TestReloadDuringChange(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	r.sessions.refuse = errors.New("refused")
+	r.start()
+	r.times.Session = time.Hour
+	for _, d := range r.devices {
+		d.times.Session = time.Hour
+	}
+	digest, over := r.plan().Digest, make(chan error, 1)
+	go func() {
+		_, err := r.Apply(context.Background(), digest)
+		over <- err
+	}()
+	r.until(Connecting)
+	next := *r.cfg
+	next.Devices = slices.Clone(next.Devices)
+	next.Devices[0].GNMI.Ports = next.Devices[0].GNMI.Ports[:1]
+	r.Reload(&next)
+	if err := <-over; err == nil {
+		t.Error("the change is made")
+	}
+	r.undone()
+	r.expect(oldConfig())
 }

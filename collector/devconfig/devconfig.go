@@ -145,6 +145,9 @@ func (c *Component) Stop() {
 	c.work.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, r := range c.devices {
+		r.end()
+	}
 	if c.socket != nil {
 		c.socket.close()
 		c.socket = nil
@@ -167,8 +170,7 @@ func (c *Component) Reload(next *config.Config) {
 	}
 	c.mu.Unlock()
 	for _, r := range gone {
-		r.stop()
-		<-r.done
+		r.end()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,6 +179,15 @@ func (c *Component) Reload(next *config.Config) {
 			c.add(d, false)
 		}
 	}
+}
+
+// end ends the goroutine and the command that may be under way, and waits for both.
+func (r *running) end() {
+	r.stop()
+	<-r.done
+	r.op.Lock()
+	defer r.op.Unlock()
+	r.resume()
 }
 
 // same reports whether a device needs no new goroutine for a new configuration.
@@ -191,8 +202,9 @@ func (c *Component) newDevice(dev config.Device) *device {
 	if dev.GNMI.Address == "" || dev.GNMI.Configure == config.ConfigureOff {
 		return nil
 	}
-	d := &device{name: dev.Name, mode: dev.GNMI.Configure, wanted: WantedOf(c.cfg, dev), addr: dev.GNMI.Address,
-		limit: dev.Timeout, deps: &c.deps, times: c.times, dir: records(c.cfg.DeviceConfiguration.Directory),
+	d := &device{ctx: c.ctx, name: dev.Name, mode: dev.GNMI.Configure, wanted: WantedOf(c.cfg, dev),
+		addr: dev.GNMI.Address, limit: dev.Timeout, deps: &c.deps, times: c.times,
+		dir: records(c.cfg.DeviceConfiguration.Directory),
 		log: c.deps.Logger.With("device", dev.Name), status: DeviceStatus{Mode: dev.GNMI.Configure, State: Unread}}
 	var err error
 	if d.dial, err = c.deps.Dial(dev); err == nil {
@@ -226,6 +238,7 @@ func (c *Component) add(dev config.Device, first bool) {
 		c.deps.Sessions.Suspend(d.name)
 	}
 	ctx, stop := context.WithCancel(c.ctx)
+	d.ctx = ctx
 	r := &running{device: d, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
 	c.devices[dev.Name] = r
 	interval := c.cfg.DeviceConfiguration.Interval
@@ -376,8 +389,8 @@ func (c *Component) Apply(ctx context.Context, digest string, names ...string) (
 	}
 	for _, d := range devices {
 		if want := byDigest[d.name]; want != "" {
-			// The request may end before the change does, the collector may not.
-			if e := d.Apply(c.ctx, want); e != nil {
+			// The change goes on if the command that requested it ends.
+			if e := d.Apply(d.ctx, want); e != nil {
 				err = errors.Join(err, e)
 				continue
 			}
@@ -393,5 +406,5 @@ func (c *Component) Revert(_ context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return devices[0].Revert(c.ctx)
+	return devices[0].Revert(devices[0].ctx)
 }

@@ -53,6 +53,7 @@ const (
 
 // device is the configuration of one device.
 type device struct {
+	ctx    context.Context // of changes; ends when the device is not configured any more
 	name   string
 	mode   config.Configure
 	wanted Wanted
@@ -401,7 +402,12 @@ func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, fail
 	switch p.State {
 	case Setting:
 		d.suspend(p.Changes)
-		d.setErr = d.set(ctx, c, p.Changes, p.Commit)
+		_ = d.set(ctx, c, p.Changes, p.Commit) // setErr has the error
+		if p.Commit != "" && d.refused(ctx, c, p.Changes) {
+			// The probe was refused for another reason: the device has no such commits.
+			p.Commit = ""
+			_ = d.set(ctx, c, p.Changes, "")
+		}
 		e = answered
 	case ReadingBack:
 		e, failure = d.readBack(ctx, c, p)
@@ -425,8 +431,8 @@ func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, fail
 	case Undoing:
 		return d.undo(ctx, c, p)
 	}
-	if d.dialed != 0 && c.connections() != d.dialed || status.Code(d.setErr) == codes.Unavailable {
-		return broken, cmp.Or(failure, "the connection with the device has ended during the change")
+	if e == broken || d.dialed != 0 && c.connections() != d.dialed || status.Code(d.setErr) == codes.Unavailable {
+		e, failure = broken, strings.TrimSuffix("the connection with the device has ended during the change: "+failure, ": ")
 	}
 	return e, failure
 }
@@ -451,21 +457,30 @@ func (d *device) resume() {
 func (d *device) set(ctx context.Context, c *client, changes []Change, commit string) error {
 	first := d.form
 	for i := range form(forms) {
-		f := (first + i) % forms
-		err := c.set(ctx, changes, f, commit, d.times.rollback(d.limit))
-		switch status.Code(err) {
-		case codes.InvalidArgument, codes.Unimplemented:
-		default:
-			d.form = f
-			return err
-		}
-		if s, readErr := c.read(ctx); readErr != nil || i == forms-1 {
-			return err
-		} else if _, any := taken(changes, s); any {
-			return err
+		d.form = (first + i) % forms
+		d.setErr = c.set(ctx, changes, d.form, commit, d.times.rollback(d.limit))
+		if !d.refused(ctx, c, changes) {
+			return d.setErr
 		}
 	}
-	return nil // not reached
+	d.form = first
+	return d.setErr
+}
+
+// refused reports whether the device has refused the form of the Set in progress and carried none
+// of it out.
+func (d *device) refused(ctx context.Context, c *client, changes []Change) bool {
+	switch status.Code(d.setErr) {
+	case codes.InvalidArgument, codes.Unimplemented:
+	default:
+		return false
+	}
+	s, err := c.read(ctx)
+	if err != nil {
+		return false
+	}
+	_, any := taken(changes, s)
+	return !any
 }
 
 // readBack reads the configuration until it has the changes.

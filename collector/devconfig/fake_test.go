@@ -34,7 +34,8 @@ type fake struct {
 	mu         sync.Mutex
 	config     map[string]string // leaves by path
 	interfaces []string
-	commits    bool // commit-confirmed is served
+	commits    bool  // commit-confirmed is served
+	extensions error // of every Set with an extension; nil: they are taken
 	commit     string
 	saved      map[string]string // before the pending commit
 	dead       map[string]bool   // state leaves that do not follow
@@ -139,6 +140,9 @@ func (f *fake) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, 
 	var commit *extpb.Commit
 	if len(req.GetExtension()) > 0 {
 		commit = req.GetExtension()[0].GetCommit()
+	}
+	if f.extensions != nil && commit != nil {
+		return nil, f.extensions
 	}
 	if commit != nil && commit.GetCommit() == nil {
 		return &gpb.SetResponse{}, f.end(commit)

@@ -167,8 +167,11 @@ func (p *Plan) add(d desire, s *Snapshot, written map[string]Written, freed map[
 	}
 	if x.Status == Missing || x.Status == Drifted {
 		c := Change{Path: d.Path(), After: &d.value}
-		if hasConfig {
+		switch {
+		case hasConfig:
 			c.Before = &configured
+		case hasState && !d.setting().identity:
+			c.Before = &state // without the leaf, a device may choose another value
 		}
 		if entry := d.entry(); entry != "" && !s.entries[entry] {
 			c.Entry = entry

@@ -91,6 +91,8 @@ func TestDiff(t *testing.T) {
 			written: map[string]Written{node: {Value: "7"}}, want: "drifted " + node + "|" + node + ": - > 7"},
 		"a port turned off": {wanted: one, device: []string{circuit, up0, eth0 + "enabled=false"},
 			want: "missing " + eth0 + "enabled|" + eth0 + "enabled: false > true"},
+		"a port that is off by the device's default": {wanted: one, device: []string{circuit,
+			strings.Replace(up0, "true", "false", 1)}, want: eth0 + "enabled: false > true"},
 		"an unknown interface": {wanted: Wanted{Ports: []Port{{Number: 1, Interface: "Ethernet1"}}}, device: []string{up0,
 			up4},
 			want: `refused /interfaces/interface[name=Ethernet1]/config/id: the device has no interface "Ethernet1"; correct ` +

@@ -65,6 +65,9 @@ func (c *Component) Do(ctx context.Context, r Request) (reply Reply) {
 // of the collector can open it.
 const socketName = "collector.sock"
 
+// maxSocketPath bounds the path of a socket on every system, in bytes.
+const maxSocketPath = 103
+
 // server answers commands.
 type server struct {
 	http *http.Server
@@ -83,6 +86,10 @@ func serve(dir string, c *Component) (*server, error) {
 		return nil, fmt.Errorf("%s is used by another collector; expected a directory for each: %w", dir, err)
 	}
 	path := filepath.Join(dir, socketName)
+	if len(path) > maxSocketPath {
+		lock.Close()
+		return nil, fmt.Errorf("%s: a socket has a path of at most %d bytes; choose a shorter directory", path, maxSocketPath)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a collector that was killed
 		lock.Close()
 		return nil, err
