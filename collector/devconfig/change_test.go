@@ -574,3 +574,19 @@ func TestReloadDuringChange(t *testing.T) {
 	r.undone()
 	r.expect(oldConfig())
 }
+
+// A device that still sees the closed P4Runtime session is set again.
+func TestSessionCloses(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	r.device.fault = func(n int) (float64, error) {
+		if n < 3 {
+			return 0, status.Error(codes.FailedPrecondition, "a controller is connected")
+		}
+		return 1, nil
+	}
+	r.start()
+	if err := r.apply(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(settled())
+}

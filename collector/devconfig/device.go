@@ -458,7 +458,15 @@ func (d *device) set(ctx context.Context, c *client, changes []Change, commit st
 	first := d.form
 	for i := range form(forms) {
 		d.form = (first + i) % forms
-		d.setErr = c.set(ctx, changes, d.form, commit, d.times.rollback(d.limit))
+		over := time.NewTimer(d.times.Config)
+		for {
+			d.setErr = c.set(ctx, changes, d.form, commit, d.times.rollback(d.limit))
+			// A device may need a moment to see that the P4Runtime session is closed.
+			if status.Code(d.setErr) != codes.FailedPrecondition || !d.closed || !sleep(ctx, over, d.times.Poll/4) {
+				break
+			}
+		}
+		over.Stop()
 		if !d.refused(ctx, c, changes) {
 			return d.setErr
 		}
