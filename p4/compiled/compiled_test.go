@@ -310,7 +310,9 @@ func annotatedCells(p *p4configv1.Preamble) int64 {
 		// The counts by level come after the sketch, in a separate block.
 		return number("packets") + 256
 	case "heavy":
-		return number("levels") * number("ways") * number("slots") * number("words")
+		// Levels from the ninth on have a quarter of the slots.
+		slots := min(number("levels"), 8)*number("slots") + max(number("levels")-8, 0)*((number("slots")+3)/4)
+		return slots * number("ways") * number("words")
 	case "classifier":
 		return number("counters")
 	case "counts":

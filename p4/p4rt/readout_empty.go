@@ -136,7 +136,7 @@ func (p *readPart) skipUnmarked(marks *Cells) {
 		if mark == 0 {
 			continue
 		}
-		for at := i * pieces.Cells / ReadoutCells; at < len(changed) && at*ReadoutCells < (i+1)*pieces.Cells; at++ {
+		for at := pieces.Start(i) / ReadoutCells; at < len(changed) && at*ReadoutCells < pieces.Start(i+1); at++ {
 			changed[at] = true
 		}
 	}

@@ -160,7 +160,9 @@ func TestReadoutCountersMustBeThere(t *testing.T) {
 func TestEmptyPiecesAreNotRead(t *testing.T) {
 	const counters, heavy, counter = "ingress.univmon_src.counters", "ingress.univmon_src.heavy",
 		"ingress.univmon_src.counted"
-	const columns, levels, slots = 3 * 512, 10, 4 * 32 * 7 // cells of a level
+	const columns, levels, slots = 3 * 512, 16, 4 * 32 * 7 // cells of one of the first eight levels
+	const marks = 10 * columns                             // the other eight have a quarter
+	start := func(level, cells int) int { return min(level, 8)*cells + max(level-8, 0)*cells/4 }
 	s := startSwitch(t)
 	c := dial(t, config(s, program(t, "univmon-300k")))
 	waitReady(t, c)
@@ -175,16 +177,17 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 	packet := func(t *testing.T, level int, mark bool) {
 		t.Helper()
 		packets++
-		err := errors.Join(s.sw.WriteRegister(counters, columns*level+5, 7), s.sw.WriteRegister(heavy, slots*level+1, 8),
+		err := errors.Join(s.sw.WriteRegister(counters, start(level, columns)+5, 7),
+			s.sw.WriteRegister(heavy, start(level, slots)+1, 8),
 			s.sw.WriteCounter(counter, 0, softswitch.CounterData{Packets: packets}))
 		if mark {
-			err = errors.Join(err, s.sw.WriteRegister(counters, columns*levels+level, 1))
+			err = errors.Join(err, s.sw.WriteRegister(counters, marks+level, 1))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	const all = (columns*levels+256)/256 + slots*levels/256
+	const all = (marks+256)/256 + 10*slots/256
 	expect := func(t *testing.T, wantRequests int, in ...int) {
 		t.Helper()
 		requests.Store(0)
@@ -201,7 +204,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 			if slices.Contains(in, level) {
 				want = [2]uint32{7, 8}
 			}
-			if got := [2]uint32{cells[0].At(columns*level + 5), cells[1].At(slots*level + 1)}; got != want {
+			if got := [2]uint32{cells[0].At(start(level, columns) + 5), cells[1].At(start(level, slots) + 1)}; got != want {
 				t.Errorf("level %d: cells %v, want %v", level, got, want)
 			}
 		}
@@ -212,8 +215,8 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 	expect(t, 1+6+4, 1) // the marks, 1,536 counters, and 896 cells of heavy keys from cell 896 on
 	expect(t, 0)
 	packet(t, 0, true)
-	packet(t, 9, true)
-	expect(t, 1+2*6+2*4, 0, 9)
+	packet(t, 9, true) // 384 counters and 224 heavy-key cells, each in two answers
+	expect(t, 1+6+2+4+2, 0, 9)
 	packet(t, 2, true)
 	packet(t, 3, false) // the packet's mark was read and cleared before
 	expect(t, all, 2, 3)
@@ -229,7 +232,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 	var want [2][]uint64
 	for i, name := range []string{counters, heavy} {
 		var err error
-		if want[i], err = s.sw.ReadRegister(name, 0, []int{columns*levels + 256, slots * levels}[i]); err != nil {
+		if want[i], err = s.sw.ReadRegister(name, 0, []int{marks + 256, 10 * slots}[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +246,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 			if uint64(c.At(j)) != w {
 				t.Fatalf("%s[%d] is %d, want %d", c.Register.Name, j, c.At(j), w)
 			}
-			if i == 0 && j >= columns*levels {
+			if i == 0 && j >= marks {
 				counted += int(w)
 			}
 		}

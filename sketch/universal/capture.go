@@ -48,7 +48,7 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 		levels uint32
 	}
 	results := make(map[seen]result)
-	before, after := newCurve(r.earlier, len(e.levels)), newCurve(r.tables, len(e.levels))
+	before, after := newCurve(r.earlier), newCurve(r.table)
 	return func(level int32, s seen) float64 {
 		res, ok := results[s]
 		if !ok {
@@ -76,27 +76,23 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 }
 
 // curve is, for each level and class of sizes, the probability that a flow of this size is in the
-// slots of a switch, averaged over the switches.
+// slots of a sketch.
 type curve struct {
-	tables []table
-	known  [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 if it is not computed yet
+	table table
+	known [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 if it is not computed yet
 }
 
-func newCurve(tables []table, levels int) *curve {
-	return &curve{tables: tables, known: make([][math.MaxUint8 + 1]float64, levels)}
+func newCurve(t table) *curve {
+	return &curve{table: t, known: make([][math.MaxUint8 + 1]float64, len(t))}
 }
 
 func (c *curve) at(level int, class uint8) float64 {
-	if len(c.tables) == 0 || class == 0 {
+	if c.table == nil || class == 0 {
 		return 0
 	}
 	p := &c.known[level][class]
 	if *p == 0 {
-		sum := 0.0
-		for _, t := range c.tables {
-			sum += t.keeps(level, sizeOf(class))
-		}
-		*p = 1 + sum/float64(len(c.tables))
+		*p = 1 + c.table.keeps(level, sizeOf(class))
 	}
 	return *p - 1
 }

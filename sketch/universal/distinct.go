@@ -2,7 +2,10 @@
 
 package universal
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // frequencies is the number of points in (0, π) at which the characteristic function of the cells
 // is computed. Flows whose size is a multiple of twice this number are miscounted.
@@ -21,6 +24,10 @@ func (e *Estimate) combine() (flows, deviation float64) {
 	n, variance := last.distinct, last.spread*last.spread
 	for i := len(e.levels) - 2; i >= 0; i-- {
 		lv := e.levels[i]
+		if lv.spread == 0 { // all flows of the stratum are known
+			n += lv.distinct
+			continue
+		}
 		sum, spread := 2*n, 4*variance+2*n
 		if !math.IsInf(lv.spread, 1) {
 			toSum := 2*variance + 2*n
@@ -37,8 +44,7 @@ func (e *Estimate) combine() (flows, deviation float64) {
 	return n, math.Sqrt(variance)
 }
 
-// countFlows returns the number of flows of a stratum and its standard deviation, given a
-// histogram of the values left in its cells, modulo period.
+// countFlows returns the number of flows of a stratum and its standard deviation.
 //
 // A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows per cell on
 // average, of which a share p(s) has size s, the characteristic function of a cell is ψ(t) =
@@ -46,27 +52,44 @@ func (e *Estimate) combine() (flows, deviation float64) {
 // cells give the number of flows for any sizes, and flows whose signs cancel are counted, too. It
 // works up to about two flows per cell.
 //
-// Known flows are counted directly. The others are counted by the cells that no known flow uses:
-// the choice of these cells is independent of the other flows, while the rest in used cells is not,
-// because the known flows were fitted to them.
-func (lv *level) countFlows(flows []estimated, users []uint8, bins [period]float64, rows,
-	columns int,
-) (n, spread float64) {
-	known, free := 0, float64(len(lv.rest))
+// Flows of at least the given size, of which nearly all are known, are counted directly, and the
+// others by the cells that none of the former uses. Some flows of other sizes are known, too. Such
+// a flow is more often known if the flows in its cells add to its size than if they subtract from
+// it, so cells without any known flow have fewer flows than the average.
+func (lv *level) countFlows(size float64, flows []estimated, rows, columns int) (n, spread float64) {
+	cells := slices.Clone(lv.rest)
+	used := make([]bool, len(cells))
+	large := 0
 	for i := range flows {
-		if flows[i].size != 0 {
-			known++
+		f := &flows[i]
+		if math.Abs(float64(f.size)) < size {
+			f.addTo(cells, rows)
+			continue
 		}
+		large++
 		for row := range rows {
-			if c := flows[i].cells[row]; users[c] != 0 {
-				users[c] = 0 // each cell is skipped only once
-				bins[lv.rest[c]&(period-1)]--
-				free--
-			}
+			used[f.cells[row]] = true
+		}
+	}
+	var bins [period]float64
+	free := 0.0
+	for i, v := range cells {
+		if !used[i] {
+			bins[v&(period-1)]++
+			free++
 		}
 	}
 	n, spread = countCells(&bins, free, float64(columns), float64(rows))
-	return n + float64(known), spread
+	return float64(large) + n, spread
+}
+
+// complete returns the size from which on nearly all flows of a level are known.
+func (e *Estimate) complete(level int) float64 {
+	size := 1.0
+	for size < 4 && e.reading.table.keeps(level, size) < 0.95 {
+		size++
+	}
+	return max(size, significant*e.levels[level].noise)
 }
 
 // cosines[i] is cos(πi/(2·frequencies)).
@@ -80,6 +103,9 @@ var cosines = func() (c [period]float64) {
 // countCells estimates the number of flows from a histogram of the values, modulo period, of some
 // cells of a stratum with the given shape.
 func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread float64) {
+	if bins[0] == cells {
+		return 0, 0
+	}
 	limit := 4 / math.Sqrt(cells)
 	var used []int
 	for v, count := range bins {

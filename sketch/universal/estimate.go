@@ -65,7 +65,6 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 		e.flows[i] = r.locate(k)
 		e.known[k.key] = int32(i)
 	}
-	cells := r.layout.Rows * r.layout.Columns
 	rest := make([]int32, len(r.cells))
 	for i, v := range r.cells {
 		rest[i] = int32(v)
@@ -73,13 +72,14 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 	flows := e.flows
 	for i := range e.levels {
 		lv := &e.levels[i]
+		cells := r.layout.counter(i+1) - r.layout.counter(i)
 		lv.rest, rest = rest[:cells:cells], rest[cells:]
 		n, _ := slices.BinarySearchFunc(flows, int32(i+1),
 			func(f estimated, l int32) int { return cmp.Compare(f.level, l) })
 		users := lv.users(flows[:n], r.layout.Rows)
 		e.peel(lv, flows[:n])
 		e.split(lv, flows[:n], users)
-		e.survey(lv, flows[:n], users)
+		e.survey(i, flows[:n])
 		flows = flows[n:]
 	}
 	e.count, e.deviation = e.combine()
@@ -92,7 +92,7 @@ func (r *Reading) locate(k candidate) estimated {
 	f := estimated{candidate: k}
 	for row := range r.layout.Rows {
 		column, negative := cellOf(k.hash, row, r.layout.Columns)
-		f.cells[row] = int32(row*r.layout.Columns + column)
+		f.cells[row] = int32(row*r.layout.columns(int(k.level)) + column>>shift(int(k.level)))
 		f.negative |= uint8(negative << row)
 	}
 	return f
@@ -147,6 +147,13 @@ func (lv *level) median(f *estimated, rows int) int32 {
 
 func (f *estimated) sign(row int) int32 { return 1 - 2*int32(f.negative>>row&1) }
 
+// addTo adds the flow's size to its cells.
+func (f *estimated) addTo(cells []int32, rows int) {
+	for row := range rows {
+		cells[f.cells[row]] += f.size * f.sign(row)
+	}
+}
+
 // take adds by to the flow's size and subtracts it from the flow's cells.
 func (lv *level) take(f *estimated, rows int, by int32) {
 	f.size += by
@@ -169,23 +176,18 @@ func (lv *level) users(flows []estimated, rows int) []uint8 {
 }
 
 // survey estimates, from the remaining cells, the noise of estimates and the number of flows.
-func (e *Estimate) survey(lv *level, flows []estimated, users []uint8) {
-	rows, columns := e.layout.Rows, e.layout.Columns
+func (e *Estimate) survey(i int, flows []estimated) {
+	lv := &e.levels[i]
+	rows := e.layout.Rows
+	columns := len(lv.rest) / rows
 	var squares [maxRows]float64
-	var bins [period]float64
-	occupied := 0
 	for row := range rows {
 		for _, v := range lv.rest[row*columns : (row+1)*columns] {
-			if v != 0 {
-				squares[row] += float64(v) * float64(v)
-				bins[v&(period-1)]++
-				occupied++
-			}
+			squares[row] += float64(v) * float64(v)
 		}
 	}
-	bins[0] += float64(len(lv.rest) - occupied)
 	slices.Sort(squares[:rows])
 	lv.moment = (squares[(rows-1)/2] + squares[rows/2]) / 2
 	lv.noise = math.Sqrt(lv.moment / float64(columns) * 1.5 / float64(rows))
-	lv.distinct, lv.spread = lv.countFlows(flows, users, bins, rows, columns)
+	lv.distinct, lv.spread = lv.countFlows(e.complete(i), flows, rows, columns)
 }

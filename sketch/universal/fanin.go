@@ -26,8 +26,8 @@ type FanIn struct {
 // A universal sketch of sources gives the number of sources of all destinations together. The
 // sample that all estimates use (see Sum) separates destinations: each of its flows represents
 // Weight flows to the flow's destination. Sources with several flows are sampled several times,
-// depending on the density of the sample; this, and the assumption that all sources of a
-// destination have equally many flows, gives the number of flows per source.
+// depending on the density of the sample and on how the flows are spread over the sources; this
+// gives the number of flows per source (see flowsEach).
 //
 // Limits: sources with one flow each are counted well. If sources have few flows each and the
 // sample is sparse, n sources with one flow cannot be distinguished from n/2 sources with two, and
@@ -55,21 +55,25 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 		s.square += w * (w - 1)
 		s.flows++
 	}
-	sources := make(map[flow.Key]map[flow.Key]bool)
+	sources := make(map[flow.Key]map[flow.Key]int) // flows in the sample by destination and source
 	for d, s := range destinations {
 		if s.weight >= atLeast {
-			sources[d] = make(map[flow.Key]bool, s.flows)
+			sources[d] = make(map[flow.Key]int, s.flows)
 		}
 	}
 	for i := range e.sample {
 		if seen := sources[e.sample[i].Key.Project(flow.Dst)]; seen != nil {
-			seen[e.sample[i].Key.Project(flow.Src)] = true
+			seen[e.sample[i].Key.Project(flow.Src)]++
 		}
 	}
 	var found []FanIn
 	for d, seen := range sources {
 		s := destinations[d]
-		each := flowsEach(float64(s.flows), float64(len(seen)), s.weight)
+		pairs := 0.0
+		for _, n := range seen {
+			pairs += float64(n*(n-1)) / 2
+		}
+		each := flowsEach(float64(s.flows), float64(len(seen)), pairs, s.weight)
 		f := FanIn{Destination: d, Sources: max(s.weight/each, float64(len(seen))),
 			Deviation: math.Sqrt(s.square) / each, Flows: s.weight, Seen: len(seen)}
 		if f.Sources >= atLeast && f.Sources-2*f.Deviation >= atLeast/2 {
@@ -82,22 +86,33 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	return found
 }
 
-// flowsEach returns the number m of flows per source, for a sample of the total flows that
-// contains flows flows of sources sources: flows/sources = m·p / (1 - (1-p)^m), where p is the
-// sampled share.
-func flowsEach(flows, sources, total float64) float64 {
+// flowsEach returns the number of flows per source, for a sample of the total flows that contains
+// flows flows of sources sources, and pairs pairs of flows of one source.
+//
+// A sampled share p of the flows contains mp of a source's m flows on average, and misses the
+// source with probability (1-p)^m, which depends on how m varies. Let each source have one flow and
+// μ others on average: exactly μ if all sources have equally many, or a Poisson number if each flow
+// has a random source. The source is missed with probability (1-p)·(1-p)^μ or (1-p)·exp(-μp). The
+// mean of m(m-1), which the pairs give, tells which of both is nearer: it is μ(1+μ) or μ(1+μ) + μ.
+func flowsEach(flows, sources, pairs, total float64) float64 {
 	p, ratio := flows/total, flows/sources
 	if p >= 1 {
 		return ratio
 	}
-	low, high := 1.0, max(total/sources, 1)
-	for range 50 {
-		m := (low + high) / 2
-		if m*p/(1-math.Pow(1-p, m)) < ratio {
-			low = m
-		} else {
-			high = m
+	random, others := 0.5, 0.0
+	for range 10 {
+		low, high := 0.0, max(total/sources-1, 0)
+		for range 40 {
+			others = (low + high) / 2
+			missed := (1 - p) * ((1-random)*math.Pow(1-p, others) + random*math.Exp(-others*p))
+			if (1+others)*p/(1-missed) < ratio {
+				low = others
+			} else {
+				high = others
+			}
 		}
+		perFlow := 2 * pairs / (p * p * total) // mean of m(m-1), by that of m
+		random = min(max((1+others)*(perFlow/max(others, 0.01)-1), 0), 1)
 	}
-	return (low + high) / 2
+	return 1 + others
 }

@@ -85,3 +85,50 @@ func TestFanIns(t *testing.T) {
 		}
 	})
 }
+
+// TestFlowsEach: the number of sources follows from a sample of their flows, whether sources have
+// equally many flows or each flow has a random source. Bounds are twice the error of the worst of
+// 40 seeds' means.
+func TestFlowsEach(t *testing.T) {
+	poisson := func(mean float64) func(*rand.Rand) int {
+		return func(r *rand.Rand) (n int) {
+			for x := r.Float64(); x > math.Exp(-mean); x *= r.Float64() {
+				n++
+			}
+			return n
+		}
+	}
+	equal := func(n int) func(*rand.Rand) int { return func(*rand.Rand) int { return n } }
+	for _, tc := range []struct {
+		name  string
+		flows func(*rand.Rand) int // of a source
+		limit float64
+	}{
+		{"one", equal(1), 0.02}, {"two", equal(2), 0.03}, {"four", equal(4), 0.03}, {"thirty", equal(30), 0.01},
+		{"0.5 at random", poisson(0.5), 0.06}, {"2 at random", poisson(2), 0.07}, {"5 at random", poisson(5), 0.05},
+	} {
+		for _, p := range []float64{0.3, 0.5, 0.8} {
+			mean := 0.0
+			for seed := range uint64(40) {
+				r := rand.New(rand.NewPCG(seed, 5))
+				var sources, flows, seen, pairs float64
+				for range 1500 {
+					all, n := tc.flows(r), 0.0
+					for range all {
+						if r.Float64() < p {
+							n++
+						}
+					}
+					sources += float64(min(all, 1))
+					seen += min(n, 1)
+					flows += n
+					pairs += n * (n - 1) / 2
+				}
+				mean += (flows/p/flowsEach(flows, seen, pairs, flows/p)/sources - 1) / 40
+			}
+			if math.Abs(mean) > tc.limit {
+				t.Errorf("%s, sample of %v: number of sources off by %+.3f", tc.name, p, mean)
+			}
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (s *Sketch) estimate(h uint32, level int) int32 {
 	var est [3]int32
 	for row := range est {
 		column, negative := cellOf(h, row, l.Columns)
-		est[row] = int32(s.counters[(level*l.Rows+row)*l.Columns+column]) * (1 - 2*int32(negative))
+		est[row] = int32(s.counters[l.counter(level)+row*l.columns(level)+column>>shift(level)]) * (1 - 2*int32(negative))
 	}
 	return max(min(est[0], est[1]), min(max(est[0], est[1]), est[2]))
 }
@@ -76,15 +76,16 @@ func (s *Sketch) Bound() sketch.Bound {
 	for level := range s.layout.Levels {
 		var f2 [3]float64
 		for row := range f2 {
-			at := (level*s.layout.Rows + row) * s.layout.Columns
-			for _, c := range s.counters[at : at+s.layout.Columns] {
-				f2[row] += float64(int32(c)) * float64(int32(c))
+			columns := s.layout.columns(level)
+			at := s.layout.counter(level) + row*columns
+			for _, c := range s.counters[at : at+columns] {
+				f2[row] += float64(int32(c)) * float64(int32(c)) / float64(columns)
 			}
 		}
 		slices.Sort(f2[:])
 		most = max(most, f2[1])
 	}
-	e := math.Sqrt(8 * most / float64(s.layout.Columns))
+	e := math.Sqrt(8 * most)
 	return sketch.Bound{Over: e, Under: e, Failure: 3*(7./8)/64 + 1./512}
 }
 
@@ -116,20 +117,7 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 				"counted can be subtracted", ErrMismatch, i, s.packets[i], n)
 		}
 	}
-	words := s.layout.Words()
-	type slot struct {
-		candidate
-		est int32
-	}
-	var keys []slot
-	for i := 0; i < len(s.heavy); i += words {
-		level := i / words / (s.layout.Ways * s.layout.Slots)
-		for _, of := range []*Sketch{s, o} {
-			if k, h, ok := load(of.heavy[i:i+words], s.layout.Key, level, s.layout.Levels); ok {
-				keys = append(keys, slot{candidate: candidate{key: k, hash: h, level: int32(level)}})
-			}
-		}
-	}
+	keys := mergeKeys(s.keys(), o.keys())
 	sign := uint32(1)
 	if minus {
 		sign = math.MaxUint32
@@ -141,14 +129,25 @@ func (s *Sketch) combine(o *Sketch, minus bool) error {
 		s.packets[i] += sign * v
 	}
 	clear(s.heavy)
-	for i := range keys {
-		keys[i].est = s.estimate(keys[i].hash, int(keys[i].level))
+	s.rank(keys)
+	return nil
+}
+
+// rank writes keys into the empty heavy-key slots as if each arrived with its estimate from the
+// counters. Keys whose slots all hold larger ones are left out.
+func (s *Sketch) rank(keys []candidate) {
+	type ranked struct {
+		*candidate
+		est int32
 	}
-	slices.SortFunc(keys, func(a, b slot) int { return cmp.Or(cmp.Compare(b.est, a.est), a.compare(&b.candidate)) })
+	order := make([]ranked, len(keys))
 	for i := range keys {
-		if k := &keys[i]; k.est > 0 {
+		order[i] = ranked{&keys[i], s.estimate(keys[i].hash, int(keys[i].level))}
+	}
+	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(b.est, a.est), a.compare(b.candidate)) })
+	for _, k := range order {
+		if k.est > 0 {
 			s.remember(&k.key, k.hash, int(k.level), uint32(k.est))
 		}
 	}
-	return nil
 }

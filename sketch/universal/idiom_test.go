@@ -139,7 +139,7 @@ func TestFit(t *testing.T) {
 	if _, err := Fit(0, 1<<20); !errors.Is(err, sketch.ErrConfig) {
 		t.Errorf("a key without fields: %v", err)
 	}
-	if _, err := New(Layout{flow.FiveTuple, 16, 5, 1 << 24, 4, 1}); !errors.Is(err, sketch.ErrConfig) {
+	if _, err := New(Layout{flow.FiveTuple, 16, 5, 1 << 24, 4, 1 << 20}); !errors.Is(err, sketch.ErrConfig) {
 		t.Errorf("5 GiB: %v", err)
 	}
 }

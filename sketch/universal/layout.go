@@ -26,16 +26,16 @@ type Layout struct {
 	Key     flow.Fields // the fields that identify a flow, at least one
 	Levels  int         // sampling levels, 2 to 16
 	Rows    int         // rows of a level's Count sketch, 3 to 5
-	Columns int         // counters per row
+	Columns int         // counters per row of the first eight levels; a quarter in the others
 	Ways    int         // possible slots of a heavy key in a level, 2 to 4
-	Slots   int         // heavy keys per level and way
+	Slots   int         // heavy keys per way of the first eight levels; a quarter in the others
 }
 
 // Fit returns the largest layout with at most this number of bytes, in the proportions of the P4
-// program: 12 levels of 3 rows, 4 ways, and 40 counters per row for each heavy-key slot of a way.
+// program: 16 levels of 3 rows, 4 ways, and 40 counters per row for each heavy-key slot of a way.
 func Fit(key flow.Fields, memory int) (Layout, error) {
 	const columns = 40
-	l := Layout{Key: key, Levels: 12, Rows: 3, Columns: columns, Ways: 4, Slots: 1}
+	l := Layout{Key: key, Levels: maxLevels, Rows: 3, Columns: columns, Ways: 4, Slots: 1}
 	if memory < 0 || memory > sketch.MaxMemory {
 		return l, fmt.Errorf("%w: universal: memory: %d bytes; expected up to %d", sketch.ErrConfig, memory,
 			sketch.MaxMemory)
@@ -44,8 +44,14 @@ func Fit(key flow.Fields, memory int) (Layout, error) {
 		return l, fmt.Errorf("%w: universal: memory: %d bytes; %d are the least for keys of %v", sketch.ErrConfig,
 			memory, l.Bytes(), key)
 	}
-	l.Slots = memory / l.Bytes()
-	l.Columns = (memory - 4*l.HeavyCells()) / (4 * l.Levels * l.Rows)
+	four := l // a column or slot of each deep level, and four of each wide one
+	four.Columns, four.Slots = 4*columns, 4
+	l.Slots = max(4*(memory/four.Bytes()), 1)
+	four.Columns = 4
+	l.Columns = (memory - 4*l.HeavyCells()) / four.CounterCells()
+	for l.Bytes() > memory { // columns of deep levels are rounded up
+		l.Columns--
+	}
 	return l, l.Validate()
 }
 
@@ -87,12 +93,44 @@ func (l Layout) Words() int {
 	return words + 4*(l.Key&(flow.Src|flow.Dst)).Count()
 }
 
+// wideLevels is the number of levels that have all columns and slots. Deeper levels have a quarter:
+// they hold 1/256 of the flows together, which are a few flows, unless there are millions.
+const wideLevels = 8
+
+// shift returns the bits by which the columns and slots of a level are fewer.
+func shift(level int) int {
+	if level < wideLevels {
+		return 0
+	}
+	return 2
+}
+
+// columns returns the counters of a row of a level. A column of a deep level takes the flows of
+// four columns.
+func (l *Layout) columns(level int) int { return (l.Columns-1)>>shift(level) + 1 }
+
+// slots returns the heavy keys of a way of a level.
+func (l *Layout) slots(level int) int { return (l.Slots-1)>>shift(level) + 1 }
+
+// before returns the cells of the levels before a level, given those of a wide and a deep one.
+func before(level, wide, deep int) int {
+	return min(level, wideLevels)*wide + max(level-wideLevels, 0)*deep
+}
+
+// counter returns the first counter of a level.
+func (l *Layout) counter(level int) int {
+	return l.Rows * before(level, l.Columns, l.columns(wideLevels))
+}
+
+// heavy returns the first heavy-key slot of a level.
+func (l *Layout) heavy(level int) int { return l.Ways * before(level, l.Slots, l.slots(wideLevels)) }
+
 // CounterCells returns the number of counters: level-major, then row, then column.
-func (l Layout) CounterCells() int { return l.Levels * l.Rows * l.Columns }
+func (l Layout) CounterCells() int { return l.counter(l.Levels) }
 
 // HeavyCells returns the number of cells of the heavy-key slots: level-major, then way, then slot,
 // then word.
-func (l Layout) HeavyCells() int { return l.Levels * l.Ways * l.Slots * l.Words() }
+func (l Layout) HeavyCells() int { return l.heavy(l.Levels) * l.Words() }
 
 // Bytes returns the size of one bank.
 func (l Layout) Bytes() int { return 4 * (l.CounterCells() + l.HeavyCells()) }

@@ -18,8 +18,8 @@ type Reading struct {
 	owned   bool
 	packets []int64 // by level; nil if a sketch did not count them
 	keys    []candidate
-	tables  []table // one for each added sketch
-	earlier []table // one for each subtracted sketch
+	table   table // of the sketch that counted the packets
+	earlier table // of the sketch of the epoch before; nil without one
 	// difference is set after a subtraction: sizes of flows may then be negative, so packets is not
 	// their sum.
 	difference bool
@@ -40,36 +40,41 @@ type table [][maxWays][]uint32
 // change afterwards.
 func (s *Sketch) Reading() *Reading {
 	l := s.layout
-	r := &Reading{layout: l, cells: s.counters, tables: []table{s.occupancy()}}
+	r := &Reading{layout: l, cells: s.counters, keys: s.keys(), table: s.occupancy()}
 	if s.packets != nil {
 		r.packets = make([]int64, l.Levels)
 		for i, n := range s.packets {
 			r.packets[i] = int64(n)
 		}
 	}
-	words := l.Words()
+	return r
+}
+
+// keys returns the keys in the slots, sorted.
+func (s *Sketch) keys() []candidate {
+	l, words := &s.layout, s.layout.Words()
+	var keys []candidate
 	for level := range l.Levels {
-		for i := range l.Ways * l.Slots {
-			k, h, ok := load(s.slot(level*l.Ways*l.Slots+i, words), l.Key, level, l.Levels)
-			if ok {
-				r.keys = append(r.keys, candidate{key: k, hash: h, level: int32(level)})
+		for i := l.heavy(level); i < l.heavy(level+1); i++ {
+			if k, h, ok := load(s.slot(i, words), l.Key, level, l.Levels); ok {
+				keys = append(keys, candidate{key: k, hash: h, level: int32(level)})
 			}
 		}
 	}
-	r.keys = sortKeys(r.keys)
-	return r
+	return sortKeys(keys)
 }
 
 func (s *Sketch) occupancy() table {
 	l, words := s.layout, s.layout.Words()
 	t := make(table, l.Levels)
-	counts := make([]uint32, l.Levels*l.Ways*l.Slots)
+	counts := make([]uint32, l.heavy(l.Levels))
 	for i := range counts {
 		counts[i] = s.heavy[i*words+wordCount]
 	}
 	for level := range t {
 		for way := range l.Ways {
-			t[level][way], counts = counts[:l.Slots:l.Slots], counts[l.Slots:]
+			n := l.slots(level)
+			t[level][way], counts = counts[:n:n], counts[n:]
 			slices.Sort(t[level][way])
 		}
 	}
@@ -138,13 +143,14 @@ func (r *Reading) Clone() *Reading {
 	c.cells, c.owned = slices.Clone(r.cells), true
 	c.packets = slices.Clone(r.packets)
 	c.keys = slices.Clone(r.keys)
-	c.tables, c.earlier = slices.Clone(r.tables), slices.Clone(r.earlier)
 	return &c
 }
 
-// Sum returns the reading of all packets in plus, without the packets in minus. The packets in
-// minus must be part of those in plus, because another switch counted them too. Sum fails if the
-// layouts differ or if plus is empty.
+// Sum returns the reading of one sketch that counted all packets in plus, without the packets in
+// minus (paper, section 5: the network is one big switch). The packets in minus must be part of
+// those in plus, because another switch counted them too. Of the heavy keys of all readings, those
+// remain that the one sketch keeps: estimates rely on a level's slots holding the largest keys.
+// Sum fails if the layouts differ, if plus is empty, or if a reading is a difference.
 func Sum(plus, minus []*Reading) (*Reading, error) {
 	if len(plus) == 0 {
 		return nil, fmt.Errorf("universal: a sum needs at least one reading: %w", ErrMismatch)
@@ -152,36 +158,38 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 	r := &Reading{layout: plus[0].layout, cells: slices.Clone(plus[0].cells), owned: true,
 		packets: slices.Clone(plus[0].packets)}
 	var lists [][]candidate
-	for _, o := range slices.Concat(plus, minus) {
+	for i, o := range slices.Concat(plus, minus) {
 		if err := r.fits(o); err != nil {
 			return nil, err
 		}
 		lists = append(lists, o.keys)
-	}
-	r.keys = mergeKeys(lists...)
-	for i, o := range plus {
-		if i > 0 {
+		switch {
+		case i >= len(plus):
+			r.add(o, -1)
+		case i > 0:
 			r.add(o, 1)
 		}
-		r.tables = append(r.tables, o.tables...)
-		r.earlier = append(r.earlier, o.earlier...)
-		r.difference = r.difference || o.difference
 	}
-	for _, o := range minus {
-		r.add(o, -1)
-	}
+	r.keep(mergeKeys(lists...))
 	return r, nil
 }
 
+// keep makes the keys of the reading those that one sketch with its counters would keep.
+func (r *Reading) keep(keys []candidate) {
+	s := over(r.layout, r.cells, make([]uint32, r.layout.HeavyCells()), nil)
+	s.rank(keys)
+	r.keys, r.table = s.keys(), s.occupancy()
+}
+
 // Subtract makes r the change from o to r, in which flows may have negative sizes. It fails, and
-// changes nothing, if the layouts differ. See Compare.
+// changes nothing, if the layouts differ or if r or o is a difference already. See Compare.
 func (r *Reading) Subtract(o *Reading) error {
 	if err := r.fits(o); err != nil {
 		return err
 	}
 	r.add(o, -1)
 	r.keys = mergeKeys(r.keys, o.keys)
-	r.earlier = slices.Concat(r.earlier, o.tables)
+	r.earlier = o.table
 	r.difference = true
 	return nil
 }
@@ -189,6 +197,9 @@ func (r *Reading) Subtract(o *Reading) error {
 func (r *Reading) fits(o *Reading) error {
 	if r.layout != o.layout {
 		return fmt.Errorf("universal: %v and %v: %w", r.layout, o.layout, ErrMismatch)
+	}
+	if r.difference || o.difference {
+		return fmt.Errorf("universal: a difference of readings cannot be combined further: %w", ErrMismatch)
 	}
 	return nil
 }

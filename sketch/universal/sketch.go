@@ -104,11 +104,11 @@ func (s *Sketch) Update(k *flow.Key) {
 // estimates.
 func (s *Sketch) count(h uint32, level int) int32 {
 	l := &s.layout
-	base := level * l.Rows * l.Columns
+	base, columns, shift := l.counter(level), l.columns(level), shift(level)
 	var est [3]int32
 	for row := range l.Rows {
 		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // as cellOf computes it
-		cell := &s.counters[base+row*l.Columns+int(v>>1)]
+		cell := &s.counters[base+row*columns+int(v>>1)>>shift]
 		sign := 1 - 2*int32(v&1)
 		*cell += uint32(sign)
 		if row < len(est) {
@@ -119,24 +119,27 @@ func (s *Sketch) count(h uint32, level int) int32 {
 }
 
 // remember writes the key to the slot that already holds it. Otherwise, if est is above the lowest
-// count among the key's slots, it writes the key to the first slot with that count.
+// count among the key's slots, it writes the key to the first slot with that count. With est equal
+// to that count, the key with the smaller hash stays, so that which of the flows of one size are
+// kept depends neither on their order nor on the switches that they cross.
 func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
 	l := &s.layout
 	words := l.Words()
-	base := level * l.Ways * l.Slots
+	base, slots, shift := l.heavy(level), l.slots(level), shift(level)
 	var best []uint32
 	for way := range l.Ways {
-		slot := s.slot(base+way*l.Slots+int(family.Reduce[family.P4](rowhash.Mix(h, rowhash.OddWay[way]), &s.slots)),
-			words)
+		index := int(family.Reduce[family.P4](rowhash.Mix(h, rowhash.OddWay[way]), &s.slots)) >> shift
+		slot := s.slot(base+way*slots+index, words)
 		if slot[wordHash] == h && slot[wordCount] != 0 {
 			slot[wordCount] = max(slot[wordCount], est)
 			return
 		}
-		if best == nil || slot[wordCount] < best[wordCount] {
+		if best == nil || slot[wordCount] < best[wordCount] ||
+			slot[wordCount] == best[wordCount] && slot[wordHash] > best[wordHash] {
 			best = slot
 		}
 	}
-	if est > best[wordCount] {
+	if est > best[wordCount] || est == best[wordCount] && h < best[wordHash] {
 		best[wordCount] = est
 		store(best, k, h, l.Key)
 	}

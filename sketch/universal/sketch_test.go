@@ -26,7 +26,8 @@ var small = Layout{Key: flow.FiveTuple, Levels: 8, Rows: 3, Columns: 300, Ways: 
 func TestCellsByTheBook(t *testing.T) {
 	be := func(v uint32) uint32 { return crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, v)) }
 	for _, l := range []Layout{
-		small, {flow.Src, 10, 3, 512, 2, 64}, {flow.Dst, 3, 3, 960, 4, 32}, {flow.FiveTuple, 4, 5, 64, 3, 8},
+		small, {flow.Src, 10, 3, 512, 2, 64}, {flow.Dst, 16, 4, 13, 3, 5}, {flow.Dst, 3, 3, 960, 4, 32},
+		{flow.FiveTuple, 4, 5, 64, 3, 8},
 		{flow.Src | flow.Dst, 4, 3, 64, 4, 8}, {flow.Dst | flow.DstPort, 4, 3, 64, 4, 8}, {flow.Proto, 4, 3, 8, 4, 8},
 	} {
 		t.Run(l.String(), func(t *testing.T) {
@@ -44,10 +45,15 @@ func TestCellsByTheBook(t *testing.T) {
 					z++
 				}
 				levels[z]++
+				wide, deep, share := min(z, 8), max(z-8, 0), 1 // four columns or slots share one in deep levels
+				if z >= 8 {
+					share = 4
+				}
+				ceil := func(n, by int) int { return (n + by - 1) / by }
 				est := make([]int32, l.Rows)
 				for r := range l.Rows {
 					v := be(h*rowOdd[r]) % uint32(2*l.Columns)
-					cell := (z*l.Rows+r)*l.Columns + int(v>>1)
+					cell := l.Rows*(wide*l.Columns+deep*ceil(l.Columns, 4)) + r*ceil(l.Columns, share) + int(v>>1)/share
 					sign := int32(1)
 					if v%2 == 1 {
 						sign = -1
@@ -59,16 +65,18 @@ func TestCellsByTheBook(t *testing.T) {
 				slices.Sort(est)
 				take := -1
 				for w := range l.Ways {
-					slot := ((z*l.Ways+w)*l.Slots + int(be(h*wayOdd[w])%uint32(l.Slots))) * l.Words()
+					slot := l.Ways*(wide*l.Slots+deep*ceil(l.Slots, 4)) + w*ceil(l.Slots, share)
+					slot = (slot + int(be(h*wayOdd[w])%uint32(l.Slots))/share) * l.Words()
 					if heavy[slot] != 0 && heavy[slot+1] == h {
 						take = slot
 						break
 					}
-					if take < 0 || heavy[slot] < heavy[take] {
+					if take < 0 || heavy[slot] < heavy[take] || heavy[slot] == heavy[take] && heavy[slot+1] > heavy[take+1] {
 						take = slot
 					}
 				}
-				if est[1] > 0 && uint32(est[1]) > heavy[take] {
+				more := int64(est[1]) - int64(heavy[take])
+				if est[1] > 0 && (more > 0 || more == 0 && h < heavy[take+1]) {
 					heavy[take] = uint32(est[1])
 					k.V6 = p.Key.V6 // a key without addresses has no family, so its slot has the packet's
 					putKey(heavy[take+1:], k, h)

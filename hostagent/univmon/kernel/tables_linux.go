@@ -39,6 +39,7 @@ func shapes(s *wire.Settings) (out [wire.MaxSketches]univmonShape, cells int) {
 			Cells: divisor(2 * l.Columns), Slots: divisor(l.Slots),
 			Counters: uint32(counters), Heavy: uint32(heavy), Packets: uint32(packets),
 			Levels: uint32(l.Levels), Rows: uint32(l.Rows), Columns: uint32(l.Columns), Ways: uint32(l.Ways),
+			DeepColumns: uint32((l.Columns + 3) / 4), DeepSlots: uint32((l.Slots + 3) / 4),
 			Words: uint32(l.Words()), Fields: uint32(l.Key),
 		}
 		cells = packets + l.Levels

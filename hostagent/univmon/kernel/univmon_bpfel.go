@@ -92,16 +92,18 @@ type univmonShape struct {
 		N       uint32
 		Unused  uint32
 	}
-	Counters uint32
-	Heavy    uint32
-	Packets  uint32
-	Levels   uint32
-	Rows     uint32
-	Columns  uint32
-	Ways     uint32
-	Words    uint32
-	Fields   uint32
-	Unused   uint32
+	Counters    uint32
+	Heavy       uint32
+	Packets     uint32
+	Levels      uint32
+	Rows        uint32
+	Columns     uint32
+	Ways        uint32
+	Words       uint32
+	DeepColumns uint32
+	DeepSlots   uint32
+	Fields      uint32
+	_           [4]byte
 }
 
 type univmonTags struct {

@@ -61,7 +61,7 @@ const maxBytes = 64 << 20
 // Sketch is the shape of a host's sketch in a network whose switches have none of the key: that of
 // the P4 program univmon, and for other keys that of its 5-tuples.
 func Sketch(key flow.Fields) universal.Layout {
-	l := universal.Layout{Key: key, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
+	l := universal.Layout{Key: key, Levels: 16, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
 	switch key {
 	case flow.Src:
 		l.Slots = 64

@@ -5,7 +5,6 @@
 package univmon
 
 import (
-	"math"
 	"slices"
 
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
@@ -122,9 +121,10 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 				heavy = iceberg
 			}
 			summary(t, view, now)
-			hitters(t, view, now, least(heavy, float64(now.Packets())))
+			hitters(t, view, now, heavy.Least(float64(now.Packets()), e.Epoch))
 			if before := counts(e.Before, view.Device); before != nil {
-				changes(t, view, before.Project(fields), now, plugin.Threshold(c.HeavyChanges))
+				heavy = plugin.Threshold{Share: c.HeavyChanges.Share, Packets: c.HeavyChanges.Packets}
+				changes(t, view, before.Project(fields), now, heavy)
 			}
 		}
 		if now := counts(e.Truth, score.Network); now != nil {
@@ -149,9 +149,6 @@ func counts(t *score.Truth, device string) truth.Counts {
 	return nil
 }
 
-// least returns the number of packets from which a flow is heavy, of a number of packets in all.
-func least(t plugin.Threshold, all float64) float64 { return math.Max(t.Packets, t.Share*all) }
-
 func summary(t score.Tables, view score.View, now truth.Counts) {
 	t.Rows("summary", view).Add("", score.Leaves{
 		"packets": score.Number(now.Packets()), "entropy": score.Number(now.Entropy()),
@@ -172,7 +169,7 @@ func changes(t score.Tables, view score.View, before, now truth.Counts, heavy pl
 	for _, f := range all {
 		sum += float64(f.Packets)
 	}
-	rows, limit := t.Rows("heavy-change", view), least(heavy, sum)
+	rows, limit := t.Rows("heavy-change", view), heavy.Least(sum, 0)
 	for _, f := range all {
 		if float64(f.Packets) >= limit {
 			rows.Add(f.Key.String(), score.Leaves{"delta": score.Number(float64(now[f.Key]) - float64(before[f.Key]))})

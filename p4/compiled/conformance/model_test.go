@@ -448,11 +448,18 @@ func (u *univmon) count(bank int, p packet) {
 	level := min(bits.LeadingZeros32(^mix(h, levelOdd)), u.levels-1)
 	counters := u.counters[bank*u.counterRegister.Readout.Cells:]
 	counters[u.packets+level]++
+	// Levels from the ninth on have a quarter of the columns and slots.
+	wide, deep, shift := min(level, 8), max(level-8, 0), 0
+	if level >= 8 {
+		shift = 2
+	}
+	columns := (u.columns + 1<<shift - 1) >> shift
+	first := u.rows * (wide*u.columns + deep*columns)
 
 	var estimates []int32
 	for row := range u.rows {
 		v := mix(h, rowOdd[row]) % uint32(2*u.columns)
-		cell := &counters[(level*u.rows+row)*u.columns+int(v>>1)]
+		cell := &counters[first+row*columns+int(v>>1)>>shift]
 		if v&1 == 0 {
 			*cell++
 			estimates = append(estimates, int32(*cell))
@@ -463,24 +470,27 @@ func (u *univmon) count(bank int, p packet) {
 	}
 	estimates = estimates[:3]
 	slices.Sort(estimates)
-	u.keep(bank*u.levels+level, h, estimates[1], p)
+	slots := (u.slots + 1<<shift - 1) >> shift
+	heavy := u.heavy[bank*u.heavyRegister.Readout.Cells:][u.ways*(wide*u.slots+deep*slots)*u.words:]
+	u.keep(heavy, slots, shift, h, estimates[1], p)
 }
 
-// keep offers a flow to the heavy keys of a level, counted over the banks.
-func (u *univmon) keep(level int, h uint32, estimate int32, p packet) {
+// keep offers a flow to the heavy keys of a level.
+func (u *univmon) keep(heavy []uint32, slots, shift int, h uint32, estimate int32, p packet) {
 	var slot []uint32
 	held := false
 	for way := range u.ways {
-		number := (level*u.ways+way)*u.slots + int(mix(h, wayOdd[way])%uint32(u.slots))
-		s := u.heavy[number*u.words:][:u.words]
-		if held = s[1] == h && s[0] != 0; held || slot == nil || s[0] < slot[0] {
+		number := way*slots + int(mix(h, wayOdd[way])%uint32(u.slots))>>shift
+		s := heavy[number*u.words:][:u.words]
+		held = s[1] == h && s[0] != 0
+		if held || slot == nil || s[0] < slot[0] || s[0] == slot[0] && s[1] > slot[1] {
 			slot = s
 		}
 		if held {
 			break
 		}
 	}
-	if int64(estimate) <= int64(slot[0]) {
+	if more := int64(estimate) - int64(slot[0]); more < 0 || more == 0 && h >= slot[1] {
 		return
 	}
 	slot[0] = uint32(estimate)

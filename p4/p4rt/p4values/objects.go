@@ -182,14 +182,22 @@ type Readout struct {
 	Pieces *Pieces
 }
 
-// Pieces are parts of a bank with Cells cells each, from the bank's first cell on. Each packet
-// that Counter counts changes one piece i and increases the piece's mark: cell First+i in the same
-// bank of Marker. If Marker is the register itself, the cells from First on belong to no piece.
+// Pieces are parts of a bank, from the bank's first cell on: the first Wide ones have Cells cells
+// each, further ones Deep cells. Each packet that Counter counts changes one piece i and increases
+// the piece's mark: cell First+i in the same bank of Marker. If Marker is the register itself, the
+// cells from First on belong to no piece.
 type Pieces struct {
 	Cells  int
+	Wide   int
+	Deep   int
 	Marker *Register
 	First  int
 	Count  int
+}
+
+// Start returns the first cell of a piece.
+func (p *Pieces) Start(piece int) int {
+	return min(piece, p.Wide)*p.Cells + max(piece-p.Wide, 0)*p.Deep
 }
 
 // Digest is a digest of the program.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
 )
@@ -13,7 +14,7 @@ import (
 // Annotations of the data plane programs (docs/p4.md has their syntax).
 const (
 	// AnnotationReadout marks a register that can be read by packet: @netsketch_readout(object=N,
-	// banks=B, counter=NAME, piece=CELLS, marker=N, marks=CELL).
+	// banks=B, counter=NAME, piece=CELLS, wide=COUNT, deep=CELLS, marker=N, marks=CELL).
 	AnnotationReadout = "netsketch_readout"
 	// AnnotationBank marks the keyless table whose default action chooses the bank that is written.
 	AnnotationBank = "netsketch_bank"
@@ -73,6 +74,15 @@ func (b *builder) pieces(a Annotation, r *Register) (*Pieces, error) {
 		}
 	}
 	p := &Pieces{Cells: int(values[0]), First: int(values[2])}
+	if p.Wide, p.Deep = math.MaxInt32, p.Cells; a.Values["wide"] != "" {
+		for key, to := range map[string]*int{"wide": &p.Wide, "deep": &p.Deep} {
+			n, err := a.Int(key)
+			if err != nil || n < 1 || n > math.MaxInt32 {
+				return nil, fmt.Errorf("%s=%s: expected a positive number", key, a.Values[key])
+			}
+			*to = int(n)
+		}
+	}
 	for _, other := range b.cat.Readouts() {
 		if int64(other.Readout.Object) == values[1] {
 			p.Marker = other
@@ -82,8 +92,8 @@ func (b *builder) pieces(a Annotation, r *Register) (*Pieces, error) {
 	if p.Marker == r {
 		cells = p.First
 	}
-	if p.Cells > 0 {
-		p.Count = (cells + p.Cells - 1) / p.Cells
+	for p.Cells > 0 && p.Start(p.Count) < cells && p.Count < r.Readout.Cells {
+		p.Count++
 	}
 	if r.Readout.Counter == nil || p.Cells <= 0 || p.Marker == nil || p.Marker.Readout.Banks != r.Readout.Banks ||
 		p.First < 0 || p.First+p.Count > p.Marker.Readout.Cells {
@@ -109,7 +119,7 @@ func (b *builder) bitstring(t *p4configv1.P4DataTypeSpec) (width int, signed boo
 }
 
 func readout(a Annotation, size int) (*Readout, error) {
-	if err := a.Only("object", "banks", "drain", "counter", "piece", "marker", "marks"); err != nil {
+	if err := a.Only("object", "banks", "drain", "counter", "piece", "wide", "deep", "marker", "marks"); err != nil {
 		return nil, err
 	}
 	object, err := a.Int("object")

@@ -364,16 +364,18 @@ struct flow_t {
 // every metadata field for every packet.
 struct univmon_scratch_t {
     bit<32> level_hash;
-    bit<32> value;    // twice a counter's cell, plus 1 for the sign -
+    bit<32> first;    // cell of a row, then slot of a way
+    bit<32> value;    // twice a counter's column, plus 1 for the sign -
     bit<32> count;    // that counter
     bit<32> row0;     // estimates of the rows, plus 2^31; row0 becomes their median
     bit<32> row1;
     bit<32> row2;
     bit<32> low;
-    bit<32> slot;     // number of a slot
-    bit<32> slot_hash;
+    bit<32> slot;     // first cell of a slot
     bit<32> slot_count; // of the selected slot
-    bit<32> other_count;
+    bit<32> slot_hash;
+    bit<32> other_count; // of the slot of another way
+    bit<32> other_hash;
     bit<32> cell;     // first cell of the selected slot
     bit<1>  hit;      // that slot holds the flow already
 }

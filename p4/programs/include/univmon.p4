@@ -12,8 +12,11 @@
 //   UM_OBJECT   read-out number of the counters; the heavy keys have the next one
 //   UM_LEVELS   sampling levels, 2 to 16
 //   UM_ROWS     rows of a level's Count sketch, 3 to 5
-//   UM_COLUMNS  counters of a row
-//   UM_SLOTS    heavy keys of a level in each of its four ways
+//   UM_COLUMNS  counters of a row in the first eight levels
+//   UM_SLOTS    heavy keys of each of the four ways in the first eight levels
+//
+// Levels from the ninth on have a quarter of the counters and heavy keys: few flows reach them,
+// unless there are millions.
 //
 // A packet updates only the deepest level that it reaches. The sketch is linear, so level i's
 // sketch is exactly the sum of the levels from i on. docs/p4.md has the layout of the registers
@@ -57,19 +60,17 @@
 
 #define UM meta.univmon
 
-// First slot of a way of the level.
-#define UM_FIRST_SLOT(way) ((((bit<32>)meta.bank * UM_LEVELS + level) * UM_WAYS + (way)) * UM_SLOTS)
+// Levels with all counters and heavy keys.
+#define UM_WIDE 8
 
-// First counter of a row of the level.
-#define UM_FIRST_COUNTER(row) \
-    ((bit<32>)meta.bank * UM_COUNTER_CELLS + level * UM_LEVEL_CELLS + (row) * UM_COLUMNS)
-
-// Counts in one row and stores its estimate. The hash's lowest bit is the sign, the bits above it
-// are the column; the row's offset is even, so it can be added to both.
-#define UM_COUNT(row, odd, estimate) \
-    hash(UM.value, HashAlgorithm.crc32, 32w2 * UM_FIRST_COUNTER(row), { UM_HASH * odd }, \
-         32w2 * UM_COLUMNS); \
-    counters.read(UM.count, UM.value >> 1); \
+// Counts in the row that begins with cell UM.first, stores the row's estimate, and goes on to the
+// next row. The hash's lowest bit is the sign, the bits above it are the column. In a deep level,
+// four columns share a counter.
+#define UM_COUNT(odd, estimate) \
+    hash(UM.value, HashAlgorithm.crc32, 32w0, { UM_HASH * odd }, 32w2 * UM_COLUMNS); \
+    UM.cell = UM.first + (UM.value >> (shift + 1)); \
+    UM.first = UM.first + columns; \
+    counters.read(UM.count, UM.cell); \
     if ((UM.value & 1) == 0) { \
         UM.count = UM.count + 1; \
         UM.estimate = UM_BIAS + UM.count; \
@@ -77,26 +78,31 @@
         UM.count = UM.count - 1; \
         UM.estimate = UM_BIAS - UM.count; \
     } \
-    counters.write(UM.value >> 1, UM.count);
+    counters.write(UM.cell, UM.count);
 
-// Looks up a flow's slot of one way.
-#define UM_LOOK(way, odd, slot_count) \
-    hash(UM.slot, HashAlgorithm.crc32, UM_FIRST_SLOT(way), { UM_HASH * odd }, 32w1 * UM_SLOTS); \
-    heavy.read(UM.slot_count, UM.slot * UM_WORDS); \
-    heavy.read(UM.slot_hash, UM.slot * UM_WORDS + 1);
+// Looks up a flow's slot of the way that begins with slot UM.first, and goes on to the next way.
+#define UM_LOOK(odd, slot_count, slot_hash) \
+    hash(UM.slot, HashAlgorithm.crc32, 32w0, { UM_HASH * odd }, 32w1 * UM_SLOTS); \
+    UM.slot = (UM.first + (UM.slot >> shift)) * UM_WORDS; \
+    UM.first = UM.first + slots; \
+    heavy.read(UM.slot_count, UM.slot); \
+    heavy.read(UM.slot_hash, UM.slot + 1);
 
-#define UM_HOLDS(slot_count) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
+#define UM_HOLDS(slot_count, slot_hash) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
 
-// Selects the slot of another way if it holds the flow or has a lower count.
-#define UM_LOOK_FURTHER(way, odd) \
+// Selects the slot of another way if it holds the flow, or else if its flow is the first to be
+// replaced: that with the lowest count, of equal ones that with the largest hash.
+#define UM_LOOK_FURTHER(odd) \
     if (UM.hit == 0) { \
-        UM_LOOK(way, odd, other_count) \
-        if (UM_HOLDS(other_count)) { \
+        UM_LOOK(odd, other_count, other_hash) \
+        if (UM_HOLDS(other_count, other_hash)) { \
             UM.hit = 1; \
         } \
-        if (UM.hit == 1 || UM.other_count < UM.slot_count) { \
-            UM.cell = UM.slot * UM_WORDS; \
+        if (UM.hit == 1 || UM.other_count < UM.slot_count || \
+            (UM.other_count == UM.slot_count && UM.other_hash > UM.slot_hash)) { \
+            UM.cell = UM.slot; \
             UM.slot_count = UM.other_count; \
+            UM.slot_hash = UM.other_hash; \
         } \
     }
 
@@ -158,11 +164,26 @@
     UM_PUT(meta.flow.src_port ++ meta.flow.dst_port) put(ip.src) put(ip.dst)
 #endif
 
+#define UM_DEEP_COLUMNS ((UM_COLUMNS + 3) / 4)
+#define UM_DEEP_SLOTS ((UM_SLOTS + 3) / 4)
 #define UM_LEVEL_CELLS (UM_ROWS * UM_COLUMNS)
+#define UM_DEEP_CELLS (UM_ROWS * UM_DEEP_COLUMNS)
+#if UM_LEVELS > UM_WIDE
+#define UM_PACKETS (UM_WIDE * UM_LEVEL_CELLS + (UM_LEVELS - UM_WIDE) * UM_DEEP_CELLS)
+#define UM_BANK_SLOTS (UM_WAYS * (UM_WIDE * UM_SLOTS + (UM_LEVELS - UM_WIDE) * UM_DEEP_SLOTS))
+#else
 #define UM_PACKETS (UM_LEVELS * UM_LEVEL_CELLS)
+#define UM_BANK_SLOTS (UM_WAYS * UM_LEVELS * UM_SLOTS)
+#endif
 #define UM_COUNTER_CELLS (UM_PACKETS + NS_CELLS)
-#define UM_LEVEL_HEAVY_CELLS (UM_WAYS * UM_SLOTS * UM_WORDS)
-#define UM_HEAVY_CELLS (UM_LEVELS * UM_LEVEL_HEAVY_CELLS)
+#define UM_HEAVY_CELLS (UM_BANK_SLOTS * UM_WORDS)
+
+// The parameters of action count for a level.
+#define UM_AT_WIDE(level) \
+    count(level, level * UM_LEVEL_CELLS, UM_COLUMNS, level * UM_WAYS * UM_SLOTS, UM_SLOTS, 0)
+#define UM_AT_DEEP(level) \
+    count(level, UM_WIDE * UM_LEVEL_CELLS + (level - UM_WIDE) * UM_DEEP_CELLS, UM_DEEP_COLUMNS, \
+          UM_WAYS * (UM_WIDE * UM_SLOTS + (level - UM_WIDE) * UM_DEEP_SLOTS), UM_DEEP_SLOTS, 2)
 
 #if UM_COUNTER_CELLS % NS_CELLS != 0 || UM_HEAVY_CELLS % NS_CELLS != 0
 #error a bank of each register must be a multiple of NS_CELLS cells
@@ -176,13 +197,15 @@
 
 control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     @netsketch_readout[object=UM_OBJECT, banks=NS_BANKS, counter=UM_COUNTED,
-                       piece=UM_LEVEL_CELLS, marker=UM_OBJECT, marks=UM_PACKETS]
+                       piece=UM_LEVEL_CELLS, wide=UM_WIDE, deep=UM_DEEP_CELLS, marker=UM_OBJECT,
+                       marks=UM_PACKETS]
     @netsketch_univmon[part="counters", key=UM_KEY_NAME, levels=UM_LEVELS, rows=UM_ROWS,
                        columns=UM_COLUMNS, packets=UM_PACKETS, duty=UM_KEY]
     register<bit<32>>(UM_COUNTER_CELLS * NS_BANKS) counters;
 
     @netsketch_readout[object=UM_OBJECT + 1, banks=NS_BANKS, counter=UM_COUNTED,
-                       piece=UM_LEVEL_HEAVY_CELLS, marker=UM_OBJECT, marks=UM_PACKETS]
+                       piece=UM_WAYS * UM_SLOTS * UM_WORDS, wide=UM_WIDE,
+                       deep=UM_WAYS * UM_DEEP_SLOTS * UM_WORDS, marker=UM_OBJECT, marks=UM_PACKETS]
     @netsketch_univmon[part="heavy", key=UM_KEY_NAME, levels=UM_LEVELS, ways=UM_WAYS,
                        slots=UM_SLOTS, words=UM_WORDS, layout=UM_LAYOUT]
     register<bit<32>>(UM_HEAVY_CELLS * NS_BANKS) heavy;
@@ -191,20 +214,24 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     // registers misses no packet.
     counter(NS_BANKS, CounterType.packets) counted;
 
-    // Counts the packet at its level, in one action: tables and branches are slow on BMv2.
-    action count(bit<32> level) {
+    // Counts the packet at its level, in one action: tables and branches are slow on BMv2. The
+    // level's first counter and heavy key are those of the first bank, columns and slots the
+    // distances of its rows and ways.
+    action count(bit<32> level, bit<32> first_counter, bit<32> columns, bit<32> first_slot,
+                 bit<32> slots, bit<8> shift) {
         UM.cell = (bit<32>)meta.bank * UM_COUNTER_CELLS + UM_PACKETS + level;
         counters.read(UM.count, UM.cell);
         counters.write(UM.cell, UM.count + 1);
 
-        UM_COUNT(0, UM_ODD_ROW0, row0)
-        UM_COUNT(1, UM_ODD_ROW1, row1)
-        UM_COUNT(2, UM_ODD_ROW2, row2)
+        UM.first = (bit<32>)meta.bank * UM_COUNTER_CELLS + first_counter;
+        UM_COUNT(UM_ODD_ROW0, row0)
+        UM_COUNT(UM_ODD_ROW1, row1)
+        UM_COUNT(UM_ODD_ROW2, row2)
 #if UM_ROWS > 3
-        UM_COUNT(3, UM_ODD_ROW3, low)
+        UM_COUNT(UM_ODD_ROW3, low)
 #endif
 #if UM_ROWS > 4
-        UM_COUNT(4, UM_ODD_ROW4, low)
+        UM_COUNT(UM_ODD_ROW4, low)
 #endif
 
         // The median of the first three rows, into row0.
@@ -221,18 +248,22 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
             UM.row0 = UM.row1;
         }
 
-        // Selects the slot that holds this key, else the first one with the lowest count.
-        UM_LOOK(0, UM_ODD_WAY0, slot_count)
-        UM.cell = UM.slot * UM_WORDS;
+        // Selects the slot that holds this key, else the one whose key is the first to be replaced.
+        UM.first = (bit<32>)meta.bank * UM_BANK_SLOTS + first_slot;
+        UM_LOOK(UM_ODD_WAY0, slot_count, slot_hash)
+        UM.cell = UM.slot;
         UM.hit = 0;
-        if (UM_HOLDS(slot_count)) {
+        if (UM_HOLDS(slot_count, slot_hash)) {
             UM.hit = 1;
         }
-        UM_LOOK_FURTHER(1, UM_ODD_WAY1)
-        UM_LOOK_FURTHER(2, UM_ODD_WAY2)
-        UM_LOOK_FURTHER(3, UM_ODD_WAY3)
+        UM_LOOK_FURTHER(UM_ODD_WAY1)
+        UM_LOOK_FURTHER(UM_ODD_WAY2)
+        UM_LOOK_FURTHER(UM_ODD_WAY3)
 
-        if (UM.row0 > UM_BIAS + UM.slot_count) {
+        // Of flows with equal estimates, that with the smallest hash stays, whichever was first.
+        // The hash of an empty slot is 0.
+        if (UM.row0 > UM_BIAS + UM.slot_count ||
+            (UM.row0 == UM_BIAS + UM.slot_count && UM_HASH < UM.slot_hash)) {
             heavy.write(UM.cell, UM.row0 - UM_BIAS);
             if (UM.hit == 0) {
                 UM_PUT(UM_HASH)
@@ -255,50 +286,50 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     table level {
         key = { UM.level_hash: lpm @name("hash"); }
         actions = { count; }
-        const default_action = count(0);
+        const default_action = UM_AT_WIDE(0);
         const entries = {
-            0x80000000 &&& 0x80000000: count(1);
+            0x80000000 &&& 0x80000000: UM_AT_WIDE(1);
 #if UM_LEVELS > 2
-            0xc0000000 &&& 0xc0000000: count(2);
+            0xc0000000 &&& 0xc0000000: UM_AT_WIDE(2);
 #endif
 #if UM_LEVELS > 3
-            0xe0000000 &&& 0xe0000000: count(3);
+            0xe0000000 &&& 0xe0000000: UM_AT_WIDE(3);
 #endif
 #if UM_LEVELS > 4
-            0xf0000000 &&& 0xf0000000: count(4);
+            0xf0000000 &&& 0xf0000000: UM_AT_WIDE(4);
 #endif
 #if UM_LEVELS > 5
-            0xf8000000 &&& 0xf8000000: count(5);
+            0xf8000000 &&& 0xf8000000: UM_AT_WIDE(5);
 #endif
 #if UM_LEVELS > 6
-            0xfc000000 &&& 0xfc000000: count(6);
+            0xfc000000 &&& 0xfc000000: UM_AT_WIDE(6);
 #endif
 #if UM_LEVELS > 7
-            0xfe000000 &&& 0xfe000000: count(7);
+            0xfe000000 &&& 0xfe000000: UM_AT_WIDE(7);
 #endif
 #if UM_LEVELS > 8
-            0xff000000 &&& 0xff000000: count(8);
+            0xff000000 &&& 0xff000000: UM_AT_DEEP(8);
 #endif
 #if UM_LEVELS > 9
-            0xff800000 &&& 0xff800000: count(9);
+            0xff800000 &&& 0xff800000: UM_AT_DEEP(9);
 #endif
 #if UM_LEVELS > 10
-            0xffc00000 &&& 0xffc00000: count(10);
+            0xffc00000 &&& 0xffc00000: UM_AT_DEEP(10);
 #endif
 #if UM_LEVELS > 11
-            0xffe00000 &&& 0xffe00000: count(11);
+            0xffe00000 &&& 0xffe00000: UM_AT_DEEP(11);
 #endif
 #if UM_LEVELS > 12
-            0xfff00000 &&& 0xfff00000: count(12);
+            0xfff00000 &&& 0xfff00000: UM_AT_DEEP(12);
 #endif
 #if UM_LEVELS > 13
-            0xfff80000 &&& 0xfff80000: count(13);
+            0xfff80000 &&& 0xfff80000: UM_AT_DEEP(13);
 #endif
 #if UM_LEVELS > 14
-            0xfffc0000 &&& 0xfffc0000: count(14);
+            0xfffc0000 &&& 0xfffc0000: UM_AT_DEEP(14);
 #endif
 #if UM_LEVELS > 15
-            0xfffe0000 &&& 0xfffe0000: count(15);
+            0xfffe0000 &&& 0xfffe0000: UM_AT_DEEP(15);
 #endif
         }
     }
@@ -343,7 +374,13 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
 #undef UM_WORDS
 #undef UM_PROTOCOL
 #undef UM_PUT_KEY
+#undef UM_DEEP_COLUMNS
+#undef UM_DEEP_SLOTS
 #undef UM_LEVEL_CELLS
+#undef UM_DEEP_CELLS
+#undef UM_BANK_SLOTS
+#undef UM_AT_WIDE
+#undef UM_AT_DEEP
 #undef UM_PACKETS
 #undef UM_COUNTER_CELLS
 #undef UM_HEAVY_CELLS

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The sketches of program univmon-300k.
 var layouts = map[string]universal.Layout{
-	"src":     {Key: flow.Src, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 32},
-	"5-tuple": {Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 512, Ways: 4, Slots: 64},
+	"src":     {Key: flow.Src, Levels: 16, Rows: 3, Columns: 512, Ways: 4, Slots: 32},
+	"5-tuple": {Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 512, Ways: 4, Slots: 64},
 }
 
 var controls = map[string]string{"src": "ingress.univmon_src", "5-tuple": "ingress.univmon_5t"}
@@ -704,7 +704,12 @@ func TestBinding(t *testing.T) {
 			without(func(n *sdk.Network) { n.Links = nil }), 12, ""},
 		{"layouts differ", "", without(func(n *sdk.Network) {
 			n.Devices[1].Objects[0].Annotations[annotation]["columns"] = "256"
+			n.Devices[1].Objects[0].Annotations[annotation]["packets"] = strconv.Itoa(10 * 3 * 256)
 		}), 12, "differs from others"},
+		{"all levels alike", "", without(func(n *sdk.Network) { // 16 levels of 512 columns each
+			n.Devices[1].Objects[0].Annotations[annotation]["packets"] = strconv.Itoa(16 * 3 * 512)
+			n.Devices[1].Objects[0].Cells = 16*3*512 + 256
+		}), 10, "has 24832 cells, and the packets by level at 24576; expected 15360 for"},
 		{"nonsense", "", without(func(n *sdk.Network) {
 			n.Devices[1].Objects[0].Annotations[annotation]["columns"] = "many"
 		}), 10,

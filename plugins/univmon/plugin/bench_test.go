@@ -19,9 +19,9 @@ import (
 // 1 MB, after 500,000 packets of many flows; changes and the network's view included.
 func BenchmarkAnalyse(b *testing.B) {
 	l1 := map[string]universal.Layout{
-		"src":     {Key: flow.Src, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 64},
-		"dst":     {Key: flow.Dst, Levels: 10, Rows: 3, Columns: 896, Ways: 4, Slots: 64},
-		"5-tuple": {Key: flow.FiveTuple, Levels: 10, Rows: 3, Columns: 2048, Ways: 4, Slots: 128},
+		"src":     {Key: flow.Src, Levels: 16, Rows: 3, Columns: 2048, Ways: 4, Slots: 64},
+		"dst":     {Key: flow.Dst, Levels: 16, Rows: 3, Columns: 896, Ways: 4, Slots: 64},
+		"5-tuple": {Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 2048, Ways: 4, Slots: 128},
 	}
 	saved, savedControls := layouts, controls
 	layouts = l1

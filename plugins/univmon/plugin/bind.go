@@ -167,8 +167,12 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 	if err := in.layout.Validate(); err != nil {
 		return in, err
 	}
-	if need := in.layout.CounterCells(); counters.Cells < need ||
-		(in.packets >= 0 && (in.packets < need || counters.Cells < in.packets+in.layout.Levels)) {
+	need := in.layout.CounterCells()
+	if in.packets >= 0 && in.packets != need {
+		return in, fmt.Errorf("%s has %d cells, and the packets by level at %d; expected %d for %v", counters.Name,
+			counters.Cells, in.packets, need, in.layout)
+	}
+	if counters.Cells < need || in.packets >= 0 && counters.Cells < need+in.layout.Levels {
 		return in, fmt.Errorf("%s has %d cells, too few for %v", counters.Name, counters.Cells, in.layout)
 	}
 	if need := in.layout.HeavyCells(); heavy[0].Cells < need {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/univmon/wire"
 	"github.com/netsketch/netsketch/plugins/univmon/manifest"
@@ -114,6 +115,17 @@ type Threshold struct {
 	Packets float64 `yaml:"packets" default:"1" range:"0.."`
 	// Limit is the largest number of rows of each device and dimension.
 	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Capacity is the packets per second of a link. If it is not 0, the whole is what the link can
+	// carry in an epoch instead of the packets that were counted.
+	Capacity float64 `yaml:"capacity" default:"0" range:"0.."`
+}
+
+// Least returns the least number of packets of a heavy flow, of the packets of an epoch.
+func (t *Threshold) Least(packets float64, epoch time.Duration) float64 {
+	if t.Capacity > 0 {
+		packets = t.Capacity * epoch.Seconds()
+	}
+	return max(t.Share*packets, t.Packets, 1)
 }
 
 // Icebergs is a Threshold.
@@ -124,6 +136,9 @@ type Icebergs struct {
 	Packets float64 `yaml:"packets" default:"0" range:"0.."`
 	// Limit is the largest number of rows of each dimension.
 	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Capacity is the packets per second of a link. If it is not 0, the share is of what the link can
+	// carry in an epoch.
+	Capacity float64 `yaml:"capacity" default:"0" range:"0.."`
 }
 
 // HeavyChanges is a Threshold.

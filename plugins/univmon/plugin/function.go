@@ -54,6 +54,35 @@ func (f Function) G() universal.G {
 	}
 }
 
+// guaranteed reports whether a sketch guarantees the error of the function's sum: the function is 0
+// without packets, never decreases, and grows no faster than the square (paper, section 4.1). A
+// function with an upper bound decreases there. A registered function is tried with sizes up to
+// 2^30 packets.
+func (f Function) guaranteed() bool {
+	if f.g == nil {
+		return f.To == 0
+	}
+	last, lastRatio := f.g(0), math.Inf(1)
+	if last != 0 {
+		return false
+	}
+	for x := 1.0; x < 1<<30; x = math.Ceil(x * 1.01) {
+		y := f.g(x)
+		if !(y >= last) {
+			return false
+		}
+		last = y
+	}
+	for x := 1024.0; x < 1<<30; x *= 2 {
+		ratio := f.g(x) / (x * x)
+		if ratio > 1.001*lastRatio {
+			return false
+		}
+		lastRatio = ratio
+	}
+	return true
+}
+
 // check adds the errors that tags cannot express; path is the path of the function's keys.
 func (f Function) check(path string, errs *settings.KeyErrors) {
 	if f.Power == 2 && f.Log > 0 {

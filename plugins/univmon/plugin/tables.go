@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -43,7 +44,9 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	out := &sdk.Results{Events: p.watchdog.update(a, ordered)}
 	counts := make(map[scope][2]uint64)
 	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return hitterTable(a.config, ordered, counts) },
+		func() (*table.Table, error) {
+			return hitterTable(a.config, ordered, counts, a.epoch.End.Sub(a.epoch.Start))
+		},
 		func() (*table.Table, error) { return changeTable(a.config, ordered, counts) },
 		func() (*table.Table, error) { return summaryTable(ordered, counts) },
 		func() (*table.Table, error) { return victimTable(a.config, ordered) },
@@ -135,7 +138,9 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	return b.Table()
 }
 
-func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64,
+	epoch time.Duration,
+) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
 	flows := keyColumn{TextAppender: b.TextKey("flow")}
@@ -150,7 +155,7 @@ func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64
 			threshold = c.icebergs()
 		}
 		total, _ := r.estimate.Packets()
-		found := r.estimate.Above(max(threshold.Share*total, threshold.Packets, 1))
+		found := r.estimate.Above(threshold.Least(total, epoch))
 		// Packets between two switches' bank flips can make a network's flow negative.
 		found = slices.DeleteFunc(found, func(f universal.Flow) bool { return f.Packets < 0 })
 		count := counts[r.scope]
@@ -271,7 +276,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
 	name := b.TextKey("name")
 	h.epoch = b.Uint("state/epoch")
-	value := b.Float("state/value")
+	value, guaranteed := b.Float("state/value"), b.Bool("state/guaranteed")
 	const most = 9e15 // of a decimal64 with three digits after the point
 	for _, r := range results {
 		if r.estimate == nil || !r.estimate.Represents() {
@@ -280,6 +285,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 		for _, f := range functions {
 			h.append(r)
 			name.Append(f.Name)
+			guaranteed.Append(f.guaranteed())
 			if v := r.estimate.Sum(f.G()); math.IsNaN(v) {
 				value.AppendNull()
 			} else {

@@ -16,6 +16,7 @@ enum {
 	MAX_SKETCHES = 8,
 	FLOWS = 2048, // that a processor remembers, a power of two
 	NEXT = -1, // TCX: the next program decides
+	WIDE = 8, // levels with all columns and slots; deeper ones have a quarter
 };
 
 // Fields of keys, as in package flow.
@@ -98,7 +99,8 @@ struct shape {
 	struct divisor cells, slots; // twice the columns; slots of a way
 	u32 counters, heavy, packets; // first cells
 	u32 levels, rows, columns, ways, words;
-	u32 fields, unused;
+	u32 deep_columns, deep_slots; // of a level behind the wide ones
+	u32 fields;
 };
 
 volatile const u8 leading_ones[256]; // of a byte
@@ -610,14 +612,16 @@ inline void store(u32 *lane, u32 at, const struct key *key, u32 fields, u32 h) {
 		put_address(lane, at, key->dst);
 }
 
-// row is twice the cell of the packet in a row that begins with a cell, and 1 for the sign -.
-inline u32 row(const volatile struct shape *k, u32 h, u32 odd, u32 first) {
-	return 2 * first + modulo(mix(h, odd), &k->cells);
+// row is twice the cell of the packet in a row that begins with a cell, and 1 for the sign -. Four
+// columns share a cell if shift is 2.
+inline u32 row(const volatile struct shape *k, u32 h, u32 odd, u32 first, u32 shift) {
+	u32 v = modulo(mix(h, odd), &k->cells);
+	return 2 * (first + (v >> 1 >> shift)) + (v & 1);
 }
 
 // slot is the first cell of the slot of the packet in a way that begins with a cell.
-inline u32 slot(const volatile struct shape *k, u32 h, u32 odd, u32 first) {
-	return first + modulo(mix(h, odd), &k->slots) * k->words;
+inline u32 slot(const volatile struct shape *k, u32 h, u32 odd, u32 first, u32 shift) {
+	return first + (modulo(mix(h, odd), &k->slots) >> shift) * k->words;
 }
 
 // find finds the cells of a flow in a sketch.
@@ -625,27 +629,34 @@ inline void find(struct flow *f, u32 i) {
 	const volatile struct shape *k = &shapes[i];
 	struct place *p = &f->places[i];
 	u32 h = hash_of(&f->key, k->fields), level = ones(mix(h, ODD_LEVEL)), columns = k->columns;
+	u32 slots = k->slots.n, shift = 0;
 	level = min(level, k->levels - 1);
 	p->h = h;
 	p->level = k->packets + level;
-	u32 first = k->counters + level * k->rows * columns;
-	p->rows[0] = row(k, h, ODD_ROW0, first);
-	p->rows[1] = row(k, h, ODD_ROW1, first + columns);
-	p->rows[2] = row(k, h, ODD_ROW2, first + 2 * columns);
+	u32 first = k->counters + level * k->rows * columns, first_slot = k->heavy + level * k->ways * slots * k->words;
+	if (level >= WIDE) {
+		columns = k->deep_columns;
+		slots = k->deep_slots;
+		shift = 2;
+		first = k->counters + k->rows * (WIDE * k->columns + (level - WIDE) * columns);
+		first_slot = k->heavy + k->ways * (WIDE * k->slots.n + (level - WIDE) * slots) * k->words;
+	}
+	p->rows[0] = row(k, h, ODD_ROW0, first, shift);
+	p->rows[1] = row(k, h, ODD_ROW1, first + columns, shift);
+	p->rows[2] = row(k, h, ODD_ROW2, first + 2 * columns, shift);
 	p->rows[3] = p->rows[4] = p->rows[0];
 	if (k->rows > 3)
-		p->rows[3] = row(k, h, ODD_ROW3, first + 3 * columns);
+		p->rows[3] = row(k, h, ODD_ROW3, first + 3 * columns, shift);
 	if (k->rows > 4)
-		p->rows[4] = row(k, h, ODD_ROW4, first + 4 * columns);
-	u32 way = k->slots.n * k->words;
-	first = k->heavy + level * k->ways * way;
-	p->slots[0] = slot(k, h, ODD_WAY0, first);
-	p->slots[1] = slot(k, h, ODD_WAY1, first + way);
+		p->rows[4] = row(k, h, ODD_ROW4, first + 4 * columns, shift);
+	u32 way = slots * k->words;
+	p->slots[0] = slot(k, h, ODD_WAY0, first_slot, shift);
+	p->slots[1] = slot(k, h, ODD_WAY1, first_slot + way, shift);
 	p->slots[2] = p->slots[3] = p->slots[0];
 	if (k->ways > 2)
-		p->slots[2] = slot(k, h, ODD_WAY2, first + 2 * way);
+		p->slots[2] = slot(k, h, ODD_WAY2, first_slot + 2 * way, shift);
 	if (k->ways > 3)
-		p->slots[3] = slot(k, h, ODD_WAY3, first + 3 * way);
+		p->slots[3] = slot(k, h, ODD_WAY3, first_slot + 3 * way, shift);
 	p->best = p->slots[0];
 }
 
@@ -724,30 +735,38 @@ inline s32 count_row(u32 *lane, u32 row, u32 packets) {
 	return n * sign;
 }
 
-// rank orders slots: first the one that holds the key, with rank 0 above its place, then by count,
-// then by way.
-enum {
-	AT_BITS = 26, // of 64 MiB at most, with what follows the sketches
-	PLACE_BITS = AT_BITS + 2,
+// place_of is a slot of a key and how its flow ranks: the first one to be replaced has the lowest rank.
+struct place_of {
+	s64 rank;
+	u32 at;
 };
 
-inline s64 rank(u32 *lane, u32 at, u32 way, u32 h) {
+// rank orders flows by their counts; of equal ones, that with the smallest hash is the highest.
+inline s64 rank(u32 count, u32 hash) { return (u64)count << 32 | (u32)~hash; }
+
+// lower returns the slot with the lower rank, the first one if they are equal. The slot that holds
+// the key has rank 0, below all others.
+inline struct place_of lower(struct place_of best, u32 *lane, u32 at, u32 h) {
 	u32 *count = cell(lane, at), *hash = cell(lane, at + 1);
 	if (!count || !hash)
-		return 0; // unreachable
-	u64 n = *count, other = *hash ^ h;
-	u64 holds = negative((s64)other - 1) & ~negative((s64)n - 1); // same hash, and a count
-	return ((n + 1) & ~holds) << PLACE_BITS | way << AT_BITS | at;
+		return best; // unreachable
+	s64 n = *count, other = *hash ^ h;
+	s64 holds = negative(other - 1) & ~negative(n - 1); // same hash, and a count
+	s64 own = rank(n, *hash) & ~holds, less = negative(own - best.rank);
+	best.rank += (own - best.rank) & less;
+	best.at += (at - best.at) & (u32)less;
+	return best;
 }
 
-// best_of returns the rank of the slot that holds the key, else of the first one with the lowest
-// count.
-inline s64 best_of(const volatile struct shape *k, const struct place *p, u32 *lane) {
-	s64 best = min(rank(lane, p->slots[0], 0, p->h), rank(lane, p->slots[1], 1, p->h));
+// best_of returns the slot that holds the key, else the one whose flow is the first to be replaced.
+inline struct place_of best_of(const volatile struct shape *k, const struct place *p, u32 *lane) {
+	struct place_of best = { .rank = 0x7fffffffffffffff, .at = p->slots[0] };
+	best = lower(best, lane, p->slots[0], p->h);
+	best = lower(best, lane, p->slots[1], p->h);
 	if (k->ways > 2)
-		best = min(best, rank(lane, p->slots[2], 2, p->h));
+		best = lower(best, lane, p->slots[2], p->h);
 	if (k->ways > 3)
-		best = min(best, rank(lane, p->slots[3], 3, p->h));
+		best = lower(best, lane, p->slots[3], p->h);
 	return best;
 }
 
@@ -777,14 +796,20 @@ inline void count(struct flow *f, u32 *lane, u32 i, u32 packets) {
 			*held = estimate;
 		return;
 	}
-	s64 best = best_of(k, p, lane);
-	p->best = best & ((1 << AT_BITS) - 1);
-	held = cell(lane, p->best);
-	if (!held || (u32)estimate <= *held)
+	struct place_of best = best_of(k, p, lane);
+	p->best = best.at;
+	held = cell(lane, best.at);
+	if (!held)
+		return; // unreachable
+	if (!best.rank) { // it holds the key
+		if ((u32)estimate > *held)
+			*held = estimate;
+		return;
+	}
+	if (rank(estimate, p->h) <= best.rank)
 		return;
 	*held = estimate;
-	if (best >> PLACE_BITS) // another key, or none
-		store(lane, p->best, &f->key, k->fields, p->h);
+	store(lane, best.at, &f->key, k->fields, p->h);
 }
 
 inline u32 size_of(const struct __sk_buff *skb, u32 most) { return skb->len < most ? skb->len : most; }

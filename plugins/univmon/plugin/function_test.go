@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// TestGuaranteed: a sum has a guaranteed error only if its function is one of those of section 4.1
+// of the paper.
+func TestGuaranteed(t *testing.T) {
+	registered := func(g func(float64) float64) Function { return Function{g: g} }
+	for name, tc := range map[string]struct {
+		f    Function
+		want bool
+	}{
+		"flows":                {Function{}, true},
+		"x^1.5":                {Function{Power: 1.5}, true},
+		"x log x":              {Function{Power: 1, Log: 1}, true},
+		"elephants":            {Function{From: 1000, Power: 1}, true},
+		"mice":                 {Function{From: 1, To: 10}, false},
+		"registered":           {registered(math.Sqrt), true},
+		"square":               {registered(func(x float64) float64 { return x * x }), true},
+		"cube":                 {registered(func(x float64) float64 { return x * x * x }), false},
+		"square and logarithm": {registered(func(x float64) float64 { return x * x * math.Log2(x+1) }), false},
+		"registered mice": {registered(func(x float64) float64 {
+			if x > 0 && x <= 100_000 {
+				return 1
+			}
+			return 0
+		}), false},
+		"negative":          {registered(func(x float64) float64 { return -x }), false},
+		"not 0 without any": {registered(func(x float64) float64 { return x + 1 }), false},
+		"not a number":      {registered(func(x float64) float64 { return math.Log(x - 2) }), false},
+	} {
+		if got := tc.f.guaranteed(); got != tc.want {
+			t.Errorf("%s: guaranteed %v", name, got)
+		}
+	}
+}
+
+// TestLeast: a threshold is a share of the packets, or of what a link carries in an epoch (paper,
+// section 7.1).
+func TestLeast(t *testing.T) {
+	for _, tc := range []struct {
+		t    Threshold
+		want float64
+	}{
+		{Threshold{Share: 0.005}, 50}, {Threshold{Share: 0.005, Packets: 80}, 80}, {Threshold{Share: 1e-9}, 1},
+		{Threshold{Share: 0.0005, Capacity: 1e6}, 1000}, {Threshold{Share: 0.0005, Capacity: 1e6, Packets: 2000}, 2000},
+	} {
+		if got := tc.t.Least(10_000, 2*time.Second); got != tc.want {
+			t.Errorf("%+v: %v packets, want %v", tc.t, got, tc.want)
+		}
+	}
+}
