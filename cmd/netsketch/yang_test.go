@@ -61,10 +61,10 @@ func TestYangListShowTree(t *testing.T) {
 	for _, want := range []string{`
 module: netsketch-univmon
   +--ro univmon
-     +--ro ddos-victims
-     |  +--ro ddos-victim* [device destination]
-     |     +--ro device         string
-     |     +--ro destination    string
+     +--ro alerts
+     |  +--ro alert* [subject kind]
+     |     +--ro subject    string
+     |     +--ro kind       enumeration
      |     +--ro state
 `, `
 module: netsketch-p4rt-ids
