@@ -110,7 +110,7 @@ func Example_universal() {
 		fmt.Printf("%v %.0f\n", f.Key, f.Packets)
 	}
 	// Output:
-	// 49500 packets (exact true), 100 flows, 6.34 bits
+	// 49500 packets (exact true), 99 flows, 6.36 bits
 	// 10.0.0.99,192.0.2.1,tcp,50000,443 990
 	// 10.0.0.98,192.0.2.1,tcp,50000,443 980
 }
