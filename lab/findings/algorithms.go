@@ -18,8 +18,7 @@ type algorithm struct {
 	// faults are what is to be found, and disturbances what is not: at most one of them in a healthy
 	// run.
 	faults, disturbances []happening
-	// truth is the list of the ground truth with the alerts of a kind; nil: only healthy networks are
-	// played.
+	// truth is the list of the ground truth with the alerts of a kind.
 	truth func(kind string) string
 }
 
@@ -30,7 +29,7 @@ var (
 	deadAgents  = happening{"half of the agents dead", halfDead}
 )
 
-// algorithms are all that are counted.
+// algorithms are all that are counted: those whose scorers publish their alerts.
 var algorithms = []*algorithm{
 	{
 		name: "lightguardian", program: "lightguardian", role: "lightguardian",
@@ -41,26 +40,6 @@ var algorithms = []*algorithm{
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
 		truth:        func(kind string) string { return "alert " + kind },
-	},
-	{
-		name: "omnimon", program: "omnimon", role: "omnimon",
-		kinds:        []string{"lossy", "host-lossy"},
-		disturbances: []happening{quiet, routeChange, queues},
-	},
-	{
-		name: "chamelemon", program: "chamelemon",
-		kinds:        []string{"victims"},
-		disturbances: []happening{quiet, routeChange, queues},
-	},
-	{
-		name: "sketchint", program: "sketchint", role: "sketchint",
-		kinds:        []string{"inflated-latency"},
-		disturbances: []happening{quiet, routeChange},
-	},
-	{
-		name: "univmon", program: "univmon",
-		kinds:        []string{"heavy-change", "attack", "entropy"},
-		disturbances: []happening{quiet, routeChange},
 	},
 }
 

@@ -72,7 +72,7 @@ func (r *run) trials() (all []*trial, err error) {
 					continue
 				}
 				for _, faulty := range []bool{true, false} {
-					if faulty && len(a.faults) == 0 || r.faults != "" && r.faults != fmt.Sprint(faulty) {
+					if r.faults != "" && r.faults != fmt.Sprint(faulty) {
 						continue
 					}
 					t, err := draw(a, topology, r.seed+uint64(i), faulty)

@@ -142,9 +142,6 @@ func (t *trial) count(results []*score.Result) *tally {
 		}
 		active := t.algorithm.active(r)
 		for _, kind := range t.algorithm.kinds {
-			if t.algorithm.truth == nil {
-				continue
-			}
 			for _, rows := range r.Truth[t.algorithm.truth(kind)] {
 				for key, row := range rows {
 					at := alert{kind, key[len(kind)+1:]}
@@ -156,7 +153,7 @@ func (t *trial) count(results []*score.Result) *tally {
 					if open[at] == nil {
 						open[at] = &instance{began: e}
 					}
-					open[at].required = open[at].required || !row.Near
+					open[at].required = open[at].required || !row.Optional
 				}
 			}
 		}
@@ -186,9 +183,7 @@ func (t *trial) count(results []*score.Result) *tally {
 			}
 			when, allowed := recent[at]
 			right := allowed && when > e-within
-			if t.algorithm.truth != nil {
-				out.kind(at.kind).right.add(right)
-			}
+			out.kind(at.kind).right.add(right)
 			if !right {
 				if healthy {
 					out.healthy[fault].n++
