@@ -20,11 +20,14 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// univmonLayout scales the layout of 1 MB.
+// univmonLayout scales counters and slots alike until they fill the memory.
 func univmonLayout(memory int, key flow.Fields) universal.Layout {
-	l := universal.Layout{Key: key, Levels: 12, Rows: 3, Ways: 4}
-	share := float64(memory) / float64(12*4*(3*5120+4*128*l.Words()))
+	l := universal.Layout{Key: key, Levels: 12, Rows: 3, Columns: 5120, Ways: 4, Slots: 128}
+	share := float64(memory) / float64(l.Bytes())
 	l.Columns, l.Slots = max(1, int(5120*share)), max(1, int(128*share))
+	for l.Bytes() > memory && l.Columns > 1 { // those of deep levels are rounded up
+		l.Columns--
+	}
 	return l
 }
 
