@@ -212,11 +212,14 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		return
 	}
 	lost := f.sent - min(f.sent, f.got+f.late)
+	// Hosts report the gaps within each epoch, which say nothing of a gap across its end.
+	partial := i.config.IntervalEpochs > 1
 	if f.counted() {
 		if lost < uint64(max(rules.DropPackets, 1)) {
 			rules.Drops, rules.Blackhole, rules.Loop = 0, 0, 0
 		}
-		if e.receivedGap < i.config.Rules.JitterTime || float64(e.receivedGap) < rules.Jitter*float64(e.sentGap) {
+		late := e.receivedGap >= i.config.Rules.JitterTime && float64(e.receivedGap) >= rules.Jitter*float64(e.sentGap)
+		if !late && !partial {
 			rules.Jitter = 0
 		}
 	}
@@ -225,7 +228,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	}
 	path := make([]analysis.Hop, 0, len(f.hops)+2)
 	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32)),
-		Interval: i.config.units(e.sentGap)})
+		Interval: i.config.units(e.sentGap), Mixed: partial})
 	nodes := []string{f.from}
 	for j := range f.hops {
 		h := f.hops[j].Hop
@@ -234,7 +237,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	}
 	if len(f.hops) > 0 {
 		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got+f.late, f.sent, math.MaxUint32)),
-			Interval: i.config.units(e.receivedGap)})
+			Interval: i.config.units(e.receivedGap), Mixed: partial})
 		if !f.known[0] {
 			path[len(path)-1].Packets = uint32(min(f.got, math.MaxUint32))
 		}
