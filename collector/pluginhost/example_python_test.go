@@ -46,7 +46,8 @@ func TestPythonPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := Spec{Path: path, Config: []byte(`{"least": 0}`),
-		Network: sdk.Network{Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "r"}}}}}}
+		Network: sdk.Network{Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "r"},
+			{Name: "signed", Annotations: sdk.Annotations{"netsketch_univmon": {"part": "counters"}}}}}}}}
 	if _, err := h.Start(t.Context(), spec); !errors.Is(err, ErrConfig) {
 		t.Errorf("a value out of range: %v", err)
 	}
@@ -63,6 +64,7 @@ func TestPythonPlugin(t *testing.T) {
 		e := &sdk.Epoch{Number: number + 1, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0),
 			Status: sdk.StatusComplete}
 		e.Put("s1", sdk.CellsOf("long", long))
+		e.Put("s1", sdk.CellsOf("signed", []uint32{3, 1<<32 - 4, 1<<32 - 1}))
 		e.Put("s1", sdk.CellsOf("small", []uint8{0, 1, 1}))
 		e.Put("s2", sdk.CellsOf("wide", []uint64{1, 1 << 60, 1 << 60}))
 		results, err := inst.Analyze(ctx, e)
@@ -73,7 +75,8 @@ func TestPythonPlugin(t *testing.T) {
 		if err := schema.Validate(table); err != nil {
 			t.Fatal(err)
 		}
-		want := [][4]any{{"s1", "long", uint64(599_999), uint64(7)}, {"s2", "wide", uint64(1), uint64(1 << 60)}}
+		want := [][4]any{{"s1", "long", uint64(599_999), uint64(7)}, {"s1", "signed", uint64(1), uint64(4)},
+			{"s2", "wide", uint64(1), uint64(1 << 60)}}
 		if table.Rows() != len(want) {
 			t.Fatalf("%d rows, want %d", table.Rows(), len(want))
 		}

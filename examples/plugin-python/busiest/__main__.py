@@ -13,6 +13,7 @@ MODULE = os.path.join(os.path.dirname(__file__), "acme-busiest.yang")
 class Busiest:
     def __init__(self):
         self.least = 1
+        self.signed = set()  # (device, array) with cells in two's complement
 
     def describe(self):
         return plugin_pb2.DescribeResponse(
@@ -33,15 +34,22 @@ class Busiest:
 
     def configure(self, config, network):
         self.least = config.get("least", 1)
+        # Only the program knows what its cells mean. It says so in annotations.
+        self.signed = {(d.name, o.name) for d in network.devices for o in d.objects
+                       if "netsketch_univmon" in o.annotations
+                       and o.annotations["netsketch_univmon"].values.get("part") == "counters"}
         return plugin_pb2.ConfigureResponse()  # reads all objects
 
     def analyze(self, epoch):
         rows = []
         for device, arrays in sorted(epoch.cells.items()):
             for name, cells in sorted(arrays.items()):
-                most = max(cells, default=0)
+                values = cells.tolist()
+                if (device, name) in self.signed:
+                    values = [min(v, (1 << 32) - v) for v in values]
+                most = max(values, default=0)
                 if most >= self.least:
-                    rows.append((device, name, cells.tolist().index(most), most))
+                    rows.append((device, name, values.index(most), most))
         table = serving.Table(LIST)
         table.key("device", [r[0] for r in rows])
         table.key("object", [r[1] for r in rows])
