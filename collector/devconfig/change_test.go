@@ -60,6 +60,14 @@ func TestApply(t *testing.T) {
 			r := newRig(t, newFake(t), config.ConfigureApply)
 			r.device.commits = commits
 			before := r.device.all()
+			var mu sync.Mutex
+			var seen DeviceStatus // at the newest OnChange
+			r.onChange = func() {
+				s, _ := r.Status("leaf1")
+				mu.Lock()
+				defer mu.Unlock()
+				seen = s
+			}
 			r.start()
 			p := r.plan()
 			if len(p.Changes) != 5 || p.Refused() || len(r.device.sets) != 0 {
@@ -75,9 +83,12 @@ func TestApply(t *testing.T) {
 			if r.device.commit != "" {
 				t.Error("the commit is not confirmed")
 			}
-			if s, _ := r.Status("leaf1"); s.State != Clean || len(s.Leaves) != 6 {
-				t.Errorf("status %+v", s)
+			mu.Lock()
+			if seen.State != Clean || len(seen.Leaves) != 6 || slices.ContainsFunc(seen.Leaves,
+				func(l LeafState) bool { return l.Status != InEffect }) {
+				t.Errorf("published is %+v", seen)
 			}
+			mu.Unlock()
 			if err := r.apply(); err == nil || !strings.Contains(err.Error(), "is carried out already") {
 				t.Errorf("the plan again: %v", err)
 			}

@@ -150,8 +150,12 @@ func (d *device) compare(ctx context.Context, c *client) *Plan {
 	}
 	p := Diff(d.name, d.wanted, s, d.record.Written)
 	d.mu.Lock()
+	changed := !slices.Equal(d.status.Leaves, p.Leaves)
 	d.status.Leaves, d.status.Since = p.Leaves, d.deps.Now()
 	d.mu.Unlock()
+	if changed {
+		defer d.deps.OnChange()
+	}
 	state, e, reason := d.state(), foundClean, ""
 	switch {
 	case p.Refused():
