@@ -173,6 +173,33 @@ func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
 	return p
 }
 
+// cutSketchlet reports whether a frame has the carry mark, and ends within the sketchlet that its
+// lengths have room for. Switches drop it.
+func cutSketchlet(f []byte, p packet) bool {
+	h := f[min(p.payload, len(f)):]
+	end := p.ip + 40 + int(binary.BigEndian.Uint16(f[p.ip+4:])) // of the IP packet by its length
+	if !p.v6 {
+		end = p.ip + int(binary.BigEndian.Uint16(f[p.ip+2:]))
+	}
+	var header int
+	switch {
+	case p.closed:
+		return false
+	case p.protocol == 6 && h[12]&8 != 0:
+		header = int(h[12]>>4) * 4
+	case p.protocol == 17 && !p.v6 && f[p.ip+6]&0x80 != 0:
+		header = 8
+	default:
+		return false
+	}
+	room, have := end-p.payload-header, len(h)-header
+	if room < 10 || have < 10 {
+		return room >= 10
+	}
+	n := 10 + 4*int(h[header+9])
+	return n <= room && n > have
+}
+
 // carries reports whether a frame can get a sketchlet.
 func carries(f []byte) bool {
 	p := parse(f)
