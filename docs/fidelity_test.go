@@ -57,8 +57,8 @@ func TestFidelityRefuses(t *testing.T) {
 	}
 }
 
-// fidelityProblem returns what is wrong with a row, and nothing if all is right. The first and the
-// last of the cells are those outside of the table's borders.
+// fidelityProblem returns what is wrong with a row; "" if nothing is. cells is the row split at
+// "|", so the first and the last cell are the empty text before and behind the row.
 func fidelityProblem(cells []string) string {
 	if len(cells) != 7 {
 		return "has " + string(rune('0'+len(cells)-2)) + " columns, expected mechanism, section, status, place and tests"

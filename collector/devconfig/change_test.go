@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -600,4 +601,15 @@ func TestSessionCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.expect(settled())
+}
+
+// A record that is no regular file is refused: opening a pipe would wait for a writer for good.
+func TestRecordIsAPipe(t *testing.T) {
+	dir := records(t.TempDir())
+	if err := syscall.Mkfifo(dir.path("leaf1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dir.load("leaf1"); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("error %v", err)
+	}
 }

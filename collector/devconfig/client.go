@@ -251,8 +251,9 @@ func (c *client) call(ctx context.Context, req *gpb.SetRequest) error {
 	return err
 }
 
-// request returns the Set of changes. It is the only place where the collector makes one with
-// values: each path is in the table of this package, and no path names more than a leaf.
+// request returns a SetRequest with the changes. No other code makes one with values. It fails if a
+// path is not in the table paths, so that only single leaves are ever set, or if a value does not
+// fit its leaf.
 func request(changes []Change, f form, origin string) (*gpb.SetRequest, error) {
 	req := &gpb.SetRequest{}
 	at := func(path string) *gpb.Path {
@@ -278,6 +279,9 @@ func request(changes []Change, f form, origin string) (*gpb.SetRequest, error) {
 				false, f)})
 		}
 		s := l.setting()
+		if _, err := strconv.ParseUint(*c.After, 10, 64); s.number && err != nil {
+			return nil, fmt.Errorf("%s cannot be set: %w", c.Path, err)
+		}
 		req.Update = append(req.Update, &gpb.Update{Path: at(c.Path), Val: value(c.Path, *c.After, s.text, s.number,
 			s.wide, f)})
 	}
@@ -291,7 +295,7 @@ func value(path, v string, text, number, wide bool, f form) *gpb.TypedValue {
 		case text:
 			return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v}}
 		case number:
-			n, _ := strconv.ParseUint(v, 10, 64)
+			n, _ := strconv.ParseUint(v, 10, 64) // request has checked it
 			return &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: n}}
 		}
 		return &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: v == "true"}}

@@ -44,8 +44,8 @@ func (t Times) rollback(call time.Duration) time.Duration {
 }
 
 const (
-	// maxReverts are how often somebody else may take changes back within revertWindow until mode
-	// enforce ends.
+	// Mode enforce ends when somebody else has taken changes back maxReverts times within
+	// revertWindow.
 	maxReverts   = 3
 	revertWindow = time.Hour
 	maxRetry     = time.Hour

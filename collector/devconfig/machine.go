@@ -112,7 +112,7 @@ var transitions = [events]map[State]State{
 	},
 }
 
-// next returns the state after an event.
+// next returns the state to which an event leads from s.
 func (s State) next(e event) State {
 	if to, ok := transitions[e][s]; ok {
 		return to

@@ -149,7 +149,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The digest is that of the changes, with the values before them.
+// TestDigest: the digest depends on each change and on the value that the leaf had before.
 func TestDigest(t *testing.T) {
 	w := Wanted{DeviceID: 7}
 	circuit := "/components/component[name=ic0]/state/type=INTEGRATED_CIRCUIT"

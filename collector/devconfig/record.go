@@ -85,10 +85,16 @@ func (d records) load(device string) (*Record, error) {
 	if d == "" {
 		return empty, nil
 	}
-	f, err := os.Open(d.path(device))
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(d.path(device))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return empty, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular(): // opening a pipe would wait for a writer
+		return nil, fmt.Errorf("%s is not a regular file", d.path(device))
 	}
+	f, err := os.Open(d.path(device))
 	if err != nil {
 		return nil, err
 	}

@@ -58,8 +58,8 @@ type Meta struct {
 	leaves []int64 // by leaf, in nanoseconds since 1970; nil if all leaves have Time
 }
 
-// LeafTime returns the time of a leaf in nanoseconds since 1970. A leaf that later publications of
-// its row did not name is older than the row. leaf is the index in Row.List.Leaves.
+// LeafTime returns when a leaf was measured, in nanoseconds since 1970. It is before the row's time
+// if later publications of the row left the leaf out. leaf is the index in Row.List.Leaves.
 func (m *Meta) LeafTime(leaf int) int64 {
 	if leaf < len(m.leaves) {
 		return m.leaves[leaf]

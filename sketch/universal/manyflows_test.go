@@ -48,7 +48,7 @@ func TestManyFlows(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, n := range []int{1000, 30_000, 400_000, 1_500_000, 4_000_000} {
 				if n > 1_000_000 && testing.Short() {
-					t.Skip("-short leaves out millions of flows")
+					t.Skip("-short leaves out millions of flows; make test plays them")
 				}
 				e, _, want := sources(t, tc.l, n, 0)
 				t.Logf("%d flows: %.0f (known %v), entropy %.3f (known %v), truth %.3f", n, e.Distinct(), e.CountsFlows(),

@@ -611,7 +611,7 @@ func TestLongHeaders(t *testing.T) {
 func TestSpreadFlow(t *testing.T) {
 	kerneltest.NeedBPF(t)
 	if runtime.NumCPU() < 2 {
-		t.Skip("one processor")
+		t.Skip("the machine has one processor; packets of one flow need two")
 	}
 	s := defaults() // heavy from 20 packets on
 	p, err := Open(Config{})
@@ -659,7 +659,7 @@ func TestSpreadFlow(t *testing.T) {
 func TestLanes(t *testing.T) {
 	kerneltest.NeedBPF(t)
 	if runtime.NumCPU() < 2 {
-		t.Skip("one processor")
+		t.Skip("the machine has one processor; packets of one flow need two")
 	}
 	s := defaults()
 	s.Heavy = 1 << 31

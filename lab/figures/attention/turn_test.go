@@ -12,9 +12,9 @@ import (
 )
 
 // TestNearTheTurn plays 70,000 to 90,000 flows at 10 % victims, and 50,000 flows at 14 to 18 %, in
-// a network of a quarter of the paper's size: after the first epochs, in which the number of
-// victims is an estimate, the state turns once at most. `make figures-check` plays all places,
-// other runs those next to the turn.
+// a network of a quarter of the paper's size. In the first epochs the number of victims is an
+// estimate; after them, the state changes at most once. `make figures-check` plays all of these
+// numbers of flows and victims, other runs only those near the change.
 func TestNearTheTurn(t *testing.T) {
 	sizes, err := traffic.Workload("CACHE")
 	if err != nil {

@@ -69,8 +69,9 @@ type Parts struct{ LL, HL int }
 // Attention is the configuration of the data plane in an epoch.
 type Attention struct {
 	State State
-	// Tentative reports that the network was taken to be ill by an estimate, from an HL part that had
-	// not all memory. It may therefore be healthy again up to the load that is too high.
+	// Tentative is set if the network became ill because of an estimate, which an HL part without all
+	// of the memory gave. Such a network becomes healthy again while the load is below tooHigh, not
+	// only below targetLoad.
 	Tentative bool
 	Tl        uint32
 	Sample    uint32            // encoded LL candidates of 65,536

@@ -14,8 +14,8 @@ import "slices"
 // System is a set of rows: the unknowns in each row add up to its right-hand side, or to a number
 // between two limits.
 type System struct {
-	// Low and High bound each unknown: 0 <= Low <= High < 2^61-1. Solve narrows them; an unknown is
-	// determined if both are equal.
+	// Low and High bound each unknown: 0 <= Low <= High < 2^61-1. Solve narrows these bounds; an
+	// unknown is determined if its two bounds are equal.
 	Low, High []int64
 
 	rows   []int32 // first entry of each row in terms, and the end of the last one
