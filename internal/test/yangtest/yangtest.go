@@ -28,10 +28,11 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Modules returns every module that ships with netsketch: the collector's, the switch's, and those
-// of the plugins, which are read from the source tree. It panics when they cannot be read.
+// Modules returns every module that ships with netsketch: those of the collector, of switches and
+// of host agents, and those of the plugins, which are read from the source tree. It panics when
+// they cannot be read.
 func Modules() []yang.Module {
-	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules())
+	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules(), yang.HostModules())
 	root, err := testkit.Root()
 	if err != nil {
 		panic(err)
@@ -168,4 +169,50 @@ func typedValue(c *table.Column, row int, typ *yang.Type) (*gpb.TypedValue, erro
 		return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: typ.Qualify(c.Text(row))}}, nil
 	}
 	return nil, fmt.Errorf("column %s has no kind", c.Name)
+}
+
+// Example returns a table of one row with a valid value in each key and each leaf of the list,
+// apart from leaf-lists and, in modules of OpenConfig, leaves that repeat configuration.
+func Example(l *yang.List) *table.Table {
+	t := &table.Table{List: l.Path}
+	for _, k := range l.Keys {
+		c := value(k)
+		c.Name = k.Name
+		t.Keys = append(t.Keys, c)
+	}
+	for _, leaf := range l.Leaves {
+		repeats := leaf.Many || strings.HasSuffix(leaf.Name, "config/"+leaf.Node.Name) &&
+			strings.HasPrefix(l.Path, "/openconfig")
+		for _, k := range l.Keys {
+			repeats = repeats || slices.Contains(k.RefersTo, leaf.Name)
+		}
+		if !repeats {
+			t.Values = append(t.Values, value(leaf))
+		}
+	}
+	return t
+}
+
+// value returns a column of one row with a valid value of the leaf.
+func value(leaf *yang.Leaf) table.Column {
+	switch leaf.Kind() {
+	case table.Uint64:
+		for _, v := range []uint64{1<<64 - 1, 1<<32 - 1, 1<<16 - 1, 255, 1, 0} {
+			if c := table.Uint64s(leaf.Name, []uint64{v}); leaf.Type.CheckText(string(c.AppendText(nil, 0))) == nil {
+				return c
+			}
+		}
+	case table.Int64:
+		return table.Int64s(leaf.Name, []int64{-1})
+	case table.Float64:
+		return table.Float64s(leaf.Name, []float64{0.123456})
+	case table.Bool:
+		return table.Bools(leaf.Name, []bool{true})
+	}
+	for _, v := range append(leaf.Type.Values, "leaf-1", "00:00:5E:00:53:01", "2026-11-20T00:00:00Z") {
+		if leaf.Type.CheckText(v) == nil {
+			return table.Strings(leaf.Name, []string{v})
+		}
+	}
+	return table.Strings(leaf.Name, []string{"leaf-1"})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/internal/store"
+	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -168,6 +170,32 @@ func TestGetTypes(t *testing.T) {
 	if got := getLines(api, &gpb.GetRequest{Type: 9, Path: []*gpb.Path{path("/interfaces")}}); !strings.Contains(got[0],
 		"InvalidArgument") {
 		t.Errorf("type 9: %v", got)
+	}
+}
+
+// TestGetState: a Get of type STATE returns every list that a plugin or a host agent publishes, and
+// a Get of type CONFIG none of them.
+func TestGetState(t *testing.T) {
+	results := []string{"chamelemon", "host", "lightguardian", "omnimon", "sketchint", "univmon"}
+	lists := 0
+	for _, l := range testSchema().Lists() {
+		_, top, _ := strings.Cut(strings.SplitN(l.Path, "/", 3)[1], ":")
+		if l.Nested || !slices.Contains(results, top) {
+			continue
+		}
+		lists++
+		f := newFixture(t)
+		f.publish(yangtest.Example(l))
+		api := f.dial()
+		for typ, want := range map[gpb.GetRequest_DataType]bool{gpb.GetRequest_STATE: true, gpb.GetRequest_CONFIG: false} {
+			got := getLines(api, &gpb.GetRequest{Type: typ, Encoding: gpb.Encoding_PROTO, Path: []*gpb.Path{path("/" + top)}})
+			if found := !strings.HasPrefix(got[0], "NotFound"); found != want {
+				t.Errorf("%s, type %v: %d lines, such as %q", l.Path, typ, len(got), got[0])
+			}
+		}
+	}
+	if lists < 40 {
+		t.Errorf("only %d lists were tried", lists)
 	}
 }
 
