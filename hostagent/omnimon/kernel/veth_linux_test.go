@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -135,7 +136,7 @@ func (p *pair) open(host int, change func(*Config, *wire.Settings)) {
 // places of a veth queue, so that none is lost if a busy machine empties the queue late.
 const receiveBuffer = 64 << 10
 
-// transfer sends n bytes over one TCP connection from host 0 to host 1, which answers with as many.
+// transfer sends n bytes over one TCP connection from host 0 to host 1, which then sends them back.
 func (p *pair) transfer(n int64, v6 bool) {
 	p.t.Helper()
 	var l net.Listener
@@ -153,7 +154,10 @@ func (p *pair) transfer(n int64, v6 bool) {
 		}
 		defer c.Close()
 		if err = c.(*net.TCPConn).SetReadBuffer(receiveBuffer); err == nil {
-			_, err = io.Copy(c, io.LimitReader(c, n))
+			var all []byte
+			if all, err = io.ReadAll(io.LimitReader(c, n)); err == nil {
+				_, err = c.Write(all)
+			}
 		}
 		served <- err
 	}()
@@ -352,6 +356,89 @@ func TestTCPOverVeth(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// queueMemory returns how much memory the queue of a socket at host 1 takes that holds n bytes, which
+// host 0 has sent over TCP.
+func (p *pair) queueMemory(n int, v6 bool) (memory uint32) {
+	p.t.Helper()
+	var l net.Listener
+	p.in(1, func() (err error) {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(address(1, v6), 0)))
+		return err
+	})
+	defer l.Close()
+	var c net.Conn
+	p.in(0, func() (err error) {
+		c, err = net.Dial("tcp", l.Addr().String())
+		return err
+	})
+	defer c.Close()
+	if _, err := c.Write(make([]byte, n)); err != nil {
+		p.t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer server.Close()
+	raw, err := server.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	buffer := make([]byte, n)
+	err = errors.Join(raw.Read(func(fd uintptr) bool { // until all is there
+		got, _, err := unix.Recvfrom(int(fd), buffer, unix.MSG_PEEK)
+		return err == nil && got == n
+	}), raw.Control(func(fd uintptr) {
+		var words [unix.SK_MEMINFO_VARS]uint32
+		size := uint32(unsafe.Sizeof(words))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&words)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			p.t.Error(errno)
+		}
+		memory = words[unix.SK_MEMINFO_RMEM_ALLOC]
+	}))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return memory
+}
+
+// TestQueueMemory: data that arrived with a header takes no more memory in the queue of a socket than
+// data that arrived without. A receiver that runs out of memory discards packets that its window
+// allowed, and with them their acknowledgments, so that a connection whose ends both send can hang.
+func TestQueueMemory(t *testing.T) {
+	const bytes = 40_000
+	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
+		for _, single := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, single segments %v", carrier, single), func(t *testing.T) {
+				p := newPair(t)
+				var plain, carried [2]uint32
+				for i, v6 := range []bool{false, true} {
+					plain[i] = p.queueMemory(bytes, v6)
+				}
+				for host := range 2 {
+					p.open(host, func(_ *Config, s *wire.Settings) {
+						s.Carrier = carrier
+						if single {
+							s.Extremes = []wire.Extreme{{Field: wire.FieldLength}}
+						}
+					})
+				}
+				for i, v6 := range []bool{false, true} {
+					carried[i] = p.queueMemory(bytes, v6)
+				}
+				t.Log(plain, carried)
+				for i, n := range carried {
+					if n > plain[i]+plain[i]/8 {
+						t.Errorf("%d bytes take %d bytes of memory, without a header %d", bytes, n, plain[i])
+					}
+				}
+			})
+		}
 	}
 }
 

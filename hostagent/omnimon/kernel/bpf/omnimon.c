@@ -28,7 +28,6 @@ enum {
 	PSH = 8,
 	ACK = 16,
 	LINK = 14,     // bytes of a link layer without VLAN tags
-	HEADERS = 160, // no header that the programs read ends beyond it
 	WINDOW = 4,    // the largest distance of a packet's epoch to the current one
 	PAGE = 64,     // slots of incoming flows
 	CELLS = 8,     // of a bucket
@@ -1265,6 +1264,35 @@ inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct 
 	return COUNTED;
 }
 
+// gather moves the first bytes of a packet into one piece. The data of a TCP segment has to stay
+// outside of it: only then the kernel joins segments in the queue of a socket. Apart they take half
+// as much memory again, and a receiver for which its buffer is too small discards what it has allowed
+// the sender to send, together with the acknowledgments that both ends may wait for.
+inline void gather(struct __sk_buff *skb, u32 size) {
+	u32 have = skb->data_end - skb->data, want = skb->len < size ? skb->len : size;
+	if (unlikely(have < want))
+		bpf_skb_pull_data(skb, want);
+}
+
+// carrier_end returns how many bytes have to be read, from the IP header or shim on, of a packet that
+// may have a carrier.
+inline u32 carrier_end(struct __sk_buff *skb, const struct headers *p) {
+	bool v6 = p->type == ETH_IPV6;
+	u32 fixed = v6 ? 40 : 20;
+	if (p->type == ether_type)
+		return body_size() + 2 + 40;
+	gather(skb, p->ip + fixed + 4);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u8 *ip = data + (p->ip & 31), *next = ip + fixed;
+	if ((void *)next + 4 > end)
+		return fixed;
+	if (v6 ? ip[6] == DESTINATIONS && next[2] == IPV6_OPTION : ip[0] != 0x45 && next[0] == IPV4_OPTION)
+		return fixed + option_size(v6);
+	if (ip[v6 ? 6 : 9] == UDP && load16(next + 2) == GENEVE_PORT)
+		return fixed + 8 + 12 + geneve_data() + fixed;
+	return fixed + 4;
+}
+
 // find_carrier returns the carrier of a packet that was parsed, and reads the header: NONE, or BROKEN
 // if the packet ends before the carrier does.
 part u32 find_carrier(struct __sk_buff *skb, const struct headers *p, struct body *b) {
@@ -1273,18 +1301,9 @@ part u32 find_carrier(struct __sk_buff *skb, const struct headers *p, struct bod
 	bool v6 = p->type == ETH_IPV6;
 	if (p->type != ether_type && p->type != ETH_IPV4 && !v6)
 		return NONE;
+	u32 fixed = v6 ? 40 : 20;
+	gather(skb, p->ip + carrier_end(skb, p));
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	u32 all = skb->len < HEADERS ? skb->len : HEADERS, fixed = v6 ? 40 : 20;
-	if (data + all > end) { // packets without a carrier are not changed
-		u8 next[2] = {}, first = 0;
-		bpf_skb_load_bytes(skb, p->ip, &first, 1);
-		bpf_skb_load_bytes(skb, p->ip + (v6 ? 6 : 9), next, 1);
-		if (p->type != ether_type && next[0] != UDP && (v6 ? next[0] != DESTINATIONS : first == 0x45))
-			return NONE;
-		bpf_skb_pull_data(skb, all);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
 	u8 *ip = data + (p->ip & 31);
 	if (p->type == ether_type) {
 		if ((void *)ip + body_size() + 2 + 20 > end)
