@@ -6,12 +6,14 @@ package influxdb
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
@@ -214,29 +216,26 @@ func (c column) text(row int) string {
 	return string(c.AppendText(nil, row))
 }
 
-// tagText returns the text in a form that is valid as a tag: UTF-8 without control characters, and
-// without a backslash at the end. Most texts are returned unchanged.
+// tagText returns the text in a form that is valid as a tag: control characters, bytes that are not
+// UTF-8, and a backslash at the end are written as % and two hexadecimal digits. So is a % in front of
+// two such digits, so that keys that differ have tags that differ. Most texts are returned unchanged.
 func tagText(s string) string {
-	plain := true
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] >= 0x7f {
-			plain = false
-			break
+	var b strings.Builder
+	done := 0 // bytes of s that are in b
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r < ' ' || r == 0x7f || (r == utf8.RuneError && size == 1) || (r == '\\' && i+1 == len(s)) ||
+			(r == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2])) {
+			fmt.Fprintf(&b, "%s%%%02X", s[done:i], s[i])
+			done = i + 1
 		}
+		i += size
 	}
-	if plain && !strings.HasSuffix(s, `\`) {
-		return s
-	}
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if strings.HasSuffix(s, `\`) {
-		s += "?"
-	}
-	return s
+	return b.String() + s[done:]
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
 // value returns a cell as a field value. The type depends only on the kind of the column.

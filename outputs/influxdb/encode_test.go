@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
@@ -50,7 +51,7 @@ func TestLines(t *testing.T) {
 				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
 		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch ` +
 			"packets=5i,share=0.5 1795176000000000000\n" +
-			`univmon/heavy-hitter,device=leaf-2,flow=a\=b\?,target=netsketch packets=9223372036854775807i,` +
+			`univmon/heavy-hitter,device=leaf-2,flow=a\=b%5C,target=netsketch packets=9223372036854775807i,` +
 			"share=1e-07 1795176000000000000\n"},
 		{"unsigned", table.Table{
 			List: "/m:top/list", Keys: []table.Column{table.Uint64s("id", []uint64{7})},
@@ -79,7 +80,7 @@ func TestLines(t *testing.T) {
 		{"odd text", table.Table{
 			List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"a\nb\x7f\xff…"})},
 			Values: []table.Column{table.Strings("state/s", []string{"\xff" + strings.Repeat("x", 70_000)})},
-		}, false, "a/b,k=a?b??…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) + "\" 1795176000000000000\n"},
+		}, false, "a/b,k=a%0Ab%7F%FF…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) + "\" 1795176000000000000\n"},
 	}
 	for _, tt := range tests {
 		e, chunks := newEncoder(100, 100)
@@ -299,5 +300,29 @@ func TestTags(t *testing.T) {
 		Values: []table.Column{table.Strings("state/switch", []string{"s1"}), table.Uint64s("state/n", []uint64{1})}})
 	if len(l.fields) != 1 || l.fields[0].name != "n" || l.tags[0].name != "device" {
 		t.Errorf("tags %v, fields %v: expected device and n", l.tags, l.fields)
+	}
+}
+
+// TestTagText: texts that differ have tags that differ.
+func TestTagText(t *testing.T) {
+	seen := map[string]string{}
+	parts := []string{"", "a", "0A", "%", "%0A", "%0a", "%25", "\n", "\xff", "\ufffd", "?", `\`, "é"}
+	for _, a := range parts {
+		for _, b := range parts {
+			for _, c := range parts {
+				text := a + b + c
+				tag := tagText(text)
+				if other, ok := seen[tag]; ok && other != text {
+					t.Fatalf("%q and %q have the tag %q", text, other, tag)
+				}
+				seen[tag] = text
+				if !utf8.ValidString(tag) || strings.ContainsAny(tag, "\n\x7f") || strings.HasSuffix(tag, `\`) {
+					t.Errorf("%q has the tag %q", text, tag)
+				}
+			}
+		}
+	}
+	if got := tagText("agg1-1/1 100 %"); got != "agg1-1/1 100 %" {
+		t.Errorf("got %q", got)
 	}
 }
