@@ -216,9 +216,9 @@ func (c column) text(row int) string {
 	return string(c.AppendText(nil, row))
 }
 
-// tagText returns the text in a form that is valid as a tag: control characters, bytes that are not
-// UTF-8, and a backslash at the end are written as % and two hexadecimal digits. So is a % in front of
-// two such digits, so that keys that differ have tags that differ. Most texts are returned unchanged.
+// tagText returns the text in a form that is valid as a tag: control characters, bytes that are
+// not UTF-8, and a backslash at the end become % and two hexadecimal digits. So does a % in front of
+// two such digits: keys that differ have tags that differ. Most texts are returned unchanged.
 func tagText(s string) string {
 	var b strings.Builder
 	done := 0 // bytes of s that are in b

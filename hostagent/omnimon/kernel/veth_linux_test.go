@@ -359,8 +359,8 @@ func TestTCPOverVeth(t *testing.T) {
 	}
 }
 
-// queueMemory returns how much memory the queue of a socket at host 1 takes that holds n bytes, which
-// host 0 has sent over TCP.
+// queueMemory sends n bytes over TCP from host 0 to host 1, and returns how much memory they take in
+// the queue of the socket there.
 func (p *pair) queueMemory(n int, v6 bool) (memory uint32) {
 	p.t.Helper()
 	var l net.Listener
@@ -407,9 +407,10 @@ func (p *pair) queueMemory(n int, v6 bool) (memory uint32) {
 	return memory
 }
 
-// TestQueueMemory: data that arrived with a header takes no more memory in the queue of a socket than
-// data that arrived without. A receiver that runs out of memory discards packets that its window
-// allowed, and with them their acknowledgments, so that a connection whose ends both send can hang.
+// TestQueueMemory: data that arrived with a header takes no more memory in the queue of a socket
+// than data that arrived without. A receiver that runs out of memory discards packets that its
+// window allowed, and with them their acknowledgments, so that a connection whose ends both send can
+// hang.
 func TestQueueMemory(t *testing.T) {
 	const bytes = 40_000
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
