@@ -217,8 +217,8 @@ func (c column) text(row int) string {
 }
 
 // tagText returns the text in a form that is valid as a tag: control characters, bytes that are
-// not UTF-8, and a backslash at the end become % and two hexadecimal digits. So does a % in front of
-// two such digits: keys that differ have tags that differ. Most texts are returned unchanged.
+// not UTF-8, and a backslash at the end become % and two hexadecimal digits. So does a % in front
+// of two such digits: keys that differ have tags that differ. Most texts are returned unchanged.
 func tagText(s string) string {
 	var b strings.Builder
 	done := 0 // bytes of s that are in b

@@ -409,8 +409,8 @@ func (p *pair) queueMemory(n int, v6 bool) (memory uint32) {
 
 // TestQueueMemory: data that arrived with a header takes no more memory in the queue of a socket
 // than data that arrived without. A receiver that runs out of memory discards packets that its
-// window allowed, and with them their acknowledgments, so that a connection whose ends both send can
-// hang.
+// window allowed, and with them their acknowledgments, so that a connection can hang whose ends
+// both send.
 func TestQueueMemory(t *testing.T) {
 	const bytes = 40_000
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
