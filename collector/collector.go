@@ -170,7 +170,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 
 	c.epochs = epoch.New(epochConfig(cfg), c.engineDependencies())
 	c.banks = banks.New(banks.Config{Interval: cfg.Epoch.Interval, Guard: cfg.Epoch.Guard, Drain: cfg.Epoch.Drain,
-		Common: clustered}, deps.Clock)
+		Common: clustered, Isolated: func(name string) bool { return c.discovery.Isolated(name) }}, deps.Clock)
 	c.intent = intent.New(intent.Config{Guard: cfg.Epoch.Guard}, c.intentDependencies())
 	c.epochs.AfterFlip(c.intent.Flipped)
 	if c.hosts, err = c.newHosts(cfg); err != nil {

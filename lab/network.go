@@ -113,6 +113,7 @@ type node struct {
 	served   chan error
 	serving  bool
 	stopped  atomic.Bool
+	dead     atomic.Int64 // the lab's time at which it stopped
 	index    int
 	depth    int               // of its ports' queues
 	out      map[uint32]*wire  // by port
@@ -614,15 +615,25 @@ func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Dura
 // in both cases.
 func (n *Network) SetRefusing(i int, refuse bool) { n.nodes[i].refusing.Store(refuse) }
 
-// StopSwitch ends the servers of switch i and drops what arrives at it from then on,
-// as a crash does.
+// StopSwitch ends the servers of switch i, drops what arrives at it from then on, and takes the
+// ports of its neighbors down, as a loss of power does.
 func (n *Network) StopSwitch(i int) {
 	nd := n.nodes[i]
+	nd.dead.Store(int64(n.clock.Now()))
 	nd.stopped.Store(true)
 	nd.rpc.Stop()
-	for port := range nd.out {
+	for port, w := range nd.out {
 		_ = nd.sw.setPortUp(port, false) // the port exists: cable made it
+		if !w.to.host {
+			_ = n.nodes[w.to.node].sw.setPortUp(w.to.port, false)
+		}
 	}
+}
+
+// StoppedBefore reports whether switch i stopped at or before the lab's time at.
+func (n *Network) StoppedBefore(i int, at time.Duration) bool {
+	nd := n.nodes[i]
+	return nd.stopped.Load() && time.Duration(nd.dead.Load()) <= at
 }
 
 // Close stops all servers and switches.

@@ -3,6 +3,7 @@
 package southbound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,12 @@ type Discovery struct {
 	mu         sync.Mutex
 	cfg        *config.Config
 	sessions   map[string]*Session
-	identified map[string]bool   // switches whose device id was reported to the network
-	links      []Link            // as of the latest comparison
-	added      []topology.Link   // discovered links that are part of the topology
-	problems   map[string]string // by subject: the problem that was logged last
+	identified map[string]bool // switches whose device id was reported to the network
+	links      []Link          // as of the latest comparison
+	added      []topology.Link // discovered links that are part of the topology
+	// peers are the switches at the other ends of ports, also where LLDP no longer reports the link
+	peers    map[topology.Port]string
+	problems map[string]string // by subject: the problem that was logged last
 }
 
 // New returns a Discovery of the configured switches. An error names every switch whose gNMI
@@ -77,6 +80,7 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 	d := &Discovery{
 		deps: deps, log: deps.Logger, cfg: cfg, wake: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, identified: map[string]bool{}, problems: map[string]string{},
+		peers: map[topology.Port]string{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, d.Check(cfg.Devices)
@@ -249,6 +253,35 @@ func (d *Discovery) PortName(name string, number uint32) string {
 	return ""
 }
 
+// Isolated reports whether no packet of a switch can reach another switch: the neighbors report the
+// ports of all its links as down, as they do when it is off. Of neighbors without a session, the
+// neighbors decide in turn.
+func (d *Discovery) Isolated(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	seen, down := map[string]bool{name: true}, false
+	for next := []string{name}; len(next) > 0; next = next[1:] {
+		for port, peer := range d.peers {
+			if peer != next[0] || seen[port.Switch] {
+				continue
+			}
+			s := d.sessions[port.Switch]
+			if s == nil || s.Status().State != Synced {
+				seen[port.Switch] = true
+				next = append(next, port.Switch)
+				continue
+			}
+			facts := s.Facts()
+			i := slices.IndexFunc(facts.Ports, func(p Port) bool { return p.ID == port.Number })
+			if i < 0 || !facts.Ports[i].Down {
+				return false
+			}
+			down = true
+		}
+	}
+	return down
+}
+
 // Links returns both ends of all links as of the latest comparison, sorted by port. The result must
 // not be changed.
 func (d *Discovery) Links() []Link {
@@ -313,6 +346,9 @@ func (d *Discovery) act() {
 	d.mu.Lock()
 	changed := !slices.Equal(d.added, added)
 	d.links, d.added = links, added
+	for _, l := range links {
+		d.peers[l.Port] = cmp.Or(l.Discovered.Switch, l.Configured.Switch)
+	}
 	d.mu.Unlock()
 	if changed {
 		d.rebuild(cfg)

@@ -5,6 +5,7 @@ package southbound
 import (
 	"testing"
 
+	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
@@ -38,4 +39,33 @@ func TestConfiguredLinksWithoutSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Until(t, "no link is left", func() bool { return len(d.Links()) == 0 })
+}
+
+// A switch is isolated if its neighbors report the ports of all links to it as down, also after
+// LLDP has withdrawn the links. Neighbors without a session report nothing; theirs decide.
+func TestIsolated(t *testing.T) {
+	port := func(name string, number uint32) topology.Port { return topology.Port{Switch: name, Number: number} }
+	session := func(state State, ports ...Port) *Session {
+		return &Session{status: Status{State: state}, facts: Facts{Ports: ports}}
+	}
+	down, up := Port{ID: 1, Down: true}, Port{ID: 1}
+	for name, tc := range map[string]struct {
+		sessions map[string]*Session
+		want     bool
+	}{
+		"no session":           {nil, false},
+		"all down":             {map[string]*Session{"b": session(Synced, down), "c": session(Synced, down)}, true},
+		"one up":               {map[string]*Session{"b": session(Synced, down), "c": session(Synced, up)}, false},
+		"a port is not there":  {map[string]*Session{"b": session(Synced, down), "c": session(Synced)}, false},
+		"a neighbor is off":    {map[string]*Session{"b": session(Synced, down), "d": session(Synced, down)}, true},
+		"the way to d is open": {map[string]*Session{"b": session(Synced, down), "d": session(Synced, up)}, false},
+		"old values of a switch": {map[string]*Session{"b": session(Synced, down), "c": session(Down, down),
+			"d": session(Synced, up)}, false},
+	} {
+		d := &Discovery{sessions: tc.sessions, peers: map[topology.Port]string{port("b", 1): "a", port("c", 1): "a",
+			port("a", 1): "b", port("a", 2): "c", port("c", 2): "d", port("d", 1): "c"}}
+		if got := d.Isolated("a"); got != tc.want {
+			t.Errorf("%s: isolated is %v", name, got)
+		}
+	}
 }

@@ -30,8 +30,8 @@ type Port struct {
 	Name string
 	// ID is the P4Runtime port number; 0 when the switch does not report one.
 	ID uint32
-	// Up is set if the operational status is UP.
-	Up bool
+	// Down is set if the switch reports another operational status than UP.
+	Down bool
 }
 
 // Neighbor is an LLDP neighbor.
@@ -86,7 +86,8 @@ func (c *cache) facts() Facts {
 			switch strings.Join(l.elems, "/") {
 			case "interfaces/interface":
 				id, _ := r.leaves["state/id"].value.(uint64)
-				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id), Up: text("state/oper-status") == "UP"})
+				status := cmp.Or(text("state/oper-status"), "UP")
+				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id), Down: status != "UP"})
 			case "lldp":
 				f.Chassis, f.SystemName = text("state/chassis-id"), text("state/system-name")
 				f.LLDP, _ = r.leaves["state/enabled"].value.(bool)

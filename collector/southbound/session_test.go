@@ -47,7 +47,7 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 	w := watch(t, f.addr, func(c *SessionConfig) { c.Username, c.Password = "admin", "secret" })
 	w.wait("sync", synced(w))
 	facts := w.Facts()
-	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, true}) ||
+	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, false}) ||
 		!slices.Equal(facts.DeviceIDs, []uint64{42}) {
 		t.Errorf("facts %+v", facts)
 	}
@@ -66,7 +66,7 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 	f.send(operStatus, note(6, eth1+"/state/oper-status", "DOWN"))
 	w.wait("the port to be down", func() bool {
 		return w.leaves()[eth1+"/state/oper-status"] == "DOWN" &&
-			!w.Facts().Ports[0].Up
+			w.Facts().Ports[0].Down
 	})
 	f.send(operStatus, note(7, eth1, nil))
 	w.wait("the port to be gone", func() bool {

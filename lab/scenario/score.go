@@ -183,7 +183,7 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 }
 
 // truth returns what happened in the epoch from start to end, of the switches whose bank was
-// flipped at both ends of it.
+// flipped at both ends of it. Switches that died before the epoch counted nothing.
 func (r *Run) truth(start, end time.Duration) score.Truth {
 	out := score.Truth{Devices: map[string]*score.Device{}, Complete: true, Network: truth.Counts{},
 		Lost: truth.Counts{}}
@@ -192,6 +192,9 @@ func (r *Run) truth(start, end time.Duration) score.Truth {
 	for i, sw := range r.net.Fabric().Switches {
 		record := r.net.Truth(i)
 		seg, sealed := record.SealedIn(end, end+r.s.Epoch)
+		if r.net.StoppedBefore(i, start) {
+			continue
+		}
 		if !sealed || seg.Opened < start-r.s.Epoch/2 || seg.Opened >= start+r.s.Epoch/2 {
 			out.Complete = out.Complete && !r.net.Banked(i)
 			edges = edges && sw.Role != lab.RoleEdge

@@ -16,8 +16,8 @@
 //     the bank of the open epoch, the other banks are cleared if there is time, and it takes part
 //     from the first epoch that it counts as a whole in a clean bank.
 //   - A switch that was out of step in an epoch may have sent packets with another time bit, which
-//     other switches counted. The following epochs, as many as that can reach, have an accuracy
-//     warning.
+//     other switches counted. The following epochs whose banks these packets can reach have an
+//     accuracy warning, unless no link of the switch was up (Config.Isolated).
 //
 // A WindowSwitch is not flipped: packets carry their epoch, which selects the bank (window.go).
 //
@@ -102,6 +102,9 @@ type Config struct {
 	// Common makes shift 0, so that groups of other collectors, whose switches exchange packets with
 	// this group's switches, use the same banks.
 	Common bool
+	// Isolated reports whether no packet of a switch can reach another switch now, as when the switch
+	// is off; nil if that is never known.
+	Isolated func(name string) bool
 }
 
 // lag is how many epochs later a windowed switch is read (epoch.Config.Lag).

@@ -132,16 +132,19 @@ func (f *fake) set(change func(*fake)) {
 
 // network is an engine with a group of switches.
 type network struct {
-	e *epoch.Engine
-	g *banks.Group
+	e        *epoch.Engine
+	g        *banks.Group
+	isolated *sync.Map // names of the switches that are isolated
 }
 
 func newNetwork(cfg epoch.Config, deps epoch.Dependencies) network {
 	if deps.Clock == nil {
 		deps.Clock = epoch.Wall{}
 	}
-	group := banks.New(banks.Config{Interval: cfg.Interval, Guard: cfg.Guard, Drain: cfg.Drain}, deps.Clock)
-	return network{epoch.New(cfg, deps), group}
+	isolated := &sync.Map{}
+	group := banks.New(banks.Config{Interval: cfg.Interval, Guard: cfg.Guard, Drain: cfg.Drain,
+		Isolated: func(name string) bool { _, is := isolated.Load(name); return is }}, deps.Clock)
+	return network{epoch.New(cfg, deps), group, isolated}
 }
 
 func (n network) add(switches ...banks.Switch) {

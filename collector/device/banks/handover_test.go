@@ -143,7 +143,7 @@ func newCollectors(t *testing.T) *collectors {
 	for i := range p.both {
 		cfg := epoch.Config{Interval: time.Second, Guard: time.Millisecond, Deadline: 800 * time.Millisecond}
 		p.both[i] = network{epoch.New(cfg, epoch.Dependencies{Clock: p.clock}), banks.New(banks.Config{
-			Interval: cfg.Interval, Guard: cfg.Guard, Common: true}, p.clock)}
+			Interval: cfg.Interval, Guard: cfg.Guard, Common: true}, p.clock), nil}
 		t.Cleanup(p.both[i].stop)
 	}
 	return p

@@ -33,8 +33,9 @@ type source struct {
 	spoiled     error         // why current was not clean when it came into use; nil if it was clean
 	banks       []bank
 	// recent epochs in which the switch may have counted in another bank than the other switches
-	out     []uint64
-	offered *Handover // state from the previous collector; nil if there was none or it was used
+	out      []uint64
+	isolated bool      // no packet of the switch could reach another switch at the latest boundary
+	offered  *Handover // state from the previous collector; nil if there was none or it was used
 }
 
 // bank is the state of one bank.
@@ -97,7 +98,7 @@ func (p *part) Seal(ctx context.Context) error {
 		p.readout.cancel()
 		p.readout = nil
 	}
-	if !p.inStep && !p.Opening || err != nil && p.Opening {
+	if silent := p.silent(err); !silent && (!p.inStep && !p.Opening || err != nil && p.Opening) {
 		p.outOfStep(p.Number)
 	}
 	if err == nil && ctx.Err() != nil { // the first packets of the next epoch still carried the other bank
@@ -264,6 +265,18 @@ func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drain
 		}
 	}
 	return reading, fmt.Errorf("reading bank %d: %w", bank, err)
+}
+
+// silent reports whether a switch that cannot be flipped, for the reason err, sent no packets to
+// other switches in the ending epoch: it was isolated at the beginning and at the end. nil is no
+// reason: the switch was flipped.
+func (s *source) silent(err error) bool {
+	now := err != nil && s.g.cfg.Isolated != nil && s.g.cfg.Isolated(s.Name())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.isolated
+	s.isolated = now
+	return now && before
 }
 
 // outOfStep records that the switch was out of step in an epoch.

@@ -278,6 +278,34 @@ func TestInexactEpochsHaveWarnings(t *testing.T) {
 	}
 }
 
+// While a switch is dead, epochs have no warning about it: its links are down, so it sends no
+// packets. A switch whose session is away has one for each epoch, and so has one whose links went
+// down within the epoch.
+func TestDeadSwitchesAreNotOutOfStep(t *testing.T) {
+	b := newMesh(t, "s1", "s2", "s3")
+	b.step(1)
+	b.m.edges[1].set(func(f *fake) { f.down = errors.New("away") })
+	for i := range 4 {
+		if ep := b.step(1); i > 0 && len(ep.Warnings) == 0 {
+			t.Errorf("epoch %d has no warning: the session of a switch is away", ep.Number)
+		}
+	}
+	b.isolated.Store("s2", true)
+	if ep := b.step(1); len(ep.Warnings) == 0 {
+		t.Errorf("epoch %d has no warning: a switch lost its links within it", ep.Number)
+	}
+	for i := range 5 {
+		if ep := b.step(1); i > 1 && len(ep.Warnings) > 0 {
+			t.Errorf("epoch %d: %+v", ep.Number, ep.Warnings)
+		}
+	}
+	b.isolated.Delete("s2")
+	b.step(1)
+	if ep := b.step(1); len(ep.Warnings) == 0 {
+		t.Errorf("epoch %d has no warning: the links of a switch are up again", ep.Number)
+	}
+}
+
 // Two collectors, one after the other, measure switches with constant traffic on the wall clock.
 func TestASecondCollectorFindsSwitchesInAnyBank(t *testing.T) {
 	m := &mesh{}
