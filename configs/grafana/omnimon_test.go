@@ -51,7 +51,8 @@ func (s *sample) omnimon(n uint64) {
 		m{"active": "true", "severity": "major", "text": "it lost 5 packets"})
 	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "complete"})
 	one("links/link", m{"link": "leaf1:1-spine1:1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
-	one("link-flows/link-flow", m{"link": "leaf1:1-spine1:1", "flow": flow}, []string{"packets", "bytes"}, nil)
+	one("link-flows/link-flow", m{"link": "leaf1:1-spine1:1", "flow": flow},
+		[]string{"packets-low", "packets-high"}, nil)
 	one("losses/loss", m{"flow": flow, "element": "spine1"}, []string{"lost-low", "lost-high"},
 		m{"kind": "switch", "determined": "true"})
 	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})

@@ -61,6 +61,7 @@ expect:
   - {measure: hops-exact, at-least: 1}
   - {measure: switches-exact, at-least: 1}
   - {measure: links-exact, at-least: 1}
+  - {measure: link-flows-bounded, at-least: 1}
   - {measure: loss-f1, at-least: 1}
   - {measure: losses-exact, at-least: 1}
   - {measure: determined, at-least: 1}
@@ -680,6 +681,7 @@ expect:
   - {measure: hops-exact, at-least: 1}
   - {measure: switches-exact, at-least: 1}
   - {measure: links-exact, at-least: 1}
+  - {measure: link-flows-bounded, at-least: 1}
   - {measure: losses-exact, at-least: 1}
   - {measure: false-claims, at-most: 0}
 `, carrier))

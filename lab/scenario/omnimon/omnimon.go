@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -21,10 +22,13 @@ const (
 	LossesExact   = "losses-exact"   // share of these with the exact lost packets and bytes
 	SwitchesExact = "switches-exact" // share of the switches with exact losses
 	LinksExact    = "links-exact"    // share of the links with exact losses
-	LostPackets   = "lost-packets-error"
-	Determined    = "determined"   // share of the unknowns that are determined, mean over the epochs
-	FalseClaims   = "false-claims" // values published as exact that are not, mean over the epochs
-	LostResults   = "lost"         // share of epochs without a complete result
+	// LinkFlowsBounded is the share of the listed flows of links that sent a number of packets on the
+	// link between the published bounds.
+	LinkFlowsBounded = "link-flows-bounded"
+	LostPackets      = "lost-packets-error"
+	Determined       = "determined"   // share of the unknowns that are determined, mean over the epochs
+	FalseClaims      = "false-claims" // values published as exact that are not, mean over the epochs
+	LostResults      = "lost"         // share of epochs without a complete result
 )
 
 // Lists of the plugin.
@@ -35,6 +39,7 @@ const (
 	losses   = "loss"
 	switches = "switch"
 	links    = "link"
+	linkRows = "link-flow"
 )
 
 // rows is the number of rows in the report and on the screen.
@@ -60,6 +65,7 @@ func Algorithm() score.Algorithm {
 			of(LossesExact, losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
 			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),
 			of(LinksExact, links, score.Correct, "lost-low", "lost-high"),
+			of(LinkFlowsBounded, linkRows, bounded, "packets-low", "packets-high"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
 			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
 				return score.Score{Value: published[""].Value(m.Leaves[0])}, true
@@ -71,6 +77,7 @@ func Algorithm() score.Algorithm {
 			{List: losses, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
 			{List: switches, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
 			{List: links, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
+			{List: linkRows, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
 			{List: summary, If: "exact", Leaves: []string{"packets", "flows", "lost-packets", "lossy-flows"}},
 		},
 		Report: []string{summary},
@@ -125,6 +132,7 @@ func groundTruth(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 				"switch": score.Text(h.Switch), "bytes": score.Number(n.Bytes),
 				"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
 		}
+		linkFlows(e, t.Rows(linkRows, network), network)
 		for _, list := range []string{switches, links} {
 			for name := range e.Published[list][network] {
 				t.Rows(list, network).Add(name, bounds(byElement[name]))
@@ -135,4 +143,52 @@ func groundTruth(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 			"lossy-flows": score.Number(len(byFlow))})
 		return t
 	}, nil
+}
+
+// linkFlows adds what each published flow sent on each link: what the next switch or the destination
+// received of the flow, and what the link lost of it.
+func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
+	type ends struct{ from, to string }
+	names := map[ends]string{}
+	for name, row := range e.Published[links][network] {
+		names[ends{row.Text("from"), row.Text("to")}] = name
+	}
+	j, sent := e.Truth.Journal, map[truth.Loss]uint64{}
+	paths := map[flow.Key]map[uint8]truth.Hop{}
+	for h := range j.Entered {
+		if paths[h.Flow] == nil {
+			paths[h.Flow] = map[uint8]truth.Hop{}
+		}
+		paths[h.Flow][h.Number] = h
+	}
+	for k, path := range paths {
+		row := e.Published[flows][network][k.String()]
+		node := row.Text("source")
+		for n := range uint8(len(path)) {
+			to := path[n].Switch
+			sent[truth.Loss{Flow: k, Element: names[ends{node, to}]}] = j.Entered[path[n]].Packets
+			node = to
+		}
+		sent[truth.Loss{Flow: k, Element: names[ends{node, row.Text("destination")}]}] = j.Received[k].Packets
+	}
+	for l, n := range j.Lost {
+		sent[l] += n.Packets
+	}
+	for l, n := range sent {
+		out.Add(l.Flow.String()+"/"+l.Element, score.Leaves{"packets-low": score.Number(n),
+			"packets-high": score.Number(n)}).Optional = true
+	}
+}
+
+// bounded returns the share of the published rows whose bounds contain the true number. A row
+// without a true number must have 0 as its lower bound.
+func bounded(_ *score.Measure, published, truth score.Rows) (score.Score, bool) {
+	right := 0
+	for key, row := range published {
+		n := truth[key].Value("packets-low")
+		if low, high := row.Value("packets-low"), row.Value("packets-high"); low <= n && n <= high {
+			right++
+		}
+	}
+	return score.Score{Value: float64(right) / float64(max(len(published), 1))}, len(published) > 0
 }

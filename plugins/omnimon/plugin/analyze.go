@@ -446,20 +446,33 @@ func volume(f *analysis.Flow) (packets, bytes uint64) {
 	return uint64(f.Sent[wire.Packets]) + f.Untagged.Packets, uint64(f.Sent[wire.Bytes]) + f.Untagged.Bytes
 }
 
+// amount is what a flow sent on a link, with and without a header.
+type amount struct {
+	packets analysis.Bounds
+	bytes   int64 // at most
+	exact   bool  // bytes are exact
+}
+
+// ranked is a flow and the amount by which it is ranked.
+type ranked struct {
+	analysis.Flow
+	amount
+}
+
 // top is a heap of the flows with the most packets, the smallest first. order breaks ties, so that
 // results do not depend on the workers.
-type top []analysis.Flow
+type top []ranked
 
-func order(a, b *analysis.Flow) int {
-	m, _ := volume(a)
-	n, _ := volume(b)
-	return cmp.Or(cmp.Compare(m, n), b.Key.Compare(a.Key))
+// order compares what flows sent at least, then at most.
+func order(a, b *ranked) int {
+	return cmp.Or(cmp.Compare(a.packets.Low, b.packets.Low), cmp.Compare(a.packets.High, b.packets.High),
+		b.Key.Compare(a.Key))
 }
 
 func (t top) Len() int           { return len(t) }
 func (t top) Less(i, j int) bool { return order(&t[i], &t[j]) < 0 }
 func (t top) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *top) Push(x any)        { *t = append(*t, x.(analysis.Flow)) }
+func (t *top) Push(x any)        { *t = append(*t, x.(ranked)) }
 func (t *top) Pop() any {
 	last := (*t)[len(*t)-1]
 	*t = (*t)[:len(*t)-1]
@@ -467,7 +480,7 @@ func (t *top) Pop() any {
 }
 
 // add keeps a flow if it is among the largest.
-func (t *top) add(f *analysis.Flow, limit int) {
+func (t *top) add(f *ranked, limit int) {
 	switch {
 	case len(*t) < limit:
 		heap.Push(t, *f)
@@ -490,10 +503,9 @@ func (r *run) summarize() *traffic {
 	r.result.Each(func(worker int, f *analysis.Flow) {
 		s := &shares[worker]
 		s.flow(f)
-		for i := range f.Path.Hops {
-			s.link(f.Path.Hops[i].Link, f, &f.Sent)
+		for hop := range len(f.Path.Hops) + 1 {
+			s.link(f, hop, analysis.Bounds{}, 0, true)
 		}
-		s.link(f.Path.Last, f, &f.Sent)
 		if len(out.watched) > 0 {
 			if w := out.watched[f.Key]; w != nil {
 				w.Flow, w.reason = *f, ""
@@ -519,13 +531,13 @@ func (r *run) summarize() *traffic {
 			top.add(&shares[i].top[j], r.config.Limits.Flows)
 		}
 	}
-	largest := func(a, b analysis.Flow) int { return order(&b, &a) }
+	largest := func(a, b ranked) int { return order(&b, &a) }
 	slices.SortFunc(top, largest)
 	for i := range out.links {
 		slices.SortFunc(out.links[i].top, largest)
 	}
 	for i := range top {
-		out.top = append(out.top, &published{Flow: top[i], lossy: lossy[top[i].Key]})
+		out.top = append(out.top, &published{Flow: top[i].Flow, lossy: lossy[top[i].Key]})
 	}
 	for n := range r.hosts {
 		c := &r.hosts[n].summary.Counters
@@ -553,18 +565,37 @@ func (s *subtotal) flow(f *analysis.Flow) {
 	if f.Sent[wire.FinRst] > 0 {
 		s.completions[bits.Len64(f.Age)]++
 	}
-	s.top.add(f, s.config.Limits.Flows)
+	sent := analysis.Bounds{Low: int64(packets), High: int64(packets)}
+	s.top.add(&ranked{*f, amount{packets: sent}}, s.config.Limits.Flows)
 }
 
-// link adds a flow to a link that v of it were sent to.
-func (s *subtotal) link(link int32, f *analysis.Flow, v *wire.Values) {
+// link adds a flow to the link in front of a hop of its path, or to its last link. lost are the
+// packets that the flow lost before, and bytes are their bytes, at least; exact: they are exact. It
+// is not known where packets without a header were lost, but the first link had them.
+func (s *subtotal) link(f *analysis.Flow, hop int, lost analysis.Bounds, bytes int64, exact bool) {
+	link := f.Path.Last
+	switch {
+	case hop < len(f.Path.Hops):
+		link = f.Path.Hops[hop].Link
+	case hop == 0:
+		link = f.Path.From
+	}
+	packets, size := volume(f)
+	v := amount{packets: analysis.Bounds{Low: int64(packets) - lost.High, High: int64(packets) - lost.Low},
+		bytes: int64(size) - bytes, exact: exact && s.result.AllSent(f)}
+	if hop > 0 {
+		v.packets.Low = max(v.packets.Low-int64(f.Untagged.Packets), 0)
+	}
 	l := &s.links[link]
 	l.flows++
-	l.tagged += v[wire.Packets]
-	l.packets += uint64(v[wire.Packets]) + f.Untagged.Packets
-	l.bytes += uint64(v[wire.Bytes]) + f.Untagged.Bytes
+	l.tagged += f.Sent[wire.Packets] - lost.Low
+	l.packets += uint64(v.packets.High)
+	l.bytes += uint64(v.bytes)
 	l.inexact = l.inexact || !s.result.AllSent(f)
-	l.top.add(f, s.config.Limits.LinkFlows)
+	l.undetermined = l.undetermined || !exact
+	if v.packets.High > 0 {
+		l.top.add(&ranked{*f, v}, s.config.Limits.LinkFlows)
+	}
 }
 
 // inexactFlow adds a flow with losses, or with an unknown path, to the totals and to the watched
@@ -583,39 +614,26 @@ func (s *subtotal) inexactFlow(f *analysis.Flow, l *analysis.LossyFlow, watched 
 func (s *subtotal) lossy(f *analysis.LossyFlow, watched map[flow.Key]*published) {
 	s.inexactFlow(&f.Flow, f, watched)
 	for hop := range len(f.Path.Hops) + 1 {
-		link := f.Path.Last
-		if hop < len(f.Path.Hops) {
-			link = f.Path.Hops[hop].Link
-		}
-		v, exact := before(f, 2*hop)
-		s.link(link, &f.Flow, &v)
-		s.links[link].undetermined = s.links[link].undetermined || !exact
+		lost, bytes, exact := lostBefore(f, 2*hop)
+		s.link(&f.Flow, hop, lost, bytes, exact)
 	}
 }
 
-// unplaced adds a flow whose losses have no place: its packets count on the links of its path, or
-// on its first and last link if the path is not known.
+// unplaced adds a flow whose losses have no place. All of its packets may have reached each link of
+// its path; only the first and the last link count them if the path is not known.
 func (s *subtotal) unplaced(f *analysis.Flow, watched map[flow.Key]*published) {
 	s.inexactFlow(f, nil, watched)
 	if f.Path.Last < 0 {
 		return
 	}
-	links := []int32{f.Path.From, f.Path.Last}
-	if len(f.Path.Hops) > 0 {
-		links = links[:0]
-		for _, h := range f.Path.Hops {
-			links = append(links, h.Link)
-		}
-		links = append(links, f.Path.Last)
+	lost := analysis.Bounds{High: f.Lost[wire.Packets]}
+	if !f.Known() { // more packets may have arrived than were sent
+		lost = analysis.Bounds{Low: min(f.Lost[wire.Packets], 0), High: f.Sent[wire.Packets]}
 	}
-	for n, link := range links {
-		v := f.Sent
-		if n == len(links)-1 && f.Known() {
-			v.Sub(&f.Lost)
-		}
-		s.link(link, f, &v)
-		l := &s.links[link]
-		l.inexact = l.inexact || !f.Known() || n > 0 && v != f.Sent
+	s.link(f, 0, analysis.Bounds{Low: lost.Low}, 0, true)
+	hops := max(len(f.Path.Hops), 1)
+	for hop := 1; hop <= hops; hop++ {
+		s.link(f, hop, lost, 0, lost == analysis.Bounds{})
 	}
 }
 
@@ -664,21 +682,34 @@ func (r *run) linkReason(number int) string {
 	return ""
 }
 
-// before returns the values of a lossy flow in front of an element of its path, the largest that
-// are possible unless exact.
-func before(f *analysis.LossyFlow, element int) (v wire.Values, exact bool) {
-	v, exact = f.Sent, true
-	for i := range f.Losses[:element] {
+// lostBefore returns what a flow lost at the first elements of its path, and the bytes of these
+// packets, at least. exact: the bytes are exact.
+func lostBefore(f *analysis.LossyFlow, elements int) (packets analysis.Bounds, bytes int64, exact bool) {
+	exact = true
+	for i := range f.Losses[:elements] {
 		l := &f.Losses[i]
-		switch {
-		case l.Exact:
-			v.Sub(&l.Values)
-		default:
-			v[wire.Packets] -= l.Packets.Low
-			exact = false
+		packets.Low, packets.High = packets.Low+l.Packets.Low, packets.High+l.Packets.High
+		if l.Exact {
+			bytes += l.Values[wire.Bytes]
 		}
+		exact = exact && l.Exact
 	}
-	return v, exact
+	behind, lost := analysis.Bounds{}, f.Lost[wire.Packets]
+	for i := range f.Losses[elements:] {
+		l := &f.Losses[elements+i]
+		behind.Low, behind.High = behind.Low+l.Packets.Low, behind.High+l.Packets.High
+	}
+	packets.High = min(packets.High, lost-behind.Low)
+	if !f.Open {
+		packets.Low = max(packets.Low, lost-behind.High)
+	}
+	switch {
+	case packets.High == 0:
+		return packets, 0, true
+	case packets.Low == lost:
+		return packets, f.Lost[wire.Bytes], true
+	}
+	return packets, bytes, exact
 }
 
 // watched returns the flows that clients subscribe to, without values.

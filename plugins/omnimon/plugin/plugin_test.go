@@ -110,10 +110,118 @@ func compare(t *testing.T, s *sim, out *sdk.Results) {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
-	for link, name := range sdktest.Rows(t, out, linkFlowList) {
-		if name["rank"].(uint64) > 10 {
-			t.Errorf("%s: %v", link, name)
+	compareLinkFlows(t, s, out, true)
+}
+
+// compareLinkFlows compares the listed flows of each link with what each flow sent on it: bounds
+// contain the true number, never exceed what the switch in front of the link received, and rank the
+// flows. If all is determined, the largest flows are listed, and no other.
+func compareLinkFlows(t *testing.T, s *sim, out *sdk.Results, determined bool) {
+	t.Helper()
+	sent := map[string]map[string]uint64{} // by link and flow
+	for _, f := range s.flows {
+		left := uint64(f.sent[wire.Packets])
+		for i, e := range f.elements {
+			if i%2 == 0 && left > 0 {
+				if sent[e] == nil {
+					sent[e] = map[string]uint64{}
+				}
+				sent[e][f.key.String()] = left
+			}
+			left -= uint64(f.lost[e])
 		}
+	}
+	hops, links := sdktest.Rows(t, out, hopList), sdktest.Rows(t, out, linkList)
+	before := map[string]uint64{} // what the hop in front of a link received at most, by link and flow
+	for _, f := range s.flows {
+		for i := 2; i < len(f.elements); i += 2 {
+			if hop := hops[fmt.Sprintf("%v %d", f.key, i/2-1)]; hop != nil {
+				before[f.elements[i]+" "+f.key.String()] = hop["packets-high"].(uint64)
+			}
+		}
+	}
+	ranks := map[string]map[uint64][3]uint64{} // by link: low, high, true number
+	for key, row := range sdktest.Rows(t, out, linkFlowList) {
+		link, flow, _ := strings.Cut(key, " ")
+		n, low, high := sent[link][flow], row["packets-low"].(uint64), row["packets-high"].(uint64)
+		if low > n || n > high || high == 0 || row["determined"] == true && low != high {
+			t.Errorf("%s: %v, sent %d", key, row, n)
+		}
+		if most, ok := before[key]; ok && high > most {
+			t.Errorf("%s: %v, at most %d arrived in front of it", key, row, most)
+		}
+		if total := links[link]["packets"].(uint64); high > total {
+			t.Errorf("%s: %v on a link of %d packets", key, row, total)
+		}
+		if determined && row["determined"] != true {
+			t.Errorf("%s is not determined: %v", key, row)
+		}
+		if ranks[link] == nil {
+			ranks[link] = map[uint64][3]uint64{}
+		}
+		ranks[link][row["rank"].(uint64)] = [3]uint64{low, high, n}
+	}
+	for link, rows := range ranks {
+		for rank := uint64(1); rank <= uint64(len(rows)); rank++ {
+			if row, ok := rows[rank]; !ok || rank > 1 && (rows[rank-1][0] < row[0] ||
+				rows[rank-1][0] == row[0] && rows[rank-1][1] < row[1]) {
+				t.Errorf("link %s, rank %d: %v", link, rank, rows)
+			}
+		}
+		largest := slices.Sorted(maps.Values(sent[link]))
+		slices.Reverse(largest)
+		if want := min(len(largest), 10); determined && (len(rows) != want || rows[uint64(want)][2] != largest[want-1]) {
+			t.Errorf("link %s: %d rows %v, expected %v", link, len(rows), rows, largest[:want])
+		}
+	}
+	if len(ranks) == 0 || determined && len(ranks) != len(sent) {
+		t.Errorf("%d links with flows, expected %d", len(ranks), len(sent))
+	}
+}
+
+// TestLinkFlows: which flows are large on a link is answered by what they sent on this link,
+// whatever is missing, and not by what their sources sent.
+func TestLinkFlows(t *testing.T) {
+	spine := func(e string) bool { return e == "leaf1:1-spine1:1" } // it loses all packets
+	for name, tt := range map[string]struct {
+		drop       func(s *sim) func(string) bool
+		change     func(e *sdk.Epoch)
+		determined bool
+	}{
+		"a dead link": {func(*sim) func(string) bool { return spine }, nil, true},
+		"a dead link before a missing switch": {func(*sim) func(string) bool { return spine }, func(e *sdk.Epoch) {
+			e.Devices = slices.DeleteFunc(e.Devices, func(d sdk.DeviceData) bool { return d.Name == "leaf1" })
+			e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no session"}}
+		}, false},
+		"losses at missing switches": {func(s *sim) func(string) bool {
+			return func(string) bool { return s.random.IntN(8) == 0 }
+		}, func(e *sdk.Epoch) {
+			e.Devices = nil
+			for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
+				e.Missing = append(e.Missing, sdk.Missing{Name: name, Reason: "no session"})
+			}
+		}, false},
+		"losses of flows to a missing host": {func(s *sim) func(string) bool {
+			return func(string) bool { return s.random.IntN(20) == 0 }
+		}, func(e *sdk.Epoch) {
+			e.Hosts = e.Hosts[1:]
+			e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, `{"limits": {"flows": 1000}}`)
+			s := newSim(t, 5, 0, nil)
+			s.drop = tt.drop(s)
+			indexes := [4]uint32{}
+			for range 300 {
+				s.add(&indexes)
+			}
+			e := s.epoch(numbersOf(t, h.Settings()))
+			if tt.change != nil {
+				tt.change(e)
+			}
+			compareLinkFlows(t, s, h.Analyze(e), tt.determined)
+		})
 	}
 }
 
@@ -178,6 +286,7 @@ func TestOtherRoutes(t *testing.T) {
 					}
 				}
 			}
+			compareLinkFlows(t, s, out, false)
 			summary := sdktest.Rows(t, out, summaryList)[""]
 			if summary["unplaced-flows"] != uint64(unplaced) || summary["exact"] != true ||
 				unplaced != map[string]int{"all": 12, "one": 0}[name] {

@@ -284,12 +284,8 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 			link.Append(r.network.links[h.Link].name)
 			least, most, size, exact := f.Sent[wire.Packets], f.Sent[wire.Packets], f.Sent[wire.Bytes], true
 			if f.lossy != nil {
-				for _, l := range f.lossy.Losses[:2*i+1] {
-					least, most = least-l.Packets.High, most-l.Packets.Low
-				}
-				v, ok := f.lossy.At(i)
-				size, exact = v[wire.Bytes], ok
-				least = max(least, f.Sent[wire.Packets]-f.Lost[wire.Packets])
+				lost, bytes, ok := lostBefore(f.lossy, 2*i+1)
+				least, most, size, exact = least-lost.High, most-lost.Low, size-bytes, ok
 			}
 			if !f.Known() && f.lossy == nil {
 				least, exact = 0, false
@@ -459,15 +455,18 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 	b := table.NewBuilder(linkFlowList)
 	names, keys := b.TextKey("link"), keyColumn{TextAppender: b.TextKey("flow")}
 	epoch, rank := b.Uint("state/epoch"), b.Uint("state/rank")
-	packets, bytes := b.Uint("state/packets"), b.Uint("state/bytes")
+	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
+	determined := b.Bool("state/determined")
 	for i := range r.network.links {
 		for n, f := range r.traffic.links[i].top {
 			names.Append(r.network.links[i].name)
-			keys.append(&published{Flow: f})
+			keys.append(&published{Flow: f.Flow})
 			epoch.Append(r.epoch.Number)
 			rank.Append(uint64(n + 1))
-			known(packets, f.Sent[wire.Packets], true)
-			known(bytes, f.Sent[wire.Bytes], true)
+			known(low, f.packets.Low, true)
+			known(high, f.packets.High, true)
+			known(bytes, f.bytes, f.exact && r.exact())
+			determined.Append(r.exact() && r.result.AllSent(&f.Flow) && f.packets.Exact())
 		}
 	}
 	return b.Table()
