@@ -323,12 +323,9 @@ func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 
 // pluginDirectory finds the plugins that were built or installed with this binary.
 func pluginDirectory() (string, error) {
-	exe, err := os.Executable()
+	exe, err := executable()
 	if err != nil {
-		return "", fmt.Errorf("path of this binary: %w; set the plugin directory with --plugins", err)
-	}
-	if real, err := filepath.EvalSymlinks(exe); err == nil {
-		exe = real
+		return "", fmt.Errorf("%w; set the plugin directory with --plugins", err)
 	}
 	candidates := []string{
 		filepath.Join(filepath.Dir(exe), "plugins"),
@@ -341,6 +338,18 @@ func pluginDirectory() (string, error) {
 	}
 	return "", fmt.Errorf("no plugins in %s or %s: run `make build`, or set their directory with --plugins",
 		candidates[0], candidates[1])
+}
+
+// executable returns the path of this binary, without symbolic links.
+func executable() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("path of this binary: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(exe); err == nil {
+		exe = real
+	}
+	return exe, nil
 }
 
 func isTerminal(w io.Writer) bool {

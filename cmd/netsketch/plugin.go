@@ -7,13 +7,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/internal/suggest"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // pluginsUsage documents the flag --plugins of commands that read a plugin directory.
@@ -75,7 +79,7 @@ func pluginCommand() *cobra.Command {
 			return fmt.Errorf("no plugin %q in %s: see `%s plugin list`", args[0], from, program.Name())
 		},
 	})
-	cmd.AddCommand(pluginNewCommand())
+	cmd.AddCommand(pluginCheckCommand(), pluginNewCommand())
 	return cmd
 }
 
@@ -93,5 +97,20 @@ func catalog(ctx context.Context, dir string) (from string, _ []pluginhost.Entry
 	}
 	defer func() { _ = h.Close(context.WithoutCancel(ctx)) }()
 	entries, err := h.Catalog(ctx, dir)
+	for i := range entries {
+		if e := &entries[i]; e.Err == nil {
+			_, e.Err = adopt(e.Description)
+		}
+	}
 	return dir, entries, err
+}
+
+// adopt returns the collector's schema with the modules of one plugin, or why a collector would
+// not load the plugin.
+func adopt(d sdk.Description) (*schema.Registry, error) {
+	registry, err := schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules()))
+	if err != nil {
+		return nil, err
+	}
+	return registry, registry.Adopt(d)
 }

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -16,16 +19,20 @@ import (
 // itself.
 func TestPluginNew(t *testing.T) {
 	const example = "../../examples/plugin-hello"
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	same := filepath.Join(t.TempDir(), "same")
 	if _, err := command(t, "", "plugin", "new", "hello", same, "--netsketch", "../.."); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if _, err := command(t, "", "plugin", "new", "port-top", other, "--netsketch", "/src/netsketch"); err != nil {
+	if _, err := command(t, "", "plugin", "new", "port-top", other, "--netsketch", checkout); err != nil {
 		t.Fatal(err)
 	}
 	files := 0
-	err := filepath.WalkDir(example, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(example, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -34,6 +41,9 @@ func TestPluginNew(t *testing.T) {
 		want, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		if name == "/go.mod" {
+			want = bytes.ReplaceAll(want, []byte("=> ../.."), []byte("=> "+checkout))
 		}
 		got, err := os.ReadFile(filepath.Join(same, name))
 		if err != nil || string(got) != string(want) {
@@ -60,18 +70,61 @@ func TestPluginNew(t *testing.T) {
 		t.Error(err)
 	}
 	mod, err := os.ReadFile(filepath.Join(other, "go.mod"))
-	if err != nil || !strings.HasSuffix(string(mod), "replace github.com/netsketch/netsketch => /src/netsketch\n") {
+	if err != nil || !strings.HasPrefix(string(mod), "module example.com/netsketch-plugin-port-top\n") ||
+		!strings.HasSuffix(string(mod), "replace github.com/netsketch/netsketch => "+checkout+"\n") {
 		t.Errorf("go.mod, %v:\n%s", err, mod)
 	}
-	if strings.Contains(withNetsketch(string(mod), ""), "replace") {
-		t.Errorf("go.mod for a published netsketch has a replacement:\n%s", withNetsketch(string(mod), ""))
-	}
 	for args, want := range map[string]string{
-		"Port": `plugin name "Port": expected`, "hello " + same: "exists; name another"} {
+		"Port":                                 `"Port" is not a plugin's name: expected`,
+		"univmon":                              "the plugin univmon comes with netsketch",
+		"x --netsketch /nonexistent":           "--netsketch /nonexistent: no go.mod",
+		"x":                                    "no Go module of netsketch in",
+		"hello " + same + " --netsketch ../..": "exists; name another",
+	} {
 		if _, err := command(t, "", append([]string{"plugin", "new"}, strings.Fields(args)...)...); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("plugin new %s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// plugin check plays a recording with a plugin that a collector would load, and refuses others.
+func TestPluginCheck(t *testing.T) {
+	dir := t.TempDir()
+	if err := testkit.BuildPlugins(dir, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	hello := filepath.Join(dir, "netsketch-plugin-hello")
+	out, err := command(t, "", "plugin", "check", hello, "--recording", "../../examples/plugin-hello/testdata/epochs.rec")
+	if want := "epochs.rec: 2 epochs analyzed\n  /acme-hello:hello/arrays/array: 4 rows\n"; err != nil ||
+		!strings.Contains(out, want) {
+		t.Errorf("%v, want %q:\n%s", err, want, out)
+	}
+	if out, err = command(t, "", "plugin", "check", hello); err != nil || !strings.Contains(out, "an epoch without data") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	script := filepath.Join(dir, "netsketch-plugin-script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		hello + ` --config {"object":"x"}`: `object`,
+		script:                             "before the handshake it exited with status 3",
+		filepath.Join(dir, "none"):         "no such file",
+	} {
+		if _, err := command(t, "", append([]string{"plugin", "check"}, strings.Fields(args)...)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("plugin check %s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// A collector does not load a plugin whose YANG module does not define its lists.
+func TestAdopt(t *testing.T) {
+	_, err := adopt(sdk.Description{Name: "x", Lists: []sdk.List{{Path: "/acme-x:x/ys/y"}},
+		Modules: []sdk.Module{{Name: "acme-x", Text: "module acme-x { namespace urn:x; prefix x; }"}}})
+	if err == nil || !strings.Contains(err.Error(), "/acme-x:x/ys/y") {
+		t.Error(err)
 	}
 }
 

@@ -169,6 +169,13 @@ func (p *player) configure(ctx context.Context, setup *record.Setup) (err error)
 	return nil
 }
 
+// stop ends the plugin.
+func (p *player) stop(ctx context.Context) {
+	if p.plugin != nil {
+		p.plugin.Stop(context.WithoutCancel(ctx))
+	}
+}
+
 // analyze gives the plugin one epoch and validates its results.
 func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.plugin.SetWatched(epoch.Watched)

@@ -19,7 +19,6 @@ import (
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 // QueryTimeout bounds a query whose context has no earlier deadline.
@@ -173,9 +172,14 @@ func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error)
 	if err != nil {
 		return nil, err
 	}
+	rows := 0
 	for _, t := range tables {
-		at := findRow(t.Table, row.Keys)
-		if t.Table.List != row.List || at < 0 {
+		rows += t.Table.Rows()
+		at := -1
+		if t.Table.List == row.List {
+			at = t.Table.Find(row.Keys)
+		}
+		if at < 0 {
 			continue
 		}
 		batch := store.Batch{
@@ -184,21 +188,12 @@ func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error)
 		}
 		return p.c.deps.Store.Preview(batch)
 	}
-	return nil, ErrNoRow
-}
-
-// findRow returns the row with these key values, or -1.
-func findRow(t *table.Table, keys map[string]string) int {
-	var text []byte
-	for row := range t.Rows() {
-		if !slices.ContainsFunc(t.Keys, func(k table.Column) bool {
-			text = k.AppendText(text[:0], row)
-			return string(text) != keys[k.Name]
-		}) {
-			return row
-		}
+	if rows > 0 {
+		p.c.log.Warn("plugin replies to a query with other rows", "plugin", p.name, "list", row.List, "keys", row.Keys,
+			"rows", rows)
+		return nil, fmt.Errorf("%w: it replied with %d rows of other keys", ErrNoRow, rows)
 	}
-	return -1
+	return nil, ErrNoRow
 }
 
 // endOf returns when an epoch ended, or the current time if the epoch was not delivered.

@@ -34,21 +34,9 @@ func validateConfig(schema string, config []byte) error {
 	if schema == "" {
 		return nil
 	}
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
+	compiler, compiled, err := compileSchema(schema)
 	if err != nil {
-		return fmt.Errorf("%w: its configuration schema is not JSON: %w", ErrDescription, err)
-	}
-	const url = "netsketch:///config.schema.json"
-	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // must not load files or from the network
-	compiler.RegisterFormat(&jsonschema.Format{Name: duration, Validate: checkDuration})
-	compiler.AssertFormat()
-	if err := compiler.AddResource(url, document); err != nil {
-		return fmt.Errorf("%w: its configuration schema: %w", ErrDescription, err)
-	}
-	compiled, err := compiler.Compile(url)
-	if err != nil {
-		return fmt.Errorf("%w: its configuration schema: %w", ErrDescription, err)
+		return fmt.Errorf("%w: %w", ErrDescription, err)
 	}
 	err = compiled.Validate(value)
 	var invalid *jsonschema.ValidationError
@@ -59,6 +47,27 @@ func validateConfig(schema string, config []byte) error {
 		return fmt.Errorf("%w: %w", ErrConfig, keyErrors(compiler, value, invalid))
 	}
 	return fmt.Errorf("%w: %w", ErrConfig, err)
+}
+
+// compileSchema compiles the JSON Schema of a plugin's configuration.
+func compileSchema(schema string) (*jsonschema.Compiler, *jsonschema.Schema, error) {
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
+	if err != nil {
+		return nil, nil, fmt.Errorf("its configuration schema is not JSON: %w", err)
+	}
+	const url = "netsketch:///config.schema.json"
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // must not load files or from the network
+	compiler.RegisterFormat(&jsonschema.Format{Name: duration, Validate: checkDuration})
+	compiler.AssertFormat()
+	if err := compiler.AddResource(url, document); err != nil {
+		return nil, nil, fmt.Errorf("its configuration schema: %w", err)
+	}
+	compiled, err := compiler.Compile(url)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its configuration schema: %w", err)
+	}
+	return compiler, compiled, nil
 }
 
 // duration is the format of a text such as 100ms or 1m30s.

@@ -245,7 +245,7 @@ func (s *session) describe(ctx context.Context) error {
 }
 
 var (
-	pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	pluginName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 	moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 	listPath   = regexp.MustCompile(`^/[A-Za-z_][A-Za-z0-9_.-]*:[^/\[\]*]+(/[^/\[\]*]+)*$`)
 )
@@ -253,10 +253,24 @@ var (
 // maxModule is the largest text of a plugin's YANG module, in bytes.
 const maxModule = 4 << 20
 
-// checkDescription checks names, lists and modules.
+// CheckName returns an error if a plugin cannot have this name.
+func CheckName(name string) error {
+	if !pluginName.MatchString(name) || len(name) > 63 {
+		return fmt.Errorf("%q is not a plugin's name: expected at most 63 lower-case letters, digits and single dashes, a "+
+			"letter first", name)
+	}
+	return nil
+}
+
+// checkDescription checks names, lists, modules and the configuration schema.
 func checkDescription(d sdk.Description) error {
-	if !pluginName.MatchString(d.Name) {
-		return fmt.Errorf("its name is %q; a name is lower-case letters, digits and '-', at most 63", d.Name)
+	if err := CheckName(d.Name); err != nil {
+		return fmt.Errorf("its name: %w", err)
+	}
+	if d.ConfigSchema != "" {
+		if _, _, err := compileSchema(d.ConfigSchema); err != nil {
+			return err
+		}
 	}
 	if len(d.Lists) == 0 {
 		return errors.New("it declares no list, so it cannot publish anything")

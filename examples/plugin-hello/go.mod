@@ -1,4 +1,4 @@
-module example.com/plugin-hello
+module example.com/netsketch-plugin-hello
 
 go 1.26.0
 
@@ -25,6 +25,5 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-// Until netsketch is published: a checkout of it. Afterwards remove this line and run
-// go get github.com/netsketch/netsketch@latest && go mod tidy
+// netsketch's Go module: a checkout, or what the package installs in share/netsketch/go.
 replace github.com/netsketch/netsketch => ../..

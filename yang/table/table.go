@@ -4,6 +4,7 @@ package table
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -96,6 +97,21 @@ func (t *Table) AppendKey(b []byte, row int) []byte {
 		b = append(b, ']')
 	}
 	return b
+}
+
+// Find returns the row with these key values in YANG's text form, by the names of the key leaves,
+// or -1.
+func (t *Table) Find(keys map[string]string) int {
+	var text []byte
+	for row := range t.Rows() {
+		if !slices.ContainsFunc(t.Keys, func(k Column) bool {
+			text = k.AppendText(text[:0], row)
+			return string(text) != keys[k.Name]
+		}) {
+			return row
+		}
+	}
+	return -1
 }
 
 // RowPath returns the list's path with the row's keys, for logs and errors.

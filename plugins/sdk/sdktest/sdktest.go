@@ -62,6 +62,7 @@ type Harness struct {
 	timeout     time.Duration
 	description sdk.Description
 	settings    sdk.Settings
+	network     sdk.Network
 	schema      *yang.Schema
 	api         pluginv1.PluginClient
 	stream      grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
@@ -176,6 +177,7 @@ func (h *Harness) Configure(config string, network sdk.Network, epoch time.Durat
 	if epoch == 0 {
 		epoch = time.Second
 	}
+	h.network = network
 	ctx, cancel := h.context()
 	defer cancel()
 	m, err := h.api.Configure(ctx, &pluginv1.ConfigureRequest{
@@ -185,7 +187,11 @@ func (h *Harness) Configure(config string, network sdk.Network, epoch time.Durat
 	if err != nil {
 		return sdk.Settings{}, err
 	}
-	return sdk.SettingsFrom(m)
+	s, err := sdk.SettingsFrom(m)
+	if err == nil && s.Plan != nil {
+		err = s.Plan.Check(&h.network)
+	}
+	return s, err
 }
 
 // Analyze sends the plugin an epoch and returns its results. Any error, and any
@@ -201,6 +207,9 @@ func (h *Harness) Analyze(epoch *sdk.Epoch) *sdk.Results {
 
 // TryAnalyze works as Analyze, but returns errors, for epochs that a plugin cannot analyze.
 func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
+	if !epoch.End.After(epoch.Start) || epoch.Start.Year() < 1970 {
+		return nil, fmt.Errorf("the epoch is from %v to %v: set Start and End", epoch.Start, epoch.End)
+	}
 	if err := h.watch(epoch.Watched); err != nil {
 		return nil, err
 	}
@@ -213,6 +222,11 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 	}
 	for _, r := range results.Tables {
 		if err := h.Check(r.Table); err != nil {
+			return nil, err
+		}
+	}
+	for i := range results.Plans {
+		if err := results.Plans[i].Check(&h.network); err != nil {
 			return nil, err
 		}
 	}
@@ -285,7 +299,7 @@ func (h *Harness) Check(t *table.Table) error {
 	return h.schema.Validate(t)
 }
 
-// Query queries the plugin for a row.
+// Query queries the plugin for a row. It fails if the plugin replies with rows of other keys only.
 func (h *Harness) Query(row sdk.RowKey) ([]*table.Table, error) {
 	ctx, cancel := h.context()
 	defer cancel()
@@ -294,6 +308,7 @@ func (h *Harness) Query(row sdk.RowKey) ([]*table.Table, error) {
 		return nil, err
 	}
 	var tables []*table.Table
+	found, rows := false, 0
 	decoder := sdk.NewTableDecoder(1 << 30)
 	for _, part := range m.GetTables() {
 		result, err := decoder.Add(part)
@@ -307,6 +322,12 @@ func (h *Harness) Query(row sdk.RowKey) ([]*table.Table, error) {
 			return nil, err
 		}
 		tables = append(tables, result.Table)
+		rows += result.Table.Rows()
+		found = found || result.Table.List == row.List && result.Table.Find(row.Keys) >= 0
+	}
+	if rows > 0 && !found {
+		return nil, fmt.Errorf("the reply to a query for %s %v has %d rows, none of them with these keys", row.List,
+			row.Keys, rows)
 	}
 	return tables, nil
 }

@@ -79,6 +79,9 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 				device, cells = b.TextKey("device"), b.Uint("state/cells")
 			case "bad value":
 				n = 1 << 40
+			case "bad plan":
+				out.Plans = []sdk.Plan{{FromEpoch: 9, Writes: []sdk.DeviceWrite{{Device: "s9", Op: sdk.Delete,
+					Entry: sdk.TableEntry{Table: "t"}}}}}
 			}
 			n += o.Len()
 		}
@@ -138,10 +141,15 @@ table /acme-sums:sums/sum target="" replace=true rows=1
 		t.Errorf("query: %v", err)
 	}
 	for object, text := range map[string]string{"bad": "bad object", "bad list": "does not declare",
-		"bad value": "1099511627777"} {
+		"bad value": "1099511627777", "bad plan": `plan from epoch 9: write 0: the network has no device "s9"`} {
 		if _, err := h.TryAnalyze(epoch(4, object, 1)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", object, err)
 		}
+	}
+	noTimes := epoch(5, "cells", 1)
+	noTimes.Start, noTimes.End = time.Time{}, time.Time{}
+	if _, err := h.TryAnalyze(noTimes); err == nil || !strings.Contains(err.Error(), "set Start and End") {
+		t.Errorf("an epoch without times: %v", err)
 	}
 	var fields settings.KeyErrors
 	for config, text := range map[string]string{`{"refuse":"no"}`: "refuse: no", `{"refus":1}`: `unknown key "refus"`,
@@ -201,6 +209,28 @@ func (p *probe) Helper() {}
 func (p *probe) Fatalf(format string, args ...any) {
 	p.text = fmt.Sprintf(format, args...)
 	panic(p)
+}
+
+// wrongRow is a plugin that replies to every query with the same row.
+type wrongRow struct{ sums }
+
+func (p wrongRow) Query(ctx context.Context, _ sdk.RowKey) ([]*table.Table, uint64, error) {
+	r, err := p.Analyze(ctx, epoch(1, "cells", 1))
+	if err != nil {
+		return nil, 0, err
+	}
+	return []*table.Table{r.Tables[0].Table}, 1, nil
+}
+
+func TestQueryOfWrongRow(t *testing.T) {
+	h := Start(t, wrongRow{}, Options{Network: network})
+	if _, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"device": "s1"}}); err != nil {
+		t.Error(err)
+	}
+	_, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"device": "s2"}})
+	if err == nil || !strings.Contains(err.Error(), "has 1 rows, none of them with these keys") {
+		t.Error(err)
+	}
 }
 
 // noModule is a plugin that declares a list without a module.

@@ -76,7 +76,8 @@ func TestEdgeSwitches(t *testing.T) {
 	run := func(interval uint64, f simFlow, without int) *sdk.Results {
 		t.Helper()
 		for i := range uint64(5) {
-			e := &sdk.Epoch{Number: 5*interval + i, Status: sdk.StatusComplete, End: time.Unix(int64(5*interval+i), 0)}
+			e := &sdk.Epoch{Number: 5*interval + i, Status: sdk.StatusComplete,
+				Start: time.Unix(int64(5*interval+i)-1, 0), End: time.Unix(int64(5*interval+i), 0)}
 			setTowers(t, e, "leaf1", []simFlow{local})
 			if int(i) != without {
 				setTowers(t, e, "leaf2", []simFlow{f, light})
@@ -155,7 +156,7 @@ func TestEdgeSwitches(t *testing.T) {
 // Where INT ends at hosts, edge switches count the packets to hosts without an agent.
 func TestEdgeSwitchesAndHosts(t *testing.T) {
 	h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(), Config: `{"interval": "1s"}`})
-	e := &sdk.Epoch{Number: 7, Status: sdk.StatusComplete, End: time.Unix(8, 0)}
+	e := &sdk.Epoch{Number: 7, Status: sdk.StatusComplete, Start: time.Unix(7, 0), End: time.Unix(8, 0)}
 	at := simFlow{to: 0, port: 1, path: []uint32{leaf1}, packets: 3, latencies: []uint32{10}}
 	without := simFlow{to: 1, port: 2, path: []uint32{leaf1}, packets: 4, latencies: []uint32{20}}
 	setTowers(t, e, "leaf1", []simFlow{without})
@@ -207,7 +208,7 @@ func TestBadTowers(t *testing.T) {
 		"no answer": func(e *sdk.Epoch) { e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no answer"}} },
 	} {
 		h := sdktest.Start(t, New(), sdktest.Options{Network: edgeNetwork(), Config: `{"interval": "1s"}`})
-		e := &sdk.Epoch{Number: 7, Status: sdk.StatusPartial, End: time.Unix(8, 0)}
+		e := &sdk.Epoch{Number: 7, Status: sdk.StatusPartial, Start: time.Unix(7, 0), End: time.Unix(8, 0)}
 		setTowers(t, e, "leaf1", nil)
 		setTowers(t, e, "leaf2", nil)
 		change(e)
@@ -270,7 +271,8 @@ func TestRoutesOfEdgeSwitches(t *testing.T) {
 	}
 	analyze := func(h *sdktest.Harness, epoch uint64, of ...simFlow) (hitters, changes []string) {
 		t.Helper()
-		e := &sdk.Epoch{Number: epoch, Status: sdk.StatusComplete, End: time.Unix(int64(epoch), 0)}
+		e := &sdk.Epoch{Number: epoch, Status: sdk.StatusComplete,
+			Start: time.Unix(int64(epoch)-1, 0), End: time.Unix(int64(epoch), 0)}
 		setTowers(t, e, "leaf1", nil)
 		setTowers(t, e, "leaf2", of)
 		var own []simFlow
