@@ -359,8 +359,8 @@ func TestTCPOverVeth(t *testing.T) {
 	}
 }
 
-// queueMemory sends n bytes over TCP from host 0 to host 1, and returns how much memory they take in
-// the queue of the socket there.
+// queueMemory sends n bytes over TCP from host 0 to host 1. It returns how much memory they take
+// in the queue of the socket there.
 func (p *pair) queueMemory(n int, v6 bool) (memory uint32) {
 	p.t.Helper()
 	var l net.Listener
