@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -63,10 +64,11 @@ func oneAddress(f *lab.Fabric) {
 
 // agents are the agents of all hosts.
 type agents struct {
-	running context.Context
-	cancel  context.CancelFunc
-	limit   time.Duration // for each wait, in real time
-	all     []*hostAgent  // by the fabric's hosts
+	running  context.Context
+	cancel   context.CancelFunc
+	limit    time.Duration // for each wait but that for settings, in real time
+	patience time.Duration // in real time: how long the agents wait until one more role has settings
+	all      []*hostAgent  // by the fabric's hosts
 }
 
 // hostAgent is the agent of one host.
@@ -74,9 +76,9 @@ type hostAgent struct {
 	*agent.Agent
 	clock *hostClock
 	stop  context.CancelFunc
-	idle  bool // gets no settings: another host receives the reports of its packets
-	// settled is closed when all roles have settings, ended when the agent has ended.
-	settled, ended chan struct{}
+	idle  bool                     // gets no settings: another host receives the reports of its packets
+	roles map[string]chan struct{} // closed when the role has settings
+	ended chan struct{}            // closed when the agent has ended
 }
 
 // hostClock is the clock of a host, which may be wrong.
@@ -153,7 +155,7 @@ func (r *Run) startAgents(ctx context.Context) error {
 		return nil
 	}
 	a := &r.agents
-	a.limit = r.readyLimit()
+	a.limit, a.patience = r.readyLimit(), 30*time.Second
 	a.running, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range r.net.Fabric().Hosts {
 		var base agent.Clock = epoch.Wall{}
@@ -174,12 +176,12 @@ func (r *Run) startAgent(i int) error {
 	a, h := r.agents.all[i], r.net.Fabric().Hosts[i]
 	cfg := agent.Config{Address: r.col.AgentsAddress(), Host: h.Name, Version: r.o.Version, BootID: h.Name}
 	var paths []lab.HostPath
-	var settled sync.WaitGroup
+	a.roles = map[string]chan struct{}{}
 	for _, name := range r.s.Agents {
 		applied := func() {}
 		if !a.idle {
-			settled.Add(1)
-			applied = sync.OnceFunc(settled.Done)
+			settled := make(chan struct{})
+			a.roles[name], applied = settled, sync.OnceFunc(func() { close(settled) })
 		}
 		create := func(c *hostepoch.Clock) role.Role {
 			x := hostRoles[name](c, r.monotonic)
@@ -207,9 +209,8 @@ func (r *Run) startAgent(i int) error {
 	r.net.SetHostPath(i, chain(paths))
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(r.agents.running)
-	done, ended := make(chan struct{}), make(chan struct{})
-	a.Agent, a.settled, a.ended = x, done, ended
-	go func() { settled.Wait(); close(done) }()
+	ended := make(chan struct{})
+	a.Agent, a.ended = x, ended
 	go func() {
 		defer close(ended)
 		_ = x.Run(ctx) // returns nil when it is stopped
@@ -240,18 +241,22 @@ func (r *Run) restartAgent(ctx context.Context, i int) error {
 	if err := r.startAgent(i); err != nil {
 		return err
 	}
-	return r.agents.wait(ctx)
+	return r.agents.wait(ctx, r.net.Fabric())
 }
 
-// wait waits until all roles have settings, which agents receive when epochs have begun.
-func (a *agents) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.limit)
-	defer cancel()
-	for _, x := range a.all {
-		select {
-		case <-x.settled:
-		case <-ctx.Done():
-			return fmt.Errorf("scenario: not all agents have settings after %v: %v", a.limit, a.errors())
+// wait waits until all roles have settings, which agents receive when epochs have begun. A role
+// whose plugin does not measure never has any.
+func (a *agents) wait(ctx context.Context, fabric *lab.Fabric) error {
+	for i, x := range a.all {
+		for _, name := range slices.Sorted(maps.Keys(x.roles)) {
+			select {
+			case <-x.roles[name]:
+			case <-time.After(a.patience):
+				return fmt.Errorf("scenario: the role %s of %s has no settings after %v: no plugin sends any; the log has "+
+					"what plugins miss: %v", name, fabric.Hosts[i].Name, a.patience, a.errors())
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 	return nil

@@ -441,7 +441,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		return err
 	}
 	number, _ := r.col.Epoch()
-	if err := errors.Join(r.agents.wait(ctx), r.boundary(ctx, number)); err != nil {
+	if err := errors.Join(r.agents.wait(ctx, r.net.Fabric()), r.boundary(ctx, number)); err != nil {
 		return err
 	}
 	for n, delivered := 0, 0; delivered-idle < r.last(); n++ {

@@ -386,6 +386,9 @@ func (s *Scenario) Validate() error {
 		if hostRoles[name] == nil {
 			errs.Add(fmt.Sprintf("agents[%d]", i), "no role is called %q; there are %v", name,
 				slices.Sorted(maps.Keys(hostRoles)))
+		} else if plugins := s.plugins(); !slices.Contains(plugins, name) && allScored(plugins) {
+			errs.Add(fmt.Sprintf("agents[%d]", i), "the plugin %s, which sends the role its settings, is not among the "+
+				"algorithms: %v", name, plugins)
 		}
 	}
 	for i, c := range s.Traffic {
@@ -424,6 +427,25 @@ func (s *Scenario) Validate() error {
 		}
 	}
 	return errs.Err()
+}
+
+// plugins returns the names of the algorithms' plugins.
+func (s *Scenario) plugins() (names []string) {
+	for _, a := range s.Algorithms {
+		if keys, ok := a.Value().(map[string]any); ok {
+			name, _ := keys["plugin"].(string)
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// allScored reports whether all plugins are known here: another one may use any role.
+func allScored(plugins []string) bool {
+	for _, a := range Algorithms() {
+		plugins = slices.DeleteFunc(slices.Clone(plugins), func(name string) bool { return name == a.Plugin })
+	}
+	return len(plugins) == 0
 }
 
 // check reports conflicting settings.

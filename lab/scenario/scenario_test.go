@@ -233,6 +233,8 @@ func TestScenarioErrorsNameLineAndKey(t *testing.T) {
 		{"too many watched flows", "watch: 100000\n", "watch: expected 0 to 5000"},
 		{"unknown role of agents", "agents: [omnimom]\n",
 			"agents[0]: no role is called \"omnimom\"; there are [lightguardian omnimon sketchint univmon]"},
+		{"a role without its plugin", "agents: [univmon, sketchint]\nalgorithms:\n  - {plugin: univmon}\n",
+			"agents[1]: the plugin sketchint, which sends the role its settings, is not among the algorithms: [univmon]"},
 		{"unknown host", "traffic:\n  - {rate: 1, flows: 1, senders: [h99]}\n", "h99"},
 		{"empty file", "", "traffic: there is none"},
 		{"no component", "name: x\ntraffic: []\n", "traffic: there is none"},
