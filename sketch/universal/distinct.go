@@ -14,11 +14,16 @@ const frequencies = 64
 // period is the number of cell values after which the cosines below repeat.
 const period = 4 * frequencies
 
+// mostFill bounds the number of flows with which a stratum is counted, as a share of the largest
+// number that its cells can count. Without this bound, a fuller stratum would be counted only if
+// chance made its count too low.
+const mostFill = 0.8
+
 // combine adds up the strata, beginning with the deepest one, and returns the number of flows and
 // its standard deviation, which is +Inf if no stratum could be counted. A stratum with too many
-// flows to count is inferred from the strata below it. Stratum i has as many flows as all deeper
-// strata together, within √(2n): the stratum's own count corrects this expectation, and both are
-// weighted by their variances (a Kalman filter).
+// flows to count, by its own count or by that of the strata below it, is inferred from the strata
+// below it. Stratum i has as many flows as all deeper strata together, within √(2n): the stratum's
+// own count corrects this expectation, and both are weighted by their variances (a Kalman filter).
 func (e *Estimate) combine() (flows, deviation float64) {
 	last := e.levels[len(e.levels)-1]
 	n, variance := last.distinct, last.spread*last.spread
@@ -29,7 +34,7 @@ func (e *Estimate) combine() (flows, deviation float64) {
 			continue
 		}
 		sum, spread := 2*n, 4*variance+2*n
-		if !math.IsInf(lv.spread, 1) {
+		if !math.IsInf(lv.spread, 1) && (math.IsInf(variance, 1) || n*lv.fill <= mostFill*lv.distinct) {
 			toSum := 2*variance + 2*n
 			innovation := variance + 2*n + lv.spread*lv.spread
 			if math.IsInf(variance, 1) {
@@ -44,7 +49,8 @@ func (e *Estimate) combine() (flows, deviation float64) {
 	return n, math.Sqrt(variance)
 }
 
-// countFlows returns the number of flows of a stratum and its standard deviation.
+// countFlows returns the number of flows of a stratum, its standard deviation, and how much of what
+// the cells can count it is: from 0 to 1.
 //
 // A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows per cell on
 // average, of which a share p(s) has size s, the characteristic function of a cell is ψ(t) =
@@ -56,7 +62,7 @@ func (e *Estimate) combine() (flows, deviation float64) {
 // others by the cells that none of the former uses. Some flows of other sizes are known, too. Such
 // a flow is more often known if the flows in its cells add to its size than if they subtract from
 // it, so cells without any known flow have fewer flows than the average.
-func (lv *level) countFlows(size float64, flows []estimated, rows, columns int) (n, spread float64) {
+func (lv *level) countFlows(size float64, flows []estimated, rows, columns int) (n, spread, fill float64) {
 	cells := slices.Clone(lv.rest)
 	used := make([]bool, len(cells))
 	large := 0
@@ -79,8 +85,8 @@ func (lv *level) countFlows(size float64, flows []estimated, rows, columns int) 
 			free++
 		}
 	}
-	n, spread = countCells(&bins, free, float64(columns), float64(rows))
-	return float64(large) + n, spread
+	n, spread, fill = countCells(&bins, free, float64(columns), float64(rows))
+	return float64(large) + n, spread, fill
 }
 
 // complete returns the size from which on nearly all flows of a level are known.
@@ -101,12 +107,12 @@ var cosines = func() (c [period]float64) {
 }()
 
 // countCells estimates the number of flows from a histogram of the values, modulo period, of some
-// cells of a stratum with the given shape.
-func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread float64) {
+// cells of a stratum with the given shape. Its results are those of countFlows.
+func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread, fill float64) {
 	if bins[0] == cells {
-		return 0, 0
+		return 0, 0, 0
 	}
-	limit := 4 / math.Sqrt(cells)
+	limit, least := 4/math.Sqrt(cells), 1.0
 	var used []int
 	for v, count := range bins {
 		if count > 0 {
@@ -124,8 +130,9 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 		}
 		mean, square = mean/cells, square/cells
 		if mean < limit {
-			return 0, math.Inf(1)
+			return 0, math.Inf(1), 1
 		}
+		least = min(least, mean)
 		// The logarithm of an average is too low by half of the average's relative variance.
 		sum -= math.Log(mean) + (square/(mean*mean)-1)/(2*cells)
 		for _, v := range used {
@@ -141,5 +148,5 @@ func countCells(bins *[period]float64, cells, columns, rows float64) (n, spread 
 	mean, square = mean/cells, square/cells
 	variance := columns * columns / cells * (square - mean*mean) / (frequencies * frequencies)
 	// All rows hash the same flows, so the variance of the number of flows does not count here.
-	return n, math.Sqrt(max(variance-n/rows, 0.25))
+	return n, math.Sqrt(max(variance-n/rows, 0.25)), math.Log(least) / math.Log(limit)
 }

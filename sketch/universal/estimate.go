@@ -33,6 +33,7 @@ type level struct {
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
+	fill     float64 // distinct as a share of what the cells can count, on a logarithmic scale
 }
 
 // estimated is a key from the heavy-key slots, with its estimated size.
@@ -189,5 +190,5 @@ func (e *Estimate) survey(i int, flows []estimated) {
 	slices.Sort(squares[:rows])
 	lv.moment = (squares[(rows-1)/2] + squares[rows/2]) / 2
 	lv.noise = math.Sqrt(lv.moment / float64(columns) * 1.5 / float64(rows))
-	lv.distinct, lv.spread = lv.countFlows(e.complete(i), flows, rows, columns)
+	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i), flows, rows, columns)
 }

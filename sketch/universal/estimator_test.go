@@ -41,7 +41,7 @@ func TestCountCells(t *testing.T) {
 			for _, v := range cells {
 				bins[v&(period-1)]++
 			}
-			n, _ := countCells(&bins, rows*columns, columns, rows)
+			n, _, _ := countCells(&bins, rows*columns, columns, rows)
 			mean += n / seeds
 		}
 		t.Logf("%d flows: %.2f", flows, mean)

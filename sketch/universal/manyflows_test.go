@@ -5,6 +5,7 @@ package universal
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -43,7 +44,7 @@ func TestManyFlows(t *testing.T) {
 	}{
 		{"univmon", src1M, 0.1, 0.02, 4_000_000, 4_000_000},
 		{"univmon-300k", src300K, 0.2, 0.03, 1_500_000, 400_000},
-		{"8 levels", few, 0.15, 0.03, 400_000, 30_000},
+		{"8 levels", few, 0.15, 0.03, 30_000, 30_000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, n := range []int{1000, 30_000, 400_000, 1_500_000, 4_000_000} {
@@ -90,6 +91,61 @@ func TestFloodsAreCounted(t *testing.T) {
 			if limit := 0.005 + 3*deviation/math.Sqrt(float64(len(errors))); math.Abs(mean) > limit {
 				t.Errorf("%s, %d flows: off by %+.4f on average (limit %.4f)", name, n, mean, limit)
 			}
+		}
+	}
+}
+
+// TestDeviationOfFloods: a number of flows is off by at most four of its standard deviations, half
+// of all numbers by less than one, and a flood that the last level cannot count has none.
+func TestDeviationOfFloods(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		l        Layout
+		n, runs  int
+		counted  bool
+		relative float64 // largest deviation
+	}{
+		{"univmon", src1M, 30_000, 12, true, 0.03},
+		{"univmon", src1M, 300_000, 12, true, 0.03},
+		{"univmon", src1M, 4_000_000, 4, true, 0.06},
+		{"univmon by destination", dst1M, 4_000_000, 4, true, 0.09},
+		{"univmon-300k", src300K, 30_000, 12, true, 0.06},
+		{"univmon-300k", src300K, 300_000, 12, true, 0.12},
+		{"univmon-300k", src300K, 1_500_000, 8, true, 0.12},
+		{"univmon-300k", src300K, 4_000_000, 12, false, 0},
+	} {
+		if tc.n > 1_000_000 && testing.Short() {
+			continue
+		}
+		within := 0
+		for seed := range uint64(tc.runs) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			s := measure(t, tc.l, nil)
+			k := flow.Key{Mask: tc.l.Key}
+			for range tc.n {
+				v := random.Uint32()
+				binary.BigEndian.PutUint32(k.Src[:], v)
+				binary.BigEndian.PutUint32(k.Dst[:], v)
+				s.Update(&k)
+			}
+			e := s.Reading().Estimate()
+			if e.CountsFlows() != tc.counted {
+				t.Errorf("%s: %d flows are counted as %.0f ± %.0f: %v, want %v", tc.name, tc.n, e.Distinct(),
+					e.Deviation(), e.CountsFlows(), tc.counted)
+			}
+			if !tc.counted {
+				continue
+			}
+			off := math.Abs(e.Distinct()-float64(tc.n)) / e.Deviation()
+			if off < 1 {
+				within++
+			}
+			if off > 4 || e.Deviation() > tc.relative*e.Distinct() {
+				t.Errorf("%s: %d flows are counted as %.0f ± %.0f", tc.name, tc.n, e.Distinct(), e.Deviation())
+			}
+		}
+		if tc.counted && 2*within < tc.runs {
+			t.Errorf("%s: %d flows: %d of %d within a deviation", tc.name, tc.n, within, tc.runs)
 		}
 	}
 }

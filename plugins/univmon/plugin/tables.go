@@ -90,6 +90,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension"), epoch: b.Uint("state/epoch")}
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
+	deviation := b.Uint("state/distinct-flows-error")
 	unparsed, total := b.Uint("state/unparsed-packets"), b.Uint("state/total-packets")
 	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
@@ -102,7 +103,8 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 			problem.Append(clip(r.problem))
 		}
 		if r.estimate == nil {
-			for _, c := range []*table.UintAppender{packets, unparsed, total, distinct, moment, hitters, changes} {
+			for _, c := range []*table.UintAppender{packets, unparsed, total, distinct, deviation, moment, hitters,
+				changes} {
 				c.AppendNull()
 			}
 			entropy.AppendNull()
@@ -119,8 +121,10 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 		}
 		if r.estimate.CountsFlows() {
 			distinct.Append(whole(r.estimate.Distinct()))
+			deviation.Append(whole(r.estimate.Deviation()))
 		} else {
 			distinct.AppendNull()
+			deviation.AppendNull()
 		}
 		if r.estimate.Represents() {
 			entropy.Append(digits(r.estimate.Entropy(), 6))
