@@ -84,7 +84,7 @@ func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
 			if row["lost-packets"] != nil {
 				lost += row.Number("lost-packets")
 			}
-			exact = exact && row.Is("exact")
+			exact = exact && (row.Is("exact") || row.Is("provisional"))
 		}
 	}
 	return packets, received, lost, exact
@@ -100,7 +100,7 @@ func (r *results) exactTCP() error {
 		if !strings.Contains(at, ",tcp,") || row.Number("epoch") != r.newest || row.Number("duration") > 3 {
 			continue
 		}
-		if rows++; !row.Is("exact") {
+		if rows++; !row.Is("exact") && !row.Is("provisional") {
 			return fmt.Errorf("the row of TCP is not exact: %v", row)
 		}
 	}

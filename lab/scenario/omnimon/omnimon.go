@@ -7,6 +7,8 @@ package omnimon
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
@@ -26,9 +28,11 @@ const (
 	// link between the published bounds.
 	LinkFlowsBounded = "link-flows-bounded"
 	LostPackets      = "lost-packets-error"
-	Determined       = "determined"   // share of the unknowns that are determined, mean over the epochs
-	FalseClaims      = "false-claims" // values published as exact that are not, mean over the epochs
-	LostResults      = "lost"         // share of epochs without a complete result
+	Determined       = "determined" // share of the unknowns that are determined, mean over the epochs
+	// SettledExact is losses-exact of the epochs that are settled.
+	SettledExact = "settled-exact"
+	FalseClaims  = "false-claims" // values published as exact that are not, mean over the epochs
+	LostResults  = "lost"         // share of epochs without a complete result
 )
 
 // Lists of the plugin.
@@ -42,6 +46,16 @@ const (
 	linkRows = "link-flow"
 )
 
+// settled are the lists of the settled epoch, by those of the newest one, with what they claim.
+var settled = []score.Claim{
+	{List: flows, If: "exact", Leaves: []string{"packets", "bytes", "lost-packets"}},
+	{List: hops, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
+	{List: losses, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
+	{List: switches, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
+	{List: links, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
+	{List: linkRows, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
+}
+
 // rows is the number of rows in the report and on the screen.
 const rows = 8
 
@@ -50,6 +64,13 @@ func Algorithm() score.Algorithm {
 	of := func(name, list string, stat score.Stat, leaves ...string) score.Measure {
 		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves,
 			Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }}
+	}
+	claims := append(slices.Clone(settled), score.Claim{List: summary, If: "exact",
+		Leaves: []string{"packets", "flows", "lost-packets", "lossy-flows"}},
+		score.Claim{List: score.Settled, If: "exact", Leaves: []string{"lost-packets", "lossy-flows"}})
+	for _, c := range settled {
+		c.List = score.Settled + "/" + c.List
+		claims = append(claims, c)
 	}
 	return score.Algorithm{
 		Plugin: "omnimon", Root: "omnimon", Marker: []string{"summary", "state", "epoch"},
@@ -66,20 +87,13 @@ func Algorithm() score.Algorithm {
 			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),
 			of(LinksExact, links, score.Correct, "lost-low", "lost-high"),
 			of(LinkFlowsBounded, linkRows, bounded, "packets-low", "packets-high"),
+			of(SettledExact, score.Settled+"/"+losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
 			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
 				return score.Score{Value: published[""].Value(m.Leaves[0])}, true
 			}, "determined-share"),
 		},
-		Claims: []score.Claim{
-			{List: flows, If: "exact", Leaves: []string{"packets", "bytes", "lost-packets"}},
-			{List: hops, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
-			{List: losses, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-			{List: switches, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-			{List: links, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-			{List: linkRows, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
-			{List: summary, If: "exact", Leaves: []string{"packets", "flows", "lost-packets", "lossy-flows"}},
-		},
+		Claims: claims,
 		Report: []string{summary},
 		Top: []score.Top{{Title: "lost packets, by element and flow", List: losses, Leaf: "lost-low", Rows: rows,
 			Shown: rows}},
@@ -98,55 +112,75 @@ func Algorithm() score.Algorithm {
 	}
 }
 
-// groundTruth returns the function that computes the ground truth of an epoch.
+// groundTruth returns the function that computes the ground truth of an epoch and of the one that
+// is settled in it.
 func groundTruth(*score.Setting) (func(*score.Epoch) score.Tables, error) {
+	past := map[uint64]score.Tables{} // by epoch
 	return func(e *score.Epoch) score.Tables {
-		t, network := score.Tables{}, score.View{Device: score.Network}
-		j := e.Truth.Journal
-		if j == nil {
+		t, network := tables(e), score.View{Device: score.Network}
+		past[e.Number] = t
+		n := uint64(e.Published.Row(score.Settled, network, "").Value("epoch"))
+		before, ok := past[n]
+		if !ok || n == e.Number {
 			return t
 		}
-		lost, byFlow, byElement := uint64(0), map[flow.Key]uint64{}, map[string]uint64{}
-		bounds := func(n uint64) score.Leaves {
-			return score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)}
+		t = maps.Clone(t)
+		t[score.Settled] = before[summary]
+		for _, c := range settled {
+			t[score.Settled+"/"+c.List] = before[c.List]
 		}
-		for l, n := range j.Lost {
-			lost += n.Packets
-			byFlow[l.Flow] += n.Packets
-			byElement[l.Element] += n.Packets
-			row := t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(), bounds(n.Packets))
-			row.Leaves["lost-bytes"] = score.Number(n.Bytes)
-		}
-		t.Rows(losses, network) // without losses none may be published
-		sent := uint64(0)
-		for k, n := range j.Sent {
-			sent += n.Packets
-			received := j.Received[k]
-			t.Rows(flows, network).Add(k.String(), score.Leaves{
-				"packets": score.Number(n.Packets), "bytes": score.Number(n.Bytes),
-				"received-packets": score.Number(received.Packets), "received-bytes": score.Number(received.Bytes),
-				"lost-packets": score.Number(byFlow[k])})
-		}
-		for h, n := range j.Entered {
-			t.Rows(hops, network).Add(fmt.Sprintf("%v/%d", h.Flow, h.Number), score.Leaves{
-				"switch": score.Text(h.Switch), "bytes": score.Number(n.Bytes),
-				"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
-		}
-		linkFlows(e, t.Rows(linkRows, network), network)
-		for _, list := range []string{switches, links} {
-			for name := range e.Published[list][network] {
-				t.Rows(list, network).Add(name, bounds(byElement[name]))
-			}
-		}
-		t.Rows(summary, network).Add("", score.Leaves{"packets": score.Number(sent),
-			"flows": score.Number(len(j.Sent)), "lost-packets": score.Number(lost),
-			"lossy-flows": score.Number(len(byFlow))})
+		maps.DeleteFunc(past, func(k uint64, _ score.Tables) bool { return k < n })
 		return t
 	}, nil
 }
 
-// linkFlows adds what each published flow sent on each link: what the next switch or the destination
-// received of the flow, and what the link lost of it.
+// tables are the ground truth of an epoch.
+func tables(e *score.Epoch) score.Tables {
+	t, network := score.Tables{}, score.View{Device: score.Network}
+	j := e.Truth.Journal
+	if j == nil {
+		return t
+	}
+	lost, byFlow, byElement := uint64(0), map[flow.Key]uint64{}, map[string]uint64{}
+	bounds := func(n uint64) score.Leaves {
+		return score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)}
+	}
+	for l, n := range j.Lost {
+		lost += n.Packets
+		byFlow[l.Flow] += n.Packets
+		byElement[l.Element] += n.Packets
+		row := t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(), bounds(n.Packets))
+		row.Leaves["lost-bytes"] = score.Number(n.Bytes)
+	}
+	t.Rows(losses, network) // without losses none may be published
+	sent := uint64(0)
+	for k, n := range j.Sent {
+		sent += n.Packets
+		received := j.Received[k]
+		t.Rows(flows, network).Add(k.String(), score.Leaves{
+			"packets": score.Number(n.Packets), "bytes": score.Number(n.Bytes),
+			"received-packets": score.Number(received.Packets), "received-bytes": score.Number(received.Bytes),
+			"lost-packets": score.Number(byFlow[k])})
+	}
+	for h, n := range j.Entered {
+		t.Rows(hops, network).Add(fmt.Sprintf("%v/%d", h.Flow, h.Number), score.Leaves{
+			"switch": score.Text(h.Switch), "bytes": score.Number(n.Bytes),
+			"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
+	}
+	linkFlows(e, t.Rows(linkRows, network), network)
+	for _, list := range []string{switches, links} {
+		for name := range e.Published[list][network] {
+			t.Rows(list, network).Add(name, bounds(byElement[name]))
+		}
+	}
+	t.Rows(summary, network).Add("", score.Leaves{"packets": score.Number(sent),
+		"flows": score.Number(len(j.Sent)), "lost-packets": score.Number(lost),
+		"lossy-flows": score.Number(len(byFlow))})
+	return t
+}
+
+// linkFlows adds what each published flow sent on each link: what the next switch or the
+// destination received of the flow, and what the link lost of it.
 func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 	type ends struct{ from, to string }
 	names := map[ends]string{}

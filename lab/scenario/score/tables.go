@@ -163,8 +163,12 @@ type Leaf struct {
 	Value
 }
 
+// Settled is the container of results of an earlier epoch, which are final.
+const Settled = "settled"
+
 // Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Rows
-// that carry the number of another epoch are dropped.
+// that carry the number of another epoch are dropped. Lists below the container Settled are named
+// settled/LIST, and keep their rows.
 func Read(leaves []Leaf, epoch uint64) Tables {
 	t := Tables{}
 	for i := range leaves {
@@ -174,13 +178,20 @@ func Read(leaves []Leaf, epoch uint64) Tables {
 		}
 		entry := p[len(p)-3]
 		view, key := keysOf(entry.GetKey())
-		rows := t.Rows(entry.GetName(), view)
+		name := entry.GetName()
+		if len(p) > 4 && p[1].GetName() == Settled {
+			name = Settled + "/" + name
+		}
+		rows := t.Rows(name, view)
 		if rows[key] == nil {
 			rows[key] = &Row{Leaves: Leaves{}}
 		}
 		rows[key].Leaves[p[len(p)-1].GetName()] = leaves[i].Value
 	}
-	for _, table := range t {
+	for name, table := range t {
+		if strings.HasPrefix(name, Settled) {
+			continue
+		}
 		for view, rows := range table {
 			maps.DeleteFunc(rows, func(_ string, r *Row) bool {
 				at, ok := r.Number("epoch")

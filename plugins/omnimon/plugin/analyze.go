@@ -31,8 +31,10 @@ type run struct {
 	elapsed  time.Duration
 	problems []alert.Problem
 	lateness []late
-	// confirmed is the epoch whose results are final since this one; 0: none.
-	confirmed uint64
+	settled  *held  // the epoch that is settled in this one; nil: none
+	doubt    string // why it is not known what that epoch lost, "" if it is
+	pending  bool   // packets are missing, and may arrive later
+	settling bool   // tables are built of what holds once the epoch is settled
 	// inexact are the reasons why no result is exact. Reasons that concern a flow, a host, a switch or
 	// a link are its own.
 	inexact []string
@@ -100,6 +102,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	r.notices()
 	r.traffic = r.summarize()
+	r.pending = r.result != nil && r.missing()
 	p.results.withdraw(r)
 	r.findLosses()
 	p.results.settle(r)
@@ -195,6 +198,28 @@ func (r *run) warn(format string, args ...any) {
 
 func (r *run) problem(subject string, k alert.Kind, format string, args ...any) {
 	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+}
+
+// missing reports whether packets are missing, or may be: what a later count may change.
+func (r *run) missing() bool {
+	x := r.result
+	unknown := func(f analysis.Flow) bool { return !f.Known() }
+	loses := func(b analysis.Bounds) bool { return b != analysis.Bounds{} }
+	return r.traffic.lost > 0 || x.Unknown || len(x.Open)+len(x.Odd)+len(x.Contradictions) > 0 ||
+		slices.ContainsFunc(x.Unplaced, unknown) || slices.ContainsFunc(x.Switches, loses) ||
+		slices.ContainsFunc(x.Links, loses)
+}
+
+// provisional reports whether what the tables say of losses may change until the epoch is settled.
+func (r *run) provisional() bool { return r.pending && !r.settling }
+
+// pendingReason is the reason why values that depend on missing packets are not exact, "" if they
+// are.
+func (r *run) pendingReason(missing bool) string {
+	if missing && r.provisional() {
+		return "packets are missing and may be late: settled four epochs later"
+	}
+	return ""
 }
 
 // exact reports whether values without bounds are exact.
@@ -430,6 +455,7 @@ type load struct {
 	tagged                int64 // packets with a header
 	inexact               bool
 	undetermined          bool // it is not known where flows on it lost packets
+	lossy                 bool // packets of flows on it are missing
 	top                   top
 }
 
@@ -592,7 +618,7 @@ func (s *subtotal) link(f *analysis.Flow, hop int, lost analysis.Bounds, bytes i
 	l.packets += uint64(v.packets.High)
 	l.bytes += uint64(v.bytes)
 	l.inexact = l.inexact || !s.result.AllSent(f)
-	l.undetermined = l.undetermined || !exact
+	l.undetermined, l.lossy = l.undetermined || !exact, l.lossy || lacksPackets(f)
 	if v.packets.High > 0 {
 		l.top.add(&ranked{*f, v}, s.config.Limits.LinkFlows)
 	}
@@ -648,7 +674,7 @@ func (t *traffic) add(s *traffic, linkFlows int) {
 		from, to := &s.links[i], &t.links[i]
 		to.flows, to.packets, to.bytes = to.flows+from.flows, to.packets+from.packets, to.bytes+from.bytes
 		to.tagged, to.inexact = to.tagged+from.tagged, to.inexact || from.inexact
-		to.undetermined = to.undetermined || from.undetermined
+		to.undetermined, to.lossy = to.undetermined || from.undetermined, to.lossy || from.lossy
 		for k := range from.top {
 			to.top.add(&from.top[k], linkFlows)
 		}
@@ -679,7 +705,7 @@ func (r *run) linkReason(number int) string {
 	case isSwitch && r.traffic.untracked > 0 && (!r.switches[from].delivered || r.switches[from].noHeader > 0):
 		return "packets of flows that a full flow table has no entry for may have passed it"
 	}
-	return ""
+	return r.pendingReason(load.lossy)
 }
 
 // lostBefore returns what a flow lost at the first elements of its path, and the bytes of these

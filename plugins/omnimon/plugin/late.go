@@ -14,19 +14,18 @@ import (
 )
 
 // Packets that arrive after the report of their epoch look like lost ones. Hosts and switches count
-// them in a later epoch; the results of their own, which were published as exact, are withdrawn.
-// Results of an epoch without missing packets are final: all counts agree, so none of its packets
-// can be late. Until an epoch is settled, its losses are provisional: none begins an alert.
+// them in a later epoch, by the epoch that they carry. So an epoch without missing packets is exact
+// at once: all counts agree, and none of its packets can be late. What any other epoch says of
+// losses is provisional until the epoch is settled; then it is published as exact, or with the
+// reason why it is not.
 
-// settleEpochs is how many epochs later the losses of an epoch begin alerts. Then switches have
-// read all banks that could have had its packets, and the reports of hosts show which ones were
-// late.
+// settleEpochs is how many epochs later an epoch is settled. Then switches have read all banks that
+// could have had its packets, and the reports of hosts show which ones were late.
 const settleEpochs = 4
 
 // history is what later epochs may show to be wrong. The plugin saves it.
 type history struct {
-	// Exact are the newest epochs that were published with exact results that are not final: packets
-	// are missing.
+	// Exact are the newest settled epochs with missing packets that were published with exact results.
 	Exact []uint64 `json:",omitempty"`
 	// Last is the newest epoch, Delivered the hosts and switches with results in it, and Unreported
 	// the newest epoch that lacks one of those that the epoch before had.
@@ -35,8 +34,8 @@ type history struct {
 	Unreported uint64   `json:",omitempty"`
 	// Withdrawn are the newest epochs whose results were exact no longer, in their order.
 	Withdrawn []withdrawal `json:",omitempty"`
-	// Held are the losses of epochs that are not settled.
-	Held []heldLosses `json:",omitempty"`
+	// Held are the epochs that are not settled, and the one that is settled in the newest epoch.
+	Held []held `json:",omitempty"`
 }
 
 // Bounds of a history.
@@ -52,10 +51,18 @@ type withdrawal struct {
 	Reason string
 }
 
-// heldLosses are the lossy and dead elements of an epoch, which are alerts when it is settled.
-type heldLosses struct {
-	Epoch  uint64
-	Losses []alert.Problem
+// held is an epoch that waits until it is settled.
+type held struct {
+	Epoch   uint64
+	Losses  []alert.Problem // lossy and dead elements, which are alerts when the epoch is settled
+	Pending bool            `json:",omitempty"` // packets are missing
+	Nothing bool            `json:",omitempty"` // no result is exact
+	Problem string          `json:",omitempty"` // why not all results are exact
+	Late    string          `json:",omitempty"` // which packets of it were late
+
+	LossyFlows, LostPackets int64
+	tables                  []*table.Table // what was lost; nil after a restart of the plugin
+	answers                 []*answer      // of queries that read losses
 }
 
 // late is a reason why the results of an earlier epoch are not exact.
@@ -81,47 +88,57 @@ func (r *run) late(host string, s *wire.Summary) {
 	}
 }
 
-// withdraw withdraws the results of epochs that were published as exact and are not.
+// withdraw notes which epochs had late packets. It withdraws those that were published as exact.
 func (h *history) withdraw(r *run) {
 	// After a change of its clock, the collector may use numbers again.
-	h.Exact = slices.DeleteFunc(h.Exact, func(n uint64) bool { return n >= r.epoch.Number })
-	h.Withdrawn = slices.DeleteFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch >= r.epoch.Number })
+	number := r.epoch.Number
+	h.Exact = slices.DeleteFunc(h.Exact, func(n uint64) bool { return n >= number })
+	h.Withdrawn = slices.DeleteFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch >= number })
+	h.Held = slices.DeleteFunc(h.Held, func(x held) bool { return x.Epoch+settleEpochs < number || x.Epoch >= number })
 	for _, w := range r.epoch.LateWarnings {
 		r.lateness = append(r.lateness, late{w.Epoch, cmp.Or(w.Device, "all devices") + ": " + w.Reason})
 	}
 	for _, l := range r.lateness {
-		i := slices.Index(h.Exact, l.epoch)
-		if i < 0 {
-			continue
+		if i := slices.IndexFunc(h.Held, func(x held) bool { return x.Epoch == l.epoch }); i >= 0 {
+			h.Held[i].Late = cmp.Or(h.Held[i].Late, alert.Clip(l.reason))
 		}
-		h.Exact = slices.Delete(h.Exact, i, i+1)
-		h.Withdrawn = append(h.Withdrawn, withdrawal{l.epoch, r.epoch.Number, alert.Clip(l.reason)})
+		if i := slices.Index(h.Exact, l.epoch); i >= 0 {
+			h.Exact = slices.Delete(h.Exact, i, i+1)
+			h.Withdrawn = append(h.Withdrawn, withdrawal{l.epoch, number, alert.Clip(l.reason)})
+		}
 	}
 	slices.SortFunc(h.Withdrawn, func(a, b withdrawal) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	h.Withdrawn = h.Withdrawn[max(0, len(h.Withdrawn)-maxWithdrawn):]
-	if r.exact() && r.traffic.lost > 0 {
-		h.Exact = append(h.Exact, r.epoch.Number)
-		h.Exact = h.Exact[max(0, len(h.Exact)-maxExact):]
-	}
 	delivered := r.delivered()
 	for _, name := range h.Delivered {
 		if _, ok := slices.BinarySearch(delivered, name); !ok {
-			h.Unreported = r.epoch.Number
+			h.Unreported = number
 		}
 	}
-	if r.epoch.Number != h.Last+1 {
-		h.Unreported = r.epoch.Number - 1
+	if number != h.Last+1 {
+		h.Unreported = number - 1
 	}
-	h.Last, h.Delivered = r.epoch.Number, delivered
+	h.Last, h.Delivered = number, delivered
 	if r.result == nil || r.status() == sdk.StatusLost {
-		h.Unreported = r.epoch.Number
+		h.Unreported = number
 	}
-	// Hosts count a late packet of the epoch in one of the next reports, and the read-out of its bank
-	// has it, which is that of the last of these epochs.
-	n := int64(r.epoch.Number) - settleEpochs
-	if n > 0 && h.Unreported <= uint64(n) && slices.Contains(h.Exact, uint64(n)) {
-		r.confirmed = uint64(n)
+}
+
+// doubt returns why it is not known what a held epoch lost, "" if it is. A late packet of an epoch
+// is in the host's report, and in the switch's read-out, of one of the four epochs after it.
+func (h *history) doubt(x *held) string {
+	switch {
+	case x.Nothing:
+		return x.Problem
+	case x.Pending && x.Late != "":
+		return x.Late
+	case x.Pending && h.Unreported > x.Epoch:
+		return "a host or switch that delivered the epoch did not deliver all of the four epochs after it, in which " +
+			"it may have counted late packets"
+	case x.tables == nil:
+		return "the plugin was restarted since"
 	}
+	return ""
 }
 
 // delivered are the names of the hosts and switches with results, sorted.
@@ -153,20 +170,21 @@ func (h *history) check() error {
 	return nil
 }
 
-// settle adds the problems that the epoch that is settled now held, if its results were not
-// withdrawn. The problems of the newest epoch are held.
+// settle holds the newest epoch, and settles the epoch four before it: losses of that epoch begin
+// alerts, unless packets of it were late.
 func (h *history) settle(r *run) {
 	number := r.epoch.Number
-	h.Held = slices.DeleteFunc(h.Held, func(x heldLosses) bool {
-		return x.Epoch+settleEpochs < number || x.Epoch >= number
-	})
-	h.Held = append(h.Held, heldLosses{number, r.lossAlerts})
-	settled := h.Held[0]
-	sure := !slices.ContainsFunc(settled.Losses, func(p alert.Problem) bool { return !p.Unsure }) ||
-		!slices.ContainsFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch == settled.Epoch })
-	if settled.Epoch+settleEpochs == number && sure {
-		r.problems = append(r.problems, settled.Losses...)
-		return
+	h.Held = append(h.Held, held{Epoch: number, Losses: r.lossAlerts, Pending: r.pending,
+		LossyFlows: int64(r.lossyFlows()), LostPackets: int64(r.traffic.lost)})
+	if x := &h.Held[0]; x.Epoch+settleEpochs == number {
+		if r.settled, r.doubt = x, h.doubt(x); x.Pending && r.doubt == "" {
+			h.Exact = append(h.Exact, x.Epoch)
+			h.Exact = h.Exact[max(0, len(h.Exact)-maxExact):]
+		}
+		if x.Late == "" || !slices.ContainsFunc(x.Losses, func(p alert.Problem) bool { return !p.Unsure }) {
+			r.problems = append(r.problems, x.Losses...)
+			return
+		}
 	}
 	unsure := func(subject string, kinds ...alert.Kind) { // alerts neither begin nor end
 		for _, k := range kinds {
@@ -179,6 +197,33 @@ func (h *history) settle(r *run) {
 	for i := range r.network.links {
 		unsure(r.network.links[i].name, linkLossy, linkDead)
 	}
+}
+
+// hold keeps the tables of the newest epoch, and its answers to queries that read losses, until the
+// epoch is settled. It returns the answers to publish now: for queries that read losses, those of
+// the settled epoch.
+func (h *history) hold(r *run, tables []*table.Table, answers []*answer) (out []*answer) {
+	newest := &h.Held[len(h.Held)-1]
+	newest.tables, newest.Nothing, newest.Problem = tables, !r.exact(), alert.Clip(r.reason())
+	for _, a := range answers {
+		if !a.reads("losses") {
+			out = append(out, a)
+			continue
+		}
+		newest.answers = append(newest.answers, a)
+		settled := &answer{running: a.running, epoch: r.epoch.Number, waiting: true,
+			inexact: "losses are settled four epochs later: none is known of this query yet"}
+		if r.settled != nil {
+			if i := slices.IndexFunc(r.settled.answers, func(x *answer) bool { return x.running == a.running }); i >= 0 {
+				settled = r.settled.answers[i]
+				if r.doubt != "" {
+					settled.doubt("%s", r.doubt)
+				}
+			}
+		}
+		out = append(out, settled)
+	}
+	return out
 }
 
 func (h *history) table() (*table.Table, error) {

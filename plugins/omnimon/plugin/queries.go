@@ -52,6 +52,11 @@ func newRunning(name, text string, client bool) *running {
 	return r
 }
 
+// reads reports whether a sequence of the query reads packets or losses.
+func (r *running) reads(source string) bool {
+	return r.plan != nil && slices.ContainsFunc(r.plan.Steps, func(s query.Step) bool { return s.Source == source })
+}
+
 // maxRequests bounds the queries of clients.
 const maxRequests = 64
 
@@ -86,7 +91,7 @@ func hostQueries(queries []*running) (out []wire.Query) {
 	for _, q := range queries {
 		if q.problem == "" && q.kind == inIngress &&
 			!slices.ContainsFunc(out, func(o wire.Query) bool { return o.ID == q.id }) &&
-			slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
+			q.reads("packets") {
 			out = append(out, wire.Query{ID: q.id, Text: q.text})
 		}
 	}
@@ -96,6 +101,7 @@ func hostQueries(queries []*running) (out []wire.Query) {
 // answer is the result of a query in one epoch.
 type answer struct {
 	*running
+	epoch     uint64
 	tuples    []query.Tuple
 	undefined int
 	inexact   string // why the result is not exact
@@ -111,7 +117,7 @@ func (r *run) answers(queries []*running) (out []*answer) {
 		rows = r.queryRows()
 	}
 	for _, q := range queries {
-		a := &answer{running: q}
+		a := &answer{running: q, epoch: r.epoch.Number}
 		if q.problem == "" {
 			r.answer(a, rows[q.id])
 		}
@@ -190,6 +196,9 @@ func (r *run) answer(a *answer, rows []queryRow) {
 	}
 	if q.kind == inEgress {
 		tuples, a.waiting = r.queueTuples(q, a.doubt)
+		if reason := r.pendingReason(true); reason != "" {
+			a.doubt("%s", reason)
+		}
 	} else {
 		a.waiting = expected > 0 && len(returned) == 0
 	}
@@ -241,7 +250,7 @@ func (r *run) add(a *answer, tuples map[string][]query.Tuple, row *queryRow) boo
 // them. Hosts run queries on all packets of the flows that they track, with a header or without.
 // What hosts received without a header may come from elsewhere.
 func (r *run) unseen(q *running) (n uint64) {
-	if !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "packets" }) {
+	if !q.reads("packets") {
 		return 0
 	}
 	n = r.traffic.untracked
@@ -279,7 +288,7 @@ func (r *run) unseenText(q *running) string {
 
 // lostTuples returns the stream of losses, if the query uses it.
 func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (out []query.Tuple) {
-	if r.result == nil || !slices.ContainsFunc(q.plan.Steps, func(s query.Step) bool { return s.Source == "losses" }) {
+	if r.result == nil || !q.reads("losses") {
 		return nil
 	}
 	if reason := r.reason(); reason != "" {
@@ -323,7 +332,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 			continue
 		}
 		names.Append(a.name)
-		epoch.Append(r.epoch.Number)
+		epoch.Append(a.epoch)
 		status.Append(a.status())
 		optional(problem, cmp.Or(a.problem, a.inexact))
 		exact.Append(a.problem == "" && a.inexact == "")
@@ -368,7 +377,7 @@ func (r *run) resultTable(answers []*answer) (*table.Table, error) {
 			seen[a.name+" "+key] = true
 			names.Append(a.name)
 			keys.Append(key)
-			epoch.Append(r.epoch.Number)
+			epoch.Append(a.epoch)
 			if last < 0 {
 				value.AppendNull()
 			} else {

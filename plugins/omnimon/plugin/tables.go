@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
@@ -21,6 +22,7 @@ import (
 const (
 	root           = "/netsketch-omnimon:omnimon/"
 	summaryList    = root + "summary"
+	settledList    = root + "settled"
 	flowList       = root + "flows/flow"
 	hopList        = root + "hops/hop"
 	lossList       = root + "losses/loss"
@@ -37,6 +39,34 @@ const (
 	resultList     = queryList + "/results/result"
 )
 
+// settledOf returns the list of the settled epoch that corresponds to a list of the newest epoch.
+func settledOf(list string) string { return settledList + "/" + strings.TrimPrefix(list, root) }
+
+// builder returns the builder of a list that says what was lost: in the newest epoch, or in the
+// settled one.
+func (r *run) builder(list string) *table.Builder {
+	if r.settling {
+		list = settledOf(list)
+	}
+	return table.NewBuilder(list)
+}
+
+// lossTables builds the tables that say what was lost.
+func (r *run) lossTables(flows []*published) (out []*table.Table, err error) {
+	for _, build := range []func() (*table.Table, error){
+		func() (*table.Table, error) { return r.flowTable(flows) },
+		func() (*table.Table, error) { return r.hopTable(flows) },
+		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable,
+	} {
+		t, err := build()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
 // publish builds the tables of the epoch. Each replaces its whole list. The caller holds the lock.
 func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 	out := &sdk.Results{}
@@ -45,12 +75,24 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		return a.Key.Compare(b.Key)
 	})...)
 	answers := r.answers(p.queries())
+	// What is lost is published now as provisional, and as it is then when the epoch is settled.
+	later := *r
+	later.settling = true
+	held, err := later.lossTables(slices.DeleteFunc(slices.Clone(flows), func(f *published) bool {
+		return f.reason != "" || !lacksPackets(&f.Flow)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	answers = p.results.hold(r, held, answers)
+	tables, err := r.lossTables(flows)
+	if err != nil {
+		return nil, err
+	}
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active()) },
-		func() (*table.Table, error) { return r.flowTable(flows) },
-		func() (*table.Table, error) { return r.hopTable(flows) },
-		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable, r.hostTable, r.completionTable,
+		r.hostTable, r.completionTable, r.settledTable,
 		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
 		p.results.table,
 		func() (*table.Table, error) { return r.queryTable(answers) },
@@ -62,9 +104,43 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		if err != nil {
 			return nil, err
 		}
+		tables = append(tables, t)
+	}
+	for _, t := range append(tables, r.settledTables(held)...) {
 		out.Add(t, true)
 	}
 	return out, nil
+}
+
+// settledTables say what the settled epoch lost. They have no rows if that is not known. newest are
+// the tables that say the same of the newest epoch.
+func (r *run) settledTables(newest []*table.Table) (out []*table.Table) {
+	if r.settled != nil && r.doubt == "" {
+		return r.settled.tables
+	}
+	for _, t := range newest {
+		out = append(out, t.Slice(0, 0))
+	}
+	return out
+}
+
+// settledTable describes the epoch that is settled.
+func (r *run) settledTable() (*table.Table, error) {
+	b := table.NewBuilder(settledList)
+	x, reason := r.settled, "no epoch is settled"
+	if x != nil {
+		b.Uint("state/epoch").Append(x.Epoch)
+		reason = cmp.Or(r.doubt, x.Problem)
+	} else {
+		b.Uint("state/epoch").AppendNull()
+		x = &held{}
+	}
+	b.Bool("state/exact").Append(reason == "")
+	optional(b.Text("state/problem"), reason)
+	sure := r.settled != nil && r.doubt == ""
+	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
+	known(b.Uint("state/lost-packets"), x.LostPackets, sure)
+	return b.Table()
 }
 
 // status is the status of the results.
@@ -138,14 +214,9 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("epoch", r.epoch.Number)
 	b.Text("state/status").Append(r.status().String())
 	reason := r.reason()
-	optional(b.Text("state/problem"), reason)
-	b.Bool("state/exact").Append(reason == "")
-	b.Bool("state/final").Append(reason == "" && r.traffic.lost == 0)
-	if confirmed := b.Uint("state/confirmed-epoch"); r.confirmed > 0 {
-		confirmed.Append(r.confirmed)
-	} else {
-		confirmed.AppendNull()
-	}
+	optional(b.Text("state/problem"), cmp.Or(reason, r.pendingReason(true)))
+	b.Bool("state/exact").Append(reason == "" && !r.provisional())
+	b.Bool("state/provisional").Append(r.provisional())
 	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
 	for i := range r.hosts {
 		if h := &r.hosts[i]; h.delivered {
@@ -161,15 +232,9 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 			switches++
 		}
 	}
-	lossy, unplaced, unknowns, determined, share := 0, 0, 0, 0, 1.0
+	unplaced, unknowns, determined, share := 0, 0, 0, 1.0
 	if r.result != nil {
-		lossy, unknowns, determined = len(r.result.Lossy), r.result.Variables, r.result.Determined
-		for i := range r.result.Unplaced {
-			unplaced++
-			if f := &r.result.Unplaced[i]; f.Known() && f.Lost[wire.Packets] > 0 {
-				lossy++
-			}
-		}
+		unplaced, unknowns, determined = len(r.result.Unplaced), r.result.Variables, r.result.Determined
 		one("flows", uint64(r.result.Flows))
 	}
 	if unknowns > 0 {
@@ -180,7 +245,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("untagged-packets", r.traffic.untagged+r.traffic.untracked)
 	one("foreign-packets", r.traffic.foreign)
 	one("inexact-flows", r.traffic.inexact)
-	one("lossy-flows", uint64(lossy))
+	one("lossy-flows", uint64(r.lossyFlows()))
 	one("unplaced-flows", uint64(unplaced))
 	one("lost-packets", r.traffic.lost)
 	one("unknowns", uint64(unknowns))
@@ -214,7 +279,7 @@ func extremeName(e wire.Extreme) string {
 }
 
 func (r *run) flowTable(flows []*published) (*table.Table, error) {
-	b := table.NewBuilder(flowList)
+	b := r.builder(flowList)
 	keys, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch")
 	source, destination, path := b.Text("state/source"), b.Text("state/destination"), b.Text("state/path")
 	var values []*table.UintAppender
@@ -257,8 +322,9 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		known(untagged, int64(f.Untagged.Packets), f.reason == "")
 		known(lost, f.Lost[wire.Packets], isKnown)
 		duration.Append(f.Age + 1)
-		provisional.Append(isKnown && f.Lost[wire.Packets] > 0)
-		reason := r.flowReason(f)
+		waits := f.reason == "" && lacksPackets(&f.Flow)
+		provisional.Append(waits && r.provisional())
+		reason := cmp.Or(r.flowReason(f), r.pendingReason(waits))
 		exact.Append(reason == "")
 		optional(problem, reason)
 	}
@@ -266,7 +332,7 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 }
 
 func (r *run) hopTable(flows []*published) (*table.Table, error) {
-	b := table.NewBuilder(hopList)
+	b := r.builder(hopList)
 	keys, hop, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.UintKey("hop"), b.Uint("state/epoch")
 	name, link := b.Text("state/switch"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
@@ -275,7 +341,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 		if f.reason != "" {
 			continue
 		}
-		reason := r.sentReason(f)
+		reason := cmp.Or(r.sentReason(f), r.pendingReason(lacksPackets(&f.Flow)))
 		for i, h := range f.Path.Hops {
 			keys.append(f)
 			hop.Append(uint64(i))
@@ -300,6 +366,23 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	return b.Table()
 }
 
+// lacksPackets reports whether packets of a flow are missing, or may be.
+func lacksPackets(f *analysis.Flow) bool { return !f.Known() || f.Lost != (wire.Values{}) }
+
+// lossyFlows counts the flows that are known to have lost packets.
+func (r *run) lossyFlows() (n int) {
+	if r.result == nil {
+		return 0
+	}
+	n = len(r.result.Lossy)
+	for i := range r.result.Unplaced {
+		if f := &r.result.Unplaced[i]; f.Known() && f.Lost[wire.Packets] > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // sentReason returns why it is not known what a flow sent, "" if it is.
 func (r *run) sentReason(f *published) string {
 	if len(r.inexact) == 0 && r.result.AllSent(&f.Flow) {
@@ -310,7 +393,7 @@ func (r *run) sentReason(f *published) string {
 
 // lossTable lists the largest losses of flows.
 func (r *run) lossTable() (*table.Table, error) {
-	b := table.NewBuilder(lossList)
+	b := r.builder(lossList)
 	keys, element := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("element")
 	epoch, kinds := b.Uint("state/epoch"), b.Text("state/kind")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
@@ -326,10 +409,10 @@ func (r *run) lossTable() (*table.Table, error) {
 		epoch.Append(r.epoch.Number)
 		known(low, l.Packets.Low, true)
 		known(high, l.Packets.High, true)
-		reason := r.sentReason(&published{Flow: l.flow.Flow})
+		reason := cmp.Or(r.sentReason(&published{Flow: l.flow.Flow}), r.pendingReason(true))
 		determined.Append(reason == "" && l.Packets.Exact())
 		known(bytes, l.Values[wire.Bytes], l.Exact)
-		provisional.Append(true)
+		provisional.Append(r.provisional())
 		optional(problem, reason)
 	}
 	return b.Table()
@@ -362,7 +445,7 @@ func (r *run) losses() (out []loss) {
 }
 
 func (r *run) switchTable() (*table.Table, error) {
-	b := table.NewBuilder(switchList)
+	b := r.builder(switchList)
 	names, epoch := b.TextKey("switch"), b.Uint("state/epoch")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
@@ -392,7 +475,7 @@ func (r *run) switchTable() (*table.Table, error) {
 			status.Append(sdk.StatusLost.String())
 		}
 		optional(problem, s.problem)
-		exact.Append(s.delivered && s.problem == "" && r.exact())
+		exact.Append(s.delivered && s.problem == "" && r.exact() && !r.provisional())
 		known(packets, int64(s.arrived), s.delivered)
 		known(noHeader, int64(s.noHeader), s.delivered)
 		r.bounds(low, high, determined, provisional, i)
@@ -421,12 +504,12 @@ func (r *run) bounds(low, high *table.UintAppender, determined, provisional *tab
 	}
 	known(low, max(lost.Low, 0), true)
 	known(high, max(lost.High, 0), lost.High < analysis.Unlimited)
-	determined.Append(r.exact() && problem == "" && lost.Exact())
-	provisional.Append(lost.High > 0)
+	determined.Append(r.exact() && problem == "" && lost.Exact() && !r.provisional())
+	provisional.Append(r.provisional())
 }
 
 func (r *run) linkTable() (*table.Table, error) {
-	b := table.NewBuilder(linkList)
+	b := r.builder(linkList)
 	names, epoch := b.TextKey("link"), b.Uint("state/epoch")
 	from, to, flows := b.Text("state/from"), b.Text("state/to"), b.Uint("state/flows")
 	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
@@ -452,7 +535,7 @@ func (r *run) linkTable() (*table.Table, error) {
 }
 
 func (r *run) linkFlowTable() (*table.Table, error) {
-	b := table.NewBuilder(linkFlowList)
+	b := r.builder(linkFlowList)
 	names, keys := b.TextKey("link"), keyColumn{TextAppender: b.TextKey("flow")}
 	epoch, rank := b.Uint("state/epoch"), b.Uint("state/rank")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
@@ -465,8 +548,9 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 			rank.Append(uint64(n + 1))
 			known(low, f.packets.Low, true)
 			known(high, f.packets.High, true)
-			known(bytes, f.bytes, f.exact && r.exact())
-			determined.Append(r.exact() && r.result.AllSent(&f.Flow) && f.packets.Exact())
+			sure := r.exact() && !(r.provisional() && lacksPackets(&f.Flow))
+			known(bytes, f.bytes, f.exact && sure)
+			determined.Append(sure && r.result.AllSent(&f.Flow) && f.packets.Exact())
 		}
 	}
 	return b.Table()

@@ -220,7 +220,7 @@ function Found({ live, lists, flow, watched }: { live: Live; lists: SchemaNode[]
             ))}
         </ol>
       )}
-      {lost > 0 && <p class="notice lost">{lost} packets of the flow were lost in the newest epoch.</p>}
+      {lost > 0 && <p class="notice lost">{lost} packets of the flow were lost in an epoch that is settled.</p>}
       {provisional > lost && (
         <p class="notice">{provisional} packets of the flow have not arrived. This is provisional: they may be late.</p>
       )}

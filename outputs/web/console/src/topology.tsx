@@ -121,7 +121,7 @@ class Meters {
     }
     // What is provisional may be late, and the upper bound of a loss may be far off.
     const lost = Number(result.values.get('state/lost-low') ?? NaN)
-    if (result.values.get('state/provisional') === true) d.provisional = lost || 0
+    if (result.values.get('state/provisional') === true && lost > 0) d.provisional = lost
     else if (!Number.isNaN(lost)) d.lost = Math.max(Number.isNaN(d.lost) ? 0 : d.lost, lost)
     return d
   }
