@@ -223,7 +223,7 @@ func (c *Collector) dialGNMI(dev config.Device) (func(...grpc.DialOption) (*grpc
 	return endpoint.Dial, err
 }
 
-// engineDependencies are those of the epoch engine.
+// engineDependencies returns the dependencies of the epoch engine.
 func (c *Collector) engineDependencies() epoch.Dependencies {
 	out := epoch.Dependencies{Clock: c.deps.Clock, Logger: c.log}
 	if c.member != nil {
@@ -232,7 +232,8 @@ func (c *Collector) engineDependencies() epoch.Dependencies {
 	return out
 }
 
-// intentDependencies are those of the component that owns the desired state of devices.
+// intentDependencies returns the dependencies of the component that owns the desired state of
+// devices.
 func (c *Collector) intentDependencies() intent.Dependencies {
 	out := intent.Dependencies{Clock: c.deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift}
 	if c.member != nil {
@@ -241,7 +242,7 @@ func (c *Collector) intentDependencies() intent.Dependencies {
 	return out
 }
 
-// analysisDependencies are those of the component that runs plugins.
+// analysisDependencies returns the dependencies of the component that runs plugins.
 func (c *Collector) analysisDependencies() analysis.Dependencies {
 	out := analysis.Dependencies{Clock: c.deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema,
 		Network: c.network, Plans: c.member.Plans(c.intent), BankShift: c.banks.Shift, SettingsChanged: c.settingsChanged,

@@ -78,8 +78,8 @@ func (c *Collector) Open(ctx context.Context, at time.Time, wait epoch.WaitFunc)
 func (c *Collector) Epoch() (number uint64, end time.Time) { return c.epochs.Current() }
 
 // Step closes the open epoch at the given time and returns when the results of the epoch that has
-// drained are published. The report is empty if there is none (epoch.Engine.Close). During wait,
-// which waits for the guard, an emulation moves its packets.
+// drained are published. The report is empty if no epoch has drained (epoch.Engine.Close). During
+// wait, which waits for the guard, an emulation moves its packets.
 func (c *Collector) Step(ctx context.Context, at time.Time, wait epoch.WaitFunc) (Report, error) {
 	ep, err := c.epochs.Close(ctx, at, wait)
 	if err != nil || ep == nil {

@@ -143,7 +143,7 @@ type Component struct {
 	directory string // directory of plugin binaries; a change needs a restart
 	restart   config.Restart
 
-	ctx    context.Context // of analyses; ends with Stop
+	ctx    context.Context // context of analyses; ends with Stop
 	cancel context.CancelFunc
 	work   sync.WaitGroup // reports and retries
 

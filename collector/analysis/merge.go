@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// errTorn is why a switch is missing from an epoch.
+// errTorn says that another collector merged a switch's cells without the plugin's bindings.
 var errTorn = fmt.Errorf("its collector merged it with another switch, which has other data here: %w", epoch.ErrLate)
 
 // Merge returns the registers that a plugin reads, from all switches with a reading in the epoch,

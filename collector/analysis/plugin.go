@@ -36,7 +36,7 @@ type plugin struct {
 
 	mu       sync.Mutex
 	begun    bool // inst is set
-	home     bool // this collector analyzed the newest epoch
+	home     bool // whether this collector analyzed the newest epoch
 	closed   bool // the queue accepts no more jobs
 	cfg      config.Plugin
 	refusal  error // why the plugin refused the newest configuration, so that cfg stays in force
@@ -45,7 +45,7 @@ type plugin struct {
 	bound    map[string]map[string]bool // the result of bindings for version
 	version  uint64
 	failing  bool       // the last epoch was lost; limits the log to one line per change
-	state    *sdk.State // the newest state that the plugin saved
+	state    *sdk.State // newest state that the plugin saved
 	status   Status     // without the process's status
 }
 

@@ -35,7 +35,7 @@ type Report struct {
 // DeviceReport is the outcome of an epoch on one device or host.
 type DeviceReport struct {
 	Name string
-	// Err is why the device is missing; nil if it is not.
+	// Err says why the device is missing from the epoch; nil if the device was read.
 	Err error
 	// Flip and Read are the durations of the flip and the read-out.
 	Flip, Read time.Duration
@@ -44,7 +44,7 @@ type DeviceReport struct {
 // PluginReport is the outcome of an epoch in one plugin.
 type PluginReport struct {
 	Name string
-	// Err is why there are no results, or not all of them.
+	// Err says why the plugin has no results of the epoch, or only some of them.
 	Err error
 	// Duration is the duration of the analysis, from the hand-over of the epoch to the last result.
 	Duration time.Duration
@@ -74,8 +74,8 @@ type Stages struct {
 	Total time.Duration
 }
 
-// ErrUnfinished is why a report lacks the results of a plugin that is still analyzing the epoch.
-// The results are published and counted when they arrive.
+// ErrUnfinished says that a plugin is still analyzing the epoch, so that the report lacks its
+// results. The results are published and counted when they arrive.
 var ErrUnfinished = errors.New("the plugin is still analyzing the epoch")
 
 // reportLag is the number of epochs after which an epoch is reported without the plugins that are

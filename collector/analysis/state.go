@@ -20,7 +20,7 @@ import (
 // stateFile is the file format of a plugin's state.
 type stateFile struct {
 	Format  int       `json:"format"` // 1
-	Plugin  string    `json:"plugin"` // as the configuration names it
+	Plugin  string    `json:"plugin"` // plugin's name in the configuration
 	Saved   time.Time `json:"saved"`
 	Epoch   uint64    `json:"epoch"`
 	Version uint32    `json:"version"`
@@ -142,7 +142,7 @@ func writeState(path, plugin string, s *sdk.State) error {
 type savedState struct {
 	epoch   uint64
 	next    time.Time // earliest time of the next write
-	failing bool      // the last write failed
+	failing bool      // whether the last write failed
 }
 
 // saveState writes the plugin's newest state to disk, at most once per stateInterval unless now is

@@ -13,7 +13,7 @@ import (
 // Status is the state of a configured plugin: its process, and its work in this component.
 type Status struct {
 	pluginhost.Status
-	Name string // of the instance
+	Name string // name of the plugin instance
 	// EpochsAnalyzed counts epochs with results, EpochsLost epochs without.
 	EpochsAnalyzed, EpochsLost uint64
 	// SavedEpoch is the epoch of the newest state that the plugin saved; 0 if it saved none.
@@ -40,8 +40,8 @@ func (p *plugin) snapshot() Status {
 	return s
 }
 
-// Status returns the state of all configured plugins by name, including plugins that did not
-// start. LastError is why a plugin was last down, lost an epoch or refused its configuration.
+// Status returns the state of all configured plugins by name, including plugins that did not start.
+// LastError says why a plugin was last down, lost an epoch or refused its configuration.
 func (c *Component) Status() []Status {
 	var out []Status
 	for _, p := range c.running() {

@@ -60,12 +60,13 @@ type Config struct {
 	Version string
 	// Agents is the address for host agents; "" if they are not served.
 	Agents string
-	// Digests are those of the sections of the configuration that members must share, by name.
+	// Digests are the digests, by name, of the sections of the configuration that all members must
+	// share.
 	Digests map[string]string
 	// Lease is the time without a beat after which a member is gone; DefaultLease if 0.
 	Lease time.Duration
-	// Now is the clock by which epochs begin, which is compared with that of the NATS server;
-	// time.Now if nil.
+	// Now is the clock that begins epochs; the member compares it with the NATS server's clock. The
+	// default is time.Now.
 	Now func() time.Time
 }
 
@@ -76,13 +77,14 @@ type Dependencies struct {
 	// OnView is called when owners, members or the lease have changed in View. It may take long:
 	// views that are superseded meanwhile are left out.
 	OnView func()
-	// Epoch returns the number of the open epoch; 0: none. nil: there is none.
+	// Epoch returns the number of the open epoch, 0 if none is open. It may be nil.
 	Epoch func() uint64
 	// Holds returns what this member has not handed over; nil: nothing.
 	Holds func() Holdings
 	// Counts returns what this member counts; nil: nothing.
 	Counts func() Counts
-	// OnOffer takes what another member hands over, and returns the reply; nil: nothing is taken.
+	// OnOffer takes over the devices that another member offers, and returns the reply. If OnOffer is
+	// nil, the member takes over no devices.
 	OnOffer func(*clusterv1.Offer) *clusterv1.OfferReply
 }
 
@@ -100,7 +102,7 @@ type Component struct {
 	views  chan struct{} // OnView is due
 
 	lease lease // used by run only
-	joins bool  // it has had a lease; used by run only
+	joins bool  // whether this member has ever had a lease; used by run only
 	peers map[string]peer
 	// stranger is when a lease or beat was found last that cannot be read; used by run only.
 	stranger time.Time
@@ -109,7 +111,7 @@ type Component struct {
 	self   Member
 	view   View
 	first  chan struct{} // closed when the first view with a lease is known
-	logged string        // the reason that was logged last
+	logged string        // reason that was logged last
 }
 
 // peer is another member with the time of its latest beat.
@@ -237,8 +239,8 @@ func (c *Component) current() Member {
 	return c.self
 }
 
-// publish calls OnView for new views. The lease is renewed, so that the fence is above those
-// of sessions that others hand over to this member.
+// publish calls OnView for new views. It renews the lease first, so that the member's fence is
+// above the fences of sessions that others hand over to this member.
 func (c *Component) publish() {
 	for {
 		select {
@@ -286,7 +288,7 @@ func (c *Component) renew() {
 	now := time.Now()
 	if err != nil {
 		c.complain("no lease in the cluster; devices are measured, and no entries are written: " + err.Error())
-	} else if !was { // what is known of others is old
+	} else if !was { // the beats of other members are old
 		for name, p := range c.peers {
 			p.at = now
 			c.peers[name] = p
@@ -325,7 +327,7 @@ func (c *Component) take(b beat) {
 	m, err := decodeMember(b.data)
 	if err != nil {
 		c.stranger = b.at
-		if c.joins && c.current().State != Refused { // otherwise it is the reason why this one is refused
+		if c.joins && c.current().State != Refused { // a refused member keeps the reason of its refusal
 			c.complain("a collector of another version of netsketch is in the cluster, and is ignored; stop it: its beats " +
 				"cannot be read: " + err.Error())
 		}
@@ -342,16 +344,16 @@ func (c *Component) take(b beat) {
 		}
 	default:
 		if p, ok := c.peers[m.Name]; ok && p.Incarnation != m.Incarnation && p.Started.After(m.Started) {
-			return // of the incarnation before
+			return // the beat is of an earlier incarnation
 		}
 		c.peers[m.Name] = peer{m, b.at}
 	}
 }
 
-// judge refuses this member if its configuration or version differs from that of the members that
-// were there before it. A member that joined keeps its place when the configuration changes. Of two
-// members of different versions that join at the same time, the one that was started later is
-// refused.
+// judge refuses this member if its configuration or version differs from the configuration or
+// version of the members that joined earlier. A member that joined keeps its place when the
+// configuration changes. Of two members of different versions that join at the same time, the one
+// that was started later is refused.
 func (c *Component) judge(joins bool) {
 	self := c.current()
 	joins = joins || self.State == Refused
@@ -386,8 +388,8 @@ func (c *Component) beat() {
 	c.send(c.current())
 }
 
-// ClockWarnings names the members whose clocks differ by more than a bound from that of this one:
-// their epochs begin at other times.
+// ClockWarnings names the members whose clocks differ from this member's clock by more than a
+// bound: their epochs begin at other times.
 func (c *Component) ClockWarnings(bound time.Duration) (warnings []string) {
 	v := c.View()
 	self, _ := v.Member(v.Self)
@@ -454,14 +456,14 @@ func (c *Component) evaluate(now time.Time) {
 	}
 }
 
-// logView logs what has changed of the members.
+// logView logs which members joined, left or changed their state.
 func (c *Component) logView(was, next View) {
 	for _, m := range next.Members {
 		before, known := was.Member(m.Name)
 		fresh := !known || before.Incarnation != m.Incarnation
 		switch {
 		case m.State == Refused:
-			if m.Name != next.Self && (fresh || before.State != Refused) { // judge has logged its own
+			if m.Name != next.Self && (fresh || before.State != Refused) { // judge has logged this member's own refusal
 				c.log.Warn("cluster: a member is refused", "member", m.Name, "version", m.Version, "reason", m.Reason)
 			}
 		case fresh:

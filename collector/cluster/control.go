@@ -17,7 +17,8 @@ import (
 
 // Commands to a member.
 const (
-	// Drain moves what the member owns to the others; it goes on to serve results.
+	// Drain moves the devices, hosts and plugins of the member to the others; the member goes on to
+	// serve results.
 	Drain = "drain"
 	// Resume makes a draining member active again.
 	Resume = "resume"
@@ -30,18 +31,19 @@ const (
 // give them to others already.
 type Holdings struct{ Devices, Hosts, Plugins []string }
 
-// Empty reports whether there are none.
+// Empty reports whether the member holds no device, host or plugin.
 func (h Holdings) Empty() bool { return len(h.Devices)+len(h.Hosts)+len(h.Plugins) == 0 }
 
-// Counts are what a member counts of moves and of what it relays, since its start, by the names of
-// leaves of /collector/cluster/state.
+// Counts are the counters of a member since its start, by the names of leaves of
+// /collector/cluster/state.
 type Counts struct {
-	// HandedOver counts devices that another collector handed over to this one, Forced those that
-	// moved to or from it without a handover although both were there.
+	// HandedOver counts devices that another collector handed over to this one. Forced counts devices
+	// that moved to or from this collector without a handover although both collectors were there.
 	HandedOver uint64 `json:"devices-handed-over"`
 	Forced     uint64 `json:"devices-forced"`
-	// EpochsSent counts epochs of hosts here that were sent to the other collectors, EpochsReceived
-	// those of other collectors that were relayed, and EpochsRefused those that were not.
+	// EpochsSent counts epochs of this collector's hosts that were sent to the other collectors.
+	// EpochsReceived counts epochs from other collectors that were relayed to hosts, and EpochsRefused
+	// those that were refused.
 	EpochsSent     uint64 `json:"host-epochs-sent"`
 	EpochsReceived uint64 `json:"host-epochs-received"`
 	EpochsRefused  uint64 `json:"host-epochs-refused"`
@@ -66,7 +68,7 @@ func (c *Component) respond(subject string, f func(data []byte) proto.Message) e
 	return nil
 }
 
-// control takes a command to this member.
+// control carries out a command for this member.
 func (c *Component) control(data []byte) proto.Message {
 	var request clusterv1.Control
 	if err := clusterv1.Unmarshal(data, &request); err != nil {
@@ -102,7 +104,7 @@ func (c *Component) command(name string) (err error) {
 	case name == Drain && c.self.State == Active:
 		open := c.epoch()
 		since := open + leadEpochs
-		if open == 0 || c.self.Since > open { // it is at home to nothing
+		if open == 0 || c.self.Since > open { // this member is the home of no plugin
 			since = 0
 		}
 		c.self.State, c.self.Since, c.self.Drained = Draining, since, false
@@ -115,7 +117,8 @@ func (c *Component) command(name string) (err error) {
 	return nil
 }
 
-// leadEpochs is how many epochs ahead plugins and hosts move, so that all members know of it.
+// leadEpochs is the number of epochs between the announcement of a move of plugins and hosts and
+// the move, so that all members know of it in time.
 const leadEpochs = 2
 
 // notYet is Member.Since of a member that has not measured an epoch.
@@ -156,7 +159,7 @@ func (c *Component) Measured(drained bool) {
 	c.offer()
 }
 
-// Drain makes this member draining, and reports whether there is another one that can take over.
+// Drain makes this member draining. It returns false if no other member can take over.
 func (c *Component) Drain() bool {
 	v := c.View()
 	return v.Leased && slices.ContainsFunc(v.Members, func(m Member) bool { return m.Active() && m.Name != v.Self }) &&
@@ -169,14 +172,14 @@ func Command(ctx context.Context, b *bus.Bus, member, command string) error {
 	return err
 }
 
-// Held returns what a member has not handed over.
+// Held returns the devices, hosts and plugins that a member has not handed over.
 func Held(ctx context.Context, b *bus.Bus, member string) (Holdings, error) {
 	reply, err := request(ctx, b, member, held)
 	h := reply.GetHoldings()
 	return Holdings{Devices: h.GetDevices(), Hosts: h.GetHosts(), Plugins: h.GetPlugins()}, err
 }
 
-// Counted returns what a member counts.
+// Counted returns the counters of a member.
 func Counted(ctx context.Context, b *bus.Bus, member string) (Counts, error) {
 	reply, err := request(ctx, b, member, counted)
 	n := reply.GetCounts()
@@ -214,7 +217,7 @@ func call(ctx context.Context, b *bus.Bus, subject, member string, message, repl
 	return nil
 }
 
-// Offer sends what this member hands over to another one, and returns the reply of its
+// Offer offers devices to another member, and returns the reply of that member's
 // Dependencies.OnOffer.
 func (c *Component) Offer(ctx context.Context, member string, offer *clusterv1.Offer) (*clusterv1.OfferReply, error) {
 	reply := &clusterv1.OfferReply{}
@@ -225,7 +228,7 @@ func (c *Component) Offer(ctx context.Context, member string, offer *clusterv1.O
 	return reply, err
 }
 
-// offered takes what another member hands over.
+// offered passes devices that another member offers to Dependencies.OnOffer.
 func (c *Component) offered(data []byte) proto.Message {
 	var offer clusterv1.Offer
 	if err := clusterv1.Unmarshal(data, &offer); err != nil {

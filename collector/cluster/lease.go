@@ -28,17 +28,17 @@ const (
 // lease is the entry of a member in the bucket of members. The bucket drops entries that are not
 // renewed.
 type lease struct {
-	bucket   jetstream.KeyValue // nil: not open
+	bucket   jetstream.KeyValue // nil while the bucket is not open
 	created  uint64             // when the bucket was created, in seconds since 1970
 	key      string
-	revision uint64    // of the entry; 0: there is none
+	revision uint64    // revision of the entry; 0: no entry
 	newest   uint64    // revision of an entry of this member in the bucket
-	lost     bool      // the bucket has lost its entries
+	lost     bool      // whether the NATS servers have lost the bucket's entries
 	at       time.Time // start of the latest renewal
 
-	now                 func() time.Time // the clock that is measured
+	now                 func() time.Time // clock that is measured
 	renewals            int
-	offset, uncertainty time.Duration // of the clock against that of the NATS server
+	offset, uncertainty time.Duration // difference of the clock to the NATS server's clock
 }
 
 // held reports whether the member holds its lease: the bucket cannot have dropped the entry yet.
@@ -54,7 +54,7 @@ func (l *lease) fence() uint64 { return l.created<<32 | l.revision&(1<<32-1) }
 func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.Duration) (found []Member, err error) {
 	defer func() {
 		if err != nil && ctx.Err() == nil {
-			l.bucket = nil // it may be gone with the server's memory
+			l.bucket = nil // the bucket may be gone with the server's memory
 		}
 	}()
 	if err := b.Connected(); err != nil {
@@ -95,7 +95,7 @@ func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.D
 	return found, nil
 }
 
-// write writes the entry if it is still the one that this member wrote last.
+// write writes the entry if nobody has changed it since this member last wrote it.
 func (l *lease) write(ctx context.Context, data []byte) (revision uint64, err error) {
 	if l.revision == 0 {
 		return l.bucket.Create(ctx, l.key, data)
@@ -126,8 +126,8 @@ func (l *lease) adopt(ctx context.Context, m Member) error {
 	return nil
 }
 
-// measure measures the clock against that of the server, which notes when it wrote an entry: that
-// was between begin and the reply.
+// measure compares the clock with the server's clock: the server notes when it wrote an entry,
+// between begin and the reply.
 func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
 	end := l.now()
 	if l.renewals++; l.renewals%offsetEvery != 1 {
@@ -141,8 +141,8 @@ func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
 	l.offset, l.uncertainty = begin.Add(half).Sub(entry.Created()), half
 }
 
-// open opens the bucket, and creates it if there is none. It is in memory: the full disk of a
-// single NATS server stops no lease.
+// open opens the bucket, and creates it if there is none. The bucket is in memory, so that the full
+// disk of a single NATS server stops no lease.
 func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) error {
 	var info *jetstream.StreamInfo
 	bucket, err := OpenMembers(ctx, b)
@@ -170,7 +170,7 @@ func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) er
 	if err != nil {
 		return err
 	}
-	if created := uint64(info.Created.Unix()); created != l.created { // it is another bucket
+	if created := uint64(info.Created.Unix()); created != l.created { // the servers have created another bucket
 		l.created, l.revision, l.newest, l.lost = created, 0, 0, false
 	}
 	l.bucket = bucket
@@ -205,9 +205,9 @@ func keepOut(ctx context.Context, b *bus.Bus) error {
 	return err
 }
 
-// emptied reports whether the NATS servers have lost the entries of a bucket: all of them were
-// restarted. They know when the bucket was created, but count its revisions from 1 again, so that
-// fences would be below earlier ones.
+// emptied reports whether the NATS servers have lost the entries of a bucket because all of them
+// were restarted. The servers know when the bucket was created, but count its revisions from 1
+// again, so that new fences would be below earlier ones.
 func (l *lease) emptied(info *jetstream.StreamInfo, duration time.Duration) bool {
 	return l.lost && uint64(info.Created.Unix()) == l.created ||
 		info.State.LastSeq == 0 && info.TimeStamp.Sub(info.Created) > duration

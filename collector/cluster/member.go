@@ -36,19 +36,19 @@ const (
 	Left State = "left"
 )
 
-// Member is a collector of the cluster: what its lease holds.
+// Member is a collector of the cluster, as its lease describes it.
 type Member struct {
 	// Name is the member's name, unique in the cluster.
 	Name string `json:"name"`
 	// Incarnation differs with each start of the collector.
 	Incarnation string `json:"incarnation"`
-	// Protocol is the version of the messages between members (clusterv1.Version); 0 if the lease
-	// cannot be read. Version is that of the program.
+	// Protocol is the version of the messages between members (clusterv1.Version), 0 if the lease
+	// cannot be read. Version is the version of the program.
 	Protocol uint32 `json:"protocol"`
 	Version  string `json:"version"`
 	// Weight is the member's share of devices, hosts and plugins relative to other members.
 	Weight int `json:"weight"`
-	// State is whether the member takes part; Reason is why it is refused.
+	// State says whether the member takes part, and Reason why it is refused.
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Since is the first epoch from which State holds for plugins and hosts, so that all members
@@ -61,9 +61,11 @@ type Member struct {
 	Started time.Time `json:"started"`
 	// Agents is the address for host agents; "" if they are not served.
 	Agents string `json:"agents,omitempty"`
-	// Digests are those of the sections of the configuration that members must share.
+	// Digests are the digests, by name, of the sections of the configuration that all members must
+	// share.
 	Digests map[string]string `json:"digests,omitempty"`
-	// Offset is what the member's clock is ahead of that of the NATS server, within Uncertainty.
+	// Offset is the time by which the member's clock is ahead of the NATS server's clock, within
+	// Uncertainty.
 	Offset      time.Duration `json:"offset_ns"`
 	Uncertainty time.Duration `json:"uncertainty_ns"`
 }
@@ -135,10 +137,11 @@ func (m Member) conflict(other Member) string {
 type View struct {
 	// Self is the name of this member.
 	Self string
-	// Fence grows with each view in which anything moves; it is above that of every earlier owner.
+	// Fence grows with each view that moves a device, host or plugin; it is above the fence of every
+	// earlier owner.
 	Fence uint64
-	// Leased reports that this member holds its lease. Without one it keeps what it owns, takes
-	// nothing and writes no entries: the other members may have taken over.
+	// Leased reports that this member holds its lease. Without a lease, the member keeps its devices,
+	// takes over none and writes no entries, because the other members may have taken over.
 	Leased bool
 	// Members are all members, sorted by name.
 	Members []Member
@@ -147,7 +150,7 @@ type View struct {
 // Owner returns the owner of a key: "device/NAME", "host/NAME" or "plugin/NAME".
 func (v View) Owner(key string) string { return Owner(key, v.Members) }
 
-// Device, Host and Plugin return the owner of one; "" if there is none.
+// Device, Host and Plugin return the owner of a device, host or plugin; "" if nobody owns it.
 func (v View) Device(name string) string { return v.Owner(deviceKey(name)) }
 func (v View) Host(name string) string   { return v.Owner(hostKey(name)) }
 func (v View) Plugin(name string) string { return v.Owner(pluginKey(name)) }
@@ -157,10 +160,10 @@ func (v View) Ownership(device string) ownership.View {
 	out := ownership.View{Self: v.Self, Leased: v.Leased, Owner: v.Device(device)}
 	var others []Member
 	for _, m := range v.Members {
-		if m.State != Refused { // it can hand a device over, or take it
+		if m.State != Refused { // a member that is not refused can hand a device over or take it
 			out.Present = append(out.Present, m.Name)
 		}
-		if m.State == Draining { // it may not have handed over everything
+		if m.State == Draining { // a draining member may not have handed over everything
 			m.State = Active
 		}
 		if m.Name != v.Self {
@@ -192,7 +195,7 @@ func (v View) In(epoch uint64) View {
 		}
 		active = active || m.Active()
 	}
-	if !active { // all of them have just started
+	if !active { // all members have just started
 		return v
 	}
 	return next

@@ -12,10 +12,10 @@ func deviceKey(name string) string { return "device/" + name }
 func hostKey(name string) string   { return "host/" + name }
 func pluginKey(name string) string { return "plugin/" + name }
 
-// Owner returns the name of the member that owns a key, "" if no member can: the one with the
-// highest score of weighted rendezvous hashing. When a member leaves, only its own keys move, and a
-// member owns a share of all keys that is proportional to its weight. The order of members does not
-// matter. Members that do not take part (Member.Active) own nothing.
+// Owner returns the name of the member with the highest score of weighted rendezvous hashing for a
+// key, "" if no member is active. When a member leaves, only its own keys move. Each member owns a
+// share of all keys in proportion to its weight. The order of members does not matter. Members that
+// do not take part (Member.Active) own nothing.
 func Owner(key string, members []Member) string {
 	owner, best := "", math.Inf(-1)
 	for _, m := range members {

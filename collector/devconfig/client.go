@@ -26,8 +26,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// read are the paths that are read of a device. Devices that do not serve one of them are read
-// without it.
+// read are the paths that are read from a device. A device that refuses one of them is read without
+// it.
 var read = []string{
 	"/interfaces/interface[name=*]/config", "/interfaces/interface[name=*]/state/id",
 	"/interfaces/interface[name=*]/state/enabled", "/interfaces/interface[name=*]/state/description",
@@ -54,10 +54,10 @@ type client struct {
 	conn    *grpc.ClientConn
 	api     gpb.GNMIClient
 	schema  *yang.Schema
-	timeout time.Duration // of a call
+	timeout time.Duration // limit of the time of a call
 	dials   *atomic.Int32
 	device  string // host:port, for errors
-	origin  string // of the paths that the device answers
+	origin  string // origin of the paths that the device answers
 }
 
 // dialer opens connections; southbound.Endpoint.Dial is one.
@@ -200,9 +200,9 @@ func (c *client) get(ctx context.Context, s *Snapshot, path string) error {
 	return nil
 }
 
-// hasCommit reports whether the device takes changes back that are not confirmed. It sends a Set
-// without changes that confirms a commit that does not exist: a device with such commits refuses
-// it.
+// hasCommit reports whether the device takes back changes that are not confirmed. It sends a Set
+// without changes that confirms a commit that does not exist: a device that supports the commit
+// extension refuses this Set.
 func (c *client) hasCommit(ctx context.Context, id string) (bool, error) {
 	err := c.call(ctx, &gpb.SetRequest{Extension: []*extpb.Extension{confirm(id)}})
 	switch status.Code(err) {
@@ -295,7 +295,7 @@ func value(path, v string, text, number, wide bool, f form) *gpb.TypedValue {
 		case text:
 			return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v}}
 		case number:
-			n, _ := strconv.ParseUint(v, 10, 64) // request has checked it
+			n, _ := strconv.ParseUint(v, 10, 64) // request has checked the number
 			return &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: n}}
 		}
 		return &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: v == "true"}}

@@ -10,13 +10,13 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 )
 
-// Wanted is what the file says about one device.
+// Wanted is the desired configuration of one device.
 type Wanted struct {
 	// DeviceID is P4Runtime's device_id; 0 if the file has none.
 	DeviceID uint64
 	// Component is the component of the integrated circuit; "" if the device has only one.
 	Component string
-	// Ports are the ports of links and hosts, and those of the device's port list, by number.
+	// Ports are the ports of links and hosts, and the ports of the device's port list, by number.
 	Ports []Port
 	// LLDP is set if links are discovered.
 	LLDP bool
@@ -25,13 +25,13 @@ type Wanted struct {
 // Port is a port of a device.
 type Port struct {
 	Number uint32
-	// Interface is the interface's name; "" if it is the one that reports the number.
+	// Interface is the interface's name; "" stands for the interface that reports the number.
 	Interface string
 	// Description is the interface's description; "" leaves it as it is.
 	Description string
 }
 
-// WantedOf returns what a file says about one of its devices.
+// WantedOf returns the desired configuration of a device in a file.
 func WantedOf(cfg *config.Config, dev config.Device) Wanted {
 	w := Wanted{DeviceID: dev.DeviceID, Component: dev.GNMI.Component, LLDP: len(cfg.Links) == 0 && len(cfg.Devices) > 1}
 	byNumber := map[uint32]Port{}

@@ -3,10 +3,9 @@
 // Package devconfig configures devices over gNMI: what P4Runtime needs before it works (the device
 // id, the numbers of ports), enabled ports, LLDP where links are discovered, and descriptions.
 //
-// Diff compares what the file says with what a device reports, and returns a Plan: the state of
-// each desired leaf, and the changes. The table paths has every leaf that can be sent. A plan is
-// carried out on command (Apply, by the digest of the plan), or in mode enforce whenever a device
-// differs.
+// Diff compares the file with the state of a device, and returns a Plan: the state of each desired
+// leaf, and the changes. The table paths has every leaf that can be sent. A plan is carried out on
+// command (Apply, by the digest of the plan), or in mode enforce whenever a device differs.
 //
 // A change runs through states (State) by one table, transitions:
 //
@@ -78,7 +77,7 @@ type Dependencies struct {
 type Component struct {
 	deps   Dependencies
 	times  Times
-	ctx    context.Context // of comparisons and changes
+	ctx    context.Context // context of comparisons and changes
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	socket *server // nil without a directory
@@ -360,8 +359,8 @@ func (c *Component) Plan(ctx context.Context, names ...string) ([]*Plan, error) 
 // parallel is the number of devices that are read at the same time.
 const parallel = 16
 
-// Apply carries out plans that a digest names: of all devices together, or of one of them. It
-// returns the names of the devices that are as the file says now.
+// Apply carries out the plans that a digest names: of all devices together, or of one of them. It
+// returns the names of the devices that agree with the file afterwards.
 func (c *Component) Apply(ctx context.Context, digest string, names ...string) (applied []string, err error) {
 	plans, err := c.Plan(ctx, names...)
 	if err != nil {

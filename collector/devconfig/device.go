@@ -53,13 +53,13 @@ const (
 
 // device is the configuration of one device.
 type device struct {
-	ctx    context.Context // of changes; ends when the device is not configured any more
+	ctx    context.Context // context of changes; ends when the device is removed from the configuration
 	name   string
 	mode   config.Configure
 	wanted Wanted
 	dial   dialer
 	addr   string
-	limit  time.Duration // of a call
+	limit  time.Duration // limit of the time of a call
 	deps   *Dependencies
 	times  Times
 	dir    records
@@ -67,11 +67,11 @@ type device struct {
 
 	op      sync.Mutex // one comparison or change at a time; guards the fields up to mu
 	record  *Record
-	form    form // that the device took last
+	form    form // form of values that the device took last
 	closed  bool // the P4Runtime session, for a change
 	retryAt time.Time
 	retry   time.Duration
-	setErr  error // of the Set of the change in progress
+	setErr  error // error of the Set of the change in progress
 	dialed  int32 // connections when the change began
 
 	mu     sync.Mutex
@@ -82,7 +82,8 @@ type device struct {
 type DeviceStatus struct {
 	Mode  config.Configure
 	State State
-	// Reason is why a device is not in effect: the newest failure, or why it cannot be read.
+	// Reason says why a device is not in effect: the newest failure, or the error of reading the
+	// device.
 	Reason string
 	Leaves []LeafState
 	// Since is when the device was compared last; zero if never.
@@ -99,7 +100,7 @@ func (d *device) Status() DeviceStatus {
 // state returns the current state.
 func (d *device) state() State { return d.Status().State }
 
-// enter sets the state, and logs a change of it.
+// enter sets the state, and logs it if it changes.
 func (d *device) enter(to State, reason string) {
 	d.mu.Lock()
 	was := d.status
@@ -242,7 +243,7 @@ func (d *device) Revert(ctx context.Context) error {
 		d.record.Ended = true
 	}
 	if len(nothing.Changes) == 0 {
-		d.record.Written = map[string]Written{} // somebody else has changed all of them
+		d.record.Written = map[string]Written{} // somebody else has changed all leaves that the collector wrote
 		return d.dir.save(d.record)
 	}
 	if d.state() == Unread || d.state() == Blocked {
@@ -372,7 +373,7 @@ func (d *device) settle(ctx context.Context, c *client) error {
 		next := p.State.next(e)
 		if next == p.State {
 			d.wait()
-			d.resume() // the device is measured meanwhile, if it can be
+			d.resume() // the device is measured during the change, if possible
 			d.enter(p.State, failure)
 			return fmt.Errorf("device %s: %s: %s", d.name, p.State, failure)
 		}
@@ -401,14 +402,14 @@ func (d *device) settle(ctx context.Context, c *client) error {
 	}
 }
 
-// step does what a state is for, and returns what it has found, with the reason.
+// step carries out the step of a state, and returns the event that it results in, with the reason.
 func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, failure string) {
 	switch p.State {
 	case Setting:
 		d.suspend(p.Changes)
 		_ = d.set(ctx, c, p.Changes, p.Commit) // setErr has the error
 		if p.Commit != "" && d.refused(ctx, c, p.Changes) {
-			// The probe was refused for another reason: the device has no such commits.
+			// The probe was refused for another reason: the device does not support the commit extension.
 			p.Commit = ""
 			_ = d.set(ctx, c, p.Changes, "")
 		}
@@ -427,7 +428,7 @@ func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, fail
 		})
 	case Connecting:
 		if e, failure = d.connect(ctx, p.Changes); e == proved {
-			// The device may have restarted meanwhile: what is confirmed is what it has now.
+			// The device may have restarted: the configuration that it has now is confirmed.
 			e, failure = d.readBack(ctx, c, p)
 		}
 	case Confirming:
@@ -479,8 +480,8 @@ func (d *device) set(ctx context.Context, c *client, changes []Change, commit st
 	return d.setErr
 }
 
-// refused reports whether the device has refused the form of the Set in progress and carried none
-// of it out.
+// refused reports whether the device has refused the form of values of the Set in progress, and
+// carried out none of its changes.
 func (d *device) refused(ctx context.Context, c *client, changes []Change) bool {
 	switch status.Code(d.setErr) {
 	case codes.InvalidArgument, codes.Unimplemented:
@@ -576,8 +577,8 @@ func (d *device) connect(ctx context.Context, changes []Change) (event, string) 
 	}
 }
 
-// confirm tells the device to keep the changes. A device that knows no such commit has confirmed it
-// before, or has taken the changes back: its configuration says which.
+// confirm tells the device to keep the changes. A device that does not know the commit has
+// confirmed it before, or has taken the changes back: its configuration shows which.
 func (d *device) confirm(ctx context.Context, c *client, p *Pending) (event, string) {
 	if p.Commit == "" {
 		return proved, ""
@@ -588,7 +589,7 @@ func (d *device) confirm(ctx context.Context, c *client, p *Pending) (event, str
 		return proved, ""
 	case codes.FailedPrecondition, codes.InvalidArgument:
 	default:
-		return begin, err.Error() // begin changes nothing here: the step is tried again
+		return begin, err.Error() // the event begin changes nothing here: the step is tried again
 	}
 	s, readErr := c.read(ctx)
 	if readErr != nil {
@@ -600,7 +601,7 @@ func (d *device) confirm(ctx context.Context, c *client, p *Pending) (event, str
 	return disproved, "the device has taken the change back before it was confirmed: " + err.Error()
 }
 
-// undo takes the changes back and proves it.
+// undo takes the changes back and checks that the device has its earlier values.
 func (d *device) undo(ctx context.Context, c *client, p *Pending) (event, string) {
 	d.suspend(p.Changes)
 	if p.Commit != "" {

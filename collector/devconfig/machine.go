@@ -36,15 +36,15 @@ const (
 type event uint8
 
 const (
-	// What a comparison of the device with the file finds.
+	// Events that result from comparing the device with the file.
 	foundClean event = iota
 	foundDifference
 	foundRefusal
 	unreadable
-	// What starts a change, and ends enforcement.
+	// Events that start a change or end enforcement.
 	begin
 	revertedAgain
-	// What a step of a change finds.
+	// Events that result from a step of a change.
 	answered
 	proved
 	disproved
@@ -56,7 +56,7 @@ const (
 	events = iota
 )
 
-// String returns what has happened.
+// String returns the event's description.
 func (e event) String() string {
 	return [events]string{
 		foundClean:      "the device is as the file says",

@@ -40,7 +40,7 @@ type setting struct {
 	// somebody else is never replaced, ours is deleted before it is changed, and the P4Runtime
 	// session is closed meanwhile.
 	identity bool
-	// quiet is set for a leaf that a device may leave out of its state.
+	// quiet is set for a leaf that devices may leave out of their state.
 	quiet bool
 	// text is set for a string, number for an unsigned number; otherwise the leaf is a boolean.
 	text, number bool

@@ -20,7 +20,7 @@ const (
 	InEffect Status = "in-effect"
 	// Configured: the configuration has the value, and the state does not have it.
 	Configured Status = "configured"
-	// Missing: the device has no value or another one, and the collector has written none.
+	// Missing: the device has no value or another one, and the collector has never written the leaf.
 	Missing Status = "missing"
 	// Drifted: somebody else has changed the value that the collector wrote.
 	Drifted Status = "drifted"
@@ -44,7 +44,7 @@ type Change struct {
 	After  *string `json:"after"`
 	// Entry is the key leaf that creates the list entry, if the device does not have it.
 	Entry string `json:"entry,omitempty"`
-	// Restores is set if After is what the device had before the collector wrote.
+	// Restores is set if After is the device's value before the collector first wrote the leaf.
 	Restores bool `json:"restores,omitempty"`
 }
 
@@ -71,7 +71,7 @@ type Plan struct {
 	Device  string      `json:"device"`
 	Leaves  []LeafState `json:"leaves"`
 	Changes []Change    `json:"changes"`
-	// Error is why the device cannot be read.
+	// Error says why the device cannot be read.
 	Error string `json:"error,omitempty"`
 	// Digest identifies the changes; "" if there are none, or if a leaf is refused.
 	Digest string `json:"digest,omitempty"`
@@ -111,7 +111,7 @@ func Diff(device string, w Wanted, s *Snapshot, written map[string]Written) *Pla
 		isDesired[d.Path()] = true
 	}
 	p.restore(s, written, isDesired)
-	freed := map[Leaf]bool{} // identities that the plan takes back
+	freed := map[Leaf]bool{} // identities that the plan frees
 	for _, c := range p.Changes {
 		if l, _ := leafAt(c.Path); c.After == nil {
 			freed[l] = true
@@ -279,8 +279,9 @@ func taken(changes []Change, s *Snapshot) (all, any bool) {
 	return all, any
 }
 
-// outstanding returns the path of a change that the device's state does not show; "" if all do.
-// What is restored need not show: a device may have had it without effect.
+// outstanding returns the path of a change that the device's state does not show, "" if the state
+// shows all changes. A restored value need not show, because the device may have had it without
+// effect.
 func outstanding(changes []Change, s *Snapshot) string {
 	for _, c := range changes {
 		l, _ := leafAt(c.Path)

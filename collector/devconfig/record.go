@@ -29,14 +29,14 @@ type Record struct {
 	Address string `json:"address"`
 	// Written are the leaves that the collector wrote, by path.
 	Written map[string]Written `json:"written"`
-	// Pending is a change that is not over; nil if there is none.
+	// Pending is the change in progress; nil if there is none.
 	Pending *Pending `json:"pending,omitempty"`
 	// Reverts are the times at which somebody else has taken back what the collector wrote in mode
 	// enforce.
 	Reverts []time.Time `json:"reverts,omitempty"`
-	// Ended is set if mode enforce has ended because of them.
+	// Ended is set if mode enforce has ended because others changed the device too often.
 	Ended bool `json:"ended,omitempty"`
-	// Failure is why the newest change failed; "" after one that did not.
+	// Failure says why the newest change failed; "" if it succeeded.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -45,10 +45,10 @@ type Pending struct {
 	State   State     `json:"state"`
 	Changes []Change  `json:"changes"`
 	Started time.Time `json:"started"`
-	// Commit is the id of the commit that the device takes back unless it is confirmed; "" if the
-	// device has no such commits.
+	// Commit is the id of the commit that the device undoes unless it is confirmed; "" if the device
+	// does not support the commit extension.
 	Commit string `json:"commit,omitempty"`
-	// Failure is why the change is taken back; "" while it is not.
+	// Failure says why the change is taken back; "" while the change goes on.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -58,7 +58,7 @@ const recordFormat = 1
 // maxRecord bounds a record's file, in bytes.
 const maxRecord = 64 << 20
 
-// done enters changes that are in effect.
+// done records changes that are in effect.
 func (r *Record) done(changes []Change) {
 	for _, c := range changes {
 		was, wrote := r.Written[c.Path]

@@ -28,7 +28,7 @@ const (
 	maxReply   = 256 << 20
 )
 
-// Request is what a command wants: "plan", "apply" or "revert" of devices.
+// Request is a command for devices: "plan", "apply" or "revert".
 type Request struct {
 	Command string   `json:"command"`
 	Devices []string `json:"devices,omitempty"`
@@ -90,7 +90,7 @@ func serve(dir string, c *Component) (*server, error) {
 		lock.Close()
 		return nil, fmt.Errorf("%s: a socket has a path of at most %d bytes; choose a shorter directory", path, maxSocketPath)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a collector that was killed
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // socket of a collector that was killed
 		lock.Close()
 		return nil, err
 	}

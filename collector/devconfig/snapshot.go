@@ -18,7 +18,7 @@ import (
 // maxLeaves bounds the leaves that are read of a device.
 const maxLeaves = 500_000
 
-// Snapshot is what a device reports, read at one time.
+// Snapshot is the configuration and state of a device, read at one time.
 type Snapshot struct {
 	// Values are leaves by path: the leaves of the table, in config and in state.
 	Values map[string]string
@@ -31,7 +31,7 @@ type Snapshot struct {
 
 	leaves  int
 	entries map[string]bool     // key leaves of the list entries that the configuration has
-	numbers map[string][]string // interfaces by number; nil until it is needed
+	numbers map[string][]string // interfaces by number; computed on first use
 }
 
 // NewSnapshot returns an empty snapshot.
@@ -40,8 +40,8 @@ func NewSnapshot() *Snapshot {
 		entries: map[string]bool{}}
 }
 
-// add enters the leaves of a notification. Leaves that the schema does not have are left out, and
-// those of which this package has no use are only read for the names in their path.
+// add enters the leaves of a notification. It ignores leaves that the schema does not have; from
+// leaves that this package does not use it takes only the names in their paths.
 func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
 	r := &yang.UpdateReader{Schema: schema, Skip: func(string, error) {}, Found: func(u yang.LeafUpdate) error {
 		if s.leaves++; s.leaves > maxLeaves {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device is one switch: its P4Runtime session, the pipeline that runs on it, the flip and
-// the read-out of its banks, and the writes to its tables.
+// Package device has one switch: its P4Runtime session, its pipeline, the flip and the read-out of
+// its banks, and the writes to its tables.
 //
 // New checks the configuration, Start begins the session and Close ends it. In between, the
 // session is lost and reopened as the switch becomes unreachable and returns; Ready returns
@@ -92,14 +92,14 @@ type Device struct {
 	onChange func(*Device)
 
 	mu       sync.Mutex
-	ctx      context.Context // of Start; nil before
-	paused   bool            // by Suspend
-	ended    bool            // by Close
+	ctx      context.Context // context of Start; nil before Start
+	paused   bool            // set by Suspend
+	ended    bool            // set by Close
 	fault    error           // why the device has no session
 	session  session         // nil before Start
 	binding  *binding        // nil until the pipeline is known
 	bindErr  error
-	epochs   int      // epochs that a bank covers, as set by SetBankEpochs
+	epochs   int      // number of epochs that share a bank, as set by SetBankEpochs
 	selected []string // full names of the registers to read; nil means all
 	contents contents
 	stats    Stats

@@ -250,7 +250,7 @@ type readout struct {
 	session
 	bank    int
 	cells   []*p4rt.Cells
-	objects []sdk.Cells   // the same
+	objects []sdk.Cells   // same cells, by plugin object
 	took    time.Duration // time without the wait for the drain
 }
 

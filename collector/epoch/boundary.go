@@ -41,10 +41,10 @@ type boundary struct {
 
 	sealed   bool          // at least one source is sealed
 	sealedAt time.Time     // when the last source was sealed
-	waited   time.Duration // from then to the end of the guard
+	waited   time.Duration // time from the last seal to the end of the guard
 	flips    *Flips        // the flips of all collectors; nil if none is known
 
-	left, own int // sources that have not arrived: all, and those of this collector
+	left, own int // sources that have not arrived: all sources, and this collector's own
 
 	mu         sync.Mutex
 	drainedAt  time.Time // zero until the network has drained
@@ -56,7 +56,7 @@ type boundary struct {
 type seal struct {
 	ok   bool          // the source was sealed
 	real time.Time     // when the source acknowledged the seal
-	at   time.Duration // the same moment on the epochs' clock
+	at   time.Duration // same moment on the epochs' clock
 }
 
 // arrival is the end of one source's collect phase.
@@ -271,7 +271,7 @@ func (b *boundary) collect(ctx, early context.Context) {
 	}
 	b.mu.Lock()
 	b.over = true
-	for len(b.arrivals) > 0 { // arrivals that came together with the deadline
+	for len(b.arrivals) > 0 { // arrivals at the same moment as the deadline
 		b.take(<-b.arrivals)
 	}
 	drainedAt := b.drainedAt

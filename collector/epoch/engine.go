@@ -75,13 +75,13 @@ type Engine struct {
 	handOver  func(*Epoch)
 	places    chan *place // places that no source holds
 	late      lateReports
-	unsent    lateReports // those of late that HandOver has not passed to other collectors
+	unsent    lateReports // late reports that HandOver has not passed to other collectors
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	draining []*boundary // of epochs that have ended and are not collected; only used by boundaries
+	draining []*boundary // epochs that have ended and are not collected; only used by boundaries
 
 	inexact trouble // accuracy warnings; only used by boundaries
 	tight   trouble // collections that take most of the deadline; only used by boundaries

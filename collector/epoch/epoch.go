@@ -62,7 +62,7 @@ type Status uint8
 const (
 	// Complete epochs have data of every source. An epoch without sources is complete.
 	Complete Status = iota + 1
-	// Partial epochs have data of some sources.
+	// Partial epochs lack the data of some sources.
 	Partial
 	// Lost epochs have data of no source.
 	Lost

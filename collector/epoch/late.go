@@ -19,7 +19,7 @@ const (
 type lateReports struct {
 	mu      sync.Mutex
 	reports []sdk.LateReport
-	bytes   map[string]int // by host
+	bytes   map[string]int // bytes of late reports, by host
 	dropped uint64         // reports that add has dropped since the last delivery
 }
 
@@ -72,7 +72,7 @@ func (e *Engine) Late(r sdk.LateReport) bool {
 	e.mu.Lock()
 	m, open := e.sources[r.Host], e.open.number
 	e.mu.Unlock()
-	oldest := uint64(0) // for a delivery with the oldest epoch that may still be collected
+	oldest := uint64(0) // oldest epoch that may still be collected
 	if bound := e.cfg.LateEpochs + 1 + uint64(e.cfg.Lag()); open > bound {
 		oldest = open - bound
 	}

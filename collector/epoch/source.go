@@ -37,7 +37,7 @@ func (s Sealing) IsHost() bool { return s == SealedBySource || s == HostElsewher
 // IsElsewhere reports whether another collector collects from the source.
 func (s Sealing) IsElsewhere() bool { return s == DeviceElsewhere || s == HostElsewhere }
 
-// Source is what an epoch collects from.
+// Source is a switch or host from which an epoch collects.
 type Source interface {
 	// Name identifies the source; constant.
 	Name() string
@@ -58,7 +58,7 @@ type Boundary struct {
 	Opening bool
 }
 
-// Part is what one source does at one boundary. The engine calls Seal and Collect at most once
+// Part is the work of one source at one boundary. The engine calls Seal and Collect at most once
 // each, one after the other, in a goroutine of its own. They may go on after the deadline, even
 // during later boundaries; the engine does not wait for them.
 type Part interface {

@@ -36,8 +36,8 @@ type Status struct {
 	Roles                    []string
 	UDP                      bool
 	Since                    time.Time
-	// Sessions counts sessions. SessionsRefused counts refused sessions, such as those of a second
-	// agent with the same name.
+	// Sessions counts sessions. SessionsRefused counts refused sessions, such as the sessions of a
+	// second agent with the same name.
 	Sessions, SessionsRefused uint64
 	// Epochs counts epochs that the host's clock began. EpochsRefused counts epochs that were too far
 	// ahead.
@@ -92,7 +92,7 @@ type want struct {
 	roles     []string          // roles whose reports are missing
 	plugins   map[string]string // by role, the plugin whose settings the report was requested with
 	reports   []sdk.HostReport
-	missing   map[string]error // by role, why its report is missing
+	missing   map[string]error // reason for the missing report, by role
 	begun     time.Time        // when the request was made
 	complete  chan struct{}    // closed when no report is missing
 	requested time.Time        // when the newest request was sent, on the clock of the epochs

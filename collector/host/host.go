@@ -127,7 +127,7 @@ type Component struct {
 	connections connections
 	volume      volume
 
-	ctx    context.Context // of sessions; ends with Stop
+	ctx    context.Context // context of sessions; ends with Stop
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
@@ -431,7 +431,7 @@ func (c *Component) agreed(number uint64) bool {
 // judge is called when the collector's clock begins an epoch. It sets hosts aside whose clocks
 // alone began a later epoch.
 func (c *Component) judge(number uint64) {
-	alone := map[*session]uint64{} // number of epochs by which each is ahead
+	alone := map[*session]uint64{} // number of epochs by which each session's host is ahead
 	var level []*session
 	c.mu.Lock()
 	newest := max(number, c.newest.Load())

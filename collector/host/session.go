@@ -49,19 +49,19 @@ type session struct {
 	done   <-chan struct{} // closed when the session ends
 	cancel context.CancelCauseFunc
 
-	heard   atomic.Uint64 // newest epoch that this agent has
+	heard   atomic.Uint64 // newest epoch that this agent has begun
 	correct atomic.Bool   // send the newest epoch to an agent that has begun a later one
 	claimed uint64        // newest epoch that the host's clock began; guarded by c.mu
 
 	mu       sync.Mutex
 	requests []*hostv1.ReportRequest
 	acks     []*hostv1.ReportAck
-	// settingsChanged is set if the settings in force may not be those that were sent.
+	// settingsChanged is set if the settings in force may differ from the settings that were sent.
 	settingsChanged bool
 
 	// The following fields are used by the sender only.
 	queue  []*hostv1.CollectorMessage
-	length time.Duration // of the schedule that was sent
+	length time.Duration // epoch length of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
 	stated uint64            // newest epoch in a message to the agent
@@ -383,7 +383,7 @@ func (s *session) next() *hostv1.CollectorMessage {
 	return m
 }
 
-// fill queues what is to be sent: settings, then requests, then acknowledgments.
+// fill queues messages to send: settings, then requests, then acknowledgments.
 func (s *session) fill() {
 	s.mu.Lock()
 	changed := s.settingsChanged && s.length > 0 // settings follow the schedule
@@ -523,8 +523,8 @@ func (s *session) chunk(m *hostv1.ReportChunk) error {
 	return nil
 }
 
-// admit returns why a report that begins is not used: it is not awaited, or the reports of its
-// epoch are too large together.
+// admit returns why a report that begins is refused: nobody awaits it, or the reports of its epoch
+// are too large together.
 func (s *session) admit(m *hostv1.ReportChunk) error {
 	awaited := s.agent.awaited
 	if m.GetPart() > 0 {

@@ -60,7 +60,7 @@ type hostPlan struct {
 // hostSettings are the settings of roles at hosts. Component.mu guards them.
 type hostSettings struct {
 	generation uint64
-	inForce    map[string]map[string]hostPlan // by host and role; host "" means all hosts
+	inForce    map[string]map[string]hostPlan // settings in force, by host and role; host "" means all hosts
 	pending    []hostPlan                     // settings for a later epoch, in the order of arrival
 	// outcomes holds the generation whose outcome was recorded, by host and role.
 	outcomes map[hostRole]uint64

@@ -114,7 +114,7 @@ type Component struct {
 	mu        sync.Mutex
 	devices   map[string]*deviceIntent
 	early     []*preEpochPlan // plans whose bank is still in use by an earlier epoch
-	collected uint64          // the newest epoch whose banks have been read
+	collected uint64          // newest epoch whose banks have been read
 	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
@@ -174,9 +174,9 @@ func (c *Component) SetHosts(hosts Hosts) { c.hosts = hosts }
 // Stop waits for the component's goroutines, whose contexts the callers have ended.
 func (c *Component) Stop() { c.work.Wait() }
 
-// AddDevice begins the desired state of a device. If the device replaces another one, it takes
-// over the pending plans, and also the applied entries unless another collector writes them from
-// now on. With forwards, the component owns the device's forwarding tables; see SetRoutes.
+// AddDevice begins the desired state of a device. If the device replaces another one, it takes over
+// the pending plans, and also the applied entries unless another collector writes them from now on.
+// With forwards, the component owns the device's forwarding tables; see SetRoutes.
 func (c *Component) AddDevice(d Device, forwards bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

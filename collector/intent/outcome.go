@@ -27,8 +27,8 @@ type Counts struct {
 // planState is a state of a device that is in force from an epoch on.
 type planState struct {
 	from  uint64
-	until uint64 // the last epoch with this state; 0 if it has no end
-	bank  int    // the bank with this state, or allBanks
+	until uint64 // last epoch with this state; 0 if the state has no end
+	bank  int    // bank with this state, or allBanks
 	plan  uint64
 	mixed bool // the device may hold only some entries of the plan
 }

@@ -103,7 +103,7 @@ type Device interface {
 type Component struct {
 	deps   Dependencies
 	log    *slog.Logger
-	ctx    context.Context // of the sessions; ends with Stop
+	ctx    context.Context // context of the sessions; ends with Stop
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 

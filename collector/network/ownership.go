@@ -17,10 +17,10 @@ import (
 )
 
 // In a cluster, package ownership decides which collector has the session with a device. This file
-// passes it what happens, and carries out what it decides: a session begins or ends, and the epoch
-// engine collects from the session or from the collector that owns the device.
+// reports events to it and carries out its actions: a session begins or ends, and the epoch engine
+// collects from the session or from the collector that owns the device.
 
-// Ownership is what a view of the cluster says about devices.
+// Ownership has the statements of a view of the cluster about devices.
 type Ownership struct {
 	// View returns what the view says about a device.
 	View func(device string) ownership.View
@@ -43,7 +43,7 @@ type Move struct {
 	Device string
 	// To is the collector that takes it.
 	To string
-	// Banks is the state of its banks; nil if the device is not measured.
+	// Banks is the state of the device's banks; nil if the device is not measured.
 	Banks *banks.Handover
 	// Objects are the registers that were read.
 	Objects []string
@@ -281,7 +281,7 @@ func (c *Component) Await() {
 	}
 }
 
-// await applies Await to one device.
+// await makes the epoch engine wait for one device's data from its owner.
 func (c *Component) await(m *member) {
 	s := c.deps.Elsewhere(m.Name())
 	switch wanted := s != nil && m.Measured(); {

@@ -29,7 +29,8 @@ const (
 	maxDiscarded = 64 << 20
 )
 
-// messageOverhead is what a discarded message counts in addition to its bytes.
+// messageOverhead is the number of bytes that a discarded message counts in addition to its own
+// bytes.
 const messageOverhead = 256
 
 // call is an epoch that the plugin is analyzing. The session's receiver fills it in until done is

@@ -32,15 +32,15 @@ type Options struct {
 	// applies to StartTimeout, CallTimeout and HealthTimeout.
 	IOLimit func(d time.Duration) time.Duration
 
-	StartTimeout time.Duration // from start to handshake; default 10 s
-	CallTimeout  time.Duration // for Describe, Configure, Query; default 10 s
+	StartTimeout time.Duration // from the start of a process to its handshake; default 10 s
+	CallTimeout  time.Duration // limit of Describe, Configure and Query; default 10 s
 	// CancelGrace is the time from an epoch's deadline until a plugin that has not stopped is killed.
 	// The default is the time that the plugin had for the epoch, between 250 ms and 2 s: on a busy
 	// machine, a restart costs more than letting the analysis finish.
 	CancelGrace    time.Duration
-	StopGrace      time.Duration // for Drain and an orderly end together; default 5 s
+	StopGrace      time.Duration // limit of Drain and an orderly end together; default 5 s
 	HealthInterval time.Duration // between health checks; default 5 s
-	HealthTimeout  time.Duration // for one check; default 2 s
+	HealthTimeout  time.Duration // limit of one check; default 2 s
 	HealthFailures int           // failed checks in a row after which the plugin is killed; default 3
 	Backoff        Backoff       // between restarts
 	MaxResultBytes int           // bytes of columns in one epoch; default 256 MiB
@@ -194,8 +194,8 @@ type Spec struct {
 	// bounds the process and its descendants together if the collector's cgroup is delegated;
 	// otherwise, resource limits bound each process.
 	MemoryLimit int64
-	// State is the state that an earlier process of the plugin saved; nil if there is none. SetState
-	// replaces it.
+	// State is the state that an earlier process of the plugin saved; nil for the first process.
+	// SetState replaces it.
 	State *sdk.State
 	// OnSettings, if set, receives the plugin's settings each time the plugin was configured, also
 	// after a restart. It must not call the instance. The first call is made before Start returns.

@@ -411,8 +411,7 @@ func (i *Instance) Stop(ctx context.Context) {
 	})
 }
 
-// Replaced reports whether the plugin's file is another one than the running process was started
-// from.
+// Replaced reports whether the plugin's file has changed since the running process was started.
 func (i *Instance) Replaced() bool {
 	i.mu.Lock()
 	s := i.session

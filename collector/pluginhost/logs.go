@@ -140,7 +140,7 @@ func (s *logSink) remember(line string) slog.Level {
 	}
 	if len(s.tail) < tailLines {
 		s.tail = append(s.tail, line)
-	} else if !s.panicking { // of a stack trace, the first lines are kept
+	} else if !s.panicking { // the first lines of a stack trace are kept
 		s.tail = append(s.tail[1:], line)
 	}
 	if s.panicking {

@@ -306,7 +306,7 @@ type handshakeReader struct {
 	in   *bufio.Reader
 	logs *lineWriter
 
-	pending []byte // of the handshake, for go-plugin
+	pending []byte // bytes of the handshake that go-plugin has not read
 	read    int    // bytes before the handshake
 
 	mu   sync.Mutex
@@ -317,7 +317,7 @@ type handshakeReader struct {
 func (r *handshakeReader) Read(b []byte) (int, error) {
 	for len(r.pending) == 0 {
 		if r.handshake() != "" || r.read > maxPreamble {
-			_, err := io.Copy(r.logs, r.in) // to the end
+			_, err := io.Copy(r.logs, r.in) // reads to the end of the output
 			r.logs.flush()
 			if err == nil {
 				err = io.EOF

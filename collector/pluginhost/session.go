@@ -36,7 +36,7 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	dead   chan struct{} // closed when the process is reaped and its resources are released
-	// exitErr is why the session ended. It is read after dead is closed.
+	// exitErr says why the session ended. It is read after dead is closed.
 	exitErr error
 
 	stream grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]

@@ -47,7 +47,7 @@ func (m MemoryMethod) String() string { return [...]string{"none", "cgroup", "rl
 
 // Status is a snapshot of an instance's process.
 type Status struct {
-	Version string // the version that the plugin reports
+	Version string // version that the plugin reports
 	State   State
 	PID     int // 0 without a process
 	// Restarts counts how often the plugin went down and was due to be started again.
@@ -58,8 +58,8 @@ type Status struct {
 	MemoryMethod MemoryMethod
 	// OutOfMemoryKills counts the processes that ended because they exceeded their memory limit.
 	OutOfMemoryKills uint64
-	// LastError is why the process was last down, and LastErrorTime when. Empty if the process was
-	// never down.
+	// LastError says why the process was last down, and LastErrorTime when. Both are empty if the
+	// process was never down.
 	LastError     string
 	LastErrorTime time.Time
 	// LogLinesDropped counts log lines and events beyond the rate limit, LogLinesCut log lines that

@@ -30,7 +30,7 @@ type Registry struct {
 type compiled struct {
 	schema *yang.Schema
 	keys   map[string]listKeys          // list keys by the names of the path's elements, joined by "/"
-	copies map[string]map[string]string // by list: name of a leaf to the key that it repeats
+	copies map[string]map[string]string // keys that leaves repeat, by list and name of the leaf
 }
 
 type listKeys struct {

@@ -101,8 +101,8 @@ type Component struct {
 	settings   *bindings.Collector
 	configured *config.Config
 	epochs     map[epoch.Status]uint64
-	devices    map[string]deviceEpochs // of devices and hosts, whose names never collide
-	published  map[string]*table.Table // the newest tables in the store, by list
+	devices    map[string]deviceEpochs // epochs of devices and hosts, whose names never collide
+	published  map[string]*table.Table // newest tables in the store, by list
 	failed     bool                    // a publication failed, and the failure was logged
 	outputs    func() Outputs          // nil without outputs
 }

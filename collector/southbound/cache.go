@@ -36,9 +36,9 @@ type cache struct {
 	limit  int
 	tops   map[string]bool // top-level names that are accepted; nil accepts all
 	leaves int
-	bytes  int // of texts and keys
+	bytes  int // bytes of texts and keys
 	lists  map[string]*list
-	dirty  []*row        // in order of arrival
+	dirty  []*row        // changed rows in the order of arrival
 	at     time.Time     // timestamp of the dirty rows
 	ready  []store.Batch // sealed batches with earlier timestamps
 	// newFacts is set when a leaf that discovery uses has changed.
@@ -60,8 +60,8 @@ type source struct {
 // leaf is one leaf of a row.
 type leaf struct {
 	value any
-	at    int64  // in nanoseconds since 1970, for comparison
-	from  uint64 // streams that have delivered it, one bit each
+	at    int64  // time in nanoseconds since 1970, for comparison
+	from  uint64 // streams that have delivered the leaf, one bit each
 }
 
 // list is a YANG list, or a top-level container.
@@ -70,7 +70,7 @@ type list struct {
 	elems []string // element names of the path, without modules
 	keys  []key
 	rows  map[string]*row
-	sent  bool // the store has rows of this list
+	sent  bool // whether the store has rows of this list
 }
 
 // key is one key column. Keys of outer lists come first.
@@ -86,10 +86,10 @@ type row struct {
 	list   *list
 	id     string
 	keys   []string
-	at     int64 // of the newest update
+	at     int64 // time of the newest update
 	leaves map[string]leaf
 	dirty  map[string]bool // leaves that have changed; nil if none has changed
-	sent   bool            // the store has this row
+	sent   bool            // whether the store has this row
 }
 
 func newCache(target string, limit int, subs []Subscription) *cache {
@@ -458,7 +458,7 @@ func (l *list) selects(subs []Subscription, r *row, name string) bool {
 	return slices.ContainsFunc(subs, func(sub Subscription) bool {
 		elems := local(sub.Path.GetElem())
 		if i := slices.IndexFunc(elems, func(e *gpb.PathElem) bool { return e.GetName() == "..." }); i >= 0 {
-			elems = elems[:i] // close enough: what is above the dots
+			elems = elems[:i] // takes the elements before the dots
 		}
 		n := min(len(elems), len(l.elems))
 		return l.under(r, elems[:n]) && below(name, elems[n:])
@@ -705,7 +705,7 @@ func sameLeaves(rows []*row) [][]*row {
 	return out
 }
 
-// changes returns a table of rows with their changed leaves, which are the same in all of them.
+// changes returns a table of rows with their changed leaves. All rows have the same changed leaves.
 func (l *list) changes(rows []*row) *table.Table {
 	t := l.table(rows)
 	for _, name := range slices.Sorted(maps.Keys(rows[0].dirty)) {

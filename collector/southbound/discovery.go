@@ -41,7 +41,7 @@ type Dependencies struct {
 	Logger *slog.Logger
 }
 
-// Network receives what is discovered.
+// Network receives discovered links and device ids.
 type Network interface {
 	// Add replaces a device whose device-id its gNMI server reported.
 	Add(config.Device) error
@@ -55,7 +55,7 @@ type Discovery struct {
 	deps    Dependencies
 	network Network
 	log     *slog.Logger
-	ctx     context.Context // of the sessions
+	ctx     context.Context // context of the sessions
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	wake    chan struct{}
@@ -158,7 +158,7 @@ func (d *Discovery) Start() {
 	d.changed() // links of the configuration need no session
 }
 
-// Stop closes all sessions, withdraws what they published, and waits.
+// Stop closes all sessions, withdraws their published leaves, and waits.
 func (d *Discovery) Stop() {
 	d.cancel()
 	for _, s := range d.all() {

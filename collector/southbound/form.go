@@ -10,7 +10,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Form is how requests to a switch write their paths. Switches differ in what they understand.
+// Form is the way in which requests to a switch write their paths. Switches understand different
+// forms.
 type Form struct {
 	// Origin is the origin of every path; "" for none.
 	Origin string

@@ -58,7 +58,7 @@ type groups struct {
 	// rested, when a group begins to wait, receives the reason.
 	rested func(g *group)
 
-	lasting     time.Duration // a stream that serves as long has lasted
+	lasting     time.Duration // a stream that serves for this time has lasted
 	syncTimeout time.Duration // limit of asking
 	tryTimeout  time.Duration // limit of one subscription in sorting
 	newWait     func() *backoff.ExponentialBackOff
@@ -69,17 +69,17 @@ type groups struct {
 type groupState string
 
 const (
-	queued  groupState = "queued"  // it has no stream until its turn
-	asking  groupState = "asking"  // its stream is open and has not synced
-	sorting groupState = "sorting" // its subscriptions are tried one by one
-	serving groupState = "serving" // its stream has synced
-	waiting groupState = "waiting" // it has no stream until due
+	queued  groupState = "queued"  // the group has no stream until its turn
+	asking  groupState = "asking"  // the group's stream is open and has not synced
+	sorting groupState = "sorting" // the group's subscriptions are tried one by one
+	serving groupState = "serving" // the group's stream has synced
+	waiting groupState = "waiting" // the group has no stream until due
 )
 
 // part is one subscription.
 type part struct {
 	Subscription
-	soft bool // with TARGET_DEFINED, because the switch refuses ON_CHANGE
+	soft bool // subscribes with TARGET_DEFINED, because the switch refuses ON_CHANGE
 }
 
 func (p *part) subscription() Subscription {
@@ -97,16 +97,16 @@ type group struct {
 	stream *stream // nil if waiting
 	since  time.Time
 	due    time.Time // asking, sorting: limit; waiting: the next attempt
-	heard  time.Time // of the last message
+	heard  time.Time // time of the last message
 	talks  bool      // the stream has sent values
-	sample bool      // the stream has sent a value that it samples
-	sorted bool      // the switch accepts each of the parts alone
+	sample bool      // whether the stream has sent a sampled value
+	sorted bool      // whether the switch accepts each of the parts alone
 	wait   *backoff.ExponentialBackOff
 	limits int   // ends by a limit since the group was made
-	cause  end   // of the last end
-	err    error // the last end, until the group is serving
+	cause  end   // cause of the last end
+	err    error // error of the last end, until the group is serving
 
-	left, kept []*part // sorting: parts to try, of which the first is being tried; accepted parts
+	left, kept []*part // while sorting: parts to try, the first of which is being tried; accepted parts
 }
 
 func (g *group) String() string {
@@ -387,8 +387,9 @@ func (m *groups) failed() bool {
 	return !slices.ContainsFunc(m.all, func(g *group) bool { return g.err == nil })
 }
 
-// missing returns the number of subscriptions in groups that have failed, and one of these groups;
-// nil if there is none. A group that hit a limit comes first, because the operator can change that.
+// missing returns the number of subscriptions in groups that have failed, and one of these groups,
+// nil if no group has failed. A group that hit a limit comes first, because the operator can change
+// the limit.
 func (m *groups) missing() (subscriptions int, example *group) {
 	for _, g := range m.all {
 		if g.err == nil {

@@ -27,7 +27,7 @@ const (
 type Link struct {
 	Port                   topology.Port
 	Status                 LinkStatus
-	Configured, Discovered topology.Port // the other end; zero if it is not known
+	Configured, Discovered topology.Port // other end of the link; zero if it is not known
 }
 
 // Links compares the configured links with the LLDP neighbors of the switches; facts is keyed by
@@ -49,7 +49,7 @@ func Links(configured *topology.Topology, facts map[string]Facts) []Link {
 	for p, peer := range peers {
 		end(p).Discovered = peer
 	}
-	for p, peer := range peers { // one end is enough to learn both
+	for p, peer := range peers { // one end is enough to learn both ends
 		if end(peer).Discovered == (topology.Port{}) {
 			end(peer).Discovered = p
 		}

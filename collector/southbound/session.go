@@ -87,12 +87,12 @@ const (
 
 // Stats are counters since the start of the session.
 type Stats struct {
-	Reconnects    uint64 // sessions that were lost
+	Reconnects    uint64 // number of sessions that were lost
 	Notifications uint64 // received
 	Updates       uint64 // leaves accepted, deleted leaves included
 	Unknown       uint64 // leaves that the schema does not have
 	Refused       uint64 // leaves with an invalid value or over a bound
-	Stale         uint64 // leaves that are older than what the session knows of them
+	Stale         uint64 // leaves that are older than the session's value
 }
 
 // Status is a snapshot for state leaves.
@@ -113,14 +113,14 @@ type Session struct {
 	mu     sync.Mutex
 	status Status
 	facts  Facts
-	form   Form // in which the switch sent values last
-	proven bool // it did
+	form   Form // form in which the switch sent values last
+	proven bool // whether the switch has sent values in that form
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	// The fields below are only used by run's goroutine.
 	cache  *cache
-	logged string          // the state and reason that were logged last
+	logged string          // state and reason that were logged last
 	synced time.Time       // since when the session is synced; zero if it is not
 	flaps  bool            // the session before did not last, so this one is not logged before it has
 	warned map[string]bool // keys of lines that are logged once
@@ -155,7 +155,7 @@ func NewSession(c SessionConfig) (*Session, error) {
 }
 
 // Check subscribes to a switch and returns nil when the switch has sent values. Otherwise the error
-// says why there are none: what the session reports, or that ctx has ended before.
+// has the failure that the session reports, or says that ctx has ended before.
 func Check(ctx context.Context, c SessionConfig) error {
 	changed := make(chan struct{}, 1)
 	c.Publish = func(store.Batch) error { return nil }
@@ -210,7 +210,7 @@ func (s *Session) Start(ctx context.Context) {
 	}()
 }
 
-// Close ends the session, withdraws what it published, and waits.
+// Close ends the session, withdraws its published leaves, and waits.
 func (s *Session) Close() {
 	s.mu.Lock()
 	cancel, done := s.cancel, s.done
@@ -345,7 +345,8 @@ func (s *Session) set(state State, err error) {
 	s.notify()
 }
 
-// lastsAt returns when a session that is not logged yet will have lasted; zero if there is none.
+// lastsAt returns the time at which a session that is not logged yet will have lasted; zero without
+// such a session.
 func (s *Session) lastsAt() time.Time {
 	if !s.flaps || s.synced.IsZero() {
 		return time.Time{}
@@ -416,7 +417,7 @@ func (s *Session) publish(batches []store.Batch) {
 	}
 }
 
-// withdraw deletes what an ended session published.
+// withdraw deletes the published leaves of an ended session.
 func (s *Session) withdraw() {
 	s.publish(s.cache.clear(s.cfg.Now()))
 }

@@ -76,7 +76,7 @@ type stream struct {
 	source
 	group  *group
 	cancel context.CancelFunc
-	closed bool // by the session, which ignores its remaining events
+	closed bool // closed by the session, which ignores the stream's remaining events
 }
 
 // samples reports whether the first value of a notification is of a path that the stream samples.
@@ -94,7 +94,7 @@ func (st *stream) samples(n *gpb.Notification) bool {
 type event struct {
 	stream *stream
 	resp   *gpb.SubscribeResponse
-	size   int64 // of resp, in bytes
+	size   int64 // size of resp in bytes
 	err    error
 }
 
@@ -106,7 +106,7 @@ type streamer struct {
 	form     Form
 	schema   *yang.Schema
 	events   chan event
-	bytes    *semaphore.Weighted // of messages in events
+	bytes    *semaphore.Weighted // limits the bytes of messages in events
 	work     sync.WaitGroup
 }
 
@@ -204,7 +204,7 @@ func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encodin
 var errNoData = errors.New("the switch accepts the subscriptions and sends no value that the collector has a model of")
 
 // session runs one session until it fails or ctx ends. It tries the forms of requests until the
-// switch sends values, first the one in which it did last.
+// switch sends values, and begins with the form that worked last.
 func (s *Session) session(ctx context.Context) error {
 	conn, err := s.cfg.Dial(s.cfg.DialOptions...)
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *Session) session(ctx context.Context) error {
 		return err
 	}
 	var refusal error
-	empty := -1 // the first form whose subscriptions are accepted
+	empty := -1 // first form whose subscriptions are accepted
 	known, _ := s.Form()
 	order := append([]Form{known}, slices.DeleteFunc(slices.Clone(forms), func(f Form) bool { return f == known })...)
 	for i, f := range order {
@@ -278,7 +278,7 @@ type following struct {
 	groups   groups
 	patient  bool
 	used     uint64    // bits of streams whose leaves are in the cache
-	dead     uint64    // bits of streams among them that have ended
+	dead     uint64    // bits of ended streams
 	since    time.Time // since when all values are older than earlier ones; zero while they are not
 }
 

@@ -51,7 +51,7 @@ type Routes struct {
 	Routes []Route
 }
 
-// Group returns the group of that ID.
+// Group returns the group with an ID.
 func (r Routes) Group(id uint32) (Group, bool) {
 	if id == 0 || int(id) > len(r.Groups) {
 		return Group{}, false
@@ -62,7 +62,7 @@ func (r Routes) Group(id uint32) (Group, bool) {
 // unreachable is the distance of switches without a path between them.
 const unreachable = int(^uint(0) >> 1)
 
-// distances returns the number of links from every switch to the one given.
+// distances returns the number of links from every switch to one switch.
 func (t *Topology) distances(to int) []int {
 	d := make([]int, len(t.switches))
 	for i := range d {
@@ -83,8 +83,8 @@ func (t *Topology) distances(to int) []int {
 	return d
 }
 
-// hops returns the next hops of switch from towards another switch; d holds the distances to that
-// switch.
+// hops returns the next hops of switch from towards another switch; d holds the distances to the
+// other switch.
 func (t *Topology) hops(from int, d []int) []NextHop {
 	if d[from] == unreachable {
 		return nil

@@ -87,7 +87,7 @@ type Topology struct {
 
 	switchIndex map[string]int
 	peers       map[Port]Peer
-	neighbors   [][]neighbor  // by switch: the ports that lead to another switch, by port number
+	neighbors   [][]neighbor  // ports that lead to another switch, by switch and port number
 	reach       func() *reach // computed at the first call
 }
 
@@ -243,7 +243,7 @@ func (t *Topology) Hosts() []Host { return t.hosts }
 // Links returns all links, each once, sorted. The caller must not change the slice.
 func (t *Topology) Links() []Link { return t.links }
 
-// Switch returns the switch of that name.
+// Switch returns the switch with a name.
 func (t *Topology) Switch(name string) (Switch, bool) {
 	i, ok := t.switchIndex[name]
 	if !ok {

@@ -62,8 +62,8 @@ const (
 	// maxSlack is the longest delay after which a data path advances without the agent.
 	maxSlack = 100 * time.Millisecond
 
-	// partInterval is how long what a role streams waits until its message is full, at most, as in
-	// LightGuardian's paper.
+	// partInterval is the longest time that a role's streamed results wait until a message is full, as
+	// in LightGuardian's paper.
 	partInterval = 100 * time.Millisecond
 
 	// busyWait is how long reports wait when the load is high.
@@ -91,7 +91,7 @@ type Config struct {
 	// TLS returns what secures a session with an address, and has the host's certificate; nil:
 	// plaintext.
 	TLS func(address string) (*tls.Config, error)
-	// Host is the name of the host. With TLS it may be empty; otherwise it must be that of the
+	// Host is the name of the host. With TLS it may be empty; otherwise it must equal the name in the
 	// certificate.
 	Host string
 	// Version is the version of the program.
@@ -163,7 +163,7 @@ func (wallClock) AfterFunc(d time.Duration, f func()) func() bool { return time.
 type Status struct {
 	// Connected: the collector has accepted the session.
 	Connected bool
-	// LastError is why the latest session ended or was refused.
+	// LastError says why the latest session ended or was refused.
 	LastError string
 	// Sessions counts accepted sessions.
 	Sessions uint64
@@ -192,11 +192,11 @@ type Agent struct {
 	log      *slog.Logger
 	instance string
 	paths    map[string]DataPath
-	leases   map[string]*leases // of roles that need them
+	leases   map[string]*leases // leases of the roles that need them
 	outbox   outbox
 	begins   begins
 
-	filled chan struct{} // a role has a message that is full
+	filled chan struct{} // signals that a role has a full message
 
 	// taking is held from the call that takes data from a data path until the data is in the outbox:
 	// the parts of an epoch are there before its report.
@@ -205,18 +205,18 @@ type Agent struct {
 
 	mu       sync.Mutex
 	status   Status
-	session  *session // nil without one
+	session  *session // nil while there is no session
 	schedule schedule
 	newest   uint64 // epoch of the collector
-	aside    bool   // the collector does not follow this host's clock
+	aside    bool   // whether the collector ignores this host's clock
 	by       uint64 // epochs by which this host's clock is ahead, if it is not followed
 	timer    func() bool
 	// partTimer stops the timer of parts; nil: there was none.
 	partTimer func() bool
 	ended     bool
-	leaving   map[string]func() bool // roles that end; stops the timer of the end
+	leaving   map[string]func() bool // roles that end, each with the function that stops the timer of its end
 
-	refusals int // of this host, in a row; used by Run
+	refusals int // refusals of this host in a row; used by Run
 }
 
 // schedule states how epochs follow from the time of day. The zero value has no epochs.
@@ -296,7 +296,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			continue
 		}
 		hops = 0
-		if !accepted { // the next one in turn; after a session that ended, the same
+		if !accepted { // tries the next address; after a session that ended, the same address
 			all := append([]string{a.cfg.Address}, a.cfg.Others...)
 			failures++
 			address = all[failures%len(all)]
@@ -324,9 +324,9 @@ func (a *Agent) disconnected(address string, err error) {
 }
 
 // exclude ends the measurement of all roles if collectors refuse this host maxRefusals times in a
-// row, because it is configured without an agent or the certificate is of no such host. The agent
-// refuses the probes of peers, and removes what the data paths have in the kernel when peers hold
-// no leases any more. The next session brings settings again.
+// row, because it is configured without an agent or the certificate names no such host. The agent
+// then refuses the probes of peers, and removes its programs from the kernel when peers hold no
+// leases any more. The next session brings settings again.
 func (a *Agent) exclude(refused bool) {
 	if !refused {
 		a.refusals = 0
@@ -483,8 +483,9 @@ func (a *Agent) full() {
 // began records the begin of an epoch, if it is new.
 func (a *Agent) began(epoch uint64) { a.begins.add(epoch, a.deps.Clock.Now()) }
 
-// collectorEpoch takes an epoch that the collector sent. One that is behind this host's refuses
-// those that the host's clock began: it is alone with its view, and follows the others from now on.
+// collectorEpoch takes an epoch that the collector sent. An epoch behind the host's means that the
+// collector refuses the epochs of the host's clock: the host is alone with its view, and follows
+// the collector from now on.
 func (a *Agent) collectorEpoch(epoch uint64) {
 	own := a.epoch()
 	a.mu.Lock()
@@ -494,8 +495,8 @@ func (a *Agent) collectorEpoch(epoch uint64) {
 	a.advance(epoch)
 }
 
-// setSchedule takes the collector's schedule and its current epoch. If its numbers have gone back,
-// as those of a collector that was started again may, data paths begin again.
+// setSchedule takes the collector's schedule and its current epoch. If epoch numbers have gone
+// back, as after a restart of the collector, data paths begin again.
 func (a *Agent) setSchedule(s schedule, current uint64) error {
 	for name, p := range a.paths {
 		e := p.Epoch()
@@ -613,7 +614,7 @@ func (a *Agent) left(role string) {
 	delete(a.leaving, role)
 	a.mu.Unlock()
 	if stop == nil {
-		return // other settings came
+		return // other settings have arrived
 	}
 	if err := a.paths[role].Apply(nil); err != nil {
 		a.log.Error("the measurement of a role that was removed cannot be ended", "role", role, "error", err)
@@ -633,8 +634,8 @@ func (a *Agent) reportLeases(role string, m *hostv1.Leases) {
 }
 
 // Leave prepares to close data paths that remove carriers only while they are open: it gives up all
-// leases, refuses the probes of peers, and waits until none of them tags packets to this host.
-// Without leases it returns at once.
+// leases, refuses the probes of peers, and waits until no peer tags packets to this host. Without
+// leases it returns at once.
 func (a *Agent) Leave(ctx context.Context) {
 	wait := time.Duration(0)
 	for _, l := range a.leases {

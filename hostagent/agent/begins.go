@@ -11,7 +11,7 @@ import (
 type begins struct {
 	mu     sync.Mutex
 	newest uint64
-	at     [8]time.Time // by epoch modulo the length
+	at     [8]time.Time // time at which each epoch began, by epoch modulo the length
 }
 
 // add records the begin of an epoch that is newer than all others.
@@ -22,7 +22,7 @@ func (b *begins) add(epoch uint64, at time.Time) {
 		return
 	}
 	for e := max(b.newest, epoch-min(epoch, uint64(len(b.at)))) + 1; e <= epoch; e++ {
-		b.at[e%uint64(len(b.at))] = at // with epochs that were skipped
+		b.at[e%uint64(len(b.at))] = at // also for epochs that were skipped
 	}
 	b.newest = epoch
 }

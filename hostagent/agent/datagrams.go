@@ -44,7 +44,7 @@ func (d *datagrams) announce(ctx context.Context) {
 	tick := time.NewTicker(helloInterval)
 	defer tick.Stop()
 	for !d.reached.Load() {
-		_ = d.send(0) // it is sent again
+		_ = d.send(0) // a lost datagram is sent again
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

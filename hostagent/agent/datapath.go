@@ -24,9 +24,9 @@ type DataPath interface {
 	// Role is the name under which plugins send settings and receive reports; constant.
 	Role() string
 	// Apply applies settings in the format that the role defines; nil ends the measurement: packets
-	// pass unchanged, but for LightGuardian's sketchlets, which are removed. After an error the
-	// previous settings stay in force. Settings equal to those in force change nothing, so a data path
-	// that outlives the agent keeps what it measured.
+	// pass unchanged, except that LightGuardian's sketchlets are removed. After an error the previous
+	// settings stay in force. Settings equal to the current ones change nothing, so a data path that
+	// outlives the agent keeps its results.
 	Apply(settings []byte) error
 	// Since is the first epoch that was measured whole since settings are in force or since Reset;
 	// ok is false without settings.
@@ -35,11 +35,11 @@ type DataPath interface {
 	Epoch() uint64
 	// Advance advances to an epoch and reports whether it is newer than the current one.
 	Advance(epoch uint64) bool
-	// Reset drops what was measured and begins in the epoch, which may be older than the current
-	// one. Settings stay in force.
+	// Reset drops all results and begins in the epoch, which may be older than the current one.
+	// Settings stay in force.
 	Reset(epoch uint64) error
-	// Seal ends an epoch that is over and returns its report, or nil without data of that epoch,
-	// because it was sealed before, is too old, or no settings are in force.
+	// Seal ends an epoch that is over and returns its report. It returns nil if there is no data of
+	// the epoch, because the epoch was sealed before, is too old, or no settings are in force.
 	Seal(epoch uint64) (role.Report, error)
 	// Close ends the use of the data path. It is called once, after all other calls.
 	Close() error
@@ -63,7 +63,7 @@ type Notifier interface {
 type Streamer interface {
 	// Streams reports whether there are parts; constant.
 	Streams() bool
-	// Part is that of role.Streamer.
+	// Part is the Part of role.Streamer.
 	Part(full bool) (epoch uint64, part role.Report)
 	// OnFull calls f each time when a message becomes full. f does not block.
 	OnFull(f func())
@@ -73,18 +73,18 @@ type Streamer interface {
 type RolePath struct {
 	create func(*epoch.Clock) role.Role
 	name   string
-	serial atomic.Uint64 // of the role, changed with it
+	serial atomic.Uint64 // serial number of the role, changed with it
 
 	mu        sync.Mutex
 	clock     *epoch.Clock
 	role      role.Role
-	settings  []byte // in force; nil: none
+	settings  []byte // settings in force; nil: none
 	scheduled bool
 	since     uint64
 	notify    func(epoch uint64)
-	full      func() // nil: none
+	full      func() // called when a message is full; may be nil
 	leases    []lease.Lease
-	probe     func(lease.Received) // nil: none
+	probe     func(lease.Received) // receives probes; may be nil
 	transmit  func(frame []byte)   // nil: the caller sends no packets of the role
 }
 
@@ -207,14 +207,14 @@ func (p *RolePath) Schedule(time.Time, time.Duration, time.Duration) {
 	p.clock.Scheduled()
 }
 
-// Lane returns a receiver of packets that arrive, for one goroutine. Lanes of a role.Parallel run
-// at the same time, those of another role one after the other.
+// Lane returns a receiver of arriving packets for one goroutine. Lanes of a role.Parallel run at
+// the same time, lanes of another role one after the other.
 func (p *RolePath) Lane() role.Lane { return &lane{path: p} }
 
 // lane is a lane of the role of a path.
 type lane struct {
 	path   *RolePath
-	serial uint64 // of the role
+	serial uint64 // serial number of the role
 	own    role.Lane
 }
 

@@ -24,12 +24,12 @@ type leases struct {
 	responder lease.Responder
 	peering   bool // settings are in force
 	stop      func() bool
-	armed     time.Duration // what stop stops is due then
+	armed     time.Duration // time for which the timer is set
 	passed    time.Duration // when leases were last passed to the data path
 	failed    error         // the newest error of Send
 	ended     bool
-	reported  *hostv1.Leases // the newest one
-	reportAt  time.Duration  // of the next one
+	reported  *hostv1.Leases // newest report of leases
+	reportAt  time.Duration  // time of the next report
 }
 
 // passEvery is the time between two calls that only renew leases, whatever their count is.
@@ -95,7 +95,7 @@ func (l *leases) end() {
 	}
 }
 
-// received takes a probe or reply that arrived.
+// received handles a probe or reply that arrived.
 func (l *leases) received(r lease.Received) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,8 @@ func (l *leases) received(r lease.Received) {
 	l.work()
 }
 
-// work does what is due, and arms the timer of what comes next. l.mu is held.
+// work handles everything that is due, and sets the timer to the next due time. The caller holds
+// l.mu.
 func (l *leases) work() {
 	now := l.path.Now()
 	for _, p := range l.prober.Due(now) {
@@ -123,11 +124,11 @@ func (l *leases) work() {
 	}
 	l.share(now)
 	d := max(l.prober.Next(now), time.Millisecond)
-	if d > time.Hour { // there are no peers
+	if d > time.Hour { // without peers nothing is due
 		return
 	}
 	if l.stop != nil && l.armed <= now+d && l.armed > now {
-		return // what is due earlier arms it again
+		return // an earlier due time sets the timer again
 	}
 	if l.stop != nil {
 		l.stop()

@@ -23,19 +23,19 @@ type outbox struct {
 	limit int64
 
 	mu       sync.Mutex
-	reports  []*outReport // in the order in which they were added
-	sealed   uint64       // newest epoch that is over: it was requested
-	sending  *outReport   // some of its chunks are sent; nil: none
+	reports  []*outReport // reports in the order in which they were added
+	sealed   uint64       // newest epoch that was requested
+	sending  *outReport   // report of which some chunks are sent; nil: none
 	bytes    int64
 	dropped  uint64
-	maxBytes uint64 // of a report, as the collector stated it
+	maxBytes uint64 // limit of a report's size, as the collector stated it
 }
 
 // outReport is an encoded report.
 type outReport struct {
 	epoch    uint64
 	role     string
-	part     uint64 // 0: the one that was requested
+	part     uint64 // number of the part; 0: the report that was requested
 	data     []byte
 	checksum uint32
 	sent     int

@@ -44,8 +44,8 @@ type session struct {
 	udp     *datagrams // nil without UDP
 
 	mu      sync.Mutex
-	epoch   uint64                 // to be sent; 0: none
-	replies []*hostv1.AgentMessage // to be sent, before chunks
+	epoch   uint64                 // epoch to send; 0: none
+	replies []*hostv1.AgentMessage // replies to send, before chunks
 }
 
 // task is work for the data paths: settings or a request.
@@ -87,9 +87,9 @@ func Check(ctx context.Context, cfg Config, roles []string) error {
 	}
 }
 
-// redirectError is that of a collector that does not serve the host.
+// redirectError is the reply of a collector that does not serve the host.
 type redirectError struct {
-	address string // of the one that does
+	address string // address of the collector that serves the host
 	err     error
 }
 
@@ -185,7 +185,7 @@ type errStatus struct{ code codes.Code }
 
 func (e errStatus) Error() string { return e.code.String() }
 
-// IsRunning reports whether an error of Check is that another agent of the host has a session.
+// IsRunning reports whether an error of Check says that another agent of the host has a session.
 func IsRunning(err error) bool {
 	s, ok := errors.AsType[errStatus](err)
 	return ok && s.code == codes.AlreadyExists
@@ -301,7 +301,7 @@ func (a *Agent) acknowledged(ack *hostv1.ReportAck) {
 		return
 	}
 	a.status.ReportsRefused++
-	if ack.GetPart() > 0 { // the report of its epoch is refused as well, or has the count of its parts
+	if ack.GetPart() > 0 { // the report of the epoch is refused as well, or has the count of its parts
 		return
 	}
 	a.log.Warn("the collector does not use a report", "role", ack.GetRole(), "epoch", ack.GetEpoch(), "reason",
@@ -358,7 +358,7 @@ func (s *session) report(m *hostv1.ReportRequest) {
 	s.wakeUp()
 }
 
-// seal queues the report of an epoch, or returns why there is none.
+// seal queues the report of an epoch, or returns why the epoch has no report.
 func (s *session) seal(epoch uint64, role string, requested time.Duration) (reason string, joined bool) {
 	a := s.a
 	p := a.paths[role]
@@ -429,8 +429,8 @@ func (s *session) sendFull(ctx context.Context) {
 	}
 }
 
-// takeParts sends what roles have measured in the open epoch, or full messages of it alone, if the
-// session lasts. Epochs that are not longer than the time between parts have none.
+// takeParts sends the results of the open epoch so far, or with full only full messages of them.
+// Epochs that are not longer than partInterval have no parts.
 func (a *Agent) takeParts(s *session, full bool) {
 	a.mu.Lock()
 	current := a.session == s && a.schedule.length > partInterval
@@ -485,7 +485,7 @@ func (s *session) wakeUp() {
 	}
 }
 
-// send sends what is queued until the session ends: epochs first, then replies, then one chunk.
+// send sends queued messages until the session ends: epochs first, then replies, then one chunk.
 func (s *session) send(ctx context.Context, cancel func()) {
 	for {
 		m, held := s.next()

@@ -41,7 +41,7 @@ func (f *findings) report(what string, err error) {
 
 func (f *findings) warn(what, text string) { fmt.Fprintf(f.w, "warn  %s: %s\n", what, text) }
 
-// check prints what would make an agent fail.
+// check prints every problem that would make an agent fail.
 func check(ctx context.Context, w io.Writer, path, version string, roles []Role, offline bool) error {
 	f := &findings{w: w}
 	c, err := load(path, roles)

@@ -54,7 +54,7 @@ type Role struct {
 
 // Local configures the queries of programs on this host.
 type Local struct {
-	// Address is that of a socket, such as unix:///run/netsketch/hostagent.sock.
+	// Address is the address of a socket, such as unix:///run/netsketch/hostagent.sock.
 	Address string
 	// Host is the name of this host.
 	Host string
@@ -66,12 +66,12 @@ type Local struct {
 
 // Kernel is the data path of a role in the kernel.
 type Kernel struct {
-	// Open opens it.
+	// Open opens the role's data path in the kernel.
 	Open func(kernel.Config) (agent.DataPath, error)
 	// Check returns what would make Open fail, and warnings.
 	Check func(kernel.Config) (warnings []string, err error)
-	// Strip, if set, attaches and pins programs that only strip what arrives, unless there are
-	// some. settings are the last ones of the role, nil if none are known.
+	// Strip, if set, attaches and pins programs that only strip arriving packets, unless programs are
+	// attached. settings are the last settings of the role, nil if none are known.
 	Strip func(c kernel.Config, settings []byte) error
 }
 
@@ -211,7 +211,7 @@ func (r Role) runs(s Source) bool {
 // dataPaths are the open data paths of an agent.
 type dataPaths struct {
 	all   []agent.DataPath
-	inGo  []*agent.RolePath // those that receive packets or reports from this process
+	inGo  []*agent.RolePath // roles that receive packets or reports from this process
 	close func() error
 }
 
@@ -252,7 +252,8 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 func (c *Config) create(r Role) func(*epoch.Clock) role.Role {
 	mtu := 0
 	if c.Packets.Source == SourceBridge {
-		if outside, err := net.InterfaceByName(c.Packets.Outside); err == nil { // otherwise the bridge fails
+		// Without the interface, the bridge fails later.
+		if outside, err := net.InterfaceByName(c.Packets.Outside); err == nil {
 			mtu = outside.MTU
 		}
 	}

@@ -19,8 +19,8 @@ import (
 type Config struct {
 	// Collector is where the agent connects.
 	Collector Collector `yaml:"collector"`
-	// Host is the name of this host in the collector's configuration. With TLS it is that of the
-	// certificate, and may be left out.
+	// Host is the name of this host in the collector's configuration. With TLS it equals the name in
+	// the certificate, and may be left out.
 	Host string `yaml:"host" form:"name"`
 	// Roles are the names of the roles to run; if empty, all that run with the source of packets.
 	Roles []string `yaml:"roles"`
@@ -33,24 +33,25 @@ type Config struct {
 	// reports wait. 0: they never do.
 	HoldAbove settings.Size `yaml:"hold-above" default:"0" range:"0..1TiB"`
 	// Local is the address of a socket, such as unix:///run/netsketch/hostagent.sock, at which
-	// programs on this host may query the results of a role over gNMI. If empty, there is none.
+	// programs on this host may query the results of a role over gNMI. If empty, queries are not
+	// served.
 	Local string `yaml:"local"`
 	// State is a directory in which the settings of roles are kept for the start of the system: the
 	// command strip needs them. If empty, it is systemd's StateDirectory, or with the default of
 	// packets.pin the directory of netsketch-agent.service, or else nothing is kept.
 	State string `yaml:"state" form:"file"`
-	// Log sets what is logged and how.
+	// Log sets the level and the format of the log.
 	Log Log `yaml:"log"`
 
-	roles map[string]bool // that the program has
+	roles map[string]bool // roles of the program
 }
 
 // Collector is where the agent connects.
 type Collector struct {
 	// Address is the collector's agents.address, host:port.
 	Address string `yaml:"address" form:"address" required:"host:port, such as 192.0.2.1:9350"`
-	// Others are the agents.address of other collectors of its cluster, host:port: the agent connects
-	// to any of them, and is redirected to the one that serves this host.
+	// Others are the agents.address of other collectors of the cluster, host:port. The agent connects
+	// to any of them, and is redirected to the collector that serves this host.
 	Others []string `yaml:"others"`
 	// TLS secures the session; cert-file is the certificate of this host.
 	TLS config.TLS `yaml:"tls"`
@@ -97,7 +98,7 @@ type Packets struct {
 	Sockets int `yaml:"sockets" default:"1" range:"1..64"`
 }
 
-// Log sets what is logged and how.
+// Log sets the level and the format of the log.
 type Log struct {
 	// Level is the least severe level logged.
 	Level slog.Level `yaml:"level" default:"info" oneof:"debug info warn error"`
@@ -142,7 +143,7 @@ func state(configured, pin string) string {
 // Validate returns the errors that tags cannot express, joined, as settings.KeyErrors.
 func (c *Config) Validate() error {
 	var errs settings.KeyErrors
-	if c.Collector.Address == "" { // there is no key collector
+	if c.Collector.Address == "" { // the file has no key collector
 		errs.Add("collector.address", "is missing; expected host:port, such as 192.0.2.1:9350")
 	}
 	for i, address := range c.Collector.Others {
@@ -209,6 +210,6 @@ func (c *Config) interfaceName() string { return cmp.Or(c.Packets.Interface, c.P
 
 // bootID returns the identifier of the boot of this system; empty if it has none.
 func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // another system has none
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // other systems than Linux have no such file
 	return strings.TrimSpace(string(b))
 }

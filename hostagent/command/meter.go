@@ -15,7 +15,7 @@ const loadPeriod = 100 * time.Millisecond
 
 // meter measures the traffic of an interface. It is used by one goroutine at a time.
 type meter struct {
-	dir   string  // of the kernel's counters of the interface
+	dir   string  // directory of the kernel's counters of the interface
 	limit float64 // bytes a second
 	now   func() time.Time
 

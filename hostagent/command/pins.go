@@ -44,7 +44,7 @@ func (c *Config) lock() (release func(), err error) {
 	return kernel.Lock(c.Packets.Pin)
 }
 
-// strip attaches programs that strip what arrives.
+// strip attaches programs that strip arriving packets.
 func strip(ctx context.Context, c *Config, roles []Role, wait time.Duration, log *slog.Logger) error {
 	if c.Packets.Source != SourceKernel {
 		log.Info("nothing is attached: packets come from another source than the kernel", "source", c.Packets.Source)
@@ -70,7 +70,7 @@ func strip(ctx context.Context, c *Config, roles []Role, wait time.Duration, log
 		k := c.kernel(r.Name, log)
 		settings, err := os.ReadFile(k.State)
 		if err != nil {
-			settings = nil // of a host that had none
+			settings = nil // the host had no settings
 		}
 		if err := r.Kernel.Strip(k, settings); err != nil {
 			errs = append(errs, fmt.Errorf("role %s: %w", r.Name, err))
@@ -96,7 +96,7 @@ func waitFor(ctx context.Context, name string, wait time.Duration) error {
 	}
 }
 
-// remove ends the agent, and takes away what it has in the kernel: at its interface and in its
+// remove ends the agent, and removes its programs from the kernel: at its interface and in its
 // directory of pins, or at all interfaces and in all directories if the file does not name them.
 func remove(ctx context.Context, c *Config, roles []Role, w io.Writer) error {
 	p := c.Packets

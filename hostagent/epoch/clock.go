@@ -14,8 +14,8 @@ import (
 type Clock struct {
 	length  time.Duration
 	current atomic.Uint64
-	given   atomic.Uint64 // the newest one that Advance brought
-	ahead   atomic.Uint64 // of given, what packets may bring
+	given   atomic.Uint64 // newest epoch that Advance brought
+	ahead   atomic.Uint64 // number of epochs that packets may be ahead of given
 	notify  atomic.Pointer[func(epoch uint64)]
 }
 
@@ -32,16 +32,16 @@ func NewClock(length time.Duration, current uint64) *Clock {
 // How many epochs packets may be ahead of what the host's clock and the collector brought.
 const (
 	scheduled   = 1 // the clock advances by itself
-	unscheduled = 4 // only the collector advances it
+	unscheduled = 4 // used while only the collector advances the epoch
 )
 
 // Scheduled states that the host's own clock calls Advance at each boundary. Packets then move the
 // epoch by one at most.
 func (c *Clock) Scheduled() { c.ahead.Store(scheduled) }
 
-// Follow advances to an epoch that a packet brings. It returns false, and changes nothing, if the
-// epoch is further ahead of the one that Advance brought than a packet may be: what packets moved
-// does not count, so that packets alone do not move a host for long.
+// Follow advances to an epoch that a packet carries. It returns false, and changes nothing, if the
+// epoch is too far ahead of the newest epoch of Advance. Epochs of earlier packets do not count, so
+// that packets alone do not move a host for long.
 func (c *Clock) Follow(epoch uint64) bool {
 	if epoch > c.given.Load()+c.ahead.Load() {
 		return false

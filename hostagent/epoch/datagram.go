@@ -62,7 +62,7 @@ func sign(b, key []byte) []byte {
 }
 
 // OpenDatagram decodes a datagram whose signature key verifies. key returns the key of a session,
-// or nil if there is none of that number.
+// or nil for an unknown session.
 func OpenDatagram(b []byte, key func(session uint64) []byte) (Datagram, error) {
 	if len(b) != DatagramSize || b[0] != datagramVersion || b[1] > 1 {
 		return Datagram{}, ErrDatagram

@@ -35,7 +35,7 @@ func (d *Decoder) Decode(frame []byte, link packet.Link, p *Packet) Problem {
 	return d.decode(link.Type, frame[link.TypeAt+2:], false, p)
 }
 
-// decode reads an IP packet, of which a truncated one has only the beginning.
+// decode reads an IP packet; a truncated packet has only its beginning.
 func (d *Decoder) decode(etherType uint16, ip []byte, truncated bool, p *Packet) Problem {
 	p.Carrier, p.size, p.hops, p.stack = 0, 0, 0, nil
 	if err := p.IP.Parse(etherType, ip); err != nil {
@@ -115,7 +115,7 @@ func (d *Decoder) locate(ip []byte, dscp uint8, p *Packet) bool {
 // greHeader returns the length of a GRE header. One with source routes has no known length.
 func greHeader(b []byte) (int, bool) {
 	n := 4
-	if b[0]&0xc0 != 0 { // checksum or routing: both fields are there
+	if b[0]&0xc0 != 0 { // with a checksum or routing, both fields are present
 		n += 4
 	}
 	if b[0]&0x20 != 0 { // key
@@ -156,7 +156,7 @@ func (p *Packet) end(ip []byte, truncated bool) (int, bool) {
 	return end, truncated || p.IP.Length <= len(ip)
 }
 
-// header reads the shim header and what follows.
+// header reads the shim header and the headers behind it.
 func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 	end, ok := p.end(ip, truncated)
 	if !ok {
@@ -196,7 +196,7 @@ func (d *Decoder) header(ip []byte, truncated bool, p *Packet) Problem {
 			p.size = 0
 			return cut(at+size, end)
 		}
-		if kind != Destination && p.Kind != MD && p.Kind != MX { // others are skipped
+		if kind != Destination && p.Kind != MD && p.Kind != MX { // skips other types of INT
 			p.Kind = kind
 			result = d.metadata(b[shimHeader:size], p)
 		}

@@ -4,7 +4,7 @@
 // versions 1.0 and 2.1 in packets, which it also removes, and Telemetry Reports of versions 1.0
 // and 2.x. It allocates no memory per packet.
 //
-// docs/sketchint.md describes what is read and how each fault is counted.
+// docs/sketchint.md describes the INT that is read and how each fault is counted.
 package inband
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// Marks are the values by which a deployment marks packets with INT. Most of them have no assigned
+// Marks are the values by which a deployment marks packets with INT. Most marks have no assigned
 // number, so the operator of the switches chooses them. A zero value disables the mark.
 type Marks struct {
 	// DSCP marks TCP and UDP packets whose DSCP, in the bits of dscp-mask, equals it, as compiled into
@@ -32,7 +32,7 @@ type Marks struct {
 	GRE uint16 `json:"gre,omitempty" yaml:"gre"`
 	// VXLAN is the UDP port of VXLAN GPE; IANA's is 4790.
 	VXLAN uint16 `json:"vxlan,omitempty" yaml:"vxlan"`
-	// VXLANNext is the next protocol of INT in VXLAN GPE. If 0, those of the specifications, 0x80 and
+	// VXLANNext is the next protocol of INT in VXLAN GPE. If 0, the specifications' values 0x80 and
 	// 0x08.
 	VXLANNext uint8 `json:"vxlanNext,omitempty" yaml:"vxlan-next"`
 	// Geneve is the UDP port of Geneve; IANA's is 6081.
@@ -66,9 +66,9 @@ const (
 	NotIP                          // neither IPv4 nor IPv6
 	Malformed                      // a truncated or invalid header in front of INT
 	Truncated                      // INT is cut short
-	LengthMismatch                 // a length of INT or UDP disagrees with that of IP
+	LengthMismatch                 // a length of INT or UDP disagrees with the length of IP
 	Fragment                       // marked as INT, and a fragment
-	UnknownType                    // a shim header of unknown type, or more than 8 of them
+	UnknownType                    // a shim header of unknown type, or more than 8 shim headers
 	UnknownVersion                 // a header of unknown version
 	BadHopLength                   // the metadata of a hop is shorter than its instructions require
 	BadStackLength                 // the stack is not a whole number of hops
@@ -101,8 +101,8 @@ type Kind uint8
 // The types, by their number in the shim header.
 const (
 	MD          Kind = 1 // instructions and metadata of each hop
-	Destination Kind = 2 // for the sink alone; its contents are not specified
-	MX          Kind = 3 // instructions alone; each hop reports for itself
+	Destination Kind = 2 // metadata for the sink alone; its contents are not specified
+	MX          Kind = 3 // instructions alone; each hop sends its own reports
 )
 
 // Carrier is the protocol that carries INT.
@@ -184,7 +184,7 @@ const (
 	IngressTime  // 32 bits in version 1.0, 64 in 2.1
 	EgressTime   // likewise
 	LogicalPorts // level 2: ingress and egress, 32 bits each
-	Utilization  // of the egress port
+	Utilization  // utilization of the egress port
 	Buffer       // id of 8 bits, occupancy of 24; version 2.1
 	fields       // count
 	checksum     = 15
@@ -247,7 +247,7 @@ func (l *layout) set(version uint8, bitmap uint16) {
 // Decoder reads packets and reports. One goroutine may use it at a time.
 type Decoder struct {
 	marks   Marks
-	layouts [8]layout // by a hash of version and bitmap
+	layouts [8]layout // layouts by a hash of version and bitmap
 }
 
 // NewDecoder returns a decoder of packets with the given marks.
@@ -270,8 +270,9 @@ func (p *Packet) Node(hop int) uint32 {
 // Step is a switch on the path of a packet, and the latency that it states.
 type Step struct{ Node, Latency uint32 }
 
-// Path copies the node ids and the latencies of all hops, the latest hop first. A latency is what
-// the hop states, or else the difference of its timestamps, or NoLatency if it has neither.
+// Path copies the node ids and the latencies of all hops, the latest hop first. A latency is the
+// hop's stated latency, or else the difference of its timestamps, or NoLatency if the hop has
+// neither.
 func (p *Packet) Path(path []Step) {
 	path = path[:p.hops]
 	l, b := p.layout, p.stack

@@ -21,7 +21,7 @@ type Report struct {
 	Dropped, Congested, Tracked bool
 	// Intermediate: a transit node sent the report of INT-MD, in version 2.x.
 	Intermediate bool
-	// DropReason is why the packet was dropped, if HasReason.
+	// DropReason says why the packet was dropped, if HasReason.
 	DropReason uint8
 	HasReason  bool
 	// Hop is the metadata of the node, which always has its id.
@@ -40,7 +40,7 @@ func (r *Report) SequenceBits() int {
 	return 22
 }
 
-// Reader reads the individual reports of one datagram after the other.
+// Reader reads the individual reports of datagrams, one datagram at a time.
 type Reader struct {
 	decoder *Decoder
 	rest    []byte
@@ -62,11 +62,11 @@ const (
 
 	reportHeader1 = 16
 	groupHeader   = 8
-	mainContents  = 8 // of an INT report, without metadata
+	mainContents  = 8 // length of an INT report's fields without metadata
 )
 
-// Begin begins a datagram: the payload of a UDP packet. The reports are valid until it changes.
-// After UnknownVersion, version is what the datagram states.
+// Begin begins a datagram: the payload of a UDP packet. The reports are valid until the payload
+// changes. After UnknownVersion, version is the version in the datagram.
 func (r *Reader) Begin(datagram []byte) (version uint8, problem Problem) {
 	r.rest = nil
 	if len(datagram) == 0 {
@@ -100,8 +100,8 @@ func (r *Reader) Begin(datagram []byte) (version uint8, problem Problem) {
 // and Node.
 func (r *Reader) Group() *Report { return &r.group }
 
-// Next reads the next report of the datagram. It returns false at the end. A report with a problem
-// other than None has no fields but those of Group.
+// Next reads the next report of the datagram. It returns false at the end. If problem is not None,
+// only the fields of Group are set.
 func (r *Reader) Next(out *Report) (problem Problem, ok bool) {
 	if len(r.rest) == 0 {
 		return None, false

@@ -30,7 +30,7 @@ func (p *Packet) Strip(f *packet.Frame, link packet.Link) {
 	// The headers are moved before they change: loads of several stored fields at once are slow.
 	f.Remove(start+at, size)
 	ip = ip[size:]
-	change := uint64(0) // of the sum of the IPv4 header
+	change := uint64(0) // change of the sum of the IPv4 header
 	switch p.Carrier {
 	case TCP:
 		change = p.dscp(ip, shim)

@@ -18,11 +18,11 @@ const (
 )
 
 // Take reads the flow and the path of a packet and removes its INT, as Decode, Path and Strip do,
-// in less time. It takes what nearly all packets are: Ethernet without tags, IPv4 without options,
-// and TCP or UDP with INT-MD of version 2, marked by a DSCP, without flags and domain-specific
-// instructions, each hop with a node id and a latency but no queue. Of others it returns false, and
-// leaves the frame unchanged. path has room for MaxHops, and the latest hop becomes the first one.
-// size is that of INT in bytes.
+// in less time. It handles the packets that nearly all traffic consists of: Ethernet without tags,
+// IPv4 without options, and TCP or UDP with INT-MD of version 2, marked by a DSCP, without flags
+// and domain-specific instructions, each hop with a node id and a latency but no queue. For other
+// packets it returns false, and leaves the frame unchanged. path has room for MaxHops; the latest
+// hop comes first. size is the length of INT in bytes.
 func (d *Decoder) Take(f *packet.Frame, k *flow.Key, path []Step) (hops, size int, ok bool) {
 	m, frame := &d.marks, f.Bytes()
 	if len(frame) < transport+udpHeader+metadata2 {
@@ -86,7 +86,7 @@ const (
 )
 
 // pairs reads the hops of a stack of pairs, and returns the sum of its words. It returns 0 hops if
-// a latency is missing, or if they are not a whole number, or too many.
+// a latency is missing, or if the stack is not a whole number of hops, or has too many.
 func pairs(stack []byte, path []Step) (hops int, sum uint64) {
 	hops = len(stack) / pair
 	if len(stack)%pair != 0 || hops > len(path) {

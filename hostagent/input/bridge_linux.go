@@ -62,7 +62,7 @@ func (e *endpoint) setUp(index int) (err error) {
 	if err := rawlink.Receive(e.fd); err != nil {
 		return err
 	}
-	// Otherwise the bridge reads what it sends, and sends it back.
+	// Otherwise the bridge reads the frames that it sends, and sends them back.
 	if err := rawlink.OnlyArriving(e.fd); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func openFanout(name string, sockets int) (f fanout, err error) {
 			return nil, fmt.Errorf("interface %q: %d sockets: %w", name, sockets, err)
 		}
 		if len(f) > 1 {
-			e.drain() // of frames that another socket has, too
+			e.drain() // drops frames that another socket has received, too
 		}
 	}
 	return f, nil
@@ -147,8 +147,8 @@ type receiver struct {
 	*endpoint
 	buffer, control    []byte
 	splitter           rawlink.Splitter
-	frames             []*packet.Frame // memory that is used again
-	n                  int             // frames that were read
+	frames             []*packet.Frame // memory of frames, used again
+	n                  int             // number of frames that were read
 	truncated, unsplit uint64
 }
 
@@ -156,8 +156,8 @@ func newReceiver(e *endpoint) *receiver {
 	return &receiver{endpoint: e, buffer: make([]byte, 4+rawlink.HeaderBytes+rawlink.MaxFrame), control: make([]byte, 256)}
 }
 
-// receive returns the frames that have arrived, none if ctx has ended. With an error, those that
-// arrived before.
+// receive returns the frames that have arrived, none if ctx has ended. With an error, it returns
+// the frames that arrived before the error.
 func (r *receiver) receive(ctx context.Context) ([]*packet.Frame, error) {
 	for ctx.Err() == nil {
 		fds := [1]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
@@ -188,8 +188,8 @@ func (r *receiver) keep(frame []byte) {
 	r.n++
 }
 
-// next reads one frame and calls f with it, or with each of the frames of which the kernel merged
-// it, with their VLAN tag.
+// next reads one frame and calls f with it. If the kernel merged the frame, next calls f with each
+// of the merged frames, with their VLAN tag.
 func (r *receiver) next(f func(frame []byte)) error {
 	n, oobn, flags, _, err := unix.Recvmsg(r.fd, r.buffer[4:], r.control, unix.MSG_TRUNC)
 	if errors.Is(err, unix.EINVAL) { // the kernel cannot state how it merged packets
@@ -325,7 +325,7 @@ func (b Bridge) forward(ctx context.Context, c *counts, inside *endpoint, outsid
 			}
 			sent, unsent := uint64(0), map[error]uint64(nil)
 			for _, f := range frames {
-				if f.Dropped() { // a role took it
+				if f.Dropped() { // a role has taken the frame
 					continue
 				}
 				if err := send(to.tx, f.Bytes()); err == nil {
@@ -353,7 +353,7 @@ func (b Bridge) forward(ctx context.Context, c *counts, inside *endpoint, outsid
 	}
 	for _, x := range roles {
 		if t, ok := x.(Transmitter); ok {
-			t.OnTransmit(func(frame []byte) { _ = send(outside[0].tx, frame) }) // a probe that is lost is sent again
+			t.OnTransmit(func(frame []byte) { _ = send(outside[0].tx, frame) }) // a lost probe is sent again
 			defer t.OnTransmit(nil)
 		}
 	}

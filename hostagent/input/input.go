@@ -38,8 +38,8 @@ type Transmitter interface {
 	OnTransmit(f func(frame []byte))
 }
 
-// paths passes packets through the roles of a host: those that leave in the order of the roles,
-// those that arrive in the reverse order.
+// paths passes packets through the roles of a host: outgoing packets in the order of the roles,
+// arriving packets in the reverse order.
 type paths []Path
 
 func (p paths) out(frames []*packet.Frame) {
@@ -98,15 +98,15 @@ type Stats struct {
 // logEvery is the time between two lines of the log about packets that are not forwarded.
 const logEvery = 10 * time.Second
 
-// counts are the counts of a bridge, which logs what it does not forward while it runs.
+// counts are the counters of a bridge, which logs packets that it does not forward while it runs.
 type counts struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
 	stats   Stats
-	reasons map[string]uint64 // of Unsent
+	reasons map[string]uint64 // Unsent by reason
 	logged  time.Time
-	failed  uint64 // that were logged
+	failed  uint64 // number of failures that were logged
 }
 
 func newCounts(logger *slog.Logger) *counts {
@@ -144,7 +144,7 @@ type Capture struct {
 	File string
 	// Addresses are the host's: packets from them leave it, others arrive.
 	Addresses []netip.Prefix
-	// Logger receives how the packets differ from those of the file; nil: nobody does.
+	// Logger receives the differences between the played packets and the file's; it may be nil.
 	Logger *slog.Logger
 }
 

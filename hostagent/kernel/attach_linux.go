@@ -29,7 +29,7 @@ type Hook struct {
 	// At is ebpf.AttachXDP, ebpf.AttachTCXIngress or ebpf.AttachTCXEgress. A kernel without TCX,
 	// before Linux 6.6, runs the program at clsact instead.
 	At ebpf.AttachType
-	// First runs the program before those of others at the same place. Programs of several roles with
+	// First runs the program before other programs at the same place. Programs of several roles with
 	// First run in the order of front.
 	First bool
 }
@@ -43,17 +43,17 @@ type Attachment struct {
 
 	mu      sync.Mutex
 	prepare func() error // makes a new interface fit for the programs
-	hooks   []*attached  // in the order of Set; empty: no program
-	index   int          // of the interface
+	hooks   []*attached  // hooks in the order of Set; empty: no program
+	index   int          // index of the interface
 	lost    time.Time    // when the programs were found to be detached; zero: they are attached
-	problem string       // why they could not be attached again, logged once
-	leaving *time.Timer  // detaches the programs that strip what arrives
+	problem string       // reason for which programs could not be attached again, logged once
+	leaving *time.Timer  // timer that detaches the programs that strip arriving packets
 	watch   *watch       // nil before programs are attached
 }
 
-// attached is a hook with what attaches its program.
+// attached is a hook and the attachment of its program.
 type attached struct {
-	Hook             // with a copy of the program that closes with the attachment
+	Hook             // has a copy of the program that closes with the attachment
 	link   link.Link // nil: filter
 	filter *filter   // clsact
 }
@@ -104,7 +104,7 @@ func (a *Attachment) Set(prepare func() error, hooks ...Hook) error {
 			next.link, next.filter = before[i].link, before[i].filter
 		}
 		if !a.lost.IsZero() {
-			continue // attached when the interface is there again
+			continue // the program is attached when the interface exists again
 		}
 		if err = a.run(next, index); err != nil {
 			err = fmt.Errorf("program %s on %s: %w", h.Name, a.cfg.Interface, err)
@@ -195,7 +195,7 @@ func (a *Attachment) adopt(h *attached, index int) link.Link {
 
 // hasPins reports whether an earlier process pinned programs in a directory.
 func hasPins(dir string) bool {
-	files, _ := os.ReadDir(dir) // there are none without the directory
+	files, _ := os.ReadDir(dir) // no entries if the directory does not exist
 	return slices.ContainsFunc(files, func(f os.DirEntry) bool { return !f.IsDir() })
 }
 
@@ -303,8 +303,8 @@ func (a *Attachment) removeStale() error {
 	return err
 }
 
-// verify attaches the programs again if the interface is another one, or if they were detached. It
-// is called after every change of an interface, and once a second.
+// verify attaches the programs again if the interface was replaced, or if the programs were
+// detached. It is called after every change of an interface, and once a second.
 func (a *Attachment) verify() {
 	a.mu.Lock()
 	was, detached := a.lost.IsZero(), false
@@ -324,8 +324,8 @@ func (a *Attachment) verify() {
 	}
 }
 
-// follow compares the interface with the one that runs the programs, and reports whether they were
-// detached. a.mu is held.
+// follow compares the interface with the interface that runs the programs, and reports whether the
+// programs were detached. The caller holds a.mu.
 func (a *Attachment) follow() (detached bool) {
 	index, err := a.watch.index(a.cfg.Interface)
 	if a.lost.IsZero() {
@@ -385,9 +385,9 @@ func (a *Attachment) Interrupted() (since time.Time, ok bool) {
 	return a.lost, !a.lost.IsZero()
 }
 
-// Leave ends the programs without harm to packets: at once those that insert headers into what
-// leaves the host, and after LeaseTime those that strip what arrives, unless Set is called before.
-// Then it removes the pins.
+// Leave ends the programs without harm to packets: it detaches the programs that insert headers
+// into outgoing packets at once, and the programs that strip arriving packets after LeaseTime,
+// unless Set is called before. Then it removes the pins.
 func (a *Attachment) Leave() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -442,7 +442,7 @@ func (a *Attachment) Close() error {
 	a.watch = nil
 	a.mu.Unlock()
 	if w != nil {
-		w.close() // not with a.mu, which verify takes
+		w.close() // without a.mu, because verify takes it
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/netsketch/netsketch/internal/rawlink"
 )
 
-// Requirements are what the data path of a role needs on a host.
+// Requirements are the needs of a role's data path on a host.
 type Requirements struct {
 	// Spec returns the programs and maps: the kernel must have their types, and the functions that
 	// the programs call.
@@ -34,14 +34,14 @@ type Requirements struct {
 	Interface func(*net.Interface) (warnings []string, err error)
 }
 
-// Check returns what a host lacks, all of it, and warnings. Packets are not changed.
+// Check returns everything that a host lacks, and warnings. Packets are not changed.
 func (c *Config) Check(r Requirements) (warnings []string, err error) {
 	var errs []error
 	if c.Pin != "" {
 		errs = append(errs, CheckPin(c.Pin))
 	}
 	if err := checkCapabilities(); err != nil {
-		return nil, errors.Join(append(errs, err)...) // the others would only say the same
+		return nil, errors.Join(append(errs, err)...) // further errors would only repeat this one
 	}
 	spec, err := r.Spec()
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 // filter is a program at clsact, attached by rtnetlink. It stays attached without a process that
 // refers to it.
 type filter struct {
-	socket   int // for requests in the network namespace of the interface
-	index    int // of the interface
+	socket   int // socket for requests in the network namespace of the interface
+	index    int // index of the interface
 	parent   int64
 	priority uint32
-	handle   int64 // of the program, below the priority
+	handle   int64 // handle of the program, below the priority
 	name     string
 }
 
@@ -60,7 +60,7 @@ const (
 	handleClsact                      int64 = 0xffff0000
 )
 
-// replace attaches the program instead of the one that is attached, if there is any.
+// replace attaches the program instead of the attached program, if there is one.
 func (f *filter) replace(prog *ebpf.Program) error {
 	qdisc := tcMessage(f.index, handleClsact, parentClsact, 0)
 	qdisc = appendAttr(qdisc, tcaKind, []byte("clsact\x00"))
@@ -83,7 +83,7 @@ func (f *filter) replace(prog *ebpf.Program) error {
 func (f *filter) remove() error {
 	err := request(f.socket, unix.RTM_DELTFILTER, 0, f.message())
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
-		return nil // gone with its interface or qdisc
+		return nil // the filter is gone with its interface or qdisc
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func attributes(b []byte) map[uint16][]byte {
 
 // filtersAt returns the programs of agents at clsact of an interface, none without clsact.
 func filtersAt(index int, parent int64) (found []Program) {
-	const size = 20 // of struct tcmsg
+	const size = 20 // size of struct tcmsg
 	_ = netlinkRead(unix.RTM_GETTFILTER, unix.NLM_F_DUMP, tcMessage(index, 0, parent, 0), func(m []byte) {
 		if len(m) < size {
 			return

@@ -42,7 +42,8 @@ func nameOf(role string) string { return ours + role[:min(len(role), maxName-len
 
 // front are the roles whose programs run before other programs of an interface (Hook.First), in
 // their order. UnivMon counts packets as they are on the wire. SketchINT and LightGuardian remove
-// what switches inserted before OmniMon compares a packet with the one that was sent.
+// the headers that switches inserted before OmniMon compares a packet with the packet that was
+// sent.
 var front = []string{"univmon", "sketchint", "lightguardian", "omnimon"}
 
 // place returns how many roles of front run before a role.
@@ -53,7 +54,7 @@ func place(role string) int {
 	return len(front)
 }
 
-// anchor returns the place of a new program among those that TCX of an interface runs.
+// anchor returns the place of a new program among the TCX programs of an interface.
 func (h *Hook) anchor(role string, index int) link.Anchor {
 	if !h.First {
 		return link.Tail()
@@ -80,7 +81,7 @@ type Program struct {
 	detach      func() error
 }
 
-// Programs returns the programs of agents at interfaces, those that could be read.
+// Programs returns the readable programs of agents at interfaces.
 func Programs(interfaces []net.Interface) (found []Program) {
 	for _, i := range interfaces {
 		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
@@ -116,7 +117,7 @@ func appendLink(found []Program, at link.ID, id ebpf.ProgramID, where string, eg
 	return append(found, Program{id: id, link: at, name: name, where: where, egress: egress, detach: func() error {
 		l, err := link.NewFromID(at)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // its process has ended
+			return nil // the process has ended
 		}
 		if err != nil {
 			return err
@@ -139,7 +140,7 @@ func programName(id ebpf.ProgramID) string {
 	return info.Name
 }
 
-// linkOf returns the link of a program at XDP, 0 if there is none.
+// linkOf returns the link of a program at XDP, 0 if it has none.
 func linkOf(id ebpf.ProgramID) link.ID {
 	all := new(link.Iterator)
 	defer all.Close()
@@ -151,9 +152,9 @@ func linkOf(id ebpf.ProgramID) link.ID {
 	return 0
 }
 
-// xdpAt returns the program at XDP of an interface, 0 if there is none.
+// xdpAt returns the program at XDP of an interface, 0 if none is attached.
 func xdpAt(index int) ebpf.ProgramID {
-	const iflaXDP, first, last = 43, 4, 7 // IFLA_XDP_PROG_ID and those of the modes
+	const iflaXDP, first, last = 43, 4, 7 // IFLA_XDP_PROG_ID and the attributes of the modes
 	var id ebpf.ProgramID
 	body := binary.NativeEndian.AppendUint32(make([]byte, 4, unix.SizeofIfInfomsg), uint32(index))
 	_ = netlinkRead(unix.RTM_GETLINK, 0, append(body, make([]byte, 8)...), func(m []byte) { // 0 after an error
@@ -166,8 +167,8 @@ func xdpAt(index int) ebpf.ProgramID {
 	return id
 }
 
-// Holders returns the agents that refer to programs: processes of this executable, or of those of
-// netsketch. Other processes that look at programs of the kernel are not concerned.
+// Holders returns the agents that refer to programs: processes that run this executable or
+// netsketch's commands. Other processes that look at programs of the kernel are ignored.
 func Holders(programs []Program) (pids []int) {
 	names := []string{executable(os.Getpid()), "netsketch", "netsketch-agent"}
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
@@ -184,7 +185,7 @@ func Holders(programs []Program) (pids []int) {
 func holds(dir string, programs []Program) bool {
 	files, _ := filepath.Glob(dir + "/fdinfo/*") // the pattern is valid
 	return slices.ContainsFunc(files, func(file string) bool {
-		text, _ := os.ReadFile(file) // none if it is closed meanwhile
+		text, _ := os.ReadFile(file) // empty if the file was closed in the meantime
 		for line := range strings.Lines(string(text)) {
 			value, ok := strings.CutPrefix(line, "prog_id:")
 			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
@@ -196,10 +197,10 @@ func holds(dir string, programs []Program) bool {
 	})
 }
 
-// executable returns the base name of what a process runs, also if the file was replaced or removed
-// since.
+// executable returns the base name of a process's executable, also if the file was replaced or
+// removed since.
 func executable(pid int) string {
-	file, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a process that has ended runs nothing
+	file, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // a process that has ended has no executable
 	return filepath.Base(strings.TrimSuffix(file, " (deleted)"))
 }
 
@@ -222,7 +223,7 @@ func PinDirs(programs []Program, roles []string) (dirs []string) {
 				!slices.Contains(dirs, filepath.Dir(path)) {
 				dirs = append(dirs, filepath.Dir(path))
 			}
-			return nil // what cannot be read is no directory of ours
+			return nil // an unreadable directory is not one of ours
 		})
 	}
 	return dirs
@@ -230,7 +231,7 @@ func PinDirs(programs []Program, roles []string) (dirs []string) {
 
 // pinned reports whether a directory has the link of one of the programs.
 func pinned(dir string, programs []Program) bool {
-	files, _ := os.ReadDir(dir) // there are none after an error
+	files, _ := os.ReadDir(dir) // empty after an error
 	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
 		l, err := link.LoadPinnedLink(filepath.Join(dir, f.Name()), nil)
 		if err != nil {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel is what the roles' data paths in the Linux kernel have in common. Attachment keeps
-// programs attached to the interface with a name, also after that interface was deleted and created
+// Package kernel is the common part of the roles' data paths in the Linux kernel. Attachment keeps
+// programs attached to the interface with a name, also after the interface was deleted and created
 // again. Path is the data path of a role in Go whose packets programs count in two groups of maps.
-// Config.Check reports what a host lacks, and Remove takes away what an agent left in the kernel.
+// Config.Check reports everything that a host lacks, and Remove removes an agent's programs and
+// pins from the kernel.
 //
 // A role adds its settings, its report, its role in Go and its C program.
 package kernel
@@ -33,7 +34,7 @@ type Config struct {
 	Generic bool
 	// Clsact attaches programs to clsact even if the kernel has TCX.
 	Clsact bool
-	// AtOnce attaches programs that strip what arrives when the data path opens, and not with its
+	// AtOnce attaches programs that strip arriving packets when the data path opens, and not with its
 	// first settings.
 	AtOnce bool
 	// DisableOffloads turns off the features of the interface that would damage packets with a
@@ -81,7 +82,7 @@ func (c *Config) Keep(settings []byte) {
 // HeldError is the error of Lock while another process has the directory.
 type HeldError struct {
 	Dir string
-	PID int // 0: not known
+	PID int // process id; 0: not known
 }
 
 func (e *HeldError) Error() string {

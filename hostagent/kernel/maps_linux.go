@@ -22,8 +22,8 @@ type Loaded struct {
 	Memory
 }
 
-// Load loads the programs and maps of a role, with these values of their variables. reduce names
-// what a user may reduce if the memory does not suffice.
+// Load loads the programs and maps of a role, with values for their variables. reduce names the
+// settings that a user may reduce if the memory does not suffice.
 func Load(spec *ebpf.CollectionSpec, role string, variables map[string]any, opts ebpf.CollectionOptions,
 	reduce string) (*Loaded, error) {
 	if err := SetVariables(spec, variables); err != nil {
@@ -131,7 +131,7 @@ func CRC32Tables(t []uint32) {
 	}
 }
 
-const logLines = 12 // of the verifier's, which end with the reason
+const logLines = 12 // last lines of the verifier's log, which end with the reason
 
 // Explain adds the end of the verifier's log to an error of loading programs, or the capabilities
 // that are missing, or what to reduce if the memory does not suffice.

@@ -68,7 +68,7 @@ func Disable(name string, off []string) error {
 	return ethtool(name, request)
 }
 
-// featuresOf returns the names of all features, and for every 32 of them the masks available,
+// featuresOf returns the names of all features, and for every 32 features the masks available,
 // requested, active and never changed.
 func featuresOf(name string) (names []string, blocks []uint32, err error) {
 	info := make([]byte, 20)

@@ -21,7 +21,7 @@ import (
 // maxGaps bounds the gaps that a path remembers. A report is requested soon after its epoch.
 const maxGaps = 64
 
-// Tables are programs with their maps, which have two groups. The programs count in one of them.
+// Tables are programs with their maps, in two groups. The programs count in one of the groups.
 type Tables interface {
 	comparable
 	// Hooks are the programs and where they run.
@@ -33,7 +33,7 @@ type Tables interface {
 }
 
 // Counter is a role in Go whose packets programs count. Path calls the methods with its lock held,
-// but for those of role.Role. Apply calls Path.Switch, and Seal calls Path.Finish.
+// except the methods of role.Role. Apply calls Path.Switch, and Seal calls Path.Finish.
 type Counter[T Tables] interface {
 	role.Role
 	// Load returns the tables for settings: new ones, or those in force.
@@ -45,15 +45,15 @@ type Counter[T Tables] interface {
 	Period(epoch uint64) uint64
 	// Begin begins a period, also if no packet arrives in it.
 	Begin(period uint64)
-	// Collect brings what a group counted to the role, and clears the group, which no program uses
-	// any more. periods are those of the groups.
+	// Collect passes the counts of a group to the role, and clears the group, which no program uses
+	// any more. periods are the periods of the groups.
 	Collect(t T, group uint32, periods [2]uint64) error
 }
 
 // Poller is a Counter that reads maps in the middle of a period.
 type Poller[T Tables] interface {
 	Counter[T]
-	// Poll reads the maps. periods are those of the groups.
+	// Poll reads the maps. periods are the periods of the groups.
 	Poll(t T, periods [2]uint64) error
 }
 
@@ -70,7 +70,7 @@ type Spec[T Tables] struct {
 }
 
 // Path is an agent.DataPath in the kernel. It is safe for concurrent use. Its epochs and reports
-// are those of the role in Go, to which it brings what the programs counted.
+// come from the role in Go, to which it passes the counts of the programs.
 type Path[T Tables] struct {
 	*agent.RolePath
 	cfg        Config
@@ -81,20 +81,20 @@ type Path[T Tables] struct {
 	done       chan struct{}
 	idle       sync.WaitGroup
 
-	mu      sync.Mutex // locked after that of RolePath
+	mu      sync.Mutex // locked after the lock of RolePath
 	role    Counter[T]
 	clock   *epoch.Clock
-	tables  T         // zero: none
+	tables  T         // nil while no programs are loaded
 	applied bool      // settings are in force
-	periods [2]uint64 // by group
-	pending bool      // the group that is not active has counts
+	periods [2]uint64 // period of each group
+	pending bool      // whether the inactive group has counts
 	gaps    []gap
 }
 
 // gap is a time in which the interface had no programs, because it was deleted and created again.
 type gap struct {
 	from, to uint64 // epochs
-	open     bool   // the programs are not attached yet
+	open     bool   // set while the programs are not attached yet
 }
 
 // Open returns a data path. It takes over the programs that an earlier process pinned if there are
@@ -184,7 +184,7 @@ func (p *Path[T]) Switch(settings []byte) error {
 		if err := p.attachment.Set(nil, t.Hooks()...); err != nil {
 			return errors.Join(err, t.Close())
 		}
-	} else if p.applied { // what was counted with the settings before is dropped with them
+	} else if p.applied { // counts under the earlier settings are dropped with them
 		p.flip(p.period())
 		p.collect()
 	}
@@ -291,8 +291,8 @@ func (p *Path[T]) run() {
 	}
 }
 
-// Finish brings what was counted until now to the role: the periods that have ended, and what is
-// polled. It calls f before the role changes again.
+// Finish passes all counts until now to the role: the periods that have ended, and polled counts.
+// It calls f before the role changes again.
 func (p *Path[T]) Finish(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -340,7 +340,7 @@ func (p *Path[T]) Seal(e uint64) (role.Report, error) {
 func (p *Path[T]) Close() error {
 	close(p.done)
 	p.idle.Wait()
-	err := p.attachment.Close() // not with p.mu, which changed takes
+	err := p.attachment.Close() // without p.mu, because changed takes it
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Join(err, p.closeTables(), p.barrier.Close())

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Strip attaches and pins programs that strip what arrives, and leaves them to the agent that
-// starts later. If the first of them is attached to the interface already, nothing changes.
+// Strip attaches and pins programs that strip arriving packets, and leaves them to the agent that
+// starts later. If the first program is attached to the interface already, nothing changes.
 func Strip(c Config, hooks ...Hook) error {
 	if c.Pin == "" {
 		return errors.New("nothing is pinned: programs would end with this command; set packets.pin")
@@ -94,10 +94,10 @@ func holder(f *os.File) int {
 	return 0
 }
 
-// Remove takes away what agents with these roles left in the kernel: pins in directories, and
-// programs at interfaces. At once it removes those for packets that leave the host, and after
-// LeaseTime those that strip what arrives. It succeeds if there is nothing. No agent may run.
-// removed states what was there.
+// Remove removes what agents with these roles left in the kernel: pins in directories, and programs
+// at interfaces. It removes programs for outgoing packets at once, and programs that strip arriving
+// packets after LeaseTime. It succeeds if there is nothing to remove. No agent may run. removed
+// lists the removed programs and pins.
 func Remove(ctx context.Context, dirs []string, interfaces []net.Interface, roles []string) (removed []string,
 	err error) {
 	strips := false
@@ -141,7 +141,7 @@ func Remove(ctx context.Context, dirs []string, interfaces []net.Interface, role
 		for _, role := range roles {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, role)))
 		}
-		_ = os.Remove(dir) // it may have pins of others
+		_ = os.Remove(dir) // the directory may have other pins
 	}
 	return removed, err
 }
@@ -150,7 +150,7 @@ func Remove(ctx context.Context, dirs []string, interfaces []net.Interface, role
 func pinsIn(dirs, roles []string) (pins []string) {
 	for _, dir := range dirs {
 		for _, role := range roles {
-			files, _ := os.ReadDir(filepath.Join(dir, role)) // there are none without the directory
+			files, _ := os.ReadDir(filepath.Join(dir, role)) // no entries if the directory does not exist
 			for _, f := range files {
 				if !f.IsDir() {
 					pins = append(pins, filepath.Join(dir, role, f.Name()))
@@ -166,7 +166,7 @@ func pinsIn(dirs, roles []string) (pins []string) {
 func detachLink(l link.Link) error {
 	d, ok := l.(interface{ Detach() error })
 	if !ok {
-		return nil // it ends with its last reference
+		return nil // the program ends with its last reference
 	}
 	if err := d.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) && !errors.Is(err, unix.EINVAL) {
 		return err

@@ -21,11 +21,11 @@ type Route struct {
 	Change string // the command that changes it, without the attributes to change
 }
 
-// Routes returns the routes of an interface, without those of link-local addresses.
+// Routes returns the routes of an interface, except routes of link-local addresses.
 func Routes(i *net.Interface) (routes []Route, err error) {
-	const size, main = 12, 254 // of struct rtmsg; the main table
+	const size, main = 12, 254 // size of struct rtmsg; number of the main table
 	const destination, output, gateway, priority, source, metrics = 1, 4, 5, 6, 7, 8
-	const mtu = 2 // of the metrics
+	const mtu = 2 // attribute of the MTU in the metrics
 	err = netlinkRead(unix.RTM_GETROUTE, unix.NLM_F_DUMP, make([]byte, size), func(m []byte) {
 		if len(m) < size || m[4] != main || m[7] != unix.RTN_UNICAST {
 			return

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain bounds how late a change is noticed of which the kernel sends no message.
+// lookAgain bounds the delay of noticing a change of which the kernel sends no message.
 const lookAgain = time.Second
 
 // watch calls a function after each change of an interface, and once a second.
@@ -39,8 +39,9 @@ func newWatch(changed func()) (*watch, error) {
 	w.done.Go(func() {
 		message := make([]byte, 1<<16)
 		for {
-			_ = w.socket.SetReadDeadline(time.Now().Add(lookAgain)) // the read fails if this does
-			// What has changed is looked up: a message may be lost when there are many.
+			_ = w.socket.SetReadDeadline(time.Now().Add(lookAgain)) // without a deadline the read fails
+			// The interface is compared after every message, because messages may be lost when there are
+			// many.
 			if _, err := w.socket.Read(message); errors.Is(err, os.ErrClosed) {
 				return
 			}

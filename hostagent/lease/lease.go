@@ -7,7 +7,7 @@
 // carrier, as long as the longest packet that will be tagged, and a plain twin. The agent of the
 // peer answers both. The pair of hosts gets a lease if the probes in the carrier came back from all
 // source ports, over which networks distribute flows to paths, and were not clearly slower than
-// their twins. A lease ends by itself unless probes renew it, so a host stops to tag within
+// their twins. A lease ends by itself unless probes renew it, so a host stops tagging within
 // Lifetime of the end of its agent, of its session with the collector, or of the peer's agent.
 //
 //	Prober ──▶ Probe ──▶ Path (data path: puts it into the carrier) ──▶ network ──▶ Path of the peer
@@ -49,11 +49,12 @@ const (
 	refuseAt = 14
 	// firstWait is the time that an answer has, as long as no longer round-trip time was measured.
 	firstWait = 100 * time.Millisecond
-	// retryEvery is the time between further attempts after one without an answer in that time.
+	// retryEvery is the time between further attempts after an attempt without an answer within that
+	// time.
 	retryEvery = 50 * time.Millisecond
 	// deadEvery is the time between attempts from a source port whose packets do not arrive at all.
 	deadEvery = 250 * time.Millisecond
-	// maxWait bounds the time that an answer has.
+	// maxWait bounds the time to wait for an answer.
 	maxWait = time.Second
 	// remember is how long the answer to a probe is recognized.
 	remember = 2 * time.Second
@@ -93,11 +94,12 @@ type Lease struct {
 	Until time.Duration
 }
 
-// Peering is what a data path needs leases for.
+// Peering describes the peers for which a data path needs leases.
 type Peering struct {
 	// Host is the number of this host.
 	Host int
-	// Addresses are those of this host: probes to a peer leave from the first one of its family.
+	// Addresses are the addresses of this host: probes to a peer leave from the first address of the
+	// peer's family.
 	Addresses []netip.Addr
 	// Peers are the addresses of all other hosts that may remove carriers.
 	Peers []Peer
@@ -118,7 +120,7 @@ type Path interface {
 	// Now is the clock of Lease.Until. For a data path in the kernel it is CLOCK_MONOTONIC.
 	Now() time.Duration
 	// Send sends a probe or a reply. A probe with Carrier leaves in the carrier, with bit 0x80 of its
-	// hops set, whether or not there is a lease, and nothing counts it.
+	// hops set, with or without a lease, and is not counted as traffic.
 	Send(p Probe) error
 	// OnProbe calls f with each probe and reply that arrived from the address of a known host and
 	// that the data path took out of the traffic. f does not block. Calls may come from any
@@ -136,7 +138,8 @@ type bucket struct {
 	used   bool
 }
 
-// refill adds the tokens of the time since the last call, up to those of a quarter of a second.
+// refill adds the tokens for the time since the last call, up to the tokens of a quarter of a
+// second.
 func (b *bucket) refill(now time.Duration) {
 	limit := max(b.rate/4, 2*Ports)
 	if !b.used {

@@ -29,9 +29,9 @@ type Prober struct {
 	pairs   []*pair
 	by      map[netip.Addr]*pair
 	sent    map[Nonce]*outstanding
-	order   []Nonce // of sent, oldest first
+	order   []Nonce // keys of sent, oldest first
 	budget  bucket
-	need    int // probes that wait for the budget
+	need    int // number of probes that wait for the budget
 	changed Change
 }
 
@@ -39,14 +39,14 @@ type Prober struct {
 type pair struct {
 	Peer
 	state  State
-	reason string        // why there is no lease
-	due    time.Duration // of what comes next
+	reason string        // reason for the missing lease
+	due    time.Duration // time of the next action
 
-	until     time.Duration // end of the lease; 0: none
-	maxLength int           // of the lease
+	until     time.Duration // end of the lease; 0: no lease
+	maxLength int           // longest packet that the lease allows
 
-	// low is the longest packet that arrived, high the shortest that did not; size is the one in
-	// question. All include the carrier.
+	// low is the longest packet that arrived, high the shortest that did not; size is the length that
+	// is being probed. All include the carrier.
 	low, high, size int
 
 	ports [Ports]port
@@ -65,20 +65,20 @@ type pair struct {
 	since   time.Duration // when the lease began
 
 	grow      time.Duration // when longer packets are tried next
-	grown     uint8         // source ports from which they arrived
+	grown     uint8         // source ports from which longer packets arrived
 	stretched int           // attempts with longer packets
-	stretchAt time.Duration // the first one
+	stretchAt time.Duration // time of the first longer packet
 	// shrunk states that the lease was made shorter: the longest length below high is searched while
 	// it lasts.
 	shrunk bool
 }
 
-// port is what is known about a source port of a pair, for packets of the length in question.
+// port is the knowledge about a source port of a pair, for packets of the probed length.
 type port struct {
 	asked  bool          // probes leave from it until one comes back in the carrier
-	due    time.Duration // of the next probe
-	tried  int           // probes in the carrier since one of them came back
-	silent int           // attempts since anything of that length came back
+	due    time.Duration // time of the next probe
+	tried  int           // probes in the carrier since the last reply to one
+	silent int           // attempts since the last reply at the probed length
 	proved time.Duration // when the newest probe left that came back in the carrier
 	// reached is when the newest short probe without the carrier left that came back.
 	reached time.Duration
@@ -88,16 +88,17 @@ type port struct {
 // carrier neither. The carrier costs nothing there.
 func (q *port) dead() bool { return q.silent >= 2*attempts && q.reached <= q.proved }
 
-// trial is a probe in the carrier with its plain twin. Its result is which of them came back.
+// trial is a probe in the carrier with its plain twin. Its result says which of the two came back.
 type trial struct {
 	at            time.Duration
 	carrier, twin bool
 }
 
 // excess counts how many more probes in the carrier than plain twins were lost. A trial adds 1 if
-// only the twin came back and takes 2 if only the probe in the carrier did, never below 0. If the
-// network treats both alike, these results are equally likely whatever share of packets it loses,
-// and excess reaches n once in at least φⁿ of them on average, where φ is 1.618.
+// only the twin came back, and subtracts 2 if only the probe in the carrier came back, but never
+// goes below 0. If the network treats both alike, these results are equally likely whatever share
+// of packets it loses, and excess reaches n once in at least φⁿ of them on average, where φ is
+// 1.618.
 type excess int
 
 func (e *excess) add(t *trial) {
@@ -132,7 +133,7 @@ type outstanding struct {
 	port    int
 	size    int
 	carrier bool
-	trial   *trial // nil: none
+	trial   *trial // current trial; nil: none
 }
 
 // New returns a Prober that is offline and has no peers.
@@ -185,7 +186,7 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 	}
 }
 
-// behind orders hosts, beginning with those whose number follows that of this host.
+// behind orders hosts, beginning with the hosts whose numbers follow this host's number.
 func (g *Peering) behind(host int) int {
 	if host > g.Host {
 		return host
@@ -193,8 +194,8 @@ func (g *Peering) behind(host int) int {
 	return host + 1<<16
 }
 
-// room is the count of pairs whose leases the budget can renew. Renewals take at most four fifths
-// of it, so that other pairs can prove theirs.
+// room returns the number of pairs whose leases the budget can renew. Renewals take at most four
+// fifths of the budget, so that other pairs can prove their leases.
 func (p *Prober) room() int {
 	return max(int(0.8*float64(p.cfg.Budget)*Interval.Seconds()/Ports), 1)
 }
@@ -256,7 +257,7 @@ func (p *Prober) apply(now time.Duration, x *pair, e event) {
 	p.enter(now, x, from)
 }
 
-// enter does what belongs to a new state.
+// enter carries out the actions of a new state.
 func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	failed := x.size
 	x.due = now
@@ -289,7 +290,7 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	case Leased:
 		x.reason = ""
 		x.since, x.grow, x.stretched, x.shrunk = now, now+growAfter, 0, false
-		for i := range x.ports { // spread, so that a path is probed often
+		for i := range x.ports { // spreads the probes, so that each path is probed often
 			q, pause := &x.ports[i], p.pause(x)
 			q.asked, q.tried, q.due = true, 0, min(now+pause*time.Duration(i+1)/Ports, q.proved+pause)
 		}
@@ -302,7 +303,7 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 		x.due = now + p.penalty(now, x, from)
 	case Silent:
 		x.reason = "the peer does not answer"
-		x.port = (x.port + 1) % Ports // the path of this one may be down
+		x.port = (x.port + 1) % Ports // the path of this port may be down
 		x.due = now + retrySilent
 	case Refused:
 		p.revoke(x)
@@ -383,7 +384,7 @@ func (p *Prober) Next(now time.Duration) time.Duration {
 			work = work || x.due <= now
 		}
 	}
-	if work { // a bucket without tokens delays it
+	if work { // without tokens the work is delayed
 		return max(p.budget.after(p.need), time.Millisecond)
 	}
 	return max(next-now, 0)
@@ -410,7 +411,7 @@ func (p *Prober) Due(now time.Duration) (out []Probe) {
 	return out
 }
 
-// work does what is due for a pair.
+// work carries out everything that is due for a pair.
 func (p *Prober) work(now time.Duration, x *pair, out []Probe) []Probe {
 	switch x.state {
 	case Offline, Waiting:
@@ -456,7 +457,7 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	if !twin {
 		return append(out, p.probe(now, x, i, x.size, true, nil))
 	}
-	if x.state != Searching && q.silent > attempts { // is it the length, or does nothing arrive?
+	if x.state != Searching && q.silent > attempts { // tests whether the length is the cause, or nothing arrives
 		if q.silent > 2*attempts {
 			q.due = now + deadEvery
 			if x.state == Leased {
@@ -471,18 +472,18 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	t := &trial{at: now}
 	x.trials = append(x.trials, t)
 	carrier, plain := p.probe(now, x, i, x.size, true, t), p.probe(now, x, i, x.size, false, t)
-	if i%2 == 0 { // neither of the two is always the one that waits behind the other
+	if i%2 == 0 { // alternates which of the two waits behind the other
 		return append(out, carrier, plain)
 	}
 	return append(out, plain, carrier)
 }
 
-// stretch sends longer packets than those of the lease.
+// stretch sends packets longer than the lease allows.
 func (p *Prober) stretch(now time.Duration, x *pair, out []Probe) []Probe {
 	if x.state != Leased || x.size == p.full(x) || now < x.grow {
 		return out
 	}
-	if x.stretched == attempts { // they do not arrive
+	if x.stretched == attempts { // longer packets do not arrive
 		x.high = p.longer(x)
 		if p.settle(now, x); now < x.grow {
 			return out
@@ -505,8 +506,8 @@ func (p *Prober) stretch(now time.Duration, x *pair, out []Probe) []Probe {
 	return out
 }
 
-// longer is the length that stretch tries: the full one, or one between those that arrive and those
-// that do not while a lease that was made shorter grows.
+// longer returns the length that stretch tries: the full length, or, while a shortened lease grows,
+// a length between the longest that arrives and the shortest that does not.
 func (p *Prober) longer(x *pair) int {
 	if x.shrunk {
 		return (x.size + x.high) / 2
@@ -524,11 +525,11 @@ func (p *Prober) settle(now time.Duration, x *pair) {
 	}
 }
 
-// lengths are those of the longest packets of common links and tunnels, the longest first.
+// lengths are the lengths of the longest packets of common links and tunnels, the longest first.
 var lengths = []int{8192, 4352, 1500, 1492, 1472, 1450, 1400, 1350, minIPv6, 1006, minIPv4}
 
-// shorten sends packets of the carrier that are shorter than those of the lease from a source port
-// where only short ones arrive. The longest comes first, so that it is the first to come back.
+// shorten sends carrier packets that are shorter than the lease allows from a source port where
+// only short packets arrive. The longest comes first, so that it is the first to come back.
 func (p *Prober) shorten(now time.Duration, x *pair, i int, out []Probe) []Probe {
 	for _, size := range lengths {
 		if size >= p.least(x) && size < x.size && p.budget.take(1) {
@@ -539,8 +540,8 @@ func (p *Prober) shorten(now time.Duration, x *pair, i int, out []Probe) []Probe
 }
 
 // shrink makes a lease shorter at once, because packets of its length do not arrive from a source
-// port where packets of this size do. What carries long packets in the carrier carries short ones,
-// so the lease lasts as long as before; probes of the new length renew it.
+// port where packets of this size do. A path that carries long packets in the carrier carries short
+// ones, so the lease lasts as long as before; probes of the new length renew it.
 func (p *Prober) shrink(now time.Duration, x *pair, size int) {
 	x.high, x.size = x.size, size
 	x.maxLength, p.changed = size, Urgent
@@ -557,7 +558,7 @@ func (p *Prober) shrink(now time.Duration, x *pair, size int) {
 
 // next is the time of the next probe or result of a pair that is probed.
 func (x *pair) next() time.Duration {
-	next := x.began + x.wait() // of a proof that only misses twins
+	next := x.began + x.wait() // end of a proof that only lacks twins
 	asked := false
 	for i := range x.ports {
 		if q := &x.ports[i]; q.asked && (!asked || q.due < next) {
@@ -640,7 +641,7 @@ func (p *Prober) expire(now time.Duration) {
 // verdict ends the probing of a length that does not arrive from a source port. lost states that
 // its plain twins do.
 func (p *Prober) verdict(now time.Duration, x *pair, i int, lost bool) {
-	x.port = i // the search goes on where it failed
+	x.port = i // the search goes on at the port where it failed
 	switch {
 	case x.size > p.least(x) && lost:
 		x.reason = fmt.Sprintf("carrier lost on the path in packets of %d bytes, shorter ones are tried", x.size)
@@ -683,8 +684,8 @@ func (p *Prober) search(now time.Duration, x *pair) {
 	}
 }
 
-// Received takes a probe or reply. A probe shows that its sender is there; replies to other probes
-// than those of this Prober have no effect.
+// Received handles a probe or reply. A probe shows that its sender is there; replies to other
+// Probers' probes have no effect.
 func (p *Prober) Received(now time.Duration, r Received) {
 	if x := p.by[r.Source]; r.Kind == KindProbe && x != nil && x.state == Silent {
 		x.due = min(x.due, max(now, x.began+firstWait*attempts))
@@ -741,7 +742,7 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 		q.tried, q.proved = 0, max(q.proved, o.at)
 	}
 	switch {
-	case x.state == Searching && o.port == x.port && o.size > x.low: // or an answer that came late
+	case x.state == Searching && o.port == x.port && o.size > x.low: // also an answer that came late
 		if o.size >= x.high {
 			x.high = p.full(x) + 1
 		}
@@ -757,7 +758,7 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 			x.recent = x.recent && !(x.carriers.full() && x.twins.full())
 		} else if x.recent {
 			p.apply(now, x, delayed)
-		} else { // twins are rare, so they may be old
+		} else { // twins are rare, so their results may be old
 			x.carriers, x.twins, x.recent = samples{}, samples{}, true
 		}
 	case x.state == Leased && o.size < x.size && q.silent > attempts && o.at > q.proved:
@@ -783,12 +784,12 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 	}
 }
 
-// renew extends the lease. It ends when no probe that left since Lifetime has come back from one of
-// the source ports, so a path that begins to lose the carrier ends it in that time. Source ports
-// whose packets do not arrive at all do not count: while a link of one path is down, flows on the
-// other paths are measured, and losses on this one are attributed. The lease is then extended for
-// half of Lifetime, so that a path that begins to lose the carrier alone is noticed in the other
-// half.
+// renew extends the lease. The lease ends when no probe that left within Lifetime has come back
+// from one of the source ports, so a path that begins to lose the carrier ends it in that time.
+// Source ports whose packets do not arrive at all do not count: while a link of one path is down,
+// flows on the other paths are measured, and losses on this path are attributed. The lease is then
+// extended for half of Lifetime, so that a path that begins to lose only the carrier is noticed in
+// the other half.
 func (p *Prober) renew(now time.Duration, x *pair) {
 	until, alive := now+Lifetime, false
 	for i := range x.ports {
@@ -832,7 +833,7 @@ func (p *Prober) isSlow(x *pair) bool {
 	return c > slowFactor*t && c > t+slowMore
 }
 
-// Change is what has happened to leases.
+// Change is a set of changes of leases.
 type Change uint8
 
 // The changes: a lease that is only Renewed lasts for a while without being passed on.
@@ -842,7 +843,7 @@ const (
 	Urgent // begun, revoked, or of another length
 )
 
-// Changed returns what has happened to leases since Passed was called.
+// Changed returns the changes of leases since Passed was called.
 func (p *Prober) Changed() Change { return p.changed }
 
 // Passed states that Leases have been passed on.
@@ -858,7 +859,7 @@ func (p *Prober) Leases(now time.Duration) (out []Lease) {
 	return out
 }
 
-// Settled reports whether all pairs have had a lease, or a reason why there is none.
+// Settled reports whether every pair has had a lease, or has a reason for having none.
 func (p *Prober) Settled() bool {
 	return p.online && !slices.ContainsFunc(p.pairs, func(x *pair) bool { return !x.settled })
 }
@@ -867,9 +868,9 @@ func (p *Prober) Settled() bool {
 type PairStatus struct {
 	Peer
 	State State
-	// Reason is why there is no lease, or why it is short.
+	// Reason says why there is no lease, or why it is short.
 	Reason string
-	// MaxLength is that of the lease, 0 without one.
+	// MaxLength is the longest packet that the lease allows, 0 without a lease.
 	MaxLength int
 }
 

@@ -15,8 +15,8 @@ type Responder struct {
 // repliesPerSecond bounds the replies of a host: to 2,000 addresses of peers that probe it.
 const repliesPerSecond = 8000
 
-// Answer returns the reply to a probe; ok is false if there is none, because it is a reply or there
-// were too many probes. A reply is never longer than its probe, so a forged source gains nothing.
+// Answer returns the reply to a probe; ok is false if the packet is a reply itself or there were
+// too many probes. A reply is never longer than its probe, so a forged source gains nothing.
 func (r *Responder) Answer(now time.Duration, in Received) (reply Probe, ok bool) {
 	if in.Kind != KindProbe {
 		return Probe{}, false

@@ -9,9 +9,9 @@ type State uint8
 // its end unless it is revoked.
 const (
 	Offline   State = iota // no session with the collector: no probes
-	Waiting                // the budget of probes is used by other pairs
+	Waiting                // waits because other pairs use the budget of probes
 	Searching              // one source port looks for the longest packet that arrives
-	Proving                // all source ports prove that length
+	Proving                // all source ports prove the length
 	Leased                 // the carrier arrives; probes renew the lease
 	Lost                   // the network loses the carrier, and not packets without it
 	Slow                   // packets in the carrier are clearly slower
@@ -35,17 +35,17 @@ type event uint8
 const (
 	started    event = iota // the collector is connected
 	resumed                 // it is connected again, and the lease has not ended
-	stopped                 // it is not connected any more
+	stopped                 // the collector is not connected any more
 	crowded                 // the budget is used
 	admitted                // the budget has room
 	found                   // the search is over: a length arrives from one source port
-	proved                  // it arrives from all source ports
+	proved                  // the length arrives from all source ports
 	shorter                 // a length did not arrive, and there are shorter ones
 	failed                  // the network loses the carrier more than plain twins, or removes it
-	unanswered              // neither arrives at any length
+	unanswered              // neither probe arrives at any length
 	delayed                 // the carrier is clearly slower than its twin
 	refused                 // the peer refuses
-	again                   // it is time to try again
+	again                   // the time of the next attempt has come
 	lapsed                  // the lease ended before probes came back
 	events
 )

@@ -17,10 +17,10 @@ type Batch struct {
 	settings *applied           // nil: nothing is kept
 	at       map[uint64]int     // offset of a sketchlet, by device, column and interval
 	flows    map[flow.Key]int   // index of a flow in the report
-	last     [][2]time.Duration // by flow: when the newest packet was sent and received, above 0
+	last     [][2]time.Duration // time of a flow's newest sent and received packet, above 0
 	sent     int                // bytes of the sketchlets that are in parts of the report
-	unsent   int                // sketchlets behind them
-	full     func()             // is called when they fill a message
+	unsent   int                // number of sketchlets that were not sent
+	full     func()             // called when the sketchlets fill a message
 }
 
 // empty returns an empty batch.
@@ -39,7 +39,7 @@ func (b *Batch) forgetFlows() {
 }
 
 // Count adds packets of a flow that the host sent and received, and the longest times between two
-// of them. Packets beyond the flows of the settings are counted.
+// of them. Packets of flows beyond the settings' limit are counted.
 func (b *Batch) Count(f *wire.Flow) {
 	i := b.flow(&f.Key)
 	if i < 0 {
@@ -117,7 +117,7 @@ func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 	case len(b.Sketchlets)+len(s) > b.settings.Kept:
 		b.Counters[wire.Full]++
 	default:
-		if seen { // the other one is in a part of the report
+		if seen { // the first sketchlet is in an earlier part of the report
 			b.Counters[wire.Disagreeing]++
 		}
 		b.at[id] = len(b.Sketchlets)
@@ -146,14 +146,14 @@ func (b *Batch) part(least int) *wire.Report {
 	return &wire.Report{Epoch: b.Epoch, Part: b.Parts, Sketchlets: b.Sketchlets[from:b.sent:b.sent]}
 }
 
-// rest returns the report without what is in parts of it.
+// rest returns the report without the sketchlets of earlier parts.
 func (b *Batch) rest() *wire.Report {
 	r := b.Report
 	r.Sketchlets = r.Sketchlets[b.sent:]
 	return &r
 }
 
-// passed adds a device to those of a flow.
+// passed adds a device to the devices of a flow.
 func (b *Batch) passed(key *flow.Key, device uint16) {
 	i, known := b.flows[*key]
 	if !known {

@@ -34,8 +34,8 @@ type Role struct {
 
 	next    uint64 // first epoch that is not reported
 	current *Batch
-	waiting []*Batch // epochs that are over, in their order
-	recent  []*Batch // the newest epochs that are over, at most those of an interval
+	waiting []*Batch // ended epochs that wait for their request, in order
+	recent  []*Batch // newest ended epochs, at most as many as an interval has
 	dropped uint64
 	onFull  func()
 }
@@ -62,7 +62,7 @@ func New(clock *epoch.Clock, now func() time.Duration) *Role {
 // Name implements role.Role.
 func (r *Role) Name() string { return wire.Role }
 
-// Apply implements role.Role. Other settings begin without sketchlets.
+// Apply implements role.Role. With changed settings, the role begins without sketchlets.
 func (r *Role) Apply(data []byte) error {
 	s, err := wire.ParseSettings(data)
 	if err != nil {
@@ -181,8 +181,8 @@ func (r *Role) remember(b *Batch) {
 	}
 }
 
-// Batch returns what was measured in an epoch, or nil if it was sealed or dropped. A data path in
-// the kernel adds to it.
+// Batch returns the results of an epoch, or nil if the epoch was sealed or dropped. A data path in
+// the kernel adds to the batch.
 func (r *Role) Batch(e uint64) *Batch {
 	r.advance()
 	for _, b := range append(r.waiting, r.current) {
@@ -193,8 +193,8 @@ func (r *Role) Batch(e uint64) *Batch {
 	return nil
 }
 
-// Latest returns the settings and what was measured up to the newest epoch that is over and had
-// packets, in as many epochs as an interval has; ok is false without one. The report is a copy.
+// Latest returns the settings and the results up to the newest ended epoch with packets, of as many
+// epochs as an interval has; ok is false without such an epoch. The report is a copy.
 func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	r.advance()
 	if len(r.recent) == 0 {

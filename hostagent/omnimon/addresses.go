@@ -18,7 +18,7 @@ type addresses struct {
 
 type address struct {
 	bytes    [16]byte
-	number   uint32 // of the address
+	number   uint32 // number of the address
 	host     uint16
 	used, v6 bool
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// leases are what a role knows about the addresses of other hosts.
+// leases is a role's knowledge of the addresses of other hosts.
 type leases struct {
-	mtu  int // of the interface; 0: no leases are needed
+	mtu  int // MTU of the interface; 0: no leases are needed
 	link func(to netip.Addr) []byte
 
-	held    []lease.Lease // as set
-	bounds  []bound       // by number of the address
+	held    []lease.Lease // leases as they were set
+	bounds  []bound       // bounds by number of the address
 	links   [][]byte      // link layer of frames to an address, by number; nil: not known
 	arrived []lease.Received
 }
@@ -163,7 +163,7 @@ func (r *Role) takeProbe(w *work, carried bool) bool {
 	}
 	if r.leases.mtu > 0 && r.leases.link == nil && r.leases.links[from.number] == nil {
 		head := bytes.Clone(w.frame.Bytes()[:w.link.TypeAt])
-		copy(head, w.frame.Bytes()[6:12]) // back to where it came from
+		copy(head, w.frame.Bytes()[6:12]) // back to the sender
 		copy(head[6:], w.frame.Bytes()[:6])
 		r.leases.links[from.number] = head
 	}
@@ -199,5 +199,5 @@ func (r *Role) clamp(p *packet.IP, b []byte, other *address) {
 	}
 }
 
-// flowBits returns what a tunnel's source port has of the hash of a flow.
+// flowBits returns the bits of a flow's hash in a tunnel's source port.
 func flowBits(k *flow.Key) uint16 { return uint16(wire.Check(k)) }

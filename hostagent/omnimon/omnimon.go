@@ -26,8 +26,8 @@ import (
 const (
 	// epochs is the count of epochs that packets may belong to: the current one and those before.
 	epochs = 4
-	// maxUnclaimed is the count of epochs that are kept until the collector requests them, in
-	// addition to those that packets may belong to.
+	// maxUnclaimed is the number of epochs that are kept until the collector requests them, in
+	// addition to the epochs that packets may belong to.
 	maxUnclaimed = 16
 	// maxFlows is a limit of the header.
 	maxFlows = header.MaxHostIndex + 1
@@ -53,13 +53,13 @@ type Role struct {
 	now     uint64 // epoch of current
 	base    uint64 // epoch in which the table began
 	current *epochSlots
-	recent  [epochs]*epochSlots // by epoch modulo epochs; nil: sealed
-	sealed  []*epochSlots       // not yet released
-	waiting []*epochSlots       // sealed because of their age, not yet requested
+	recent  [epochs]*epochSlots // newest epochs, by epoch modulo epochs; nil: sealed
+	sealed  []*epochSlots       // sealed epochs that are not yet released
+	waiting []*epochSlots       // epochs that were sealed because of their age and not yet requested
 	dropped uint64              // epochs since the previous report
 	endings []uint32            // flows that ended and are not yet removed
 	cursor  uint32              // next entry to check for idle flows
-	sent    time.Duration       // of the packets in work; only with leases or if queries read flowlets
+	sent    time.Duration       // time of the packets in work; set only with leases or if queries read flowlets
 	work    [batch]work
 	touched uint32 // keeps the reads of touchOut and touchIn
 }
@@ -96,7 +96,7 @@ func (r *Role) Apply(data []byte) error {
 	r.limit = (s.IngressSlots + pageSlots - 1) / pageSlots
 	r.readdress(&before)
 	if keep {
-		r.queries = ParseQueries(s, r.queries) // from the next epoch on
+		r.queries = ParseQueries(s, r.queries) // used from the next epoch on
 		for _, g := range r.recent {
 			if g != nil {
 				g.ingress = append(g.ingress, make([][]*page, max(0, len(s.Hosts)-len(g.ingress)))...)
@@ -166,8 +166,8 @@ func sameTable(a, b *wire.Settings) bool {
 		a.Shares == b.Shares && a.Flows == b.Flows && slices.Equal(a.Extremes, b.Extremes)
 }
 
-// restart begins with an empty table. What was counted in the epochs that packets still belong to
-// is dropped, because its indexes would be ambiguous.
+// restart begins with an empty table. It drops the counts of the epochs that packets still belong
+// to, because their indexes would be ambiguous.
 func (r *Role) restart(share *mapping.Share, again bool) {
 	for _, g := range r.recent {
 		if g != nil {
@@ -210,7 +210,7 @@ func (r *Role) advance() {
 		first = to - epochs + 1
 	}
 	if r.table.fresh == 0 {
-		r.base = first // entries have 32 bits for the distance to it
+		r.base = first // entries hold their epoch as a distance of 32 bits from base
 	}
 	for e := first; e <= to; e++ {
 		if g := r.recent[e%epochs]; g != nil {
@@ -366,7 +366,7 @@ func (w *work) parse() wire.Counter {
 	return wire.Malformed
 }
 
-// touchOut reads the memory that send needs.
+// touchOut brings the memory that send needs into the processor's caches.
 func (r *Role) touchOut(ws []work) {
 	t := r.table
 	var cells [batch]uint64
@@ -494,7 +494,7 @@ func (r *Role) strip(w *work) bool {
 		r.current.Counters[wire.Malformed]++
 		return false
 	}
-	if w.header.Hops&header.Probe != 0 { // nothing counts it
+	if w.header.Hops&header.Probe != 0 { // probes are not counted
 		r.takeProbe(w, true)
 		return false
 	}
@@ -528,7 +528,7 @@ func (r *Role) unclaimed(epoch uint64) *epochSlots {
 	return nil
 }
 
-// touchIn reads the memory that receive needs.
+// touchIn brings the memory that receive needs into the processor's caches.
 func (r *Role) touchIn(ws []work) {
 	for i := range ws {
 		h := &ws[i].header

@@ -29,7 +29,7 @@ type Queries struct {
 type running struct {
 	id      uint64
 	plan    *query.Plan
-	problem string // why this host cannot run it
+	problem string // reason for which this host cannot run the query
 }
 
 // Steps are the steps of all queries in one epoch, and their results.
@@ -71,9 +71,9 @@ func (l flowlets) number(index uint32, sent, gap time.Duration) int {
 	return int(f.number)
 }
 
-// ParseQueries prepares the queries of settings. The plugin has checked them; one that this agent
-// cannot run is reported with the reason. Flowlets go on from those of the queries before, if the
-// flow table is the same.
+// ParseQueries prepares the queries of settings, which the plugin has checked. A query that this
+// agent cannot run is reported with the reason. Numbers of flowlets continue from the earlier
+// queries if the flow table is the same.
 func ParseQueries(settings *wire.Settings, before Queries) Queries {
 	out := Queries{tuples: cmp.Or(settings.QueryTuples, wire.DefaultQueryTuples), gap: settings.FlowletGap}
 	for _, s := range settings.Queries {
@@ -211,8 +211,8 @@ func (s *Steps) at(n int) *step {
 	panic("omnimon: no such step of queries")
 }
 
-// Rows returns the results. Packets that Add did not receive are counted as dropped, and those that
-// were not counted elsewhere.
+// Rows returns the results. It counts packets that Add did not receive as dropped, and so packets
+// that were not counted elsewhere.
 func (s *Steps) Rows(unread, elsewhere uint64) (out []wire.QueryRow) {
 	for i := range s.list {
 		row := s.list[i].QueryRow

@@ -127,7 +127,7 @@ func (p *pool) take() *page {
 	return new(page)
 }
 
-// give takes pages back and clears them.
+// give returns pages to the pool and clears them.
 func (p *pool) give(pages []*page) {
 	for _, q := range pages {
 		if q != nil {
@@ -151,9 +151,9 @@ type epochSlots struct {
 	base     uint64 // epoch in which the table began
 	d        int
 	egress   []*page
-	ingress  [][]*page // by source host
-	pages    int       // of ingress
-	steps    *Steps    // of queries
+	ingress  [][]*page // pages by source host
+	pages    int       // number of pages of ingress
+	steps    *Steps    // steps of queries
 	released atomic.Bool
 }
 
@@ -206,7 +206,7 @@ func count(pages []*page) (n int) {
 	return n
 }
 
-// late counts a packet that arrived in this epoch after the report of its own.
+// late counts a packet that arrived in this epoch, after the report of the packet's own epoch.
 func (g *epochSlots) late(epoch uint64) {
 	i, found := slices.BinarySearchFunc(g.Late, epoch, func(l wire.LateEpoch, e uint64) int {
 		return cmp.Compare(l.Epoch, e)

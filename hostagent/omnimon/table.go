@@ -16,7 +16,7 @@ type entry struct {
 	key     flow.Key
 	slots   mapping.Slots
 	first   uint32 // epoch of the first packet, as epochs since the table began
-	last    uint32 // the same of the latest packet
+	last    uint32 // epoch of the latest packet, like first
 	mapping uint32 // number in the pool
 	state   state
 	_       [3]byte

@@ -40,8 +40,8 @@ func Sum(b []byte) uint64 {
 	return uint64(bits.ReverseBytes16(uint16(s)))
 }
 
-// AddChecksum adds n, below 2^63, to a checksum. Removing bytes from what a checksum covers adds
-// their sum. Zero has two forms, of which never becomes the other one.
+// AddChecksum adds n, below 2^63, to a checksum. Removing bytes that a checksum covers adds their
+// sum. Of the two forms of zero, the checksum never becomes never.
 func AddChecksum(checksum []byte, n uint64, never uint16) {
 	s := (n + uint64(binary.BigEndian.Uint16(checksum))) % 0xffff
 	if uint16(s) == never {

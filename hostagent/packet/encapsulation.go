@@ -14,12 +14,12 @@ import (
 // headers, in bytes.
 const MaxHeaders = 256
 
-// ErrDepth is the reason of a frame whose headers are longer than MaxHeaders, or of one with more
-// of them than switches parse.
+// ErrDepth says that the headers of a frame are longer than MaxHeaders, or more than switches
+// parse.
 var ErrDepth = errors.New("more encapsulations than are followed")
 
-// EtherTypes of encapsulations. etherTypeBridged is that of an Ethernet frame in GRE (RFC 7637) and
-// stands for one in VXLAN.
+// EtherTypes of encapsulations. etherTypeBridged is the type of an Ethernet frame in GRE (RFC 7637)
+// and stands for an Ethernet frame in VXLAN.
 const (
 	etherTypeMPLS          = 0x8847
 	etherTypeMPLSMulticast = 0x8848
@@ -49,8 +49,8 @@ const (
 )
 
 const (
-	label     = 4 // of MPLS
-	pppoe     = 8 // with the protocol of PPP
+	label     = 4 // bytes of an MPLS label
+	pppoe     = 8 // bytes of a PPPoE header with the protocol of PPP
 	extension = 8 // at least
 	gre       = 4
 	vxlan     = 8
@@ -59,21 +59,21 @@ const (
 
 // limits bound the headers that are followed.
 type limits struct {
-	inner        bool // to the last IP header
-	tags, labels int  // in front of the first IP header
-	extensions   int  // of IPv6, behind it
+	inner        bool // whether to follow headers to the last IP header
+	tags, labels int  // most tags and labels in front of the first IP header
+	extensions   int  // most IPv6 extension headers behind the first IP header
 	carried      int  // all that follow; each word of IPv4 options is one more
 	length       int  // bytes of an extension header
 }
 
-// Those of switches are the sizes of stacks in p4/programs/include/headers.p4.
+// The limits of switches are the sizes of stacks in p4/programs/include/headers.p4.
 var (
 	switchLimits = limits{tags: 4, labels: 6, extensions: 3, carried: 8, length: 48}
 	outerLimits  = limits{tags: MaxHeaders, labels: MaxHeaders, extensions: MaxHeaders, carried: MaxHeaders,
 		length: MaxHeaders}
 )
 
-// take takes n of what is left of a bound.
+// take takes n from the rest of a bound.
 func take(bound *int, n int) error {
 	if *bound -= n; *bound < 0 {
 		return ErrDepth
@@ -83,7 +83,8 @@ func take(bound *int, n int) error {
 
 // OuterFlow parses the 5-tuple of a frame's first IP header into k and returns a reason for a frame
 // without one. It follows any VLAN tags, MPLS labels (RFC 3032; the payload is IP by its version,
-// RFC 4928) and PPPoE sessions (RFC 2516) to that header, and IPv6 extension headers to the ports.
+// RFC 4928) and PPPoE sessions (RFC 2516) to the IP header, and IPv6 extension headers to the
+// ports.
 func OuterFlow(k *flow.Key, frame []byte) error { return follow(k, frame, outerLimits) }
 
 // InnerFlow is OuterFlow for the last IP header: it also follows IP, MPLS (RFC 4023), GRE (RFC 2784
@@ -105,8 +106,8 @@ func follow(k *flow.Key, frame []byte, l limits) error {
 	return err
 }
 
-// followHeaders follows one header after the other. b is what is not parsed, and kind the EtherType
-// of its first header.
+// followHeaders follows one header after the other. b begins with the first header that is not
+// parsed, and kind is its EtherType.
 func followHeaders(k *flow.Key, b []byte, l limits) error {
 	kind, b, err := next(b, macs, 2)
 	for found := false; err == nil; {
@@ -137,8 +138,8 @@ func followHeaders(k *flow.Key, b []byte, l limits) error {
 	return err
 }
 
-// behindLink returns what is behind a header of the link layer, in a tunnel or not; 0 if it is not
-// IP.
+// behindLink returns the type and the data behind a header of the link layer, in a tunnel or not;
+// type 0 if the data is not IP.
 func behindLink(kind uint16, b []byte, tunnel bool, l *limits) (uint16, []byte, error) {
 	bound := &l.carried
 	switch kind {
@@ -182,7 +183,7 @@ func next(b []byte, at, n int) (uint16, []byte, error) {
 	return binary.BigEndian.Uint16(b[at:]), b[at+n:], nil
 }
 
-// behindLabel returns what is behind an MPLS label, 0 if it is not IP.
+// behindLabel returns the type and the data behind an MPLS label; type 0 if the data is not IP.
 func behindLabel(kind uint16, b []byte) (uint16, []byte, error) {
 	if len(b) < label {
 		return 0, nil, ErrTruncated
@@ -202,7 +203,8 @@ func behindLabel(kind uint16, b []byte) (uint16, []byte, error) {
 	return 0, nil, nil
 }
 
-// behindPPPoE returns what is behind the header of a PPPoE session, 0 if it is not IP.
+// behindPPPoE returns the type and the data behind the header of a PPPoE session; type 0 if the
+// data is not IP.
 func behindPPPoE(b []byte) (uint16, []byte, error) {
 	if len(b) < pppoe {
 		return 0, nil, ErrTruncated
@@ -220,8 +222,9 @@ func behindPPPoE(b []byte) (uint16, []byte, error) {
 }
 
 // flowIPv6 parses the flow of an IPv6 packet, in a tunnel or not, behind its extension headers, and
-// returns what follows these, and whether it is a later fragment. Outside of tunnels, a fragment
-// header right behind the fixed header is not one of the extension headers that are bounded.
+// returns the data behind them, and whether the packet is a later fragment. Outside of tunnels, a
+// fragment header right behind the fixed header does not count against the bound of extension
+// headers.
 func flowIPv6(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later bool, err error) {
 	if err := headerIPv6(k, b); err != nil {
 		return nil, false, err
@@ -236,7 +239,7 @@ func flowIPv6(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later
 		l.extensions++
 	}
 	for b = b[ipv6:]; !later; {
-		n, known := extension, 2 // bytes of the header, and those that a switch reads before it
+		n, known := extension, 2 // bytes of the header, and bytes that a switch reads before it
 		switch k.Proto {
 		case protocolHopByHop, protocolRouting, protocolDestinations, protocolMobility, protocolHIP, protocolShim6:
 			if len(b) >= known {

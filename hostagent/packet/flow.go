@@ -22,7 +22,7 @@ const ports = 4
 // switches, which are at most 4 VLAN tags, 6 MPLS labels and 3 IPv6 extension headers of 48 bytes,
 // and a fragment header before them.
 func Flow(k *flow.Key, frame []byte) error {
-	if link, err := ParseLink(frame); err == nil && link.Type == EtherTypeIPv4 { // the usual one, faster
+	if link, err := ParseLink(frame); err == nil && link.Type == EtherTypeIPv4 { // the usual type of frame, parsed faster
 		_, _, err := flowIPv4(k, frame[link.TypeAt+2:], false, nil)
 		return err
 	}

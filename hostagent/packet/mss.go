@@ -30,7 +30,7 @@ func ClampMSS(b []byte, limit int) {
 		}
 		if b[at] == optionMSS && length == 4 {
 			if int(binary.BigEndian.Uint16(b[at+2:])) > limit {
-				words := b[at&^1 : (at+5)&^1] // those of the checksum that the option is in
+				words := b[at&^1 : (at+5)&^1] // words of the checksum that contain the option
 				before := Sum(words)
 				binary.BigEndian.PutUint16(b[at+2:], uint16(limit))
 				AddChecksum(b[checksumTCP:], before+2*0xffff-Sum(words)%0xffff, 0xffff)

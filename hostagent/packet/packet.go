@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package packet parses frames at an end host and changes them in place: the link layer with VLAN
-// tags, the flow of an IP packet, and a frame with room for a header in front of it.
+// tags, the flow of an IP packet, and a frame with room in front of it for a header.
 //
 // It defines the flow of a packet as docs/p4.md does for switches, so that hosts and switches
 // attribute a packet to the same flow. Nothing here allocates memory per packet.
@@ -63,7 +63,7 @@ type Link struct {
 	// TypeAt is the offset of the EtherType that describes the payload: the last one behind at most
 	// two VLAN tags. The payload begins two bytes later.
 	TypeAt int
-	// Type is that EtherType.
+	// Type is the EtherType.
 	Type uint16
 }
 
@@ -100,7 +100,7 @@ func (l Link) Source(frame []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// IP is what the data path uses of an IP packet.
+// IP has the fields of an IP packet that the data path uses.
 type IP struct {
 	// Key is the 5-tuple of the outermost IP header.
 	Key flow.Key

@@ -65,7 +65,8 @@ func setUp(fd int) error {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1))
 }
 
-// next waits for datagrams and returns those that have arrived. They are valid until the next call.
+// next waits for datagrams and returns the ones that have arrived. They are valid until the next
+// call.
 func (s *socket) next() ([]role.Datagram, error) {
 	n, err := s.reader.ReadBatch(s.messages, 0)
 	if err != nil {
@@ -152,7 +153,7 @@ func (s *socket) run(roles []Path) error {
 	}
 }
 
-// open opens all sockets. On an error it returns those that are open.
+// open opens all sockets. On an error it returns the sockets that are open.
 func (r Receiver) open() (sockets []*socket, err error) {
 	address := r.Address
 	for range max(r.Sockets, 1) {

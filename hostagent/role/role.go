@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package role defines what a host agent runs: a role measures the packets of one host and reports
-// each epoch. A third party builds an agent with a role of its own by implementing Role.
+// Package role defines the roles that a host agent runs: a role measures the packets of one host
+// and reports each epoch. A third party builds an agent with a role of its own by implementing
+// Role.
 package role
 
 import (
@@ -24,8 +25,8 @@ type Role interface {
 	Out(frames []*packet.Frame)
 	// In receives packets that arrived at the host, in their order, and may change them.
 	In(frames []*packet.Frame)
-	// Seal ends an epoch that is over and returns its report, or nil if the role has no data of that
-	// epoch, because it was sealed before or is too old. It does not wait.
+	// Seal ends an epoch that is over and returns its report. It returns nil if the role has no data
+	// of the epoch, because the epoch was sealed before or is too old. It does not wait.
 	Seal(epoch uint64) Report
 }
 
@@ -35,18 +36,18 @@ type Parallel interface {
 	NewLane() Lane
 }
 
-// Lane receives a part of the packets that arrive at a host: all packets of a flow or none. It is
-// used by one goroutine at a time, at the same time as other lanes and the methods of its role.
+// Lane receives a part of the arriving packets of a host: all packets of a flow or none. It is used
+// by one goroutine at a time, at the same time as other lanes and the methods of its role.
 type Lane interface {
 	// In receives packets that arrived at the host, in their order, and may change them.
 	In(frames []*packet.Frame)
 }
 
-// Streamer is implemented by roles that report what they measure before its epoch ends, too.
+// Streamer is implemented by roles that also report results before their epoch ends.
 type Streamer interface {
-	// Part returns what was measured in the current epoch and is in no part of it yet, at most a
-	// message, or nil without it. With full it returns nothing but a message that is full. The report
-	// that Seal returns has the rest. It does not wait.
+	// Part returns results of the current epoch that no earlier part has, at most one message, or nil
+	// if there are none. With full it returns only a full message. The report that Seal returns has
+	// the rest. Part does not wait.
 	Part(full bool) (epoch uint64, part Report)
 	// OnFull calls f each time when a message becomes full. f does not block.
 	OnFull(f func())
@@ -84,7 +85,7 @@ type Datagram struct {
 	Payload []byte
 }
 
-// Report is what a role measured in one epoch. It may be used concurrently with the role, by one
+// Report has the results of a role in one epoch. It may be used concurrently with the role, by one
 // goroutine at a time.
 type Report interface {
 	// Append appends the report in the format that the role defines.

@@ -23,24 +23,24 @@ const (
 	cachedHops = 6
 )
 
-// set is what is known of the entries of a set without an access to them.
+// set summarizes the entries of a set, so that a lookup needs no access to them.
 type set struct {
 	tags uint64       // 8 bits of the hash of each way
 	seen [ways]uint32 // packets and reports of each way in the cache; 0: the way is free
-	_    [24]byte     // a set has one cache line
+	_    [24]byte     // fills a cache line with a set
 }
 
 // entry is a cached flow with its latest path: five cache lines. A packet with five hops or fewer
 // accesses the first two.
 type entry struct {
 	src, dst uint64 // first halves of the addresses
-	label    uint64 // the rest of the key, or 0
+	label    uint64 // rest of the key, or 0
 	route    uint64 // hash of the flow and the path
-	digest   uint32 // of the key
+	digest   uint32 // digest of the key
 	packets  uint32
 	heavyAt  uint32 // packets from which the flow enters the table of heavy flows; inTable: it has
-	changes  uint16 // of the path, before the flow entered the table of heavy flows
-	hops     uint8  // of the path; 0: no packet stated a path
+	changes  uint16 // changes of the path, before the flow entered the table of heavy flows
+	hops     uint8  // hops of the path; 0: no packet stated a path
 	_        uint8
 	hop      [cachedHops]hop
 	node     [cachedHops]uint32
@@ -62,8 +62,9 @@ type hop struct {
 	packets, worst uint32
 }
 
-// touch finds the entries of packets, and brings what add will access into the caches of the
-// processor. Accesses that do not wait for each other overlap, so they are apart from other work.
+// touch finds the entries of packets, and brings the memory that add will access into the caches of
+// the processor. Accesses that do not wait for each other overlap, so touch does them apart from
+// other work.
 func (g *group) touch(arrivals []arrival) {
 	missed := false
 	for i := range arrivals {
@@ -174,8 +175,8 @@ func (g *group) victim(a *arrival) *entry {
 	return &g.cache[at][g.sets[at].leastSeen()]
 }
 
-// cacheEntry returns the entry of a flow, which has one more packet. A new one takes the place of
-// that with the fewest packets.
+// cacheEntry returns the entry of a flow, which has one more packet. A new entry replaces the entry
+// with the fewest packets.
 func (g *group) cacheEntry(a *arrival) *entry {
 	at := setOf(a.hash)
 	s, entries := &g.sets[at], &g.cache[at]
@@ -235,7 +236,7 @@ func (e *entry) nodes() []uint32 {
 	return e.node[:e.hops]
 }
 
-// load puts a flow into the cache, with what the tower has of it, and without a path.
+// load puts a flow into the cache, with the tower's counts of it, and without a path.
 func (g *group) load(e *entry, a *arrival) {
 	e.identify(a)
 	e.digest, e.route, e.hops, e.packets, e.changes = g.digest(a), 0, 0, 0, 0
@@ -260,7 +261,7 @@ func (g *group) follow(e *entry, a *arrival) {
 	}
 }
 
-// enter begins a hop with what the tower has of it.
+// enter begins a hop with the tower's counts of it.
 func (g *group) enter(e *entry, i int, node uint32) {
 	n, sum, ok := g.Latencies.QueryDigest(uint64(rowhash.Next(e.digest, node)))
 	if !ok {
@@ -314,8 +315,8 @@ func (g *group) flush(e *entry) {
 	}
 }
 
-// finish ends the interval: it adds all cached flows to the towers, those of a data path outside of
-// this process among them, and judges inflated latencies.
+// finish ends the interval: it adds all cached flows to the towers, also the cached flows of a data
+// path outside of this process, and judges inflated latencies.
 func (g *group) finish(before *earlier, cached []Cached) {
 	j := g.judge(before)
 	end := func(e *entry) {
@@ -337,8 +338,8 @@ func (g *group) finish(before *earlier, cached []Cached) {
 	j.rest()
 }
 
-// gather puts flows into the table of heavy flows whose packets several processors measured, each
-// of them less than a heavy flow has.
+// gather puts flows into the table of heavy flows that are heavy only by the packets of several
+// processors together.
 func (g *group) gather(cached []Cached) {
 	most := make(map[flow.Key]*Cached, len(cached))
 	for i := range cached {
@@ -356,7 +357,7 @@ func (g *group) gather(cached []Cached) {
 			continue
 		}
 		h := &wire.Heavy{Key: c.Key}
-		for _, hop := range slices.Backward(most[c.Key].Hops) { // the latest hop is the first one
+		for _, hop := range slices.Backward(most[c.Key].Hops) { // the latest hop comes first
 			h.Path = append(h.Path, hop.Node)
 		}
 		g.heavy[c.Key] = h
@@ -370,8 +371,8 @@ type Cached struct {
 	Hops    []CachedHop
 }
 
-// CachedHop is a cached flow at a switch: what it has since the hop entered the cache, and what the
-// tower had before.
+// CachedHop is a cached flow at a switch: its counts since the hop entered the cache, and the
+// tower's earlier counts.
 type CachedHop struct {
 	Node            uint32
 	Packets, Before uint32 // Packets includes Before, and Sum includes SumBefore

@@ -19,19 +19,19 @@ const block = 16
 // arrival is a packet, or a telemetry report, that has been read.
 type arrival struct {
 	key flow.Key
-	// hash selects the set of the cache. It is that of the flow; reports of single switches add the
+	// hash selects the set of the cache. It is the flow's hash; reports of single switches add the
 	// switch, because they have entries of their own.
 	hash  uint64
 	route uint64 // hash of the flow and the path
-	flow  bool   // has one
+	flow  bool   // whether the packet has a flow
 	whole bool   // counts as a packet of the flow
-	cut   bool   // the header states that hops are missing
-	way   uint8  // of the cache that had this tag when the packet was read, or ways
+	cut   bool   // whether the header states that hops are missing
+	way   uint8  // way of the cache that had this tag when the packet was read, or ways
 	hops  uint8
 	path  [inband.MaxHops + 1]inband.Step // the latest hop first
 }
 
-// label is the rest of the key, and whether the packet counts as one of the flow.
+// label returns the rest of the key, and whether the packet counts as a packet of the flow.
 func (a *arrival) label() uint64 {
 	k := &a.key
 	label := uint64(k.SrcPort)<<48 | uint64(k.DstPort)<<32 | uint64(k.Proto)<<24 | 1
@@ -44,7 +44,7 @@ func (a *arrival) label() uint64 {
 	return label
 }
 
-// group is what one lane measures in one interval: the paper's group of sketches.
+// group has one lane's measurements of one interval: the paper's group of sketches.
 type group struct {
 	settings *wire.Settings
 	interval uint64
@@ -54,10 +54,10 @@ type group struct {
 	heavy    map[flow.Key]*wire.Heavy
 	inflated map[place]*wire.Inflated
 	nodes    map[uint32]*wire.Node
-	recent   [128]*wire.Node // of nodes, by the last bits of their ids
+	recent   [128]*wire.Node // recent nodes, by the last bits of their ids
 	queues   map[queue]*wire.Queue
 	faults   map[fault]*wire.Fault
-	factor   uint64 // of inflated latencies, in units of 1/256
+	factor   uint64 // factor of inflated latencies, in units of 1/256
 
 	decoder *inband.Decoder
 	packet  inband.Packet
@@ -114,7 +114,7 @@ func (g *group) receive(frames []*packet.Frame) {
 	}
 }
 
-// read reads a packet and removes its INT.
+// read parses a packet and removes its INT.
 func (g *group) read(a *arrival, f *packet.Frame) {
 	if hops, size, ok := g.decoder.Take(f, &a.key, a.path[:inband.MaxHops]); ok {
 		g.Problems[inband.None]++
@@ -219,9 +219,9 @@ func (g *group) datagram(from netip.Addr) {
 	}
 }
 
-// individual measures one telemetry report. A report with the metadata of earlier hops is that of a
-// sink, and counts a packet of the flow. Others count at their own switch alone, since each switch
-// of the path sends one, unless settings state that only sinks do.
+// individual measures one telemetry report. A report with the metadata of earlier hops comes from a
+// sink, and counts a packet of the flow. Other reports count at their own switch alone, since each
+// switch of the path sends one, unless settings state that only sinks send reports.
 func (g *group) individual(r *inband.Report, from netip.Addr) {
 	p := &r.Packet
 	if r.Dropped {
@@ -259,8 +259,8 @@ func (g *group) individual(r *inband.Report, from netip.Addr) {
 	g.add(a)
 }
 
-// add adds a packet of a flow with its hops. A packet without hops, or of which some are missing,
-// does not change the path of its flow.
+// add adds a packet of a flow with its hops. A packet without hops, or with missing hops, does not
+// change the path of its flow.
 func (g *group) add(a *arrival) {
 	e := g.cacheEntry(a)
 	path := a.path[:a.hops]

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-// earlier is the tower of latencies of the newest interval before the one that is measured.
+// earlier is the tower of latencies of the newest interval before the current one.
 type earlier struct {
 	settings  *wire.Settings
 	interval  uint64
@@ -19,12 +19,12 @@ type earlier struct {
 }
 
 // judgement decides at the end of an interval which rows of the table of inflated latencies remain:
-// those whose worst latency exceeds its multiple of the mean of the flow's other packets at the
+// rows whose worst latency exceeds its multiple of the mean of the flow's other packets at the
 // switch in the interval, or of the mean of the earlier interval. A flow may have too few packets
 // in the interval for a mean, and a queue may have been full in all of it.
 type judgement struct {
 	g       *group
-	earlier *tower.Latency[family.P4] // nil: none
+	earlier *tower.Latency[family.P4] // tower of the earlier interval; nil: none
 	judged  map[place]bool
 }
 
@@ -55,7 +55,7 @@ func (j *judgement) entry(e *entry) {
 		}
 		at := place{e.key(), node}
 		row := j.g.inflated[at]
-		if row == nil && beyond && h.extreme(j.g.factor) == 0 { // otherwise the table had no room for it
+		if row == nil && beyond && h.extreme(j.g.factor) == 0 { // otherwise the table had no room for the row
 			j.g.inflate(at, 1, h.worst)
 			row = j.g.inflated[at]
 		}

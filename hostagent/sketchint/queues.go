@@ -60,7 +60,7 @@ func (g *group) queue(id queue) *wire.Queue {
 	return q
 }
 
-// mergeQueues adds what another lane measured.
+// mergeQueues adds the queues of another lane.
 func (g *group) mergeQueues(o *group) {
 	for id, from := range o.queues {
 		to := g.queue(id)

@@ -4,8 +4,8 @@
 // packets that arrive, removes it, and compresses it into towers keyed by flow and by flow and
 // switch. It also measures telemetry reports.
 //
-// Packets of a cached flow are added up before they enter the towers (cache.go). What is inflated
-// is judged at the end of an interval (judge.go). docs/sketchint.md describes the role.
+// Packets of a cached flow are added up before they enter the towers (cache.go). Inflated latencies
+// are judged at the end of an interval (judge.go). docs/sketchint.md describes the role.
 package sketchint
 
 import (
@@ -24,8 +24,8 @@ import (
 // maxUnclaimed is the count of intervals that are kept until the collector requests them.
 const maxUnclaimed = 4
 
-// Role measures the packets of one host. Its methods are called by one goroutine at a time; each
-// Lane may be used by another one.
+// Role measures the packets of one host. Its methods are called by one goroutine at a time; other
+// goroutines may each use a Lane.
 type Role struct {
 	clock    *epoch.Clock
 	settings atomic.Pointer[wire.Settings] // nil: packets pass unchanged
@@ -39,8 +39,8 @@ type Role struct {
 	sources sources
 	earlier atomic.Pointer[earlier]
 
-	mu   sync.Mutex // for the intervals of lanes and empty groups; not taken for packets
-	done []*group   // of intervals that are over
+	mu   sync.Mutex // guards the intervals of lanes and empty groups; not taken for packets
+	done []*group   // groups of ended intervals
 	free []*group
 }
 
@@ -55,7 +55,7 @@ var (
 type Lane struct {
 	role *Role
 	busy atomic.Bool
-	// group is what the lane measures. The goroutine that takes it out owns it.
+	// group has the lane's measurements. The goroutine that takes it out owns it.
 	group atomic.Pointer[group]
 	_     [64]byte // two lanes share no cache line
 }
@@ -193,9 +193,9 @@ func (r *Role) finish(g *group, cached []Cached) {
 	}
 }
 
-// Keep adds what a data path outside of this process measured in an interval that is over. fill
-// writes it into an empty report, and returns the flows in the cache of the data path. It may be
-// called from any goroutine.
+// Keep adds the measurements of a data path outside of this process in an ended interval. fill
+// writes them into an empty report, and returns the flows in the cache of the data path. Keep may
+// be called from any goroutine.
 func (r *Role) Keep(interval uint64, fill func(*wire.Report) ([]Cached, error)) error {
 	s := r.settings.Load()
 	if s == nil {
@@ -227,13 +227,13 @@ func (r *Role) empty(s *wire.Settings) *group {
 	}
 	g, err := newGroup(s)
 	if err != nil {
-		return nil // Apply has created one
+		return nil // Apply has created a group
 	}
 	return g
 }
 
-// collect takes the groups of all intervals before the current one from the lanes, and merges those
-// of an interval. It waits for a lane that is in the middle of a batch.
+// collect takes the groups of all intervals before the current one from the lanes, and merges the
+// groups of each interval. It waits for a lane that is in the middle of a batch.
 func (r *Role) collect(current uint64) {
 	for _, l := range r.lanes {
 		g := l.stop()
@@ -266,8 +266,8 @@ func (r *Role) release(g *group) {
 	}
 }
 
-// Seal implements role.Role. The report of an epoch within an interval is empty; that of its last
-// epoch has the group.
+// Seal implements role.Role. The report of an epoch within an interval is empty; the report of the
+// interval's last epoch has the group.
 func (r *Role) Seal(e uint64) role.Report {
 	s := r.settings.Load()
 	now := r.clock.Current()

@@ -23,8 +23,8 @@ type sender struct {
 	hardware uint8
 }
 
-// stream counts the datagrams of one sender. All of them arrived or are lost, from the first number
-// to the highest one.
+// stream counts the datagrams of one sender. Each datagram from the first number to the highest one
+// arrived or is lost.
 type stream struct {
 	wire.Source
 	highest uint32
@@ -60,7 +60,7 @@ func (s *sources) count(from netip.Addr, r *inband.Report) bool {
 	case ahead > -window:
 		st.Late++
 		if st.Lost > 0 {
-			st.Lost-- // it was taken for lost
+			st.Lost-- // the datagram was counted as lost
 		}
 	default:
 		st.Restarts++

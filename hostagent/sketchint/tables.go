@@ -83,7 +83,7 @@ func (e *entry) latest(a *arrival) (nodes []uint32) {
 	if len(nodes) == 0 {
 		return nil
 	}
-	slices.Reverse(nodes) // the latest hop is the first one
+	slices.Reverse(nodes) // the latest hop comes first
 	return nodes
 }
 
@@ -120,7 +120,7 @@ func (g *group) node(id uint32) *wire.Node {
 	return n
 }
 
-// merge adds what another lane measured in the same interval. Both are finished.
+// merge adds another lane's measurements of the same interval. Both groups are finished.
 func (g *group) merge(o *group) error {
 	for i, n := range o.Problems {
 		g.Problems[i] += n

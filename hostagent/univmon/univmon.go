@@ -28,15 +28,15 @@ type Role struct {
 	clock    *epoch.Clock
 	settings *wire.Settings // nil: nothing is counted
 	flow     func(*flow.Key, []byte) error
-	key      flow.Key // of the packet
+	key      flow.Key // flow key of the packet
 
 	next    uint64       // first epoch that is not reported
 	current *wire.Report // nil without settings
 	waiting []*wire.Report
 	dropped uint64
 
-	mu   sync.Mutex     // for the next two: sealed reports return from other goroutines
-	kept *wire.Settings // those of free
+	mu   sync.Mutex     // guards the next two fields, because sealed reports return from other goroutines
+	kept *wire.Settings // settings of the reports in free
 	free []*wire.Report
 }
 
@@ -124,7 +124,7 @@ func (r *Role) advance() {
 	switch {
 	case r.current.Epoch == now:
 		return
-	case r.current.Epoch < r.next: // not measured whole
+	case r.current.Epoch < r.next: // the epoch is not measured whole
 		r.release(r.current, r.settings)
 	default:
 		if r.waiting = append(r.waiting, r.current); len(r.waiting) > maxUnclaimed {
@@ -136,7 +136,7 @@ func (r *Role) advance() {
 	r.current = r.empty(now)
 }
 
-// Report returns what was counted in an epoch, or nil if it was sealed, dropped or not measured
+// Report returns the counts of an epoch, or nil if the epoch was sealed, dropped or not measured
 // whole. A data path outside of this process adds to it.
 func (r *Role) Report(e uint64) *wire.Report {
 	if r.settings == nil {

@@ -42,7 +42,7 @@ type Files struct {
 // Use is a use of files that is in force.
 type Use struct {
 	Name   string // "server of output gnmi", "P4Runtime client of device leaf1"
-	Server bool   // the files are those of a server
+	Server bool   // whether the files belong to a server
 	Files  Files
 }
 
@@ -67,9 +67,9 @@ type Store struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	uses   map[string][]Use // by declarer
+	uses   map[string][]Use // uses by declarer
 	sets   map[source]*set
-	logged map[string]expiry // by file: what was logged last
+	logged map[string]expiry // expiry that was logged last, by file
 }
 
 // source identifies a set: files are loaded once for all of their uses.
@@ -84,10 +84,10 @@ type set struct {
 	current atomic.Pointer[material]
 
 	// Guarded by Store.mu.
-	users   string // names of its uses; "" if none is in force
-	seen    stamp  // of the files at the latest check
-	tried   stamp  // of the files that were loaded last, with or without success
-	problem string // why the newest files are not used
+	users   string // names of the source's uses; "" if none is in force
+	seen    stamp  // stamp of the files at the latest check
+	tried   stamp  // stamp of the files that were loaded last, with or without success
+	problem string // reason for which the newest files are not used
 }
 
 // expiry is the part of a State that is logged when it changes.
@@ -193,7 +193,7 @@ func (s *Store) add(src source) (*set, error) {
 	defer s.mu.Unlock()
 	x := s.sets[src]
 	if x != nil && x.users != "" {
-		return x, nil // it is followed
+		return x, nil // the source is followed already
 	}
 	at := stampOf(src.Files)
 	m, err := load(src)
@@ -217,8 +217,8 @@ func (s *Store) use(x *set, m *material) {
 	}
 }
 
-// Declare replaces the uses of a declarer by those that are in force now. Files in use are followed
-// and part of States.
+// Declare replaces the uses of a declarer by the uses that are in force now. Files in use are
+// followed and part of States.
 func (s *Store) Declare(declarer string, uses ...Use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,23 +310,23 @@ type Status string
 // The states of a certificate, as module netsketch-collector names them.
 const (
 	Valid       Status = "valid"
-	Expiring    Status = "expiring" // in less than ExpiryWarning
+	Expiring    Status = "expiring" // expires in less than ExpiryWarning
 	Expired     Status = "expired"
 	NotYetValid Status = "not-yet-valid"
 )
 
-// State is the state of one file of certificates in force. Of several certificates in the file, it
-// is that of the first one to expire.
+// State is the state of one file of certificates in force. If the file has several certificates,
+// State describes the certificate that expires first.
 type State struct {
 	File     string
 	Use      string // who uses the file, sorted and separated by commas
 	Subject  string
 	NotAfter time.Time
-	DaysLeft int // until NotAfter, rounded down; negative after it
+	DaysLeft int // days until NotAfter, rounded down; negative after it
 	Status   Status
 	Problem  string // why the newest files are not used; "" without a problem
 
-	own bool // the certificate of this end, not of an authority
+	own bool // whether the certificate is this end's own, not an authority's
 }
 
 // States returns the state of every file in use, sorted by name.

@@ -28,13 +28,13 @@ func (f Files) names() []string {
 // String returns the names of the files.
 func (f Files) String() string { return strings.Join(f.names(), ", ") }
 
-// material is what a source contains. It does not change.
+// material is the contents of a source. It does not change.
 type material struct {
 	pair   *tls.Certificate // nil without Files.Cert
 	pool   *x509.CertPool   // nil without Files.CA
-	server *tls.Config      // of a server
+	server *tls.Config      // TLS configuration of a server
 	files  []file
-	sum    [sha256.Size]byte // of all contents
+	sum    [sha256.Size]byte // hash of all contents
 	// skipped says which certificates cannot be read and are not used, one text a file.
 	skipped []string
 }
@@ -43,7 +43,7 @@ type material struct {
 type file struct {
 	name  string
 	own   bool              // Files.Cert
-	first *x509.Certificate // the first one to expire
+	first *x509.Certificate // certificate that expires first
 }
 
 // load reads the files of a source. The error names the key of the configuration and the file.
@@ -128,8 +128,8 @@ func readPEM(file string) ([]byte, error) {
 // beginning matches the first line of certificates, also of OpenSSL's with additional trust.
 var beginning = regexp.MustCompile(`-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----`)
 
-// worseThan returns an error if the own certificate is not valid now and that of the other material
-// is.
+// worseThan returns an error if the own certificate is not valid now and the other material's
+// certificate is.
 func (m *material) worseThan(other *material, now time.Time) error {
 	for i, f := range m.files {
 		if f.own && statusOf(f.first, now).invalid() && !statusOf(other.files[i].first, now).invalid() {
@@ -140,8 +140,8 @@ func (m *material) worseThan(other *material, now time.Time) error {
 	return nil
 }
 
-// parse returns the certificates of a PEM file, at least one. Those that cannot be read are
-// skipped, so that one of them does not take all others of a bundle along.
+// parse returns the certificates of a PEM file, at least one. It skips certificates that cannot be
+// read, so that one of them does not make a bundle useless.
 func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	var first error

@@ -338,7 +338,7 @@ func matchesAny(pattern string, names map[string]string) bool {
 	return false
 }
 
-// Selects reports whether the plugin measures the switch of that name.
+// Selects reports whether the plugin measures a switch.
 func (p Plugin) Selects(device string) bool {
 	return len(p.Devices) == 0 || slices.ContainsFunc(p.Devices, func(pattern string) bool {
 		ok, _ := path.Match(pattern, device)

@@ -101,7 +101,7 @@ var sharedSections = []string{"epoch", "device-defaults", "devices", "links", "h
 // comments, order of keys and form of the text do not count.
 func (c *Config) Digests() map[string]string { return c.text.digests }
 
-// digestsOf computes what Digests returns.
+// digestsOf computes the result of Digests.
 func digestsOf(root *settings.Node) map[string]string {
 	out := map[string]string{}
 	for _, section := range sharedSections {

@@ -36,7 +36,7 @@ type Config struct {
 	DeviceDefaults Device `yaml:"device-defaults" partial:"true" live:"true"`
 	// Devices are the switches to collect from.
 	Devices []Device `yaml:"devices" template:"DeviceDefaults" live:"true"`
-	// DeviceConfiguration is where the collector keeps what it set on devices.
+	// DeviceConfiguration is where the collector keeps its changes of devices.
 	DeviceConfiguration DeviceConfiguration `yaml:"device-configuration"`
 	// Links connect ports of two switches; needed where the collector installs routes.
 	Links []Link `yaml:"links" live:"true"`
@@ -50,7 +50,7 @@ type Config struct {
 	Outputs []Output `yaml:"outputs"`
 	// Reload sets how much a change of the file may remove from a running collector.
 	Reload Reload `yaml:"reload" live:"true"`
-	// Log sets what is logged and how.
+	// Log sets the level and the format of the log.
 	Log Log `yaml:"log"`
 	// Metrics sets where the collector's own state is published.
 	Metrics Metrics `yaml:"metrics"`
@@ -60,7 +60,7 @@ type Config struct {
 	Cluster Cluster `yaml:"cluster"`
 
 	text     outline
-	contents contents // of the file
+	contents contents // contents of the file
 }
 
 // Epoch sets when switches are read.
@@ -427,7 +427,7 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// Log sets what is logged and how.
+// Log sets the level and the format of the log.
 type Log struct {
 	// Level is the least severe level logged.
 	Level slog.Level `yaml:"level" default:"info" oneof:"debug info warn error" live:"true"`

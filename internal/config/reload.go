@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/settings"
 )
 
-// Changes are what a running collector does to follow a new configuration.
+// Changes are the actions by which a running collector follows a new configuration.
 type Changes struct {
 	// DevicesAdded are the switches to connect to.
 	DevicesAdded []Device

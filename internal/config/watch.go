@@ -111,7 +111,7 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 	}
 }
 
-// differs reports whether the file differs from the one that was loaded last.
+// differs reports whether the file has changed since it was loaded last.
 func (w *watch) differs() bool { return contentsOf(yaml.Read(w.path)) != w.seen }
 
 func (w *watch) load() Loaded {

@@ -95,7 +95,7 @@ func (in *input) skip(n int64) error {
 type classic struct {
 	in      *input
 	order   binary.ByteOrder
-	unit    time.Duration // of fractions of seconds
+	unit    time.Duration // unit of fractions of seconds
 	link    linkType
 	fcs     int    // bytes of the frame check sequence at the end of each packet
 	longest uint32 // packet
@@ -144,7 +144,7 @@ func (c *classic) next() (record, error) {
 		return record{}, fmt.Errorf("a packet of %d bytes; expected at most %d", size, c.longest)
 	}
 	r.data, err = c.in.read(int(size))
-	if c.fcs > 0 && len(r.data) == r.length { // else the end of the packet was not captured
+	if c.fcs > 0 && len(r.data) == r.length { // otherwise the end of the packet was not captured
 		r.length = max(r.length-c.fcs, 0)
 		r.data = r.data[:r.length]
 	}
@@ -159,7 +159,7 @@ const (
 	blockSimple      = 3
 	blockEnhanced    = 6
 	blockEnds        = 12      // bytes of type and lengths
-	longestBlock     = 1 << 26 // that is read
+	longestBlock     = 1 << 26 // length of the longest block that is read
 	optionResolution = 9
 	optionOffset     = 14
 )
@@ -171,31 +171,30 @@ var sectionHeader = []byte{0x0a, 0x0d, 0x0d, 0x0a}
 type ng struct {
 	in         *input
 	order      binary.ByteOrder
-	interfaces []ngInterface // of the section
+	interfaces []ngInterface // interfaces of the section
 	packets    int           // returned
 	skipped    int           // packets of link types that cannot pass through switches
-	unusable   error         // why the first of them cannot
+	unusable   error         // reason for which the first skipped packet cannot pass
 }
 
 // ngInterface is an interface that packets name.
 type ngInterface struct {
 	link   linkType
 	snap   uint32 // bytes of a packet that are in the file; 0: all
-	units  uint64 // of dates in a second
-	offset int64  // of dates, in seconds
+	units  uint64 // units of dates in a second
+	offset int64  // offset of dates in seconds
 }
 
 func newNg(in *input) (*ng, error) {
 	n := &ng{in: in}
-	_, _, err := n.block() // that of the section
+	_, _, err := n.block() // block of the section header
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
-// block reads a block and returns its type and what is between its lengths, nil for blocks that are
-// skipped.
+// block reads a block and returns its type and its body, nil for blocks that are skipped.
 func (n *ng) block() (kind uint32, body []byte, err error) {
 	n.in.begun = false
 	h, err := n.in.read(8)
@@ -321,7 +320,7 @@ func (n *ng) addInterface(b []byte) error {
 	i := ngInterface{link: linkType(n.order.Uint16(b)), snap: n.order.Uint32(b[4:]), units: 1e6}
 	for b = b[8:]; len(b) >= 4; {
 		option, size := n.order.Uint16(b), int(n.order.Uint16(b[2:]))
-		if option == 0 { // the last one
+		if option == 0 { // the last option
 			break
 		}
 		padded := (size + 3) &^ 3

@@ -55,7 +55,7 @@ type source interface {
 type record struct {
 	date   time.Time
 	link   linkType
-	length int // of the packet, of which data are the first bytes
+	length int // length of the packet; data has its first bytes
 	data   []byte
 }
 
@@ -205,7 +205,7 @@ func (r *Reader) OtherLinks() int {
 	return 0
 }
 
-// Warn logs how the packets so far differ from those of the file.
+// Warn logs how the packets so far differ from the packets of the file.
 func (r *Reader) Warn(log *slog.Logger) {
 	if n := r.TimeSteps(); n > 0 {
 		log.Warn("the clock of a capture file jumps; the packets follow each other as if it did not", "file", r.name,

@@ -16,7 +16,7 @@ const name = "netsketch"
 func Name() string { return nameOf(os.Args[0]) }
 
 func nameOf(called string) string {
-	if filepath.Base(called) != name { // a test, or another program that uses this package
+	if filepath.Base(called) != name { // the program is a test, or another program that uses this package
 		return name
 	}
 	return called

@@ -118,7 +118,7 @@ func descriptor(file protoreflect.FileDescriptor) *descriptorpb.FileDescriptorPr
 	return protodesc.ToFileDescriptorProto(file)
 }
 
-// generate runs one protoc plugin and writes what it returns below out.
+// generate runs one protoc plugin and writes the plugin's files below out.
 func generate(ctx context.Context, tool string, request *pluginpb.CodeGeneratorRequest, out string) error {
 	input, err := proto.Marshal(request)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 // chunk is the number of rows that a feed processes before it releases its lock for subscribers.
 const chunk = 2048
 
-// feed keeps a slot for every row that its queries select. A slot holds the row's newest values
-// and counts the changes of each leaf. A log holds the order in which slots last changed. A
+// feed keeps a slot for every row that its queries select. A slot holds the row's newest values and
+// counts the changes of each leaf. A log holds the order in which slots last changed. A
 // subscription keeps its position in the log and the change count of each leaf that it has sent. A
-// slow subscriber thus finds the newest values and the number of changes it missed, without a
-// queue of its own.
+// slow subscriber thus finds the newest values and the number of missed changes, without a queue of
+// its own.
 type feed struct {
 	store   *Store
 	key     string
@@ -33,7 +33,7 @@ type feed struct {
 	offered struct {
 		sync.Mutex
 		next   map[listKey]*snapshot
-		wanted map[listKey]wanted // by list: whether the queries select rows of it
+		wanted map[listKey]wanted // whether the queries select rows of a list, by list
 	}
 
 	eval sync.Mutex // one evaluation at a time; taken before mu
@@ -63,7 +63,7 @@ type wanted struct {
 type feedList struct {
 	plan *plan
 	rows map[string]int32 // slots by key
-	seen uint64           // the version that the slots represent
+	seen uint64           // version that the slots represent
 }
 
 // slot is the place of one row in a feed. A slot whose row was removed stays until the removal is
@@ -72,7 +72,7 @@ type slot struct {
 	list  *feedList
 	row   *Row    // nil if the slot is free
 	stamp *stamp  // the row's last publication, which may have changed nothing
-	times []int64 // of the leaves; nil if all have the time of stamp
+	times []int64 // times of the leaves; nil if all have the time of stamp
 	gen   uint32  // counts the rows that have used the slot
 	known int32   // number of subscribers that have the row
 	gone  bool    // the row was removed

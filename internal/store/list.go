@@ -13,8 +13,8 @@ import (
 type snapshot struct {
 	target  string
 	list    *List
-	version uint64     // of the last change
-	stamp   *stamp     // of the last change
+	version uint64     // version of the last change
+	stamp   *stamp     // stamp of the last change
 	removed uint64     // version of the last change that removed a row
 	segs    []*segment // the last segment that has a row has the row's newest values
 }
@@ -168,8 +168,8 @@ func (s *snapshot) complete(t *table.Table, st *stamp) (*table.Table, map[string
 	return out, times
 }
 
-// withTimes adds the times of a gathered column to times, unless they are those of the rows. own
-// returns the time of a row.
+// withTimes adds the times of a gathered column to times, unless they equal the times of the rows.
+// own returns the time of a row.
 func withTimes(times map[string][]int64, c *table.Column, src []cellRef, own func(row int) int64) map[string][]int64 {
 	var column []int64
 	for row, r := range src {

@@ -100,7 +100,7 @@ type plan struct {
 
 // term selects the rows with certain key values, and leaves of these rows.
 type term struct {
-	want  []Value // value of each key; an absent value matches any
+	want  []Value // wanted value of each key; an absent value matches any
 	exact bool    // every key has a value
 	key   []byte  // the row's encoded keys; used if exact
 	leafs []bool  // whether each leaf of the list is selected

@@ -17,7 +17,7 @@ type Row struct {
 	// Value.
 	Values []Value
 
-	changes []uint32 // by leaf: how often it changed since the entry appeared
+	changes []uint32 // number of changes of each leaf since the entry appeared
 	once    sync.Once
 	made    any
 }
@@ -55,7 +55,7 @@ type Meta struct {
 	Time  time.Time
 	Epoch uint64
 
-	leaves []int64 // by leaf, in nanoseconds since 1970; nil if all leaves have Time
+	leaves []int64 // times of the leaves in nanoseconds since 1970; nil if all leaves have Time
 }
 
 // LeafTime returns when a leaf was measured, in nanoseconds since 1970. It is before the row's time

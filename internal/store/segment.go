@@ -15,7 +15,7 @@ import (
 
 // stamp is the time and the version at which rows were published.
 type stamp struct {
-	version uint64 // of the store
+	version uint64 // version of the store
 	time    time.Time
 	epoch   uint64
 }
@@ -25,7 +25,7 @@ type stamp struct {
 // version still has the row.
 type segment struct {
 	t  *table.Table
-	at []int // for each value column its index among the list's leaves
+	at []int // index of each value column among the list's leaves
 
 	bytes int // size of the table, dead rows included
 
@@ -35,7 +35,7 @@ type segment struct {
 	// column: one for each row, in nanoseconds since 1970. The cells of other columns have the time
 	// of their row. It is nil if there are no such columns, which is usual.
 	times map[string][]int64
-	newer uint64 // the newest version among the origins
+	newer uint64 // newest version among the origins
 
 	dead atomic.Pointer[[]atomic.Uint64] // version from which each row is dead; nil if none is
 	gone int                             // number of dead rows; only used by the publisher

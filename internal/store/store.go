@@ -21,8 +21,8 @@ var ErrClosed = errors.New("store: closed")
 
 // Schema is the part of the YANG schema that the store uses.
 type Schema interface {
-	// ListKeys returns, for the list at this path of names, the schema path as in table.Table.List,
-	// and the keys in the schema's order; false if the schema has no such list.
+	// ListKeys returns, for the list at a path of names, the schema path as in table.Table.List, and
+	// the keys in the schema's order; false if the schema has no such list.
 	ListKeys(elems []string) (path string, keys []string, ok bool)
 	// KeyLeaves returns the leaves below an entry of the list that repeat a key, the targets of its
 	// leafrefs, as in {"state/device": "device"}. Tables may omit them; the store adds them.
@@ -80,8 +80,8 @@ func New(opts Options) *Store {
 // DefaultTarget returns the target of batches and queries that name no target.
 func (s *Store) DefaultTarget() string { return s.opts.DefaultTarget }
 
-// Publish makes the whole batch visible at once. It fails, and changes nothing, if a table does
-// not fit the rows of its list that stay. It does not wait for subscribers.
+// Publish makes the whole batch visible at once. It fails, and changes nothing, if a table does not
+// fit the remaining rows of its list. It does not wait for subscribers.
 func (s *Store) Publish(b Batch) error {
 	if err := b.check(); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 
 	// All checks come before the first change, because a row that was marked dead stays dead.
 	kinds := make(map[string]map[string]table.Kind, len(work))
-	isOnce := len(work) == len(b.Tables) // each list is
+	isOnce := len(work) == len(b.Tables) // whether each list is in the batch once
 	for i := range b.Tables {
 		p := &b.Tables[i]
 		list := p.Table.List
@@ -220,7 +220,7 @@ func (s *Store) Close() {
 
 // Stats are the store's sizes.
 type Stats struct {
-	Rows          int // of all lists, superseded rows included
+	Rows          int // rows of all lists, superseded rows included
 	Subscriptions int
 }
 

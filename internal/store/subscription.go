@@ -35,10 +35,10 @@ type Subscription struct {
 	initial int    // rows at the head of the queue that existed when the subscription began
 	queue   []int32
 	head    int
-	queued  bitset   // by slot: the row is in the queue
-	forced  bitset   // by slot: send every leaf
-	gen     []uint32 // by slot: the generation of the row that was sent; 0 if none was
-	sent    []uint32 // by slot and leaf: the leaf's count of changes when it was sent
+	queued  bitset   // slots whose row is in the queue
+	forced  bitset   // slots of which every leaf must be sent
+	gen     []uint32 // generation of the row that was sent, by slot; 0 if none was sent
+	sent    []uint32 // leaf's count of changes when it was sent, by slot and leaf
 	stride  int
 	closed  bool
 

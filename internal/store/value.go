@@ -110,7 +110,7 @@ func cell(c *table.Column, row int) Value {
 	return Value{}
 }
 
-// parseKey reads a key's text form as a value of a column's kind; false if the text is not of that
+// parseKey reads a key's text form as a value of a column's kind; false if the text is not of this
 // kind.
 func parseKey(kind table.Kind, s string) (Value, bool) {
 	switch kind {

@@ -30,10 +30,11 @@ import (
 const (
 	// reconnectWait is the time between two attempts to connect to a server.
 	reconnectWait = 250 * time.Millisecond
-	// pingInterval finds a server that is cut off after two of them at the latest.
+	// pingInterval is the time between pings; after two pings without an answer the connection to a
+	// server counts as lost.
 	pingInterval = 2 * time.Second
-	// reconnectBuffer holds what is published while there is no connection: nothing, so that
-	// publishing fails at once and the caller decides.
+	// reconnectBuffer is the number of bytes that are kept for sending while there is no connection:
+	// none, so that publishing fails at once and the caller decides.
 	reconnectBuffer = -1
 )
 
@@ -93,9 +94,9 @@ type Bus struct {
 	closed chan struct{}
 	js     jetstream.JetStream
 
-	servers string                // their addresses
-	last    atomic.Pointer[error] // why there is no connection; nil: not known
-	refused atomic.Bool           // servers refuse the connection, which is logged
+	servers string                // addresses of the NATS servers
+	last    atomic.Pointer[error] // reason of a missing connection; nil: not known
+	refused atomic.Bool           // whether servers refuse the connection; a refusal is logged once
 }
 
 // Connect starts the embedded server, if there is one, and the connection. Servers that cannot be
@@ -166,7 +167,8 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	return b, nil
 }
 
-// WaitConnected waits until there is a connection, or returns why there is none when ctx ends.
+// WaitConnected waits until there is a connection. When ctx ends first, it returns why the
+// connection is missing.
 func (b *Bus) WaitConnected(ctx context.Context) error {
 	for !b.conn.IsConnected() {
 		select {
@@ -185,7 +187,7 @@ func (b *Bus) Connected() error {
 		return nil
 	}
 	err := fmt.Errorf("no NATS server can be reached at %s", b.servers)
-	if last := b.conn.LastError(); last != nil { // servers that are tried later may leave none
+	if last := b.conn.LastError(); last != nil { // a server that is tried later may leave no error
 		last = explain(last)
 		b.last.Store(&last)
 	}
@@ -199,7 +201,7 @@ func (b *Bus) Connected() error {
 func explain(err error) error {
 	var op *net.OpError
 	alert := false
-	if errors.As(err, &op) { // without ports of this side, which differ each time
+	if errors.As(err, &op) { // without this side's ports, which differ each time
 		err, alert = op.Err, op.Op == "remote error"
 	}
 	var certificate *tls.CertificateVerificationError

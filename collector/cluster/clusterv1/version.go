@@ -12,12 +12,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Version is the version of the messages. Members of another one are refused. It grows with each
-// change of a message for which TestGolden needs other bytes.
+// Version is the version of the messages. Members refuse a member with another version. The version
+// grows with each change of a message that changes the bytes of TestGolden.
 const Version = 1
 
-// Unmarshal decodes a message. Fields that this version does not have are an error: what they held
-// would be missing from the message.
+// Unmarshal decodes a message. A field that this version does not have is an error, because its
+// contents would be lost.
 func Unmarshal(data []byte, m proto.Message) error {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return err

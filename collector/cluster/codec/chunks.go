@@ -4,7 +4,7 @@
 // results: messages of package clusterv1 and of the plugin contract, in transfers that are divided
 // into chunks.
 //
-// What it decodes comes from another process. Every length is bounded, and memory grows with the
+// The decoded bytes come from another process. Every length is bounded, and memory grows with the
 // bytes that arrived.
 package codec
 
@@ -29,13 +29,13 @@ type Chunker struct {
 	member   string
 	transfer uint64
 	send     func(chunk []byte, last bool) error
-	data     []byte // not sent yet
+	data     []byte // bytes that were not sent yet
 	chunk    []byte // sent last
 	sent     uint64
 }
 
-// NewChunker returns the chunker of a transfer. The memory of a chunk is that of the next one: send
-// must not keep it.
+// NewChunker returns the chunker of a transfer. All chunks share one buffer, so send must not keep
+// a chunk.
 func NewChunker(member string, transfer uint64, send func(chunk []byte, last bool) error) *Chunker {
 	return &Chunker{member: member, transfer: transfer, send: send}
 }
@@ -85,8 +85,9 @@ var (
 // maxMembers bounds the collectors whose transfers are joined at the same time.
 const maxMembers = 256
 
-// Joiner joins chunks: what a transfer holds is written to a sink while it arrives. The transfers
-// of one collector do not interleave; those of several may. It belongs to one goroutine.
+// Joiner joins chunks: it writes the bytes of a transfer to a sink while chunks arrive. The
+// transfers of one collector do not interleave; transfers of several collectors may. A Joiner
+// belongs to one goroutine.
 type Joiner[S io.Writer] struct {
 	limit uint64
 	sink  func() S
@@ -97,7 +98,7 @@ type Joiner[S io.Writer] struct {
 type transfer[S io.Writer] struct {
 	number, have uint64
 	sink         S
-	over         bool  // it is complete, or refused
+	over         bool  // whether the transfer is complete, or refused
 	refused      error // why
 }
 

@@ -22,14 +22,14 @@ import (
 // Part is what one collector measured in an epoch.
 type Part struct {
 	Epoch uint64
-	// Fence is that of the collector's lease.
+	// Fence is the fence of the collector's lease.
 	Fence   uint64
 	Sources []Source
-	// Flips are those of its switches; nil: there was none.
+	// Flips are the earliest and the latest flip of the collector's switches; nil if none was flipped.
 	Flips *epoch.Flips
 	// Warnings are the accuracy warnings that concern all its sources.
 	Warnings []string
-	// Late are reports of its hosts on earlier epochs.
+	// Late are late reports of the collector's hosts on earlier epochs.
 	Late []sdk.LateReport
 }
 
@@ -37,16 +37,16 @@ type Part struct {
 type Source struct {
 	Name string
 	Host bool
-	// Result is what the source returned; without a reading if Err is set.
+	// Result is the source's result; it has no reading if Err is set.
 	Result epoch.Result
-	// Err is why the reading is missing.
+	// Err says why the reading is missing.
 	Err error
 }
 
-// Missing is why another collector has no reading of a source.
+// Missing names a source that another collector could not read, and the reason.
 type Missing struct {
 	Reason string
-	Joined bool // it wraps epoch.ErrJoining
+	Joined bool // whether the reason wraps epoch.ErrJoining
 }
 
 // Error implements error.
@@ -60,16 +60,18 @@ func (m *Missing) Unwrap() error {
 	return nil
 }
 
-// Merged are registers that a plugin merged, instead of those that it reads.
+// Merged are the registers that a plugin merged; they are sent instead of the registers that the
+// plugin reads.
 type Merged struct {
 	Plugin string
-	Epoch  *sdk.Epoch // merged are those of the devices in Expected
+	Epoch  *sdk.Epoch // the devices in Expected are merged
 }
 
-// WritePart encodes what this collector measured in an epoch, with the fence of its lease. wanted
-// selects the registers to send in addition to the merged ones. It takes the readings out of
-// ep.Sources and releases the registers of each device when they are written. Of more than limit
-// bytes of cells and reports nothing is written: the error wraps ErrTooLarge.
+// WritePart encodes the measurements of this collector in an epoch, with the fence of its lease.
+// wanted selects the registers to send in addition to the merged ones. WritePart takes the readings
+// out of ep.Sources and releases the registers of each device when they are written. If cells and
+// reports have more than limit bytes, WritePart writes nothing and returns an error that wraps
+// ErrTooLarge.
 func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted func(device, object string) bool,
 	merged ...Merged,
 ) error {
@@ -111,7 +113,7 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted fun
 	if err := checkSize(out, limit); err != nil {
 		return fmt.Errorf("part of epoch %d: %w", ep.Number, err)
 	}
-	var buf []byte // of all messages
+	var buf []byte // buffer that all messages share
 	write := func(m proto.Message) (err error) {
 		if buf, err = (proto.MarshalOptions{}).MarshalAppend(buf[:0], m); err != nil {
 			return err
@@ -155,11 +157,11 @@ func checkSize(e *sdk.Epoch, limit int) error {
 		"collectors, or make the registers smaller", ErrTooLarge, sum, largest, sizes[largest], limit)
 }
 
-// releaser is a sink of an epoch that releases the registers of each device when those of the next
-// one follow.
+// releaser is a sink of an epoch that releases the registers of a device when the registers of the
+// next device follow.
 type releaser struct {
 	sdk.EpochSink
-	devices []sdk.DeviceData // from the one that is being sent
+	devices []sdk.DeviceData // devices that are still to be sent, the current one first
 }
 
 // Device implements sdk.EpochSink.
@@ -193,10 +195,10 @@ const maxMessage = 4 << 20
 // PartDecoder decodes a part while it arrives. It belongs to one goroutine and cannot be used after
 // an error.
 type PartDecoder struct {
-	rest    []byte // of a message that has not arrived as a whole
+	rest    []byte // beginning of a message that has not arrived as a whole
 	head    *clusterv1.Part
 	decoder *sdk.EpochDecoder
-	epoch   *sdk.Epoch // nil before its end
+	epoch   *sdk.Epoch // nil until the end of the epoch has arrived
 }
 
 // NewPartDecoder returns a decoder of a part with at most limit bytes of cells and reports.

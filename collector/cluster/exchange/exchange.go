@@ -10,8 +10,8 @@
 //	analysis ─ Query ─▶ NATS request ─ Answer ─▶ the plugin at its home
 //
 // The home of a plugin is the collector that analyzes its epochs. Each collector sends every other
-// home at most one part per epoch, with the registers that the plugins there read, or what a plugin
-// makes of them when it merges those of several devices. A part that does not arrive by the
+// home at most one part per epoch, with the registers that the plugins there read, or with merged
+// registers for plugins that merge the cells of several devices. A part that does not arrive by the
 // deadline of the epoch is of no use, so it is not stored: the epoch is partial.
 //
 // # Concurrency
@@ -75,19 +75,21 @@ type Dependencies struct {
 
 // Stats counts what was exchanged since the start.
 type Stats struct {
-	// PartsSent were acknowledged, PartsFailed were not. Bytes are those of parts on the bus.
+	// PartsSent counts parts that were acknowledged, PartsFailed parts that were not. PartBytesSent
+	// counts the bytes of parts on the bus.
 	PartsSent, PartsFailed, PartBytesSent uint64
-	// PartsReceived were accepted. PartsRepeated were of an epoch of which the collector had sent a
-	// part before, PartsLate arrived after the delivery of their epoch, PartsRefused cannot be read
-	// or are from an unknown collector, PartsDeposed are from a collector that had lost its lease.
+	// PartsReceived counts accepted parts. PartsRepeated counts parts of an epoch of which the
+	// collector had sent a part before, PartsLate parts that arrived after the delivery of their
+	// epoch, PartsRefused parts that cannot be read or come from an unknown collector, and
+	// PartsDeposed parts from a collector that had lost its lease.
 	PartsReceived, PartBytesReceived                     uint64
 	PartsRepeated, PartsLate, PartsRefused, PartsDeposed uint64
-	// SourcesDropped counts outcomes of devices and hosts of which there was one already, or from a
-	// collector that does not own them.
+	// SourcesDropped counts readings of devices and hosts that another collector had delivered
+	// already, or that came from a collector that does not own the device or host.
 	SourcesDropped uint64
-	// BatchesSent and BatchesReceived are sets of results that became visible. BatchesFailed could
-	// not be sent; the next epoch replaces them. BatchesRefused could not be read or published.
-	// BatchesOld were older than what is published.
+	// BatchesSent and BatchesReceived count sets of results that became visible. BatchesFailed counts
+	// sets that could not be sent; the next epoch replaces them. BatchesRefused counts sets that could
+	// not be read or published, BatchesOld sets older than the published results.
 	BatchesSent, BatchesFailed, BatchBytesSent, BatchesReceived, BatchesRefused, BatchesOld uint64
 	// StatesFailed counts states of plugins that could not be stored or read.
 	StatesFailed uint64
@@ -112,7 +114,7 @@ type Component struct {
 	work   sync.WaitGroup
 
 	begun     uint64        // number of the first transfer: a time, so that it grows over restarts
-	transfers atomic.Uint64 // number of the newest one
+	transfers atomic.Uint64 // number of the newest transfer
 
 	outbox  chan *epoch.Epoch
 	inbox   inbox
@@ -121,7 +123,7 @@ type Component struct {
 	watches watches
 
 	mu     sync.Mutex
-	faults map[string]string // what is logged as failing, with the reason
+	faults map[string]string // reasons of the failures that were logged, by operation
 }
 
 // New returns a component that exchanges nothing before Start.
@@ -180,7 +182,7 @@ func (c *Component) Stop() {
 	c.work.Wait()
 }
 
-// Stats returns what was counted.
+// Stats returns the counters since the start.
 func (c *Component) Stats() Stats {
 	n := &c.n
 	return Stats{

@@ -13,10 +13,10 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// errNoPart is why an epoch lacks a source of another collector.
+// errNoPart says that the part of a source's collector did not arrive in the epoch.
 var errNoPart = fmt.Errorf("no part of the collector that owns it: %w", epoch.ErrLate)
 
-// errDown is why an epoch lacks a source that has no owner.
+// errDown says that no collector of the cluster owns the source.
 var errDown = fmt.Errorf("no collector of the cluster owns it: %w", epoch.ErrLate)
 
 // How many epochs the inbox keeps: parts of the newest ones may still arrive, and the clock of
@@ -30,9 +30,9 @@ const (
 // outcome of a source and epoch counts: the first with a reading, or the reason of the owner.
 type inbox struct {
 	mu     sync.Mutex
-	newest uint64 // the newest epoch that ended here
+	newest uint64 // number of the newest epoch that ended here
 	epochs map[uint64]*arrived
-	fences map[string]uint64 // newest of each collector
+	fences map[string]uint64 // newest fence of each collector
 }
 
 // arrived is an epoch.
@@ -43,7 +43,7 @@ type arrived struct {
 
 // slot is the outcome of one source.
 type slot struct {
-	ready  chan struct{} // closed when the outcome is there
+	ready  chan struct{} // closed when the outcome has arrived
 	result epoch.Result
 	err    error
 	filled bool
@@ -93,7 +93,7 @@ func (in *inbox) measured() uint64 {
 	return in.newest
 }
 
-// Why a part is not accepted.
+// refusal is a reason to refuse a part.
 type refusal uint8
 
 const (

@@ -38,7 +38,7 @@ func (c *Component) sendParts() {
 			homes := c.homes(ep.Number)
 			for member, h := range homes {
 				part := *ep
-				if delete(homes, member); len(homes) > 0 { // sendPart releases what it sends
+				if delete(homes, member); len(homes) > 0 { // sendPart releases the registers that it sends
 					part.Sources = slices.Clone(ep.Sources)
 				}
 				err := c.sendPart(member, &part, h)
@@ -55,7 +55,7 @@ func (c *Component) sendParts() {
 	}
 }
 
-// home is what another collector analyzes.
+// home is a collector with the plugins whose epochs it analyzes.
 type home struct {
 	plugins map[string]map[string]map[string]bool // registers that each plugin reads, by device
 	readers map[string]map[string]int             // plugins that read a register as it is, by device
@@ -103,8 +103,9 @@ func (h *home) shares(plugin string) bool {
 // mergeShare is the part of an epoch's length within which a plugin merges.
 const mergeShare = 8
 
-// merge returns what plugins at a home make of an epoch. Their registers are not sent as they are.
-// The registers of a plugin that fails, or shares them with another one, are.
+// merge lets plugins at a home merge the registers of an epoch, and returns the merged registers,
+// which are sent instead. The registers of a plugin whose merge fails, or that share registers with
+// another plugin, are sent unmerged.
 func (c *Component) merge(h *home, ep *epoch.Epoch) (all []codec.Merged) {
 	for _, plugin := range slices.Sorted(maps.Keys(h.plugins)) {
 		if h.shares(plugin) {
@@ -182,7 +183,7 @@ func (c *Component) receiveParts(sub *nats.Subscription) {
 		switch {
 		case c.ctx.Err() != nil:
 			return
-		case errors.Is(err, nats.ErrSlowConsumer): // the part is cut short, which is noted below
+		case errors.Is(err, nats.ErrSlowConsumer): // the part is cut short, which is handled below
 			continue
 		case err != nil:
 			c.note("parts of epochs", err)
@@ -210,7 +211,7 @@ func (c *Component) receivePart(join *codec.Joiner[*codec.PartDecoder], chunk []
 		case !errors.Is(err, codec.ErrRepeated):
 			c.n.partsRefused.Add(1)
 			c.note("some parts of other collectors", err)
-		case asked: // one of the chunks of the part is
+		case asked: // the home has asked for an acknowledgment of a chunk
 			c.n.partsRepeated.Add(1)
 		}
 		return err.Error()

@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// ErrNoHome is why a query has no answer if the collector that analyzes the plugin cannot be
-// reached.
+// ErrNoHome says that a query has no answer because the collector that analyzes the plugin cannot
+// be reached.
 var ErrNoHome = errors.New("the collector that analyzes the plugin does not answer")
 
 // QueryError is the error of a query at another collector.
@@ -34,7 +34,7 @@ const (
 )
 
 const (
-	// queryLimit bounds an answer without a deadline of its own.
+	// queryLimit bounds the time of an answer if the query has no deadline.
 	queryLimit = 2 * time.Second
 	// queriesAtOnce bounds the queries of other collectors that are answered at the same time.
 	queriesAtOnce = 16

@@ -32,7 +32,7 @@ const (
 // results is the state of the results' stream.
 type results struct {
 	mu     sync.Mutex
-	newest map[string]origin // published here, by subject
+	newest map[string]origin // newest batch that was published here, by subject
 	seen   atomic.Pointer[position]
 }
 
@@ -72,8 +72,8 @@ func (c *Component) sendResults(tap *store.Tap) {
 	}
 }
 
-// subject is that of batches with the same target and lists: a batch that replaces its lists
-// replaces the one before on the stream.
+// subject returns the subject of batches with the same target and lists: on the stream, a batch
+// replaces an earlier one with the same subject.
 func (c *Component) subject(b *store.Batch) (subject string, replaces bool) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(b.Target))
@@ -97,7 +97,8 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	if err != nil {
 		return err
 	}
-	if limit := c.cfg.MaxResults / 16 * 15; int64(len(payload)) > limit { // it would push its own chunks out
+	// a larger batch would drop its own first chunks from the stream
+	if limit := c.cfg.MaxResults / 16 * 15; int64(len(payload)) > limit {
 		return fmt.Errorf("results of epoch %d have %d bytes; the other collectors serve at most %d", b.Epoch, len(payload),
 			limit)
 	}
@@ -106,7 +107,7 @@ func (c *Component) sendBatch(b *store.Batch) error {
 	first := true
 	var acks []jetstream.PubAckFuture
 	out := codec.NewChunker(c.cfg.Member, c.transfers.Add(1), func(chunk []byte, _ bool) error {
-		m := &nats.Msg{Subject: subject, Data: bytes.Clone(chunk)} // JetStream may send it again
+		m := &nats.Msg{Subject: subject, Data: bytes.Clone(chunk)} // JetStream may send the message again
 		if first && replaces {
 			m.Header = nats.Header{jetstream.MsgRollup: []string{jetstream.MsgRollupSubject}}
 		}
@@ -156,10 +157,11 @@ func (c *Component) receiveResults() {
 // checkEvery is the time between two checks whether a stream has been lost.
 const checkEvery = 5 * time.Second
 
-// errLost is why a stream is followed anew.
+// errLost says that the NATS servers have lost a stream, so that it must be followed from its
+// start.
 var errLost = errors.New("the NATS servers have lost them")
 
-// position is that of the newest message of a stream that was received.
+// position is the place on a stream of the newest message that was received.
 type position struct {
 	sequence uint64
 	at       time.Time
@@ -187,8 +189,8 @@ func (c *Component) untilLost(ctx context.Context, name string, seen *atomic.Poi
 	}
 }
 
-// lostIn reports whether a stream is not the one that the position is of: it is newer, or has a
-// newer message at an earlier place.
+// lostIn reports whether a stream was lost since the position was noted: the stream was created
+// later, or has a newer message at an earlier place.
 func (p *position) lostIn(info *jetstream.StreamInfo) bool {
 	s := info.State
 	return p != nil && (info.Created.After(p.at) || s.LastSeq < p.sequence ||
@@ -240,7 +242,7 @@ func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
 		return // a newer batch has replaced the rest, or the stream is read again
 	}
 	if whole != nil && whole.Member == c.cfg.Member && whole.Number > c.begun {
-		return // its own
+		return // the batch is this collector's own
 	}
 	if err == nil && whole != nil {
 		err = c.publish(m.Subject(), whole)

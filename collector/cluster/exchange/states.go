@@ -25,12 +25,12 @@ type states struct {
 	wake chan struct{}
 
 	open   sync.Mutex
-	bucket jetstream.ObjectStore // nil: not open
+	bucket jetstream.ObjectStore // nil while the bucket is not open
 }
 
 // kept is a state of a plugin.
 type kept struct {
-	plugin string // as the configuration names it
+	plugin string // plugin's name in the configuration
 	state  *sdk.State
 }
 
@@ -90,14 +90,15 @@ func (c *Component) storeState(instance string, k kept) error {
 	}
 	meta := jetstream.ObjectMeta{Name: name, Metadata: map[string]string{"plugin": k.plugin}}
 	if _, err := bucket.Put(ctx, meta, &buf); err != nil {
-		_ = bucket.Delete(ctx, name) // what is there of it; a part is never read
+		_ = bucket.Delete(ctx, name) // removes the chunks of a partial object, which is never read
 		return fmt.Errorf("plugin %s: %w", instance, err)
 	}
 	return nil
 }
 
-// objectName is the name of one of the two objects of a plugin instance, which are written in turn:
-// an object that does not fit into the store replaces the one of the same name nevertheless.
+// objectName returns the name of one of the two objects of a plugin instance. They are written in
+// turn, because an object that does not fit into the store still replaces the object of the same
+// name.
 func objectName(instance string, i int) string { return fmt.Sprintf("%s.%d", instance, i) }
 
 // stored returns the objects of a plugin instance, the newest first.
@@ -148,8 +149,8 @@ func (c *Component) reopenStates() {
 	c.states.bucket = nil
 }
 
-// State returns the newest stored state of a plugin instance; nil if there is none, or if it
-// belongs to another plugin or cannot be read, which is logged.
+// State returns the newest stored state of a plugin instance. It returns nil if there is none, if
+// the state belongs to another plugin, or if it cannot be read; the last two are logged.
 func (c *Component) State(ctx context.Context, instance, plugin string) *sdk.State {
 	ctx, cancel := context.WithTimeout(ctx, 5*c.cfg.AckTimeout)
 	defer cancel()
@@ -187,7 +188,7 @@ func (c *Component) state(ctx context.Context, instance, plugin string) (s *sdk.
 func (c *Component) readState(ctx context.Context, bucket jetstream.ObjectStore, info *jetstream.ObjectInfo) (
 	*sdk.State, error,
 ) {
-	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.AckTimeout) // chunks that are missing never arrive
+	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.AckTimeout) // missing chunks never arrive, so the read needs a bound
 	defer cancel()
 	object, err := bucket.Get(ctx, info.Name)
 	if err != nil {

@@ -27,7 +27,7 @@ type watches struct {
 
 	mu     sync.Mutex
 	own    []store.Watch
-	others map[string][]store.Watch // by collector
+	others map[string][]store.Watch // rows that other collectors watch, by collector
 }
 
 // Watch replaces the rows that subscribers of this collector watch. It does not block.
@@ -54,8 +54,8 @@ func (c *Component) Watched() (rows []store.Watch) {
 	return rows
 }
 
-// followWatches keeps the rows of this collector in the bucket and follows those of the others,
-// until Stop.
+// followWatches keeps the watched rows of this collector in the bucket and follows the rows of the
+// others, until Stop.
 func (c *Component) followWatches() {
 	for {
 		err := c.exchangeWatches()
@@ -165,7 +165,8 @@ func decodeWatches(data []byte) (rows []store.Watch, err error) {
 	return rows, nil
 }
 
-// takeWatches takes the rows of another collector. If they cannot be read, the ones before stay.
+// takeWatches takes the watched rows of another collector. If they cannot be read, the earlier rows
+// stay.
 func (c *Component) takeWatches(entry jetstream.KeyValueEntry) {
 	rows, err := decodeWatches(entry.Value())
 	c.note("watched rows of collector "+entry.Key(), err)

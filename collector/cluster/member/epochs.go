@@ -29,7 +29,7 @@ func (m *Component) receiveEpochs() error {
 	_, err := b.Conn().Subscribe(prefix+">", func(msg *nats.Msg) {
 		name, view := strings.TrimPrefix(msg.Subject, prefix), m.view()
 		if _, known := view.Member(name); !known || name == view.Self {
-			return // it is not, or not yet, a member
+			return // the collector is not a member, or not yet
 		}
 		var began hostv1.EpochBegan
 		err := proto.Unmarshal(msg.Data, &began)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package member makes a collector a member of its cluster. It holds all that is clustered: it
-// passes the components of the collector what the cluster decides, and passes on what they measure,
-// plan and publish.
+// Package member makes a collector a member of its cluster. It passes the decisions of the cluster
+// to the components of the collector, and their measurements, plans and results to the other
+// members.
 //
 //	                 ┌─ view ──▶ network: sessions with devices   hosts: agents   analysis: plugins
 //	cluster ─────────┤
@@ -14,8 +14,8 @@
 //
 // # Concurrency
 //
-// Connect precedes Start. Methods may be called from any goroutine, but Start, Stop and those that
-// say so one at a time. Stop waits for all goroutines.
+// Connect precedes Start. Methods may be called from any goroutine, except that Start, Stop and the
+// methods that say so must be called one at a time. Stop waits for all goroutines.
 package member
 
 import (
@@ -83,8 +83,8 @@ type Component struct {
 	moving sync.Mutex             // held while devices, plugins and hosts move with an epoch
 	// applying is true while pending plans are applied at devices of other members.
 	applying  atomic.Bool
-	placed    atomic.Uint64 // the epoch for which plugins and hosts were placed
-	delivered atomic.Uint64 // the newest epoch that was delivered to plugins
+	placed    atomic.Uint64 // epoch for which plugins and hosts were placed
+	delivered atomic.Uint64 // newest epoch that was delivered to plugins
 	// awaitedHosts are the hosts whose reports other members send; used in Exclusive only.
 	awaitedHosts map[string]bool
 
@@ -99,13 +99,13 @@ type joined struct {
 	plans    *plans.Component
 }
 
-// errNotJoined is why nothing is exchanged before the start of the cluster.
+// errNotJoined says that nothing is exchanged before the cluster has started.
 var errNotJoined = fmt.Errorf("%w: the collector has not joined its cluster", p4rt.ErrNotReady)
 
 // New returns a member that is not connected to anything. It fails if files of the configuration
 // cannot be read.
 func New(deps Dependencies) (*Component, error) {
-	if _, err := natsConfig(deps.Config().Cluster, deps.Certificates); err != nil { // Start reads them again
+	if _, err := natsConfig(deps.Config().Cluster, deps.Certificates); err != nil { // Start reads the certificates again
 		return nil, err
 	}
 	m := &Component{deps: deps, log: deps.Logger, awaitedHosts: map[string]bool{}}
@@ -127,7 +127,7 @@ func (m *Component) Start(ctx context.Context) (err error) {
 		return err
 	}
 	now := m.deps.Clock.Now
-	if _, virtual := m.deps.Clock.(*epoch.Virtual); virtual { // it stands still between epochs
+	if _, virtual := m.deps.Clock.(*epoch.Virtual); virtual { // a virtual clock stands still between epochs
 		now = nil
 	}
 	j.cluster = cluster.New(cluster.Config{Member: cfg.Cluster.Member, Weight: cfg.Cluster.Weight,
@@ -150,7 +150,7 @@ func (m *Component) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// Stop leaves the cluster, and ends what is being moved. A nil member does nothing.
+// Stop leaves the cluster, and ends handovers in progress. A nil member does nothing.
 func (m *Component) Stop() {
 	if m == nil {
 		return

@@ -39,7 +39,7 @@ func (m *Component) place() {
 }
 
 // placeHosts serves the agents of the hosts that this member has in the open epoch, and redirects
-// the others, whose reports come from their members. It is called in Exclusive.
+// the agents of other hosts to their members. It is called in Exclusive.
 func (m *Component) placeHosts() {
 	v := m.view().In(m.openEpoch())
 	var own []string
@@ -94,7 +94,7 @@ func (m *Component) move() {
 	})
 }
 
-// offer offers devices to their next owners, and returns those that were accepted.
+// offer offers devices to their next owners, and returns the devices that they accepted.
 func (m *Component) offer(ctx context.Context, moves []network.Move) (accepted []network.Move) {
 	var mu sync.Mutex
 	var offers sync.WaitGroup

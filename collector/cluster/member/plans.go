@@ -12,8 +12,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Plans returns the plans of plugins: those of a component, whose settings of hosts go to all
-// members. A nil member returns the component.
+// Plans returns c with its settings of hosts shared among all members. A nil member returns c.
 func (m *Component) Plans(c *intent.Component) analysis.Plans {
 	if m == nil {
 		return c

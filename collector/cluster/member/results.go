@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// handOverShare divides the deadline of epochs: the last 1/handOverShare of it is left for the
-// parts of other collectors to arrive.
+// handOverShare divides the deadline of epochs: parts of other collectors have the last
+// 1/handOverShare of it to arrive.
 const handOverShare = 4
 
 // HandOverAt returns the time of an epoch's deadline that is left for parts of other members.
@@ -32,7 +32,7 @@ func (m *Component) Warnings() []string {
 	return nil
 }
 
-// HandOver sends what this member measured in an epoch to the others, and hands devices over.
+// HandOver sends this member's measurements of an epoch to the others, and hands devices over.
 func (m *Component) HandOver(ep *epoch.Epoch) {
 	if j := m.joined.Load(); j != nil {
 		j.exchange.HandOver(ep)

@@ -10,7 +10,7 @@ import (
 // ElectionID is the election id of a P4Runtime session.
 type ElectionID struct{ High, Low uint64 }
 
-// Compare returns -1, 0 or 1, as id is below, equal to or above another one.
+// Compare returns -1, 0 or 1 if id is below, equal to or above another id.
 func (id ElectionID) Compare(other ElectionID) int {
 	return cmp.Or(cmp.Compare(id.High, other.High), cmp.Compare(id.Low, other.Low))
 }
@@ -56,8 +56,8 @@ func FenceOf(id ElectionID, fence uint64) (of uint64, member bool) {
 	return 0, false
 }
 
-// Deposes reports whether the highest election id of a switch is that of a member with a newer
-// lease than a session which bid an id. fence is the fence of this member's lease.
+// Deposes reports whether the highest election id of a switch belongs to a member with a newer
+// lease than the session that bid an id. fence is the fence of this member's lease.
 func Deposes(highest, bid ElectionID, fence uint64) bool {
 	of, member := FenceOf(highest, fence)
 	own, _ := FenceOf(bid, fence) // 0 if the session bid without a lease: every member's is newer

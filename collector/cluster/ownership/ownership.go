@@ -21,7 +21,7 @@ package ownership
 
 import "slices"
 
-// State is what a member has to do with a device.
+// State is the relation of a member to a device.
 type State uint8
 
 // The states of a member at a device.
@@ -50,7 +50,7 @@ func (s State) String() string {
 	return [states]string{"elsewhere", "standby", "taking", "owner", "leaving", "outbid"}[s]
 }
 
-// Action is what a member does because of an event, a set of the constants.
+// Action is a set of things that a member does because of an event.
 type Action uint8
 
 // The actions of a member.
@@ -105,14 +105,14 @@ type Device struct {
 // Foreign reports whether another member measures the device, or none does.
 func (d Device) Foreign() bool { return d.State == Elsewhere || d.State == Standby }
 
-// View is what a member knows of a device's place in the cluster.
+// View is a member's knowledge of a device's place in the cluster.
 type View struct {
 	// Self is this member.
 	Self string
 	// Leased reports that this member holds its lease. Without one, the view is old.
 	Leased bool
-	// Owner is the member that the view gives the device to, and Before the one that it would give
-	// the device to without this member; "" is none.
+	// Owner is the member that the view gives the device to. Before is the owner that the device would
+	// have without this member. "" is no member.
 	Owner, Before string
 	// Present are the members that can take a device, or hand one over.
 	Present []string

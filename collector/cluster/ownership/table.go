@@ -6,7 +6,7 @@ package ownership
 type event uint8
 
 const (
-	// Views: what a view says of the device. Without a lease it says nothing new.
+	// Events of views of the cluster. A view without a lease changes nothing.
 	unleased event = iota
 	ours
 	oursHeld
@@ -31,7 +31,7 @@ const (
 	events = iota
 )
 
-// String returns what has happened, as docs/cluster.md has it.
+// String returns the event's description in docs/cluster.md.
 func (e event) String() string {
 	return [events]string{
 		unleased:     "the member holds no lease",
@@ -60,7 +60,7 @@ var patience = [states]int{Standby: 20, Taking: 1, Leaving: 10, Outbid: 10}
 type transition struct {
 	to    State
 	do    Action
-	given bool // distinguishes an answer from a missing one
+	given bool // distinguishes an answer from a missing answer
 }
 
 func to(s State, do ...Action) transition {
@@ -97,7 +97,7 @@ var transitions = [events][states]transition{
 		Elsewhere: to(Elsewhere), Standby: to(Owner), Taking: to(Owner),
 		Owner: to(Owner), Leaving: to(Leaving), Outbid: to(Owner),
 	},
-	deposed: { // a member that takes a device is deposed until the former owner has ended its session
+	deposed: { // a member that takes over a device is deposed until the former owner has ended its session
 		Elsewhere: to(Elsewhere), Standby: to(Standby), Taking: to(Taking),
 		Owner: to(Standby), Leaving: to(Elsewhere, Close), Outbid: to(Standby),
 	},

@@ -20,7 +20,7 @@ type bucket struct {
 	name, holds string
 
 	mu   sync.Mutex
-	open jetstream.KeyValue // nil: not open
+	open jetstream.KeyValue // nil while the bucket is not open
 }
 
 // on opens the bucket, and creates it if there is none.

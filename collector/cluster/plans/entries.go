@@ -18,8 +18,8 @@ import (
 
 // known is the newest known version of the entries of a device.
 type known struct {
-	revision uint64           // 0: there are none
-	split    *clusterv1.Split // nil: they are one message
+	revision uint64           // 0: the bucket has no entry for the device
+	split    *clusterv1.Split // nil: the entries are one message
 }
 
 // entryKey is the key of a device. A name may have characters that a key may not.
@@ -44,7 +44,7 @@ func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, 
 			return out, true, nil
 		}
 		err = c.put(ctx, bucket, device, k, out)
-		if !errors.Is(err, jetstream.ErrKeyExists) { // otherwise the owner before was faster
+		if !errors.Is(err, jetstream.ErrKeyExists) { // an existing key means that the former owner was faster
 			return out, false, err
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device s
 	return nil
 }
 
-// stored reads the entries of a device. Those that cannot be read are an error, which names their
+// stored reads the entries of a device. An entry that cannot be read is an error, which names its
 // key.
 func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (
 	h *clusterv1.StoredEntries, k known, err error,

@@ -15,10 +15,10 @@ import (
 	"github.com/netsketch/netsketch/collector/intent"
 )
 
-// outcomeKey is a setting: of its outcomes, the newest counts.
+// outcomeKey identifies a setting; only the newest outcome of a setting counts.
 type outcomeKey struct{ plugin, host, role string }
 
-// errLater is why the home of a plugin does not take an outcome.
+// errLater says that the home of a plugin does not take an outcome yet.
 var errLater = errors.New("the setting is not in force there yet")
 
 // Outcome sends the outcome of a setting at a host here to the home of its plugin, which receives
@@ -49,7 +49,7 @@ func (c *Component) sendOutcomes() {
 	}
 }
 
-// sendAll sends what waits, and reports whether all of it was taken.
+// sendAll sends the waiting outcomes, and reports whether all of them were accepted.
 func (c *Component) sendAll() bool {
 	c.mu.Lock()
 	todo := maps.Clone(c.outcomes)

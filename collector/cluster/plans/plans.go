@@ -50,7 +50,7 @@ const (
 	undoTime = 30 * time.Second
 	// maxOwners bounds the collectors that a part is sent to, while its device moves between them.
 	maxOwners = 3
-	// defaultTimeout is that of a part whose caller has none.
+	// defaultTimeout bounds a part if the caller has no deadline.
 	defaultTimeout = 5 * time.Second
 	// presence is how often a request that waits looks whether the owner is still there. The device of
 	// an owner that is gone takes no other write before the request ends.
@@ -67,7 +67,7 @@ type Dependencies struct {
 	// Member is the name of this collector, and View the membership.
 	Member string
 	View   func() cluster.View
-	// Incarnation is what distinguishes this start of the collector from others.
+	// Incarnation identifies this start of the collector.
 	Incarnation string
 	// Epoch returns the number of the open epoch; nil: plugins do not move at epochs.
 	Epoch func() uint64
@@ -88,19 +88,19 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	places chan struct{} // taken by parts that are being written
-	number atomic.Uint64 // of the newest request
+	number atomic.Uint64 // number of the newest request
 
 	mu       sync.Mutex
-	stopped  bool            // no request is taken any more
-	undos    map[string]undo // by member and number of the request
+	stopped  bool            // whether new requests are refused
+	undos    map[string]undo // undos, by member and number of the request
 	settings map[string]kept
 	changed  chan struct{} // settings have changed
 	outcomes map[outcomeKey]intent.HostOutcome
-	reported chan struct{} // there are new outcomes
+	reported chan struct{} // signals new outcomes
 
 	settingsOf, entriesOf bucket
-	known                 map[string]known  // by device
-	faults                map[string]string // why something is not shared
+	known                 map[string]known  // entries known to this member, by device
+	faults                map[string]string // reasons of failures to share, by subject
 	entriesFailed         atomic.Uint64
 }
 
@@ -121,7 +121,7 @@ func New(deps Dependencies) *Component {
 		settingsOf: bucket{name: "settings", holds: "newest settings of hosts by plugin"},
 		entriesOf:  bucket{name: "entries", holds: "entries of plans by device"},
 		known:      map[string]known{}, faults: map[string]string{}}
-	c.number.Store(uint64(time.Now().UnixNano())) // a collector that was restarted repeats none
+	c.number.Store(uint64(time.Now().UnixNano())) // a restarted collector repeats no number
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -141,7 +141,7 @@ func (c *Component) Start() error {
 	return nil
 }
 
-// Stop ends what is being written.
+// Stop ends writes in progress.
 func (c *Component) Stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -159,7 +159,7 @@ func (c *Component) Ready(owner string) error {
 	return nil
 }
 
-// movedError is why an owner does not write: another collector has the device.
+// movedError says that an owner does not write because another collector has the device.
 type movedError struct {
 	error
 	to string

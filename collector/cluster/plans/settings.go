@@ -16,7 +16,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// retryEvery is the time between attempts while NATS is away, and callTimeout bounds one of them.
+// retryEvery is the time between attempts while NATS is away, and callTimeout bounds one attempt.
 const (
 	retryEvery  = 500 * time.Millisecond
 	callTimeout = 2 * time.Second
@@ -25,18 +25,18 @@ const (
 // kept are the newest settings of a plugin for each role and host.
 type kept struct {
 	*clusterv1.StoredSettings
-	shared bool // it is in the bucket
+	shared bool // whether the bucket has the settings
 }
 
-// Settings shares the settings of hosts that a plugin planned here with all members: those that are
-// there and those that join later.
+// Settings shares the settings of hosts that a plugin planned here with all members, also with
+// members that join later.
 func (c *Component) Settings(plugin string, plan sdk.Plan) {
 	if len(plan.Hosts) == 0 {
 		return
 	}
 	c.mu.Lock()
 	next := &clusterv1.StoredSettings{Protocol: clusterv1.Version, From: c.deps.Member}
-	for _, old := range c.settings[plugin].GetHosts() { // a setting for all hosts replaces those of single ones
+	for _, old := range c.settings[plugin].GetHosts() { // a setting for all hosts replaces settings for single hosts
 		replaced := false
 		for _, s := range plan.Hosts {
 			replaced = replaced || s.Role == old.GetRole() && (s.Host == "" || s.Host == old.GetHost())
@@ -158,7 +158,7 @@ func (c *Component) watch() error {
 			if !ok {
 				return errors.New("the watch has ended")
 			}
-			if entry != nil { // nil ends what was there before
+			if entry != nil { // nil ends the initial entries
 				c.takeEntry(entry.Key(), entry.Value())
 			}
 		case <-c.ctx.Done():
@@ -167,8 +167,8 @@ func (c *Component) watch() error {
 	}
 }
 
-// takeEntry takes the settings of one plugin. Those that cannot be read are counted and logged, and
-// the ones before stay.
+// takeEntry takes the settings of one plugin. Settings that cannot be read are counted and logged,
+// and the earlier settings stay.
 func (c *Component) takeEntry(plugin string, data []byte) {
 	k := &clusterv1.StoredSettings{}
 	err := clusterv1.Unmarshal(data, k)
@@ -181,9 +181,9 @@ func (c *Component) takeEntry(plugin string, data []byte) {
 	}
 	c.mu.Lock()
 	_, planned := c.settings[plugin]
-	own := k.GetFrom() == c.deps.Member && planned // otherwise of the time before a restart
+	own := k.GetFrom() == c.deps.Member && planned // without a plan, the entry dates from before a restart
 	if !own {
-		c.settings[plugin] = kept{k, true} // to go on from, if the plugin moves here
+		c.settings[plugin] = kept{k, true} // kept in case the plugin moves here
 	}
 	c.mu.Unlock()
 	if own {

@@ -23,7 +23,7 @@ func chunkKey(s *clusterv1.Split, device string, chunk uint32) string {
 	return fmt.Sprintf("%s.%s.%d.%d", entryKey(device), entryKey(s.GetMember()), s.GetSlot(), chunk)
 }
 
-// putSplit writes the chunks of entries to a slot that the ones before do not use.
+// putSplit writes the chunks of entries to a slot that the earlier entries do not use.
 func (c *Component) putSplit(ctx context.Context, bucket jetstream.KeyValue, device string, before *clusterv1.Split,
 	data []byte,
 ) (*clusterv1.Split, error) {

@@ -21,7 +21,7 @@
 //
 // A WindowSwitch is not flipped: packets carry their epoch, which selects the bank (window.go).
 //
-// source.go has what a switch does at a boundary, join.go how it joins.
+// source.go has the work of a switch at a boundary, join.go how a switch joins.
 //
 // # Concurrency
 //
@@ -54,7 +54,7 @@ var (
 
 // Incarnation identifies a period in which the registers of a switch keep their contents.
 type Incarnation struct {
-	// ID differs from that of every earlier incarnation.
+	// ID differs from the ID of every earlier incarnation.
 	ID uint64
 	// Clean is set if the registers were cleared at the start of the period, because the pipeline was
 	// pushed.
@@ -237,9 +237,8 @@ func (g *Group) Stop() {
 }
 
 // begin opens epoch number and returns the bounds of its boundary. It first adopts banks that were
-// handed over, because these are valid in the previous epoch only. At the first call it chooses
-// the shift so that all switches count the epoch in bank 1: before, they count in bank 0, a
-// pipeline's initial bank.
+// handed over, because they are valid in the previous epoch only. At the first call it chooses the
+// shift so that all switches count the epoch in bank 1, because a new pipeline counts in bank 0.
 func (g *Group) begin(number uint64) *bounds {
 	g.mu.Lock()
 	known, chosen, limits := g.open == number, g.chosen, g.bounds

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// Handover is what the next collector of a switch needs.
+// Handover is the state of a switch's banks that the next collector needs.
 type Handover = clusterv1.Banks
 
 // errReading is the reason why a switch cannot be handed over at the moment.

@@ -24,7 +24,7 @@ type source struct {
 	in          chan struct{} // closed when the switch has joined and its banks are clean; replaced when it leaves
 	isIn        bool          // the switch is flipped and read at boundaries
 	joining     bool
-	flipping    chan struct{} // closed when the boundary's flip in progress ends; nil if there is none
+	flipping    chan struct{} // closed when the flip in progress ends; nil if there is none
 	joinErr     error         // why the latest join failed
 	tried       bool          // an earlier join of this incarnation began, so its banks are no longer clean
 	quiet       bool          // before the first epoch: all its packets carried bank 0
@@ -49,7 +49,7 @@ type readout struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
 	overtaken bool          // the bank is in use again; guarded by the source's mu
-	done      chan struct{} // closed at its end
+	done      chan struct{} // closed when the read-out ends
 }
 
 func newSource(g *Group, sw Switch) *source { return &source{g: g, sw: sw, in: make(chan struct{})} }
@@ -84,11 +84,11 @@ type part struct {
 	bank    int      // the sealed bank
 	readout *readout // the bank's read-out, prepared by Begin; nil if the bank cannot be read
 	inStep  bool     // the switch counted in the epoch's bank for the whole epoch
-	err     error    // why the reading is not used
+	err     error    // reason for which the reading is not used
 	inexact []string // accuracy warnings
 }
 
-// Seal flips the switch to the bank of the next epoch, whatever the state of that bank is.
+// Seal flips the switch to the bank of the next epoch, also if that bank has not been read.
 func (p *part) Seal(ctx context.Context) error {
 	begin := time.Now()
 	next, spoiled, err := p.seal()

@@ -56,8 +56,8 @@ type window struct {
 	banks       []content
 	found       []int             // banks that held packets when the switch joined before the first epoch
 	missed      map[uint64]uint64 // packets that were not counted, for epochs that have not ended
-	unsure      map[uint64]string // why packets of these epochs may be missing
-	delivered   map[uint64]bool   // epochs that had a reading
+	unsure      map[uint64]string // reasons for which packets of an epoch may be missing, by epoch
+	delivered   map[uint64]bool   // epochs with a reading
 	late        map[uint64]uint64 // packets of delivered epochs that arrived later and are not reported yet
 	offered     *Handover         // state from the previous collector; nil if there was none or it was used
 }
@@ -77,12 +77,12 @@ func newWindow(g *Group, sw WindowSwitch) *window {
 // Name is the name of the switch.
 func (w *window) Name() string { return w.sw.Name() }
 
-// Sealing: packets carry their epoch.
+// Sealing returns SealedByPackets: packets carry their epoch.
 func (w *window) Sealing() epoch.Sealing { return epoch.SealedByPackets }
 
 // Begin starts a boundary.
 func (w *window) Begin(b epoch.Boundary) (epoch.Part, []string) {
-	_ = w.g.begin(b.Number + 1) // the window bounds each of its calls by itself
+	_ = w.g.begin(b.Number + 1) // the window bounds the time of each call
 	return &windowPart{w, b}, nil
 }
 
@@ -196,8 +196,8 @@ func (w *window) next(number uint64, bank int) uint64 {
 
 func (w *window) bankOf(number uint64) int { return int(number % uint64(len(w.banks))) }
 
-// counted returns why the bank of an epoch that has left the window does not hold exactly the
-// packets of that epoch.
+// counted returns an error if the bank of an epoch that has left the window may not hold exactly
+// the packets of that epoch.
 func (w *window) counted(number uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -362,7 +362,7 @@ func (w *window) joined(inc Incarnation) (in bool, err error) {
 	return w.isIn, w.joinErr
 }
 
-// leave records that window and banks are unknown.
+// leave marks window and banks as unknown.
 func (w *window) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

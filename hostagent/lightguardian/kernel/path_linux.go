@@ -69,7 +69,7 @@ type kernelRole struct {
 	clock *epoch.Clock
 	path  *Path
 	pin   string
-	since uint64 // the first epoch that is measured whole
+	since uint64 // first epoch that is measured whole
 }
 
 // Apply implements role.Role.
@@ -93,8 +93,8 @@ func (r *kernelRole) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	return s, report, ok
 }
 
-// Load implements hostkernel.Counter. The maps stay: with the first settings, they have what
-// arrived without an agent.
+// Load implements hostkernel.Counter. The maps stay: with the first settings, they have the
+// sketchlets that arrived without an agent.
 func (r *kernelRole) Load(settings []byte, inForce *tables) (*tables, error) {
 	s, err := wire.ParseSettings(settings)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	groups   = 2       // as in bpf/lightguardian.c
-	maxFlows = 1 << 17 // of a group, as in bpf/lightguardian.c
+	groups   = 2       // number of groups, as in bpf/lightguardian.c
+	maxFlows = 1 << 17 // flows of a group, as in bpf/lightguardian.c
 
 	// maxAge is the age of a sketchlet beyond which it is not reported. The number of its interval
 	// is ambiguous after 256 intervals.
@@ -38,7 +38,7 @@ const (
 	memory      = 4 << 20                                   // bytes of map sketchlets, unless the processors need more
 	leastLane   = 1 << 16                                   // bytes for a processor
 	mostLane    = 1 << 21                                   // older kernels have no larger values
-	recordBytes = int(unsafe.Sizeof(lightguardianRecord{})) // of the longest sketchlet
+	recordBytes = int(unsafe.Sizeof(lightguardianRecord{})) // bytes of the record of the longest sketchlet
 	eventBytes  = int(unsafe.Sizeof(lightguardianEvent{}))  // the begin of a record
 
 	// mapsPrefix begins the name of the directory of pinned maps, which ends with the digest of the
@@ -46,19 +46,18 @@ const (
 	mapsPrefix = "maps-"
 )
 
-// tables are the maps of the programs, with those that are arrays in the memory of this process.
+// tables are the maps of the programs; maps that are arrays are in the memory of this process.
 type tables struct {
 	*hostkernel.Loaded
 
 	control *lightguardianControlBlock
-	counts  []lightguardianCounts // by processor and group
-	lanes   []byte                // of all processors
-	rings   []lightguardianRing   // by processor
-	maxAge  time.Duration         // of sketchlets
+	counts  []lightguardianCounts // counts by processor and group
+	lanes   []byte                // lanes of all processors
+	rings   []lightguardianRing   // rings by processor
+	maxAge  time.Duration         // largest age of reported sketchlets
 }
 
-// load loads the programs. With a directory, their maps are those that are pinned there, or else
-// are pinned.
+// load loads the programs. With a directory, it takes their maps from the pins there, or pins them.
 func load(pin string) (*tables, error) {
 	spec, err := loadLightguardian()
 	if err != nil {
@@ -97,13 +96,14 @@ func load(pin string) (*tables, error) {
 	return t, nil
 }
 
-// laneBytes is the count of bytes of map sketchlets for each processor, a power of two, without
-// those of a record that begins before their end.
+// laneBytes returns the size of a processor's part of map sketchlets, a power of two, without the
+// bytes of a record that begins before its end.
 func laneBytes(processors int) int {
 	return min(max(1<<(bits.Len(uint(memory/processors))-1), leastLane), mostLane)
 }
 
-// mapsIn returns the directory of the maps, which it creates. It removes those of other programs.
+// mapsIn returns the directory of the maps, which it creates. It removes the maps of other
+// programs.
 func mapsIn(pin string) (string, error) {
 	sum := sha256.Sum256(_LightguardianBytes)
 	dir := filepath.Join(pin, mapsPrefix+hex.EncodeToString(sum[:8]))
@@ -166,7 +166,7 @@ func (t *tables) drain(batches [groups]*lightguardian.Batch, whole [groups]bool)
 	for processor := range t.rings {
 		ring := &t.rings[processor]
 		own := t.lanes[processor*size:][:size]
-		end := atomic.LoadUint64(&ring.Written) // not those that arrive meanwhile
+		end := atomic.LoadUint64(&ring.Written) // excludes sketchlets that arrive in the meantime
 		for ring.Read < end {
 			record := own[ring.Read%lane:][:recordBytes]
 			e := (*lightguardianEvent)(unsafe.Pointer(&record[0]))
@@ -183,13 +183,13 @@ func (t *tables) drain(batches [groups]*lightguardian.Batch, whole [groups]bool)
 	return nil
 }
 
-// keep brings a sketchlet to the batch of its group.
+// keep adds a sketchlet to the batch of its group.
 func (t *tables) keep(e *lightguardianEvent, s wire.Sketchlet, now time.Duration,
 	batches [groups]*lightguardian.Batch, whole [groups]bool) {
 	group := e.Group & (groups - 1)
 	b := batches[group]
 	switch {
-	case b == nil: // its epoch has been dropped, and counted
+	case b == nil: // the epoch has been dropped, and counted
 	case now-time.Duration(e.At) > t.maxAge:
 		b.Counters[wire.Stale]++
 	case e.Keyed != 0 && whole[group]:
@@ -205,7 +205,7 @@ func (t *tables) keep(e *lightguardianEvent, s wire.Sketchlet, now time.Duration
 // the group. whole states whether the flows count.
 func (t *tables) collect(group uint32, b *lightguardian.Batch, whole bool) error {
 	if b == nil {
-		b = new(lightguardian.Batch) // its epoch has been dropped, and counted
+		b = new(lightguardian.Batch) // the epoch has been dropped, and counted
 		whole = false
 	}
 	for i := int(group); i < len(t.counts); i += groups {

@@ -27,7 +27,7 @@ const (
 	switchList = root + "/switches/switch"
 )
 
-// device is the sketch of a switch, of which a part has arrived.
+// device is the sketch of a switch, of which only some columns may have arrived.
 type device struct {
 	wire.Device
 	name     string
@@ -121,7 +121,7 @@ func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, err
 
 func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int) (*table.Table, error) {
 	b := table.NewBuilder(root + "/summary")
-	if host != "" { // else the certificate states it
+	if host != "" { // without a host name, the certificate names the host
 		b.Text("state/name").Append(host)
 	}
 	one := func(name string, n int) { b.Uint("state/" + name).Append(uint64(n)) }

@@ -34,7 +34,7 @@ import (
 const Scheme = "unix://"
 
 const (
-	refreshInterval = time.Second // of open streams
+	refreshInterval = time.Second // time between refreshes of open streams
 	stopTimeout     = time.Second
 	maxConnections  = 64
 )
@@ -49,7 +49,7 @@ type source interface {
 
 // Config configures a server.
 type Config struct {
-	// Address is that of the socket, with Scheme.
+	// Address is the address of the socket, with Scheme.
 	Address string
 	// Host is the name of the host.
 	Host string

@@ -19,7 +19,7 @@ import (
 // Role is the name of the host role.
 const Role = "lightguardian"
 
-// Settings configure the role at one host.
+// Settings configure the role LightGuardian at one host.
 type Settings struct {
 	// Devices are the switches whose sketchlets are kept.
 	Devices []Device `json:"devices"`
@@ -60,20 +60,20 @@ func (s *Sketch) words() int {
 // Device is a switch and the shape of its sketch.
 type Device struct {
 	ID      uint16 `json:"id"`
-	Name    string `json:"name,omitempty"` // of the switch, in answers of the host
+	Name    string `json:"name,omitempty"` // name of the switch in answers of the host
 	Columns int    `json:"columns"`
 	Words   int    `json:"words"` // cells of a sketchlet
 }
 
-// MaxFlows is the largest value of Settings.Flows, MaxInterval that of Settings.Interval,
-// MaxDevices that of the length of Flow.Devices.
+// MaxFlows is the largest value of Settings.Flows, MaxInterval of Settings.Interval, MaxDevices of
+// the length of Flow.Devices.
 const (
 	MaxFlows    = 1 << 20
 	MaxInterval = 64
 	MaxDevices  = 32
 )
 
-// maxColumns is the largest count of columns, maxKept that of Kept.
+// maxColumns is the largest number of columns, maxKept the largest value of Kept.
 const (
 	maxColumns = 1 << 16
 	maxWords   = 255
@@ -142,7 +142,7 @@ const (
 	Packets       Counter = iota // IP packets that arrived, with a sketchlet or without
 	Sent                         // IP packets that left the host
 	Sketchlets                   // sketchlets that were removed
-	InBandBytes                  // their bytes
+	InBandBytes                  // bytes of the removed sketchlets
 	Short                        // packets with the mark whose sketchlet would be longer than the packet
 	BadCheck                     // packets with the mark whose check differs
 	UnknownDevice                // sketchlets of devices that are not in the settings
@@ -167,12 +167,12 @@ var counterNames = [Counters]string{"packets", "sent", "sketchlets", "in-band-by
 // String returns the name of a counter, such as "bad-check".
 func (c Counter) String() string { return counterNames[c] }
 
-// Flow is a flow of which packets passed the host in an epoch. The switches' sketches hold no keys,
-// so these are the keys that they are asked for.
+// Flow is a flow with packets at the host in an epoch. The switches' sketches hold no keys, so the
+// collector queries them with these keys.
 type Flow struct {
 	// Key is the 5-tuple.
 	Key flow.Key
-	// Sent are the packets that the host sent, Received those that arrived at it.
+	// Sent counts the packets that the host sent, Received the packets that arrived at it.
 	Sent, Received uint64
 	// SentGap and ReceivedGap are the longest times between two of these packets, in µs.
 	SentGap, ReceivedGap uint64
@@ -180,14 +180,14 @@ type Flow struct {
 	Devices []uint16
 }
 
-// Report is what a host reports for an epoch: the sketchlets and flows that it saw in it, or a part
-// of the sketchlets.
+// Report is a host's report of an epoch: the sketchlets and flows of the epoch, or a part of the
+// sketchlets.
 type Report struct {
 	Epoch uint64
-	// Part is the number of a part of the report that the host sends before the epoch ends, from 1
-	// on: it has sketchlets alone. 0: the rest of the report, when the epoch has ended.
+	// Part is the number of a part of the report that the host sends before the epoch ends, from 1 on;
+	// it has only sketchlets. 0 is the rest of the report, when the epoch has ended.
 	Part uint64
-	// Parts is the count of the parts before, in the rest of the report.
+	// Parts is the number of earlier parts, in the rest of the report.
 	Parts    uint64
 	Counters [Counters]uint64
 	// Flows are in the order of their keys.

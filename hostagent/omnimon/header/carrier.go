@@ -171,14 +171,14 @@ func (l Layout) insertTunnel4(f *packet.Frame, ip int, h *Header) bool {
 	copy(room[:fixed4], inner[:fixed4])
 	room[0] = 0x45
 	binary.BigEndian.PutUint16(room[2:], uint16(length))
-	room[6], room[7] = room[6]&0x40, 0 // do not fragment, as the packet inside
+	room[6], room[7] = room[6]&0x40, 0 // do not fragment, as in the packet inside
 	room[9], room[10], room[11] = packet.ProtocolUDP, 0, 0
 	binary.BigEndian.PutUint16(room[10:], ^uint16(foldSum(packet.Sum(room[:fixed4]))))
 	l.putGeneve(room[fixed4:], packet.EtherTypeIPv4, length-fixed4, h)
 	return true
 }
 
-// foldSum brings a sum of words, of which not all are 0, to the form in which it is not 0.
+// foldSum brings a sum of words that are not all 0 to the form that is not 0.
 func foldSum(s uint64) uint64 { return (s-1)%0xffff + 1 }
 
 func (l Layout) insertTunnel6(f *packet.Frame, ip int, h *Header) bool {

@@ -19,7 +19,7 @@
 //	tunnel  as the first option of Geneve, class 0xff5e and type 1, in a UDP packet between the same
 //	        addresses; the tunnel carries the IP packet
 //
-// Nothing here allocates memory.
+// No function here allocates memory.
 package header
 
 import (
@@ -52,8 +52,8 @@ var (
 
 // Layout is the form of all headers of a network.
 type Layout struct {
-	Carrier     wire.Carrier // of Insert; empty: CarrierShim
-	EtherType   uint16       // of CarrierShim
+	Carrier     wire.Carrier // carrier that Insert uses; empty: CarrierShim
+	EtherType   uint16       // EtherType of CarrierShim
 	Slots       int          // 1 to MaxSlots
 	Differences int          // 0 to MaxDifferences
 }

@@ -44,8 +44,8 @@ func (p *Path) attach(t *tables, s *wire.Settings) error {
 	return p.attachment.Set(func() error { return p.prepare(s) }, hooksOf(t)...)
 }
 
-// hooksOf returns the programs and where they run. What arrives is stripped before this host sends,
-// and before other programs see it.
+// hooksOf returns the programs and where they run. Arriving packets are stripped before this host
+// sends, and before other programs see them.
 func hooksOf(t *tables) []hostkernel.Hook {
 	return []hostkernel.Hook{{Name: omnimonProgIngress, Program: t.ingress, At: ebpf.AttachTCXIngress, First: true},
 		{Name: omnimonProgEgress, Program: t.egress, At: ebpf.AttachTCXEgress}}
@@ -57,8 +57,8 @@ func ConfigOf(c hostkernel.Config) Config {
 		DisableOffloads: c.DisableOffloads, Logger: c.Logger}
 }
 
-// Strip attaches program ingress, which only strips what arrives, and leaves it to the agent that
-// starts later. Without settings, headers have the sizes of default settings.
+// Strip attaches program ingress, which only strips arriving packets, and leaves it to the agent
+// that starts later. Without settings, headers have the sizes of default settings.
 func Strip(c hostkernel.Config, settings []byte) error {
 	s := &wire.Settings{EtherType: header.DefaultEtherType, SlotsPerFlow: 2}
 	if settings != nil {
@@ -75,7 +75,7 @@ func Strip(c hostkernel.Config, settings []byte) error {
 	return hostkernel.Strip(c, hooksOf(t)[0])
 }
 
-// frame returns the configuration of what all roles have in common.
+// frame returns the configuration that all roles share.
 func (c *Config) frame() hostkernel.Config {
 	return hostkernel.Config{Role: wire.Role, Interface: c.Interface, Pin: c.Pin, Generic: c.Generic, Clsact: c.Clsact,
 		DisableOffloads: c.DisableOffloads, State: c.State, Logger: c.Logger}
@@ -165,7 +165,7 @@ func (p *Path) saveSettings(dir string) error {
 	return os.Rename(fresh, filepath.Join(dir, pinnedSettings))
 }
 
-// adopt continues with what an earlier process pinned.
+// adopt continues with the pins of an earlier process.
 func (p *Path) adopt() error {
 	if err := hostkernel.CheckPin(p.cfg.Pin); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (p *Path) adoptTables(s *saved) error {
 		return err
 	}
 	p.install(t, settings, s.Settings, share)
-	if err := p.openSockets(settings.Hosts[settings.Host]); err != nil { // equal settings open none
+	if err := p.openSockets(settings.Hosts[settings.Host]); err != nil { // equal settings open no socket
 		p.cfg.Logger.Warn("no probes are sent, so packets have no header until the settings change", "error", err)
 	}
 	p.now = atomic.LoadUint64(&t.control.Epoch)
@@ -338,8 +338,8 @@ func drain(m *ebpf.Map) (all []uint32, err error) {
 func (p *Path) Close() error {
 	close(p.done)
 	p.idle.Wait()
-	err := p.attachment.Close()    // not with p.mu, which changed takes
-	defer p.leasing.readers.Wait() // for the reader that ends with the tables
+	err := p.attachment.Close()    // without p.mu, because changed takes it
+	defer p.leasing.readers.Wait() // waits for the reader that ends with the tables
 	p.closeSockets()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -360,8 +360,8 @@ func (p *Path) closeTables() {
 	}
 }
 
-// remove ends the measurement: no packet gets a header any more, and what arrives is stripped until
-// the leases of other hosts have ended. Then the programs and the pins are removed.
+// remove ends the measurement: no packet gets a header any more, and arriving packets are stripped
+// until the leases of other hosts have ended. Then it removes the programs and the pins.
 func (p *Path) remove() error {
 	common := p.cfg.frame()
 	common.Keep(nil)

@@ -57,9 +57,8 @@ func loadSmall(of *wire.Settings) (*tables, error) {
 	return load(&s, share, 4)
 }
 
-// checkInterface returns why an interface cannot carry headers, and warnings. What it needs follows
-// from the settings that were in force last. Without them, they are those of a plugin with its
-// defaults.
+// checkInterface returns why an interface cannot carry headers, and warnings. The needs follow from
+// the settings that were in force last, or else from a plugin's default settings.
 func checkInterface(cfg *Config, i *net.Interface) (warnings []string, err error) {
 	s := &wire.Settings{Carrier: wire.CarrierOption, SlotsPerFlow: 2}
 	known := false

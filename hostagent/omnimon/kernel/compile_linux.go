@@ -28,16 +28,16 @@ type generator struct {
 	tables       *tables
 	tuples       int
 	instructions asm.Instructions
-	label        string            // of the next instruction
+	label        string            // label of the next instruction
 	same         map[string]string // labels of the same instruction
-	maps         int               // of the program
+	maps         int               // number of maps of the program
 	labels       int
-	used         map[string]bool // labels that are jumped to
+	used         map[string]bool // labels that instructions jump to
 
 	// Of the step.
 	columns                  map[string]operand
-	slots                    int    // of the stack that are used
-	undefined, dropped, next string // labels: count the packet as one of these, or go on with the next step
+	slots                    int    // slots of the stack that are used
+	undefined, dropped, next string // labels that count the packet as undefined or dropped, or go on with the next step
 	kept                     *rows
 }
 
@@ -52,18 +52,18 @@ const (
 	maxSlots      = 18
 	maxValues     = 8
 	maxKey        = 512 - stackValues
-	maxCode       = 24_000 // instructions of one program; jumps reach 32,767
-	maxMaps       = 64     // of one program, in the kernel
-	programMaps   = 2      // of each program: scratch and queries
+	maxCode       = 24_000 // most instructions of one program; jumps reach 32,767
+	maxMaps       = 64     // most maps of one program, in the kernel
+	programMaps   = 2      // maps of each program besides its steps': scratch and queries
 	frontBytes    = 32 << 10
-	frontHeader   = 32 // bytes: epoch plus one, undefined and dropped packets
+	frontHeader   = 32 // bytes of epoch plus one, undefined and dropped packets
 	frontEntries  = 128
-	entryHeader   = 8                   // bytes: epoch plus one
-	hashFactor    = -0x61c8864680b583eb // as in bpf/common.h
-	valueAttempts = 8                   // to change a value that other processors change
+	entryHeader   = 8                   // bytes of epoch plus one
+	hashFactor    = -0x61c8864680b583eb // same factor as in bpf/common.h
+	valueAttempts = 8                   // attempts to change a value that other processors change
 )
 
-// unsupported is why the kernel does not run a step.
+// unsupported says why the kernel does not run a step.
 type unsupported string
 
 func (u unsupported) Error() string { return string(u) }
@@ -79,7 +79,7 @@ type operand struct {
 	kind     query.Type
 	base     asm.Register
 	offset   int16
-	size     asm.Size // of an integer
+	size     asm.Size // size of an integer
 }
 
 // rows are the results of a step in one generation.
@@ -89,8 +89,8 @@ type rows struct {
 	seen          []*ebpf.Map
 	key           int        // bytes
 	values        []string   // functions
-	entries       int        // of front
-	columns       []rowValue // of tuples
+	entries       int        // entries of map front
+	columns       []rowValue // columns of tuples
 	repeated      bool       // the only value is how many equal tuples there are
 }
 
@@ -99,7 +99,7 @@ type rowValue struct {
 	operand
 	inValues bool
 	at       int // bytes of the key, or number of the value
-	family   int // of an address: bytes of the key
+	family   int // bytes of an address in the key
 }
 
 func (r *rows) entry() int { return entryHeader + r.key + 8*len(r.values) }
@@ -117,8 +117,8 @@ func (r *rows) close() {
 // toCopies is the label behind the steps that the kernel runs.
 const toCopies = "copies"
 
-// generated are the programs of a set in one generation, with the results of its steps; nil for
-// those that the agent runs.
+// generated are the programs of a set in one generation, with the results of its steps, nil for the
+// steps that the agent runs.
 type generated struct {
 	programs []*ebpf.Program
 	rows     []*rows
@@ -135,11 +135,12 @@ func (g *generated) close() {
 	}
 }
 
-// refused is why the kernel does not load a program.
+// refused says why the kernel does not load a program.
 type refused struct{ error }
 
-// generate loads the programs of steps, which are those of map queries from number first on. copied
-// has, for each step, why the kernel does not run it, which generate completes.
+// generate loads the programs of steps, which take the numbers from number on in map queries.
+// copied has, for each step, the reason for which the kernel does not run it; generate completes
+// copied.
 func generate(t *tables, steps []*query.Step, tuples, first int, copied []string) (out *generated, err error) {
 	g := &generator{tables: t, tuples: tuples}
 	out = &generated{rows: make([]*rows, len(steps))}

@@ -120,7 +120,7 @@ func (g *generator) jump(e *query.Expression, to string, when bool) error {
 	case "!":
 		return g.jump(e.Left, to, !when)
 	case "&&", "||":
-		if (e.Operation == "||") == when { // one of both suffices
+		if (e.Operation == "||") == when { // one of both conditions suffices
 			if err := g.jump(e.Left, to, when); err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func (g *generator) kind(e *query.Expression) query.Type {
 	return query.Integer
 }
 
-// static jumps to a label if a value that is known has another one.
+// static jumps to a label if a known value differs from the wanted one.
 func (g *generator) static(value bool, to string, when bool) {
 	if value == when {
 		g.goTo(to)

@@ -29,9 +29,9 @@ const (
 type mark uint8
 
 const (
-	assigned mark = 1 << iota // its mapping is assigned in the pool
-	ending                    // it is among the endings
-	leaving                   // it left the table and is not free yet
+	assigned mark = 1 << iota // the mapping is assigned in the pool
+	ending                    // the flow is among the endings
+	leaving                   // the flow left the table and its entry is not free yet
 )
 
 // begun records the mappings of flows that are new since the last call.

@@ -2,7 +2,7 @@
 
 //go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
 
-// The instructions of distinct and reduce: keys of tuples, and what is kept for each key.
+// Instructions of distinct and reduce: keys of tuples, and the values of each key.
 
 package kernel
 
@@ -29,7 +29,7 @@ func (g *generator) makeKey(names []string) (size int, where []rowValue, err err
 		return at
 	}
 	fits := func() bool { return size <= maxKey }
-	for i, n := range names { // the largest first, so that all are aligned
+	for i, n := range names { // sorted by size, so that all are aligned
 		o := g.columns[n]
 		where[i].operand = o
 		switch {
@@ -93,7 +93,7 @@ func (g *generator) newHash(key, value int) (*ebpf.Map, error) {
 
 const noPrealloc = 1 // BPF_F_NO_PREALLOC
 
-// newFront creates the map front, of which all steps need at least the header.
+// newFront creates the map front. All steps need at least its header.
 func (g *generator) newFront() (err error) {
 	r := g.kept
 	if r.groups != nil {
@@ -171,8 +171,8 @@ func valueAt(i int) int16 { return int16(-stackValues + 8*i) }
 
 func adds(function string) bool { return function == "sum" || function == "count" }
 
-// keep adds the values on the stack to the group of a tuple. Those of count are not there yet, and
-// a sum is that of all packets of a piece.
+// keep adds the values on the stack to the group of a tuple. It computes the values of count, and
+// multiplies sums by the packets of a piece.
 func (g *generator) keep(names, functions []string) (err error) {
 	r := g.kept
 	if r.key, r.columns, err = g.makeKey(names); err != nil {
@@ -261,7 +261,7 @@ func reaches(function string) asm.JumpOp {
 	return asm.JSLE
 }
 
-// loadTag makes a register the epoch plus one.
+// loadTag sets a register to the epoch plus one.
 func (g *generator) loadTag(r asm.Register) {
 	g.emit(asm.LoadMem(r, asm.R6, sampleAt(unsafe.Offsetof(sample.Epoch)), asm.DWord), asm.Add.Imm(r, 1))
 }
@@ -295,8 +295,8 @@ func (g *generator) keepInGroup() {
 	}
 }
 
-// compareAndSwap replaces R0 in memory by a register, and makes R0 what was there. Version 0.22 of
-// the library encodes the operation only if it is in Constant.
+// compareAndSwap replaces R0 in memory by a register, and sets R0 to the earlier value. Version
+// 0.22 of the library encodes the operation only if it is in Constant.
 func compareAndSwap(base asm.Register, offset int16, with asm.Register) asm.Instruction {
 	i := asm.CmpXchg.Mem(base, with, asm.DWord, offset)
 	i.Constant = int64(asm.CmpXchg >> 8)

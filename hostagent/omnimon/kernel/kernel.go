@@ -36,8 +36,9 @@ type Config struct {
 	// /sys/fs/bpf/netsketch/eth0. It is created. Empty: nothing is pinned, and Close removes the data
 	// path.
 	Pin string
-	// Generations is the count of epochs that the maps hold: those that packets may belong to, and
-	// those that wait for the agent. A power of two, 8 to MaxGenerations; 0 is DefaultGenerations.
+	// Generations is the number of epochs that the maps hold: epochs that packets may belong to, and
+	// epochs that wait for the agent. It is a power of two, 8 to MaxGenerations; 0 is
+	// DefaultGenerations.
 	Generations int
 	// Generic selects XDP in the network stack instead of XDP in the driver.
 	Generic bool

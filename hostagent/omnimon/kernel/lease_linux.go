@@ -24,7 +24,7 @@ import (
 
 var _ lease.Path = (*Path)(nil)
 
-// leasing is what a path has besides its tables to hold leases.
+// leasing is the part of a path that holds leases.
 type leasing struct {
 	probe atomic.Pointer[func(lease.Received)]
 
@@ -32,7 +32,7 @@ type leasing struct {
 	used   bool
 	leases []lease.Lease
 
-	readers sync.WaitGroup // of probes
+	readers sync.WaitGroup // readers of probes
 
 	mu      sync.Mutex
 	sockets map[netip.AddrPort]int
@@ -215,7 +215,7 @@ func probeSocket(from netip.AddrPort) (int, error) {
 		return 0, err
 	}
 	err = errors.Join(unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		unix.SetsockoptInt(s, level, discover, unix.IP_PMTUDISC_PROBE), // the same number for IPv6
+		unix.SetsockoptInt(s, level, discover, unix.IP_PMTUDISC_PROBE), // IPv6 has the same number
 		unix.SetsockoptInt(s, level, free, 1),
 		unix.Bind(s, socketAddress(from.Addr(), int(from.Port()))))
 	if err != nil {

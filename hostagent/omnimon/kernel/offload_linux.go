@@ -52,13 +52,13 @@ func harmful(feature string, carrier wire.Carrier, v6 bool) bool {
 }
 
 // needsSegments reports whether settings need each segment of a packet that the kernel or the
-// device segments later. Otherwise such packets get no header.
+// device segments later. If so, such packets get no header.
 func needsSegments(s *wire.Settings) bool {
 	return len(s.Extremes) > 0 || s.Match != "" || omnimon.ParseQueries(s, omnimon.Queries{}).Use("payload")
 }
 
-// prepare checks the features of the interface, and turns off those that do harm if the
-// configuration says so.
+// prepare checks the features of the interface, and turns off harmful features if the configuration
+// says so.
 func (p *Path) prepare(s *wire.Settings) error {
 	if p.cfg.Interface == "" {
 		return nil

@@ -22,7 +22,7 @@ import (
 
 const (
 	window       = 4  // the largest distance of a packet's epoch to the current one
-	maxUnclaimed = 16 // older epochs that wait until they are requested
+	maxUnclaimed = 16 // most older epochs that wait for their request
 )
 
 // Path is an agent.DataPath in the kernel. It is safe for concurrent use.
@@ -43,30 +43,31 @@ type Path struct {
 	mu       sync.Mutex
 	settings *wire.Settings
 	raw      []byte
-	gone     uint64 // the epoch in which the interface was deleted last
+	gone     uint64 // epoch in which the interface was deleted last
 	pool     *mapping.Pool
 	owned    uint64
 	now      uint64    // newest epoch that follow has seen
 	open     []uint64  // epochs that are not sealed
-	sealed   []*report // not released
-	waiting  []*report // sealed because of their age, not requested
+	sealed   []*report // sealed reports that are not released
+	waiting  []*report // reports that were sealed because of their age and not requested
 	dropped  uint64    // epochs since the previous report
 	restarts map[uint64]uint64
 	endings  []uint32
 	limbo    []uint32 // entries that left the table while they had packets in an epoch of a report
-	marks    []mark   // by index
+	marks    []mark   // marks by index
 	cursor   uint32
 	rows     []uint32
 	order    []uint32
-	queries  []applied // the newest last
+	queries  []applied // queries, the newest last
 	steps    map[uint64]*omnimon.Steps
-	record   ringbuf.Record // of readCopies
+	record   ringbuf.Record // record that readCopies reads into
 	owners   []owner
 
 	leasing leasing
 }
 
-// Open returns a data path, which is the one that an earlier process pinned if there is one.
+// Open returns a data path. It continues the data path that an earlier process pinned, if there is
+// one.
 func Open(cfg Config) (*Path, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -342,8 +343,8 @@ func (t *tables) fresh() uint64 {
 	return min(uint64(atomic.LoadUint32(&t.control.FreshIndex)), t.flows)
 }
 
-// last is the epoch of the latest packet of a flow. A flow of which the maps hold no packet is
-// older than they reach, and its first epoch suffices.
+// last returns the epoch of the latest packet of a flow. For a flow without packets in the maps,
+// which is older than the maps reach, it returns the flow's first epoch.
 func (t *tables) last(index uint32) uint64 {
 	last := t.entries[index].First
 	for at := uint64(index); at < uint64(len(t.outgoing)); at += t.flows {
@@ -366,7 +367,7 @@ func (p *Path) maintain() error {
 	for e := p.now + 1; e <= to; e++ {
 		if to-e >= t.generations {
 			p.dropped += to - t.generations - e + 1
-			e = to - t.generations // the next is the oldest that the maps hold
+			e = to - t.generations // the next epoch is the oldest in the maps
 			continue
 		}
 		p.open = append(p.open, e)

@@ -43,7 +43,7 @@ const (
 	copyProgram      = 2 * queryGenerations * queryPrograms
 )
 
-// Counters behind those of package wire, as in bpf/omnimon.c.
+// Counters behind the counters of package wire, as in bpf/omnimon.c.
 const (
 	unreadCounter = int(wire.Counters) + iota
 	uncountedCounter
@@ -57,14 +57,14 @@ const pollQueries = 5 * time.Millisecond
 type applied struct {
 	since   uint64
 	queries omnimon.Queries
-	problem string    // why they do not run
-	set     *querySet // nil: there are no queries, or they have ended
-	copied  []string  // by step: why the agent runs it; empty: the kernel does
+	problem string    // reason for which the queries do not run
+	set     *querySet // nil: no queries, or they have ended
+	copied  []string  // reason for which the agent runs a step; empty: the kernel runs it
 }
 
-// querySet is what the kernel runs of queries.
+// querySet is the part of queries that the kernel runs.
 type querySet struct {
-	number    int // of the set in bpf/queries.h
+	number    int // number of the set in bpf/queries.h
 	generated [queryGenerations]*generated
 }
 
@@ -77,7 +77,7 @@ func (s *querySet) first(generation int) int {
 func (s *querySet) end(t *tables) {
 	for g := range s.generated {
 		for i := range queryPrograms {
-			_ = t.maps[omnimonMapQueries].Delete(uint32(s.first(g) + i)) // there may be none
+			_ = t.maps[omnimonMapQueries].Delete(uint32(s.first(g) + i)) // the entry may be missing
 		}
 	}
 	s.close()
@@ -147,7 +147,7 @@ func needs(q omnimon.Queries, copied []string) (bits uint64) {
 	return bits
 }
 
-// number is what control has of a set.
+// number returns the number of a set in map control.
 func (a *applied) number() uint32 {
 	if a.set == nil {
 		return 0
@@ -268,7 +268,7 @@ func (p *Path) stepsOf(epoch uint64) *omnimon.Steps {
 	return steps
 }
 
-// collect reads the results of epochs before one, of which no packet is counted any more.
+// collect reads the results of epochs before one; their packets are all counted.
 func (p *Path) collect(before uint64) error {
 	for i := range p.queries {
 		s := p.queries[i].set
@@ -340,7 +340,7 @@ func (p *Path) copies() bool {
 func (p *Path) readCopies() error {
 	const recordHeader = 8
 	r := p.tables.copies
-	for rest := r.AvailableBytes(); rest > 0; { // not those that arrive meanwhile
+	for rest := r.AvailableBytes(); rest > 0; { // excludes packets that arrive in the meantime
 		if err := r.ReadInto(&p.record); err != nil {
 			return fmt.Errorf("map copies: %w", err)
 		}
@@ -395,7 +395,7 @@ func (r *rows) take(epoch uint64, tuples int) (out []query.Tuple, undefined, dro
 			out = append(out, t)
 		}
 	}
-	var fronts [][]byte // by processor
+	var fronts [][]byte // fronts by processor
 	if err := r.front.Lookup(uint32(0), &fronts); err != nil {
 		return nil, 0, 0, err
 	}

@@ -60,7 +60,8 @@ func (p *Path) Seal(epoch uint64) (role.Report, error) {
 	return g, nil
 }
 
-// closeEpoch makes packets of an epoch late, and waits until all others of it are counted.
+// closeEpoch makes further packets of an epoch late, and waits until all its other packets are
+// counted.
 func (p *Path) closeEpoch(epoch uint64) error {
 	t := p.tables
 	atomic.StoreUint64(&t.control.Sealed[epoch%t.generations], epoch+1)
@@ -100,10 +101,10 @@ func (p *Path) update(g *report) error {
 // report is an encoded report. Its flows keep their entries until it is released.
 type report struct {
 	epoch, dropped, restarted uint64
-	mappings                  uint64 // in use when it was encoded
+	mappings                  uint64 // mappings in use when the report was encoded
 	steps                     *omnimon.Steps
 	data                      []byte
-	complete                  bool // no packet can be counted any more
+	complete                  bool // set when no packet can be counted any more
 	released                  atomic.Bool
 }
 

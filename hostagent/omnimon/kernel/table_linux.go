@@ -20,10 +20,10 @@ import (
 const (
 	choices = 8       // buckets that a flow may be in
 	first   = 4096    // buckets that are the first choice
-	inUse   = 1 << 31 // of a cell
+	inUse   = 1 << 31 // flag of a cell that is in use
 )
 
-// bucketsFor returns the count of buckets for a count of flows: at most half of the cells is in
+// bucketsFor returns the number of buckets for a number of flows: at most half of the cells is in
 // use, so that no flow finds all of its buckets full.
 func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+3)/4-1)) }
 
@@ -69,7 +69,7 @@ const (
 	kindIPv6 = 2
 )
 
-// placesFor returns the size of the map hosts for a count of addresses, of which at most a quarter
+// placesFor returns the size of the map hosts for a number of addresses, of which at most a quarter
 // is in use.
 func placesFor(addresses int) int { return 1 << bits.Len(uint(4*addresses-1)) }
 

@@ -26,22 +26,22 @@ import (
 
 const (
 	pageSlots = 64      // slots of incoming flows in a page
-	maxCells  = 1 << 28 // of the directory
-	minHosts  = 64      // hosts that the maps have room for
+	maxCells  = 1 << 28 // most cells of the directory
+	minHosts  = 64      // least number of hosts that the maps have room for
 )
 
-// tables are the maps of one flow table, with those that are arrays in the memory of this process.
+// tables are the maps of one flow table; maps that are arrays are in the memory of this process.
 type tables struct {
 	maps            map[string]*ebpf.Map
 	egress, ingress *ebpf.Program
 
 	control          *omnimonControlBlock
 	buckets          []omnimonBucket
-	seed             uint64 // of the hash that selects buckets
+	seed             uint64 // seed of the hash that selects buckets
 	entries          []omnimonFlowEntry
 	outgoing         []omnimonFlowSlot
 	leases           []omnimonLease
-	numbers          map[netip.Addr]uint32 // of addresses, which select leases
+	numbers          map[netip.Addr]uint32 // numbers of addresses, which select leases
 	hosts            []omnimonAddress      // the map hosts
 	incoming         []omnimonFlowSlot
 	owners           []uint64
@@ -51,8 +51,8 @@ type tables struct {
 	generations uint64
 	flows       uint64 // entries
 	pages       uint64 // per generation
-	cells       uint32 // of the directory, for each host
-	maxHosts    int    // that the maps have room for
+	cells       uint32 // cells of the directory for each host
+	maxHosts    int    // number of hosts that the maps have room for
 	copies      *ringbuf.Reader
 	flowlets    []omnimonFlowlet
 	tailCalls   bool // the kernel runs queries
@@ -233,7 +233,7 @@ func (t *tables) open(generations, hosts int) error {
 	if t.copies, err = ringbuf.NewReader(t.maps[omnimonMapCopies]); err != nil {
 		return fmt.Errorf("map copies: %w", err)
 	}
-	t.copies.SetDeadline(time.Unix(1, 0)) // do not wait
+	t.copies.SetDeadline(time.Unix(1, 0)) // reads do not wait
 	t.barrier, err = hostkernel.NewBarrier()
 	return err
 }
@@ -325,7 +325,7 @@ func (t *tables) setHost(ip netip.Addr, host, number uint32) error {
 		}
 		if kind == 0 {
 			at.Bytes, at.Host, at.Number = a.Bytes, host, number
-			atomic.StoreUint32(&at.Kind, a.Kind) // after the others
+			atomic.StoreUint32(&at.Kind, a.Kind) // written after the other fields
 			return nil
 		}
 	}

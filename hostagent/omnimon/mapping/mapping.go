@@ -4,9 +4,9 @@
 // of d different slots out of K is one mapping, and every host has a share of the mappings that no
 // other host has.
 //
-// No list of mappings is stored. A pseudo-random permutation puts all mappings in an order that is
-// the same at all hosts; host i of n has every n-th mapping of that order, from the i-th on. The
-// permutation spreads each share evenly over the slots.
+// No list of mappings is stored. A pseudo-random permutation orders all mappings, the same way at
+// all hosts; host i of n has every n-th mapping of that order, from the i-th on. The permutation
+// spreads each share evenly over the slots.
 package mapping
 
 import (
@@ -29,7 +29,7 @@ type Share struct {
 	k, d       int
 	total      uint64 // C(k, d)
 	host, of   uint64
-	half, mask uint64 // of the Feistel network: bits of a half, and their mask
+	half, mask uint64 // bits of a half of the Feistel network, and their mask
 	keys       [rounds]uint64
 	binomial   [MaxSlots + 1][]uint64 // binomial[j][n] = C(n, j)
 }

@@ -2,8 +2,8 @@
 
 package mapping
 
-// Pool assigns the mappings of a share to flows: an unused one if there is any, otherwise the one
-// whose latest assignment is the longest ago. It is not safe for concurrent use.
+// Pool assigns the mappings of a share to flows: an unused mapping if one is left, otherwise the
+// mapping that was assigned the longest ago. It is not safe for concurrent use.
 type Pool struct {
 	share *Share
 	fresh uint32 // mappings from here on have never been assigned

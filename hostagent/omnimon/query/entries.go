@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Match restricts a field of packets. Addresses and flags match if the bits of Mask equal those of
-// Value, other fields if they are between Value and High.
+// Match restricts a field of packets. Addresses and flags match if the bits of Mask equal the bits
+// of Value, other fields if they are between Value and High.
 type Match struct {
 	Field             string
 	Value, Mask, High uint64
@@ -17,12 +17,12 @@ type Match struct {
 // Entry is a conjunction of matches, at most one for each field, sorted by field.
 type Entry []Match
 
-// Unit is what a sequence needs of one unit of a switch: entries of its filter, of which the first
-// one that matches applies, and what a match adds.
+// Unit is a sequence's use of one unit of a switch: entries of its filter, the first matching one
+// of which applies, and the value that a match adds.
 type Unit struct {
-	Name    string // of the aggregate
+	Name    string // name of the aggregate
 	Entries []Entry
-	Adds    string   // "length", "ttl" or "window"; empty: one
+	Adds    string   // "length", "ttl" or "window", or empty for one
 	Keys    []string // fields of packets that the sequence groups by
 }
 

@@ -51,11 +51,11 @@ func (s *Step) Uses(field string) bool {
 // Local runs the first operators of a step packet by packet, where the packets are.
 type Local struct {
 	operators []*Operator
-	fields    [][]Field // in front of each operator, and the result's
+	fields    [][]Field // fields in front of each operator, and the result's fields
 	run       run
-	seen      []map[string]bool // by operator: tuples of distinct
-	groups    map[string]Tuple  // of reduce, which is the last operator
-	keys      []int             // of reduce: positions of its keys
+	seen      []map[string]bool // tuples that distinct has seen, by operator
+	groups    map[string]Tuple  // groups of reduce, which is the last operator
+	keys      []int             // positions of reduce's keys
 	out       []Tuple
 	limit     int
 	dropped   int
@@ -152,7 +152,7 @@ func (l *Local) reduce(o *Operator, t Tuple) {
 	}
 }
 
-// aggregate adds the values of one group to those of another part of it.
+// aggregate adds the values of a group to the values of another part of the group.
 func aggregate(o *Operator, to, from Tuple) {
 	for i, c := range o.Columns {
 		switch c.Function {
@@ -237,8 +237,8 @@ func merge(o *Operator, tuples []Tuple, keys int) (out []Tuple) {
 // errTuples is wrapped by errors about encoded tuples.
 var errTuples = errors.New("invalid tuples")
 
-// AppendTuples appends encoded tuples: their count, then their values. An integer is a varint; an
-// address and text are their length and bytes. Types are those of the step's fields.
+// AppendTuples appends encoded tuples: their number, then their values. An integer is a varint; an
+// address and text are their length and bytes. The types follow from the step's fields.
 func AppendTuples(b []byte, tuples []Tuple) []byte {
 	b = binary.AppendUvarint(b, uint64(len(tuples)))
 	for _, t := range tuples {
@@ -257,7 +257,7 @@ func AppendTuples(b []byte, tuples []Tuple) []byte {
 	return b
 }
 
-// DecodeTuples decodes what hosts returned for a step.
+// DecodeTuples decodes the tuples that a host returned for a step.
 func (s *Step) DecodeTuples(b []byte) ([]Tuple, error) {
 	l := s.Start(0)
 	fields := l.fields[len(l.operators)]

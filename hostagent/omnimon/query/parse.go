@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Query is a parsed query: sequences of operators, of which the last one is the result.
+// Query is a parsed query: sequences of operators. The last sequence is the result.
 type Query struct {
 	File      string
 	Sequences []*Sequence
@@ -81,7 +81,7 @@ type Expression struct {
 	Field       string
 	Constant    *Value
 	kind        Type
-	index       int // of the field in the tuple
+	index       int // index of the field in the tuple
 }
 
 // Type returns the type of an expression that was checked.

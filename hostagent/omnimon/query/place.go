@@ -24,7 +24,7 @@ const (
 type Step struct {
 	*Sequence
 	Place Place
-	// Reason is why the sequence runs there.
+	// Reason says why the sequence runs at that element.
 	Reason string
 	// Local is the count of operators that run at the place. The collector runs the others on the
 	// values of the epoch.
@@ -38,13 +38,13 @@ type Step struct {
 type Plan struct{ Steps []Step }
 
 // Place assigns each sequence of operators to one kind of element (paper, section 6.2): a sequence
-// with join to the collector, one with distinct to the hosts, every other one to the switches. A
-// sequence that switches cannot run goes to the hosts, and one over results to the collector. A
-// sequence over packets that filters and maps them alone becomes a part of those that read it, so
-// that hosts need not report each packet.
+// with join to the collector, a sequence with distinct to the hosts, every other one to the
+// switches. A sequence that switches cannot run goes to the hosts, and a sequence over results to
+// the collector. A sequence that only filters and maps packets becomes a part of the sequences that
+// read it, so that hosts need not report each packet.
 func (q *Query) Place() *Plan {
 	p := &Plan{}
-	packets := map[string]*Sequence{} // that filter and map packets alone
+	packets := map[string]*Sequence{} // sequences that only filter and map packets
 	for i, s := range q.Sequences {
 		if from := packets[s.Source]; from != nil {
 			whole := *s
@@ -285,10 +285,10 @@ func entries(e *Expression, negated bool) (n int, reason string) {
 	if field.Constant != nil {
 		field, constant = constant, field
 	}
-	differs := (e.Operation == "!=") != negated // from a value, a mask or a prefix
+	differs := (e.Operation == "!=") != negated // whether the field must differ from a value, a mask or a prefix
 	if field.Operation == "&" && field.Right.Constant != nil && (e.Operation == "==" || e.Operation == "!=") {
 		if n = 1; differs {
-			n = bits.OnesCount64(uint64(field.Right.Constant.Int)) // one for each bit that may differ
+			n = bits.OnesCount64(uint64(field.Right.Constant.Int)) // one entry for each bit that may differ
 		}
 		field = field.Left
 	}
@@ -331,11 +331,10 @@ func (p *Plan) Queue() (used bool, err error) {
 	return used, nil
 }
 
-// Units are what a pipeline offers to queries.
+// Units are the units for queries that a pipeline has.
 type Units struct{ Arrays, Entries int }
 
-// Fit returns what is left of the free units after the plan, or an error that names what is
-// missing.
+// Fit returns the units that remain free after the plan, or an error that names the missing units.
 func (p *Plan) Fit(free Units) (Units, error) {
 	need := Units{}
 	for _, s := range p.Steps {

@@ -191,7 +191,7 @@ type QueryRow struct {
 	// Undefined packets were left out because an expression divides by zero, Dropped tuples because
 	// there are too many.
 	Undefined, Dropped uint64
-	Problem            string // why the host does not run the query
+	Problem            string // reason for which the host does not run the query
 	Copied             string // why the kernel copies packets to the agent, which runs the step; empty: it does not
 	Tuples             []byte // encoded by package query
 }
@@ -281,7 +281,7 @@ func Open(data []byte) (*Report, error) {
 		r.Epoch = binary.LittleEndian.Uint64(b)
 	}
 	form := r.byte()
-	r.queries = -int(form / withQueries) // their count follows the ingress rows
+	r.queries = -int(form / withQueries) // the number of queries follows the ingress rows
 	if r.SlotsPerFlow = int(form % withQueries); r.SlotsPerFlow > 4 {
 		r.fail("slots per flow")
 	}
@@ -477,7 +477,7 @@ func (r *Report) uvarint() uint64 {
 	return v
 }
 
-// count reads a count of items of at least size bytes.
+// count reads the number of items of at least size bytes.
 func (r *Report) count(size int) int {
 	n := r.uvarint()
 	if n > uint64(len(r.rest)/size) {

@@ -26,7 +26,7 @@ type Statistic int
 // epoch, follows from the epochs that have a row of the flow.
 const (
 	Packets Statistic = iota
-	Bytes             // of IP packets
+	Bytes             // lengths of IP packets
 	SYN               // TCP packets with SYN and without ACK
 	FinRst            // TCP packets with FIN or RST
 	SynAck            // TCP packets with SYN and ACK
@@ -78,7 +78,7 @@ type Field string
 const (
 	FieldLength Field = "length" // of the IP packet, in bytes
 	FieldTTL    Field = "ttl"    // TTL or hop limit
-	FieldWindow Field = "window" // of TCP; 0 for other packets
+	FieldWindow Field = "window" // window of TCP; 0 for other packets
 )
 
 // Extreme is a maximum or minimum over the packets of a flow in an epoch.
@@ -89,7 +89,7 @@ type Extreme struct {
 	Min bool `json:"min,omitempty" yaml:"min" default:"false"`
 }
 
-// Settings configure the role at one host.
+// Settings configure the role OmniMon at one host.
 type Settings struct {
 	// Carrier is how packets carry the header; empty: CarrierShim.
 	Carrier Carrier `json:"carrier,omitempty"`
@@ -98,14 +98,15 @@ type Settings struct {
 	// KeepMSS leaves the maximum segment size of TCP connections between hosts with agents as it is.
 	// By default hosts reduce it, so that full segments have room for the header.
 	KeepMSS bool `json:"keepMss,omitempty"`
-	// Slots of a switch per epoch, and how many of them each flow is mapped to.
+	// Slots is the number of slots of a switch per epoch, SlotsPerFlow the number that each flow is
+	// mapped to.
 	Slots        int `json:"slots"`
 	SlotsPerFlow int `json:"slotsPerFlow"`
 	// Seed of the order of mappings; the same at all hosts.
 	Seed uint64 `json:"seed,omitempty"`
 	// Shares is the count of shares that the mappings are divided into, at least one per host.
 	Shares int `json:"shares"`
-	// Host is the number of this host, an index into Hosts, and of its share.
+	// Host is the number of this host: an index into Hosts, and the number of its share.
 	Host int `json:"host"`
 	// Hosts are the addresses of all hosts with an agent, by number. A number stays with its host.
 	Hosts [][]netip.Addr `json:"hosts"`
@@ -135,7 +136,7 @@ const DefaultQueryTuples = 1 << 16
 // Carrier is how a packet carries the header.
 type Carrier string
 
-// The carriers. A receiver removes all of them, whatever its settings are.
+// Carriers of the header. A receiver removes all of them, whatever its settings are.
 const (
 	CarrierShim   Carrier = "shim"   // behind the link layer, with an EtherType of its own (paper, section 3.2)
 	CarrierOption Carrier = "option" // an IPv4 option, or an IPv6 destination option
@@ -145,7 +146,7 @@ const (
 // Query is a query in OmniMon's language. A host runs the operators of each sequence over packets
 // that need not be at the collector.
 type Query struct {
-	ID   uint64 `json:"id"` // of the results in reports
+	ID   uint64 `json:"id"` // id of the results in reports
 	Text string `json:"text"`
 }
 

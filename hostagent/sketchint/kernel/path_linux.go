@@ -46,7 +46,7 @@ func Check(cfg Config) (warnings []string, err error) {
 }
 
 // comesFirst reports whether the program must see packets before the kernel does, at XDP. At TC,
-// the kernel may have merged packets of UDP each of which has INT, for a socket that asks for that;
+// the kernel may have merged UDP packets that each have INT, for a socket that requests merging;
 // and only XDP can replace the Ethernet header of a packet, as INT in GRE may need. A tap device
 // brings super-packets of a virtual machine, which XDP cannot count.
 func comesFirst(cfg Config, s *wire.Settings) bool {

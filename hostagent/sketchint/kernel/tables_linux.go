@@ -44,14 +44,14 @@ const (
 	boundedTables
 )
 
-// tables are the maps of one program, with those that are arrays in the memory of this process.
+// tables are the maps of one program; maps that are arrays are in the memory of this process.
 type tables struct {
 	*hostkernel.Loaded
 	settings *wire.Settings
 	hook     hostkernel.Hook
 
 	control   *sketchintControlBlock
-	counts    []sketchintCounts // by lane and group, as the next four
+	counts    []sketchintCounts // counts by lane and group, as are the next four
 	sets      []sketchintSet
 	cache     []sketchintEntrySet
 	flows     []uint64
@@ -146,7 +146,7 @@ func (t *tables) Hooks() []hostkernel.Hook { return []hostkernel.Hook{t.hook} }
 // Active implements hostkernel.Tables.
 func (t *tables) Active() *uint32 { return &t.control.Active }
 
-// lane is what one processor measured in an interval.
+// lane has one processor's measurements of an interval.
 type lane struct {
 	counts           *sketchintCounts
 	sets             []sketchintSet
@@ -229,7 +229,7 @@ func (t *tables) readTables(group uint32, r *wire.Report) error {
 			return
 		}
 		row := wire.Heavy{Key: keyOf(&flowID.Key), Changes: h.Changes}
-		if h.Hops > 0 { // the latest hop is the first one
+		if h.Hops > 0 { // the latest hop comes first
 			row.Path = slices.Clone(h.Path[:h.Hops])
 			slices.Reverse(row.Path)
 		}

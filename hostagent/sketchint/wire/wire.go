@@ -22,17 +22,18 @@ import (
 // Role is the name of the host role.
 const Role = "sketchint"
 
-// Settings configure the role at one host.
+// Settings configure the role SketchINT at one host.
 type Settings struct {
 	// Marks state how packets with INT are marked.
 	Marks inband.Marks `json:"marks"`
-	// SinkReports: telemetry reports are those of the last switches. One without metadata of earlier
-	// hops counts a packet of a flow that passed one switch.
+	// SinkReports states that only the last switches send telemetry reports. A report without metadata
+	// of earlier hops then counts a packet of a flow that passed one switch.
 	SinkReports bool `json:"sinkReports,omitempty"`
 	// Interval is the count of epochs after which a group of sketches is reported.
 	Interval uint64 `json:"interval"`
-	// Flows and Latencies are the sizes of the two towers in bytes. Their hashes are those of the P4
-	// programs, so that towers of hosts, of the kernel and of edge switches have equal counters.
+	// Flows and Latencies are the sizes of the two towers in bytes. Their hashes equal the P4
+	// programs' hashes, so that towers of hosts, of the kernel and of edge switches have equal
+	// counters.
 	Flows     int `json:"flows"`
 	Latencies int `json:"latencies"`
 	// Conservative is CU insertion into the tower of flows.
@@ -124,12 +125,12 @@ const (
 	HopLimit                       // packets whose remaining hop count is 0
 	UnknownInstruct                // packets whose instructions have reserved bits
 	Reports                        // individual telemetry reports
-	ReportsNoFlow                  // reports without the packet that they are about
+	ReportsNoFlow                  // reports without the packet that they describe
 	Drops                          // reports of dropped packets
 	FaultsFull                     // packets and reports with a problem that the table of faults has no room for
 	Dropped                        // intervals whose report was not requested in time
 	HeavyFull                      // packets of heavy flows that the table has no room for
-	InflatedFull                   // inflated latencies that the table has no room for
+	InflatedFull                   // inflated latencies without room in the table
 	NodesFull                      // packets at switches and queues that the tables have no room for
 	SourcesFull                    // datagrams of nodes that the table has no room for
 	Unread                         // packets whose INT a data path in the kernel could not remove
@@ -165,8 +166,8 @@ type Inflated struct {
 // Node is a switch.
 type Node struct {
 	ID      uint32
-	Packets uint64 // with a latency
-	Sum     uint64 // of latencies
+	Packets uint64 // packets with a latency
+	Sum     uint64 // sum of latencies
 	Worst   uint32
 	Drops   uint64 // dropped packets that the node reported
 }
@@ -176,21 +177,21 @@ type Queue struct {
 	Node      uint32
 	ID        uint8
 	Packets   uint64
-	Timed     uint64 // those with a latency
-	Sum       uint64 // of latencies
+	Timed     uint64 // packets with a latency
+	Sum       uint64 // sum of latencies
 	Occupancy uint64 // sum over packets, in the unit of the switch
 	Worst     uint32 // occupancy
 }
 
-// Source is a sender of telemetry reports. Its counts are those since the agent started.
+// Source is a sender of telemetry reports, with its counts since the agent started.
 type Source struct {
 	Address  netip.Addr
 	Node     uint32
 	Hardware uint8
 	Received uint64 // datagrams
-	Lost     uint64 // by their sequence numbers
-	Late     uint64 // received after one with a higher sequence number
-	Restarts uint64 // of the sequence numbers
+	Lost     uint64 // lost datagrams, by their sequence numbers
+	Late     uint64 // datagrams received after one with a higher sequence number
+	Restarts uint64 // restarts of the sequence numbers
 }
 
 // Fault counts the packets or datagrams of one sender that have a problem.
@@ -200,10 +201,10 @@ type Fault struct {
 	Packets uint64
 }
 
-// Report is what a host reports for an epoch.
+// Report is a host's report of an epoch.
 type Report struct {
 	// First and Last are the epochs of the interval. Last is 0 if the interval has not ended with the
-	// epoch; the report then has no more than that.
+	// epoch; the report then has only these fields.
 	First, Last uint64
 	Problems    [inband.Problems]uint64
 	Versions    [16]uint64 // packets and datagrams of unknown versions

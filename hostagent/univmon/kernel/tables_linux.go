@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-const groups = 2 // as in bpf/univmon.c
+const groups = 2 // number of groups, as in bpf/univmon.c
 
 // tables are the programs and maps of settings, with the maps in the memory of this process.
 type tables struct {
@@ -25,7 +25,7 @@ type tables struct {
 	settings *wire.Settings
 
 	control *univmonControlBlock
-	counts  []univmonCounts // by processor and group, as lanes
+	counts  []univmonCounts // counts by processor and group, as lanes
 	lanes   [][]*universal.Sketch
 }
 
@@ -142,14 +142,14 @@ func (t *tables) Active() *uint32 { return &t.control.Active }
 // clears them.
 func (t *tables) collect(group uint32, r *wire.Report) error {
 	var errs []error
-	first := true // cells of one processor are copied as they are
+	first := true // cells of the first processor are copied as they are
 	for i := int(group); i < len(t.counts); i += groups {
 		if t.counts[i] == (univmonCounts{}) {
 			continue
 		}
 		for k, s := range t.lanes[i] {
 			switch {
-			case r == nil: // dropped, or not measured whole
+			case r == nil: // the epoch was dropped, or not measured whole
 			case first:
 				copy(r.Sketches[k].Counters(), s.Counters())
 				copy(r.Sketches[k].Heavy(), s.Heavy())

@@ -21,14 +21,15 @@ const Role = "univmon"
 
 // Packets states which packets are counted, and by which of their headers.
 type Packets struct {
-	// Sent and Received select those that leave the host, and those that arrive. At least one is set.
+	// Sent selects packets that leave the host, Received packets that arrive. At least one of the two
+	// is set.
 	Sent     bool `json:"sent,omitempty"`
 	Received bool `json:"received,omitempty"`
 	// Encapsulation selects the IP header whose flow a packet has; empty: EncapsulationSwitch.
 	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
 }
 
-// Settings configure the role at one host.
+// Settings configure the role UnivMon at one host.
 type Settings struct {
 	Packets
 	// Sketches are the shapes of the sketches, 1 to MaxSketches, each with another key.
@@ -38,9 +39,10 @@ type Settings struct {
 // Encapsulation selects one of a packet's IP headers.
 type Encapsulation string
 
-// The encapsulations: the header that the P4 programs measure, behind bounded tags, labels and a
-// session; the first one behind any of these; the last one, in tunnels, too; and the one that the
-// P4 programs measure if they measure inner flows. docs/univmon.md has the rules.
+// The encapsulations: EncapsulationSwitch is the header that the P4 programs measure, behind
+// bounded tags, labels and a session; Outer the first IP header behind any of these; Inner the last
+// one, also in tunnels; SwitchInner the header that the P4 programs measure if they measure inner
+// flows. docs/univmon.md has the rules.
 const (
 	EncapsulationSwitch      Encapsulation = "switch"
 	EncapsulationOuter       Encapsulation = "outer"
@@ -48,7 +50,7 @@ const (
 	EncapsulationSwitchInner Encapsulation = "switch-inner"
 )
 
-// Encapsulations are all of them.
+// Encapsulations lists all encapsulations.
 var Encapsulations = []Encapsulation{EncapsulationSwitch, EncapsulationOuter, EncapsulationInner,
 	EncapsulationSwitchInner}
 
@@ -58,8 +60,9 @@ const MaxSketches = 8
 // maxBytes bounds the cells of all sketches.
 const maxBytes = 64 << 20
 
-// Sketch is the shape of a host's sketch in a network whose switches have none of the key: that of
-// the P4 program univmon, and for other keys that of its 5-tuples.
+// Sketch returns the shape of a host's sketch in a network whose switches have no sketch of the
+// key: the shape of the key in the P4 program univmon, and for other keys the shape of its
+// 5-tuples.
 func Sketch(key flow.Fields) universal.Layout {
 	l := universal.Layout{Key: key, Levels: 16, Rows: 3, Columns: 2048, Ways: 4, Slots: 128}
 	switch key {
@@ -71,7 +74,7 @@ func Sketch(key flow.Fields) universal.Layout {
 	return l
 }
 
-// Sketches are those of the P4 program univmon.
+// Sketches returns the shapes of the sketches of the P4 program univmon.
 func Sketches() []universal.Layout {
 	return []universal.Layout{Sketch(flow.Src), Sketch(flow.Dst), Sketch(flow.FiveTuple)}
 }
@@ -131,13 +134,13 @@ type Counter int
 // The counters. Packets from NotIP to TooDeep are in no sketch.
 const (
 	Sent        Counter = iota // packets that left the host
-	Received                   // packets that arrived at it
+	Received                   // packets that arrived at the host
 	NotIP                      // neither IPv4 nor IPv6 behind the headers that Encapsulation follows
 	Truncated                  // a header is cut off
 	BadVersion                 // the IP version differs from the EtherType
 	BadLength                  // an IPv4 header shorter than 20 bytes
-	BadChecksum                // of an IPv4 header
-	TooDeep                    // headers of more than 256 bytes, or more of them than switches parse
+	BadChecksum                // packets with a bad checksum in an IPv4 header
+	TooDeep                    // packets with headers of more than 256 bytes, or more headers than switches parse
 	Dropped                    // epochs whose report was not requested in time
 	Counters
 )
@@ -148,10 +151,10 @@ var counterNames = [Counters]string{"sent", "received", "not-ip", "truncated", "
 // String returns the name of a counter, such as "bad-checksum".
 func (c Counter) String() string { return counterNames[c] }
 
-// Report is what a host reports for an epoch.
+// Report is a host's report of an epoch.
 type Report struct {
 	Epoch    uint64
-	Packets  Packets // of the settings
+	Packets  Packets // selection of packets in the settings
 	Counters [Counters]uint64
 	// Sketches are in the order of the settings.
 	Sketches []*universal.Sketch

@@ -26,13 +26,13 @@ import (
 // startTimeout bounds the start of a server on a busy machine.
 const startTimeout = 20 * time.Second
 
-// Options are what a server expects of its clients and has for them.
+// Options configure a NATS server of a test and its clients.
 type Options struct {
 	// TLS secures connections; nil: plaintext.
 	TLS *tls.Config
-	// Username and Password are those of all clients; empty: there are none.
+	// Username and Password are the credentials of all clients; empty if clients need none.
 	Username, Password string
-	// Operator has the accounts and users; nil: none.
+	// Operator has the accounts and users; nil for a server without accounts.
 	Operator *Operator
 }
 
@@ -81,15 +81,15 @@ func ServerWith(tb testing.TB, o Options) (address string, reload func(Options))
 
 // Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on.
 type Cluster struct {
-	Addresses []string // for clients
+	Addresses []string // addresses for clients
 
 	tb      testing.TB
 	options []*server.Options
-	servers []*server.Server // nil: it does not run
+	servers []*server.Server // server of each node; nil while it does not run
 }
 
-// StartCluster starts a server for each directory, in which it has its files: as many as the limit
-// of a gigabyte allows, even if the disk has less. They end with the test.
+// StartCluster starts a NATS server for each directory, which holds the server's files. Each server
+// may store a gigabyte, even if the disk is smaller. The servers end with the test.
 func StartCluster(tb testing.TB, directories ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb, servers: make([]*server.Server, len(directories))}
@@ -292,7 +292,7 @@ func Proxy(tb testing.TB, to string) (address string, cut func()) {
 		}
 	}
 	forward := func(from, to net.Conn) {
-		_, _ = io.Copy(to, from) // it ends with either
+		_, _ = io.Copy(to, from) // the copy ends when either end closes
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range []net.Conn{from, to} {

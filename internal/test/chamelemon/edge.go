@@ -88,8 +88,8 @@ type Span struct{ First, Buckets int }
 // Setting is the content of an edge switch's tables for one value of the time bit.
 type Setting struct {
 	Th, Tl, Sample uint32
-	Seed           uint32                // of the sample; odd
-	Up, Down       [families][codes]Span // by hierarchy: 1 LL, 2 HL, 3 HH
+	Seed           uint32                // seed of the sample; odd
+	Up, Down       [families][codes]Span // spans of hierarchies: 1 LL, 2 HL, 3 HH
 }
 
 // edge is an edge switch: its tables, and one bank of its registers.
@@ -118,8 +118,8 @@ type hashed struct {
 	family       int
 	small, large uint32         // counters of the classifier
 	rows         [Arrays]uint32 // before reduction to a part
-	crc          uint32         // of the key, the input of the sample
-	fragments    [10]uint32     // those of its family, below the prime
+	crc          uint32         // CRC of the key, the input of the sample
+	fragments    [10]uint32     // fragments of the flow's key, below the prime
 }
 
 // columns reduces hashes to the classifier's rows.

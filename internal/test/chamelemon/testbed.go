@@ -19,7 +19,7 @@ const EpochLength = 50 * time.Millisecond
 type Config struct {
 	Seed  uint64
 	Edges int    // edge switches with two hosts each; 0: the paper's 4
-	Shape *Shape // of every edge switch; nil: the paper's
+	Shape *Shape // shape of every edge switch; nil: the paper's shape
 	// BankShift is the offset of the time bit from an epoch's number.
 	BankShift uint64
 }
@@ -42,7 +42,7 @@ type Testbed struct {
 	hosts  []host
 	rng    *rand.Rand
 	number uint64
-	plans  []sdk.Plan // for future epochs
+	plans  []sdk.Plan // plans for future epochs
 	order  []int32
 }
 

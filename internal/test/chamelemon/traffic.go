@@ -35,7 +35,7 @@ type Flow struct {
 
 	hash     hashed
 	left     int64 // packets not yet sent
-	leftLost int64 // of these, the ones that will be lost
+	leftLost int64 // remaining packets that will be lost
 	burst    int64
 	in, out  [codes]int64
 }
@@ -98,7 +98,7 @@ func among(r *rand.Rand, part, all, lost int64) int64 {
 	if min(part, lost) <= 64 {
 		few, others := part, lost
 		if lost < part {
-			few, others = lost, part // the distribution is the same with both exchanged
+			few, others = lost, part // the distribution is the same if both are exchanged
 		}
 		n := int64(0)
 		for i := range few {

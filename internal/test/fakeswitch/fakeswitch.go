@@ -58,7 +58,7 @@ type Switch struct {
 	faults   Faults
 	config   *p4v1.ForwardingPipelineConfig
 	bank     uint64
-	cells    map[string][][]uint32 // by register and bank
+	cells    map[string][][]uint32 // cells by register and bank
 	counts   map[uint32][]int64    // packets, by counter of the read-out annotation and bank
 	entries  map[string]*p4v1.TableEntry
 	requests int
@@ -169,7 +169,7 @@ func (s *Switch) Drop(err error) {
 	}
 }
 
-// Demote notifies the controller that another one with a higher election ID is primary.
+// Demote notifies the controller that a controller with a higher election ID is primary.
 func (s *Switch) Demote() error { return s.arbitrate(codes.AlreadyExists, 1<<40) }
 
 // Promote notifies the controller that it is primary again.

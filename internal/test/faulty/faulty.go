@@ -75,7 +75,7 @@ type faulty struct {
 	rows  int
 	child int
 	once  bool     // the flood or the child is running
-	kept  [][]byte // of a process that uses ever more memory
+	kept  [][]byte // memory of a process that uses ever more
 }
 
 // Describe implements sdk.Plugin.
@@ -100,7 +100,7 @@ func (f *faulty) Configure(_ context.Context, config sdk.Config, _ sdk.Network) 
 	return sdk.Settings{}, err
 }
 
-// Analyze publishes a row, after what its mode says.
+// Analyze misbehaves as its mode says, then publishes a row.
 func (f *faulty) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	value, rows := 1.0, max(f.rows, 1)
 	text := f.mode

@@ -16,10 +16,10 @@ type Sent struct {
 	Proto            uint8
 	SrcPort, DstPort uint16
 	DSCP, ECN        uint8
-	Front            []byte // between the fixed header of TCP and its options
-	Options          []byte // of TCP, a multiple of 4 bytes
+	Front            []byte // bytes between the fixed header of TCP and its options
+	Options          []byte // options of TCP, a multiple of 4 bytes
 	Payload          []byte
-	NoChecksum       bool // of UDP
+	NoChecksum       bool // leaves out the checksum of UDP
 }
 
 // ones returns the complement of the one's-complement sum of b.
@@ -91,7 +91,7 @@ func (s *Sent) Frame() []byte {
 // INT is a header of INT with its stack.
 type INT struct {
 	Version      uint8 // 1 or 2
-	Flags        uint8 // the first byte without the version
+	Flags        uint8 // first byte without the version
 	MTU          bool  // version 1, where this flag is in the second byte
 	HopWords     uint8
 	Remaining    uint8
@@ -121,8 +121,8 @@ func (i *INT) Bytes() []byte {
 	return b
 }
 
-// Shim returns a shim header and the INT behind it. The last two bytes of the header are those of
-// the carrier; second is what the first byte of version 2 has next to the type.
+// Shim returns a shim header and the INT behind it. last has the last two bytes of the header,
+// which depend on the carrier; second has the bits next to the type in the first byte of version 2.
 func (i *INT) Shim(kind, second uint8, last uint16) []byte {
 	body := i.Bytes()
 	words := uint8(len(body) / 4)

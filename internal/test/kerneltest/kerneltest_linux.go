@@ -70,7 +70,7 @@ func Veth(t testing.TB) {
 	IP(t, "link set up dev host")
 }
 
-// IP runs ip with the words of a line, and returns what it prints.
+// IP runs ip with the words of a line, and returns its output.
 func IP(t testing.TB, line string) string {
 	t.Helper()
 	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
@@ -112,7 +112,7 @@ func Recreate(t testing.TB) {
 	testkit.Until(t, "the programs are attached to the new interface", func() bool { return attached(t) == before })
 }
 
-// programs are what the interface host runs.
+// programs are the eBPF programs on the interface host.
 type programs struct {
 	xdp                     bool
 	ingress, egress, clsact int
@@ -138,7 +138,7 @@ func Socket(t testing.TB, name string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // all protocols, in network order
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err == nil {
 		err = unix.Bind(s, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})

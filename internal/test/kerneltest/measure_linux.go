@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rounds returns the number of rounds of a benchmark that compares setups: that of
+// Rounds returns the number of rounds of a benchmark that compares setups: the value of
 // NETSKETCH_ROUNDS, or 7.
 func Rounds(tb testing.TB) int {
 	tb.Helper()
@@ -48,8 +48,8 @@ func Median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// Ratios returns the median, the least and the most of the ratios of the rates of each round to
-// those of base.
+// Ratios returns the median, the least and the greatest ratio of the rates of each round to the
+// rates of base.
 func Ratios(rates, base []float64) (middle, least, most float64) {
 	var r []float64
 	for i := range rates {

@@ -11,9 +11,9 @@ import (
 type SuperPacket struct {
 	Name    string
 	Frame   []byte
-	Size    uint32 // of the data of a segment: gso_size
+	Size    uint32 // length of the data of a segment: gso_size
 	Packets uint32 // on the wire
-	Headers int    // bytes of the frame that are in each of them
+	Headers int    // bytes of the frame that are in each segment
 }
 
 // super builds a super-packet from the innermost header to the outermost one.

@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
-// Counts returns how many packets a role has counted on an interface since the last call: those
-// that were sent, and those that were received.
+// Counts returns how many sent and how many received packets a role has counted on an interface
+// since the last call.
 type Counts func() (sent, received uint64)
 
 // Types and flags of struct virtio_net_hdr.
@@ -27,7 +27,7 @@ const (
 	gsoTCPv4      = 1
 	gsoTCPv6      = 4
 	gsoUDP        = 5
-	gsoInUDP      = 0x20 // in a tunnel of UDP over IPv4
+	gsoInUDP      = 0x20 // GSO in a tunnel of UDP over IPv4
 )
 
 // onWire is a super-packet that a virtual machine or a packet socket sends.
@@ -36,10 +36,10 @@ type onWire struct {
 	gso        byte
 	frame      super
 	l4         int // offset of the innermost TCP or UDP
-	outer, nh  int // of a tunnel: offsets of the outer UDP and of the inner IP header
+	outer, nh  int // offsets of a tunnel's outer UDP header and inner IP header
 	headers    int
-	routed     bool // over IPv4: the kernel forwards it
-	checksumAt int  // in the header at l4
+	routed     bool // whether the kernel forwards the packet (IPv4)
+	checksumAt int  // offset of the checksum in the header at l4
 }
 
 const (
@@ -110,7 +110,7 @@ func openTap(t *testing.T, name string) (file *os.File, header int) {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
 		t.Skipf("tap device: %v", err)
 	}
-	const offloads, inTunnels = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x080 // checksums, TCP, UDP; the same in UDP
+	const offloads, inTunnels = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x080 // checksums, TCP, UDP; the same in UDP tunnels
 	if unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, tunnelHeader) == nil &&
 		unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloads|inTunnels) == nil {
 		return file, tunnelHeader
@@ -130,15 +130,15 @@ func SegmentBefore(t *testing.T, name string) {
 	}
 	for _, f := range features {
 		if strings.Contains(f, "segmentation") || strings.Contains(f, "gso") {
-			_ = hostkernel.Disable(name, []string{f}) // some are fixed
+			_ = hostkernel.Disable(name, []string{f}) // some offloads are fixed
 		}
 	}
 }
 
-// Wire compares what a role counts with the packets on the wire: of super-packets that a packet
-// socket sends by interface host, and of those of a virtual machine, which arrive at a tap device
-// and are forwarded by host. start runs the role on an interface. Interface host leaves
-// segmentation to the kernel, so each frame at the other end is one on the wire.
+// Wire compares the counts of a role with the packets on the wire: super-packets that a packet
+// socket sends by interface host, and super-packets of a virtual machine, which arrive at a tap
+// device and are forwarded by host. start runs the role on an interface. Interface host leaves
+// segmentation to the kernel, so each frame at the other end is a packet on the wire.
 func Wire(t *testing.T, start func(name string) Counts) {
 	if !Isolated(t) {
 		return

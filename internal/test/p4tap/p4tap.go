@@ -113,7 +113,7 @@ func (t *Tap) isReply(p *p4v1.PacketIn) bool {
 	return ok && (reason == 1 || reason == 255)
 }
 
-// Uint returns a field of a packet's metadata; false if there is none of that name.
+// Uint returns a field of a packet's metadata; false if there is no field with this name.
 func (t *Tap) Uint(p *p4v1.PacketIn, name string) (uint64, bool) {
 	i := t.cat.PacketIn.ByName(name)
 	if i < 0 {

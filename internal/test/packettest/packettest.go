@@ -22,7 +22,7 @@ type Frame struct {
 type maker struct {
 	*rand.Rand
 	headers int // made, and words of IPv4 options
-	carried int // behind the newest IP header and its extension headers
+	carried int // headers behind the newest IP header and its extension headers
 }
 
 // Random returns a frame with up to two tunnels, of IP, MPLS, GRE or VXLAN, behind up to four VLAN
@@ -73,7 +73,7 @@ func Deep(r *rand.Rand) []byte {
 	}
 	ip = make([]byte, 40)
 	ip[0], ip[6], ip[23], ip[39] = 0x60, []byte{0, 44, 51, 60}[r.IntN(4)], 1, 2
-	at := 6 // of the protocol of the header behind
+	at := 6 // offset of the field that names the protocol of the next header
 	for range 1 + r.IntN(5) {
 		header := make([]byte, 8)
 		switch n := r.IntN(8); ip[at] {

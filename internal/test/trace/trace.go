@@ -26,7 +26,7 @@ import (
 // Packet is a packet of a flow.
 type Packet struct {
 	At  time.Duration // since the first packet of the trace
-	Key flow.Key      // its 5-tuple
+	Key flow.Key      // 5-tuple of the packet
 }
 
 // Shared returns the path of the directory with traces next to the repository, seen from a package

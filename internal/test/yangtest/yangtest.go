@@ -28,8 +28,8 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Modules returns every module that ships with netsketch: those of the collector, of switches and
-// of host agents, and those of the plugins, which are read from the source tree. It panics when
+// Modules returns every module that ships with netsketch: the modules of the collector, of switches
+// and of host agents, and the plugins' modules, which are read from the source tree. It panics when
 // they cannot be read.
 func Modules() []yang.Module {
 	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules(), yang.HostModules())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simulation sends flows through a network that counts them as OmniMon's hosts and switches
-// do, makes the reports and slots of one epoch, and records what each switch and link lost of each
-// flow. Results of the collective analysis are compared with that record.
+// do, makes the reports and slots of one epoch, and records how many packets of each flow each
+// switch and link lost. Tests compare results of the collective analysis with this record.
 //
 // It has no clock and no bytes of packets, so an epoch of a million flows takes seconds. The lab
 // and package lab/omnimon run the data paths themselves.
@@ -27,7 +27,7 @@ type Topology struct {
 	Links           []analysis.Link
 	HostsPerEdge    int
 
-	ids  map[[2]int32]int32 // of links, by nodes: switches, and hosts as -1-number
+	ids  map[[2]int32]int32 // ids of links, by nodes: switches, and hosts as -1-number
 	path func(from, to int, hash uint32) []int32
 }
 
@@ -112,11 +112,11 @@ type Settings struct {
 type Flow struct {
 	Key            flow.Key
 	From, To       int
-	Index          uint32 // in the table of its source
+	Index          uint32 // index in the table of the flow's source
 	Slots          [4]uint16
 	Path           *analysis.Path
 	Sent, Received wire.Values
-	Lost           []wire.Values // as in analysis.LossyFlow.Losses
+	Lost           []wire.Values // losses, as in analysis.LossyFlow.Losses
 	// Uncounted are packets that arrived and that the destination could not attribute to the flow.
 	Uncounted wire.Values
 	// Hidden is set if no report contains the flow, as for a source that is not a host.
@@ -135,7 +135,7 @@ type Simulation struct {
 
 	settings Settings
 	random   *rand.Rand
-	indexes  []uint32 // next ones, by host
+	indexes  []uint32 // next index of each host
 	routes   map[flow.Key]*Flow
 }
 
@@ -179,7 +179,7 @@ func Run(tp *Topology, s Settings) *Simulation {
 }
 
 // Controller simulates the epoch of Exp#3: flows on the testbed, of which about 0.6 % are lossy if
-// losses is set. Its routes are a function of the addresses, as those of a real network.
+// losses is set. As in a real network, routes are a function of the addresses.
 func Controller(flows int, losses bool) *Simulation {
 	s := Settings{Flows: flows, Slots: 3072, Local: 0.85, Mean: 10, Counters: true, Seed: 2}
 	if losses {
@@ -263,7 +263,8 @@ func (sim *Simulation) Path(from, to int, key flow.Key) *analysis.Path {
 	return p
 }
 
-// Pair is pair number n of all pairs of slots. The smaller slot is the first one in half of them.
+// Pair returns pair number n of all pairs of slots. The smaller slot is the first one in half of
+// them.
 func Pair(n int) [4]uint16 {
 	high := int((1 + math.Sqrt(float64(1+8*n))) / 2)
 	for high*(high-1)/2 > n {

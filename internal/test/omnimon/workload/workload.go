@@ -18,13 +18,13 @@ const FlowletGap = 500 * time.Microsecond
 type Packet struct {
 	Src, Dst                string
 	Proto, SrcPort, DstPort int64
-	Length                  int64 // of the IP packet
-	Flags                   int64 // of TCP
+	Length                  int64 // length of the IP packet
+	Flags                   int64 // flags of TCP
 	DNSType, Response       int64
-	Queue                   int64 // what only switches have
+	Queue                   int64 // queue depth, which only switches know
 	Payload                 string
 	Sent                    time.Duration // since the first packet
-	Flowlet                 int64         // of the flow, which follows from Sent
+	Flowlet                 int64         // number of the flowlet, which follows from Sent
 }
 
 func (p Packet) flow() string {
@@ -45,7 +45,7 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 	for range background {
 		p := keys[r.IntN(flows)]
 		p.Length = 40 + r.Int64N(1400)
-		now += time.Duration(50 + 50*r.Int64N(3)) // so that flows of the tests have pauses
+		now += time.Duration(50 + 50*r.Int64N(3)) // gives flows of the tests pauses
 		p.Sent, p.Queue = now, r.Int64N(49)
 		if p.Proto == 6 {
 			p.Flags = []int64{2, 18, 16, 16, 16, 24, 17}[r.IntN(7)]
@@ -66,7 +66,8 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 	add(90, func(i int) Packet {
 		return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 2)
 	}) // new connections, SYN flood
-	add(90, func(i int) Packet { return tcp("10.9.0.1", host(300+i), 80, 5000, 40, 18) })      // its answers
+	// answers of the addressed hosts
+	add(90, func(i int) Packet { return tcp("10.9.0.1", host(300+i), 80, 5000, 40, 18) })
 	add(3, func(i int) Packet { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 16) })       // few complete
 	add(2, func(i int) Packet { return tcp(host(300+i), "10.9.0.1", 5000, 80, 40, 17) })       // fewer end
 	add(70, func(i int) Packet { return tcp(host(500+i), "10.9.0.2", 22, 22, 120, 24) })       // SSH
