@@ -26,17 +26,17 @@ type analysis struct {
 	config      *Configuration
 	b           *binding
 	applied     applied
-	attention   Attention // of applied
+	attention   Attention // attention of applied
 	next        Attention
-	state       State // of the network, the decision of this epoch
+	state       State // state of the network that this epoch decides
 	settled     bool
 	mixed       bool       // a switch counted packets of another epoch, or missed packets of this one
 	warning     string     // accuracy warning: why network-wide results are inexact although decoded
-	readings    []*reading // of the edges that delivered, in their order
+	readings    []*reading // readings of the edges that delivered, in their order
 	losses      *losses    // never nil
 	previous    *previous
 	problems    []alert.Problem
-	alerts      alert.List // that have a row
+	alerts      alert.List // alerts with a row
 	transitions transitions
 	began       time.Time
 	response    time.Duration // until next was decided
@@ -295,7 +295,7 @@ func (a *analysis) measured() (*measured, error) {
 				return &t
 			}), candidates: r.candidates(a.config.Iterations)}
 		for f := range families {
-			if r.crowded[f] { // as many as the classifier counted
+			if r.crowded[f] { // as many flows as the classifier counted
 				e.hitters[f].flows = max(e.hitters[f].flows, e.candidates(r.th))
 			}
 		}

@@ -14,8 +14,9 @@ import (
 // State is the state of the network (§4.3).
 type State uint8
 
-// The states. While the network is healthy the HL encoders hold all victim flows; while it is ill,
-// they hold those of at least Tl packets, and the LL encoders a sample of the others.
+// States of the network. While it is healthy the HL encoders hold all victim flows; while it is
+// ill, they hold the victim flows of at least Tl packets, and the LL encoders a sample of the
+// others.
 const (
 	Healthy State = iota
 	Ill
@@ -58,7 +59,7 @@ const families = 2
 
 // Room is the size of the encoders of one family and their fixed divisions, in buckets per array.
 type Room struct {
-	Up, Down     int // of the whole encoder
+	Up, Down     int // sizes of the whole encoder
 	Reserve      int // minimum of HL while healthy
 	IllHL, IllLL int // the fixed division while ill
 }
@@ -69,15 +70,15 @@ type Parts struct{ LL, HL int }
 // Attention is the configuration of the data plane in an epoch.
 type Attention struct {
 	State State
-	// Tentative is set if the network became ill because of an estimate, which an HL part without all
-	// of the memory gave. Such a network becomes healthy again while the load is below tooHigh, not
-	// only below targetLoad.
+	// Tentative is set if the network became ill because of the estimate of an HL part without all of
+	// the memory. Such a network becomes healthy again while the load is below tooHigh, not only below
+	// targetLoad.
 	Tentative bool
 	Tl        uint32
 	Sample    uint32            // encoded LL candidates of 65,536
 	Seed      uint32            // selects the encoded LL candidates; odd
-	Parts     [families]Parts   // HH has the rest
-	Th        map[string]uint32 // by edge switch
+	Parts     [families]Parts   // parts; HH has the rest of the memory
+	Th        map[string]uint32 // Th by edge switch
 }
 
 // hitters is the size of the HH part in buckets per array.
@@ -136,14 +137,14 @@ func (e *edgeState) recorded() bool {
 type victimSize struct {
 	family  int
 	size    float64
-	weight  float64 // number of victim flows that it represents
-	heavy   bool    // it was in an HL part
+	weight  float64 // number of victim flows that the candidate represents
+	heavy   bool    // whether the flow was in an HL part
 	sampled bool    // it is, or would be, in the sample of light flows
 }
 
 // measured is the control's input from one epoch (§4.3, "monitoring").
 type measured struct {
-	edges   map[string]*edgeState // the edge switches that delivered all cells
+	edges   map[string]*edgeState // edge switches that delivered all cells
 	deltas  bool                  // HL and LL are valid: every edge delivered, every HH part was counted
 	hl, ll  [families]count
 	victims []victimSize // while ill
@@ -164,8 +165,8 @@ func buckets(perArray int) float64 { return float64(arrays * perArray) }
 // odd returns the largest odd number that is not above n, for n of 1 or more. HL and HH parts have
 // an odd number of buckets per array. Bucket numbers are remainders of one hash: if the two sizes
 // had a common divisor, flows that share all buckets of an HH part would be more likely to share
-// those of the HL part, too. While healthy the two sizes add up to a power of two, so odd sizes
-// have no common divisor.
+// all buckets of the HL part, too. While healthy the two sizes add up to a power of two, so odd
+// sizes have no common divisor.
 func odd(n int) int { return (n - 1) | 1 }
 
 // needed returns the size of a part that holds flows at the target load, in buckets per array.
@@ -187,7 +188,7 @@ func shift(now Attention, last State, m *measured, room *[families]Room) (next A
 type shifter struct {
 	now     *Attention
 	next    Attention
-	state   State // of the network
+	state   State // state of the network
 	m       *measured
 	room    *[families]Room
 	reasons []string
@@ -221,11 +222,11 @@ func (s *shifter) run() {
 }
 
 // decide computes the network-wide state, with hysteresis. The epochs of each time bit have
-// separate attentions, but one state. It becomes ill if the victim flows would fill all downstream
-// memory beyond tooHigh, healthy if they fit at the target load, and otherwise stays. The upper
-// bound of an estimate counts: if the network is ill too early, a sample of the light victim flows
-// is published for two epochs, and then all of them again; if it is ill too late, two more epochs
-// cannot be decoded.
+// separate attentions, but one state. The network becomes ill if the victim flows would fill all
+// downstream memory beyond tooHigh, healthy if they fit at the target load, and otherwise keeps its
+// state. The upper bound of an estimate counts: if the network is ill too early, a sample of the
+// light victim flows is published for two epochs, and then all of them again; if it is ill too
+// late, two more epochs cannot be decoded.
 func (s *shifter) decide() {
 	fits, beyond := true, false
 	for f := range families {
@@ -309,7 +310,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32,
 		total += e.hitters[f].flows
 	}
 	for f := range families {
-		var share float64 // measured candidates per estimated one
+		var share float64 // measured candidates per estimated candidate
 		switch {
 		case total == 0 && f == 0:
 			share = 1 // no measurement: all IPv4
@@ -394,7 +395,7 @@ func (s *shifter) becomeHealthy() {
 	s.addReason("the HL parts can hold all victims: the network is healthy")
 	s.next.State, s.next.Tentative, s.next.Tl, s.next.Sample = Healthy, false, 1, 0
 	for f := range families {
-		n, deviation := s.victims(f) // with a margin: an overfull part costs two epochs
+		n, deviation := s.victims(f) // with a margin, because an overfull part costs two epochs
 		s.next.Parts[f] = Parts{HL: min(max(needed(n+2*deviation), s.room[f].Reserve), odd(s.room[f].Down))}
 	}
 }
@@ -426,7 +427,7 @@ func (s *shifter) becomeIll() {
 
 // candidates returns how many flows the classifiers count with at least x packets.
 func (s *shifter) candidates(x uint32) (flows float64) {
-	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) { // in order, so that sums are the same
+	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) { // in order, so that sums are the same in each run
 		flows += s.m.edges[name].candidates(x)
 	}
 	return flows

@@ -24,7 +24,7 @@ var keyBytes = [families]int{13, 37}
 
 // layout is the sizes of the sketches of an edge switch. Cells of equal layouts can be added.
 type layout struct {
-	bits, counters [2]int // of the classifier's rows
+	bits, counters [2]int // bits and counters of the classifier's rows
 	up, down       [families]int
 	words          [families]int
 }
@@ -34,7 +34,7 @@ type edge struct {
 	name       string
 	layout     layout
 	classifier [2]string
-	up, down   [families]string // "": not measured
+	up, down   [families]string // names of registers; "": not measured
 	cells      map[string]int   // a bank's, by object
 	ports      []uint32         // where packets enter and leave
 }
@@ -45,7 +45,7 @@ func (l *layout) room(c *Configuration) [families]Room {
 	for f := range room {
 		up, down := l.up[f], l.down[f]
 		if up == 0 {
-			continue // not measured
+			continue // the switch is not measured
 		}
 		r := Room{Up: up, Down: down, Reserve: odd((down+5)/6 + 1), IllHL: odd(down * 5 / 6)}
 		r.IllLL = down - down*5/6
@@ -197,7 +197,7 @@ func (p *prefixes) add(prefix netip.Prefix, device string) {
 	}
 	prefix = prefix.Masked()
 	if _, known := p.at[prefix]; known {
-		return // the first one's
+		return // returns the first problem
 	}
 	p.at[prefix] = device
 	if i, known := slices.BinarySearchFunc(p.lengths[f], prefix.Bits(), func(a, b int) int { return b - a }); !known {

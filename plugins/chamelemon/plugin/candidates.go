@@ -9,9 +9,9 @@ import (
 
 // candidates returns a function that estimates how many flows the classifier counts with at least x
 // packets: the HH candidates at a threshold of x. With many small flows these are far more than the
-// flows of that size, because a flow of one packet is counted with two if another flow shares its
-// counter in each row. A Th chosen by sizes alone overfills the HH part, and the next higher Th
-// leaves it empty.
+// flows of x packets and more, because a flow of one packet is counted with two if another flow
+// shares its counter in each row. A Th chosen by sizes alone overfills the HH part, and the next
+// higher Th leaves it empty.
 //
 // A flow of s packets is counted with x if, in each row, the other flows in its counter have x - s
 // packets or more, or the counter overflowed; a random counter models them. This holds at the end

@@ -17,11 +17,11 @@ const anyBank = -1
 
 // held is a plan and its attention.
 type held struct {
-	ID        uint64 // of the plan
+	ID        uint64 // ID of the plan
 	From      uint64 // first epoch of the plan
 	Bank      int
 	Attention Attention
-	Seen      uint64 // latest epoch that a switch measured under it
+	Seen      uint64 // latest epoch that a switch measured under the plan
 }
 
 // ledger holds the plans that the switches measure under now or will measure under. Plans that no
@@ -38,7 +38,7 @@ const (
 )
 
 // add adds a plan and returns its ID. IDs increase; least, derived from the time, makes them larger
-// than those of earlier processes.
+// than the IDs of earlier processes.
 func (l *ledger) add(from uint64, bank int, a Attention, least uint64) uint64 {
 	l.Last = max(l.Last+1, least)
 	l.Plans = append(l.Plans, held{ID: l.Last, From: from, Bank: bank, Attention: a, Seen: from})
@@ -108,12 +108,12 @@ func (l *ledger) appliedTo(epoch *sdk.Epoch, edges []edge) applied {
 		return f
 	}
 	clear(f.uncertain)
-	var base *held // of the first switch with a reported plan
+	var base *held // plan of the first switch with a reported plan
 	for i := range edges {
 		name := edges[i].name
 		state := epoch.State(name)
 		if state == nil {
-			continue // not collected in this epoch
+			continue // the switch was not collected in this epoch
 		}
 		p := l.byID(state.Plan)
 		switch {

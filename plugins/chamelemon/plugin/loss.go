@@ -19,24 +19,24 @@ type victim struct {
 	key         flow.Key
 	raw         string // canonical bytes
 	family      int
-	heavy       bool // it was in an HL part
+	heavy       bool // whether the flow was in an HL part
 	lost        int64
 	exact       bool
-	size        uint64 // packets that entered, an estimate
+	size        uint64 // estimate of the packets that entered
 	entry, exit string // edge switches; "" if undetermined
 }
 
 // losses are the lost packets of an epoch.
 type losses struct {
 	deltas   bool // the differences were computed
-	complete bool // and decoded: victims has all flows of the parts
-	known    bool // or all but a few of these flows: the others are exact all the same
+	complete bool // whether everything was decoded: victims has all flows of the parts
+	known    bool // whether all but a few of these flows were decoded; the others are exact
 	hl, ll   [families]count
-	negative int    // flows of which more packets left than entered
+	negative int    // number of flows of which more packets left than entered
 	backward bool   // more packets left than entered in a bucket that was not decoded
-	reason   string // why not complete
+	reason   string // reason for which the losses are not complete
 
-	results [families][2]fermat.Result // by part, until name
+	results [families][2]fermat.Result // results by part, until name
 	crowded [families][2]*encoder      // differences without empty buckets, by part
 	named   bool
 	victims []*victim // set by name; sorted by lost packets after rank
@@ -120,8 +120,8 @@ func inseparable(d *encoder, r *fermat.Result) int {
 	return max(2*r.Left/arrays, 2)
 }
 
-// hints yields flows that may be among victim flows which share all their buckets: those of the HH
-// parts, of the parts decoded so far, and the heavy hitters of the preceding epoch.
+// hints yields flows that may be among victim flows which share all their buckets: flows of the HH
+// parts, flows of the parts decoded so far, and the heavy hitters of the preceding epoch.
 func (l *losses) hints(f int, readings []*reading, before *previous) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, r := range readings {
@@ -325,14 +325,14 @@ func (b *binding) locate(v *victim, readings []*reading) {
 		v.size, _, _ = only.size(raw)
 		return
 	}
-	for _, r := range readings { // the largest estimate bounds its size
+	for _, r := range readings { // the largest estimate bounds the flow's size
 		n, _, _ := r.size(raw)
 		v.size = max(v.size, n)
 	}
 }
 
 // plausible reports whether a flow from an incompletely decoded part can be real. Buckets wrongly
-// taken for pure give random keys: the classifiers count too few packets of them, and their
+// taken for pure give random keys: the classifiers count too few packets of such a key, and its
 // addresses are not in the network model.
 func (b *binding) plausible(v *victim) bool {
 	if uint64(v.lost) > v.size {

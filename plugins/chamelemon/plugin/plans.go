@@ -75,7 +75,7 @@ func (a *Attention) writes(e *edge, room *[families]Room, bit uint64) []sdk.Devi
 			if buckets > 0 {
 				for _, side := range []string{"ingress", "egress"} {
 					if side == "egress" && code == codeHH {
-						continue // counted as HL there
+						continue // counted as HL at the exit
 					}
 					out = append(out, sdk.DeviceWrite{Device: e.name, Op: sdk.Insert, Entry: sdk.TableEntry{
 						Table:   side + ".chamelemon.division" + suffixes[f],

@@ -40,7 +40,7 @@ type Plugin struct {
 	alerts      alert.List
 	restored    *snapshot // until the first Configure
 
-	newest atomic.Pointer[flowSizes] // of the newest analyzed epoch, for Query
+	newest atomic.Pointer[flowSizes] // sizes of the newest analyzed epoch, for Query
 }
 
 // transitions records the changes of the network state.
@@ -136,9 +136,9 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 // id returns a lower bound for the next plan ID, above all IDs of earlier processes.
 func (p *Plugin) id() uint64 { return uint64(max(p.now().UnixNano(), 1)) }
 
-// adopt makes b the current binding. It returns the initial attention if the edge switches or
-// their memory changed, and nil if the attention in force or the restored one stays. The caller
-// holds the lock.
+// adopt makes b the current binding. It returns the initial attention if the edge switches or their
+// memory changed, and nil if the current or the restored attention stays. The caller holds the
+// lock.
 func (p *Plugin) adopt(b *binding) (initial *Attention) {
 	if s := p.restored; s != nil {
 		p.restored = nil

@@ -25,7 +25,7 @@ type flowSizes struct {
 // edgeSizes holds the flow sizes of an edge switch that delivered its cells.
 type edgeSizes struct {
 	name  string
-	whole bool // it delivered all its cells
+	whole bool // whether the switch delivered all its cells
 	*sizer
 }
 
@@ -39,8 +39,8 @@ func (a *analysis) sizes() *flowSizes {
 }
 
 // at returns a flow's packets at a switch, or in the network. In the network a flow enters at one
-// edge: the one of its source address if the network model has it, otherwise the one with the
-// largest estimate, because estimates at the others are hash collisions.
+// edge: the edge of its source address if the network model has the address, otherwise the edge
+// with the largest estimate, because estimates at the others are hash collisions.
 func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known bool) {
 	if name == Network && (s.binding.problem != "" || len(s.edges) < len(s.binding.edges)) {
 		return 0, false, false

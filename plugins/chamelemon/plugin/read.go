@@ -32,8 +32,8 @@ func (a *Attention) sampled(key []byte) bool {
 }
 
 // seedOf returns the seed of an epoch's sample: the odd multiplier of the hash that selects the LL
-// candidates to encode (docs/chamelemon-p4.md). Each epoch has another one, so that no light victim
-// flow stays out of the sample in every epoch.
+// candidates to encode (docs/chamelemon-p4.md). Each epoch has another seed, so that no light
+// victim flow stays out of the sample in every epoch.
 func seedOf(epoch uint64) uint32 { return rowhash.Mix(uint32(epoch), rowhash.OddLevel) | 1 }
 
 // reading holds the data that an edge switch recorded in an epoch.
@@ -49,10 +49,10 @@ type reading struct {
 	// to HL (§4.2); nil if the part has no buckets. decodeLosses consumes them.
 	delta     [families][2]*encoder
 	stuck     [families]*encoder // HH parts with a few buckets that could not be decoded
-	hhCounted bool               // the HH parts were decoded, except those of stuck
+	hhCounted bool               // whether the HH parts were decoded, except the parts in stuck
 	torn      string             // why the cells are not a consistent copy of the registers
 
-	// Results of totals, computed on its first call.
+	// The first call of totals computes these results.
 	done    bool
 	packets uint64 // packets that entered; a lower bound if counters overflowed
 	exact   bool   // packets is exact
@@ -68,7 +68,7 @@ type sizer struct {
 	rows    [2][]uint32
 	bits    [2]int
 	cols    [2]family.Range
-	has     [families]bool   // encoders of that family
+	has     [families]bool   // whether the switch has encoders of a family
 	hitters map[string]int64 // packets in the HH part by flow, exact flows only
 }
 
@@ -84,7 +84,7 @@ func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
 	return s
 }
 
-// sizes is a distribution of flow sizes. Those of rest are larger than those of small.
+// sizes is a distribution of flow sizes. The sizes in rest are larger than the sizes in small.
 type sizes struct {
 	small estimate.Distribution
 	rest  []uint64
@@ -239,8 +239,8 @@ func newPart(f, buckets int) (*encoder, error) {
 type register struct {
 	name    string
 	cells   []uint32
-	buckets int // of an array
-	words   int // of a bucket
+	buckets int // buckets of an array
+	words   int // words of a bucket
 }
 
 // take adds a register's buckets from first on to a sketch, or subtracts them. Every packet is
@@ -309,7 +309,7 @@ func (r *sizer) size(key []byte) (packets, least uint64, exact bool) {
 	}
 	size, _ := r.query(key)
 	if r.decoded && r.has[familyOf(key)] {
-		size = min(size, r.th-1) // otherwise its last packet would be in the HH part
+		size = min(size, r.th-1) // otherwise the flow's last packet would be in the HH part
 	}
 	return uint64(size), 0, false
 }
@@ -319,7 +319,7 @@ func (r *reading) index() {
 	if r.hitters != nil {
 		return
 	}
-	var keys []byte // of all flows: one string, one allocation
+	var keys []byte // keys of all flows in one string, which is one allocation
 	n := 0
 	for f := range families {
 		n += len(r.hh[f].Flows)
@@ -374,7 +374,7 @@ func (r *reading) totals(iterations int) {
 	if from < to {
 		if d, err := estimate.Decompound(r.rows[1], from, to); err == nil {
 			r.sizes.ok = true
-			copy(d, r.sizes.small) // of sizes below from
+			copy(d, r.sizes.small) // distribution of sizes below from
 			r.sizes.small = d
 		}
 	}

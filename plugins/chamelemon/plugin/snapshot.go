@@ -19,7 +19,7 @@ import (
 // stateVersion is the version of the encoding of the saved state: the length of a JSON object (four
 // bytes, big-endian like all numbers), the object (type snapshot), and for each entry of its Kept,
 // in order, the flow sizes of the preceding epoch: the two rows of the classifier, then the IPv4
-// and the IPv6 flows of the HH part, each as its packets (a varint) and its canonical bytes.
+// and the IPv6 flows of the HH part. A flow is its packets (a varint) and its canonical bytes.
 const stateVersion = 1
 
 // snapshot is the state that a new process resumes from.
@@ -34,8 +34,8 @@ type snapshot struct {
 	Share       [families]float64 // absent in states of earlier releases
 	Transitions transitions       `json:"Turns"` // the name in version 1
 	Alerts      alert.List
-	// Previous is the number of the preceding epoch; Kept lists the switches whose flows follow.
-	// In a large network not all of them fit: changes of the others appear one epoch later.
+	// Previous is the number of the preceding epoch; Kept lists the switches whose flows follow. In a
+	// large network the flows of some switches do not fit: their changes appear one epoch later.
 	Previous uint64
 	Kept     []savedSizes
 
@@ -125,7 +125,8 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 // savedAlerts is how many alerts are saved.
 const savedAlerts = 200
 
-// savedBytes bounds what appendTo appends: five bytes are enough for the packets of a flow.
+// savedBytes bounds the bytes that appendTo appends: five bytes are enough for the packets of a
+// flow.
 func (s *sizer) savedBytes() int {
 	n := cellBytes(s.bits[0])*len(s.rows[0]) + cellBytes(s.bits[1])*len(s.rows[1])
 	for key := range s.hitters {

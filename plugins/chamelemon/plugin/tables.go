@@ -33,7 +33,7 @@ const (
 // view is the results of a switch, or of the network.
 type view struct {
 	device  string
-	whole   bool // all its switches delivered all cells
+	whole   bool // whether all its switches delivered all cells
 	decoded bool // the HH parts were decoded
 	exact   bool
 	packets uint64
@@ -51,7 +51,7 @@ type view struct {
 	// hittersFrom and changesFrom are the fewest packets from which on no heavy hitter and no heavy
 	// change is missing.
 	hittersFrom, changesFrom uint64
-	threshold                uint64 // of the heavy hitters
+	threshold                uint64 // threshold of the heavy hitters
 	limited                  bool   // Th exceeds the threshold of the heavy hitters or changes
 }
 
@@ -172,7 +172,7 @@ func (a *analysis) heaviest(v *view) {
 	c := a.config
 	least := max(c.HeavyHitters.Packets, uint64(math.Ceil(c.HeavyHitters.Share*float64(v.packets))), 1)
 	v.threshold, v.hittersFrom = least, max(least, v.high)
-	// A flow that was in no HH part has fewer packets than Th in both epochs, and so has its change.
+	// A flow in no HH part has fewer packets than Th in both epochs, so its change is below Th, too.
 	// The estimates of the other flows can be too high by Th - 1 in one epoch or the other.
 	high := max(v.high, v.before)
 	v.changesFrom = c.HeavyChanges.Packets + high
@@ -188,7 +188,7 @@ func (a *analysis) heaviest(v *view) {
 		return cmp.Or(cmp.Compare(y.packets, x.packets), strings.Compare(x.raw, y.raw))
 	})
 	if v.device == Network && !v.compare {
-		v.changes = nil // incomplete: of some switches only
+		v.changes = nil // incomplete: only some switches have changes
 	}
 	v.changes = slices.DeleteFunc(v.changes, func(x changed) bool { return x.by() <= c.HeavyChanges.Packets })
 	slices.SortFunc(v.changes, func(x, y changed) int {
@@ -339,7 +339,7 @@ func digits(x float64, n int) float64 {
 func keyText(raw string) string {
 	k, err := flow.ParseBinary(flow.FiveTuple, []byte(raw))
 	if err != nil {
-		return fmt.Sprintf("%x", raw) // lengths are those of 5-tuples
+		return fmt.Sprintf("%x", raw) // raw has the length of a 5-tuple
 	}
 	return k.String()
 }
@@ -397,7 +397,7 @@ func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 		if !v.sizes.ok {
 			continue
 		}
-		n := make(map[uint64]float64) // by the range's first size
+		n := make(map[uint64]float64) // numbers of flows by the range's first size
 		for x, f := range v.sizes.small {
 			if x > 0 {
 				first, _ := rangeOf(uint64(x))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package analysis locates faults of flows from what the sketches of the devices on their paths
-// have of them (LightGuardian, section 6.2). It has no state.
+// Package analysis locates faults of flows from the sketches of the devices on their paths
+// (LightGuardian, section 6.2). It has no state.
 package analysis
 
 // Fault describes a fault of a flow at a device.
@@ -24,7 +24,7 @@ func (f Fault) String() string { return faultNames[f] }
 // Hop holds the data of one device on a flow's path about the flow in an interval.
 type Hop struct {
 	Valid    bool     // the sketch has received a row of the flow; without it the hop is not judged
-	Packets  uint32   // that left the device
+	Packets  uint32   // packets that left the device
 	Shared   bool     // all buckets have packets of other flows: Packets is too high
 	Delays   []uint32 // packets by delay range, each at least the flow's; nil: not measured
 	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
@@ -63,8 +63,8 @@ type Rules struct {
 type Finding struct {
 	Fault Fault
 	Hop   int // index in the path
-	// Value is what the threshold is compared with: the share of slow packets, that of lacking
-	// packets, or the ratio to the hops before.
+	// Value is the number to compare with the threshold: the share of slow packets, the share of
+	// lacking packets, or the ratio to the hops before.
 	Value float64
 }
 
@@ -73,15 +73,14 @@ type Finding struct {
 // inflated latencies.
 //
 // The size of a flow before a hop is the smallest of the hops before it: sizes fall along the path,
-// and the error of a sketch is never below 0. For the same reason the inter-arrival time is the
-// largest one, because flows that share a bucket shorten it. A fall is attributed to the first hop
-// with the smaller size, a loop to each of its hops. Behind a loop or a blackhole sizes are not
-// judged.
+// and a sketch never underestimates. For the same reason the inter-arrival time before a hop is the
+// largest, because flows that share a bucket shorten it. A fall is attributed to the first hop with
+// the smaller size, a loop to each of its hops. Behind a loop or a blackhole sizes are not judged.
 //
 // If hosts counted the flow, a latency is inflated only if the packets that are not in the lower
 // ranges are enough: those ranges have at least the flow's packets, so other flows cannot cause it.
 func (r *Rules) Locate(dst []Finding, path []Hop) []Finding {
-	var packets, interval uint32 // of the hops before
+	var packets, interval uint32 // packets and interval of the hops before
 	first, looped, ended := true, false, false
 	for i := range path {
 		h := &path[i]
@@ -148,7 +147,7 @@ func (r *Rules) slow(h *Hop) (share float64, inflated bool) {
 	return share, share >= r.SlowShare
 }
 
-// undecided is the doubt about the place of a fault if one of two is as likely as the other.
+// undecided is the doubt about the place of a fault if two places are equally likely.
 const undecided = 0.5
 
 // Doubt returns the probability that other flows' packets cause a finding, or hide that it is at a

@@ -14,9 +14,9 @@ type Place[N comparable] struct {
 	From, To N // From: of a link
 }
 
-// Votes are how many flows have a fault at a place. A fault of a switch, or of a link in front of
-// it, is found at the same place for most of its flows; a flow whose buckets there have packets of
-// other flows, or have not arrived, shows it behind that place only.
+// Votes count the flows with a fault at each place. A fault of a switch, or of a link in front of
+// it, is found at the same place for most of its flows; a flow that shares its buckets there with
+// other flows, or whose buckets have not arrived, shows the fault only behind that place.
 type Votes[N comparable] map[Place[N]]int
 
 // at returns the votes for a fault at a hop: those for its link, then those for its node.
@@ -27,8 +27,8 @@ func (v Votes[N]) at(f Fault, nodes []N, hop int) [2]int {
 // moves reports whether a fault that is found behind its place can be moved there.
 func (f Fault) moves() bool { return f == RandomDrops || f == Blackhole || f == AbnormalJitter }
 
-// Count adds the faults of a flow that can be at no hop before the one that shows them. nodes are
-// those of the hops of its path.
+// Count adds the faults of a flow that can be at no hop before the hop that shows them. nodes are
+// the nodes of the hops of its path.
 func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
 	for _, f := range found {
 		if f.Hop > 0 && f.Fault.moves() && !r.Open(f.Fault, path, f.Hop-1) {
@@ -38,10 +38,10 @@ func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
 	}
 }
 
-// Settle moves each fault of a flow to the place with the most votes among those in front of it at
-// which the flow's buckets do not exclude it: votes for the link, and if they are equal, for the
-// node. Findings between the two become part of a blackhole
-// that is moved. The result overwrites found.
+// Settle moves each fault of a flow to the place with the most votes among the places in front of
+// it at which the flow's buckets do not exclude it: votes for the link, and if they are equal, for
+// the node. Findings between the two places become part of a blackhole that is moved. The result
+// overwrites found.
 func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Finding {
 	ended := len(path) // the hop of a blackhole
 	for i := range found {
@@ -52,7 +52,7 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 		most, at := v.at(f.Fault, nodes, f.Hop), f.Hop
 		for hop := 1; hop < f.Hop; hop++ {
 			if f.Fault == RandomDrops && slices.ContainsFunc(found, Finding{Fault: f.Fault, Hop: hop}.same) {
-				continue // these packets are lost behind it
+				continue // these packets are lost behind the hop
 			}
 			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(f.Fault, path, hop) {
 				most, at = n, hop
@@ -75,8 +75,8 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 
 // Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
-// has arrived, other flows may have changed the inter-arrival time, or the size is not that before
-// it, so that all of them may be other flows' buckets.
+// has arrived, other flows may have changed the inter-arrival time, or the size differs from the
+// size before, so that all buckets may be other flows' buckets.
 func (r *Rules) Open(f Fault, path []Hop, hop int) bool {
 	h := &path[hop]
 	switch {

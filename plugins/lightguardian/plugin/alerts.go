@@ -39,20 +39,20 @@ const namedFlows = 3
 // sub is a switch or host with a kind of fault.
 type sub struct{ name, kind string }
 
-// evidence is what the flows of an interval say about a fault of a switch.
+// evidence is what the flows of an interval show about a fault of a switch: their doubts and texts.
 type evidence struct {
 	flows []*flowState
 	doubt float64 // the product of the flows that may begin an alert; 1: none
 }
 
-// leastDoubt bounds what one flow can say.
+// leastDoubt is the least doubt that one flow can leave.
 const leastDoubt = 1e-6
 
-// alarm adds the faults of flows as problems of their switches. The faults that begin an alert are
-// located, both hosts counted their flows, later columns do not change them, and all together leave
-// hardly a doubt, in this interval and the one before. Packets that may have waited in a queue at
-// the end of an interval count when the flow lacks packets again in the next one. Early results end
-// no alert.
+// alarm turns the faults of flows into problems of their switches. An alert begins with faults that
+// are located, whose flows both hosts counted, and that later columns do not change, if all of them
+// together leave hardly a doubt, in this interval and the one before. Packets that may have waited
+// in a queue at the end of an interval count when the flow lacks packets again in the next one.
+// Early results end no alert.
 func (p *Plugin) alarm(r *run) {
 	all, seen := map[sub]*evidence{}, map[place]uint64{}
 	for _, f := range r.flows {

@@ -19,14 +19,14 @@ import (
 	"github.com/netsketch/netsketch/sketch/estimate"
 )
 
-// run is the analysis of one epoch: the interval whose columns arrive in it is published with what
-// has arrived.
+// run is the analysis of one epoch: it publishes the interval whose columns arrive in the epoch,
+// from the columns that have arrived.
 type run struct {
 	*interval
 	epoch    *sdk.Epoch
-	reports  map[string]*reported // of the epoch, by host
-	flows    []*flowState         // with faults first, then the largest
-	tasks    map[string]*task     // by switch
+	reports  map[string]*reported // reports of the epoch, by host
+	flows    []*flowState         // flows, first the flows with faults, then the largest
+	tasks    map[string]*task     // tasks by switch
 	problems []alert.Problem
 	inexact  []string
 	faults   int
@@ -40,14 +40,14 @@ type task struct {
 	counted bool // flows
 	sizes   estimate.Distribution
 	large   []uint32 // buckets beyond sizes: of large flows
-	share   float64  // of the columns that were received
+	share   float64  // share of the columns that were received
 }
 
 // entropy returns the entropy of packets over flows in bits. A large bucket counts as one flow: the
 // packets that others add to it hardly matter.
 func (t *task) entropy() float64 {
 	total := t.sizes.Packets()
-	sum := 0.0 // of n log n, over the sizes n of flows
+	sum := 0.0 // sum of n log n over the sizes n of flows
 	if total > 0 {
 		sum = total * (math.Log2(total) - t.sizes.Entropy())
 	}
@@ -109,7 +109,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 			r.inexact = append(r.inexact, fmt.Sprintf("host %s: %s", h.Host, x.problem))
 		}
 	}
-	if r.interval = p.at(now.number - 1); r.interval == nil { // the first one has no columns
+	if r.interval = p.at(now.number - 1); r.interval == nil { // the first interval has no columns
 		r.interval = &interval{setup: p.setup, number: now.number - 1, first: now.first - min(now.first, p.setup.epochs),
 			last: now.first - min(now.first, 1), switches: map[string]*column{}, routes: now.routes}
 	}

@@ -91,8 +91,8 @@ type Rules struct {
 	// Loop is the least ratio of a flow's packets at a switch of a loop to those before it: 0, or
 	// above 1.
 	Loop float64 `yaml:"loop" default:"3" range:"0..1000000"`
-	// Jitter is the least ratio of an abnormal maximum inter-arrival time to those of the switches
-	// before: 0, or above 1.
+	// Jitter is the least ratio of an abnormal maximum inter-arrival time to the inter-arrival times
+	// at the switches before: 0, or above 1.
 	Jitter float64 `yaml:"jitter" default:"5" range:"0..1000000"`
 	// JitterTime is the least abnormal maximum inter-arrival time.
 	JitterTime time.Duration `yaml:"jitter-time" default:"50ms" range:"1ns..1h"`

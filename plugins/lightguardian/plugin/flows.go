@@ -16,18 +16,18 @@ import (
 // abnormalPath is the name of the fault that sketches alone do not show.
 const abnormalPath = "abnormal-path"
 
-// flowState is a flow in an interval, with what the sketches have of it.
+// flowState is a flow in an interval, with its estimates from the sketches.
 type flowState struct {
 	key    flow.Key
-	text   string // of the flow in the path of a client; empty: the canonical text
-	from   string // host that sent it; empty: not known
+	text   string // text of the flow in the path of a client; empty: the canonical text
+	from   string // host that sent the flow; empty: not known
 	to     string
 	sent   uint64
 	got    uint64
-	known  [2]bool // that sent and got are known
+	known  [2]bool // whether sent and got are known
 	hops   []hop   // switches in order
 	faults []fault
-	votes  analysis.Votes[string] // its own; nil: it shows no fault
+	votes  analysis.Votes[string] // votes of the flow; nil: it shows no fault
 
 	late     uint64 // packets that were sent in the interval and arrived in the next one
 	rerouted bool   // several paths were in force
@@ -42,22 +42,22 @@ type hop struct {
 	name  string
 	last  uint32 // time of the last packet since the interval began, in the unit of sketches
 	share float64
-	off   bool // it is not on the expected path
-	whole bool // later columns do not change it
+	off   bool // whether the hop is off the expected path
+	whole bool // whether later columns do not change the hop
 
 	unjudged bool    // it is not on all paths that were in force
-	doubt    float64 // of a hop that is off: the probability that the flow did not pass
+	doubt    float64 // of a hop off the path: the probability that the flow did not pass it
 }
 
 // fault is a fault of a flow at a switch.
 type fault struct {
 	kind   string
-	name   string // of the switch; of the host that received the flow, if its link is to blame
-	after  string // where the flow was measured before it; empty: nowhere
+	name   string // name of the switch, or of the receiving host if its link is to blame
+	after  string // place before it at which the flow was measured; empty: none
 	value  float64
 	doubt  float64 // the probability that other flows cause it, or hide where it begins
 	unsure bool    // switches between after and name were not measured, or a host did not count the flow
-	early  bool    // later columns may change it
+	early  bool    // whether later columns may change the fault
 	queued bool    // the packets may have waited in a queue at the end of the interval
 }
 
@@ -110,7 +110,7 @@ func (i *interval) measures(host string) bool {
 	return host != ""
 }
 
-// unlikely is the probability below which other flows are not the cause of what a sketch shows.
+// unlikely is the probability below which other flows are excluded as the cause of a finding.
 const unlikely = 0.001
 
 // hop returns a flow at a switch. Estimates are not too low, so a flow has at most the packets that
@@ -148,9 +148,9 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	return h
 }
 
-// reroute replaces a switch that the flow did not pass by the neighbor of the one before that is
-// most likely to have passed it, if that is not on the path. What passed at least is what the
-// sender sent, and what each hop before had at most.
+// reroute replaces a switch that the flow did not pass by the most likely neighbor of the switch
+// before it, unless the neighbor is on the path. The flow passed at least the sender's packets, and
+// at most the packets of each hop before.
 func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 	least := i.config.Rules.Path
 	if least == 0 {
@@ -180,7 +180,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			}
 			other := i.hop(&f.key, name, f)
 			if !other.whole {
-				h.whole = false // it may turn out to be the one
+				h.whole = false // this neighbor may turn out to be on the path
 			}
 			if other.Valid && other.Packets >= enough && other.Packets > h.Packets && other.Excess(enough) < doubt {
 				best, doubt = other, other.Excess(enough)
@@ -193,7 +193,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 	}
 }
 
-// undecided is the doubt of what is as likely as not.
+// undecided is the doubt about an event that is as likely as not.
 const undecided = 0.5
 
 // locate finds the faults that the sketches show. If both hosts have counted the flow, it has
@@ -212,7 +212,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		return
 	}
 	lost := f.sent - min(f.sent, f.got+f.late)
-	// Hosts report the gaps within each epoch, which say nothing of a gap across its end.
+	// Hosts report the gaps within each epoch, but no gap across the end of an epoch.
 	partial := i.config.IntervalEpochs > 1
 	if f.counted() {
 		if lost < uint64(max(rules.DropPackets, 1)) {
@@ -264,7 +264,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 			x.unsure = true
 		}
 		for j := 1; j < found.Hop; j++ {
-			x.early = x.early || rules.Open(found.Fault, path, j) // votes may move it there
+			x.early = x.early || rules.Open(found.Fault, path, j) // votes may move the fault there
 		}
 		first := 0
 		if found.Fault == analysis.InflatedLatency {

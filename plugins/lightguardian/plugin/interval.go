@@ -23,7 +23,7 @@ import (
 // many have passed since they were carried.
 const lateEpochs = 4
 
-// interval is what is known of one interval: the flows that hosts sent and received in it, and the
+// interval has the data of one interval: the flows that hosts sent and received in it, and the
 // columns of the sketches of switches, which arrive in the next interval.
 type interval struct {
 	*setup
@@ -31,10 +31,10 @@ type interval struct {
 	first, last uint64 // epochs
 	flows       map[flow.Key]*ends
 	switches    map[string]*column
-	routes      []*routes.Routes  // in force in the interval, the newest last
-	reports     map[report]bool   // that were read
-	parts       map[report]uint64 // of them, that were read
-	next        *interval         // the one after it, in which its columns arrive; nil: not yet
+	routes      []*routes.Routes  // routes in force in the interval, the newest last
+	reports     map[report]bool   // reports that were read
+	parts       map[report]uint64 // parts of each report that were read
+	next        *interval         // next interval, in which the columns arrive; nil: not yet
 	votes       analysis.Votes[string]
 	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
 }
@@ -49,9 +49,9 @@ type report struct {
 type ends struct {
 	from, to       string // hosts that sent and received it; empty: none reported it
 	sent, received uint64
-	sentGap        time.Duration // the longest time between two packets, in one epoch
+	sentGap        time.Duration // longest time between two packets within one epoch
 	receivedGap    time.Duration
-	devices        []uint16 // whose sketchlets came with its packets, ascending
+	devices        []uint16 // devices whose sketchlets came with the flow's packets, ascending
 }
 
 // column is the sketch of a switch.
@@ -60,7 +60,7 @@ type column struct {
 	late        int                      // columns that arrived first in late reports
 	disagreeing uint64                   // columns that arrived with different cells
 	unmeasured  uint64                   // sketchlets that are not used: the interval is not whole at the switch
-	was         []uint32                 // cells before those that arrive
+	was         []uint32                 // earlier cells of columns that arrive again
 }
 
 // numberOf returns the number of the interval that an epoch is part of.
@@ -69,7 +69,7 @@ func (p *Plugin) numberOf(epoch uint64) uint64 { return (epoch + p.shift) / p.se
 // at returns an interval by its number; nil if it is final, or before the plugin began.
 func (p *Plugin) at(number uint64) *interval { return p.intervals[number] }
 
-// open makes the interval of an epoch, and drops those that are final.
+// open makes the interval of an epoch, and drops final intervals.
 func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	if p.shift != epoch.BankShift {
 		p.shift, p.intervals, p.newest, p.reached = epoch.BankShift, map[uint64]*interval{}, nil, map[uint64][]string{}
@@ -124,9 +124,9 @@ func (p *Plugin) reach(epoch *sdk.Epoch) {
 	maps.DeleteFunc(p.reached, func(n uint64, _ []string) bool { return n+1 < oldest })
 }
 
-// missed reports whether a switch may not have changed its sketch when an epoch began. If it did
-// not, both epochs lack it: the one that ended, and this one, of which it measures at most a part.
-// An epoch that is not known was skipped, or the plugin did not run in it.
+// missed reports whether a switch may have kept its sketch when an epoch began. If so, both epochs
+// lack the switch: the epoch that ended, and this one, of which it measures at most a part. An
+// unknown epoch was skipped, or the plugin did not run in it.
 func (p *Plugin) missed(epoch uint64, name string) bool {
 	reached, known := p.reached[epoch]
 	_, now := slices.BinarySearch(reached, name)
@@ -146,7 +146,7 @@ type reported struct {
 	host    string
 	epoch   uint64
 	late    bool
-	report  *wire.Report // nil: it cannot be used
+	report  *wire.Report // nil: the report cannot be used
 	problem string
 	old     uint64 // sketchlets of older intervals
 }
@@ -228,8 +228,8 @@ func (i *interval) addFlows(host string, flows []wire.Flow) {
 }
 
 // addSketchlets adds the columns of a report to their intervals. In the epochs of an interval
-// switches carry the one before. At its beginning packets that are on their way have that before
-// it, and at its end a host whose epochs begin late receives the next one.
+// switches carry the interval before. At its beginning, packets on their way carry an even earlier
+// interval, and at its end a host whose epochs begin late receives the next one.
 func (p *Plugin) addSketchlets(r *reported) {
 	carried := p.numberOf(r.epoch) - 1
 	var cells []uint32
@@ -305,8 +305,9 @@ func sum(cells []uint32) (n uint64) {
 }
 
 // late returns the packets that were sent in the interval and arrived in the next one, because they
-// waited in a queue: those that arrived there and were not sent there. There are more if packets
-// wait at its end, too. 0 if not both hosts have reported the next one.
+// waited in a queue: packets that arrived in the next interval and were not sent in it. The true
+// number is higher if packets also wait at the end of the next interval. It returns 0 unless both
+// hosts have reported the next interval.
 func (i *interval) late(k flow.Key, from, to string) uint64 {
 	if i.next == nil || i.next.flows[k] == nil {
 		return 0

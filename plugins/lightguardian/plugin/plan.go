@@ -37,9 +37,9 @@ func devices(model *sdk.Network) (names []string) {
 	return names
 }
 
-// assign returns the device ids of switches: the given ones, those that they had, and for the
-// others the lowest that are free, in the order of names. A switch that has left keeps its id while
-// there are others, so that its last sketchlets are not another switch's.
+// assign returns the device ids of switches: the given ids, the earlier ids, and for other switches
+// the lowest free ids, in the order of names. A switch that has left keeps its id while free ids
+// remain, so that its last sketchlets are not taken for another switch's.
 func assign(c *Configuration, model *sdk.Network, known map[string]uint16) (map[string]uint16, error) {
 	out, taken := map[string]uint16{}, map[uint16]bool{}
 	given := map[string]uint16{}
@@ -120,7 +120,7 @@ func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
 func (s *setup) defaults(name string) []sdk.TableEntry {
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	seed := h.Sum32() | 1 // another one at each switch, so that they select other packets
+	seed := h.Sum32() | 1 // a different seed for each switch, so that switches select different packets
 	var limits []sdk.ActionParam
 	for i, d := range s.config.Sketch.micros() {
 		limits = append(limits, number(fmt.Sprintf("limit%d", i+1), d, 4))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugin is the LightGuardian plugin: it lets switches send their sketches in passing
-// packets, reconstructs them from what hosts received, and publishes for every flow and switch of
-// its path its size, delays, gaps and losses, and the faults that they show.
+// packets, reconstructs the sketches from the sketchlets that hosts received, and publishes for
+// every flow and switch of its path the size, delays, gaps, losses, and faults.
 // docs/lightguardian.md describes it.
 package plugin
 
@@ -32,30 +32,30 @@ type Plugin struct {
 	setup  *setup     // nil before Configure
 	ids    map[string]uint16
 	writes []sdk.DeviceWrite // entries that the switches have
-	plans  uint64            // the newest Plan.ID
+	plans  uint64            // newest Plan.ID
 	alerts alert.List
 	since  map[place]uint64
 
-	// The doubts about faults in an interval, by its number, and in the one before.
+	// Doubts about faults in an interval, by its number, and in the interval before.
 	doubts, doubtsBefore map[sub]float64
 	doubtsOf             uint64
 
-	shift     uint64               // of the banks of epochs, when intervals began
-	intervals map[uint64]*interval // by their number; those that are not final
-	reached   map[uint64][]string  // by epoch: switches that measured it whole, sorted
-	newest    *interval            // published last, in this epoch
+	shift     uint64               // shift of the banks of epochs, when intervals began
+	intervals map[uint64]*interval // intervals that are not final, by number
+	reached   map[uint64][]string  // switches that measured an epoch whole, sorted, by epoch
+	newest    *interval            // interval that was published last, in this epoch
 	epoch     uint64
 }
 
 // setup is a configuration applied to a network.
 type setup struct {
 	config   Configuration
-	epochs   uint64            // of an interval
-	length   time.Duration     // of an epoch
-	ids      map[string]uint16 // by the name of the switch
-	names    map[uint16]string // of switches by id
+	epochs   uint64            // epochs of an interval
+	length   time.Duration     // length of an epoch
+	ids      map[string]uint16 // ids of switches by name
+	names    map[uint16]string // names of switches by id
 	own      []string          // switches that send sketchlets, sorted
-	hosts    []string          // with an agent, sorted
+	hosts    []string          // hosts with an agent, sorted
 	routes   *routes.Routes
 	settings sdk.Settings
 }

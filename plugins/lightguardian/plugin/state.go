@@ -13,10 +13,10 @@ import (
 // stateVersion is the version of the format of the saved state: the JSON of type snapshot.
 const stateVersion = 1
 
-// snapshot is the state that a new process resumes from. Columns are not part of it: the first
-// interval that a new process publishes is the one that begins with it.
+// snapshot is the state from which a new process resumes. It has no columns: a new process first
+// publishes the interval that begins with it.
 type snapshot struct {
-	IDs    map[string]uint16 // of switches
+	IDs    map[string]uint16 // ids of switches
 	Writes []sdk.DeviceWrite // entries that the switches have
 	Plans  uint64            // the newest plan's ID
 	Alerts alert.List

@@ -59,7 +59,7 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 	return out, ctx.Err()
 }
 
-// listed returns the flows of each list: the first ones, and those that clients watch.
+// listed returns the flows of each list: the first flows, and the flows that clients watch.
 func (r *run) listed() map[string][]*flowState {
 	first := limit(r, r.flows, r.config.Limits.Flows)
 	out := map[string][]*flowState{}
@@ -88,8 +88,8 @@ func (r *run) listed() map[string][]*flowState {
 	return out
 }
 
-// asked returns the flow that a client asked for; nil if the text is not one, or its path and its
-// packets are not known.
+// asked returns the flow that a client requested; nil if the text is no flow, or if its path and
+// its packets are not known.
 func (i *interval) asked(text string) *flowState {
 	key, err := flow.Parse(flow.FiveTuple, text)
 	if err != nil {
@@ -103,7 +103,7 @@ func (i *interval) asked(text string) *flowState {
 	return f
 }
 
-// limit returns the first rows of a list, and counts the others.
+// limit returns the first rows of a list, and counts the rows that it leaves out.
 func limit[T any](r *run, rows []T, most int) []T {
 	if len(rows) <= most {
 		return rows
@@ -413,7 +413,8 @@ func (r *run) rangeTable() (*table.Table, error) {
 	return b.Table()
 }
 
-// coverageTable has all intervals that are not final, and those that have just become so.
+// coverageTable has all intervals that are not final, and the intervals that have just become
+// final.
 func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	b := table.NewBuilder(coverageList)
 	first, names, epoch := b.UintKey("first-epoch"), b.TextKey("switch"), b.Uint("state/epoch")
@@ -424,7 +425,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	for _, n := range slices.Sorted(maps.Keys(p.intervals)) {
 		i := p.intervals[n]
 		if i.number > r.number {
-			continue // not carried yet
+			continue // the switch carries nothing yet
 		}
 		for _, name := range i.own {
 			c := i.switches[name]

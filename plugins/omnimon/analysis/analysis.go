@@ -3,9 +3,9 @@
 // Package analysis is OmniMon's collective analysis (paper, algorithm 4): it joins what the hosts
 // and the switches counted in one epoch, and attributes lost packets to switches and links.
 //
-// A flow that arrived completely has the values of its source at every switch of its path. Lossy
-// flows are inferred, see losses.go. What is not known of a host, a switch or a flow concerns no
-// other. docs/omnimon.md describes the method.
+// A flow that arrived completely has the values of its source at every switch of its path. Losses
+// of lossy flows are inferred, see losses.go. Missing data of a host, a switch or a flow does not
+// affect the others. docs/omnimon.md describes the method.
 package analysis
 
 import (
@@ -29,8 +29,8 @@ type Hop struct {
 	Link int32
 	// Switch is the number of the switch.
 	Switch int32
-	// Array is the slot array that counts the packets: that of the switch, or of its port. None: the
-	// switch does not measure.
+	// Array is the slot array that counts the packets: the switch's, or the array of its port. None:
+	// the switch does not measure.
 	Array int32
 }
 
@@ -62,8 +62,8 @@ const Host = -1
 // Link is a directed link between two switches, or between a switch and a Host.
 type Link struct{ From, To int32 }
 
-// Network is what the analysis needs of the network and of the hosts' settings. Route is called
-// concurrently.
+// Network has the facts about the network and the hosts' settings that the analysis needs. Route is
+// called concurrently.
 type Network struct {
 	Hosts, Switches, Arrays int
 	Links                   []Link
@@ -88,7 +88,7 @@ type Network struct {
 	HostNames []string
 }
 
-// Epoch is what hosts and switches counted in one epoch.
+// Epoch has the counts of hosts and switches in one epoch.
 type Epoch struct {
 	Number uint64
 	// Reports are the hosts' reports by host number; nil, or beyond the end: missing.
@@ -106,22 +106,22 @@ type Epoch struct {
 // Analyzer analyzes epochs one after the other. It keeps memory between epochs.
 type Analyzer struct {
 	net       Network
-	refs      [][]atomic.Uint64 // by source host and host index: the row at the destination, plus one
+	refs      [][]atomic.Uint64 // row at the destination, plus one, by source host and host index
 	workers   []worker
-	distances []int32 // of switches from hosts, with Search
+	distances []int32 // distances of switches from hosts, with Search
 }
 
 // worker is one goroutine's share of the work.
 type worker struct {
 	number         int
-	expected       []int64 // by array, slot and statistic
+	expected       []int64 // expected counts, by array, slot and statistic
 	sent, received []int64 // packets by link
 	lossy          []LossyFlow
 	open           []LossyFlow
-	unplaced       []LossyFlow // with or without losses
+	unplaced       []LossyFlow // flows without a path, with or without losses
 	odd            []Flow
-	arrived        []int // flows that arrived less those that were sent, by source
-	flows          int   // that were sent
+	arrived        []int // flows that arrived less flows that were sent, by source
+	flows          int   // number of flows that were sent
 }
 
 // New returns an analyzer that uses all processors.
@@ -155,25 +155,25 @@ func New(net Network) (*Analyzer, error) {
 	return a, nil
 }
 
-// Result is what an epoch shows. A reason names what it concerns: a host, a switch or link, or a
-// flow; the results of all others are exact.
+// Result is the outcome of an epoch. A reason names the host, switch, link or flow that it
+// concerns; the results of all others are exact.
 type Result struct {
 	Epoch uint64
 	// Flows is the count of flows with packets in the epoch, of the hosts that reported.
 	Flows int
-	// Lossy are the flows of which packets were lost, by source and host index.
+	// Lossy are the flows that lost packets, by source and host index.
 	Lossy []LossyFlow
-	// Open are flows of which it is not known how many packets arrived: their destination is missing,
-	// or counted packets that it could not attribute to a flow. Lost is the most that may be lost.
+	// Open are flows with an unknown number of arrived packets: their destination is missing, or
+	// counted packets that it could not attribute to a flow. Lost is the most that may be lost.
 	Open []LossyFlow
 	// Unplaced are flows whose path was sought and is not determined, by source and host index.
 	Unplaced []Flow
-	// Odd are flows with counts that contradict each other, or without a path. Of what was lost of
-	// them nothing is known.
+	// Odd are flows with counts that contradict each other, or without a path. Their losses are
+	// unknown.
 	Odd []Flow
-	// Variables counts what was unknown about flows: one number of lost packets for each switch and
-	// link on the path of a lossy flow, and for each of an open flow that counters do not exclude.
-	// Determined of them have one possible value.
+	// Variables counts the unknowns of flows: one number of lost packets for each switch and link on
+	// the path of a lossy flow, and for each of an open flow that counters do not exclude. Determined
+	// counts the unknowns with one possible value.
 	Variables, Determined int
 	// Switches and Links are the lost packets. Without a limit, High is Unlimited.
 	Switches, Links []Bounds
@@ -189,15 +189,15 @@ type Result struct {
 
 	analyzer *Analyzer
 	reports  [][]byte
-	// uncounted are by host the packets that it received and could not attribute, untracked those that
-	// it sent without an entry in the flow table.
+	// uncounted counts, by host, packets that it received and could not attribute; untracked counts
+	// packets that it sent without an entry in the flow table.
 	uncounted, untracked []uint64
 	// incomplete: flows of the host are not in its report.
 	incomplete []bool
-	// strangers are by host whether it received packets of a source that is no host, or of another
-	// flow than that of their index.
+	// strangers states, by host, whether it received packets of a source that is no host, or of
+	// another flow than the index names.
 	strangers []bool
-	paths     [][]*Path // by host and row, if they are sought
+	paths     [][]*Path // paths by host and row, if paths are searched
 }
 
 // Unlimited is an upper bound without a limit.
@@ -237,7 +237,7 @@ func (a *Analyzer) Analyze(e *Epoch) *Result {
 	if a.net.Search == nil || !slices.ContainsFunc(r.Elements, func(reason string) bool { return reason != "" }) {
 		return r
 	}
-	// Slots that contradict what arrived may have shown wrong paths, also by other switches.
+	// Slots that contradict the arrived packets may have shown wrong paths, also at other switches.
 	reasons, again := r.Elements, *e
 	again.Recorded = nil
 	r = a.analyze(&again)
@@ -257,7 +257,7 @@ func (a *Analyzer) analyze(e *Epoch) *Result {
 			r.Hosts[host] = "no report"
 		}
 	}
-	for r.read(e) { // without a report that turned out to be invalid
+	for r.read(e) { // repeats without a report that turned out to be invalid
 	}
 	flows := make([]int, a.net.Hosts) // that arrived and are not in the report of their source
 	for i := range a.workers {
@@ -345,7 +345,7 @@ func (r *Result) count(host int, e *Epoch) {
 	for i, n := range c {
 		switch c := wire.Counter(i); {
 		case n == 0 || c == wire.Late || !c.Inexact():
-		case c == wire.UnknownHost: // of no flow between hosts
+		case c == wire.UnknownHost: // packets of no flow between hosts
 		default:
 			r.note(host, "%d packets %v", n, c)
 		}
@@ -413,7 +413,7 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 	return rep.Err()
 }
 
-// packets decodes the first one of encoded values.
+// packets decodes the first of encoded values, the number of packets.
 func packets(values []byte) int64 {
 	mask, n := binary.Uvarint(values)
 	if n <= 0 || mask&1 == 0 {
@@ -423,7 +423,8 @@ func packets(values []byte) int64 {
 	return v
 }
 
-// join compares what a host sent with what arrived, and adds the flows to the slots on their paths.
+// join compares the packets that a host sent with the arrived packets, and adds the flows to the
+// slots on their paths.
 func (a *Analyzer) join(r *Result, host int, w *worker) error {
 	reports := r.reports
 	if reports[host] == nil {
@@ -509,7 +510,7 @@ func (r *Result) route(host, row int, k *flow.Key) (destination int, path *Path)
 }
 
 // arrived returns the values of a flow at its destination, nil if nothing arrived. own is false if
-// they are those of another flow.
+// the values belong to another flow.
 func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, destination int) (values []byte, own bool) {
 	refs, ref := a.refs[host], uint64(0)
 	if int(row.Index) < len(refs) {
@@ -555,22 +556,22 @@ type Flow struct {
 	Index               uint32
 	Age                 uint64 // epochs since the first packet
 	Path                *Path
-	Slots               [4]uint16 // the first ones are used, as many as a flow has
-	// Sent are the packets with the header, Untagged those without, of which nothing is known behind
-	// the source.
+	Slots               [4]uint16 // the first SlotsPerFlow slots are used
+	// Sent are the packets with the header. Untagged are the packets without it, of which only the
+	// source's count is known.
 	Sent, Lost wire.Values
 	Untagged   wire.Untagged
 	// Open: it is not known how much arrived, and Lost is the most that may be lost.
 	Open bool
 
-	odd string // what contradicts its counts
+	odd string // contradiction between the flow's counts
 }
 
 func (f *Flow) compare(g *Flow) int {
 	return cmp.Or(cmp.Compare(f.Source, g.Source), cmp.Compare(f.Index, g.Index))
 }
 
-// LossyFlow is a flow of which packets were lost.
+// LossyFlow is a flow that lost packets.
 type LossyFlow struct {
 	Flow
 	// Losses are the lost packets along the path: the first link, the first switch, the second link,
@@ -589,7 +590,7 @@ func (r *Result) AllSent(f *Flow) bool {
 		(f.Age > 0 || r.untracked[f.Source] == 0)
 }
 
-// Known reports whether Lost is what was lost of Sent.
+// Known reports whether Lost is known.
 func (f *Flow) Known() bool { return f.odd == "" && !f.Open }
 
 // Reason returns why a flow is not exact, "" if it is.
@@ -622,7 +623,7 @@ func (r *Result) Complete(host int) bool {
 // Delivered reports whether a host has a valid report.
 func (r *Result) Delivered(host int) bool { return r.reports[host] != nil }
 
-// Loss is what was lost at one switch or link.
+// Loss is the loss at one switch or link.
 type Loss struct {
 	Packets Bounds
 	// Values are all statistics of the lost packets if Exact is set.

@@ -13,18 +13,18 @@ import (
 // Limits of one combine.
 const (
 	maxOpen   = 24      // flows of a slot
-	maxSteps  = 1 << 16 // of one slot
+	maxSteps  = 1 << 16 // steps of one slot
 	maxRounds = 16
 )
 
-// passage is a lossy flow at a slot: the unknowns of what it lost before the switch, and behind it.
+// passage is a lossy flow at a slot: the unknown losses before the switch, and behind it.
 type passage struct {
 	flow           int32
 	before, behind []int32
-	whole          bool // it lost nothing or everything before the slot
+	whole          bool // whether the flow lost nothing or everything before the slot
 }
 
-// bounds are those of the packets that were lost before the slot.
+// bounds returns the bounds of the packets that were lost before the slot.
 func (p *passage) bounds(in *inference, sys *linear.System) (low, high int64) {
 	total := in.flows[p.flow].Lost[wire.Packets]
 	least, most := total, total
@@ -37,7 +37,7 @@ func (p *passage) bounds(in *inference, sys *linear.System) (low, high int64) {
 	return max(low, least), min(high, most)
 }
 
-// state is what a flow lost before a slot, of what it lost.
+// state is the share of a flow's losses that it lost before a slot.
 type state uint8
 
 const (
@@ -50,17 +50,18 @@ const (
 type part struct {
 	*passage
 	lost        *wire.Values
-	none, all   bool  // what is possible
-	first, last int64 // packets, if it is some of them
+	none, all   bool  // whether none, or all, is possible
+	first, last int64 // bounds of the packets, if some of them were lost before
 	state       state
 	least, most int64 // packets in all solutions
-	divided     bool  // in a solution
+	divided     bool  // whether the solution divides the flow's losses
 }
 
 // combine narrows the bounds of packets by all statistics together. A flow that lost nothing before
 // a slot, or everything, lost no or all statistics there; if it lost some of its packets before,
-// their statistics have bounds. What the flows lost adds up to what the slot lacks. All solutions
-// at a slot are searched, and what they agree on is determined, so nothing is guessed.
+// their statistics have bounds. The losses of all flows add up to the deficit of the slot. combine
+// searches all solutions at a slot; values that all solutions agree on are determined, so nothing
+// is guessed.
 func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 	slots := map[int][]passage{}
 	var order []int
@@ -73,7 +74,7 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 		})
 	}
 	low, high := slices.Clone(sys.Low), slices.Clone(sys.High)
-	width := map[int]int64{} // of the bounds at a slot when it was searched
+	width := map[int]int64{} // width of the bounds at a slot when it was searched last
 	var s search
 	contradictions, found := 0, false
 	for round, again := 0, true; again && round < maxRounds; round++ {
@@ -118,10 +119,10 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 // search finds what the flows may have lost before a slot: their values add up to a deficit.
 type search struct {
 	parts            []part
-	rest             []wire.Values // sums of the parts from each one on
-	deficit          wire.Values   // without the parts that are taken whole
+	rest             []wire.Values // sums of all parts from each index on
+	deficit          wire.Values   // deficit without the parts that are taken whole
 	low, high        wire.Values   // bounds of the sum of the divided parts
-	count            int           // of statistics
+	count            int           // number of statistics
 	steps, solutions int
 }
 
@@ -251,7 +252,7 @@ func (s *search) solution() {
 	}
 }
 
-// share is what a divided part may be if all of them add up to a number of packets.
+// share returns the possible values of a divided part if all parts add up to a number of packets.
 func (s *search) share(p *part, packets int64) (low, high int64) {
 	return max(p.first, packets-(s.high[wire.Packets]-p.last)), min(p.last, packets-(s.low[wire.Packets]-p.first))
 }

@@ -12,9 +12,9 @@ import (
 
 // inference attributes the losses of one epoch (paper, section 5.2).
 //
-// An unknown is the count of packets that a flow lost at one switch or link of its path (locality).
-// An open flow has another one, for the packets that may have arrived. Three kinds of equations
-// hold exactly:
+// An unknown is the number of packets that a flow lost at one switch or link of its path
+// (locality). An open flow has another unknown, for the packets that may have arrived. Three kinds
+// of equations hold exactly:
 //
 //   - flow: its unknowns add up to what the source sent minus what the destination received;
 //   - slot: what flows lost before they reached the slot's switch adds up to what is missing in the
@@ -22,23 +22,23 @@ import (
 //   - switch or link: where packets are counted on both sides, what flows lost there adds up to the
 //     difference. If the difference is zero, the unknowns there are zero (sparsity).
 //
-// Flows that no report has, as those of a missing host, add packets to slots, and lose packets.
-// Then the sums at slots, switches and links are bounds instead of equations: flows lost at least
-// what is missing in a slot, behind it at most what did not arrive, and at an element at most the
-// difference.
+// Flows that no report has, such as flows of a missing host, add packets to slots, and lose
+// packets. Then the sums at slots, switches and links are bounds instead of equations: flows lost
+// at least the deficit of a slot before it, at most the packets that did not arrive behind it, and
+// at an element at most the difference.
 type inference struct {
 	net   *Network
-	flows []*LossyFlow // those of the result that are lossy, then the open ones
-	// deficits is what is missing in each slot and statistic.
+	flows []*LossyFlow // lossy flows of the result, then the open flows
+	// deficits are the missing packets of each slot and statistic.
 	deficits []int64
-	present  []bool  // by array
-	total    []total // by switch, then by link
+	present  []bool  // whether an array has data
+	total    []total // totals by switch, then by link
 	// unknown: flows that no report has may have passed any slot and element. anywhere: they may have
 	// come by the link of any host.
 	unknown, anywhere bool
 	// leftOut are slot numbers that flows without a path may have used, at any switch.
 	leftOut map[int]bool
-	// floating is what such flows lost at most. It may have been lost at any element.
+	// floating is the most that flows without a report lost. It may have been lost at any element.
 	floating int64
 	distrust []bool // totals of elements, and the slots of switches, that contradict other counts
 }
@@ -235,10 +235,10 @@ func (in *inference) fromUnknown(r *Result, element int) bool {
 	return false
 }
 
-// check finds counts that contradict what arrived, and gives the reason. A switch whose slots lack
-// packets that arrived, and a switch or link that lost less than nothing, have no equations from
-// then on: check returns true if there are new ones. Where a slot counted more than hosts sent,
-// flows that no report has may have passed any slot.
+// check finds counts that contradict the arrived packets, and records the reason. A switch whose
+// slots lack packets that arrived, and a switch or link that lost less than nothing, have no
+// equations from then on: check returns true if there are new ones. Where a slot counted more
+// packets than hosts sent, flows that no report has may have passed any slot.
 func (in *inference) check(r *Result) (again bool) {
 	size := in.net.Slots * in.net.Values
 	lost, most := map[int]int64{}, make([]int64, len(in.total)) // at most, by slot and element
@@ -290,8 +290,8 @@ func (in *inference) check(r *Result) (again bool) {
 }
 
 // unknowns numbers the unknowns that are not known to be zero. The result has one element per loss,
-// in the order of the flows, and one for what arrived of an open flow; flowOf is the flow of each
-// unknown.
+// in the order of the flows, and one for the arrived packets of an open flow; flowOf is the flow of
+// each unknown.
 func (in *inference) unknowns() (unknowns, flowOf []int32) {
 	for i, f := range in.flows {
 		f.first = len(unknowns)
@@ -321,8 +321,8 @@ func (in *inference) of(f *LossyFlow, unknowns []int32) []int32 {
 }
 
 // passages calls f for each slot that a flow passed and that has equations: with the position of
-// its first value, and the unknowns of what the flow lost before it and behind it. f must not
-// change them.
+// its first value, and the unknown losses of the flow before it and behind it. f must not change
+// them.
 func (in *inference) passages(flow *LossyFlow, unknowns []int32, f func(at int, before, behind []int32)) {
 	var all []int32
 	for _, u := range in.of(flow, unknowns) {
@@ -430,7 +430,7 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 	return sys
 }
 
-// most is what flows in no equation lost at most.
+// most returns the most that flows without equations lost.
 func (in *inference) most() int64 {
 	if in.unknown {
 		return linear.Unlimited

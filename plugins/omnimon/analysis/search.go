@@ -22,7 +22,7 @@ type Search struct {
 	// Next appends the links by which a switch may send packets of a flow.
 	Next func(at int32, k *flow.Key, links []int32) []int32
 	// SinglePath states that all packets of a flow take one path in an epoch. Otherwise flowlets may
-	// take others, so a flow has a path only if no packet of it can have taken another one.
+	// take other paths, so a flow has a path only if no packet of it can have taken another one.
 	SinglePath bool
 }
 
@@ -40,24 +40,24 @@ type sought struct {
 	slots              [4]uint16
 	destination        int
 	first, last, limit int32
-	// low is what passed every switch of the path at least: what arrived.
+	// low is the least that passed every switch of the path: the packets that arrived.
 	low  wire.Values
-	path *Path // set when there is one that the slots show
+	path *Path // path that the slots show; nil until it is found
 }
 
 // seeker is a search in one epoch.
 type seeker struct {
 	net       *Network
-	distances []int32 // of the analyzer
-	// left is what the slots counted less what flows with a path contributed; nil: not counted.
+	distances []int32 // distances of the analyzer
+	// left is the count of each slot less the packets of flows with a path; nil: not counted.
 	left   [][]int64
-	usable []wire.Statistic // those that no counter wraps
+	usable []wire.Statistic // statistics whose counters do not wrap
 }
 
 // search finds the paths of all flows of an epoch. A path is excluded if one of its slots counted
-// less than what arrived of the flow. A flow with one path that is not excluded took it, and its
-// packets leave less in these slots for other flows; so this is repeated. No path is guessed.
-// The result is by host and row of its report.
+// fewer packets than arrived of the flow. A flow with only one possible path took it, and its
+// packets leave less in these slots for other flows; so this is repeated. No path is guessed. The
+// result is by host and row of its report.
 func (a *Analyzer) search(reports [][]byte, recorded [][]int64) (paths [][]*Path) {
 	paths = make([][]*Path, len(reports))
 	flows := make([][]sought, len(reports))
@@ -193,12 +193,13 @@ func (s *seeker) whole(f *sought, path *Path) bool {
 	return true
 }
 
-// cell is the position of a flow's slot in an array, at the switch behind as many as counted it.
+// cell returns the position of a flow's slot in an array of a switch, given the number of switches
+// that counted the packet before.
 func (s *seeker) cell(f *sought, counted int) int {
 	return int(f.slots[counted%s.net.SlotsPerFlow]) * s.net.Values
 }
 
-// shows reports whether a slot may have counted a part of the flow that takes a path of its own.
+// shows reports whether a slot may have counted a part of the flow that takes another path.
 func (s *seeker) shows(f *sought, counted int, array int32) bool {
 	if s.net.Search.SinglePath {
 		return s.covers(f, counted, array)
@@ -220,7 +221,7 @@ func (s *seeker) covers(f *sought, counted int, array int32) bool {
 	return true
 }
 
-// take takes the packets of a flow out of the slots of its path.
+// take subtracts the packets of a flow from the slots of its path.
 func (s *seeker) take(f *sought) {
 	counted := 0
 	for _, h := range f.path.Hops {
@@ -245,7 +246,7 @@ func distancesOf(net *Network) []int32 {
 	for i := range out {
 		out[i] = far
 	}
-	into := make([][]int32, net.Switches) // by switch: those with a link to it
+	into := make([][]int32, net.Switches) // links that lead to each switch
 	for _, l := range net.Links {
 		if l.From != Host && l.To != Host {
 			into[l.To] = append(into[l.To], l.From)

@@ -61,10 +61,10 @@ type matrix struct {
 }
 
 // eliminate determines the unknowns of a component that its equations determine modulo the prime.
-// It returns whether it narrowed any, and the rest of the budget of operations.
+// It returns whether it narrowed any unknown, and the rest of the budget of operations.
 //
 // Every solution in integers is a solution modulo the prime. An unknown that is determined modulo
-// the prime therefore has the same residue in all of them, and since its bounds are below the
+// the prime therefore has the same residue in all solutions, and since its bounds are below the
 // prime, the same value. If that value is out of bounds, there is no solution.
 func (s *System) eliminate(c component, budget int) (found bool, rest int) {
 	slices.Sort(c.unknowns)
@@ -112,7 +112,8 @@ func (s *System) eliminate(c component, budget int) (found bool, rest int) {
 	return found, m.budget
 }
 
-// step eliminates one column: that of the fewest rows in the shortest row without a pivot.
+// step eliminates one column: in the shortest row without a pivot, the column that the fewest rows
+// have.
 func (m *matrix) step() bool {
 	best := -1
 	for i, row := range m.rows {

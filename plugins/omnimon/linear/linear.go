@@ -23,7 +23,7 @@ type System struct {
 	rights []bound   // limits of the sums; equal in an equation
 	hints  []bool    // rows that elimination leaves out
 	uses   [][]int32 // rows of each unknown
-	sums   []bound   // of each row
+	sums   []bound   // sum of each row
 	queue  []int32
 	queued []bool
 	bad    []int // rows that contradict the bounds
@@ -59,8 +59,8 @@ func (s *System) row(r int32) []int32 { return s.terms[s.rows[r]:s.rows[r+1]] }
 
 // Limits of one Solve. When they are reached, bounds are exact but may be wider than necessary.
 const (
-	maxVisits     = 64         // of an equation, on average
-	maxOperations = 50_000_000 // of all eliminations
+	maxVisits     = 64         // visits of an equation, on average
+	maxOperations = 50_000_000 // operations of all eliminations
 )
 
 // Solve narrows the bounds. It returns the numbers of rows that contradict the others; the bounds

@@ -24,8 +24,8 @@ import (
 type run struct {
 	*setup
 	epoch    *sdk.Epoch
-	hosts    []hostState   // by number
-	switches []switchState // by number
+	hosts    []hostState   // hosts by number
+	switches []switchState // switches by number
 	input    analysis.Epoch
 	result   *analysis.Result // nil without an analyzer
 	elapsed  time.Duration
@@ -40,12 +40,12 @@ type run struct {
 	inexact []string
 	// warned: an accuracy warning concerns the counters of all switches too.
 	warned     bool
-	uses       [kinds][]use    // of units, in the epoch
+	uses       [kinds][]use    // uses of units in the epoch
 	lossAlerts []alert.Problem // lossy and dead switches and links, which are alerts when they are settled
 	traffic    *traffic
 }
 
-// hostState is what a host delivered.
+// hostState is the data that a host delivered.
 type hostState struct {
 	name      string
 	delivered bool
@@ -54,7 +54,7 @@ type hostState struct {
 	flows     int
 }
 
-// switchState is what a switch delivered.
+// switchState is the data that a switch delivered.
 type switchState struct {
 	delivered         bool
 	problem           string // why nothing was delivered, or why its counts are not right
@@ -131,7 +131,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 // refused are packets that a host refused because of their epoch.
 type refused struct {
 	host    string
-	epoch   uint64 // of the report
+	epoch   uint64 // epoch of the report
 	packets uint64
 }
 
@@ -155,7 +155,8 @@ func (p *Plugin) refuse(r *run) {
 	}
 }
 
-// notices takes over what the analysis found about hosts and switches, and begins alerts of it.
+// notices takes over the findings of the analysis about hosts and switches, and begins their
+// alerts.
 func (r *run) notices() {
 	for _, w := range r.inexact[:min(len(r.inexact), 1)] {
 		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
@@ -278,7 +279,7 @@ func (r *run) readHosts(unknown map[string]bool) {
 	missing := r.epoch.MissingHosts()
 	for n := range r.hosts {
 		h := &r.hosts[n]
-		if h.name == "" { // it has left; no flow is its own
+		if h.name == "" { // the host has left and has no flows
 			r.input.Reports[n] = emptyReport(n, r.epoch.Number, r.config.SlotsPerFlow)
 			continue
 		}
@@ -444,7 +445,7 @@ type traffic struct {
 	headerless           uint64 // packets that hosts received without a header
 	inexact              uint64 // flows
 	links                []load
-	completions          [65]uint64 // by the logarithm of the duration, rounded up
+	completions          [65]uint64 // completions by the logarithm of the duration, rounded up
 	top                  []*published
 	watched              map[flow.Key]*published
 }
@@ -462,9 +463,9 @@ type load struct {
 // published is a flow that gets a row.
 type published struct {
 	analysis.Flow
-	lossy  *analysis.LossyFlow // nil: it has no losses that are known
-	text   string              // of the flow in the path of a client; empty: the canonical text
-	reason string              // why nothing is known of it at its source
+	lossy  *analysis.LossyFlow // nil: the flow has no known losses
+	text   string              // text of the flow in the path of a client; empty: the canonical text
+	reason string              // reason for which the flow's values at its source are unknown
 }
 
 // volume returns what the source sent of a flow, with and without a header.
