@@ -24,6 +24,13 @@ type Claim struct {
 	Holds string
 	// Why the statement does not hold on the standard trace; "" where it holds.
 	Why string
+	// Better is an expression. It is true if what was measured here is strictly better than what the
+	// paper states. Rules with limits need none, unless Vague.
+	Better string
+	Vague  bool // the paper states no number: limits follow from its words or axes
+	// Apart is why the statement and what was measured here cannot be compared, by its kind, one of
+	// kinds. It decides whatever the values are.
+	Apart map[string]string
 
 	Rule         string // one of rules; "" for Here and Holds
 	Task, Metric string
@@ -43,13 +50,28 @@ type Verdict struct {
 	Open          bool // the statement cannot be decided here
 	Holds         bool
 	Why           string // the reason, if it does not hold
+	Better        bool   // it holds, and what was measured is strictly better than stated
+	Tie           bool   // it holds, but two values are equal of which it says that one is better
+	Apart         string // why it cannot be compared, "" if it can
 }
+
+// kinds are the differences for which a statement cannot be compared: another kind of hardware or
+// workload; a formula instead of a measurement; a truth that the system itself has decided; memory
+// that the paper's structure does not have; a setting that is not the default, or that the paper
+// does not use.
+var kinds = []string{"hardware", "workload", "formula", "truth", "memory", "setting"}
 
 // Mark returns the verdict in a word, with the reason if the claim does not hold.
 func (v *Verdict) Mark() string {
 	switch {
+	case v.Apart != "":
+		return "not comparable: " + v.Apart
 	case v.Open:
 		return ""
+	case v.Holds && v.Tie:
+		return "yes: a tie"
+	case v.Holds && v.Better:
+		return "yes: better"
 	case v.Holds:
 		return "yes"
 	case v.Why != "":
@@ -72,15 +94,19 @@ func (s *Suite) Judge(rows []Row) ([]Verdict, error) {
 		c := &s.Claims[i]
 		v := Verdict{Figure: c.Figure, Paper: c.Paper, Why: c.Why}
 		if c.Rule != "" {
-			v.Here, v.Holds, err = c.judge(rows)
-		} else if v.Here, err = fill(c.Here, env); err == nil && c.Holds == "" {
-			v.Open = true
-		} else if err == nil {
-			var holds any
-			holds, err = evaluate(c.Holds, env)
-			isBool := false
-			if v.Holds, isBool = holds.(bool); err == nil && !isBool {
-				err = fmt.Errorf("%s is neither true nor false", c.Holds)
+			v.Here, v.Holds, v.Better, v.Tie, err = c.judge(rows)
+		} else if v.Here, err = fill(c.Here, env); err == nil {
+			v.Open = c.Holds == ""
+			v.Holds, err = truth(c.Holds, env)
+		}
+		if err == nil && c.Better != "" {
+			v.Better, err = truth(c.Better, env)
+		}
+		for kind, why := range c.Apart {
+			v.Apart = kind + ", " + why
+			if !slices.Contains(kinds, kind) || why == "" || len(c.Apart) > 1 {
+				err = fmt.Errorf("apart %q: expected one of %s, with a reason", c.Apart,
+					strings.Join(kinds, ", "))
 			}
 		}
 		if err != nil {
@@ -89,6 +115,22 @@ func (s *Suite) Judge(rows []Row) ([]Verdict, error) {
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
+}
+
+// truth evaluates a condition; "" is false.
+func truth(text string, env map[string]any) (bool, error) {
+	if text == "" {
+		return false, nil
+	}
+	value, err := evaluate(text, env)
+	if err != nil {
+		return false, err
+	}
+	is, ok := value.(bool)
+	if !ok {
+		return false, fmt.Errorf("%s is neither true nor false", text)
+	}
+	return is, nil
 }
 
 // Short writes a number with three digits, and a dash for a missing one.
@@ -100,37 +142,41 @@ func Short(x float64) string {
 }
 
 // judge compares a claim that has a rule with rows.
-func (c *Claim) judge(v Values) (here string, holds bool, err error) {
+func (c *Claim) judge(v Values) (here string, holds, better, tie bool, err error) {
 	rule, ok := rules[c.Rule]
 	if !ok || len(c.Memory) == 0 || len(c.Structures) == 0 || len(c.Limits) > len(c.Structures) ||
 		rule.limited && len(c.Limits) == 0 {
-		return "", false, fmt.Errorf("figure %s, %q: rule %q lacks memory, structures or limits, or is unknown", c.Figure,
-			c.Paper, c.Rule)
+		return "", false, false, false, fmt.Errorf(
+			"figure %s, %q: rule %q lacks memory, structures or limits, or is unknown", c.Figure, c.Paper, c.Rule)
 	}
-	here, holds = rule.judge(c, func(structure string, memory int) float64 {
-		return v.Get(structure, memory, c.Task, c.Metric)
-	})
-	return here, holds, nil
+	get := func(structure string, memory int) float64 { return v.Get(structure, memory, c.Task, c.Metric) }
+	here, holds, better = rule.judge(c, get)
+	if !rule.limited { // a tie with the second best, at any memory
+		tie = !c.atEach(get, func(values []float64) bool { return slices.Index(values[1:], values[0]) < 0 })
+	}
+	return here, holds, holds && better && !c.Vague, holds && tie, nil
 }
 
 // rules are the comparisons that several claims share.
 var rules = map[string]struct {
 	limited bool // needs limits
-	judge   func(c *Claim, get func(structure string, memory int) float64) (here string, holds bool)
+	judge   func(c *Claim, get func(structure string, memory int) float64) (here string, holds, better bool)
 }{
 	// times: the first structure's metric is at least the limit's factor below the others'.
-	"times": {true, func(c *Claim, get func(string, int) float64) (string, bool) {
+	"times": {true, func(c *Claim, get func(string, int) float64) (string, bool, bool) {
 		ours := get(c.Structures[0], c.Memory[0])
 		var parts []string
-		holds := true
+		holds, better := true, true
 		for _, other := range c.Structures[1:] {
 			ratio := get(other, c.Memory[0]) / ours
-			parts, holds = append(parts, other+" "+Short(ratio)), holds && ratio >= c.Limits[0]*(1-c.Tie)
+			parts = append(parts, other+" "+Short(ratio))
+			holds, better = holds && ratio >= c.Limits[0]*(1-c.Tie), better && ratio > c.Limits[0]
 		}
-		return fmt.Sprintf("%s %s; times that: %s", c.Structures[0], Short(ours), strings.Join(parts, ", ")), holds
+		here := fmt.Sprintf("%s %s; times that: %s", c.Structures[0], Short(ours), strings.Join(parts, ", "))
+		return here, holds, better
 	}},
 	// order: at each memory no structure is better than the one before it.
-	"order": {false, func(c *Claim, get func(string, int) float64) (string, bool) {
+	"order": {false, func(c *Claim, get func(string, int) float64) (string, bool, bool) {
 		return c.ends(get), c.atEach(get, func(values []float64) bool {
 			for i := range values[1:] {
 				if !c.noWorse(values[i], values[i+1]) {
@@ -138,29 +184,31 @@ var rules = map[string]struct {
 				}
 			}
 			return true
-		})
+		}), false
 	}},
 	// best: at each memory no structure is better than the first.
-	"best": {false, func(c *Claim, get func(string, int) float64) (string, bool) {
-		return c.ends(get), c.atEach(get, func(values []float64) bool { return c.noWorse(values[0], slices.Min(values)) })
+	"best": {false, func(c *Claim, get func(string, int) float64) (string, bool, bool) {
+		best := func(values []float64) bool { return c.noWorse(values[0], slices.Min(values)) }
+		return c.ends(get), c.atEach(get, best), false
 	}},
 	// within: structures are at least as good as their limits; those without a limit are shown.
-	"within": {true, func(c *Claim, get func(string, int) float64) (string, bool) {
-		holds := true
+	"within": {true, func(c *Claim, get func(string, int) float64) (string, bool, bool) {
+		holds, better := true, true
 		for i, limit := range c.Limits {
 			x := get(c.Structures[i], c.Memory[0])
 			holds = holds && (c.Larger && x >= limit*(1-c.Tie) || !c.Larger && x <= limit*(1+c.Tie))
+			better = better && (c.Larger && x > limit || !c.Larger && x < limit)
 		}
-		return c.at(get, c.Memory[0]), holds
+		return c.at(get, c.Memory[0]), holds, better
 	}},
 	// beyond: all structures are worse than the limit.
-	"beyond": {true, func(c *Claim, get func(string, int) float64) (string, bool) {
+	"beyond": {true, func(c *Claim, get func(string, int) float64) (string, bool, bool) {
 		holds := true
 		for _, structure := range c.Structures {
 			x := get(structure, c.Memory[0])
 			holds = holds && (c.Larger && x < c.Limits[0] || !c.Larger && x > c.Limits[0])
 		}
-		return c.at(get, c.Memory[0]), holds
+		return c.at(get, c.Memory[0]), holds, false
 	}},
 }
 

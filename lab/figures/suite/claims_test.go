@@ -85,6 +85,37 @@ claims:
 	}
 }
 
+// TestMarks: a result is called better only if it is strictly better than a number of the paper. A
+// tie is equal, and what cannot be compared is neither, whatever the values are.
+func TestMarks(t *testing.T) {
+	const within = sizes + "rule: within, memory: [1000], structures: "
+	for claim, want := range map[string]string{
+		within + "[A], limits: [0.2]":                                                       "yes: better",
+		within + "[A], limits: [0.1]":                                                       "yes",
+		within + "[A], limits: [0.2], vague: true":                                          "yes",
+		within + "[A], limits: [0.09], tie: 0.2":                                            "yes",
+		within + "[A, B], limits: [0.2, 0.4]":                                               "yes",
+		within + "[A], limits: [0.2], apart: {memory: M}":                                   "not comparable: memory, M",
+		within + "[B], limits: [0.2], apart: {truth: T}":                                    "not comparable: truth, T",
+		sizes + "rule: times, memory: [1000], structures: [A, B], limits: [3.9]":            "yes: better",
+		sizes + "rule: times, memory: [1000], structures: [A, B], limits: [4.1], tie: 0.05": "yes",
+		sizes + "rule: best, memory: [1000], structures: [A, B]":                            "yes",
+		sizes + "rule: best, memory: [1000, 2000], structures: [A, B]":                      "yes: a tie",
+		sizes + "rule: order, memory: [2000], structures: [B, A]":                           "yes: a tie",
+		"here: x, holds: 1 < 2":                                                             "yes",
+		"here: x, holds: 1 < 2, better: 1 < 2":                                              "yes: better",
+		"here: x, holds: 1 < 2, better: 2 < 2":                                              "yes",
+		"here: x, holds: 2 < 1, better: 1 < 2":                                              "no",
+		"here: x, holds: 1 < 2, apart: {hardware: H}":                                       "not comparable: hardware, H",
+	} {
+		s := page(t, "claims: [{"+claim+"}]")
+		v, err := s.Judge(rows)
+		if err != nil || v[0].Mark() != want {
+			t.Errorf("%s: %q, %v; want %q", claim, v[0].Mark(), err, want)
+		}
+	}
+}
+
 // TestMistakes: a claim with a mistake is an error that names the figure, not a verdict.
 func TestMistakes(t *testing.T) {
 	for _, claim := range []string{
@@ -96,6 +127,10 @@ func TestMistakes(t *testing.T) {
 		"{figure: '9', here: '{v(1)}'}",
 		"{figure: '9', here: x, holds: 'speed('}",
 		"{figure: '9', here: x, holds: '7'}",
+		"{figure: '9', here: x, better: '7'}",
+		"{figure: '9', here: x, apart: {luck: some}}",
+		"{figure: '9', here: x, apart: {hardware: ''}}",
+		"{figure: '9', here: x, apart: {hardware: a, setting: b}}",
 	} {
 		s := page(t, "claims: ["+claim+"]")
 		if v, err := s.Judge(rows); err == nil || !strings.Contains(err.Error(), "figure 9") {

@@ -99,7 +99,7 @@ func CheckClaims(directory string, suites []Suite) (problems []error) {
 			switch {
 			case strings.Contains(v.Here, Short(math.NaN())):
 				problem = "a value is missing"
-			case v.Open:
+			case v.Open || v.Apart != "":
 			case !v.Holds && v.Why == "":
 				problem = "does not hold"
 			case v.Holds && v.Why != "":
