@@ -113,6 +113,12 @@ func (b *builder) node(parent *Node, e *goyang.Entry, contributors map[string]bo
 		Config: parent.Config && !e.ReadOnly(), Description: e.Description,
 	}
 	n.Path = strings.TrimSuffix(parent.Path, "/") + "/" + n.QualifiedName()
+	if b.texts[module].Source != "" {
+		if b.schema.places == nil {
+			b.schema.places = map[*Node]string{}
+		}
+		b.schema.places[n] = goyang.Source(e.Node)
+	}
 	if first := parent.byName[n.Name]; first != nil {
 		return fmt.Errorf("yang: %s: module %s adds %q to %s, where module %s has a node of that name; paths "+
 			"omit module names, so the names must differ",

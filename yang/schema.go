@@ -20,6 +20,7 @@ type Schema struct {
 	models []Model
 	lists  map[string]*List // by canonical path; lists and containers outside lists
 	order  []string         // canonical paths of lists, sorted
+	places map[*Node]string // module, line and column of nodes whose module has a Source
 }
 
 // Model is a module as gNMI's Capabilities names it.

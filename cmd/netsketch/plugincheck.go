@@ -66,6 +66,11 @@ func (c *pluginCheck) run(ctx context.Context, out, warn io.Writer, path string)
 	}
 	fmt.Fprintf(out, "plugin %s %s: %s of %s\n", d.Name, d.Version, counted(len(d.Lists), "list"),
 		counted(len(d.Modules), "YANG module"))
+	for _, m := range d.Modules {
+		for _, w := range registry.Current().Warnings(m.Name) {
+			fmt.Fprintf(warn, "warning: %s\n", w)
+		}
+	}
 	if base := filepath.Base(path); base != pluginhost.FilePrefix+d.Name && base != d.Name {
 		fmt.Fprintf(warn, "warning: the collector looks for %s%s in its plugin directory; this file is %s\n",
 			pluginhost.FilePrefix, d.Name, base)

@@ -133,6 +133,12 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 		inst.Stop(ctx)
 		return nil, err
 	}
+	for _, m := range inst.Describe().Modules {
+		if w := c.deps.Schema.Current().Warnings(m.Name); len(w) > 0 {
+			c.log.Warn("a YANG module of the plugin does not follow the rules for modules of results", "plugin", cfg.Name,
+				"module", m.Name, "warnings", len(w), "first", w[0])
+		}
+	}
 	p.begin(inst)
 	return p, nil
 }

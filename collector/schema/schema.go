@@ -47,8 +47,8 @@ func New(modules []yang.Module) (*Registry, error) {
 // Current returns the schema with all modules added so far.
 func (r *Registry) Current() *yang.Schema { return r.compiled.Load().schema }
 
-// widen adds modules to the schema and checks that they define the plugin's lists. After an error
-// the schema is unchanged.
+// widen adds modules to the schema and checks that they define the plugin's lists as state. After
+// an error the schema is unchanged.
 func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 	r.widening.Lock()
 	defer r.widening.Unlock()
@@ -58,7 +58,7 @@ func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 		return err
 	}
 	for _, l := range lists {
-		if _, err := schema.List(l.Path); err != nil {
+		if err := schema.CheckResults(l.Path); err != nil {
 			return fmt.Errorf("the plugin publishes %s: %w", l.Path, err)
 		}
 	}

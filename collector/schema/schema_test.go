@@ -38,6 +38,12 @@ func TestAdopt(t *testing.T) {
 		"no module": {func(d *sdk.Description) { d.Modules = nil },
 			"the plugin brings no module netsketch-univmon, and none is built in"},
 		"not YANG": {func(d *sdk.Description) { d.Modules[0].Text = "module x {" }, "plugin univmon"},
+		"results that are configuration": {func(d *sdk.Description) {
+			d.Modules[0].Text = strings.Replace(d.Modules[0].Text, "config false;", "", 1)
+		}, "plugin univmon: netsketch-univmon.yang:"},
+		"a list without keys": {func(d *sdk.Description) {
+			d.Modules[0].Text = strings.Replace(d.Modules[0].Text, `key "device dimension flow";`, "", 3)
+		}, "has no key, so its rows cannot be told apart"},
 		"no such list": {func(d *sdk.Description) { d.Lists[0].Path = "/netsketch-univmon:univmon/sums/sum" },
 			"the plugin publishes /netsketch-univmon:univmon/sums/sum"},
 	} {

@@ -330,7 +330,7 @@ func (c *Component) deviceConfiguration(name string) *bindings.Collector_Device_
 	if !ok {
 		return nil
 	}
-	out := &bindings.Collector_Device_Configuration{Mode: configureMode[s.Mode], State: configurationState[s.State],
+	out := &bindings.Collector_Device_Configuration{Mode: configureMode[s.Mode], Status: configurationStatus[s.State],
 		Reason: cut(s.Reason)}
 	if !s.Since.IsZero() {
 		out.Compared = timestamp(s.Since)
@@ -471,18 +471,18 @@ var (
 		config.ConfigureApply:   bindings.Configuration_Mode_apply,
 		config.ConfigureEnforce: bindings.Configuration_Mode_enforce,
 	}
-	configurationState = map[devconfig.State]bindings.E_Configuration_State{
-		devconfig.Unread:        bindings.Configuration_State_unread,
-		devconfig.Clean:         bindings.Configuration_State_in_effect,
-		devconfig.Differs:       bindings.Configuration_State_differs,
-		devconfig.Blocked:       bindings.Configuration_State_refused,
-		devconfig.Ended:         bindings.Configuration_State_enforcement_ended,
-		devconfig.Setting:       bindings.Configuration_State_setting,
-		devconfig.ReadingBack:   bindings.Configuration_State_reading_back,
-		devconfig.AwaitingState: bindings.Configuration_State_awaiting_state,
-		devconfig.Connecting:    bindings.Configuration_State_connecting,
-		devconfig.Confirming:    bindings.Configuration_State_confirming,
-		devconfig.Undoing:       bindings.Configuration_State_undoing,
+	configurationStatus = map[devconfig.State]bindings.E_Configuration_Status{
+		devconfig.Unread:        bindings.Configuration_Status_unread,
+		devconfig.Clean:         bindings.Configuration_Status_in_effect,
+		devconfig.Differs:       bindings.Configuration_Status_differs,
+		devconfig.Blocked:       bindings.Configuration_Status_refused,
+		devconfig.Ended:         bindings.Configuration_Status_enforcement_ended,
+		devconfig.Setting:       bindings.Configuration_Status_setting,
+		devconfig.ReadingBack:   bindings.Configuration_Status_reading_back,
+		devconfig.AwaitingState: bindings.Configuration_Status_awaiting_state,
+		devconfig.Connecting:    bindings.Configuration_Status_connecting,
+		devconfig.Confirming:    bindings.Configuration_Status_confirming,
+		devconfig.Undoing:       bindings.Configuration_Status_undoing,
 	}
 	certificateStatus = map[certs.Status]bindings.E_Certificate_Status{
 		certs.Valid:       bindings.Certificate_Status_valid,

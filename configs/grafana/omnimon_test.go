@@ -58,6 +58,6 @@ func (s *sample) omnimon(n uint64) {
 	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})
 	one("completions/completion", nil, []string{"flows"}, nil)
 	one("hosts/host", m{"host": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "complete", "problem": "x"})
-	one("queries/query", m{"name": "slowloris"}, []string{"results"},
+	one("queries/query", m{"name": "slowloris"}, []string{"result-count"},
 		m{"status": "running", "exact": "true", "problem": "x"})
 }

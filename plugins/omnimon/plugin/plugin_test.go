@@ -782,7 +782,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("host %d: %v", h+1, row)
 		}
 	}
-	if row := sdktest.Rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["results"] != uint64(4) ||
+	if row := sdktest.Rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["result-count"] != uint64(4) ||
 		row["source"] != "configuration" {
 		t.Errorf("query %v", row)
 	}
@@ -798,7 +798,7 @@ func TestQueries(t *testing.T) {
 		row["problem"] == nil {
 		t.Errorf("request %v", row)
 	}
-	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != false || row["results"] != nil {
+	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != false || row["result-count"] != nil {
 		t.Errorf("the query before hosts run it: %v", row)
 	}
 	out, s := analyze(7, text)

@@ -324,7 +324,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	names, epoch := b.TextKey("name"), b.Uint("state/epoch")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	source, plan := b.Text("state/source"), b.Text("state/plan")
-	results, undefined := b.Uint("state/results"), b.Uint("state/undefined")
+	results, undefined := b.Uint("state/result-count"), b.Uint("state/undefined")
 	units, free, unseen := b.Uint("state/units"), b.Uint("state/units-free"), b.Uint("state/unseen-packets")
 	copied := b.Text("state/copied")
 	for i, a := range answers {

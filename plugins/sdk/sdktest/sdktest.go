@@ -130,12 +130,12 @@ func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 	if h.description.Name == "" || len(h.description.Lists) == 0 {
 		return nil, errors.New("the description lacks a name, or lists to publish")
 	}
-	h.schema, err = schemaOf(h.description, opts.Modules)
+	h.schema, err = schemaOf(tb, h.description, opts.Modules)
 	return h, err
 }
 
 // schemaOf compiles the modules that define the plugin's lists.
-func schemaOf(d sdk.Description, more []yang.Module) (*yang.Schema, error) {
+func schemaOf(tb testing.TB, d sdk.Description, more []yang.Module) (*yang.Schema, error) {
 	modules := slices.Clone(more)
 	own := make(map[string]bool)
 	for _, m := range d.Modules {
@@ -154,8 +154,13 @@ func schemaOf(d sdk.Description, more []yang.Module) (*yang.Schema, error) {
 		return nil, fmt.Errorf("plugin %s: %w", d.Name, err)
 	}
 	for _, l := range d.Lists {
-		if _, err := schema.List(l.Path); err != nil {
+		if err := schema.CheckResults(l.Path); err != nil {
 			return nil, fmt.Errorf("plugin %s declares the list %s: %w", d.Name, l.Path, err)
+		}
+	}
+	for _, m := range d.Modules {
+		for _, w := range schema.Warnings(m.Name) {
+			tb.Logf("warning: %s", w)
 		}
 	}
 	return schema, nil

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package analysis
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// extraModule is a plugin that also brings a module with a number without units.
+type extraModule struct{ *fakePlugin }
+
+func (p extraModule) Describe() sdk.Description {
+	d := p.fakePlugin.Describe()
+	d.Modules = append(slices.Clone(d.Modules), sdk.Module{Name: "acme-extra", Text: `module acme-extra {
+  namespace "urn:acme"; prefix "a"; revision "2026-11-27";
+  container extra {
+    config false;
+    description "Extra.";
+    container state { description "Extra."; leaf n { type uint32; description "A number."; } }
+  }
+}`})
+	return d
+}
+
+// TestModuleRules: a plugin whose module breaks a rule runs, and the log names the module, the line
+// and the rule.
+func TestModuleRules(t *testing.T) {
+	r := newRigWith(t, nil, func(d *Dependencies) {
+		d.Launch = func(_ context.Context, spec pluginhost.Spec) (Instance, error) {
+			return extraModule{&fakePlugin{spec: spec}}, nil
+		}
+	}, "fake")
+	if failed := r.c.Failed(); len(failed) > 0 {
+		t.Error(failed)
+	}
+	const want = "plugin fake: acme-extra.yang:6:45: /acme-extra:extra/state/n is a number without units"
+	if log := r.log.String(); strings.Count(log, want) != 1 || !strings.Contains(log, "warnings=1") {
+		t.Errorf("the log lacks %q:\n%s", want, log)
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rules for modules of results, beyond what YANG requires.
+
+package yang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckResults returns an error if rows of the list at a path would mislead clients: leaves of a
+// row are configuration, so that a Get of type STATE does not return them, or the list has no key,
+// so that rows cannot be told apart. A list may have leaves of configuration in containers named
+// config, which a table of results leaves empty.
+func (s *Schema) CheckResults(path string) error {
+	l, err := s.List(path)
+	if err != nil {
+		return err
+	}
+	if l.Node.Kind == ListNode && len(l.Keys) == 0 {
+		return fmt.Errorf("yang: %s%s has no key, so its rows cannot be told apart; add a key statement",
+			s.place(l.Node), l.Path)
+	}
+	for _, leaf := range l.Leaves {
+		if leaf.Config() && !strings.Contains("/"+leaf.Name, "/config/") {
+			return fmt.Errorf("yang: %s%s is configuration, so a Get of type STATE does not return it; add config false "+
+				"to the container of the results", s.place(leaf.Node), leaf.Node.Path)
+		}
+	}
+	return nil
+}
+
+// Warnings returns what makes the data nodes of a module harder to use than they need be, one text
+// for each node, with module and line:
+//
+//   - a node has no description;
+//   - a name is not in lower case with dashes;
+//   - a number has no unit;
+//   - a key is no leafref to a leaf in the entry's state or config;
+//   - a leaf of an entry is neither a key nor in a container state, config or counters.
+func (s *Schema) Warnings(module string) []string {
+	var out []string
+	warn := func(n *Node, text string, args ...any) {
+		out = append(out, s.place(n)+n.Path+" "+fmt.Sprintf(text, args...))
+	}
+	var visit func(n *Node)
+	visit = func(n *Node) {
+		if n.Module == module {
+			if n.Description == "" {
+				warn(n, "has no description")
+			}
+			if n.Name != strings.ToLower(n.Name) || strings.Contains(n.Name, "_") {
+				warn(n, "is not in lower case with dashes")
+			}
+			if n.Leaf != nil {
+				s.checkLeaf(n, warn)
+			}
+		}
+		for _, c := range n.children {
+			visit(c)
+		}
+	}
+	visit(s.root)
+	return out
+}
+
+// checkLeaf warns of a leaf.
+func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)) {
+	if n.Leaf.Type.numeric() && n.Leaf.Units == "" {
+		warn(n, "is a number without units")
+	}
+	if n.Parent.Kind == ListNode && slices.Contains(n.Parent.keys, n.Name) {
+		if len(n.Leaf.RefersTo) == 0 {
+			warn(n, "is a key and no leafref to a leaf in the state of its entry")
+		}
+		return
+	}
+	holder := n.Parent
+	if holder.Name == "counters" {
+		holder = holder.Parent
+	}
+	switch {
+	case holder.Name != "config" && holder.Name != "state":
+		warn(n, "is neither a key nor in a container state")
+	case n.Config != (holder.Name == "config"):
+		warn(n, "has the config statement %v in a container %s", n.Config, holder.Name)
+	}
+}
+
+// numeric reports whether values are numbers that need a unit.
+func (t *Type) numeric() bool {
+	switch t.Base {
+	case Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Decimal64:
+		return true
+	}
+	return false
+}
+
+// place returns "module:line: " of a node of a module that was passed with its source, "" for other
+// nodes.
+func (s *Schema) place(n *Node) string {
+	if p := s.places[n]; p != "" {
+		return p + ": "
+	}
+	return ""
+}

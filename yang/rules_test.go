@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yang_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/netsketch/netsketch/internal/test/yangtest"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// ours returns the schema of the modules that ship with netsketch and those of its examples.
+func ours(t *testing.T) *yang.Schema {
+	t.Helper()
+	modules := yangtest.Modules()
+	for _, file := range []string{"../examples/plugin-hello/acme-hello.yang", "../internal/test/faulty/acme-faulty.yang",
+		"../examples/plugin-python/busiest/acme-busiest.yang"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules = append(modules, yang.Module{Name: strings.TrimSuffix(filepath.Base(file), ".yang"),
+			Text: string(text), Source: "examples"})
+	}
+	s, err := yang.Load(modules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestRules: the modules that ship with netsketch and its examples follow the rules for modules of
+// results. Modules with leaves of OpenConfig have the units of OpenConfig.
+func TestRules(t *testing.T) {
+	s := ours(t)
+	openconfig := []string{"netsketch-lldp", "netsketch-p4rt-ids", "netsketch-platform", "netsketch-system"}
+	for _, m := range s.Models() {
+		if !strings.HasPrefix(m.Name, "netsketch-") && !strings.HasPrefix(m.Name, "acme-") {
+			continue
+		}
+		for _, text := range s.Warnings(m.Name) {
+			if !slices.Contains(openconfig, m.Name) || !strings.HasSuffix(text, "is a number without units") {
+				t.Error(text)
+			}
+		}
+	}
+	for _, l := range s.Lists() {
+		if strings.HasPrefix(l.Path, "/netsketch-") || strings.HasPrefix(l.Path, "/acme-") {
+			if err := s.CheckResults(l.Path); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestBrokenRules: each rule finds its violation, and names module and line.
+func TestBrokenRules(t *testing.T) {
+	const module = `module bad {
+  namespace "urn:bad"; prefix "b";
+  container bad {
+    %s
+    description "d";
+    list Row_s {
+      %s
+      description "d";
+      leaf id { type string; description "d"; }
+      container state { description "d";
+        leaf n { type uint32; }
+        leaf share { type decimal64 { fraction-digits 2; } units "share"; description "d"; }
+      }
+      leaf other { type string; description "d"; }
+    }
+  }
+}`
+	load := func(config, key string) *yang.Schema {
+		s, err := yang.Load(yang.Module{Name: "bad", Text: fmt.Sprintf(module, config, key), Source: "plugin bad"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const list, row = "/bad:bad/Row_s", " /bad:bad/Row_s"
+	place := func(line, column int) string { return fmt.Sprintf("plugin bad: bad.yang:%d:%d:", line, column) }
+	s := load("config false;", `key "id";`)
+	if err := s.CheckResults(list); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		place(6, 5) + row + " is not in lower case with dashes",
+		place(9, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
+		place(14, 7) + row + "/other is neither a key nor in a container state",
+		place(11, 9) + row + "/state/n has no description",
+		place(11, 9) + row + "/state/n is a number without units",
+	}
+	if diff := cmp.Diff(want, s.Warnings("bad")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, tt := range []struct{ config, key, want string }{
+		{"", `key "id";`, "yang: " + place(14, 7) + row + "/other is configuration"},
+		{"config false;", "", "yang: " + place(6, 5) + row + " has no key"},
+	} {
+		if err := load(tt.config, tt.key).CheckResults(list); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("error %v, want %s", err, tt.want)
+		}
+	}
+	if err := s.CheckResults("/bad/rows"); err == nil {
+		t.Error("a list that does not exist may be published")
+	}
+}
