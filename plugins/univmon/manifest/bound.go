@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -68,17 +69,31 @@ type demand struct {
 }
 
 // demandsOf returns one sketch for each set, (L + 1) / 2 for odd cycles of L sets of two switches,
-// and three for four switches that are a set with each other.
+// and n - 1 for n switches, four or more, of which each two are a set: so it is where only the ends
+// of paths are known.
 func demandsOf(n int, sets [][]int) (out []demand) {
-	links := make([][]int, n)
+	links, linked := make([][]int, n), make(map[[2]int]bool)
 	for _, set := range sets {
 		out = append(out, demand{set, 1})
 		if len(set) == 2 {
 			links[set[0]] = append(links[set[0]], set[1])
 			links[set[1]] = append(links[set[1]], set[0])
+			linked[[2]int{set[0], set[1]}], linked[[2]int{set[1], set[0]}] = true, true
 		}
 	}
-	seen := make(map[[3]int]bool)
+	seen, in := make(map[[3]int]bool), make([]bool, n)
+	for j := range n {
+		if in[j] {
+			continue
+		}
+		if all := clique(links, linked, j); len(all) > 4 {
+			out = append(out, demand{all, float64(len(all) - 1)})
+			for _, i := range all {
+				in[i] = true
+			}
+		}
+	}
+	most := len(out) + 4*n
 	for j := range n {
 		if cycle := oddCycle(links, j); cycle != nil {
 			slices.Sort(cycle)
@@ -91,9 +106,11 @@ func demandsOf(n int, sets [][]int) (out []demand) {
 	for a := range links {
 		for _, b := range links[a] {
 			for _, c := range links[a] {
+				if len(out) >= most || a >= b || b >= c || !linked[[2]int{b, c}] {
+					continue
+				}
 				for _, d := range links[a] {
-					if a < b && b < c && c < d && slices.Contains(links[b], c) && slices.Contains(links[b], d) &&
-						slices.Contains(links[c], d) && len(out) < len(sets)+4*n {
+					if c < d && linked[[2]int{b, d}] && linked[[2]int{c, d}] {
 						out = append(out, demand{[]int{a, b, c, d}, 3})
 					}
 				}
@@ -101,6 +118,21 @@ func demandsOf(n int, sets [][]int) (out []demand) {
 		}
 	}
 	return out
+}
+
+// clique returns switches, sorted, that are linked with each other, with one of them given. The
+// search is greedy, so there can be larger ones.
+func clique(links [][]int, linked map[[2]int]bool, with int) []int {
+	all := []int{with}
+	for _, j := range slices.SortedFunc(slices.Values(links[with]), func(a, b int) int {
+		return cmp.Or(len(links[b])-len(links[a]), a-b)
+	}) {
+		if !slices.ContainsFunc(all, func(i int) bool { return !linked[[2]int{i, j}] }) {
+			all = append(all, j)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // oddCycle returns the switches of a shortest walk of odd length from a switch back to it, if none

@@ -332,6 +332,24 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Where only the ends of paths are known, all switches but one keep each sketch, and the bound says
+// that this is the optimum.
+func TestBoundOfEnds(t *testing.T) {
+	for _, n := range []int{5, 23, 90} {
+		p := &Problem{Switches: make([]Switch, n), Dimensions: []Dimension{{"src", 1}, {"dst", 1}, {"5-tuple", 1}}}
+		for from := range n {
+			for to := range n {
+				if from != to {
+					p.Pairs = append(p.Pairs, Pair{from, to, [][]int{{from, to}}})
+				}
+			}
+		}
+		if m := solve(t, p, Optimized); m.Sketches() != 3*(n-1) || m.Gap() > 1e-6 {
+			t.Errorf("%d switches: %d sketches, gap %v", n, m.Sketches(), m.Gap())
+		}
+	}
+}
+
 // A problem without pairs has a manifest without duties.
 func TestEmpty(t *testing.T) {
 	p := figure3()

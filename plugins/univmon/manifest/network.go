@@ -3,9 +3,12 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -34,17 +37,33 @@ type mapper struct {
 	peers   []map[uint32]int // switches by port
 	tables  []*sdk.RouteTable
 	hosts   []int // with addresses, by switch
+	routing Routing
+	paths   map[[2]int][][]int // as configured, by their ends
 	out     *Map
 }
 
+// Routing is what is known of the paths of packets.
+type Routing struct {
+	// Owners are, by prefix, the names of the switches at which their packets enter and leave, in
+	// addition to the addresses of hosts.
+	Owners map[string]string
+	// Paths are paths by the names of their switches, separated by blanks. All paths of a pair are
+	// given, or none.
+	Paths []string
+	// Shortest: switches whose routes the collector does not install choose, as it would, among all
+	// shortest paths over the links.
+	Shortest bool
+}
+
 // Read returns the Map of a network. A pair is two switches with prefixes; a switch with several
-// hosts is a pair with itself. Paths are those of the collector's routes. Where it does not install
-// routes, only the ends of a path are certain, and the path consists of these. Owners are prefixes
-// by the name of the switch at which their packets enter and leave, in addition to those of hosts.
-func Read(n *sdk.Network, owners map[string]string) (*Map, error) {
-	m := &mapper{network: n, index: make(map[string]int), hosts: make([]int, len(n.Devices)), out: &Map{
-		Sites: make([][]netip.Prefix, len(n.Devices)), Internal: make([][]uint32, len(n.Devices)),
-	}}
+// hosts is a pair with itself. Paths are those of Routing, else those of the collector's routes.
+// Where it does not install routes, and packets may take other paths than the shortest ones, only
+// the ends of a path are certain, and the path consists of the ends.
+func Read(n *sdk.Network, routing Routing) (*Map, error) {
+	m := &mapper{network: n, index: make(map[string]int), hosts: make([]int, len(n.Devices)), routing: routing,
+		paths: make(map[[2]int][][]int), out: &Map{
+			Sites: make([][]netip.Prefix, len(n.Devices)), Internal: make([][]uint32, len(n.Devices)),
+		}}
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		m.index[d.Name] = i
@@ -57,7 +76,7 @@ func Read(n *sdk.Network, owners map[string]string) (*Map, error) {
 		m.tables = append(m.tables, table)
 	}
 	m.attach()
-	for text, name := range owners {
+	for text, name := range routing.Owners {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s is not a prefix; expected one such as 10.1.0.0/16", text)
@@ -68,6 +87,21 @@ func Read(n *sdk.Network, owners map[string]string) (*Map, error) {
 		}
 		m.out.Sites[i] = append(m.out.Sites[i], prefix.Masked())
 		m.hosts[i]++
+	}
+	for _, text := range routing.Paths {
+		var path []int
+		for _, name := range strings.Fields(text) {
+			i, ok := m.index[name]
+			if !ok {
+				return nil, fmt.Errorf("path %q: no switch is called %q", text, name)
+			}
+			path = append(path, i)
+		}
+		if len(path) == 0 {
+			return nil, errors.New("a path is empty; expected the names of its switches")
+		}
+		ends := [2]int{path[0], path[len(path)-1]}
+		m.paths[ends] = append(m.paths[ends], path)
 	}
 	for i := range m.out.Sites {
 		slices.SortFunc(m.out.Sites[i], netip.Prefix.Compare)
@@ -126,7 +160,11 @@ func (m *mapper) pairs() {
 			if len(m.out.Sites[from]) == 0 || from == to && m.hosts[to] < 2 {
 				continue
 			}
-			m.out.Problem.Pairs = append(m.out.Problem.Pairs, Pair{from, to, m.walk(from, to, next)})
+			paths := m.paths[[2]int{from, to}]
+			if paths == nil {
+				paths = m.walk(from, to, next)
+			}
+			m.out.Problem.Pairs = append(m.out.Problem.Pairs, Pair{from, to, paths})
 		}
 	}
 }
@@ -140,9 +178,16 @@ type hops struct {
 // next returns the hops to the prefixes of a switch.
 func (m *mapper) next(to int) []hops {
 	out := make([]hops, len(m.out.Sites))
+	distance := m.distances(to)
 	for i := range out {
 		if m.tables[i] == nil {
-			out[i].unknown = true
+			for _, peer := range m.peers[i] {
+				if distance[peer] == distance[i]-1 && !slices.Contains(out[i].to, peer) {
+					out[i].to = append(out[i].to, peer)
+				}
+			}
+			slices.Sort(out[i].to)
+			out[i].unknown = !m.routing.Shortest || i != to && out[i].to == nil
 			continue
 		}
 		for _, prefix := range m.out.Sites[to] {
@@ -157,6 +202,21 @@ func (m *mapper) next(to int) []hops {
 			}
 		}
 		slices.Sort(out[i].to)
+	}
+	return out
+}
+
+// distances returns the hops from each switch to one; those that have no path are infinitely far.
+func (m *mapper) distances(to int) []int {
+	out := slices.Repeat([]int{math.MaxInt}, len(m.peers))
+	out[to] = 0
+	for queue := []int{to}; len(queue) > 0; queue = queue[1:] {
+		for _, peer := range m.peers[queue[0]] { // links join in both directions
+			if out[peer] == math.MaxInt {
+				out[peer] = out[queue[0]] + 1
+				queue = append(queue, peer)
+			}
+		}
 	}
 	return out
 }

@@ -40,7 +40,7 @@ func diamond() *sdk.Network {
 // Read returns the paths of the routes, including all of equal length, and local pairs of switches
 // with two hosts.
 func TestRead(t *testing.T) {
-	m, err := Read(diamond(), nil)
+	m, err := Read(diamond(), Routing{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestReadUnknownPaths(t *testing.T) {
 	} {
 		n := diamond()
 		test.change(n)
-		m, err := Read(n, nil)
+		m, err := Read(n, Routing{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +83,51 @@ func TestReadUnknownPaths(t *testing.T) {
 	}
 }
 
+// Paths of switches whose routes others install are the shortest ones, or those of the
+// configuration.
+func TestReadPathsOfOthers(t *testing.T) {
+	unmanaged := func() *sdk.Network {
+		n := diamond()
+		for i := range n.Devices {
+			n.Devices[i].Forwarding = nil
+		}
+		return n
+	}
+	for name, test := range map[string]struct {
+		change  func(n *sdk.Network)
+		routing Routing
+		want    [][]int // from a to d
+	}{
+		"shortest": {func(*sdk.Network) {}, Routing{Shortest: true}, [][]int{{0, 1, 3}, {0, 2, 3}}},
+		"a part is managed": {func(n *sdk.Network) { n.Devices[1].Forwarding = diamond().Devices[1].Forwarding },
+			Routing{Shortest: true}, [][]int{{0, 1, 3}, {0, 2, 3}}},
+		"a link is gone": {func(n *sdk.Network) { n.Links = n.Links[:len(n.Links)-1] }, Routing{Shortest: true},
+			[][]int{{0, 1, 3}}},
+		"no path":    {func(n *sdk.Network) { n.Links = n.Links[:3] }, Routing{Shortest: true}, [][]int{{0, 3}}},
+		"configured": {func(*sdk.Network) {}, Routing{Paths: []string{"a c d"}, Shortest: true}, [][]int{{0, 2, 3}}},
+		"two paths": {func(*sdk.Network) {}, Routing{Paths: []string{"a c d", "a b d", "d c a"}},
+			[][]int{{0, 2, 3}, {0, 1, 3}}},
+	} {
+		n := unmanaged()
+		test.change(n)
+		m, err := Read(n, test.routing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Problem.Pairs[1].Paths; !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: paths %v; expected %v", name, got, test.want)
+		}
+	}
+	for path, want := range map[string]string{"a x": `no switch is called "x"`, " ": "a path is empty"} {
+		if _, err := Read(diamond(), Routing{Paths: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; expected %s", path, err, want)
+		}
+	}
+}
+
 // Prefixes of the configuration make a switch an end of pairs.
 func TestReadOwners(t *testing.T) {
-	m, err := Read(diamond(), map[string]string{"10.9.1.7/16": "b"})
+	m, err := Read(diamond(), Routing{Owners: map[string]string{"10.9.1.7/16": "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +135,8 @@ func TestReadOwners(t *testing.T) {
 		t.Errorf("sites %v, %d pairs; expected 10.9.0.0/16 and 7", got, len(m.Problem.Pairs))
 	}
 	for text, want := range map[string]string{"10.9.0.0": "is not a prefix", "10.9.0.0/8": `no switch is called "x"`} {
-		if _, err := Read(diamond(), map[string]string{text: "x"}); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Read(diamond(), Routing{Owners: map[string]string{text: "x"}})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; expected %s", text, err, want)
 		}
 	}

@@ -26,7 +26,8 @@ type Assignment struct {
 // reason.
 func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, absent map[string]string) (*Assignment,
 	error) {
-	m, err := manifest.Read(network, c.Network.Prefixes)
+	m, err := manifest.Read(network, manifest.Routing{Owners: c.Network.Prefixes, Paths: c.Network.Paths,
+		Shortest: c.Network.Unmanaged == UnmanagedShortest})
 	if err != nil {
 		return nil, err
 	}

@@ -68,6 +68,14 @@ type NetworkView struct {
 	// Prefixes is, by prefix, the switch at which its packets enter and leave, in addition to the
 	// addresses of hosts. Not with scheme weights.
 	Prefixes map[string]string `yaml:"prefixes"`
+	// Unmanaged is which paths packets take where the collector does not install the routes: ends if
+	// only the two ends of each path are certain, shortest if they take all shortest paths over the
+	// links, those that the configuration has and those that LLDP reports. Where packets take other
+	// paths than the shortest ones, they can count twice or not at all. Not with scheme weights.
+	Unmanaged Unmanaged `yaml:"unmanaged" default:"ends" oneof:"ends shortest"`
+	// Paths are the paths of packets, each the names of its switches in their order with blanks
+	// between them. They replace all other paths between the same two ends. Not with scheme weights.
+	Paths []string `yaml:"paths"`
 	// Memory is the largest size of a switch's sketches. If 0, there is no limit. Not with scheme
 	// weights.
 	Memory settings.Size `yaml:"memory" default:"0" range:"0.."`
@@ -81,6 +89,15 @@ type NetworkView struct {
 // SchemeWeights is the scheme by which every switch counts all packets, and sketches are added and
 // subtracted.
 const SchemeWeights manifest.Scheme = "weights"
+
+// Unmanaged is which paths packets take where the collector does not install the routes.
+type Unmanaged string
+
+// Only the ends of paths are certain, or all shortest paths are taken.
+const (
+	UnmanagedEnds     Unmanaged = "ends"
+	UnmanagedShortest Unmanaged = "shortest"
+)
 
 // HostView configures which packets hosts count. Each host with an agent is then a device.
 type HostView struct {
@@ -198,8 +215,10 @@ func (c *Configuration) Validate() error {
 	}
 	if n := &c.Network; n.Scheme != SchemeWeights && len(n.Weights) > 0 {
 		errs.Add("network.weights", "are for the scheme %s; the scheme is %s", SchemeWeights, n.Scheme)
-	} else if n.Scheme == SchemeWeights && (len(n.Prefixes) > 0 || n.Memory != 0) {
-		errs.Add("network.scheme", "%s has neither prefixes nor memory; expected one of %v", n.Scheme, manifest.Schemes)
+	} else if n.Scheme == SchemeWeights && (len(n.Prefixes) > 0 || len(n.Paths) > 0 || n.Memory != 0 ||
+		n.Unmanaged == UnmanagedShortest) {
+		errs.Add("network.scheme", "%s has no prefixes, paths, memory or unmanaged; expected one of %v", n.Scheme,
+			manifest.Schemes)
 	}
 	for _, text := range slices.Sorted(maps.Keys(c.Network.Prefixes)) {
 		if _, err := netip.ParsePrefix(text); err != nil {
