@@ -219,7 +219,7 @@ func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 	}
 	r := &sdk.Results{Plans: p.plans, State: p.state}
 	p.plans = nil
-	r.Add(t, true)
+	r.Add(t, nil)
 	r.Tables[0].Target = p.target
 	return r, nil
 }

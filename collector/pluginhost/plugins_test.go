@@ -253,7 +253,7 @@ func (p *testPlugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Result
 	}
 	p.seen++
 	results := &sdk.Results{}
-	results.Add(sumTable(testList, names, sums), true)
+	results.Add(sumTable(testList, names, sums), nil)
 	results.Plans = []sdk.Plan{{FromEpoch: epoch.Number + 2, Hosts: []sdk.HostSetting{{Role: "r", Data: []byte("x")}}}}
 	if command == "events" {
 		for i := range 5_000 {

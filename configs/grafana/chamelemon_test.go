@@ -44,8 +44,6 @@ func (s *sample) chamelemon(n uint64) {
 		hitters.Append(31)
 		changes.Append(7)
 		if d != "network" {
-			known.AppendNull()
-			lost.AppendNull()
 			continue
 		}
 		known.Append(n < 10)

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 //go:embed acme-hello.yang
@@ -63,10 +62,9 @@ func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 
 // Analyze counts the cells of an epoch that are not zero.
 func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	b := table.NewBuilder(list)
+	b := epoch.Builder(list)
 	device, object := b.TextKey("device"), b.TextKey("object")
-	number, cells, used, fill := b.Uint("state/epoch"), b.Uint("state/cells"), b.Uint("state/used-cells"),
-		b.Float("state/fill")
+	cells, used, fill := b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
 	for _, d := range epoch.Devices {
 		for _, array := range d.Objects {
 			count := 0
@@ -77,17 +75,12 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 			}
 			device.Append(d.Name)
 			object.Append(array.Object)
-			number.Append(epoch.Number)
 			cells.Append(uint64(array.Len()))
 			used.Append(uint64(count))
 			fill.Append(float64(count) / float64(max(array.Len(), 1)))
 		}
 	}
-	t, err := b.Table()
-	if err != nil {
-		return nil, err
-	}
 	results := &sdk.Results{}
-	results.Add(t, true) // replaces the rows of the previous epoch
-	return results, nil
+	results.Add(b.Table()) // replaces the rows of the previous epoch
+	return results, results.Err()
 }

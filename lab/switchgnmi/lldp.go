@@ -41,7 +41,7 @@ func (s *Server) lldp(ports []softswitch.PortStatus, set settings) (*table.Table
 	b.Bool("state/enabled").Append(st.Enabled)
 	b.Uint("state/hello-timer").Append(uint64(st.Interval.Seconds()))
 	b.Text("state/system-name").Append(st.SystemName)
-	text(b.Text("state/system-description"), st.SystemDescription)
+	b.Text("state/system-description").AppendSome(st.SystemDescription)
 	b.Text("state/chassis-id").Append(net.HardwareAddr(st.Chassis[:]).String())
 	b.Text("state/chassis-id-type").Append("MAC_ADDRESS")
 	var sum lldp.Counters
@@ -106,18 +106,16 @@ func (s *Server) neighbors(ports []softswitch.PortStatus, _ settings) (*table.Ta
 		}
 		on.Append(names[n.Port])
 		id.Append(strconv.FormatUint(n.ID, 10))
-		text(sysName, n.SystemName)
-		text(sysAbout, n.SystemDescription)
-		text(chassis, n.ChassisText())
-		text(chassisKind, n.ChassisType())
-		text(port, n.PortText())
-		text(portKind, n.PortType())
-		text(portAbout, n.PortDescription)
+		sysName.AppendSome(n.SystemName)
+		sysAbout.AppendSome(n.SystemDescription)
+		chassis.AppendSome(n.ChassisText())
+		chassisKind.AppendSome(n.ChassisType())
+		port.AppendSome(n.PortText())
+		portKind.AppendSome(n.PortType())
+		portAbout.AppendSome(n.PortDescription)
 		ttl.Append(uint64(n.TTL))
 		switch {
 		case !n.Management.IsValid():
-			address.AppendNull()
-			addressKind.AppendNull()
 		case n.Management.Is4():
 			address.Append(n.Management.String())
 			addressKind.Append("IPV4")

@@ -42,18 +42,12 @@ func (s *Server) components(ports []softswitch.PortStatus, set settings) (*table
 		about.Append(what)
 		mfg.Append(maker)
 		oper.Append(status)
-		text(parent, in)
+		parent.AppendSome(in)
 		if k == "OPERATING_SYSTEM" {
-			text(version, s.opts.Version)
-		} else {
-			version.AppendNull()
+			version.AppendSome(s.opts.Version)
 		}
 		for _, n := range []*table.UintAppender{node, configured} {
-			if k == "INTEGRATED_CIRCUIT" && deviceID != 0 {
-				n.Append(deviceID)
-			} else {
-				n.AppendNull()
-			}
+			n.AppendIf(deviceID, k == "INTEGRATED_CIRCUIT" && deviceID != 0)
 		}
 	}
 	add(chassisName, "CHASSIS", description, "ACTIVE", "")
@@ -79,6 +73,6 @@ func (s *Server) system(_ []softswitch.PortStatus, set settings) (*table.Table, 
 	b.Text("state/hostname").Append(s.hostname(set))
 	b.Text("state/current-datetime").Append(s.opts.Now().UTC().Truncate(time.Second).Format(time.RFC3339))
 	b.Uint("state/boot-time").Append(uint64(s.opts.Started.UnixNano()))
-	text(b.Text("state/software-version"), s.opts.Version)
+	b.Text("state/software-version").AppendSome(s.opts.Version)
 	return b.Table()
 }

@@ -73,17 +73,13 @@ func (s *Server) interfaces(ports []softswitch.PortStatus, set settings) (*table
 		name.Append(lldp.PortName(*p))
 		configType.Append(ethernet)
 		configEnabled.Append(port.enabled)
-		text(configDescription, port.description)
+		configDescription.AppendSome(port.description)
 		kind.Append(ethernet)
 		enabled.Append(port.enabled)
-		text(description, port.description)
+		description.AppendSome(port.description)
 		ifindex.Append(uint64(p.ID))
 		for _, n := range []*table.UintAppender{id, configID} {
-			if port.id == 0 { // the model's ids begin with 1
-				n.AppendNull()
-			} else {
-				n.Append(uint64(port.id))
-			}
+			n.AppendIf(uint64(port.id), port.id != 0) // the model's ids begin with 1
 		}
 		hardware.Append(componentOf(p.ID))
 		admin.Append(upDown(port.enabled))
@@ -106,15 +102,6 @@ func upDown(up bool) string {
 		return "UP"
 	}
 	return "DOWN"
-}
-
-// text appends a text, or null for an empty one.
-func text(a *table.TextAppender, v string) {
-	if v == "" {
-		a.AppendNull()
-		return
-	}
-	a.Append(v)
 }
 
 // shape is the part of the rows that depends on the model's revision: leaves and units.

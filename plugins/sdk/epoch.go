@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Status is the status of an epoch. The YANG modules publish its text.
@@ -83,6 +85,14 @@ type Epoch struct {
 	States []DeviceState
 	// Plans holds the outcomes of this plugin's plans since the previous epoch that it received.
 	Plans []PlanOutcome
+}
+
+// Builder returns a builder of a table of the list at this schema path, in which each row has the
+// epoch's number as its leaf "state/epoch".
+func (e *Epoch) Builder(list string) *table.Builder {
+	b := table.NewBuilder(list)
+	b.EachUint("state/epoch", e.Number)
+	return b
 }
 
 // BankOf returns the bank, from 0 to banks-1, in which devices with this number of banks measure

@@ -5,6 +5,7 @@
 package sdk
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -24,13 +25,22 @@ type Results struct {
 	State *State
 	// Stats are set by the SDK.
 	Stats Stats
+
+	err error
 }
 
-// Add appends a table. With replace, the table replaces all rows of its list; otherwise its rows
-// overwrite rows with equal keys, and other rows stay.
-func (r *Results) Add(t *table.Table, replace bool) {
-	r.Tables = append(r.Tables, TableResult{Table: t, Replace: replace})
+// Add takes what table.Builder.Table returns: a table that replaces all rows of its list, or an
+// error, which Err returns.
+func (r *Results) Add(t *table.Table, err error) {
+	if err != nil {
+		r.err = cmp.Or(r.err, err)
+		return
+	}
+	r.Tables = append(r.Tables, TableResult{Table: t, Replace: true})
 }
+
+// Err returns the first error that was added.
+func (r *Results) Err() error { return r.err }
 
 // TableResult is one table of results.
 type TableResult struct {

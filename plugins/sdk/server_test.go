@@ -221,7 +221,7 @@ func TestCanceledEpochIsNotSent(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stream := newStream(ctx)
 	results := &Results{}
-	results.Add(rows(60_000, false), true)
+	results.Add(rows(60_000, false), nil)
 	go func() {
 		<-stream.sent
 		cancel(errCanceled)

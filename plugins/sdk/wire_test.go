@@ -38,11 +38,6 @@ func rows(n int, sparse bool) *table.Table {
 		number.Append(uint64(row))
 		label.Append([]string{"src", "dst", "5-tuple"}[row%3])
 		if sparse && row%7 == 3 {
-			u.AppendNull()
-			i.AppendNull()
-			f.AppendNull()
-			o.AppendNull()
-			s.AppendNull()
 			continue
 		}
 		u.Append(random.Uint64())

@@ -34,29 +34,19 @@ func sample(tb testing.TB, n, flows int) (*Table, [][]any) {
 				r[c] = nil
 			}
 		}
-		if r[2] == nil {
-			packets.AppendNull()
-		} else {
+		if r[2] != nil {
 			packets.Append(r[2].(uint64))
 		}
-		if r[3] == nil {
-			delta.AppendNull()
-		} else {
+		if r[3] != nil {
 			delta.Append(r[3].(int64))
 		}
-		if r[4] == nil {
-			share.AppendNull()
-		} else {
+		if r[4] != nil {
 			share.Append(r[4].(float64))
 		}
-		if r[5] == nil {
-			up.AppendNull()
-		} else {
+		if r[5] != nil {
 			up.Append(r[5].(bool))
 		}
-		if r[6] == nil {
-			kind.AppendNull()
-		} else {
+		if r[6] != nil {
 			kind.Append(r[6].(string))
 		}
 		rows[i] = r
@@ -273,4 +263,52 @@ func BenchmarkBuild(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(flows)*b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// TestSkippedRows: rows without a value lack the leaf, at the beginning, in between and at the end.
+func TestSkippedRows(t *testing.T) {
+	b := NewBuilder(list)
+	b.EachUint("state/epoch", 7)
+	flow, packets, kind, up := b.TextKey("flow"), b.Uint("state/packets"), b.Text("state/kind"), b.Bool("state/up")
+	b.EachBool("state/final", true)
+	for i := range 130 {
+		flow.Append(fmt.Sprint(i))
+		packets.AppendIf(uint64(i), i == 65)
+		kind.AppendSome(map[int]string{1: "rise", 128: "fall"}[i])
+	}
+	up.Append(true)
+	got, err := b.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range boxed(got) {
+		want := []any{fmt.Sprint(i), uint64(7), nil, nil, nil, true}
+		switch i {
+		case 1:
+			want[3] = "rise"
+		case 65:
+			want[2] = uint64(65)
+		case 128:
+			want[3] = "fall"
+		case 129:
+			want[4] = true
+		}
+		if !reflect.DeepEqual(row, want) {
+			t.Errorf("row %d: %v, want %v", i, row, want)
+		}
+	}
+	b = NewBuilder(list)
+	flow, packets = b.TextKey("flow"), b.Uint("state/packets")
+	flow.Append("a")
+	packets.Append(1)
+	packets.Append(2)
+	if _, err := b.Table(); err == nil || !strings.Contains(err.Error(), "state/packets has 2 rows") {
+		t.Errorf("two values of a row: %v", err)
+	}
+	b = NewBuilder("/m:container")
+	b.Uint("state/none")
+	b.EachUint("state/epoch", 7)
+	if got, err = b.Table(); err != nil || !reflect.DeepEqual(boxed(got), [][]any{{nil, uint64(7)}}) {
+		t.Errorf("a container: %v, %v", err, got)
+	}
 }

@@ -5,7 +5,6 @@ package local
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -89,9 +88,6 @@ func reconstruct(s *wire.Settings, r *wire.Report) ([]*device, error) {
 	return all, nil
 }
 
-// share rounds to the six digits of the module's decimals.
-func share(v float64) float64 { return math.Round(v*1e6) / 1e6 }
-
 // analyze returns the rows of an epoch.
 func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, error) {
 	devices, err := reconstruct(s, r)
@@ -139,12 +135,12 @@ func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int)
 
 func flowTable(devices []*device, epoch uint64, flows []wire.Flow) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	key, at := b.TextKey("flow"), b.Uint("state/epoch")
+	b.EachUint("state/epoch", epoch)
+	key := b.TextKey("flow")
 	sent, received, switches := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Text("state/switches")
 	for i := range flows {
 		f := &flows[i]
-		key.Append(f.Key.String())
-		at.Append(epoch)
+		key.AppendText(&f.Key)
 		sent.Append(f.Sent)
 		received.Append(f.Received)
 		var names []string
@@ -161,12 +157,14 @@ func flowTable(devices []*device, epoch uint64, flows []wire.Flow) (*table.Table
 func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.Flow) (hops, ranges *table.Table,
 	err error) {
 	h := table.NewBuilder(hopList)
-	key, name, at := h.TextKey("flow"), h.TextKey("switch"), h.Uint("state/epoch")
+	h.EachUint("state/epoch", epoch)
+	key, name := h.TextKey("flow"), h.TextKey("switch")
 	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/received")
 	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
 	d := table.NewBuilder(delayList)
+	d.EachUint("state/epoch", epoch)
 	dKey, dName, from := d.TextKey("flow"), d.TextKey("switch"), d.UintKey("from")
-	dAt, to, dPackets := d.Uint("state/epoch"), d.Uint("state/to"), d.Uint("state/packets")
+	to, dPackets := d.Uint("state/to"), d.Uint("state/packets")
 	var binary []byte
 	var delays []uint32
 	for i := range flows {
@@ -181,17 +179,13 @@ func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.F
 			}
 			key.Append(text)
 			name.Append(x.name)
-			at.Append(epoch)
 			carrier.Append(carried)
 			packets.Append(uint64(n))
-			received.Append(share(x.sketch.Received()))
+			received.Append(table.Decimal(x.sketch.Received(), 6))
 			unit := uint64(1000) << s.Sketch.Unit // ns
 			if interval, end, ok := x.sketch.MaxInterval(binary); ok && n > 0 && end > 0 {
 				gap.Append(uint64(interval) * unit)
 				last.Append(uint64(end-1) * unit)
-			} else {
-				gap.AppendNull()
-				last.AppendNull()
 			}
 			delays, _ = x.sketch.Delays(delays[:0], binary)
 			for j, n := range delays {
@@ -205,12 +199,9 @@ func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.F
 				dKey.Append(text)
 				dName.Append(x.name)
 				from.Append(low)
-				dAt.Append(epoch)
 				dPackets.Append(uint64(n))
 				if j < len(s.Sketch.Delays) {
 					to.Append(uint64(s.Sketch.Delays[j]) * 1000)
-				} else {
-					to.AppendNull()
 				}
 			}
 		}
@@ -223,17 +214,17 @@ func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.F
 
 func switchTable(devices []*device, epoch uint64) (*table.Table, error) {
 	b := table.NewBuilder(switchList)
-	name, at, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/device-id")
+	b.EachUint("state/epoch", epoch)
+	name, id := b.TextKey("switch"), b.Uint("state/device-id")
 	interval, columns := b.Uint("state/interval"), b.Uint("state/columns")
 	got, received, old := b.Uint("state/received-columns"), b.Float("state/received"), b.Uint("state/old-sketchlets")
 	for _, d := range devices {
 		name.Append(d.name)
-		at.Append(epoch)
 		id.Append(uint64(d.ID))
 		interval.Append(uint64(d.interval))
 		columns.Append(uint64(d.Columns))
 		got.Append(uint64(d.sketch.ReceivedColumns()))
-		received.Append(share(d.sketch.Received()))
+		received.Append(table.Decimal(d.sketch.Received(), 6))
 		old.Append(d.old)
 	}
 	return b.Table()

@@ -142,7 +142,7 @@ func (f *faulty) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 	if f.mode == "undeclared" {
 		path = "/netsketch-univmon:univmon/summaries/summary"
 	}
-	results.Add(f.table(path, epoch.Number, rows, text, value), true)
+	results.Add(f.table(path, epoch.Number, rows, text, value), nil)
 	if f.mode == "events" {
 		for i := range 100_000 {
 			results.Events = append(results.Events, sdk.Event{Level: slog.LevelWarn, Message: fmt.Sprint("event ", i)})

@@ -35,6 +35,6 @@ func victimResults(t *testing.T, rows [][4]string) *sdk.Results {
 		t.Fatal(err)
 	}
 	out := &sdk.Results{}
-	out.Add(built, true)
+	out.Add(built, nil)
 	return out
 }

@@ -131,11 +131,7 @@ func summary(tb testing.TB, device string, epoch, packets uint64, entropy float6
 	b.Uint("state/epoch").Append(epoch)
 	b.Text("state/status").Append("complete")
 	b.Uint("state/packets").Append(packets)
-	if math.IsNaN(entropy) {
-		b.Float("state/entropy").AppendNull()
-	} else {
-		b.Float("state/entropy").Append(entropy)
-	}
+	b.Float("state/entropy").AppendIf(entropy, !math.IsNaN(entropy))
 	b.Uint("state/heavy-hitters").Append(3)
 	return built(tb, b)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 // The kinds of alert, as in the YANG module.
@@ -56,8 +55,4 @@ func severity(k alert.Kind) string {
 // published are the alerts with a row: all that have been active, and network-ill.
 func published(alerts alert.List) alert.List {
 	return slices.DeleteFunc(slices.Clone(alerts), func(x alert.Alert) bool { return x.Kind == badWatch })
-}
-
-func (a *analysis) alertTable([]*view) (*table.Table, error) {
-	return a.alerts.Table(alertList, a.epoch.Number, severity)
 }

@@ -73,8 +73,9 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 // reason.
 func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	device, flows, epoch, packets, exact := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"),
-		b.Uint("state/packets"), b.Bool("state/exact")
+	b.EachUint("state/epoch", s.epoch)
+	device, flows := b.TextKey("device"), b.TextKey("flow")
+	packets, exact := b.Uint("state/packets"), b.Bool("state/exact")
 	for _, row := range rows {
 		if row.List != flowList {
 			continue
@@ -92,7 +93,6 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 		}
 		device.Append(name)
 		flows.Append(text) // as in the request, so that the row has the requested path
-		epoch.Append(s.epoch)
 		packets.Append(n)
 		exact.Append(sure)
 	}
@@ -100,7 +100,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 }
 
 // watchedTable makes the list of flows with the epoch's watched rows.
-func (a *analysis) watchedTable([]*view) (*table.Table, error) {
+func (a *analysis) watchedTable() (*table.Table, error) {
 	return a.sizes().table(a.epoch.Watched, func(flow, reason string) { a.problem(alert.Clip(flow), badWatch, reason) })
 }
 

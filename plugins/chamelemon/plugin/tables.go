@@ -200,64 +200,44 @@ func (a *analysis) heaviest(v *view) {
 // events.
 func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 	views := a.views()
-	add := func(build func([]*view) (*table.Table, error)) error {
-		t, err := build(views)
-		if err != nil {
-			return fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
-		}
-		out.Add(t, true)
-		return nil
-	}
-	for _, build := range []func([]*view) (*table.Table, error){
-		a.victimTable, a.summaryTable, a.hitterTable, a.changeTable, a.rangeTable, a.watchedTable, a.thresholdTable,
-		a.encoderTable,
-	} {
-		if err := add(build); err != nil {
-			return nil, err
-		}
-	}
+	out.Add(a.victimTable())
+	out.Add(a.summaryTable(views))
+	out.Add(a.hitterTable(views))
+	out.Add(a.changeTable(views))
+	out.Add(a.rangeTable(views))
+	out.Add(a.watchedTable())
+	out.Add(a.thresholdTable())
+	out.Add(a.encoderTable())
 	out.Events = append(out.Events, alertEvents(p.alerts.Update(a.epoch, a.problems))...)
 	a.alerts = published(p.alerts)
-	if err := add(a.alertTable); err != nil {
-		return nil, err
-	}
+	out.Add(a.alerts.Table(alertList, a.epoch.Number, severity))
 	a.total = p.now().Sub(a.began)
-	return out, add(a.attentionTable)
+	out.Add(a.attentionTable())
+	return out, out.Err()
 }
 
-func (a *analysis) victimTable([]*view) (*table.Table, error) {
-	b := table.NewBuilder(victimList)
-	flows, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+func (a *analysis) victimTable() (*table.Table, error) {
+	b := a.epoch.Builder(victimList)
+	flows, rank := b.TextKey("flow"), b.Uint("state/rank")
 	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
 		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
 	for i, v := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
 		flows.Append(v.key.String())
-		epoch.Append(a.epoch.Number)
 		rank.Append(uint64(i + 1))
 		lost.Append(uint64(v.lost))
 		exact.Append(v.exact)
 		kind.Append(map[bool]string{true: "heavy", false: "light"}[v.heavy])
 		packets.Append(v.size)
-		text(entry, v.entry)
-		text(exit, v.exit)
+		entry.AppendSome(v.entry)
+		exit.AppendSome(v.exit)
 	}
 	return b.Table()
 }
 
-// text appends a text, or nothing for "".
-func text(c *table.TextAppender, s string) {
-	if s == "" {
-		c.AppendNull()
-		return
-	}
-	c.Append(s)
-}
-
 func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
-	b := table.NewBuilder(summaryList)
-	device, epoch, status, problem := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status"),
-		b.Text("state/problem")
+	b := a.epoch.Builder(summaryList)
+	device, status, problem := b.TextKey("device"), b.Text("state/status"), b.Text("state/problem")
 	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
 		b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	flowsExact := b.Bool("state/flows-exact")
@@ -266,7 +246,6 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for _, v := range views {
 		device.Append(v.device)
-		epoch.Append(a.epoch.Number)
 		network := v.device == Network
 		s, why := sdk.StatusComplete, v.problem
 		switch {
@@ -279,36 +258,24 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 			}
 		}
 		status.Append(s.String())
-		text(problem, why)
+		problem.AppendSome(why)
 		if v.empty {
-			for _, c := range []*table.UintAppender{packets, flows, hitters, hittersFrom, changes, changesFrom, victims,
-				lost} {
-				c.AppendNull()
-			}
-			exact.AppendNull()
-			known.AppendNull()
-			entropy.AppendNull()
-			flowsExact.AppendNull()
 			continue
 		}
 		packets.Append(v.packets)
 		exact.Append(v.exact)
-		optional(flows, v.flows, v.counted)
+		estimated(flows, v.flows, v.counted)
 		flowsExact.Append(v.sizes.exact && v.exact && a.settled)
 		if v.sizes.ok {
-			entropy.Append(digits(v.sizes.entropy(), 6))
-		} else {
-			entropy.AppendNull()
+			entropy.Append(table.Decimal(v.sizes.entropy(), 6))
 		}
-		optional(hitters, float64(len(v.hitters)), v.decoded)
-		optional(changes, float64(len(v.changes)), v.compare)
-		optional(hittersFrom, float64(v.hittersFrom), v.decoded)
-		optional(changesFrom, float64(v.changesFrom), v.compare)
+		estimated(hitters, float64(len(v.hitters)), v.decoded)
+		estimated(changes, float64(len(v.changes)), v.compare)
+		estimated(hittersFrom, float64(v.hittersFrom), v.decoded)
+		estimated(changesFrom, float64(v.changesFrom), v.compare)
 		n, ok := a.losses.number(&a.attention)
-		optional(victims, n, network && ok)
+		estimated(victims, n, network && ok)
 		if !network || !ok {
-			known.AppendNull()
-			lost.AppendNull()
 			continue
 		}
 		known.Append(a.losses.complete && a.settled && a.warning == "" && a.attention.Tl == 1)
@@ -321,18 +288,9 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	return b.Table()
 }
 
-func optional(c *table.UintAppender, x float64, ok bool) {
-	if !ok || !(x >= 0) || x > math.MaxInt64/2 {
-		c.AppendNull()
-		return
-	}
-	c.Append(uint64(math.Round(x)))
-}
-
-// digits rounds to the n fraction digits of the leaf's decimal64.
-func digits(x float64, n int) float64 {
-	scale := math.Pow10(n)
-	return math.Round(x*scale) / scale
+// estimated appends an estimate of a count, if it is known.
+func estimated(c *table.UintAppender, x float64, known bool) {
+	c.AppendIf(table.Whole(x), known && x >= 0 && x <= math.MaxInt64/2)
 }
 
 // keyText returns a flow as text.
@@ -345,28 +303,27 @@ func keyText(raw string) string {
 }
 
 func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
-	b := table.NewBuilder(hitterList)
-	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	b := a.epoch.Builder(hitterList)
+	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
 	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
 	certain := b.Bool("state/certain")
 	for _, v := range views {
 		for i, h := range v.hitters[:min(len(v.hitters), a.config.HeavyHitters.Limit)] {
 			device.Append(v.device)
 			flows.Append(keyText(h.raw))
-			epoch.Append(a.epoch.Number)
 			rank.Append(uint64(i + 1))
 			packets.Append(h.packets)
 			exact.Append(h.exact)
 			certain.Append(h.least >= v.threshold)
-			share.Append(digits(min(float64(h.packets)/float64(max(v.packets, 1)), 1), 6))
+			share.Append(table.Decimal(min(float64(h.packets)/float64(max(v.packets, 1)), 1), 6))
 		}
 	}
 	return b.Table()
 }
 
 func (a *analysis) changeTable(views []*view) (*table.Table, error) {
-	b := table.NewBuilder(changeList)
-	device, flows, epoch, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	b := a.epoch.Builder(changeList)
+	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
 	certain := b.Bool("state/certain")
@@ -374,7 +331,6 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 		for i, c := range v.changes[:min(len(v.changes), a.config.HeavyChanges.Limit)] {
 			device.Append(v.device)
 			flows.Append(keyText(c.raw))
-			epoch.Append(a.epoch.Number)
 			rank.Append(uint64(i + 1))
 			previous.Append(c.before)
 			current.Append(c.after)
@@ -390,9 +346,8 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 const single = 32
 
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
-	b := table.NewBuilder(rangeList)
-	device, from, epoch, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"), b.Uint("state/to"),
-		b.Float("state/flows")
+	b := a.epoch.Builder(rangeList)
+	device, from, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/to"), b.Float("state/flows")
 	for _, v := range views {
 		if !v.sizes.ok {
 			continue
@@ -409,11 +364,10 @@ func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 			n[first]++
 		}
 		for _, first := range slices.Sorted(maps.Keys(n)) {
-			if f := digits(n[first], 3); f > 0 {
+			if f := table.Decimal(n[first], 3); f > 0 {
 				_, last := rangeOf(first)
 				device.Append(v.device)
 				from.Append(first)
-				epoch.Append(a.epoch.Number)
 				to.Append(last)
 				flows.Append(f)
 			}
@@ -434,13 +388,12 @@ func rangeOf(x uint64) (first, last uint64) {
 	return first, last
 }
 
-func (a *analysis) attentionTable([]*view) (*table.Table, error) {
-	b := table.NewBuilder(attentionList)
-	b.Uint("state/epoch").Append(a.epoch.Number)
+func (a *analysis) attentionTable() (*table.Table, error) {
+	b := a.epoch.Builder(attentionList)
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
 	b.Bool("state/decoded").Append(a.losses.complete)
-	text(b.Text("state/problem"), cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
+	b.Text("state/problem").AppendSome(cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
 	b.Bool("state/settled").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
 	high := uint32(0)
@@ -448,9 +401,9 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 		high = max(high, th)
 	}
 	b.Uint("state/highest-threshold").Append(uint64(high))
-	b.Float("state/sample-rate").Append(digits(float64(a.attention.Sample)/Sampled, 6))
+	b.Float("state/sample-rate").Append(table.Decimal(float64(a.attention.Sample)/Sampled, 6))
 	n, ok := a.losses.number(&a.attention)
-	optional(b.Uint("state/victims"), n, ok)
+	estimated(b.Uint("state/victims"), n, ok)
 	b.Uint("state/edge-switches").Append(uint64(len(a.b.edges)))
 	whole := 0
 	for _, r := range a.readings {
@@ -463,9 +416,6 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 	if a.transitions.Count > 0 {
 		since.Append(a.transitions.From)
 		at.Append(uint64(max(a.transitions.At, 0)))
-	} else {
-		since.AppendNull()
-		at.AppendNull()
 	}
 	b.Uint("state/changes").Append(a.transitions.Count)
 	b.Uint("state/active-alerts").Append(a.alerts.Active())
@@ -474,15 +424,14 @@ func (a *analysis) attentionTable([]*view) (*table.Table, error) {
 	return b.Table()
 }
 
-func (a *analysis) thresholdTable([]*view) (*table.Table, error) {
-	b := table.NewBuilder(thresholdList)
-	device, epoch := b.TextKey("device"), b.Uint("state/epoch")
+func (a *analysis) thresholdTable() (*table.Table, error) {
+	b := a.epoch.Builder(thresholdList)
+	device := b.TextKey("device")
 	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"),
 		b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
 		device.Append(name)
-		epoch.Append(a.epoch.Number)
 		high.Append(uint64(a.attention.Th[name]))
 		nextHigh.Append(uint64(a.next.Th[name]))
 		low.Append(uint64(a.attention.Tl))
@@ -491,31 +440,21 @@ func (a *analysis) thresholdTable([]*view) (*table.Table, error) {
 	return b.Table()
 }
 
-func (a *analysis) encoderTable([]*view) (*table.Table, error) {
-	b := table.NewBuilder(encoderList)
-	device, families4, parts, epoch := b.TextKey("device"), b.TextKey("family"), b.TextKey("part"),
-		b.Uint("state/epoch")
+func (a *analysis) encoderTable() (*table.Table, error) {
+	b := a.epoch.Builder(encoderList)
+	device, families4, parts := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
 	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	row := func(name string, f int, part string, width, coming int, n count, known bool) {
 		device.Append(name)
 		families4.Append([families]string{"ipv4", "ipv6"}[f])
 		parts.Append(part)
-		epoch.Append(a.epoch.Number)
 		now.Append(uint64(arrays * width))
 		next.Append(uint64(arrays * coming))
 		memory.Append(uint64(arrays * width * a.b.layout.words[f] * 4))
-		optional(flows, n.flows, known)
-		if !known || width == 0 {
-			load.AppendNull()
-		} else {
-			load.Append(digits(n.flows/buckets(width), 6))
-		}
-		if known {
-			decoded.Append(n.decoded)
-		} else {
-			decoded.AppendNull()
-		}
+		estimated(flows, n.flows, known)
+		load.AppendIf(table.Decimal(n.flows/buckets(width), 6), known && width > 0)
+		decoded.AppendIf(n.decoded, known)
 	}
 	if len(a.b.edges) == 0 {
 		return b.Table()

@@ -3,10 +3,10 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -39,24 +39,17 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 	p.alarm(r)
 	out.Events = events(p.alerts.Update(r.epoch, r.problems))
 	listed := r.listed()
-	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return r.flowTable(listed[flowList]) },
-		func() (*table.Table, error) { return r.hopTable(listed[hopList]) },
-		func() (*table.Table, error) { return r.delayTable(listed[delayList]) },
-		func() (*table.Table, error) { return r.faultTable(p.since) },
-		r.switchTable, r.rangeTable,
-		func() (*table.Table, error) { return p.coverageTable(r) },
-		r.hostTable,
-		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
-		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active()) }, // last: counts rows
-	} {
-		t, err := build()
-		if err != nil {
-			return nil, err
-		}
-		out.Add(t, true)
-	}
-	return out, ctx.Err()
+	out.Add(r.flowTable(listed[flowList]))
+	out.Add(r.hopTable(listed[hopList]))
+	out.Add(r.delayTable(listed[delayList]))
+	out.Add(r.faultTable(p.since))
+	out.Add(r.switchTable())
+	out.Add(r.rangeTable())
+	out.Add(p.coverageTable(r))
+	out.Add(r.hostTable())
+	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
+	out.Add(r.summaryTable(p.alerts.Active())) // last: counts rows
+	return out, cmp.Or(out.Err(), ctx.Err())
 }
 
 // listed returns the flows of each list: the first flows, and the flows that clients watch.
@@ -112,67 +105,29 @@ func limit[T any](r *run, rows []T, most int) []T {
 	return rows[:most]
 }
 
-func optional(a *table.TextAppender, text string) {
-	if text == "" {
-		a.AppendNull()
-		return
-	}
-	a.Append(alert.Clip(text))
-}
-
-// known appends a number, or null.
-func known[T ~int | ~uint32 | ~uint64](a *table.UintAppender, v T, ok bool) {
-	if !ok {
-		a.AppendNull()
-		return
-	}
-	a.Append(uint64(v))
-}
-
-func whole(v float64) uint64 { return uint64(max(math.Round(v), 0)) }
-
-// digits rounds to the six digits of the module's decimals.
-func digits(v float64) float64 { return math.Round(v*1e6) / 1e6 }
-
-// keyColumn is a column of flow keys in text.
-type keyColumn struct {
-	*table.TextAppender
-	buffer []byte
-}
-
-func (c *keyColumn) append(f *flowState) {
+// appendFlow appends a flow: as a client wrote it, or in its usual form.
+func appendFlow(to *table.TextAppender, f *flowState) {
 	if f.text != "" {
-		c.Append(f.text)
+		to.Append(f.text)
 		return
 	}
-	c.buffer, _ = f.key.AppendText(c.buffer[:0])
-	c.AppendBytes(c.buffer)
+	to.AppendText(&f.key)
 }
 
-// stamp is the columns that rows about an interval begin with.
-type stamp struct {
-	epoch, first *table.UintAppender
-	final        *table.BoolAppender
-}
-
-func stamps(b *table.Builder) stamp {
-	return stamp{b.Uint("state/epoch"), b.Uint("state/first-epoch"), b.Bool("state/final")}
-}
-
-func (s stamp) append(epoch uint64, i *interval) {
-	s.epoch.Append(epoch)
-	s.first.Append(i.first)
-	s.final.Append(epoch >= i.settled())
+// stamp adds the columns that tables about an interval begin with.
+func (r *run) stamp(b *table.Builder) {
+	b.EachUint("state/first-epoch", r.first)
+	b.EachBool("state/final", r.epoch.Number >= r.settled())
 }
 
 func (r *run) summaryTable(active uint64) (*table.Table, error) {
-	b := table.NewBuilder(summaryList)
+	b := r.epoch.Builder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	stamps(b).append(r.epoch.Number, r.interval)
+	r.stamp(b)
 	one("last-epoch", r.last)
 	one("final-epoch", r.settled())
 	b.Text("state/status").Append(r.status().String())
-	b.Float("state/received").Append(digits(r.received()))
+	b.Float("state/received").Append(table.Decimal(r.received(), 6))
 	one("hosts", uint64(len(r.hosts)))
 	one("hosts-delivered", uint64(r.delivered()))
 	one("switches", uint64(len(r.own)))
@@ -201,7 +156,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 		}
 	}
 	one("flows", uint64(len(r.flows)))
-	b.Float("state/valid").Append(digits(float64(valid) / float64(max(judged, 1))))
+	b.Float("state/valid").Append(table.Decimal(float64(valid)/float64(max(judged, 1)), 6))
 	one("faults", uint64(r.faults))
 	one("sketchlets", counters[wire.Sketchlets])
 	one("in-band-bytes", counters[wire.InBandBytes])
@@ -213,20 +168,20 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 }
 
 func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
-	b := table.NewBuilder(flowList)
-	keys, at := keyColumn{TextAppender: b.TextKey("flow")}, stamps(b)
+	b := r.epoch.Builder(flowList)
+	keys := b.TextKey("flow")
+	r.stamp(b)
 	from, to := b.Text("state/sender"), b.Text("state/receiver")
 	sent, received, lost := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Uint("state/lost")
 	path, valid, faults := b.Text("state/path"), b.Uint("state/valid-hops"), b.Uint("state/faults")
 	share := b.Float("state/received")
 	for _, f := range flows {
-		keys.append(f)
-		at.append(r.epoch.Number, r.interval)
-		optional(from, f.from)
-		optional(to, f.to)
-		known(sent, f.sent, f.known[0])
-		known(received, f.got, f.known[1])
-		known(lost, f.sent-min(f.sent, f.got), f.known[0] && f.known[1])
+		appendFlow(keys, f)
+		from.AppendSome(alert.Clip(f.from))
+		to.AppendSome(alert.Clip(f.to))
+		sent.AppendIf(f.sent, f.known[0])
+		received.AppendIf(f.got, f.known[1])
+		lost.AppendIf(f.sent-min(f.sent, f.got), f.known[0] && f.known[1])
 		var names []string
 		n, least := uint64(0), 1.0
 		for j := range f.hops {
@@ -236,21 +191,18 @@ func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 				n++
 			}
 		}
-		optional(path, strings.Join(names, " "))
+		path.AppendSome(alert.Clip(strings.Join(names, " ")))
 		valid.Append(n)
 		faults.Append(uint64(len(f.faults)))
-		if len(f.hops) == 0 {
-			share.AppendNull()
-		} else {
-			share.Append(digits(least))
-		}
+		share.AppendIf(table.Decimal(least, 6), len(f.hops) > 0)
 	}
 	return b.Table()
 }
 
 func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
-	b := table.NewBuilder(hopList)
-	keys, names, at := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch"), stamps(b)
+	b := r.epoch.Builder(hopList)
+	keys, names := b.TextKey("flow"), b.TextKey("switch")
+	r.stamp(b)
 	position, expected := b.Uint("state/position"), b.Bool("state/expected")
 	valid, share, packets := b.Bool("state/valid"), b.Float("state/received"), b.Uint("state/packets")
 	lost, slow := b.Uint("state/lost"), b.Float("state/slow")
@@ -259,29 +211,24 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 		before, ok := f.sent, f.known[0]
 		for j := range f.hops {
 			h := &f.hops[j]
-			keys.append(f)
+			appendFlow(keys, f)
 			names.Append(h.name)
-			at.append(r.epoch.Number, r.interval)
 			position.Append(uint64(j + 1))
 			expected.Append(!h.off)
 			valid.Append(h.Valid)
-			share.Append(digits(h.share))
-			known(packets, h.Packets, h.Valid)
-			known(lost, before-min(before, uint64(h.Packets)), ok && h.Valid)
+			share.Append(table.Decimal(h.share, 6))
+			packets.AppendIf(uint64(h.Packets), h.Valid)
+			lost.AppendIf(before-min(before, uint64(h.Packets)), ok && h.Valid)
 			total, above := uint64(0), uint64(0)
 			for n, v := range h.Delays {
 				if total += uint64(v); n >= r.config.rules.SlowRange {
 					above += uint64(v)
 				}
 			}
-			if total == 0 {
-				slow.AppendNull()
-			} else {
-				slow.Append(digits(float64(above) / float64(total)))
-			}
+			slow.AppendIf(table.Decimal(float64(above)/float64(total), 6), total > 0)
 			timed := h.Valid && r.config.Sketch.Gaps && h.Packets > 0
-			known(gap, r.config.nanoseconds(h.Interval), timed)
-			known(last, r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
+			gap.AppendIf(r.config.nanoseconds(h.Interval), timed)
+			last.AppendIf(r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
 			if h.Valid {
 				before, ok = min(before, uint64(h.Packets)), true
 				if !f.known[0] && j == 0 {
@@ -294,8 +241,9 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 }
 
 func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
-	b := table.NewBuilder(delayList)
-	keys, names, from, at := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch"), b.UintKey("from"), stamps(b)
+	b := r.epoch.Builder(delayList)
+	keys, names, from := b.TextKey("flow"), b.TextKey("switch"), b.UintKey("from")
+	r.stamp(b)
 	to, packets, share := b.Uint("state/to"), b.Uint("state/packets"), b.Float("state/received")
 	limits := r.config.Sketch.Delays
 	for _, f := range flows {
@@ -305,21 +253,18 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 				if v == 0 {
 					continue
 				}
-				keys.append(f)
+				appendFlow(keys, f)
 				names.Append(h.name)
 				low := time.Duration(0)
 				if n > 0 {
 					low = limits[n-1]
 				}
 				from.Append(uint64(low))
-				at.append(r.epoch.Number, r.interval)
 				if n < len(limits) {
 					to.Append(uint64(limits[n]))
-				} else {
-					to.AppendNull()
 				}
 				packets.Append(uint64(v))
-				share.Append(digits(h.share))
+				share.Append(table.Decimal(h.share, 6))
 			}
 		}
 	}
@@ -327,10 +272,11 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 }
 
 func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
-	b := table.NewBuilder(faultList)
-	keys, names, kinds := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch"), b.TextKey("kind")
-	at, begin := stamps(b), b.Uint("state/since-epoch")
-	after, value, sure := b.Text("state/after"), b.Float("state/value"), b.Bool("state/located")
+	b := r.epoch.Builder(faultList)
+	keys, names, kinds := b.TextKey("flow"), b.TextKey("switch"), b.TextKey("kind")
+	r.stamp(b)
+	begin, after := b.Uint("state/since-epoch"), b.Text("state/after")
+	value, sure := b.Float("state/value"), b.Bool("state/located")
 	confidence, share := b.Float("state/confidence"), b.Float("state/received")
 	sent, received := b.Uint("state/sent"), b.Uint("state/received-packets")
 	rows := 0
@@ -340,58 +286,49 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 				r.omitted++
 				continue
 			}
-			keys.append(f)
+			appendFlow(keys, f)
 			names.Append(x.name)
 			kinds.Append(x.kind)
-			at.append(r.epoch.Number, r.interval)
 			begin.Append(since[place{f.key, x.name, x.kind}])
-			optional(after, x.after)
-			value.Append(digits(min(x.value, 1e9)))
+			after.AppendSome(alert.Clip(x.after))
+			value.Append(table.Decimal(min(x.value, 1e9), 6))
 			sure.Append(!x.unsure)
-			confidence.Append(digits(1 - x.doubt))
-			if r.owns(x.name) {
-				share.Append(digits(r.share(x.name)))
-			} else {
-				share.AppendNull()
-			}
-			known(sent, f.sent, f.known[0])
-			known(received, f.got, f.known[1])
+			confidence.Append(table.Decimal(1-x.doubt, 6))
+			share.AppendIf(table.Decimal(r.share(x.name), 6), r.owns(x.name))
+			sent.AppendIf(f.sent, f.known[0])
+			received.AppendIf(f.got, f.known[1])
 		}
 	}
 	return b.Table()
 }
 
 func (r *run) switchTable() (*table.Table, error) {
-	b := table.NewBuilder(switchList)
-	names, at, id := b.TextKey("switch"), stamps(b), b.Uint("state/device-id")
-	share, packets, flows, entropy := b.Float("state/received"), b.Uint("state/packets"), b.Uint("state/flows"),
-		b.Float("state/entropy")
+	b := r.epoch.Builder(switchList)
+	names := b.TextKey("switch")
+	r.stamp(b)
+	id, share := b.Uint("state/device-id"), b.Float("state/received")
+	packets, flows, entropy := b.Uint("state/packets"), b.Uint("state/flows"), b.Float("state/entropy")
 	for _, name := range r.own {
 		names.Append(name)
-		at.append(r.epoch.Number, r.interval)
 		id.Append(uint64(r.ids[name]))
-		share.Append(digits(r.share(name)))
+		share.Append(table.Decimal(r.share(name), 6))
 		t := r.tasks[name]
 		if t == nil {
-			packets.AppendNull()
-			flows.AppendNull()
-			entropy.AppendNull()
 			continue
 		}
-		packets.Append(whole(t.packets))
-		known(flows, whole(t.flows), t.counted)
-		if t.sizes == nil {
-			entropy.AppendNull()
-		} else {
-			entropy.Append(digits(t.entropy()))
+		packets.Append(table.Whole(t.packets))
+		flows.AppendIf(table.Whole(t.flows), t.counted)
+		if t.sizes != nil {
+			entropy.Append(table.Decimal(t.entropy(), 6))
 		}
 	}
 	return b.Table()
 }
 
 func (r *run) rangeTable() (*table.Table, error) {
-	b := table.NewBuilder(rangeList)
-	names, first, at := b.TextKey("switch"), b.UintKey("first"), stamps(b)
+	b := r.epoch.Builder(rangeList)
+	names, first := b.TextKey("switch"), b.UintKey("first")
+	r.stamp(b)
 	last, flows, share := b.Uint("state/last"), b.Uint("state/flows"), b.Float("state/received")
 	for _, name := range r.own {
 		t := r.tasks[name]
@@ -399,15 +336,14 @@ func (r *run) rangeTable() (*table.Table, error) {
 			continue
 		}
 		for i, n := range t.ranges() {
-			if whole(n) == 0 {
+			if table.Whole(n) == 0 {
 				continue
 			}
 			names.Append(name)
 			first.Append(uint64(1) << i)
-			at.append(r.epoch.Number, r.interval)
 			last.Append(uint64(2)<<i - 1)
-			flows.Append(whole(n))
-			share.Append(digits(r.share(name)))
+			flows.Append(table.Whole(n))
+			share.Append(table.Decimal(r.share(name), 6))
 		}
 	}
 	return b.Table()
@@ -416,8 +352,8 @@ func (r *run) rangeTable() (*table.Table, error) {
 // coverageTable has all intervals that are not final, and the intervals that have just become
 // final.
 func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
-	b := table.NewBuilder(coverageList)
-	first, names, epoch := b.UintKey("first-epoch"), b.TextKey("switch"), b.Uint("state/epoch")
+	b := r.epoch.Builder(coverageList)
+	first, names := b.UintKey("first-epoch"), b.TextKey("switch")
 	last, end, final := b.Uint("state/last-epoch"), b.Uint("state/final-epoch"), b.Bool("state/final")
 	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
 	late, disagreeing := b.Uint("state/late-columns"), b.Uint("state/disagreeing-columns")
@@ -434,13 +370,12 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 			}
 			first.Append(i.first)
 			names.Append(name)
-			epoch.Append(r.epoch.Number)
 			last.Append(i.last)
 			end.Append(i.final())
 			final.Append(r.epoch.Number >= i.final())
 			columns.Append(uint64(i.config.Sketch.Columns))
-			received.Append(whole(i.share(name) * float64(i.config.Sketch.Columns)))
-			share.Append(digits(i.share(name)))
+			received.Append(table.Whole(i.share(name) * float64(i.config.Sketch.Columns)))
+			share.Append(table.Decimal(i.share(name), 6))
 			late.Append(uint64(c.late))
 			disagreeing.Append(c.disagreeing)
 			unmeasured.Append(c.unmeasured)
@@ -450,8 +385,8 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 }
 
 func (r *run) hostTable() (*table.Table, error) {
-	b := table.NewBuilder(hostList)
-	names, epoch := b.TextKey("host"), b.Uint("state/epoch")
+	b := r.epoch.Builder(hostList)
+	names := b.TextKey("host")
 	status, problem, old := b.Text("state/status"), b.Text("state/problem"), b.Uint("state/old-sketchlets")
 	var counters []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {
@@ -460,7 +395,6 @@ func (r *run) hostTable() (*table.Table, error) {
 	for _, host := range r.hosts {
 		x := r.reports[host]
 		names.Append(host)
-		epoch.Append(r.epoch.Number)
 		switch {
 		case x.report == nil:
 			status.Append(sdk.StatusLost.String())
@@ -469,12 +403,10 @@ func (r *run) hostTable() (*table.Table, error) {
 		default:
 			status.Append(sdk.StatusComplete.String())
 		}
-		optional(problem, x.problem)
-		known(old, x.old, x.report != nil)
+		problem.AppendSome(alert.Clip(x.problem))
+		old.AppendIf(x.old, x.report != nil)
 		for c, a := range counters {
-			if x.report == nil {
-				a.AppendNull()
-			} else {
+			if x.report != nil {
 				a.Append(x.report.Counters[c])
 			}
 		}

@@ -334,19 +334,17 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		names.Append(a.name)
 		epoch.Append(a.epoch)
 		status.Append(a.status())
-		optional(problem, cmp.Or(a.problem, a.inexact))
+		problem.AppendSome(alert.Clip(cmp.Or(a.problem, a.inexact)))
 		exact.Append(a.problem == "" && a.inexact == "")
 		if a.client {
 			source.Append("client")
 		} else {
 			source.Append("configuration")
 		}
-		if a.plan == nil {
-			plan.AppendNull()
-		} else {
+		if a.plan != nil {
 			plan.Append(a.plan.String())
 		}
-		optional(copied, a.copied)
+		copied.AppendSome(alert.Clip(a.copied))
 		units.Append(uint64(len(a.units)))
 		free.Append(uint64(r.freeUnits(a.kind)))
 		known(unseen, int64(a.unseen), a.problem == "" && !a.waiting)
@@ -378,9 +376,7 @@ func (r *run) resultTable(answers []*answer) (*table.Table, error) {
 			names.Append(a.name)
 			keys.Append(key)
 			epoch.Append(a.epoch)
-			if last < 0 {
-				value.AppendNull()
-			} else {
+			if last >= 0 {
 				value.Append(t[last].Int)
 			}
 			var words []string
@@ -421,15 +417,14 @@ func printable(s string) string {
 }
 
 func (r *run) requestTable(requests []*running) (*table.Table, error) {
-	b := table.NewBuilder(requestList)
-	texts, epoch, name := b.TextKey("text"), b.Uint("state/epoch"), b.Text("state/name")
+	b := r.epoch.Builder(requestList)
+	texts, name := b.TextKey("text"), b.Text("state/name")
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	for _, q := range requests {
 		texts.Append(q.text)
-		epoch.Append(r.epoch.Number)
 		name.Append(q.name)
 		status.Append(q.status())
-		optional(problem, q.problem)
+		problem.AppendSome(alert.Clip(q.problem))
 	}
 	return b.Table()
 }

@@ -48,7 +48,7 @@ func (r *run) builder(list string) *table.Builder {
 	if r.settling {
 		list = settledOf(list)
 	}
-	return table.NewBuilder(list)
+	return r.epoch.Builder(list)
 }
 
 // lossTables builds the tables that say what was lost.
@@ -90,26 +90,20 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		return nil, err
 	}
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
-	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active()) },
-		r.hostTable, r.completionTable, r.settledTable,
-		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
-		p.results.table,
-		func() (*table.Table, error) { return r.queryTable(answers) },
-		func() (*table.Table, error) { return r.resultTable(answers) },
-		func() (*table.Table, error) { return r.countTable(answers) },
-		func() (*table.Table, error) { return r.requestTable(p.requests) },
-	} {
-		t, err := build()
-		if err != nil {
-			return nil, err
-		}
-		tables = append(tables, t)
-	}
+	out.Add(r.summaryTable(p.alerts.Active()))
+	out.Add(r.hostTable())
+	out.Add(r.completionTable())
+	out.Add(r.settledTable())
+	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
+	out.Add(p.results.table())
+	out.Add(r.queryTable(answers))
+	out.Add(r.resultTable(answers))
+	out.Add(r.countTable(answers))
+	out.Add(r.requestTable(p.requests))
 	for _, t := range append(tables, r.settledTables(held)...) {
-		out.Add(t, true)
+		out.Add(t, nil)
 	}
-	return out, nil
+	return out, out.Err()
 }
 
 // settledTables say what the settled epoch lost. They have no rows if that is not known. newest are
@@ -128,15 +122,15 @@ func (r *run) settledTables(newest []*table.Table) (out []*table.Table) {
 func (r *run) settledTable() (*table.Table, error) {
 	b := table.NewBuilder(settledList)
 	x, reason := r.settled, "no epoch is settled"
+	number := b.Uint("state/epoch")
 	if x != nil {
-		b.Uint("state/epoch").Append(x.Epoch)
+		number.Append(x.Epoch)
 		reason = cmp.Or(r.doubt, x.Problem)
 	} else {
-		b.Uint("state/epoch").AppendNull()
 		x = &held{}
 	}
 	b.Bool("state/exact").Append(reason == "")
-	optional(b.Text("state/problem"), reason)
+	b.Text("state/problem").AppendSome(alert.Clip(reason))
 	sure := r.settled != nil && r.doubt == ""
 	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
 	known(b.Uint("state/lost-packets"), x.LostPackets, sure)
@@ -191,30 +185,24 @@ func (r *run) reason() string {
 	return ""
 }
 
-func optional(a *table.TextAppender, text string) {
-	if text == "" {
-		a.AppendNull()
+// appendFlow appends a flow: as a client wrote it, or in its usual form.
+func appendFlow(to *table.TextAppender, f *published) {
+	if f.text != "" {
+		to.Append(f.text)
 		return
 	}
-	a.Append(alert.Clip(text))
+	to.AppendText(&f.Key)
 }
 
-// known appends a number that cannot be negative, or null.
-func known(a *table.UintAppender, v int64, ok bool) {
-	if !ok || v < 0 {
-		a.AppendNull()
-		return
-	}
-	a.Append(uint64(v))
-}
+// known appends a number that cannot be negative, if it is known.
+func known(a *table.UintAppender, v int64, ok bool) { a.AppendIf(uint64(v), ok && v >= 0) }
 
 func (r *run) summaryTable(active uint64) (*table.Table, error) {
-	b := table.NewBuilder(summaryList)
+	b := r.epoch.Builder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	one("epoch", r.epoch.Number)
 	b.Text("state/status").Append(r.status().String())
 	reason := r.reason()
-	optional(b.Text("state/problem"), cmp.Or(reason, r.pendingReason(true)))
+	b.Text("state/problem").AppendSome(alert.Clip(cmp.Or(reason, r.pendingReason(true))))
 	b.Bool("state/exact").Append(reason == "" && !r.provisional())
 	b.Bool("state/provisional").Append(r.provisional())
 	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
@@ -280,7 +268,7 @@ func extremeName(e wire.Extreme) string {
 
 func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	b := r.builder(flowList)
-	keys, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch")
+	keys := b.TextKey("flow")
 	source, destination, path := b.Text("state/source"), b.Text("state/destination"), b.Text("state/path")
 	var values []*table.UintAppender
 	for s := wire.Packets; s < wire.FirstExtreme; s++ {
@@ -295,8 +283,7 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	provisional, exact, problem := b.Bool("state/provisional"), b.Bool("state/exact"), b.Text("state/problem")
 	var text []byte
 	for _, f := range flows {
-		keys.append(f)
-		epoch.Append(r.epoch.Number)
+		appendFlow(keys, f)
 		source.Append(r.hosts[f.Source].name)
 		destination.Append(r.hosts[f.Destination].name)
 		text = r.network.describe(f.Path, text[:0])
@@ -326,14 +313,14 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		provisional.Append(waits && r.provisional())
 		reason := cmp.Or(r.flowReason(f), r.pendingReason(waits))
 		exact.Append(reason == "")
-		optional(problem, reason)
+		problem.AppendSome(alert.Clip(reason))
 	}
 	return b.Table()
 }
 
 func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	b := r.builder(hopList)
-	keys, hop, epoch := keyColumn{TextAppender: b.TextKey("flow")}, b.UintKey("hop"), b.Uint("state/epoch")
+	keys, hop := b.TextKey("flow"), b.UintKey("hop")
 	name, link := b.Text("state/switch"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
 	determined, problem := b.Bool("state/determined"), b.Text("state/problem")
@@ -343,9 +330,8 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 		}
 		reason := cmp.Or(r.sentReason(f), r.pendingReason(lacksPackets(&f.Flow)))
 		for i, h := range f.Path.Hops {
-			keys.append(f)
+			appendFlow(keys, f)
 			hop.Append(uint64(i))
-			epoch.Append(r.epoch.Number)
 			name.Append(r.network.switches[h.Switch].name)
 			link.Append(r.network.links[h.Link].name)
 			least, most, size, exact := f.Sent[wire.Packets], f.Sent[wire.Packets], f.Sent[wire.Bytes], true
@@ -360,7 +346,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 			known(high, most+int64(f.Untagged.Packets), true)
 			known(bytes, size, exact && f.Untagged.Packets == 0)
 			determined.Append(reason == "" && least == most)
-			optional(problem, reason)
+			problem.AppendSome(alert.Clip(reason))
 		}
 	}
 	return b.Table()
@@ -394,26 +380,25 @@ func (r *run) sentReason(f *published) string {
 // lossTable lists the largest losses of flows.
 func (r *run) lossTable() (*table.Table, error) {
 	b := r.builder(lossList)
-	keys, element := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("element")
-	epoch, kinds := b.Uint("state/epoch"), b.Text("state/kind")
+	keys, element := b.TextKey("flow"), b.TextKey("element")
+	kinds := b.Text("state/kind")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
 	bytes, provisional, problem := b.Uint("state/lost-bytes"), b.Bool("state/provisional"), b.Text("state/problem")
 	if r.result == nil {
 		return b.Table()
 	}
 	for _, l := range r.losses() {
-		keys.append(&published{Flow: l.flow.Flow})
+		keys.AppendText(&l.flow.Key)
 		name, k := r.network.element(l.flow.Path, l.at)
 		element.Append(name)
 		kinds.Append(k)
-		epoch.Append(r.epoch.Number)
 		known(low, l.Packets.Low, true)
 		known(high, l.Packets.High, true)
 		reason := cmp.Or(r.sentReason(&published{Flow: l.flow.Flow}), r.pendingReason(true))
 		determined.Append(reason == "" && l.Packets.Exact())
 		known(bytes, l.Values[wire.Bytes], l.Exact)
 		provisional.Append(r.provisional())
-		optional(problem, reason)
+		problem.AppendSome(alert.Clip(reason))
 	}
 	return b.Table()
 }
@@ -446,7 +431,7 @@ func (r *run) losses() (out []loss) {
 
 func (r *run) switchTable() (*table.Table, error) {
 	b := r.builder(switchList)
-	names, epoch := b.TextKey("switch"), b.Uint("state/epoch")
+	names := b.TextKey("switch")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
@@ -468,13 +453,12 @@ func (r *run) switchTable() (*table.Table, error) {
 			continue
 		}
 		names.Append(r.network.switches[i].name)
-		epoch.Append(r.epoch.Number)
 		if s.delivered {
 			status.Append(sdk.StatusComplete.String())
 		} else {
 			status.Append(sdk.StatusLost.String())
 		}
-		optional(problem, s.problem)
+		problem.AppendSome(alert.Clip(s.problem))
 		exact.Append(s.delivered && s.problem == "" && r.exact() && !r.provisional())
 		known(packets, int64(s.arrived), s.delivered)
 		known(noHeader, int64(s.noHeader), s.delivered)
@@ -487,8 +471,6 @@ func (r *run) switchTable() (*table.Table, error) {
 // bounds appends the sum of losses at an element: switches, then links.
 func (r *run) bounds(low, high *table.UintAppender, determined, provisional *table.BoolAppender, element int) {
 	if r.result == nil {
-		low.AppendNull()
-		high.AppendNull()
 		determined.Append(false)
 		provisional.Append(false)
 		return
@@ -510,7 +492,7 @@ func (r *run) bounds(low, high *table.UintAppender, determined, provisional *tab
 
 func (r *run) linkTable() (*table.Table, error) {
 	b := r.builder(linkList)
-	names, epoch := b.TextKey("link"), b.Uint("state/epoch")
+	names := b.TextKey("link")
 	from, to, flows := b.Text("state/from"), b.Text("state/to"), b.Uint("state/flows")
 	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
@@ -521,14 +503,13 @@ func (r *run) linkTable() (*table.Table, error) {
 			reason = r.linkReason(i)
 		}
 		names.Append(l.name)
-		epoch.Append(r.epoch.Number)
 		from.Append(l.from.Node)
 		to.Append(l.to.Node)
 		flows.Append(load.flows)
 		packets.Append(load.packets)
 		bytes.Append(load.bytes)
 		exact.Append(reason == "")
-		optional(problem, reason)
+		problem.AppendSome(alert.Clip(reason))
 		r.bounds(low, high, determined, provisional, len(r.switches)+i)
 	}
 	return b.Table()
@@ -536,15 +517,14 @@ func (r *run) linkTable() (*table.Table, error) {
 
 func (r *run) linkFlowTable() (*table.Table, error) {
 	b := r.builder(linkFlowList)
-	names, keys := b.TextKey("link"), keyColumn{TextAppender: b.TextKey("flow")}
-	epoch, rank := b.Uint("state/epoch"), b.Uint("state/rank")
+	names, keys := b.TextKey("link"), b.TextKey("flow")
+	rank := b.Uint("state/rank")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
 	determined := b.Bool("state/determined")
 	for i := range r.network.links {
 		for n, f := range r.traffic.links[i].top {
 			names.Append(r.network.links[i].name)
-			keys.append(&published{Flow: f.Flow})
-			epoch.Append(r.epoch.Number)
+			keys.AppendText(&f.Key)
 			rank.Append(uint64(n + 1))
 			known(low, f.packets.Low, true)
 			known(high, f.packets.High, true)
@@ -557,8 +537,8 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 }
 
 func (r *run) hostTable() (*table.Table, error) {
-	b := table.NewBuilder(hostList)
-	names, epoch, number := b.TextKey("host"), b.Uint("state/epoch"), b.Uint("state/number")
+	b := r.epoch.Builder(hostList)
+	names, number := b.TextKey("host"), b.Uint("state/number")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
 	var counters []*table.UintAppender
@@ -571,14 +551,13 @@ func (r *run) hostTable() (*table.Table, error) {
 			continue
 		}
 		names.Append(h.name)
-		epoch.Append(r.epoch.Number)
 		number.Append(uint64(n))
 		if h.delivered {
 			status.Append(sdk.StatusComplete.String())
 		} else {
 			status.Append(sdk.StatusLost.String())
 		}
-		optional(problem, h.problem)
+		problem.AppendSome(alert.Clip(h.problem))
 		exact.Append(h.delivered && h.problem == "" && r.exact())
 		known(flows, int64(h.flows), h.delivered)
 		known(used, int64(h.summary.MappingsUsed), h.delivered)
@@ -591,31 +570,15 @@ func (r *run) hostTable() (*table.Table, error) {
 }
 
 func (r *run) completionTable() (*table.Table, error) {
-	b := table.NewBuilder(completionList)
-	epochs, epoch, flows := b.UintKey("epochs"), b.Uint("state/epoch"), b.Uint("state/flows")
+	b := r.epoch.Builder(completionList)
+	epochs, flows := b.UintKey("epochs"), b.Uint("state/flows")
 	for i, n := range r.traffic.completions {
 		if n > 0 {
 			epochs.Append(1 << min(i, 63))
-			epoch.Append(r.epoch.Number)
 			flows.Append(n)
 		}
 	}
 	return b.Table()
-}
-
-// keyColumn is a column of flow keys in text.
-type keyColumn struct {
-	*table.TextAppender
-	buffer []byte
-}
-
-func (c *keyColumn) append(f *published) {
-	if f.text != "" {
-		c.Append(f.text)
-		return
-	}
-	c.buffer, _ = f.Key.AppendText(c.buffer[:0])
-	c.AppendBytes(c.buffer)
 }
 
 // flowIndex finds flows of one epoch. It does not change once it is made, so queries read it while

@@ -231,9 +231,9 @@ func (c *counts) sumUnits(cells []uint32) (sums [kinds][]uint64) {
 
 // countTable lists what units counted.
 func (r *run) countTable(answers []*answer) (*table.Table, error) {
-	b := table.NewBuilder(countList)
+	b := r.epoch.Builder(countList)
 	names, switches, values := b.TextKey("query/name"), b.TextKey("switch"), b.TextKey("value")
-	epoch, number, sum := b.Uint("state/epoch"), b.Uint("state/unit"), b.Uint("state/sum")
+	number, sum := b.Uint("state/unit"), b.Uint("state/sum")
 	seen := map[string]bool{}
 	for _, a := range answers {
 		if seen[a.name] {
@@ -250,7 +250,6 @@ func (r *run) countTable(answers []*answer) (*table.Table, error) {
 				names.Append(a.name)
 				switches.Append(r.network.switches[i].name)
 				values.Append(uses[n].Value)
-				epoch.Append(r.epoch.Number)
 				number.Append(uint64(n))
 				sum.Append(units[n])
 			}

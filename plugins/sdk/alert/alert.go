@@ -133,26 +133,22 @@ func (l List) Check() error {
 // never active has no text and no times.
 func (l List) Table(path string, epoch uint64, severity func(Kind) string) (*table.Table, error) {
 	b := table.NewBuilder(path)
-	subject, kinds, number := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
+	subject, kinds := b.TextKey("subject"), b.TextKey("kind")
+	b.EachUint("state/epoch", epoch)
 	active, severities, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
 	for i := range l {
 		x := &l[i]
 		subject.Append(x.Subject)
 		kinds.Append(string(x.Kind))
-		number.Append(epoch)
 		active.Append(x.Active)
 		severities.Append(severity(x.Kind))
 		count.Append(x.Count)
-		if x.Count == 0 {
-			text.AppendNull()
-			since.AppendNull()
-			at.AppendNull()
-			continue
+		if x.Count > 0 {
+			text.Append(x.Text)
+			since.Append(x.Since)
+			at.Append(uint64(max(x.At, 0)))
 		}
-		text.Append(x.Text)
-		since.Append(x.Since)
-		at.Append(uint64(max(x.At, 0)))
 	}
 	return b.Table()
 }

@@ -96,7 +96,7 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Add(t, true)
+	out.Add(t, nil)
 	return out, nil
 }
 

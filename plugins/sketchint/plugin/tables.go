@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -64,26 +63,23 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	r.alarm(changed)
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
 	measurements := r.measurements()
-	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) { return r.flowTable(listed) },
-		func() (*table.Table, error) { return r.latencyTable(heaviest(latencies)) },
-		r.inflationTable,
-		func() (*table.Table, error) { return r.hitterTable(hitters) },
-		func() (*table.Table, error) { return r.changeTable(r.changes(p.before(r))) },
-		func() (*table.Table, error) { return r.pathTable(changed) },
-		func() (*table.Table, error) { return r.measurementTable(measurements) },
-		func() (*table.Table, error) { return r.rangeTable(measurements) },
-		r.switchTable, r.queueTable, r.hostTable, r.sourceTable, r.faultTable, r.costTable,
-		func() (*table.Table, error) { return p.alerts.Table(alertList, r.epoch.Number, severity) },
-		func() (*table.Table, error) { return r.summaryTable(p.alerts.Active(), &measurements[0]) }, // last: counts rows
-	} {
-		t, err := build()
-		if err != nil {
-			return nil, err
-		}
-		out.Add(t, true)
-	}
-	return out, ctx.Err()
+	out.Add(r.flowTable(listed))
+	out.Add(r.latencyTable(heaviest(latencies)))
+	out.Add(r.inflationTable())
+	out.Add(r.hitterTable(hitters))
+	out.Add(r.changeTable(r.changes(p.before(r))))
+	out.Add(r.pathTable(changed))
+	out.Add(r.measurementTable(measurements))
+	out.Add(r.rangeTable(measurements))
+	out.Add(r.switchTable())
+	out.Add(r.queueTable())
+	out.Add(r.hostTable())
+	out.Add(r.sourceTable())
+	out.Add(r.faultTable())
+	out.Add(r.costTable())
+	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
+	out.Add(r.summaryTable(p.alerts.Active(), &measurements[0])) // last: counts rows
+	return out, cmp.Or(out.Err(), ctx.Err())
 }
 
 // watched returns the flows that clients watch, as flows or by their latency at a switch.
@@ -131,40 +127,17 @@ func (r *interval) bound() {
 	}
 }
 
-func optional(a *table.TextAppender, text string) {
-	if text == "" {
-		a.AppendNull()
-		return
-	}
-	a.Append(alert.Clip(text))
-}
-
-// known appends a number, or null.
-func known[T ~uint32 | ~uint64](a *table.UintAppender, v T, ok bool) {
-	if !ok {
-		a.AppendNull()
-		return
-	}
-	a.Append(uint64(v))
-}
-
 // mean appends a mean in nanoseconds, or null without packets.
 func mean[T ~uint32 | ~uint64](a *table.UintAppender, sum uint64, packets T, ok bool) {
-	known(a, sum/max(uint64(packets), 1), ok && packets > 0)
+	a.AppendIf(sum/max(uint64(packets), 1), ok && packets > 0)
 }
 
-func whole(v float64) uint64 { return uint64(max(math.Round(v), 0)) }
-
-// digits rounds to the six digits of the module's decimals.
-func digits(v float64) float64 { return math.Round(v*1e6) / 1e6 }
-
 func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, error) {
-	b := table.NewBuilder(summaryList)
+	b := r.epoch.Builder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	one("epoch", r.epoch.Number)
 	one("first-epoch", r.number*r.epochs)
 	b.Text("state/status").Append(r.status().String())
-	optional(b.Text("state/problem"), r.reason())
+	b.Text("state/problem").AppendSome(alert.Clip(r.reason()))
 	delivered, heavy := uint64(0), uint64(0)
 	var counters [wire.Counters]uint64
 	for _, o := range r.observers {
@@ -188,7 +161,7 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 	for _, c := range []wire.Counter{wire.Packets, wire.WithINT, wire.Hops, wire.Reports} {
 		one(c.String(), counters[c])
 	}
-	known(b.Uint("state/flows"), whole(all.flows), all.counted && r.status() != sdk.StatusLost)
+	b.Uint("state/flows").AppendIf(table.Whole(all.flows), all.counted && r.status() != sdk.StatusLost)
 	one("heavy-flows", heavy)
 	one("omitted-rows", r.omitted)
 	one("warnings", uint64(len(r.inexact)))
@@ -196,52 +169,44 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 	return b.Table()
 }
 
-// keyColumn is a column of flow keys in text.
-type keyColumn struct {
-	*table.TextAppender
-	buffer []byte
-}
-
-func (c *keyColumn) append(k *flow.Key, text string) {
+// appendFlow appends a flow: as a client wrote it, or in its usual form.
+func appendFlow(to *table.TextAppender, k *flow.Key, text string) {
 	if text != "" {
-		c.Append(text)
+		to.Append(text)
 		return
 	}
-	c.buffer, _ = k.AppendText(c.buffer[:0])
-	c.AppendBytes(c.buffer)
+	to.AppendText(k)
 }
 
 func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
-	b := table.NewBuilder(flowList)
-	keys, epoch, host := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch"), b.Text("state/host")
+	b := r.epoch.Builder(flowList)
+	keys, host := b.TextKey("flow"), b.Text("state/host")
 	packets, path, previous := b.Uint("state/packets"), b.Text("state/path"), b.Text("state/previous-path")
 	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency")
 	for _, f := range flows {
-		keys.append(&f.key, f.text)
-		epoch.Append(r.epoch.Number)
+		appendFlow(keys, &f.key, f.text)
 		host.Append(f.at.name)
-		known(packets, f.packets, f.known)
-		optional(path, r.path(f.path))
-		optional(previous, r.path(f.previous))
-		known(changes, f.changes, f.path != nil)
+		packets.AppendIf(uint64(f.packets), f.known)
+		path.AppendSome(alert.Clip(r.path(f.path)))
+		previous.AppendSome(alert.Clip(r.path(f.previous)))
+		changes.AppendIf(uint64(f.changes), f.path != nil)
 		sum, ok := f.latency()
-		known(latency, sum, ok)
+		latency.AppendIf(sum, ok)
 	}
 	return b.Table()
 }
 
 func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
-	b := table.NewBuilder(latencyList)
-	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
-	epoch, host := b.Uint("state/epoch"), b.Text("state/host")
+	b := r.epoch.Builder(latencyList)
+	keys, names := b.TextKey("flow"), b.TextKey("switch")
+	host := b.Text("state/host")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
 	for _, f := range flows {
 		for _, h := range f.hops() {
-			keys.append(&f.key, f.text)
+			appendFlow(keys, &f.key, f.text)
 			names.Append(r.name(h.node))
-			epoch.Append(r.epoch.Number)
 			host.Append(f.at.name)
-			known(packets, h.packets, h.known)
+			packets.AppendIf(uint64(h.packets), h.known)
 			mean(latency, h.sum, h.packets, h.known)
 		}
 	}
@@ -249,20 +214,19 @@ func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
 }
 
 func (r *interval) inflationTable() (*table.Table, error) {
-	b := table.NewBuilder(inflationList)
-	keys, names := keyColumn{TextAppender: b.TextKey("flow")}, b.TextKey("switch")
-	epoch, since, host := b.Uint("state/epoch"), b.Uint("state/since-epoch"), b.Text("state/host")
+	b := r.epoch.Builder(inflationList)
+	keys, names := b.TextKey("flow"), b.TextKey("switch")
+	since, host := b.Uint("state/since-epoch"), b.Text("state/host")
 	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
 	normal := b.Uint("state/normal-latency")
 	for _, f := range limit(r, r.inflations, r.config.Limits.Inflations) {
-		keys.append(&f.Key, "")
+		keys.AppendText(&f.Key)
 		names.Append(r.name(f.Node))
-		epoch.Append(r.epoch.Number)
 		since.Append(f.since)
 		host.Append(f.at.name)
 		packets.Append(uint64(f.Packets))
-		known(worst, f.Worst, f.Packets > 0)
-		known(normal, whole(f.normal), f.normal > 0)
+		worst.AppendIf(uint64(f.Worst), f.Packets > 0)
+		normal.AppendIf(table.Whole(f.normal), f.normal > 0)
 		n, sum, ok := f.at.latency(&f.Key, f.Node)
 		mean(latency, sum, n, ok)
 	}
@@ -270,14 +234,13 @@ func (r *interval) inflationTable() (*table.Table, error) {
 }
 
 func (r *interval) hitterTable(of elements) (*table.Table, error) {
-	b := table.NewBuilder(hitterList)
-	names, keys := b.TextKey("element"), keyColumn{TextAppender: b.TextKey("flow")}
-	epoch, rank, packets := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets")
+	b := r.epoch.Builder(hitterList)
+	names, keys := b.TextKey("element"), b.TextKey("flow")
+	rank, packets := b.Uint("state/rank"), b.Uint("state/packets")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for i, h := range of[name] {
 			names.Append(name)
-			keys.append(&h.key, "")
-			epoch.Append(r.epoch.Number)
+			keys.AppendText(&h.key)
 			rank.Append(uint64(i + 1))
 			packets.Append(uint64(h.after))
 		}
@@ -286,14 +249,13 @@ func (r *interval) hitterTable(of elements) (*table.Table, error) {
 }
 
 func (r *interval) changeTable(of elements) (*table.Table, error) {
-	b := table.NewBuilder(changeList)
-	names, keys := b.TextKey("element"), keyColumn{TextAppender: b.TextKey("flow")}
-	epoch, before, after := b.Uint("state/epoch"), b.Uint("state/packets-before"), b.Uint("state/packets-after")
+	b := r.epoch.Builder(changeList)
+	names, keys := b.TextKey("element"), b.TextKey("flow")
+	before, after := b.Uint("state/packets-before"), b.Uint("state/packets-after")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for _, h := range of[name] {
 			names.Append(name)
-			keys.append(&h.key, "")
-			epoch.Append(r.epoch.Number)
+			keys.AppendText(&h.key)
 			before.Append(uint64(h.before))
 			after.Append(uint64(h.after))
 		}
@@ -302,14 +264,13 @@ func (r *interval) changeTable(of elements) (*table.Table, error) {
 }
 
 func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
-	b := table.NewBuilder(pathList)
-	keys, epoch, at := keyColumn{TextAppender: b.TextKey("flow")}, b.Uint("state/epoch"), b.Text("state/switch")
+	b := r.epoch.Builder(pathList)
+	keys, at := b.TextKey("flow"), b.Text("state/switch")
 	previous, path, changes := b.Text("state/previous-path"), b.Text("state/path"), b.Uint("state/path-changes")
 	for _, c := range limit(r, changed, r.config.Limits.Flows) {
-		keys.append(&c.flow.key, "")
-		epoch.Append(r.epoch.Number)
+		keys.AppendText(&c.flow.key)
 		at.Append(c.at)
-		optional(previous, c.before)
+		previous.AppendSome(alert.Clip(c.before))
 		path.Append(r.path(c.flow.path))
 		changes.Append(uint64(c.flow.changes))
 	}
@@ -317,70 +278,62 @@ func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
 }
 
 func (r *interval) measurementTable(measurements []measurement) (*table.Table, error) {
-	b := table.NewBuilder(measurementList)
-	names, epoch, packets := b.TextKey("element"), b.Uint("state/epoch"), b.Uint("state/packets")
+	b := r.epoch.Builder(measurementList)
+	names, packets := b.TextKey("element"), b.Uint("state/packets")
 	flows, entropy := b.Uint("state/flows"), b.Float("state/entropy")
 	for i := range measurements {
 		m := &measurements[i]
 		names.Append(m.element)
-		epoch.Append(r.epoch.Number)
 		packets.Append(m.packets)
-		known(flows, whole(m.flows), m.counted)
+		flows.AppendIf(table.Whole(m.flows), m.counted)
 		if m.ok {
-			entropy.Append(digits(m.entropy()))
-		} else {
-			entropy.AppendNull()
+			entropy.Append(table.Decimal(m.entropy(), 6))
 		}
 	}
 	return b.Table()
 }
 
 func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) {
-	b := table.NewBuilder(rangeList)
-	names, first, epoch := b.TextKey("element"), b.UintKey("first"), b.Uint("state/epoch")
+	b := r.epoch.Builder(rangeList)
+	names, first := b.TextKey("element"), b.UintKey("first")
 	last, flows := b.Uint("state/last"), b.Uint("state/flows")
 	for i := range measurements {
 		if !measurements[i].ok {
 			continue
 		}
 		for j, n := range measurements[i].ranges() {
-			if whole(n) == 0 {
+			if table.Whole(n) == 0 {
 				continue
 			}
 			names.Append(measurements[i].element)
 			first.Append(1 << j)
-			epoch.Append(r.epoch.Number)
 			last.Append(1<<(j+1) - 1)
-			flows.Append(whole(n))
+			flows.Append(table.Whole(n))
 		}
 	}
 	return b.Table()
 }
 
 func (r *interval) switchTable() (*table.Table, error) {
-	b := table.NewBuilder(switchList)
-	names, epoch, id := b.TextKey("switch"), b.Uint("state/epoch"), b.Uint("state/node-id")
+	b := r.epoch.Builder(switchList)
+	names, id := b.TextKey("switch"), b.Uint("state/node-id")
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
 	heavy, status, problem := b.Uint("state/heavy-flows"), b.Text("state/tower-status"), b.Text("state/tower-problem")
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
 		s := r.switches[name]
 		names.Append(name)
-		epoch.Append(r.epoch.Number)
 		id.Append(uint64(s.id))
 		packets.Append(s.packets)
 		mean(latency, s.sum, s.packets, true)
-		known(worst, s.worst, s.packets > 0)
+		worst.AppendIf(uint64(s.worst), s.packets > 0)
 		drops.Append(s.drops)
 		flows.Append(s.inflatedFlows)
 		inflated.Append(s.inflatedPackets)
 		heavy.Append(s.heavyFlows)
 		if o := r.observer(name); o != nil && o.edge {
 			status.Append(o.status().String())
-			optional(problem, o.problem)
-		} else {
-			status.AppendNull()
-			problem.AppendNull()
+			problem.AppendSome(alert.Clip(o.problem))
 		}
 	}
 	return b.Table()
@@ -394,8 +347,8 @@ type queueState struct {
 
 // queueTable has the queues of switches that have rows.
 func (r *interval) queueTable() (*table.Table, error) {
-	b := table.NewBuilder(queueList)
-	names, ids, epoch := b.TextKey("switch"), b.UintKey("queue"), b.Uint("state/epoch")
+	b := r.epoch.Builder(queueList)
+	names, ids := b.TextKey("switch"), b.UintKey("queue")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
 	occupancy, worst := b.Float("state/occupancy"), b.Uint("state/worst-occupancy")
 	all := map[queueState]wire.Queue{}
@@ -421,18 +374,17 @@ func (r *interval) queueTable() (*table.Table, error) {
 		q := all[at]
 		names.Append(at.name)
 		ids.Append(uint64(at.id))
-		epoch.Append(r.epoch.Number)
 		packets.Append(q.Packets)
 		mean(latency, q.Sum, q.Timed, true)
-		occupancy.Append(digits(float64(q.Occupancy) / float64(max(q.Packets, 1))))
+		occupancy.Append(table.Decimal(float64(q.Occupancy)/float64(max(q.Packets, 1)), 6))
 		worst.Append(uint64(q.Worst))
 	}
 	return b.Table()
 }
 
 func (r *interval) hostTable() (*table.Table, error) {
-	b := table.NewBuilder(hostList)
-	names, epoch := b.TextKey("host"), b.Uint("state/epoch")
+	b := r.epoch.Builder(hostList)
+	names := b.TextKey("host")
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	var counters, problems []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {
@@ -446,14 +398,13 @@ func (r *interval) hostTable() (*table.Table, error) {
 			continue
 		}
 		names.Append(o.name)
-		epoch.Append(r.epoch.Number)
 		status.Append(o.status().String())
-		optional(problem, o.problem)
+		problem.AppendSome(alert.Clip(o.problem))
 		for c, a := range counters {
-			known(a, o.get(func(r *wire.Report) uint64 { return r.Counters[c] }), o.report != nil)
+			a.AppendIf(o.get(func(r *wire.Report) uint64 { return r.Counters[c] }), o.report != nil)
 		}
 		for p, a := range problems {
-			known(a, o.get(func(r *wire.Report) uint64 { return r.Problems[p] }), o.report != nil)
+			a.AppendIf(o.get(func(r *wire.Report) uint64 { return r.Problems[p] }), o.report != nil)
 		}
 	}
 	return b.Table()
@@ -479,10 +430,10 @@ func (o *observer) get(of func(r *wire.Report) uint64) uint64 {
 }
 
 func (r *interval) sourceTable() (*table.Table, error) {
-	b := table.NewBuilder(sourceList)
+	b := r.epoch.Builder(sourceList)
 	hosts, addresses := b.TextKey("host"), b.TextKey("address")
 	nodes, hardware := b.UintKey("node-id"), b.UintKey("hardware")
-	epoch, name := b.Uint("state/epoch"), b.Text("state/switch")
+	name := b.Text("state/switch")
 	received, lost, late, restarts := b.Uint("state/received"), b.Uint("state/lost"), b.Uint("state/late"),
 		b.Uint("state/restarts")
 	for _, o := range r.observers {
@@ -494,7 +445,6 @@ func (r *interval) sourceTable() (*table.Table, error) {
 			addresses.Append(s.Address.String())
 			nodes.Append(uint64(s.Node))
 			hardware.Append(uint64(s.Hardware))
-			epoch.Append(r.epoch.Number)
 			name.Append(r.name(s.Node))
 			received.Append(s.Received)
 			lost.Append(s.Lost)
@@ -506,9 +456,9 @@ func (r *interval) sourceTable() (*table.Table, error) {
 }
 
 func (r *interval) faultTable() (*table.Table, error) {
-	b := table.NewBuilder(faultList)
+	b := r.epoch.Builder(faultList)
 	hosts, addresses, problems := b.TextKey("host"), b.TextKey("address"), b.TextKey("problem")
-	epoch, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+	packets := b.Uint("state/packets")
 	for _, o := range r.observers {
 		if o.report == nil {
 			continue
@@ -517,7 +467,6 @@ func (r *interval) faultTable() (*table.Table, error) {
 			hosts.Append(o.name)
 			addresses.Append(f.Address.String())
 			problems.Append(f.Problem.String())
-			epoch.Append(r.epoch.Number)
 			packets.Append(f.Packets)
 		}
 	}
@@ -531,14 +480,13 @@ const headers = 14 + 20 + 8
 // costTable compares what the collection took with INT's passport mode, in which the sink sends the
 // headers and the INT of each packet in a packet of its own (paper, section VII).
 func (r *interval) costTable() (*table.Table, error) {
-	b := table.NewBuilder(costList)
+	b := r.epoch.Builder(costList)
 	packets, bytes := uint64(0), uint64(0)
 	for _, o := range r.observers {
 		n, size := r.passport(o)
 		packets, bytes = packets+n, bytes+size
 	}
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	one("epoch", r.epoch.Number)
 	one("bytes", r.cost.bytes)
 	one("packets", r.cost.packets)
 	one("passport-bytes", bytes)
@@ -547,12 +495,7 @@ func (r *interval) costTable() (*table.Table, error) {
 		name   string
 		of, to uint64
 	}{{"bytes-ratio", r.cost.bytes, bytes}, {"packets-ratio", r.cost.packets, packets}} {
-		a := b.Float("state/" + x.name)
-		if x.to == 0 {
-			a.AppendNull()
-			continue
-		}
-		a.Append(digits(float64(x.of) / float64(x.to)))
+		b.Float("state/"+x.name).AppendIf(table.Decimal(float64(x.of)/float64(x.to), 6), x.to > 0)
 	}
 	return b.Table()
 }

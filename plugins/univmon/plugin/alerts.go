@@ -10,7 +10,6 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
-	"github.com/netsketch/netsketch/yang/table"
 )
 
 // The kinds of alert, as in the YANG module.
@@ -156,9 +155,4 @@ func severity(k alert.Kind) string {
 		return "major"
 	}
 	return "minor"
-}
-
-// table returns the list of alerts.
-func (w *watchdog) table(epoch uint64) (*table.Table, error) {
-	return w.alerts.Table(alertList, epoch, severity)
 }

@@ -196,7 +196,7 @@ func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint6
 	if r == nil || r.estimate == nil {
 		return nil, 0, nil
 	}
-	t, problem, err := watchedTable([]sdk.RowKey{row}, p.previous)
+	t, problem, err := watchedTable(&sdk.Epoch{Number: r.epoch, Watched: []sdk.RowKey{row}}, p.previous)
 	if err != nil {
 		return nil, 0, err
 	}

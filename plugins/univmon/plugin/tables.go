@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -43,51 +42,35 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	}
 	out := &sdk.Results{Events: p.watchdog.update(a, ordered)}
 	counts := make(map[scope][2]uint64)
-	for _, build := range []func() (*table.Table, error){
-		func() (*table.Table, error) {
-			return hitterTable(a.config, ordered, counts, a.epoch.End.Sub(a.epoch.Start))
-		},
-		func() (*table.Table, error) { return changeTable(a.config, ordered, counts) },
-		func() (*table.Table, error) { return summaryTable(ordered, counts) },
-		func() (*table.Table, error) { return victimTable(a.config, ordered) },
-		func() (*table.Table, error) { return unparsedTable(ordered) },
-		func() (*table.Table, error) { return manifestTable(a.manifests, a.epoch.Number) },
-		func() (*table.Table, error) { return p.watchdog.table(a.epoch.Number) },
-		func() (*table.Table, error) {
-			return functionTable(slices.Concat(p.functions, a.config.Functions), ordered)
-		},
-		func() (*table.Table, error) {
-			t, problem, err := watchedTable(a.epoch.Watched, results)
-			if problem != "" {
-				a.problem("watched flows", "%s", problem)
-			}
-			return t, err
-		},
-	} {
-		t, err := build()
-		if err != nil {
-			return nil, fmt.Errorf("epoch %d: %w", a.epoch.Number, err)
-		}
-		out.Add(t, true)
+	out.Add(hitterTable(a.config, ordered, counts, a.epoch))
+	out.Add(changeTable(a.config, ordered, counts, a.epoch))
+	out.Add(summaryTable(ordered, counts, a.epoch))
+	out.Add(victimTable(a.config, ordered, a.epoch))
+	out.Add(unparsedTable(ordered, a.epoch))
+	out.Add(manifestTable(a.manifests, a.epoch))
+	out.Add(p.watchdog.alerts.Table(alertList, a.epoch.Number, severity))
+	out.Add(functionTable(slices.Concat(p.functions, a.config.Functions), ordered, a.epoch))
+	t, problem, err := watchedTable(a.epoch, results)
+	if problem != "" {
+		a.problem("watched flows", "%s", problem)
 	}
-	return out, nil
+	out.Add(t, err)
+	return out, out.Err()
 }
 
 // head has the first columns of most lists.
-type head struct {
-	device, dimension *table.TextAppender
-	epoch             *table.UintAppender
+type head struct{ device, dimension *table.TextAppender }
+
+func newHead(b *table.Builder) head { return head{b.TextKey("device"), b.TextKey("dimension")} }
+
+func (h head) append(s scope) {
+	h.device.Append(s.device)
+	h.dimension.Append(s.dimension)
 }
 
-func (h head) append(r *result) {
-	h.device.Append(r.device)
-	h.dimension.Append(r.dimension)
-	h.epoch.Append(r.epoch)
-}
-
-func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, error) {
-	b := table.NewBuilder(summaryList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension"), epoch: b.Uint("state/epoch")}
+func summaryTable(results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(summaryList)
+	h := newHead(b)
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
 	deviation := b.Uint("state/distinct-flows-error")
@@ -95,60 +78,36 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	for _, r := range results {
-		h.append(r)
+		h.append(r.scope)
 		status.Append(r.status.String())
-		if r.problem == "" {
-			problem.AppendNull()
-		} else {
-			problem.Append(clip(r.problem))
-		}
+		problem.AppendSome(clip(r.problem))
 		if r.estimate == nil {
-			for _, c := range []*table.UintAppender{packets, unparsed, total, distinct, deviation, moment, hitters,
-				changes} {
-				c.AppendNull()
-			}
-			entropy.AppendNull()
 			continue
 		}
 		n, _ := r.estimate.Packets()
-		packets.Append(whole(n))
-		if r.unparsed == nil {
-			unparsed.AppendNull()
-			total.AppendNull()
-		} else {
+		packets.Append(table.Whole(n))
+		if r.unparsed != nil {
 			unparsed.Append(r.unparsed.sum())
-			total.Append(whole(n) + r.unparsed.sum())
+			total.Append(table.Whole(n) + r.unparsed.sum())
 		}
 		if r.estimate.CountsFlows() {
-			distinct.Append(whole(r.estimate.Distinct()))
-			deviation.Append(whole(r.estimate.Deviation()))
-		} else {
-			distinct.AppendNull()
-			deviation.AppendNull()
+			distinct.Append(table.Whole(r.estimate.Distinct()))
+			deviation.Append(table.Whole(r.estimate.Deviation()))
 		}
 		if r.estimate.Represents() {
-			entropy.Append(digits(r.estimate.Entropy(), 6))
-		} else {
-			entropy.AppendNull()
+			entropy.Append(table.Decimal(r.estimate.Entropy(), 6))
 		}
-		moment.Append(whole(r.estimate.Moment2()))
+		moment.Append(table.Whole(r.estimate.Moment2()))
 		hitters.Append(counts[r.scope][0])
-		if r.change == nil {
-			changes.AppendNull()
-		} else {
-			changes.Append(counts[r.scope][1])
-		}
+		changes.AppendIf(counts[r.scope][1], r.change != nil)
 	}
 	return b.Table()
 }
 
-func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64,
-	epoch time.Duration,
-) (*table.Table, error) {
-	b := table.NewBuilder(hitterList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
-	flows := keyColumn{TextAppender: b.TextKey("flow")}
-	h.epoch = b.Uint("state/epoch")
+func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(hitterList)
+	h := newHead(b)
+	flows := b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for _, r := range results {
 		if r.estimate == nil {
@@ -159,28 +118,27 @@ func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64
 			threshold = c.icebergs()
 		}
 		total, _ := r.estimate.Packets()
-		found := r.estimate.Above(threshold.Least(total, epoch))
+		found := r.estimate.Above(threshold.Least(total, e.End.Sub(e.Start)))
 		// Packets between two switches' bank flips can make a network's flow negative.
 		found = slices.DeleteFunc(found, func(f universal.Flow) bool { return f.Packets < 0 })
 		count := counts[r.scope]
 		count[0] = uint64(len(found))
 		counts[r.scope] = count
 		for i, f := range found[:min(len(found), threshold.Limit)] {
-			h.append(r)
-			flows.append(f.Key)
+			h.append(r.scope)
+			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
-			packets.Append(whole(f.Packets))
-			share.Append(digits(min(f.Packets/max(total, 1), 1), 6))
+			packets.Append(table.Whole(f.Packets))
+			share.Append(table.Decimal(min(f.Packets/max(total, 1), 1), 6))
 		}
 	}
 	return b.Table()
 }
 
-func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
-	b := table.NewBuilder(changeList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
-	flows := keyColumn{TextAppender: b.TextKey("flow")}
-	h.epoch = b.Uint("state/epoch")
+func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(changeList)
+	h := newHead(b)
+	flows := b.TextKey("flow")
 	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
 	previous, current, delta := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta")
 	for _, r := range results {
@@ -192,10 +150,10 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 		count[1] = uint64(len(found))
 		counts[r.scope] = count
 		for i, f := range found[:min(len(found), c.HeavyChanges.Limit)] {
-			h.append(r)
-			flows.append(f.Key)
+			h.append(r.scope)
+			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
-			before, after := whole(f.Before), whole(f.After)
+			before, after := table.Whole(f.Before), table.Whole(f.After)
 			previous.Append(before)
 			current.Append(after)
 			delta.Append(int64(after) - int64(before))
@@ -209,10 +167,9 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 	return b.Table()
 }
 
-func victimTable(c *Configuration, results []*result) (*table.Table, error) {
-	b := table.NewBuilder(victimList)
-	device, destinations := b.TextKey("device"), keyColumn{TextAppender: b.TextKey("destination")}
-	epoch, sources := b.Uint("state/epoch"), b.Uint("state/distinct-sources")
+func victimTable(c *Configuration, results []*result, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(victimList)
+	device, destinations, sources := b.TextKey("device"), b.TextKey("destination"), b.Uint("state/distinct-sources")
 	for _, r := range results {
 		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
@@ -220,9 +177,8 @@ func victimTable(c *Configuration, results []*result) (*table.Table, error) {
 		found := r.estimate.FanIns(c.DDoSVictims.Sources)
 		for _, f := range found[:min(len(found), c.DDoSVictims.Limit)] {
 			device.Append(r.device)
-			destinations.append(f.Destination)
-			epoch.Append(r.epoch)
-			sources.Append(whole(f.Sources))
+			destinations.AppendText(&f.Destination)
+			sources.Append(table.Whole(f.Sources))
 		}
 	}
 	return b.Table()
@@ -230,10 +186,9 @@ func victimTable(c *Configuration, results []*result) (*table.Table, error) {
 
 // unparsedTable lists the unparsed packets of each device once: they are the same in each
 // dimension.
-func unparsedTable(results []*result) (*table.Table, error) {
-	b := table.NewBuilder(unparsedList)
-	device, reason := b.TextKey("device"), b.TextKey("reason")
-	epoch, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+func unparsedTable(results []*result, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(unparsedList)
+	device, reason, packets := b.TextKey("device"), b.TextKey("reason"), b.Uint("state/packets")
 	last := ""
 	for _, r := range results {
 		if r.unparsed == nil || r.device == last {
@@ -243,7 +198,6 @@ func unparsedTable(results []*result) (*table.Table, error) {
 		for c := range reasons {
 			device.Append(r.device)
 			reason.Append(c.String())
-			epoch.Append(r.epoch)
 			packets.Append(r.unparsed.of(c))
 		}
 	}
@@ -251,11 +205,10 @@ func unparsedTable(results []*result) (*table.Table, error) {
 }
 
 // manifestTable lists what each switch counts under an assignment; nil: no assignment is in force.
-func manifestTable(a *Assignment, number uint64) (*table.Table, error) {
-	b := table.NewBuilder(manifestList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+func manifestTable(a *Assignment, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(manifestList)
+	h := newHead(b)
 	origin, destination := b.TextKey("origin"), b.TextKey("destination")
-	h.epoch = b.Uint("state/epoch")
 	if a == nil {
 		return b.Table()
 	}
@@ -265,7 +218,7 @@ func manifestTable(a *Assignment, number uint64) (*table.Table, error) {
 			pair := &a.Problem.Pairs[d.Pair]
 			for k, dimension := range a.Problem.Dimensions {
 				if d.Set.Has(k) {
-					h.append(&result{scope: scope{switches[j].Name, dimension.Name}, epoch: number})
+					h.append(scope{switches[j].Name, dimension.Name})
 					origin.Append(switches[pair.Origin].Name)
 					destination.Append(switches[pair.Destination].Name)
 				}
@@ -275,11 +228,10 @@ func manifestTable(a *Assignment, number uint64) (*table.Table, error) {
 	return b.Table()
 }
 
-func functionTable(functions []Function, results []*result) (*table.Table, error) {
-	b := table.NewBuilder(functionList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+func functionTable(functions []Function, results []*result, e *sdk.Epoch) (*table.Table, error) {
+	b := e.Builder(functionList)
+	h := newHead(b)
 	name := b.TextKey("name")
-	h.epoch = b.Uint("state/epoch")
 	value, guaranteed := b.Float("state/value"), b.Bool("state/guaranteed")
 	const most = 9e15 // of a decimal64 with three digits after the point
 	for _, r := range results {
@@ -287,28 +239,25 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 			continue
 		}
 		for _, f := range functions {
-			h.append(r)
+			h.append(r.scope)
 			name.Append(f.Name)
 			guaranteed.Append(f.guaranteed())
-			if v := r.estimate.Sum(f.G()); math.IsNaN(v) {
-				value.AppendNull()
-			} else {
-				value.Append(digits(min(max(v, -most), most), 3))
+			if v := r.estimate.Sum(f.G()); !math.IsNaN(v) {
+				value.Append(table.Decimal(min(max(v, -most), most), 3))
 			}
 		}
 	}
 	return b.Table()
 }
 
-// watchedTable builds the list of flows with the subscribed rows. Flows without a result have no
-// row; problem is the reason for one of them.
-func watchedTable(watched []sdk.RowKey, results map[scope]*result) (t *table.Table, problem string, err error) {
-	b := table.NewBuilder(flowList)
-	h := head{device: b.TextKey("device"), dimension: b.TextKey("dimension")}
+// watchedTable builds the list of flows with the rows that clients watch. Flows without a result
+// have no row; problem is the reason for one of them.
+func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, problem string, err error) {
+	b := e.Builder(flowList)
+	h := newHead(b)
 	flows := b.TextKey("flow")
-	h.epoch = b.Uint("state/epoch")
 	packets := b.Uint("state/packets")
-	for _, w := range watched {
+	for _, w := range e.Watched {
 		if w.List != flowList {
 			continue
 		}
@@ -328,35 +277,10 @@ func watchedTable(watched []sdk.RowKey, results map[scope]*result) (t *table.Tab
 			problem = fmt.Sprintf("watched flow %q: no results of %s by %s", text, s.device, s.dimension)
 			continue
 		}
-		h.append(r)
+		h.append(r.scope)
 		flows.Append(text) // as subscribed, so that the path matches the subscription
-		packets.Append(whole(r.estimate.Size(key)))
+		packets.Append(table.Whole(r.estimate.Size(key)))
 	}
 	t, err = b.Table()
 	return t, problem, err
-}
-
-// keyColumn is a column of flow keys in text.
-type keyColumn struct {
-	*table.TextAppender
-	buffer []byte
-}
-
-func (c *keyColumn) append(k flow.Key) {
-	c.buffer, _ = k.AppendText(c.buffer[:0])
-	c.AppendBytes(c.buffer)
-}
-
-// whole rounds a number that cannot be negative.
-func whole(x float64) uint64 {
-	if !(x > 0) {
-		return 0
-	}
-	return uint64(math.Round(min(x, math.MaxInt64/2)))
-}
-
-// digits rounds to the n fraction digits of the leaf's decimal64.
-func digits(x float64, n int) float64 {
-	scale := math.Pow10(n)
-	return math.Round(x*scale) / scale
 }
