@@ -147,7 +147,7 @@ func drawLosses(directory string) error {
 }
 
 // tally counts epochs, and those in which every victim was published with its exact number.
-type tally struct{ epochs, exact int }
+type tally struct{ epochs, exact, undecoded int }
 
 // illness is the accuracy of the epochs of an ill network that were decoded but for a few flows.
 type illness struct {
@@ -192,8 +192,11 @@ func divide(samples []Sample) (healthy tally, ill map[string]*illness, wrong int
 		}
 		if x.mustBeExact() {
 			healthy.epochs++
-			if x.Exact {
+			switch {
+			case x.Exact:
 				healthy.exact++
+			case !x.Decoded:
+				healthy.undecoded++
 			}
 		}
 	}
@@ -205,8 +208,12 @@ func divide(samples []Sample) (healthy tally, ill map[string]*illness, wrong int
 func LossClaims(samples []Sample) (out []suite.Verdict) {
 	healthy, ill, wrong := divide(samples)
 	if healthy.epochs > 0 {
+		why := ""
+		if healthy.exact+healthy.undecoded == healthy.epochs {
+			why = fmt.Sprintf("%d epochs could not be decoded: their victims are not published", healthy.undecoded)
+		}
 		out = append(out, claim("healthy: every victim published with its exact number of lost packets",
-			fmt.Sprintf("in %d of %d epochs", healthy.exact, healthy.epochs), healthy.exact == healthy.epochs, ""))
+			fmt.Sprintf("in %d of %d epochs", healthy.exact, healthy.epochs), healthy.exact == healthy.epochs, why))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ill)) {
 		w := ill[name]
