@@ -696,6 +696,27 @@ func TestBrowserLinks(t *testing.T) {
 	}
 }
 
+// TestBrowserConfiguration: a selected switch shows what the collector configures there over gNMI,
+// and a configuration that differs is an alert.
+func TestBrowserConfiguration(t *testing.T) {
+	f := start(t, plain())
+	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
+		map[string]any{"name": "leaf1", "state/connection": "ready", "configuration/state/state": "differs"},
+		map[string]any{"name": "leaf2", "state/connection": "ready", "configuration/state/state": "in-effect"})
+	f.publish("/netsketch-collector:collector/devices/device/configuration/leaves/leaf", []string{"name", "path"},
+		map[string]any{"name": "leaf1", "path": "/interfaces/interface[name=Ethernet1]/config/id", "state/desired": "1",
+			"state/actual": "7", "state/status": "drifted"},
+		map[string]any{"name": "leaf2", "path": "/interfaces/interface[name=Ethernet9]/config/id", "state/desired": "9",
+			"state/actual": "9", "state/status": "in-effect"})
+	b := open(t, f, 1280, 900)
+	b.page("?select=leaf1")
+	details := "(document.querySelector('[aria-label=\"Selected switch\"]')?.innerText ?? '')"
+	b.until(details + ".includes('differs') && " + details + ".includes('drifted') && " +
+		details + ".includes('Ethernet1') && !" + details + ".includes('Ethernet9')")
+	b.page("alerts")
+	b.until("document.body.innerText.includes('configuration of switch leaf1')")
+}
+
 // A loss is on the map if it is certain: at least one packet, and settled.
 func TestBrowserLosses(t *testing.T) {
 	f := start(t, plain())

@@ -42,6 +42,7 @@ function own({ base }: App): Alert[] {
       if (severity) add(severity, `${what} ${Object.values(row.keys).at(-1)}`, [String(v), String(row.values.get('state/last-error') ?? '')].filter(Boolean).join(': '), row.time)
     }
   }
+  check('/collector/devices/device', 'configuration of switch', 'configuration/state/state', (v) => (/^(differs|refused|enforcement-ended)$/.test(v) ? 'warning' : ''))
   check('/collector/plugins/plugin', 'plugin', 'state/status', (v) => (v === 'failed' || v === 'backoff' ? 'critical' : ''))
   check('/collector/outputs/output', 'output', 'state/status', (v) => (v === 'up' ? '' : 'critical'))
   check('/collector/hosts/host', 'host', 'state/connected', (v) => (v === 'false' ? 'critical' : ''))

@@ -425,8 +425,11 @@ const switchLists = (schema: SchemaNode): SchemaNode[] =>
     .flatMap((n) => tables(n).lists)
     .filter((l) => switchKey(l) && l.keys!.every((k) => k === switchKey(l) || keyLeaf(l, k)?.type === 'dimension'))
 
-// SwitchDetails is what is known of the selected switch: its state, its traffic, its losses, and
-// what plugins report of it.
+// leafList has the leaves that the collector configures at switches over gNMI.
+const leafList = '/collector/devices/device/configuration/leaves/leaf'
+
+// SwitchDetails is what is known of the selected switch: its state, its traffic, its losses, its
+// configuration, and what plugins report of it.
 function SwitchDetails({ of: { name, row, health, why }, traffic, directions, history, version }: SwitchProps) {
   const { base, schema } = useApp()
   const lists = useMemo(() => switchLists(schema), [schema])
@@ -436,6 +439,8 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
   const counted = directions.some((d) => node(d.from) === name && d.counted)
   const losses = sum(lost.map((d) => d.lost))
   const provisional = lost.reduce((n, d) => n + d.provisional, 0)
+  const leaves = base.tree.list(leafList).filter((r) => r.keys.name === name)
+  const configured = ['state', 'reason'].map((leaf) => row.values.get(`configuration/state/${leaf}`)).filter(Boolean).join(': ')
   return (
     <section class="details" aria-label="Selected switch">
       <h2>{name}</h2>
@@ -446,12 +451,19 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
         <Value name="sent" value={loadText(traffic?.sent ?? NaN, counted)} />
         <Value name="lost packets on its links" value={lossText({ lost: losses, provisional, counted })} />
         <Value name="epochs lost" value={String(row.values.get('state/epochs-lost') ?? '')} />
+        {configured && <Value name="configuration" value={configured} />}
       </dl>
       {(['received', 'sent'] as const).map((way) => {
         const samples = history.get(`${name} ${way}`)
         return samples && <Chart key={way} title={`traffic ${way} by all ports`} samples={samples} version={version} format={rate} />
       })}
       {!traffic && !counted && <p class="dim">Its ports are not counted: the collector has no gNMI session with it.</p>}
+      {leaves.length > 0 && (
+        <>
+          <h3>Configuration over gNMI</h3>
+          <Table label="Configuration" rows={leaves} columns={columnsOf(find(schema, leafList) as SchemaNode)} id={(r) => r.id} height="12rem" />
+        </>
+      )}
       {live && lists.map((l) => <SwitchList key={l.path} live={live} list={l} />)}
       <details>
         <summary>The session of the collector</summary>
