@@ -284,7 +284,8 @@ func (s *session) transmit(ctx context.Context, epoch *sdk.Epoch, watched map[st
 		}
 		s.watched = watched
 	}
-	return epoch.Send(sdk.RunSink{Send: s.stream.Send}, budgetOf(ctx))
+	send := func(part *pluginv1.EpochPart) error { return s.stream.Send(sdk.RunRequestOf(part)) }
+	return epoch.Send(send, budgetOf(ctx))
 }
 
 // budgetOf returns the time left until the deadline of ctx, which is at least 1 ns; 0 without a

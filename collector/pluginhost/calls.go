@@ -91,7 +91,7 @@ func (i *Instance) merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, erro
 		return nil, err
 	}
 	// Send returns EOF if the stream broke; Recv then returns the reason.
-	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
+	if err := part.Send(stream.Send, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {

@@ -135,7 +135,7 @@ func (s *Server) Query(ctx context.Context, m *pluginv1.QueryRequest) (*pluginv1
 }
 
 // Merge implements the contract.
-func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pluginv1.MergeResponse]) error {
+func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.EpochPart, pluginv1.EpochPart]) error {
 	m, ok := s.plugin.(Merger)
 	if !ok {
 		return status.Error(codes.Unimplemented, "this plugin does not merge epochs")
@@ -164,7 +164,7 @@ func (s *Server) Merge(stream grpc.BidiStreamingServer[pluginv1.MergeRequest, pl
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return merged.Send(mergedSink{stream.Send}, 0)
+	return merged.Send(stream.Send, 0)
 }
 
 // Drain implements the contract: it waits for the epoch that is being analyzed, and then drains

@@ -15,19 +15,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// EpochSink receives the messages of an epoch, in the order of the contract.
-type EpochSink interface {
-	Begin(*pluginv1.EpochBegin) error
-	Device(*pluginv1.DeviceChunk) error
-	Host(*pluginv1.HostChunk) error
-	End(*pluginv1.EpochEnd) error
-}
-
-// Send splits the epoch into messages for sink, which share the epoch's memory. It does not send
-// Watched. budget is the time for the analysis; 0 means no limit. Send returns the first error of
-// the sink.
-func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
-	err := sink.Begin(&pluginv1.EpochBegin{
+// Send splits the epoch into messages, which share the epoch's memory, and passes them to send in
+// the order of the contract. It does not send Watched. budget is the time for the analysis; 0 means
+// no limit. Send returns the first error of send.
+func (e *Epoch) Send(send func(*pluginv1.EpochPart) error, budget time.Duration) error {
+	err := send(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Begin{Begin: &pluginv1.EpochBegin{
 		Epoch: e.Number, Open: e.Open, StartUnixNs: e.Start.UnixNano(), EndUnixNs: e.End.UnixNano(),
 		ExpectedDevices: e.Expected, ExpectedHosts: e.ExpectedHosts, BudgetNs: int64(budget), BankShift: e.BankShift,
 		Devices: toProto(e.States, func(s DeviceState) *pluginv1.DeviceState {
@@ -39,28 +31,28 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 				Reason: o.Reason,
 			}
 		}),
-	})
+	}}})
 	if err != nil {
 		return err
 	}
 	for i := range e.Devices {
 		for _, cells := range e.Devices[i].Objects {
-			if err := sendCells(sink, e.Devices[i].Name, cells); err != nil {
+			if err := sendCells(send, e.Devices[i].Name, cells); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range e.Hosts {
-		if err := sendReport(sink, &e.Hosts[i], 0); err != nil {
+		if err := sendReport(send, &e.Hosts[i], 0); err != nil {
 			return err
 		}
 	}
 	for i := range e.Late {
-		if err := sendReport(sink, &e.Late[i].HostReport, e.Late[i].Epoch); err != nil {
+		if err := sendReport(send, &e.Late[i].HostReport, e.Late[i].Epoch); err != nil {
 			return err
 		}
 	}
-	return sink.End(&pluginv1.EpochEnd{
+	return send(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_End{End: &pluginv1.EpochEnd{
 		Epoch: e.Number, Status: pluginv1.EpochStatus(e.Status),
 		Missing: toProto(e.Missing, func(m Missing) *pluginv1.Missing {
 			return &pluginv1.Missing{Name: m.Name, Reason: m.Reason, Host: m.Host, Joined: m.Joined}
@@ -72,21 +64,21 @@ func (e *Epoch) Send(sink EpochSink, budget time.Duration) error {
 			return &pluginv1.LateWarning{Epoch: w.Epoch, Device: w.Device, Reason: w.Reason}
 		}),
 		SkewNs: int64(e.Skew), DeviationNs: int64(e.Deviation),
-	})
+	}}})
 }
 
-func sendCells(sink EpochSink, device string, cells Cells) error {
+func sendCells(send func(*pluginv1.EpochPart) error, device string, cells Cells) error {
 	if err := cells.Check(); err != nil {
 		return fmt.Errorf("device %s: %w", device, err)
 	}
 	total, size := uint64(cells.Len()), cells.Width/8
 	for at := 0; ; {
 		zeros, next := chunk(cells.Packed, at)
-		err := sink.Device(&pluginv1.DeviceChunk{
+		err := send(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Device{Device: &pluginv1.DeviceChunk{
 			Device: device, Object: cells.Object, WidthBits: uint32(cells.Width),
 			TotalCells: total, FirstCell: uint64(at / size), Data: cells.Packed[at:zeros],
 			ZeroCells: uint64((next - zeros) / size),
-		})
+		}}})
 		if at = next; err != nil || at == len(cells.Packed) {
 			return err
 		}
@@ -110,27 +102,40 @@ func chunk(packed []byte, at int) (zeros, next int) {
 	return zeros, next
 }
 
-func sendReport(sink EpochSink, report *HostReport, late uint64) error {
+func sendReport(send func(*pluginv1.EpochPart) error, report *HostReport, late uint64) error {
 	for at := 0; ; at += MaxChunk {
 		end := min(at+MaxChunk, len(report.Data))
-		err := sink.Host(&pluginv1.HostChunk{
+		err := send(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Host{Host: &pluginv1.HostChunk{
 			Host: report.Host, Role: report.Role, TotalBytes: uint64(len(report.Data)), Offset: uint64(at),
 			Data: report.Data[at:end], LateEpoch: late,
-		})
+		}}})
 		if err != nil || end == len(report.Data) {
 			return err
 		}
 	}
 }
 
-// EpochDecoder assembles epochs from messages. It is an EpochSink, and passes each sealed epoch to
-// the function given to NewEpochDecoder. The epochs share the memory of the messages. Only one
+// RunRequestOf returns a part of an epoch as a message of a Run stream.
+func RunRequestOf(part *pluginv1.EpochPart) *pluginv1.RunRequest {
+	switch m := part.GetMessage().(type) {
+	case *pluginv1.EpochPart_Begin:
+		return &pluginv1.RunRequest{Message: &pluginv1.RunRequest_Begin{Begin: m.Begin}}
+	case *pluginv1.EpochPart_Device:
+		return &pluginv1.RunRequest{Message: &pluginv1.RunRequest_Device{Device: m.Device}}
+	case *pluginv1.EpochPart_Host:
+		return &pluginv1.RunRequest{Message: &pluginv1.RunRequest_Host{Host: m.Host}}
+	}
+	return &pluginv1.RunRequest{Message: &pluginv1.RunRequest_End{End: part.GetEnd()}}
+}
+
+// EpochDecoder assembles epochs from messages, and passes each sealed epoch to the function given
+// to NewEpochDecoder. The epochs share the memory of the messages. Only one
 // goroutine may use a decoder, which cannot be used after an error.
 type EpochDecoder struct {
 	limit  int
 	sealed func(epoch *Epoch, budget time.Duration) error
 
-	open   *Epoch
+	epoch  *Epoch // open; nil between two epochs
 	budget time.Duration
 	bytes  int // announced so far for the open epoch
 	// filling is the array in progress, of which filled of wanted bytes have arrived.
@@ -148,16 +153,41 @@ func NewEpochDecoder(limit int, sealed func(epoch *Epoch, budget time.Duration) 
 	return &EpochDecoder{limit: limit, sealed: sealed}
 }
 
-// Begin opens an epoch.
-func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
-	if d.open != nil {
-		return fmt.Errorf("epoch %d begins inside of epoch %d", m.GetEpoch(), d.open.Number)
+// EpochMessage is a message that may contain a part of an epoch: RunRequest or EpochPart.
+type EpochMessage interface {
+	GetBegin() *pluginv1.EpochBegin
+	GetDevice() *pluginv1.DeviceChunk
+	GetHost() *pluginv1.HostChunk
+	GetEnd() *pluginv1.EpochEnd
+}
+
+// Take decodes the part of an epoch in a message. It ignores a message without one.
+func (d *EpochDecoder) Take(m EpochMessage) error {
+	if begin := m.GetBegin(); begin != nil {
+		return d.open(begin)
+	}
+	if chunk := m.GetDevice(); chunk != nil {
+		return d.addCells(chunk)
+	}
+	if chunk := m.GetHost(); chunk != nil {
+		return d.addReport(chunk)
+	}
+	if end := m.GetEnd(); end != nil {
+		return d.seal(end)
+	}
+	return nil
+}
+
+// open opens an epoch.
+func (d *EpochDecoder) open(m *pluginv1.EpochBegin) error {
+	if d.epoch != nil {
+		return fmt.Errorf("epoch %d begins inside of epoch %d", m.GetEpoch(), d.epoch.Number)
 	}
 	if m.GetEndUnixNs() <= m.GetStartUnixNs() {
 		return fmt.Errorf("epoch %d ends at %d ns, not after its start at %d ns", m.GetEpoch(), m.GetEndUnixNs(),
 			m.GetStartUnixNs())
 	}
-	d.open = &Epoch{
+	d.epoch = &Epoch{
 		Number: m.GetEpoch(), Start: time.Unix(0, m.GetStartUnixNs()).UTC(), End: time.Unix(0, m.GetEndUnixNs()).UTC(),
 		Open: m.GetOpen(), Expected: m.GetExpectedDevices(), ExpectedHosts: m.GetExpectedHosts(), BankShift: m.GetBankShift(),
 		States: toProto(m.GetDevices(), func(s *pluginv1.DeviceState) DeviceState {
@@ -170,43 +200,43 @@ func (d *EpochDecoder) Begin(m *pluginv1.EpochBegin) error {
 			}
 		}),
 	}
-	for _, o := range d.open.Plans {
+	for _, o := range d.epoch.Plans {
 		if o.Status < PlanApplied || o.Status > PlanFailed {
 			return fmt.Errorf("epoch %d: plan %d has the unknown status %d", m.GetEpoch(), o.Plan, o.Status)
 		}
 	}
-	slices.SortStableFunc(d.open.States, func(a, b DeviceState) int { return strings.Compare(a.Device, b.Device) })
+	slices.SortStableFunc(d.epoch.States, func(a, b DeviceState) int { return strings.Compare(a.Device, b.Device) })
 	d.budget, d.bytes = time.Duration(max(m.GetBudgetNs(), 0)), 0
 	return nil
 }
 
-// Device adds cells to the open epoch.
-func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
-	if d.open == nil {
+// addCells adds cells to the open epoch.
+func (d *EpochDecoder) addCells(m *pluginv1.DeviceChunk) error {
+	if d.epoch == nil {
 		return fmt.Errorf("cells of device %s outside of an epoch", m.GetDevice())
 	}
 	cells := Cells{Object: m.GetObject(), Width: int(m.GetWidthBits()), Packed: m.GetData()}
 	if err := cells.Check(); err != nil {
-		return fmt.Errorf("epoch %d: device %s: %w", d.open.Number, m.GetDevice(), err)
+		return fmt.Errorf("epoch %d: device %s: %w", d.epoch.Number, m.GetDevice(), err)
 	}
 	size := uint64(cells.Width / 8)
 	if m.GetTotalCells() > uint64(d.limit)/size || max(m.GetFirstCell(), m.GetZeroCells()) > m.GetTotalCells() {
 		return fmt.Errorf("epoch %d: device %s: object %s: cell %d of %d: %w (%d bytes)",
-			d.open.Number, m.GetDevice(), m.GetObject(), m.GetFirstCell(), m.GetTotalCells(), ErrEpochTooLarge, d.limit)
+			d.epoch.Number, m.GetDevice(), m.GetObject(), m.GetFirstCell(), m.GetTotalCells(), ErrEpochTooLarge, d.limit)
 	}
 	if m.GetFirstCell() == 0 && d.filling == nil {
 		if err := d.begin(m.GetDevice(), m.GetObject(), int(m.GetTotalCells()*size)); err != nil {
 			return err
 		}
-		if dev := d.open.Device(m.GetDevice()); dev != nil && dev.Object(m.GetObject()) != nil {
-			return fmt.Errorf("epoch %d: device %s: object %s is sent twice", d.open.Number, m.GetDevice(),
+		if dev := d.epoch.Device(m.GetDevice()); dev != nil && dev.Object(m.GetObject()) != nil {
+			return fmt.Errorf("epoch %d: device %s: object %s is sent twice", d.epoch.Number, m.GetDevice(),
 				m.GetObject())
 		}
-		d.open.Put(m.GetDevice(), cells)
-		d.filling = &d.open.Device(m.GetDevice()).Object(m.GetObject()).Packed
+		d.epoch.Put(m.GetDevice(), cells)
+		d.filling = &d.epoch.Device(m.GetDevice()).Object(m.GetObject()).Packed
 	} else if d.filling != nil && d.device == m.GetDevice() && d.what == m.GetObject() {
-		if have := d.open.Device(m.GetDevice()).Object(m.GetObject()).Width; have != cells.Width {
-			return fmt.Errorf("epoch %d: device %s: object %s changes its width from %d to %d bits", d.open.Number,
+		if have := d.epoch.Device(m.GetDevice()).Object(m.GetObject()).Width; have != cells.Width {
+			return fmt.Errorf("epoch %d: device %s: object %s changes its width from %d to %d bits", d.epoch.Number,
 				m.GetDevice(), m.GetObject(), have, cells.Width)
 		}
 	}
@@ -214,14 +244,14 @@ func (d *EpochDecoder) Device(m *pluginv1.DeviceChunk) error {
 		int(m.GetZeroCells()*size))
 }
 
-// Host adds a piece of a report to the open epoch.
-func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
-	if d.open == nil {
+// addReport adds a piece of a report to the open epoch.
+func (d *EpochDecoder) addReport(m *pluginv1.HostChunk) error {
+	if d.epoch == nil {
 		return fmt.Errorf("report of host %s outside of an epoch", m.GetHost())
 	}
 	if m.GetTotalBytes() > uint64(d.limit) || m.GetOffset() > m.GetTotalBytes() {
 		return fmt.Errorf("epoch %d: host %s: byte %d of %d: %w (%d bytes)",
-			d.open.Number, m.GetHost(), m.GetOffset(), m.GetTotalBytes(), ErrEpochTooLarge, d.limit)
+			d.epoch.Number, m.GetHost(), m.GetOffset(), m.GetTotalBytes(), ErrEpochTooLarge, d.limit)
 	}
 	if m.GetOffset() == 0 && d.filling == nil {
 		if err := d.begin(m.GetHost(), m.GetRole(), int(m.GetTotalBytes())); err != nil {
@@ -230,13 +260,13 @@ func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
 		report := HostReport{Host: m.GetHost(), Role: m.GetRole()}
 		switch late := m.GetLateEpoch(); {
 		case late == 0:
-			d.open.Hosts = append(d.open.Hosts, report)
-			d.filling = &d.open.Hosts[len(d.open.Hosts)-1].Data
-		case late >= d.open.Number:
-			return fmt.Errorf("epoch %d: host %s: a late report of epoch %d", d.open.Number, m.GetHost(), late)
+			d.epoch.Hosts = append(d.epoch.Hosts, report)
+			d.filling = &d.epoch.Hosts[len(d.epoch.Hosts)-1].Data
+		case late >= d.epoch.Number:
+			return fmt.Errorf("epoch %d: host %s: a late report of epoch %d", d.epoch.Number, m.GetHost(), late)
 		default:
-			d.open.Late = append(d.open.Late, LateReport{late, report})
-			d.filling = &d.open.Late[len(d.open.Late)-1].Data
+			d.epoch.Late = append(d.epoch.Late, LateReport{late, report})
+			d.filling = &d.epoch.Late[len(d.epoch.Late)-1].Data
 		}
 	}
 	return d.fill(m.GetHost(), m.GetRole(), int(m.GetOffset()), int(m.GetTotalBytes()), m.GetData(), 0)
@@ -245,7 +275,7 @@ func (d *EpochDecoder) Host(m *pluginv1.HostChunk) error {
 // begin announces an array of total bytes.
 func (d *EpochDecoder) begin(node, what string, total int) error {
 	if d.bytes += total; d.bytes > d.limit {
-		return fmt.Errorf("epoch %d: %s, %s: %w (%d bytes)", d.open.Number, node, what, ErrEpochTooLarge, d.limit)
+		return fmt.Errorf("epoch %d: %s, %s: %w (%d bytes)", d.epoch.Number, node, what, ErrEpochTooLarge, d.limit)
 	}
 	d.device, d.what, d.filled, d.wanted = node, what, 0, total
 	return nil
@@ -258,12 +288,12 @@ func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros
 	switch {
 	case d.filling == nil || d.device != node || d.what != what || at != d.filled || total != d.wanted:
 		return fmt.Errorf("epoch %d: %s, %s: bytes from %d of %d do not follow what came before (%s, %s: %d of %d)",
-			d.open.Number, node, what, at, total, d.device, d.what, d.filled, d.wanted)
+			d.epoch.Number, node, what, at, total, d.device, d.what, d.filled, d.wanted)
 	case at+len(data)+zeros > total:
-		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.open.Number, node, what,
+		return fmt.Errorf("epoch %d: %s, %s: %d bytes from %d exceed the announced %d", d.epoch.Number, node, what,
 			len(data)+zeros, at, total)
 	case len(data)+zeros == 0 && total > 0:
-		return fmt.Errorf("epoch %d: %s, %s: an empty piece", d.open.Number, node, what)
+		return fmt.Errorf("epoch %d: %s, %s: an empty piece", d.epoch.Number, node, what)
 	}
 	switch {
 	case len(data) == total:
@@ -280,19 +310,19 @@ func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros
 	return nil
 }
 
-// End seals the open epoch and passes it to the function given to NewEpochDecoder.
-func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
+// seal seals the open epoch and passes it to the function given to NewEpochDecoder.
+func (d *EpochDecoder) seal(m *pluginv1.EpochEnd) error {
 	switch {
-	case d.open == nil || d.open.Number != m.GetEpoch():
+	case d.epoch == nil || d.epoch.Number != m.GetEpoch():
 		return fmt.Errorf("end of epoch %d, which is not open", m.GetEpoch())
 	case d.filling != nil:
-		return fmt.Errorf("epoch %d ends in the middle of %s, %s (%d of %d bytes)", d.open.Number, d.device, d.what,
+		return fmt.Errorf("epoch %d ends in the middle of %s, %s (%d of %d bytes)", d.epoch.Number, d.device, d.what,
 			d.filled, d.wanted)
 	case m.GetStatus() < pluginv1.EpochStatus_EPOCH_STATUS_COMPLETE ||
 		m.GetStatus() > pluginv1.EpochStatus_EPOCH_STATUS_LOST:
-		return fmt.Errorf("epoch %d has the unknown status %d", d.open.Number, m.GetStatus())
+		return fmt.Errorf("epoch %d has the unknown status %d", d.epoch.Number, m.GetStatus())
 	}
-	epoch := d.open
+	epoch := d.epoch
 	epoch.Status = Status(m.GetStatus())
 	epoch.Missing = toProto(m.GetMissing(), func(m *pluginv1.Missing) Missing {
 		return Missing{Name: m.GetName(), Reason: m.GetReason(), Host: m.GetHost(), Joined: m.GetJoined()}
@@ -310,6 +340,6 @@ func (d *EpochDecoder) End(m *pluginv1.EpochEnd) error {
 		}
 		return strings.Compare(a.Role, b.Role)
 	})
-	d.open = nil
+	d.epoch = nil
 	return d.sealed(epoch, d.budget)
 }

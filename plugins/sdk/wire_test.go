@@ -215,14 +215,6 @@ func FuzzTableDecoder(f *testing.F) {
 	})
 }
 
-// sinkFunc passes every message of an epoch to a function.
-type sinkFunc func(proto.Message) error
-
-func (f sinkFunc) Begin(m *pluginv1.EpochBegin) error   { return f(m) }
-func (f sinkFunc) Device(m *pluginv1.DeviceChunk) error { return f(m) }
-func (f sinkFunc) Host(m *pluginv1.HostChunk) error     { return f(m) }
-func (f sinkFunc) End(m *pluginv1.EpochEnd) error       { return f(m) }
-
 func testEpoch() *Epoch {
 	e := &Epoch{
 		Number: 5, Start: time.Unix(5, 0).UTC(), End: time.Unix(6, 1).UTC(), Status: StatusPartial,
@@ -257,8 +249,12 @@ func testEpoch() *Epoch {
 
 func messages(tb testing.TB, e *Epoch) (all []proto.Message) {
 	tb.Helper()
-	if err := e.Send(sinkFunc(func(m proto.Message) error { all = append(all, proto.Clone(m)); return nil }),
-		time.Second); err != nil {
+	if err := e.Send(func(part *pluginv1.EpochPart) error {
+		m := part.ProtoReflect()
+		of := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
+		all = append(all, proto.Clone(m.Get(of).Message().Interface()))
+		return nil
+	}, time.Second); err != nil {
 		tb.Fatal(err)
 	}
 	return all
@@ -267,13 +263,13 @@ func messages(tb testing.TB, e *Epoch) (all []proto.Message) {
 func feed(d *EpochDecoder, m proto.Message) error {
 	switch m := m.(type) {
 	case *pluginv1.EpochBegin:
-		return d.Begin(m)
+		return d.Take(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Begin{Begin: m}})
 	case *pluginv1.DeviceChunk:
-		return d.Device(m)
+		return d.Take(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Device{Device: m}})
 	case *pluginv1.HostChunk:
-		return d.Host(m)
+		return d.Take(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_Host{Host: m}})
 	case *pluginv1.EpochEnd:
-		return d.End(m)
+		return d.Take(&pluginv1.EpochPart{Message: &pluginv1.EpochPart_End{End: m}})
 	}
 	return errors.New("what is this")
 }
@@ -424,11 +420,11 @@ func FuzzEpochDecoder(f *testing.F) {
 	small.Hosts[0].Data = []byte("short")
 	small.Device("s2").Object("r.wide").Packed = make([]byte, 32)
 	var seed []byte
-	if err := small.Send(MergeSink{func(m *pluginv1.MergeRequest) error {
+	if err := small.Send(func(m *pluginv1.EpochPart) error {
 		b, err := proto.Marshal(m)
 		seed = append(append(seed, byte(len(b))), b...)
 		return err
-	}}, 0); err != nil {
+	}, 0); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(seed)
@@ -446,7 +442,7 @@ func FuzzEpochDecoder(f *testing.F) {
 		})
 		for len(data) > 1 {
 			n := min(int(data[0]), len(data)-1)
-			var m pluginv1.MergeRequest
+			var m pluginv1.EpochPart
 			if proto.Unmarshal(data[1:1+n], &m) != nil {
 				return
 			}

@@ -14,7 +14,7 @@
 //
 // A transfer is a sequence of messages, each with its length as a varint in front, divided into
 // chunks of at most 512 KiB. The transfer of a part is a Part and the messages of its epoch, as in
-// netsketch.plugin.v1.MergeRequest. That of results is a Batch and its tables, as in
+// netsketch.plugin.v1.EpochPart. That of results is a Batch and its tables, as in
 // netsketch.plugin.v1.TablePart, in the order of Batch.tables.
 
 package clusterv1

@@ -126,8 +126,16 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted fun
 	if err := write(head); err != nil {
 		return err
 	}
-	return out.Send(&releaser{sdk.MergeSink{Send: func(m *pluginv1.MergeRequest) error { return write(m) }},
-		out.Devices}, 0)
+	devices := out.Devices // devices that are still to be sent, the current one first
+	return out.Send(func(m *pluginv1.EpochPart) error {
+		if chunk := m.GetDevice(); chunk != nil {
+			for devices[0].Name != chunk.GetDevice() { // their registers have been sent
+				devices[0].Objects = nil
+				devices = devices[1:]
+			}
+		}
+		return write(m)
+	}, 0)
 }
 
 // checkSize fails if the cells and reports of an epoch have more than limit bytes.
@@ -155,22 +163,6 @@ func checkSize(e *sdk.Epoch, limit int) error {
 	}
 	return fmt.Errorf("%w: %d bytes of cells and reports, of which %s has %d; at most %d are sent: start more "+
 		"collectors, or make the registers smaller", ErrTooLarge, sum, largest, sizes[largest], limit)
-}
-
-// releaser is a sink of an epoch that releases the registers of a device when the registers of the
-// next device follow.
-type releaser struct {
-	sdk.EpochSink
-	devices []sdk.DeviceData // devices that are still to be sent, the current one first
-}
-
-// Device implements sdk.EpochSink.
-func (r *releaser) Device(m *pluginv1.DeviceChunk) error {
-	for r.devices[0].Name != m.GetDevice() {
-		r.devices[0].Objects = nil
-		r.devices = r.devices[1:]
-	}
-	return r.EpochSink.Device(m)
 }
 
 // put adds a reading.
@@ -253,7 +245,7 @@ func (d *PartDecoder) take(message []byte) error {
 	if d.epoch != nil {
 		return errors.New("a message after its end")
 	}
-	var m pluginv1.MergeRequest
+	var m pluginv1.EpochPart
 	if err := clusterv1.Unmarshal(message, &m); err != nil {
 		return err
 	}

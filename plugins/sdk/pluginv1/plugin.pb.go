@@ -1564,34 +1564,34 @@ func (x *QueryResponse) GetEpoch() uint64 {
 	return 0
 }
 
-// MergeRequest is a message of the part to merge, which has no host reports.
-type MergeRequest struct {
+// EpochPart is a message of an epoch, or of a part of one.
+type EpochPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
-	//	*MergeRequest_Begin
-	//	*MergeRequest_Device
-	//	*MergeRequest_Host
-	//	*MergeRequest_End
-	Message       isMergeRequest_Message `protobuf_oneof:"message"`
+	//	*EpochPart_Begin
+	//	*EpochPart_Device
+	//	*EpochPart_Host
+	//	*EpochPart_End
+	Message       isEpochPart_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MergeRequest) Reset() {
-	*x = MergeRequest{}
+func (x *EpochPart) Reset() {
+	*x = EpochPart{}
 	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MergeRequest) String() string {
+func (x *EpochPart) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MergeRequest) ProtoMessage() {}
+func (*EpochPart) ProtoMessage() {}
 
-func (x *MergeRequest) ProtoReflect() protoreflect.Message {
+func (x *EpochPart) ProtoReflect() protoreflect.Message {
 	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1603,204 +1603,85 @@ func (x *MergeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
-func (*MergeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use EpochPart.ProtoReflect.Descriptor instead.
+func (*EpochPart) Descriptor() ([]byte, []int) {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *MergeRequest) GetMessage() isMergeRequest_Message {
+func (x *EpochPart) GetMessage() isEpochPart_Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *MergeRequest) GetBegin() *EpochBegin {
+func (x *EpochPart) GetBegin() *EpochBegin {
 	if x != nil {
-		if x, ok := x.Message.(*MergeRequest_Begin); ok {
+		if x, ok := x.Message.(*EpochPart_Begin); ok {
 			return x.Begin
 		}
 	}
 	return nil
 }
 
-func (x *MergeRequest) GetDevice() *DeviceChunk {
+func (x *EpochPart) GetDevice() *DeviceChunk {
 	if x != nil {
-		if x, ok := x.Message.(*MergeRequest_Device); ok {
+		if x, ok := x.Message.(*EpochPart_Device); ok {
 			return x.Device
 		}
 	}
 	return nil
 }
 
-func (x *MergeRequest) GetHost() *HostChunk {
+func (x *EpochPart) GetHost() *HostChunk {
 	if x != nil {
-		if x, ok := x.Message.(*MergeRequest_Host); ok {
+		if x, ok := x.Message.(*EpochPart_Host); ok {
 			return x.Host
 		}
 	}
 	return nil
 }
 
-func (x *MergeRequest) GetEnd() *EpochEnd {
+func (x *EpochPart) GetEnd() *EpochEnd {
 	if x != nil {
-		if x, ok := x.Message.(*MergeRequest_End); ok {
+		if x, ok := x.Message.(*EpochPart_End); ok {
 			return x.End
 		}
 	}
 	return nil
 }
 
-type isMergeRequest_Message interface {
-	isMergeRequest_Message()
+type isEpochPart_Message interface {
+	isEpochPart_Message()
 }
 
-type MergeRequest_Begin struct {
-	// Opens the part.
+type EpochPart_Begin struct {
+	// Opens the epoch.
 	Begin *EpochBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
 }
 
-type MergeRequest_Device struct {
-	// Cells of the part.
-	Device *DeviceChunk `protobuf:"bytes,2,opt,name=device,proto3,oneof"`
-}
-
-type MergeRequest_Host struct {
-	// Host reports of the part.
-	Host *HostChunk `protobuf:"bytes,3,opt,name=host,proto3,oneof"`
-}
-
-type MergeRequest_End struct {
-	// Closes the part.
-	End *EpochEnd `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
-}
-
-func (*MergeRequest_Begin) isMergeRequest_Message() {}
-
-func (*MergeRequest_Device) isMergeRequest_Message() {}
-
-func (*MergeRequest_Host) isMergeRequest_Message() {}
-
-func (*MergeRequest_End) isMergeRequest_Message() {}
-
-// MergeResponse is a message of the merged part.
-type MergeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Message:
-	//
-	//	*MergeResponse_Begin
-	//	*MergeResponse_Device
-	//	*MergeResponse_Host
-	//	*MergeResponse_End
-	Message       isMergeResponse_Message `protobuf_oneof:"message"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MergeResponse) Reset() {
-	*x = MergeResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MergeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MergeResponse) ProtoMessage() {}
-
-func (x *MergeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
-func (*MergeResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *MergeResponse) GetMessage() isMergeResponse_Message {
-	if x != nil {
-		return x.Message
-	}
-	return nil
-}
-
-func (x *MergeResponse) GetBegin() *EpochBegin {
-	if x != nil {
-		if x, ok := x.Message.(*MergeResponse_Begin); ok {
-			return x.Begin
-		}
-	}
-	return nil
-}
-
-func (x *MergeResponse) GetDevice() *DeviceChunk {
-	if x != nil {
-		if x, ok := x.Message.(*MergeResponse_Device); ok {
-			return x.Device
-		}
-	}
-	return nil
-}
-
-func (x *MergeResponse) GetHost() *HostChunk {
-	if x != nil {
-		if x, ok := x.Message.(*MergeResponse_Host); ok {
-			return x.Host
-		}
-	}
-	return nil
-}
-
-func (x *MergeResponse) GetEnd() *EpochEnd {
-	if x != nil {
-		if x, ok := x.Message.(*MergeResponse_End); ok {
-			return x.End
-		}
-	}
-	return nil
-}
-
-type isMergeResponse_Message interface {
-	isMergeResponse_Message()
-}
-
-type MergeResponse_Begin struct {
-	// Opens the merged part.
-	Begin *EpochBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
-}
-
-type MergeResponse_Device struct {
+type EpochPart_Device struct {
 	// Cells.
 	Device *DeviceChunk `protobuf:"bytes,2,opt,name=device,proto3,oneof"`
 }
 
-type MergeResponse_Host struct {
-	// Host reports.
+type EpochPart_Host struct {
+	// Host reports; none in a part to merge.
 	Host *HostChunk `protobuf:"bytes,3,opt,name=host,proto3,oneof"`
 }
 
-type MergeResponse_End struct {
-	// Closes it.
+type EpochPart_End struct {
+	// Closes the epoch.
 	End *EpochEnd `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
 }
 
-func (*MergeResponse_Begin) isMergeResponse_Message() {}
+func (*EpochPart_Begin) isEpochPart_Message() {}
 
-func (*MergeResponse_Device) isMergeResponse_Message() {}
+func (*EpochPart_Device) isEpochPart_Message() {}
 
-func (*MergeResponse_Host) isMergeResponse_Message() {}
+func (*EpochPart_Host) isEpochPart_Message() {}
 
-func (*MergeResponse_End) isMergeResponse_Message() {}
+func (*EpochPart_End) isEpochPart_Message() {}
 
 // DrainRequest limits a drain.
 type DrainRequest struct {
@@ -1813,7 +1694,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1706,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1719,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainRequest) GetBudgetNs() int64 {
@@ -1857,7 +1738,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1750,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1763,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 var File_netsketch_plugin_v1_plugin_proto protoreflect.FileDescriptor
@@ -1997,14 +1878,8 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x03row\x18\x01 \x01(\v2\x1b.netsketch.plugin.v1.RowKeyR\x03row\"]\n" +
 	"\rQueryResponse\x126\n" +
 	"\x06tables\x18\x01 \x03(\v2\x1e.netsketch.plugin.v1.TablePartR\x06tables\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xf7\x01\n" +
-	"\fMergeRequest\x127\n" +
-	"\x05begin\x18\x01 \x01(\v2\x1f.netsketch.plugin.v1.EpochBeginH\x00R\x05begin\x12:\n" +
-	"\x06device\x18\x02 \x01(\v2 .netsketch.plugin.v1.DeviceChunkH\x00R\x06device\x124\n" +
-	"\x04host\x18\x03 \x01(\v2\x1e.netsketch.plugin.v1.HostChunkH\x00R\x04host\x121\n" +
-	"\x03end\x18\x04 \x01(\v2\x1d.netsketch.plugin.v1.EpochEndH\x00R\x03endB\t\n" +
-	"\amessage\"\xf8\x01\n" +
-	"\rMergeResponse\x127\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xf4\x01\n" +
+	"\tEpochPart\x127\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1f.netsketch.plugin.v1.EpochBeginH\x00R\x05begin\x12:\n" +
 	"\x06device\x18\x02 \x01(\v2 .netsketch.plugin.v1.DeviceChunkH\x00R\x06device\x124\n" +
 	"\x04host\x18\x03 \x01(\v2\x1e.netsketch.plugin.v1.HostChunkH\x00R\x04host\x121\n" +
@@ -2012,13 +1887,13 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\amessage\"+\n" +
 	"\fDrainRequest\x12\x1b\n" +
 	"\tbudget_ns\x18\x01 \x01(\x03R\bbudgetNs\"\x0f\n" +
-	"\rDrainResponse2\xff\x03\n" +
+	"\rDrainResponse2\xf8\x03\n" +
 	"\x06Plugin\x12W\n" +
 	"\bDescribe\x12$.netsketch.plugin.v1.DescribeRequest\x1a%.netsketch.plugin.v1.DescribeResponse\x12Z\n" +
 	"\tConfigure\x12%.netsketch.plugin.v1.ConfigureRequest\x1a&.netsketch.plugin.v1.ConfigureResponse\x12L\n" +
 	"\x03Run\x12\x1f.netsketch.plugin.v1.RunRequest\x1a .netsketch.plugin.v1.RunResponse(\x010\x01\x12N\n" +
-	"\x05Query\x12!.netsketch.plugin.v1.QueryRequest\x1a\".netsketch.plugin.v1.QueryResponse\x12R\n" +
-	"\x05Merge\x12!.netsketch.plugin.v1.MergeRequest\x1a\".netsketch.plugin.v1.MergeResponse(\x010\x01\x12N\n" +
+	"\x05Query\x12!.netsketch.plugin.v1.QueryRequest\x1a\".netsketch.plugin.v1.QueryResponse\x12K\n" +
+	"\x05Merge\x12\x1e.netsketch.plugin.v1.EpochPart\x1a\x1e.netsketch.plugin.v1.EpochPart(\x010\x01\x12N\n" +
 	"\x05Drain\x12!.netsketch.plugin.v1.DrainRequest\x1a\".netsketch.plugin.v1.DrainResponseB>Z<github.com/netsketch/netsketch/plugins/sdk/pluginv1;pluginv1b\x06proto3"
 
 var (
@@ -2033,7 +1908,7 @@ func file_netsketch_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*DescribeRequest)(nil),   // 0: netsketch.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil),  // 1: netsketch.plugin.v1.DescribeResponse
@@ -2055,22 +1930,21 @@ var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
 	(*RunResponse)(nil),       // 17: netsketch.plugin.v1.RunResponse
 	(*QueryRequest)(nil),      // 18: netsketch.plugin.v1.QueryRequest
 	(*QueryResponse)(nil),     // 19: netsketch.plugin.v1.QueryResponse
-	(*MergeRequest)(nil),      // 20: netsketch.plugin.v1.MergeRequest
-	(*MergeResponse)(nil),     // 21: netsketch.plugin.v1.MergeResponse
-	(*DrainRequest)(nil),      // 22: netsketch.plugin.v1.DrainRequest
-	(*DrainResponse)(nil),     // 23: netsketch.plugin.v1.DrainResponse
-	nil,                       // 24: netsketch.plugin.v1.ObjectNeed.ValuesEntry
-	nil,                       // 25: netsketch.plugin.v1.RowKey.KeysEntry
-	(*Network)(nil),           // 26: netsketch.plugin.v1.Network
-	(*Plan)(nil),              // 27: netsketch.plugin.v1.Plan
-	(*EpochBegin)(nil),        // 28: netsketch.plugin.v1.EpochBegin
-	(*DeviceChunk)(nil),       // 29: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),         // 30: netsketch.plugin.v1.HostChunk
-	(*EpochEnd)(nil),          // 31: netsketch.plugin.v1.EpochEnd
-	(*EpochCancel)(nil),       // 32: netsketch.plugin.v1.EpochCancel
-	(*TablePart)(nil),         // 33: netsketch.plugin.v1.TablePart
-	(*Event)(nil),             // 34: netsketch.plugin.v1.Event
-	(*EpochDone)(nil),         // 35: netsketch.plugin.v1.EpochDone
+	(*EpochPart)(nil),         // 20: netsketch.plugin.v1.EpochPart
+	(*DrainRequest)(nil),      // 21: netsketch.plugin.v1.DrainRequest
+	(*DrainResponse)(nil),     // 22: netsketch.plugin.v1.DrainResponse
+	nil,                       // 23: netsketch.plugin.v1.ObjectNeed.ValuesEntry
+	nil,                       // 24: netsketch.plugin.v1.RowKey.KeysEntry
+	(*Network)(nil),           // 25: netsketch.plugin.v1.Network
+	(*Plan)(nil),              // 26: netsketch.plugin.v1.Plan
+	(*EpochBegin)(nil),        // 27: netsketch.plugin.v1.EpochBegin
+	(*DeviceChunk)(nil),       // 28: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),         // 29: netsketch.plugin.v1.HostChunk
+	(*EpochEnd)(nil),          // 30: netsketch.plugin.v1.EpochEnd
+	(*EpochCancel)(nil),       // 31: netsketch.plugin.v1.EpochCancel
+	(*TablePart)(nil),         // 32: netsketch.plugin.v1.TablePart
+	(*Event)(nil),             // 33: netsketch.plugin.v1.Event
+	(*EpochDone)(nil),         // 34: netsketch.plugin.v1.EpochDone
 }
 var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	2,  // 0: netsketch.plugin.v1.DescribeResponse.programs:type_name -> netsketch.plugin.v1.ProgramNeed
@@ -2078,57 +1952,53 @@ var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
 	4,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
 	5,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
 	6,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
-	24, // 5: netsketch.plugin.v1.ObjectNeed.values:type_name -> netsketch.plugin.v1.ObjectNeed.ValuesEntry
-	26, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
+	23, // 5: netsketch.plugin.v1.ObjectNeed.values:type_name -> netsketch.plugin.v1.ObjectNeed.ValuesEntry
+	25, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
 	8,  // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
 	10, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
 	11, // 9: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
 	12, // 10: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
-	27, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	25, // 12: netsketch.plugin.v1.RowKey.keys:type_name -> netsketch.plugin.v1.RowKey.KeysEntry
+	26, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	24, // 12: netsketch.plugin.v1.RowKey.keys:type_name -> netsketch.plugin.v1.RowKey.KeysEntry
 	13, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.RowKey
 	13, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.RowKey
-	28, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	29, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	30, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	31, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	32, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
+	27, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	28, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	29, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	30, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	31, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
 	14, // 20: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
-	26, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
+	25, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
 	7,  // 22: netsketch.plugin.v1.RecordEntry.configure:type_name -> netsketch.plugin.v1.ConfigureRequest
 	15, // 23: netsketch.plugin.v1.RecordEntry.run:type_name -> netsketch.plugin.v1.RunRequest
-	33, // 24: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
-	27, // 25: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	34, // 26: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
-	35, // 27: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
+	32, // 24: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
+	26, // 25: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	33, // 26: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
+	34, // 27: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
 	8,  // 28: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
 	13, // 29: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.RowKey
-	33, // 30: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
-	28, // 31: netsketch.plugin.v1.MergeRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	29, // 32: netsketch.plugin.v1.MergeRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	30, // 33: netsketch.plugin.v1.MergeRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	31, // 34: netsketch.plugin.v1.MergeRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	28, // 35: netsketch.plugin.v1.MergeResponse.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	29, // 36: netsketch.plugin.v1.MergeResponse.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	30, // 37: netsketch.plugin.v1.MergeResponse.host:type_name -> netsketch.plugin.v1.HostChunk
-	31, // 38: netsketch.plugin.v1.MergeResponse.end:type_name -> netsketch.plugin.v1.EpochEnd
-	0,  // 39: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
-	7,  // 40: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
-	15, // 41: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
-	18, // 42: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
-	20, // 43: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.MergeRequest
-	22, // 44: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
-	1,  // 45: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
-	9,  // 46: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
-	17, // 47: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
-	19, // 48: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
-	21, // 49: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.MergeResponse
-	23, // 50: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
-	45, // [45:51] is the sub-list for method output_type
-	39, // [39:45] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	32, // 30: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
+	27, // 31: netsketch.plugin.v1.EpochPart.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	28, // 32: netsketch.plugin.v1.EpochPart.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	29, // 33: netsketch.plugin.v1.EpochPart.host:type_name -> netsketch.plugin.v1.HostChunk
+	30, // 34: netsketch.plugin.v1.EpochPart.end:type_name -> netsketch.plugin.v1.EpochEnd
+	0,  // 35: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
+	7,  // 36: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
+	15, // 37: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
+	18, // 38: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
+	20, // 39: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.EpochPart
+	21, // 40: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
+	1,  // 41: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
+	9,  // 42: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
+	17, // 43: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
+	19, // 44: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
+	20, // 45: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.EpochPart
+	22, // 46: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
+	41, // [41:47] is the sub-list for method output_type
+	35, // [35:41] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_plugin_proto_init() }
@@ -2160,16 +2030,10 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 		(*RunResponse_State)(nil),
 	}
 	file_netsketch_plugin_v1_plugin_proto_msgTypes[20].OneofWrappers = []any{
-		(*MergeRequest_Begin)(nil),
-		(*MergeRequest_Device)(nil),
-		(*MergeRequest_Host)(nil),
-		(*MergeRequest_End)(nil),
-	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[21].OneofWrappers = []any{
-		(*MergeResponse_Begin)(nil),
-		(*MergeResponse_Device)(nil),
-		(*MergeResponse_Host)(nil),
-		(*MergeResponse_End)(nil),
+		(*EpochPart_Begin)(nil),
+		(*EpochPart_Device)(nil),
+		(*EpochPart_Host)(nil),
+		(*EpochPart_End)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2177,7 +2041,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_plugin_proto_rawDesc), len(file_netsketch_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

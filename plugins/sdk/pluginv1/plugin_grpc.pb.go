@@ -58,7 +58,7 @@ type PluginClient interface {
 	// The part has the devices of one collector; the collector that analyzes the
 	// epoch receives what Merge returns instead. Called if
 	// ConfigureResponse.merge is set.
-	Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MergeRequest, MergeResponse], error)
+	Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[EpochPart, EpochPart], error)
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
@@ -115,18 +115,18 @@ func (c *pluginClient) Query(ctx context.Context, in *QueryRequest, opts ...grpc
 	return out, nil
 }
 
-func (c *pluginClient) Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MergeRequest, MergeResponse], error) {
+func (c *pluginClient) Merge(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[EpochPart, EpochPart], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Plugin_ServiceDesc.Streams[1], Plugin_Merge_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[MergeRequest, MergeResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[EpochPart, EpochPart]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Plugin_MergeClient = grpc.BidiStreamingClient[MergeRequest, MergeResponse]
+type Plugin_MergeClient = grpc.BidiStreamingClient[EpochPart, EpochPart]
 
 func (c *pluginClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -161,7 +161,7 @@ type PluginServer interface {
 	// The part has the devices of one collector; the collector that analyzes the
 	// epoch receives what Merge returns instead. Called if
 	// ConfigureResponse.merge is set.
-	Merge(grpc.BidiStreamingServer[MergeRequest, MergeResponse]) error
+	Merge(grpc.BidiStreamingServer[EpochPart, EpochPart]) error
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
@@ -187,7 +187,7 @@ func (UnimplementedPluginServer) Run(grpc.BidiStreamingServer[RunRequest, RunRes
 func (UnimplementedPluginServer) Query(context.Context, *QueryRequest) (*QueryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Query not implemented")
 }
-func (UnimplementedPluginServer) Merge(grpc.BidiStreamingServer[MergeRequest, MergeResponse]) error {
+func (UnimplementedPluginServer) Merge(grpc.BidiStreamingServer[EpochPart, EpochPart]) error {
 	return status.Error(codes.Unimplemented, "method Merge not implemented")
 }
 func (UnimplementedPluginServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
@@ -276,11 +276,11 @@ func _Plugin_Query_Handler(srv interface{}, ctx context.Context, dec func(interf
 }
 
 func _Plugin_Merge_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(PluginServer).Merge(&grpc.GenericServerStream[MergeRequest, MergeResponse]{ServerStream: stream})
+	return srv.(PluginServer).Merge(&grpc.GenericServerStream[EpochPart, EpochPart]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Plugin_MergeServer = grpc.BidiStreamingServer[MergeRequest, MergeResponse]
+type Plugin_MergeServer = grpc.BidiStreamingServer[EpochPart, EpochPart]
 
 func _Plugin_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)

@@ -99,7 +99,8 @@ func (w *Writer) Write(epoch *sdk.Epoch) error {
 		}
 		w.watched = rows
 	}
-	if err := epoch.Send(sdk.RunSink{Send: w.run}, 0); err != nil {
+	send := func(part *pluginv1.EpochPart) error { return w.run(sdk.RunRequestOf(part)) }
+	if err := epoch.Send(send, 0); err != nil {
 		return fmt.Errorf("record epoch %d: %w", epoch.Number, err)
 	}
 	return nil

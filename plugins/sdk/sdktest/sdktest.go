@@ -218,7 +218,8 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 	if err := h.watch(epoch.Watched); err != nil {
 		return nil, err
 	}
-	if err := epoch.Send(sdk.RunSink{Send: h.stream.Send}, h.timeout); err != nil {
+	send := func(part *pluginv1.EpochPart) error { return h.stream.Send(sdk.RunRequestOf(part)) }
+	if err := epoch.Send(send, h.timeout); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
 	results, err := h.receive(epoch.Number)
@@ -346,7 +347,7 @@ func (h *Harness) Merge(part *sdk.Epoch) (*sdk.Epoch, error) {
 		return nil, err
 	}
 	// Send returns EOF if the stream broke; Recv then returns the cause.
-	if err := part.Send(sdk.MergeSink{Send: stream.Send}, 0); err != nil && !errors.Is(err, io.EOF) {
+	if err := part.Send(stream.Send, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {
