@@ -575,6 +575,32 @@ func TestBeginsOnDeadPath(t *testing.T) {
 	}
 }
 
+// TestPathComesBack: a pair all of whose probes meet a path that loses everything, from the start or
+// after it had a lease, gets a lease soon after the path is back, however long it was away.
+func TestPathComesBack(t *testing.T) {
+	for _, before := range []time.Duration{0, time.Minute} {
+		for _, away := range []time.Duration{2 * time.Second, 10 * time.Second, 5 * time.Minute, time.Hour} {
+			seed := rand.Uint64()
+			p := &path{delay: time.Millisecond, plainDown: before == 0, dropsOptions: before == 0}
+			s := simulate(t, seed, 1, p)
+			s.run(before)
+			p.plainDown, p.dropsOptions = true, true
+			s.run(before + away)
+			p.plainDown, p.dropsOptions = false, false
+			back := s.now
+			for s.now < back+time.Minute {
+				if l, ok := s.lease(1); ok && l.MaxLength == 1500 {
+					break
+				}
+				s.run(s.now + 10*time.Millisecond)
+			}
+			if took := s.now - back; took > 4*time.Second {
+				t.Errorf("seed %d, before %v, away for %v: a lease after %v: %s", seed, before, away, took, s.status(1))
+			}
+		}
+	}
+}
+
 // TestCarrierLosesMore: on a path that loses a larger share of the packets in the carrier, as a
 // router does that bounds the rate of packets with options, pairs hold leases for a small part of
 // the time.

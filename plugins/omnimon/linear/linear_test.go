@@ -55,6 +55,28 @@ func TestSolve(t *testing.T) {
 	}
 }
 
+// TestContradictions: contradicting rows are named once, in order, whichever is found first. After
+// one is found by bounds, elimination does not look for more: bounds have no meaning then.
+func TestContradictions(t *testing.T) {
+	late := func() *System { // the first row contradicts the second and third one, the last one itself
+		s := build(make([]int64, 3), []int64{9, 9, 1}, [][]int32{{0, 1}}, []int64{4})
+		s.Bound([]int32{0}, 3, 9)
+		s.Bound([]int32{1}, 3, 9)
+		s.Add([]int32{2}, 5)
+		return s
+	}
+	if bad := late().Solve(); !slices.Equal(bad, []int{0, 3}) {
+		t.Errorf("Solve names rows %v, want 0 and 3", bad)
+	}
+	if bad := late().Propagate(); !slices.Equal(bad, []int{0, 3}) {
+		t.Errorf("Propagate names rows %v, want 0 and 3", bad)
+	}
+	cycle := build(make([]int64, 4), []int64{9, 9, 9, 1}, [][]int32{{0, 1}, {1, 2}, {0, 2}, {3}}, []int64{5, 7, 7, 5})
+	if bad := cycle.Solve(); !slices.Equal(bad, []int{3}) {
+		t.Errorf("Solve names rows %v, want 3", bad)
+	}
+}
+
 // TestBoundsContainAllSolutions compares with all solutions of small random systems: the bounds
 // contain each of them, and an unknown that the equations determine over the rational numbers is
 // determined.
