@@ -28,12 +28,13 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "figures",
 		Short: "The figures of the papers, measured here",
-		Long: `Measures the sketches, ChameleMon's attention, OmniMon, SketchINT, LightGuardian and scenarios by the tasks of the
-papers' figures, and writes a page, charts (SVG) and rows (CSV) for each.`,
+		Long: `Measures the sketches, ChameleMon's attention, OmniMon, SketchINT, LightGuardian and scenarios by
+the tasks of the papers' figures, and writes a page, charts (SVG) and rows (CSV) for each.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	cmd.AddCommand(sketchesCommand(), attentionCommand(), omnimonCommand(), sketchintCommand(), lightguardianCommand(),
-		overtimeCommand(), overheadCommand(), drawCommand())
+		overtimeCommand(),
+		overheadCommand(), rangesCommand(), drawCommand())
 	return cmd
 }

@@ -24,6 +24,8 @@ type block interface {
 	insert(key []byte)
 	// heavy returns the flows that it names, with their sizes; called once, at the end.
 	heavy() map[string]float64
+	// size returns the packets of any flow, named or not; called after heavy.
+	size(key string) float64
 }
 
 // blockFlows is how many flows a level keeps next to its counters, blockRows the rows of these.
@@ -93,6 +95,8 @@ func (b *topBlock) heavy() map[string]float64 {
 	return out
 }
 
+func (b *topBlock) size(key string) float64 { return b.query([]byte(key)) }
+
 func countBlock(memory, keyBytes int, seed uint64) (block, error) {
 	c, err := countsketch.New[host](countsketch.Config{Rows: blockRows, Memory: memory - blockFlows*(keyBytes+4),
 		Seed: seed})
@@ -122,8 +126,8 @@ func countMinBlock(memory, keyBytes int, seed uint64) (block, error) {
 type pickAndDrop struct {
 	random  *rand.Rand
 	row     [][]byte
-	size    int
 	samples []sample
+	found   map[string]float64
 }
 
 type sample struct {
@@ -144,8 +148,7 @@ func pickAndDropBlock(memory, keyBytes int, seed uint64) (block, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("pick-and-drop: %d bytes are too few", memory)
 	}
-	return &pickAndDrop{random: rand.New(rand.NewPCG(seed, 0x7069636b)), size: keyBytes, samples: make([]sample, n)},
-		nil
+	return &pickAndDrop{random: rand.New(rand.NewPCG(seed, 0x7069636b)), samples: make([]sample, n)}, nil
 }
 
 func (p *pickAndDrop) insert(key []byte) {
@@ -178,14 +181,17 @@ func (p *pickAndDrop) heavy() map[string]float64 {
 	if len(p.row) > 0 {
 		p.end()
 	}
-	out := make(map[string]float64)
+	p.found = make(map[string]float64)
 	for _, s := range p.samples {
 		if s.count > 0 {
-			out[s.key] = max(out[s.key], s.count)
+			p.found[s.key] = max(p.found[s.key], s.count)
 		}
 	}
-	return out
+	return p.found
 }
+
+// size is 0 for a flow that no sample has: sampling does not know others.
+func (p *pickAndDrop) size(key string) float64 { return p.found[key] }
 
 // paperSketch is the universal sketch as the paper writes it: a packet updates every level
 // that its flow reaches, and sums are worked out by Algorithm 2 from the flows that the
@@ -234,26 +240,39 @@ func (u *paperSketch) seal() {
 
 // sum is Algorithm 2.
 func (u *paperSketch) sum(g func(x float64) float64) float64 {
+	return u.recurse(u.found, func(level int, key string) float64 { return g(u.found[level][key]) })
+}
+
+// recurse adds up a function of each level's flows, beginning with the deepest level.
+func (u *paperSketch) recurse(found []map[string]float64, g func(level int, key string) float64) float64 {
 	y := 0.0
 	for i := paperLevels - 1; i >= 0; i-- {
 		level := 0.0
-		for _, key := range slices.Sorted(maps.Keys(u.found[i])) {
-			x := g(u.found[i][key])
-			if i == paperLevels-1 {
-				level += x
-			} else if u.deepest([]byte(key)) > i {
-				level -= x
-			} else {
-				level += x
+		for _, key := range slices.Sorted(maps.Keys(found[i])) {
+			x := g(i, key)
+			if i < paperLevels-1 && u.deepest([]byte(key)) > i {
+				x = -x
 			}
+			level += x
 		}
-		if i == paperLevels-1 {
-			y = level
-		} else {
-			y = 2*y + level
-		}
+		y = 2*y + level
 	}
 	return y
+}
+
+// changes returns the flows of either sketch with their change, which is the difference of both
+// sketches' counters, and the total change by Algorithm 2 (UnivMon §4.3).
+func (u *paperSketch) changes(before *paperSketch) (found map[string]float64, total float64) {
+	levels := make([]map[string]float64, paperLevels)
+	for i := range levels {
+		levels[i] = make(map[string]float64)
+		for _, flows := range []map[string]float64{before.found[i], u.found[i]} {
+			for key := range flows {
+				levels[i][key] = math.Abs(u.levels[i].size(key) - before.levels[i].size(key))
+			}
+		}
+	}
+	return levels[0], u.recurse(levels, func(level int, key string) float64 { return levels[level][key] })
 }
 
 func (u *paperSketch) above(limit float64) map[string]float64 {
@@ -296,8 +315,8 @@ func paperAnswers(w *interval, build blockKind, memory int, seed uint64) (answer
 		{"entropy", "error"}:          relative(entropy, truth.Entropy),
 	}
 	a.score("heavy hitters", u.above(univmonShare*n), w.size)
+	a.score(capacityHitters, u.above(capacityShare*n), noLess(w.size, capacityShare*n))
 	truth = w.two.Exact()
-	limit := univmonShare * truth.Change()
 	before, err := fillPaper(truth.Before, build, memory, seed)
 	if err != nil {
 		return nil, err
@@ -306,15 +325,9 @@ func paperAnswers(w *interval, build blockKind, memory int, seed uint64) (answer
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]float64)
-	for _, flows := range []map[string]float64{before.found[0], after.found[0]} {
-		for key := range flows {
-			if d := math.Abs(after.found[0][key] - before.found[0][key]); d >= limit {
-				found[key] = d
-			}
-		}
-	}
-	a.score("heavy changes", found, truth.Changed(limit))
+	found, total := after.changes(before)
+	maps.DeleteFunc(found, func(_ string, d float64) bool { return d < univmonShare*total })
+	a.score("heavy changes", found, truth.Changed(univmonShare*truth.Change()))
 	return a, nil
 }
 
@@ -324,7 +337,7 @@ func univmonFigure13() suite.Suite {
 		name  string
 		build blockKind
 	}{{"Count sketch", countBlock}, {"Pick-and-drop", pickAndDropBlock}, {"CM", countMinBlock}}
-	tasks := []string{"entropy", "heavy hitters", "distinct sources", "heavy changes"} // as in the paper
+	tasks := []string{"entropy", "heavy hitters", "distinct sources", "heavy changes", capacityHitters}
 	return suite.New(suite.Suite{
 		Name: "univmon-13",
 		Measure: func(ctx context.Context, t *trace.Trace, o suite.Options) ([]suite.Row, error) {
