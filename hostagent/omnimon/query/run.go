@@ -21,17 +21,14 @@ func (t Tuple) String() string {
 	return strings.Join(words, " ")
 }
 
-// Streams are the tuples of packets and losses in one epoch, with the fields of PacketFields and
-// LossFields.
+// Streams are the tuples of packets and losses in one epoch, with the fields that packetFields and
+// lossFields list.
 type Streams struct {
 	Packets, Losses []Tuple
 }
 
 // PacketFields are the fields of a packet in their order.
 func PacketFields() []Field { return slices.Clone(packetFields) }
-
-// LossFields are the fields of a loss in their order.
-func LossFields() []Field { return slices.Clone(lossFields) }
 
 // Run evaluates a query on the tuples of one epoch. The result is sorted. A tuple for which an
 // expression divides by zero is left out and counted.
