@@ -68,7 +68,7 @@ generate: ## generated Go code and pages; leaves no diff when it is up to date
   lightguardian-faults clean
 
 # What plugins, roles of hosts and tests of P4 programs import, for `netsketch plugin new` and
-# `netsketch p4 new`: sources without tests.
+# `netsketch p4 new`: sources without tests, and the includes of P4 programs.
 MODULE := ./plugins/sdk/... ./yang/table ./settings/... ./sketch/... ./hostagent/... ./p4/p4rt/... ./p4/softswitch/...
 SOURCES := {{if and .Module .Module.Main}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredGoFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{end}}
 
@@ -95,7 +95,7 @@ install: build ## commands, plugins, units, manual pages, completions into PREFI
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/datasources configs/grafana/provisioning/datasources/*
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/dashboards configs/grafana/provisioning/dashboards/*
 	@rm -rf $(ROOT)/share/netsketch/go && mkdir -p $(ROOT)/share/netsketch/go
-	@$(GO) list -deps -f '$(SOURCES)' $(MODULE) | sed 's|^$(CURDIR)/||' | sort -u | tar -c -T - go.mod go.sum LICENSE | \
+	@$(GO) list -deps -f '$(SOURCES)' $(MODULE) | sed 's|^$(CURDIR)/||' | sort -u | tar -c -T - go.mod go.sum LICENSE p4/programs/include | \
 	  tar -x --no-same-owner -C $(ROOT)/share/netsketch/go
 	@etc=$(DESTDIR)$(SYSCONFDIR)/netsketch; \
 	[ -e $$etc/netsketch.yaml ] || sed -e 's|^# configs/netsketch.yaml|# $(SYSCONFDIR)/netsketch/netsketch.yaml|' -e \

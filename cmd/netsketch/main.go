@@ -75,7 +75,7 @@ func root() *cobra.Command {
 		},
 	})
 	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), devicesCommand(),
-		hostagentCommand(), pluginCommand(), queryCommand(), replayCommand(), switchCommand(), yangCommand())
+		hostagentCommand(), p4Command(), pluginCommand(), queryCommand(), replayCommand(), switchCommand(), yangCommand())
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
 	usage.Explain(cmd)

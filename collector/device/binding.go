@@ -38,6 +38,47 @@ func CheckProgram(p *p4rt.Program) error {
 	return fmt.Errorf("program %s: %w", p.Name, err)
 }
 
+// Measurement is what the collector reads from switches that run a program.
+type Measurement struct {
+	// Table selects the bank, or the window of epochs if Windowed is set.
+	Table    string
+	Windowed bool
+	Banks    int
+	// Objects are the registers to read, by name.
+	Objects []sdk.Object
+	// Unread are the names of the registers without @netsketch_readout, which cannot be read.
+	Unread []string
+	// ByPacket is set if packets read and clear the registers; otherwise RegisterEntry does.
+	ByPacket bool
+}
+
+// Inspect returns what the collector reads from switches with a program, or why it cannot measure
+// them: ErrNoBanks is wrapped if the program has nothing to measure.
+func Inspect(p *p4rt.Program) (*Measurement, error) {
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		return nil, err
+	}
+	m := &Measurement{Unread: unread(cat), ByPacket: p4rt.ReadsByPacket(cat)}
+	b, err := bind(cat)
+	if err != nil {
+		return m, err
+	}
+	m.Table, m.Windowed, m.Banks, m.Objects = b.table, b.windowed, b.banks, b.objects
+	return m, nil
+}
+
+// unread returns the names of the registers that cannot be read, sorted.
+func unread(cat *p4values.Catalog) (names []string) {
+	for _, r := range cat.Registers.All() {
+		if r.Readout == nil {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // bind finds the bank table, or the window table, and the registers of a pipeline. The error is
 // ErrNoBanks for a program that has neither such a table nor a register to read.
 func bind(cat *p4values.Catalog) (*binding, error) {

@@ -6,12 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
-
-	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
-	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/intent"
@@ -92,19 +87,5 @@ func (c *Component) loadPipeline(p config.Pipeline) (*p4rt.Program, error) {
 	if p.Name != "" {
 		return c.deps.Programs(p.Name)
 	}
-	deviceConfig, err := os.ReadFile(p.DeviceConfig)
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(p.P4Info)
-	if err != nil {
-		return nil, err
-	}
-	info := &p4configv1.P4Info{}
-	if textErr := prototext.Unmarshal(text, info); textErr != nil {
-		if err := proto.Unmarshal(text, info); err != nil {
-			return nil, fmt.Errorf("%s is neither text-format nor binary P4Info: %w", p.P4Info, textErr)
-		}
-	}
-	return &p4rt.Program{Name: p.DeviceConfig, DeviceConfig: deviceConfig, P4Info: info}, nil
+	return p4rt.ReadProgram(p.DeviceConfig, p.P4Info)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -99,13 +100,13 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 
 // load returns the default program and those of switches and roles.
 func (s *Scenario) load() (*compiled.Program, map[string]*compiled.Program, error) {
-	all, err := compiled.Load(s.Program)
+	all, err := loadProgram(s.Program)
 	if err != nil {
 		return nil, nil, err
 	}
 	some := make(map[string]*compiled.Program)
 	for name, program := range s.Programs {
-		if some[name], err = compiled.Load(program); err != nil {
+		if some[name], err = loadProgram(program); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -122,6 +123,9 @@ func (s *Scenario) programText() string {
 	all := append([]string{s.Program}, slices.Collect(maps.Values(s.Programs))...)
 	if s.Programs[string(lab.RoleEdge)] != "" && s.Programs[string(lab.RoleTransit)] != "" {
 		all = all[1:] // nothing is left for the default
+	}
+	for i, program := range all {
+		all[i] = filepath.Base(program)
 	}
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), ", ")
@@ -262,7 +266,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config
 	var devices, links, hosts, instances []any
 	for _, d := range n.Devices() {
 		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
-			"pipeline": s.program(d.Name, d.Role)}
+			"pipeline": pipeline(s.program(d.Name, d.Role))}
 		if d.GNMI && !s.avoids() {
 			device["gnmi"] = object{"address": d.Address}
 		}
@@ -286,7 +290,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config
 		agents = object{"address": "127.0.0.1:0", "tls": object{"plaintext": true}}
 	}
 	for _, a := range s.Algorithms {
-		instances = append(instances, a.Value())
+		instances = append(instances, s.instance(a))
 	}
 	epoch := object{"interval": s.Epoch.String(), "align": true}
 	for key, d := range map[string]time.Duration{"guard": s.Guard, "drain": s.Drain, "deadline": s.Deadline} {

@@ -25,6 +25,7 @@ type Report struct {
 	Switches int       `json:"switches"`
 	Hosts    int       `json:"hosts"`
 	Program  string    `json:"program"`
+	Plugins  []string  `json:"plugins"`           // names of the plugins that run
 	GNMI     string    `json:"gnmi"`              // address of the collector's gNMI server
 	Console  string    `json:"console,omitempty"` // URL of the console
 	Started  time.Time `json:"started"`

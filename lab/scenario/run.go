@@ -79,6 +79,7 @@ type Run struct {
 	anew    time.Duration // the lab's time at which traffic and faults begin again
 	places  map[string]*placement
 	scorers map[string]*score.Scorer // by plugin
+	plugins []string                 // names of all plugins
 	shared  int                      // epochs that share a bank
 	rule    truth.Rule               // for the flows of packets; nil: that of programs
 	scored  []string                 // their names, in the order of the scenario
@@ -140,6 +141,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	r.report = Report{
+		Plugins:  r.plugins,
 		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.programText(),
 		GNMI: r.outs.Address("gnmi"), Console: r.outs.ConsoleURL(), Started: time.Now().UTC(),
 	}

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ type Scenario struct {
 	Epochs int `yaml:"epochs"`
 	// Epoch is the length of an epoch.
 	Epoch time.Duration `yaml:"epoch"`
-	// Program is the compiled P4 program the switches run.
+	// Program is the compiled P4 program the switches run: a name, or the .json file that p4c wrote,
+	// relative to the scenario's file.
 	Program string `yaml:"program"`
 	// Programs names the programs of single switches, by switch name or by role (edge, transit).
 	Programs map[string]string `yaml:"programs"`
@@ -76,7 +78,10 @@ type Scenario struct {
 	// measures.
 	Receiver string `yaml:"receiver"`
 	// Algorithms are the plugins, each as the collector's configuration has it (plugins.instances).
+	// The path of a binary is relative to the scenario's file.
 	Algorithms []settings.Section `yaml:"algorithms"`
+	// Scoring declares how the results of plugins of one's own are scored.
+	Scoring []Scoring `yaml:"scoring"`
 	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
 	// on.
 	Outputs []config.Output `yaml:"outputs"`
@@ -87,7 +92,8 @@ type Scenario struct {
 	// Loop states the changes if the scenario is played until interrupted.
 	Loop Loop `yaml:"loop"`
 
-	looping bool // it is played until interrupted: PlayOn
+	looping bool   // it is played until interrupted: PlayOn
+	dir     string // of the scenario's file; "": paths are relative to the working directory
 }
 
 // Event is a part of the traffic or a fault that a person can follow.
@@ -334,7 +340,11 @@ func Load(path string) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
-	return Parse(path, data)
+	s, err := Parse(path, data)
+	if err == nil {
+		err = s.locate(filepath.Dir(path))
+	}
+	return s, err
 }
 
 // Parse reads a scenario from data; name is its name in errors.
@@ -417,10 +427,12 @@ func (s *Scenario) Validate() error {
 		}
 	}
 	s.checkStory(&errs)
+	s.checkScoring(&errs)
+	measures := s.measures()
 	for i, b := range s.Expect {
 		key := fmt.Sprintf("expect[%d]", i)
-		if !slices.Contains(Measures(), b.Measure) {
-			errs.Add(key, "no measure is called %q; there are %v", b.Measure, Measures())
+		if !slices.Contains(measures, b.Measure) {
+			errs.Add(key, "no measure is called %q; there are %v", b.Measure, measures)
 		}
 		if b.AtLeast == nil && b.AtMost == nil {
 			errs.Add(key, "expected at-least, at-most or both")

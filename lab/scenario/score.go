@@ -15,6 +15,7 @@ import (
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
 	"github.com/netsketch/netsketch/lab/scenario/lightguardian"
@@ -31,11 +32,11 @@ func Algorithms() []score.Algorithm {
 		lightguardian.Algorithm()}
 }
 
-// Measures returns the names of all measures: those that every scenario has, and the algorithms'
+// measures returns the names of all measures: those that every scenario has, and the algorithms'
 // own.
-func Measures() []string {
+func (s *Scenario) measures() []string {
 	out := []string{PartialEpochs, CollectionMS, ResponseMS}
-	for _, a := range Algorithms() {
+	for _, a := range s.algorithms() {
 		out = append(out, a.MeasureNames()...)
 	}
 	slices.Sort(out)
@@ -70,7 +71,9 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 		if err := json.Unmarshal(data, &instance); err != nil {
 			return fmt.Errorf("scenario: algorithms: %w", err)
 		}
-		for _, algorithm := range Algorithms() {
+		instance.Plugin = config.Plugin{Plugin: instance.Plugin}.Binary()
+		r.plugins = append(r.plugins, instance.Plugin)
+		for _, algorithm := range r.s.algorithms() {
 			if algorithm.Plugin != instance.Plugin || r.scorers[instance.Plugin] != nil {
 				continue
 			}

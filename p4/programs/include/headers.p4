@@ -446,6 +446,12 @@ struct omnimon_scratch_t {
     bit<32> value;
 }
 
+#ifdef NS_WITH_OWN
+struct own_scratch_t {
+    NS_OWN_FIELDS
+}
+#endif
+
 struct metadata_t {
     bit<8>  bank;
     bit<8>  drop;
@@ -472,6 +478,9 @@ struct metadata_t {
 #endif
 #ifdef NS_WITH_LIGHTGUARDIAN
     lightguardian_scratch_t lightguardian;
+#endif
+#ifdef NS_WITH_OWN
+    own_scratch_t own;
 #endif
 }
 

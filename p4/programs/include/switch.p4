@@ -19,10 +19,14 @@
 //       with NS_WITH_SKETCHINT: towers at the sink, with the sizes that sketchint-towers.p4 lists
 //   NS_WITH_LIGHTGUARDIAN
 //       LightGuardian's switch, with the sizes that lightguardian.p4 lists; no other algorithm
+//   NS_WITH_OWN
+//       an algorithm of one's own, beside others or alone: the control OwnIngress in NS_OWN, a
+//       file of the program's directory, and with NS_WITH_OWN_EGRESS the control OwnEgress. The
+//       fields of meta.own are NS_OWN_FIELDS.
 //
 // Read-out numbers of objects: 1 and 2 univmon_src, 3 and 4 univmon_dst, 5 and 6 univmon_5t,
 // 7 to 12 chamelemon, 13 and 14 omnimon, 15 and 16 sketchint, 17 and 18 univmon_pair, 19 and 20
-// univmon_service, 21 and 22 univmon_protocol, 23 unparsed.
+// univmon_service, 21 and 22 univmon_protocol, 23 unparsed. 128 and above are free for own.p4.
 
 #if defined(NS_WITH_UNIVMON_SRC) || defined(NS_WITH_UNIVMON_DST) || \
     defined(NS_WITH_UNIVMON_5T) || defined(NS_WITH_UNIVMON_PAIR) || \
@@ -136,6 +140,10 @@
 #include "lightguardian.p4"
 #endif
 
+#ifdef NS_WITH_OWN
+#include NS_OWN
+#endif
+
 #include "flow.p4"
 #ifdef NS_WITH_UNIVMON
 #include "encapsulation.p4"
@@ -184,6 +192,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_LIGHTGUARDIAN
     LightGuardianIngress() lightguardian;
+#endif
+#ifdef NS_WITH_OWN
+    OwnIngress() own;
 #endif
 
 #ifdef NS_WITH_UNIVMON
@@ -333,6 +344,9 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
                     lightguardian.apply(hdr, meta, standard_metadata);
                 }
 #endif
+#ifdef NS_WITH_OWN
+                own.apply(hdr, meta, standard_metadata);
+#endif
             }
             if (hdr.packet_in.isValid()) {
 #ifdef NS_WITH_UNIVMON
@@ -375,6 +389,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_LIGHTGUARDIAN
     LightGuardianEgress() lightguardian;
 #endif
+#ifdef NS_WITH_OWN_EGRESS
+    OwnEgress() own;
+#endif
 
     apply {
 #ifdef NS_WITH_CHAMELEMON
@@ -388,6 +405,9 @@ control egress(inout headers_t hdr, inout metadata_t meta,
 #endif
 #ifdef NS_WITH_LIGHTGUARDIAN
         lightguardian.apply(hdr, meta, standard_metadata);
+#endif
+#ifdef NS_WITH_OWN_EGRESS
+        own.apply(hdr, meta, standard_metadata);
 #endif
     }
 }

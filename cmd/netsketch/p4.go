@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// p4Template holds a copy of the files of examples/cocosketch. TestP4New compares both.
+//
+//go:generate sh -c "rm -rf p4template && cp -r ../../examples/cocosketch p4template"
+//go:generate rm -f p4template/netsketch-plugin-cocosketch
+//go:generate sh -c "find p4template -type f -exec mv {} {}.tmpl \\;"
+//go:embed p4template
+var p4Template embed.FS
+
+// p4TemplateName is the name of the program and the plugin in the template.
+const p4TemplateName = "cocosketch"
+
+func p4Command() *cobra.Command {
+	cmd := &cobra.Command{Use: "p4", Short: "Check P4 programs, and begin a program of your own"}
+	var info string
+	check := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Print what the collector reads from switches that run a program, and what is missing",
+		Long: "Print what the collector reads from switches that run a program, and what is missing. FILE is the BMv2\n" +
+			"JSON that p4c writes; its P4Info is FILE with .p4info.txtpb instead of .json. The program is loaded into\n" +
+			"a soft switch, which reads a bank of each register by packet.",
+		Example: "  netsketch p4 check p4/mysketch.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if info == "" {
+				info = strings.TrimSuffix(args[0], ".json") + ".p4info.txtpb"
+			}
+			p, err := p4rt.ReadProgram(args[0], info)
+			if err != nil {
+				return err
+			}
+			return checkP4(cmd.OutOrStdout(), p)
+		},
+	}
+	check.Flags().StringVar(&info, "p4info", "", "`file` with the P4Info, as text or binary")
+	cmd.AddCommand(check, p4NewCommand())
+	return cmd
+}
+
+// checkP4 prints what the collector reads from switches with a program.
+func checkP4(out io.Writer, p *p4rt.Program) error {
+	m, err := device.Inspect(p)
+	if m != nil {
+		for _, name := range m.Unread {
+			fmt.Fprintf(out, "not read: register %s has no @%s\n", name, p4values.AnnotationReadout)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("program %s: %w", p.Name, err)
+	}
+	kind := "bank"
+	if m.Windowed {
+		kind = "window of epochs"
+	}
+	fmt.Fprintf(out, "%s: table %s selects the %s; %d banks\n", p.Name, m.Table, kind, m.Banks)
+	var reader *readoutProbe
+	if m.ByPacket {
+		if reader, err = newReadoutProbe(p); err != nil {
+			return err
+		}
+		defer reader.sw.Close()
+	}
+	var missing []error
+	cells, took := 0, time.Duration(0)
+	for _, o := range m.Objects {
+		fmt.Fprintf(out, "register %s: %d cells of %d bits in a bank, %d bytes as a plugin receives them\n", o.Name,
+			o.Cells, o.Width, 4*o.Cells)
+		cells += o.Cells
+		if reader == nil {
+			continue
+		}
+		d, err := reader.read(o)
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
+		took += d
+	}
+	switch {
+	case len(m.Objects) == 0:
+		missing = append(missing, fmt.Errorf("no register has @%s, so nothing is read", p4values.AnnotationReadout))
+	case reader == nil:
+		fmt.Fprintf(out, "read-out: by RegisterEntry, %d cells one by one; with the headers packet_in and packet_out of "+
+			"netsketch's includes, a packet reads %d\n", cells, p4rt.ReadoutCells)
+	case len(missing) == 0:
+		fmt.Fprintf(out, "read-out: by %d packets in each epoch, which took this machine's soft switch %v\n",
+			(cells+p4rt.ReadoutCells-1)/p4rt.ReadoutCells, took.Round(10*time.Microsecond))
+	}
+	return errors.Join(missing...)
+}
+
+// readoutProbe reads banks of a program in a soft switch as a collector does.
+type readoutProbe struct {
+	sw      *softswitch.Switch
+	cat     *p4values.Catalog
+	reply   []byte
+	replies int
+}
+
+func newReadoutProbe(p *p4rt.Program) (*readoutProbe, error) {
+	cat, err := p4values.NewCatalog(p.P4Info)
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := softswitch.Compile(p.DeviceConfig)
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", p.Name, err)
+	}
+	r := &readoutProbe{sw: softswitch.New(softswitch.Config{}), cat: cat}
+	if err := r.sw.Load(compiled); err != nil {
+		r.sw.Close()
+		return nil, err
+	}
+	r.sw.SetPacketIn(func(pkt []byte) { r.reply, r.replies = bytes.Clone(pkt), r.replies+1 })
+	return r, nil
+}
+
+// read requests all cells of bank 0 of a register and returns the time until the last reply.
+func (r *readoutProbe) read(o sdk.Object) (time.Duration, error) {
+	reg, err := r.cat.Registers.Name(o.Name)
+	if err != nil {
+		return 0, err
+	}
+	out, in := r.cat.PacketOut, r.cat.PacketIn
+	began := time.Now()
+	for index := 0; index < o.Cells; index += p4rt.ReadoutCells {
+		pkt := make([]byte, out.Len(), out.Len()+4*p4rt.ReadoutCells)
+		for name, v := range map[string]uint32{"op": 1, "object": uint32(reg.Readout.Object), "index": uint32(index)} {
+			if err := out.Put(pkt, out.ByName(name), binary.BigEndian.AppendUint32(nil, v)); err != nil {
+				return 0, err
+			}
+		}
+		r.reply, r.replies = nil, 0
+		if err := r.sw.PacketOut(append(pkt, make([]byte, 4*p4rt.ReadoutCells)...)); err != nil {
+			return 0, err
+		}
+		reason := 255
+		if r.replies == 1 && len(r.reply) == in.Len()+4*p4rt.ReadoutCells {
+			reason = int(r.reply[0])
+		}
+		if reason != 1 {
+			return 0, fmt.Errorf("register %s: the program does not answer a read-out of object %d from cell %d: an action "+
+				"needs NS_READ_AND_CLEAR(%s, %d), called where NS_ASKED(%d, %d) holds and hdr.packet_in is valid", o.Name,
+				reg.Readout.Object, index, o.Alias, o.Cells, reg.Readout.Object, o.Cells)
+		}
+	}
+	return time.Since(began), nil
+}
+
+func p4NewCommand() *cobra.Command {
+	var module string
+	cmd := &cobra.Command{
+		Use:   "new NAME [DIR]",
+		Short: "Write a P4 program of your own, with its tests and the plugin that reads it",
+		Long: "Write a P4 program of your own into a new directory, by default NAME: a program on netsketch's includes,\n" +
+			"the plugin that reads its registers, tests on the soft switch, and a scenario that plays both. They\n" +
+			"contain CocoSketch; put your algorithm in its place.",
+		Example:           "  netsketch p4 new mysketch && cd mysketch && make && netsketch demo --scenario scenario.yaml",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, dir := args[0], args[len(args)-1]
+			err := checkNewName(name)
+			if err == nil && strings.Contains(name, "-") {
+				err = fmt.Errorf("%q is not a name in P4: expected letters and digits without dashes", name)
+			}
+			if err == nil {
+				module, err = goModule(module)
+			}
+			if err == nil {
+				err = writeTemplate(p4Template, "p4template", p4TemplateName, name, dir, module)
+			}
+			if err == nil {
+				err = adaptProgram(dir, module)
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: the program and plugin %s, built with %s; README.md describes them\n", dir,
+				name, module)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&module, "netsketch", "", goModuleUsage)
+	return cmd
+}
+
+// adaptProgram sets the directory of netsketch's P4 includes in the Makefile of a new program, and
+// the digests of its renamed files.
+func adaptProgram(dir, module string) error {
+	path := filepath.Join(dir, "Makefile")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	include := filepath.Join(module, "p4", "programs", "include")
+	text = bytes.ReplaceAll(text, []byte("../../p4/programs/include"), []byte(include))
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return err
+	}
+	path = filepath.Join(dir, "p4", "digests.txt")
+	if text, err = os.ReadFile(path); err != nil {
+		return err
+	}
+	var digests []byte
+	for line := range strings.Lines(string(text)) {
+		file := strings.Fields(line)[1]
+		contents, err := os.ReadFile(filepath.Join(dir, "p4", file))
+		if err != nil {
+			return err
+		}
+		digests = fmt.Appendf(digests, "%x  %s\n", sha256.Sum256(contents), file)
+	}
+	return os.WriteFile(path, digests, 0o644)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+const (
+	register = "ingress.own.slots"
+	bank     = 2 * 512 * slotWords // cells
+)
+
+// start returns a soft switch that runs the compiled program.
+func start(t *testing.T) *softswitch.Switch {
+	t.Helper()
+	text, err := os.ReadFile("p4/cocosketch.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := softswitch.Compile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := softswitch.New(softswitch.Config{Seed: 1})
+	t.Cleanup(s.Close)
+	if err := s.Load(program); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddPort(1, softswitch.Port{Tx: func([]byte, time.Duration) {}}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// frame returns a UDP packet of a flow, by IPv4 or IPv6.
+func frame(k flow.Key) []byte {
+	src, dst := k.SrcAddr(), k.DstAddr()
+	p := make([]byte, 12, 80)
+	if src.Is4() {
+		ip := append([]byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, k.Proto, 0, 0}, append(src.AsSlice(), dst.AsSlice()...)...)
+		sum := uint32(0)
+		for i := 0; i < len(ip); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+		}
+		sum = sum>>16 + sum&0xffff
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+		p = append(append(p, 8, 0), ip...)
+	} else {
+		p = append(p, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, k.Proto, 64)
+		p = append(append(p, src.AsSlice()...), dst.AsSlice()...)
+	}
+	p = binary.BigEndian.AppendUint16(p, k.SrcPort)
+	p = binary.BigEndian.AppendUint16(p, k.DstPort)
+	return append(p, 0, 8, 0, 0)
+}
+
+// key returns the flow i, of IPv6 if i is odd.
+func key(t *testing.T, i int) flow.Key {
+	t.Helper()
+	src, dst := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), netip.MustParseAddr("10.1.0.1")
+	if i%2 == 1 {
+		src, dst = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i+1)), netip.MustParseAddr("2001:db8:1::1")
+	}
+	k, err := flow.New(src, dst, 17, uint16(1000+i), 53)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Few flows are counted exactly. Of many flows, the packets of all are exact, and large flows are
+// close to their size by any part of the key.
+func TestProgram(t *testing.T) {
+	s := start(t)
+	packets, sent := map[flow.Key]uint64{}, uint64(0)
+	for i := range 3000 {
+		n := uint64(1)
+		if i < 10 {
+			n = 2000
+		}
+		packets[key(t, i)] += n
+		sent += n
+	}
+	for round := range uint64(2000) { // large and small flows alternate
+		for k, n := range packets {
+			if round < n {
+				s.Inject(1, frame(k), time.Duration(round)*time.Microsecond)
+			}
+		}
+	}
+	cells := read(t, s)
+	got, err := sizes(cells, flow.FiveTuple)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := uint64(0)
+	for _, n := range got {
+		sum += n
+	}
+	if sum != sent {
+		t.Errorf("%d packets, sent %d", sum, sent)
+	}
+	sources, err := sizes(cells, flow.Src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		k := key(t, i)
+		if n := got[k]; n < 1900 || n > 2100 || sources[k.Project(flow.Src)] < n {
+			t.Errorf("flow %v: %d packets, %d of its source; sent 2000", k, n, sources[k.Project(flow.Src)])
+		}
+	}
+}
+
+// read returns the cells of bank 0.
+func read(t *testing.T, s *softswitch.Switch) []uint32 {
+	t.Helper()
+	values, err := s.ReadRegister(register, 0, bank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := make([]uint32, len(values))
+	for i, v := range values {
+		cells[i] = uint32(v)
+	}
+	return cells
+}
+
+// The plugin publishes what the switch counted.
+func TestPlugin(t *testing.T) {
+	s := start(t)
+	for range 150 {
+		s.Inject(1, frame(key(t, 4)), time.Microsecond)
+	}
+	s.Inject(1, frame(key(t, 5)), time.Microsecond)
+	network := sdk.Network{Devices: []sdk.Device{{Name: "leaf1", Objects: []sdk.Object{{Name: register, Cells: bank,
+		Width: 32, Banks: 2, Annotations: sdk.Annotations{"cocosketch_slots": {"words": "12"}}}}}}}
+	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network, Config: `{"dimensions":["src+dst-port"]}`})
+	e := &sdk.Epoch{Number: 7, Start: time.Unix(7, 0), End: time.Unix(8, 0), Status: sdk.StatusComplete}
+	e.Put("leaf1", sdk.CellsOf(register, read(t, s)))
+	r := h.Analyze(e)
+	rows := sdktest.Rows(t, r, flows)
+	if len(rows) != 1 {
+		t.Errorf("%d rows: %v", len(rows), rows)
+	}
+	sdktest.Expect(t, rows, "leaf1 src+dst-port 10.0.0.4,53", map[string]any{"packets": 150, "epoch": 7})
+	sdktest.Expect(t, sdktest.Rows(t, r, summaries), "leaf1", map[string]any{"packets": 151, "flows": 2})
+	if _, err := h.Configure(`{"dimensions":["source"]}`, network, 0); err == nil {
+		t.Error("an unknown dimension is accepted")
+	}
+}
+
+// The schema of the configuration is generated from the tags and comments of its struct.
+func TestConfigSchema(t *testing.T) {
+	sdktest.ConfigSchema(t, "config.schema.json", "CocoSketch", configuration{})
+}
+
+// The compiled files are those of the sources: make p4 writes digests.txt.
+func TestCompiledIsCurrent(t *testing.T) {
+	digests, err := os.ReadFile("p4/digests.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(digests)) {
+		fields := strings.Fields(line)
+		text, err := os.ReadFile("p4/" + fields[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprintf("%x", sha256.Sum256(text)) != fields[0] {
+			t.Errorf("p4/%s has changed: run make p4", fields[1])
+		}
+	}
+	if !bytes.Contains(digests, []byte("own.p4")) {
+		t.Error("digests.txt does not name own.p4")
+	}
+}

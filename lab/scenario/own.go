@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Programs and plugins of one's own, from files, and how their results are scored.
+
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// Scoring declares how the lists of a plugin of one's own are compared with the ground truth.
+type Scoring struct {
+	// Plugin is the plugin's name.
+	Plugin string `yaml:"plugin" required:"the name of a plugin of algorithms"`
+	// Root is the container of all results of the plugin.
+	Root string `yaml:"root" required:"the name of the plugin's top container"`
+	// Summary is a list with the key device and the leaf epoch, which has one row for each switch.
+	Summary string `yaml:"summary" required:"the path below root of a list with the leaf epoch, such as summaries/summary"`
+	// Measures compare lists with the ground truth.
+	Measures []OwnMeasure `yaml:"measures"`
+}
+
+// OwnMeasure compares a list of a plugin with a named ground truth, at each switch. The list has
+// the keys device and flow, and dimension if there are Dimensions. A flow is the text of its
+// fields, joined by commas.
+type OwnMeasure struct {
+	// Name is the name of the measure, for expect and the report.
+	Name string `yaml:"name" form:"name" required:"a name of your choice"`
+	// List is the name of the list.
+	List string `yaml:"list" required:"the name of a list"`
+	// Stat is f1, precision, recall, relative-error, found-error or wmre.
+	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error or wmre"`
+	// Truth is flow-sizes, the packets of each flow that arrived at the switch, or flow-losses, those
+	// that entered the network at the switch and did not leave it.
+	Truth string `yaml:"truth" required:"flow-sizes or flow-losses"`
+	// Leaf is the leaf with the value.
+	Leaf string `yaml:"leaf"`
+	// Dimensions are the keys of flows, such as src or src+dst-port; 5-tuple if empty.
+	Dimensions []string `yaml:"dimensions"`
+	// AtLeast is the value from which on a flow should be in the list.
+	AtLeast uint64 `yaml:"at-least"`
+}
+
+// ownStats are the values of OwnMeasure.Stat.
+var ownStats = map[string]score.Stat{"f1": score.F1, "precision": score.Precision, "recall": score.Recall,
+	"relative-error": score.RelativeError, "found-error": score.FoundError, "wmre": score.WMRE}
+
+// ownTruths are the values of OwnMeasure.Truth.
+var ownTruths = map[string]func(*score.Device) truth.Counts{
+	"flow-sizes":  func(d *score.Device) truth.Counts { return d.All },
+	"flow-losses": func(d *score.Device) truth.Counts { return d.Lost },
+}
+
+// algorithms returns the algorithms that are scored, those of Scoring included.
+func (s *Scenario) algorithms() []score.Algorithm {
+	all := Algorithms()
+	for i := range s.Scoring {
+		all = append(all, s.Scoring[i].algorithm())
+	}
+	return all
+}
+
+// algorithm returns the plugin's scoring.
+func (c *Scoring) algorithm() score.Algorithm {
+	path := strings.Split(c.Summary, "/")
+	summary := path[len(path)-1]
+	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, Marker: append(slices.Clone(path), "state", "epoch"),
+		Summary: summary, Lost: c.Plugin + "-lost", Report: []string{summary}}
+	for _, m := range c.Measures {
+		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
+			Leaves: []string{m.Leaf}, Truth: m.table(),
+			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
+	}
+	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {
+		return func(e *score.Epoch) score.Tables {
+			t := score.Tables{}
+			for name, d := range e.Truth.Devices {
+				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
+				for i := range c.Measures {
+					c.Measures[i].add(t, name, d)
+				}
+			}
+			return t
+		}, nil
+	}
+	return a
+}
+
+// table is the name of the measure's ground truth among the tables.
+func (m *OwnMeasure) table() string { return "truth of " + m.Name }
+
+// add adds the true rows of a switch.
+func (m *OwnMeasure) add(t score.Tables, device string, d *score.Device) {
+	dimensions := m.Dimensions
+	if len(dimensions) == 0 {
+		dimensions = []string{""}
+	}
+	for _, dimension := range dimensions {
+		fields, err := flow.ParseFields(dimension)
+		if err != nil {
+			fields = flow.FiveTuple // "": check refuses others
+		}
+		rows := t.Rows(m.table(), score.View{Device: device, Dimension: dimension})
+		for key, n := range ownTruths[m.Truth](d).Project(fields) {
+			rows.Add(key.String(), score.Leaves{m.Leaf: score.Number(n)}).Unwanted = n < m.AtLeast
+		}
+	}
+}
+
+// checkScoring checks Scoring.
+func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
+	for i, c := range s.Scoring {
+		if slices.ContainsFunc(Algorithms(), func(a score.Algorithm) bool { return a.Plugin == c.Plugin }) {
+			errs.Add(fmt.Sprintf("scoring[%d]", i), "plugin: %s is scored without a declaration", c.Plugin)
+		}
+		for j, m := range c.Measures {
+			key := fmt.Sprintf("scoring[%d].measures[%d]", i, j)
+			if ownStats[m.Stat] == nil {
+				errs.Add(key, "stat: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
+			}
+			if ownTruths[m.Truth] == nil {
+				errs.Add(key, "truth: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownTruths))), m.Truth)
+			}
+			if m.Leaf == "" && strings.HasSuffix(m.Stat, "e-error") || m.Leaf == "" && m.Stat == "wmre" {
+				errs.Add(key, "leaf: %s compares the values of a leaf; name it", m.Stat)
+			}
+			for _, d := range m.Dimensions {
+				if _, err := flow.ParseFields(d); err != nil {
+					errs.Add(key, "dimensions: %v", err)
+				}
+			}
+		}
+	}
+}
+
+// isFile reports whether a program is named by the file that p4c wrote.
+func isFile(program string) bool { return strings.HasSuffix(program, ".json") }
+
+// infoOf returns the file with the P4Info of a program's file.
+func infoOf(file string) string { return strings.TrimSuffix(file, ".json") + ".p4info.txtpb" }
+
+// loadProgram loads a program by its name, or from the files that p4c wrote.
+func loadProgram(name string) (*compiled.Program, error) {
+	if !isFile(name) {
+		return compiled.Load(name)
+	}
+	p, err := p4rt.ReadProgram(name, infoOf(name))
+	if err != nil {
+		return nil, err
+	}
+	return &compiled.Program{Name: name, JSON: p.DeviceConfig, P4Info: p.P4Info}, nil
+}
+
+// pipeline returns what the collector's configuration says about a program.
+func pipeline(program string) any {
+	if isFile(program) {
+		return map[string]any{"device-config": program, "p4info": infoOf(program)}
+	}
+	return program
+}
+
+// at returns the path of a file that the scenario names; it is relative to the scenario's file.
+func (s *Scenario) at(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(s.dir, path)
+}
+
+// locate completes the paths of the scenario's programs. dir is the directory of its file.
+func (s *Scenario) locate(dir string) (err error) {
+	if s.dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if isFile(s.Program) {
+		s.Program = s.at(s.Program)
+	}
+	for name, program := range s.Programs {
+		if isFile(program) {
+			s.Programs[name] = s.at(program)
+		}
+	}
+	return nil
+}
+
+// instance returns an instance of a plugin for the collector's configuration.
+func (s *Scenario) instance(algorithm settings.Section) any {
+	instance, _ := algorithm.Value().(map[string]any)
+	if path, ok := instance["plugin"].(string); ok && strings.ContainsRune(path, '/') {
+		instance = maps.Clone(instance)
+		instance["plugin"] = s.at(path)
+		return instance
+	}
+	return algorithm.Value()
+}
