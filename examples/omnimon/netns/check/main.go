@@ -115,7 +115,9 @@ func (c *check) take(list string, r netns.Row, _ int64) {
 			c.flows[r.Number("epoch")] = r
 		}
 	case "/omnimon/settled":
-		c.settled[r.Number("epoch")] = r
+		if r["epoch"] != nil { // null before the first epoch is settled
+			c.settled[r.Number("epoch")] = r
+		}
 	case "/omnimon/settled/losses/loss":
 		c.losses[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("element"))] = r
 	case "/omnimon/alerts/alert":
