@@ -87,6 +87,11 @@ func TestPlansOfACluster(t *testing.T) {
 	for _, d := range names {
 		stepUntil(t, d+" has one owner", rigs, func() bool { return oneOwner(d) })
 	}
+	stepUntil(t, "the plugin has moved", rigs, func() bool {
+		open, _ := rigs["c1"].c.Epoch()
+		v := rigs["c1"].c.view()
+		return v.In(open).Plugin("fake") == v.Plugin("fake")
+	})
 	home := rigs[rigs["c1"].c.view().Plugin("fake")]
 	remote := ""
 	for _, d := range names {
@@ -119,7 +124,9 @@ func TestPlansOfACluster(t *testing.T) {
 		return n
 	}
 	open, _ := home.c.Epoch()
-	home.c.intent.Collected(t.Context(), open-1)() // the bank of the next epoch is free
+	for _, r := range rigs {
+		r.c.intent.Collected(t.Context(), open-1)() // the bank of the next epoch is free
+	}
 	plan(7, "first", true)
 	for _, d := range names {
 		if n := written(d, "first"); n != 1 {
@@ -132,17 +139,19 @@ func TestPlansOfACluster(t *testing.T) {
 	away := errors.New("no carrier")
 	owner(remote).devices[remote].do(func(d *fakeDevice) { d.down = away })
 	plan(8, "second", false)
-	home.c.intent.ApplyElsewhere(t.Context())
+	stepAll(rigs)
 	if n := written(remote, "second"); n != 0 {
 		t.Errorf("%s is away and has the second plan", remote)
 	}
 	owner(remote).devices[remote].do(func(d *fakeDevice) { d.down = nil })
-	home.c.intent.ApplyElsewhere(t.Context())
-	home.c.intent.ApplyElsewhere(t.Context())
+	stepUntil(t, remote+" is back and has the second plan", rigs, func() bool {
+		return written(remote, "second") > 0 && home.c.intent.Counts("fake").Applied == 6
+	})
+	stepAll(rigs)
 	if n := written(remote, "second"); n != 1 {
-		t.Errorf("%s is back and has the second plan %d times", remote, n)
+		t.Errorf("%s has the second plan %d times", remote, n)
 	}
-	if got := home.c.intent.Counts("fake"); got.Failed != 0 || got.Applied < 4 {
+	if got := home.c.intent.Counts("fake"); got.Failed != 0 || got.Applied != 6 {
 		t.Errorf("outcomes of both plans: %+v", got)
 	}
 }

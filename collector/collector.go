@@ -187,8 +187,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.network, err = network.New(cfg, network.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,
 		PortName: c.discovery.PortName, OnModel: c.modelChanged, OnDevice: c.StateChanged, Certificates: c.certs,
-		NewDevice: deps.newDevice, Shared: clustered, Elsewhere: c.member.Elsewhere, Owners: c.member,
-		OnTaken: c.member.SessionChanged,
+		NewDevice: deps.newDevice, Shared: clustered, Elsewhere: c.member.Elsewhere, OnTaken: c.member.SessionChanged,
 	})
 	if err = errors.Join(err, gnmiErr); err != nil {
 		return nil, err
@@ -237,7 +236,7 @@ func (c *Collector) engineDependencies() epoch.Dependencies {
 func (c *Collector) intentDependencies() intent.Dependencies {
 	out := intent.Dependencies{Clock: c.deps.Clock, Logger: c.log, Epochs: c.epochs, BankShift: c.banks.Shift}
 	if c.member != nil {
-		out.Shared, out.Forward = c.member, c.member.ForwardOutcome
+		out.Cluster = c.member
 	}
 	return out
 }
@@ -245,7 +244,7 @@ func (c *Collector) intentDependencies() intent.Dependencies {
 // analysisDependencies returns the dependencies of the component that runs plugins.
 func (c *Collector) analysisDependencies() analysis.Dependencies {
 	out := analysis.Dependencies{Clock: c.deps.Clock, Logger: c.log, Store: c.store, Schema: c.schema,
-		Network: c.network, Plans: c.member.Plans(c.intent), BankShift: c.banks.Shift, SettingsChanged: c.settingsChanged,
+		Network: c.network, Plans: c.intent, BankShift: c.banks.Shift, SettingsChanged: c.settingsChanged,
 		StatusChanged: c.StateChanged, Report: c.reported, Launch: c.deps.launch}
 	if c.member != nil {
 		out.Cluster = c.member

@@ -12,7 +12,7 @@ import (
 
 // Plan hands a plan to the collector as if the plugin had returned it.
 func (c *Collector) Plan(ctx context.Context, plugin string, plan sdk.Plan) {
-	c.member.Plans(c.intent).Add(ctx, plugin, plan)
+	c.intent.Add(ctx, plugin, plan)
 }
 
 // view returns the newest view of the cluster.

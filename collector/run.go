@@ -59,7 +59,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	err := c.epochs.Run(running, func(ep *epoch.Epoch) {
 		c.analysis.Deliver(ep)
 		c.member.Delivered(ep.Number)
-		c.member.ApplyElsewhere(running)
 	})
 	c.analysis.Settle(c.deps.StopGrace / 2)
 	return err

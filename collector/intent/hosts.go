@@ -31,18 +31,6 @@ type HostSetting struct {
 	Data       []byte
 }
 
-// HostOutcome is the outcome of a setting at a host that another collector of the cluster serves.
-type HostOutcome struct {
-	Plugin string
-	Plan   uint64
-	Host   string
-	Role   string
-	// From is the first epoch that the host measures completely with the setting.
-	From uint64
-	// Refusal is the reason why the host does not accept the setting; "" if it is in force.
-	Refusal string
-}
-
 // maxPendingHosts bounds the host settings that wait for their epoch.
 const maxPendingHosts = 4096
 
@@ -66,6 +54,13 @@ type hostSettings struct {
 	outcomes map[hostRole]uint64
 }
 
+// FollowHosts accepts the host settings of a plan that a plugin made at another collector.
+func (c *Component) FollowHosts(plugin string, plan sdk.Plan) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addHosts(plugin, plan)
+}
+
 // addHosts accepts the host settings of a plan, which come into force when the plan's epoch
 // begins. The caller holds c.mu.
 func (c *Component) addHosts(plugin string, plan sdk.Plan) {
@@ -84,26 +79,27 @@ func (c *Component) addHosts(plugin string, plan sdk.Plan) {
 		p := hostPlan{HostSetting: HostSetting{Role: s.Role, Plugin: plugin, Data: s.Data},
 			at: hostRole{s.Host, s.Role}, plan: plan.ID, from: plan.FromEpoch}
 		if s.Host != "" && !c.hosts.Has(s.Host) {
-			c.fail(p.part(s.Host), "host "+s.Host+" has no agent in the configuration")
+			c.fail(p.outcome(s.Host), "host "+s.Host+" has no agent in the configuration")
 			continue
 		}
 		if other := c.owner(s.Role); other != "" && other != plugin {
-			c.fail(p.part(s.Host), fmt.Sprintf("role %s has settings of plugin %s; a role belongs to one plugin", s.Role, other))
+			c.fail(p.outcome(s.Host), fmt.Sprintf("role %s has settings of plugin %s; a role belongs to one plugin", s.Role,
+				other))
 			continue
 		}
 		if len(c.settings.pending) == maxPendingHosts {
 			oldest := c.settings.pending[0]
 			c.settings.pending = c.settings.pending[1:]
-			c.fail(oldest.part(oldest.at.host), "dropped: too many settings of hosts wait for their epochs")
+			c.fail(oldest.outcome(oldest.at.host), "dropped: too many settings of hosts wait for their epochs")
 		}
 		c.settings.pending = append(c.settings.pending, p)
 	}
 	c.releaseHosts()
 }
 
-// part describes a setting at a host for outcomes.
-func (p hostPlan) part(host string) part {
-	return part{plugin: p.Plugin, plan: p.plan, device: host, from: p.from}
+// outcome describes the outcome of a setting at a host.
+func (p hostPlan) outcome(host string) Outcome {
+	return Outcome{Plugin: p.Plugin, Plan: p.plan, Host: host, Role: p.Role, From: p.from}
 }
 
 // owner returns the plugin that has settings for a role; empty if no plugin has. The caller holds
@@ -143,7 +139,7 @@ func (c *Component) releaseHosts() bool {
 		}
 		if len(p.Data) == 0 {
 			delete(h.inForce[p.at.host], p.Role)
-			c.history(p.Plugin).record(p.part(p.at.host), sdk.PlanApplied, "")
+			c.history(p.Plugin).record(p.outcome(p.at.host), sdk.PlanApplied, "")
 			return true
 		}
 		if p.Generation = was.Generation; !exists || was.plan != p.plan || !bytes.Equal(was.Data, p.Data) {
@@ -198,20 +194,19 @@ func (c *Component) HostApplied(host, role string, generation uint64, refusal st
 		return
 	}
 	open, _ := c.epochs.Current()
-	o := HostOutcome{Plugin: s.Plugin, Plan: s.plan, Host: host, Role: role, From: open + 1, Refusal: refusal}
-	if c.forward != nil && c.forward(o) {
+	o := s.outcome(host)
+	o.From, o.Reason = open+1, refusal
+	if c.cluster != nil && c.cluster.Forward(o) {
 		c.settings.outcomes[hostRole{host, role}] = generation
 		return
 	}
 	c.recordHost(s, o)
 }
 
-// TakeOutcome records an outcome that HostApplied received at another collector. It returns false
-// if the setting is not in force here yet, because the plan's epoch has begun at the other
-// collector only.
-func (c *Component) TakeOutcome(o HostOutcome) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// takeHost records an outcome that HostApplied received at another collector. It returns false if
+// the setting is not in force here yet, because the plan's epoch has begun at the other collector
+// only. The caller holds c.mu.
+func (c *Component) takeHost(o Outcome) bool {
 	c.releaseHosts()
 	for _, p := range c.settings.pending {
 		if p.Plugin == o.Plugin && p.plan == o.Plan && p.Role == o.Role {
@@ -234,15 +229,14 @@ func (c *Component) setting(host, role string) (s hostPlan, ok bool) {
 }
 
 // recordHost records the outcome of a setting at a host. The caller holds c.mu.
-func (c *Component) recordHost(s hostPlan, o HostOutcome) {
+func (c *Component) recordHost(s hostPlan, o Outcome) {
 	c.settings.outcomes[hostRole{o.Host, o.Role}] = s.Generation
-	p := s.part(o.Host)
-	if o.Refusal != "" {
-		c.fail(p, o.Refusal)
+	if o.Reason != "" {
+		o.From = s.from
+		c.fail(o, o.Reason)
 		return
 	}
-	p.from = o.From
-	c.history(s.Plugin).record(p, sdk.PlanApplied, "")
+	c.history(s.Plugin).record(o, sdk.PlanApplied, "")
 }
 
 // dropHosts removes the settings of a plugin that has stopped. The caller holds c.mu.

@@ -101,8 +101,8 @@ func TestHostSettings(t *testing.T) {
 // runs the plugin, once.
 func TestOutcomesOfHostsElsewhere(t *testing.T) {
 	home, owner := newRig(t, 0), newRig(t, 0)
-	var sent []HostOutcome
-	owner.c.forward = func(o HostOutcome) bool { sent = append(sent, o); return true }
+	shared := &record{elsewhere: true}
+	owner.c.cluster = shared
 	open := owner.open
 	for _, r := range []*rig{home, owner} {
 		r.c.hosts = &fakeHosts{}
@@ -115,6 +115,7 @@ func TestOutcomesOfHostsElsewhere(t *testing.T) {
 		owner.c.HostApplied(host, "a", s.Generation, refusal)
 		owner.c.HostApplied(host, "a", s.Generation, refusal) // repeated after the agent reconnected
 	}
+	sent := shared.sent
 	if len(sent) != 2 || len(owner.c.Outcomes(plugin)) != 0 {
 		t.Fatalf("the owner sent %+v, and has the outcomes %+v", sent, owner.c.Outcomes(plugin))
 	}

@@ -10,8 +10,11 @@
 // when it returns.
 //
 // Each new session of a device reconciles the switch with the desired state: forwarding first,
-// then the entries of plans. A plan's entries for one device are all written, or undone. In a
-// cluster, the entries of plans move with the device (Shared).
+// then the entries of plans. A plan's entries for one device are all written, or undone.
+//
+// In a cluster (Cluster), every member has the plans of all plugins, and writes the parts for the
+// devices that it owns. The outcome of a part goes to the member at which the plugin is at home.
+// The entries of plans move with the device.
 //
 // # Concurrency
 //
@@ -21,6 +24,7 @@ package intent
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,12 +49,8 @@ type Dependencies struct {
 	// BankShift returns the shift of banks: a device with n banks counts epoch e in bank (e +
 	// BankShift()) modulo n. Required.
 	BankShift func() uint64
-	// Forward sends the outcome of a host setting to the collector that runs the plugin, and returns
-	// false if this collector runs it. nil means that this collector runs all plugins. It must not
-	// block.
-	Forward func(HostOutcome) bool
-	// Shared keeps applied entries for the other members of a cluster; nil without a cluster.
-	Shared Shared
+	// Cluster is what the other members of a cluster share with this one; nil without a cluster.
+	Cluster Cluster
 }
 
 // Epochs are the methods of the epoch engine that this package needs.
@@ -73,29 +73,6 @@ type Device interface {
 	Reconciler
 }
 
-// Elsewhere is a Device that another collector of the cluster may own. Its owner writes the
-// entries of plans and keeps them as applied.
-type Elsewhere interface {
-	Device
-	// Owner returns the collector that writes the entries; "" if this one does.
-	Owner() string
-	// Settle waits while the device moves to or from this collector. Afterwards, another Device may
-	// have replaced this one.
-	Settle(ctx context.Context)
-	// Apply makes the owner write the updates of a plugin's plan: all of them or none. The error
-	// wraps p4rt.ErrNotReady if the device is away, and ErrPartiallyApplied if the device may hold
-	// some of the entries.
-	Apply(ctx context.Context, plugin string, updates []p4rt.Update) (undo func(context.Context) error, err error)
-}
-
-// elsewhere returns the device if another collector owns it, otherwise nil.
-func (d *deviceIntent) elsewhere() Elsewhere {
-	if e, ok := d.Device.(Elsewhere); ok && e.Owner() != "" {
-		return e
-	}
-	return nil
-}
-
 // Reconciler is a switch whose entries can be compared and corrected; see p4rt.Client.Reconcile.
 type Reconciler interface {
 	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
@@ -113,14 +90,17 @@ type Component struct {
 
 	mu        sync.Mutex
 	devices   map[string]*deviceIntent
-	early     []*preEpochPlan // plans whose bank is still in use by an earlier epoch
-	collected uint64          // newest epoch whose banks have been read
-	lastWrite time.Duration   // duration of the latest write of a pre-epoch plan
+	early     []*plan       // plans whose bank is still in use by an earlier epoch
+	collected uint64        // the newest epoch whose banks have been read
+	lastWrite time.Duration // duration of the latest write of a pre-epoch plan
 	plugins   map[string]*history
 
-	shared        Shared                 // nil without a cluster
-	forward       func(HostOutcome) bool // nil if this collector runs all plugins
-	hosts         Hosts                  // nil if no host has an agent
+	cluster Cluster           // nil without a cluster
+	plans   []*plan           // the plans that are not concluded, in the order of their arrival
+	number  uint64            // the newest number of a plan of this member
+	seen    map[string]uint64 // the newest number of a plan of each other member
+
+	hosts         Hosts // nil if no host has an agent
 	settings      hostSettings
 	warnedNoHosts bool
 }
@@ -131,7 +111,7 @@ type deviceIntent struct {
 	*desiredState
 	c         *Component
 	forwards  bool          // the component owns the forwarding tables
-	shared    Shared        // nil without a cluster
+	foreign   bool          // another collector owns the device, or none does
 	undoLimit time.Duration // bounds undoing a plan that the device refused
 }
 
@@ -142,8 +122,7 @@ type desiredState struct {
 	applied    map[string]p4rt.Entry // entries of plans by their keys; guarded by writing
 	sharedState
 
-	pending []part // in the order of arrival; guarded by Component.mu
-	numbers uint64 // number of the newest part that was pending; guarded by Component.mu
+	pending []*part // in the order of arrival; guarded by Component.mu
 }
 
 // maxMargin is the greatest margin before a flip.
@@ -154,8 +133,8 @@ func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		log: deps.Logger, clock: deps.Clock, epochs: deps.Epochs, bankShift: deps.BankShift,
 		margin:  min(cfg.Guard, maxMargin),
-		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, shared: deps.Shared,
-		forward:  deps.Forward,
+		devices: map[string]*deviceIntent{}, plugins: map[string]*history{}, cluster: deps.Cluster,
+		seen:     map[string]uint64{},
 		settings: hostSettings{inForce: map[string]map[string]hostPlan{}, outcomes: map[hostRole]uint64{}},
 	}
 	if c.log == nil {
@@ -174,15 +153,17 @@ func (c *Component) SetHosts(hosts Hosts) { c.hosts = hosts }
 // Stop waits for the component's goroutines, whose contexts the callers have ended.
 func (c *Component) Stop() { c.work.Wait() }
 
-// AddDevice begins the desired state of a device. If the device replaces another one, it takes over
-// the pending plans, and also the applied entries unless another collector writes them from now on.
-// With forwards, the component owns the device's forwarding tables; see SetRoutes.
-func (c *Component) AddDevice(d Device, forwards bool) {
+// AddDevice begins the desired state of a device. If the device replaces another one, it takes
+// over the pending plans, and also the applied entries unless it is foreign: then another collector
+// owns it, or none does. With forwards, the component owns the device's forwarding tables; see
+// SetRoutes.
+func (c *Component) AddDevice(d Device, forwards, foreign bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &deviceIntent{Device: d, c: c, forwards: forwards, shared: c.shared, undoLimit: c.clock.IOLimit(undoTime),
-		desiredState: &desiredState{applied: map[string]p4rt.Entry{}}}
-	if before := c.devices[d.Name()]; before != nil && next.elsewhere() == nil {
+	next := &deviceIntent{Device: d, c: c, forwards: forwards, foreign: foreign,
+		undoLimit: c.clock.IOLimit(undoTime), desiredState: &desiredState{applied: map[string]p4rt.Entry{},
+			sharedState: sharedState{done: map[planKey]Outcome{}}}}
+	if before := c.devices[d.Name()]; before != nil && !foreign {
 		next.desiredState = before.desiredState
 	} else if before != nil {
 		next.pending = before.pending
@@ -190,13 +171,18 @@ func (c *Component) AddDevice(d Device, forwards bool) {
 	c.devices[d.Name()] = next
 }
 
-// RemoveDevice removes a device and its pending plans.
+// RemoveDevice removes a device and what plans have for it.
 func (c *Component) RemoveDevice(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.devices, name)
 	for _, h := range c.plugins {
 		delete(h.states, name)
+	}
+	for _, a := range slices.Clone(c.plans) {
+		if a.maker == "" {
+			c.close(a, name)
+		}
 	}
 }
 
@@ -213,21 +199,6 @@ func (c *Component) device(name string) *deviceIntent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.devices[name]
-}
-
-// settled returns the device for a caller that writes entries: it first waits while the device
-// moves between collectors.
-func (c *Component) settled(ctx context.Context, name string) *deviceIntent {
-	d := c.device(name)
-	if d == nil {
-		return nil
-	}
-	e, ok := d.Device.(Elsewhere)
-	if !ok {
-		return d
-	}
-	e.Settle(ctx)
-	return c.device(name)
 }
 
 // bankOf returns the bank in which a device counts an epoch.

@@ -3,11 +3,46 @@
 package intent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// Outcome is the outcome of a plan at a device, or of a setting at a host.
+type Outcome struct {
+	Plugin string
+	Plan   uint64 // the plugin's ID of the plan
+	// Maker is the member that made the plan, "" for this one, and Number is SharedPlan.Number.
+	Maker  string
+	Number uint64
+	// Device is the device; "" for a setting.
+	Device     string
+	Host, Role string
+	Result     Result
+	// Begin is the epoch that was open when the device was written, and From the first epoch that is
+	// measured completely with the plan or the setting. Epochs from Begin until From are mixed. A
+	// Begin of 0 means that no epoch is.
+	Begin, From uint64
+	// Reason is why the plan or the setting is not in force; "" if it is.
+	Reason string
+}
+
+// Result is what became of a plan at a device.
+type Result uint8
+
+// The results of a plan at a device. After Away, the device has another result when it returns; the
+// other results are final.
+const (
+	Applied Result = iota
+	Refused
+	Partial // refused, and the device may hold some of the entries
+	Late
+	Away
+	Undone
 )
 
 // history holds the outcomes of one plugin's plans. Component.mu guards it.
@@ -60,7 +95,7 @@ func (h *history) enter(device string, s planState) {
 }
 
 // record counts an outcome and keeps it for delivery to the plugin, unless the plan has no ID.
-func (h *history) record(p part, status sdk.PlanStatus, reason string) {
+func (h *history) record(o Outcome, status sdk.PlanStatus, reason string) {
 	switch status {
 	case sdk.PlanApplied:
 		h.counts.Applied++
@@ -72,14 +107,14 @@ func (h *history) record(p part, status sdk.PlanStatus, reason string) {
 	if reason != "" {
 		h.counts.LastProblem = reason
 	}
-	if p.plan == 0 {
+	if o.Plan == 0 {
 		return
 	}
 	if len(h.outcomes) == maxOutcomes {
 		h.outcomes = slices.Delete(h.outcomes, 0, 1)
 	}
 	h.outcomes = append(h.outcomes, sdk.PlanOutcome{
-		Plan: p.plan, FromEpoch: p.from, Device: p.device, Status: status, Reason: reason,
+		Plan: o.Plan, FromEpoch: o.From, Device: cmp.Or(o.Device, o.Host), Status: status, Reason: reason,
 	})
 }
 
@@ -154,77 +189,159 @@ func (c *Component) Counts(plugin string) Counts {
 	return c.history(plugin).counts
 }
 
-// recordPreEpoch records the outcome of a pre-epoch plan. refused is the device that refused the
-// plan; empty if no device did.
-func (c *Component) recordPreEpoch(a *preEpochPlan, results []result, refused string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, r := range results {
-		p := a.parts[i]
-		d := c.devices[p.device]
-		if d != nil {
-			p.bank = c.bankOf(p.from, d)
-		}
-		h := c.history(a.plugin)
-		switch {
-		case errors.Is(r.err, ErrPartiallyApplied):
-			h.enter(p.device, planState{from: p.from, bank: p.bank, mixed: true})
-			c.fail(p, oneLine(r.err))
-		case r.away && refused == "":
-			if d != nil {
-				c.addPending(d, p)
-			}
-			h.record(p, sdk.PlanFailed, "the device is away; the plan is applied when it returns: "+oneLine(r.err))
-		case r.away:
-			h.record(p, sdk.PlanFailed, oneLine(r.err))
-		case r.err != nil:
-			c.fail(p, oneLine(r.err))
-		case refused != "":
-			h.record(p, sdk.PlanFailed, fmt.Sprintf("undone, because %s did not apply the plan", refused))
+// outcome completes the outcome of a part.
+func (c *Component) outcome(p *part, o Outcome) Outcome {
+	o.Plugin, o.Plan, o.Maker, o.Number, o.Device = p.of.plugin, p.of.id, p.of.maker, p.of.number, p.device
+	return o
+}
+
+// report keeps the outcome of a part for the next owner of the device, and passes it to the member
+// that made the plan. The caller holds c.mu.
+func (c *Component) report(p *part, o Outcome) {
+	o = c.outcome(p, o)
+	if d := c.devices[p.device]; o.Number != 0 && o.Result != Away && d != nil && !d.foreign {
+		d.done[p.of.key()] = o
+	}
+	c.pass(p.of, o)
+}
+
+// pass passes an outcome to the member that made the plan. The caller holds c.mu.
+func (c *Component) pass(a *plan, o Outcome) {
+	if a.maker == "" {
+		c.take(a, o)
+	} else {
+		c.cluster.Forward(o)
+	}
+}
+
+// take takes the outcome of a plan that was made here. The caller holds c.mu.
+func (c *Component) take(a *plan, o Outcome) {
+	before, answered := a.answers[o.Device]
+	switch {
+	case !a.open[o.Device] || answered && before.Result != Away: // repeated
+	case a.answers == nil:
+		c.record(a, o)
+	case !a.undo || o.Result != Applied: // otherwise the device has not undone the plan yet
+		a.answers[o.Device] = o
+		select {
+		case a.arrived <- struct{}{}:
 		default:
-			if p.plan != 0 {
-				h.enter(p.device, planState{from: p.from, bank: p.bank, plan: p.plan})
-			}
-			h.record(p, sdk.PlanApplied, "")
 		}
 	}
 }
 
+// record records the outcome of a plan at a device. The caller holds c.mu.
+func (c *Component) record(a *plan, o Outcome) {
+	h := c.history(a.plugin)
+	if o.Result == Applied && a.id != 0 || o.Result == Partial {
+		if o.Begin != 0 && o.Begin < o.From {
+			h.enter(o.Device, planState{from: o.Begin, until: o.From - 1, bank: allBanks, mixed: true})
+		}
+		s := planState{from: o.From, bank: allBanks, mixed: o.Result == Partial}
+		if !s.mixed {
+			s.plan = a.id
+		}
+		if d := c.devices[o.Device]; d != nil && a.preEpoch {
+			s.bank = c.bankOf(a.from, d)
+		}
+		h.enter(o.Device, s)
+	}
+	switch o.Result {
+	case Applied:
+		h.record(o, sdk.PlanApplied, "")
+	case Late:
+		h.record(o, sdk.PlanLate, o.Reason)
+	case Undone:
+		h.record(o, sdk.PlanFailed, o.Reason)
+	case Away:
+		h.record(o, sdk.PlanFailed, "the device is away; the plan is applied when it returns: "+o.Reason)
+		return
+	default:
+		c.fail(o, o.Reason)
+	}
+	c.close(a, o.Device)
+}
+
+// fail records and logs that a plan is not applied at a device or host. The caller holds c.mu.
+func (c *Component) fail(o Outcome, reason string) {
+	c.history(o.Plugin).record(o, sdk.PlanFailed, reason)
+	c.log.Error("plan not applied", "plugin", o.Plugin, "plan", o.Plan, "device", cmp.Or(o.Device, o.Host), "epoch",
+		o.From, "error", reason)
+}
+
+// conclude records the outcomes of a pre-epoch plan. refused is the device that refused the plan;
+// empty if no device did. Devices that are away receive the plan when they return.
+func (c *Component) conclude(a *plan, refused string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answers := a.answers
+	a.answers = nil
+	for _, p := range a.parts {
+		o, answered := answers[p.device]
+		switch {
+		case !answered && refused == "":
+			o = Outcome{Result: Away, Reason: noAnswer}
+			if a.number != 0 {
+				c.history(a.plugin).enter(p.device, planState{from: a.from, bank: allBanks, mixed: true})
+			}
+		case !answered:
+			o = Outcome{Result: Partial, Reason: fmt.Sprintf("%v: %s", ErrPartiallyApplied, noAnswer)}
+		case o.Result == Away && refused != "":
+			o.Result = Undone
+		case o.Result == Undone:
+			o.Reason = fmt.Sprintf("undone, because %s did not apply the plan", refused)
+		}
+		o.From = a.from
+		c.record(a, c.outcome(p, o))
+	}
+}
+
+// noAnswer is why the outcome at a device of another collector is not known.
+const noAnswer = "the collector that owns the device has not answered in time"
+
 // recordLate records that a plan is not written because it is late.
-func (c *Component) recordLate(a *preEpochPlan, reason string) {
+func (c *Component) recordLate(a *plan, reason string) {
 	if len(a.parts) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range a.parts {
-		c.history(a.plugin).record(p, sdk.PlanLate, reason)
+		if c.reports(p) {
+			c.report(p, Outcome{Result: Late, From: a.from, Reason: reason})
+		}
 	}
-	c.log.Warn("plan is late and is not applied", "plugin", a.plugin, "plan", a.plan, "epoch", a.from, "reason", reason)
+	c.log.Warn("plan is late and is not applied", "plugin", a.plugin, "plan", a.id, "epoch", a.from, "reason", reason)
 }
 
 // recordPending records the outcome of a part that was pending. Epochs that were open while the
 // part was written are mixed: some of their packets were counted before.
-func (c *Component) recordPending(p part, number uint64, atFlip bool, err error) {
+func (c *Component) recordPending(p *part, number uint64, atFlip bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.history(p.plugin)
-	p.from = number
-	last := number // the last mixed epoch, if there is one
-	if open, _ := c.epochs.Current(); open > number || !atFlip && number > 0 {
-		last = max(open, number)
-		p.from = last + 1
+	o := result(err)
+	o.Begin, o.From = number, number
+	switch open, _ := c.epochs.Current(); {
+	case p.of.preEpoch && open < p.of.from: // the device was away, and has returned in time
+		o.Begin, o.From = 0, p.of.from
+	case open > number || !atFlip && number > 0:
+		o.Begin, o.From = max(number, 1), max(open, number)+1
 	}
-	partial := errors.Is(err, ErrPartiallyApplied)
-	if err == nil && p.plan != 0 || partial {
-		if p.from > number {
-			h.enter(p.device, planState{from: number, until: last, bank: allBanks, mixed: true})
-		}
-		h.enter(p.device, planState{from: p.from, bank: p.bank, plan: p.plan, mixed: partial})
+	c.report(p, o)
+}
+
+// result is the outcome of a write.
+func result(err error) (o Outcome) {
+	switch {
+	case err == nil:
+		return o
+	case errors.Is(err, ErrPartiallyApplied):
+		o.Result = Partial
+	case errors.Is(err, p4rt.ErrNotReady):
+		o.Result = Away
+	default:
+		o.Result = Refused
 	}
-	if err != nil {
-		c.fail(p, oneLine(err))
-		return
-	}
-	h.record(p, sdk.PlanApplied, "")
+	o.Reason = oneLine(err)
+	return o
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Pending plans wait for the flip that begins their epoch, for their bank, or for a device that is
@@ -24,72 +22,66 @@ const (
 
 // foreign reports whether a plan is for another network: more than maxUnknown of its devices are
 // unknown. It then records one outcome and one log line for all of them. The caller holds c.mu.
-func (c *Component) foreign(parts []part) bool {
+func (c *Component) foreign(a *plan) bool {
 	unknown := 0
-	for _, p := range parts {
+	for _, p := range a.parts {
 		if c.devices[p.device] != nil {
 			continue
 		}
 		if unknown++; unknown > maxUnknown {
-			c.fail(p, noDevice+", like others of the plan")
+			c.fail(Outcome{Plugin: a.plugin, Plan: a.id, Device: p.device, From: a.from}, noDevice+", like others of the plan")
 			return true
 		}
 	}
 	return false
 }
 
-// acceptPending makes the parts of a plan pending at their devices; the plan is not pre-epoch. The
-// caller holds c.mu.
-func (c *Component) acceptPending(plan sdk.Plan, parts []part) {
-	if open, _ := c.epochs.Current(); plan.FromEpoch != 0 && plan.FromEpoch <= open && len(parts) > 0 {
-		c.log.Info("plan is late and applies from the next epoch",
-			"plugin", parts[0].plugin, "planned-from", plan.FromEpoch, "open", open)
-	}
+// acceptPending makes parts of a plan pending at their devices. The caller holds c.mu.
+func (c *Component) acceptPending(parts []*part) {
 	for _, p := range parts {
-		if d := c.devices[p.device]; d == nil {
-			c.fail(p, noDevice)
-		} else {
-			c.addPending(d, p)
+		switch d := c.devices[p.device]; {
+		case d != nil:
+			c.addPending(p)
+		case c.reports(p):
+			c.report(p, Outcome{Result: Refused, From: p.of.from, Reason: noDevice})
 		}
 	}
 }
 
-// fail records and logs that a part of a plan is not applied. The caller holds c.mu.
-func (c *Component) fail(p part, reason string) {
-	c.history(p.plugin).record(p, sdk.PlanFailed, reason)
-	c.log.Error("plan not applied",
-		"plugin", p.plugin, "plan", p.plan, "device", p.device, "epoch", p.from, "error", reason)
-}
-
 // addPending keeps a part for its flip, or until its device returns. Above maxPending, it drops
 // the plugin's oldest plans. The caller holds c.mu.
-func (c *Component) addPending(d *deviceIntent, p part) {
-	d.numbers++
-	p.number, p.stored = d.numbers, false
+func (c *Component) addPending(p *part) {
+	d := c.devices[p.device]
+	if d == nil || p.of.over || p.of.undo {
+		return
+	}
+	p.stored = false
 	d.pending = append(d.pending, p)
 	sum := 0
 	for _, other := range d.pending {
-		if other.plugin == p.plugin {
+		if other.of.plugin == p.of.plugin {
 			sum += other.bytes()
 		}
 	}
 	for i := 0; sum > maxPending; {
 		oldest := d.pending[i]
-		if oldest.plugin != p.plugin {
+		if oldest.of.plugin != p.of.plugin {
 			i++
 			continue
 		}
 		sum -= oldest.bytes()
-		reason := fmt.Sprintf("dropped: more than %d MiB of plans are pending for the device", maxPending>>20)
-		c.history(p.plugin).record(oldest, sdk.PlanFailed, reason)
 		d.pending = slices.Delete(d.pending, i, i+1)
 		d.dirty.Store(true)
+		if c.reports(oldest) {
+			c.report(oldest, Outcome{Result: Undone, From: oldest.of.from,
+				Reason: fmt.Sprintf("dropped: more than %d MiB of plans are pending for the device", maxPending>>20)})
+		}
 	}
 }
 
 // addEarly keeps a plan until the bank of its epoch is free, unless the plugin's kept plans
 // already have maxPending bytes. The caller holds c.mu.
-func (c *Component) addEarly(a *preEpochPlan) {
+func (c *Component) addEarly(a *plan) {
 	sum := 0
 	for _, other := range append(c.early, a) {
 		for _, p := range other.parts {
@@ -103,13 +95,15 @@ func (c *Component) addEarly(a *preEpochPlan) {
 		return
 	}
 	for _, p := range a.parts {
-		reason := fmt.Sprintf("dropped: more than %d MiB of plans are pending for their epochs", maxPending>>20)
-		c.history(a.plugin).record(p, sdk.PlanFailed, reason)
+		if c.reports(p) {
+			c.report(p, Outcome{Result: Undone, From: a.from,
+				Reason: fmt.Sprintf("dropped: more than %d MiB of plans are pending for their epochs", maxPending>>20)})
+		}
 	}
 }
 
 // bytes estimates the memory of a part.
-func (p part) bytes() int {
+func (p *part) bytes() int {
 	n := 256
 	for _, u := range p.updates {
 		n += 256 + len(u.Entry.Table) + len(u.Entry.Action)
@@ -125,15 +119,15 @@ func (p part) bytes() int {
 
 // bankFree reports whether the bank of a plan's epoch has been read since an epoch last used it.
 // The caller holds c.mu.
-func (c *Component) bankFree(a *preEpochPlan) bool {
-	return !slices.ContainsFunc(a.parts, func(p part) bool {
+func (c *Component) bankFree(a *plan) bool {
+	return !slices.ContainsFunc(a.parts, func(p *part) bool {
 		d := c.devices[p.device]
 		return d != nil && a.from > c.collected+uint64(d.Banks())
 	})
 }
 
 // timeFor returns how long writing a plan may take from now on, or why the plan is late.
-func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration, late string) {
+func (c *Component) timeFor(a *plan, now time.Time) (limit time.Duration, late string) {
 	open, end := c.epochs.Current()
 	limit = end.Sub(now) - c.margin
 	c.mu.Lock()
@@ -152,37 +146,41 @@ func (c *Component) timeFor(a *preEpochPlan, now time.Time) (limit time.Duration
 	return limit, ""
 }
 
-// isDue reports whether a pending part must be written in an epoch.
-func (p part) isDue(number uint64) bool { return p.from <= number || p.bank != allBanks }
+// isDue reports whether a pending part must be written to its device in an epoch. The caller holds
+// c.mu.
+func (d *deviceIntent) isDue(p *part, number uint64) bool {
+	return p.of.from <= number || p.of.preEpoch && p.of.from <= d.c.collected+uint64(d.Banks())
+}
 
 // due removes the parts for an epoch from a device's pending list and returns them. Parts that
-// must be stored first (Shared) stay, and so do all later parts.
-func (c *Component) due(d *deviceIntent, number uint64) (due []part) {
-	shares := d.shared != nil && d.elsewhere() == nil && !d.failing
+// must be stored first (Cluster) stay, and so do all later parts. Parts that the former owner of
+// the device has written are dropped.
+func (c *Component) due(d *deviceIntent, number uint64) (due []*part) {
+	shares := c.cluster != nil && !d.failing
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var later []part
 	waits := false
-	for _, p := range d.pending {
-		now := p.isDue(number)
+	d.pending = slices.DeleteFunc(d.pending, func(p *part) bool {
+		if _, done := d.done[p.of.key()]; done || p.of.over {
+			return true
+		}
+		now := d.isDue(p, number) && (p.of.maker == "" || c.cluster.Present(p.of.maker))
 		waits = waits || now && shares && !p.stored
 		if now && !waits {
 			due = append(due, p)
-		} else {
-			later = append(later, p)
 		}
-	}
-	d.pending = later
+		return now && !waits
+	})
 	return due
 }
 
 // expected returns the parts that are pending at a device for the open epoch and the next one.
-func (c *Component) expected(d *deviceIntent) (parts []part) {
+func (c *Component) expected(d *deviceIntent) (parts []*part) {
 	open, _ := c.epochs.Current()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range d.pending {
-		if p.isDue(open + 1) {
+		if _, done := d.done[p.of.key()]; !done && d.isDue(p, open+1) {
 			parts = append(parts, p)
 		}
 	}
@@ -191,16 +189,5 @@ func (c *Component) expected(d *deviceIntent) (parts []part) {
 
 // allStored reports whether the expected parts are stored.
 func (c *Component) allStored(d *deviceIntent) bool {
-	return !slices.ContainsFunc(c.expected(d), func(p part) bool { return !p.stored })
-}
-
-// stored marks pending parts as stored.
-func (c *Component) stored(d *deviceIntent, numbers []uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, p := range d.pending {
-		if slices.Contains(numbers, p.number) {
-			d.pending[i].stored = true
-		}
-	}
+	return !slices.ContainsFunc(c.expected(d), func(p *part) bool { return !p.stored })
 }

@@ -6,64 +6,67 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// How a plan is written: Add accepts it; Collected, Flipped and ApplyPending decide when its parts
-// are written; write writes one part to its device.
+// How a plan is written: Add or Follow accept it; Collected, Flipped and ApplyPending decide when
+// its parts are written; write writes one part to its device.
+
+// plan is a plan of a plugin.
+type plan struct {
+	plugin   string
+	id       uint64 // of the plugin
+	from     uint64 // the first epoch
+	preEpoch bool   // written before its epoch, on all devices or on none
+	parts    []*part
+	source   sdk.Plan
+	shared
+}
 
 // part is the part of a plan for one device, whose updates are in order.
 type part struct {
-	plugin  string
-	plan    uint64
+	of      *plan
 	device  string
-	from    uint64 // the first epoch of the plan
-	bank    int    // the bank of the plan's epochs, or allBanks
 	updates []p4rt.Update
-
-	number uint64 // position among the parts that were pending for the device
-	stored bool   // the part is stored in Shared
+	stored  bool // Cluster has it with the entries of the device; guarded by Component.mu
 }
 
 // allBanks is the bank of a plan that is not pre-epoch.
 const allBanks = -1
 
-// preEpochPlan is a plan that is written before its epoch, on all devices or on none.
-type preEpochPlan struct {
-	plugin string
-	plan   uint64
-	from   uint64
-	parts  []part // one for each device
-}
-
 // Add accepts a plugin's plan. A pre-epoch plan is written when Add returns, unless an earlier
 // epoch still uses the bank; any other plan is pending until the flip that begins its epoch.
-func (c *Component) Add(ctx context.Context, plugin string, plan sdk.Plan) {
-	parts := split(plugin, plan)
+func (c *Component) Add(ctx context.Context, plugin string, source sdk.Plan) {
+	a := newPlan(plugin, source)
 	c.mu.Lock()
-	c.addHosts(plugin, plan)
-	if c.foreign(parts) {
-		c.mu.Unlock()
-		return
+	c.addHosts(plugin, source)
+	if c.cluster != nil && len(source.Hosts) > 0 {
+		c.cluster.Settings(plugin, source)
 	}
-	if !plan.PreEpoch {
-		c.acceptPending(plan, parts)
+	switch {
+	case len(a.parts) == 0, c.foreign(a):
 		c.mu.Unlock()
-		c.storeParts(ctx, parts, nil)
-		return
-	}
-	a := &preEpochPlan{plugin: plugin, plan: plan.ID, from: plan.FromEpoch, parts: parts}
-	if !c.bankFree(a) {
+	case !a.preEpoch:
+		if open, _ := c.epochs.Current(); a.from != 0 && a.from <= open {
+			c.log.Info("plan is late and applies from the next epoch", "plugin", plugin, "planned-from", a.from, "open", open)
+		}
+		c.track(a)
+		c.acceptPending(a.parts)
+		c.mu.Unlock()
+		c.storeParts(ctx, a.parts)
+	case !c.bankFree(a):
 		c.addEarly(a)
 		c.mu.Unlock()
-		return
+	default:
+		c.mu.Unlock()
+		c.writePreEpoch(ctx, a)
 	}
-	c.mu.Unlock()
-	c.writePreEpoch(ctx, a)
 }
 
 // update converts a plugin's write. A match takes the kind of its field, so the kind is decided
@@ -96,20 +99,21 @@ func update(w sdk.DeviceWrite) p4rt.Update {
 	return p4rt.Update{Entry: e} // without a type, the write fails
 }
 
-// split sorts a plan's writes by device and converts them.
-func split(plugin string, plan sdk.Plan) (parts []part) {
-	at := map[string]int{}
-	for _, w := range plan.Writes {
-		i, ok := at[w.Device]
-		if !ok {
-			i = len(parts)
-			at[w.Device] = i
-			parts = append(parts, part{plugin: plugin, plan: plan.ID, device: w.Device, from: plan.FromEpoch,
-				bank: allBanks})
+// newPlan sorts a plan's writes by device and converts them.
+func newPlan(plugin string, source sdk.Plan) *plan {
+	a := &plan{plugin: plugin, id: source.ID, from: source.FromEpoch, preEpoch: source.PreEpoch, source: source}
+	a.open, a.undos = map[string]bool{}, map[string]func(context.Context) error{}
+	at := map[string]*part{}
+	for _, w := range source.Writes {
+		p := at[w.Device]
+		if p == nil {
+			p = &part{of: a, device: w.Device}
+			at[w.Device], a.open[w.Device] = p, true
+			a.parts = append(a.parts, p)
 		}
-		parts[i].updates = append(parts[i].updates, update(w))
+		p.updates = append(p.updates, update(w))
 	}
-	return parts
+	return a
 }
 
 // Collected signals that the banks of an epoch have been read. It starts to write the plans for
@@ -117,7 +121,7 @@ func split(plugin string, plan sdk.Plan) (parts []part) {
 func (c *Component) Collected(ctx context.Context, number uint64) (wait func()) {
 	c.mu.Lock()
 	c.collected = max(c.collected, number)
-	var due, early []*preEpochPlan
+	var due, early []*plan
 	for _, a := range c.early {
 		if c.bankFree(a) {
 			due = append(due, a)
@@ -140,16 +144,10 @@ func (c *Component) Collected(ctx context.Context, number uint64) (wait func()) 
 	return func() { <-done }
 }
 
-// result is the outcome of writing a part to its device.
-type result struct {
-	undo func(context.Context) error
-	away bool
-	err  error
-}
-
-// writePreEpoch writes a pre-epoch plan to all devices in parallel. If a device that is ready
-// refuses its part, the other parts are undone.
-func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
+// writePreEpoch writes a pre-epoch plan to all devices of this collector in parallel. The collector
+// that made the plan also waits for the others. If a device that is ready refuses its part, the
+// other parts are undone.
+func (c *Component) writePreEpoch(ctx context.Context, a *plan) {
 	_, end := c.epochs.Current()
 	begin := c.clock.Now() // on a virtual clock, writing takes no time
 	limit, late := c.timeFor(a, begin)
@@ -157,59 +155,108 @@ func (c *Component) writePreEpoch(ctx context.Context, a *preEpochPlan) {
 		c.recordLate(a, late)
 		return
 	}
+	c.mu.Lock()
+	if a.maker == "" {
+		a.answers, a.arrived = map[string]Outcome{}, make(chan struct{}, 1)
+		c.track(a)
+	}
+	c.mu.Unlock()
 	writing, cancel := c.clock.WithTimeout(ctx, limit)
 	defer cancel()
-	results := make([]result, len(a.parts))
 	var work sync.WaitGroup
-	for i, p := range a.parts {
-		work.Go(func() { results[i] = c.writePart(writing, p) })
+	for _, p := range a.parts {
+		work.Go(func() { c.writePart(writing, p) })
 	}
 	work.Wait()
-	wrote := c.clock.Now().Sub(begin)
-	refused := slices.IndexFunc(results, func(r result) bool { return r.err != nil && !r.away })
-	if refused >= 0 {
-		c.undo(ctx, results, end)
-		c.recordPreEpoch(a, results, a.parts[refused].device)
+	if a.maker != "" {
 		return
 	}
+	refused := c.await(writing, a)
+	if refused == "" {
+		c.mu.Lock()
+		c.lastWrite = c.clock.Now().Sub(begin)
+		c.mu.Unlock()
+	} else {
+		undoing, cancel := c.clock.WithTimeout(ctx, max(end.Sub(c.clock.Now()), time.Millisecond))
+		defer cancel()
+		c.mu.Lock()
+		a.undo = true
+		maps.DeleteFunc(a.answers, func(_ string, o Outcome) bool { return o.Result == Applied })
+		c.drop(a)
+		c.share()
+		c.mu.Unlock()
+		c.undoHere(undoing, a)
+		c.await(undoing, a)
+	}
+	c.conclude(a, refused)
+}
+
+// await waits until the outcomes of a pre-epoch plan at all devices are known. It returns the first
+// device that has refused the plan; "" if there is none.
+func (c *Component) await(ctx context.Context, a *plan) (refused string) {
+	for {
+		c.mu.Lock()
+		missing := a.number != 0 && len(a.answers) < len(a.parts)
+		c.mu.Unlock()
+		if !missing {
+			break
+		}
+		select {
+		case <-a.arrived:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
 	c.mu.Lock()
-	c.lastWrite = wrote
-	c.mu.Unlock()
-	c.storeParts(ctx, a.parts, results)
-	c.recordPreEpoch(a, results, "")
+	defer c.mu.Unlock()
+	for _, p := range a.parts {
+		if o := a.answers[p.device]; o.Result != Applied && o.Result != Away {
+			return p.device
+		}
+	}
+	return ""
 }
 
-// writePart writes a part of a pre-epoch plan to its device.
-func (c *Component) writePart(ctx context.Context, p part) (r result) {
-	d := c.settled(ctx, p.device)
-	if d == nil {
-		return result{err: errors.New(noDevice)}
+// writePart writes a part of a pre-epoch plan to its device. The part stays pending if the device
+// is away, or if another collector has it.
+func (c *Component) writePart(ctx context.Context, p *part) {
+	d := c.device(p.device)
+	var err error
+	switch {
+	case d == nil:
+		err = errors.New(noDevice)
+	case d.foreign:
+		err = p4rt.ErrNotReady
+	default:
+		if _, err = d.Ready(); err != nil {
+			err = fmt.Errorf("%w: %w", p4rt.ErrNotReady, err)
+		} else {
+			err = d.apply(ctx, p)
+		}
 	}
-	if _, err := d.Ready(); err != nil {
-		return result{away: true, err: err}
+	o := result(err)
+	o.From = p.of.from
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.Result == Away {
+		c.addPending(p)
 	}
-	r.undo, r.err = d.apply(ctx, p.plugin, p.updates)
-	r.away = d.elsewhere() != nil && errors.Is(r.err, p4rt.ErrNotReady)
-	return r
+	if c.reports(p) && (d == nil || !d.foreign) { // otherwise the owner of the device reports
+		c.report(p, o)
+	}
 }
 
-// storeParts stores the entries of the parts' devices in Shared. Errors are written to results, if
-// it is not nil.
-func (c *Component) storeParts(ctx context.Context, parts []part, results []result) {
-	if c.shared == nil {
+// storeParts stores the entries of the parts' devices in Cluster.
+func (c *Component) storeParts(ctx context.Context, parts []*part) {
+	if c.cluster == nil {
 		return
 	}
 	var work sync.WaitGroup
-	for i, p := range parts {
-		d := c.device(p.device)
-		if d == nil || results != nil && results[i].err != nil {
-			continue
+	for _, p := range parts {
+		if d := c.device(p.device); d != nil {
+			work.Go(func() { _ = d.confirm(ctx) })
 		}
-		work.Go(func() {
-			if err := d.confirm(ctx); results != nil {
-				results[i].err = err
-			}
-		})
 	}
 	work.Wait()
 }
@@ -244,7 +291,7 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 		return
 	}
 	c.applyPending(ctx, d, next, true)
-	if d.dirty.Load() && d.shared != nil {
+	if d.dirty.Load() && c.cluster != nil {
 		c.work.Go(func() { _ = d.confirm(ctx) }) // the read-out does not wait; if storing fails, Sync tries again
 	}
 }
@@ -253,7 +300,7 @@ func (c *Component) Flipped(ctx context.Context, name string, next uint64) {
 // all of them are written. If ctx ends before, all parts stay pending.
 func (c *Component) ApplyPending(ctx context.Context, name string) {
 	d := c.device(name)
-	if d == nil {
+	if d == nil || d.foreign {
 		return
 	}
 	d.writing.Lock() // waits until parts that another call took from d.pending are written
@@ -272,13 +319,14 @@ func (c *Component) ApplyPending(ctx context.Context, name string) {
 }
 
 // applyPending writes the parts that are due in an epoch. With atFlip, the epoch begins now;
-// otherwise it may have been open for some time. The caller holds d.writing.
+// otherwise it may have been open for some time. Parts for a device whose session has just ended
+// stay pending. The caller holds d.writing.
 func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number uint64, atFlip bool) {
 	for _, p := range c.due(d, number) {
-		_, err := d.write(ctx, p.plugin, p.updates)
-		if d.elsewhere() != nil && errors.Is(err, p4rt.ErrNotReady) {
+		err := d.writePart(ctx, p)
+		if errors.Is(err, p4rt.ErrNotReady) {
 			c.mu.Lock()
-			c.addPending(d, p) // until the device's owner has a session
+			c.addPending(p)
 			c.mu.Unlock()
 			continue
 		}
@@ -286,75 +334,51 @@ func (c *Component) applyPending(ctx context.Context, d *deviceIntent, number ui
 	}
 }
 
-// apply calls write for a caller that does not hold d.writing.
-func (d *deviceIntent) apply(ctx context.Context, plugin string, updates []p4rt.Update) (
-	undo func(context.Context) error, err error,
-) {
-	if err := d.take(ctx); err != nil {
-		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+// apply writes a part for a caller that does not hold d.writing.
+func (d *deviceIntent) apply(ctx context.Context, p *part) error {
+	err := d.take(ctx)
+	if err == nil {
+		err = d.announceAndWrite(ctx, p)
 	}
+	if err != nil {
+		return err
+	}
+	return d.confirm(ctx)
+}
+
+func (d *deviceIntent) announceAndWrite(ctx context.Context, p *part) error {
 	d.storing.Lock()
 	defer d.storing.Unlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	if err := d.announce(ctx, updates); err != nil {
-		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
+	d.c.mu.Lock()
+	o, done := d.done[p.of.key()]
+	d.c.mu.Unlock()
+	if done { // by the former owner
+		return o.err()
 	}
-	return d.write(ctx, plugin, updates)
+	if err := d.announce(ctx, p.updates, p); err != nil {
+		return fmt.Errorf("device %s: %w", d.Name(), err)
+	}
+	return d.writePart(ctx, p)
 }
 
-// ForeignError is the error of Write for a device of another collector. errors.Is matches it with
-// p4rt.ErrNotReady.
-type ForeignError struct{ Device, Owner string }
-
-// Error names the device and its owner.
-func (e *ForeignError) Error() string {
-	return fmt.Sprintf("collector %s owns device %s", e.Owner, e.Device)
-}
-
-// Is makes errors.Is work for p4rt.ErrNotReady.
-func (e *ForeignError) Is(target error) bool { return target == p4rt.ErrNotReady }
-
-// Write writes a part of a plan that another collector sends, either all updates or none; undo
-// reverts them. The error is a ForeignError if another collector owns the device.
-func (c *Component) Write(ctx context.Context, name string, updates []p4rt.Update) (
-	undo func(context.Context) error, err error,
-) {
-	d := c.settled(ctx, name)
-	if d == nil {
-		return nil, errors.New(noDevice)
+// writePart writes a part, unless its plan is withdrawn, and keeps what undoes a part of a
+// pre-epoch plan. The caller holds d.writing.
+func (d *deviceIntent) writePart(ctx context.Context, p *part) error {
+	d.c.mu.Lock()
+	withdrawn := p.of.undo
+	d.c.mu.Unlock()
+	if withdrawn {
+		return errWithdrawn
 	}
-	if e := d.elsewhere(); e != nil {
-		return nil, &ForeignError{name, e.Owner()}
+	undo, err := d.write(ctx, p.updates)
+	if p.of.preEpoch && err == nil {
+		d.c.mu.Lock()
+		p.of.undos[p.device] = undo
+		d.c.mu.Unlock()
 	}
-	if _, err := d.Ready(); err != nil {
-		return nil, fmt.Errorf("%w: device %s: %w", p4rt.ErrNotReady, name, err)
-	}
-	if undo, err = d.apply(ctx, "", updates); err != nil {
-		return nil, err
-	}
-	return undo, d.confirm(ctx)
-}
-
-// ApplyElsewhere applies the parts that are pending for the open epoch at devices of other
-// collectors. The epoch has begun before, so it is mixed.
-func (c *Component) ApplyElsewhere(ctx context.Context) {
-	c.mu.Lock()
-	var due []string
-	for name, d := range c.devices {
-		if len(d.pending) > 0 && d.elsewhere() != nil {
-			due = append(due, name)
-		}
-	}
-	c.mu.Unlock()
-	slices.Sort(due)
-	for _, name := range due {
-		if d := c.device(name); d != nil && ctx.Err() == nil {
-			if _, err := d.Ready(); err == nil {
-				c.ApplyPending(ctx, name)
-			}
-		}
-	}
+	return err
 }
 
 // write writes updates in order, all or none: if the device refuses an update, the others are
@@ -362,15 +386,9 @@ func (c *Component) ApplyElsewhere(ctx context.Context) {
 // modifies it, because a restarted plugin or collector plans from the beginning. undo reverts the
 // updates later, as long as no other updates follow. The caller holds d.writing, and has announced
 // or stored the updates if the device is shared.
-func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.Update) (
-	undo func(context.Context) error, err error,
+func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error,
+	err error,
 ) {
-	if e := d.elsewhere(); e != nil {
-		if undo, err = e.Apply(ctx, plugin, updates); err != nil {
-			return nil, fmt.Errorf("device %s: %w", d.Name(), err)
-		}
-		return undo, nil
-	}
 	changes, err := d.changes(updates)
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", d.Name(), err)
@@ -387,7 +405,7 @@ func (d *deviceIntent) write(ctx context.Context, plugin string, updates []p4rt.
 	}
 	for _, c := range changes {
 		if isDelete(c.update) {
-			d.dirty.Store(true) // Shared must drop the entry that was announced as absent
+			d.dirty.Store(true) // Cluster must drop the entry that was announced as absent
 			delete(d.applied, c.key)
 		} else {
 			d.applied[c.key] = c.update.Entry
@@ -415,7 +433,7 @@ func (d *deviceIntent) unapply(ctx context.Context, changes []change) error {
 			updates = append(updates, p4rt.Modify(*c.before))
 		}
 	}
-	if err := d.announce(ctx, updates); err != nil {
+	if err := d.announce(ctx, updates, nil); err != nil {
 		return fmt.Errorf("device %s: undo: %w", d.Name(), err)
 	}
 	d.dirty.Store(true)

@@ -174,7 +174,7 @@ func TestPendingPlansAreBounded(t *testing.T) {
 	r.c.mu.Lock()
 	var kept []uint64
 	for _, p := range r.c.devices["s1"].pending {
-		kept = append(kept, p.plan)
+		kept = append(kept, p.of.id)
 	}
 	early := len(r.c.early)
 	r.c.mu.Unlock()

@@ -109,7 +109,7 @@ func newRig(t *testing.T, devices int) *rig {
 		d := &fakeDevice{name: fmt.Sprintf("s%d", i+1)}
 		r.devices[d.name] = d
 		r.names = append(r.names, d.name)
-		r.c.AddDevice(d, false)
+		r.c.AddDevice(d, false, false)
 	}
 	return r
 }

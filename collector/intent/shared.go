@@ -13,45 +13,70 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Shared is where the collectors of a cluster keep the entries of plans that a device holds, so
-// that its next owner can repair them, and change them when plugins do.
+// Cluster is what the members of a cluster share. The entries of plans that a device holds are
+// stored, so that its next owner can repair them, and change them when plugins do.
 //
-//	new session ─▶ Take ─▶ applied ─▶ reconcile
-//	plan ─▶ Store ─▶ switch ─▶ applied ─▶ outcome
+//	plugin ─▶ Add ─▶ Share ─▶ Follow ─▶ pending      at the owner of a device:
+//	                                                   new session ─▶ Take ─▶ applied ─▶ reconcile
+//	plugin ◀─ TakeOutcome ◀───────────── Forward ◀──   plan ─▶ Store ─▶ switch ─▶ applied ─▶ outcome
 //
 // A plan's entries are stored before the switch receives them, so that the next owner of a device
-// knows every entry that the device may hold, and completes the plan. If storing fails, the
-// collector continues with the entries it has, and Sync tries again.
-type Shared interface {
-	// Take returns the entries of a device as the last owner stored them, and makes this collector
-	// the owner, so that the previous owner can store no further entries. own reports whether this
-	// collector was the last owner.
-	Take(ctx context.Context, device string) (held p4rt.Desired, own bool, err error)
-	// Store replaces the stored entries. The error wraps ErrDeposed if another collector has taken
-	// them.
-	Store(ctx context.Context, device string, held p4rt.Desired) error
+// knows every entry that the device may hold, completes the plan, and does not write it again. If
+// storing fails, the collector continues with the entries it has, and Sync tries again.
+type Cluster interface {
+	// Member returns the name of this member.
+	Member() string
+	// AtHome reports whether this member holds a lease and is the home of a plugin.
+	AtHome(plugin string) bool
+	// Present reports whether a member is in the cluster.
+	Present(member string) bool
+	// Share replaces the plans of this member that are not concluded. The other members receive them
+	// (Follow). It does not block.
+	Share(plans []SharedPlan)
+	// Settings shares the settings of hosts of a plan. It does not block.
+	Settings(plugin string, plan sdk.Plan)
+	// Forward sends an outcome to the member that made the plan, or that of a setting to the home of
+	// the plugin, which receives it at least once (TakeOutcome). It returns false if that is this
+	// member. It does not block.
+	Forward(Outcome) bool
+	// Take returns what the last owner of a device stored, and makes this collector the owner, so that
+	// the previous owner can store no more. own reports whether this collector was the last owner.
+	Take(ctx context.Context, device string) (held Held, own bool, err error)
+	// Store replaces what is stored of a device. The error wraps ErrDeposed if another collector has
+	// taken the device.
+	Store(ctx context.Context, device string, held Held) error
 }
 
-// ErrDeposed is wrapped by Shared.Store if another collector owns the device.
+// Held are the entries of plans that a device holds, and the outcomes of the plans that are not
+// concluded.
+type Held struct {
+	p4rt.Desired
+	Done []Outcome
+}
+
+// ErrDeposed is wrapped by Cluster.Store if another collector owns the device.
 var ErrDeposed = errors.New("another collector owns the device")
 
-// sharedTime bounds a call of Shared, on the wall clock. A session becomes ready only after Take.
+// sharedTime bounds a call of Cluster, on the wall clock. A session becomes ready only after Take.
 const sharedTime = time.Second
 
-// sharedState says how a device's applied entries relate to the entries in Shared.
+// sharedState says how a device's applied entries relate to what is stored in Cluster.
 type sharedState struct {
-	storing sync.Mutex   // held by calls of Shared; taken before desiredState.writing
+	storing sync.Mutex   // held by calls of Cluster; taken before desiredState.writing
 	taken   bool         // applied includes the shared entries; guarded by writing
 	failing bool         // the latest Store failed; guarded by writing
 	absent  []p4rt.Entry // entries that the previous owner was about to delete; guarded by writing
 	dirty   atomic.Bool  // applied and the shared entries differ
+	// done has the outcomes of plans that are not concluded; guarded by Component.mu.
+	done map[planKey]Outcome
 }
 
 // usable reports whether applied is complete, so that plans can be written. The caller holds
 // d.writing.
-func (d *deviceIntent) usable() bool { return d.shared == nil || d.elsewhere() != nil || d.taken }
+func (d *deviceIntent) usable() bool { return d.c.cluster == nil || d.taken }
 
 // take makes applied equal to the shared entries, unless this was done before. The error wraps
 // p4rt.ErrNotReady.
@@ -72,12 +97,12 @@ func (d *deviceIntent) take(ctx context.Context) error {
 // adopt does the work of take for a new session, before which another collector may have had a
 // session. The caller holds d.storing and d.writing.
 func (d *deviceIntent) adopt(ctx context.Context) error {
-	if d.shared == nil {
+	if d.c.cluster == nil || d.foreign {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, sharedTime)
 	defer cancel()
-	held, own, err := d.shared.Take(ctx, d.Name())
+	held, own, err := d.c.cluster.Take(ctx, d.Name())
 	if err != nil {
 		return fmt.Errorf("%w: reading the entries of plans from the cluster: %w", p4rt.ErrNotReady, err)
 	}
@@ -96,6 +121,7 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 		}
 	}
 	d.applied, d.taken, d.absent = applied, true, nil
+	d.c.adopt(d, held.Done)
 	for _, e := range held.Absent {
 		if _, err := d.Key(e); err == nil {
 			d.absent = append(d.absent, e)
@@ -105,16 +131,17 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// held returns the entries that the device holds after updates, and after the parts that are
-// pending for the next epoch, are written. It also returns the numbers of these parts. The caller
-// holds d.writing.
-func (d *deviceIntent) held(updates ...p4rt.Update) (held p4rt.Desired, parts []uint64) {
+// held returns what to store: the entries that the device holds after updates, which may be those
+// of a part, and after the parts that are pending for the next epoch, are written. It also returns
+// these pending parts. The caller holds d.writing.
+func (d *deviceIntent) held(updates []p4rt.Update, of *part) (held Held, parts []*part) {
 	entries, absent := maps.Clone(d.applied), map[string]p4rt.Entry{}
 	for _, e := range d.absent {
 		updates = append([]p4rt.Update{p4rt.Delete(e)}, updates...)
 	}
-	for _, p := range d.c.expected(d) {
-		updates, parts = append(updates, p.updates...), append(parts, p.number)
+	parts = d.c.expected(d)
+	for _, p := range parts {
+		updates = append(updates, p.updates...)
 	}
 	for _, u := range updates {
 		switch key, err := d.Key(u.Entry); {
@@ -127,15 +154,15 @@ func (d *deviceIntent) held(updates ...p4rt.Update) (held p4rt.Desired, parts []
 			entries[key] = u.Entry
 		}
 	}
-	return p4rt.Desired{Entries: sorted(entries), Absent: sorted(absent)}, parts
+	return Held{p4rt.Desired{Entries: sorted(entries), Absent: sorted(absent)}, d.c.doneAfter(d, parts, of)}, parts
 }
 
-// announce stores the entries that the device will hold after updates. The error wraps
-// p4rt.ErrNotReady if another collector owns the device. After any other failure, announce returns
-// nil: the updates are written, and Sync stores the entries. The caller holds d.storing and
+// announce stores what the device will hold after updates, which may be those of a part. The error
+// wraps p4rt.ErrNotReady if another collector owns the device. After any other failure, announce
+// returns nil: the updates are written, and Sync stores the entries. The caller holds d.storing and
 // d.writing.
-func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update) error {
-	if d.shared == nil || d.elsewhere() != nil {
+func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update, of *part) error {
+	if d.c.cluster == nil {
 		return nil
 	}
 	if d.failing { // waiting for another attempt would make the plan late
@@ -146,22 +173,26 @@ func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update) erro
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2)
 	}
-	held, parts := d.held(updates...)
+	held, parts := d.held(updates, of)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	d.dirty.Store(false)
-	if err := d.shared.Store(ctx, d.Name(), held); d.stored(parts, err) != nil && errors.Is(err, ErrDeposed) {
+	if err := d.c.cluster.Store(ctx, d.Name(), held); d.stored(parts, err) != nil && errors.Is(err, ErrDeposed) {
 		return fmt.Errorf("%w: %w", p4rt.ErrNotReady, err)
 	}
 	return nil
 }
 
-// stored records the result of Shared.Store, which included some pending parts, and returns it.
+// stored records the result of Cluster.Store, which included some pending parts, and returns it.
 // The caller holds d.writing.
-func (d *deviceIntent) stored(parts []uint64, err error) error {
+func (d *deviceIntent) stored(parts []*part, err error) error {
 	switch {
 	case err == nil:
-		d.c.stored(d, parts)
+		d.c.mu.Lock()
+		for _, p := range parts {
+			p.stored = true
+		}
+		d.c.mu.Unlock()
 	case errors.Is(err, ErrDeposed):
 		d.taken = false
 	default:
@@ -175,7 +206,7 @@ func (d *deviceIntent) stored(parts []uint64, err error) error {
 // epoch. The error wraps ErrDeposed if another collector owns the device. After any other error,
 // Sync tries again.
 func (d *deviceIntent) store(ctx context.Context) error {
-	if d.shared == nil || d.elsewhere() != nil {
+	if d.c.cluster == nil || d.foreign {
 		return nil
 	}
 	d.storing.Lock()
@@ -185,7 +216,7 @@ func (d *deviceIntent) store(ctx context.Context) error {
 		d.writing.Unlock()
 		return nil
 	}
-	held, parts := d.held()
+	held, parts := d.held(nil, nil)
 	d.writing.Unlock()
 	limit := sharedTime
 	if end, ok := ctx.Deadline(); ok {
@@ -194,7 +225,7 @@ func (d *deviceIntent) store(ctx context.Context) error {
 	// the entries are already written, so they are stored even if ctx has ended
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	err := d.shared.Store(ctx, d.Name(), held)
+	err := d.c.cluster.Store(ctx, d.Name(), held)
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	return d.stored(parts, err)
@@ -208,17 +239,18 @@ func sorted(entries map[string]p4rt.Entry) (out []p4rt.Entry) {
 	return out
 }
 
-// Sync shares the entries of devices for which sharing has failed before; Shared logs why. Call it
-// once in each epoch.
+// Sync repeats what has failed before: it shares plans and outcomes, and the entries of devices;
+// Cluster logs why. Call it once in each epoch.
 func (c *Component) Sync(ctx context.Context) {
-	if c.shared == nil {
+	if c.cluster == nil {
 		return
 	}
 	c.mu.Lock()
+	c.syncPlans()
 	devices := slices.Collect(maps.Values(c.devices))
 	c.mu.Unlock()
 	for _, d := range devices {
-		if _, err := d.Ready(); err != nil || d.elsewhere() != nil {
+		if _, err := d.Ready(); err != nil || d.foreign {
 			continue
 		}
 		if err := d.sync(ctx); err != nil && !errors.Is(err, ErrDeposed) {

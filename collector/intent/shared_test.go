@@ -14,60 +14,43 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// movingDevice is a device that moves to this collector from another one.
-type movingDevice struct {
-	*fakeDevice
-	owner  string
-	settle func() // called by Settle
-}
-
-func (d *movingDevice) Owner() string          { return d.owner }
-func (d *movingDevice) Settle(context.Context) { d.settle() }
-func (d *movingDevice) Apply(context.Context, string, []p4rt.Update) (func(context.Context) error, error) {
-	return nil, errors.New("the owner before is asked")
-}
-
-// A plan for a device that is moving to this collector is written when the device has arrived,
-// whether this collector or another one received the plan.
-func TestPlanWhileADeviceMoves(t *testing.T) {
-	r := newRig(t, 1)
-	s1 := r.devices["s1"]
-	away := func() {
-		s1.do(func(d *fakeDevice) { d.down = p4rt.ErrNotReady })
-		r.c.AddDevice(&movingDevice{s1, "c2", func() {
-			s1.do(func(d *fakeDevice) { d.down = nil })
-			r.c.AddDevice(s1, false)
-		}}, false)
-	}
-	away()
-	r.c.Collected(t.Context(), 99)()
-	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 1, FromEpoch: 101, PreEpoch: true,
-		Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
-	r.expectApplied("s1", "a")
-	away()
-	if _, err := r.c.Write(t.Context(), "s1", []p4rt.Update{p4rt.Insert(p4rt.Entry{Table: "b"})}); err != nil {
-		t.Error(err)
-	}
-	r.expectApplied("s1", "a", "b")
-	r.c.AddDevice(&movingDevice{s1, "c2", func() {}}, false)
-	_, err := r.c.Write(t.Context(), "s1", []p4rt.Update{p4rt.Insert(p4rt.Entry{Table: "c"})})
-	var foreign *ForeignError
-	if !errors.As(err, &foreign) || foreign.Owner != "c2" || !errors.Is(err, p4rt.ErrNotReady) {
-		t.Errorf("a device of collector c2: %v", err)
-	}
-}
-
-// record is a Shared that holds the entries of one device.
+// record is the Cluster of one member, with the entries of one device.
 type record struct {
+	name      string // the other members know it as name
+	elsewhere bool   // all plugins are at home at other members
+
 	mu      sync.Mutex
-	held    p4rt.Desired
+	plans   []SharedPlan
+	sent    []Outcome
+	held    Held
 	own     bool
 	fail    error  // error of Store
 	storing func() // called by Store
 	stores  int    // counts calls of Store
 }
 
-func (s *record) Take(context.Context, string) (p4rt.Desired, bool, error) {
+func (s *record) Member() string            { return s.name }
+func (s *record) AtHome(string) bool        { return !s.elsewhere }
+func (s *record) Present(string) bool       { return true }
+func (s *record) Settings(string, sdk.Plan) {}
+
+func (s *record) Share(plans []SharedPlan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plans = plans
+}
+
+func (s *record) Forward(o Outcome) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o.Maker == "" && !s.elsewhere {
+		return false
+	}
+	s.sent = append(s.sent, o)
+	return true
+}
+
+func (s *record) Take(context.Context, string) (Held, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := s.own
@@ -75,7 +58,7 @@ func (s *record) Take(context.Context, string) (p4rt.Desired, bool, error) {
 	return s.held, own, nil
 }
 
-func (s *record) Store(_ context.Context, _ string, held p4rt.Desired) error {
+func (s *record) Store(_ context.Context, _ string, held Held) error {
 	if s.storing != nil {
 		s.storing()
 	}
@@ -119,18 +102,18 @@ func (d *sharedDevice) Reconcile(_ context.Context, parts ...p4rt.Desired) error
 // sharedRig is a rig with one device in a cluster, which holds the entry "before". taken counts
 // how often another collector could have taken the device.
 func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
-	r, shared = newRig(t, 1), &record{}
-	r.c.shared = shared
+	r, shared = newRig(t, 1), &record{name: "c1"}
+	r.c.cluster = shared
 	n := 0
 	d := &sharedDevice{fakeDevice: r.devices["s1"]}
 	d.check = func() {
 		n++
 		shared.mu.Lock()
 		next := newRig(t, 1)
-		next.c.shared = &record{held: shared.held}
+		next.c.cluster = &record{name: "c2", held: shared.held}
 		shared.mu.Unlock()
 		copied := &sharedDevice{&fakeDevice{name: "s1", applied: r.applied("s1")}, func() {}}
-		next.c.AddDevice(copied, false)
+		next.c.AddDevice(copied, false, false)
 		if err := next.c.Reconcile(t.Context(), "s1", copied); err != nil {
 			t.Error(err)
 		}
@@ -139,7 +122,7 @@ func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
 			t.Errorf("the device holds %q, and its next owner knows %q", got, known)
 		}
 	}
-	r.c.AddDevice(d, false)
+	r.c.AddDevice(d, false, false)
 	if err := r.c.Reconcile(t.Context(), "s1", d); err != nil {
 		t.Fatal(err)
 	}
@@ -167,13 +150,13 @@ func TestNextOwnerKnowsWhatTheDeviceHolds(t *testing.T) {
 			"before its epoch": func(r *rig) {
 				r.c.Add(t.Context(), plugin, sdk.Plan{ID: 2, FromEpoch: r.open + 1, PreEpoch: true, Writes: writes})
 			},
-			"from another collector, and undone": func(r *rig) {
-				undo, err := r.c.Write(t.Context(), "s1", split(plugin, sdk.Plan{Writes: writes})[0].updates)
-				if err == nil {
-					err = undo(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
+			"of another collector, and undone": func(r *rig) {
+				plan := SharedPlan{Number: 2, Plugin: plugin, Plan: sdk.Plan{ID: 2, FromEpoch: r.open + 1, PreEpoch: true,
+					Writes: writes}}
+				for range 2 {
+					r.c.Follow(t.Context(), "c2", []SharedPlan{plan})
+					r.c.work.Wait()
+					plan.Undo = true
 				}
 				r.expectApplied("s1", "before")
 			},
@@ -257,10 +240,10 @@ func (d *losing) Key(e p4rt.Entry) (string, error) {
 // If a session ends before it has taken over all entries, these entries are neither dropped nor
 // shared as dropped: the next session takes them over.
 func TestSessionEndsBeforeEntriesAreTaken(t *testing.T) {
-	r, shared := newRig(t, 1), &record{held: p4rt.Desired{Entries: []p4rt.Entry{{Table: "before"}}}}
-	r.c.shared = shared
+	r, shared := newRig(t, 1), &record{held: Held{Desired: p4rt.Desired{Entries: []p4rt.Entry{{Table: "before"}}}}}
+	r.c.cluster = shared
 	d := &losing{fakeDevice: r.devices["s1"], over: true}
-	r.c.AddDevice(d, false)
+	r.c.AddDevice(d, false, false)
 	if err := r.c.Reconcile(t.Context(), "s1", d); err != nil {
 		t.Fatal(err)
 	}

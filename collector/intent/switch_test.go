@@ -69,7 +69,7 @@ func connect(t *testing.T, sw *fakeswitch.Switch, forwards bool, cfg p4rt.Config
 	if b.d, err = device.New(device.Config{Name: "s1", Role: "edge", Session: cfg}, device.Dependencies{}); err != nil {
 		t.Fatal(err)
 	}
-	b.c.AddDevice(b.d, forwards)
+	b.c.AddDevice(b.d, forwards, false)
 	return b
 }
 
@@ -98,11 +98,9 @@ func (b *bench) ready(session uint64) {
 
 // write writes updates as a part of a plan.
 func (b *bench) write(ctx context.Context, writes ...sdk.DeviceWrite) (undo func(context.Context) error, err error) {
-	var updates []p4rt.Update
-	for _, w := range writes {
-		updates = append(updates, update(w))
-	}
-	return b.c.device("s1").apply(ctx, plugin, updates)
+	p := newPlan(plugin, sdk.Plan{PreEpoch: true, Writes: writes}).parts[0]
+	err = b.c.device("s1").apply(ctx, p)
+	return p.of.undos["s1"], err
 }
 
 func (b *bench) expectEntries(want int) {

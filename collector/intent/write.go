@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -118,21 +117,4 @@ func revert(ctx context.Context, d Device, changes []change) error {
 		err = nil // the entries to delete do not exist
 	}
 	return errors.Join(err, unknown)
-}
-
-// undo reverts the written parts of a plan.
-func (c *Component) undo(ctx context.Context, results []result, end time.Time) {
-	ctx, cancel := c.clock.WithTimeout(ctx, max(end.Sub(c.clock.Now()), time.Millisecond))
-	defer cancel()
-	var work sync.WaitGroup
-	for i := range results {
-		if undo := results[i].undo; undo != nil {
-			work.Go(func() {
-				if err := undo(ctx); err != nil {
-					results[i].err = fmt.Errorf("%w: %w", ErrPartiallyApplied, err)
-				}
-			})
-		}
-	}
-	work.Wait()
 }

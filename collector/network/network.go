@@ -63,21 +63,10 @@ type Dependencies struct {
 	// Elsewhere returns the source of a device that another collector owns; nil if the engine must
 	// not wait for the device. Only used if Shared.
 	Elsewhere func(device string) epoch.Source
-	// Owners applies plans to devices of other collectors. Only used if Shared.
-	Owners Owners
 	// OnTaken is called when a session becomes the primary, or another collector outbids it, and
 	// something follows from that. The caller then calls Observe. OnTaken must not block. Only used
 	// if Shared.
 	OnTaken func()
-}
-
-// Owners are the other collectors of the cluster.
-type Owners interface {
-	// Ready returns why a collector cannot write entries; nil if it can.
-	Ready(owner string) error
-	// Apply makes a collector write entries to one of its devices; see intent.Elsewhere.
-	Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (undo func(context.Context) error,
-		err error)
 }
 
 // Device is what the component needs of a device: a device.Device, or a fake.
@@ -129,8 +118,7 @@ type member struct {
 	fault   error         // why the device cannot be set up
 	c       *Component
 	own     atomic.Pointer[ownership.Device]
-	moving  atomic.Pointer[moving] // the move to or from this collector; nil if the device does not move
-	awaited bool                   // the engine collects from Dependencies.Elsewhere; see await
+	awaited bool // the engine collects from Dependencies.Elsewhere; see await
 }
 
 // New returns a component with the configured devices. It opens no connection.
@@ -405,7 +393,7 @@ func (c *Component) add(m *member) error {
 		m.SetBankEpochs(epochs)
 	}
 	c.binding.Unlock()
-	c.deps.Intent.AddDevice(m, m.cfg.Forwarding == config.ForwardingManaged)
+	c.deps.Intent.AddDevice(m, m.cfg.Forwarding == config.ForwardingManaged, m.decided().Foreign())
 	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
 }
 
@@ -462,9 +450,6 @@ func (c *Component) changed(d Device) {
 		}
 	}
 	if err == nil {
-		if m != nil {
-			m.moving.Load().end()
-		}
 		if d.Program() == "" {
 			c.setObjects(d.Name(), len(d.Objects()))
 		}

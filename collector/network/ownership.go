@@ -101,7 +101,6 @@ func (c *Component) follow(changes ...change) error {
 			}
 			c.deps.Engine.Remove(ch.m.Name())
 			c.deps.Banks.Remove(ch.m.Name())
-			ch.m.moving.Store(c.newMoving())
 			sessions.Go(func() { c.close(ch.m) })
 			opened = append(opened, change{m: next, next: ch.next})
 		case was.Foreign() != ch.next.Foreign(), ch.do.Has(ownership.Adopt):
@@ -112,9 +111,7 @@ func (c *Component) follow(changes ...change) error {
 	}
 	sessions.Wait()
 	for _, ch := range opened {
-		old := c.member(ch.m.Name())
 		errs = append(errs, c.add(ch.m))
-		old.moving.Load().end() // from now on, plans go to the next owner
 	}
 	if slices.ContainsFunc(opened, func(ch change) bool { return ch.next.State != ownership.Elsewhere }) {
 		c.deps.OnModel(c.ctx) // before its session, the registers of a device may not be known
@@ -130,9 +127,6 @@ func (c *Component) follow(changes ...change) error {
 func (c *Component) keep(ch change) error {
 	next := &member{Device: ch.m.Device, cfg: ch.m.cfg, program: ch.m.program, fault: ch.m.fault, c: c}
 	next.own.Store(&ch.next)
-	if ch.next.State == ownership.Taking {
-		next.moving.Store(c.newMoving())
-	}
 	c.deps.Engine.Remove(next.Name())
 	c.deps.Banks.Remove(next.Name())
 	err := c.add(next)
@@ -183,7 +177,7 @@ func (m *member) observed() (ownership.Device, ownership.Action) {
 // sessionState describes the session for package ownership.
 func (m *member) sessionState() ownership.Session {
 	st, fence := m.Status().Session, m.c.ownership.Load().Fence()
-	_, err := m.Device.Ready()
+	_, err := m.Ready()
 	return ownership.Session{Primary: err == nil, Deposed: st.State == p4rt.Standby &&
 		ownership.Deposes(ownership.ElectionID(st.Highest), ownership.ElectionID(st.Bid), fence)}
 }
@@ -328,4 +322,20 @@ func (m *member) mayWrite() error {
 		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
 	}
 	return nil
+}
+
+// Write writes updates, unless the collector may not write.
+func (m *member) Write(ctx context.Context, updates ...p4rt.Update) error {
+	if err := m.mayWrite(); err != nil {
+		return err
+	}
+	return m.Device.Write(ctx, updates...)
+}
+
+// Reconcile brings entries up to date, unless the collector may not write.
+func (m *member) Reconcile(ctx context.Context, parts ...p4rt.Desired) error {
+	if err := m.mayWrite(); err != nil {
+		return err
+	}
+	return m.Device.Reconcile(ctx, parts...)
 }

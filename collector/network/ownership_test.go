@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -240,56 +239,4 @@ func TestAcceptOwn(t *testing.T) {
 	if err := r.Accept("c2", offer); err != nil || r.member("s1") != had {
 		t.Errorf("error %v, replaced %v", err, r.member("s1") != had)
 	}
-}
-
-// waited is a context that signals when a goroutine waits for it.
-type waited struct {
-	context.Context
-	done chan struct{}
-}
-
-func (w waited) Done() <-chan struct{} {
-	select {
-	case w.done <- struct{}{}:
-	default:
-	}
-	return w.Context.Done()
-}
-
-// A plan waits while a device moves, until another collector owns the device or the session of
-// this one is ready.
-func TestSettle(t *testing.T) {
-	r := newOwned(t)
-	r.cfg.Epoch.Interval = time.Hour
-	r.open("s1")
-	r.owner, r.before = "c2", "c2"
-	r.assign()
-	over := make(chan struct{}, 1)
-	settle := func() { // returns when Settle waits
-		ctx := waited{t.Context(), make(chan struct{}, 1)}
-		m := r.member("s1")
-		go func() {
-			m.Settle(ctx)
-			over <- struct{}{}
-		}()
-		select {
-		case <-ctx.done:
-		case <-over:
-			t.Error("a plan does not wait")
-			over <- struct{}{}
-		}
-	}
-	r.devices["s1"].closing = sync.OnceFunc(settle)
-	if err := r.Left([]Move{{Device: "s1", To: "c2"}}); err != nil {
-		t.Fatal(err)
-	}
-	<-over
-	r.owner = "c1"
-	r.assign()
-	if err := r.Accept("c2", Move{Device: "s1", To: "c1"}); err != nil {
-		t.Fatal(err)
-	}
-	settle()
-	r.session("s1", p4rt.Status{State: p4rt.Ready})
-	<-over
 }

@@ -1235,233 +1235,6 @@ func (x *Window) GetLate() map[uint64]uint64 {
 	return nil
 }
 
-// PlanRequest asks the owner of a device to write a part of a plan, or to undo it. It is compressed
-// with DEFLATE.
-type PlanRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the collector that is the plugin's home.
-	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// Number of the request among those of this collector.
-	Number uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	// Undo the request of this number.
-	Undo bool `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
-	// Name of the plugin instance.
-	Plugin string `protobuf:"bytes,4,opt,name=plugin,proto3" json:"plugin,omitempty"`
-	// Name of the device.
-	Device string `protobuf:"bytes,5,opt,name=device,proto3" json:"device,omitempty"`
-	// Time that the owner has.
-	TimeoutNs     int64     `protobuf:"varint,6,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
-	Updates       []*Update `protobuf:"bytes,7,rep,name=updates,proto3" json:"updates,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PlanRequest) Reset() {
-	*x = PlanRequest{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PlanRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PlanRequest) ProtoMessage() {}
-
-func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
-func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *PlanRequest) GetFrom() string {
-	if x != nil {
-		return x.From
-	}
-	return ""
-}
-
-func (x *PlanRequest) GetNumber() uint64 {
-	if x != nil {
-		return x.Number
-	}
-	return 0
-}
-
-func (x *PlanRequest) GetUndo() bool {
-	if x != nil {
-		return x.Undo
-	}
-	return false
-}
-
-func (x *PlanRequest) GetPlugin() string {
-	if x != nil {
-		return x.Plugin
-	}
-	return ""
-}
-
-func (x *PlanRequest) GetDevice() string {
-	if x != nil {
-		return x.Device
-	}
-	return ""
-}
-
-func (x *PlanRequest) GetTimeoutNs() int64 {
-	if x != nil {
-		return x.TimeoutNs
-	}
-	return 0
-}
-
-func (x *PlanRequest) GetUpdates() []*Update {
-	if x != nil {
-		return x.Updates
-	}
-	return nil
-}
-
-// PlanReply is the result.
-type PlanReply struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why the part was not written; empty if it was.
-	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	// The device may hold some of the entries.
-	Partial bool `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"`
-	// Nothing was sent to the device, because it is away.
-	NotReady bool `protobuf:"varint,3,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
-	// The collector that has the device, if that is the reason.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PlanReply) Reset() {
-	*x = PlanReply{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PlanReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PlanReply) ProtoMessage() {}
-
-func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
-func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *PlanReply) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
-func (x *PlanReply) GetPartial() bool {
-	if x != nil {
-		return x.Partial
-	}
-	return false
-}
-
-func (x *PlanReply) GetNotReady() bool {
-	if x != nil {
-		return x.NotReady
-	}
-	return false
-}
-
-func (x *PlanReply) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-// Update changes a table entry.
-type Update struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// p4.v1.Update.Type.
-	Type          uint32 `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
-	Entry         *Entry `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Update) Reset() {
-	*x = Update{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Update) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Update) ProtoMessage() {}
-
-func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Update.ProtoReflect.Descriptor instead.
-func (*Update) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *Update) GetType() uint32 {
-	if x != nil {
-		return x.Type
-	}
-	return 0
-}
-
-func (x *Update) GetEntry() *Entry {
-	if x != nil {
-		return x.Entry
-	}
-	return nil
-}
-
 // Entry is a table entry, a default action or a clone session, by P4Info names.
 type Entry struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1478,7 +1251,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1263,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1276,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Entry) GetTable() string {
@@ -1568,7 +1341,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1353,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1366,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Match) GetField() string {
@@ -1649,7 +1422,7 @@ type Param struct {
 
 func (x *Param) Reset() {
 	*x = Param{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1434,7 @@ func (x *Param) String() string {
 func (*Param) ProtoMessage() {}
 
 func (x *Param) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1447,7 @@ func (x *Param) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Param.ProtoReflect.Descriptor instead.
 func (*Param) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Param) GetName() string {
@@ -1704,14 +1477,17 @@ type StoredEntries struct {
 	// Entries that the owner was about to delete.
 	Absent []*Entry `protobuf:"bytes,4,rep,name=absent,proto3" json:"absent,omitempty"`
 	// Where all of that is, if it does not fit one message.
-	Split         *Split `protobuf:"bytes,5,opt,name=split,proto3" json:"split,omitempty"`
+	Split *Split `protobuf:"bytes,5,opt,name=split,proto3" json:"split,omitempty"`
+	// Outcomes of the plans that are written, or refused, and not concluded. The next owner does not
+	// write them again.
+	Done          []*Outcome `protobuf:"bytes,6,rep,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoredEntries) Reset() {
 	*x = StoredEntries{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1499,7 @@ func (x *StoredEntries) String() string {
 func (*StoredEntries) ProtoMessage() {}
 
 func (x *StoredEntries) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1512,7 @@ func (x *StoredEntries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredEntries.ProtoReflect.Descriptor instead.
 func (*StoredEntries) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StoredEntries) GetProtocol() uint32 {
@@ -1774,8 +1550,162 @@ func (x *StoredEntries) GetSplit() *Split {
 	return nil
 }
 
-// Split is where the compressed StoredEntries of a device are that do not fit one message. They are
-// complete before the key of the device refers to them.
+func (x *StoredEntries) GetDone() []*Outcome {
+	if x != nil {
+		return x.Done
+	}
+	return nil
+}
+
+// StoredPlans are the plans that plugins made at one collector and that are not concluded: the
+// owner of a device writes what they plan for it. It is compressed with DEFLATE.
+type StoredPlans struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of these messages.
+	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Name of the collector.
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// In the order of their numbers.
+	Plans []*StoredPlan `protobuf:"bytes,3,rep,name=plans,proto3" json:"plans,omitempty"`
+	// Where all of that is, if it does not fit one message.
+	Split         *Split `protobuf:"bytes,4,opt,name=split,proto3" json:"split,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredPlans) Reset() {
+	*x = StoredPlans{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredPlans) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredPlans) ProtoMessage() {}
+
+func (x *StoredPlans) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredPlans.ProtoReflect.Descriptor instead.
+func (*StoredPlans) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *StoredPlans) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *StoredPlans) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *StoredPlans) GetPlans() []*StoredPlan {
+	if x != nil {
+		return x.Plans
+	}
+	return nil
+}
+
+func (x *StoredPlans) GetSplit() *Split {
+	if x != nil {
+		return x.Split
+	}
+	return nil
+}
+
+// StoredPlan is a plan that is not concluded.
+type StoredPlan struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the plan among those of the collector; grows, also when the collector is restarted.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Name of the plugin instance.
+	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// A device has refused the plan: the owners of the others undo it.
+	Undo bool `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
+	// netsketch.plugin.v1.Plan, without settings of hosts.
+	Plan          []byte `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredPlan) Reset() {
+	*x = StoredPlan{}
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredPlan) ProtoMessage() {}
+
+func (x *StoredPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredPlan.ProtoReflect.Descriptor instead.
+func (*StoredPlan) Descriptor() ([]byte, []int) {
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StoredPlan) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *StoredPlan) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *StoredPlan) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+func (x *StoredPlan) GetPlan() []byte {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Split is where a compressed StoredEntries or StoredPlans is that does not fit one message. All
+// chunks are there before a key refers to them.
 type Split struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the collector that wrote them.
@@ -1792,7 +1722,7 @@ type Split struct {
 
 func (x *Split) Reset() {
 	*x = Split{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1734,7 @@ func (x *Split) String() string {
 func (*Split) ProtoMessage() {}
 
 func (x *Split) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1747,7 @@ func (x *Split) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Split.ProtoReflect.Descriptor instead.
 func (*Split) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Split) GetMember() string {
@@ -1863,7 +1793,7 @@ type StoredSettings struct {
 
 func (x *StoredSettings) Reset() {
 	*x = StoredSettings{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1805,7 @@ func (x *StoredSettings) String() string {
 func (*StoredSettings) ProtoMessage() {}
 
 func (x *StoredSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1818,7 @@ func (x *StoredSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredSettings.ProtoReflect.Descriptor instead.
 func (*StoredSettings) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StoredSettings) GetProtocol() uint32 {
@@ -1929,7 +1859,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +1871,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +1884,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Setting) GetHost() string {
@@ -1992,25 +1922,37 @@ func (x *Setting) GetEpoch() uint64 {
 	return 0
 }
 
-// Outcome is the outcome of a setting at a host.
+// Outcome is the outcome of a plan at a device, or of a setting at a host.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the plugin instance.
 	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
-	Plan   uint64 `protobuf:"varint,2,opt,name=plan,proto3" json:"plan,omitempty"`
-	Host   string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	Role   string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
-	// The first epoch that the host measures whole with the setting.
-	From uint64 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
-	// Why the host does not accept the setting; empty if it is in force.
-	Refusal       string `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// Plan.id.
+	Plan uint64 `protobuf:"varint,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	// StoredPlans.from and StoredPlan.number.
+	Maker  string `protobuf:"bytes,3,opt,name=maker,proto3" json:"maker,omitempty"`
+	Number uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
+	// Name of the device; empty for a setting.
+	Device string `protobuf:"bytes,5,opt,name=device,proto3" json:"device,omitempty"`
+	// Name of the host, and its role.
+	Host string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	Role string `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`
+	// 0 applied, 1 refused, 2 refused and not undone, 3 late, 4 the device is away, 5 undone.
+	Result uint32 `protobuf:"varint,8,opt,name=result,proto3" json:"result,omitempty"`
+	// The epoch that was open when the device was written; 0: none, or the plan was written before
+	// its epoch.
+	Begin uint64 `protobuf:"varint,9,opt,name=begin,proto3" json:"begin,omitempty"`
+	// The first epoch that is measured whole with the plan or the setting.
+	From uint64 `protobuf:"varint,10,opt,name=from,proto3" json:"from,omitempty"`
+	// Why it is not in force; empty if it is.
+	Reason        string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +1964,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +1977,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Outcome) GetPlugin() string {
@@ -2052,6 +1994,27 @@ func (x *Outcome) GetPlan() uint64 {
 	return 0
 }
 
+func (x *Outcome) GetMaker() string {
+	if x != nil {
+		return x.Maker
+	}
+	return ""
+}
+
+func (x *Outcome) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Outcome) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
 func (x *Outcome) GetHost() string {
 	if x != nil {
 		return x.Host
@@ -2066,6 +2029,20 @@ func (x *Outcome) GetRole() string {
 	return ""
 }
 
+func (x *Outcome) GetResult() uint32 {
+	if x != nil {
+		return x.Result
+	}
+	return 0
+}
+
+func (x *Outcome) GetBegin() uint64 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
 func (x *Outcome) GetFrom() uint64 {
 	if x != nil {
 		return x.From
@@ -2073,9 +2050,9 @@ func (x *Outcome) GetFrom() uint64 {
 	return 0
 }
 
-func (x *Outcome) GetRefusal() string {
+func (x *Outcome) GetReason() string {
 	if x != nil {
-		return x.Refusal
+		return x.Reason
 	}
 	return ""
 }
@@ -2091,7 +2068,7 @@ type OutcomeReply struct {
 
 func (x *OutcomeReply) Reset() {
 	*x = OutcomeReply{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2080,7 @@ func (x *OutcomeReply) String() string {
 func (*OutcomeReply) ProtoMessage() {}
 
 func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2093,7 @@ func (x *OutcomeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeReply.ProtoReflect.Descriptor instead.
 func (*OutcomeReply) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OutcomeReply) GetError() string {
@@ -2136,7 +2113,7 @@ type Watches struct {
 
 func (x *Watches) Reset() {
 	*x = Watches{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2125,7 @@ func (x *Watches) String() string {
 func (*Watches) ProtoMessage() {}
 
 func (x *Watches) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2138,7 @@ func (x *Watches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watches.ProtoReflect.Descriptor instead.
 func (*Watches) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Watches) GetRows() []*Row {
@@ -2186,7 +2163,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2175,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_netsketch_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2188,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_netsketch_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Row) GetTarget() string {
@@ -2348,24 +2325,7 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\bR\x05value:\x028\x01\x1a7\n" +
 	"\tLateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd4\x01\n" +
-	"\vPlanRequest\x12\x12\n" +
-	"\x04from\x18\x01 \x01(\tR\x04from\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x16\n" +
-	"\x06plugin\x18\x04 \x01(\tR\x06plugin\x12\x16\n" +
-	"\x06device\x18\x05 \x01(\tR\x06device\x12\x1d\n" +
-	"\n" +
-	"timeout_ns\x18\x06 \x01(\x03R\ttimeoutNs\x126\n" +
-	"\aupdates\x18\a \x03(\v2\x1c.netsketch.cluster.v1.UpdateR\aupdates\"n\n" +
-	"\tPlanReply\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\x12\x18\n" +
-	"\apartial\x18\x02 \x01(\bR\apartial\x12\x1b\n" +
-	"\tnot_ready\x18\x03 \x01(\bR\bnotReady\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"O\n" +
-	"\x06Update\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\rR\x04type\x121\n" +
-	"\x05entry\x18\x02 \x01(\v2\x1b.netsketch.cluster.v1.EntryR\x05entry\"\xd7\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd7\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x125\n" +
 	"\amatches\x18\x02 \x03(\v2\x1b.netsketch.cluster.v1.MatchR\amatches\x12\x1a\n" +
@@ -2383,13 +2343,25 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"prefix_len\x18\x06 \x01(\x05R\tprefixLen\"1\n" +
 	"\x05Param\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\xde\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x91\x02\n" +
 	"\rStoredEntries\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x125\n" +
 	"\aentries\x18\x03 \x03(\v2\x1b.netsketch.cluster.v1.EntryR\aentries\x123\n" +
 	"\x06absent\x18\x04 \x03(\v2\x1b.netsketch.cluster.v1.EntryR\x06absent\x121\n" +
-	"\x05split\x18\x05 \x01(\v2\x1b.netsketch.cluster.v1.SplitR\x05split\"]\n" +
+	"\x05split\x18\x05 \x01(\v2\x1b.netsketch.cluster.v1.SplitR\x05split\x121\n" +
+	"\x04done\x18\x06 \x03(\v2\x1d.netsketch.cluster.v1.OutcomeR\x04done\"\xa8\x01\n" +
+	"\vStoredPlans\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x126\n" +
+	"\x05plans\x18\x03 \x03(\v2 .netsketch.cluster.v1.StoredPlanR\x05plans\x121\n" +
+	"\x05split\x18\x04 \x01(\v2\x1b.netsketch.cluster.v1.SplitR\x05split\"d\n" +
+	"\n" +
+	"StoredPlan\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
+	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x12\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x12\n" +
+	"\x04plan\x18\x04 \x01(\fR\x04plan\"]\n" +
 	"\x05Split\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x16\n" +
@@ -2404,14 +2376,20 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
 	"\x04plan\x18\x04 \x01(\x04R\x04plan\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x8b\x01\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\xfd\x01\n" +
 	"\aOutcome\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
-	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\tR\x04host\x12\x12\n" +
-	"\x04role\x18\x04 \x01(\tR\x04role\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x18\n" +
-	"\arefusal\x18\x06 \x01(\tR\arefusal\"$\n" +
+	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x14\n" +
+	"\x05maker\x18\x03 \x01(\tR\x05maker\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x04R\x06number\x12\x16\n" +
+	"\x06device\x18\x05 \x01(\tR\x06device\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\tR\x04host\x12\x12\n" +
+	"\x04role\x18\a \x01(\tR\x04role\x12\x16\n" +
+	"\x06result\x18\b \x01(\rR\x06result\x12\x14\n" +
+	"\x05begin\x18\t \x01(\x04R\x05begin\x12\x12\n" +
+	"\x04from\x18\n" +
+	" \x01(\x04R\x04from\x12\x16\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\"$\n" +
 	"\fOutcomeReply\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\"8\n" +
 	"\aWatches\x12-\n" +
@@ -2433,7 +2411,7 @@ func file_netsketch_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_netsketch_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_netsketch_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_netsketch_cluster_v1_cluster_proto_goTypes = []any{
 	(*Chunk)(nil),          // 0: netsketch.cluster.v1.Chunk
 	(*Part)(nil),           // 1: netsketch.cluster.v1.Part
@@ -2451,58 +2429,58 @@ var file_netsketch_cluster_v1_cluster_proto_goTypes = []any{
 	(*OfferReply)(nil),     // 13: netsketch.cluster.v1.OfferReply
 	(*Banks)(nil),          // 14: netsketch.cluster.v1.Banks
 	(*Window)(nil),         // 15: netsketch.cluster.v1.Window
-	(*PlanRequest)(nil),    // 16: netsketch.cluster.v1.PlanRequest
-	(*PlanReply)(nil),      // 17: netsketch.cluster.v1.PlanReply
-	(*Update)(nil),         // 18: netsketch.cluster.v1.Update
-	(*Entry)(nil),          // 19: netsketch.cluster.v1.Entry
-	(*Match)(nil),          // 20: netsketch.cluster.v1.Match
-	(*Param)(nil),          // 21: netsketch.cluster.v1.Param
-	(*StoredEntries)(nil),  // 22: netsketch.cluster.v1.StoredEntries
-	(*Split)(nil),          // 23: netsketch.cluster.v1.Split
-	(*StoredSettings)(nil), // 24: netsketch.cluster.v1.StoredSettings
-	(*Setting)(nil),        // 25: netsketch.cluster.v1.Setting
-	(*Outcome)(nil),        // 26: netsketch.cluster.v1.Outcome
-	(*OutcomeReply)(nil),   // 27: netsketch.cluster.v1.OutcomeReply
-	(*Watches)(nil),        // 28: netsketch.cluster.v1.Watches
-	(*Row)(nil),            // 29: netsketch.cluster.v1.Row
-	nil,                    // 30: netsketch.cluster.v1.Source.MissingRolesEntry
-	nil,                    // 31: netsketch.cluster.v1.Member.DigestsEntry
-	nil,                    // 32: netsketch.cluster.v1.OfferReply.RefusedEntry
-	nil,                    // 33: netsketch.cluster.v1.Window.MissedEntry
-	nil,                    // 34: netsketch.cluster.v1.Window.UnsureEntry
-	nil,                    // 35: netsketch.cluster.v1.Window.DeliveredEntry
-	nil,                    // 36: netsketch.cluster.v1.Window.LateEntry
+	(*Entry)(nil),          // 16: netsketch.cluster.v1.Entry
+	(*Match)(nil),          // 17: netsketch.cluster.v1.Match
+	(*Param)(nil),          // 18: netsketch.cluster.v1.Param
+	(*StoredEntries)(nil),  // 19: netsketch.cluster.v1.StoredEntries
+	(*StoredPlans)(nil),    // 20: netsketch.cluster.v1.StoredPlans
+	(*StoredPlan)(nil),     // 21: netsketch.cluster.v1.StoredPlan
+	(*Split)(nil),          // 22: netsketch.cluster.v1.Split
+	(*StoredSettings)(nil), // 23: netsketch.cluster.v1.StoredSettings
+	(*Setting)(nil),        // 24: netsketch.cluster.v1.Setting
+	(*Outcome)(nil),        // 25: netsketch.cluster.v1.Outcome
+	(*OutcomeReply)(nil),   // 26: netsketch.cluster.v1.OutcomeReply
+	(*Watches)(nil),        // 27: netsketch.cluster.v1.Watches
+	(*Row)(nil),            // 28: netsketch.cluster.v1.Row
+	nil,                    // 29: netsketch.cluster.v1.Source.MissingRolesEntry
+	nil,                    // 30: netsketch.cluster.v1.Member.DigestsEntry
+	nil,                    // 31: netsketch.cluster.v1.OfferReply.RefusedEntry
+	nil,                    // 32: netsketch.cluster.v1.Window.MissedEntry
+	nil,                    // 33: netsketch.cluster.v1.Window.UnsureEntry
+	nil,                    // 34: netsketch.cluster.v1.Window.DeliveredEntry
+	nil,                    // 35: netsketch.cluster.v1.Window.LateEntry
 }
 var file_netsketch_cluster_v1_cluster_proto_depIdxs = []int32{
 	4,  // 0: netsketch.cluster.v1.Part.sources:type_name -> netsketch.cluster.v1.Source
 	3,  // 1: netsketch.cluster.v1.Part.merged:type_name -> netsketch.cluster.v1.Merged
 	2,  // 2: netsketch.cluster.v1.Part.flips:type_name -> netsketch.cluster.v1.Flips
-	30, // 3: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
-	31, // 4: netsketch.cluster.v1.Member.digests:type_name -> netsketch.cluster.v1.Member.DigestsEntry
+	29, // 3: netsketch.cluster.v1.Source.missing_roles:type_name -> netsketch.cluster.v1.Source.MissingRolesEntry
+	30, // 4: netsketch.cluster.v1.Member.digests:type_name -> netsketch.cluster.v1.Member.DigestsEntry
 	9,  // 5: netsketch.cluster.v1.ControlReply.holdings:type_name -> netsketch.cluster.v1.Holdings
 	10, // 6: netsketch.cluster.v1.ControlReply.counts:type_name -> netsketch.cluster.v1.Counts
 	12, // 7: netsketch.cluster.v1.Offer.moves:type_name -> netsketch.cluster.v1.Move
 	14, // 8: netsketch.cluster.v1.Move.banks:type_name -> netsketch.cluster.v1.Banks
-	32, // 9: netsketch.cluster.v1.OfferReply.refused:type_name -> netsketch.cluster.v1.OfferReply.RefusedEntry
+	31, // 9: netsketch.cluster.v1.OfferReply.refused:type_name -> netsketch.cluster.v1.OfferReply.RefusedEntry
 	15, // 10: netsketch.cluster.v1.Banks.window:type_name -> netsketch.cluster.v1.Window
-	33, // 11: netsketch.cluster.v1.Window.missed:type_name -> netsketch.cluster.v1.Window.MissedEntry
-	34, // 12: netsketch.cluster.v1.Window.unsure:type_name -> netsketch.cluster.v1.Window.UnsureEntry
-	35, // 13: netsketch.cluster.v1.Window.delivered:type_name -> netsketch.cluster.v1.Window.DeliveredEntry
-	36, // 14: netsketch.cluster.v1.Window.late:type_name -> netsketch.cluster.v1.Window.LateEntry
-	18, // 15: netsketch.cluster.v1.PlanRequest.updates:type_name -> netsketch.cluster.v1.Update
-	19, // 16: netsketch.cluster.v1.Update.entry:type_name -> netsketch.cluster.v1.Entry
-	20, // 17: netsketch.cluster.v1.Entry.matches:type_name -> netsketch.cluster.v1.Match
-	21, // 18: netsketch.cluster.v1.Entry.params:type_name -> netsketch.cluster.v1.Param
-	19, // 19: netsketch.cluster.v1.StoredEntries.entries:type_name -> netsketch.cluster.v1.Entry
-	19, // 20: netsketch.cluster.v1.StoredEntries.absent:type_name -> netsketch.cluster.v1.Entry
-	23, // 21: netsketch.cluster.v1.StoredEntries.split:type_name -> netsketch.cluster.v1.Split
-	25, // 22: netsketch.cluster.v1.StoredSettings.hosts:type_name -> netsketch.cluster.v1.Setting
-	29, // 23: netsketch.cluster.v1.Watches.rows:type_name -> netsketch.cluster.v1.Row
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	32, // 11: netsketch.cluster.v1.Window.missed:type_name -> netsketch.cluster.v1.Window.MissedEntry
+	33, // 12: netsketch.cluster.v1.Window.unsure:type_name -> netsketch.cluster.v1.Window.UnsureEntry
+	34, // 13: netsketch.cluster.v1.Window.delivered:type_name -> netsketch.cluster.v1.Window.DeliveredEntry
+	35, // 14: netsketch.cluster.v1.Window.late:type_name -> netsketch.cluster.v1.Window.LateEntry
+	17, // 15: netsketch.cluster.v1.Entry.matches:type_name -> netsketch.cluster.v1.Match
+	18, // 16: netsketch.cluster.v1.Entry.params:type_name -> netsketch.cluster.v1.Param
+	16, // 17: netsketch.cluster.v1.StoredEntries.entries:type_name -> netsketch.cluster.v1.Entry
+	16, // 18: netsketch.cluster.v1.StoredEntries.absent:type_name -> netsketch.cluster.v1.Entry
+	22, // 19: netsketch.cluster.v1.StoredEntries.split:type_name -> netsketch.cluster.v1.Split
+	25, // 20: netsketch.cluster.v1.StoredEntries.done:type_name -> netsketch.cluster.v1.Outcome
+	21, // 21: netsketch.cluster.v1.StoredPlans.plans:type_name -> netsketch.cluster.v1.StoredPlan
+	22, // 22: netsketch.cluster.v1.StoredPlans.split:type_name -> netsketch.cluster.v1.Split
+	24, // 23: netsketch.cluster.v1.StoredSettings.hosts:type_name -> netsketch.cluster.v1.Setting
+	28, // 24: netsketch.cluster.v1.Watches.rows:type_name -> netsketch.cluster.v1.Row
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_cluster_v1_cluster_proto_init() }
@@ -2516,7 +2494,7 @@ func file_netsketch_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_cluster_v1_cluster_proto_rawDesc), len(file_netsketch_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7,7 +7,7 @@
 //	                 ┌─ view ──▶ network: sessions with devices   hosts: agents   analysis: plugins
 //	cluster ─────────┤
 //	exchange ◀── epochs, results, states ──▶ epoch engine, store, analysis
-//	plans    ◀── parts of plans, entries, settings ──▶ intent
+//	plans    ◀── plans, outcomes, entries, settings ──▶ intent
 //
 // A collector that is not in a cluster has a nil *Component, whose methods that are marked so do
 // nothing.
@@ -79,12 +79,10 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	joined atomic.Pointer[joined] // nil before Start
-	moving sync.Mutex             // held while devices, plugins and hosts move with an epoch
-	// applying is true while pending plans are applied at devices of other members.
-	applying  atomic.Bool
-	placed    atomic.Uint64 // epoch for which plugins and hosts were placed
-	delivered atomic.Uint64 // newest epoch that was delivered to plugins
+	joined    atomic.Pointer[joined] // nil before Start
+	moving    sync.Mutex             // held while devices, plugins and hosts move with an epoch
+	placed    atomic.Uint64          // the epoch for which plugins and hosts were placed
+	delivered atomic.Uint64          // the newest epoch that was delivered to plugins
 	// awaitedHosts are the hosts whose reports other members send; used in Exclusive only.
 	awaitedHosts map[string]bool
 
@@ -139,8 +137,8 @@ func (m *Component) Start(ctx context.Context) (err error) {
 		Wanted: m.parts.Analysis.Wanted, Merge: m.parts.Analysis.Merge, Answer: m.answer, OnWatched: m.parts.Analysis.Rewatch,
 	})
 	j.plans = plans.New(plans.Dependencies{Bus: j.bus, Logger: m.log, Member: cfg.Cluster.Member,
-		View: j.cluster.View, Incarnation: j.cluster.Incarnation(), Epoch: m.openEpoch, Write: m.parts.Intent.Write,
-		Settings: m.parts.Intent.Add, Outcome: m.parts.Intent.TakeOutcome})
+		View: j.cluster.View, Incarnation: j.cluster.Incarnation(), Epoch: m.openEpoch, Follow: m.parts.Intent.Follow,
+		FollowHosts: m.parts.Intent.FollowHosts, Outcome: m.parts.Intent.TakeOutcome})
 	m.joined.Store(j)
 	for _, start := range []func() error{j.exchange.Start, j.plans.Start, m.receiveEpochs, j.cluster.Start} {
 		if err := start(); err != nil {
@@ -164,7 +162,7 @@ func (m *Component) Stop() {
 	}
 }
 
-// Wait waits, after Stop, until nothing is being moved or applied. A nil member does nothing.
+// Wait waits, after Stop, until nothing is being moved. A nil member does nothing.
 func (m *Component) Wait() {
 	if m != nil {
 		m.work.Wait()
@@ -223,18 +221,6 @@ func (m *Component) Delivered(number uint64) {
 	if m != nil {
 		m.delivered.Store(number)
 	}
-}
-
-// ApplyElsewhere begins to apply pending plans at devices of other members, unless the call before
-// still does. A nil member does nothing.
-func (m *Component) ApplyElsewhere(ctx context.Context) {
-	if m == nil || m.joined.Load() == nil || !m.applying.CompareAndSwap(false, true) {
-		return
-	}
-	m.work.Go(func() {
-		defer m.applying.Store(false)
-		m.parts.Intent.ApplyElsewhere(ctx)
-	})
 }
 
 // Settle waits until what moves with the open epoch has moved. A nil member does nothing.

@@ -11,20 +11,22 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/internal/config"
-	"github.com/netsketch/netsketch/p4/p4rt"
 )
 
 // silentEntries is a store of entries that does not answer. It keeps how long a call may wait.
-type silentEntries struct{ waits []time.Duration }
+type silentEntries struct {
+	intent.Cluster
+	waits []time.Duration
+}
 
-func (s *silentEntries) Take(ctx context.Context, _ string) (held p4rt.Desired, own bool, err error) {
+func (s *silentEntries) Take(ctx context.Context, _ string) (held intent.Held, own bool, err error) {
 	end, _ := ctx.Deadline()
 	s.waits = append(s.waits, time.Until(end))
 	<-ctx.Done()
 	return held, false, ctx.Err()
 }
 
-func (s *silentEntries) Store(ctx context.Context, name string, _ p4rt.Desired) error {
+func (s *silentEntries) Store(ctx context.Context, name string, _ intent.Held) error {
 	_, _, err := s.Take(ctx, name)
 	return err
 }
@@ -46,9 +48,9 @@ func TestTimeToShareEntries(t *testing.T) {
 	engine := epoch.New(epoch.Config{Interval: cfg.Epoch.Interval}, epoch.Dependencies{})
 	m := &Component{ctx: t.Context(), deps: Dependencies{Config: func() *config.Config { return cfg }}}
 	m.Connect(Components{Intent: intent.New(intent.Config{}, intent.Dependencies{Clock: epoch.Wall{}, Epochs: engine,
-		Shared: shared})})
+		Cluster: shared})})
 	for _, name := range []string{"s1", "s2", "s3"} {
-		m.parts.Intent.AddDevice(readyDevice{name: name}, false)
+		m.parts.Intent.AddDevice(readyDevice{name: name}, false, false)
 	}
 	m.syncEntries()
 	if len(shared.waits) != 1 || shared.waits[0] > cfg.Epoch.Interval/4 {

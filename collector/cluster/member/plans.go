@@ -5,49 +5,53 @@ package member
 import (
 	"context"
 
-	"github.com/netsketch/netsketch/collector/analysis"
 	"github.com/netsketch/netsketch/collector/intent"
-	"github.com/netsketch/netsketch/collector/network"
-	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Plans returns c with its settings of hosts shared among all members. A nil member returns c.
-func (m *Component) Plans(c *intent.Component) analysis.Plans {
-	if m == nil {
-		return c
+var _ intent.Cluster = (*Component)(nil)
+
+// Member implements intent.Cluster.
+func (m *Component) Member() string { return m.deps.Config().Cluster.Member }
+
+// AtHome implements intent.Cluster.
+func (m *Component) AtHome(plugin string) bool {
+	view := m.view()
+	return view.Leased && view.In(m.openEpoch()).Plugin(plugin) == view.Self
+}
+
+// Present implements intent.Cluster. Without a lease, the view is old, and nothing is written.
+func (m *Component) Present(member string) bool {
+	view := m.view()
+	return !view.Leased || view.Present(member)
+}
+
+// Share implements intent.Cluster.
+func (m *Component) Share(plans []intent.SharedPlan) {
+	if j := m.joined.Load(); j != nil {
+		j.plans.Share(plans)
 	}
-	return clusterPlans{c, m}
 }
 
-type clusterPlans struct {
-	*intent.Component
-	m *Component
-}
-
-// Add takes a plugin's plan; see intent.Component.Add.
-func (p clusterPlans) Add(ctx context.Context, plugin string, plan sdk.Plan) {
-	if j := p.m.joined.Load(); j != nil {
+// Settings implements intent.Cluster.
+func (m *Component) Settings(plugin string, plan sdk.Plan) {
+	if j := m.joined.Load(); j != nil {
 		j.plans.Settings(plugin, plan)
 	}
-	p.Component.Add(ctx, plugin, plan)
 }
 
-// ForwardOutcome sends the outcome of a setting of a host to the member at which the plugin is at
-// home; false if it is this one.
-func (m *Component) ForwardOutcome(o intent.HostOutcome) bool {
+// Forward implements intent.Cluster.
+func (m *Component) Forward(o intent.Outcome) bool {
 	j := m.joined.Load()
-	if j == nil || m.Home(o.Plugin, 0) {
+	if j == nil || o.Maker == "" && m.Home(o.Plugin, 0) {
 		return false
 	}
 	j.plans.Outcome(o)
 	return true
 }
 
-var _ intent.Shared = (*Component)(nil)
-
-// Take implements intent.Shared.
-func (m *Component) Take(ctx context.Context, device string) (held p4rt.Desired, own bool, err error) {
+// Take implements intent.Cluster.
+func (m *Component) Take(ctx context.Context, device string) (held intent.Held, own bool, err error) {
 	j := m.joined.Load()
 	if j == nil {
 		return held, false, errNotJoined
@@ -55,33 +59,11 @@ func (m *Component) Take(ctx context.Context, device string) (held p4rt.Desired,
 	return j.plans.Take(ctx, device)
 }
 
-// Store implements intent.Shared.
-func (m *Component) Store(ctx context.Context, device string, held p4rt.Desired) error {
+// Store implements intent.Cluster.
+func (m *Component) Store(ctx context.Context, device string, held intent.Held) error {
 	j := m.joined.Load()
 	if j == nil {
 		return errNotJoined
 	}
 	return j.plans.Store(ctx, device, held)
-}
-
-var _ network.Owners = (*Component)(nil)
-
-// Ready implements network.Owners.
-func (m *Component) Ready(owner string) error {
-	j := m.joined.Load()
-	if j == nil {
-		return errNotJoined
-	}
-	return j.plans.Ready(owner)
-}
-
-// Apply implements network.Owners.
-func (m *Component) Apply(ctx context.Context, plugin, owner, device string, updates []p4rt.Update) (
-	undo func(context.Context) error, err error,
-) {
-	j := m.joined.Load()
-	if j == nil {
-		return nil, errNotJoined
-	}
-	return j.plans.Apply(ctx, plugin, owner, device, updates)
 }

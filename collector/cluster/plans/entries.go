@@ -22,23 +22,24 @@ type known struct {
 	split    *clusterv1.Split // nil: the entries are one message
 }
 
-// entryKey is the key of a device. A name may have characters that a key may not.
-func entryKey(device string) string { return base64.RawURLEncoding.EncodeToString([]byte(device)) }
+// token makes a part of a key of a name, which may have characters that a key may not.
+func token(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
 // Take returns the entries of plans at a device, as its last owner stored them, and makes this
 // collector their owner: the owner before can store no others. own reports that it was this one.
-func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, own bool, err error) {
+func (c *Component) Take(ctx context.Context, device string) (out intent.Held, own bool, err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)
 	if err != nil {
 		return out, false, err
 	}
 	for {
-		h, k, err := stored(ctx, bucket, device)
+		h, k, err := readEntries(ctx, bucket, device)
 		if err != nil {
 			return out, false, err
 		}
-		out = p4rt.Desired{Entries: entriesFrom(h.GetEntries()), Absent: entriesFrom(h.GetAbsent())}
+		out.Desired = p4rt.Desired{Entries: entriesFrom(h.GetEntries()), Absent: entriesFrom(h.GetAbsent())}
+		out.Done = each(h.GetDone(), outcomeFrom)
 		if h.GetFrom() == c.deps.Incarnation {
 			c.setKnown(device, k)
 			return out, true, nil
@@ -52,7 +53,7 @@ func (c *Component) Take(ctx context.Context, device string) (out p4rt.Desired, 
 
 // Store replaces the entries of plans at a device. The error wraps intent.ErrDeposed if another
 // collector has taken them.
-func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desired) (err error) {
+func (c *Component) Store(ctx context.Context, device string, held intent.Held) (err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)
 	if err != nil {
@@ -64,12 +65,12 @@ func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desir
 		c.mu.Unlock()
 		if !ok { // the latest Store failed, and may have been written
 			var h *clusterv1.StoredEntries
-			if h, k, err = stored(ctx, bucket, device); err == nil && k.revision != 0 && h.GetFrom() != c.deps.Incarnation {
+			if h, k, err = readEntries(ctx, bucket, device); err == nil && k.revision != 0 && h.GetFrom() != c.deps.Incarnation {
 				err = intent.ErrDeposed
 			}
 		}
 		if err == nil {
-			err = c.put(ctx, bucket, device, k, entries)
+			err = c.put(ctx, bucket, device, k, held)
 		}
 		if !ok || !errors.Is(err, jetstream.ErrKeyExists) {
 			return err
@@ -78,80 +79,54 @@ func (c *Component) Store(ctx context.Context, device string, entries p4rt.Desir
 }
 
 // put writes the entries of a device if the known ones are the newest.
-func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, k known, entries p4rt.Desired,
+func (c *Component) put(ctx context.Context, bucket jetstream.KeyValue, device string, k known, held intent.Held,
 ) error {
 	next := known{}
-	data, err := encode(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: c.deps.Incarnation,
-		Entries: entriesProto(entries.Entries), Absent: entriesProto(entries.Absent)})
-	if err == nil && len(data) > chunkBytes {
-		if next.split, err = c.putSplit(ctx, bucket, device, k.split, data); err == nil {
-			data, err = encode(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: c.deps.Incarnation,
-				Split: next.split})
-		}
-	}
+	data, split, err := c.pack(ctx, bucket, token(device), k.split, &clusterv1.StoredEntries{Protocol: clusterv1.Version,
+		From: c.deps.Incarnation, Entries: entriesProto(held.Entries), Absent: entriesProto(held.Absent),
+		Done: each(held.Done, outcomeProto)}, func(s *clusterv1.Split) stored {
+		return &clusterv1.StoredEntries{Protocol: clusterv1.Version, From: c.deps.Incarnation, Split: s}
+	})
+	next.split = split
 	switch {
 	case err != nil:
-		return fmt.Errorf("%d entries: %w", len(entries.Entries), err)
+		return fmt.Errorf("%d entries: %w", len(held.Entries), err)
 	case k.revision == 0:
-		next.revision, err = bucket.Create(ctx, entryKey(device), data)
+		next.revision, err = bucket.Create(ctx, token(device), data)
 	default:
-		next.revision, err = bucket.Update(ctx, entryKey(device), data, k.revision)
+		next.revision, err = bucket.Update(ctx, token(device), data, k.revision)
 	}
 	if err != nil {
 		c.mu.Lock()
 		delete(c.known, device)
 		c.mu.Unlock()
 		if errors.Is(err, jetstream.ErrKeyExists) && next.split != nil {
-			removeSplit(ctx, bucket, device, next.split)
+			removeSplit(ctx, bucket, token(device), next.split)
 		}
 		return err
 	}
 	c.setKnown(device, next)
 	if k.split != nil {
-		removeSplit(ctx, bucket, device, k.split)
+		removeSplit(ctx, bucket, token(device), k.split)
 	}
 	return nil
 }
 
-// stored reads the entries of a device. An entry that cannot be read is an error, which names its
-// key.
-func stored(ctx context.Context, bucket jetstream.KeyValue, device string) (
+// readEntries reads the entries of a device. Those that cannot be read are an error, which names
+// their key.
+func readEntries(ctx context.Context, bucket jetstream.KeyValue, device string) (
 	h *clusterv1.StoredEntries, k known, err error,
 ) {
-	entry, err := bucket.Get(ctx, entryKey(device))
+	entry, err := bucket.Get(ctx, token(device))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, known{}, nil
 	}
 	if err != nil {
 		return nil, known{}, err
 	}
-	h, err = decodeEntries(entry.Value())
-	k = known{entry.Revision(), h.GetSplit()}
-	if from := h.GetFrom(); err == nil && k.split != nil {
-		var data []byte
-		if data, err = getSplit(ctx, bucket, device, k.split); err == nil {
-			h, err = decodeEntries(data)
-		}
-		if err == nil {
-			h.From = from
-		}
-	}
-	if err != nil {
-		return nil, known{}, fmt.Errorf("key %s of bucket %s cannot be read: %w", entryKey(device), bucket.Bucket(), err)
-	}
-	return h, k, nil
-}
-
-// decodeEntries reads stored entries of this version.
-func decodeEntries(data []byte) (*clusterv1.StoredEntries, error) {
-	h := &clusterv1.StoredEntries{}
-	if err := decode(data, h); err != nil {
-		return nil, err
-	}
-	if h.GetFrom() == "" {
-		return nil, errors.New("they do not name their owner")
-	}
-	return h, clusterv1.CheckVersion(h.GetProtocol())
+	h = &clusterv1.StoredEntries{}
+	split, err := unpack(ctx, bucket, token(device), entry.Value(), h)
+	return h, known{entry.Revision(), split}, err
 }
 
 func (c *Component) setKnown(device string, k known) {

@@ -30,14 +30,14 @@ func TestEntries(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
 	device := "leaf 1.é"
-	entries := func(n byte) (out p4rt.Desired) {
+	entries := func(n byte) (out intent.Held) {
 		for i := range n {
 			out.Entries = append(out.Entries, route(i)[0].Entry)
 			out.Absent = append(out.Absent, route(n + i)[0].Entry)
 		}
 		return out
 	}
-	take := func(s *side, want p4rt.Desired, wantOwn bool) {
+	take := func(s *side, want intent.Held, wantOwn bool) {
 		t.Helper()
 		got, own, err := s.Take(t.Context(), device)
 		if diff := cmp.Diff(want, got); err != nil || own != wantOwn || diff != "" {
@@ -83,7 +83,7 @@ func TestEntries(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.Store(ended, device, p4rt.Desired{}); err == nil {
+	if err := b.Store(ended, device, intent.Held{}); err == nil {
 		t.Error("a call whose context has ended succeeds")
 	}
 }
@@ -112,11 +112,12 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 		want string
 	}{
 		"s1": {[]byte("garbage"), "flate"},
-		"s2": {encoded(&clusterv1.StoredEntries{Protocol: clusterv1.Version + 1, From: "c2"}), "they are in version 2"},
+		"s2": {encoded(&clusterv1.StoredEntries{Protocol: clusterv1.Version + 1, From: "c2"}),
+			fmt.Sprintf("they are in version %d", clusterv1.Version+1)},
 		"s3": {encoded(&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: "c2"}, later...), "field 99 of Stored"},
-		"s4": {encoded(&clusterv1.StoredEntries{}), "do not name their owner"},
+		"s4": {encoded(&clusterv1.StoredEntries{}), "does not name the collector"},
 	} {
-		revision, err := bucket.Put(t.Context(), entryKey(device), test.data)
+		revision, err := bucket.Put(t.Context(), token(device), test.data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,35 +127,37 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s: entries %v, error %v; want %q", device, got, err, test.want)
 			}
-			if err := a.Store(t.Context(), device, p4rt.Desired{}); err == nil {
+			if err := a.Store(t.Context(), device, intent.Held{}); err == nil {
 				t.Errorf("%s: entries are replaced that cannot be read", device)
 			}
 		}
-		now, err := bucket.Get(t.Context(), entryKey(device))
+		now, err := bucket.Get(t.Context(), token(device))
 		if err != nil || now.Revision() != revision || a.EntriesFailed() != before+4 {
 			t.Errorf("%s: revision %d, error %v, %d failures; want revision %d and 4 failures", device, now.Revision(), err,
 				a.EntriesFailed()-before, revision)
 		}
-		if n := strings.Count(log.String(), "key "+entryKey(device)+" of bucket"); n != 1 {
+		if n := strings.Count(log.String(), "key "+token(device)+" of bucket"); n != 1 {
 			t.Errorf("%s: %d lines with the key, want 1:\n%s", device, n, log)
 		}
 	}
 }
 
-// All that an entry has goes to the next owner.
+// All that an entry and an outcome have goes to the next owner.
 func TestEntryForm(t *testing.T) {
 	e := p4rt.Entry{Table: "t", Priority: 1, Default: true, Action: "a",
 		Params: []p4rt.Param{{Name: "p", Value: []byte{1}}},
 		Match: []p4rt.Match{{Field: "f", Kind: p4values.Ternary, Value: []byte{2}, Mask: []byte{3}, High: []byte{4},
 			PrefixLen: 5}}}
-	for _, v := range []any{e, e.Match[0], e.Params[0]} {
+	o := intent.Outcome{Plugin: "p", Plan: 1, Maker: "c1", Number: 2, Device: "s1", Host: "h1", Role: "r",
+		Result: intent.Late, Begin: 3, From: 4, Reason: "why"}
+	for _, v := range []any{e, e.Match[0], e.Params[0], o} {
 		for i := range reflect.TypeOf(v).NumField() {
 			if reflect.ValueOf(v).Field(i).IsZero() {
 				t.Errorf("%T: this test does not set field %s", v, reflect.TypeOf(v).Field(i).Name)
 			}
 		}
 	}
-	if diff := cmp.Diff(p4rt.Modify(e), updateFrom(updateProto(p4rt.Modify(e)))); diff != "" {
+	if diff := cmp.Diff(e, entryFrom(entryProto(e))) + cmp.Diff(o, outcomeFrom(outcomeProto(o))); diff != "" {
 		t.Errorf("entry differs (-want +got):\n%s", diff)
 	}
 }
@@ -164,25 +167,25 @@ func TestEntryForm(t *testing.T) {
 func TestLargeEntries(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
-	entries := func(seed byte, size int) p4rt.Desired {
+	entries := func(seed byte, size int) intent.Held {
 		value := make([]byte, size)
 		_, _ = rand.NewChaCha8([32]byte{seed}).Read(value) // never fails
-		return p4rt.Desired{Entries: []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", value)}}}}
+		return intent.Held{Desired: p4rt.Desired{Entries: []p4rt.Entry{{Params: []p4rt.Param{p4rt.Bytes("large", value)}}}}}
 	}
 	const device, large = "s1", 3 << 20
-	take := func(s *side, want p4rt.Desired) {
+	take := func(s *side, want intent.Held) {
 		t.Helper()
 		if got, _, err := s.Take(t.Context(), device); err != nil || !reflect.DeepEqual(want, got) {
 			t.Errorf("%d entries are taken, error %v", len(got.Entries), err)
 		}
 	}
-	store := func(s *side, entries p4rt.Desired) {
+	store := func(s *side, entries intent.Held) {
 		t.Helper()
 		if err := s.Store(t.Context(), device, entries); err != nil {
 			t.Error(err)
 		}
 	}
-	take(a, p4rt.Desired{})
+	take(a, intent.Held{})
 	for seed := range byte(3) {
 		store(a, entries(seed, large))
 		take(a, entries(seed, large))
@@ -210,10 +213,10 @@ func TestLargeEntries(t *testing.T) {
 		t.Errorf("the keys of small entries are %q, error %v", keys, err)
 	}
 	store(a, entries(7, large))
-	if err := bucket.Delete(t.Context(), chunkKey(a.known[device].split, device, 1)); err != nil {
+	if err := bucket.Delete(t.Context(), chunkKey(a.known[device].split, token(device), 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.Take(t.Context(), device); err == nil || !strings.Contains(err.Error(), "chunk 1 of entries") {
+	if _, _, err := b.Take(t.Context(), device); err == nil || !strings.Contains(err.Error(), "chunk 1 of a value") {
 		t.Errorf("entries without a chunk are taken: %v", err)
 	}
 }
@@ -237,14 +240,14 @@ func TestEntriesWithoutAnAnswer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := a.Store(ctx, "s1", p4rt.Desired{}); !errors.Is(err, context.DeadlineExceeded) || a.EntriesFailed() != 1 ||
+	if err := a.Store(ctx, "s1", intent.Held{}); !errors.Is(err, context.DeadlineExceeded) || a.EntriesFailed() != 1 ||
 		!strings.Contains(log.String(), "JetStream does not answer; see the disks and the logs") {
 		t.Errorf("error %v, %d failures, log:\n%s", err, a.EntriesFailed(), log)
 	}
 	if err := silent.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Store(t.Context(), "s1", p4rt.Desired{}); err != nil ||
+	if err := a.Store(t.Context(), "s1", intent.Held{}); err != nil ||
 		!strings.Contains(log.String(), "are shared again") {
 		t.Errorf("error %v, log:\n%s", err, log)
 	}
@@ -268,7 +271,7 @@ func TestEntriesOfTwoOwners(t *testing.T) {
 		}
 		stored := 0
 		for _, s := range sides {
-			if err := s.Store(t.Context(), device, p4rt.Desired{}); err == nil {
+			if err := s.Store(t.Context(), device, intent.Held{}); err == nil {
 				stored++
 			} else if !errors.Is(err, intent.ErrDeposed) {
 				t.Error(err)

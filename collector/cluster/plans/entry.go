@@ -3,11 +3,14 @@
 package plans
 
 import (
-	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
+	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
 // each converts the elements of a list.
@@ -43,10 +46,29 @@ func entryFrom(e *clusterv1.Entry) p4rt.Entry {
 		})}
 }
 
-func updateProto(u p4rt.Update) *clusterv1.Update {
-	return &clusterv1.Update{Type: uint32(u.Type), Entry: entryProto(u.Entry)}
+func outcomeProto(o intent.Outcome) *clusterv1.Outcome {
+	return &clusterv1.Outcome{Plugin: o.Plugin, Plan: o.Plan, Maker: o.Maker, Number: o.Number, Device: o.Device,
+		Host: o.Host, Role: o.Role, Result: uint32(o.Result), Begin: o.Begin, From: o.From, Reason: o.Reason}
 }
 
-func updateFrom(u *clusterv1.Update) p4rt.Update {
-	return p4rt.Update{Type: p4v1.Update_Type(u.GetType()), Entry: entryFrom(u.GetEntry())}
+func outcomeFrom(o *clusterv1.Outcome) intent.Outcome {
+	return intent.Outcome{Plugin: o.GetPlugin(), Plan: o.GetPlan(), Maker: o.GetMaker(), Number: o.GetNumber(),
+		Device: o.GetDevice(), Host: o.GetHost(), Role: o.GetRole(), Result: intent.Result(o.GetResult()),
+		Begin: o.GetBegin(), From: o.GetFrom(), Reason: o.GetReason()}
+}
+
+// planProto converts a plan without its settings of hosts.
+func planProto(p intent.SharedPlan) (*clusterv1.StoredPlan, error) {
+	p.Plan.Hosts = nil
+	data, err := proto.Marshal(p.Plan.Proto())
+	return &clusterv1.StoredPlan{Number: p.Number, Plugin: p.Plugin, Undo: p.Undo, Plan: data}, err
+}
+
+func planFrom(p *clusterv1.StoredPlan) (out intent.SharedPlan, err error) {
+	var m pluginv1.Plan
+	if err = clusterv1.Unmarshal(p.GetPlan(), &m); err == nil {
+		out.Plan, err = sdk.PlanFrom(&m)
+	}
+	out.Number, out.Plugin, out.Undo = p.GetNumber(), p.GetPlugin(), p.GetUndo()
+	return out, err
 }

@@ -3,6 +3,7 @@
 package plans
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,17 +16,22 @@ import (
 	"github.com/netsketch/netsketch/collector/intent"
 )
 
-// outcomeKey identifies a setting; only the newest outcome of a setting counts.
-type outcomeKey struct{ plugin, host, role string }
+// outcomeKey is a plan at a device, or a setting at a host: of its outcomes, the newest counts.
+type outcomeKey struct {
+	plugin, maker string
+	number        uint64
+	device        string
+	host, role    string
+}
 
 // errLater says that the home of a plugin does not take an outcome yet.
 var errLater = errors.New("the setting is not in force there yet")
 
-// Outcome sends the outcome of a setting at a host here to the home of its plugin, which receives
-// it at least once. It does not block.
-func (c *Component) Outcome(o intent.HostOutcome) {
+// Outcome sends the outcome of a plan to the member that made it, or that of a setting to the home
+// of the plugin. It arrives at least once, unless the member is gone. Outcome does not block.
+func (c *Component) Outcome(o intent.Outcome) {
 	c.mu.Lock()
-	c.outcomes[outcomeKey{o.Plugin, o.Host, o.Role}] = o
+	c.outcomes[outcomeKey{o.Plugin, o.Maker, o.Number, o.Device, o.Host, o.Role}] = o
 	c.mu.Unlock()
 	select {
 	case c.reported <- struct{}{}:
@@ -57,7 +63,7 @@ func (c *Component) sendAll() bool {
 	all := true
 	for key, o := range todo {
 		if err := c.sendOutcome(o); err != nil {
-			c.log.Debug("cluster: the outcome of a setting waits for the home of the plugin", "plugin", o.Plugin, "host",
+			c.log.Debug("cluster: an outcome waits", "plugin", o.Plugin, "device", o.Device, "host",
 				o.Host, "error", err)
 			all = false
 			continue
@@ -71,17 +77,19 @@ func (c *Component) sendAll() bool {
 	return all
 }
 
-func (c *Component) sendOutcome(o intent.HostOutcome) error {
+func (c *Component) sendOutcome(o intent.Outcome) error {
 	view := c.deps.View()
 	if c.deps.Epoch != nil {
 		view = view.In(c.deps.Epoch())
 	}
-	home := view.Plugin(o.Plugin)
+	home := cmp.Or(o.Maker, view.Plugin(o.Plugin))
 	if home == c.deps.Member {
 		return c.recordOutcome(o)
 	}
-	data, err := proto.Marshal(&clusterv1.Outcome{Plugin: o.Plugin, Plan: o.Plan, Host: o.Host, Role: o.Role,
-		From: o.From, Refusal: o.Refusal})
+	if o.Maker != "" && view.Leased && !view.Present(o.Maker) {
+		return nil
+	}
+	data, err := proto.Marshal(outcomeProto(o))
 	if err != nil {
 		return err
 	}
@@ -98,7 +106,7 @@ func (c *Component) sendOutcome(o intent.HostOutcome) error {
 	return err
 }
 
-func (c *Component) recordOutcome(o intent.HostOutcome) error {
+func (c *Component) recordOutcome(o intent.Outcome) error {
 	if !c.deps.Outcome(o) {
 		return errLater
 	}
@@ -110,8 +118,7 @@ func (c *Component) takeOutcome(m *nats.Msg) {
 	var o clusterv1.Outcome
 	err := clusterv1.Unmarshal(m.Data, &o)
 	if err == nil {
-		err = c.recordOutcome(intent.HostOutcome{Plugin: o.GetPlugin(), Plan: o.GetPlan(), Host: o.GetHost(),
-			Role: o.GetRole(), From: o.GetFrom(), Refusal: o.GetRefusal()})
+		err = c.recordOutcome(outcomeFrom(&o))
 	}
 	reply := &clusterv1.OutcomeReply{}
 	if err != nil {

@@ -3,18 +3,15 @@
 package plans
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/collector/cluster"
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
@@ -29,49 +26,31 @@ import (
 type side struct {
 	*Component
 	mu       sync.Mutex
-	written  []string
+	plans    map[string][]intent.SharedPlan // of other members
 	settings []string
 	outcomes []string
 	early    bool // settings are not in force yet
-	fail     error
-	hang     bool
-	hangs    func() // is called then
 }
 
 func (s *side) do(f func(*side)) { s.mu.Lock(); defer s.mu.Unlock(); f(s) }
 
 func start(t *testing.T, server, name string, view func() cluster.View) *side {
 	t.Helper()
-	s := &side{}
+	s := &side{plans: map[string][]intent.SharedPlan{}}
 	s.Component = New(Dependencies{Bus: bustest.Connect(t, "fabric", name, server), Member: name, View: view,
 		Incarnation: name,
-		Write: func(ctx context.Context, device string, updates []p4rt.Update) (func(context.Context) error, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.hang {
-				if s.hangs != nil {
-					s.hangs()
-				}
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
-			if s.fail != nil {
-				return nil, s.fail
-			}
-			for _, u := range updates {
-				s.written = append(s.written, fmt.Sprintf("%s %v %s %x", device, u.Type, u.Entry.Table, u.Entry.Match[0].Value))
-			}
-			return func(context.Context) error { s.do(func(s *side) { s.written = append(s.written, "undo") }); return nil }, nil
+		Follow: func(_ context.Context, member string, plans []intent.SharedPlan) {
+			s.do(func(s *side) { s.plans[member] = plans })
 		},
-		Outcome: func(o intent.HostOutcome) bool {
+		Outcome: func(o intent.Outcome) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			early := s.early
-			s.outcomes = append(s.outcomes, fmt.Sprintf("%s %s %d %v", o.Host, o.Refusal, o.Plan, !early))
+			s.outcomes = append(s.outcomes, fmt.Sprintf("%s%s %s %d %v", o.Host, o.Device, o.Reason, o.Plan, !early))
 			s.early = false
 			return !early
 		},
-		Settings: func(_ context.Context, plugin string, plan sdk.Plan) {
+		FollowHosts: func(plugin string, plan sdk.Plan) {
 			s.do(func(s *side) {
 				for _, h := range plan.Hosts {
 					s.settings = append(s.settings, fmt.Sprintf("%s %d %s %s %s", plugin, plan.ID, h.Host, h.Role, h.Data))
@@ -119,117 +98,96 @@ func route(value byte) []p4rt.Update {
 		Match: []p4rt.Match{p4rt.LPM("hdr.ipv4.dst", []byte{10, value}, 16)}})}
 }
 
-func TestApply(t *testing.T) {
+// shared is a plan for a device, of which the entry has some bytes.
+func shared(number uint64, bytes int) intent.SharedPlan {
+	value := make([]byte, bytes)
+	_, _ = rand.NewChaCha8([32]byte{byte(number)}).Read(value) // never fails
+	return intent.SharedPlan{Number: number, Plugin: "p", Plan: sdk.Plan{ID: number, FromEpoch: 7, PreEpoch: true,
+		Writes: []sdk.DeviceWrite{{Device: "s1", Op: sdk.Insert, Entry: sdk.TableEntry{Table: "t", Action: "a",
+			Params: []sdk.ActionParam{{Name: "value", Value: value}}}}}}}
+}
+
+// The plans of a member that are not concluded reach members that are there and those that join
+// later, however large, and no others.
+func TestPlans(t *testing.T) {
 	server := bustest.Server(t)
-	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)
-	mine, others := homes(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	undo, err := home.Apply(ctx, mine, "c2", "s1", route(1))
+	maker, there := start(t, server, "c1", members), start(t, server, "c2", members)
+	var later *side
+	for _, plans := range [][]intent.SharedPlan{{shared(1, 9)}, {shared(1, 9), shared(2, 9)}, {shared(2, 9)},
+		{shared(2, 9), shared(3, 3<<20)}, {shared(3, 3<<20), shared(4, 9)}} {
+		undo := slices.Clone(plans)
+		undo[0].Undo = true
+		for _, want := range [][]intent.SharedPlan{plans, undo} {
+			maker.Share(want)
+			if later == nil {
+				later = start(t, server, "c3", members)
+			}
+			for _, s := range []*side{there, later} {
+				testkit.Until(t, "the plans of c1", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return slices.EqualFunc(want, s.plans["c1"], func(a, b intent.SharedPlan) bool {
+						return a.Number == b.Number && a.Plugin == b.Plugin && a.Undo == b.Undo && proto.Equal(a.Plan.Proto(),
+							b.Plan.Proto())
+					})
+				})
+			}
+		}
+	}
+	bucket, err := maker.plansOf.on(t.Context(), maker.deps.Bus)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := undo(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := undo(ctx); !errors.Is(err, intent.ErrPartiallyApplied) {
-		t.Errorf("a second undo: %v", err)
-	}
-	owner.do(func(s *side) {
-		if want := []string{"s1 INSERT ipv4_lpm 0a01", "undo"}; !slices.Equal(s.written, want) {
-			t.Errorf("written %q, want %q", s.written, want)
-		}
+	maker.Share(nil)
+	testkit.Until(t, "no plan", func() bool {
+		there.mu.Lock()
+		defer there.mu.Unlock()
+		return len(there.plans["c1"]) == 0
 	})
-	if _, err := home.Apply(ctx, others, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) ||
-		!strings.Contains(err.Error(), "is at home at") {
-		t.Errorf("a plan of a plugin that is at home elsewhere: %v", err)
+	testkit.Until(t, "no chunks", func() bool {
+		keys, err := bucket.Keys(t.Context())
+		return err == nil && !slices.ContainsFunc(keys, func(key string) bool { return strings.Count(key, ".") > 1 })
+	})
+	if len(maker.plans["c1"]) > 0 || maker.EntriesFailed()+there.EntriesFailed() != 0 {
+		t.Errorf("the maker follows %v; %d and %d failures", maker.plans, maker.EntriesFailed(), there.EntriesFailed())
 	}
-	if _, err := home.Apply(ctx, mine, "c3", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
-		t.Errorf("a plan for a member that is not there: %v", err)
-	}
-	for _, test := range []struct {
-		fail          error
-		partial, away bool
-	}{
-		{intent.ErrPartiallyApplied, true, false}, {p4rt.ErrNotReady, false, true},
-		{errors.New("no such table"), false, false},
-	} {
-		owner.do(func(s *side) { s.fail = test.fail })
-		_, err := home.Apply(ctx, mine, "c2", "s1", route(2))
-		if err == nil || !strings.Contains(err.Error(), test.fail.Error()) ||
-			errors.Is(err, intent.ErrPartiallyApplied) != test.partial || errors.Is(err, p4rt.ErrNotReady) != test.away {
-			t.Errorf("%v arrives as %v", test.fail, err)
-		}
-	}
-	owner.do(func(s *side) { s.hang = true })
-	short, end := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer end()
-	if _, err := home.Apply(short, mine, "c2", "s1", route(3)); err == nil || errors.Is(err, p4rt.ErrNotReady) {
-		t.Errorf("an owner that hangs: %v", err)
-	}
-	reply, err := home.deps.Bus.Conn().RequestMsgWithContext(ctx, &nats.Msg{
-		Subject: home.deps.Bus.Subject("plan", "c2"), Data: []byte("garbage")})
-	if err != nil || !bytes.Contains(reply.Data, []byte("cannot be read")) {
-		t.Errorf("garbage: %+v, %v", reply, err)
-	}
+	maker.Share([]intent.SharedPlan{shared(5, maxMessage)})
+	testkit.Until(t, "the plan is refused", func() bool {
+		maker.mu.Lock()
+		defer maker.mu.Unlock()
+		return slices.ContainsFunc(maker.outcomes, func(o string) bool {
+			return strings.HasPrefix(o, "s1 the plan is not shared: it is too large")
+		})
+	})
 }
 
-// A part for a device that moves is written by the collector that has it, which undoes it, too.
-func TestApplyWhileADeviceMoves(t *testing.T) {
+// What cannot be read is counted, and the plans before stay.
+func TestPlansThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
-	view := func() cluster.View {
-		v := members()
-		v.Members = append(v.Members, cluster.Member{Name: "c3", State: cluster.Active})
-		return v
-	}
-	home, next, owner := start(t, server, "c1", view), start(t, server, "c2", view), start(t, server, "c3", view)
-	mine, _ := homes(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	next.do(func(s *side) { s.fail = &intent.ForeignError{Device: "s1", Owner: "c3"} })
-	undo, err := home.Apply(ctx, mine, "c2", "s1", route(1))
+	maker, other := start(t, server, "c1", members), start(t, server, "c2", members)
+	maker.Share([]intent.SharedPlan{shared(1, 9)})
+	testkit.Until(t, "the plan", func() bool { other.mu.Lock(); defer other.mu.Unlock(); return len(other.plans) == 1 })
+	bucket, err := maker.plansOf.on(t.Context(), maker.deps.Bus)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := undo(ctx); err != nil {
-		t.Error(err)
+	later, err := encode(&clusterv1.StoredPlans{Protocol: clusterv1.Version + 1, From: "c1"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	owner.do(func(s *side) {
-		if want := []string{"s1 INSERT ipv4_lpm 0a01", "undo"}; !slices.Equal(s.written, want) {
-			t.Errorf("written %q, want %q", s.written, want)
+	kindless, err := encode(&clusterv1.StoredPlans{Protocol: clusterv1.Version, From: "c1",
+		Plans: []*clusterv1.StoredPlan{{Number: 2, Plan: []byte{0x22, 0x03, 0x0a, 0x01, 's'}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, data := range [][]byte{[]byte("garbage"), later, kindless} {
+		if _, err := bucket.Put(t.Context(), plansKey("c1"), data); err != nil {
+			t.Fatal(err)
 		}
-		s.fail = &intent.ForeignError{Device: "s1", Owner: "c2"}
-	})
-	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
-		t.Errorf("each of two collectors names the other one: %v", err)
+		testkit.Until(t, "it is counted", func() bool { return other.EntriesFailed() == uint64(i)+1 })
 	}
-	next.do(func(s *side) { s.fail = &intent.ForeignError{Device: "s1", Owner: "c1"} })
-	if _, err := home.Apply(ctx, mine, "c2", "s1", route(1)); !errors.Is(err, p4rt.ErrNotReady) {
-		t.Errorf("the owner names the home: %v", err)
-	}
-}
-
-// A request to an owner that is gone ends at once, although its caller has much time: the device
-// takes no other write meanwhile.
-func TestApplyToAnOwnerThatGoes(t *testing.T) {
-	server := bustest.Server(t)
-	var gone atomic.Bool
-	view := func() cluster.View {
-		v := members()
-		if gone.Load() {
-			v.Members = v.Members[:1]
-		}
-		return v
-	}
-	home, owner := start(t, server, "c1", view), start(t, server, "c2", members)
-	mine, _ := homes(t)
-	owner.do(func(s *side) { s.hang, s.hangs = true, func() { gone.Store(true) } })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	_, err := home.Apply(ctx, mine, "c2", "s1", route(1))
-	if !errors.Is(err, intent.ErrPartiallyApplied) || errors.Is(err, p4rt.ErrNotReady) ||
-		!strings.Contains(err.Error(), "collector c2 of the cluster: it cannot be reached") {
-		t.Errorf("a plan for a member that goes: %v", err)
+	if len(other.plans["c1"]) != 1 {
+		t.Errorf("the plans are %v", other.plans)
 	}
 }
 
@@ -255,8 +213,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("the home takes its own settings: %q", s.settings)
 		}
 	})
-	other.takeEntry(mine, []byte("garbage"))
-	other.takeEntry(mine, []byte{0x08, clusterv1.Version + 1}) // field 1: another version
+	other.takeSettings(mine, []byte("garbage"))
+	other.takeSettings(mine, []byte{0x08, clusterv1.Version + 1}) // field 1: another version
 	if n := other.EntriesFailed(); n != 2 || len(other.Component.settings[mine].GetHosts()) != 2 {
 		t.Errorf("%d settings could not be read, want 2; there are %v", n, other.Component.settings[mine])
 	}
@@ -269,8 +227,8 @@ func TestOutcomes(t *testing.T) {
 	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)
 	mine, others := homes(t)
 	home.do(func(s *side) { s.early = true })
-	owner.Outcome(intent.HostOutcome{Plugin: mine, Host: "h1", Plan: 3, Refusal: "full"})
-	owner.Outcome(intent.HostOutcome{Plugin: others, Host: "h2", Plan: 4}) // has moved to the owner
+	owner.Outcome(intent.Outcome{Plugin: mine, Host: "h1", Plan: 3, Reason: "full"})
+	owner.Outcome(intent.Outcome{Plugin: others, Host: "h2", Plan: 4}) // has moved to the owner
 	for s, want := range map[*side][]string{home: {"h1 full 3 false", "h1 full 3 true"}, owner: {"h2  4 true"}} {
 		testkit.Until(t, fmt.Sprintf("the outcomes %q", want), func() bool {
 			s.mu.Lock()
@@ -278,6 +236,13 @@ func TestOutcomes(t *testing.T) {
 			return slices.Equal(s.outcomes, want)
 		})
 	}
+	owner.Outcome(intent.Outcome{Plugin: others, Maker: "c1", Device: "s1", Plan: 5}) // made before the plugin moved
+	testkit.Until(t, "the outcome of a plan", func() bool {
+		home.mu.Lock()
+		defer home.mu.Unlock()
+		return slices.Contains(home.outcomes, "s1  5 true")
+	})
+	owner.Outcome(intent.Outcome{Plugin: others, Maker: "c9", Device: "s1", Plan: 6}) // its maker is gone
 	testkit.Until(t, "nothing waits", func() bool {
 		owner.Component.mu.Lock()
 		defer owner.Component.mu.Unlock()
@@ -286,19 +251,31 @@ func TestOutcomes(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	data, err := encode(&clusterv1.PlanRequest{From: "c1", Plugin: "p", Device: "s1", TimeoutNs: 1,
-		Updates: each(route(1), updateProto)})
+	plan, err := planProto(shared(1, 9))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data)
+	for _, m := range []stored{&clusterv1.StoredEntries{Protocol: clusterv1.Version, From: "c1",
+		Entries: entriesProto([]p4rt.Entry{route(1)[0].Entry})},
+		&clusterv1.StoredPlans{Protocol: clusterv1.Version, From: "c1", Plans: []*clusterv1.StoredPlan{plan}}} {
+		data, err := encode(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, err := decodeRequest(data); err == nil && (r.GetDevice() == "" || r.GetTimeoutNs() <= 0) {
-			t.Errorf("accepted %v", r)
+		plans := &clusterv1.StoredPlans{}
+		for _, m := range []stored{&clusterv1.StoredEntries{}, plans} {
+			if err := decodeStored(data, m); err == nil && (m.GetFrom() == "" || m.GetProtocol() != clusterv1.Version) {
+				t.Errorf("accepted %v", m)
+			}
 		}
-		if h, err := decodeEntries(data); err == nil && (h.GetFrom() == "" || h.GetProtocol() != clusterv1.Version) {
-			t.Errorf("accepted %v", h)
+		for _, p := range plans.GetPlans() {
+			if _, err := planFrom(p); err != nil {
+				return
+			}
 		}
 	})
 }
