@@ -3,23 +3,36 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
 // algorithm is a plugin whose findings are counted, with its default configuration.
 type algorithm struct {
-	name    string // of the plugin
-	program string // of the switches
-	role    string // of the agents; "" for none
-	// kinds are the alerts that are findings about the network; others are about the measurement.
-	kinds []string
+	name    string        // of the plugin
+	program string        // keys of the scenario with the programs of the switches
+	role    string        // of the agents; "" for none
+	epoch   time.Duration // 0: drawn
+	lag     int           // alerts are about the epoch so many before
+	// graph is the configuration for networks that are neither trees nor leaves and spines; "" for the
+	// default.
+	graph string
+	// kinds are the alerts that are findings about the network, each with what it finds; others are
+	// about the measurement.
+	kinds map[string]string
 	// faults are what is to be found, and disturbances what is not: at most one of them in a healthy
 	// run.
 	faults, disturbances []happening
-	// truth is the list of the ground truth with the alerts of a kind.
-	truth func(kind string) string
+	// truth returns the rows of the ground truth that are findings of a kind, by subject. It is nil if
+	// alerts are judged in healthy networks only.
+	truth func(t score.Tables, kind string) map[string]*score.Row
+	// measures are the scorer's measures whose rows of the network are findings, in each epoch, and
+	// what they find.
+	measures map[string]string
 }
 
 var (
@@ -29,33 +42,93 @@ var (
 	deadAgents  = happening{"half of the agents dead", halfDead}
 )
 
-// algorithms are all that are counted: those whose scorers publish their alerts.
+// algorithms are all that are counted.
 var algorithms = []*algorithm{
 	{
-		name: "lightguardian", program: "lightguardian", role: "lightguardian",
-		kinds: []string{"inflated-latency", "random-drops", "loop", "blackhole", "abnormal-jitter", "abnormal-path"},
+		name: "lightguardian", program: "program: lightguardian", role: "lightguardian",
+		kinds: alike("inflated-latency", "random-drops", "loop", "blackhole", "abnormal-jitter", "abnormal-path"),
 		faults: []happening{
 			{"inflated-latency", incast}, {"random-drops", loss}, {"loop", misroute(true)}, {"blackhole", blackhole},
 			{"abnormal-jitter", stall}, {"abnormal-path", misroute(false)},
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
-		truth:        func(kind string) string { return "alert " + kind },
+		truth: func(t score.Tables, kind string) map[string]*score.Row {
+			out := map[string]*score.Row{}
+			for _, rows := range t["alert "+kind] {
+				for key, row := range rows {
+					out[strings.TrimPrefix(key, kind+"/")] = row
+				}
+			}
+			return out
+		},
+	},
+	{
+		name: "omnimon", program: "program: omnimon", role: "omnimon", lag: 4, // losses are settled then
+		kinds: map[string]string{"switch-lossy": "switch", "switch-dead": "switch", "link-lossy": "link",
+			"link-dead": "link"},
+		faults: []happening{
+			{"loss", loss}, {"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}, {"dead switch", deadSwitch},
+		},
+		disturbances: []happening{quiet, routeChange, deadAgents},
+		truth: func(t score.Tables, kind string) map[string]*score.Row {
+			out := map[string]*score.Row{}
+			for _, rows := range t[kind] {
+				for key, row := range rows {
+					if row.Value("lost-low") > 0 {
+						out[key] = row
+					}
+				}
+			}
+			return out
+		},
+	},
+	{
+		name: "chamelemon", program: "programs: {edge: chamelemon, transit: forwarding}",
+		kinds:        alike("network-ill"),
+		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
+		disturbances: []happening{quiet, routeChange},
+		measures:     map[string]string{"victim-f1": "victim"},
+	},
+	{
+		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,
+		kinds:        alike("latency-inflated"),
+		faults:       []happening{{"inflated latency", incast}, {"inflated latency", incast}},
+		disturbances: []happening{quiet, routeChange, deadAgents},
+		measures:     map[string]string{"inflated-f1": "inflated latency", "latency-alert-f1": "latency alert"},
+	},
+	{
+		name: "univmon", program: "program: univmon", graph: ", config: {network: {scheme: manifest}}",
+		kinds:        alike("heavy-change", "attack", "entropy-shift"),
+		faults:       []happening{{"attack", attack}, {"heavy change", incast}},
+		disturbances: []happening{quiet, routeChange},
+		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},
 	},
 }
+
+// alike returns kinds of alerts that are what they find.
+func alike(kinds ...string) map[string]string {
+	out := map[string]string{}
+	for _, k := range kinds {
+		out[k] = k
+	}
+	return out
+}
+
+// finds returns what alerts find, sorted.
+func (a *algorithm) finds() []string { return slices.Compact(slices.Sorted(maps.Values(a.kinds))) }
 
 // alert is an active alert about the network.
 type alert struct{ kind, subject string }
 
-// active returns the active alerts of an epoch, with whether they began in it.
+// active returns what the active alerts of an epoch find, with whether they began in it.
 func (a *algorithm) active(r *score.Result) map[alert]bool {
 	out := map[alert]bool{}
 	for _, rows := range r.Published["alert"] {
 		for key, row := range rows {
 			kind, subject, _ := strings.Cut(key, "/")
-			for _, k := range a.kinds {
-				if k == kind && row.Is("active") {
-					out[alert{kind, subject}] = row.Value("since-epoch") == row.Value("epoch")
-				}
+			if finds, ok := a.kinds[kind]; ok && row.Is("active") {
+				at := alert{finds, subject}
+				out[at] = out[at] || row.Value("since-epoch") == row.Value("epoch")
 			}
 		}
 	}

@@ -54,8 +54,9 @@ type network struct {
 	epoch  time.Duration
 }
 
-// draw draws a network, its traffic and what happens to it. Everything depends on the seed alone.
-func draw(a *algorithm, topology string, seed uint64, faulty bool) (*trial, error) {
+// draw draws a network, its traffic and what happens to it. Everything depends on the seed, and on
+// the share of the traffic's usual packets.
+func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64) (*trial, error) {
 	stream := uint64(slices.Index(topologies, topology)) << 1
 	if faulty {
 		stream++
@@ -65,7 +66,8 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool) (*trial, erro
 		return nil, err
 	}
 	n.epoch = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second}[n.IntN(3)]
-	packets := n.between(3e4, 9e4) // of an epoch
+	n.epoch = cmp.Or(a.epoch, n.epoch)
+	packets := share * n.between(3e4, 9e4) // of an epoch
 	n.rate = packets / n.epoch.Seconds()
 	// A port sends several times the packets that its host receives in the mean.
 	n.queue = n.rate / float64(len(n.fabric.Hosts)) * n.between(4, 10)
@@ -108,11 +110,11 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool) (*trial, erro
 			at = end + 4
 		}
 	}
-	t.epochs = at + 1
+	t.epochs = at + 1 + a.lag
 	if !faulty {
 		t.epochs = max(t.epochs, 14)
 	}
-	fmt.Fprintf(&text, "name: findings\nseed: %d\nepochs: %d\nepoch: %v\nprogram: %s\ntopology: %s\n", seed, t.epochs,
+	fmt.Fprintf(&text, "name: findings\nseed: %d\nepochs: %d\nepoch: %v\n%s\ntopology: %s\n", seed, t.epochs,
 		n.epoch, a.program, n.yaml)
 	if a.role != "" {
 		fmt.Fprintf(&text, "agents: [%s]\n", a.role)
@@ -121,7 +123,11 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool) (*trial, erro
 	if faults.Len() > 0 {
 		fmt.Fprintf(&text, "faults:\n%s", faults.String())
 	}
-	fmt.Fprintf(&text, "algorithms:\n  - {plugin: %s}\n", a.name)
+	config := ""
+	if topology == "mesh" || topology == "ring" {
+		config = a.graph
+	}
+	fmt.Fprintf(&text, "algorithms:\n  - {plugin: %s%s}\n", a.name, config)
 	t.text = strings.Replace(text.String(), "QUEUE", fmt.Sprintf("queue-rate: %.0f, queue-depth: 4096", n.queue), 1)
 	return t, nil
 }
@@ -267,6 +273,26 @@ func loss(n *network, s *span) (faults, traffic string, ok bool) {
 func blackhole(n *network, s *span) (faults, traffic string, ok bool) {
 	return fmt.Sprintf("  - {switch: %s, loss: 1, flows: %.2f, %s}\n", n.name(n.IntN(len(n.near))), n.uniform(0.3, 1),
 		times(s)), "", true
+}
+
+// deadLink is a link that loses all packets while its ports are up.
+func deadLink(n *network, s *span) (faults, traffic string, ok bool) {
+	return fmt.Sprintf("  - {link: %s, loss: 1, %s}\n", n.link(), times(s)), "", true
+}
+
+// deadSwitch is a switch that loses all packets while its control plane works.
+func deadSwitch(n *network, s *span) (faults, traffic string, ok bool) {
+	return fmt.Sprintf("  - {switch: %s, loss: 1, %s}\n", n.name(n.IntN(len(n.near))), times(s)), "", true
+}
+
+// attack sends from many addresses to one. One in four is near the threshold of 1,000 sources.
+func attack(n *network, s *span) (faults, traffic string, ok bool) {
+	sources := n.between(2000, 10000)
+	if n.IntN(4) == 0 {
+		sources = n.between(700, 1500)
+	}
+	return "", fmt.Sprintf("  - {name: attack, rate: %.0f, flows: %.0f, target: %s, %s}\n", 3*sources/n.epoch.Seconds(),
+		sources, n.host().V4.Addr().Next(), times(s)), true
 }
 
 func misroute(loops bool) func(n *network, s *span) (faults, traffic string, ok bool) {

@@ -20,18 +20,18 @@ func TestDraw(t *testing.T) {
 	for _, a := range algorithms {
 		for _, topology := range topologies {
 			for seed := range uint64(20) {
-				x, err := draw(a, topology, seed, len(a.faults) > 0)
+				x, err := draw(a, topology, seed, true, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if _, err := scenario.Parse("drawn.yaml", []byte(x.text)); err != nil {
 					t.Fatalf("%v: %v\n%s", x, err, x.text)
 				}
-				again, err := draw(a, topology, seed, len(a.faults) > 0)
+				again, err := draw(a, topology, seed, true, 1)
 				if err != nil || again.text != x.text {
 					t.Errorf("%v: another network of the same seed (%v)", x, err)
 				}
-				if other, err := draw(a, topology, seed+20, len(a.faults) > 0); err != nil || other.text == x.text {
+				if other, err := draw(a, topology, seed+20, true, 1); err != nil || other.text == x.text {
 					t.Errorf("%v: the same network of another seed (%v)", x, err)
 				}
 			}

@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&r.topologies, "topologies", strings.Join(topologies, ","), "topologies, separated by commas")
 	flag.StringVar(&r.faults, "faults", "", "true: only runs with faults; false: only healthy ones")
 	flag.StringVar(&r.page, "write", "", "`page` whose table is replaced")
+	flag.Float64Var(&r.share, "share", 1, "of the usual packets: fewer are played faster, and show less")
 	show := flag.Bool("show", false, "print the drawn scenarios and play none")
 	flag.Parse()
 	if r.seed == 0 {
@@ -56,6 +57,7 @@ type run struct {
 
 	seed            uint64
 	seeds, parallel int
+	share           float64
 
 	compiler softswitch.Compiler
 }
@@ -75,7 +77,7 @@ func (r *run) trials() (all []*trial, err error) {
 					if r.faults != "" && r.faults != fmt.Sprint(faulty) {
 						continue
 					}
-					t, err := draw(a, topology, r.seed+uint64(i), faulty)
+					t, err := draw(a, topology, r.seed+uint64(i), faulty, r.share)
 					if err != nil {
 						return nil, err
 					}

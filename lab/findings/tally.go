@@ -135,32 +135,36 @@ func (t *trial) count(results []*score.Result) *tally {
 		}
 		delete(open, at)
 	}
-	for e, r := range results {
-		if r == nil {
+	last := len(results) - 1 - t.algorithm.lag
+	for e, r := range results[:last+1] {
+		later := results[e+t.algorithm.lag]
+		if r == nil || later == nil {
 			out.skipped++
 			continue
 		}
-		active := t.algorithm.active(r)
-		for _, kind := range t.algorithm.kinds {
-			for _, rows := range r.Truth[t.algorithm.truth(kind)] {
-				for key, row := range rows {
-					at := alert{kind, key[len(kind)+1:]}
-					if row.Optional && !row.Near {
-						recent[at] = max(recent[at], e) // neither right nor wrong
-						continue
-					}
-					recent[at] = e
-					if open[at] == nil {
-						open[at] = &instance{began: e}
-					}
-					open[at].required = open[at].required || !row.Optional
+		active := t.algorithm.active(later)
+		for _, kind := range t.algorithm.finds() {
+			if t.algorithm.truth == nil {
+				break
+			}
+			for subject, row := range t.algorithm.truth(r.Truth, kind) {
+				at := alert{kind, subject}
+				if row.Optional && !row.Near {
+					recent[at] = max(recent[at], e) // neither right nor wrong
+					continue
 				}
+				recent[at] = e
+				if open[at] == nil {
+					open[at] = &instance{began: e}
+				}
+				open[at].required = open[at].required || !row.Optional
 			}
 		}
+		out.measured(t.algorithm, r)
 		for at, x := range open {
 			_, is := active[at]
 			x.found = x.found || is && e < x.began+within
-			if recent[at] < e && e >= x.began+within-1 || e == len(results)-1 && e >= x.began+within-1 {
+			if recent[at] < e && e >= x.began+within-1 || e == last && e >= x.began+within-1 {
 				end(at, x)
 			}
 		}
@@ -182,17 +186,32 @@ func (t *trial) count(results []*score.Result) *tally {
 				continue
 			}
 			when, allowed := recent[at]
-			right := allowed && when > e-within
-			out.kind(at.kind).right.add(right)
+			right := allowed && when > e-within || t.algorithm.truth == nil && !healthy
+			if t.algorithm.truth != nil {
+				out.kind(at.kind).right.add(right)
+			}
 			if !right {
 				if healthy {
 					out.healthy[fault].n++
 				}
-				out.note(t, e, "false alert: %s %s (%s): %s", at.kind, at.subject, fault, text(r, at))
+				out.note(t, e, "false alert: %s %s (%s): %s", at.kind, at.subject, fault, text(later, at))
 			}
 		}
 	}
 	return out
+}
+
+// measured adds the rows of an epoch that the scorer has compared with the ground truth.
+func (t *tally) measured(a *algorithm, r *score.Result) {
+	for _, s := range r.Scores {
+		finds, ok := a.measures[s.Measure]
+		if !ok || s.Counts == nil || s.View.Device != score.Network {
+			continue
+		}
+		f, right := t.kind(finds), s.Counts.TruePositive
+		f.found = share{f.found.n + right, f.found.of + right + s.Counts.FalseNegative}
+		f.right = share{f.right.n + right, f.right.of + right + s.Counts.FalsePositive}
+	}
 }
 
 func (t *tally) note(of *trial, epoch int, format string, args ...any) {

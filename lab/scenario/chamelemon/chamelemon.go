@@ -85,7 +85,7 @@ func Algorithm() score.Algorithm {
 				Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }},
 		},
 		RunMeasures: map[string]func(*score.History) (score.Total, bool){BalanceEpochs: balance},
-		Report:      []string{"attention", "summary", "threshold", "encoder"},
+		Report:      []string{"attention", "summary", "threshold", "encoder", "alert"},
 		Top: []score.Top{{Title: "flows that lost most, packets lost", List: "victim", Leaf: "lost-packets",
 			Rows: topVictims, Shown: topVictims}},
 		Screen: screen(),

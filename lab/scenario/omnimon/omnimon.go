@@ -94,7 +94,7 @@ func Algorithm() score.Algorithm {
 			}, "determined-share"),
 		},
 		Claims: claims,
-		Report: []string{summary},
+		Report: []string{summary, switches, links, "alert"},
 		Top: []score.Top{{Title: "lost packets, by element and flow", List: losses, Leaf: "lost-low", Rows: rows,
 			Shown: rows}},
 		Screen: score.Screen{

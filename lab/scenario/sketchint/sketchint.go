@@ -84,7 +84,7 @@ func Algorithm() score.Algorithm {
 			of(BytesShare, cost, published, "bytes-ratio"),
 			of(PacketsShare, cost, published, "packets-ratio"),
 		},
-		Report: []string{summary, cost, switches},
+		Report: []string{summary, cost, switches, alerts},
 		Top: []score.Top{
 			{Title: "mean latency of switches, ns", List: switches, Leaf: "latency", Rows: rows, Shown: rows},
 			{Title: "inflated latencies by flow and switch: the worst, ns", List: inflations, Leaf: "worst", Rows: rows,
