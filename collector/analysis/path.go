@@ -261,10 +261,10 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 
 // validate checks the tables that a plugin sent; no other code does. Each table must belong to a
 // list that the plugin declares, and be valid against the schema. The error wraps
-// pluginhost.ErrInvalidResults.
+// pluginhost.ErrInvalidResults. Tables of flows get the fields of each flow.
 func (p *plugin) validate(tables []sdk.TableResult) error {
 	lists := p.inst.Describe().Lists
-	for _, t := range tables {
+	for i, t := range tables {
 		if !slices.ContainsFunc(lists, func(l sdk.List) bool { return l.Path == t.Table.List }) {
 			return fmt.Errorf("%w: a table of %s, a list that its description does not declare",
 				pluginhost.ErrInvalidResults, t.Table.List)
@@ -272,6 +272,7 @@ func (p *plugin) validate(tables []sdk.TableResult) error {
 		if err := p.c.deps.Schema.Validate(t.Table); err != nil {
 			return fmt.Errorf("%w: %w", pluginhost.ErrInvalidResults, err)
 		}
+		tables[i].Table = p.c.deps.Schema.WithFlows(t.Table)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -42,5 +43,39 @@ func TestModuleRules(t *testing.T) {
 	const want = "plugin fake: acme-extra.yang:6:45: /acme-extra:extra/state/n is a number without units"
 	if log := r.log.String(); strings.Count(log, want) != 1 || !strings.Contains(log, "warnings=1") {
 		t.Errorf("the log lacks %q:\n%s", want, log)
+	}
+}
+
+// TestFlowFields: published rows of flows and rows of queries have the fields of their flow.
+func TestFlowFields(t *testing.T) {
+	r := newRig(t, nil, "fake")
+	r.plugins["fake"].do(func(p *fakePlugin) {
+		p.analyze = func(context.Context, *sdk.Epoch) (*sdk.Results, error) {
+			return &sdk.Results{Tables: []sdk.TableResult{flowTable(t, listFlows, "10.0.0.1")}}, nil
+		}
+		p.query = func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error) {
+			return []sdk.TableResult{flowTable(t, listFlows, "10.0.0.1")}, 1, nil
+		}
+	})
+	r.deliver().Wait()
+	asked, err := r.c.Query(t.Context(), "netsketch", listFlows,
+		map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, view := range map[string]*store.View{"published": r.store.View(), "queried": asked} {
+		rows := 0
+		view.Rows(store.ParseQuery("", "/univmon/flows/flow/state/source-address"))(
+			func(row *store.Row, _ store.Meta) bool {
+				for i, l := range row.List.Leaves {
+					if l.Name == "state/source-address" && row.Values[i].String() == "10.0.0.1" {
+						rows++
+					}
+				}
+				return true
+			})
+		if rows != 1 {
+			t.Errorf("%s: %d rows have a source address", name, rows)
+		}
 	}
 }

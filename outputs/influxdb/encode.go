@@ -98,6 +98,11 @@ func Tags(list string, keys, leaves []string) []string {
 	return tags
 }
 
+// flowTags are the leaves of grouping flow-ref of netsketch-results. They are tags as well, so that
+// points can be selected and grouped by them. The flow, which is a tag, determines them, so they
+// add no series.
+var flowTags = []string{"destination-address", "destination-port", "protocol", "source-address", "source-port"}
+
 // safeName changes a name that InfluxDB reserves.
 func safeName(name string) string {
 	if name == "time" {
@@ -116,6 +121,12 @@ func newLayout(t *table.Table) *layout {
 	}
 	if taken["target"] {
 		l.targetName = "gnmi-target"
+	}
+	for _, name := range flowTags {
+		if t.Column("state/source-address") != nil && t.Column("state/"+name) != nil && !taken[name] {
+			l.tags = append(l.tags, column{name, t.Column("state/" + name)})
+			taken[name] = true
+		}
 	}
 	slices.SortFunc(l.tags, func(a, b column) int { return strings.Compare(a.name, b.name) })
 	for l.target < len(l.tags) && l.tags[l.target].name < l.targetName {
@@ -167,6 +178,9 @@ func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, ro
 	for i, tag := range l.tags {
 		if i == l.target && target != "" {
 			e.lines.AddTag(l.targetName, target)
+		}
+		if tag.Null(row) {
+			continue
 		}
 		if v := tagText(tag.text(row)); v != "" {
 			e.lines.AddTag(tag.name, v)

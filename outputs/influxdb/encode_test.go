@@ -53,6 +53,17 @@ func TestLines(t *testing.T) {
 			"packets=5i,share=0.5 1795176000000000000\n" +
 			`univmon/heavy-hitter,device=leaf-2,flow=a\=b%5C,target=netsketch packets=9223372036854775807i,` +
 			"share=1e-07 1795176000000000000\n"},
+		{"the fields of a flow", table.Table{
+			List: "/m:a/flows/flow", Keys: []table.Column{table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", "x"})},
+			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, 6}),
+				nulls(table.Strings("state/source-address", []string{"10.0.0.1", ""}), 2),
+				nulls(table.Strings("state/destination-address", []string{"10.0.0.2", ""}), 2),
+				nulls(table.Strings("state/protocol", []string{"tcp", ""}), 2),
+				nulls(table.Uint64s("state/source-port", []uint64{1, 0}), 2),
+				nulls(table.Uint64s("state/destination-port", []uint64{80, 0}), 2)},
+		}, false, `a/flow,destination-address=10.0.0.2,destination-port=80,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,` +
+			"protocol=tcp,source-address=10.0.0.1,source-port=1,target=netsketch packets=5i 1795176000000000000\n" +
+			"a/flow,flow=x,target=netsketch packets=6i 1795176000000000000\n"},
 		{"unsigned", table.Table{
 			List: "/m:top/list", Keys: []table.Column{table.Uint64s("id", []uint64{7})},
 			Values: []table.Column{table.Uint64s("state/n", []uint64{math.MaxUint64})},
