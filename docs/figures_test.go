@@ -61,8 +61,8 @@ func statements(t *testing.T, page, figure string) (verdicts []string) {
 }
 
 // results are what the verdicts on a figure's statements allow the table to say: "not comparable"
-// if one cannot be compared, "worse" if one does not hold, and else "equal", or also "better" if one
-// is better than stated and none holds by a tie.
+// if one cannot be compared, "worse" if one does not hold, and else "equal", or also "better" if
+// one is better than stated and none holds by a tie.
 func results(verdicts []string) []string {
 	some := func(start string) bool {
 		return slices.ContainsFunc(verdicts, func(v string) bool { return strings.HasPrefix(v, start) })
