@@ -575,8 +575,8 @@ func TestBeginsOnDeadPath(t *testing.T) {
 	}
 }
 
-// TestPathComesBack: a pair all of whose probes meet a path that loses everything, from the start or
-// after it had a lease, gets a lease soon after the path is back, however long it was away.
+// TestPathComesBack: a pair all of whose probes meet a path that loses everything, from the start
+// or after it had a lease, gets a lease soon after the path is back, however long it was away.
 func TestPathComesBack(t *testing.T) {
 	for _, before := range []time.Duration{0, time.Minute} {
 		for _, away := range []time.Duration{2 * time.Second, 10 * time.Second, 5 * time.Minute, time.Hour} {
