@@ -127,12 +127,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 		}
 	}
 	results := &sdk.Results{}
-	for _, b := range []*table.Builder{f, s} {
-		t, err := b.Table()
-		if err != nil {
-			return nil, err
-		}
-		results.Add(t, true) // replaces the rows of the previous epoch
-	}
-	return results, nil
+	results.Add(f.Table()) // replaces the rows of the previous epoch
+	results.Add(s.Table())
+	return results, results.Err()
 }
