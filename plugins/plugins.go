@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins has a directory for each built-in plugin, and one for what a plugin author
-// imports. `make generate` writes the JSON Schema of each built-in plugin's configuration and the
+// Package plugins has a directory for each built-in plugin, and the directory sdk for plugin
+// authors. `make generate` writes the JSON Schema of each built-in plugin's configuration and the
 // table of its keys in docs.
 package plugins
 

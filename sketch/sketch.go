@@ -46,6 +46,6 @@ const MaxMemory = 4 << 30 >> (3 * (1 - ^uint(0)>>63))
 // Bound bounds the error of an estimate. The true value x and the estimate e satisfy
 // e-Over <= x <= e+Under, except with probability Failure for any one flow.
 type Bound struct {
-	Over, Under float64 // in the unit of the counts
+	Over, Under float64 // bounds in the unit of the counts
 	Failure     float64 // 0 to 1
 }

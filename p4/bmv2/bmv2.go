@@ -37,7 +37,7 @@ type Switch struct {
 	cmd        *exec.Cmd
 	p4rt, data string
 	thrift     string        // address
-	dir        string        // of its log
+	dir        string        // directory of the switch's log
 	ended      chan struct{} // closed when the process has ended
 	close      sync.Once
 }
@@ -93,7 +93,7 @@ func (s *Switch) start(path string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	s.cmd = exec.Command(path, args...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, log, log
 	if err := s.cmd.Start(); err != nil {
@@ -101,7 +101,7 @@ func (s *Switch) start(path string, cfg Config) error {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.cmd.Wait() // Close killed it, or Log has its error
+		_ = s.cmd.Wait() // Close killed the process, or Log has its error
 	}()
 	return nil
 }
@@ -133,7 +133,7 @@ func freeAddresses(n int) (out []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // at the end, so the addresses differ
+		defer l.Close() // closed at the end, so that the addresses differ
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
@@ -163,7 +163,7 @@ func (s *Switch) Ended() <-chan struct{} { return s.ended }
 // Close ends the process: it has no state worth a graceful end.
 func (s *Switch) Close() {
 	s.close.Do(func() {
-		_ = s.cmd.Process.Kill() // it may have ended
+		_ = s.cmd.Process.Kill() // the process may have ended
 		<-s.ended
 		s.removeDir()
 	})

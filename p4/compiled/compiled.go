@@ -34,7 +34,7 @@ const (
 type Program struct {
 	Name   string
 	JSON   []byte             // BMv2 JSON, also the p4_device_config for simple_switch_grpc
-	P4Info *p4configv1.P4Info // its control-plane view
+	P4Info *p4configv1.P4Info // control-plane view of the program
 }
 
 // Names returns the names of the programs, sorted.

@@ -236,7 +236,7 @@ func (s *session) permissionDenied(err error) {
 func (s *session) wake() {
 	select {
 	case s.news <- struct{}{}:
-	default: // it is signaled already
+	default: // the change is signaled already
 	}
 }
 

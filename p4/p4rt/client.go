@@ -21,7 +21,7 @@ type Client struct {
 
 	mu       sync.Mutex // guards the fields below
 	status   Status
-	watchers map[chan Status]func() bool // with the function that detaches each from its context
+	watchers map[chan Status]func() bool // watchers, each with the function that detaches it from its context
 	current  *session                    // nil without a session
 
 	stats counters
@@ -140,7 +140,7 @@ type Capabilities struct {
 	Version       string // P4Runtime version; "1.0" for a switch without the Capabilities call
 	PacketReadout bool   // the program has the read-out control
 	Registers     bool   // RegisterEntry reads work
-	RegisterError error  // why RegisterEntry reads do not work
+	RegisterError error  // reason for which RegisterEntry reads do not work
 }
 
 // Capabilities returns the capabilities that the session has probed.

@@ -39,10 +39,10 @@ func (m Mode) String() string {
 
 // Program is a pipeline to run on a switch.
 type Program struct {
-	Name         string             // for messages
-	DeviceConfig []byte             // in the target's format; for BMv2 and the soft switch the BMv2 JSON
+	Name         string             // name in messages
+	DeviceConfig []byte             // target's format; for BMv2 and the soft switch the BMv2 JSON
 	P4Info       *p4configv1.P4Info //
-	Cookie       uint64             // 0 derives it from the two fields above
+	Cookie       uint64             // 0 derives the cookie from the two fields above
 }
 
 // Same reports whether two programs have the same contents. nil, which keeps the switch's program,

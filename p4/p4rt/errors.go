@@ -87,7 +87,7 @@ type WriteError struct {
 	Total    int // updates of the call
 	Failed   []*UpdateError
 	NotTried int   // updates that were not sent, or whose request failed
-	Cause    error // why that request failed, or nil
+	Cause    error // reason for which the request failed, or nil
 }
 
 // Error names the first three refused updates.

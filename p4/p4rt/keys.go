@@ -80,7 +80,7 @@ func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatc
 
 // canonicalField returns one field in canonical form; nil if the field matches anything.
 func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
-	width := 0 // the width is not known
+	width := 0 // the width of the field is not known
 	if t != nil {
 		if i := t.FieldByID(m.GetFieldId()); i >= 0 {
 			if t.Match[i].String {

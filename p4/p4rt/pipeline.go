@@ -21,7 +21,7 @@ type program struct {
 	cookie      uint64 // 0 if the switch has no pipeline
 	catalog     *p4values.Catalog
 	readout     *readoutHeaders       // nil if the program has no read-out control
-	registerErr error                 // why reading a RegisterEntry fails; nil if it works
+	registerErr error                 // reason for which reading a RegisterEntry fails; nil if it works
 	unused      map[uint32]*sync.Pool // by register: readParts that were released
 }
 
@@ -65,8 +65,8 @@ func (s *session) provision() (step, error) {
 	return s.reconcile, nil
 }
 
-// adopt reads the program that runs on the switch, unless it is the one read before. It succeeds
-// for a switch without a pipeline.
+// adopt reads the program that runs on the switch, unless it read the same program before. It
+// succeeds for a switch without a pipeline.
 func (s *session) adopt() error {
 	if p := s.program(); p != nil {
 		cookie, err := s.getPipeline(p4v1.GetForwardingPipelineConfigRequest_COOKIE_ONLY)

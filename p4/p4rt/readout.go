@@ -67,7 +67,7 @@ type ReadoutError struct {
 	Object   uint8
 	Bank     int
 	Lost     []CellRange // requested, without a reply
-	Unread   []CellRange // not requested
+	Unread   []CellRange // ranges that were not requested
 	Cause    error       // why reading ended early; nil if replies were lost
 }
 
@@ -175,7 +175,7 @@ type readPart struct {
 	reg     *p4values.Register
 	cells   *Cells
 	arrived int    // number of cells read or known to be zero
-	asked   []bool // by packet: requested, or known to be zero
+	asked   []bool // packets that were requested, or whose cells are known to be zero
 	lost    []CellRange
 	cause   error
 

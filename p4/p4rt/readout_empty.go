@@ -16,7 +16,7 @@ import (
 type emptied struct {
 	mu    sync.Mutex
 	at    map[bankOf]uint64
-	blind bool // the switch does not support reads of its counters
+	blind bool // whether the switch does not support reads of its counters
 }
 
 type bankOf struct {
@@ -124,7 +124,7 @@ func overlap(packet, first, last int) bool {
 func (p *readPart) skipUnmarked(marks *Cells) {
 	pieces := p.reg.Readout.Pieces
 	var sum uint32
-	changed := make([]bool, len(p.asked)) // by packet
+	changed := make([]bool, len(p.asked)) // packets whose cells may have changed
 	if marks.Register == p.reg {
 		for i := range changed {
 			changed[i] = overlap(i, pieces.First, p.cells.Len())

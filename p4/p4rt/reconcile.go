@@ -67,7 +67,7 @@ type wantedPart struct {
 	entries []*p4v1.Entity
 	keys    []string // keys of entries
 	owned   map[uint32]bool
-	absent  map[string]*p4v1.Entity // by key
+	absent  map[string]*p4v1.Entity // entities that the switch lacks, by key
 }
 
 // reconcileEntries compares the switch with the parts and writes the differences.

@@ -44,7 +44,7 @@ func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*re
 	return out, nil
 }
 
-// readRegisterBank reads all cells of a register and stores those of the bank in data.
+// readRegisterBank reads all cells of a register and stores the cells of the bank in data.
 func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, bank int, data []byte) error {
 	if r.Width == 0 || r.Width > 32 {
 		return fmt.Errorf("p4rt %s: %w: register %s has no cells of 1 to 32 bits", s.c.cfg.Target, ErrUnsupported,

@@ -64,7 +64,7 @@ type session struct {
 	mu          sync.Mutex // guards the fields below
 	arbitration *p4v1.MasterArbitrationUpdate
 	denied      error              // the PERMISSION_DENIED error of a Write
-	prog        *program           // nil until it is read
+	prog        *program           // nil until the program is read
 	primary     context.Context    // context of writes; nil or ended if the client is not the primary
 	demote      context.CancelFunc // ends primary
 

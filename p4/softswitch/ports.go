@@ -29,8 +29,8 @@ func (s *Switch) RemovePort(id uint32) error {
 	return s.ports.Remove(id, func() { s.replaceQueue(id, nil) })
 }
 
-// SetQueues replaces a port's queues by those of p; other fields of p have no effect. Packets in
-// the old queues are dropped and counted.
+// SetQueues replaces a port's queues by the queues of p; other fields of p have no effect. Packets
+// in the old queues are dropped and counted.
 func (s *Switch) SetQueues(id uint32, p Port) error {
 	q, err := ports.NewQueue[queued](p)
 	if err != nil {

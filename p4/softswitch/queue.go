@@ -49,8 +49,8 @@ func (s *Switch) clearQueues() {
 	}
 }
 
-// working returns a replica whose port is up: the replica itself, the first of its backups, or if
-// none is up the replica itself.
+// working returns a replica whose port is up: the replica itself, else the first such backup, else
+// the replica itself.
 func (s *Switch) working(r *Replica) *Replica {
 	if len(r.Backups) == 0 || s.ports.IsUp(r.Port) {
 		return r
@@ -98,7 +98,7 @@ func (s *Switch) Advance(now time.Duration) {
 		out := s.outs.Get().(*txBuffer)
 		l := s.lockLane(out.lane)
 		d, ok := q.Pop(now)
-		if !ok || s.st == nil { // another goroutine took it
+		if !ok || s.st == nil { // another goroutine sent the packet
 			l.mu.Unlock()
 			s.outs.Put(out)
 			continue

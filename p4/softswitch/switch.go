@@ -20,11 +20,11 @@ const defaultMaxLoops = 64
 
 // Config is the configuration of a Switch. The zero value is usable.
 type Config struct {
-	Name     string               // for the log
+	Name     string               // name in the log
 	Clock    func() time.Duration // time since the switch started, for PacketOut and idle timeouts; nil: the wall clock
 	CPUPort  uint32               // 0: DefaultCPUPort
-	Seed     uint64               // of random()
-	Parallel int                  // packets that run concurrently; 0 is 1
+	Seed     uint64               // seed of random()
+	Parallel int                  // number of packets that run concurrently; 0 is 1
 	MaxLoops int                  // resubmits and recirculations of a packet before it is dropped and counted; 0: 64
 	Logger   *slog.Logger         // nil disables logging
 	// Drop is called between ingress and egress with the ports of a packet, in its goroutine; true
@@ -46,8 +46,8 @@ type Switch struct {
 	st       *loaded // guarded by the lanes' mutexes: any one to read, all to change
 	closed   atomic.Bool
 
-	ctl     sync.Mutex // one control plane call at a time
-	batches sync.Mutex // one Atomically at a time
+	ctl     sync.Mutex // serializes control plane calls
+	batches sync.Mutex // serializes calls of Atomically
 	held    bool       // Atomically holds the lanes; guarded by ctl
 
 	ports  *ports.Set
@@ -96,7 +96,7 @@ type lane struct {
 	loops  []*machine.Packet // resubmitted and recirculated packets, in order
 	out    *txBuffer
 	budget int           // copies that the arriving packet may still make
-	values arena[[]byte] // of digests
+	values arena[[]byte] // memory for the values of digests
 	digits arena[byte]
 	_      [64]byte
 }

@@ -42,7 +42,8 @@ func CellsOf[T uint8 | uint16 | uint32 | uint64](object string, values []T) Cell
 	return c
 }
 
-// Check returns an error if the width is invalid, or if the length is not a multiple of it.
+// Check returns an error if the width is invalid, or if the number of bytes is not a multiple of
+// it.
 func (c Cells) Check() error {
 	switch c.Width {
 	case 8, 16, 32, 64:

@@ -32,9 +32,10 @@ type Settings struct {
 	Missing []MissingObject `json:"missing,omitempty"`
 	// Plan is written before the first epoch; nil if there is no plan. Its FromEpoch is ignored.
 	Plan *Plan `json:"plan,omitempty"`
-	// BankEpochs is how many epochs a device counts in one bank, up to MaxBankEpochs; 0 means one. It
-	// applies to devices whose program has more than two banks and no objects to read. Such a device
-	// with n banks counts an epoch in bank Epoch.BankOf(number, n × BankEpochs) / BankEpochs.
+	// BankEpochs is the number of epochs that a device counts in one bank, up to MaxBankEpochs; 0
+	// means one. It applies to devices whose program has more than two banks and no objects to read.
+	// Such a device with n banks counts an epoch in bank Epoch.BankOf(number, n × BankEpochs) /
+	// BankEpochs.
 	BankEpochs int `json:"bankEpochs,omitempty"`
 	// Merge requests that each collector merge the cells of its devices. The plugin must be a Merger.
 	Merge bool `json:"merge,omitempty"`

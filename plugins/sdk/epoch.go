@@ -175,7 +175,7 @@ type LateReport struct {
 	HostReport
 }
 
-// Device returns the data of the device, or nil if there is none.
+// Device returns the data of the device, or nil if the epoch has none.
 func (e *Epoch) Device(name string) *DeviceData {
 	i, ok := slices.BinarySearchFunc(e.Devices, name,
 		func(d DeviceData, n string) int { return strings.Compare(d.Name, n) })
@@ -185,7 +185,7 @@ func (e *Epoch) Device(name string) *DeviceData {
 	return &e.Devices[i]
 }
 
-// Object returns the cells of the object with that full P4Info name, or nil.
+// Object returns the cells of the object with a full P4Info name, or nil.
 func (d *DeviceData) Object(name string) *Cells {
 	i, ok := slices.BinarySearchFunc(d.Objects, name,
 		func(c Cells, n string) int { return strings.Compare(c.Object, n) })

@@ -114,8 +114,8 @@ type Object struct {
 	Cells int    `json:"cells"`           // cells per bank
 	Width int    `json:"width"`           // bits per cell in the data plane, 1 to 32
 	Banks int    `json:"banks"`           // at least 1
-	// Annotations are those of the register in P4Info. They describe the structure of the array
-	// (levels, rows, columns, key fields).
+	// Annotations are the annotations of the register in P4Info. They describe the structure of the
+	// array (levels, rows, columns, key fields).
 	Annotations Annotations `json:"annotations,omitempty"`
 }
 
@@ -163,7 +163,7 @@ type Link struct {
 	CapacityBPS uint64   `json:"capacityBps,omitempty"` // bits per second; 0: unknown
 }
 
-// Device returns the device of that name, or nil.
+// Device returns the device with a name, or nil.
 func (n *Network) Device(name string) *Device {
 	i := slices.IndexFunc(n.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {
@@ -172,7 +172,7 @@ func (n *Network) Device(name string) *Device {
 	return &n.Devices[i]
 }
 
-// Cabling is what the links of a network join.
+// Cabling is the set of the endpoints that the links of a network join.
 type Cabling struct {
 	// Ends are the names of the nodes at the other ends of links, by device and port.
 	Ends map[string]map[uint32]string
@@ -224,7 +224,7 @@ func (c *Cabling) Beyond(device string, port uint32) (nodes []string) {
 	return nodes
 }
 
-// Object returns the object of that full name or alias, or nil.
+// Object returns the object with a full name or alias, or nil.
 func (d *Device) Object(name string) *Object {
 	i := slices.IndexFunc(d.Objects, func(o Object) bool { return o.Name == name || (o.Alias == name && name != "") })
 	if i < 0 {

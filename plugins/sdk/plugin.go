@@ -54,9 +54,9 @@ type NetworkUpdater interface {
 type Merger interface {
 	// Merge returns a part of an epoch, the devices that one collector has read, with fewer cells.
 	// Analyze, possibly in another process with the same configuration, must return the same results
-	// with the merged part. Objects may have other cells than those that were read; objects of other
+	// with the merged part. Objects may have other cells than the read objects; objects of other
 	// devices, or with other names, are dropped. The devices of the result either all arrive at
-	// Analyze or are all missing. The part and its cells may be changed. Merge is called if
+	// Analyze or are all missing. Merge may change the part and its cells. It is called if
 	// Settings.Merge is set, and may run concurrently with Analyze.
 	Merge(ctx context.Context, part *Epoch) (*Epoch, error)
 }
@@ -105,7 +105,7 @@ type Description struct {
 	Summary string `json:"summary,omitempty"`
 	// Programs are data-plane programs that contain the objects that the plugin reads.
 	Programs []ProgramNeed `json:"programs,omitempty"`
-	// Objects are what the plugin reads from devices in each epoch.
+	// Objects are the objects that the plugin reads from devices in each epoch.
 	Objects []ObjectNeed `json:"objects,omitempty"`
 	// ConfigSchema is a JSON Schema (2020-12) of the plugin's configuration; sdktest.ConfigSchema
 	// generates it. If a configuration does not fit, the collector refuses it, with the name of the

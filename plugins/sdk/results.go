@@ -169,9 +169,9 @@ type TableEntry struct {
 // field's width.
 type FieldMatch struct {
 	Field string `json:"field"`
-	Value []byte `json:"value"`          // for a range, the low end
+	Value []byte `json:"value"`          // low end of a range, or the value
 	Mask  []byte `json:"mask,omitempty"` // mask of a ternary match
-	High  []byte `json:"high,omitempty"` // for a range, the high end, inclusive
+	High  []byte `json:"high,omitempty"` // high end of a range, inclusive
 	// PrefixLen is the prefix length of an LPM match in bits; -1 for other kinds of match.
 	PrefixLen int32 `json:"prefixLen"`
 }

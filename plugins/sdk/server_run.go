@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One Run stream: epochs in, results out.
+// A Run stream receives epochs and sends results.
 
 package sdk
 

@@ -352,7 +352,7 @@ func RowKeyFrom(m *pluginv1.RowKey) RowKey {
 	return RowKey{List: m.GetList(), Target: m.GetTarget(), Keys: m.GetKeys()}
 }
 
-// levels maps event levels to those of slog.
+// levels maps event levels to slog's levels.
 var levels = map[pluginv1.EventLevel]slog.Level{
 	pluginv1.EventLevel_EVENT_LEVEL_UNSPECIFIED: slog.LevelInfo,
 	pluginv1.EventLevel_EVENT_LEVEL_DEBUG:       slog.LevelDebug,

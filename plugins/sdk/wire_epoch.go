@@ -137,8 +137,8 @@ type EpochDecoder struct {
 
 	epoch  *Epoch // open; nil between two epochs
 	budget time.Duration
-	bytes  int // announced so far for the open epoch
-	// filling is the array in progress, of which filled of wanted bytes have arrived.
+	bytes  int // bytes announced so far for the open epoch
+	// filling is the array in progress; filled of its wanted bytes have arrived.
 	filling        *[]byte
 	filled, wanted int
 	device, what   string
@@ -282,7 +282,7 @@ func (d *EpochDecoder) begin(node, what string, total int) error {
 }
 
 // fill appends data and zeros to the array in progress. An array that arrives in one piece shares
-// the memory of its message. The memory of a larger one grows as data and zeros arrive, so that a
+// the memory of its message. The memory of a larger array grows as data and zeros arrive, so that a
 // false length allocates no memory.
 func (d *EpochDecoder) fill(node, what string, at, total int, data []byte, zeros int) error {
 	switch {

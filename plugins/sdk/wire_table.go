@@ -131,7 +131,7 @@ type openTable struct {
 type openColumn struct {
 	name  string
 	kind  pluginv1.ColumnKind
-	data  [][]byte // of each part; joined when the table is complete, so that a refused one is never copied
+	data  [][]byte // data of each part; joined when the table is complete, so that a refused table is never copied
 	size  int      // bytes of data
 	ends  []uint32 // begins with 0 once there is text
 	codes []uint32 // nil as long as row i is entry i

@@ -38,7 +38,7 @@ type Sketch[F family.Hash] struct {
 	cols  family.Range
 	cells []uint32 // row-major
 	total uint64   // sum of all added numbers
-	full  bool     // a counter has reached its limit
+	full  bool     // whether a counter has reached its limit
 }
 
 // New returns an empty sketch.
@@ -246,7 +246,7 @@ func (s *Sketch[F]) raiseOne(d uint64) {
 	*a, *b, *c = max(x, to), max(y, to), max(z, to)
 }
 
-// raise sets every counter of a key that is below the estimate plus n to that sum.
+// raise sets every counter of a key that is below the estimate plus n to the estimate plus n.
 func (s *Sketch[F]) raise(d uint64, n uint32) {
 	var cols [family.MaxRows]uint32
 	at := cols[:min(s.cfg.Rows, family.MaxRows)]
@@ -324,7 +324,7 @@ func (s *Sketch[F]) config() any {
 }
 
 // Merge adds the counts of o. For CU sketches, estimates are still never too low, but the counters
-// differ from those of a single sketch.
+// differ from the counters of a single sketch.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {
 		return err
@@ -341,8 +341,8 @@ func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	return nil
 }
 
-// Subtract subtracts the counts of o, whose packets must be part of those of s. It fails, and
-// changes nothing, for CU sketches, for counters at their limit, and if a counter would become
+// Subtract subtracts the counts of o, whose packets must be a part of the packets of s. It fails,
+// and changes nothing, for CU sketches, for counters at their limit, and if a counter would become
 // negative.
 func (s *Sketch[F]) Subtract(o *Sketch[F]) error {
 	if err := s.fits(o); err != nil {

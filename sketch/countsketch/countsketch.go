@@ -35,7 +35,7 @@ type Sketch[F family.Hash] struct {
 	cfg   Config
 	cols  family.Range
 	cells []int32 // row-major
-	full  bool    // a counter has reached its limit
+	full  bool    // whether a counter has reached its limit
 }
 
 // New returns an empty sketch.

@@ -19,14 +19,14 @@ const (
 // Decompound estimates the numbers of flows with sizes from from to to-1, for sizes that are too
 // large for MRAC. A counter is the sum of a Poisson-distributed number of flows, so its
 // distribution is a compound Poisson distribution, and Panjer's recursion, solved for the sizes,
-// gives the distribution of these. Counters are divided into at most 1,024 classes of equal width.
-// The result has four sizes per power of two, each of which stands for the flows around it.
-// Decompound fails with an error that wraps sketch.ErrLimit if almost all counters are in use.
+// gives their distribution. Counters are divided into at most 1,024 classes of equal width. The
+// result has four sizes per power of two, each of which stands for the flows around it. Decompound
+// fails with an error that wraps sketch.ErrLimit if almost all counters are in use.
 func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 	if len(row) == 0 || from < 1 || to <= from {
 		return nil, fmt.Errorf("%w: estimate: sizes from %d to %d of %d counters", sketch.ErrConfig, from, to, len(row))
 	}
-	width := (to + classes - 1) / classes // of a class
+	width := (to + classes - 1) / classes // width of a class
 	share := make([]float64, (to+width/2)/width+1)
 	for _, v := range row {
 		if k := (uint64(v) + uint64(width)/2) / uint64(width); k < uint64(len(share)) {
@@ -53,7 +53,7 @@ func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 			flows += weighted[k] / float64(k)
 			packets += weighted[k] * float64(width)
 		}
-		if flows > 0 { // otherwise noise
+		if flows > 0 { // otherwise the class is noise
 			at := min(max(uint32(packets/flows+0.5), low), high-1)
 			out[at] += flows * float64(len(row))
 		}

@@ -36,8 +36,8 @@ const mostSplit = 4096
 
 // Histogram holds the number of counters with each value. The zero value is empty.
 type Histogram struct {
-	small [mostSplit + 1]int // by value
-	large map[uint32]int     // by value above mostSplit
+	small [mostSplit + 1]int // counts of small values, by value
+	large map[uint32]int     // counts of values above mostSplit
 	n     int
 }
 

@@ -11,7 +11,7 @@ import (
 // Tail is a complementary distribution: the number of flows of at least each size.
 type Tail struct {
 	Sizes []float64 // ascending
-	Flows []float64 // of at least that size
+	Flows []float64 // number of flows of at least the size
 }
 
 // NewTail returns the tail of weighted sizes.

@@ -101,10 +101,10 @@ func Blocks[F Hash](seed uint64, keys []byte, size int, add func(digests []uint6
 	sumsPool.Put(s)
 }
 
-// SumBatch passes the packets of a batch to add, block by block, as digests and their numbers of
-// packets, some of which may be 0. In skewed traffic, most packets belong to few flows, so their
-// packets are added up first. A digest may be passed several times and in any order. The keys are
-// concatenated, size bytes each.
+// SumBatch passes the packets of a batch to add, block by block, as digests with their numbers of
+// packets, some of which may be 0. In skewed traffic, most packets belong to few flows, so SumBatch
+// adds up the packets of equal keys first. It may pass a digest several times and in any order. The
+// keys are concatenated, size bytes each.
 func SumBatch[F Hash](seed uint64, keys []byte, size int, add func(digests []uint64, numbers []uint32)) {
 	s := sumsPool.Get().(*sums)
 	most := len(keys) >= sumsFrom*size

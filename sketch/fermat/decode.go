@@ -52,7 +52,7 @@ func (s *Sketch[F, E]) Decode() (Result, error) {
 }
 
 type decoder[F family.Hash, E Field] struct {
-	s     Sketch[F, E] // a copy, which decoding empties
+	s     Sketch[F, E] // copy that decoding empties
 	queue []int32      // ring of the buckets to examine
 	head  int
 	n     int
@@ -64,7 +64,7 @@ type decoder[F family.Hash, E Field] struct {
 	index   []int32 // open hash table of the extracted keys, by digest; 0 marks an empty entry
 	id      []E
 	buf     [maxKey + 16]byte
-	last    uint64 // upper limit of the last fragment; 0 if there is none
+	last    uint64 // upper limit of the last fragment; 0: no limit
 
 	words    [maxFragments]uint64 // words that pureWords tries
 	doubtful [maxFragments]int
@@ -284,7 +284,7 @@ func (d *decoder[F, E]) pureWords(n int64, row int, col uint32) (int64, uint64, 
 			if digest, ok := try(raised); ok && !d.absent(digest) {
 				return n, digest, true
 			}
-			// The next larger number with as many bits set.
+			// The next larger number with the same number of bits set.
 			low := raised & -raised
 			up := raised + low
 			raised = (up^raised)>>2/low | up

@@ -383,7 +383,7 @@ func splitWords[E Field](key []byte, fp uint64, out []E) {
 	}
 }
 
-// Reset empties the sketch, or this part of it.
+// Reset empties the sketch, or a part of it.
 func (s *Sketch[F, E]) Reset() {
 	for r := range s.cfg.Rows {
 		clear(s.row(r))
@@ -516,7 +516,7 @@ func (s *Sketch[F, E]) combine(o *Sketch[F, E], minus bool) error {
 	return nil
 }
 
-// MarshalBinary serializes the sketch, or this part of it.
+// MarshalBinary serializes the sketch, or a part of it.
 func (s *Sketch[F, E]) MarshalBinary() ([]byte, error) {
 	w := wire.NewWriter(wire.Fermat, family.ID[F](), s.cfg.Seed, s.Memory())
 	var flags uint32

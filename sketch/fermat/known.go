@@ -23,13 +23,13 @@ const maxTries = 1 << 20
 // four flows that share them in pairs. known returns keys of flows that may be among them; it is
 // called only if needed. A bucket holds two flows if, for exactly one known flow and one number of
 // packets, the rest is one flow without an empty bucket. If resolving such buckets and decoding
-// further do not empty the sketch, the result is that of Decode.
+// further do not empty the sketch, DecodeWithKeys returns the result of Decode.
 //
 // A known flow in such a bucket is found with its packets, and so is the other flow. If the
-// bucket's flows are not among the known ones, but k other flows are, one of these belongs in the
-// bucket in all rows with probability k / width^rows. It then gives a wrong pair with probability
-// 1 / width^rows for each number of packets that leaves an identifier; with IPv4 5-tuples in
-// fragments of 32 bits, there are fewer than 256 such numbers.
+// bucket's flows are not known, but k other flows are, one of these k flows belongs in the bucket
+// in all rows with probability k / width^rows. It then gives a wrong pair with probability 1 /
+// width^rows for each number of packets that leaves an identifier; with IPv4 5-tuples in fragments
+// of 32 bits, there are fewer than 256 such numbers.
 func (s *Sketch[F, E]) DecodeWithKeys(known iter.Seq[[]byte]) (Result, error) {
 	return s.decodeWithKeys(known, maxTries)
 }
@@ -89,7 +89,7 @@ func (d *decoder[F, E]) load(key string) (digest uint64) {
 	return digest
 }
 
-// pair returns the two flows of a bucket. ok is false if neither of them is known, or if more than
+// pair returns the two flows of a bucket. ok is false if both flows are unknown, or if more than
 // one pair is possible.
 func (d *decoder[F, E]) pair(b int, known [][]byte, tries *int) (pair [2]flowIn, ok bool) {
 	row, col := b/d.s.cfg.Width, uint32(b%d.s.cfg.Width)

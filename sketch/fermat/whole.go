@@ -123,7 +123,7 @@ const (
 // packets belong to few flows, so their packets are added up first. There must be at most
 // numberBits keys.
 func (s *Sketch[F, E]) insertSums(keys []byte, size int) {
-	var held [1024][2]uint64 // keys in two words, of which the second also holds the number of packets
+	var held [1024][2]uint64 // keys in two words; the second word also holds the number of packets
 	var digests [family.Block]uint64
 	var left [family.Block][2]uint64
 	for len(keys) > 0 {
@@ -156,7 +156,7 @@ func (s *Sketch[F, E]) insertSums(keys []byte, size int) {
 	}
 }
 
-// addSum inserts packets of a key in two words, of which the second also holds their number.
+// addSum inserts packets of a key in two words; the second word also holds the number of packets.
 func (s *Sketch[F, E]) addSum(lo, hi uint64, size int) {
 	n := E(hi & numberBits)
 	hi >>= 24

@@ -19,7 +19,7 @@ const (
 	SrcPort
 	DstPort
 
-	// FiveTuple is all of them.
+	// FiveTuple is the set of all fields.
 	FiveTuple = Src | Dst | Proto | SrcPort | DstPort
 )
 

@@ -95,7 +95,7 @@ var tables = func() (t [8][256]uint32) {
 	return t
 }()
 
-// tables16 holds the same for CRC-16.
+// tables16 holds the tables of CRC-16.
 var tables16 = func() (t [8][256]uint16) {
 	for b := range t[0] {
 		v := uint16(b)

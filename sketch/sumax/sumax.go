@@ -95,12 +95,12 @@ type Sketch[F family.Hash] struct {
 	cfg      Config
 	cols     family.Range
 	n        int      // cells per bucket
-	cells    []uint32 // all rows' buckets of a column, before those of the next column
+	cells    []uint32 // buckets of all rows of a column, before the buckets of the next column
 	received []uint64 // bitmap of the received columns; nil if all were
 	arrived  int      // columns that were received, if received is not nil
 	tally    *tally   // tally of the received columns; nil until it is computed
 
-	sizes [][]uint32 // of the received buckets of each row, ascending; nil until Excess needs them
+	sizes [][]uint32 // sizes of the received buckets of each row, ascending; nil until Excess needs them
 }
 
 // tally holds the counts that the estimates of all flows need.
@@ -147,7 +147,7 @@ func (s *Sketch[F]) Memory() int { return len(s.cells) * cellBytes }
 
 // Packet is the data of a packet other than its key.
 type Packet struct {
-	Delay uint32 // in the unit of Ranges
+	Delay uint32 // delay in the unit of Ranges
 	At    uint32 // arrival time, above 0, in the unit of intervals
 }
 
@@ -334,8 +334,8 @@ func (s *Sketch[F]) MaxInterval(key []byte) (interval, last uint32, valid bool) 
 // OwnInterval returns the longest gap between two packets of a key of which size packets are known
 // to have passed. alone reports that no other flow has a packet in the key's bucket of the first
 // row, whose sizes are plain sums: the gap is exact then. Without such a bucket it is the smallest
-// gap of those rows whose buckets have the key's estimated size, because a larger one is shared; if
-// there are none, that of MaxInterval. The paper does not have this.
+// gap of the rows whose buckets have the key's estimated size, because a larger bucket is shared;
+// without such rows it is the result of MaxInterval. The paper does not have this.
 func (s *Sketch[F]) OwnInterval(key []byte, size uint32) (interval uint32, alone, valid bool) {
 	if !s.cfg.Intervals {
 		return 0, false, false
@@ -386,8 +386,8 @@ func (s *Sketch[F]) Excess(key []byte, n uint32) float64 {
 	return p
 }
 
-// Row returns the size cells of a row in packets, or the sums over the ranges if sizes are
-// omitted. For a partial sketch, it returns those of the received columns.
+// Row returns the size cells of a row in packets, or the sums over the ranges if sizes are omitted.
+// For a partial sketch, it returns the cells of the received columns.
 func (s *Sketch[F]) Row(i int) []uint32 {
 	out := make([]uint32, 0, s.ReceivedColumns())
 	for c := range uint32(s.cfg.Width) {
@@ -515,8 +515,8 @@ type Receipt uint8
 // Results of SetColumn.
 const (
 	First    Receipt = iota // the first cells of this column
-	Again                   // the same cells as received before
-	Replaced                // other cells than received before, which they replace
+	Again                   // the same cells as the cells received before
+	Replaced                // cells that differ from the cells received before, which they replace
 )
 
 // SetColumn sets a received column. A column may be received more than once; the latest cells are

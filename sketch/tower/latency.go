@@ -49,10 +49,10 @@ func bucketBits(bits int) uint64 {
 	return wordBits
 }
 
-// NewLatency returns an empty tower of buckets. The configured rows are those of the frequency
-// counters, by default 8, 16 and 24 bits wide, so that latency counters have 24,
-// 28 and 40. For both kinds of counters, all ones mean +∞.
-// Insertion is CM. Memory is the size of both kinds together.
+// NewLatency returns an empty tower of buckets. The configured rows give the widths of the
+// frequency counters, by default 8, 16 and 24 bits, so that latency counters have 24, 28 and 40
+// bits. For both kinds of counters, all ones mean +∞. Insertion is CM. Memory is the size of both
+// kinds together.
 func NewLatency[F family.Hash](c Config) (*Latency[F], error) {
 	if c.Conservative {
 		return nil, fmt.Errorf("%w: tower: buckets of latencies have CM insertion only, not conservative insertion",
@@ -126,7 +126,7 @@ func (r *buckets) get(words []uint64, at, shift uint64) uint64 {
 	return v & r.all
 }
 
-// change replaces the bucket at a place, which is old, by another one.
+// change replaces the bucket old at a place by another bucket.
 func (r *buckets) change(words []uint64, at, shift, old, by uint64) {
 	words[at] ^= (old ^ by) << shift
 	if shift+r.size > wordBits {
@@ -137,8 +137,8 @@ func (r *buckets) change(words []uint64, at, shift, old, by uint64) {
 // Insert records a packet of a key and its latency, in any unit.
 func (l *Latency[F]) Insert(key []byte, latency uint32) { l.Add(key, 1, uint64(latency)) }
 
-// Add records packets of a key with the sum of their latencies. The result equals that of one
-// Insert per packet.
+// Add records packets of a key with the sum of their latencies. The result equals one Insert per
+// packet.
 func (l *Latency[F]) Add(key []byte, packets uint32, sum uint64) {
 	l.AddDigest(family.Digest[F](l.seed, key), packets, sum)
 }

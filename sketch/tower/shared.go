@@ -15,14 +15,15 @@ import (
 //
 // With CM insertion each writer has its own counters, which Flush hands over by exchanging a
 // pointer, so no packet touches a cache line that another core writes. The cost is memory: one
-// tower per writer and one more for each that has flushed since the last Snapshot or Seal. Once
-// all writers are flushed, the counters equal those of a Sketch that saw all packets, bit by bit.
+// tower per writer and one more for each writer that has flushed since the last Snapshot or Seal.
+// Once all writers are flushed, the counters equal, bit by bit, the counters of a Sketch that saw
+// all packets.
 //
 // CU insertion depends on the estimate of all packets, so the writers share the counters and change
 // them by compare-and-swap, after adding up the packets of 1,024 keys. No update is lost, but two
 // writers may both use an estimate that the other is raising, so that an estimate can be too low by
-// the packets in flight at that moment. (Separate counters would never be too low, but the error is
-// 1.3 times that of one writer for 2 writers, and nearly 3 times for 8.)
+// the packets in flight at that moment. (Separate counters would never be too low, but with two
+// writers the error is 1.3 times the error of one writer, and with eight nearly 3 times.)
 type Shared[F family.Hash] struct {
 	config  Config
 	writers atomic.Uint32

@@ -29,11 +29,11 @@ type Sketch[F family.Hash] struct {
 	seed  uint64
 	cu    bool
 	rows  []row
-	even  []evenRow // the same rows, if all can be even rows; otherwise nil
+	even  []evenRow // rows as even rows if all rows can be even rows; otherwise nil
 	words []uint64
 	shape []Row
-	// touched is a sum whose only purpose is that the compiler keeps accesses that load words into
-	// the caches.
+	// touched is a sum whose only purpose is to keep the compiler from removing accesses that load
+	// words into the caches.
 	touched uint64
 }
 
@@ -249,7 +249,8 @@ func (s *Sketch[F]) add(d, n uint64) {
 	}
 }
 
-// raise sets every counter that is below the estimate plus n, and has not overflowed, to that sum.
+// raise sets every counter that is below the estimate plus n, and has not overflowed, to the
+// estimate plus n.
 func (s *Sketch[F]) raise(d, n uint64) {
 	if len(s.even) == 5 && n == 1 {
 		raiseFive(s.words, s.even, d)
@@ -561,8 +562,9 @@ func (s *Sketch[F]) merge(o *Sketch[F]) {
 	}
 }
 
-// mergeWords adds the counters of words to those of sums, all counters of a word at once. high has
-// the highest bit of each counter set. A counter that exceeds its maximum becomes all ones.
+// mergeWords adds the counters of words to the counters of sums, all counters of a word at once.
+// high has the highest bit of each counter set. A counter that exceeds its maximum becomes all
+// ones.
 func mergeWords(sums, words []uint64, high uint64, bits uint32) {
 	words = words[:len(sums)]
 	for i, a := range sums {

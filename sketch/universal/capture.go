@@ -35,9 +35,9 @@ func sizeOf(class uint8) float64 {
 	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
 }
 
-// seen holds the sizes of a flow as classes: change in the reading, where it must exceed the
-// noise, and before and after in the data plane, which decided whether to keep the flow. Only a
-// difference has both of the latter.
+// seen holds the sizes of a flow as classes: change in the reading, where it must exceed the noise,
+// and before and after in the data plane, which decided whether to keep the flow. Only a difference
+// has both before and after.
 type seen struct{ change, before, after uint8 }
 
 // capture returns a function for the probability that a flow of these sizes reaches a level that
@@ -79,7 +79,7 @@ func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 // slots of a sketch.
 type curve struct {
 	table table
-	known [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 if it is not computed yet
+	known [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 before it is computed
 }
 
 func newCurve(t table) *curve {

@@ -15,7 +15,7 @@ type Estimate struct {
 	reading *Reading
 	layout  Layout
 	levels  []level
-	flows   []estimated // by level, then by hash, as in the reading
+	flows   []estimated // flows by level, then by hash, as in the reading
 	known   map[flow.Key]int32
 	packets float64 // exact if the data plane counts packets
 	exact   bool
@@ -29,7 +29,7 @@ type Estimate struct {
 // level is the state of one stratum. A stratum contains the flows whose deepest level it is.
 type level struct {
 	rest     []int32 // the cells minus the known flows
-	moment   float64 // of rest: the sum of squares, median of the rows
+	moment   float64 // sum of squares of rest, median of the rows
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown

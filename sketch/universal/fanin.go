@@ -111,7 +111,7 @@ func flowsEach(flows, sources, pairs, total float64) float64 {
 				high = others
 			}
 		}
-		perFlow := 2 * pairs / (p * p * total) // mean of m(m-1), by that of m
+		perFlow := 2 * pairs / (p * p * total) // mean of m(m-1) divided by the mean of m
 		random = min(max((1+others)*(perFlow/max(others, 0.01)-1), 0), 1)
 	}
 	return 1 + others

@@ -84,7 +84,7 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 // flow's size; if the number of packets is unknown or the adjustment is extreme, the factor is
 // constant.
 func (e *Estimate) calibrate() {
-	var flows, packets float64 // of the sample
+	var flows, packets float64 // flows and packets of the sample
 	var s0, s1, s2 float64     // moments of the adjustable part of the sample
 	for _, w := range e.sample {
 		flows += w.Weight

@@ -89,14 +89,14 @@ func (s *Sketch) Bound() sketch.Bound {
 	return sketch.Bound{Over: e, Under: e, Failure: 3*(7./8)/64 + 1./512}
 }
 
-// Merge adds the counts of o. The counters then equal those of a single sketch; of the heavy keys
-// of both sketches, the largest remain. Merge fails, and changes nothing, if the layouts differ or
-// if a level would count more packets than a counter can hold.
+// Merge adds the counts of o. The counters then equal the counters of a single sketch; of the heavy
+// keys of both sketches, the largest remain. Merge fails, and changes nothing, if the layouts
+// differ or if a level would count more packets than a counter can hold.
 func (s *Sketch) Merge(o *Sketch) error { return s.combine(o, false) }
 
-// Subtract subtracts the counts of o, whose packets must be part of those of s. For flows that
-// grew and shrank, use Compare. Subtract fails, and changes nothing, if the layouts differ or if o
-// counted more packets.
+// Subtract subtracts the counts of o, whose packets must be a part of the packets of s. For flows
+// that grew and shrank, use Compare. Subtract fails, and changes nothing, if the layouts differ or
+// if o counted more packets.
 func (s *Sketch) Subtract(o *Sketch) error { return s.combine(o, true) }
 
 func (s *Sketch) combine(o *Sketch, minus bool) error {

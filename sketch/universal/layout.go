@@ -112,7 +112,8 @@ func (l *Layout) columns(level int) int { return (l.Columns-1)>>shift(level) + 1
 // slots returns the heavy keys of a way of a level.
 func (l *Layout) slots(level int) int { return (l.Slots-1)>>shift(level) + 1 }
 
-// before returns the cells of the levels before a level, given those of a wide and a deep one.
+// before returns the number of cells of the levels before a level, from the numbers of cells of a
+// wide and of a deep level.
 func before(level, wide, deep int) int {
 	return min(level, wideLevels)*wide + max(level-wideLevels, 0)*deep
 }

@@ -16,10 +16,10 @@ type Reading struct {
 	layout  Layout
 	cells   []uint32 // two's complement; shared with the sketch until owned is set
 	owned   bool
-	packets []int64 // by level; nil if a sketch did not count them
+	packets []int64 // packets by level; nil if a sketch did not count them
 	keys    []candidate
-	table   table // of the sketch that counted the packets
-	earlier table // of the sketch of the epoch before; nil without one
+	table   table // table of the sketch that counted the packets
+	earlier table // table of the sketch of the epoch before; nil for the first epoch
 	// difference is set after a subtraction: sizes of flows may then be negative, so packets is not
 	// their sum.
 	difference bool
@@ -147,10 +147,10 @@ func (r *Reading) Clone() *Reading {
 }
 
 // Sum returns the reading of one sketch that counted all packets in plus, without the packets in
-// minus (paper, section 5: the network is one big switch). The packets in minus must be part of
-// those in plus, because another switch counted them too. Of the heavy keys of all readings, those
-// remain that the one sketch keeps: estimates rely on a level's slots holding the largest keys.
-// Sum fails if the layouts differ, if plus is empty, or if a reading is a difference.
+// minus (paper, section 5: the network is one big switch). The packets in minus must be a part of
+// the packets in plus, because another switch counted them too. Of the heavy keys of all readings,
+// Sum keeps the keys that the one sketch would keep: estimates rely on a level's slots holding the
+// largest keys. Sum fails if the layouts differ, if plus is empty, or if a reading is a difference.
 func Sum(plus, minus []*Reading) (*Reading, error) {
 	if len(plus) == 0 {
 		return nil, fmt.Errorf("universal: a sum needs at least one reading: %w", ErrMismatch)
@@ -174,7 +174,7 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 	return r, nil
 }
 
-// keep makes the keys of the reading those that one sketch with its counters would keep.
+// keep drops the keys of the reading that one sketch with its counters would not keep.
 func (r *Reading) keep(keys []candidate) {
 	s := over(r.layout, r.cells, make([]uint32, r.layout.HeavyCells()), nil)
 	s.rank(keys)

@@ -22,7 +22,7 @@ type Sketch struct {
 	layout   Layout
 	counters []uint32 // two's complement
 	heavy    []uint32
-	packets  []uint32 // by level; nil if the program does not count packets
+	packets  []uint32 // packets by level; nil if the program does not count packets
 
 	cells, slots family.Range // compute remainders by twice the columns, and by the slots, without a division
 }
@@ -107,7 +107,7 @@ func (s *Sketch) count(h uint32, level int) int32 {
 	base, columns, shift := l.counter(level), l.columns(level), shift(level)
 	var est [3]int32
 	for row := range l.Rows {
-		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // as cellOf computes it
+		v := family.Reduce[family.P4](rowhash.Mix(h, rowhash.Odd[row]), &s.cells) // same place as cellOf computes
 		cell := &s.counters[base+row*columns+int(v>>1)>>shift]
 		sign := 1 - 2*int32(v&1)
 		*cell += uint32(sign)
@@ -120,8 +120,8 @@ func (s *Sketch) count(h uint32, level int) int32 {
 
 // remember writes the key to the slot that already holds it. Otherwise, if est is above the lowest
 // count among the key's slots, it writes the key to the first slot with that count. With est equal
-// to that count, the key with the smaller hash stays, so that which of the flows of one size are
-// kept depends neither on their order nor on the switches that they cross.
+// to that count, the key with the smaller hash stays, so that neither the order of packets nor the
+// switches that they cross decide which flows of one size are kept.
 func (s *Sketch) remember(k *flow.Key, h uint32, level int, est uint32) {
 	l := &s.layout
 	words := l.Words()

@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run compiles the named programs, or all of them without names.
+// run compiles the named programs, or all programs if names is empty.
 func run(p4c string, programs []string) error {
 	p4c, err := exec.LookPath(p4c)
 	if err != nil {

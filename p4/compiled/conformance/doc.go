@@ -4,5 +4,5 @@
 // through a switch that runs a program, and what it forwards and what its registers
 // hold afterwards is compared with a model of that page, cell by cell.
 //
-// It consists of tests. The one on BMv2 runs when simple_switch_grpc is on the PATH.
+// The package consists of tests. The BMv2 tests run when simple_switch_grpc is on the PATH.
 package conformance

@@ -25,8 +25,8 @@ var ErrUnsupported = errors.New("AF_PACKET ports need Linux")
 
 // Config is the configuration of a port.
 type Config struct {
-	Interface string // of this machine, in the network namespace of the caller's thread
-	Name      string // of the port; "": the interface's
+	Interface string // interface of this machine, in the network namespace of the caller's thread
+	Name      string // name of the port; "" takes the interface's name
 	RingBytes int    // buffer for received frames, at least 4 MiB; 0: 8 MiB
 	// Watch makes a port that only observes the machine's own traffic: it receives the frames that
 	// this machine sends, too, without promiscuous mode, and sends nothing. On a loopback interface
@@ -37,10 +37,10 @@ type Config struct {
 
 // Stats count the frames of a port.
 type Stats struct {
-	Received  uint64 // and injected
+	Received  uint64 // frames that were received and injected
 	Truncated uint64 // received, longer than a block of the ring (128 KiB), and not injected
 	Unsplit   uint64 // merged in a way that cannot be undone, and not injected
-	Lost      uint64 // by the kernel: the ring was full
+	Lost      uint64 // frames that the kernel lost because the ring was full
 	Sent      uint64
 	Unsent    uint64 // the kernel refused them: longer than the MTU, interface down; or a port with Watch
 }

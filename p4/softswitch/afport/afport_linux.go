@@ -39,13 +39,13 @@ type Port struct {
 	waiting sync.Mutex // held to use late; taken after mu
 	late    batch      // frames that are sent together
 
-	lostBefore uint64 // by sockets before this one; guarded by mu
+	lostBefore uint64 // frames that earlier sockets lost; guarded by mu
 
-	splitter rawlink.Splitter // of the goroutine that receives
+	splitter rawlink.Splitter // used by the goroutine that receives
 
 	refusing sync.Mutex       // held to use the next two; taken after mu
-	reasons  map[error]uint64 // of unsent frames
-	logged   time.Time        // when they were logged
+	reasons  map[error]uint64 // number of unsent frames by reason
+	logged   time.Time        // time when reasons were logged
 
 	received, truncated, unsplit, sent, unsent atomic.Uint64
 }
@@ -165,14 +165,14 @@ func (p *Port) linkUp() (bool, error) {
 	return r.Uint16()&up == up, nil
 }
 
-// receive injects what arrives until the port is closed.
+// receive injects arriving frames until the port is closed.
 func (p *Port) receive() {
 	defer close(p.done)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
 		var err error
-		if p.sock != nil { // only this goroutine changes it while it runs
+		if p.sock != nil { // only this goroutine changes the field while it runs
 			err = p.drain(tick.C)
 		}
 		select {
@@ -270,7 +270,7 @@ func (p *Port) send(frame []byte, _ time.Duration) {
 	}
 }
 
-// flush sends what waits to be sent.
+// flush sends the waiting frames.
 func (p *Port) flush() {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

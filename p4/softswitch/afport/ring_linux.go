@@ -19,11 +19,11 @@ import (
 // socket is an AF_PACKET socket with a TPACKET_V3 ring of blocks, which the kernel fills with
 // frames and hands over one after another. One goroutine takes frames; any may send.
 type socket struct {
-	fd, tx int // that receives; that sends, -1 without one
+	fd, tx int // receiving descriptor; sending descriptor, or -1
 	ring   []byte
-	block  int    // that is read
-	left   uint32 // frames of it that were not taken yet
-	at     int    // the next of them, in ring
+	block  int    // block that is being read
+	left   uint32 // frames of the block that were not taken yet
+	at     int    // offset of the next frame in ring
 	taken  bool   // block is ours
 	tagged []byte // a frame with its VLAN tag put back
 	drops  atomic.Uint64
@@ -42,13 +42,13 @@ const (
 var errAgain = errors.New("no frame is there")
 
 // openRing opens a socket on an interface. It receives the frames that arrive from then on, and if
-// watch is set those that this machine sends.
+// watch is set also the frames that this machine sends.
 func openRing(name string, ringBytes int, watch bool) (*socket, error) {
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
 	}
-	// no protocol: nothing comes before it is bound
+	// no protocol: the socket receives nothing before it is bound
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET socket: %w", err)
@@ -89,7 +89,7 @@ func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) (err error
 		return fmt.Errorf("AF_PACKET socket: ring: %w", err)
 	}
 	s.ring = ring
-	if !watch || dev.Flags&net.FlagLoopback != 0 { // what a loopback interface sends arrives there
+	if !watch || dev.Flags&net.FlagLoopback != 0 { // frames sent by a loopback interface arrive at it
 		if err := rawlink.OnlyArriving(s.fd); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) (err error
 
 func (s *socket) close() {
 	if s.ring != nil {
-		_ = unix.Munmap(s.ring) // it was mapped
+		_ = unix.Munmap(s.ring) // the memory was mapped
 	}
 	_ = unix.Close(s.fd)
 	if s.tx >= 0 {
@@ -120,7 +120,7 @@ func (s *socket) close() {
 // lost is how many frames the kernel lost, for want of room in the ring.
 func (s *socket) lost() uint64 {
 	if st, err := unix.GetsockoptTpacketStatsV3(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		s.drops.Add(uint64(st.Drops)) // since it was asked last
+		s.drops.Add(uint64(st.Drops)) // drops since the last call
 	}
 	return s.drops.Load()
 }
@@ -228,7 +228,7 @@ func (b *batch) send(fd int) (sent int, refused map[error]uint64) {
 			uintptr(len(b.ends)-at), 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
-		case errno != 0: // this one was refused
+		case errno != 0: // the kernel refused the frame
 			if refused == nil {
 				refused = map[error]uint64{}
 			}

@@ -13,7 +13,7 @@ import (
 // Limits of a program, far above what a compiler produces for a real one.
 const (
 	maxCode  = 1 << 22
-	maxWords = 1 << 19 // of constants
+	maxWords = 1 << 19 // words of constants
 )
 
 // Builder collects the instructions, temporaries and constants of a program.

@@ -22,7 +22,7 @@ const (
 	MajorVersion = 2
 )
 
-// Error names what is wrong in the file, and its place in the P4 source if the file has that.
+// Error names the fault in the file, and its place in the P4 source if the file has the place.
 type Error struct {
 	Construct string // `action "MyIngress.drop", primitive 3 ("assign")`
 	Source    string // "prog.p4:33" or ""
@@ -187,7 +187,7 @@ type Transition struct {
 	Type  string
 	Value []byte // hexstr
 	Set   string // parse_vset
-	Mask  []byte // nil: none
+	Mask  []byte // nil: no mask
 	Next  string // "": end of the parser
 }
 
@@ -217,7 +217,7 @@ type Meter struct {
 	Size      int
 	Direct    bool
 	Binding   string
-	Target    *Expr // direct: the field that takes the color
+	Target    *Expr // field that takes the color of a direct meter
 	Source    *Source
 }
 
@@ -422,7 +422,7 @@ type Expr struct {
 	Op     string   // "expression"
 	Left   *Expr    // may be nil
 	Right  *Expr    // may be nil; index of "register"
-	Cond   *Expr    // of op "?"
+	Cond   *Expr    // condition of op "?"
 	List   []*Expr  // "parameters_vector", "field_list"
 	Source *Source
 }

@@ -14,7 +14,7 @@ import (
 // actionDef is an action that is being compiled.
 type actionDef struct {
 	*program.Action
-	locals []operand // its parameters when a table calls it
+	locals []operand // parameters of the action when a table calls it
 	def    *bmv2json.Action
 	exits  bool
 }
@@ -61,7 +61,7 @@ func (b *builder) body(a *actionDef, locals []operand) {
 	defer func() { b.locals = nil }()
 	n := len(a.def.Primitives)
 	b.FreeTemps()
-	labels := make([][]int, n+1) // jumps to patch, by the statement they go to
+	labels := make([][]int, n+1) // jumps to patch, by the statement that they go to
 	at := make([]uint32, n)      // where statements begin
 	regs := b.registersOf(a)
 	if len(regs) > 0 { // the action is one atomic step

@@ -55,7 +55,7 @@ type builder struct {
 	locals []operand
 	// set outside of actions: only actions lock registers
 	noRegisters bool
-	lockOf      []int // the lock of each register
+	lockOf      []int // lock of each register
 
 	objectNames
 }

@@ -250,7 +250,8 @@ func (b *builder) standardFields() error {
 	return b.err
 }
 
-// metadataField returns the place of a field of one word; its slot is -1 if there is none.
+// metadataField returns the place of a field of one word; its slot is -1 if the program has no such
+// field.
 func metadataField(h *program.Header, name string) program.StdField {
 	if f, ok := h.Type.Field(name); ok && f.Slot >= 0 && f.Words == 1 {
 		return program.StdField{Slot: h.Base + f.Slot, Mask: wide.Mask(f.Width)}
@@ -356,7 +357,7 @@ func (b *builder) deparser() error {
 	if err := b.checksums(false); err != nil {
 		return err
 	}
-	b.Code = b.Code[:len(b.Code)-1] // its OpEnd
+	b.Code = b.Code[:len(b.Code)-1] // drops the OpEnd
 	for i := range def.Primitives {
 		b.what, b.src = fmt.Sprintf("deparser, statement %d (%s)", i, def.Primitives[i].Op), def.Primitives[i].Source
 		b.FreeTemps()

@@ -19,7 +19,7 @@ type flow struct {
 	tables map[string]*bmv2json.Table
 	conds  map[string]*bmv2json.Conditional
 	calls  map[string]*bmv2json.ActionCall
-	at     map[string]uint32 // nodes that have code
+	at     map[string]uint32 // nodes that have code, with its place
 	gotos  []fixup
 	fix    []func() error // steps that need the places of nodes
 }

@@ -50,7 +50,7 @@ func (b *builder) parser() error {
 	}
 	var sels []selectFix
 	var counts []int                // instructions that count states
-	follow := map[string][]string{} // the next states of each state
+	follow := map[string][]string{} // next states of each state
 	for i := range def.States {
 		s := &def.States[i]
 		states[s.Name] = b.Here()
@@ -117,7 +117,7 @@ func (b *builder) parser() error {
 // isAcyclic reports whether no parser state leads back to itself: states need not be counted then.
 // The states that follow each one are given by name; "" is the end.
 func isAcyclic(follow map[string][]string) bool {
-	before := map[string]int{} // states that lead to each one and may be passed more than once
+	before := map[string]int{} // number of states that lead to a state and may be passed more than once
 	for _, states := range follow {
 		for _, s := range states {
 			before[s]++

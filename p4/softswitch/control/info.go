@@ -4,7 +4,7 @@ package control
 
 // KeyInfo describes one key field of a table.
 type KeyInfo struct {
-	Name  string    // as in P4Info
+	Name  string    // name in P4Info
 	Kind  MatchKind // never MatchDontCare
 	Width int       // bits
 }

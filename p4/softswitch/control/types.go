@@ -170,12 +170,12 @@ type CloneSession struct {
 	ID             uint32
 	Replicas       []Replica
 	ClassOfService uint32 // stored and returned: v1model's programs set the priority of clones
-	PacketLength   int    // limit of copies in bytes; 0: none
+	PacketLength   int    // limit of copies in bytes; 0: no limit
 }
 
 // Digest is one message of the program's digest().
 type Digest struct {
-	Name   string        // as in P4Info
+	Name   string        // name in P4Info
 	ID     uint32        // the list id in the BMv2 JSON
 	Values [][]byte      // one for each field, big-endian, full width
 	At     time.Duration // time of the packet

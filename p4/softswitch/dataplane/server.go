@@ -41,10 +41,10 @@ type Server struct {
 	bmpb.UnimplementedDataplaneInterfaceServer
 	opt   Options
 	sw    *softswitch.Switch
-	ports []uint32 // added by this server
+	ports []uint32 // ports that this server added
 
 	mu     sync.Mutex
-	stream *packetStream // nil: none is open
+	stream *packetStream // open stream; nil: none
 	closed bool
 	busy   sync.WaitGroup // streams
 
@@ -123,7 +123,7 @@ type packetStream struct {
 
 	mu sync.Mutex
 	at time.Duration // arrival of the packet in the switch, unique in the stream
-	id uint64        // of its request
+	id uint64        // id of the client's request
 }
 
 // arrive records the next packet for the switch, and returns its time.

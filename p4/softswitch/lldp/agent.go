@@ -57,7 +57,7 @@ type Neighbor struct {
 	ID   uint64 // unique during the life of the agent
 	Port uint32
 	Frame
-	First, Last time.Time // arrival of its first and its latest frame
+	First, Last time.Time // arrival of the neighbor's first and latest frame
 }
 
 // Counters count frames of a port.
@@ -84,7 +84,7 @@ type Agent struct {
 // port is the state of one port.
 type port struct {
 	status    softswitch.PortStatus
-	disabled  bool // by configuration of LLDP
+	disabled  bool // whether the configuration disables LLDP
 	due       time.Time
 	fast      int  // frames left to send at the fast interval
 	shutdown  bool // a shutdown frame is due
@@ -429,8 +429,8 @@ func (a *Agent) State() State {
 	return State{a.enabled, a.cfg.SystemName, a.cfg.SystemDescription, a.cfg.Chassis, a.cfg.Interval}
 }
 
-// PortState returns whether LLDP is enabled on a port, and its counters; ok is false if there is no
-// such port.
+// PortState returns whether LLDP is enabled on a port, and its counters; ok is false if the port
+// does not exist.
 func (a *Agent) PortState(id uint32) (enabled bool, c Counters, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,7 +39,7 @@ type Frame struct {
 
 	PortDescription, SystemName, SystemDescription string // up to 255 bytes
 	Capabilities, Enabled                          uint16
-	Management                                     netip.Addr // the first one
+	Management                                     netip.Addr // first management address
 
 	// Unknown counts TLVs of reserved types, Discarded malformed optional TLVs. Only Parse sets
 	// them.

@@ -20,7 +20,7 @@ type Packet struct {
 	_    [64]byte // packets of different lanes share no cache line
 	f    []uint64 // the slots
 	Data []byte   // the bytes received, read only
-	own  []byte   // buffer for data that outlives the caller's
+	own  []byte   // buffer for data that outlives the caller's buffer
 	Kept bool     // data is in own
 	off  int      // bytes that the parser consumed; the payload follows
 	prog *program.Program
@@ -31,7 +31,7 @@ type Packet struct {
 	Port       uint32 // ingress port
 	length     int    // BMv2's packet length register
 	ingressLen int    // length that counters and meters use
-	Truncate   int    // limit by truncate(); -1: none
+	Truncate   int    // limit of truncate(); -1: no limit
 	Loops      int
 
 	ret     uint32 // return address of the running action

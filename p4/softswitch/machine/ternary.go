@@ -28,7 +28,7 @@ type ternaryGroup struct {
 	mask  []uint64
 	top   int32 // the highest priority
 	count int
-	index hashIndex // to the first of a chain
+	index hashIndex // index of the first entry of a chain
 }
 
 // Limits below which entries are searched one by one: entries, and entries per group.

@@ -44,7 +44,7 @@ type role struct {
 	streams map[*stream]bool
 	primary *stream
 	highest *election      // the highest so far; nil: there was no primary yet
-	config  *p4v1.Role     // as the last primary set it
+	config  *p4v1.Role     // role configuration of the last primary
 	writes  sync.WaitGroup // writes in progress; increases only while arb is held and primary is set
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Limits of queued digests.
 const (
-	digestBuffer  = 4096 // messages from the switch that wait
+	digestBuffer  = 4096 // messages of the switch that may wait
 	digestListMax = 1024 // messages in a list if the controller sets no limit
 	digestCache   = 1 << 16
 )
@@ -43,9 +43,9 @@ type gatherer struct {
 	digest *p4values.Digest
 	cfg    *p4v1.DigestEntry_Config
 	buffer []*p4v1.P4Data
-	keys   map[string]bool // of the buffer
-	since  time.Time       // of the first message in the buffer
-	sent   map[string]bool // messages sent, not acknowledged, not timed out
+	keys   map[string]bool // keys of the buffered messages
+	since  time.Time       // arrival of the first buffered message
+	sent   map[string]bool // messages that were sent, not acknowledged and not timed out
 	lists  map[uint64]sentList
 }
 

@@ -29,7 +29,7 @@ type Options struct {
 	DeviceID    uint64        // 0: 1
 	NoDeviceID  bool          // no id, and no controller, until SetDeviceID
 	MaxStreams  int           // open StreamChannels of all roles; 0: 128
-	StreamQueue int           // messages that wait for one client; 0: 1024
+	StreamQueue int           // messages that may wait for one client; 0: 1024
 	IdleScan    time.Duration // interval of idle scans; 0: 50 ms
 	Logger      *slog.Logger  // nil: discards
 
@@ -55,12 +55,12 @@ type Server struct {
 	closed bool
 
 	mu      sync.RWMutex     // writes and pipeline changes take it, reads share it
-	live    *entities.Device // the pipeline that packets run on; nil: none
-	digests *digester        // of the live pipeline
+	live    *entities.Device // device that packets run on; nil: none
+	digests *digester        // digests of the live pipeline
 	shadow  *entities.Device // saved, not committed: target of reads and writes; nil: none
 	packets atomic.Pointer[packetPath]
 
-	deviceID atomic.Uint64 // 0: none
+	deviceID atomic.Uint64 // device id; 0: none
 
 	stats counters
 }

@@ -25,7 +25,7 @@ type stream struct {
 	gone     bool      // guarded by Server.arb: left the arbitration
 
 	out  chan outgoing // packets, digests, idle notices, errors: dropped when full
-	wake chan struct{} // there are advisories
+	wake chan struct{} // signals advisories
 
 	pkt []byte // the receiver's buffer for a packet
 
@@ -84,7 +84,7 @@ func (s *Server) StreamChannel(rpc p4v1.P4Runtime_StreamChannelServer) error {
 	defer s.leave(st)
 	ctx, stop := context.WithCancel(rpc.Context())
 	defer stop()
-	end := make(chan error, 2) // from the receiver and the sender
+	end := make(chan error, 2) // results of the receiver and the sender
 	// The goroutines are not awaited here: a sender that is blocked by its client ends after this
 	// function returns and gRPC ends the stream. Close waits for them.
 	go func() {
@@ -119,7 +119,7 @@ func (s *Server) admit() error {
 	return nil
 }
 
-// sendLoop sends what is queued, advisories first.
+// sendLoop sends queued messages, advisories first.
 func (s *Server) sendLoop(ctx context.Context, rpc p4v1.P4Runtime_StreamChannelServer, st *stream) error {
 	for {
 		for _, m := range st.takeAdvisories() {

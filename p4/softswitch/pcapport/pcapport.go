@@ -30,10 +30,10 @@ import (
 // Config is the configuration of a port. The zero value is a port without input whose packets are
 // discarded.
 type Config struct {
-	In       string // capture file of the packets that arrive; "": none
+	In       string // capture file of the arriving packets; "": none
 	Out      string // capture file to write what leaves to, gzipped if it ends in .gz; "": discarded
 	RealTime bool   // inject at the file's pace
-	Name     string // of the port; "": "port N"
+	Name     string // name of the port; "": "port N"
 	Clock    *Clock // the switch's clock if queues run on the files' time; nil: the switch has its own clock
 }
 
@@ -61,7 +61,7 @@ type Port struct {
 	mu     sync.Mutex // guards the fields below
 	in     *pcapfile.Reader
 	out    *pcapfile.Writer
-	failed error // the first failure to write
+	failed error // first failure to write
 	closed bool
 }
 
@@ -122,7 +122,7 @@ func (p *Port) next() (pcapfile.Packet, error) {
 	return p.in.Next()
 }
 
-// Warn logs how the packets that were read differ from those of the file.
+// Warn logs how the packets that were read differ from the packets of the file.
 func (p *Port) Warn(log *slog.Logger) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

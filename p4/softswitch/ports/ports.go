@@ -58,7 +58,7 @@ type Status struct {
 	Speed      uint64
 	Up         bool          // enabled, and the link is up
 	Disabled   bool          // turned off by configuration
-	LastChange time.Duration // of Up, on the switch's clock
+	LastChange time.Duration // time of the last change of Up, on the switch's clock
 	Counters   Counters
 	Removed    bool // only in calls of a watch function: the port was removed
 }
@@ -74,9 +74,9 @@ type Port struct {
 
 	changed atomic.Int64
 
-	counts []portCounts // one for each lane
+	counts []portCounts // counters of each lane
 
-	disabled atomic.Bool // by configuration
+	disabled atomic.Bool // whether the configuration disables the port
 	cut      bool        // the link is down; guarded by Set.mu
 }
 

@@ -21,10 +21,10 @@ type Queue[T any] struct {
 	interval time.Duration // 0: only lines have rates
 
 	mu     sync.Mutex
-	lines  []line[T] // by priority
+	lines  []line[T] // lines by priority
 	length int
-	free   time.Duration // the last departure
-	latest time.Duration // the last arrival
+	free   time.Duration // time of the last departure
+	latest time.Duration // time of the last arrival
 	closed bool
 }
 
@@ -34,13 +34,13 @@ type line[T any] struct {
 	head     int
 	depth    int
 	interval time.Duration // 0: the queue's alone
-	free     time.Duration // the last departure
+	free     time.Duration // time of the last departure
 }
 
 type waiting[T any] struct {
 	item  T
-	at    time.Duration // of arrival
-	depth int           // packets of its line on arrival
+	at    time.Duration // time of arrival
+	depth int           // packets in the packet's line on arrival
 }
 
 // Departure is a packet that leaves its queue, with its priority and the packets of the same
@@ -149,7 +149,7 @@ func (q *Queue[T]) next() (at time.Duration, from int, ok bool) {
 		if l.len() == 0 {
 			continue
 		}
-		if s := max(q.free, l.ready(q.interval)); !ok || s <= start { // of two the higher priority
+		if s := max(q.free, l.ready(q.interval)); !ok || s <= start { // of two equal lines, the higher priority
 			start, from, ok = s, i, true
 		}
 	}

@@ -15,7 +15,7 @@ type HashFunc func(b []byte) uint64
 
 var Algorithms = map[string]HashFunc{
 	"crc32":        func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) },
-	"crc32_custom": func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) }, // its default polynomial
+	"crc32_custom": func(b []byte) uint64 { return uint64(crc32.ChecksumIEEE(b)) }, // default polynomial
 	"crc16":        crc16,
 	"crc16_custom": crc16,
 	"crcCCITT":     crcCCITT,

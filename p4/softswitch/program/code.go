@@ -36,7 +36,7 @@ const (
 	OpLeS
 	OpSel // d = f[c] != 0 ? f[a] : f[b]
 	OpMulAdd
-	OpJmp // to d
+	OpJmp // jumps to d
 	OpJz  // a
 	OpJnz // a
 	OpJEq // a, b
@@ -55,7 +55,7 @@ const (
 	OpAddHdr   // a: header
 	OpRmHdr    // a: header
 	OpTable    // a: table
-	OpRet      // from an action of a table
+	OpRet      // returns from an action of a table
 	OpLock     // a: lock
 	OpUnlock   // a: lock
 	OpRegRd    // d = reg[a][f[b]]
@@ -64,7 +64,7 @@ const (
 	OpCRC32M   // d = crc32(be32(f[a])) & imm
 	OpCount    // counter[a][f[b]]
 	OpExit     //
-	OpExitTest // to d when the packet is marked for exit
+	OpExitTest // jumps to d when the packet is marked for exit
 )
 
 // Instr is one instruction. imm is the mask of the result wherever there is one.
@@ -109,7 +109,7 @@ type Action struct {
 	ID    int
 	Name  string
 	Info  control.ActionInfo
-	Words int // of its parameters
+	Words int // words of the action's parameters
 	PC    uint32
 }
 

@@ -7,7 +7,7 @@ import "github.com/netsketch/netsketch/p4/softswitch/wide"
 // Field is one field of a header type.
 type Field struct {
 	Name       string
-	Width      int // bits; of a variable-length field its greatest
+	Width      int // bits; the greatest width of a variable-length field
 	Signed     bool
 	Saturating bool
 	Slot       int // offset from the header's first slot; -1: shares a slot and cannot be named
@@ -20,18 +20,18 @@ type HeaderType struct {
 	Name        string
 	Fields      []Field
 	ByName      map[string]int
-	Slots       int // with the validity slot
+	Slots       int // slots, including the validity slot
 	Bytes       int // on the wire, without the variable-length field
 	Bits        int
 	Variable    int // index of the variable-length field, or -1
-	VariableLen int // offset of the slot with its length in bits
-	MaxVariable int // its greatest length, bits
+	VariableLen int // offset of the slot with the field's length in bits
+	MaxVariable int // greatest length of the variable-length field, in bits
 
 	// all slots in wire order; positions count from the end of the variable-length field on from
 	// its begin
 	Parts  []Part
 	Pieces []Piece // extraction of headers without variable-length field
-	Emits  []Emit  // their deparsing
+	Emits  []Emit  // emits that deparse the header
 }
 
 // Part is one slot's place on the wire.
@@ -39,7 +39,7 @@ type Part struct {
 	Slot     int // offset from the header's first slot
 	Bit      int
 	Width    int
-	Variable bool // the variable-length field, of all its words
+	Variable bool // emits all words of the variable-length field
 }
 
 // Piece is how one slot is filled from a header's bytes: the 64 bits at byte off, shifted right,
@@ -68,7 +68,7 @@ type Header struct {
 	Type     *HeaderType
 	Base     int // validity slot
 	Metadata bool
-	Siblings []int // validity slots of the other members of its union
+	Siblings []int // validity slots of the other members of the header's union
 }
 
 type Stack struct {

@@ -73,8 +73,8 @@ type (
 	HeaderRef struct {
 		Header *Header // a fixed header; nil: an element of Stack, or a member of Union
 		Stack  *Stack
-		Last   bool   // the element of Stack that was extracted last, instead of the one at Index
-		Index  uint32 // the slot that holds the index
+		Last   bool   // selects the element of Stack that was extracted last, instead of the element at Index
+		Index  uint32 // slot that holds the index
 		Union  UnionRef
 		Member int
 	}
@@ -82,15 +82,15 @@ type (
 	UnionRef struct {
 		Union *Union // a fixed union; nil: an element of Stack
 		Stack *UnionStack
-		Last  bool   // the element that was extracted last, instead of the one at Index
-		Index uint32 // the slot that holds the index
+		Last  bool   // selects the element that was extracted last, instead of the element at Index
+		Index uint32 // slot that holds the index
 	}
 
 	// LoadField copies a field of N words to D; a header that does not exist reads as zero.
 	LoadField struct {
 		D      uint32
 		From   HeaderRef
-		Offset int // of the field, from the header's first slot
+		Offset int // offset of the field from the header's first slot
 		N      int
 	}
 	// StoreField copies A to a field of N words and Width bits, if the header exists.
@@ -152,9 +152,9 @@ type (
 		Not  bool
 	}
 
-	// Extract extracts a header. With Next it extracts the next element of a stack, a member of it
-	// for a stack of unions. Length is the slot with the bits of the variable-length field;
-	// Variable marks a header with one.
+	// Extract extracts a header. With Next it extracts the next element of a stack, or a member of
+	// that element for a stack of unions. Length is the slot with the bits of the variable-length
+	// field; Variable marks a header with such a field.
 	Extract struct {
 		Header   *Header
 		Stack    *Stack

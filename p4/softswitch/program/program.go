@@ -62,9 +62,9 @@ type StdFields struct {
 	EnqTimestamp, EnqDepth, DeqDelta, DeqDepth                       StdField
 }
 
-// Info describes the objects of a program, in its order. Callers do not change it. Counters and
-// meters include the direct ones, tables those that p4c makes for statements outside of tables
-// ("tbl_…", never in P4Info).
+// Info describes the objects of a program, in the program's order. Callers do not change it.
+// Counters and meters include direct ones; tables include the tables that p4c makes for statements
+// outside of tables ("tbl_…", never in P4Info).
 type Info struct {
 	Tables    []control.TableInfo
 	Actions   []control.ActionInfo

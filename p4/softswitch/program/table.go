@@ -11,7 +11,7 @@ type Table struct {
 	control.TableInfo
 	Index      int
 	KeyFields  []Key
-	Words      int // of a key
+	Words      int // words of a key
 	Pieces     []KeyPiece
 	Lookup     control.MatchKind // exact, lpm, ternary (range and mixed tables too)
 	LPM        int               // the lpm key, or -1
@@ -21,7 +21,7 @@ type Table struct {
 	HitMiss    bool
 	OnHit      uint32
 	OnMiss     uint32
-	Profile    int // or -1
+	Profile    int // index of the action profile, or -1
 	Meter      *DirectMeter
 	Counts     bool
 	Ages       bool
@@ -33,7 +33,7 @@ type Table struct {
 // Key is the place of a key field in the words of a key.
 type Key struct {
 	control.KeyInfo
-	Word, Shift int // of fields up to 64 bits
+	Word, Shift int // place of a field of up to 64 bits
 	Words       int
 	Mask        []uint64 // static mask, full width
 	Valid       bool     // match_type "valid"

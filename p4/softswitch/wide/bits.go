@@ -26,8 +26,8 @@ func WriteBits(b []byte, bit, width int, v uint64) {
 	}
 }
 
-// Read reads width bits from bit on into words, least significant first, and clears the rest of
-// them.
+// Read reads width bits from bit on into words, least significant first, and clears the remaining
+// words.
 func Read(words []uint64, b []byte, bit, width int) {
 	for i := range words {
 		switch left := width - 64*i; {

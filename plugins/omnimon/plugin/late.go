@@ -23,7 +23,7 @@ import (
 // could have had its packets, and the reports of hosts show which ones were late.
 const settleEpochs = 4
 
-// history is what later epochs may show to be wrong. The plugin saves it.
+// history has the published results that later epochs may show to be wrong. The plugin saves it.
 type history struct {
 	// Exact are the newest settled epochs with missing packets that were published with exact results.
 	Exact []uint64 `json:",omitempty"`

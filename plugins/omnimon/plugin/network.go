@@ -20,13 +20,13 @@ type network struct {
 	switches []swtch
 	byName   map[string]int32 // switches
 	links    []link
-	at       map[sdk.Endpoint][2]int32 // at a switch's port: the link that enters, and the one that leaves
-	uplinks  map[string]sdk.Endpoint   // of hosts
-	arrays   int                       // of all switches
+	at       map[sdk.Endpoint][2]int32 // links that enter and leave at a switch's port
+	uplinks  map[string]sdk.Endpoint   // uplinks of hosts
+	arrays   int                       // number of arrays of all switches
 
-	hosts     []string // by number
+	hosts     []string // hosts by number
 	addresses map[netip.Addr]address
-	trees     []atomic.Pointer[tree] // by source host, then by address
+	trees     []atomic.Pointer[tree] // trees by source host, then by address
 	// search: another controller owns the routes of a switch that measures.
 	search bool
 }
@@ -34,14 +34,14 @@ type network struct {
 // swtch is a switch of the network.
 type swtch struct {
 	name   string
-	counts *counts // nil: it does not measure
-	array  int32   // its first slot array
-	// arrayOf are the slot arrays of its ports, relative to array.
+	counts *counts // nil: the switch does not measure
+	array  int32   // first slot array of the switch
+	// arrayOf are the slot arrays of the switch's ports, relative to array.
 	arrayOf map[uint32]int32
 	seed    uint32
 	groups  []sdk.PortGroup
-	routes  *sdk.RouteTable // nil: another controller owns them
-	out     []int32         // links that leave it
+	routes  *sdk.RouteTable // nil: another controller owns the routes
+	out     []int32         // links that leave the switch
 }
 
 // link is a directed link.
@@ -53,7 +53,7 @@ type link struct {
 // address is an address of a host.
 type address struct{ host, number int32 }
 
-// newNetwork numbers the elements of the model. hosts are the names of hosts by number; those that
+// newNetwork numbers the elements of the model. hosts are the names of hosts by number; hosts that
 // have left are not in the model.
 func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *network {
 	n := &network{byName: map[string]int32{}, at: map[sdk.Endpoint][2]int32{}, uplinks: map[string]sdk.Endpoint{},
@@ -248,7 +248,7 @@ func (n *network) next(at int32, k *flow.Key, links []int32) []int32 {
 // tree is the paths from a host to an address. Inner nodes are switches with several next hops.
 type tree struct {
 	seed uint32
-	next []*tree // by member; empty: a leaf
+	next []*tree // trees of the members; empty: a leaf
 	path *analysis.Path
 }
 

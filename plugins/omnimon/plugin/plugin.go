@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin is the OmniMon plugin: it configures hosts and switches, decodes what they
-// recorded, runs the collective analysis, and publishes its results. docs/omnimon.md describes it.
+// Package plugin is the OmniMon plugin: it configures hosts and switches, decodes their reports and
+// registers, runs the collective analysis, and publishes its results. docs/omnimon.md describes it.
 package plugin
 
 import (
@@ -37,16 +37,16 @@ type Plugin struct {
 	unknown map[string]bool // hosts without number whose report has been logged
 	// unsettled is the count of coming epochs in which hosts, switches or routes may have changed.
 	unsettled int
-	plans     uint64 // the newest Plan.ID
+	plans     uint64 // newest Plan.ID
 	alerts    alert.List
-	requests  []*running   // of clients
-	uses      [kinds][]use // of units, by number
-	epoch     uint64       // the newest analyzed one
+	requests  []*running   // queries that clients requested
+	uses      [kinds][]use // uses of units, by number
+	epoch     uint64       // newest analyzed epoch
 	lag       uint64       // epochs that had ended when it was delivered and were not collected
 	results   history
 	refused   []refused
 
-	newest atomic.Pointer[flowIndex] // of the newest analyzed epoch, for Query
+	newest atomic.Pointer[flowIndex] // flows of the newest analyzed epoch, for Query
 }
 
 // setup is a configuration applied to a network.
@@ -55,12 +55,12 @@ type setup struct {
 	network  *network
 	analyzer *analysis.Analyzer // nil without a measuring switch or host
 	slots    int                // K
-	numbers  map[string]int     // of hosts with an agent
-	text     string             // of everything that the results depend on
+	numbers  map[string]int     // numbers of hosts with an agent
+	text     string             // text of everything that the results depend on
 	settings sdk.Settings
-	queries  []*running    // of the configuration
-	hosts    wire.Settings // of all hosts, without number and queries
-	units    [kinds]int    // of queries, that each measuring switch has
+	queries  []*running    // queries of the configuration
+	hosts    wire.Settings // settings of all hosts, without number and queries
+	units    [kinds]int    // units for queries that each measuring switch has
 }
 
 // New returns the plugin.

@@ -22,12 +22,12 @@ import (
 type running struct {
 	name, text string
 	id         uint64
-	client     bool   // a client requested it
-	problem    string // why it does not run
+	client     bool   // whether a client requested the query
+	problem    string // reason for which the query does not run
 	plan       *query.Plan
-	fields     []query.Field // of results
-	kind       int           // of the units that it uses
-	units      []int         // that it uses
+	fields     []query.Field // fields of results
+	kind       int           // kind of the units that the query uses
+	units      []int         // units that the query uses
 }
 
 // newRunning prepares a query. A query that cannot run has a problem.

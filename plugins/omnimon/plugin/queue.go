@@ -104,13 +104,13 @@ func (r *run) checkSwitches(x *use, inexact func(format string, args ...any)) {
 // share is a slot of a switch in which a unit counted something.
 type share struct {
 	counted int64
-	most    map[flow.Key]int64 // that the flows of each group can have added
+	most    map[flow.Key]int64 // most that the flows of each group can have added
 	total   int64
 }
 
-// attribute calls add with the bounds of what the flows of each group added to a unit in egress,
-// for each slot. The unit counts all flows of a slot together. What one group added is at most what
-// it sent, and at least what the others cannot have added.
+// attribute calls add, for each slot, with the bounds of the amounts that the flows of each group
+// added to a unit in egress. The unit counts all flows of a slot together. One group added at most
+// what it sent, and at least what the other groups cannot have added.
 func (r *run) attribute(u *query.Unit, n int, inexact func(format string, args ...any),
 	add func(group flow.Key, b analysis.Bounds)) {
 	shares := map[[2]int32]*share{}
@@ -252,7 +252,7 @@ func tupleOf(k *flow.Key, fields []string) (t query.Tuple) {
 		case "dst":
 			v = query.Value{Type: query.Address, Address: k.DstAddr()}
 		default:
-			n, _ := field(k, name) // the fields of groups are those of a key
+			n, _ := field(k, name) // the fields of groups are fields of a key
 			v.Int = int64(n)
 		}
 		t = append(t, v)

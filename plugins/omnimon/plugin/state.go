@@ -16,7 +16,7 @@ import (
 // stateVersion is the version of the format of the saved state: the JSON of type snapshot.
 const stateVersion = 1
 
-// saved is what the hosts' tables depend on.
+// saved is the state that the hosts' tables depend on.
 type saved struct {
 	// Shares of the mappings.
 	Shares int
@@ -40,7 +40,7 @@ func (s saved) number(c *Configuration, model *sdk.Network) saved {
 		}
 		if free := slices.IndexFunc(out.Hosts, func(name string) bool { return !agents[name] }); free >= 0 &&
 			len(out.Hosts) >= max(out.Shares, 1) {
-			out.Hosts[free] = h.Name // of a host that has left
+			out.Hosts[free] = h.Name // replaces a host that has left
 			continue
 		}
 		out.Hosts = append(out.Hosts, h.Name)

@@ -116,7 +116,7 @@ func (p *Plugin) assignKind(s *setup, kind int, queries []*running, from uint64)
 			after[i] = use{}
 		}
 	}
-	for len(wanted) > 0 && (total > 0 || kind == inEgress) { // hosts run a query in ingress in any case
+	for len(wanted) > 0 && (total > 0 || kind == inEgress) { // hosts run a query of ingress units in any case
 		q := wanted[0].q
 		n := slices.IndexFunc(wanted, func(w want) bool { return w.q != q })
 		if n < 0 {
@@ -229,7 +229,7 @@ func (c *counts) sumUnits(cells []uint32) (sums [kinds][]uint64) {
 	return sums
 }
 
-// countTable lists what units counted.
+// countTable lists the counts of units.
 func (r *run) countTable(answers []*answer) (*table.Table, error) {
 	b := r.epoch.Builder(countList)
 	names, switches, values := b.TextKey("query/name"), b.TextKey("switch"), b.TextKey("value")

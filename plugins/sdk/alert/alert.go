@@ -41,8 +41,8 @@ type Alert struct {
 	Kind    Kind
 	Text    string // the latest text
 	Active  bool
-	Since   uint64 // epoch in which it became active or inactive
-	At      int64  // end of that epoch, in nanoseconds since 1970
+	Since   uint64 // epoch in which the alert became active or inactive
+	At      int64  // end of the epoch Since, in nanoseconds since 1970
 	Count   uint64 // number of activations
 }
 
@@ -57,7 +57,7 @@ type List []Alert
 const most = 1000
 
 // Update applies an epoch's problems. It returns copies of the alerts that became active, followed
-// by those that became inactive. It does not return alerts of which only the text changed.
+// by the alerts that became inactive. It does not return alerts of which only the text changed.
 func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	at, still := epoch.End.UnixNano(), map[Alert]bool{}
 	for _, p := range problems {
@@ -88,7 +88,7 @@ func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	return changes
 }
 
-// Newest returns at most n alerts: first the active ones, then those that ended last.
+// Newest returns at most n alerts: first the active alerts, then the alerts that ended last.
 func (l List) Newest(n int) List {
 	if len(l) <= n {
 		return l

@@ -128,7 +128,7 @@ func (w *Writer) put(m *pluginv1.RecordEntry) error {
 type Reader struct {
 	in      *bufio.Reader
 	decoder *sdk.EpochDecoder
-	setup   *Setup // not returned by Next yet
+	setup   *Setup // setup that Next has not returned yet
 	sealed  *sdk.Epoch
 	watched map[string]sdk.RowKey
 	epochs  int // epochs that Next has returned

@@ -16,7 +16,7 @@ import (
 // Routes are the routes of a network and the places of its hosts. They are immutable.
 type Routes struct {
 	switches map[string]*router
-	owners   *sdk.RouteTable // of the hosts' addresses: a group is the index of a host
+	owners   *sdk.RouteTable // owners of the hosts' addresses: a group is the index of a host
 	hosts    []host
 }
 
@@ -28,7 +28,7 @@ type router struct {
 	seed   uint32          // seed of the hash that selects a port of a group
 	routes *sdk.RouteTable // nil if the collector does not install the switch's routes
 	groups []sdk.PortGroup
-	ends   map[uint32]string // by port: the name of the node at the other end
+	ends   map[uint32]string // name of the node at the other end of each port
 }
 
 // New returns the routes of a network.

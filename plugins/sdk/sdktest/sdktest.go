@@ -8,10 +8,10 @@
 //		sdktest.Golden(t, "testdata/hello.golden", *update, results)
 //	}
 //
-// A Harness serves the plugin in the test's own process, over the same gRPC
-// messages that a collector sends, and checks each result as a collector does: its
-// list is declared, and it is valid against the YANG modules, those that the plugin
-// brings and those that come with netsketch. Replay feeds it a recording.
+// A Harness serves the plugin in the test's own process, over the same gRPC messages that a
+// collector sends, and checks each result as a collector does: its list must be declared, and the
+// result must be valid against the plugin's and netsketch's YANG modules. Replay feeds it a
+// recording.
 package sdktest
 
 import (
@@ -46,8 +46,7 @@ type Options struct {
 	Network sdk.Network
 	// EpochLength defaults to 1 s.
 	EpochLength time.Duration
-	// Modules are YANG modules in addition to the plugin's own and
-	// those that come with netsketch.
+	// Modules are YANG modules in addition to the plugin's and netsketch's own.
 	Modules []yang.Module
 	// State is passed to RestoreState of an sdk.Stateful plugin, as after a restart. It is
 	// Results.State of an earlier harness; nil passes no state.

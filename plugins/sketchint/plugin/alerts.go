@@ -108,8 +108,8 @@ func (r *interval) alarm(changed []*pathChange) {
 // pathChange is a heavy flow whose path changed.
 type pathChange struct {
 	flow   *heavyFlow
-	at     string // the last switch that the paths have in common
-	before string // empty: not known
+	at     string // last switch that the paths have in common
+	before string // earlier path; empty: not known
 }
 
 // pathChanges returns flows with another path than in the interval before, or several in this one.

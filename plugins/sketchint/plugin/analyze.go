@@ -24,7 +24,7 @@ import (
 // except that late reports are added until the next interval is analyzed.
 type interval struct {
 	*setup
-	number    uint64 // of the interval: that of an epoch divided by the epochs of an interval
+	number    uint64 // number of the interval: an epoch's number divided by the epochs of an interval
 	epoch     *sdk.Epoch
 	observers []*observer // sorted by name
 	flows     map[flow.Key]*heavyFlow
@@ -44,10 +44,10 @@ type observer struct {
 	name    string
 	edge    bool
 	report  *wire.Report // nil: not delivered
-	whole   bool         // it measured the whole interval
+	whole   bool         // whether the report includes the whole interval
 	problem string
 	heavy   map[flow.Key]*wire.Heavy
-	routes  []*routing // of an edge switch: those in force in the interval, the newest last
+	routes  []*routing // routes in force in the interval, for an edge switch, the newest last
 }
 
 // heavyFlow is a flow that gets rows.
@@ -59,7 +59,7 @@ type heavyFlow struct {
 	path     []uint32 // node ids; nil: not known
 	changes  uint32
 	previous []uint32 // another path, in the interval before; nil: the same, or not known
-	text     string   // of the flow in the path of a client; empty: the canonical text
+	text     string   // text of the flow in the path of a client; empty: the canonical text
 }
 
 // place is a flow at a switch.
@@ -150,7 +150,7 @@ func (p *Plugin) late(epoch *sdk.Epoch) {
 		if at < 0 || p.previous.observers[at].report != nil {
 			continue
 		}
-		next := *p.previous // queries read the old one
+		next := *p.previous // queries read the old interval
 		next.observers = slices.Clone(next.observers)
 		o := &observer{name: l.Host}
 		next.observers[at] = o
@@ -272,9 +272,9 @@ func (o *observer) latency(k *flow.Key, node uint32) (packets uint32, sum uint64
 	return o.report.Latencies.Query(wire.AppendKey(nil, k, node))
 }
 
-// find collects the heavy flows of all observers, and compares their paths with those before. A
-// flow that several observers report is that of the one with the most packets, among those that
-// sums over the network include.
+// find collects the heavy flows of all observers, and compares their paths with the paths of the
+// interval before. A flow that several observers report belongs to the observer with the most of
+// its packets, among the observers that sums over the network include.
 func (r *interval) find(before *interval) {
 	for _, o := range r.observers {
 		for _, h := range o.heavy {
@@ -356,8 +356,8 @@ func (f *heavyFlow) latency() (sum uint64, ok bool) {
 	return sum, f.path != nil
 }
 
-// hops returns a flow at the switches of its path. Without a path these are the switches that it
-// may have passed, of which the tower has packets of the flow.
+// hops returns a flow at the switches of its path. A flow without a path has the switches that it
+// may have passed and at which the tower has packets of it.
 func (f *heavyFlow) hops() (out []hop) {
 	for i, node := range f.path {
 		if slices.Contains(f.path[:i], node) {

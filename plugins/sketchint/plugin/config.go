@@ -168,7 +168,7 @@ func (r *Reports) check(errs *settings.KeyErrors) {
 	}
 }
 
-// traffic returns the rows of packets that get INT, those of least priority first.
+// traffic returns the rows of packets that get INT, in ascending order of priority.
 func (c *Configuration) traffic() []Traffic {
 	if len(c.Traffic) == 0 {
 		return []Traffic{settings.Default[Traffic]()}

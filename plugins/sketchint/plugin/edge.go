@@ -90,7 +90,7 @@ func (g *register) words(d *sdk.DeviceData) ([]uint64, error) {
 // gathered holds the data that an edge switch recorded in the epochs of an interval.
 type gathered struct {
 	interval, length uint64 // length: epochs of an interval
-	epochs           uint64 // that were delivered
+	epochs           uint64 // number of delivered epochs
 	problem          string
 	flows            *tower.Sketch[family.P4]
 	latencies        *tower.Latency[family.P4]
@@ -155,8 +155,8 @@ func (g *gathered) add(e *edge, epoch *sdk.Epoch) error {
 	return g.latencies.Merge(latencies)
 }
 
-// readEdges makes observers of the edge switches. The switches have no keys of flows: heavy flows
-// are those of the tables of hosts that end at the switch.
+// readEdges makes observers of the edge switches. The switches have no keys of flows: their heavy
+// flows are the flows in the tables of hosts that end at the switch.
 func (r *interval) readEdges(of map[string]*gathered, routes []*routing) {
 	var hosts []*observer
 	for _, o := range r.observers {
@@ -207,7 +207,8 @@ func (o *observer) count() {
 	}
 }
 
-// passport returns the packets and bytes of INT's passport mode for what an observer measured.
+// passport returns the packets and bytes that INT's passport mode would take for an observer's
+// packets.
 func (r *interval) passport(o *observer) (packets, bytes uint64) {
 	if o.report == nil {
 		return 0, 0

@@ -25,9 +25,9 @@ const nodeTable = "egress.sketchint.node"
 // inserts reports whether a switch runs a program of SketchINT: the plugin writes its tables.
 func inserts(d *sdk.Device) bool { return strings.HasPrefix(d.Program, program) }
 
-// assign returns the node ids of switches: the given ones, those that they had, and for the others
-// the lowest that are free, in the order of names. A switch that has left keeps its id, so that its
-// last packets are not another switch's.
+// assign returns the node ids of switches: the given ids, the earlier ids, and for other switches
+// the lowest free ids, in the order of names. A switch that has left keeps its id, so that its last
+// packets are not taken for another switch's.
 func assign(c *Configuration, model *sdk.Network, known map[string]uint32) map[string]uint32 {
 	out, taken := map[string]uint32{}, map[uint32]bool{}
 	for _, n := range c.Nodes {
@@ -70,8 +70,8 @@ func devices(model *sdk.Network) (names []string) {
 	return names
 }
 
-// entries returns the entries of all switches, grouped by switch, and what is missing. The agents
-// of the hosts in gone are treated as if they were not configured.
+// entries returns the entries of all switches, grouped by switch, and the missing objects. The
+// agents of the hosts in gone are treated as if they were not configured.
 func (s *setup) entries(gone map[string]bool) (out []sdk.DeviceWrite, missing []sdk.MissingObject, err error) {
 	model := s.model
 	agents := map[string]bool{}

@@ -35,34 +35,34 @@ type Plugin struct {
 	writes []sdk.DeviceWrite // entries that the switches have
 	undone []sdk.DeviceWrite // entries before the newest plan of follow, which a switch keeps if it fails
 	agents presence
-	plans  uint64 // the newest Plan.ID
+	plans  uint64 // newest Plan.ID
 	alerts alert.List
 	// inflated are flows at switches that had inflated latencies in the newest interval.
 	inflated map[place]*inflation
 	collects collection
 	edges    map[string]*gathered
-	routes   []*routing      // of this interval and the one before, the newest last
-	failures []alert.Problem // of plans, since the newest interval
-	previous *interval       // the newest one, with those of its reports that arrived late
+	routes   []*routing      // routes of this interval and the one before, the newest last
+	failures []alert.Problem // failures of plans since the newest interval
+	previous *interval       // newest interval, with its reports that arrived late
 
-	newest atomic.Pointer[interval] // for Query
+	newest atomic.Pointer[interval] // newest interval, for Query
 }
 
 // setup is a configuration applied to a network.
 type setup struct {
 	model    *sdk.Network
 	config   Configuration
-	epochs   uint64            // of an interval
-	length   time.Duration     // of an epoch
+	epochs   uint64            // epochs of an interval
+	length   time.Duration     // length of an epoch
 	nodes    map[string]uint32 // ids by the name of the switch
-	names    map[uint32]string // of switches by id
+	names    map[uint32]string // names of switches by id
 	own      []string          // switches that insert INT, sorted
-	hosts    map[string]bool   // with an agent
+	hosts    map[string]bool   // hosts with an agent
 	at       map[string]string // observers by the addresses of hosts
 	edges    []*edge           // sorted by name
 	reports  *reporting        // nil: no reports of switches
 	settings sdk.Settings
-	towers   [2]int // bytes of the tower of flows and that of latencies, in reports
+	towers   [2]int // bytes of the towers of flows and of latencies, in reports
 }
 
 // New returns the plugin.
@@ -232,7 +232,8 @@ func (s *setup) missing(object, consequence string) {
 	s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Object: object, Consequence: consequence})
 }
 
-// measures reports whether the agent of a host measures: with reports of switches that of one host.
+// measures reports whether the agent of a host measures. With reports of switches, only one host's
+// agent measures.
 func (s *setup) measures(h *sdk.Host) bool {
 	return h.Agent && (s.reports == nil || h.Name == s.reports.host)
 }

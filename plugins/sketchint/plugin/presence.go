@@ -13,16 +13,16 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// silentEpochs is the count of epochs in a row without a report of an agent after which INT ends in
-// front of its host. One report may be late although the agent runs.
+// silentEpochs is the number of epochs in a row without a report of an agent after which INT ends
+// in front of its host. One report may be late although the agent runs.
 const silentEpochs = 2
 
-// presence is what the plugin knows of agents: INT must not reach a host whose programs may be gone
-// with its agent, because an application would receive it.
+// presence tracks which agents report: INT must not reach a host whose programs may be gone with
+// its agent, because an application would receive it.
 type presence struct {
 	// Silent is the count of epochs in a row without a report, by host.
 	Silent map[string]uint64
-	// Ended are the hosts in front of which INT ends, by the entries that the switches have.
+	// Ended are the hosts in front of which INT ends, according to the entries of the switches.
 	Ended map[string]bool
 }
 
@@ -90,7 +90,8 @@ func (p *Plugin) follow(epoch *sdk.Epoch) (*sdk.Results, error) {
 	return out, nil
 }
 
-// entriesOf returns the entries of a device from one list, and those of all others from another.
+// entriesOf returns the entries of a device from one list, and the entries of all other devices
+// from another list.
 func entriesOf(device string, from, others []sdk.DeviceWrite) (out []sdk.DeviceWrite) {
 	for _, w := range from {
 		if w.Device == device {

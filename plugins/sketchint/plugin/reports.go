@@ -22,7 +22,7 @@ type reporting struct {
 	mac             net.HardwareAddr
 	address, source netip.Addr
 	port            uint16
-	ports           map[string]uint32 // to the host, by switch
+	ports           map[string]uint32 // port that leads to the host, by switch
 }
 
 // collect finds the host of reports, and the port of each switch that leads there.
@@ -44,7 +44,7 @@ func (s *setup) collect(model *sdk.Network) error {
 		return wrong("is %q, which has no agent; set agent for it in the collector's configuration", r.Host)
 	}
 	c := &reporting{host: r.Host, port: r.Port, ports: map[string]uint32{}}
-	c.mac, _ = net.ParseMAC(r.MAC) // Validate has parsed both
+	c.mac, _ = net.ParseMAC(r.MAC) // Validate has parsed the address
 	c.source, _ = netip.ParseAddr(r.Source)
 	for _, text := range model.Hosts[at].Addresses {
 		a, _, _ := strings.Cut(text, "/")

@@ -25,15 +25,16 @@ func newRouting(model *sdk.Network, nodes map[string]uint32) *routing {
 	return &routing{Routes: routes.New(model), nodes: nodes}
 }
 
-// retire leaves out the routes that were replaced before the interval that ends began. Those that
-// were replaced since may be in the interval that follows, because analysis is later than packets.
+// retire leaves out the routes that were replaced before the ending interval began. Routes that
+// were replaced since then may be used in the next interval, because analysis is later than
+// packets.
 func retire(all []*routing) (out []*routing) {
 	for i, g := range all {
 		if i == len(all)-1 {
 			return append(out, g)
 		}
 		if !g.replaced {
-			next := *g // the interval has the old one
+			next := *g // the interval has the old value
 			next.replaced = true
 			out = append(out, &next)
 		}
@@ -41,8 +42,8 @@ func retire(all []*routing) (out []*routing) {
 	return out
 }
 
-// follow returns the switches on all equally short paths of a flow, or on the one that the hash of
-// the flow selects; nil if they are not known.
+// follow returns the switches on all equally short paths of a flow, or with one set only on the
+// path that the hash of the flow selects; nil if the paths are not known.
 func (g *routing) follow(k *flow.Key, one bool) (nodes []uint32) {
 	names := g.Paths(k)
 	if one {
@@ -56,10 +57,10 @@ func (g *routing) follow(k *flow.Key, one bool) (nodes []uint32) {
 	return nodes
 }
 
-// expected returns the path by which all packets of a flow came, and their number: the one that the
-// hash of the flow selects, if the tower of latencies has all packets at each switch of it. Towers
-// overestimate, so a flow that took another path has fewer at one of these switches; then ok is
-// false.
+// expected returns the path that the hash of the flow selects, and the number of the flow's
+// packets, if the tower of latencies has all packets at each switch of the path. Towers
+// overestimate, so a flow that took another path has fewer packets at one of these switches; then
+// ok is false.
 func (o *observer) expected(k *flow.Key) (path []uint32, packets uint32, ok bool) {
 	size, _ := o.size(k)
 	for _, g := range slices.Backward(o.routes) {
@@ -102,7 +103,8 @@ func (o *observer) candidates(k *flow.Key) (nodes []uint32) {
 	return slices.Compact(nodes)
 }
 
-// sizeOnRoute returns the packets of a flow at a switch; there are none but at its candidates.
+// sizeOnRoute returns the packets of a flow at a switch; they are 0 at switches that are not among
+// its candidates.
 func (o *observer) sizeOnRoute(k *flow.Key, node uint32) (packets uint32, ok bool) {
 	if path, n, ok := o.expected(k); ok {
 		if !slices.Contains(path, node) {

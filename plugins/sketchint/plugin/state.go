@@ -13,8 +13,8 @@ import (
 // stateVersion is the version of the format of the saved state: the JSON of type snapshot.
 const stateVersion = 1
 
-// snapshot is the state that a new process resumes from. The interval before is not part of it: the
-// first interval of a process has no changes.
+// snapshot is the state from which a new process resumes. It lacks the interval before: the first
+// interval of a process has no changes.
 type snapshot struct {
 	Nodes  map[string]uint32 // ids of switches
 	Writes []sdk.DeviceWrite // entries that the switches have

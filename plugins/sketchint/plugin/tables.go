@@ -100,7 +100,7 @@ func (r *interval) watched() (flows, latencies map[flow.Key]*heavyFlow) {
 	return flows, latencies
 }
 
-// limit returns the first rows of a list, and counts the others.
+// limit returns the first rows of a list, and counts the rows that it leaves out.
 func limit[T any](r *interval, rows []T, most int) []T {
 	if len(rows) <= most {
 		return rows
@@ -109,8 +109,8 @@ func limit[T any](r *interval, rows []T, most int) []T {
 	return rows[:most]
 }
 
-// bound leaves out the switches with the fewest packets among those that the plugin does not
-// configure: whoever sends packets with INT can name any number of them.
+// bound leaves out the switches with the fewest packets among the switches that the plugin does not
+// configure, because senders of INT can name any number of them.
 func (r *interval) bound() {
 	var foreign []string
 	for name := range r.switches {
@@ -477,8 +477,8 @@ func (r *interval) faultTable() (*table.Table, error) {
 // IPv4 and UDP of the packet that the sink switch sends, in bytes.
 const headers = 14 + 20 + 8
 
-// costTable compares what the collection took with INT's passport mode, in which the sink sends the
-// headers and the INT of each packet in a packet of its own (paper, section VII).
+// costTable compares the packets and bytes of the collection with INT's passport mode, in which the
+// sink sends the headers and the INT of each packet in a packet of its own (paper, section VII).
 func (r *interval) costTable() (*table.Table, error) {
 	b := r.epoch.Builder(costList)
 	packets, bytes := uint64(0), uint64(0)

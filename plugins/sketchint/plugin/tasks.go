@@ -61,8 +61,8 @@ func (r *interval) elementsOf(o *observer) (names []string) {
 }
 
 // hitters returns the heavy hitters (paper, section V): flows of at least Heavy packets at their
-// host or at a switch. At the switches of its path a flow has all of its packets, unless its path
-// changed in the interval. It also counts them at switches.
+// host or at a switch. All packets of a flow count at each switch of its path, unless the path
+// changed in the interval. hitters also counts the heavy hitters of each switch.
 func (r *interval) hitters() elements {
 	out := elements{}
 	for _, o := range r.observers {
@@ -100,9 +100,9 @@ func (f *heavyFlow) switches() []uint32 {
 }
 
 // changes returns the heavy changes: flows whose packets in two consecutive intervals differ by
-// more than Change, at their host or at a switch. Each is in the table of heavy flows of one of
-// them, and the towers have its packets in both. A flow that moved to another path changed at the
-// switches that it left and joined.
+// more than Change, at their host or at a switch. Each flow is in the table of heavy flows of one
+// of the intervals, and the towers have its packets in both. A flow that moved to another path
+// changed at the switches that it left and joined.
 func (r *interval) changes(before *interval) elements {
 	out := elements{}
 	if before == nil {
@@ -153,9 +153,9 @@ func (r *interval) listed(nodes []uint32) (out []uint32) {
 	return out
 }
 
-// sizeAt returns the packets of a flow at a switch. If all packets of the flow took one path, they
-// are all of them or none. Otherwise, and of a flow whose path is not known, they are those of the
-// tower of latencies; without latencies all of them.
+// sizeAt returns the packets of a flow at a switch. If all packets of the flow took one path, the
+// result is all of them or 0. If they did not, or the path is not known, the result comes from the
+// tower of latencies; without latencies it is all packets.
 func (o *observer) sizeAt(k *flow.Key, node uint32) (packets uint32, ok bool) {
 	h := o.heavy[*k]
 	switch {
@@ -185,12 +185,12 @@ type measurement struct {
 }
 
 // measure estimates the number of flows, and the distribution of their sizes, of a host (paper,
-// section V-A). Flows of the table of heavy flows have their sizes; the distribution of the others
-// is that of the tower's rows.
+// section V-A). Flows in the table of heavy flows count with their sizes; the distribution of the
+// others comes from the tower's rows.
 func (r *interval) measure(o *observer) (m measurement) {
 	m = measurement{element: o.name, packets: o.report.Counters[wire.Packets], ok: true}
 	limit := uint64(r.config.threshold())
-	if o.edge || o.report.Counters[wire.HeavyFull] > 0 { // not all heavy flows are known
+	if o.edge || o.report.Counters[wire.HeavyFull] > 0 { // some heavy flows are not known
 		limit = math.MaxUint16
 	}
 	limit = min(limit, math.MaxUint16)
@@ -306,16 +306,16 @@ func (m *measurement) ranges() (out [32]float64) {
 // switchState is a switch in one interval, over all packets that hosts received.
 type switchState struct {
 	id              uint32
-	packets, sum    uint64 // with a latency
+	packets, sum    uint64 // packets with a latency
 	worst           uint32
 	drops           uint64
 	inflatedFlows   uint64
 	inflatedPackets uint64
 	inflatedWorst   uint32
 	lasting         uint64 // flows whose mean is inflated
-	lastingPackets  uint64 // of these flows
+	lastingPackets  uint64 // packets of these flows
 	inflated        []*inflation
-	since           uint64 // epoch of the first of its inflated flows
+	since           uint64 // epoch in which the first inflated flow began
 	heavyFlows      uint64
 }
 
@@ -349,7 +349,7 @@ func (o *observer) mean(k *flow.Key, node uint32) float64 {
 	return float64(sum) / float64(n)
 }
 
-// observer returns the observer of that name, or nil.
+// observer returns the observer with a name, or nil.
 func (r *interval) observer(name string) *observer {
 	if r == nil {
 		return nil
@@ -364,10 +364,10 @@ func (r *interval) observer(name string) *observer {
 }
 
 // inflate finds the flows at switches with inflated latencies, those with the most packets first,
-// and notes since when they have them. Hosts compare latencies with the mean of the interval and
-// with that of the interval before. If a queue stays full, both rise until no latency is inflated;
-// so the inflation goes on as long as the mean is inflated itself, compared with that of the
-// interval before the inflation began.
+// and notes since when they have them. Hosts compare latencies with the means of the interval and
+// of the interval before. If a queue stays full, both means rise until no latency is inflated. An
+// inflation therefore goes on while the flow's mean is inflated compared with the interval before
+// the inflation began.
 func (p *Plugin) inflate(r, before *interval) {
 	found := map[place]*inflation{}
 	for _, o := range r.observers {
@@ -406,7 +406,7 @@ func (p *Plugin) inflate(r, before *interval) {
 	})
 }
 
-// states returns the switches: those of the plan, and those that hosts saw, by name.
+// states returns the switches of the plan, and the switches that hosts saw, by name.
 func (r *interval) states() map[string]*switchState {
 	out := map[string]*switchState{}
 	for _, name := range r.own {

@@ -33,10 +33,10 @@ func lowerBound(p *Problem, sets [][]int) float64 {
 	n, demands := len(p.Switches), demandsOf(len(p.Switches), sets)
 	most := 0.0
 	for _, d := range p.Dimensions {
-		most = max(most, float64(d.Bytes)) // some switch keeps its sketch
+		most = max(most, float64(d.Bytes)) // some switch keeps the sketch
 	}
 	for _, d := range demands {
-		mean := d.sketches / float64(len(d.of)) // of each dimension on a switch
+		mean := d.sketches / float64(len(d.of)) // mean of each dimension on a switch
 		most = max(most, roundUp(float64(all)*mean, unit))
 		least := 0.0 // the smallest sketches on a switch with at least the mean number
 		for _, size := range sizes[:int(math.Ceil(float64(len(sizes))*mean-1e-9))] {

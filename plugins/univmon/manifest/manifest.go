@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package manifest decides which switch counts which packets in which sketch, so that the sketches
-// of a network add up to those of one switch (Liu et al., SIGCOMM 2016, section 5).
+// of a network add up to the sketches of one switch (Liu et al., SIGCOMM 2016, section 5).
 //
 // The packets between two edge switches are an origin-destination pair. A manifest assigns each
 // dimension of each pair to a switch on the pair's path. With several paths of equal length, each
 // path is covered by exactly one switch, so every packet still counts once.
 //
 // Optimize approximates the integer program of the paper's Figure 4: of all placements of sketches
-// that cover every path, one with the least N × Max + Sum, where Max is the memory of the sketches
-// of the switch with the most, Sum that of all N switches. A sketch is read as a whole, so its
-// bytes are the load of both memory and read-out. The other schemes are those that the paper
-// compares with.
+// that cover every path, a placement with the least N × Max + Sum. Max is the memory of the
+// sketches on the switch with the most, Sum the memory of all N switches. A sketch is read as a
+// whole, so its bytes are the load of both memory and read-out. The other schemes are the ones that
+// the paper compares with.
 package manifest
 
 import (
@@ -44,7 +44,7 @@ type Switch struct {
 // Dimension is a flow key with a sketch of its own.
 type Dimension struct {
 	Name  string
-	Bytes int // of one sketch, above 0
+	Bytes int // bytes of one sketch, above 0
 }
 
 // Pair is the packets from one edge switch to another, or the local packets of one switch.
@@ -56,7 +56,7 @@ type Pair struct {
 	Paths [][]int
 }
 
-// Problem is a network and what is to be counted in it.
+// Problem is a network and the pairs and dimensions to count in it.
 type Problem struct {
 	Switches   []Switch
 	Dimensions []Dimension
@@ -73,7 +73,7 @@ type Duty struct {
 type Manifest struct {
 	// Duties holds the duties of each switch, ordered by pair.
 	Duties [][]Duty
-	// Kept states for each switch the dimensions of which it keeps a sketch.
+	// Kept has, for each switch, the dimensions of which it keeps a sketch.
 	Kept []Set
 	// Uncovered are pairs with a path that no switch can count, because all of its switches are
 	// excluded or full.
@@ -107,7 +107,7 @@ func (m *Manifest) Sketches() (n int) {
 	return n
 }
 
-// Check returns what is wrong with a problem.
+// Check returns an error that names the fault of an invalid problem.
 func (p *Problem) Check() error {
 	if len(p.Dimensions) > MaxDimensions {
 		return fmt.Errorf("manifest: %d dimensions; at most %d", len(p.Dimensions), MaxDimensions)
@@ -156,7 +156,7 @@ type builder struct {
 	*Problem
 	duties [][]Duty
 	left   []Duty
-	number []int // of pairs and dimensions that a switch counts
+	number []int // number of pairs and dimensions that a switch counts
 }
 
 func (p *Problem) builder() *builder {
@@ -191,9 +191,10 @@ func (b *builder) manifest() *Manifest {
 	return m
 }
 
-// divide chooses the switches that count dimension k of a pair, from those that keep a sketch of
-// it: a single switch that is on all paths, the one with the fewest duties, or else several so that
-// each path has exactly one. ok is false if the switches allow neither.
+// divide chooses the switches that count dimension k of a pair, among the switches that keep a
+// sketch of it: a single switch that is on all paths, and of several the one with the fewest
+// duties, or else several switches so that each path has exactly one. ok is false if the switches
+// allow neither.
 func (b *builder) divide(pair int, k int, kept []Set) (chosen []int, ok bool) {
 	paths := b.Pairs[pair].Paths
 	for _, j := range paths[0] {

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// maxPaths bounds the paths of a pair. A pair with more is counted at one of its ends.
+// maxPaths bounds the paths of a pair. A pair with more paths is counted at one of its ends.
 const maxPaths = 64
 
 // Map is the part of a network model that manifests need. Indexes of switches are indexes of
@@ -21,9 +21,9 @@ const maxPaths = 64
 type Map struct {
 	// Problem has the switches and pairs; the caller adds dimensions.
 	Problem Problem
-	// Sites are the prefixes of each switch, of its hosts or from the configuration, sorted. A
-	// packet belongs to the pair of the switches with the longest prefixes that contain its source
-	// and its destination.
+	// Sites are the prefixes of each switch, from its hosts or from the configuration, sorted. A
+	// packet belongs to the pair of the switches with the longest prefixes that contain its source and
+	// its destination.
 	Sites [][]netip.Prefix
 	// Internal are the ports of each switch that lead to other switches, sorted. Packets enter the
 	// network at all other ports.
@@ -172,7 +172,7 @@ func (m *mapper) pairs() {
 // hops are the switches to which a switch sends packets to a destination.
 type hops struct {
 	to      []int
-	unknown bool // the collector does not install its routes
+	unknown bool // whether another controller installs the switch's routes
 }
 
 // next returns the hops to the prefixes of a switch.

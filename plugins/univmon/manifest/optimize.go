@@ -19,7 +19,7 @@ const (
 // sketches of one dimension and covering the paths again.
 type search struct {
 	*Problem
-	sets [][]int // of switches: the minimal paths
+	sets [][]int // sets of switches: the minimal paths
 	of   [][]int // sets by switch
 	rand *rand.Rand
 	work int
@@ -53,8 +53,9 @@ func optimize(p *Problem) *Manifest {
 
 func (s *search) most() int { return slices.Max(append([]int{0}, s.load...)) }
 
-// cost is the objective, and the sum of the squared loads to choose between equal ones: it falls
-// when a switch with much load is relieved, before the last one of these lowers the maximum.
+// cost returns the objective, and the sum of the squared loads to choose between equal objectives:
+// the sum falls when one of several switches with the maximal load is relieved, although the
+// maximum stays.
 func (s *search) cost() (cost, squares float64) {
 	most := 0
 	for _, load := range s.load {

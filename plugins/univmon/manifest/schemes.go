@@ -46,8 +46,9 @@ func Solve(p *Problem, scheme Scheme) (*Manifest, error) {
 	return nil, fmt.Errorf("manifest: no scheme is called %q; there are %v", scheme, Schemes)
 }
 
-// spread assigns dimension k of a pair to the switches at a position of its paths, or, if these do
-// not divide its paths, to its origin. Switches that are excluded or full are skipped.
+// spread assigns dimension k of a pair to the switches at a position of its paths. If these
+// switches do not divide its paths, it assigns the dimension to the origin. Switches that are
+// excluded or full are skipped.
 func spread(p *Problem, position func(k, hops int) int) *Manifest {
 	b := p.builder()
 	kept, load := make([]Set, len(p.Switches)), make([]int, len(p.Switches))
@@ -87,7 +88,7 @@ func level(paths [][]int, position func(k, hops int) int, k int, usable func(j i
 }
 
 // query assigns each dimension of a pair to the switch on all of its paths that keeps a sketch of
-// it, else to the one with the least sketches. Each pair costs a request.
+// it, else to the switch with the fewest sketches. Each pair costs a request.
 func query(p *Problem) *Manifest {
 	b := p.builder()
 	kept, load := make([]Set, len(p.Switches)), make([]int, len(p.Switches))
@@ -120,9 +121,9 @@ func query(p *Problem) *Manifest {
 	return m
 }
 
-// minimal returns the sets of switches of all paths without those that contain another one: a
-// sketch on each of the former is on each of the latter. Excluded switches are left out; a path
-// without any other is omitted.
+// minimal returns the sets of switches of all paths, without the sets that contain another set: a
+// sketch on a switch of the smaller set is also on the larger one. Excluded switches are left out;
+// a path without other switches is omitted.
 func minimal(p *Problem) [][]int {
 	var sets [][]int
 	seen := make(map[string]bool)

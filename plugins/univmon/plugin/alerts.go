@@ -16,7 +16,7 @@ import (
 const (
 	heavyChange  alert.Kind = "heavy-change"  // a flow changed more than flows usually do
 	attack       alert.Kind = "attack"        // a destination has the sources of a DDoS victim
-	entropyShift alert.Kind = "entropy-shift" // the entropy differs from what it usually is
+	entropyShift alert.Kind = "entropy-shift" // the entropy differs from its usual value
 )
 
 // learned is how many epochs a normal value needs before it is compared, deviations how many times
@@ -28,8 +28,8 @@ const (
 	patience   = 60
 )
 
-// normal is what a value of a scope usually is: exponential averages of the value and of its
-// distance from the average, as TCP keeps them of round-trip times.
+// normal is the usual value of a scope: exponential averages of the value and of its distance from
+// the average, as TCP keeps them of round-trip times.
 type normal struct {
 	epochs         int
 	mean, distance float64
@@ -61,11 +61,11 @@ func (n *normal) differs(x, least float64) bool {
 type watchdog struct {
 	alerts alert.List
 	usual  map[scope]*usual
-	held   map[alert.Alert]held // by subject and kind
+	held   map[alert.Alert]held // alerts that are held, by subject and kind
 }
 
-// usual is what the entropy and the largest change of a flow usually are, the latter as a share of
-// the packets of both epochs.
+// usual has the usual values of the entropy and of the largest change of a flow, the latter as a
+// share of the packets of both epochs.
 type usual struct{ entropy, change normal }
 
 // held is when a problem was found last, and its text.

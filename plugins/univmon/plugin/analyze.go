@@ -100,10 +100,10 @@ type analysis struct {
 	plan     *plan
 	previous map[scope]*result
 	views    []view
-	problems map[string]string // by subject
+	problems map[string]string // problems by subject
 	failed   map[scope]string  // why data of a switch has no result
 
-	manifests  *Assignment // in force; nil: none, or that of an earlier process
+	manifests  *Assignment // assignment in force; nil: none, or an earlier process's
 	incomplete string      // why packets are not counted under the assignment in force
 	warning    string      // why an assigned view may be inexact
 }
@@ -198,9 +198,9 @@ func (a *analysis) missing() map[string]string {
 	return reasons
 }
 
-// addLost adds a result without data for each dimension of each expected device that has no other,
-// so that a lost epoch differs from one without traffic. A switch whose program is not known has
-// the dimensions of the others.
+// addLost adds a result without data for each dimension of each expected device that has no result,
+// so that a lost epoch differs from an epoch without traffic. A switch whose program is not known
+// has the dimensions of the others.
 func (a *analysis) addLost(results map[scope]*result) {
 	reasons := a.missing()
 	for _, name := range a.expected() {
@@ -295,7 +295,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 				total.add(s.unparsed)
 			}
 			if n, _ := s.estimate.Packets(); v.assigned && n == 0 && len(readings) > 0 {
-				continue // a sketch that the switch does not use
+				continue // the switch does not use the sketch
 			}
 			readings = append(readings, s.estimate.Reading())
 		}

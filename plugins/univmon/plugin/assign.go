@@ -18,7 +18,7 @@ type Assignment struct {
 	// Unfit are the switches that count nothing, with the reason.
 	Unfit map[string]string
 
-	bits map[string]int // of the dimensions in entries, from 1
+	bits map[string]int // number of each dimension in entries, from 1
 }
 
 // Assign computes an assignment by a scheme. All switches that count need the same sketches of all
@@ -38,7 +38,7 @@ func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, abs
 		d := &network.Devices[i]
 		m.Problem.Switches[i].Capacity = int(c.Network.Memory)
 		found, _ := find(d)
-		if len(wanted) == 0 { // those of the first switch that measures
+		if len(wanted) == 0 { // takes the dimensions of the first switch that measures
 			for _, name := range allDimensions() {
 				if _, ok := found[name]; ok {
 					wanted = append(wanted, name)

@@ -56,8 +56,9 @@ var (
 			"columns": ""}}
 	heavyNeed = sdk.ObjectNeed{Annotation: annotation,
 		Values: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
-	// unparsedNeed is optional. The reason number i is in cell i + 1, and of packets that the switch
-	// forwards as many cells later as forwarded says. A switch with these has the table choiceTable.
+	// unparsedNeed is optional. Reason number i is in cell i + 1; for packets that the switch
+	// forwards, it is as many cells later as forwarded says. A switch with these cells has the table
+	// choiceTable.
 	unparsedNeed = sdk.ObjectNeed{Annotation: annotation, Values: map[string]string{"part": "unparsed", "reasons": ""}}
 )
 
@@ -74,7 +75,7 @@ func choice(device string, e wire.Encapsulation) sdk.DeviceWrite {
 type unparsedCells struct {
 	object    string
 	cells     map[wire.Counter]int // first cell of a bank, by reason
-	forwarded int                  // that much later are those of packets that are forwarded; 0: none are
+	forwarded int                  // distance to the cells of forwarded packets; 0: no such cells
 }
 
 // findUnparsed returns nil if the pipeline does not count these packets.
@@ -106,7 +107,7 @@ func findUnparsed(d *sdk.Device) (*unparsedCells, []sdk.MissingObject) {
 	return u, nil
 }
 
-// open returns what a device delivered; nil if it counts no such packets.
+// open returns the packets without a flow that a device counted; nil if it does not count them.
 func (u *unparsedCells) open(d *sdk.DeviceData) (*unparsed, error) {
 	if u == nil {
 		return nil, nil
@@ -220,14 +221,14 @@ func cellsOf(d *sdk.DeviceData, object string, need int) ([]uint32, error) {
 
 // plan is the configuration applied to a network: the sketches to read and to combine.
 type plan struct {
-	instances   map[string]map[string]instance // by device, by dimension
-	unparsed    map[string]*unparsedCells      // by switch; nil for those that do not count them
-	choices     []sdk.DeviceWrite              // of the flow of packets in tunnels, by switches that have one
-	dimensions  []string                       // those that a device measures; without any, those configured
-	hosts       []string                       // that measure, sorted
-	hostPlan    []sdk.HostSetting              // of these hosts
-	hostPackets wire.Packets                   // that they count
-	views       []view                         // one for each dimension of the network
+	instances   map[string]map[string]instance // instances by device and dimension
+	unparsed    map[string]*unparsedCells      // cells by switch; nil for a switch that does not count such packets
+	choices     []sdk.DeviceWrite              // selects the flow of packets in tunnels, by switch
+	dimensions  []string                       // dimensions that a device measures; without any, the configured dimensions
+	hosts       []string                       // hosts that measure, sorted
+	hostPlan    []sdk.HostSetting              // settings of these hosts
+	hostPackets wire.Packets                   // packets that these hosts count
+	views       []view                         // one view for each dimension of the network
 	settings    sdk.Settings
 }
 
@@ -236,8 +237,8 @@ type view struct {
 	dimension string
 	plus      []string // devices, sorted
 	minus     []string
-	assigned  bool     // each packet is counted by one of plus
-	excluded  []string // those that measured under another assignment
+	assigned  bool     // whether each packet is counted by exactly one switch of plus
+	excluded  []string // switches that measured under another assignment
 }
 
 func newPlan(c *Configuration, network *sdk.Network) (*plan, error) {

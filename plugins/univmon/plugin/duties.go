@@ -30,9 +30,9 @@ const all = 0xff
 // field is the key of an entry of duties.p4 without its bank. The value is a site or dimensions.
 type field struct {
 	table               string
-	address             netip.Prefix // of origins and destinations
-	origin, destination uint16       // of pairs
-	port                uint32       // of ports
+	address             netip.Prefix // address of origins and destinations
+	origin, destination uint16       // sites of pairs
+	port                uint32       // port of ports
 }
 
 // entries are the table entries of a switch for one bank.
@@ -59,8 +59,8 @@ func siteIDs(names []string) []uint16 {
 	return ids
 }
 
-// entries returns what the switches that count need to hold, by their names. Pairs that cross a
-// switch and are counted elsewhere have entries without dimensions, which replace those of an
+// entries returns the entries that the counting switches need, by switch. Pairs that cross a switch
+// and are counted elsewhere have entries without dimensions, which replace the entries of an
 // earlier assignment.
 func (a *Assignment) entries() map[string]entries {
 	var names []string
@@ -147,29 +147,30 @@ func (f field) compare(o field) int {
 		cmp.Compare(f.destination, o.destination), cmp.Compare(f.port, o.port))
 }
 
-// duties holds a plugin's assignments: the desired one, and the ones in force in each bank.
+// duties holds a plugin's assignments: the desired assignment, and the assignments in force in each
+// bank.
 type duties struct {
 	wanted  *Assignment
-	desired map[string]entries // of wanted
-	reason  string             // why there is none
-	absent  map[string]string  // switches that wanted is without, with the reason
+	desired map[string]entries // entries of wanted
+	reason  string             // reason for which there is no assignment
+	absent  map[string]string  // switches that wanted leaves out, with the reason
 	last    uint64             // newest plan
-	before  *Assignment        // in force in the preceding epoch
+	before  *Assignment        // assignment in force in the preceding epoch
 	stale   bool               // the network or the configuration changed after wanted was computed
 	plans   map[uint64]*Assignment
 	banks   [banks]struct {
 		plan uint64             // newest for the bank; 0: none, or its outcome is a failure
-		held map[string]entries // what the switches hold, by name
+		held map[string]entries // entries that the switches hold, by name
 	}
 }
 
-// outcomes takes back what plans did not write.
+// outcomes handles plans that were not written.
 func (d *duties) outcomes(epoch *sdk.Epoch) {
 	for _, o := range epoch.Plans {
 		for i := range d.banks {
 			if b := &d.banks[i]; b.plan == o.Plan && o.Status != sdk.PlanApplied {
 				b.plan = 0
-				delete(b.held, o.Device) // it is written as a whole again
+				delete(b.held, o.Device) // the entries are written as a whole again
 			}
 		}
 	}
@@ -257,8 +258,8 @@ func (d *duties) want(c *Configuration, network *sdk.Network, epoch *sdk.Epoch) 
 	return []sdk.Event{{Level: slog.LevelInfo, Message: clip(text)}}
 }
 
-// inForce returns the newest plan under which switches measured an epoch, its assignment, nil if it
-// is that of an earlier process, and the switches that measured under another one. Plan 0 is none.
+// inForce returns the newest plan under which switches measured an epoch, its assignment (nil if an
+// earlier process made it), and the switches that measured under another plan. Plan 0 is none.
 func (d *duties) inForce(epoch *sdk.Epoch) (plan uint64, a *Assignment, others map[string]bool) {
 	others = make(map[string]bool)
 	for _, s := range epoch.States {

@@ -17,8 +17,8 @@ import (
 // Hosts as devices: agents with the role univmon count packets in the sketches of switches.
 
 // addHosts adds the hosts with agents that measure, with the sketches of the first switch that has
-// them, else those of wire.Sketch. measured are the dimensions of switches, which hosts measure,
-// too; without any those of hosts are added to it.
+// sketches, else of wire.Sketch. measured are the dimensions of switches, which hosts measure, too;
+// if it is empty, addHosts adds the dimensions of hosts to it.
 func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string, measured map[string]bool) error {
 	if c.Hosts.Packets == HostsNone {
 		return nil
@@ -49,7 +49,7 @@ func (p *plan) addHosts(c *Configuration, network *sdk.Network, wanted []string,
 	for _, dimension := range wanted[:min(len(wanted), wire.MaxSketches)] {
 		fields, err := flow.ParseFields(dimension)
 		if err != nil {
-			return err // check and find have parsed it
+			return err // check and find have parsed the dimension
 		}
 		l := wire.Sketch(fields)
 		for i := range network.Devices {
@@ -84,18 +84,18 @@ func (p *plan) alike(devices []string) bool {
 	return hosts == 0 || hosts == len(devices)
 }
 
-// hostData is the report of a host: its sketches by dimension, or why there are none.
+// hostData is the report of a host: its sketches by dimension, or the reason for which it has none.
 type hostData struct {
 	name     string
 	sketches map[string]*universal.Sketch
 	unparsed *unparsed
-	err      error // why there are no sketches
+	err      error // reason for which there are no sketches
 }
 
 // unparsed are packets of a host or a switch without a flow, by reason.
 type unparsed struct {
-	ended     [wire.TooDeep + 1]uint64 // counted by no other switch
-	forwarded [wire.TooDeep + 1]uint64 // with a fault in a tunnel: each switch on the path counts them
+	ended     [wire.TooDeep + 1]uint64 // packets that no other switch counts
+	forwarded [wire.TooDeep + 1]uint64 // packets with a fault in a tunnel, which each switch on the path counts
 }
 
 // of returns the count of packets with a reason.
@@ -167,7 +167,7 @@ func (a *analysis) hostReports() (out []hostData) {
 func (a *analysis) uncounted(device string, packets *unparsed, epochs uint64) {
 	text := ""
 	for c := range reasons {
-		if packets != nil && c != wire.NotIP && packets.of(c) > 0 { // others than IP are no problem
+		if packets != nil && c != wire.NotIP && packets.of(c) > 0 { // packets of other protocols than IP are no problem
 			text += fmt.Sprintf(" %s %d", c, packets.of(c))
 		}
 	}

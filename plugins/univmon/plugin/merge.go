@@ -13,22 +13,22 @@ import (
 
 // Merged cells of a sketch are 32-bit words in cells of 8 bits: the term of the switch in the sum
 // of the network, the packets by level if the switch counts them, and, for one switch of each term
-// and dimension, the sums of the counters of all of them, modulo 2^32. A switch with another term
-// than termNone also has its heavy keys, in the form of universal.AppendCells: the size from which
-// a flow was kept follows from their counts, and differs from switch to switch.
+// and dimension, the sums of the counters of all these switches, modulo 2^32. A switch with another
+// term than termNone also has its heavy keys, in the form of universal.AppendCells: the size from
+// which a flow was kept follows from their counts, and differs from switch to switch.
 const mergedWidth = 8
 
 // term says how a switch's counters enter the network's sum.
 type term uint32
 
 const (
-	termNone     term = iota // its weight is 0
+	termNone     term = iota // the weight of the switch is 0
 	termAdd                  // 1
 	termSubtract             // -1
 )
 
-// mergeable reports whether results are only those of sums over switches, which each add the same
-// switches in each epoch.
+// mergeable reports whether all results are results of sums over switches, and each sum has the
+// same switches in each epoch.
 func (c *Configuration) mergeable() bool {
 	return !c.Switches && c.Network.Enabled && c.Network.Scheme == SchemeWeights
 }
@@ -65,7 +65,7 @@ func (p *Plugin) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 	}
 	type sum struct {
 		device, object string
-		words          []uint32 // of the term and the packets, then of the counters
+		words          []uint32 // words of the term and the packets, then of the counters
 	}
 	sums := make(map[group]*sum)
 	merged := *part
@@ -83,7 +83,7 @@ func (p *Plugin) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 		}
 		for dimension, in := range plan.instances[data.Name] {
 			cells, err := in.open(data)
-			if err != nil { // Analyze says so
+			if err != nil { // Analyze reports the error
 				for _, object := range []string{in.counters, in.heavy} {
 					if c := data.Object(object); c != nil {
 						merged.Put(data.Name, *c)
@@ -165,12 +165,13 @@ func (in *instance) merged(d *sdk.DeviceData, c *sdk.Cells, zeros []uint32) (*se
 // opener opens the sketches of an epoch.
 type opener struct {
 	plan    *plan
-	zeros   map[string][]uint32 // by dimension, of merged sketches
+	zeros   map[string][]uint32 // zeros by dimension, of merged sketches
 	refused map[string]error    // why merged cells of a dimension cannot be used
 }
 
-// newOpener looks for merged cells in an epoch. All of a dimension are refused if one of them was
-// merged with another term than here: the sums are then not those of this network model.
+// newOpener looks for merged cells in an epoch. It refuses all merged cells of a dimension if one
+// of them was merged with another term than here, because the sums then belong to another network
+// model.
 func newOpener(p *plan, e *sdk.Epoch) *opener {
 	o := &opener{p, make(map[string][]uint32), make(map[string]error)}
 	for i := range e.Devices {

@@ -24,7 +24,7 @@ const Version = "0.1.0"
 // Plugin is UnivMon. New makes one.
 type Plugin struct {
 	functions []Function // registered in Go
-	watchdog  watchdog   // of Analyze, which is called by one goroutine at a time
+	watchdog  watchdog   // used by Analyze, which one goroutine calls at a time
 
 	mu       sync.Mutex // guards the fields below: Query may run during Analyze
 	config   Configuration
@@ -48,9 +48,9 @@ type result struct {
 	epoch    uint64
 	status   sdk.Status
 	problem  string              // why data is missing
-	from     []string            // switches whose sketches it contains
-	whole    bool                // these switches delivered all cells
-	restored bool                // it is from a saved state
+	from     []string            // switches whose sketches the result contains
+	whole    bool                // whether these switches delivered all cells
+	restored bool                // whether the result is from a saved state
 	unparsed *unparsed           // nil: not known
 	sealed   *sealed             // nil for a view of several switches
 	estimate *universal.Estimate // nil when lost
@@ -150,7 +150,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 func (p *Plugin) resume() {
 	run := analysis{plan: p.plan}
 	for _, r := range p.measured {
-		run.epoch = &sdk.Epoch{Number: r.epoch} // the same in all
+		run.epoch = &sdk.Epoch{Number: r.epoch} // same epoch for all results
 		if p.config.Switches && !r.sealed.merged {
 			p.previous[r.scope] = r
 		}

@@ -24,17 +24,17 @@ const stateVersion = 1
 // snapshot is the newest epoch's sketches, with which the next process compares its first epoch.
 type snapshot struct {
 	Epoch uint64
-	// Sketches are complete. In a large network not all of them fit: changes of the others, and
-	// those of views that need them, appear one epoch later.
+	// Sketches are complete. In a large network some sketches do not fit: their changes, and the
+	// changes of views that need them, appear one epoch later.
 	Sketches []savedSketch
 }
 
 type savedSketch struct {
 	Device, Dimension string
 	Layout            universal.Layout
-	Counts            bool // it counts the packets of each level
-	Bytes             int  // of its cells
-	Merged            bool `json:",omitempty"` // its counters are those of several switches, or of none
+	Counts            bool // whether the sketch counts the packets of each level
+	Bytes             int  // bytes of the sketch's cells
+	Merged            bool `json:",omitempty"` // whether the counters are the sum of several switches, or of none
 }
 
 // maxRestored bounds the memory of restored sketches, in bytes.
@@ -43,8 +43,8 @@ const maxRestored = 256 << 20
 // sealed is the cells of a sketch at the end of an epoch.
 type sealed struct {
 	layout                   universal.Layout
-	counters, heavy, packets []uint32 // packets is nil if it does not count them
-	merged                   bool     // the counters are those of several switches, or of none
+	counters, heavy, packets []uint32 // packets is nil if the sketch does not count them
+	merged                   bool     // whether the counters are the sum of several switches, or of none
 }
 
 func (s *sealed) reading() (*universal.Reading, error) {

@@ -79,9 +79,9 @@ func (p *plan) configuredWeights(configured map[string]int, network *sdk.Network
 // Weights computes the weights from the topology. Packets enter and leave at switches with attached
 // hosts (distance 0). If every link between switches joins an even and an odd distance, a packet
 // alternates between switches of even and odd distance and begins and ends at an even one, so it
-// visits one more even switch than odd ones. Sketches of even distance minus those of odd distance
-// therefore count each packet once on any path. This holds for leaf-spine networks and fat trees. A
-// packet that is lost in the network can count 0 times.
+// visits one more even switch than odd ones. The sum of the sketches at even distance minus the
+// sketches at odd distance therefore counts each packet once on any path. This holds for leaf-spine
+// networks and fat trees. A packet that is lost in the network can count 0 times.
 //
 // In a network of one switch its weight is 1. Weights returns an error if the rule does not hold or
 // the model has no hosts.

@@ -22,7 +22,7 @@ const (
 	SuMax
 	_ // reserved: buckets with two arrays, an earlier form
 	Universal
-	_ // reserved: buckets that fill words, an earlier form
+	_ // reserved: an earlier form of buckets that fill words
 	TowerBuckets
 )
 
@@ -132,7 +132,7 @@ func (r *Reader) Expect(n int) error {
 	return r.err
 }
 
-// Cells decodes as many words as dst has.
+// Cells decodes words until dst is full.
 func Cells[W uint32 | uint64](r *Reader, dst []W) {
 	for i := range dst {
 		if is64[W]() {

@@ -73,8 +73,8 @@ func includes(line string) (string, bool) {
 	return name, ok
 }
 
-// Digest returns the SHA-256, in hexadecimal, of a program's files: of each one's
-// path, length and content, in the order of Files.
+// Digest returns the SHA-256, in hexadecimal, of a program's files: of the path, length and content
+// of each, in the order of Files.
 func Digest(fsys fs.FS, program string) (string, error) {
 	files, err := Files(fsys, program)
 	if err != nil {

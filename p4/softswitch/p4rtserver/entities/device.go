@@ -24,21 +24,21 @@ type Device struct {
 	cfg     *p4v1.ForwardingPipelineConfig
 	cat     *p4values.Catalog
 	prog    *softswitch.Program
-	tables  map[uint32]*table // by P4Info id
+	tables  map[uint32]*table // tables by P4Info id
 	digests map[uint32]*p4v1.DigestEntry_Config
-	oneShot map[uint32]int // entries with one-shot groups, by action profile id
+	oneShot map[uint32]int // number of entries with one-shot groups, by action profile id
 
 	defaultMeta map[uint32][]byte // metadata of default entries, by table id
 	defaultSet  map[uint32]bool   // tables whose default action was written
-	log         []*p4v1.Update    // shadow: updates that were applied
+	log         []*p4v1.Update    // updates that a shadow applied
 	shadow      bool
 }
 
 // table joins P4Info's description of a table with the switch's.
 type table struct {
 	*p4values.Table
-	// base is what the switch adds to the priorities of constant entries, which the specification
-	// counts from 1.
+	// base is added to the priorities of constant entries, because the specification counts them from
+	// 1.
 	base int32
 	// ternary marks the key fields that are optional in P4 and ternary in the switch, as p4c
 	// compiles them for BMv2.
