@@ -34,7 +34,7 @@ const dropUnknown = "reason not counted"
 
 type dropCounts [dropReasons]uint64
 
-// reason names a count that grew, and takes one packet of it into before.
+// reason names a counter that grew, and adds one packet of it to before.
 func (after *dropCounts) reason(before *dropCounts) string {
 	for i := range after {
 		if after[i] > before[i] {
@@ -45,8 +45,8 @@ func (after *dropCounts) reason(before *dropCounts) string {
 	return dropUnknown
 }
 
-// Stats are counts since the start, without probes of agents. Between two calls of Play every
-// packet is in one of them:
+// Stats are counts since the start, without probes of agents. Between two calls of Play, every
+// packet is in one of these counts:
 //
 //	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InTransit
 type Stats struct {

@@ -32,8 +32,9 @@ func (n *Network) Altered() (packets uint64, examples []string) {
 	return n.altered.packets, n.altered.examples
 }
 
-// compare records a packet that a host received if it is not what was sent. Packets of others, such
-// as a switch's telemetry report about the packet, have other addresses and are left out.
+// compare records a packet that a host received if it differs from the packet that was sent.
+// Packets of others, such as a switch's telemetry report about the packet, have other addresses and
+// are left out.
 func (a *altered) compare(host string, sent, received []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

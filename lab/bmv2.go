@@ -26,9 +26,9 @@ import (
 )
 
 // external is BMv2's simple_switch_grpc in its own process. The node's P4Runtime server relays all
-// messages to it, so the lab records the flips of its bank. Packets enter one by one, each after
-// the one before and its clones have left: the lab cannot attribute late packets. It has no gNMI
-// and no LLDP.
+// messages to it, so the lab records the flips of its bank. Each packet enters after the packet
+// before and its clones have left, because the lab cannot attribute late packets. An external
+// switch has no gNMI and no LLDP.
 type external struct {
 	net     *Network
 	nd      *node
@@ -151,9 +151,9 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 	}
 }
 
-// follow returns all copies of the newest packet, of which the first has left, in the order of
-// their ports. When one of them leaves, all others are in the queues of their ports, or behind
-// them: they leave before frames that join the queues of all ports then.
+// follow returns all copies of the newest packet, the first of which has left, in the order of
+// their ports. When one copy leaves, all others are in the queues of their ports, or behind them:
+// they leave before frames that join the queues then.
 func (s *external) follow(first dataplane.Packet) ([]dataplane.Packet, error) {
 	out, id := []dataplane.Packet{first}, s.id
 	for port := range s.nd.out {

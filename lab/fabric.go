@@ -28,9 +28,9 @@ type Switch struct {
 type Host struct {
 	Name     string
 	Switch   int    // index into Fabric.Switches
-	Port     uint32 // P4Runtime port of that switch
+	Port     uint32 // P4Runtime port of the switch
 	V4, V6   netip.Prefix
-	Prefixes []netip.Prefix // further ones, such as those a replayed trace uses
+	Prefixes []netip.Prefix // further prefixes, such as the prefixes of a replayed trace
 }
 
 // Link joins two switches.
@@ -118,7 +118,7 @@ func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 		return nil, fmt.Errorf("lab: fat tree with k=%d and %d core switches: they must be a multiple of k/2, at "+
 			"most (k/2)²", k, cores)
 	}
-	above := cores / (k / 2) // each aggregation switch
+	above := cores / (k / 2) // links above each aggregation switch
 	half := k / 2
 	f := &Fabric{}
 	link := func(a, b int, portA, portB uint32) {
@@ -159,14 +159,14 @@ func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 }
 
 // Graph returns a network of any shape, with hosts at each switch. Links are pairs of names; the
-// switches are those that they name, in order.
+// switches are the named ones, in order.
 func Graph(links [][2]string, hostsPerSwitch int, latency time.Duration) (*Fabric, error) {
 	if len(links) == 0 || hostsPerSwitch < 1 {
 		return nil, fmt.Errorf("lab: graph of %d links and %d hosts a switch: at least 1 and 1 are needed", len(links),
 			hostsPerSwitch)
 	}
 	f := &Fabric{}
-	ports := make(map[int]uint32) // in use
+	ports := make(map[int]uint32) // ports in use
 	add := func(name string) (int, uint32) {
 		at := f.Find(name)
 		if at < 0 {

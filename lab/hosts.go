@@ -34,7 +34,7 @@ type host struct {
 	path HostPath // nil: packets are not changed
 	out  packet.Frame
 
-	arriving sync.Mutex // orders packets that arrive
+	arriving sync.Mutex // orders arriving packets
 	in       packet.Frame
 }
 
@@ -72,7 +72,7 @@ func (n *Network) send(h *host, frame []byte, p *passage) []byte {
 	h.path.Out([]*packet.Frame{&h.out})
 	out := h.out.Bytes()
 	var header header.Header
-	if n.cfg.Header == nil || !peek(out, n.cfg.Header, &header) { // without a lease there is no header
+	if n.cfg.Header == nil || !peek(out, n.cfg.Header, &header) { // without a lease the packet has no header
 		return out
 	}
 	if p.key, p.journaled = truth.Parse(frame); p.journaled {
@@ -130,7 +130,7 @@ func (n *Network) arrive(h *host, frame []byte, p *passage) {
 		}
 		return
 	}
-	if key, ok := n.hostRule(frame); p.tracked && ok && key == p.key { // and no telemetry report of it
+	if key, ok := n.hostRule(frame); p.tracked && ok && key == p.key { // excludes telemetry reports about the packet
 		n.stays.Arrive(h.path.Epoch(), h.name, p.key, p.stays)
 	}
 	h.in.Set(frame)
@@ -150,7 +150,7 @@ func payload(frame []byte, layout *header.Layout, scratch *packet.Frame) []byte 
 	if !peek(frame, layout, &h) {
 		return frame
 	}
-	link, _ := packet.ParseLink(frame) // peek parsed it
+	link, _ := packet.ParseLink(frame) // peek parsed the link layer
 	scratch.Set(frame)
 	layout.Strip(scratch, link, &h)
 	return scratch.Bytes()

@@ -69,7 +69,7 @@ func (n *Network) carrier(name string) error {
 		w.mu.Lock()
 		down := w.down
 		w.mu.Unlock()
-		from := pair[1-i].to // the end that the wire leaves
+		from := pair[1-i].to // end of the link that the wire leaves
 		disabled, err := n.nodes[from.node].sw.disabled(from.port)
 		if err == nil {
 			up := !down && !disabled && !n.nodes[w.to.node].stopped.Load()

@@ -44,15 +44,15 @@ type Config struct {
 	// Program is the pipeline for switches that Programs does not name; it has the bank table. A
 	// switch whose program has none is never flipped, and its ground truth is one epoch.
 	Program  *compiled.Program
-	Programs map[string]*compiled.Program // by a switch's name, or else its role
+	Programs map[string]*compiled.Program // programs by a switch's name, or else by its role
 	// BMv2 names the switches, by name or role, that run BMv2's simple_switch_grpc instead of soft
-	// switches. It must be on the PATH. Copies of a packet are carried on if they are clones, and
-	// programs there must read packets of the CPU port as those of this repository do, to send
-	// frames behind the clones. LinkState.Down takes no ports of it down.
+	// switches. It must be on the PATH. Copies of a packet are carried on if they are clones. Programs
+	// there must read packets of the CPU port as this repository's programs do, because the lab sends
+	// frames behind the clones. LinkState.Down takes no ports of a BMv2 switch down.
 	BMv2   map[string]bool
 	Clock  Clock        // nil: a wall clock that starts now
-	Seed   uint64       // of losses and of the switches' random()
-	Keep   int          // sealed ground-truth segments kept for each switch; 0: 16
+	Seed   uint64       // seed of losses and of the switches' random()
+	Keep   int          // number of sealed ground-truth segments kept for each switch; 0: 16
 	Logger *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
 	Compiler *softswitch.Compiler
@@ -72,7 +72,7 @@ type Network struct {
 	log   *slog.Logger
 	nodes []*node
 	hosts []host
-	wires map[string][2]*wire // by link name: from A to B, from B to A
+	wires map[string][2]*wire // wires by link name: from A to B, from B to A
 	loads sync.Pool
 	wake  chan struct{}
 	lag   atomic.Int64
@@ -82,7 +82,7 @@ type Network struct {
 	altered altered
 
 	probesMu   sync.Mutex
-	probesLost map[string]uint64 // by switch or link
+	probesLost map[string]uint64 // lost probes by switch or link
 
 	agents  sync.WaitGroup // LLDP
 	silence context.CancelFunc
@@ -108,15 +108,15 @@ type node struct {
 	sw       backend
 	rpc      *grpc.Server
 	addr     string
-	gnmi     bool   // it is served, too
+	gnmi     bool   // whether gNMI is served, too
 	bankID   uint32 // P4Info id of the bank table
 	served   chan error
 	serving  bool
 	stopped  atomic.Bool
 	dead     atomic.Int64 // the lab's time at which it stopped
 	index    int
-	depth    int               // of its ports' queues
-	out      map[uint32]*wire  // by port
+	depth    int               // depth of the ports' queues
+	out      map[uint32]*wire  // wires that leave, by port
 	in       map[uint32]string // links that end at a port, by port
 	fromHost map[uint32]bool
 	record   *truth.Recorder
@@ -124,11 +124,11 @@ type node struct {
 	readsHeader bool
 	net         *Network
 	skew        atomic.Int64 // delay of flips, in nanoseconds
-	refusing    atomic.Bool  // calls of its controllers
-	flipped     atomic.Bool  // its bank has been flipped: it is measured
+	refusing    atomic.Bool  // whether the switch refuses calls of its controllers
+	flipped     atomic.Bool  // whether the bank has been flipped, so that the switch is measured
 
-	// inside is the packet that the pipeline is at work on. It is nil for those that the switch or
-	// a controller sends.
+	// inside is the packet that the pipeline processes. It is nil for packets that the switch or a
+	// controller sends.
 	inside atomic.Pointer[passage]
 
 	// mu orders packets with bank flips, so that ground truth and switch agree on the
@@ -141,17 +141,17 @@ type node struct {
 	chance  chance            // guarded by mu
 	toward  uint32            // port of the packet inside; guarded by mu
 	faulty  bool              // a fault of the switch lost it; guarded by mu
-	joined  uint64            // queues that copies of it have joined; guarded by mu
+	joined  uint64            // number of queues that copies of the packet have joined; guarded by mu
 
-	gone []gone // not yet accounted for; guarded by mu
+	gone []gone // packets that are not yet accounted for; guarded by mu
 
 	leaving passage       // the packet inside that leaves a queue; guarded by mu
 	planned time.Duration // the event of the next departure; 0: none; guarded by mu
 
 	lineMu sync.Mutex
-	lines  map[uint32]*line // by port; nil without queues; the lines are guarded by lineMu
+	lines  map[uint32]*line // queues by port, nil without queues; the lines are guarded by lineMu
 
-	left            atomic.Uint64 // copies of the packet inside that have left
+	left            atomic.Uint64 // number of copies of the packet inside that have left
 	fromControllers atomic.Uint64 // packets that left and were not inside
 }
 
@@ -212,7 +212,7 @@ func (c *Config) program(s Switch) *compiled.Program {
 	return c.Program
 }
 
-// bankTable finds the table by which a program's bank is flipped; 0 when there is none.
+// bankTable finds the table by which a program's bank is flipped; 0 for a program without banks.
 func bankTable(p *compiled.Program) uint32 {
 	for _, t := range p.P4Info.GetTables() {
 		for _, a := range t.GetPreamble().GetStructuredAnnotations() {
@@ -224,8 +224,8 @@ func bankTable(p *compiled.Program) uint32 {
 	return 0
 }
 
-// ruleOf returns the rule for the flows at a switch. A program that counts the packets whose
-// encapsulations it cannot parse parses the others.
+// ruleOf returns the rule for the flows at a switch. A program that counts packets whose
+// encapsulations it cannot parse parses all other encapsulations.
 func (c *Config) ruleOf(p *compiled.Program) truth.Rule {
 	encapsulated := slices.ContainsFunc(p.P4Info.GetRegisters(), func(r *configv1.Register) bool {
 		return r.GetPreamble().GetName() == "ingress.unparsed"
@@ -470,7 +470,7 @@ type Device struct {
 	Role     Role
 	DeviceID uint64
 	Address  string // P4Runtime and gNMI, plaintext, loopback
-	GNMI     bool   // false: it has no gNMI
+	GNMI     bool   // false: the switch has no gNMI
 }
 
 // Devices lists the switches in the fabric's order.
@@ -555,7 +555,7 @@ func (n *Network) SetLink(name string, s LinkState) error {
 
 // SetLoss makes switch i lose a share of the packets that it has received and counted, in all flows
 // or in a share of them as in LinkState. A share of 1 is a switch whose forwarding has failed while
-// its control plane works. BMv2 loses none.
+// its control plane works. BMv2 switches lose none.
 func (n *Network) SetLoss(i int, loss, flows float64) {
 	nd := n.nodes[i]
 	nd.mu.Lock()
@@ -572,16 +572,15 @@ func (n *Network) SetFilter(i int, drop func(frame []byte) bool) {
 	nd.filter = drop
 }
 
-// SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, so
-// much after the other switches have carried out theirs.
+// SetSkew makes switch i late by d: it carries out flips of its bank, and acknowledges them, d
+// after the other switches.
 func (n *Network) SetSkew(i int, d time.Duration) { n.nodes[i].skew.Store(int64(d)) }
 
 // patience bounds, in real time, how long a late switch waits for the others to flip.
 const patience = 2 * time.Second
 
-// hold lets the lab's time go by until a late switch flips to bank: d after all others have. On a
-// virtual clock it plays the packets of that time, as whoever moves the clock waits for the flip
-// meanwhile.
+// hold lets the lab's time pass until a late switch flips to bank: d after all others have. On a
+// virtual clock it plays the packets of that time, because the clock's owner waits for the flip.
 func (n *Network) hold(ctx context.Context, late *node, bank uint32, d time.Duration) error {
 	limit, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -40,7 +40,7 @@ type line struct {
 // waiting is a packet in a queue.
 type waiting struct {
 	passage
-	traffic bool // it is not a controller's
+	traffic bool // whether the packet is traffic, not a controller's
 }
 
 func (l *line) len() int { return len(l.packets) - l.head }
@@ -96,8 +96,8 @@ func (nd *node) depart(port uint32) {
 // gone is a packet that a switch has dropped.
 type gone struct {
 	passage
-	toward uint32 // port to which it was sent; 0: none
-	faulty bool   // by a fault of the switch
+	toward uint32 // port to which the packet was sent; 0: none
+	faulty bool   // whether a fault of the switch lost the packet
 }
 
 // settle ends the work on the packet inside, after it and all its copies have left, were queued or

@@ -11,7 +11,7 @@ import (
 )
 
 // Misroute gives switch i wrong routes to a host of the fabric: they lead to a neighbor of the
-// switch. The collector does not know of it. restore brings the old routes back. BMv2 switches
+// switch. The collector does not learn of them. restore brings the old routes back. BMv2 switches
 // cannot have wrong routes.
 func (n *Network) Misroute(i, host int, via string) (restore func() error, err error) {
 	nd, sw := n.nodes[i], n.Switch(i)

@@ -38,21 +38,21 @@ type load struct {
 type passage struct {
 	entry  truth.Entry
 	doomed uint8 // number of the link between switches on which it is lost; 0 for none
-	links  uint8 // it has taken
-	hops   uint8 // switches that it has entered
+	links  uint8 // number of links that the frame has taken
+	hops   uint8 // number of switches that the frame has entered
 
 	journaled bool // it has a header, with this epoch, and this flow
 	epoch     uint16
 	key       flow.Key
-	bytes     int // of the IP packet
+	bytes     int // bytes of the IP packet
 
-	sent []byte // the frame that the host's application sent
+	sent []byte // frame that the host's application sent
 
 	probe bool // it is a probe of a host's agent: counts and ground truth of hosts leave it out
 
 	tracked bool           // its stays are ground truth, and key is its flow
-	entered time.Duration  // the switch where it is
-	segment *truth.Segment // of that switch
+	entered time.Duration  // time at which the frame entered its switch
+	segment *truth.Segment // segment of that switch
 	stays   []truth.Stay   // at earlier switches
 }
 
@@ -111,7 +111,7 @@ func (q *eventQueue) pop() event {
 // wire is one direction of a link, or of a host's attachment.
 type wire struct {
 	name  string
-	link  string // in the journal
+	link  string // name of the link in the journal
 	to    endpoint
 	inner bool // between switches
 
@@ -126,10 +126,10 @@ type wire struct {
 
 // chance loses packets of a wire or a switch. Its owner locks it.
 type chance struct {
-	loss, flows float64 // as in Loss
-	salt        uint64  // of the choice of flows
+	loss, flows float64 // shares, as in Loss
+	salt        uint64  // salt of the choice of flows
 	rng         *rand.Rand
-	probes      *rand.Rand // for probes, so that traffic has the same losses with and without them
+	probes      *rand.Rand // random numbers for probes, so that traffic has the same losses with and without probes
 }
 
 // newChance returns the chance of a named element, without losses.
@@ -192,8 +192,8 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 	n.enqueue(event{at: at, to: to, load: l})
 }
 
-// Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, but
-// that of switches that count it as any packet.
+// Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, except
+// the ground truth of switches that count it as any packet.
 func (n *Network) Transmit(i int, frame []byte) {
 	h, p, now := &n.hosts[i], passage{probe: true}, n.clock.Now()
 	if latency, ok := h.up.carry(&p, now); ok {
@@ -224,7 +224,7 @@ func (n *Network) enqueue(ev event) {
 	}
 }
 
-// next returns the time of the earliest event, and false when there is none.
+// next returns the time of the earliest event, and false without events.
 func (n *Network) next() (time.Duration, bool) {
 	n.queueMu.Lock()
 	defer n.queueMu.Unlock()
@@ -244,9 +244,8 @@ func (n *Network) pop() event {
 // time is until. Packets still on the way then are carried on by the next Play. A
 // source that ends early leaves the network quiet; its error ends Play.
 //
-// On the wall clock Play keeps pace with it; when the machine cannot, packets are
-// late, and Stats.Lag is the delay. On a virtual clock Play is what moves time.
-// Play must not run twice at once.
+// On the wall clock Play keeps pace with the clock; when the machine cannot, packets are late, and
+// Stats.Lag is the delay. On a virtual clock Play moves the time. Play must not run twice at once.
 func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Duration) error {
 	pkt, more, err := n.pull(src)
 	if err != nil {
@@ -297,7 +296,7 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 	}
 }
 
-// pull takes the next packet: the one that an earlier Play held back, or the source's.
+// pull takes the next packet: the packet that an earlier Play held back, or the source's next one.
 func (n *Network) pull(src traffic.Source) (traffic.Packet, bool, error) {
 	if n.heldMore && n.heldFrom == src {
 		n.heldMore = false

@@ -28,7 +28,7 @@ type Group struct {
 	outputs []Output
 
 	mu    sync.Mutex
-	ended map[string]error // by name
+	ended map[string]error // errors of ended outputs by name
 
 	reported []State // owned by Run
 }

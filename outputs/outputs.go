@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package outputs defines outputs, which deliver results from the store. The types of output are
-// packages of their own (gnmi, influxdb), independent of each other; package all creates those of a
-// configuration as a Group.
+// packages of their own (gnmi, influxdb), independent of each other; package all creates the
+// outputs of a configuration as a Group.
 //
 // Concurrency: Output.Start is called once, and then Output.Run once, from any goroutine;
 // Output.State may be called at any time from any goroutine.
@@ -25,7 +25,8 @@ type Output interface {
 	// wait for the remote end. Batches published after Start are delivered.
 	Start(s *store.Store) error
 	// Run delivers until ctx ends, and then stops in order: everything taken from the store is
-	// delivered, kept for the next start, or counted as dropped. The error is why it ended early.
+	// delivered, kept for the next start, or counted as dropped. The error says why the output ended
+	// early.
 	Run(ctx context.Context) error
 	// State returns the current state.
 	State() State
@@ -43,12 +44,13 @@ const (
 )
 
 // State is the state of an output. The counters count leaf updates for gNMI and points for a
-// database. They start with the output; Dropped includes what was dropped on disk before a restart.
+// database. They start with the output; Dropped includes points that were dropped on disk before a
+// restart.
 type State struct {
 	Status    Status
 	Sent      uint64 // delivered
 	Dropped   uint64 // refused by the remote end, over a bound, or too old
-	Queued    uint64 // in memory and on disk
+	Queued    uint64 // points in memory and on disk
 	Spooled   uint64 // bytes on disk
 	LastError string // empty without an error
 	// Serves is set if clients connect to the output. Clients is their state.

@@ -236,8 +236,8 @@ func (d *Decoder) list(n *Node, v reflect.Value, tag reflect.StructTag, path str
 	}
 }
 
-// unique rejects values of elements of a list that another element has; value returns that of
-// element i, and key its path inside the element.
+// unique rejects values that another element of the list has; value returns the value of element i,
+// and key its path inside the element.
 func (d *Decoder) unique(path, key string, list reflect.Value, value func(i int) reflect.Value) {
 	first := map[any]int{}
 	for i := range list.Len() {
@@ -500,7 +500,7 @@ func CheckName(name string) error {
 
 // CheckAddress fails if a text is not host:port: form "address".
 func CheckAddress(address string) error {
-	if strings.Contains(address, "@") { // the text before it may be a password
+	if strings.Contains(address, "@") { // the text before the @ may be a password
 		return errors.New("an address has no user and no @; expected host:port")
 	}
 	host, port, err := net.SplitHostPort(address)

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// hostSchema is what Load returns of HostModules, as a compiledSchema.
+// hostSchema is the schema that Load returns for HostModules, as a compiledSchema.
 //
 //go:embed host.json
 var hostSchema []byte

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yang contains the models of published results: the modules that ship with netsketch and
-// those that plugins bring at run time. It checks tables and gNMI paths against them.
+// Package yang contains the models of published results: netsketch's modules, and the modules that
+// plugins bring at run time. It checks tables and gNMI paths against them.
 //
 // goyang compiles a Schema once from module texts. The Schema then answers which keys a list has
 // and in which order, the type of a leaf, whether a path exists, and whether a table fits. Module

@@ -100,7 +100,7 @@ func SwitchModules() []Module {
 func mustBundled(names ...string) []Module {
 	m, err := Bundled(names...)
 	if err != nil {
-		panic(err) // names of this package
+		panic(err) // the names come from this package
 	}
 	return m
 }

@@ -53,16 +53,16 @@ type Node struct {
 	// List is set for lists, and for containers that are not in a list.
 	List *List
 
-	children []*Node // keys first in their order, then by name
+	children []*Node // children: keys first in their order, then by name
 	byName   map[string]*Node
-	keys     []string // of a list
+	keys     []string // keys of a list
 }
 
 // Children returns the node's children. A list's children are its keys in schema order, followed
 // by other nodes by name.
 func (n *Node) Children() []*Node { return n.children }
 
-// Child returns the child of that name, with or without "module:" before it, or nil.
+// Child returns the child with a name, with or without "module:" before it, or nil.
 func (n *Node) Child(name string) *Node {
 	if c := n.byName[name]; c != nil {
 		return c
@@ -155,7 +155,7 @@ type KeyColumn struct {
 // outermost first, then the list's own keys.
 func (l *List) KeyColumns() []KeyColumn { return l.columns }
 
-// KeyIndex returns the position of the key of that name, or -1.
+// KeyIndex returns the position of the key with a name, or -1.
 func (l *List) KeyIndex(name string) int {
 	return slices.IndexFunc(l.Keys, func(k *Leaf) bool { return k.Name == name })
 }

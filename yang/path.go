@@ -25,7 +25,7 @@ func (s *Schema) CheckPath(prefix, path *gpb.Path) error {
 }
 
 // Resolve returns the schema nodes that a gNMI path matches, in the order of their paths: one, or
-// several with wildcards. Its errors are those of CheckPath.
+// several with wildcards. It returns the same errors as CheckPath.
 func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	origin := path.GetOrigin()
 	if origin == "" {
@@ -50,8 +50,8 @@ func (s *Schema) Resolve(prefix, path *gpb.Path) ([]*Node, error) {
 	return at, nil
 }
 
-// step returns the nodes that one element matches below a set of nodes. If it matches none, the
-// error is the one for the first node of the set.
+// step returns the nodes that one element matches below a set of nodes. If it matches no node, the
+// error is about the first node of the set.
 func step(at []*Node, e *gpb.PathElem) ([]*Node, error) {
 	var next []*Node
 	seen := map[*Node]bool{}

@@ -18,7 +18,7 @@ import (
 type Schema struct {
 	root   *Node
 	models []Model
-	lists  map[string]*List // by canonical path; lists and containers outside lists
+	lists  map[string]*List // lists and containers outside lists, by canonical path
 	order  []string         // canonical paths of lists, sorted
 	places map[*Node]string // module, line and column of nodes whose module has a Source
 }
@@ -63,7 +63,7 @@ func Load(modules ...Module) (*Schema, error) {
 	return s, nil
 }
 
-// collect parses the modules and, from the bundled ones, what they import.
+// collect parses the modules and, from the bundled modules, their imports.
 func collect(modules []Module) (map[string]*moduleText, error) {
 	if len(modules) > maxModules {
 		return nil, fmt.Errorf("yang: %d modules; at most %d are allowed", len(modules), maxModules)

@@ -13,7 +13,7 @@ import (
 	goyang "github.com/openconfig/goyang/pkg/yang"
 )
 
-// Bounds of Load. OpenConfig's largest published modules are far below each of them.
+// Bounds of Load. OpenConfig's largest published modules are far below each bound.
 const (
 	maxModules     = 256
 	maxModuleBytes = 512 << 10

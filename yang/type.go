@@ -71,7 +71,7 @@ type Type struct {
 	// Base is the built-in type from which the type is derived.
 	Base Base
 	// Kind is the kind of the type's columns. A union is Uint64, Int64, Float64 or Bool if all of its
-	// members are; otherwise it is String, so that the kind of a leaf never changes.
+	// members have this kind; otherwise it is String, so that the kind of a leaf never changes.
 	Kind table.Kind
 	// FractionDigits is the number of digits after the point of a decimal64.
 	FractionDigits int

@@ -52,7 +52,7 @@ type UpdateReader struct {
 }
 
 // Read reads one update. The path starts at the root, including the prefix, and must contain the
-// keys of all lists in it, except those of the last list before a JSON array.
+// keys of all lists in it, except the keys of the last list before a JSON array.
 func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 	n, elems, err := r.Resolve(path)
 	if err != nil {

@@ -28,7 +28,7 @@ var version = "unknown"
 
 func main() { command.Main(version, roles()...) }
 
-// roles are the roles of this program. Packets that arrive pass the last one first, as OmniMon's
+// roles are the roles of this program. Arriving packets pass the last role first, because OmniMon's
 // header precedes the others.
 func roles() []command.Role {
 	all := []command.Role{

@@ -84,7 +84,7 @@ func clusterCommand() *cobra.Command {
 	return cmd
 }
 
-// drainPoll is how often waitDrained requests what a member owns.
+// drainPoll is the time between waitDrained's requests for a member's holdings.
 const drainPoll = 250 * time.Millisecond
 
 // waitDrained waits until a member owns nothing, and prints the member's remaining devices, hosts

@@ -90,7 +90,7 @@ func runCollector(ctx context.Context, stderr io.Writer, path string) (err error
 	work.Go(func() { follow(ctx, c, path, logger) })
 	err = c.Run(ctx)
 	c.Health().Outputs.Store(false)
-	stopOutputs() // after the last epoch, so that it is delivered
+	stopOutputs() // after the last epoch, so that its results are delivered
 	work.Wait()
 	return err
 }

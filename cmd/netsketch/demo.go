@@ -189,7 +189,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	case f.scenario != "":
 	case follow:
 		s.PlayOn()
-	case f.trace != "" && f.epochs == 0: // nobody may be there who ends it
+	case f.trace != "" && f.epochs == 0: // nobody may be there to end the demo
 		if err := s.PlayTraceOnce(); err != nil {
 			return false, err
 		}
@@ -276,7 +276,7 @@ func (f *demoFlags) load() (*scenario.Scenario, error) {
 	}
 	if f.trace != "" {
 		s.UseTrace(f.trace)
-		if f.scenario == "" { // its length and its bounds of accuracy are those of its own traffic
+		if f.scenario == "" { // length and bounds of accuracy belong to the built-in traffic
 			s.Epochs = 0
 			s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.AtMost == nil || *b.AtMost > 0 })
 		}

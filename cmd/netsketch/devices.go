@@ -164,7 +164,7 @@ func planResult(plans []*devconfig.Plan) error {
 	return err
 }
 
-// printPlans prints plans as people read them.
+// printPlans prints plans for people.
 func printPlans(w io.Writer, plans []*devconfig.Plan, digest, path string, names []string) {
 	for _, p := range plans {
 		switch {

@@ -21,7 +21,7 @@ import (
 )
 
 // pluginTemplate holds a copy of the files of examples/plugin-hello, which cannot be embedded
-// because it is a module of its own. TestPluginNew compares both.
+// because it is a module of its own. TestPluginNew compares the two.
 //
 //go:generate sh -c "rm -rf plugintemplate && cp -r ../../examples/plugin-hello plugintemplate"
 //go:generate sh -c "find plugintemplate -type f -exec mv {} {}.tmpl \\;"

@@ -167,7 +167,7 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		if response.GetSyncResponse() && !seen {
 			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, compare the keys with those of "+
 				"the rows that are there: %s query %s\n", text, program.Name(), names(path.GetElem()[:1]))
-			// The plugin of a watched row says what is wrong with its keys.
+			// The plugin of a watched row names the fault in its keys.
 			if _, err := f.get(ctx, text); err != nil && strings.HasPrefix(err.Error(), codes.FailedPrecondition.String()) {
 				fmt.Fprintf(notes, "query: %v\n", err)
 			}

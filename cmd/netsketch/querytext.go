@@ -78,11 +78,11 @@ func (f *queryFlags) subscribe(ctx context.Context, conn *grpc.ClientConn, paths
 	return stream, nil
 }
 
-// queryView is the newest state of all queries, of which it prints one: the query that the plugin
+// queryView is the newest state of all queries. It prints one of them: the query that the plugin
 // names in the row of the request. All notifications of one epoch have the same timestamp.
 type queryView struct {
 	name   string
-	leaves map[string]*gpb.Update // by path
+	leaves map[string]*gpb.Update // leaves by path
 	time   int64
 	json   bool
 }

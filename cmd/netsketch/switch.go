@@ -176,7 +176,7 @@ func (f *switchFlags) fileClock(specs []portSpec) *pcapport.Clock {
 type queueSpec struct {
 	number uint32
 	all    bool
-	port   softswitch.Port // the rates and depth of its queues
+	port   softswitch.Port // port with the rates and depth of its queues
 }
 
 func parseQueues(args []string) ([]queueSpec, error) {

@@ -159,9 +159,9 @@ func (m *models) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// models holds the modules that ship with netsketch and those of a plugin directory.
+// models holds netsketch's modules and the modules of a plugin directory.
 type models struct {
-	texts  map[string]yang.Module // by name, including modules that are only imported
+	texts  map[string]yang.Module // modules by name, including modules that are only imported
 	schema *yang.Schema
 }
 

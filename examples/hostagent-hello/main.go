@@ -69,7 +69,7 @@ func (h *hello) Seal(e uint64) role.Report {
 
 type report struct{ counts }
 
-// Append writes JSON; the format is that of the role and its plugin.
+// Append writes JSON; the role and its plugin define the format.
 func (r report) Append(b []byte) []byte {
 	return fmt.Appendf(b, `{"packetsOut":%d,"bytesOut":%d,"packetsIn":%d,"bytesIn":%d}`,
 		r.packetsOut, r.bytesOut, r.packetsIn, r.bytesIn)

@@ -51,8 +51,8 @@ const (
 	leaderWithin = 15 * time.Second
 	// resultsWithin bounds the time without a row of a switch after the kill of a NATS server.
 	resultsWithin = 8 * time.Second
-	interval      = time.Second // of epochs
-	patience      = time.Minute // for anything that is not measured
+	interval      = time.Second // length of epochs
+	patience      = time.Minute // limit for anything that is not measured
 )
 
 func main() {
@@ -112,11 +112,11 @@ type soak struct {
 
 	dir        string
 	nats       []*process
-	addresses  []string // of NATS
+	addresses  []string // addresses of NATS
 	collectors []*process
 	gnmi       []string
 	agents     []string                   // where collectors serve agents
-	paths      []*agent.RolePath          // of the agents
+	paths      []*agent.RolePath          // paths of the agents
 	inject     []func(frame []byte) error // into a port of a switch
 	listen     []string                   // P4Runtime of the switches
 	records    *records
@@ -240,7 +240,7 @@ func (s *soak) roll(ctx context.Context) error {
 	for range s.rolling {
 		for _, p := range s.collectors {
 			devices := s.records.ownedBy(p.name)
-			if len(devices) == 0 { // nothing shows when it is a member again
+			if len(devices) == 0 { // without devices, nothing shows that the collector is a member again
 				continue
 			}
 			moved += 2 * len(devices)
@@ -260,7 +260,7 @@ func (s *soak) roll(ctx context.Context) error {
 			moves = append(moves, time.Since(at))
 		}
 	}
-	time.Sleep(3 * interval) // the last moves are over
+	time.Sleep(3 * interval) // until the last moves are over
 	s.print("a collector hands over and ends after SIGTERM", stops)
 	s.print("a collector that is started again has its switches and hosts", moves)
 	lost := s.records.lostSince(begin)
@@ -274,7 +274,7 @@ func (s *soak) roll(ctx context.Context) error {
 // starts it again.
 func (s *soak) kill(ctx context.Context, number int) (owned, measured []time.Duration, lost []int, err error) {
 	victim, name, devices := 0, "", []string(nil)
-	for len(devices) == 0 { // a collector may own none
+	for len(devices) == 0 { // a collector may own no device
 		victim = s.random.IntN(len(s.collectors))
 		name = s.collectors[victim].name
 		devices = s.records.ownedBy(name)
@@ -504,7 +504,7 @@ func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
 	})
 	s.listen = append(s.listen, sw.P4Runtime())
 	return func() {
-		_ = conn.Close() // and with it the stream of packets
+		_ = conn.Close() // also closes the stream of packets
 		sw.Close()
 	}, nil
 }
@@ -520,7 +520,7 @@ func (s *soak) startAgents(ctx context.Context) (running *sync.WaitGroup, err er
 			return nil, err
 		}
 		s.paths = append(s.paths, path)
-		running.Go(func() { _ = a.Run(ctx) }) // it returns nil
+		running.Go(func() { _ = a.Run(ctx) }) // Run returns nil
 	}
 	return running, nil
 }
@@ -532,7 +532,7 @@ func freeAddresses(n int) (all []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // together, so that all differ
+		defer l.Close() // closed together, so that all addresses differ
 		all = append(all, l.Addr().String())
 	}
 	return all, nil
@@ -605,7 +605,7 @@ func (p *process) start(s *soak) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	p.cmd = exec.Command(p.args[0], p.args[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
@@ -617,7 +617,7 @@ func (p *process) start(s *soak) error {
 // kill ends a process and waits for it.
 func (p *process) kill(signal syscall.Signal) {
 	if p.cmd != nil && p.cmd.Process != nil {
-		_ = p.cmd.Process.Signal(signal) // it may have ended
+		_ = p.cmd.Process.Signal(signal) // the process may have ended
 		_ = p.cmd.Wait()
 	}
 }

@@ -19,23 +19,23 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// The paths that are followed at each collector.
+// Paths that are followed at each collector.
 var paths = []string{"/collector/devices/device[name=*]/state/connection",
 	"/collector/hosts/host[name=*]/state/connected", "/univmon/summaries/summary[device=*][dimension=src]/state"}
 
 // row is the row of an epoch of a switch or host.
 type row struct {
 	epoch, packets uint64
-	at             time.Time // when it arrived
+	at             time.Time // time of arrival
 }
 
 // records are the records that collectors publish.
 type records struct {
-	packets uint64 // that each row must have
+	packets uint64 // packets that each row must have
 
 	mu    sync.Mutex
-	ready map[string]map[string]time.Time // by collector and switch or host: since when the session is ready
-	rows  map[string][]row                // by switch or host, in the order of arrival
+	ready map[string]map[string]time.Time // time since when the session is ready, by collector and switch or host
+	rows  map[string][]row                // rows by switch or host, in the order of arrival
 	wrong []wrongRow
 	late  map[uint64]bool // epochs whose packets were sent late, so that they may have any number
 }
@@ -51,7 +51,7 @@ func newRecords(packets uint64) *records {
 		late: map[uint64]bool{}}
 }
 
-// follow subscribes to the collectors until ctx ends. wait waits for that.
+// follow subscribes to the collectors until ctx ends. wait waits for the end of the subscriptions.
 func (r *records) follow(ctx context.Context, addresses []string) (wait func()) {
 	var work sync.WaitGroup
 	for i, address := range addresses {
@@ -91,7 +91,7 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 	if stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}) != nil {
 		return
 	}
-	newest := map[string]map[string]string{} // leaves by switch or host; those that do not change are not sent again
+	newest := map[string]map[string]string{} // newest leaves by switch or host; unchanged leaves are not sent again
 	for {
 		m, err := stream.Recv()
 		if err != nil {

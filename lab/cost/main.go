@@ -121,7 +121,7 @@ func (c *cost) start(ctx context.Context, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own
+	defer log.Close() // the process has its own descriptor
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "netsketch"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdout, cmd.Stderr = log, log
@@ -137,7 +137,7 @@ func (c *cost) log(name string) string { return filepath.Join(c.dir, name+".log"
 // end ends the collector and then the switches.
 func (c *cost) end() {
 	for _, p := range slices.Backward(c.processes) {
-		_ = p.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = p.Process.Signal(syscall.SIGTERM) // the process may have ended
 		_ = p.Wait()
 	}
 }
@@ -248,7 +248,7 @@ func (c *cost) times() (map[string][]time.Duration, error) {
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(rest)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence says of which code, day and machine measured figures are.
+// Package evidence names the code, the day and the machine of measured figures.
 package evidence
 
 import (
@@ -54,7 +54,7 @@ func WriteCSV(w io.Writer, lines [][]string) error {
 	return csv.NewWriter(w).WriteAll(lines)
 }
 
-// ReadCSV reads what WriteCSV wrote, without the comment.
+// ReadCSV reads lines that WriteCSV wrote, without the comment.
 func ReadCSV(r io.Reader) ([][]string, error) {
 	c := csv.NewReader(r)
 	c.Comment = '#'

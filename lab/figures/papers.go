@@ -67,7 +67,8 @@ rows.`,
 	}, "figures to measure, 21 or 22; both when empty")
 }
 
-// paper has the figures of a paper: those of some numbers, all for none, and what makes one.
+// paper has the figures of a paper: make measures the figures with some numbers, or all figures for
+// none.
 type paper struct {
 	choose func(figures []string) ([]suite.Suite, error)
 	made   func(name string) string

@@ -17,8 +17,7 @@ import (
 // topologies are the kinds of networks that are drawn.
 var topologies = []string{"fat-tree", "leaf-spine", "mesh", "ring"}
 
-// span is a part of a run in which something happens to the network: a fault, or a disturbance that
-// is none.
+// span is a part of a run in which something happens to the network: a fault or a disturbance.
 type span struct {
 	what        string
 	from, until time.Duration // counted from the first epoch
@@ -42,7 +41,7 @@ func (t *trial) String() string {
 		t.faulty, t.seed)
 }
 
-// network is a drawn network, with what faults need to know of it.
+// network is a drawn network, with the properties that faults need.
 type network struct {
 	*rand.Rand
 	fabric *lab.Fabric
@@ -90,7 +89,7 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64
 	}
 	for i := 0; i < len(happen); i++ {
 		both := happen[i : i+1]
-		if faulty && i == len(happen)-1 && len(happen) > 1 { // the last one together with another one
+		if faulty && i == len(happen)-1 && len(happen) > 1 { // the last happening runs together with another
 			both = append(slices.Clone(both), happen[n.IntN(i)])
 		}
 		end := 0
@@ -204,7 +203,7 @@ func (n *network) measure() {
 	}
 }
 
-// next returns the neighbors of a switch on the shortest paths to another one.
+// next returns the neighbors of a switch on the shortest paths to another switch.
 func (n *network) next(from, to int) (out []int) {
 	for _, x := range n.near[from] {
 		if n.far[x][to] == n.far[from][to]-1 {

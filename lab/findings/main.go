@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// run is what is played.
+// run is a scenario with the seed and network that it was drawn from.
 type run struct {
 	plugins, algorithms, topologies, faults, page string
 

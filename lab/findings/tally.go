@@ -70,9 +70,9 @@ func (s share) rate() (low, high float64) {
 
 // finding counts the alerts of one kind.
 type finding struct {
-	found share // of the faults at least 1.5 times above their threshold, within two intervals
-	near  share // of those within 1.5 times of it
-	right share // of the alerts that began
+	found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
+	near  share // share of the faults within 1.5 times of their threshold that were found
+	right share // share of right alerts among the alerts that began
 }
 
 // tally counts the findings of an algorithm.
@@ -118,12 +118,12 @@ type instance struct {
 // within is how many intervals an alert may take.
 const within = 2
 
-// count compares the alerts of a run with the ground truth of the network, and those of healthy
-// epochs with what happened. In an epoch results are about the one before.
+// count compares the alerts of a run with the ground truth of the network, and alerts of healthy
+// epochs with the happenings. The results of an epoch are about the epoch before.
 func (t *trial) count(results []*score.Result) *tally {
 	out := newTally()
 	open := map[alert]*instance{}
-	recent := map[alert]int{} // the newest epoch of the run in which the ground truth allows an alert
+	recent := map[alert]int{} // newest epoch of the run in which the ground truth allows an alert
 	end := func(at alert, x *instance) {
 		f := &out.kind(at.kind).near
 		if x.required {

@@ -138,7 +138,7 @@ var scenarios = slices.Concat(eachCarrier(), []scenario{
 		silent: []string{"h2"}},
 	{name: "interface-recreated", what: "the interface of h2 is deleted and created again", settings: cabled(option),
 		fail: func(t *trial) error {
-			// The outage of the control pair encloses that of h2.
+			// The outage of the control pair encloses the outage of h2.
 			for _, name := range []string{"c2", "h2"} {
 				if err := t.world.unplug(hostOf(name)); err != nil {
 					return err

@@ -21,7 +21,8 @@ import (
 // NETSKETCH_HARM_AHEAD. The clock of the machine cannot be set for one process.
 const wrongClock = "netsketch-agent-wrong-clock"
 
-// clockReads are the places at which an agent reads the time of day, and what is there instead.
+// clockReads are the places in the agent's source that read the time of day, and their
+// replacements.
 var clockReads = []struct{ file, old, new string }{
 	{"hostagent/agent/agent.go", "func (wallClock) Now() time.Time { return time.Now() }",
 		`func (wallClock) Now() time.Time {
@@ -33,7 +34,7 @@ var clockReads = []struct{ file, old, new string }{
 	since := time.Since(zero) + d`},
 }
 
-// buildWrongClock builds that program.
+// buildWrongClock builds an agent whose clock is wrong.
 func buildWrongClock(bin string) error {
 	root, err := testkit.Root()
 	if err != nil {

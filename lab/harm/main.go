@@ -89,7 +89,7 @@ func command() error {
 	return all(ctx, selected, o, *parallel, *logs)
 }
 
-// options are those of the command line that a case needs.
+// options are the options of the command line that a case needs.
 type options struct {
 	bin, carrier string
 	epoch        time.Duration
@@ -144,7 +144,7 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 	if err != nil {
 		return err
 	}
-	defer os.Remove(run) // stays if it has logs
+	defer os.Remove(run) // the directory stays if it has logs
 	for _, s := range selected {
 		if s.settings.ahead != 0 {
 			if err := buildWrongClock(o.bin); err != nil {
@@ -171,14 +171,14 @@ func all(ctx context.Context, selected []scenario, o options, parallel int, logs
 			rows[i] = outside(ctx, s, dir, o)
 			rows[i].Took = time.Since(begin).Round(time.Second)
 			if len(rows[i].Wrong) == 0 && logs == "" {
-				_ = os.RemoveAll(dir) // a directory that stays does no harm
+				_ = os.RemoveAll(dir) // a remaining directory does no harm
 			}
 			fmt.Fprintf(os.Stderr, "%s: %s (%v)\n", s.name, rows[i].verdict(), rows[i].Took)
 		})
 	}
 	done.Wait()
 	if ctx.Err() != nil {
-		_ = os.RemoveAll(run) // a directory that stays does no harm
+		_ = os.RemoveAll(run) // a remaining directory does no harm
 		return errors.New("interrupted; everything is removed")
 	}
 	printTable(os.Stdout, began, rows)

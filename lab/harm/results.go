@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// What the collector publishes, and whether it is what happened.
+// Published results of the collector, and their comparison with the sent packets.
 
 package main
 
@@ -22,8 +22,8 @@ type results struct {
 	mu     sync.Mutex
 	newest int64
 	epochs map[int64]netns.Row
-	flows  map[string]netns.Row // by flow and epoch
-	hosts  map[string]netns.Row // by host and epoch
+	flows  map[string]netns.Row // flows by flow and epoch
+	hosts  map[string]netns.Row // hosts by host and epoch
 	alerts map[string]bool
 }
 
@@ -110,18 +110,18 @@ func (r *results) exactTCP() error {
 	return nil
 }
 
-// problem is why the newest epoch is not exact.
+// problem returns why the newest epoch is not exact.
 func (r *results) problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.epochs[r.newest].Text("problem")
 }
 
-// prove sends new streams between the hosts with agents and compares their rows with what was sent.
-// It returns what differs, empty once every packet is in exactly one row. Streams are sent again
-// while results recover, at most tries times; took is how many it needed.
+// prove sends new streams between the hosts with agents and compares their rows with the sent
+// packets. It returns the difference, empty once every packet is in exactly one row. It sends
+// streams again while results recover, at most tries times; took is the number of tries.
 func (t *trial) prove(tries int) (took int, wrong string) {
-	const packets = packetRate // of each stream: a second
+	const packets = packetRate // packets of each stream in a second
 	for took = 1; ; took++ {
 		var streams []*stream
 		for _, way := range [][3]string{{"4 proof", "h1", "h2"}, {"4 proof", "h2", "h1"}, {"6 proof", "h1", "h2"}} {

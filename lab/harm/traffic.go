@@ -37,7 +37,7 @@ const (
 func in(host string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, and with it its namespace
+		runtime.LockOSThread() // the thread is never unlocked: it ends with the goroutine, and its namespace with it
 		space, err := os.Open("/run/netns/" + host)
 		if err != nil {
 			result <- err
@@ -65,13 +65,13 @@ type stream struct {
 	port     uint16 // source port
 
 	mu      sync.Mutex
-	sent    []time.Time // by number
+	sent    []time.Time // times of sending, by number
 	arrived []int       // copies, by number
 	refused map[int]error
 	damaged int
 }
 
-// payload is the content of packet number n: what it is, and bytes that follow from it.
+// payload is the content of packet number n: its number, and bytes that follow from it.
 func (s *stream) payload(n int) []byte {
 	b := make([]byte, s.length())
 	binary.BigEndian.PutUint32(b, s.id)
@@ -311,7 +311,7 @@ type transfer struct {
 	bytes   int64
 	stall   time.Duration // longest time without progress
 	short   int           // short connections that ended well
-	slowest time.Duration // of the short connections
+	slowest time.Duration // slowest short connection
 	errs    []error
 }
 
@@ -321,14 +321,14 @@ func (x *transfer) fail(err error) {
 	x.errs = append(x.errs, err)
 }
 
-// content is what a connection carries, by its seed.
+// content returns the content of a connection, by its seed.
 func content(seed uint64) *rand.ChaCha8 {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
 	return rand.NewChaCha8(key)
 }
 
-// serve answers each block of a connection with a byte if the block is what the seed says. A
+// serve answers each block of a connection with a byte if the block has the content of the seed. A
 // connection begins with its seed; its blocks have blockSize bytes.
 func serve(l *net.TCPListener) {
 	for {
@@ -390,7 +390,7 @@ func (x *transfer) blocks(seed uint64, next func() bool, done func(time.Duration
 	for next() {
 		_, _ = source.Read(b)
 		begin := time.Now()
-		_ = c.SetDeadline(begin.Add(endless)) // fails after its end, as what follows then does
+		_ = c.SetDeadline(begin.Add(endless)) // fails on a closed connection, as the next calls then do
 		if _, err := c.Write(append(first, b...)); err != nil {
 			return err
 		}

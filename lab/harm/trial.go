@@ -30,7 +30,7 @@ const stillness = 2*lease + 4*time.Second
 // scenario is a case.
 type scenario struct {
 	name, what string
-	quick      bool // CI runs it
+	quick      bool // whether CI runs the case
 	settings   settings
 	// before runs before programs start.
 	before func(*trial) error
@@ -60,7 +60,7 @@ type trial struct {
 	traffic  *traffic
 	results  *results
 	sniffers map[string]*sniffer
-	streams  []*stream // of the hosts with agents
+	streams  []*stream // streams of the hosts with agents
 	controls []*stream // the same streams of the control pair, in the same order
 	proofs   []*stream
 
@@ -75,7 +75,7 @@ type row struct {
 	Bound                 int
 	Before, During, After int // packets with a carrier, of h1 and h2
 	Probes, Ahead, Unread int
-	Stopped               time.Duration // from the failure to the last packet with a carrier to a silent host
+	Stopped               time.Duration // time from the failure to the last packet with a carrier to a silent host
 	TCP                   string
 	Proof                 string
 	Wrong                 []string
@@ -213,7 +213,7 @@ func (t *trial) begin() error {
 		{from: "c2", to: "c1", six: true}} {
 		t.traffic.startTCP(x)
 	}
-	time.Sleep(time.Second) // of traffic without agents
+	time.Sleep(time.Second) // a second of traffic without agents
 	for _, h := range []string{"h1", "h2"} {
 		if !slices.Contains(w.settings.late, h) {
 			if err := w.startAgent(h); err != nil {
@@ -246,7 +246,7 @@ func (t *trial) begin() error {
 	return err
 }
 
-// epochs waits until epochs have been published, or the time of as many has passed.
+// epochs waits until n epochs have been published, or their time has passed.
 func (t *trial) epochs(n int64) error {
 	last := t.results.last()
 	if last == 0 {
@@ -345,7 +345,7 @@ func (t *trial) account() {
 	}
 	t.row.Unread = unread
 	var all, controls count
-	above, worst := 0, 0 // streams that lost more than they may
+	above, worst := 0, 0 // number of streams above their bound, and the largest loss
 	var lostAt []time.Time
 	for i, s := range t.streams {
 		c, at := s.account(t.controls[i])

@@ -22,7 +22,7 @@ import (
 
 // seen is a packet of the wire.
 type seen struct {
-	carrier string // option, shim, tunnel; empty: none
+	carrier string // option, shim, tunnel; empty: no carrier
 	probe   bool
 	epoch   uint16 // modulo 65,536, with a carrier
 	hostTo  string
@@ -79,12 +79,12 @@ func (s *seen) body(carrier string, b []byte) {
 	s.carrier, s.epoch, s.probe = carrier, binary.BigEndian.Uint16(b), b[5]&0x80 != 0
 }
 
-// sniffer records what a host sends.
+// sniffer records the packets that a host sends.
 type sniffer struct {
 	interval time.Duration
 
 	mu       sync.Mutex
-	tagged   []event // to which host, when
+	tagged   []event // destination and time of packets with a carrier
 	probes   int
 	carriers map[string]int
 	ahead    int // most epochs that a packet was ahead of this machine's clock
@@ -148,7 +148,7 @@ func (s *sniffer) taggedTo(host string, from, until time.Time) int {
 }
 
 // forge sends packets with a carrier into the network from the control pair: from an address, to
-// h2. Each states a later epoch, four more than the one before.
+// h2. Each packet states a later epoch, four more than the packet before.
 func (w *world) forge(from netip.Addr) error {
 	return in("c1", func() error {
 		fd, err := rawSocket("eth0")
@@ -180,7 +180,7 @@ func (w *world) forge(from netip.Addr) error {
 			if _, err := unix.Write(fd, append(append(ethernet, ip...), payload...)); err != nil {
 				return err
 			}
-			time.Sleep(20 * time.Millisecond) // as seen: 25 frames in half a second
+			time.Sleep(20 * time.Millisecond) // 25 frames in half a second, as observed
 		}
 		return nil
 	})
@@ -192,7 +192,7 @@ func rawSocket(device string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // all protocols, in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -203,7 +203,7 @@ func rawSocket(device string) (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
 }
 
-// routerFilter drops what some routers drop.
+// routerFilter drops packets as some routers do.
 type routerFilter struct {
 	program *ebpf.Program
 	link    link.Link

@@ -72,13 +72,13 @@ type world struct {
 	router   []*routerFilter
 }
 
-// settings are what cases differ in.
+// settings are the settings in which cases differ.
 type settings struct {
-	// carrier is that of the network; empty: the file does not name one.
+	// carrier is the carrier of the network; empty: the file names no carrier.
 	carrier string
 	// bridged: the device between the switches is a bridge, which forwards every EtherType.
 	bridged bool
-	// mtu is that of all links, 9000 if 0. Routes of hosts have 1500 unless it is smaller.
+	// mtu is the MTU of all links, 9000 if 0. Routes of hosts have 1500 unless mtu is smaller.
 	mtu int
 	// unpinned agents leave nothing behind when they end.
 	unpinned bool
@@ -246,7 +246,8 @@ func (w *world) plug(h host) error {
 // unplug deletes the interface of a host.
 func (w *world) unplug(h host) error { return run("ip -n %s link del dev eth0", h.name) }
 
-// start starts a program, in the namespace of a host or, if that is empty, in that of this process.
+// start starts a program, in the namespace of a host or, if host is empty, in the namespace of this
+// process.
 func (w *world) start(name, host string, command ...string) error {
 	if host != "" {
 		command = append([]string{"ip", "netns", "exec", host}, command...)

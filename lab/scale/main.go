@@ -124,7 +124,7 @@ func (s *scale) join(ctx context.Context, dir string) error {
 		return err
 	}
 	address := l.Addr().String()
-	_ = l.Close() // the NATS server takes it
+	_ = l.Close() // the NATS server listens at the address
 	for i := range s.collectors {
 		m := &member{s: s, name: fmt.Sprintf("c%d", i+1), store: store.New(store.Options{})}
 		s.members = append(s.members, m)
@@ -215,7 +215,7 @@ func (s *scale) merged(_ context.Context, _ string, ep *epoch.Epoch) (*sdk.Epoch
 }
 
 // addSources makes the engine of a member collect its own switches, and at the home of the plugin
-// those of the others.
+// also the switches of the others.
 func (m *member) addSources() {
 	view := m.member.View()
 	m.home = view.Plugin(plugin) == m.name

@@ -42,7 +42,7 @@ var hostRoles = map[string]func(*hostepoch.Clock, func() time.Duration) role.Rol
 // hostMTU is the MTU of hosts' interfaces: packets of 1,500 bytes have room for any carrier.
 const hostMTU = 1600
 
-// noLink is the link layer of a host's frames: as of its traffic, routers set the addresses.
+// noLink returns the link layer of a host's frames, with zero addresses: routers set them.
 func noLink(netip.Addr) []byte { return make([]byte, 12) }
 
 // header is the header that hosts insert for the program omnimon; nil if they insert none.
@@ -68,7 +68,7 @@ type agents struct {
 	cancel   context.CancelFunc
 	limit    time.Duration // for each wait but that for settings, in real time
 	patience time.Duration // in real time: how long the agents wait until one more role has settings
-	all      []*hostAgent  // by the fabric's hosts
+	all      []*hostAgent  // agents in the order of the fabric's hosts
 }
 
 // hostAgent is the agent of one host.
@@ -76,7 +76,8 @@ type hostAgent struct {
 	*agent.Agent
 	clock *hostClock
 	stop  context.CancelFunc
-	idle  bool                     // gets no settings: another host receives the reports of its packets
+	// Whether the agent gets no settings, because another host receives the reports of its packets.
+	idle  bool
 	roles map[string]chan struct{} // closed when the role has settings
 	ended chan struct{}            // closed when the agent has ended
 }
@@ -84,7 +85,7 @@ type hostAgent struct {
 // hostClock is the clock of a host, which may be wrong.
 type hostClock struct {
 	agent.Clock
-	offset atomic.Int64 // nanoseconds that it is ahead
+	offset atomic.Int64 // nanoseconds by which the host's clock is ahead
 }
 
 // Now implements agent.Clock.
@@ -105,7 +106,7 @@ func (m *measured) Apply(settings []byte) error {
 	return err
 }
 
-// chain is the data paths of the roles of a host, beginning with the one next to the network.
+// chain has the data paths of a host's roles, beginning with the path next to the network.
 type chain []lab.HostPath
 
 // In implements lab.HostPath.
@@ -213,7 +214,7 @@ func (r *Run) startAgent(i int) error {
 	a.Agent, a.ended = x, ended
 	go func() {
 		defer close(ended)
-		_ = x.Run(ctx) // returns nil when it is stopped
+		_ = x.Run(ctx) // Run returns nil when it is stopped
 		x.Close()
 	}()
 	return nil
@@ -299,8 +300,8 @@ func (a *agents) follow(ctx context.Context, number uint64) error {
 			return fmt.Errorf("%w: %v", err, a.errors())
 		}
 	}
-	// A packet may have moved a host to the epoch. It refuses those of the next one until its clock
-	// or the collector has brought this one.
+	// A packet may have moved a host to the epoch. The host refuses packets of the next epoch until
+	// its clock or the collector has advanced it to this one.
 	brought, cancel := context.WithTimeout(ctx, 5*relayLimit)
 	defer cancel()
 	for _, x := range a.all {
@@ -319,7 +320,7 @@ const relayLimit = 200 * time.Millisecond
 
 // reach waits until an epoch of the status of the agent, unless it was killed, is at least number.
 func (x *hostAgent) reach(ctx context.Context, number uint64, epoch func(agent.Status) uint64) error {
-	for ; x.alive() && epoch(x.Status()) < number; x.Tick() { // the first one comes from the collector
+	for ; x.alive() && epoch(x.Status()) < number; x.Tick() { // the first epoch comes from the collector
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("scenario: an agent is in epoch %d instead of %d", epoch(x.Status()), number)
@@ -339,8 +340,8 @@ func (x *hostAgent) alive() bool {
 	}
 }
 
-// next returns the first boundary after a time by the clock of a host that is wrong; limit if there
-// is none before.
+// next returns the first boundary after a time by the clock of a host with a wrong clock; limit if
+// no boundary comes before limit.
 func (a *agents) next(after, limit time.Time, interval time.Duration) time.Time {
 	for _, x := range a.all {
 		if offset := time.Duration(x.clock.offset.Load()); offset != 0 {

@@ -22,9 +22,9 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
-// sources makes the traffic of a scenario; every component is shifted by start. Traces
-// give the fabric's hosts the addresses that are theirs, so this comes before the
-// fabric is built. The closers are those of the traces' files.
+// sources makes the traffic of a scenario; every component is shifted by start. Traces assign
+// addresses to the fabric's hosts, so sources runs before the fabric is built. The closers close
+// the traces' files.
 func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 	placements map[string]*placement,
 ) (traffic.Source, []io.Closer, error) {
@@ -98,7 +98,7 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 	}, hosts)
 }
 
-// load returns the default program and those of switches and roles.
+// load returns the default program and the programs of switches and roles.
 func (s *Scenario) load() (*compiled.Program, map[string]*compiled.Program, error) {
 	all, err := loadProgram(s.Program)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Scenario) load() (*compiled.Program, map[string]*compiled.Program, erro
 	return all, some, nil
 }
 
-// program is the name of what a switch runs.
+// program returns the name of a switch's program.
 func (s *Scenario) program(name string, role lab.Role) string {
 	return cmp.Or(s.Programs[name], s.Programs[string(role)], s.Program)
 }
@@ -131,7 +131,7 @@ func (s *Scenario) programText() string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// changes are the epochs of the run, from 0, in which traffic or a fault is other than in the one
+// changes returns the epochs of the run, from 0, in which traffic or a fault differs from the epoch
 // before.
 func (s *Scenario) changes() []int {
 	at := map[int]bool{}

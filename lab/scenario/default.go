@@ -43,6 +43,6 @@ func (s *Scenario) PlayTraceOnce() error {
 		length = p.At
 	}
 	s.Traffic[0].Repeat = false
-	s.Epochs = int(length/s.Epoch) + 2 // the last packets may still be on the way when their epoch ends
+	s.Epochs = int(length/s.Epoch) + 2 // the last packets may still be on their way when their epoch ends
 	return nil
 }

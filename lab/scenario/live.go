@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Measuring this machine's own traffic.
+// Measurement of this machine's own traffic.
 
 package scenario
 
@@ -40,7 +40,7 @@ type LiveOptions struct {
 	Interface string
 	// Epochs is the number of epochs; 0 for no end.
 	Epochs int
-	// PluginDir, Listen, Web, HTTP, Logger and Version are those of Options.
+	// PluginDir, Listen, Web, HTTP, Logger and Version have the meaning of the fields of Options.
 	PluginDir, Listen, Web, HTTP, Version string
 	Logger                                *slog.Logger
 	// Outputs are further outputs of the collector.
@@ -63,8 +63,8 @@ type LiveReport struct {
 // LiveEpoch is one epoch of an interface.
 type LiveEpoch struct {
 	EpochScore
-	Frames  uint64       `json:"frames"`            // received since the epoch before, IP or not
-	Lost    uint64       `json:"frames_lost"`       // that the kernel dropped before they were read
+	Frames  uint64       `json:"frames"`            // frames received since the epoch before, IP or not
+	Lost    uint64       `json:"frames_lost"`       // frames that the kernel dropped before they were read
 	Results score.Tables `json:"results,omitempty"` // UnivMon's, by list and view
 }
 
@@ -85,7 +85,7 @@ type Live struct {
 	stopOut context.CancelFunc
 	client  *client
 	before  afport.Stats // at the end of the epoch before
-	whole   bool         // all epochs so far
+	whole   bool         // whether all epochs so far are whole
 	report  LiveReport
 }
 
@@ -304,7 +304,7 @@ const liveRows = 10
 func (r *LiveReport) draw(c score.Canvas) string {
 	e := &r.Epochs[len(r.Epochs)-1]
 	c.Printf("%s  %s, live: packets are read, none is sent or changed\n", c.Bold("netsketch demo"), r.Interface)
-	if r.Console != "" && c.Terminal { // elsewhere it is printed once
+	if r.Console != "" && c.Terminal { // without a terminal it is printed once
 		c.Printf("console: %s\n", c.Bold(r.Console))
 	}
 	c.Printf("epoch %d, ended %s; %d frames\n", e.Epoch, e.End.Format("15:04:05"), e.Frames)
@@ -360,7 +360,7 @@ func (r *LiveReport) summaries(c *score.Canvas, t score.Tables) {
 }
 
 // flows draws the largest rows of a list by the amount of a leaf, with a share if share names its
-// leaf; nothing if there are none.
+// leaf; nothing if the list is empty.
 func (r *LiveReport) flows(c *score.Canvas, t score.Tables, list string, view score.View, title, leaf, share string) {
 	rows := t[list][view]
 	if len(rows) == 0 {

@@ -119,7 +119,7 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 	blocks := map[netip.Prefix]int{}
 	placed := 0
 	for _, a := range busiest(all.packets, netip.Addr.Compare) {
-		if h, ok := out.owner[single(a)]; ok { // of the host itself
+		if h, ok := out.owner[single(a)]; ok { // the address of the host itself
 			load[h] += all.packets[a]
 			continue
 		}

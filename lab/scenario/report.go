@@ -20,7 +20,7 @@ type Report struct {
 	OK       bool      `json:"ok"`
 	Scenario string    `json:"scenario"`
 	Error    string    `json:"error,omitempty"`
-	Hint     string    `json:"hint,omitempty"` // what to do about a failed run
+	Hint     string    `json:"hint,omitempty"` // advice about a failed run
 	Clock    string    `json:"clock"`          // wall or virtual
 	Switches int       `json:"switches"`
 	Hosts    int       `json:"hosts"`
@@ -49,7 +49,7 @@ type TraceStats struct {
 	TimeSteps int `json:"time_steps"`
 	// Refused counts the packets that belong to no flow, by reason.
 	Refused map[string]int `json:"refused,omitempty"`
-	// Played counts the packets of the run, those of repetitions too. It is absent where the scenario
+	// Played counts the packets of the run, including repetitions. It is absent where the scenario
 	// ends the trace.
 	Played *int64 `json:"played,omitempty"`
 }
@@ -95,7 +95,7 @@ func (e *EpochScore) reasons() string {
 // read, as the collector measured them.
 type Stages struct {
 	FlipNS    int64 `json:"flip_ns"`
-	SkewNS    int64 `json:"skew_ns"` // from the first switch's flip to the last one's
+	SkewNS    int64 `json:"skew_ns"` // time from the first switch's flip to the last one's
 	WaitNS    int64 `json:"wait_ns"`
 	ReadNS    int64 `json:"read_out_ns"`
 	PluginNS  int64 `json:"plugin_ns"`
@@ -119,7 +119,7 @@ type NetworkStats struct {
 	FromControllers uint64            `json:"packets_from_controllers"`
 	Received        uint64            `json:"packets_received"`
 	Lost            uint64            `json:"packets_lost_on_links"`
-	Dropped         map[string]uint64 `json:"packets_dropped_by_switches"` // by reason
+	Dropped         map[string]uint64 `json:"packets_dropped_by_switches"` // dropped packets by reason
 	InFlight        uint64            `json:"packets_in_flight"`           // at the end of the run
 	// Altered are the packets of Received that are not as they were sent, as lab.Network.Altered
 	// counts them.
@@ -153,7 +153,7 @@ type Verdict struct {
 	OK        bool    `json:"ok"`
 }
 
-// finish computes what depends on all epochs.
+// finish computes the results that depend on all epochs.
 func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 	if r.Epochs == nil {
 		r.Epochs = []EpochScore{} // an array in JSON too
@@ -197,7 +197,7 @@ func (r *Report) slow(interval time.Duration) string {
 const (
 	PartialEpochs = "partial-epochs" // share of the epochs that are not complete, or that a plugin lost
 	CollectionMS  = "collection-ms"  // read-out, without the wait for the network to drain
-	ResponseMS    = "response-ms"    // from there to the plugin's answer
+	ResponseMS    = "response-ms"    // time from the end of the read-out to the plugin's answer
 )
 
 func durations(epochs []EpochScore) (out []score.Total) {

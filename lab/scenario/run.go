@@ -173,8 +173,8 @@ func bmv2Switches(f *lab.Fabric, names []string) (map[string]bool, error) {
 	return out, nil
 }
 
-// virtualLimit bounds, in real time, what a boundary takes on a virtual clock. Packets are played
-// meanwhile, on a busy machine slowly.
+// virtualLimit bounds, in real time, the duration of a boundary on a virtual clock. A busy machine
+// plays the packets of that time slowly.
 const virtualLimit = 3 * time.Minute
 
 // readyLimit is how long devices may take to be measured, in real time.
@@ -246,9 +246,9 @@ func (r *Run) waitReady(ctx context.Context) []string {
 	}
 }
 
-// waitForwarding waits until the collector reports all switches as connected, also those that are
-// not measured: they have their routes then. Entries that plugins planned follow on such switches;
-// it waits for them, too, so that the first packets are treated as all others.
+// waitForwarding waits until the collector reports all switches as connected, including switches
+// that are not measured, because they have their routes then. It also waits for the entries that
+// plugins planned, so that the first packets are treated like all others.
 func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.readyLimit())
 	defer cancel()
@@ -357,7 +357,7 @@ func (r *Run) fillStats() {
 // anew.
 func (r *Run) begin(start time.Duration) error {
 	for _, c := range r.closers {
-		_ = c.Close() // it was only read
+		_ = c.Close() // the file was only read
 	}
 	var err error
 	r.source, r.closers, err = r.s.sources(r.net.Fabric(), start, r.places)
@@ -381,7 +381,7 @@ type quiet struct{}
 // Next implements traffic.Source.
 func (quiet) Next() (traffic.Packet, error) { return traffic.Packet{}, io.EOF }
 
-// advance plays until the lab's time until, and does what is due on the way.
+// advance plays until the lab's time until, and carries out everything that is due on the way.
 func (r *Run) advance(ctx context.Context, until time.Duration) error {
 	if r.source == nil {
 		return r.net.Play(ctx, quiet{}, until)
@@ -397,7 +397,7 @@ func (r *Run) advance(ctx context.Context, until time.Duration) error {
 	return r.round(ctx, until)
 }
 
-// round plays what was begun last.
+// round plays the packets of the newest boundary.
 func (r *Run) round(ctx context.Context, until time.Duration) error {
 	for len(r.actions) > 0 && r.actions[0].at < until {
 		if err := r.net.Play(ctx, r.source, r.actions[0].at); err != nil {
@@ -430,7 +430,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	} else if err := r.start(at, labTime(at)); err != nil {
 		return err
 	}
-	var waited []time.Duration // of real time, playing packets: the guard first, then what the network takes to drain
+	var waited []time.Duration // real time of playing packets: first for the guard, then for the drain
 	wait := func(ctx context.Context, d time.Duration) error {
 		begin := time.Now()
 		defer func() { waited = append(waited, time.Since(begin)) }()
@@ -483,7 +483,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 			continue
 		}
 		for _, d := range waited[min(1, len(waited)):] {
-			rep.Stages.Read -= d // the collector was not at work
+			rep.Stages.Read -= d // the collector did not work during this time
 		}
 		if err := r.score(ctx, rep, labTime); err != nil {
 			return err

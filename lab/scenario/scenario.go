@@ -35,7 +35,7 @@ type Scenario struct {
 	Name string `yaml:"name"`
 	// Summary describes the scenario in one line.
 	Summary string `yaml:"summary"`
-	// Notes are for the page of its figures.
+	// Notes are texts for the page of the scenario's figures.
 	Notes string `yaml:"notes"`
 	// Seed makes traffic, losses and hashing the same in every run.
 	Seed uint64 `yaml:"seed"`
@@ -62,8 +62,7 @@ type Scenario struct {
 	// WarmUp is the number of epochs at the beginning that are played and not scored, such as those
 	// before plugins have configured switches.
 	WarmUp int `yaml:"warm-up"`
-	// Watch is the number of flows whose sizes are requested and scored; of those of the
-	// first epoch.
+	// Watch is the number of flows of the first epoch whose sizes are requested and scored.
 	Watch int `yaml:"watch"`
 	// Topology is the network.
 	Topology Topology `yaml:"topology"`
@@ -100,7 +99,7 @@ type Scenario struct {
 type Event struct {
 	// Of is the name of the component, or the link of the fault.
 	Of string `yaml:"of"`
-	// Text describes it in a few words.
+	// Text describes the event in a few words.
 	Text string `yaml:"text"`
 	// Look is the gNMI path of a list that shows it.
 	Look string `yaml:"look"`
@@ -309,8 +308,8 @@ type Fault struct {
 	Host string `yaml:"host"`
 	// Clock is the time by which the host's clock is ahead of the others.
 	Clock time.Duration `yaml:"clock"`
-	// Kill ends the host's agent with its data path; it starts again at Until, without what it had
-	// measured.
+	// Kill ends the host's agent with its data path; it starts again at Until, without its earlier
+	// measurements.
 	Kill bool `yaml:"kill"`
 	// Until is when all is as before; never when 0.
 	Until time.Duration `yaml:"until"`
@@ -318,7 +317,7 @@ type Fault struct {
 
 // Bound is one thing that results must keep.
 type Bound struct {
-	// Measure names what is measured; see Measures.
+	// Measure names the measure; see Measures.
 	Measure string `yaml:"measure"`
 	// Algorithm is the plugin with this measure; all that have it when empty.
 	Algorithm string `yaml:"algorithm"`
@@ -484,7 +483,7 @@ func (c *Component) check(epoch time.Duration) error {
 	return nil
 }
 
-// check reports what is wrong with a fault.
+// check reports the faults in the definition of a fault.
 func (x *Fault) check(s *Scenario, f *lab.Fabric) error {
 	subjects := 0
 	for _, name := range []string{x.Link, x.Switch, x.Host} {
@@ -538,7 +537,8 @@ func (x *Fault) check(s *Scenario, f *lab.Fabric) error {
 	return nil
 }
 
-// sizes is the distribution that flow sizes are drawn from; nil when there is none.
+// sizes returns the distribution from which flow sizes are drawn; nil for a component without
+// distribution.
 func (c *Component) sizes() ([]traffic.SizePoint, error) {
 	switch {
 	case c.Workload == "":

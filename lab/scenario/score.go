@@ -167,7 +167,7 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 		return err
 	}
 	synced := make(chan error, 1)
-	go func() { // updates are read with the rest of the results
+	go func() { // updates are read with the other results
 		for {
 			resp, err := stream.Recv()
 			if err != nil {

@@ -66,7 +66,7 @@ func (r *Run) draw(b score.Canvas) string {
 	e := &rep.Epochs[len(rep.Epochs)-1]
 	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches,
 		rep.Hosts, rep.Program)
-	if rep.Console != "" && b.Terminal { // elsewhere it is printed once
+	if rep.Console != "" && b.Terminal { // without a terminal it is printed once
 		b.Printf("console: %s\n", b.Bold(rep.Console))
 	}
 	b.Printf("epoch %d, %s of the run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05"))
@@ -83,7 +83,8 @@ func (r *Run) draw(b score.Canvas) string {
 		if len(e.Absent) > 0 {
 			b.WriteString(b.Red("results of the network leave these out") + "\n")
 		}
-		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil && b.Terminal { // elsewhere it is at the end
+		// Without a terminal the hint is at the end.
+		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil && b.Terminal {
 			b.WriteString(b.Bold(hint) + "\n")
 		}
 	}
@@ -107,7 +108,7 @@ func (r *Run) draw(b score.Canvas) string {
 // drawStory writes what happens in the epoch that has ended, where to look at it, and what comes
 // next.
 func (r *Run) drawStory(b *score.Canvas, end time.Time) {
-	at, repeat := end.Sub(r.first)-r.s.Epoch, r.s.repeat() // traffic that began with the epoch is in it
+	at, repeat := end.Sub(r.first)-r.s.Epoch, r.s.repeat() // includes traffic that began with the epoch
 	if repeat > 0 {
 		at %= repeat
 	}
@@ -212,7 +213,7 @@ func ordinal(n int) string {
 	return fmt.Sprintf("%dth", n)
 }
 
-// End draws what the whole run came to.
+// End draws the results of the whole run.
 func (v *ViewWriter) End(r *Report) error {
 	b := score.Canvas{Terminal: v.Terminal}
 	b.Printf("%s: %d epochs\n", r.Scenario, len(r.Epochs))

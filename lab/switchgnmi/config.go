@@ -51,7 +51,7 @@ const maxDescription = 255
 // settings are the configuration of a switch. They are replaced, not changed.
 type settings struct {
 	leaves map[string]server.Edit // leaves that are set, by path
-	device *bindings.Device       // the same leaves, decoded; all others have their default
+	device *bindings.Device       // same leaves, decoded; all other leaves have their default
 }
 
 type portSettings struct {

@@ -5,8 +5,9 @@
 // the system. Set changes interfaces and LLDP on or off, descriptions, the host name, and
 // P4Runtime's numbers; it can be taken back unless it is confirmed.
 //
-// It is the northbound gNMI server over a store of its own. The switch is read on each request;
-// while a STREAM is open, also at an interval and whenever a port's state or a neighbor changes.
+// The server is the northbound gNMI server over a store of its own. It reads the switch on each
+// request; while a STREAM is open, also at an interval and whenever a port's state or a neighbor
+// changes.
 //
 // Concurrency: a Server may be used from any goroutine. It has a goroutine of its own while a
 // STREAM is open.
@@ -71,11 +72,11 @@ type Server struct {
 	store *store.Store
 	gnmi  *server.Server
 
-	applying sync.Mutex // one Set at a time
-	mu       sync.Mutex // of settings
+	applying sync.Mutex // serializes Sets
+	mu       sync.Mutex // guards settings
 	settings settings
 
-	read   sync.Mutex // one reading at a time
+	read   sync.Mutex // serializes reads of the switch
 	poller *poller    // while a STREAM is open; the gNMI server calls one at a time
 }
 

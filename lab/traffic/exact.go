@@ -37,10 +37,10 @@ type Exact struct {
 	Generated               // Rate and Zipf are not used; From and Until are multiples of the period
 	Period    time.Duration // usually the length of an epoch
 	Scale     float64       // factor for sizes drawn from CDF; 0: 1. Without CDF, the size of every flow
-	Most      int           // the largest size, in packets; 0: none
-	Fresh     bool          // other flows in every period
+	Most      int           // largest size in packets; 0: no limit
+	Fresh     bool          // whether every period has other flows
 	Victims   Victims
-	Changes   []Change // in the order of their times
+	Changes   []Change // changes in the order of their times
 }
 
 // GenerateExact returns the packets that x describes between the hosts. The error names the invalid
@@ -110,23 +110,23 @@ func (x *Exact) checkExact() error {
 type exact struct {
 	x      Exact
 	hosts  []Host
-	rng    *rand.Rand // for values that differ by period
+	rng    *rand.Rand // random numbers that differ by period
 	now    time.Duration
-	made   []exactFlow // of the generation below
-	gen    uint64      // of flows; with x.Fresh every period has new flows
-	victim []bool      // of made
+	made   []exactFlow // flows of generation gen
+	gen    uint64      // generation of flows; with x.Fresh every period has new flows
+	victim []bool      // whether each flow of made is a victim
 	chosen Victims     // the victims of the slice victim
 	total  int         // packets in this period
-	next   int         // of order
-	order  []int32     // of flows, a packet each
+	next   int         // next index of order
+	order  []int32     // flows in the order of their packets
 	left   []int32     // packets that a flow has not sent in this period
-	lose   []int32     // number of these that are lost
+	lose   []int32     // number of lost packets of each flow
 }
 
 type exactFlow struct {
 	genFlow
 	size    int32
-	far     bool    // its hosts are at different sites
+	far     bool    // whether the flow's hosts are at different sites
 	fortune float64 // the flows with the least are victims
 }
 

@@ -23,7 +23,7 @@ const (
 
 // FrameSpec describes one Ethernet frame with an IP packet in it.
 type FrameSpec struct {
-	Src, Dst         netip.Addr // of one family
+	Src, Dst         netip.Addr // addresses of one family
 	Proto            uint8      // 6 TCP, 17 UDP; another: no transport header
 	SrcPort, DstPort uint16
 	Length           int // whole frame in bytes; shorter than the headers: just the headers

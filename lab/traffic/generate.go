@@ -17,7 +17,7 @@ import (
 // its prefixes.
 type Host struct {
 	V4, V6 netip.Prefix
-	Site   int // the switch that it is attached to
+	Site   int // switch that the host is attached to
 }
 
 // SizePoint is one point of a cumulative distribution of flow sizes: the share of
@@ -33,11 +33,11 @@ type Generated struct {
 	Name    string
 	Seed    uint64
 	Rate    float64       // packets a second, mean; gaps are exponential
-	From    time.Duration // first packet not before
+	From    time.Duration // time of the first packet, at the earliest
 	Until   time.Duration // last packet before; 0: no end
 	Flows   int           // size of the population, above 0
 	Zipf    float64       // sizes fall with rank as rank^-Zipf; 0 with CDF nil: all equal
-	CDF     []SizePoint   // sizes drawn from this distribution, instead of Zipf
+	CDF     []SizePoint   // distribution of sizes, instead of Zipf
 	V6Share float64       // share of flows that are IPv6, 0 to 1
 	UDP     float64       // share of flows that are UDP, the rest TCP
 	Bytes   int           // length of each frame; at least 78, the longest header stack; 0: 128
@@ -45,8 +45,8 @@ type Generated struct {
 	// Receivers are the receiving hosts; nil: all. A flow whose receiver equals its sender uses the
 	// next host.
 	Receivers []int
-	// Target, when valid, is the one destination of all flows, and each flow has a
-	// own source address, as in a distributed attack.
+	// Target, when valid, is the one destination of all flows, and each flow has its own source
+	// address, as in a distributed attack.
 	Target netip.Addr
 }
 

@@ -20,9 +20,8 @@ const (
 	vxlanPort = 4789
 )
 
-// Tunnel returns the packets of a source, whole IP packets, in tunnels. The ends of the tunnel of a
-// packet are addresses of the same networks: the first one of the /24 or /64 of each of its
-// addresses.
+// Tunnel returns the packets of a source, whole IP packets, in tunnels. The ends of a packet's
+// tunnel are the first addresses of the /24 or /64 networks of its source and destination.
 func Tunnel(s Source, kind string) (Source, error) {
 	for _, known := range Tunnels {
 		if kind == known {

@@ -25,10 +25,10 @@ const (
 	maxCarried = 8
 )
 
-// ParseInner is ParseEncapsulated for switches that measure inner flows: the key is that of the
+// ParseInner is ParseEncapsulated for switches that measure inner flows: the key comes from the
 // last IP header, in IP, MPLS, GRE or VXLAN, one in the other. Packets with something else in a
 // tunnel have the flow of the tunnel. A frame with a damaged header in a tunnel, or with more than
-// eight behind the first IP header, belongs to no flow.
+// eight headers behind the first IP header, belongs to no flow.
 func ParseInner(frame []byte) (flow.Key, bool) {
 	k, rest, ok := parseEncapsulated(frame)
 	c := carried{rest, maxCarried}
@@ -60,10 +60,10 @@ func ParseInner(frame []byte) (flow.Key, bool) {
 	return k, true
 }
 
-// carried is the rest of an IP packet behind the headers taken so far.
+// carried is the part of an IP packet behind the headers that were taken.
 type carried struct {
 	rest []byte
-	left int // headers that may follow
+	left int // number of headers that may follow
 }
 
 // take takes a number of headers. whole states whether they are.
@@ -72,8 +72,8 @@ func (c *carried) take(whole bool, headers int) bool {
 	return whole && c.left >= 0
 }
 
-// tunnel takes the header that follows an IP header, if it is that of a tunnel, and returns the
-// EtherType of what follows; 0: nothing that is measured.
+// tunnel takes the header behind an IP header, if it is the header of a tunnel, and returns the
+// EtherType of the packet in the tunnel; 0: nothing that is measured.
 func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
 	switch {
 	case k.Proto == protoIPv4:
@@ -125,7 +125,7 @@ func isLink(kind uint16) bool {
 func (c *carried) link(kind uint16) (next uint16, ok bool) {
 	n := map[uint16]int{typeBridged: ethernetLen, typePPPoE: pppoeLen}[kind]
 	if n == 0 {
-		n = vlanLen // or that of a label
+		n = vlanLen // length of a VLAN tag, or of a label
 	}
 	if !c.take(len(c.rest) >= n, 1) {
 		return 0, false

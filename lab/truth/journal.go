@@ -17,7 +17,7 @@ type Journal struct {
 
 // JournalEpoch is one epoch of a Journal.
 type JournalEpoch struct {
-	Sent, Received map[flow.Key]Volume // by hosts
+	Sent, Received map[flow.Key]Volume // volumes counted by hosts
 	Entered        map[Hop]Volume      // switches
 	Lost           map[Loss]Volume
 }

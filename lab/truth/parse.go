@@ -67,7 +67,7 @@ func Parse(frame []byte) (flow.Key, bool) {
 
 // ParseEncapsulated is Parse for the programs that parse encapsulations: the IP header is behind up
 // to four VLAN tags and then six MPLS labels or a PPPoE session, and the ports are behind up to
-// three IPv6 extension headers of 48 bytes. A frame with more of them belongs to no flow.
+// three IPv6 extension headers of 48 bytes. A frame with more such headers belongs to no flow.
 func ParseEncapsulated(frame []byte) (flow.Key, bool) {
 	k, _, ok := parseEncapsulated(frame)
 	return k, ok
@@ -185,8 +185,8 @@ func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 	return withPorts(k, offsetField(b[6:])&0x1fff == 0, b[header:])
 }
 
-// parseIPv6 is parseIPv4 for IPv6. Behind a fragment header right behind the fixed header, it
-// follows at most that count of extension headers; 0: they are none. The result includes both.
+// parseIPv6 is parseIPv4 for IPv6. Besides a fragment header right behind the fixed header, it
+// follows at most most extension headers; 0 follows none. headers counts both kinds.
 func parseIPv6(b []byte, most int) (k flow.Key, rest []byte, headers int, ok bool) {
 	if len(b) < ipv6Len || b[0]>>4 != v6Version {
 		return flow.Key{}, nil, 0, false
@@ -239,8 +239,8 @@ func extensionLen(protocol uint8, b []byte) int {
 // the high 13 in IPv6.
 func offsetField(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 
-// withPorts adds the ports of a packet that has them: TCP or UDP, first fragment. The rest is what
-// it carries; nil of a later fragment.
+// withPorts adds the ports of a TCP or UDP packet that is not a later fragment. It returns the
+// payload; nil for a later fragment.
 func withPorts(k flow.Key, first bool, transport []byte) (_ flow.Key, rest []byte, ok bool) {
 	if !first {
 		return k, nil, true

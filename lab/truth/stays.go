@@ -47,7 +47,7 @@ func (d Delays) Mean() float64 { return float64(d.Sum) / float64(d.Packets) }
 
 // Path is the path of a flow's last packet.
 type Path struct {
-	Host     string // that received it
+	Host     string // host that received the packet
 	Switches []string
 	Previous []string // the path before its last change; nil: there was none
 }

@@ -133,15 +133,14 @@ func top(flows []Flow, n int) []Flow {
 // Segment holds the packets of one switch between two flips of its bank.
 type Segment struct {
 	Opened, Sealed time.Duration // on the lab's clock
-	Bank           uint32        // the bank that was written
+	Bank           uint32        // bank that was written
 	All            Counts        // 5-tuples of every packet that arrived
-	Entered        Counts        // of those that arrived from a host: where they entered the network
+	Entered        Counts        // 5-tuples of packets that arrived from a host, so that they entered the network
 	Other          uint64        // frames that belong to no flow
 
-	left Counts // of these, the packets that have left the network; guarded by the recorder's lock
+	left Counts // packets of Entered that have left the network; guarded by the recorder's lock
 
-	// Of packets that are tracked, by flow, what left the switch, and what was lost after it had
-	// entered here. The recorder's lock guards them.
+	// Departed and lost packets of tracked flows, by flow. The recorder's lock guards them.
 	departed map[flow.Key]*Departures
 	losses   map[Loss]uint64
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// TLS lists the files of a TLS server, in PEM form. Its keys are those of a device's session.
+// TLS lists the files of a TLS server, in PEM form, with the same keys as a device's session.
 type TLS struct {
 	// Plaintext turns TLS off; without it cert-file and key-file are needed.
 	Plaintext bool `yaml:"plaintext" default:"false"`

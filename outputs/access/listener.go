@@ -26,7 +26,8 @@ type Listener struct {
 	clients map[string]int // open, by address
 }
 
-// NewListener limits the connections of a listener. It calls refused for each one that it closes.
+// NewListener limits the connections of a listener. It calls refused for each connection that it
+// closes.
 func NewListener(l net.Listener, limits Limits, refused func(kind server.Kind, client string, err error)) *Listener {
 	return &Listener{Listener: l, limits: limits, refused: refused, clients: map[string]int{}}
 }

@@ -34,7 +34,7 @@ func UsersOf(username string, password settings.Secret, users []User) Users {
 	for _, u := range users {
 		x := user{server.User{Name: u.Name}, u.Password.Reveal()}
 		for _, p := range u.Paths {
-			path, _ := scope(p) // Check has parsed it
+			path, _ := scope(p) // Check has parsed the path
 			x.Paths = append(x.Paths, path)
 		}
 		out = append(out, x)
@@ -62,7 +62,7 @@ func (users Users) Identify(login *Login, state *tls.ConnectionState) (server.Us
 	}
 	var found server.User
 	match := 0
-	for _, u := range users { // all of them: the time does not depend on the name
+	for _, u := range users { // compares all users, so that the time does not depend on the name
 		if subtle.ConstantTimeCompare([]byte(u.Name), []byte(login.Name))&
 			subtle.ConstantTimeCompare([]byte(u.password), []byte(login.Password)) == 1 && u.password != "" {
 			found, match = u.User, 1

@@ -25,14 +25,14 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Reference is a Markdown page with every key of the configuration, those of outputs included. It
-// is generated from the fields of the configuration types.
+// Reference is a Markdown page with every key of the configuration, including the keys of outputs.
+// It is generated from the fields of the configuration types.
 //
 //go:generate go test . -run TestReference -update
 //go:embed reference.md
 var Reference string
 
-// Collector is what outputs need of a collector.
+// Collector is the part of a collector that outputs use.
 type Collector interface {
 	server.Querier
 	// Watchable returns the lists whose plugins compute any row that a client names.
@@ -46,11 +46,11 @@ type Collector interface {
 	Certificates() *certs.Store
 }
 
-// environment is what an output is made with.
+// environment has everything that outputs are made with.
 type environment struct {
 	Collector
 	logger   *slog.Logger
-	endpoint func() *web.Endpoint // of the first gNMI output
+	endpoint func() *web.Endpoint // endpoint of the first gNMI output
 }
 
 // kinds makes an output of each type from its settings.
@@ -136,7 +136,7 @@ func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Ou
 	return outs, errors.Join(errs...)
 }
 
-// endpointOf returns the address of the first gNMI output; nil if there is none.
+// endpointOf returns the address of the first gNMI output; nil without one.
 func endpointOf(outs []outputs.Output) *web.Endpoint {
 	for _, o := range outs {
 		if x, ok := o.(*gnmi.Output); ok && x.Address() != "" {
@@ -146,8 +146,8 @@ func endpointOf(outs []outputs.Output) *web.Endpoint {
 	return nil
 }
 
-// state returns the state of all outputs: of gNMI outputs the sum of their subscriptions, and the
-// longest time that one of them took to the first update of an epoch.
+// state returns the state of all outputs, with the sum of the gNMI outputs' subscriptions, and the
+// longest time of a gNMI output to the first update of an epoch.
 func (s *Set) state() selfstate.Outputs {
 	out := selfstate.Outputs{ByName: s.Declare()}
 	for _, o := range s.outputs {
@@ -159,7 +159,7 @@ func (s *Set) state() selfstate.Outputs {
 	return out
 }
 
-// ConsoleURL returns where a browser finds the first web output; empty if there is none.
+// ConsoleURL returns the URL of the first web output; empty without one.
 func (s *Set) ConsoleURL() string {
 	for _, o := range s.outputs {
 		if x, ok := o.(*web.Output); ok {
@@ -169,7 +169,7 @@ func (s *Set) ConsoleURL() string {
 	return ""
 }
 
-// Address returns the address of the output of that name, empty if it does not listen.
+// Address returns the address of the output with a name, empty if it does not listen.
 func (s *Set) Address(name string) string {
 	for _, o := range s.outputs {
 		if x, ok := o.(interface{ Address() string }); ok && o.Name() == name {

@@ -39,15 +39,15 @@ import (
 
 // Bounds of connections and calls.
 const (
-	handshakeTimeout = 20 * time.Second // for a new connection
-	idleConnection   = 5 * time.Minute  // after which a connection without calls is closed
-	unaryTimeout     = time.Minute      // from the headers of a Get or Capabilities to the reply
+	handshakeTimeout = 20 * time.Second // limit for a new connection
+	idleConnection   = 5 * time.Minute  // time after which a connection without calls is closed
+	unaryTimeout     = time.Minute      // limit from the headers of a Get or Capabilities to the reply
 	// concurrent calls per connection, in addition to streams: health, reflection, and calls to
 	// refuse
 	otherCalls = 64
 )
 
-// Dependencies are what an output needs from the collector.
+// Dependencies are the parts of the collector that an output uses.
 type Dependencies struct {
 	// Schema returns the current schema, with the modules of the running plugins.
 	Schema func() *yang.Schema

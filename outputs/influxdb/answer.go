@@ -95,8 +95,8 @@ func (a *answer) Error() string {
 	return status + ": " + text
 }
 
-// lineErrors matches errors about line protocol: the first line those of InfluxDB 1.8 and 2, the
-// second line those of InfluxDB 3, GreptimeDB and VictoriaMetrics.
+// lineErrors matches errors about line protocol: the first line errors of InfluxDB 1.8 and 2, the
+// second line errors of InfluxDB 3, GreptimeDB and VictoriaMetrics.
 var lineErrors = regexp.MustCompile(`(?i)partial write|unable to parse '|field type conflict|beyond retention policy|` +
 	`parse (InfluxDB )?line protocol|parsing failed|invalid column type|column type mismatch|influx line`)
 

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/settings"
 )
 
-// Config is the output's section of the configuration. The tags are those of package config.
+// Config is the output's section of the configuration. Package config describes the tags.
 type Config struct {
 	// URL is where the database listens: http://127.0.0.1:8086.
 	URL string `yaml:"url" required:"http://host:port or https://host:port"`

@@ -78,8 +78,8 @@ const deviceTag = "device"
 
 // Tags returns the names of the tags for the key columns of a list. A tag has the key's name, but
 // the key with a switch's name has the tag "device", so that one tag selects a switch in all
-// measurements. leaves are the names of the other columns; if one of them is "device", keys keep
-// their names.
+// measurements. leaves are the names of the other columns; if a leaf has the name "device", keys
+// keep their names.
 func Tags(list string, keys, leaves []string) []string {
 	tags := make([]string, len(keys))
 	for i, key := range keys {

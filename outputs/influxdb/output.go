@@ -33,7 +33,7 @@ const (
 	sameAnswers  = 5                // same replies to one batch after which its lines are tried one by one
 
 	rejectedFile = "rejected.lp" // lines that InfluxDB rejects, in the spool's directory
-	maxRejected  = 4 << 20       // bytes of each of its two files
+	maxRejected  = 4 << 20       // bytes of each of the two files of rejected lines
 )
 
 // Output writes a store's batches to InfluxDB. It is an outputs.Output.
@@ -44,7 +44,7 @@ type Output struct {
 	writer *writer
 	enc    *encoder
 	tap    *store.Tap
-	dir    string // of the spool
+	dir    string // directory of the spool
 
 	after func(time.Duration) <-chan time.Time // time.After; tests replace it
 
@@ -381,7 +381,7 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-encoded:
-			return // the rest remains in the spool
+			return // remaining points stay in the spool
 		case <-o.after(o.failed(err, retry)):
 		}
 	}
@@ -420,7 +420,7 @@ func (t *tries) same(c chunk, err *undelivered) bool {
 func (o *Output) aside(line string) {
 	name := filepath.Join(o.dir, rejectedFile)
 	if info, err := os.Stat(name); err == nil && info.Size()+int64(len(line)) > maxRejected {
-		_ = os.Rename(name, name+".1") // if it fails, opening the file reports the error
+		_ = os.Rename(name, name+".1") // if the rename fails, opening the file reports the error
 	}
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {

@@ -15,11 +15,11 @@ type seriesLimit struct {
 	max    int
 	window time.Duration
 	seed   maphash.Seed
-	seen   map[string]*seriesSet // by measurement
+	seen   map[string]*seriesSet // series by measurement
 }
 
 type seriesSet struct {
-	last  map[uint64]int64 // by hash of the series: time of the newest point, in seconds
+	last  map[uint64]int64 // time of the newest point in seconds, by hash of the series
 	swept int64
 }
 

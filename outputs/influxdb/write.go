@@ -30,7 +30,7 @@ type undelivered struct {
 	// status is outputs.Refused if a setting of the output or of the database is wrong, and
 	// outputs.Down otherwise.
 	status outputs.Status
-	after  time.Duration // time of the Retry-After header; 0 without it
+	after  time.Duration // time of the Retry-After header; 0 without the header
 	err    error
 }
 
@@ -52,7 +52,7 @@ type writer struct {
 	logger    *slog.Logger
 	now       func() time.Time
 	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil drops them
-	logged    map[string]time.Time // by measurement: when dropped points were last logged
+	logged    map[string]time.Time // time when dropped points were last logged, by measurement
 }
 
 func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {

@@ -38,7 +38,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type segment struct {
 	path    string
 	file    *os.File // nil while it is closed: only the oldest and the newest segment are open
-	first   uint64   // number of its first record
+	first   uint64   // number of the segment's first record
 	records uint64
 	items   uint64
 	size    int64
@@ -47,7 +47,7 @@ type segment struct {
 	readSeq   uint64 // next record to read
 	readAt    int64
 	itemsRead uint64
-	nextSize  int64 // of the record that Next returned; 0 without one
+	nextSize  int64 // size of the record that Next returned; 0 without one
 	nextItems uint32
 }
 
@@ -304,8 +304,8 @@ func zeros(f *os.File, at, end int64) bool {
 	return true
 }
 
-// salvage sets a damaged segment aside and writes the records before the damage to a new file of
-// its name. It returns nil if there are none.
+// salvage sets a damaged segment aside and writes the records before the damage to a new file with
+// its name. It returns nil if the segment has no such records.
 func (q *Queue) salvage(path string, s *segment, damage *errDamaged) (*segment, error) {
 	var good []byte
 	if s != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package spool is a queue on disk, first in, first out, bounded in size and age. An output keeps
-// in it what it cannot deliver.
+// undelivered points in it.
 //
 // A Queue is a directory of segment files. Append writes to the newest segment and Next reads from
 // the oldest. A segment whose records are all acknowledged is removed, so that an empty queue uses
@@ -101,7 +101,7 @@ type Record struct {
 // Stats counts the content of the queue, and the drops since its directory was created.
 type Stats struct {
 	Records uint64 // not acknowledged, including one that was dropped after Next returned it
-	Items   uint64 // in these records
+	Items   uint64 // items in these records
 	Bytes   int64  // on disk
 
 	DroppedSize    uint64 // items dropped, or not accepted, because of MaxBytes or a full disk
@@ -118,16 +118,16 @@ type Queue struct {
 	mu       sync.Mutex
 	segments []*segment // oldest first; the last is written to
 	next     uint64     // number of the next record
-	acked    uint64     // records before this one are acknowledged
+	acked    uint64     // number of the first record that is not acknowledged
 	state    stateFile
-	stats    Stats // without Records, Items and Bytes, which Stats sums up
+	stats    Stats // statistics without Records, Items and Bytes, which Stats sums up
 	out      *outstanding
 	dirty    int64 // bytes since the last fsync
 	closed   bool
 	syncErr  error
 
 	unlogged uint64    // dropped items since the last log line about drops
-	logged   time.Time // the last log line about drops
+	logged   time.Time // time of the last log line about drops
 
 	stop chan struct{}
 	done chan struct{}
@@ -272,7 +272,7 @@ func (q *Queue) write(r Record, b []byte) error {
 		return err
 	}
 	if _, err := q.opts.write(last.file, b, last.size); err != nil {
-		// Remove the partial record: with another one after it, it would count as damage.
+		// Remove the partial record, because a later record behind it would make it count as damage.
 		if terr := last.file.Truncate(last.size); terr != nil {
 			return errors.Join(err, terr)
 		}
@@ -286,7 +286,7 @@ func (q *Queue) write(r Record, b []byte) error {
 	return nil
 }
 
-// Next returns the oldest record that is not acknowledged; false if there is none. The record
+// Next returns the oldest record that is not acknowledged; false if the queue has none. The record
 // remains in the queue until Ack. The caller owns Data.
 func (q *Queue) Next() (Record, bool, error) {
 	q.mu.Lock()
@@ -466,7 +466,8 @@ func (q *Queue) dropOldest(counter *uint64, reason string) {
 	q.remove(0)
 }
 
-// lose counts the remaining items of a segment as dropped, except those of the outstanding record.
+// lose counts the remaining items of a segment as dropped, except the items of the outstanding
+// record.
 func (q *Queue) lose(s *segment, counter *uint64) uint64 {
 	lost := s.items - s.itemsRead
 	if s.nextSize > 0 {

@@ -12,9 +12,9 @@ import (
 
 // position is the content of the state file.
 type position struct {
-	Generation uint64 // of this content; the newest valid one counts
+	Generation uint64 // generation of the content; the newest valid one counts
 	Acked      uint64
-	// The counters of Stats with these names.
+	// Counters of Stats with the same names.
 	DroppedSize, DroppedAge, DroppedCorrupt, Corrupt uint64
 }
 
@@ -24,7 +24,7 @@ type stateFile struct {
 	file   *os.File
 	saved  position
 	dirty  bool // written since the last fsync
-	failed bool // the last write failed
+	failed bool // whether the last write failed
 }
 
 const slotDistance = 4096
@@ -40,7 +40,7 @@ func openState(path string) (stateFile, error) {
 	for slot := range int64(2) {
 		b := make([]byte, binary.Size(position{})+crc32.Size)
 		if _, err := f.ReadAt(b, slot*slotDistance); err != nil {
-			_, _ = f.WriteAt(b, slot*slotDistance) // reserves the space if there is some
+			_, _ = f.WriteAt(b, slot*slotDistance) // reserves the space if the disk has room
 			continue
 		}
 		var p position

@@ -77,9 +77,9 @@ func (o *Output) guard(next http.Handler) http.Handler {
 	})
 }
 
-// sameSite refuses what a page of another site requests with the rights of this browser. Where no
-// login protects a console on a loopback address, the name that the browser connected to must be a
-// loopback one, too: any other could be a site whose name now resolves to this machine.
+// sameSite refuses requests that a page of another site makes with the rights of this browser.
+// Where no login protects a console on a loopback address, the browser must also have connected to
+// a loopback name: any other name could be a site whose name now resolves to this machine.
 func (o *Output) sameSite(r *http.Request) error {
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
@@ -130,10 +130,10 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // modulePrefix is the module's name in an element of a schema path.
 var modulePrefix = regexp.MustCompile(`/[^/:]+:`)
 
-// info is what a page needs to know of the collector before it subscribes.
+// info answers with the facts about the collector that a page needs before it subscribes.
 func (a *api) info(w http.ResponseWriter, r *http.Request) {
 	out := struct {
-		Target    string    `json:"target"`    // of the collector's own results
+		Target    string    `json:"target"`    // target of the collector's own results
 		User      string    `json:"user"`      // empty without a login
 		GNMI      *Endpoint `json:"gnmi"`      // null without a gNMI output
 		Watchable []string  `json:"watchable"` // lists whose plugins compute any row: paths without modules
@@ -244,8 +244,8 @@ func (a *api) subscribe(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// get reports the error of a gNMI Get of paths; there is none if each has a value. The plugin of a
-// watchable list computes a row that is named with all keys, or says what is wrong with a key.
+// get reports the error of a gNMI Get of paths; there is none if each path has a value. For a path
+// with all keys of a watchable list, the plugin computes the row, or names the fault in a key.
 func (a *api) get(w http.ResponseWriter, r *http.Request) {
 	req, ok := readSubscription(w, r)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/settings"
 )
 
-// Config is the output's section of the configuration. The tags are those of package config.
+// Config is the output's section of the configuration. Package config describes the tags.
 type Config struct {
 	// Address is where the console listens: host:port, ":9341" for every interface.
 	Address string `yaml:"address" default:"127.0.0.1:9341" form:"listen"`

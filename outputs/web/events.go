@@ -32,7 +32,7 @@ type stream struct {
 	grpc.ServerStream // nil: Subscribe uses the methods below
 
 	ctx    context.Context
-	first  *gpb.SubscribeRequest // until it has been received
+	first  *gpb.SubscribeRequest // request, until it has been received
 	events *events
 }
 
@@ -72,8 +72,8 @@ type events struct {
 	mu    sync.Mutex
 	began bool // the header has been sent
 	buf   []byte
-	err   error // of the first failed write
-	slow  bool  // it failed because the browser did not read
+	err   error // error of the first failed write
+	slow  bool  // whether the write failed because the browser did not read
 
 	wake, stop chan struct{}
 	runs       sync.WaitGroup
@@ -84,8 +84,8 @@ func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 		wake: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// send adds a response. The first one begins the answer to the browser: an error of the call before
-// it has a status of its own.
+// send adds a response. The first response begins the answer to the browser, so that an error of
+// the call before it has a status of its own.
 func (e *events) send(r *gpb.SubscribeResponse) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,7 +116,7 @@ func (e *events) begin() {
 	h := e.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for the end
+	h.Set("X-Accel-Buffering", "no") // a proxy must not hold the answer back until its end
 	// The server's limit is for requests: net/http ends a handler whose connection exceeds it.
 	if e.err = e.control.SetReadDeadline(time.Time{}); e.err == nil {
 		e.w.WriteHeader(http.StatusOK)
@@ -124,7 +124,7 @@ func (e *events) begin() {
 	}
 }
 
-// run sends what waits, and signs of life.
+// run sends the waiting responses, and signs of life.
 func (e *events) run() {
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
@@ -143,7 +143,7 @@ func (e *events) run() {
 			e.mu.Lock()
 			e.buf = append(e.buf, ":\n\n"...)
 		}
-		_ = e.flush() // the next send returns it
+		_ = e.flush() // the next send returns the error
 		e.mu.Unlock()
 	}
 }
@@ -165,7 +165,8 @@ func (e *events) flush() error {
 	return e.err
 }
 
-// close sends the rest, and reports whether the stream ended because the browser did not read.
+// close sends the remaining responses, and reports whether the stream ended because the browser did
+// not read.
 func (e *events) close() (slow bool) {
 	close(e.stop)
 	e.runs.Wait()
@@ -181,8 +182,8 @@ func (e *events) close() (slow bool) {
 //	 "delete": [path, …], "set": [[entry, {leaf: value, …}], …]}
 //
 // An entry is a path up to its last key, or without keys up to the container of the leaf; a leaf is
-// the rest. Values are those of JSON_IETF. A delete removes the node and what is below it before
-// values are set.
+// the remaining path. Values are encoded as in JSON_IETF. A delete removes the node and everything
+// below it before values are set.
 func appendNotification(b []byte, n *gpb.Notification) []byte {
 	b = append(b, `{"time":"`...)
 	b = strconv.AppendInt(b, n.GetTimestamp(), 10)

@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// parseFlow returns the canonical text of a flow key in each dimension that has keys of its form.
-// Spaces and upper case do not matter. The error says which field is wrong.
+// parseFlow returns the canonical text of a flow key in each dimension whose keys have its form.
+// Spaces and upper case do not matter. The error names the wrong field.
 func parseFlow(text string) (map[string]string, error) {
 	text = strings.ToLower(strings.Join(strings.Fields(text), ""))
 	fields := strings.Split(text, ",")
@@ -42,7 +42,7 @@ func parseFlow(text string) (map[string]string, error) {
 		"destination address, protocol, source port, destination port; some of them may be left out", text)
 }
 
-// flow answers how a flow key is written in each dimension, or what is wrong with it.
+// flow answers with the form of a flow key in each dimension, or with the fault in the key.
 func (a *api) flow(w http.ResponseWriter, r *http.Request) {
 	var out struct {
 		Forms map[string]string `json:"forms"`

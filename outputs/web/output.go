@@ -4,8 +4,8 @@
 // the same store sends. The pages are built from the sources in console and embedded from dist.
 //
 // A browser subscribes as a gNMI client does: api.go translates its request to a gNMI Subscribe of
-// a server.Server in this process, and the answers to server-sent events. Permissions, limits,
-// watched flows and coalescing are those of that server.
+// a server.Server in this process, and the answers to server-sent events. That server applies
+// permissions, limits, watched flows and coalescing.
 //
 // Concurrency: as for outputs.Output.
 package web
@@ -38,7 +38,7 @@ const (
 	maxBody        = 512 << 10        // bytes of a request's body
 )
 
-// Dependencies are what an output needs from the collector.
+// Dependencies are the parts of the collector that an output uses.
 type Dependencies struct {
 	// Schema returns the current schema, with the modules of the running plugins.
 	Schema func() *yang.Schema
@@ -47,9 +47,9 @@ type Dependencies struct {
 	// Watchable returns the schema paths of the lists whose plugins compute any row that a client
 	// names with all keys.
 	Watchable func() []string
-	// Certificates loads those of the server.
+	// Certificates loads the certificates of the server.
 	Certificates *certs.Store
-	// Endpoint returns the gNMI server that the console names in its commands; nil if there is none.
+	// Endpoint returns the gNMI server that the console names in its commands; nil without one.
 	Endpoint func() *Endpoint
 	// Measurement returns the name of a list's points in InfluxDB; keyed reports that the list has
 	// keys.

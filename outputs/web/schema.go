@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The schema as pages read it.
+// The schema in the form that pages read.
 
 package web
 
@@ -16,7 +16,7 @@ import (
 // node is a node of the schema's tree.
 type node struct {
 	Name        string   `json:"name"`
-	Module      string   `json:"module,omitempty"` // where it differs from the parent's
+	Module      string   `json:"module,omitempty"` // module, where it differs from the parent's
 	Kind        string   `json:"kind"`
 	Description string   `json:"description,omitempty"`
 	Config      bool     `json:"config,omitempty"`
@@ -24,10 +24,10 @@ type node struct {
 	Type        string   `json:"type,omitempty"`
 	Base        string   `json:"base,omitempty"` // the built-in type of Type
 	Units       string   `json:"units,omitempty"`
-	Values      []string `json:"values,omitempty"` // of an enumeration
+	Values      []string `json:"values,omitempty"` // values of an enumeration
 	Keys        []string `json:"keys,omitempty"`
 	Share       bool     `json:"share,omitempty"` // a leaf from 0 to 1
-	// Measurement and Tags are a list's points in InfluxDB, or those of a container outside lists.
+	// Measurement and Tags name the points of a list, or of a container outside lists, in InfluxDB.
 	// Tags are the names of the tags for key columns, enclosing lists first.
 	Measurement string   `json:"measurement,omitempty"`
 	Tags        []string `json:"tags,omitempty"`
@@ -67,7 +67,7 @@ func treeOf(s *yang.Schema, deps *Dependencies) *node {
 
 type tree struct {
 	deps    *Dependencies
-	bundled []string // modules that are no plugin's
+	bundled []string // modules that belong to no plugin
 }
 
 func (t *tree) node(n *yang.Node) *node {

@@ -39,7 +39,7 @@ func Tables(heading string, sections ...Section) (string, error) {
 type writer struct {
 	strings.Builder
 	heading  string
-	comments map[string]map[string]string // by directory, then Type.Field
+	comments map[string]map[string]string // comments by directory, then by Type.Field
 	paths    map[string]string            // where a table of keys was written first
 	err      error
 }
@@ -80,7 +80,7 @@ func (w *writer) table(s Section) {
 	}
 }
 
-// values describes what a key accepts.
+// values describes the values that a key accepts.
 func (w *writer) values(f settings.Field) string {
 	low, high, bounded := strings.Cut(f.Tag.Get("range"), "..")
 	low, above := strings.CutPrefix(low, ">")

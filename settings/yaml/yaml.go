@@ -99,7 +99,7 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 	t := &tree{Report: r, env: env, anchors: map[string]*settings.Node{}}
 	var root *settings.Node
 	for _, doc := range file.Docs {
-		_, directive := doc.Body.(*ast.DirectiveNode) // such as %YAML 1.2, before the document itself
+		_, directive := doc.Body.(*ast.DirectiveNode) // a directive such as %YAML 1.2, before the document itself
 		switch {
 		case doc.Body == nil || directive:
 		case root != nil:
@@ -224,7 +224,7 @@ func (t *tree) node(n ast.Node, path string, depth int) *settings.Node {
 	case *ast.AliasNode:
 		return t.alias(n, path)
 	case *ast.TagNode:
-		if !slices.Contains(tags, n.Start.Value) { // its text may be a part of a secret
+		if !slices.Contains(tags, n.Start.Value) { // the tag's text may be a part of a secret
 			t.Add(out.Position, path, "a text that begins with ! is a YAML tag, and of these only !!str, !!int, !!float, "+
 				"!!bool, !!null, !!seq and !!map are supported; put a text that begins with ! in quotes")
 			return out

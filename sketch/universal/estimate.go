@@ -49,7 +49,7 @@ const maxRows = 5
 // Flow is a flow and its estimated size.
 type Flow struct {
 	Key     flow.Key
-	Packets float64 // in a difference, negative if the flow shrank
+	Packets float64 // packets; in a difference, negative if the flow shrank
 }
 
 // Estimate returns the estimates of the reading. It takes a few milliseconds for 1 MB of cells.

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// Duplicate returns the first row that has the keys of an earlier row; -1 if there is none.
+// Duplicate returns the first row that has the keys of an earlier row; -1 without duplicates.
 func (t *Table) Duplicate() int {
 	n := t.Rows()
 	if n < 2 || len(t.Keys) == 0 {

@@ -44,7 +44,7 @@ func (t *Table) Bytes() int {
 	return sum
 }
 
-// Column returns the key or value column of that name, or nil.
+// Column returns the key or value column with a name, or nil.
 func (t *Table) Column(name string) *Column {
 	for i := range t.Keys {
 		if t.Keys[i].Name == name {

@@ -16,9 +16,9 @@ import (
 // figures are pictures without numbers. Zero means that the text gives no number.
 type stated struct {
 	turn   float64 // first place of the axis at which the network is ill
-	ones   float64 // Th = Tl = 1 up to here
+	ones   float64 // Th = Tl = 1 up to this value
 	sum    float64 // decoded flows exceed it, unless all flows can be recorded
-	load   float64 // the load factor exceeds it, under the same condition
+	load   float64 // the load factor exceeds this value, under the same condition
 	illTh  float64 // Th and Tl while ill
 	illTl  float64
 	flatTh bool   // Th does not change while ill

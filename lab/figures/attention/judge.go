@@ -11,7 +11,7 @@ import (
 // Judgment compares the published victims of an epoch with the ground truth.
 type Judgment struct {
 	Victims int  // flows that lost packets
-	Exact   bool // all of them, and no other flow, are published as exact with the right loss
+	Exact   bool // all victims, and no other flow, are published as exact with the right loss
 	False   int  // published victims that lost nothing, fewer packets, or another number if exact
 	Missed  int  // victims that are not published
 	// Others reports that a part was not decoded only because a few flows share all their buckets:
@@ -66,7 +66,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 		j.HeavyVictims.count(x.Lost >= least, ok && v.lost >= least)
 		j.Recorded.count(x.LostHeavy > 0, ok && v.heavy)
 	}
-	for _, v := range victims { // flows that lost nothing
+	for _, v := range victims { // published flows that lost nothing
 		j.False++
 		j.HeavyVictims.count(false, v.lost >= least)
 		j.Recorded.count(false, v.heavy)

@@ -82,7 +82,7 @@ func writeSamples(w io.Writer, samples []Sample) error {
 	return evidence.WriteCSV(w, lines)
 }
 
-// readSamples reads what writeSamples wrote.
+// readSamples reads samples that writeSamples wrote.
 func readSamples(r io.Reader) ([]Sample, error) {
 	lines, err := evidence.ReadCSV(r)
 	if err != nil {
@@ -152,7 +152,7 @@ type tally struct{ epochs, exact, undecoded int }
 // illness is the accuracy of the epochs of an ill network that were decoded but for a few flows.
 type illness struct {
 	epochs, decoded int
-	heavy, recorded Score   // of all epochs together
+	heavy, recorded Score   // scores of all epochs together
 	worst           float64 // F1 of heavy in an epoch
 	low, high       float64 // estimate of the number of victims
 	squares         float64

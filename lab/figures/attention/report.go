@@ -134,7 +134,7 @@ func WriteCSV(w io.Writer, points []Point) error {
 	return evidence.WriteCSV(w, lines)
 }
 
-// ReadCSV reads what WriteCSV wrote.
+// ReadCSV reads points that WriteCSV wrote.
 func (s Sweep) ReadCSV(r io.Reader) ([]Point, error) {
 	lines, err := evidence.ReadCSV(r)
 	if err != nil {

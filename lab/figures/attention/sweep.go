@@ -63,7 +63,7 @@ type Options struct {
 	Plugin  func() sdk.Plugin // makes a plugin without state
 	Seeds   []uint64
 	Settle  int     // epochs for the plugin to settle; 0: 20
-	Measure int     // measured epochs after these; 0: 4
+	Measure int     // number of measured epochs after the settling ones; 0: 4
 	Loss    float64 // share of a victim's packets that is lost; 0: 1 %
 	Workers int     // points at a time; 0: 1, required to measure times
 	// configuration is the plugin's.
@@ -173,13 +173,14 @@ type Point struct {
 	Epochs  int
 	Ill     float64 // share of the epochs that the plugin measured as ill
 	Decoded float64 // share of the epochs in which everything was decoded
-	Exact   float64 // and in which every victim was published with its exact loss
+	Exact   float64 // share in which every victim was published with its exact loss
 	// Mean is over the decoded epochs, or over all epochs if none was decoded.
 	Mean chamelemon.Measured
-	// Heavy victims of all decoded epochs; Heavy is the number of those that HeavyF1 scores.
+	// Scores of heavy victims in all decoded epochs; Heavy is the number of victims that HeavyF1
+	// scores.
 	HeavyF1, RecordedF1 float64
 	Heavy               int
-	Estimate            float64       // of the number of victims, the worst of those epochs
+	Estimate            float64       // error of the estimated number of victims, the worst of those epochs
 	Response, Longest   time.Duration // median and longest of all epochs
 }
 

@@ -18,7 +18,7 @@ type Point = plotter.XY
 // Series is one line of a chart.
 type Series struct {
 	Name      string
-	Points    []Point // joined in this order
+	Points    []Point // points, joined in this order
 	Reference bool    // a published line: dashed, with hollow markers
 }
 
@@ -37,7 +37,7 @@ type Chart struct {
 
 // layout returns the series without points that are not finite, and with areas stacked.
 func (c *Chart) layout() []Series {
-	height := make(map[float64]float64) // of the stack, by x
+	height := make(map[float64]float64) // height of the stack, by x
 	var out []Series
 	for _, s := range c.Series {
 		points := slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool {

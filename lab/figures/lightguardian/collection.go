@@ -14,22 +14,22 @@ import (
 
 // The paper's testbed (sections 7 and 8.2): links of 40 Gbit/s, a sketch of two rows of 2^15
 // buckets with four delay ranges, intervals of 5 s, and INT with 20 bytes a hop. The paper's
-// sketchlets have the four cells of a bucket, 24 bytes with 8 of header; those of the switch
-// program have a column of both rows. The bytes of a packet follow from the paper's rates.
+// sketchlets have the four cells of a bucket, 24 bytes with 8 of header; the switch program's
+// sketchlets have a column of both rows. The bytes of a packet follow from the paper's rates.
 const (
 	capacity       = 40e9 / 8 // bytes a second
 	seconds        = 5
 	packetBytes    = 9000
 	sketchletBytes = 10 + 4*2*4
 	theirBytes     = 8 + 4*4
-	hopBytes       = 20      // of INT
-	buckets        = 1 << 15 // of a row: columns
+	hopBytes       = 20      // bytes of INT for each hop
+	buckets        = 1 << 15 // buckets of a row, which are the columns
 	fullLoad       = 0.9
-	ratePackets    = fullLoad * capacity / packetBytes // of a link, a second
+	ratePackets    = fullLoad * capacity / packetBytes // packets of a link in a second
 )
 
-// probabilities are λc in parts of 128. The paper's are 2 to 16 of them. A sketchlet has the cells
-// of two of the paper's, so that 1 to 8 of them carry as many cells.
+// probabilities are values of λc in parts of 128. The paper's are 2 to 16. A sketchlet here has the
+// cells of two of the paper's, so that 1 to 8 carry as many cells.
 var probabilities = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16}
 
 const (
@@ -52,7 +52,7 @@ type collection struct {
 	received  [][]uint64 // columns of each switch, as bits
 	count     []int
 	packets   int // sent
-	hops      int // switches that they passed
+	hops      int // number of switches that they passed
 	carried   int // packets with a sketchlet that arrived
 	dead      []bool
 }

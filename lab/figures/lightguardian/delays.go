@@ -20,7 +20,7 @@ const delayRanges = 8
 // delayLaw draws the delay range of a packet.
 type delayLaw struct {
 	name   string
-	figure string // with errors by memory; empty: none
+	figure string // figure with errors by memory; empty: none
 	draw   func(r *rand.Rand) uint8
 }
 
@@ -103,7 +103,7 @@ func (m *measured) delays(l delayLaw, memory int, flows []int) (errors [3][]floa
 	return errors, nil
 }
 
-// arrival is the error of the previous arrival of a flow at each of its packets but the first.
+// arrival is the error of the previous arrival time of a flow at each packet except the first.
 type arrival struct {
 	absolute float64 // mean, ms
 	relative float64 // mean

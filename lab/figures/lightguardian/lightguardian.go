@@ -4,8 +4,8 @@
 // with the product's own code: SuMax, its partial reconstruction, and the analysis of the plugin.
 // Switches select sketchlets as docs/lightguardian-p4.md defines it. It has no state.
 //
-// Numbers of figures are those of the paper's captions. Columns with the paper's numbers have only
-// what its text and tables state.
+// Numbers of figures are the numbers in the paper's captions. Columns with the paper's numbers have
+// only values that its text and tables state.
 package lightguardian
 
 import (

@@ -16,13 +16,13 @@ import (
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
-// The paper's Mininet experiments (section 8.3.1), with what it does not state: flows have the same
-// mean size, packets arrive at random times of an interval, packets loop until their TTL is over,
-// and a slow link has a twentieth of the packets' rate and a queue.
+// The paper's Mininet experiments (section 8.3.1). Choices that the paper does not state: flows
+// have the same mean size, packets arrive at random times of an interval, packets loop until their
+// TTL is over, and a slow link has a twentieth of the packets' rate and a queue.
 const (
 	allPackets  = 10_000_000
-	flowsOfSize = 100_000 // of blackholes and loops
-	flowsOfGap  = 10_000  // of jitter
+	flowsOfSize = 100_000 // flows in experiments with blackholes and loops
+	flowsOfGap  = 10_000  // flows in experiments with jitter
 	interval    = 5_000_000
 	carrying    = 1. / 4
 	chances     = 4
@@ -63,21 +63,21 @@ type link [2]int
 // slowLink is a queue that sends packets at a fixed rate.
 type slowLink struct {
 	service float64 // µs a packet
-	free    float64 // when it can send the next one
+	free    float64 // time at which the link can send the next packet
 	queue   []delayed
 }
 
 // packet is a packet on its way.
 type packet struct {
 	flow           *flowState
-	device, column int // of its sketchlet; device -1: it has none
+	device, column int // device and column of the packet's sketchlet; device -1: no sketchlet
 }
 
 // delayed is a packet in a queue before a hop of its path.
 type delayed struct {
 	packet
 	hop int
-	at  float64 // when it leaves, µs
+	at  float64 // time at which the packet leaves, in µs
 }
 
 // network is the switches with their sketches, and the flows in one experiment.
@@ -85,9 +85,9 @@ type network struct {
 	tree
 	r        *rand.Rand
 	flows    []*flowState
-	packets  int // of all flows in an interval
+	packets  int // packets of all flows in an interval
 	broken   map[link]bool
-	slow     map[link]*slowLink // of every second flow
+	slow     map[link]*slowLink // slow links of every second flow
 	sketches []*sumax.Sketch[hash]
 	received []*sumax.Sketch[hash]
 }
@@ -154,7 +154,7 @@ func (n *network) faulty(f *flowState, hop int, fault analysis.Fault) bool {
 	if fault == analysis.Loop {
 		return f.loop >= 0 && (hop == f.loop || hop == f.loop+1)
 	}
-	for i := 1; i <= hop; i++ { // the first such link: the next one has less to do
+	for i := 1; i <= hop; i++ { // at the first such link, because the next one has less to do
 		if l := (link{f.path[i-1], f.path[i]}); n.broken[l] || f.slow && n.slow[l] != nil {
 			return i == hop
 		}
@@ -263,7 +263,7 @@ func (s score) recall() float64    { return float64(s.right) / float64(max(s.fau
 func (s score) f1() float64        { return 2 * float64(s.right) / float64(max(s.found+s.faults, 1)) }
 
 // hops returns a flow at its sender, at its switches and at its receiver, by the received columns,
-// and the numbers of these nodes; those of hosts are below 0.
+// and the numbers of these nodes; hosts have numbers below 0.
 func (n *network) hops(f *flowState) (path []analysis.Hop, nodes []int) {
 	path, nodes = append(path, analysis.Hop{Valid: true, Packets: f.measured}), append(nodes, -1-f.from)
 	for _, node := range f.path {
@@ -277,7 +277,7 @@ func (n *network) hops(f *flowState) (path []analysis.Hop, nodes []int) {
 	return append(path, analysis.Hop{Valid: true, Packets: f.arrived}), append(nodes, -1-f.to)
 }
 
-// locate judges all flows by the received columns, and then each of them by all.
+// locate judges all flows by the received columns, and then each flow by the votes of all.
 func (n *network) locate(fault analysis.Fault, rules analysis.Rules) (s score) {
 	var findings []analysis.Finding
 	votes := analysis.Votes[int]{}
@@ -309,7 +309,7 @@ func (n *network) locate(fault analysis.Fault, rules analysis.Rules) (s score) {
 }
 
 // locate measures an experiment with one number of columns. scale is the share of the packets, the
-// flows and the columns, part that of the flows in addition.
+// flows and the columns; part is a further share of the flows.
 func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suite.Row, error) {
 	n := newNetwork(e, int(float64(e.flows)*scale*part), int(allPackets*scale), seed)
 	config := e.config
@@ -342,11 +342,11 @@ func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suit
 	return rows, nil
 }
 
-const parted = ", %g %% of the flows" // in an interval
+const parted = ", %g %% of the flows" // share of the flows in an interval
 
 func (e experiment) threshold(x float64) string { return fmt.Sprintf("threshold %g", x) }
 
-// measureLocating measures all experiments. scale is that of locate.
+// measureLocating measures all experiments. scale has the meaning of locate's parameter.
 func measureLocating(ctx context.Context, columns []int, runs int, scale float64, seed uint64) ([]suite.Row, error) {
 	var work []func() ([]suite.Row, error)
 	for _, e := range experiments {

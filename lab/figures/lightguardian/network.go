@@ -53,8 +53,8 @@ type flowState struct {
 	loop     int    // first of two switches of the path between which packets loop; -1: none
 	slow     bool   // takes slow links
 	sent     uint32 // packets
-	measured uint32 // of them in the measured interval
-	arrived  uint32 // of these
+	measured uint32 // packets in the measured interval
+	arrived  uint32 // packets in the measured interval that arrived
 }
 
 // newFlow returns a flow between two random hosts.
@@ -74,7 +74,7 @@ func (t tree) newFlow(number int, r *rand.Rand) *flowState {
 // selector chooses the packets and columns of one switch for sketchlets in one interval, as
 // docs/lightguardian-p4.md defines it.
 type selector struct {
-	number      uint32 // of packets
+	number      uint32 // number of packets
 	seed        uint32
 	probability uint32 // λc in parts of 65,536
 	columns     uint32

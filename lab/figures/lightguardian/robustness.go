@@ -16,15 +16,16 @@ import (
 const (
 	robustColumns = 1 << 8
 	paperColumns  = 1 << 16
-	robustBytes   = 1500                                                       // of a packet
-	robustPackets = seconds * fullLoad * capacity / robustBytes / paperColumns // for a column
-	robustRuns    = 20                                                         // of each kind of choice
+	robustBytes   = 1500                                                       // bytes of a packet
+	robustPackets = seconds * fullLoad * capacity / robustBytes / paperColumns // packets for each column
+	robustRuns    = 20                                                         // runs of each kind of choice
 )
 
-// choice is a kind of choices of dead hosts: the tree looks the same with each of them.
+// choice is a kind of choices of dead hosts: the tree has the same shape with each choice of a
+// kind.
 type choice struct {
 	hosts int     // bits
-	share float64 // of all choices
+	share float64 // share of all choices
 }
 
 // choices returns the kinds of all choices of a number of hosts.
@@ -103,8 +104,8 @@ func (c *collection) living(packets int, r *rand.Rand) {
 	}
 }
 
-// reaches reports whether a switch forwards packets to a host that lives: to its own hosts if it is
-// an edge switch, to those of its pod if it is an aggregation switch, otherwise to all.
+// reaches reports whether a switch forwards packets to a living host: an edge switch to its own
+// hosts, an aggregation switch to the hosts of its pod, other switches to all.
 func (c *collection) reaches(node int) bool {
 	hosts := c.dead
 	switch c.layer(node) {

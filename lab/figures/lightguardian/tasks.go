@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	largestSize = 1 << 24 // of a distribution
-	mostMemory  = 200e6   // that is tried
+	largestSize = 1 << 24 // largest size in a distribution
+	mostMemory  = 200e6   // largest memory that is tried
 )
 
 // named are sketches of flow sizes with three rows, by name.
@@ -89,8 +89,8 @@ func steps(from, to float64) (out []int) {
 	return out
 }
 
-// least returns the least memory from which an error is at most a limit, by bisection; 0 if there
-// is none.
+// least returns the least memory from which an error is at most a limit, by bisection; 0 if no
+// memory suffices.
 func least(memories []int, limit float64, failure func(memory int) (float64, error)) (float64, error) {
 	low, high := 0, len(memories)
 	for low < high {

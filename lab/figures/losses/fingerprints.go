@@ -17,8 +17,8 @@ var fingerprintRuns = map[int]int{1000: 1000, 10_000: 100}
 // A bucket without a fingerprint has 64 bits, one with a fingerprint 8 more.
 const bucketBytes, fingerprintBytes = 8, 9
 
-// bucketsPerFlow are the points of the axis: buckets in the first chart, bytes in the second, where
-// they are those of as many buckets without fingerprint.
+// bucketsPerFlow are the points of the axis: buckets in the first chart; in the second, bytes of
+// the same number of buckets without fingerprint.
 var bucketsPerFlow = []float64{1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45}
 
 func chamelemonFigure10() suite.Suite {

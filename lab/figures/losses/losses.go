@@ -37,7 +37,7 @@ func row(structure, variant string, memory int, task, metric string, value float
 
 // losses is one experiment of ChameleMon §5.1: flows pass a link and some of them lose packets.
 type losses struct {
-	flows []trace.Flow // those that pass
+	flows []trace.Flow // flows that pass the link
 	lost  []uint32
 }
 
@@ -60,7 +60,7 @@ func lossesOf(t *trace.Trace, flows, victims int, rate float64, seed uint64) los
 func (l losses) key(i int) []byte {
 	k := l.flows[i].Key
 	if len(k) == 16 {
-		k = k[12:] // of an IPv6 address its last bytes, which are all of a mapped one
+		k = k[12:] // last bytes of an IPv6 address, which are all bytes of a mapped one
 	}
 	return []byte(k[:lossKey])
 }
@@ -156,7 +156,7 @@ func flowRadar(l losses, memory int, seed uint64) (*baseline.FlowRadar[host], er
 	return up, err
 }
 
-// exact reports whether flows are those that passed, with their packets.
+// exact reports whether flows equal the flows that passed, with their packets.
 func (l losses) exact(flows []baseline.Flow) bool {
 	if len(flows) != len(l.flows) {
 		return false
@@ -176,8 +176,8 @@ func (l losses) exact(flows []baseline.Flow) bool {
 const (
 	// success is the share of decodings that must succeed.
 	success = 0.999
-	// lossWork bounds what the tries at one memory have to decode together, and fewTries
-	// is the least number of them.
+	// lossWork bounds the items that all tries at one memory decode together, and fewTries is the
+	// least number of tries.
 	lossWork, fewTries = 1_000_000, 20
 	// most is where the search gives up.
 	most = 1 << 26
@@ -224,8 +224,8 @@ func (r *recorder) least(ctx context.Context, l losses, o suite.Options) (int, e
 	return hi, err
 }
 
-// bracket finds neighbours, 2 % apart, of which lo is not enough and hi is; it starts at
-// from, goes up by growing steps, and then in between. hi is 0 when most is not enough.
+// bracket finds neighbours, 2 % apart, such that lo is not enough and hi is. It starts at from,
+// goes up by growing steps, and then in between. hi is 0 when most is not enough.
 func bracket(from, most int, enough func(int) (bool, error)) (lo, hi int, err error) {
 	lo, hi = from, 0
 	for step := max(from/50, 8); hi == 0; step *= 2 {
@@ -308,7 +308,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 		l      losses
 		p      link
 		memory int
-		same   int // the job before with the same content, or -1
+		same   int // earlier job with the same content, or -1
 	}
 	var jobs []job
 	for _, p := range points {
@@ -342,7 +342,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 			return nil, err
 		}
 		if strings.HasPrefix(j.r.name, "FlowRadar") {
-			took *= 2 // the far end has the same flows to decode
+			took *= 2 // the far end decodes the same flows
 		}
 		variant := fmt.Sprintf("%s %g", x, j.p.x)
 		rows = append(rows,

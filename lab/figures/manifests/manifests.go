@@ -155,7 +155,7 @@ func figure14() suite.Suite {
 
 // icebergs plays a trace through a network and returns the mean error of its icebergs.
 func icebergs(t *trace.Trace, p *manifest.Problem, m *manifest.Manifest, bytes int, seed uint64) (float64, error) {
-	o, err := t.Like(t.Len()*11/100, t.Len(), seed) // 220 thousand packets, if it is the standard trace
+	o, err := t.Like(t.Len()*11/100, t.Len(), seed) // 220 thousand packets of the standard trace
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +184,7 @@ func icebergs(t *trace.Trace, p *manifest.Problem, m *manifest.Manifest, bytes i
 			if from == to {
 				continue // the packet does not cross the network
 			}
-			pair := from*(n-1) + to // pairs are in this order, without those of a switch with itself
+			pair := from*(n-1) + to // pairs are in this order, without pairs of a switch with itself
 			if to > from {
 				pair--
 			}

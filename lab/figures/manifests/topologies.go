@@ -75,7 +75,7 @@ func (y topology) problem(dimensions, bytes int) (*manifest.Problem, error) {
 	}
 	for from := range neighbors {
 		p.Switches = append(p.Switches, manifest.Switch{Name: fmt.Sprint(from)})
-		before := make([]int, len(neighbors)) // the switch before each on the path, plus 1
+		before := make([]int, len(neighbors)) // switch before each switch on the path, plus 1
 		before[from] = from + 1
 		for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
 			for _, j := range neighbors[queue[0]] {

@@ -76,8 +76,8 @@ func randomSlot(sim *simulation.Simulation, seed uint64) error {
 	return nil
 }
 
-// oracle knows the lossy flows. It gives them different pairs, each slot to equally many of them,
-// also of those with one path.
+// oracle knows the lossy flows. It gives them different pairs, each slot to equally many flows,
+// also of the flows with one path.
 func oracle(sim *simulation.Simulation, _ uint64) error {
 	var lossy []*simulation.Flow
 	for _, f := range sim.Flows {
@@ -170,9 +170,9 @@ func switchVariables(r *analysis.Result) (all, determined int) {
 	return all, determined
 }
 
-// withoutSteps solves the equations of steps 1 and 2, and returns the count of unknowns and how
-// many are determined. Every lossy flow has an unknown for every switch, or for those on its path.
-// What a link loses belongs to the switch before it.
+// withoutSteps solves the equations of steps 1 and 2, and returns the numbers of all and of
+// determined unknowns. Every lossy flow has an unknown for every switch, or for each switch on its
+// path. Losses of a link belong to the switch before it.
 func withoutSteps(sim *simulation.Simulation, r *analysis.Result, onPath bool) (unknowns, determined int) {
 	sys := &linear.System{}
 	type slot struct {

@@ -27,7 +27,7 @@ const (
 	podLocal     = 0.70
 	treeSlots    = 8192
 	flowletPause = 300 // µs; packets of all hosts are 10 µs apart
-	ports        = 8   // of a flow, from which a flowlet chooses
+	ports        = 8   // ports of a flow, from which a flowlet chooses
 	heavyShare   = 0.10
 	pipeMemory   = 6 * 8 * (4 + 4) // bytes of HashPipe at a link: six stages of eight flows
 )
@@ -55,8 +55,8 @@ type lane struct {
 	from, to int
 	number   uint32
 	last     uint32                  // arrival of the previous packet
-	flow     *simulation.Flow        // of the flowlet
-	byPort   [ports]*simulation.Flow // nil: not used yet
+	flow     *simulation.Flow        // flow of the flowlet
+	byPort   [ports]*simulation.Flow // flow of each port; nil: not used yet
 }
 
 func newBalancer(t *trace.Trace, flowlets bool, seed uint64) *balancer {
@@ -65,7 +65,7 @@ func newBalancer(t *trace.Trace, flowlets bool, seed uint64) *balancer {
 	b.sim = simulation.New(simulation.FatTree(treeArity),
 		simulation.Settings{Flows: t.Len(), Slots: treeSlots, Counters: true})
 	b.load, b.links = make([]int64, len(b.sim.Links)), make([][]uint32, len(b.sim.Links))
-	for _, f := range t.Flows() { // both schemes have the same ends of each flow
+	for _, f := range t.Flows() { // each flow has the same ends in both schemes
 		l := &lane{number: uint32(len(b.current))}
 		l.from, l.to = b.ends()
 		b.current[f.Key] = l
@@ -138,7 +138,7 @@ func (b *balancer) choose(l *lane) (best int) {
 	least := int64(-1)
 	for port := range ports {
 		most := int64(0)
-		for _, h := range b.sim.Path(l.from, l.to, l.key(port)).Hops[1:] { // not the link of the host
+		for _, h := range b.sim.Path(l.from, l.to, l.key(port)).Hops[1:] { // excludes the link of the host
 			most = max(most, b.load[h.Link])
 		}
 		if least < 0 || most < least {
@@ -169,7 +169,7 @@ func (b *balancer) shown(r *analysis.Result) []map[uint32]int64 {
 // detection compares the heavy hitters of links with the right ones.
 type detection struct {
 	right, missed, wrong int
-	err                  float64 // sum of relative errors of the right ones
+	err                  float64 // sum of relative errors of the flows that were right
 }
 
 func (d *detection) add(got, want map[uint32]int64, packets int64) {

@@ -33,8 +33,8 @@ const (
 	stragglerFlows = 400
 	epochLength    = 100_000
 	stragglerRun   = 8_000_000
-	mostDelay      = 500 // of a packet
-	relayDelay     = 100 // of a message from or to the collector
+	mostDelay      = 500 // largest delay of a packet
+	relayDelay     = 100 // delay of a message from or to the collector
 	tickEvery      = 1_000
 	longFlow       = 1_000_000
 )
@@ -59,8 +59,8 @@ type straggler struct {
 	sealed   uint64 // next epoch to collect
 	flows    map[flow.Key]*timed
 
-	sent, received map[counted]int64 // by the epoch of the product
-	byClock        map[counted]int64 // sent minus received, by the clock of each host
+	sent, received map[counted]int64 // packets by the epoch of the product
+	byClock        map[counted]int64 // sent minus received packets, by the clock of each host
 	sentByClock    map[counted]int64
 }
 
@@ -76,8 +76,8 @@ type timed struct {
 	first, last int
 	began       uint64 // epoch of the first packet
 	ended       uint64
-	clockBegan  uint64 // by the clock of the source: its destination has others
-	clockEnded  uint64 // by the clock of the destination
+	clockBegan  uint64 // epoch in which the flow began by the source's clock
+	clockEnded  uint64 // epoch in which the flow ended by the destination's clock
 }
 
 func newStraggler(lag int, seed uint64) (*straggler, error) {

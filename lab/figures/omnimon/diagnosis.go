@@ -12,8 +12,8 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/trace"
 )
 
-// Sizes of Exp#9. The flows are those of an epoch of `make omnimon-failures`; the paper does not
-// state how many it has.
+// Sizes of Exp#9. The flows are the flows of an epoch of `make omnimon-failures`; the paper does
+// not state their number.
 const (
 	diagnosisSlots   = 8192
 	diagnosisFlows   = 3_200

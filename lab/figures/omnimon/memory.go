@@ -19,7 +19,7 @@ import (
 type form struct {
 	total  int // bytes of all registers
 	bank   int // bytes of the slots, port counters and uncounted packets of an epoch
-	slots  int // of a program with all units and one array
+	slots  int // slots of a program with all units and one array
 	header int // bytes of OmniMon's header
 }
 
@@ -50,7 +50,7 @@ func formOf(program []byte) (f form, err error) {
 	}
 	f.bank = f.total / banks
 	for _, t := range p.Types {
-		if t.Name != "shim_t" { // OmniMon's fields, and the EtherType of what follows
+		if t.Name != "shim_t" { // OmniMon's fields, and the EtherType of the payload
 			continue
 		}
 		for _, field := range t.Fields {
@@ -130,7 +130,7 @@ func mappingSlots() (rows []suite.Row) {
 	return rows
 }
 
-// slotsFor is the least number of slots of which flows take d each, no two flows the same.
+// slotsFor returns the least number of slots of which each flow takes d, with no two flows alike.
 func slotsFor(flows, d int) (k int) {
 	mappings := 1
 	for k = d; mappings < flows; k++ {

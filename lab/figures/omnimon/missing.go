@@ -26,11 +26,11 @@ const (
 // missingHosts are the counts of failed hosts, of 128.
 var missingHosts = []int{0, 1, 8, 64}
 
-// diagnosed counts what the analysis of Exp#9 finds.
+// diagnosed counts the findings of the analysis of Exp#9.
 type diagnosed struct {
 	found, wrong, missed       int // lossy switches and links
 	all, determined            int // variables of lossy flows
-	between, betweenDetermined int // of those between hosts with a report
+	between, betweenDetermined int // unknowns of flows between hosts with a report
 }
 
 // missing repeats Exp#9 with failed hosts, in a number of seeds.

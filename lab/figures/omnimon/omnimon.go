@@ -3,8 +3,8 @@
 // Package omnimon measures what the figures of the OmniMon paper show, with the product's own code:
 // mappings, data path of hosts, queries, compiled programs and analysis. It has no state.
 //
-// Numbers of figures are those of the paper's captions. Columns with the paper's numbers have only
-// what its text and tables state.
+// Numbers of figures are the numbers in the paper's captions. Columns with the paper's numbers have
+// only values that its text and tables state.
 package omnimon
 
 import (

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 )
 
-// Runs of each time, of which the least counts.
+// Runs of each measurement; the least time counts.
 const overheadRuns = 20
 
 // spent returns the least elapsed and processor time of f.

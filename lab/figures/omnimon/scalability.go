@@ -24,7 +24,7 @@ func scalability(ctx context.Context) (rows []suite.Row, err error) {
 			return nil, err
 		}
 	}
-	slot := float64(forms[1].total-forms[0].total) / memorySlots // of all epochs
+	slot := float64(forms[1].total-forms[0].total) / memorySlots // bytes of a slot in all epochs
 	for flows := 1_000; flows <= 1_000_000; flows *= 10 {
 		row := func(structure string, slots int) {
 			rows = append(rows, suite.Row{Structure: structure, Variant: fmt.Sprintf("flows %d", flows), Task: "switch",

@@ -28,7 +28,7 @@ import (
 // edges is the number of edge switches of the paper's testbed.
 const edges = 4
 
-// Overhead are the figures about what a controller exchanges with the edge switches: 21 and 22.
+// Overhead has the figures about the exchange of a controller with the edge switches: 21 and 22.
 func Overhead() []suite.Suite { return []suite.Suite{bandwidth(), reconfiguration()} }
 
 // OverheadCommand is the command line that measures a figure of Overhead.
@@ -181,7 +181,7 @@ func bandwidth() suite.Suite {
 				return nil, err
 			}
 			defer func() { err = errors.Join(err, b.close()) }()
-			if _, _, err := b.read(ctx, true); err != nil { // what the banks hold is unknown before
+			if _, _, err := b.read(ctx, true); err != nil { // the earlier contents of the banks are unknown
 				return nil, err
 			}
 			for _, f := range families {
@@ -246,7 +246,7 @@ func configuration(r *rand.Rand, shape *testbed.Shape, bit uint64, first bool) (
 		for i, buckets := range []int{ll, hl, shape.Up[f] - ll - hl} {
 			for _, side := range []string{"ingress", "egress"} {
 				if buckets == 0 || side == "egress" && i == 2 {
-					continue // what leaves is in LL and HL only
+					continue // packets that leave are only in LL and HL
 				}
 				put(side+".chamelemon.division"+suffix, side+".chamelemon.encode"+suffix,
 					[]p4rt.Match{when, p4rt.Exact("hierarchy", p4values.Uint(uint64(i+1)))},

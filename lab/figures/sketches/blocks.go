@@ -137,7 +137,7 @@ type sample struct {
 }
 
 const (
-	// pickRow is the packets of a row, dropRate how many of them a flow must have to stay.
+	// pickRow is the number of packets in a row, dropRate how many packets a flow must have to stay.
 	pickRow, dropRate = 2048, 1.
 	// sampleBytes is the memory of a sample without its two keys: three counters and the place.
 	sampleBytes = 16

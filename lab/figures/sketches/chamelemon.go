@@ -27,7 +27,7 @@ func towerFermat[E fermat.Field]() kind {
 		seed uint64) (*structure, error) {
 		c := fermat.Config{Width: fermatBuckets / 3, KeyBytes: on.KeyBytes(), Seed: seed}
 		if on.KeyBytes() == 4 {
-			c.FragmentBits = 32 // one word for an address, in Prime32 too
+			c.FragmentBits = 32 // one word for an address, also in Prime32
 		}
 		f, err := fermat.New[host, E](c)
 		if err != nil {

@@ -62,7 +62,7 @@ type bench struct {
 	t     *trace.Trace
 	runs  int
 	peers []suite.Peer
-	keys  string // the file that peers read
+	keys  string // file that peers read
 	about map[string]string
 }
 
@@ -197,7 +197,7 @@ func (b *bench) measure(ctx context.Context, j job) (rows []suite.Row, err error
 		start := time.Now()
 		used := j.pass()
 		wall = time.Since(start).Seconds()
-		if used == 0 { // no clock for processor time on this system
+		if used == 0 { // the system has no clock for processor time
 			return wall, wall, nil
 		}
 		return wall, used.Seconds(), nil

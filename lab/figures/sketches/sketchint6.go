@@ -44,7 +44,7 @@ func sketchintFigure6() suite.Suite {
 // figure6Jobs are the five structures on one core. The packets of a batch and the flows of a query
 // are in one call each.
 func figure6Jobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
-	var keys []byte // of every flow once
+	var keys []byte // keys of every flow, once
 	for _, f := range t.Flows() {
 		keys = append(keys, f.Key...)
 	}

@@ -270,7 +270,7 @@ func sharedSpeed(t *trace.Trace, o suite.Options) (rows []suite.Row, err error) 
 	pass := func(writers int) (wall, processor float64) {
 		wall, slowest := sharedPass(t, shared, writers)
 		shared.Reset()
-		if processor = slowest.Seconds(); processor == 0 { // no clock for processor time on this system
+		if processor = slowest.Seconds(); processor == 0 { // the system has no clock for processor time
 			processor = wall
 		}
 		return wall, processor
@@ -326,7 +326,7 @@ func decodingSpeed(_ *trace.Trace, o suite.Options) ([]suite.Row, error) {
 		}
 		wall, processor = append(wall, time.Since(start).Seconds()), append(processor, used.Seconds())
 	}
-	if suite.ThreadTime() == 0 { // no clock for processor time on this system
+	if suite.ThreadTime() == 0 { // the system has no clock for processor time
 		processor = wall
 	}
 	if !complete {

@@ -19,10 +19,10 @@ import (
 
 type host = family.Fast
 
-// structure is one sketch under test. Those of its answers that it does not have are nil.
+// structure is one sketch under test. Functions that it does not have are nil.
 type structure struct {
 	insert       func(key []byte)
-	insertBatch  func(keys []byte) // as insert, key by key; nil if there is none
+	insertBatch  func(keys []byte) // inserts like insert, key by key; nil for structures without it
 	size         func(key []byte) float64
 	kept         func(key []byte) float64 // the size of a flow that is kept, for those without size
 	heavy        func(limit float64) map[string]float64
@@ -30,7 +30,7 @@ type structure struct {
 	entropy      func() float64
 	cardinality  func() float64
 	moment2      func() float64
-	estimate     func() *universal.Estimate // of UnivMon
+	estimate     func() *universal.Estimate // estimate of UnivMon
 	seal         func() error               // before the first question
 }
 

@@ -19,13 +19,13 @@ import (
 // univmonLimit is UnivMon's threshold, 0.05 % of the packets.
 var univmonLimit = limits{heavy: univmonShare, change: papers.change}
 
-// t1Case is a structure at several memories, and what its authors' own program has on T1.
+// t1Case is a structure at several memories, and the results of its authors' program on T1.
 type t1Case struct {
 	k       kind
-	kib     []int // of 1,024 bytes, as the programs have it
+	kib     []int // memory in units of 1,024 bytes, as in the programs
 	l       limits
 	sources bool                 // the program takes the source address of the key alone
-	theirs  map[string][]float64 // by task and metric, one for each memory
+	theirs  map[string][]float64 // results of the authors' program, by task and metric, one for each memory
 }
 
 func t1Cases() []t1Case {
@@ -233,7 +233,7 @@ func t1Table(rows []suite.Row) string {
 	return b.String()
 }
 
-// t1Why are the reasons for what is worse on the standard traces.
+// t1Why has the reasons for results that are worse on the standard traces.
 var t1Why = map[[2]string]string{
 	{"13-byte keys, 20-byte buckets", "flow size AAE"}: "Fermat's buckets of 20 bytes, instead of the authors' 8, " +
 		"leave 30 KB less to the Tower",

@@ -25,7 +25,7 @@ func univmonLayout(memory int, key flow.Fields) universal.Layout {
 	l := universal.Layout{Key: key, Levels: 12, Rows: 3, Columns: 5120, Ways: 4, Slots: 128}
 	share := float64(memory) / float64(l.Bytes())
 	l.Columns, l.Slots = max(1, int(5120*share)), max(1, int(128*share))
-	for l.Bytes() > memory && l.Columns > 1 { // those of deep levels are rounded up
+	for l.Bytes() > memory && l.Columns > 1 { // columns of deep levels are rounded up
 		l.Columns--
 	}
 	return l
@@ -97,8 +97,8 @@ func noLess(flows map[string]float64, limit float64) map[string]float64 {
 // answers holds a structure's errors in the tasks of UnivMon's figures, by task and metric.
 type answers map[[2]string]float64
 
-// score sets how well large flows were found: the mean relative error of those that are large and
-// named (UnivMon §7.1), 1 if there are none, and F1.
+// score sets how well large flows were found: the mean relative error of the flows that are large
+// and named (UnivMon §7.1), 1 if there are none, and F1.
 func (a answers) score(task string, found, truth map[string]float64) {
 	sum, hits := 0.0, 0
 	for _, key := range slices.Sorted(maps.Keys(truth)) {
@@ -139,7 +139,8 @@ func largest(t *trace.Trace, limit float64) map[string]float64 {
 	return out
 }
 
-// interval is a monitoring interval, and two in a row of which it is the first, by source address.
+// interval is a monitoring interval, and the interval together with the next one, by source
+// address.
 type interval struct {
 	one, two *trace.Trace
 	size     map[string]float64 // heavy hitters of the first
@@ -443,8 +444,8 @@ func oneError(w *interval, task string, open bool, memory int, seed uint64) (flo
 	return a[[2]string{task, "error"}], nil
 }
 
-// leastError finds the least memory, in steps of a tenth, with at most this error; 0 if
-// there is none up to most.
+// leastError finds the least memory, in steps of a tenth, with at most this error; 0 if no memory
+// up to most suffices.
 func leastError(target float64, from, most int, f func(memory int) (float64, error)) (int, error) {
 	steps := int(math.Log(float64(most)/float64(from)) / math.Log(1.1))
 	at := func(i int) int { return int(float64(from) * math.Pow(1.1, float64(i))) }

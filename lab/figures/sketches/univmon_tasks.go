@@ -69,7 +69,7 @@ func univmonPortfolio(ctx context.Context, t *trace.Trace, o suite.Options) ([]s
 		return nil, err
 	}
 	ours := make([]answers, o.Runs)
-	var theirs [3][]answers // by the number of applications
+	var theirs [3][]answers // answers by the number of applications
 	for i := range theirs {
 		theirs[i] = make([]answers, o.Runs)
 	}
@@ -117,7 +117,8 @@ type cost struct {
 	run             func() error
 }
 
-// univmonCosts measures what a packet costs: the structures in turn, the least of the runs of each.
+// univmonCosts measures the time of a packet: the structures take turns, and the least time of each
+// structure's runs counts.
 func univmonCosts(ctx context.Context, w *interval, seed uint64) ([]cost, error) {
 	t := w.one
 	limit := univmonShare * float64(t.Len())

@@ -38,7 +38,7 @@ func flowTasks(share float64, seed uint64) ([]suite.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables := make([][][2]*table, len(counters)) // by structure and memory
+	tables := make([][][2]*table, len(counters)) // tables by structure and memory
 	var roles []*agents
 	for i, c := range counters {
 		for _, memory := range flowMemories {
@@ -64,7 +64,7 @@ func flowTasks(share float64, seed uint64) ([]suite.Row, error) {
 	add := func(structure string, memory int, task string, value float64) {
 		rows = append(rows, suite.Row{Structure: structure, Memory: memory, Task: task, Metric: "F1", Value: value})
 	}
-	var reported [2][][hosts]*wire.Report // by memory
+	var reported [2][][hosts]*wire.Report // reports by memory
 	for number := range sizes {
 		if number > 0 {
 			b.follow(0.5)

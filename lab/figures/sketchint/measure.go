@@ -121,7 +121,7 @@ func f1(found, actual map[string]bool) float64 {
 
 // inflatedF1 returns the F1 scores of the flows at switches with inflated latencies, judged by the
 // exact mean of the flow's other packets at the switch in the interval, and by the exact mean of
-// all of them. count is the number of the first ones.
+// all its packets. count is the number of such flows by the first rule.
 func (a *agents) inflatedF1(b *testbed) (others, all float64, count int) {
 	found, byOthers, byAll := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range a.reports {

@@ -16,18 +16,19 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The paper's testbed (section VII-A): a fat tree of 10 switches and 8 hosts, and what they
-// measured in one interval (section VII-C).
+// The paper's testbed (section VII-A): a fat tree of 10 switches and 8 hosts, and the packets of
+// one interval (section VII-C).
 const (
-	hosts    = 8
-	edges    = 4 // switches 1 to 4, two in each pod; then as many aggregation switches, and 2 cores
+	hosts = 8
+	// Switches 1 to 4 are edge switches, two in each pod; then follow as many aggregation switches, and 2 cores.
+	edges    = 4
 	hops     = 5 // at most
 	interval = 5 * time.Second
 	paper    = 16_000_000 // packets
 	flowsOf  = 73_000
 
 	heavy     = 1500 // packets of a heavy hitter
-	change    = 750  // of a heavy change, more than this
+	change    = 750  // packets that a heavy change exceeds
 	inflation = 5
 	dscp      = 0x17
 )
@@ -36,21 +37,21 @@ const (
 const (
 	service  = 300 // ns
 	pipeline = 500 // ns that a packet is in a switch besides its queue
-	train    = 32  // packets of a flow that leave its host one after the other
+	train    = 32  // packets of a flow that leave its host in a row
 )
 
 // flowState is a flow in one interval: its packets and their exact latencies, in ns, by hop.
 type flowState struct {
 	key      flow.Key
-	host     int // that receives it
+	host     int // receiving host
 	path     []uint32
 	frame    []byte // with room for the latencies
-	at       []int  // of the latencies in the frame, by hop
+	at       []int  // offsets of the latencies in the frame, by hop
 	packets  uint32
 	sum      [hops]uint64
 	worst    [hops]uint32
 	planned  uint32
-	upstream int // edge switch of its sender
+	upstream int // edge switch of the flow's sender
 }
 
 // testbed generates the packets of consecutive intervals. All is the same for the same seed.
@@ -186,7 +187,7 @@ func (b *testbed) play(f func(s *flowState, latencies []uint32)) {
 	}
 }
 
-// follow replaces a part of the flows by others and changes the sizes of the rest.
+// follow replaces a part of the flows by others and changes the sizes of the remaining flows.
 func (b *testbed) follow(share float64) {
 	for i := range b.flows {
 		if b.r.Float64() < share {

@@ -13,13 +13,13 @@ import (
 // Claim is a sentence of a paper about a figure, and how it is compared with the rows measured
 // here. The page of a suite lists its claims as data. A claim has a rule, or Here and Holds.
 type Claim struct {
-	Figure string // of the paper, or its table or section
+	Figure string // figure, table or section of the paper
 	Paper  string // the paper's statement
-	// Here is what was measured, in words. An expression in braces stands for its value, with three
-	// digits or, as in {%.1f x}, in another format. Package expr describes expressions; define.go
-	// lists what they may call.
+	// Here states the measured result in words. An expression in braces stands for its value, with
+	// three digits or, as in {%.1f x}, in another format. Package expr describes expressions;
+	// define.go lists the functions that they may call.
 	Here string
-	// Holds is an expression. It is true if the paper's statement holds on what was measured here.
+	// Holds is an expression. It is true if the paper's statement holds for the measured rows. It is
 	// "" for a number that depends on the paper's trace, which nobody else has.
 	Holds string
 	// Why the statement does not hold on the standard trace; "" where it holds.
@@ -32,7 +32,7 @@ type Claim struct {
 	// kinds. It decides whatever the values are.
 	Apart map[string]string
 
-	Rule         string // one of rules; "" for Here and Holds
+	Rule         string // name of a rule; "" for Here and Holds
 	Task, Metric string
 	Memory       []int // bytes
 	Structures   []string
@@ -47,7 +47,7 @@ type Claim struct {
 type Verdict struct {
 	Figure, Paper string
 	Here          string
-	Open          bool // the statement cannot be decided here
+	Open          bool // set if the statement cannot be decided here
 	Holds         bool
 	Why           string // the reason, if it does not hold
 	Better        bool   // it holds, and what was measured is strictly better than stated
@@ -212,7 +212,7 @@ var rules = map[string]struct {
 	}},
 }
 
-// noWorse reports whether a value is at most another one, or equal within the tie.
+// noWorse reports whether a value is at most another value, or equal within the tie.
 func (c *Claim) noWorse(a, b float64) bool { return a <= b+c.Tie*math.Abs(b) }
 
 // at writes the metric of all structures at one memory.

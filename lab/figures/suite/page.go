@@ -62,8 +62,8 @@ func (p *Plot) SVG(rows []Row) []byte {
 	return chart.SVG(c)
 }
 
-// standard is how the name of the committed figures' trace begins. The reasons in the claims apply
-// to it, and to traces of its kind.
+// standard is the beginning of the name of the committed figures' trace. The reasons in the claims
+// apply to this trace, and to similar ones.
 const standard = "zipf:1.1, 2000000 packets, seed 1"
 
 // Make returns the command line that runs this program with arguments.

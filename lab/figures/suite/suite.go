@@ -33,19 +33,19 @@ type Row struct {
 
 // Suite is the tasks of one figure, or of several that share their measurements. New adds its page.
 type Suite struct {
-	Name string // as on the command line and in file names
+	Name string // name on the command line and in file names
 	Page
 	// Measure returns the rows of a trace; a suite that makes its own traffic gets nil.
 	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
-	// Table writes the rows; nil for a table for each plot and one for the rest.
+	// writes the rows; nil for a table for each plot and one for the remaining rows
 	Table func(rows []Row) string
 }
 
 // Options bound the work.
 type Options struct {
 	Seed uint64
-	Runs int // of speed measurements, and of everything repeated with other seeds; at least 1
-	// Decodings is the largest number of tries at a memory, of which 99.9 % must succeed.
+	Runs int // number of speed measurements, and of everything repeated with other seeds; at least 1
+	// Decodings is the largest number of tries at a memory; 99.9 % must succeed.
 	Decodings int
 	// Peers are other programs that measured speeds are compared with.
 	Peers []Peer
@@ -61,15 +61,15 @@ type Peer struct {
 	Command []string // the program and its first arguments; at least the program
 }
 
-// Page is what a suite says about its rows. Each suite has one as YAML, in pages.
+// Page has a suite's statements about its rows. Each suite has a page as YAML, in pages.
 type Page struct {
 	Title string
-	// Hardware is what the rows depend on: "any" machine gives them again, or they are times and
+	// Hardware says what the rows depend on: "any" machine gives the same rows, or they are times and
 	// speeds of one "processor".
 	Hardware string
 	// Workload is the traffic that is measured, in a few words.
 	Workload string
-	Setup    []string // paragraphs: how the paper measured, and how this differs
+	Setup    []string // paragraphs on how the paper measured, and on the differences here
 	Plots    []Plot
 	Define   yaml.MapSlice // names for the expressions of the claims: see environment
 	Claims   []Claim
@@ -100,7 +100,7 @@ type Plot struct {
 	File, Title string
 	Task        string
 	Metric      string
-	X           string // label; "memory" or what the variant's number is
+	X           string // label of the axis; "memory" or the meaning of the variant's number
 	// Tasks, if there are any, are the places 1, 2, ... on the x axis, instead of Task.
 	Tasks []string
 	Log   bool
@@ -135,7 +135,7 @@ func WriteCSV(w io.Writer, rows []Row) error {
 	return evidence.WriteCSV(w, lines)
 }
 
-// ReadCSV reads what WriteCSV wrote.
+// ReadCSV reads rows that WriteCSV wrote.
 func ReadCSV(r io.Reader) ([]Row, error) {
 	lines, err := evidence.ReadCSV(r)
 	if err != nil {

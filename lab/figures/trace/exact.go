@@ -17,7 +17,7 @@ type Exact struct {
 	// Before and After are the halves. Of generated traffic, whose flows do not change, every tenth
 	// flow has another key in After.
 	Before, After *Trace
-	packets       map[string][2]float64 // of a flow in the halves
+	packets       map[string][2]float64 // packets of a flow in the two halves
 }
 
 // Exact returns the true answers. They are computed once.

@@ -51,7 +51,8 @@ func readPcap(name string) (*Trace, error) {
 	return t.finish()
 }
 
-// recordBytes are what the papers' programs read for a packet: a 13-byte key and an 8-byte time.
+// recordBytes is the size of a packet's record in the papers' programs: a 13-byte key and an 8-byte
+// time.
 const recordBytes = flow.FiveTupleV4 + 8
 
 // ReadRecords reads records of 21 bytes: a 13-byte key and a little-endian 8-byte time,

@@ -30,7 +30,7 @@ type Trace struct {
 	keys      []byte
 	at        []uint32 // arrival in microseconds, from 1 on
 	flows     []Flow   // largest first
-	generated bool     // its flows do not change by themselves
+	generated bool     // whether the trace was generated, so that its flows do not change by themselves
 	again     func(seed uint64) (*Trace, error)
 	like      func(packets, ranks int, seed uint64) (*Trace, error)
 	once      sync.Once
@@ -40,7 +40,7 @@ type Trace struct {
 // Left counts packets of a capture.
 type Left struct {
 	Out  int // left out: neither IPv4 nor IPv6, or a broken header
-	IPv6 int // packets of IPv6 flows, which are in the trace
+	IPv6 int // packets of IPv6 flows in the trace
 }
 
 // Flow is a flow with its exact number of packets.

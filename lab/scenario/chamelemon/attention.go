@@ -11,7 +11,7 @@ import (
 
 // Part is a part of the IPv4 encoders.
 type Part struct {
-	Buckets, Next float64 // of all arrays together, in this epoch and in the next but one
+	Buckets, Next float64 // buckets of all arrays together, in this epoch and in the next but one
 	Flows         float64
 	Load          float64
 	Decoded       bool
@@ -93,9 +93,9 @@ func balance(h *score.History) (score.Total, bool) {
 	return score.Total{Value: most, Worst: most, Views: len(all)}, true
 }
 
-// Balance returns for each change of the network, by its epoch, after how many epochs all later
-// epochs up to the next change are in balance. Without balance it is the number of epochs up to
-// that change.
+// Balance returns for each change of the network, by its epoch, the number of epochs after which
+// all later epochs up to the next change are in balance. Without balance it returns the number of
+// epochs up to the next change.
 func Balance(h *score.History) map[int]int {
 	out := map[int]int{}
 	balanced := map[int]bool{}

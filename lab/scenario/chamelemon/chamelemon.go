@@ -18,16 +18,16 @@ const (
 	VictimPrecision   = "victim-precision"    //
 	VictimRecall      = "victim-recall"       //
 	VictimsExact      = "victims-exact"       // share of the true victims with the exact number of lost packets
-	VictimsCountError = "victims-count-error" // of the number of victims, which is estimated in state ill
-	LostPacketsError  = "lost-packets-error"  // of the sum of all lost packets
+	VictimsCountError = "victims-count-error" // error of the number of victims, which is estimated in state ill
+	LostPacketsError  = "lost-packets-error"  // error of the sum of all lost packets
 	HeavyVictimF1     = "heavy-victim-f1"     // flows that lost at least Tl packets
 	// share of the victims found with the switches where they entered and left
 	VictimEnds    = "victim-ends"
-	VictimSizeARE = "victim-size-are" // of the sizes of victims
+	VictimSizeARE = "victim-size-are" // error of the sizes of victims
 
 	// Those about what entered have the dimension edge or network. Errors are means of relative
 	// errors.
-	FlowSizeARE      = "flow-size-are" // of the flows that the scenario watches
+	FlowSizeARE      = "flow-size-are" // error of the sizes of the flows that the scenario watches
 	HeavyHitterF1    = "heavy-hitter-f1"
 	HeavyChangeF1    = "heavy-change-f1"
 	EntropyError     = "entropy-error"
@@ -35,7 +35,7 @@ const (
 	PacketsError     = "packets-error"
 	DistributionWMRE = "distribution-wmre"
 
-	// Those about the run have no dimension.
+	// Measures of the run have no dimension.
 	FalseClaims   = "false-claims"   // values published as exact that are not, mean over the epochs
 	Decoded       = "decoded"        // share of epochs in which everything was decoded
 	LostResults   = "lost"           // share of edge switches and epochs without a complete result

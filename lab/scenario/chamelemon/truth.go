@@ -150,9 +150,9 @@ func (v *view) distribution() {
 	}
 }
 
-// losses holds the flows that lost packets. The table "heavy-victim" has those that lost at least
-// Tl of them; those with at least Tl packets that lost fewer may be published with fewer. Any other
-// flow that is published as heavy is wrong: one with fewer packets, or one that lost none.
+// losses enters the flows that lost packets. The table "heavy-victim" has the flows that lost at
+// least Tl packets. A flow with at least Tl packets that lost fewer may be published as heavy; any
+// other flow may not: a flow with fewer packets, or a flow that lost none.
 func losses(t score.Tables, e *score.Epoch) {
 	lost, published := e.Truth.Lost, e.Published["victim"][network]
 	t.Row("attention", network, "").Leaves["victims"] = score.Number(len(lost))

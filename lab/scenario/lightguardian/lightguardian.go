@@ -2,9 +2,10 @@
 
 // Package lightguardian declares how the results of the plugin lightguardian are scored: sizes,
 // delays and gaps of flows at switches, the six faults and their alerts, flows and entropy of
-// switches. The ground truth is what the lab knows of each packet: where it entered, which switches
-// it left and when, and what lost it. Results are about the interval before that of the epoch. Of
-// those before the final ones only the shares of columns and valid hops have scores.
+// switches. The ground truth is the lab's record of each packet: where it entered, which switches
+// it left and when, and which element lost it. Results are about the interval before the epoch's
+// interval. Of results before the final ones, only the shares of columns and valid hops have
+// scores.
 package lightguardian
 
 import (
@@ -23,15 +24,15 @@ import (
 const (
 	Received        = "received"          // share of the columns, as published
 	Valid           = "valid"             // share of the hops with a bucket, as published
-	EarlyReceived   = "early-received"    // as received, before the final results: 1/4 is the first of four epochs
-	EarlyValid      = "early-valid"       // as valid, before the final results
-	EarlySizeARE    = "early-size-are"    // as hop-size-are, before the final results
+	EarlyReceived   = "early-received"    // received before the final results: 1/4 is the first of four epochs
+	EarlyValid      = "early-valid"       // valid before the final results
+	EarlySizeARE    = "early-size-are"    // hop-size-are before the final results
 	HopSizeARE      = "hop-size-are"      // packets of published flows at switches
 	DelayARE        = "delay-are"         // packets of published flows in ranges of delays
 	GapARE          = "gap-are"           // maximum inter-arrival times of published flows
-	FaultF1         = "fault-f1"          // flows at switches with a fault, by its kind
-	AlertF1         = "fault-alert-f1"    // switches with faults, by their kind
-	AlertIntervals  = "alert-intervals"   // from the beginning of a fault to its alert
+	FaultF1         = "fault-f1"          // flows at switches with a fault, by kind of fault
+	AlertF1         = "fault-alert-f1"    // switches with faults, by kind of fault
+	AlertIntervals  = "alert-intervals"   // intervals from the beginning of a fault to its alert
 	FlowsError      = "flows-error"       // flows of switches
 	EntropyError    = "entropy-error"     // entropy of switches
 	PacketsError    = "packets-error"     // packets of switches
@@ -137,7 +138,7 @@ func final(e *score.Epoch, _ score.View) (string, bool) {
 	return "", row != nil && row.Is("final")
 }
 
-// early counts the others, by their place in the interval.
+// early returns the view of results before the final ones, by their place in the interval.
 func early(e *score.Epoch, v score.View) (string, bool) {
 	row := e.Published.Row(summary, network, "")
 	if _, ok := final(e, v); ok || row == nil {
@@ -161,16 +162,16 @@ func published(m *score.Measure, rows, _ score.Rows) (score.Score, bool) {
 	return score.Score{Value: v}, ok
 }
 
-// alertIntervals is how many intervals after the end of the one in which a fault began its alert
-// began: the mean and the largest of all faults. A fault without an alert counts with the rest of
-// the run.
+// alertIntervals returns how many intervals after the end of the fault's first interval its alert
+// began: the mean and the largest number of all faults. A fault without an alert counts with the
+// remaining intervals of the run.
 func alertIntervals(h *score.History) (t score.Total, ok bool) {
 	add := func(epochs float64, i measured) {
 		after := max(epochs, 1) / i.epochs
 		t.Value, t.Worst, t.Views = t.Value+after, max(t.Worst, after), t.Views+1
 	}
 	for _, kind := range kinds {
-		open, alerted := map[string]measured{}, map[string]bool{} // by switch: where the fault began
+		open, alerted := map[string]measured{}, map[string]bool{} // switches at which a fault began
 		now := 0.0
 		for _, r := range h.Results {
 			row := r.Published[summary][network][""]
@@ -219,7 +220,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	normal, intervals := paths{}, map[uint64]*score.Truth{} // by their last epoch
+	normal, intervals := paths{}, map[uint64]*score.Truth{} // intervals by their last epoch
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}
 		row := e.Published.Row(summary, network, "")
@@ -249,7 +250,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		for key, row := range e.Published[alerts][network] {
 			kind, _, _ := strings.Cut(key, "/")
 			if list := t[alerts+" "+kind]; list != nil && !row.Is("active") && list[network][key] == nil {
-				list[network].Add(key, nil).Optional = true // it has ended
+				list[network].Add(key, nil).Optional = true // the alert has ended
 			}
 		}
 		return t

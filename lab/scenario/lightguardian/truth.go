@@ -46,7 +46,7 @@ type journey struct {
 	sent   uint64
 	lost   uint64
 	hops   []passed
-	losses map[string]uint64 // by what lost them
+	losses map[string]uint64 // losses by the element that lost the packets
 }
 
 // journeys returns the flows of an interval.
@@ -96,7 +96,7 @@ func (p paths) learn(t *score.Truth) {
 func (x *exact) rows(list string) score.Rows { return x.t.Rows(list, network) }
 
 func (x *exact) compute() {
-	for _, kind := range kinds { // also without rows
+	for _, kind := range kinds { // adds the list also without rows
 		x.rows(faults + " " + kind)
 		x.rows(alerts + " " + kind)
 	}
@@ -108,8 +108,8 @@ func (x *exact) compute() {
 		x.path(j)
 		x.drops(j)
 	}
-	// A flow may lose many more packets by chance, so the switch's share is that of all its flows that
-	// lost some.
+	// A flow may lose many more packets by chance, so the share is the share of all flows of the
+	// switch that lost packets.
 	for name, n := range x.dropped {
 		if share := float64(n.packets) / float64(n.of); share >= x.c.Rules.Drops/margin {
 			near := share < x.c.Rules.Drops*margin
@@ -215,7 +215,7 @@ func (x *exact) path(j *journey) {
 			continue
 		}
 		share := float64(h.Packets) / float64(max(j.sent, 1))
-		if first && share >= 0.75 && share < x.c.Rules.Loop/margin { // otherwise it is in a loop
+		if first && share >= 0.75 && share < x.c.Rules.Loop/margin { // otherwise the flow is in a loop
 			x.fault(j, path, h.name, share, x.c.Rules.Path)
 		} else {
 			x.possible(j, path, h.name) // a sketchlet of the switch may have come with its packets
@@ -266,7 +266,7 @@ func (x *exact) culprit(j *journey, element string, n uint64) (name string, befo
 			return h.name, before
 		}
 		before = h.Packets
-		if rest, ok := strings.CutPrefix(element, h.name+":"); ok { // of the link behind the switch
+		if rest, ok := strings.CutPrefix(element, h.name+":"); ok { // a loss of the link behind the switch
 			_, far, _ := strings.Cut(rest, "-")
 			far, _, _ = strings.Cut(far, ":")
 			return far, before

@@ -154,7 +154,7 @@ func tables(e *score.Epoch) score.Tables {
 		row := t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(), bounds(n.Packets))
 		row.Leaves["lost-bytes"] = score.Number(n.Bytes)
 	}
-	t.Rows(losses, network) // without losses none may be published
+	t.Rows(losses, network) // without losses no row may be published
 	sent := uint64(0)
 	for k, n := range j.Sent {
 		sent += n.Packets

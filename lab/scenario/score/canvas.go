@@ -31,7 +31,7 @@ type Canvas struct {
 	Rows int
 }
 
-// flowColumns is the width of flows in a table of flows, and flowFigures that of its numbers.
+// flowColumns is the width of flows in a table of flows, and flowFigures the width of its numbers.
 const (
 	flowColumns = 72
 	flowFigures = 31
@@ -43,7 +43,7 @@ func Shorten(text string, columns int) string {
 	if len(runes) <= columns || columns < 3 {
 		return text
 	}
-	tail := columns / 2 // of a flow: its protocol and ports
+	tail := columns / 2 // columns for the protocol and ports of a flow
 	return string(runes[:columns-tail-1]) + "…" + string(runes[len(runes)-tail:])
 }
 
@@ -69,7 +69,7 @@ func (c *Canvas) Red(text string) string { return c.style(red, text) }
 // Printf adds formatted text.
 func (c *Canvas) Printf(format string, args ...any) { fmt.Fprintf(&c.Builder, format, args...) }
 
-// Flows adds a table of flows with measured and true values; nothing if there are none.
+// Flows adds a table of flows with measured and true values; nothing if flows is empty.
 func (c *Canvas) Flows(title string, flows []FlowFigure) {
 	if len(flows) == 0 {
 		return
@@ -163,7 +163,7 @@ func (x *Screen) table(c *Canvas, r *Result, summary string) {
 	c.WriteByte('\n')
 }
 
-// widths returns the columns' widths, negative ones align left: those that are declared if they fit
+// widths returns the columns' widths, negative widths align left: the declared widths if they fit
 // the screen, and otherwise the least.
 func (x *Screen) widths(rows [][]string, columns int) []int {
 	declared, least, sum := make([]int, len(x.Columns)), make([]int, len(x.Columns)), -1

@@ -72,8 +72,8 @@ type Total struct {
 	Measure   string  `json:"measure"`
 	Dimension string  `json:"dimension"`
 	Value     float64 `json:"value"`
-	Worst     float64 `json:"worst"` // of one view of one epoch
-	Views     int     `json:"views"` // views that it is pooled from
+	Worst     float64 `json:"worst"` // worst value of one view of one epoch
+	Views     int     `json:"views"` // number of views that it is pooled from
 }
 
 // totals pools the scores of all results by measure and dimension.

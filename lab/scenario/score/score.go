@@ -4,9 +4,9 @@
 //
 // A scenario reads an algorithm's results over gNMI, as any client does, and a Scorer arranges them
 // in Tables: lists, views and rows. The algorithm's ground-truth function computes tables of the
-// same shape from the packets that really passed; it never uses the plugin's code. Measures and
-// claims, declared in the Algorithm, compare the two. To add an algorithm, write its Algorithm in a
-// package of its own and add it to scenario.Algorithms.
+// same shape from the packets that passed; it never uses the plugin's code. Measures and claims,
+// declared in the Algorithm, compare the two. To add an algorithm, write its Algorithm in a package
+// of its own and add it to scenario.Algorithms.
 //
 // A Scorer and its results belong to one goroutine.
 package score
@@ -25,18 +25,19 @@ import (
 // Algorithm declares how the results of a plugin are scored.
 type Algorithm struct {
 	Plugin string   // name of the plugin
-	Root   string   // container of all its results
+	Root   string   // container of all results
 	Marker []string // path below Root of a leaf with the number of the newest epoch
-	// Summary is the list in which every view with results has one row, Status the leaf of it that
-	// reads "complete" if nothing is missing; "" for none.
+	// Summary is the list in which every view with results has one row. Status is the leaf of the list
+	// that reads "complete" if nothing is missing; "" for none.
 	Summary, Status string
-	// Views are the views that must have results in every epoch; nil for those that had results
+	// Views are the views that must have results in every epoch; nil for the views that had results
 	// before.
 	Views func(*Setting) []View
 	// GroundTruth checks the plugin's configuration and returns the function that computes the
 	// ground truth of an epoch.
 	GroundTruth func(*Setting) (func(*Epoch) Tables, error)
-	// Rule returns the rule for the flows of packets; nil, or a rule of nil: that of programs.
+	// Rule returns the rule for the flows of packets. A nil function or a nil rule stands for the rule
+	// of the programs.
 	Rule func(*Setting) (truth.Rule, error)
 	// BankEpochs is how many epochs switches count in a bank; nil: one.
 	BankEpochs func(*Setting) (int, error)
@@ -75,7 +76,7 @@ func (a *Algorithm) MeasureNames() []string {
 
 // Setting describes the run that is scored.
 type Setting struct {
-	Config  json.RawMessage         // of the plugin; nil if the scenario has none
+	Config  json.RawMessage         // configuration of the plugin; nil if the scenario has none
 	Epoch   time.Duration           // length of an epoch
 	Edges   []string                // switches with hosts
 	Home    func(netip.Addr) string // the edge switch of an address, "" for an unknown one
@@ -87,11 +88,11 @@ type Setting struct {
 type Epoch struct {
 	*Setting
 	Number    uint64
-	Index     int    // in the run, from 0
+	Index     int    // index of the epoch in the run, from 0
 	Status    string // complete, partial or lost
 	Leaves    []Leaf
 	Truth     *Truth
-	Before    *Truth // of the epoch before; nil if unknown
+	Before    *Truth // ground truth of the epoch before; nil if unknown
 	Published Tables // rows of this epoch only; set by the Scorer
 }
 
@@ -114,8 +115,8 @@ type Truth struct {
 // Device counts the packets that one switch received in the epoch that it stamped.
 type Device struct {
 	All     truth.Counts // 5-tuples of all packets that arrived
-	Entered truth.Counts // of those that arrived from hosts
-	Lost    truth.Counts // of those that entered, the packets that did not leave the network
+	Entered truth.Counts // 5-tuples of the packets that arrived from hosts
+	Lost    truth.Counts // 5-tuples of the packets that entered and did not leave the network
 	// Departed are the packets of All that left the switch, and Losses the packets of Entered by what
 	// lost them; nil unless packets are tracked.
 	Departed map[flow.Key]truth.Departures
@@ -128,7 +129,7 @@ type Measure struct {
 	List   string
 	Stat   Stat
 	Leaves []string
-	// Truth is the table of the ground truth to compare with; "" for that of List.
+	// Truth is the table of the ground truth to compare with; "" for the table of List.
 	Truth string
 	// Where restricts the published rows to those with these texts, by leaf.
 	Where map[string]string
@@ -148,8 +149,8 @@ type Claim struct {
 	// Leaves must have their true values, within the relative Tolerance.
 	Leaves    []string
 	Tolerance float64
-	// Of names a list, if the claim is about all rows of it in the same view: none is missing, none
-	// is false.
+	// Of names a list, if the claim is about all rows of it in the same view: no row is missing, and
+	// none is false.
 	Of string
 }
 
@@ -158,14 +159,14 @@ type Top struct {
 	Title string // %s is replaced by the view
 	List  string
 	Leaf  string
-	Rows  int // in the report
+	Rows  int // number of rows in the report
 	Shown int // on the screen
 }
 
 // Screen is the live view of an algorithm.
 type Screen struct {
 	Head     func(*Canvas, *History) // above the table; may be nil
-	Columns  []Column                // of the table with a row for each view
+	Columns  []Column                // columns of the table with a row for each view
 	Rows     int                     // at most; 0 for all
 	Commands []string                // lines that read the results; %s is replaced by the gNMI address
 }
@@ -180,7 +181,7 @@ type Column struct {
 // History is a run so far.
 type History struct {
 	*Setting
-	Results []*Result // in order; never empty
+	Results []*Result // results in order; never empty
 }
 
 // Newest returns the result of the newest epoch.
@@ -188,7 +189,7 @@ func (h *History) Newest() *Result { return h.Results[len(h.Results)-1] }
 
 // Result is one epoch compared with the ground truth.
 type Result struct {
-	Index  int    `json:"index"` // in the run, from 0
+	Index  int    `json:"index"` // index of the epoch in the run, from 0
 	Status string `json:"status"`
 	// Scores are the measures of this epoch.
 	Scores []Score `json:"scores"`

@@ -17,10 +17,10 @@ import (
 type Scorer struct {
 	algorithm *Algorithm
 	truth     func(*Epoch) Tables
-	views     map[View]bool // that should have results
+	views     map[View]bool // views that should have results
 	before    *Truth
 	watched   bool
-	watch     []*gnmi.Path // not yet subscribed to
+	watch     []*gnmi.Path // paths that are not yet subscribed to
 	history   History
 }
 
@@ -39,7 +39,7 @@ func New(a Algorithm, s Setting) (*Scorer, error) {
 	return out, nil
 }
 
-// Algorithm returns what is scored.
+// Algorithm returns the declaration of the algorithm that is scored.
 func (s *Scorer) Algorithm() *Algorithm { return s.algorithm }
 
 // History returns the run so far.

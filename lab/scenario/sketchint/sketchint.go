@@ -25,8 +25,8 @@ import (
 const (
 	LatencyARE     = "latency-are"          // mean latencies of published flows at switches
 	InflatedF1     = "inflated-f1"          // flows at switches with inflated latencies
-	HeavyHitterF1  = "heavy-hitter-f1"      // of each switch, each host and the network
-	HeavyChangeF1  = "heavy-change-f1"      // the same
+	HeavyHitterF1  = "heavy-hitter-f1"      // heavy hitters of each switch, each host and the network
+	HeavyChangeF1  = "heavy-change-f1"      // heavy changes of each switch, each host and the network
 	FlowSizeARE    = "flow-size-are"        // packets of published flows
 	PathsExact     = "paths-exact"          // share of the published flows with the exact path
 	PathChangeF1   = "path-change-f1"       // heavy flows with another path
@@ -170,7 +170,7 @@ type exact struct {
 func (x *exact) flows() {
 	packets := uint64(0)
 	all, changed := x.t.Rows(flows, network), x.t.Rows(pathChanges, network)
-	least := uint64(min(x.c.Heavy, x.c.Change)) // of the flows whose paths are measured
+	least := uint64(min(x.c.Heavy, x.c.Change)) // least packets of the flows whose paths are measured
 	for k, n := range x.now.Packets {
 		packets += n
 		p := x.now.Paths[k]
@@ -190,7 +190,7 @@ func (x *exact) flows() {
 		"flows": score.Number(len(x.now.Packets))})
 }
 
-// places adds the latencies of flows at switches, and those of switches.
+// places adds the latencies of flows at switches, and the latencies of switches.
 func (x *exact) places() {
 	x.inflated = map[string]int{}
 	all, beyond := x.t.Rows(latencies, network), x.t.Rows(inflations, network)
@@ -278,8 +278,8 @@ func (x *exact) elements() {
 	}
 }
 
-// alerts adds the alerts of inflated latencies. The switch with the most flows must have one;
-// others with such flows may.
+// alerts adds the alerts of inflated latencies. The switch with the most inflated flows must have
+// an alert; other switches with such flows may have one.
 func (x *exact) alerts(published score.Rows) {
 	rows := x.t.Rows(alerts, network)
 	most := 0
@@ -291,7 +291,7 @@ func (x *exact) alerts(published score.Rows) {
 	}
 	for key, row := range published {
 		if kind, _, _ := strings.Cut(key, "/"); kind != latencyAlert || !row.Is("active") {
-			rows.Add(key, nil).Optional = true // of another kind, or one that has ended
+			rows.Add(key, nil).Optional = true // the alert is of another kind, or has ended
 		}
 	}
 }

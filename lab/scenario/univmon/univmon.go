@@ -20,7 +20,7 @@ import (
 // positives over all epochs and switches; errors are means of relative errors.
 const (
 	HeavyHitterF1     = "heavy-hitter-f1"     // flows above the configured threshold
-	HeavyHitterError  = "heavy-hitter-error"  // their packets
+	HeavyHitterError  = "heavy-hitter-error"  // packets of heavy hitters
 	ChangeF1          = "heavy-change-f1"     // flows that changed by more than the configured threshold
 	EntropyError      = "entropy-error"       // entropy of the flow sizes
 	DistinctError     = "distinct-error"      // number of flows
@@ -83,8 +83,8 @@ func configuration(s *score.Setting) (c plugin.Configuration, err error) {
 	return c, err
 }
 
-// rule returns the rule for flows of packets in tunnels, and of those that hosts count. It has the
-// bounds of switches.
+// rule returns the rule for flows of packets in tunnels, and for the packets that hosts count. It
+// has the bounds of switches.
 func rule(s *score.Setting) (truth.Rule, error) {
 	c, err := configuration(s)
 	hosts := c.Hosts.Packets != plugin.HostsNone
@@ -135,7 +135,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 }
 
 // counts returns the packets at a device, nil if they are not known exactly. Without switches that
-// measure, hosts count those that arrive.
+// measure, hosts count arriving packets.
 func counts(t *score.Truth, device string) truth.Counts {
 	switch {
 	case t == nil:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Limits of what a client may hold and read.
+// Limits on the streams and paths of a client.
 
 package server
 
@@ -164,9 +164,9 @@ func (q *quota) count() int {
 }
 
 // waiting holds the streams that have not sent a first message; they do not count in the quota of
-// streams. If a client address opens more of them than the limit, its oldest one ends. A client
-// that sends its message at once is therefore served even if another client at the same address
-// never does.
+// streams. If a client address opens more waiting streams than the limit, its oldest one ends. A
+// client that sends its message at once is therefore served even if another client at the same
+// address never sends one.
 type waiting struct {
 	limit    int // per client address
 	mu       sync.Mutex
@@ -197,7 +197,7 @@ func (w *waiting) remove(c caller, end chan struct{}) {
 	all := w.byClient[c.address]
 	i := slices.Index(all, end)
 	if i < 0 {
-		return // add has already ended it
+		return // add has already ended the stream
 	}
 	w.open--
 	if all = slices.Delete(all, i, i+1); len(all) == 0 {

@@ -24,7 +24,7 @@ const maxRoles = 1000
 // commits is the commit that waits for its confirmation, and the clients that won arbitration.
 type commits struct {
 	mu      sync.Mutex // held during a Set
-	id      string     // of the pending commit; "" if there is none
+	id      string     // id of the pending commit; "" for none
 	timer   *time.Timer
 	restore func() error
 	highest map[string]*extpb.Uint128 // election id by role
@@ -81,7 +81,7 @@ func lower(a, b *extpb.Uint128) bool {
 	return a.GetHigh() < b.GetHigh() || a.GetHigh() == b.GetHigh() && a.GetLow() < b.GetLow()
 }
 
-// transact carries out the steps of a Set, and what its commit wants.
+// transact carries out the steps of a Set, and the action of its commit extension.
 func (s *Server) transact(ctx context.Context, edits []Edit, commit *extpb.Commit) error {
 	c := &s.commits
 	c.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Server) begin(ctx context.Context, edits []Edit, commit *extpb.Commit) 
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.timer != timer || c.id == "" {
-			return // it was ended meanwhile
+			return // the commit has ended in the meantime
 		}
 		c.end()
 		s.opts.Logger.Warn("gNMI: a commit was not confirmed, and is taken back", "commit", id)

@@ -143,7 +143,7 @@ func (g *getter) notifications(ctx context.Context, a *resolved,
 	view *store.View,
 ) (out []*gpb.Notification, rows int, err error) {
 	var made []*collector
-	var at map[int64]*collector // of the current target: the collector of each time
+	var at map[int64]*collector // for the current target: the collector of each time
 	target := ""
 	for row, meta := range view.Rows(a.query) {
 		rows++
@@ -188,7 +188,7 @@ type collector struct {
 	g    *getter
 	note *gpb.Notification
 	// at is the number of elements of a leaf's path that form the path of its update: as many as the
-	// request's path has, or all of them.
+	// request's path has, or all.
 	at     int
 	update map[string]*treeUpdate
 }

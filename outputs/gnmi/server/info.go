@@ -28,7 +28,7 @@ type listInfo struct {
 type leafInfo struct {
 	leaf    *yang.Leaf // nil if the leaf is not in the schema
 	config  bool
-	modules []string // modules of all elements from the root, each once
+	modules []string // modules of all elements from the root, each module once
 	own     []string // module of each element of the leaf's own path
 	// atomic is the number of elements of the leaf's path between the entry and a container that is
 	// sent whole; 0 is the entry itself, -1 means no such container.

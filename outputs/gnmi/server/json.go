@@ -101,11 +101,11 @@ type tree struct {
 	module string
 	value  []byte           // value of a leaf
 	list   bool             // kids are list entries
-	kids   []*tree          // in order of arrival
+	kids   []*tree          // children in order of arrival
 	by     map[string]*tree // kids by name, or entries by keys
 }
 
-// child returns the child of that name, or the entry with these keys.
+// child returns the child with a name, or the entry with these keys.
 func (t *tree) child(id string) *tree {
 	if c := t.by[id]; c != nil {
 		return c

@@ -16,7 +16,7 @@ import (
 // entryBytes is the encoded path of a row's entry.
 type entryBytes struct {
 	above []byte // path elements above the entry
-	last  []byte // the entry's path element, with its keys
+	last  []byte // path element of the entry, with its keys
 }
 
 func renderEntry(e *store.Entry) any {

@@ -22,7 +22,7 @@ import (
 // resolved is a path of a request and its query.
 type resolved struct {
 	query  store.Query
-	path   *gpb.Path // as in the request
+	path   *gpb.Path // path as in the request
 	prefix *gpb.Path
 	origin string
 }

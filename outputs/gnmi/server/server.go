@@ -33,7 +33,7 @@ type Options struct {
 	Schema func() *yang.Schema
 
 	// AnyTarget accepts any target of a client as a name for the store's default target, as a device
-	// does. Otherwise, targets must exist in the store, and "*" means all of them.
+	// does. Otherwise, targets must exist in the store, and "*" means all targets.
 	AnyTarget bool
 	// Atomic are the schema paths of containers and lists that are sent whole, in notifications
 	// marked atomic, whenever a leaf in them changes.
@@ -246,7 +246,7 @@ type Stats struct {
 	Updates   uint64 // leaves sent, including deletes
 	Coalesced uint64 // changes merged into later ones for slow subscribers
 	Messages  uint64 // SubscribeResponses sent
-	Bytes     uint64 // their size in bytes
+	Bytes     uint64 // size of the messages in bytes
 	// Delivery is the time from the end of the newest epoch to its first update on a stream; 0 if no
 	// update was sent.
 	Delivery time.Duration

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Set: its deletes, replaces and updates are checked and divided into steps on leaves. The owner
-// of the configuration applies all of them or none.
+// Set checks its deletes, replaces and updates, and divides them into steps on leaves. The owner of
+// the configuration applies all steps or none.
 
 package server
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Subscribe in mode STREAM: the loop that sends.
+// Subscribe in mode STREAM: the sending loop.
 
 package server
 

@@ -26,7 +26,7 @@ type request struct {
 	origin      string
 	target      string
 	queries     []store.Query // queries of all subscriptions
-	groups      []group       // of a STREAM: its subscriptions by trigger
+	groups      []group       // subscriptions of a STREAM by trigger
 }
 
 // group holds the subscriptions of a STREAM that share a trigger.
@@ -262,7 +262,7 @@ func (s *Server) request(m *gpb.SubscribeRequest, c caller) (*request, error) {
 		if i == 0 {
 			req.origin = a.origin
 		} else if a.origin != req.origin {
-			req.origin = "" // several names mean the same schema; replies repeat none of them
+			req.origin = "" // several names mean the same schema; replies repeat none of the names
 		}
 		req.queries = append(req.queries, a.query)
 		if req.mode != gpb.SubscriptionList_STREAM {

@@ -36,7 +36,7 @@ type writer struct {
 	filter   filter
 	origin   string
 	target   string // target of the request: replies leave out "", and "*" becomes the target of each row
-	quiet    bool   // do not report the count of duplicates
+	quiet    bool   // leaves out the count of duplicates
 
 	head   []byte // origin and target of the open note's prefix
 	prefix []byte // path elements of the open note's prefix
@@ -276,7 +276,7 @@ func (w *writer) container(d *store.Delta, info *listInfo, path []string, change
 		return !d.Row.Values[i].Absent() && (mask == nil || mask[i]) && len(leaf) > len(path) &&
 			slices.Equal(leaf[:len(path)], path)
 	}
-	at := int64(0) // of the newest leaf
+	at := int64(0) // time of the newest leaf
 	for i := range d.Row.Values {
 		if inside(i) {
 			at = max(at, d.Meta.LeafTime(i))

@@ -819,8 +819,8 @@ func counted(before, after int64) analysis.Bounds {
 	return analysis.Bounds{Low: before - after, High: before - after}
 }
 
-// loss names what a switch or link lost, all or not. If that is not sure, alerts neither begin nor
-// end.
+// loss begins or ends the alert of a switch or link that lost packets. all states that it lost all
+// of them. Without certainty, alerts neither begin nor end.
 func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead alert.Kind, packets string) {
 	switch {
 	case !sure:

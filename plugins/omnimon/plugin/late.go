@@ -28,7 +28,7 @@ type history struct {
 	// Exact are the newest settled epochs with missing packets that were published with exact results.
 	Exact []uint64 `json:",omitempty"`
 	// Last is the newest epoch, Delivered the hosts and switches with results in it, and Unreported
-	// the newest epoch that lacks one of those that the epoch before had.
+	// the newest epoch that lacks a host or switch of the epoch before.
 	Last       uint64   `json:",omitempty"`
 	Delivered  []string `json:",omitempty"`
 	Unreported uint64   `json:",omitempty"`
@@ -40,14 +40,14 @@ type history struct {
 
 // Bounds of a history.
 const (
-	maxExact     = 512 // switches find late packets of that many epochs
+	maxExact     = 512 // most epochs after which switches still find late packets
 	maxWithdrawn = 100
 )
 
 // withdrawal is an epoch whose results are not exact although they were published as exact.
 type withdrawal struct {
 	Epoch  uint64
-	Found  uint64 // the epoch that showed it
+	Found  uint64 // epoch that showed the late packets
 	Reason string
 }
 
@@ -90,7 +90,7 @@ func (r *run) late(host string, s *wire.Summary) {
 
 // withdraw notes which epochs had late packets. It withdraws those that were published as exact.
 func (h *history) withdraw(r *run) {
-	// After a change of its clock, the collector may use numbers again.
+	// After a change of its clock, the collector may use epoch numbers again.
 	number := r.epoch.Number
 	h.Exact = slices.DeleteFunc(h.Exact, func(n uint64) bool { return n >= number })
 	h.Withdrawn = slices.DeleteFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch >= number })
@@ -157,7 +157,7 @@ func (r *run) delivered() (names []string) {
 	return names
 }
 
-// check returns why a history that was read from a saved state is not one.
+// check returns an error if the contents of a saved state are no valid history.
 func (h *history) check() error {
 	if len(h.Exact) > maxExact || len(h.Withdrawn) > maxWithdrawn || len(h.Held) > settleEpochs+1 {
 		return fmt.Errorf("%d exact, %d withdrawn and %d held epochs", len(h.Exact), len(h.Withdrawn), len(h.Held))

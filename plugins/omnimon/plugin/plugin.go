@@ -151,8 +151,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	return s.settings, nil
 }
 
-// unsettledEpochs is how long packets and reports of an earlier configuration may arrive: the epoch
-// of the change and those that are not yet analyzed.
+// unsettledEpochs is the number of epochs in which packets and reports of an earlier configuration
+// may arrive: the epoch of the change and the epochs that are not yet analyzed.
 const unsettledEpochs = 4
 
 // maxHosts bounds the hosts. The settings of each host have the addresses of all hosts, which they

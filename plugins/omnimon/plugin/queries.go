@@ -104,9 +104,9 @@ type answer struct {
 	epoch     uint64
 	tuples    []query.Tuple
 	undefined int
-	inexact   string // why the result is not exact
+	inexact   string // reason for which the result is not exact
 	unseen    uint64 // packets that the query did not see and may have matched
-	waiting   bool   // the hosts do not run it yet
+	waiting   bool   // whether the hosts do not run the query yet
 	copied    string // why a host copies packets to its agent, which costs more
 }
 
@@ -126,7 +126,7 @@ func (r *run) answers(queries []*running) (out []*answer) {
 	return out
 }
 
-// queryRow is what a host returned of one sequence of a query.
+// queryRow is the result of one sequence of a query at a host.
 type queryRow struct {
 	host int
 	wire.QueryRow
@@ -170,10 +170,10 @@ func (a *answer) doubt(format string, args ...any) {
 	}
 }
 
-// answer computes the result of a query from what the hosts returned of it.
+// answer computes the result of a query from the hosts' results of its sequences.
 func (r *run) answer(a *answer, rows []queryRow) {
 	q := a.running
-	expected := 0 // sequences that each host runs
+	expected := 0 // number of sequences that each host runs
 	for _, s := range q.plan.Steps {
 		if s.Source == "packets" && q.kind == inIngress {
 			expected++
@@ -217,8 +217,8 @@ func (r *run) answer(a *answer, rows []queryRow) {
 	}
 }
 
-// add adds the tuples that a host returned to those of their sequence. It returns false if the host
-// did not return the sequence.
+// add adds a host's tuples to the tuples of their sequence. It returns false if the host did not
+// return the sequence.
 func (r *run) add(a *answer, tuples map[string][]query.Tuple, row *queryRow) bool {
 	host, steps := r.hosts[row.host].name, a.plan.Steps
 	switch {

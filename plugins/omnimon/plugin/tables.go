@@ -369,7 +369,7 @@ func (r *run) lossyFlows() (n int) {
 	return n
 }
 
-// sentReason returns why it is not known what a flow sent, "" if it is.
+// sentReason returns why the sent packets of a flow are not known, "" if they are.
 func (r *run) sentReason(f *published) string {
 	if len(r.inexact) == 0 && r.result.AllSent(&f.Flow) {
 		return ""
@@ -410,8 +410,8 @@ type loss struct {
 	at   int
 }
 
-// losses are the largest possible losses of flows. What an open flow may have lost on the link to
-// its destination is left out: it may as well have arrived.
+// losses are the largest possible losses of flows. Possible losses of an open flow on the link to
+// its destination are left out, because the packets may have arrived.
 func (r *run) losses() (out []loss) {
 	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
 		for i := range flows {

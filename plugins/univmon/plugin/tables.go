@@ -233,7 +233,7 @@ func functionTable(functions []Function, results []*result, e *sdk.Epoch) (*tabl
 	h := newHead(b)
 	name := b.TextKey("name")
 	value, guaranteed := b.Float("state/value"), b.Bool("state/guaranteed")
-	const most = 9e15 // of a decimal64 with three digits after the point
+	const most = 9e15 // most that a decimal64 with three digits after the point holds
 	for _, r := range results {
 		if r.estimate == nil || !r.estimate.Represents() {
 			continue

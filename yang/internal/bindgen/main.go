@@ -22,8 +22,8 @@ import (
 	"github.com/openconfig/ygot/ygen"
 )
 
-// sources match the modules to generate: the bundled ones and those of the plugins. Their imports
-// are read from the same directories.
+// sources match the modules to generate: the bundled modules and the plugins' modules. Their
+// imports are read from the same directories.
 var sources = []string{
 	"../modules/*.yang",
 	"../third_party/openconfig-interfaces.yang",
@@ -108,9 +108,9 @@ func run(file string) error {
 	return os.WriteFile(file, text, 0o644)
 }
 
-// unpackLater replaces the variable SchemaTree by a function. The variable would be filled at each
-// start of a program, which takes longer than the rest of the start. The function Schema also
-// returns that tree, which no code changes, so it is unpacked only once.
+// unpackLater replaces the variable SchemaTree by a function, because filling the variable at each
+// start of a program would take longer than the rest of the start. The function Schema returns the
+// same tree, which no code changes, so it is unpacked only once.
 func unpackLater(code *gogen.GeneratedCode) error {
 	const (
 		variable = "\tSchemaTree map[string]*yang.Entry\n"

@@ -15,14 +15,14 @@ import (
 // lateEpochs is the most epochs that a report is late, or that later reports count as dropped.
 const lateEpochs = 4
 
-// account is why results are missing, as the collector publishes it.
+// account has the published reasons for missing results.
 type account struct {
-	epochs         map[int64]bool     // with results
-	problems       map[int64][]string // of the reports of hosts, by epoch
-	unmeasured     map[string]int64   // sketchlets that are not used, by switch
+	epochs         map[int64]bool     // epochs with results
+	problems       map[int64][]string // problems of the reports of hosts, by epoch
+	unmeasured     map[string]int64   // unused sketchlets by switch
 	newest, length int64              // first epoch of the newest interval with results, and the epochs of one
 	missed         int64              // epochs whose results the collector did not send to this program
-	lost, atFirst  map[string]int64   // epochs without results, by what counts them; and at the restart
+	lost, atFirst  map[string]int64   // epochs without results, by the counter that counts them, now and at the restart
 }
 
 func (a *account) restart() {
@@ -33,7 +33,7 @@ func (a *account) restart() {
 	}
 }
 
-// take takes a row of which missed changes did not arrive.
+// take handles a row; missed changes of the row did not arrive.
 func (a *account) take(list string, r netns.Row, missed int64) {
 	switch list {
 	case "/lightguardian/summary":
@@ -76,7 +76,7 @@ func (a *account) explain(flows map[string]netns.Row) error {
 			continue
 		}
 		var reasons []string
-		for e := from; e < min(from+a.length+lateEpochs, a.newest+a.length); e++ { // not those to come
+		for e := from; e < min(from+a.length+lateEpochs, a.newest+a.length); e++ { // excludes epochs to come
 			for _, problem := range a.problems[e] {
 				reasons = append(reasons, fmt.Sprintf("epoch %d: %s", e, problem))
 			}

@@ -35,12 +35,12 @@ type check struct {
 	netsketch, run string
 
 	mu         sync.Mutex
-	flows      map[string]netns.Row // to the server, by interval and key
-	hops       map[string]netns.Row // of these flows, by switch
+	flows      map[string]netns.Row // flows to the server, by interval and key
+	hops       map[string]netns.Row // hops of these flows, by switch
 	ended      map[string]bool      // flows of earlier files
 	sketchlets int64                // most of a host in an epoch
 	gaps       account
-	err        error // of the subscription, or of a counter
+	err        error // error of the subscription, or of a counter
 }
 
 // all sends a file, and another one during which it kills the agent of h2. The program in the
@@ -132,7 +132,7 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 
 // results waits for the results of all packets that arrived, and compares and prints them: flows to
 // the server have the packets, and switches have them in their sketches. A switch sends its sketch
-// in the packets of the next interval. What is not there once all results are final needs a reason.
+// in the packets of the next interval. Results that are missing when all are final need a reason.
 func (c *check) results(packets int64, switches []string) error {
 	c.mu.Lock()
 	last := c.gaps.newest + 3*c.gaps.length + lateEpochs // in an interval that began after the last packet

@@ -83,7 +83,7 @@ func send(size int64) error {
 	return errors.Join(err, c.Close())
 }
 
-// check has what was published since the last restart, by epoch.
+// check has the results published since the last restart, by epoch.
 type check struct {
 	netsketch, run string
 
@@ -92,7 +92,7 @@ type check struct {
 	flows   map[int64]netns.Row
 	settled map[int64]netns.Row // epochs that are settled
 	losses  map[string]netns.Row
-	alerts  map[string]bool // and whether they are active still
+	alerts  map[string]bool // alerts, and whether they are still active
 	err     error
 }
 
@@ -172,7 +172,7 @@ func (c *check) transfer(size int64, during func() error) (received int64, err e
 	if err := to.Start(); err != nil {
 		return 0, err
 	}
-	defer func() { _ = to.Process.Kill() }() // fails after its end
+	defer func() { _ = to.Process.Kill() }() // fails if the process has ended
 	var ready string
 	if _, err := fmt.Fscanln(out, &ready); err != nil {
 		return 0, fmt.Errorf("the program in h2: %w", err)
@@ -203,8 +203,8 @@ func (c *check) transfer(size int64, during func() error) (received int64, err e
 	}
 }
 
-// all sends a file, and another one during which it kills the agent of h1. The maps in the kernel
-// outlive the agent; without that, the epoch of the kill and the next would be inexact.
+// all sends a file, and another file during which it kills the agent of h1. The maps in the kernel
+// outlive the agent; without them, the epoch of the kill and the next would be inexact.
 func (c *check) all(size int64) error {
 	if err := c.sends(size, 0, func() error { return nil }); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (c *check) all(size int64) error {
 // settled is how many epochs after a loss its alert begins.
 const settled = 4
 
-// sends sends a file and compares the results of its epochs, of which some may be inexact.
+// sends sends a file and compares the results of its epochs, some of which may be inexact.
 func (c *check) sends(size int64, inexact int, during func() error) error {
 	first := c.restart()
 	before, err := c.dropped()
@@ -232,7 +232,7 @@ func (c *check) sends(size int64, inexact int, during func() error) error {
 		return err
 	}
 	c.mu.Lock()
-	last := c.newest + 2 + int64(inexact) // the epoch of the end, and that of its delivery
+	last := c.newest + 2 + int64(inexact) // epoch of the file's end, and epoch of its delivery
 	c.mu.Unlock()
 	if err := c.wait(last + settled); err != nil {
 		return err

@@ -41,7 +41,7 @@ type check struct {
 	outlives       bool // the data path goes on without the agent
 
 	mu               sync.Mutex
-	flows, latencies map[string]netns.Row // by epoch and flow, and by epoch, flow and switch
+	flows, latencies map[string]netns.Row // rows by epoch and flow, and by epoch, flow and switch
 	ended            map[string]bool      // flows of earlier transfers
 	err              error
 }
@@ -123,7 +123,8 @@ func (c *check) results(packets int64) error {
 	}
 }
 
-// compare compares and prints results once all are there. Until then it returns what they lack.
+// compare compares and prints results once all have arrived. Until then it returns the missing
+// results.
 func (c *check) compare(packets int64) (lacks string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

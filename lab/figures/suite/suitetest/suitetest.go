@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suitetest holds what is recorded in docs/figures to what measures it, in the tests of the
-// programs under lab/figures.
+// Package suitetest compares the records in docs/figures with the programs that measure them, in
+// the tests of the programs under lab/figures.
 package suitetest
 
 import (
