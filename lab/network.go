@@ -482,7 +482,7 @@ func (n *Network) Devices() []Device {
 	return out
 }
 
-// Fabric returns what the network was built from.
+// Fabric returns the fabric that the network was built from.
 func (n *Network) Fabric() *Fabric { return n.cfg.Fabric }
 
 // Clock returns the lab's clock.

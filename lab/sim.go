@@ -264,7 +264,7 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		if reached, err := n.clock.wait(ctx, at, n.wake); err != nil {
 			return fmt.Errorf("lab: %w", err)
 		} else if !reached {
-			continue // something earlier has been queued
+			continue // an earlier event has been queued
 		}
 		if at == until {
 			n.held, n.heldMore = pkt, more

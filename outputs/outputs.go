@@ -21,7 +21,7 @@ type Output interface {
 	Name() string
 	// Type returns the type of output: "gnmi", "influxdb".
 	Type() string
-	// Start acquires what the output needs: its port, its files, a tap of the store. It does not
+	// Start acquires the resources of the output: its port, its files, a tap of the store. It does not
 	// wait for the remote end. Batches published after Start are delivered.
 	Start(s *store.Store) error
 	// Run delivers until ctx ends, and then stops in order: everything taken from the store is

@@ -33,7 +33,7 @@ type Problem struct {
 	Position
 	// Path is the key concerned, such as "devices[2].address"; empty for the file as a whole.
 	Path string
-	// Message describes the error and what was expected.
+	// Message describes the error and the expected value.
 	Message string
 	// Excerpt has the keys of the line, with a mark under the problem, and no values, which may be
 	// secrets. It is empty without a line, and within a secret.
@@ -160,7 +160,7 @@ type KeyError struct {
 	// Key is the path of the key inside the section, such as "dimensions[0].name"; empty for the
 	// section as a whole.
 	Key string `json:"key"`
-	// Message describes the error and what is expected.
+	// Message describes the error and the expected value.
 	Message string `json:"message"`
 }
 
@@ -197,8 +197,8 @@ func (e KeyErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// public reports whether the place of a problem may be shown: it is not in the value of a secret.
-// What the parser cannot read may be one.
+// public reports whether the place of a problem may be shown: the place is not in the value of a
+// secret. A value that the parser cannot read may be a secret.
 func public(path, message string) bool {
 	if strings.HasPrefix(message, "not YAML") {
 		return false

@@ -42,7 +42,7 @@ type moduleText struct {
 	implemented bool // adds its nodes to the data tree; otherwise it is only imported
 }
 
-// definition names something defined below a statement.
+// definition names a definition below a statement.
 type definition struct {
 	scope      *statement
 	kind, name string

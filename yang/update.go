@@ -377,7 +377,7 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 		return nil, fmt.Errorf("is not a value; the leaf is a %s", t.Base)
 	}
 	if t.Base == Empty {
-		return nil, errors.New("is not what an empty leaf has: true, or [null] in JSON")
+		return nil, errors.New("is not a value of the type empty; write true, or [null] in JSON")
 	}
 	if lenient {
 		text = t.local(t.plain(text))

@@ -106,7 +106,7 @@ func goModule(dir string) (string, error) {
 		"checkout with --netsketch", filepath.Clean(installed))
 }
 
-// isGoModule reports whether dir has netsketch's Go module: a checkout, or what is installed.
+// isGoModule reports whether dir has netsketch's Go module: a checkout or an installed package.
 func isGoModule(dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	return err == nil && strings.HasPrefix(string(text), "module github.com/netsketch/netsketch\n")

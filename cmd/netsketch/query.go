@@ -245,7 +245,7 @@ func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// explain extends an error of the connection by what the user can do.
+// explain extends a connection error by advice for the user.
 func (f *queryFlags) explain(err error) error {
 	s := status.Convert(err)
 	switch {

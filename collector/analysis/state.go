@@ -138,7 +138,7 @@ func writeState(path, plugin string, s *sdk.State) error {
 	return err
 }
 
-// savedState tracks what was written to the state file of a plugin.
+// savedState tracks the newest state that was written to the state file of a plugin.
 type savedState struct {
 	epoch   uint64
 	next    time.Time // earliest time of the next write

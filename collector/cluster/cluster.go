@@ -79,9 +79,10 @@ type Dependencies struct {
 	OnView func()
 	// Epoch returns the number of the open epoch, 0 if none is open. It may be nil.
 	Epoch func() uint64
-	// Holds returns what this member has not handed over; nil: nothing.
+	// Holds returns the devices, hosts and plugins that this member has not handed over. It may be
+	// nil.
 	Holds func() Holdings
-	// Counts returns what this member counts; nil: nothing.
+	// Counts returns the counters of this member. It may be nil.
 	Counts func() Counts
 	// OnOffer takes over the devices that another member offers, and returns the reply. If OnOffer is
 	// nil, the member takes over no devices.

@@ -266,7 +266,7 @@ func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all
 	}
 }
 
-// giveBack deletes the entry. If that fails, it ends by itself.
+// giveBack deletes the entry of the lease. If the deletion fails, the lease ends by itself.
 func (l *lease) giveBack(ctx context.Context, m Member) {
 	for range 2 {
 		if l.bucket == nil || l.revision == 0 || l.bucket.Delete(ctx, l.key, jetstream.LastRevision(l.revision)) == nil {

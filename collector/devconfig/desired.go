@@ -63,7 +63,7 @@ type desire struct {
 	value string
 }
 
-// unresolved says why something of the file cannot be put into effect, and what to do.
+// unresolved says which setting of the file cannot be put into effect, why, and what to do.
 type unresolved struct {
 	path, reason string
 }

@@ -15,10 +15,10 @@
 //	connecting      the P4Runtime session opens
 //	confirming      the device is told to keep the changes
 //
-// Whatever else happens leads to undoing: the device takes the changes back, or the collector
-// writes what the device had before to each leaf that still holds the collector's value. The record
-// of a device on disk has the state before its step begins, so that a collector that was killed
-// continues or undoes when it starts again.
+// Any other event leads to undoing: the device takes the changes back, or the collector restores
+// the earlier value of each leaf that still holds the collector's value. The record of a device on
+// disk has the state before its step begins, so that a collector that was killed continues or
+// undoes when it starts again.
 //
 // Concurrency: methods of Component may be called from any goroutine. Each device has one
 // goroutine, and one comparison or change at a time.
@@ -269,7 +269,7 @@ func (r *running) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Wake compares a device at once, because something about it has changed.
+// Wake compares a device at once, after a change of the device.
 func (c *Component) Wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -399,7 +399,7 @@ func (c *Component) Apply(ctx context.Context, digest string, names ...string) (
 	return applied, err
 }
 
-// Revert restores what a device had before the collector wrote.
+// Revert restores a device's values from before the collector wrote.
 func (c *Component) Revert(_ context.Context, name string) error {
 	devices, err := c.named([]string{name})
 	if err != nil {

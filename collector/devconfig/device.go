@@ -221,7 +221,7 @@ func (d *device) mayChange() error {
 	return nil
 }
 
-// Revert restores what the device had before the collector wrote. Mode enforce ends with it.
+// Revert restores the device's values from before the collector wrote, and ends mode enforce.
 func (d *device) Revert(ctx context.Context) error {
 	d.op.Lock()
 	defer d.op.Unlock()
@@ -520,7 +520,7 @@ func (d *device) readBack(ctx context.Context, c *client, p *Pending) (event, st
 	})
 }
 
-// poll reads the device until look returns something else than unproved, or the time is over.
+// poll reads the device until look returns another event than unproved, or the time is over.
 func (d *device) poll(ctx context.Context, c *client, limit time.Duration, look func(*Snapshot) (event, string),
 ) (e event, failure string) {
 	over := time.NewTimer(limit)
@@ -557,8 +557,8 @@ func sleep(ctx context.Context, over *time.Timer, d time.Duration) bool {
 	return false
 }
 
-// connect opens the P4Runtime session and waits for it. A change that only restores what the device
-// had before needs no session.
+// connect opens the P4Runtime session and waits for it. A change that only restores earlier values
+// needs no session.
 func (d *device) connect(ctx context.Context, changes []Change) (event, string) {
 	d.resume()
 	if !slices.ContainsFunc(changes, func(c Change) bool { return !c.Restores }) {

@@ -49,7 +49,7 @@ type setting struct {
 }
 
 // Paths is the table of all leaves that the collector may send to a device. It has no container,
-// and no value that turns a port off: false is only sent to restore what the device had before.
+// and no value that turns a port off: false is only sent to restore an earlier false.
 var paths = [kinds]setting{
 	nodeID: {
 		config: "/components/component[name=*]/integrated-circuit/config/node-id",

@@ -28,7 +28,7 @@ const (
 	Refused Status = "refused"
 )
 
-// LeafState is a desired leaf beside what the device has.
+// LeafState is a desired leaf beside the device's value.
 type LeafState struct {
 	Path    string `json:"path"`
 	Desired string `json:"desired,omitempty"`
@@ -90,7 +90,7 @@ func (p *Plan) refusal() string {
 	return ""
 }
 
-// Drifted reports whether somebody else has changed what the collector wrote.
+// Drifted reports whether somebody else has changed a leaf that the collector wrote.
 func (p *Plan) Drifted() bool {
 	return slices.ContainsFunc(p.Leaves, func(l LeafState) bool { return l.Status == Drifted })
 }
@@ -98,8 +98,8 @@ func (p *Plan) Drifted() bool {
 // sessionCloses reports whether the P4Runtime session is closed while the changes are made.
 func sessionCloses(changes []Change) bool { return slices.ContainsFunc(changes, Change.identity) }
 
-// Diff compares what the file says about a device with what the device reports. written are the
-// leaves that the collector wrote, by path.
+// Diff compares the file's values for a device with the device's values. written are the leaves
+// that the collector wrote, by path.
 func Diff(device string, w Wanted, s *Snapshot, written map[string]Written) *Plan {
 	p := &Plan{Device: device}
 	desired, refused := w.desires(s)
@@ -129,8 +129,8 @@ func Diff(device string, w Wanted, s *Snapshot, written map[string]Written) *Pla
 	return p
 }
 
-// restore adds the changes of leaves that the file no longer has and that still hold what the
-// collector wrote.
+// restore adds the changes of leaves that the file no longer has and that still hold the
+// collector's value.
 func (p *Plan) restore(s *Snapshot, written map[string]Written, desired map[string]bool) {
 	for _, path := range slices.Sorted(maps.Keys(written)) {
 		l, ok := leafAt(path)

@@ -21,7 +21,7 @@ type Written struct {
 	Value string `json:"value"`
 }
 
-// Record is what the collector keeps about a device on disk.
+// Record is the collector's file about a device.
 type Record struct {
 	Format int    `json:"format"`
 	Device string `json:"device"`
@@ -31,7 +31,7 @@ type Record struct {
 	Written map[string]Written `json:"written"`
 	// Pending is the change in progress; nil if there is none.
 	Pending *Pending `json:"pending,omitempty"`
-	// Reverts are the times at which somebody else has taken back what the collector wrote in mode
+	// Reverts are the times at which somebody else has taken back the collector's values in mode
 	// enforce.
 	Reverts []time.Time `json:"reverts,omitempty"`
 	// Ended is set if mode enforce has ended because others changed the device too often.

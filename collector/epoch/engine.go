@@ -99,8 +99,8 @@ type openEpoch struct {
 	end    time.Duration // monotonic time
 }
 
-// tracked is a source and what the log has reported about it. Only boundaries use it, one at a
-// time.
+// tracked is a source and the problems of it that the log has reported. Only boundaries use it, one
+// at a time.
 type tracked struct {
 	source  Source
 	missing trouble

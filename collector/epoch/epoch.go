@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package epoch divides time into epochs and collects from all sources what they measured in each.
+// Package epoch divides time into epochs and collects the measurements of all sources in each.
 //
 // A Source is a switch or a host; it states how it is sealed (Sealing). At each boundary the engine
 // takes every source through the same phases:

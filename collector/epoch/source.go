@@ -76,8 +76,8 @@ type Part interface {
 // error.
 type Drained = func(ctx context.Context) error
 
-// Result is what a source returns at a boundary. Warnings and LateWarnings are used even if Collect
-// fails.
+// Result is the outcome of a source at a boundary. Warnings and LateWarnings are used even if
+// Collect fails.
 type Result struct {
 	// Reading holds the measurements of the epoch.
 	Reading *Reading

@@ -52,7 +52,7 @@ func (x *connections) wait() {
 	}
 }
 
-// flush logs what has been gathered.
+// flush logs the gathered sessions.
 func (x *connections) flush() {
 	count := x.c.connected()
 	x.mu.Lock()

@@ -22,7 +22,7 @@ import (
 
 // Ownership has the statements of a view of the cluster about devices.
 type Ownership struct {
-	// View returns what the view says about a device.
+	// View returns the view's statement about a device.
 	View func(device string) ownership.View
 	// Fence returns the high part of the election id of sessions that begin now. It is higher than
 	// the fence of every earlier owner.
@@ -169,7 +169,7 @@ func (c *Component) observe(which func(ownership.Session) bool) error {
 	return c.follow(changes...)
 }
 
-// observed returns what follows from the state of the session.
+// observed returns the event that the state of the session amounts to.
 func (m *member) observed() (ownership.Device, ownership.Action) {
 	return m.decided().Session(m.sessionState(), m.c.ownership.Load().View(m.Name()))
 }

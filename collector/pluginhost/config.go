@@ -138,7 +138,7 @@ func find(value any, location []string) (path string, _ any) {
 	return path, value
 }
 
-// expected states what a schema allows, for an error of the given kind.
+// expected states the values that a schema allows, for an error of the given kind.
 func expected(s *jsonschema.Schema, k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Enum:

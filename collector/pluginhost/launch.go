@@ -181,8 +181,8 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	}
 }
 
-// starter says which further file the system needs to start a file: it reports that one as missing
-// with the name of the file itself.
+// starter names a further file that the system needs to start a file, such as an interpreter,
+// because the system reports a missing interpreter under the name of the file itself.
 func starter(path string) string {
 	file, err := os.Open(path)
 	if err != nil {

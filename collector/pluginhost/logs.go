@@ -30,8 +30,8 @@ const (
 	tailBytes    = 1 << 10  // bytes of these lines together
 )
 
-// logSink logs what one plugin writes to its standard output and standard error, across its
-// restarts. Lines beyond the rate limit are dropped; the log reports their count.
+// logSink logs a plugin's standard output and standard error, across its restarts. Lines beyond the
+// rate limit are dropped; the log reports their count.
 type logSink struct {
 	logger  *slog.Logger
 	limiter *rate.Limiter

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The recorder writes what a plugin receives to a file (package record).
+// The recorder writes everything that a plugin receives to a file (package record).
 
 package pluginhost
 

@@ -42,7 +42,7 @@ type session struct {
 	stream grpc.BidiStreamingClient[pluginv1.RunRequest, pluginv1.RunResponse]
 	// send is held while the stream sends.
 	send sync.Mutex
-	// watched and networkVersion are what the plugin received last; guarded by send.
+	// watched and networkVersion were sent to the plugin last; guarded by send.
 	watched map[string]sdk.RowKey
 	network uint64
 

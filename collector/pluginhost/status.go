@@ -4,7 +4,7 @@ package pluginhost
 
 import "time"
 
-// State is the state of an instance. Its text is what the YANG models publish.
+// State is the state of an instance. The YANG models publish its text.
 type State uint8
 
 // The states of an instance.
@@ -31,8 +31,7 @@ func (s State) String() string {
 	return "starting"
 }
 
-// MemoryMethod is the mechanism that limits a plugin's memory. Its text is what the YANG models
-// publish.
+// MemoryMethod is the mechanism that limits a plugin's memory. The YANG models publish its text.
 type MemoryMethod uint8
 
 // The ways to limit the memory of a plugin.

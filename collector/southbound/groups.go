@@ -121,7 +121,7 @@ func (g *group) String() string {
 type end string
 
 const (
-	refused end = "refused" // the switch does not serve what the stream asks for
+	refused end = "refused" // the switch does not serve the subscriptions of the stream
 	limited end = "limited" // the switch has no stream or subscription left
 	broken  end = "broken"  // the connection, or the switch ended the stream
 )

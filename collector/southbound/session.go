@@ -251,7 +251,7 @@ func (s *Session) knows(f Form) {
 	s.form, s.proven = f, true
 	s.mu.Unlock()
 	if first {
-		s.log.Debug("device answers requests of a form", "form", f.String())
+		s.log.Debug("device answers requests in this form", "form", f.String())
 	}
 }
 

@@ -39,7 +39,7 @@ type session struct {
 	a       *Agent
 	address string
 	stream  hostv1.HostSessions_SessionClient
-	wake    chan struct{} // something is to be sent
+	wake    chan struct{} // signals messages to send
 	tasks   chan task
 	udp     *datagrams // nil without UDP
 

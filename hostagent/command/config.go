@@ -78,7 +78,7 @@ type Packets struct {
 	// Interface is the interface of the kernel's programs.
 	Interface string `yaml:"interface"`
 	// Pin is a directory of a BPF file system: programs and maps stay there, by role, while the agent
-	// is down. If empty, they end with it.
+	// is down. If empty, they end with the agent.
 	Pin string `yaml:"pin" default:"/sys/fs/bpf/netsketch" form:"file"`
 	// DisableOffloads turns off the features of the interface that damage packets with a header, for
 	// source kernel. Otherwise a role whose packets they damage refuses its settings.

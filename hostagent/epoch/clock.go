@@ -29,7 +29,7 @@ func NewClock(length time.Duration, current uint64) *Clock {
 	return c
 }
 
-// How many epochs packets may be ahead of what the host's clock and the collector brought.
+// Numbers of epochs that packets may be ahead of the host's clock and the collector.
 const (
 	scheduled   = 1 // the clock advances by itself
 	unscheduled = 4 // used while only the collector advances the epoch

@@ -241,7 +241,7 @@ func (p *Path[T]) flip(period uint64) {
 	atomic.StoreUint32(p.tables.Active(), to)
 }
 
-// collect brings what the group that is not active counted to the role. p.mu is held.
+// collect passes the counts of the inactive group to the role. The caller holds p.mu.
 func (p *Path[T]) collect() {
 	if !p.pending {
 		return

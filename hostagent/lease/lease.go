@@ -115,7 +115,8 @@ type Peering struct {
 // Path is a data path that tags packets while it holds leases. Methods may be called from any
 // goroutine.
 type Path interface {
-	// Peering returns what the settings in force need leases for; ok is false without settings.
+	// Peering returns the peers for which the settings in force need leases; ok is false without
+	// settings.
 	Peering() (p Peering, ok bool)
 	// Now is the clock of Lease.Until. For a data path in the kernel it is CLOCK_MONOTONIC.
 	Now() time.Duration

@@ -369,7 +369,7 @@ func (p *Prober) overhead(x *pair) int {
 	return p.peering.OverheadIPv6
 }
 
-// Next returns the time until Due has something to do; more than an hour without peers.
+// Next returns the time until Due must be called; more than an hour without peers.
 func (p *Prober) Next(now time.Duration) time.Duration {
 	next := now + 2*time.Hour
 	work := false
@@ -396,7 +396,7 @@ func (p *Prober) Due(now time.Duration) (out []Probe) {
 	p.need = 0
 	p.expire(now)
 	for _, x := range p.pairs {
-		if x.until != 0 && x.until <= now { // ended by itself
+		if x.until != 0 && x.until <= now { // the lease has ended by itself
 			p.revoke(x)
 			p.apply(now, x, lapsed)
 		}
@@ -429,7 +429,7 @@ func (p *Prober) work(now time.Duration, x *pair, out []Probe) []Probe {
 		if !q.asked || q.due > now {
 			continue
 		}
-		// A renewal has no twin unless it decides something.
+		// A renewal has a twin only if the twin's result is needed.
 		twin := x.state != Leased || q.tried > 0 || x.excess > 0 || !x.twins.full()
 		n := 1
 		if twin {

@@ -33,7 +33,8 @@ const (
 
 // Flags of a message.
 const (
-	// FlagCarrier in a probe: it left in the carrier. In a reply: the probe arrived in it.
+	// FlagCarrier states that a probe left in the carrier, and in a reply that the probe arrived in
+	// the carrier.
 	FlagCarrier = 1
 	// FlagRefuses in a reply: the host will remove carriers no longer.
 	FlagRefuses = 2

@@ -175,7 +175,7 @@ func behindLink(kind uint16, b []byte, tunnel bool, l *limits) (uint16, []byte, 
 	return next(b, macs, 2)
 }
 
-// next returns the EtherType at an offset and what follows it.
+// next returns the EtherType at an offset and the bytes behind it.
 func next(b []byte, at, n int) (uint16, []byte, error) {
 	if len(b) < at+n {
 		return 0, nil, ErrTruncated

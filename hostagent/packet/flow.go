@@ -35,8 +35,8 @@ func InnerSwitchFlow(k *flow.Key, frame []byte) error {
 	return followHeaders(k, frame, inner(switchLimits))
 }
 
-// flowIPv4 parses the flow of an IPv4 packet, in a tunnel or not, and returns what follows its
-// header, and whether it is a later fragment.
+// flowIPv4 parses the flow of an IPv4 packet, in a tunnel or not, and returns the bytes behind its
+// header, and whether the packet is a later fragment.
 func flowIPv4(k *flow.Key, b []byte, tunnel bool, l *limits) (rest []byte, later bool, err error) {
 	header, err := headerIPv4(k, b)
 	if err != nil {

@@ -60,8 +60,8 @@ type Leaser interface {
 	// EtherType, of frames to an address; nil: the role learns it from packets. It is called before
 	// any other method.
 	NeedLeases(mtu int, link func(to netip.Addr) []byte)
-	// Peering returns what the settings in force need leases for; ok is false without settings, or if
-	// the role needs no leases.
+	// Peering returns the peers for which the settings in force need leases; ok is false without
+	// settings, or if the role needs no leases.
 	Peering() (p lease.Peering, ok bool)
 	// Now is the clock of Lease.Until.
 	Now() time.Duration

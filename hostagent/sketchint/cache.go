@@ -56,7 +56,7 @@ type entry struct {
 const inTable = math.MaxUint32
 
 // hop is a cached flow at a switch: its packets with a latency, the sum of these latencies, and the
-// worst one. Packets and sum include what the tower had when the hop entered the cache.
+// worst one. Packets and sum include the tower's counts when the hop entered the cache.
 type hop struct {
 	sum            uint64
 	packets, worst uint32

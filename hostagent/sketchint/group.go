@@ -159,7 +159,7 @@ func (g *group) removed(size int) {
 	g.Counters[wire.INTBytes] += uint64(size)
 }
 
-// flags counts what the header of a packet states, if it was read.
+// flags counts the flags in the header of a packet, if the header was read.
 func (g *group) flags(p *inband.Packet, problem inband.Problem) {
 	if !p.HasINT() || p.Kind != inband.MD || problem == inband.UnknownVersion || problem == inband.Truncated {
 		return

@@ -6,10 +6,10 @@
 // allowed values (see package settings). outputs/all/reference.md, which `netsketch config
 // reference` prints, is generated from the fields.
 //
-// Load and Parse report all errors at once, each with its file, line, column, key and what was
-// expected. The settings of outputs and plugins remain a settings.Section, which the output or
-// plugin decodes itself; errors name positions there, too. Compare says which parts of a running
-// collector a changed file changes. Watch reports changes of the file.
+// Load and Parse report all errors at once, each with its file, line, column, key and expected
+// value. The settings of outputs and plugins remain a settings.Section, which the output or plugin
+// decodes itself; its errors name positions, too. Compare returns the differences between a running
+// collector's file and a changed file. Watch reports changes of the file.
 //
 // A Config is read-only once parsed and may be shared between goroutines.
 package config

@@ -37,7 +37,7 @@ type ReloadStatus struct {
 	// Reason says why the file is not in force, or which parts of it could not be applied; empty
 	// otherwise.
 	Reason string
-	// Removal lists what a held change would remove.
+	// Removal lists the devices, links, hosts and plugins that a held change would remove.
 	Removal string
 	// ConfirmFrom is the time from which on a held change can be confirmed.
 	ConfirmFrom time.Time

@@ -109,7 +109,7 @@ type term struct {
 	depth int
 }
 
-// planFor returns the plan of the queries for a list; nil if they select nothing in it.
+// planFor returns the plan of the queries for a list; nil if they select nothing in the list.
 func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 	p := &plan{list: l}
 	for _, q := range queries {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage makes commands say what they expect, under the name that the user called.
+// Package usage lets commands print the arguments that they expect, under the name that the user
+// called.
 package usage
 
 import (

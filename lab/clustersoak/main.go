@@ -52,7 +52,7 @@ const (
 	// resultsWithin bounds the time without a row of a switch after the kill of a NATS server.
 	resultsWithin = 8 * time.Second
 	interval      = time.Second // length of epochs
-	patience      = time.Minute // limit for anything that is not measured
+	patience      = time.Minute // limit for waits that are not measured
 )
 
 func main() {

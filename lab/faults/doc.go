@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package faults is the fault suite: it runs the collector, its plugins, switches and a database as
-// processes, breaks one of them in each case, and counts what is lost against what was sent.
+// processes, breaks one of them in each case, and counts losses.
 //
 // `make faults` runs all cases and writes their table into docs/evidence/faults.md; `go test` runs
 // two of them, so that the harness itself stays in order. The package contains tests only. Command

@@ -17,7 +17,7 @@ import (
 // topologies are the kinds of networks that are drawn.
 var topologies = []string{"fat-tree", "leaf-spine", "mesh", "ring"}
 
-// span is a part of a run in which something happens to the network: a fault or a disturbance.
+// span is a part of a run with a fault of the network or a disturbance.
 type span struct {
 	what        string
 	from, until time.Duration // counted from the first epoch

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/internal/netns"
 )
 
-// results has what the collector has published since the case began.
+// results has the published results of the collector since the case began.
 type results struct {
 	mu     sync.Mutex
 	newest int64

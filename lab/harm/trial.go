@@ -36,7 +36,7 @@ type scenario struct {
 	before func(*trial) error
 	// untagged: no packet may have a carrier before the failure.
 	untagged bool
-	// fail breaks something; heal ends that. nil: nothing happens.
+	// fail causes the failure; heal ends it. Either may be nil.
 	fail, heal func(*trial) error
 	// hold is the time between them, 6 s if 0.
 	hold time.Duration
@@ -338,7 +338,7 @@ func (t *trial) recover() (int, string) {
 
 // account fills the row.
 func (t *trial) account() {
-	// What the switches could not read in time, for want of a processor, is not telemetry's loss.
+	// Packets that switches could not read in time, for want of a processor, are not telemetry's loss.
 	unread, err := t.world.unread()
 	if err != nil {
 		t.wrong("%v", err)

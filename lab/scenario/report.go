@@ -60,7 +60,7 @@ type EpochScore struct {
 	End    time.Time `json:"end"`
 	Status string    `json:"status"` // complete, partial or lost
 	Stages Stages    `json:"stages"`
-	// Absent has the reasons why switches and hosts are missing from it, by name.
+	// Absent has the reasons why switches and hosts are missing from the epoch, by name.
 	Absent map[string]string `json:"absent,omitempty"`
 	// Failed has the errors of plugins without results, by plugin.
 	Failed map[string]string `json:"failed,omitempty"`

@@ -123,8 +123,7 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// checkInterface checks what the switch restricts further than the model. Its errors begin with the
-// leaf.
+// checkInterface checks the switch's restrictions beyond the model. Its errors begin with the leaf.
 func checkInterface(i *bindings.Interface) error {
 	switch i.Type {
 	case bindings.IETFInterfaces_InterfaceType_UNSET, bindings.IETFInterfaces_InterfaceType_ethernetCsmacd:

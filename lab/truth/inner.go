@@ -121,7 +121,7 @@ func isLink(kind uint16) bool {
 	return false
 }
 
-// link takes a header of the link layer, and returns the EtherType of what follows.
+// link takes a header of the link layer, and returns the EtherType of the payload.
 func (c *carried) link(kind uint16) (next uint16, ok bool) {
 	n := map[uint16]int{typeBridged: ethernetLen, typePPPoE: pppoeLen}[kind]
 	if n == 0 {

@@ -73,8 +73,8 @@ func ParseEncapsulated(frame []byte) (flow.Key, bool) {
 	return k, ok
 }
 
-// parseEncapsulated also returns what follows the IP header and its extension headers; nil of a
-// later fragment.
+// parseEncapsulated also returns the payload behind the IP header and its extension headers; nil
+// for a later fragment.
 func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
 	kind, rest := parseLink(frame, 2*maxTags)
 	switch {
@@ -129,7 +129,7 @@ func Refusal(frame []byte) string {
 	return fmt.Sprintf("not IPv4 or IPv6 (EtherType %#04x)", kind)
 }
 
-// pppoeType returns the EtherType of what follows the header of a PPPoE session; 0: it is not IP.
+// pppoeType returns the EtherType of the payload of a PPPoE session; 0 if it is not IP.
 func pppoeType(b []byte) uint16 {
 	if b[0] != 0x11 || b[1] != 0 { // no session
 		return 0
@@ -137,7 +137,7 @@ func pppoeType(b []byte) uint16 {
 	return map[uint16]uint16{0x21: typeIPv4, 0x57: typeIPv6}[binary.BigEndian.Uint16(b[6:])]
 }
 
-// labeledType returns the EtherType of what follows the last label; 0: it is not IP.
+// labeledType returns the EtherType of the payload behind the last label; 0 if it is not IP.
 func labeledType(b []byte) (uint16, bool) {
 	if len(b) == 0 {
 		return 0, false
@@ -170,7 +170,7 @@ func parseLink(frame []byte, most int) (kind uint16, rest []byte) {
 	return kind, rest
 }
 
-// parseIPv4 returns the flow of an IPv4 packet and what follows its header; nil of later fragments.
+// parseIPv4 returns the flow of an IPv4 packet and its payload; nil for later fragments.
 func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 	if len(b) < ipv4Len || b[0]>>4 != v4Version {
 		return flow.Key{}, nil, false

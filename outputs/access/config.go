@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access decides who may connect to an output that serves clients, and what they may read:
-// TLS, users, and bounds on connections. The outputs gnmi and web share it.
+// Package access decides who may connect to an output that serves clients, and which paths a user
+// may read: TLS, users, and bounds on connections. The outputs gnmi and web share it.
 //
 // Concurrency: Users may be used from any goroutine; a Listener is a net.Listener.
 package access

@@ -74,7 +74,7 @@ const (
 // DropPort is the egress_spec by which v1model drops a packet.
 const DropPort = program.DropPort
 
-// Kinds of failure, for errors.Is. An error of the switch is an [*Error] that wraps one of them.
+// Kinds of failure, for errors.Is. An error of the switch is an [*Error] that wraps a kind.
 var (
 	ErrNotFound       = control.ErrNotFound
 	ErrExists         = control.ErrExists

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sbom writes the modules that Go binaries contain as a CycloneDX document. It reads what
-// the linker recorded in them, and needs neither sources nor a network. The same binaries give the
-// same document.
+// Command sbom writes the modules that Go binaries contain as a CycloneDX document. It reads the
+// linker's records in the binaries, and needs neither sources nor a network. The same binaries give
+// the same document.
 package main
 
 import (

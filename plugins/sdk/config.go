@@ -23,7 +23,7 @@ type Config struct {
 // calls it when all keys could be read. Errors in values are a settings.KeyErrors.
 func (c Config) Decode(v any) error { return settings.DecodeJSON(c.JSON, v) }
 
-// Settings are what a configured plugin requests from the collector.
+// Settings are a configured plugin's requests to the collector.
 type Settings struct {
 	// Bindings are the objects to read in each epoch. If empty, all objects that match
 	// Description.Objects are read.

@@ -180,7 +180,7 @@ type Cabling struct {
 	plain map[string]bool // devices that only forward
 }
 
-// Cabling returns what the links of the network join.
+// Cabling returns the endpoints that the links of the network join.
 func (n *Network) Cabling() *Cabling {
 	c := &Cabling{Ends: map[string]map[uint32]string{}, plain: map[string]bool{}}
 	for i := range n.Devices {

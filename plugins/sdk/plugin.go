@@ -16,9 +16,9 @@ const ProtocolVersion = 1
 
 // Plugin is a measurement algorithm.
 type Plugin interface {
-	// Describe returns what the plugin reads and publishes. The result depends only on the binary.
-	// Describe returns at once and may be called several times, also in a process that is never
-	// configured.
+	// Describe returns the objects that the plugin reads and the lists that it publishes. The result
+	// depends only on the binary. Describe returns at once and may be called several times, also in a
+	// process that is never configured.
 	Describe() Description
 
 	// Configure applies a configuration and a network, and returns the objects to read and a first
@@ -101,7 +101,7 @@ type Description struct {
 	Name string `json:"name"`
 	// Version is the plugin's own version, such as "1.2.0".
 	Version string `json:"version"`
-	// Summary is one sentence about what the plugin measures.
+	// Summary describes the plugin's measurement in one sentence.
 	Summary string `json:"summary,omitempty"`
 	// Programs are data-plane programs that contain the objects that the plugin reads.
 	Programs []ProgramNeed `json:"programs,omitempty"`

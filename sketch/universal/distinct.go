@@ -49,8 +49,8 @@ func (e *Estimate) combine() (flows, deviation float64) {
 	return n, math.Sqrt(variance)
 }
 
-// countFlows returns the number of flows of a stratum, its standard deviation, and how much of what
-// the cells can count it is: from 0 to 1.
+// countFlows returns the number of flows of a stratum, its standard deviation, and the number as a
+// share of the largest number that the cells can count: from 0 to 1.
 //
 // A cell of a Count sketch is a sum of flow sizes with random signs. With λ flows per cell on
 // average, of which a share p(s) has size s, the characteristic function of a cell is ψ(t) =

@@ -33,7 +33,7 @@ type level struct {
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
-	fill     float64 // distinct as a share of what the cells can count, on a logarithmic scale
+	fill     float64 // distinct as a share of the largest number that the cells can count, on a logarithmic scale
 }
 
 // estimated is a key from the heavy-key slots, with its estimated size.

@@ -42,10 +42,9 @@ func New(l Layout) (*Sketch, error) {
 	return over(l, make([]uint32, l.CounterCells()), make([]uint32, l.HeavyCells()), make([]uint32, l.Levels)), nil
 }
 
-// Open returns a sketch over register cells as they were read: counters, heavy-key slots, and the
-// packets counted at each level, which may be nil if a program does not count them. The slices are
-// used, not copied. Cells of packets beyond the levels are ignored, because that register is
-// padded.
+// Open returns a sketch over register cells: counters, heavy-key slots, and the packets counted at
+// each level, which may be nil if a program does not count them. The slices are used, not copied.
+// Cells of packets beyond the levels are ignored, because that register is padded.
 func Open(l Layout, counters, heavy, packets []uint32) (*Sketch, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
 
-// Part is what one collector measured in an epoch.
+// Part is one collector's measurements of an epoch.
 type Part struct {
 	Epoch uint64
 	// Fence is the fence of the collector's lease.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exchange carries what the collectors of a cluster measure and publish from one to the
-// other:
+// Package exchange carries measurements and results from one collector of a cluster to the others:
 //
 //	engine ─ HandOver ─▶ part ─▶ NATS, acknowledged ─▶ Source ─▶ engine of the plugin's home
 //	store ─ Tap ─▶ results ─▶ stream with the newest ─▶ stores of all collectors
@@ -73,7 +72,7 @@ type Dependencies struct {
 	OnWatched func()
 }
 
-// Stats counts what was exchanged since the start.
+// Stats are the counters of the exchange since the start.
 type Stats struct {
 	// PartsSent counts parts that were acknowledged, PartsFailed parts that were not. PartBytesSent
 	// counts the bytes of parts on the bus.
@@ -196,7 +195,7 @@ func (c *Component) Stats() Stats {
 	}
 }
 
-// note logs when something begins to fail, fails for another reason, and works again.
+// note logs when an operation begins to fail, fails for another reason, and works again.
 func (c *Component) note(what string, err error) {
 	if c.ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return

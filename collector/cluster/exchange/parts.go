@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// HandOver sends what this collector measured to the homes of the plugins that read it. It does not
-// block: while two epochs wait to be sent, a further one is dropped and counted.
+// HandOver sends this collector's measurements to the homes of the plugins that read them. It does
+// not block: while two epochs wait to be sent, a further epoch is dropped and counted.
 func (c *Component) HandOver(ep *epoch.Epoch) {
 	c.inbox.begin(ep.Number)
 	if len(ep.Sources) == 0 {
@@ -58,7 +58,7 @@ func (c *Component) sendParts() {
 // home is a collector with the plugins whose epochs it analyzes.
 type home struct {
 	plugins map[string]map[string]map[string]bool // registers that each plugin reads, by device
-	readers map[string]map[string]int             // plugins that read a register as it is, by device
+	readers map[string]map[string]int             // plugins that read a register unmerged, by device
 }
 
 // homes returns the other collectors that are home of a plugin in an epoch.

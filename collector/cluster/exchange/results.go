@@ -253,8 +253,8 @@ func (c *Component) receiveBatch(join *batchJoiner, m jetstream.Msg) {
 	}
 }
 
-// publish puts results of another collector, or of this one before it was restarted, into the
-// store, unless newer ones are in it.
+// publish puts results of another collector, or of this one before its restart, into the store,
+// unless the store has newer results.
 func (c *Component) publish(subject string, whole *codec.Transfer[*bytes.Buffer]) error {
 	b, err := codec.DecodeBatch(whole.Sink.Bytes(), maxBatch)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 //
 //	agent ──▶ its collector ──▶ NATS ──▶ the other collectors ──▶ their agents
 //
-// What the clock of a collector begins is not sent: the clocks of all members begin it.
+// An epoch that this collector's clock begins is not sent, because the clocks of all members begin
+// it.
 
 // epochSubject is where the members send epochs: the name of the member follows.
 const epochSubject = "epoch"

@@ -193,8 +193,7 @@ func (m *Component) accept(offer *clusterv1.Offer) *clusterv1.OfferReply {
 	return reply
 }
 
-// SessionChanged carries out what follows from sessions that have become primaries or were outbid.
-// It does not block.
+// SessionChanged acts on sessions that have become primaries or were outbid. It does not block.
 func (m *Component) SessionChanged() {
 	m.work.Go(func() {
 		m.deps.Exclusive(func() {
@@ -235,8 +234,8 @@ func (m *Component) Drain() {
 	}
 }
 
-// holdings returns what this collector measures and analyzes. A plugin is in it until its last
-// epoch here was delivered.
+// holdings returns the devices that this collector measures and the plugins that it analyzes. A
+// plugin is listed until its last epoch here was delivered.
 func (m *Component) holdings() (h cluster.Holdings) {
 	h.Devices = m.parts.Network.Own()
 	for _, s := range m.parts.Hosts.Hosts() {

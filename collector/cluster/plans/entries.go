@@ -143,7 +143,7 @@ func (c *Component) noteEntries(device string, err error) {
 	c.note("entries of plans", "device", device, err)
 }
 
-// note counts failures to share something of a device or plugin, and logs when that begins to fail,
+// note counts failures to share data of a device or plugin, and logs when sharing begins to fail,
 // and when it works again.
 func (c *Component) note(what, kind, name string, err error) {
 	if err != nil {

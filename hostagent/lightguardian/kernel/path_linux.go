@@ -87,7 +87,7 @@ func (r *kernelRole) Part(full bool) (e uint64, part role.Report) {
 	return e, part
 }
 
-// Latest returns what the role in Go returns.
+// Latest returns the results of the role in Go.
 func (r *kernelRole) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	r.path.Finish(func() { s, report, ok = r.Role.Latest() })
 	return s, report, ok

@@ -243,7 +243,8 @@ func (g *generator) at(label string) {
 	}
 }
 
-// goTo jumps to a label. The kernel must not see that what follows cannot be reached.
+// goTo jumps to a label. The kernel must not notice that the instructions behind the jump cannot be
+// reached.
 func (g *generator) goTo(label string) {
 	g.emit(asm.Mov.Imm(asm.R1, 0), asm.JEq.Imm(asm.R1, 0, label))
 }

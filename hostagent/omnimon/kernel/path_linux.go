@@ -86,7 +86,7 @@ func Open(cfg Config) (*Path, error) {
 	return p, nil
 }
 
-// run does what follows an epoch, so that Advance does not wait for it.
+// run does the work after the end of an epoch, so that Advance does not wait for it.
 func (p *Path) run() {
 	tick := time.NewTicker(pollQueries)
 	defer tick.Stop()

@@ -239,7 +239,7 @@ func (p *Path) encodeIngress(b *wire.Builder, epoch uint64) {
 // untaggedBytes is the first bit of the bytes of untagged packets in flow_slot.rest.
 const untaggedBytes = 26
 
-// lateEpochs adds up what the processors counted as late in an epoch. A cell of the map has the
+// lateEpochs adds up the processors' counts of late packets in an epoch. A cell of the map has the
 // first epoch that used it.
 func lateEpochs(epoch uint64, counts []omnimonCounts) (all []wire.LateEpoch) {
 	for _, c := range counts {

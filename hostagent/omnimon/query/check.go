@@ -41,8 +41,8 @@ type Field struct {
 	Type Type
 }
 
-// packetFields are the fields of the stream of packets. Those below are in the flow key, so that
-// the values of a flow can be grouped by them.
+// packetFields are the fields of the stream of packets. The fields below this line are in the flow
+// key, so that the values of a flow can be grouped by them.
 var packetFields = []Field{{"src", Address}, {"dst", Address}, {"proto", Integer}, {"sport", Integer},
 	{"dport", Integer},
 	{"length", Integer}, {"ttl", Integer}, {"flags", Integer}, {"window", Integer},

@@ -33,8 +33,8 @@ var widths = map[string]int{"src": 32, "dst": 32, "proto": 8, "sport": 16, "dpor
 // masked are the fields that match by mask.
 var masked = []string{"src", "dst", "flags"}
 
-// Units returns what the sequence needs of units, one for each aggregate. ok is false if filters
-// cannot express it; hosts run the sequence in either case, unless it uses the queue depth.
+// Units returns the sequence's use of units, one for each aggregate. ok is false if filters cannot
+// express the sequence; hosts run it in either case, unless it uses the queue depth.
 func (s *Step) Units() (units []Unit, ok bool) {
 	if s.Place != Switches {
 		return nil, false

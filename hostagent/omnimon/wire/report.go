@@ -21,7 +21,7 @@ const (
 	Malformed                   // outgoing or incoming, with a truncated or invalid header
 	Dropped                     // epochs whose report was not requested in time
 	NoLease                     // outgoing without a header: there is no lease for the destination
-	NoRoom                      // outgoing without a header: with it they exceed what the path passes
+	NoRoom                      // outgoing without a header, because with the header they exceed the path's MTU
 	Untracked                   // outgoing without a header, of a flow that the full table has no entry for
 	Late                        // incoming, of an epoch that has been reported
 	UnknownEpoch                // incoming, of an epoch more than four ahead or behind

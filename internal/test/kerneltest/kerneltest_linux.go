@@ -2,7 +2,7 @@
 
 //go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
 
-// Package kerneltest has what the tests of data paths in the kernel share.
+// Package kerneltest has helpers for the tests of data paths in the kernel.
 package kerneltest
 
 import (

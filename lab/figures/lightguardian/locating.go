@@ -255,7 +255,7 @@ func (n *network) measure(config sumax.Config) error {
 	return err
 }
 
-// score compares what the rules find with the faults.
+// score compares the findings of the rules with the faults.
 type score struct{ right, found, faults int }
 
 func (s score) precision() float64 { return float64(s.right) / float64(max(s.found, 1)) }

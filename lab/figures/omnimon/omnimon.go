@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package omnimon measures what the figures of the OmniMon paper show, with the product's own code:
-// mappings, data path of hosts, queries, compiled programs and analysis. It has no state.
+// Package omnimon measures the figures of the OmniMon paper, with the product's own code: mappings,
+// data path of hosts, queries, compiled programs and analysis. It has no state.
 //
 // Numbers of figures are the numbers in the paper's captions. Columns with the paper's numbers have
 // only values that its text and tables state.

@@ -28,7 +28,7 @@ import (
 // none is a number that the paper does not state.
 const none = -1
 
-// application is a query of table 1 or of Exp#10 with what the paper states.
+// application is a query of table 1 or of Exp#10 with the paper's numbers.
 type application struct {
 	file string
 	name string

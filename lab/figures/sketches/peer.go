@@ -254,7 +254,7 @@ func (b *bench) measure(ctx context.Context, j job) (rows []suite.Row, err error
 // spread is the largest value minus the smallest, divided by the median.
 func spread(x []float64) float64 { return (slices.Max(x) - slices.Min(x)) / median(x) }
 
-// programs are rows that say what the machine and the peers are.
+// programs are rows that describe the machine and the peers.
 func (b *bench) programs() []suite.Row {
 	rows := []suite.Row{row("machine", machine(), 0, "machine", "processors", float64(runtime.NumCPU()), "processors",
 		b.t.Name)}

@@ -20,7 +20,8 @@ import (
 // one interval (section VII-C).
 const (
 	hosts = 8
-	// Switches 1 to 4 are edge switches, two in each pod; then follow as many aggregation switches, and 2 cores.
+	// Switches 1 to 4 are edge switches, two in each pod; as many aggregation switches and 2 cores
+	// follow.
 	edges    = 4
 	hops     = 5 // at most
 	interval = 5 * time.Second

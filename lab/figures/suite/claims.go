@@ -24,8 +24,8 @@ type Claim struct {
 	Holds string
 	// Why the statement does not hold on the standard trace; "" where it holds.
 	Why string
-	// Better is an expression. It is true if what was measured here is strictly better than what the
-	// paper states. Rules with limits need none, unless Vague.
+	// Better is an expression. It is true if the result here is strictly better than the paper's
+	// statement. Rules with limits need none, unless Vague.
 	Better string
 	Vague  bool // the paper states no number: limits follow from its words or axes
 	// Apart is why the statement and what was measured here cannot be compared, by its kind, one of

@@ -129,7 +129,7 @@ func Select(all []Suite, names []string) (out []Suite, err error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s Suite) bool { return s.Name == n })
 		if i < 0 {
-			return nil, fmt.Errorf("figure %q: there is none of that name; there are %s", n, strings.Join(Names(all), ", "))
+			return nil, fmt.Errorf("there is no figure %q; the figures are %s", n, strings.Join(Names(all), ", "))
 		}
 		out = append(out, all[i])
 	}

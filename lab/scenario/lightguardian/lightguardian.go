@@ -156,7 +156,7 @@ func intervalOf(row *score.Row) measured {
 	return measured{last, row.Value("final-epoch") - last}
 }
 
-// published is a published value itself.
+// published returns a published value unchanged.
 func published(m *score.Measure, rows, _ score.Rows) (score.Score, bool) {
 	v, ok := rows[""].Number(m.Leaves[0])
 	return score.Score{Value: v}, ok

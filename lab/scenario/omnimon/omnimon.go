@@ -48,7 +48,8 @@ const (
 	linkRows = "link-flow"
 )
 
-// settled are the lists of the settled epoch, by those of the newest one, with what they claim.
+// settled are the lists of the settled epoch, by the names of the lists of the newest epoch, with
+// their claims.
 var settled = []score.Claim{
 	{List: flows, If: "exact", Leaves: []string{"packets", "bytes", "lost-packets"}},
 	{List: hops, If: "determined", Leaves: []string{"packets-low", "packets-high"}},

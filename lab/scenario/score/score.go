@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package score compares what a plugin publishes with the ground truth.
+// Package score compares the published results of a plugin with the ground truth.
 //
 // A scenario reads an algorithm's results over gNMI, as any client does, and a Scorer arranges them
 // in Tables: lists, views and rows. The algorithm's ground-truth function computes tables of the

@@ -109,7 +109,7 @@ func Algorithm() score.Algorithm {
 	}
 }
 
-// published is a published value itself.
+// published returns a published value unchanged.
 func published(m *score.Measure, rows, _ score.Rows) (score.Score, bool) {
 	v, ok := rows[""].Number(m.Leaves[0])
 	return score.Score{Value: v}, ok
@@ -166,7 +166,7 @@ type exact struct {
 	atFlow      map[string]map[flow.Key]uint64
 }
 
-// flows adds the flows, their paths and the changes of those.
+// flows adds the flows, their paths and changes of paths.
 func (x *exact) flows() {
 	packets := uint64(0)
 	all, changed := x.t.Rows(flows, network), x.t.Rows(pathChanges, network)

@@ -256,7 +256,7 @@ func (p *Port) follow(failed error) {
 	}
 }
 
-// send sends what leaves the switch: at once, or in a burst with what follows.
+// send sends a frame that leaves the switch: at once, or in a burst with the next frames.
 func (p *Port) send(frame []byte, _ time.Duration) {
 	if p.cfg.Watch {
 		p.unsent.Add(1)

@@ -12,8 +12,8 @@ import (
 	"math/big"
 )
 
-// Limits on what Parse accepts. They are far above what p4c emits, and bound what a hostile file
-// can cost.
+// Limits on the files that Parse accepts. They are far above p4c's output, and bound the cost of a
+// hostile file.
 const (
 	MaxFileBytes = 256 << 20
 	MaxDepth     = 200     // nesting of one expression

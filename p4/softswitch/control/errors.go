@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Kinds of failure, for errors.Is. The error of a call is an [*Error] that wraps one of them.
+// Kinds of failure, for errors.Is. The error of a call is an [*Error] that wraps a kind.
 var (
 	// ErrNotFound: there is no table, object, entry, cell or port of that name.
 	ErrNotFound = errors.New("not found")
@@ -31,7 +31,7 @@ var (
 
 // Error is the failure of a call.
 type Error struct {
-	Object string // what the call was about: `table "MyIngress.ipv4_lpm"`
+	Object string // object of the call: `table "MyIngress.ipv4_lpm"`
 	Detail string // the value, the problem, and what was expected
 	Kind   error  // one of the Err values of this package
 }

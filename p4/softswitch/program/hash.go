@@ -3,7 +3,8 @@
 package program
 
 // Hash is a hash over fields, constants, headers, and perhaps the payload. Fields of headers that
-// are not valid are left out; what is left is packed bit by bit, the last byte filled with zeros.
+// are not valid are left out; the other fields are packed bit by bit, the last byte filled with
+// zeros.
 type Hash struct {
 	Name    string
 	Algo    string

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Place is where faults of one kind are found: a node, or a link to it.
+// Place is a place at which faults of one kind are found: a node, or a link to it.
 type Place[N comparable] struct {
 	Fault    Fault
 	Link     bool

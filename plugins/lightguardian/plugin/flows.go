@@ -199,7 +199,7 @@ const undecided = 0.5
 // locate finds the faults that the sketches show. If both hosts have counted the flow, it has
 // drops, a loop or a blackhole only if packets are missing, and an abnormal jitter only if the
 // receiver sees it and the sender does not (paper, section 6.2: the hosts report victim flows).
-// What one host alone counted is unsure.
+// Counts of one host alone are unsure.
 func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	rules := i.config.rules
 	size := f.sent
@@ -309,8 +309,8 @@ func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
 	}
 }
 
-// early reports whether columns or reports that arrive later may change what the hops from first
-// to end, without it, show.
+// early reports whether later columns or reports may change the findings at the hops from first to
+// end, without end.
 func (f *flowState) early(first, end int) bool {
 	if !f.counted() || f.rerouted {
 		return true

@@ -193,8 +193,7 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 	return r
 }
 
-// inexact reports whether a counter of a report shows that some of what the host should have
-// reported is missing.
+// inexact reports whether a counter of a report shows that the report lacks data.
 func inexact(c wire.Counter) bool {
 	switch c {
 	case wire.Full, wire.FlowsFull, wire.Dropped, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package analysis is OmniMon's collective analysis (paper, algorithm 4): it joins what the hosts
-// and the switches counted in one epoch, and attributes lost packets to switches and links.
+// Package analysis is OmniMon's collective analysis (paper, algorithm 4): it joins the counts of
+// hosts and switches of one epoch, and attributes lost packets to switches and links.
 //
 // A flow that arrived completely has the values of its source at every switch of its path. Losses
 // of lossy flows are inferred, see losses.go. Missing data of a host, a switch or a flow does not
@@ -329,7 +329,7 @@ func (r *Result) read(e *Epoch) (again bool) {
 	return invalid.Load()
 }
 
-// count notes what the counters of a report say about its flows.
+// count notes the consequences of a report's counters for its flows.
 func (r *Result) count(host int, e *Epoch) {
 	rep, err := wire.Open(r.reports[host])
 	if r.reports[host] == nil || err != nil {
@@ -393,7 +393,7 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 			break
 		}
 		if source >= a.net.Hosts {
-			return fmt.Errorf("packets from host %d of %d", source, a.net.Hosts)
+			return fmt.Errorf("packets from host number %d; the network has %d hosts, from number 0 on", source, a.net.Hosts)
 		}
 		refs := a.refs[source]
 		for rep.NextIngress(&row) {

@@ -116,7 +116,7 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 	}
 }
 
-// search finds what the flows may have lost before a slot: their values add up to a deficit.
+// search finds the possible losses of the flows before a slot: their values add up to a deficit.
 type search struct {
 	parts            []part
 	rest             []wire.Values // sums of all parts from each index on

@@ -60,7 +60,7 @@ type total struct {
 	known   bool
 }
 
-// merge adds up the workers' expectations and subtracts what the switches recorded.
+// merge adds up the workers' expectations and subtracts the switches' counts.
 func (a *Analyzer) merge(r *Result, e *Epoch) *inference {
 	in := &inference{net: &a.net, present: make([]bool, a.net.Arrays), deficits: a.workers[0].expected}
 	in.total = make([]total, a.net.Switches+len(a.net.Links))

@@ -201,7 +201,8 @@ func (r *run) problem(subject string, k alert.Kind, format string, args ...any) 
 	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
 }
 
-// missing reports whether packets are missing, or may be: what a later count may change.
+// missing reports whether packets are missing, or may be, so that a later count may change the
+// results.
 func (r *run) missing() bool {
 	x := r.result
 	unknown := func(f analysis.Flow) bool { return !f.Known() }
@@ -211,7 +212,7 @@ func (r *run) missing() bool {
 		slices.ContainsFunc(x.Links, loses)
 }
 
-// provisional reports whether what the tables say of losses may change until the epoch is settled.
+// provisional reports whether the losses in the tables may change until the epoch is settled.
 func (r *run) provisional() bool { return r.pending && !r.settling }
 
 // pendingReason is the reason why values that depend on missing packets are not exact, "" if they
@@ -468,12 +469,12 @@ type published struct {
 	reason string              // reason for which the flow's values at its source are unknown
 }
 
-// volume returns what the source sent of a flow, with and without a header.
+// volume returns the packets and bytes that the source sent of a flow, with and without a header.
 func volume(f *analysis.Flow) (packets, bytes uint64) {
 	return uint64(f.Sent[wire.Packets]) + f.Untagged.Packets, uint64(f.Sent[wire.Bytes]) + f.Untagged.Bytes
 }
 
-// amount is what a flow sent on a link, with and without a header.
+// amount is the packets and bytes that a flow sent on a link, with and without a header.
 type amount struct {
 	packets analysis.Bounds
 	bytes   int64 // at most
@@ -709,8 +710,8 @@ func (r *run) linkReason(number int) string {
 	return r.pendingReason(load.lossy)
 }
 
-// lostBefore returns what a flow lost at the first elements of its path, and the bytes of these
-// packets, at least. exact: the bytes are exact.
+// lostBefore returns the packets that a flow lost at the first elements of its path, and at least
+// the bytes of these packets. exact states that the bytes are exact.
 func lostBefore(f *analysis.LossyFlow, elements int) (packets analysis.Bounds, bytes int64, exact bool) {
 	exact = true
 	for i := range f.Losses[:elements] {

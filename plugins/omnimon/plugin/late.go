@@ -61,7 +61,7 @@ type held struct {
 	Late    string          `json:",omitempty"` // which packets of it were late
 
 	LossyFlows, LostPackets int64
-	tables                  []*table.Table // what was lost; nil after a restart of the plugin
+	tables                  []*table.Table // tables of losses; nil after a restart of the plugin
 	answers                 []*answer      // of queries that read losses
 }
 
@@ -124,8 +124,8 @@ func (h *history) withdraw(r *run) {
 	}
 }
 
-// doubt returns why it is not known what a held epoch lost, "" if it is. A late packet of an epoch
-// is in the host's report, and in the switch's read-out, of one of the four epochs after it.
+// doubt returns why the losses of a held epoch are not known, "" if they are. A late packet of an
+// epoch is in the host's report, and in the switch's read-out, of one of the four epochs after it.
 func (h *history) doubt(x *held) string {
 	switch {
 	case x.Nothing:

@@ -199,7 +199,7 @@ func (n *network) model(singlePath bool) analysis.Network {
 }
 
 // searchModel lets the analysis search for paths. Switches whose routes the collector installs send
-// by these.
+// by the installed routes.
 func (n *network) searchModel(singlePath bool) *analysis.Search {
 	s := &analysis.Search{Ends: n.ends, Next: n.next, SinglePath: singlePath}
 	for _, l := range n.links {

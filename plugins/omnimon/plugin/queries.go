@@ -132,7 +132,7 @@ type queryRow struct {
 	wire.QueryRow
 }
 
-// queryRows reads what the hosts returned of queries, by the ids of the queries.
+// queryRows reads the hosts' results of queries, by the ids of the queries.
 func (r *run) queryRows() map[uint64][]queryRow {
 	rows := map[uint64][]queryRow{}
 	for n, data := range r.input.Reports {

@@ -27,9 +27,9 @@ func (c *counts) queueWords(cells []uint32, uses []use) [][]uint32 {
 	return out
 }
 
-// queueTuples returns the tuples of the sequences of a query that uses the queue depth: what the
-// flows of each group added to the units in egress of all switches. waiting: the switches do not
-// count for the query yet.
+// queueTuples returns the tuples of the sequences of a query that uses the queue depth: the amounts
+// that the flows of each group added to the units in egress of all switches. waiting states that
+// the switches do not count for the query yet.
 func (r *run) queueTuples(q *running, inexact func(format string, args ...any)) (
 	tuples map[string][]query.Tuple, waiting bool) {
 	if r.result == nil {
@@ -101,7 +101,7 @@ func (r *run) checkSwitches(x *use, inexact func(format string, args ...any)) {
 	}
 }
 
-// share is a slot of a switch in which a unit counted something.
+// share is the packets that a unit counted in a slot of a switch.
 type share struct {
 	counted int64
 	most    map[flow.Key]int64 // most that the flows of each group can have added

@@ -42,8 +42,7 @@ const (
 // settledOf returns the list of the settled epoch that corresponds to a list of the newest epoch.
 func settledOf(list string) string { return settledList + "/" + strings.TrimPrefix(list, root) }
 
-// builder returns the builder of a list that says what was lost: in the newest epoch, or in the
-// settled one.
+// builder returns the builder of a list of losses: of the newest epoch, or of the settled one.
 func (r *run) builder(list string) *table.Builder {
 	if r.settling {
 		list = settledOf(list)
@@ -51,7 +50,7 @@ func (r *run) builder(list string) *table.Builder {
 	return r.epoch.Builder(list)
 }
 
-// lossTables builds the tables that say what was lost.
+// lossTables builds the tables of losses.
 func (r *run) lossTables(flows []*published) (out []*table.Table, err error) {
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return r.flowTable(flows) },
@@ -75,7 +74,7 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 		return a.Key.Compare(b.Key)
 	})...)
 	answers := r.answers(p.queries())
-	// What is lost is published now as provisional, and as it is then when the epoch is settled.
+	// Losses are published now as provisional, and again with their values when the epoch is settled.
 	later := *r
 	later.settling = true
 	held, err := later.lossTables(slices.DeleteFunc(slices.Clone(flows), func(f *published) bool {
@@ -106,8 +105,8 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 	return out, out.Err()
 }
 
-// settledTables say what the settled epoch lost. They have no rows if that is not known. newest are
-// the tables that say the same of the newest epoch.
+// settledTables have the losses of the settled epoch. They have no rows if the losses are not
+// known. newest are the same tables of the newest epoch.
 func (r *run) settledTables(newest []*table.Table) (out []*table.Table) {
 	if r.settled != nil && r.doubt == "" {
 		return r.settled.tables

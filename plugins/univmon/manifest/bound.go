@@ -16,8 +16,8 @@ import (
 //     has as many variables as switches, whatever the number of dimensions.
 //   - The sum of bounds of its parts, each rounded up to what whole sketches can cost.
 //
-// Odd cycles and cliques of paths with two switches make it tighter: a sketch on every second
-// switch is not enough for them.
+// Odd cycles and cliques of paths with two switches make the bound tighter: a sketch on every
+// second switch is not enough for them.
 func lowerBound(p *Problem, sets [][]int) float64 {
 	if len(sets) == 0 || len(p.Dimensions) == 0 {
 		return 0

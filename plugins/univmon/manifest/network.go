@@ -42,7 +42,7 @@ type mapper struct {
 	out     *Map
 }
 
-// Routing is what is known of the paths of packets.
+// Routing is the knowledge of the paths of packets.
 type Routing struct {
 	// Owners are, by prefix, the names of the switches at which their packets enter and leave, in
 	// addition to the addresses of hosts.

@@ -41,7 +41,7 @@ func WithFunction(name string, g universal.G) Option {
 	return func(p *Plugin) { p.functions = append(p.functions, Function{Name: name, g: g}) }
 }
 
-// G returns the function itself.
+// G returns the function.
 func (f Function) G() universal.G {
 	if f.g != nil {
 		return f.g

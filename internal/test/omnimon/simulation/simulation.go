@@ -108,7 +108,7 @@ type Settings struct {
 	Drop func(element int, f *Flow, time float64, r *rand.Rand) bool
 }
 
-// Flow is a flow and what happened to it.
+// Flow is a flow with its path and its losses.
 type Flow struct {
 	Key            flow.Key
 	From, To       int
@@ -445,8 +445,8 @@ func (sim *Simulation) Compare(r *analysis.Result) error {
 	return sim.Contains(r)
 }
 
-// Contains returns an error if a bound of a loss does not contain what happened, or if an exact
-// loss or value differs from it.
+// Contains returns an error if the bounds of a loss exclude the simulated loss, or if an exact loss
+// or value differs from the simulation.
 func (sim *Simulation) Contains(r *analysis.Result) error {
 	for _, flows := range [][]analysis.LossyFlow{r.Lossy, r.Open} {
 		for i := range flows {
@@ -486,7 +486,7 @@ func (sim *Simulation) contains(f *analysis.LossyFlow) error {
 	return nil
 }
 
-// Reasons are all that say why something in a result is not exact.
+// Reasons returns all reasons for which parts of a result are not exact.
 func Reasons(r *analysis.Result) []string {
 	all := slices.Concat(r.Hosts, r.Elements, r.Contradictions)
 	for _, f := range slices.Concat(r.Odd, r.Unplaced) {
