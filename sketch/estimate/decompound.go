@@ -24,7 +24,7 @@ const (
 // fails with an error that wraps sketch.ErrLimit if almost all counters are in use.
 func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 	if len(row) == 0 || from < 1 || to <= from {
-		return nil, fmt.Errorf("%w: estimate: sizes from %d up to %d, %d counters; expected ascending sizes from 1 on, and a counter",
+		return nil, fmt.Errorf("%w: estimate: sizes from %d up to %d, %d counters; expected ascending sizes and a counter",
 			sketch.ErrConfig, from, to, len(row))
 	}
 	width := (to + classes - 1) / classes // width of a class
