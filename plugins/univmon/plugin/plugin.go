@@ -64,11 +64,11 @@ func (r *result) doubt() string {
 	case r.estimate == nil || r.estimate.Represents():
 		return ""
 	case r.estimate.CountsFlows():
-		return "the sketch is too small for this many flows: entropy, functions and DDoS victims are unknown; a program " +
-			"with more levels, counters or slots measures them"
+		return "the sketch is too small for this many flows: entropy, functions, changes and DDoS victims are unknown; " +
+			"a program with more levels, counters or slots measures them"
 	default:
-		return "more flows than the sketch can count: their number, entropy, functions and DDoS victims are unknown; a " +
-			"program with more levels or counters measures them"
+		return "more flows than the sketch can count: their number, entropy, functions, changes and DDoS victims are " +
+			"unknown; a program with more levels or counters measures them"
 	}
 }
 
