@@ -176,17 +176,18 @@ func (p *player) stop(ctx context.Context) {
 	}
 }
 
-// analyze gives the plugin one epoch and validates its results.
+// analyze gives the plugin one epoch, validates its results, and completes them as a collector does.
 func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.plugin.SetWatched(epoch.Watched)
 	results, err := p.plugin.Analyze(ctx, epoch)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range results.Tables {
+	for i, r := range results.Tables {
 		if err := p.schema.Validate(r.Table); err != nil {
 			return nil, err
 		}
+		results.Tables[i].Table = p.schema.WithFlows(r.Table)
 	}
 	if results.State != nil {
 		p.plugin.SetState(results.State)
