@@ -176,7 +176,8 @@ func (p *player) stop(ctx context.Context) {
 	}
 }
 
-// analyze gives the plugin one epoch, validates its results, and completes them as a collector does.
+// analyze gives the plugin one epoch. It validates its results, and completes them as a collector
+// does.
 func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.plugin.SetWatched(epoch.Watched)
 	results, err := p.plugin.Analyze(ctx, epoch)
