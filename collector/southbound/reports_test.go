@@ -244,8 +244,9 @@ func TestLimits(t *testing.T) {
 						t.Errorf("status %+v; expected several streams", st)
 					}
 				case "subscriptions and streams":
+					// Which subscriptions get the two streams is a matter of chance.
 					if st.State != Synced || st.Missing == 0 || !strings.Contains(st.LastError, "is limited") ||
-						w.leaves()[eth1+"/state/oper-status"] != "UP" {
+						w.leaves()[eth1+"/state/oper-status"] != "UP" && !strings.Contains(st.LastError, "/oper-status") {
 						t.Errorf("status %+v", st)
 					}
 				default:
