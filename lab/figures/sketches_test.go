@@ -187,7 +187,7 @@ func TestSketchesBadInput(t *testing.T) {
 		"not a capture":    {[]string{"--trace", "pcap:" + text}, text},
 		"not a CDF":        {[]string{"--trace", "cdf:" + text}, "line 2"},
 		"no such kind":     {[]string{"--trace", "tcp:1"}, "zipf:SKEW"},
-		"no such figure":   {[]string{"--figures", "sketchint-9"}, "there are sketchint-5, sketchint-6, "},
+		"no such figure":   {[]string{"--figures", "sketchint-9"}, "the figures are sketchint-5, sketchint-6, "},
 		"no packets":       {[]string{"--packets", "0"}, "0 packets"},
 		"too many packets": {[]string{"--packets", "1000000000000"}, "expected 1 to"},
 		"no runs":          {[]string{"--runs", "0"}, "--runs"},
