@@ -410,36 +410,32 @@ func TestBrowserFrames(t *testing.T) {
 func (f *fixture) publish(list string, keys []string, rows ...map[string]any) {
 	f.t.Helper()
 	b := table.NewBuilder(list)
+	var columns []func(row map[string]any)
 	for _, k := range keys {
 		c := b.TextKey(k)
-		for _, r := range rows {
-			c.Append(r[k].(string))
-		}
+		columns = append(columns, func(row map[string]any) { c.Append(row[k].(string)) })
 	}
 	for _, leaf := range slices.Sorted(maps.Keys(rows[0])) {
 		switch rows[0][leaf].(type) {
 		case string:
 			if !slices.Contains(keys, leaf) {
 				c := b.Text(leaf)
-				for _, r := range rows {
-					c.Append(r[leaf].(string))
-				}
+				columns = append(columns, func(row map[string]any) { c.Append(row[leaf].(string)) })
 			}
 		case int:
 			c := b.Uint(leaf)
-			for _, r := range rows {
-				c.Append(uint64(r[leaf].(int)))
-			}
+			columns = append(columns, func(row map[string]any) { c.Append(uint64(row[leaf].(int))) })
 		case float64:
 			c := b.Float(leaf)
-			for _, r := range rows {
-				c.Append(r[leaf].(float64))
-			}
+			columns = append(columns, func(row map[string]any) { c.Append(row[leaf].(float64)) })
 		case bool:
 			c := b.Bool(leaf)
-			for _, r := range rows {
-				c.Append(r[leaf].(bool))
-			}
+			columns = append(columns, func(row map[string]any) { c.Append(row[leaf].(bool)) })
+		}
+	}
+	for _, row := range rows {
+		for _, add := range columns {
+			add(row)
 		}
 	}
 	t, err := b.Table()

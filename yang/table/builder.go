@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Builder makes a Table column by column:
+// Builder makes a Table row by row:
 //
 //	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
 //	flow := b.TextKey("flow")

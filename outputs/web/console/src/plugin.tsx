@@ -10,8 +10,11 @@ import type { Live, Row } from './live'
 import { above, columns, flowKeys, isNumber, keyLeaf, tables, type SchemaNode } from './schema'
 import { Table, type TableColumn } from './table'
 
+// flowFields are parts of a flow, which is a key of the row.
+const flowFields = /^(source-address|destination-address|protocol|source-port|destination-port)$/
+
 // columnsOf returns the columns of a list's table: its keys, those of enclosing lists included, and
-// its leaves, the epoch last.
+// its leaves but for parts of a flow that is a key, the epoch last.
 export function columnsOf(list: SchemaNode): TableColumn<Row>[] {
   const keys = above(list).flatMap((n) =>
     (n.keys ?? []).map((k): TableColumn<Row> => {
@@ -29,7 +32,7 @@ export function columnsOf(list: SchemaNode): TableColumn<Row>[] {
   )
   const titles = new Set(keys.map((k) => k.title))
   const leaves = columns(list)
-    .filter((c) => !titles.has(c.title))
+    .filter((c) => !titles.has(c.title) && !(titles.has('flow') && flowFields.test(c.node.name)))
     .sort((a, b) => Number(a.title === 'epoch') - Number(b.title === 'epoch'))
     .map(({ leaf, title, node }): TableColumn<Row> => {
       const number = isNumber(node)
