@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector/device"
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -47,12 +48,17 @@ func p4Command() *cobra.Command {
 		Example: "  netsketch p4 check p4/mysketch.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if info == "" {
-				info = strings.TrimSuffix(args[0], ".json") + ".p4info.txtpb"
+			base, isJSON := strings.CutSuffix(args[0], ".json")
+			switch {
+			case info == "" && !isJSON:
+				return fmt.Errorf("%s: expected the file NAME.json that p4c writes, or --p4info with the file of its P4Info",
+					args[0])
+			case info == "":
+				info = base + ".p4info.txtpb"
 			}
 			p, err := p4rt.ReadProgram(args[0], info)
 			if err != nil {
-				return err
+				return errors.Join(err, checkJSON(args[0]))
 			}
 			return checkP4(cmd.OutOrStdout(), p)
 		},
@@ -60,6 +66,19 @@ func p4Command() *cobra.Command {
 	check.Flags().StringVar(&info, "p4info", "", "`file` with the P4Info, as text or binary")
 	cmd.AddCommand(check, p4NewCommand())
 	return cmd
+}
+
+// checkJSON returns why the device config in a file is not BMv2 JSON. A file that cannot be read
+// has no such reason.
+func checkJSON(path string) error {
+	text, err := files.Read(path)
+	if err != nil {
+		return nil
+	}
+	if _, err = softswitch.Compile(text); err != nil {
+		return fmt.Errorf("program %s: %w", path, err)
+	}
+	return nil
 }
 
 // checkP4 prints what the collector reads from switches with a program.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -78,6 +79,8 @@ func TestP4Check(t *testing.T) {
 		"another object in the read-out control": {func(i, j string) (string, string) {
 			return strings.Replace(i, "int64_value: 128", "int64_value: 129", 1), j
 		}, "", "does not answer a read-out of object 129 from cell 0"},
+		"neither JSON nor P4Info": {func(string, string) (string, string) { return "x{", "{bad" }, "",
+			"BMv2 JSON is malformed at byte 2"},
 		"not a program": {func(i, _ string) (string, string) { return i, "{}" }, "", "program"},
 	} {
 		info, json := test.change(string(text), string(program))
@@ -91,6 +94,50 @@ func TestP4Check(t *testing.T) {
 		out, err := command(t, "", "p4", "check", file)
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(out, test.out) {
 			t.Errorf("%s: %v, want %q:\n%s", name, err, test.want, out)
+		}
+	}
+}
+
+// Commands name what is wrong with a file that they cannot read, at once: nothing is read from a
+// pipe, which would block until somebody writes to it.
+func TestFilesThatAreNotRead(t *testing.T) {
+	dir := t.TempDir()
+	pipe, empty, alone := filepath.Join(dir, "pipe.json"), filepath.Join(dir, "empty"), filepath.Join(dir, "alone.json")
+	if err := syscall.Mkfifo(pipe, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{empty: "", alone: "{bad"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const isPipe = "pipe.json is a pipe; expected a regular file"
+	info := strings.TrimSuffix(exampleProgram, ".json") + ".p4info.txtpb"
+	for args, want := range map[string]string{
+		"p4 check " + pipe: isPipe,
+		"p4 check " + exampleProgram + " --p4info " + pipe:                        isPipe,
+		"p4 check " + dir + " --p4info " + info:                                   "is a directory; expected a regular file",
+		"p4 check /dev/zero --p4info " + info:                                     "/dev/zero is a device",
+		"p4 check ../../examples/cocosketch/p4/own.p4":                            "expected the file NAME.json",
+		"p4 check " + alone:                                                       "BMv2 JSON is malformed at byte 2",
+		"p4 check " + alone + " --p4info none":                                    "open none: no such file",
+		"config check " + pipe:                                                    "failed",
+		"collector --config " + pipe:                                              isPipe,
+		"switch --json " + pipe:                                                   isPipe,
+		"switch --program forwarding --cert-file " + pipe + " --key-file " + pipe: isPipe,
+		"demo --plugins " + plugins + " --scenario " + pipe:                       isPipe,
+		"demo --plugins " + plugins + " --virtual --trace " + pipe:                isPipe,
+		"replay " + pipe + " --plugin x":                                          isPipe,
+		"query --text " + pipe:                                                    isPipe,
+		"yang validate " + pipe:                                                   isPipe,
+		"plugin check " + pipe:                                                    "it is a pipe, not a program",
+		"plugin check " + dir:                                                     "it is a directory, not a program",
+		"plugin check " + empty:                                                   "the file is empty",
+		"plugin check " + filepath.Join(plugins, "netsketch-plugin-univmon") + " --recording " + pipe: isPipe,
+	} {
+		out, err := command(t, "", strings.Fields(args)...) // config check prints its reason to standard error
+		if err == nil || !strings.Contains(out+err.Error(), want) {
+			t.Errorf("%s: %v, want %q:\n%s", args, err, want, out)
 		}
 	}
 }

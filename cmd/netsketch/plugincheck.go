@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
@@ -106,7 +106,7 @@ func (c *pluginCheck) empty(ctx context.Context, out io.Writer, p *player) error
 
 // play lets the plugin analyze the epochs of a recording.
 func (c *pluginCheck) play(ctx context.Context, out io.Writer, p *player, file string) error {
-	in, err := os.Open(file)
+	in, err := files.Open(file)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -27,7 +27,7 @@ func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	if f.plugin != "omnimon" {
 		return fmt.Errorf("query: --plugin %q has no query language: use --plugin omnimon", f.plugin)
 	}
-	text, err := os.ReadFile(f.text)
+	text, err := files.Read(f.text)
 	if err != nil {
 		return fmt.Errorf("query: --text: %w", err)
 	}

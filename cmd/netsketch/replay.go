@@ -18,6 +18,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
@@ -56,7 +57,7 @@ func replayCommand() *cobra.Command {
 
 // replay feeds the recording to the plugin and prints the results of each epoch.
 func replay(cmd *cobra.Command, file string, f replayFlags) error {
-	in, err := os.Open(file)
+	in, err := files.Open(file)
 	if err != nil {
 		return err
 	}

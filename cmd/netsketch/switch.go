@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -124,7 +125,7 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 		}
 		return softswitch.Compile(p.JSON)
 	case f.json != "":
-		data, err := os.ReadFile(f.json)
+		data, err := files.Read(f.json)
 		if err != nil {
 			return nil, err
 		}

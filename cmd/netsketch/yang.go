@@ -20,6 +20,7 @@ import (
 	"github.com/openconfig/ygot/ytypes"
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang"
@@ -147,7 +148,7 @@ func (m *models) check(cmd *cobra.Command, args []string) error {
 		name = "standard input"
 		doc, err = io.ReadAll(cmd.InOrStdin())
 	} else {
-		doc, err = os.ReadFile(name)
+		doc, err = files.Read(name)
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/internal/suggest"
 )
 
@@ -143,7 +144,7 @@ func trustFile(path string) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUntrusted, err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: it is not a regular file (%s)", ErrUntrusted, info.Mode().Type())
+		return fmt.Errorf("%w: it is %s, not a program", ErrUntrusted, files.Kind(info.Mode()))
 	case info.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("%w: it is not executable (mode %#o); run chmod +x %s if it is a plugin", ErrUntrusted,
 			info.Mode().Perm(), path)

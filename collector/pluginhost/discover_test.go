@@ -51,7 +51,7 @@ func TestFilesThatAreNotRun(t *testing.T) {
 	}
 	want := map[string]string{"plain": "not executable", "open": "everyone may write to it",
 		"outside": "outside of the plugin directory",
-		"nowhere": "no such file", "fifo": "not a regular file"}
+		"nowhere": "no such file", "fifo": "a pipe, not a program"}
 	for _, r := range rejected {
 		name := filepath.Base(r.Path)
 		if !errors.Is(r.Err, ErrUntrusted) || want[name] == "" || !strings.Contains(r.Err.Error(), want[name]) {

@@ -198,7 +198,7 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 			i.status.OutOfMemoryKills++
 		}
 	})
-	i.logs.flushDrops()
+	i.logs.flushDrops(0)
 	if errors.Is(err, errReplaced) {
 		i.logs.logger.Info("plugin is restarted", "reason", err)
 		return
@@ -406,7 +406,7 @@ func (i *Instance) Stop(ctx context.Context) {
 		}
 		i.recorder.close()
 		i.change(StateStopped, nil, func() { i.status.PID = 0 })
-		i.logs.flushDrops()
+		i.logs.flushDrops(0)
 		i.host.remove(i)
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -155,8 +158,8 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: %s", err, starter(proc.path))
+		if reason := unstartable(proc.path, errors.Is(err, fs.ErrNotExist)); reason != "" {
+			err = fmt.Errorf("%w: %s", err, reason)
 		}
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
 	case version >= 0 && version != sdk.ProtocolVersion:
@@ -181,9 +184,10 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	}
 }
 
-// starter names a further file that the system needs to start a file, such as an interpreter,
-// because the system reports a missing interpreter under the name of the file itself.
-func starter(path string) string {
+// unstartable returns why the system does not start a file, as far as the file's beginning shows;
+// missing is set if the system reports that the file does not exist, because it reports a missing
+// interpreter under the name of the file itself.
+func unstartable(path string, missing bool) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return "the file was removed"
@@ -191,14 +195,28 @@ func starter(path string) string {
 	defer file.Close()
 	first := make([]byte, 128)
 	n, _ := io.ReadFull(file, first)
-	line, _, _ := bytes.Cut(first[:n], []byte("\n"))
-	switch {
-	case bytes.HasPrefix(line, []byte("#!")) && bytes.HasSuffix(line, []byte("\r")):
+	first = first[:n]
+	line, _, _ := bytes.Cut(first, []byte("\n"))
+	switch script := bytes.HasPrefix(line, []byte("#!")); {
+	case n == 0:
+		return "the file is empty"
+	case script && bytes.HasSuffix(line, []byte("\r")):
 		return "its lines end with CR LF, which is taken for a part of the interpreter's name; write LF"
-	case bytes.HasPrefix(line, []byte("#!")):
+	case script && missing:
 		return fmt.Sprintf("its interpreter %q does not exist", bytes.TrimSpace(line[2:]))
+	case missing:
+		return "its dynamic loader does not exist; link it statically, or for the C library of this system"
+	case bytes.HasPrefix(first, []byte(elf.ELFMAG)) && n >= 20:
+		machine := binary.LittleEndian.Uint16(first[18:])
+		if elf.Data(first[elf.EI_DATA]) == elf.ELFDATA2MSB {
+			machine = binary.BigEndian.Uint16(first[18:])
+		}
+		return fmt.Sprintf("it is a program for %s processors, this machine is %s; build it with GOARCH=%s",
+			strings.TrimPrefix(elf.Machine(machine).String(), "EM_"), runtime.GOARCH, runtime.GOARCH)
+	case !script:
+		return "it is neither a program of this system nor a script that begins with #!"
 	}
-	return "its dynamic loader does not exist; link it statically, or for the C library of this system"
+	return ""
 }
 
 // environment returns the plugin's environment. If there is a memory limit, the environment makes

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,7 +29,8 @@ func TestStartRefusals(t *testing.T) {
 	if err := os.WriteFile(script, []byte("just some text\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"crlf": "#!/bin/sh\r\nexit\r\n", "python": "#!/no/python3\nprint()\n",
+	for name, text := range map[string]string{"empty": "", "crlf": "#!/bin/sh\r\nexit\r\n",
+		"python": "#!/no/python3\nprint()\n",
 		"other": "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xf3\x00\x01" +
 			strings.Repeat("\x00", 100)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
@@ -42,7 +44,9 @@ func TestStartRefusals(t *testing.T) {
 		text []string
 	}{
 		{"CR LF", Spec{Path: filepath.Join(dir, "crlf")}, ErrNotPlugin, []string{"end with CR LF"}},
-		{"another architecture", Spec{Path: filepath.Join(dir, "other")}, ErrNotPlugin, []string{"exec format error"}},
+		{"another architecture", Spec{Path: filepath.Join(dir, "other")}, ErrNotPlugin,
+			[]string{"a program for RISCV processors", runtime.GOARCH}},
+		{"empty", Spec{Path: filepath.Join(dir, "empty")}, ErrNotPlugin, []string{"the file is empty"}},
 		{"no interpreter", Spec{Path: filepath.Join(dir, "python")}, ErrNotPlugin, []string{`"/no/python3" does not exist`}},
 		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin,
 			[]string{"status 0", "usage: frobnicate"}},
@@ -52,7 +56,7 @@ func TestStartRefusals(t *testing.T) {
 			[]string{"status 7", "the license has ended"}},
 		{"ends in a line", Spec{Path: filepath.Join(dir, testPrefix+"unfinished")}, ErrNotPlugin,
 			[]string{"status 7", "no room on the device"}},
-		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script}},
+		{"no program", Spec{Path: script}, ErrNotPlugin, []string{script, "neither a program of this system nor a script"}},
 		{"hangs at handshake", Spec{Path: filepath.Join(dir, testPrefix+"silent")}, ErrStartTimeout,
 			[]string{"no handshake", "250ms"}},
 		{"writes without end", Spec{Path: filepath.Join(dir, testPrefix+"endless")}, ErrStartTimeout, nil},

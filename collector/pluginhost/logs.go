@@ -30,6 +30,9 @@ const (
 	tailBytes    = 1 << 10  // bytes of these lines together
 )
 
+// dropInterval is the shortest time between two reports of dropped lines while lines arrive.
+const dropInterval = 10 * time.Second
+
 // logSink logs a plugin's standard output and standard error, across its restarts. Lines beyond the
 // rate limit are dropped; the log reports their count.
 type logSink struct {
@@ -41,9 +44,10 @@ type logSink struct {
 	truncated atomic.Uint64 // lines cut to maxLogLine in total
 
 	mu         sync.Mutex
-	unreported uint64   // dropped lines that the log has not reported yet
-	tail       []string // the last plain lines of the current process
-	panicking  bool     // tail begins with a Go panic
+	unreported uint64    // dropped lines that the log has not reported yet
+	reported   time.Time // when the log reported dropped lines last
+	tail       []string  // the last plain lines of the current process
+	panicking  bool      // tail begins with a Go panic
 }
 
 func newLogSink(logger *slog.Logger, perSecond float64, burst int) *logSink {
@@ -112,19 +116,23 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 	if stream == "stdout" {
 		attrs = append(attrs, slog.String("stream", stream))
 	}
-	s.flushDrops()
+	s.flushDrops(dropInterval)
 	s.logger.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// flushDrops logs how many lines were dropped since the last call.
-func (s *logSink) flushDrops() {
+// flushDrops logs how many lines were dropped since the last report, unless that was less than
+// interval ago.
+func (s *logSink) flushDrops(interval time.Duration) {
+	now := s.now()
 	s.mu.Lock()
 	n := s.unreported
-	s.unreported = 0
-	s.mu.Unlock()
-	if n > 0 {
-		s.logger.Warn("plugin exceeds its log rate; lines were dropped", "dropped", n)
+	if n == 0 || now.Sub(s.reported) < interval {
+		s.mu.Unlock()
+		return
 	}
+	s.unreported, s.reported = 0, now
+	s.mu.Unlock()
+	s.logger.Warn("plugin exceeds its log rate; lines were dropped", "dropped", n)
 }
 
 // remember keeps a plain line for the exit error, and returns the level at which the line is

@@ -4,6 +4,7 @@ package pluginhost
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -36,6 +37,17 @@ func TestLogRate(t *testing.T) {
 	if strings.Count(text, "msg=line") != 5 || !strings.Contains(text, "dropped=3") ||
 		!strings.Contains(text, "msg=beginning") {
 		t.Error(text)
+	}
+	for range 80 { // 8 seconds without end
+		now = now.Add(100 * time.Millisecond)
+		write(strings.Repeat("line\n", 8))
+	}
+	if text = logs.String(); strings.Count(text, "lines were dropped") != 1 {
+		t.Errorf("reports of dropped lines within 10 seconds:\n%s", text)
+	}
+	sink.flushDrops(0)
+	if total := sink.dropped.Load(); !strings.Contains(logs.String(), fmt.Sprintf("dropped=%d\n", total-3)) {
+		t.Errorf("of %d dropped lines, these were reported:\n%s", total, logs.String())
 	}
 }
 

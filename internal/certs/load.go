@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/files"
 )
 
 // names returns the files that are given.
@@ -117,7 +119,7 @@ var joined = regexp.MustCompile(`----------BEGIN `)
 // readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their
 // own without a word, so readPEM removes a byte order mark and parts files that were joined.
 func readPEM(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/files"
 )
 
 // ErrFile is wrapped by every error about the content of a capture file.
@@ -62,7 +64,7 @@ type record struct {
 // Open opens the capture file at path. It fails with ErrFile if the file is neither pcap nor
 // pcapng, or if its packets have no Ethernet and no IP header.
 func Open(path string) (*Reader, error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -15,13 +15,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/settings"
@@ -335,7 +335,7 @@ const mostWatched = 5000
 
 // Load reads a scenario file; the error lists every problem with its line.
 func Load(path string) (*Scenario, error) {
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}

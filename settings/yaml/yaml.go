@@ -23,6 +23,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/settings"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Read returns the bytes of a file, and one byte more than Parse accepts of a longer one.
 func Read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,6 +24,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"github.com/netsketch/netsketch/internal/files"
 )
 
 const (
@@ -225,7 +226,7 @@ func explain(err error) error {
 // CheckCredentials returns why a file cannot be the credentials of a NATS user. They are read again
 // for each connection.
 func CheckCredentials(file string) error {
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file)
 	if err != nil {
 		return err
 	}
