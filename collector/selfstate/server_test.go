@@ -260,6 +260,15 @@ func TestMetricsOfResults(t *testing.T) {
 	if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
 		t.Errorf("status %d, metrics (-want +got):\n%s", code, diff)
 	}
+	// A row that ended has no metrics.
+	if err := st.Publish(store.Batch{Time: time.Unix(2, 0),
+		Tables: []store.Publication{{Table: rows.Slice(1, 2), Replace: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := get(t, s, "/metrics/results"); strings.Contains(body, `device="s1"`) ||
+		!strings.Contains(body, `device="s?2"`) {
+		t.Errorf("the row of s1 ended, and that of s?2 did not:\n%s", body)
+	}
 }
 
 // TestMetricNames: the metrics of every leaf in all modules of the project have names and units as

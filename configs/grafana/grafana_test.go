@@ -310,7 +310,8 @@ func (s *sample) collector(n uint64) {
 
 const epochs = 20
 
-// fill writes epochs of samples to a real InfluxDB through netsketch's own output.
+// fill writes epochs of samples to a real InfluxDB through netsketch's own output, which runs until
+// the test ends, so that the rows of the last epoch exist.
 func fill(t *testing.T, start time.Time) *influxdbtest.Server {
 	t.Helper()
 	db := influxdbtest.Start(t, influxdbtest.Options{})
@@ -321,29 +322,40 @@ func fill(t *testing.T, start time.Time) *influxdbtest.Server {
 		t.Fatal(err)
 	}
 	s := store.New(store.Options{})
-	defer s.Close()
+	t.Cleanup(s.Close)
 	if err := o.Start(s); err != nil {
 		t.Fatal(err)
 	}
 	yangtest.Check(t, epochSample(1)...)
+	points := uint64(0)
 	for n := range uint64(epochs) {
 		b := store.Batch{Time: start.Add(time.Duration(n) * time.Second), Epoch: n + 1}
 		for _, tab := range epochSample(n + 1) {
 			b.Tables = append(b.Tables, store.Publication{Table: tab, Replace: true})
+			points += uint64(tab.Rows())
 		}
 		if err := s.Publish(b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // delivers the queued points
-	if err := o.Run(ctx); err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- o.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		st := o.State()
+		if st.Sent == points && st.Queued == 0 {
+			return db
+		}
+		if st.Dropped != 0 || time.Now().After(deadline) {
+			t.Fatalf("%+v, %d points were published", st, points)
+		}
 	}
-	if st := o.State(); st.Queued != 0 || st.Dropped != 0 || st.Sent == 0 {
-		t.Fatalf("%+v", st)
-	}
-	return db
 }
 
 // expand replaces Grafana's variables by values, as Grafana does.

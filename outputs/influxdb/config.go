@@ -45,8 +45,8 @@ type Config struct {
 	Unsigned bool `yaml:"unsigned" default:"false"`
 
 	// MaxSeries bounds the series (sets of tags) of one measurement that are written within
-	// series-window; rows of further series are dropped and counted. The rows of an epoch arrive
-	// largest first.
+	// series-window, and the rows of one list that exist; further rows are dropped and counted. The
+	// rows of an epoch arrive largest first.
 	MaxSeries int `yaml:"max-series" default:"100000" range:"1.."`
 	// SeriesWindow is the time for which a series counts after its last point.
 	SeriesWindow time.Duration `yaml:"series-window" default:"24h" range:"1ms.."`

@@ -11,6 +11,9 @@
 // InfluxDB accepts; values above 2^63-1 are sent as 2^63-1 and counted. Config.Unsigned sends them
 // unchanged.
 //
+// The field "ended" is false in these points. When a batch removes a row from the store, or the
+// output stops, a point with ended=true follows in the series of the row.
+//
 // The output encodes batches of the store as they arrive and sends them in requests of bounded
 // size, one at a time and in order. While the database is unreachable, requests go to a spool on
 // disk, and from there to the database when it is back; see Config for the bounds. The replies

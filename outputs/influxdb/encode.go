@@ -17,6 +17,7 @@ import (
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -28,6 +29,7 @@ type encoder struct {
 	unsigned bool
 	exclude  map[string]bool
 	limit    *seriesLimit
+	lists    map[listKey]*liveRows
 	points   int // points in lines
 	maxBytes int
 	maxLines int
@@ -103,10 +105,10 @@ func Tags(list string, keys, leaves []string) []string {
 // add no series.
 var flowTags = []string{"destination-address", "destination-port", "protocol", "source-address", "source-port"}
 
-// safeName changes a name that InfluxDB reserves.
+// safeName changes a name that InfluxDB or the field of ended rows has.
 func safeName(name string) string {
-	if name == "time" {
-		return "time-"
+	if name == "time" || name == endedField {
+		return name + "-"
 	}
 	return name
 }
@@ -154,25 +156,19 @@ func names(columns []table.Column) (names []string) {
 	return names
 }
 
-// add encodes a table, and emits each chunk that becomes full.
-func (e *encoder) add(target string, at time.Time, t *table.Table) {
-	l := newLayout(t)
-	if e.exclude[l.measurement] || len(l.fields) == 0 {
+// add encodes the rows of a table.
+func (e *encoder) add(l *layout, rows *liveRows, b *store.Batch, t *table.Table) {
+	if len(l.fields) == 0 {
 		return
 	}
-	target = tagText(target)
-	if at.After(e.newest) {
-		e.newest = at
-	}
+	target := tagText(b.Target)
 	for row := range t.Rows() {
-		e.row(l, target, at, t, row)
-		if e.points >= e.maxLines || len(e.lines.Bytes()) >= e.maxBytes {
-			e.flush()
-		}
+		e.row(l, target, rows, b.Time, t, row)
 	}
 }
 
-func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, row int) {
+// startLine begins the line of a row: measurement and tags. It returns this part of the line.
+func (e *encoder) startLine(l *layout, target string, t *table.Table, row int) []byte {
 	start := len(e.lines.Bytes())
 	e.lines.StartLine(l.measurement)
 	for i, tag := range l.tags {
@@ -189,19 +185,21 @@ func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, ro
 	if l.target == len(l.tags) && target != "" {
 		e.lines.AddTag(l.targetName, target)
 	}
-	series := e.lines.Bytes()[start:]
+	return e.lines.Bytes()[start:]
+}
+
+func (e *encoder) row(l *layout, target string, rows *liveRows, at time.Time, t *table.Table, row int) {
+	start := len(e.lines.Bytes())
+	series := e.startLine(l, target, t, row)
+	last := rows.series[string(series)]
 	fields := 0
 	for _, f := range l.fields {
 		if f.Null(row) {
 			continue
 		}
 		if v, ok := e.value(f, row); ok {
-			if fields++; fields == 1 && !e.limit.admit(l.measurement, series, at) {
+			if fields++; fields == 1 && !e.admit(l.measurement, rows, last != nil, series, at) {
 				e.lines.SetBuffer(e.lines.Bytes()[:start])
-				if e.overSeries.Add(1) == 1 {
-					e.logger.Warn("rows are dropped because there are too many series; see max-series", "measurement",
-						l.measurement, "max-series", e.limit.max)
-				}
 				return
 			}
 			e.lines.AddField(f.name, v)
@@ -211,6 +209,7 @@ func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, ro
 		e.lines.SetBuffer(e.lines.Bytes()[:start])
 		return
 	}
+	e.lines.AddField(endedField, lineprotocol.BoolValue(false))
 	e.lines.EndLine(at)
 	if err := e.lines.Err(); err != nil {
 		e.lines.SetBuffer(e.lines.Bytes()[:start])
@@ -219,8 +218,37 @@ func (e *encoder) row(l *layout, target string, at time.Time, t *table.Table, ro
 		}
 		return
 	}
+	if last == nil {
+		last = new(uint64)
+		rows.series[string(series)] = last
+	}
+	*last = rows.publications
+	e.added(at)
+}
+
+// admit reports whether a point of a series may be written; exists is set if the series has a row
+// that exists. A point is dropped and counted if its measurement has too many series or rows.
+func (e *encoder) admit(measurement string, rows *liveRows, exists bool, series []byte, at time.Time) bool {
+	if (exists || len(rows.series) < e.limit.max) && e.limit.admit(measurement, series, at) {
+		return true
+	}
+	if e.overSeries.Add(1) == 1 {
+		e.logger.Warn("rows are dropped because there are too many series; see max-series", "measurement",
+			measurement, "max-series", e.limit.max)
+	}
+	return false
+}
+
+// added counts a line, and emits the lines if they fill a request.
+func (e *encoder) added(at time.Time) {
+	if at.After(e.newest) {
+		e.newest = at
+	}
 	e.points++
 	e.pending.Store(uint64(e.points))
+	if e.points >= e.maxLines || len(e.lines.Bytes()) >= e.maxBytes {
+		e.flush()
+	}
 }
 
 func (c column) text(row int) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -28,11 +29,16 @@ var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func newEncoder(maxLines, maxSeries int) (*encoder, *[]chunk) {
 	var chunks []chunk
 	e := &encoder{
-		exclude: map[string]bool{}, limit: newSeriesLimit(maxSeries, time.Hour),
+		exclude: map[string]bool{}, lists: map[listKey]*liveRows{}, limit: newSeriesLimit(maxSeries, time.Hour),
 		maxBytes: 1 << 20, maxLines: maxLines, logger: slog.New(slog.DiscardHandler),
 	}
 	e.emit = func(c chunk) { chunks = append(chunks, c) }
 	return e, &chunks
+}
+
+// encode encodes the rows of a table.
+func (e *encoder) encode(target string, at time.Time, t *table.Table) {
+	e.publish(&store.Batch{Target: target, Time: at}, &store.Publication{Table: t})
 }
 
 func TestLines(t *testing.T) {
@@ -50,9 +56,9 @@ func TestLines(t *testing.T) {
 			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}),
 				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
 		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch ` +
-			"packets=5i,share=0.5 1795176000000000000\n" +
+			"packets=5i,share=0.5,ended=false 1795176000000000000\n" +
 			`univmon/heavy-hitter,device=leaf-2,flow=a\=b%5C,target=netsketch packets=9223372036854775807i,` +
-			"share=1e-07 1795176000000000000\n"},
+			"share=1e-07,ended=false 1795176000000000000\n"},
 		{"the fields of a flow", table.Table{
 			List: "/m:a/flows/flow", Keys: []table.Column{table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", "x"})},
 			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, 6}),
@@ -62,12 +68,13 @@ func TestLines(t *testing.T) {
 				nulls(table.Uint64s("state/source-port", []uint64{1, 0}), 2),
 				nulls(table.Uint64s("state/destination-port", []uint64{80, 0}), 2)},
 		}, false, `a/flow,destination-address=10.0.0.2,destination-port=80,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,` +
-			"protocol=tcp,source-address=10.0.0.1,source-port=1,target=netsketch packets=5i 1795176000000000000\n" +
-			"a/flow,flow=x,target=netsketch packets=6i 1795176000000000000\n"},
+			"protocol=tcp,source-address=10.0.0.1,source-port=1,target=netsketch packets=5i,ended=false " +
+			"1795176000000000000\n" +
+			"a/flow,flow=x,target=netsketch packets=6i,ended=false 1795176000000000000\n"},
 		{"unsigned", table.Table{
 			List: "/m:top/list", Keys: []table.Column{table.Uint64s("id", []uint64{7})},
 			Values: []table.Column{table.Uint64s("state/n", []uint64{math.MaxUint64})},
-		}, true, "top/list,id=7,target=netsketch n=18446744073709551615u 1795176000000000000\n"},
+		}, true, "top/list,id=7,target=netsketch n=18446744073709551615u,ended=false 1795176000000000000\n"},
 		{"a container", table.Table{
 			List: "/netsketch-collector:collector/epoch",
 			Values: []table.Column{table.Strings("state/status", []string{"a \"b\"\nc\\"}),
@@ -75,29 +82,30 @@ func TestLines(t *testing.T) {
 				table.Bools("state/up", []bool{true}), table.Uint64s("config/n", []uint64{1}),
 				table.Uint64s("state/counters/in-octets", []uint64{2})},
 		}, false, `collector/epoch,target=netsketch config/n=1i,counters/in-octets=2i,delta=-3i,` +
-			`status="a \"b\" c\\",up=true 1795176000000000000` + "\n"},
+			`status="a \"b\" c\\",up=true,ended=false 1795176000000000000` + "\n"},
 		{"absent", table.Table{
 			List: "/m:a/b/c/ds/d", Keys: []table.Column{table.Strings("target", []string{"x", "", "z"})},
 			Values: []table.Column{nulls(table.Uint64s("state/n", []uint64{1, 2, 3}), 1),
 				nulls(table.Uint64s("state/time", []uint64{1, 2, 3}), 5)},
-		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i 1795176000000000000\n" +
-			"a/b/c/d,gnmi-target=netsketch,target=z n=3i 1795176000000000000\n"},
+		}, false, "a/b/c/d,gnmi-target=netsketch n=2i,time-=2i,ended=false 1795176000000000000\n" +
+			"a/b/c/d,gnmi-target=netsketch,target=z n=3i,ended=false 1795176000000000000\n"},
 		{"a leaf named target", table.Table{List: "/m:a/b", Values: []table.Column{
 			table.Strings("state/target", []string{"x"})}}, false,
-			`a/b,target=netsketch target-="x" 1795176000000000000` + "\n"},
+			`a/b,target=netsketch target-="x",ended=false 1795176000000000000` + "\n"},
 		{"only keys", table.Table{List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"x"})}}, false, ""},
 		{"excluded", table.Table{List: "/m:not/this", Values: []table.Column{table.Uint64s("n", []uint64{1})}}, false,
 			""},
 		{"odd text", table.Table{
 			List: "/m:a/b", Keys: []table.Column{table.Strings("k", []string{"a\nb\x7f\xff…"})},
 			Values: []table.Column{table.Strings("state/s", []string{"\xff" + strings.Repeat("x", 70_000)})},
-		}, false, "a/b,k=a%0Ab%7F%FF…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) + "\" 1795176000000000000\n"},
+		}, false, "a/b,k=a%0Ab%7F%FF…,target=netsketch s=\"?" + strings.Repeat("x", maxText-1) +
+			"\",ended=false 1795176000000000000\n"},
 	}
 	for _, tt := range tests {
 		e, chunks := newEncoder(100, 100)
 		e.unsigned = tt.unsigned
 		e.exclude["not/this"] = true
-		e.add("netsketch", epoch, &tt.t)
+		e.encode("netsketch", epoch, &tt.t)
 		e.flush()
 		got, points := "", 0
 		for _, c := range *chunks {
@@ -167,12 +175,12 @@ func flows(n, from int) *table.Table {
 
 func TestChunks(t *testing.T) {
 	e, chunks := newEncoder(100, 10_000)
-	e.add("t", epoch, flows(250, 0))
+	e.encode("t", epoch, flows(250, 0))
 	if len(*chunks) != 2 || e.points != 50 || e.pending.Load() != 50 {
 		t.Errorf("%d chunks and %d points", len(*chunks), e.points)
 	}
 	e.maxBytes = 300
-	e.add("t", epoch.Add(time.Second), flows(3, 0))
+	e.encode("t", epoch.Add(time.Second), flows(3, 0))
 	if n := len(*chunks); n != 4 && n != 3 {
 		t.Errorf("%d chunks", n)
 	}
@@ -202,28 +210,33 @@ func TestSeriesAreBounded(t *testing.T) {
 	e, chunks := newEncoder(1_000_000, bound)
 	at := epoch
 	rows := uint64(0)
+	replace := func(t *table.Table) {
+		e.publish(&store.Batch{Target: "t", Time: at}, &store.Publication{Table: t, Replace: true})
+	}
 	for round := range 200 {
-		e.add("t", at, flows(40, round*7))
+		replace(flows(40, round*7))
 		rows += 40
 		at = at.Add(time.Second)
 		if n := len(e.limit.seen["univmon/heavy-hitter"].last); n > bound {
 			t.Fatalf("%d series are remembered", n)
 		}
 	}
-	e.add("t", at, &table.Table{List: "/netsketch-collector:collector/epoch",
+	e.encode("t", at, &table.Table{List: "/netsketch-collector:collector/epoch",
 		Values: []table.Column{table.Uint64s("state/number", []uint64{1})}})
 	e.flush()
 	series := map[string]bool{}
 	points := uint64(0)
 	for _, line := range strings.Split(strings.TrimSuffix((*chunks)[0].lines, "\n"), "\n") {
 		series[seriesOf(line)] = true
-		points++
+		if !strings.Contains(line, " ended=true ") {
+			points++
+		}
 	}
 	if len(series) != bound+1 || points-1+e.overSeries.Load() != rows {
 		t.Errorf("%d series, %d points, %d dropped of %d", len(series), points, e.overSeries.Load(), rows)
 	}
 	at = at.Add(2 * time.Hour) // one window later
-	e.add("t", at, flows(40, 100_000))
+	replace(flows(40, 100_000))
 	e.flush()
 	if got := (*chunks)[1].points; got != 40 {
 		t.Errorf("%d points of new series", got)
@@ -243,7 +256,7 @@ func FuzzEncode(f *testing.F) {
 			List: "/m:a/" + leaf, Keys: []table.Column{table.Strings(key, []string{tag})},
 			Values: []table.Column{table.Strings(leaf, []string{text}), table.Uint64s("state/n", []uint64{n})},
 		}
-		e.add(tag, epoch, tab)
+		e.encode(tag, epoch, tab)
 		e.flush()
 		for _, c := range *chunks {
 			if c.points != 1 || strings.Count(c.lines, "\n") != 1 {
@@ -284,7 +297,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		*chunks = (*chunks)[:0]
-		e.add("netsketch", epoch, tab)
+		e.encode("netsketch", epoch, tab)
 		e.flush()
 	}
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "points/s")

@@ -96,6 +96,7 @@ func New(name string, c Config, certificates *certs.Store, logger *slog.Logger) 
 	o.enc = &encoder{
 		unsigned: c.Unsigned,
 		exclude:  map[string]bool{},
+		lists:    map[listKey]*liveRows{},
 		limit:    newSeriesLimit(c.MaxSeries, c.SeriesWindow),
 		maxBytes: int(c.BatchBytes),
 		maxLines: c.BatchPoints,
@@ -171,6 +172,10 @@ func (o *Output) Run(ctx context.Context) error {
 // encode encodes batches until ctx ends or the store closes.
 func (o *Output) encode(ctx context.Context) {
 	defer o.tap.Close()
+	defer func() {
+		o.enc.endAll()
+		o.enc.flush()
+	}()
 	flush := time.NewTimer(o.config.FlushInterval)
 	defer flush.Stop()
 	var tapDropped uint64
@@ -187,12 +192,10 @@ func (o *Output) encode(ctx context.Context) {
 					}
 				default:
 				}
-				o.enc.flush()
 				return
 			}
 		case b, ok := <-o.tap.C():
 			if !ok {
-				o.enc.flush()
 				return
 			}
 			o.add(b)
@@ -207,15 +210,10 @@ func (o *Output) encode(ctx context.Context) {
 	}
 }
 
-// add encodes a batch, unless another collector made it, because that collector writes it.
+// add encodes a batch.
 func (o *Output) add(b *store.Batch) {
-	if b.Member != "" {
-		return
-	}
 	for i := range b.Tables {
-		if p := &b.Tables[i]; !p.Delete {
-			o.enc.add(b.Target, b.Time, p.Table)
-		}
+		o.enc.publish(b, &b.Tables[i])
 	}
 }
 
