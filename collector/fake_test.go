@@ -103,6 +103,9 @@ func (d *fakeDevice) Status() device.Status {
 	return st
 }
 
+func (d *fakeDevice) Suspend() {}
+func (d *fakeDevice) Resume()  {}
+
 func (d *fakeDevice) Start(context.Context) error { return d.cfg.Fault }
 
 func (d *fakeDevice) Close() error {

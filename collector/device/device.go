@@ -36,6 +36,9 @@ type Config struct {
 	// Fault is the reason why the switch cannot be set up as configured, in which case it has no
 	// session; nil otherwise.
 	Fault error
+	// MayWrite returns why entries may not be written now; nil if they may. Without MayWrite, they
+	// always may.
+	MayWrite func() error
 }
 
 // Dependencies are what New needs from its caller. Zero values are usable.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -500,5 +501,31 @@ func TestSuspend(t *testing.T) {
 	d.Resume()
 	if st := d.Status().Session.State; st != p4rt.Down {
 		t.Errorf("closed: the session is %s", st)
+	}
+}
+
+// While the collector may not write entries, the session continues, its banks are read, and nothing
+// is written.
+func TestMayWrite(t *testing.T) {
+	var refused atomic.Bool
+	d, _, _ := start(t, func(c *device.Config) {
+		c.MayWrite = func() error {
+			if refused.Load() {
+				return errors.New("no lease")
+			}
+			return nil
+		}
+	})
+	ready(t, d)
+	for _, refuse := range []bool{true, false} {
+		refused.Store(refuse)
+		for name, err := range map[string]error{"Write": d.Write(t.Context()), "Reconcile": d.Reconcile(t.Context())} {
+			if got := err != nil && strings.Contains(err.Error(), "s1: no lease"); got != refuse || !got && err != nil {
+				t.Errorf("refused %v: %s returns %v", refuse, name, err)
+			}
+		}
+		if _, err := d.Read(t.Context(), 1, func(context.Context) error { return nil }); err != nil {
+			t.Errorf("refused %v: %v", refuse, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package device
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/netsketch/netsketch/p4/p4rt"
 )
@@ -22,9 +23,19 @@ func (d *Device) Key(e p4rt.Entry) (string, error) {
 	return e.Key(cat)
 }
 
+// writable returns the session, or an error that says why entries cannot be written.
+func (d *Device) writable() (session, error) {
+	if d.cfg.MayWrite != nil {
+		if err := d.cfg.MayWrite(); err != nil {
+			return nil, fmt.Errorf("device %s: %w", d.cfg.Name, err)
+		}
+	}
+	return d.started()
+}
+
 // Write sends updates to the switch; see [p4rt.Client.Write].
 func (d *Device) Write(ctx context.Context, updates ...p4rt.Update) error {
-	s, err := d.started()
+	s, err := d.writable()
 	if err != nil {
 		return err
 	}
@@ -33,7 +44,7 @@ func (d *Device) Write(ctx context.Context, updates ...p4rt.Update) error {
 
 // Reconcile writes the entries of the parts to the switch; see [p4rt.Client.Reconcile].
 func (d *Device) Reconcile(ctx context.Context, parts ...p4rt.Desired) error {
-	s, err := d.started()
+	s, err := d.writable()
 	if err != nil {
 		return err
 	}

@@ -23,15 +23,14 @@ var errNoDeviceID = errors.New("no device-id: it is not configured, and the gNMI
 // that could not be loaded.
 func (c *Component) deviceConfig(d config.Device, topo *topology.Topology, loaded pipelines) (device.Config, error) {
 	dc := device.Config{
-		Name: d.Name, Role: string(d.Role),
+		Name: d.Name, Role: string(d.Role), MayWrite: c.mayWrite,
 		Session: p4rt.Config{
 			Target: d.Address, DeviceID: d.DeviceID, Role: d.P4RuntimeRole,
 			ElectionID:  p4rt.ElectionID{High: d.ElectionID.High, Low: d.ElectionID.Low},
 			CallTimeout: c.deps.Clock.IOLimit(d.Timeout), ReadoutTimeout: c.replyTimeout(),
 			PipelineTimeout: c.deps.Clock.IOLimit(time.Minute), ReadTimeout: c.deps.Clock.IOLimit(time.Minute),
 			Reconcile: func(ctx context.Context, sw *p4rt.Client) error {
-				return c.deps.Intent.Reconcile(ctx,
-					d.Name, sw)
+				return c.deps.Intent.Reconcile(ctx, d.Name, sw)
 			},
 		},
 	}

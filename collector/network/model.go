@@ -20,7 +20,7 @@ func (c *Component) Version() uint64 {
 
 // Model returns the network model that plugins receive.
 func (c *Component) Model() sdk.Network {
-	devices := c.Devices()
+	devices := c.all()
 	c.mu.Lock()
 	topo, version := c.topology, c.version
 	c.mu.Unlock()
@@ -42,7 +42,8 @@ func (c *Component) Model() sdk.Network {
 	return n
 }
 
-func (c *Component) deviceModel(d Device, topo *topology.Topology) sdk.Device {
+func (c *Component) deviceModel(m *managed, topo *topology.Topology) sdk.Device {
+	d := m.device
 	out := sdk.Device{Name: d.Name(), Role: d.Role(), Program: d.Program()}
 	if d.Measured() {
 		out.Objects = d.Objects()
@@ -50,7 +51,7 @@ func (c *Component) deviceModel(d Device, topo *topology.Topology) sdk.Device {
 	for _, p := range topo.Ports(d.Name()) {
 		out.Ports = append(out.Ports, sdk.Port{Number: p, Name: c.deps.PortName(d.Name(), p)})
 	}
-	if m := c.member(d.Name()); m != nil && m.cfg.Forwarding == config.ForwardingManaged {
+	if m.cfg.Forwarding == config.ForwardingManaged {
 		out.Forwarding = forwardingModel(topo.Routes(d.Name()))
 	}
 	return out

@@ -85,6 +85,8 @@ type Device interface {
 	Reconcile(ctx context.Context, parts ...p4rt.Desired) error
 	Status() device.Status
 	Start(ctx context.Context) error
+	Suspend()
+	Resume()
 	Close() error
 }
 
@@ -101,7 +103,7 @@ type Component struct {
 
 	mu       sync.Mutex
 	topology *topology.Topology
-	devices  map[string]*member
+	devices  map[string]*managed
 	objects  map[string]int      // number of registers of devices that keep their own pipeline
 	bound    map[string][]string // registers to read, as set by Bind
 	epochs   map[string]int      // epochs in a bank, as set by Bind
@@ -110,16 +112,19 @@ type Component struct {
 	binding sync.Mutex // held while the selection of Bind is passed to devices
 }
 
-// member is a device with its configuration and what package ownership decided about it.
-type member struct {
-	Device
+// managed is what the component knows of a device beside its session: its configuration, and the
+// collector that owns it.
+type managed struct {
+	device  Device
 	cfg     config.Device
 	program *p4rt.Program // nil if the device keeps its own program, or the program could not be loaded
 	fault   error         // why the device cannot be set up
-	c       *Component
 	own     atomic.Pointer[ownership.Device]
 	awaited bool // the engine collects from Dependencies.Elsewhere; see await
 }
+
+// name is the name of the device.
+func (m *managed) name() string { return m.cfg.Name }
 
 // New returns a component with the configured devices. It opens no connection.
 func New(cfg *config.Config, deps Dependencies) (*Component, error) {
@@ -129,7 +134,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	c := &Component{
 		deps: deps, log: deps.Logger, cfg: cfg, topology: topo,
-		devices: map[string]*member{}, objects: map[string]int{},
+		devices: map[string]*managed{}, objects: map[string]int{},
 	}
 	if deps.NewDevice == nil {
 		c.deps.NewDevice = func(dc device.Config) (Device, error) {
@@ -155,7 +160,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 
 // Start opens the sessions of all devices.
 func (c *Component) Start() {
-	for _, m := range c.members() {
+	for _, m := range c.all() {
 		c.connect(m)
 	}
 }
@@ -181,7 +186,7 @@ func (c *Component) close(d Device) {
 type Plan struct {
 	topology *topology.Topology
 	changes  config.Changes
-	devices  []*member // devices to add or to replace
+	devices  []*managed // devices to add or to replace
 	// pipelines are the devices whose pipeline files have changed under the same names.
 	pipelines []string
 }
@@ -201,7 +206,7 @@ func (c *Component) Prepare(next *config.Config, topo *topology.Topology, change
 		errs, p.devices = append(errs, err), append(p.devices, m)
 	}
 	for _, cfg := range next.Devices {
-		m := c.member(cfg.Name)
+		m := c.find(cfg.Name)
 		if m == nil || slices.ContainsFunc(changes.DevicesChanged,
 			func(d config.Device) bool { return d.Name == cfg.Name }) {
 			continue
@@ -244,7 +249,7 @@ func (c *Component) Reload(ctx context.Context, p *Plan) error {
 	}
 	var errs []error
 	for _, m := range p.devices {
-		c.remove(m.Name())
+		c.remove(m.name())
 		errs = append(errs, c.add(m))
 	}
 	if p.changes.Network() {
@@ -278,38 +283,28 @@ func (c *Component) Add(cfg config.Device) error {
 	return err
 }
 
-// suspender is a device whose session can be closed for a while.
-type suspender interface {
-	Suspend()
-	Resume()
-}
-
 // Suspend ends the P4Runtime session of a device; none opens until Resume.
 func (c *Component) Suspend(name string) {
-	if m := c.member(name); m != nil {
-		if d, ok := m.Device.(suspender); ok {
-			d.Suspend()
-		}
+	if m := c.find(name); m != nil {
+		m.device.Suspend()
 	}
 }
 
 // Resume opens the session of a suspended device.
 func (c *Component) Resume(name string) {
-	if m := c.member(name); m != nil {
-		if d, ok := m.Device.(suspender); ok {
-			d.Resume()
-		}
+	if m := c.find(name); m != nil {
+		m.device.Resume()
 	}
 }
 
 // Connected returns nil if a device has accepted its P4Runtime session, as primary or as backup,
 // and otherwise why it has not.
 func (c *Component) Connected(name string) error {
-	m := c.member(name)
+	m := c.find(name)
 	if m == nil {
 		return fmt.Errorf("there is no device %s", name)
 	}
-	st := m.Status()
+	st := m.device.Status()
 	switch st.Session.State {
 	case p4rt.Connecting, p4rt.Arbitrating, p4rt.Down, p4rt.Closed:
 		if st.LastError != "" {
@@ -348,10 +343,10 @@ func (c *Component) setRoutes(ctx context.Context) error {
 
 // create makes a device of a new configuration. A device that replaces another one stays with the
 // collector that owns it.
-func (c *Component) create(cfg config.Device, topo *topology.Topology, loaded pipelines) (*member, error) {
+func (c *Component) create(cfg config.Device, topo *topology.Topology, loaded pipelines) (*managed, error) {
 	d, do := ownership.Device{State: ownership.Owner}, ownership.Open
 	if o := c.ownership.Load(); o != nil {
-		if before := c.member(cfg.Name); before != nil {
+		if before := c.find(cfg.Name); before != nil {
 			d, do = before.decided().Reopened()
 		} else {
 			d, do = ownership.Device{}.View(o.View(cfg.Name), false)
@@ -364,22 +359,22 @@ func (c *Component) create(cfg config.Device, topo *topology.Topology, loaded pi
 // that device.New finds; other faults are stored in the device.
 func (c *Component) build(cfg config.Device, topo *topology.Topology, loaded pipelines, d ownership.Device,
 	do ownership.Action,
-) (*member, error) {
+) (*managed, error) {
 	dc, err := c.deviceConfig(cfg, topo, loaded)
 	if err == nil && cfg.DeviceID == 0 {
 		err = errNoDeviceID
 	}
-	m := &member{cfg: cfg, program: dc.Session.Program, fault: err, c: c}
+	m := &managed{cfg: cfg, program: dc.Session.Program, fault: err}
 	m.own.Store(&d)
 	dc.Fault = err
 	c.session(m, &dc, do)
-	m.Device, err = c.deps.NewDevice(dc)
+	m.device, err = c.deps.NewDevice(dc)
 	return m, err
 }
 
 // add adds a device without a session.
-func (c *Component) add(m *member) error {
-	name := m.Name()
+func (c *Component) add(m *managed) error {
+	name := m.name()
 	c.binding.Lock()
 	c.mu.Lock()
 	c.devices[name] = m
@@ -389,24 +384,24 @@ func (c *Component) add(m *member) error {
 	epochs := c.epochs[name]
 	c.mu.Unlock()
 	if isBound { // the device replaces one whose registers plugins read
-		m.SelectObjects(append([]string{}, objects...))
-		m.SetBankEpochs(epochs)
+		m.device.SelectObjects(append([]string{}, objects...))
+		m.device.SetBankEpochs(epochs)
 	}
 	c.binding.Unlock()
-	c.deps.Intent.AddDevice(m, m.cfg.Forwarding == config.ForwardingManaged, m.decided().Foreign())
+	c.deps.Intent.AddDevice(m.device, m.cfg.Forwarding == config.ForwardingManaged, m.decided().Foreign())
 	return c.deps.Intent.SetRoutes(c.ctx, name, topo.Routes(name))
 }
 
 // connect opens the session of a device, unless another collector has it. The engine collects from
 // the device if its pipeline has banks or is not known yet.
-func (c *Component) connect(m *member) {
+func (c *Component) connect(m *managed) {
 	d := m.decided()
 	if d.Foreign() {
 		c.await(m)
 	}
 	if d.State != ownership.Elsewhere {
-		if err := m.Start(c.ctx); err != nil {
-			c.log.Error("device cannot be set up; it is missing from epochs", "device", m.Name(), "error", err)
+		if err := m.device.Start(c.ctx); err != nil {
+			c.log.Error("device cannot be set up; it is missing from epochs", "device", m.name(), "error", err)
 		}
 	}
 	if !d.Foreign() {
@@ -416,13 +411,13 @@ func (c *Component) connect(m *member) {
 
 // measure makes the engine collect from a device that has a session. h is the state of the banks
 // that another collector handed over; nil if there was no handover.
-func (c *Component) measure(m *member, h *banks.Handover) {
-	if !m.Measured() {
+func (c *Component) measure(m *managed, h *banks.Handover) {
+	if !m.device.Measured() {
 		return
 	}
 	open, _ := c.deps.Engine.Current()
 	c.deps.Banks.Opened(open)
-	c.deps.Engine.Add(c.deps.Banks.Adopt(m.Device, h)) // a member does not reveal that packets select the bank
+	c.deps.Engine.Add(c.deps.Banks.Adopt(m.device, h))
 }
 
 // remove closes the session of a device.
@@ -436,16 +431,16 @@ func (c *Component) remove(name string) {
 	c.deps.Banks.Remove(name)
 	c.deps.Intent.RemoveDevice(name)
 	if d != nil {
-		c.close(d)
+		c.close(d.device)
 	}
 }
 
 // changed handles a change of a device's session. The device calls it.
 func (c *Component) changed(d Device) {
 	_, err := d.Ready()
-	m := c.member(d.Name())
+	m := c.find(d.Name())
 	if m != nil && c.ownership.Load() != nil {
-		if next, _ := m.observed(); next != m.decided() {
+		if next, _ := c.observed(m); next != m.decided() {
 			c.deps.OnTaken()
 		}
 	}
@@ -496,19 +491,19 @@ func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int)
 
 // Devices returns the devices, sorted by name.
 func (c *Component) Devices() (all []Device) {
-	for _, m := range c.members() {
-		all = append(all, m)
+	for _, m := range c.all() {
+		all = append(all, m.device)
 	}
 	return all
 }
 
-func (c *Component) members() []*member {
+func (c *Component) all() []*managed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.devices), func(a, b *member) int { return strings.Compare(a.Name(), b.Name()) })
+	return slices.SortedFunc(maps.Values(c.devices), func(a, b *managed) int { return strings.Compare(a.name(), b.name()) })
 }
 
-func (c *Component) member(name string) *member {
+func (c *Component) find(name string) *managed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.devices[name]
@@ -517,7 +512,7 @@ func (c *Component) member(name string) *member {
 // Faults returns why devices cannot be set up. A device that waits for its device id from the gNMI
 // server has no fault.
 func (c *Component) Faults() (faults []error) {
-	for _, m := range c.members() {
+	for _, m := range c.all() {
 		switch {
 		case m.fault != nil && !errors.Is(m.fault, errNoDeviceID):
 			faults = append(faults, m.fault)
@@ -531,4 +526,4 @@ func (c *Component) Faults() (faults []error) {
 }
 
 // IsDevice reports whether there is a device of this name.
-func (c *Component) IsDevice(name string) bool { return c.member(name) != nil }
+func (c *Component) IsDevice(name string) bool { return c.find(name) != nil }

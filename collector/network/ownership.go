@@ -51,7 +51,7 @@ type Move struct {
 
 // change is a decision about a device, which follow carries out.
 type change struct {
-	m     *member
+	m     *managed
 	next  ownership.Device
 	do    ownership.Action
 	banks *banks.Handover // handed over by the former owner; nil if it handed over none
@@ -59,7 +59,7 @@ type change struct {
 
 // session sets, before a device is created, whether it has a session, and how the session bids. A
 // device whose session is not to be opened has a fault.
-func (c *Component) session(m *member, dc *device.Config, do ownership.Action) {
+func (c *Component) session(m *managed, dc *device.Config, do ownership.Action) {
 	o := c.ownership.Load()
 	if o == nil {
 		return
@@ -99,9 +99,9 @@ func (c *Component) follow(changes ...change) error {
 			if errs = append(errs, err); err != nil {
 				continue
 			}
-			c.deps.Engine.Remove(ch.m.Name())
-			c.deps.Banks.Remove(ch.m.Name())
-			sessions.Go(func() { c.close(ch.m) })
+			c.deps.Engine.Remove(ch.m.name())
+			c.deps.Banks.Remove(ch.m.name())
+			sessions.Go(func() { c.close(ch.m.device) })
 			opened = append(opened, change{m: next, next: ch.next})
 		case was.Foreign() != ch.next.Foreign(), ch.do.Has(ownership.Adopt):
 			errs = append(errs, c.keep(ch))
@@ -125,15 +125,15 @@ func (c *Component) follow(changes ...change) error {
 // keep keeps the session of a device. The engine collects from it from now on if this collector
 // measures the device, or from another collector.
 func (c *Component) keep(ch change) error {
-	next := &member{Device: ch.m.Device, cfg: ch.m.cfg, program: ch.m.program, fault: ch.m.fault, c: c}
-	next.own.Store(&ch.next)
-	c.deps.Engine.Remove(next.Name())
-	c.deps.Banks.Remove(next.Name())
-	err := c.add(next)
+	ch.m.own.Store(&ch.next)
+	ch.m.awaited = false
+	c.deps.Engine.Remove(ch.m.name())
+	c.deps.Banks.Remove(ch.m.name())
+	err := c.add(ch.m)
 	if ch.next.Foreign() {
-		c.await(next)
+		c.await(ch.m)
 	} else {
-		c.measure(next, ch.banks)
+		c.measure(ch.m, ch.banks)
 	}
 	return err
 }
@@ -142,9 +142,9 @@ func (c *Component) keep(ch change) error {
 func (c *Component) Assign(ctx context.Context, o Ownership) error {
 	was := c.ownership.Swap(&o)
 	var changes []change
-	for _, m := range c.members() {
-		h, err := c.deps.Banks.Handover(m.Name())
-		next, do := m.decided().View(o.View(m.Name()), h != nil || err != nil)
+	for _, m := range c.all() {
+		h, err := c.deps.Banks.Handover(m.name())
+		next, do := m.decided().View(o.View(m.name()), h != nil || err != nil)
 		changes = append(changes, change{m: m, next: next, do: do})
 	}
 	err := c.follow(changes...)
@@ -160,9 +160,9 @@ func (c *Component) Observe() error { return c.observe(func(ownership.Session) b
 // observe does the work of Observe for some sessions.
 func (c *Component) observe(which func(ownership.Session) bool) error {
 	var changes []change
-	for _, m := range c.members() {
-		if which(m.sessionState()) {
-			next, do := m.observed()
+	for _, m := range c.all() {
+		if which(c.sessionState(m)) {
+			next, do := c.observed(m)
 			changes = append(changes, change{m: m, next: next, do: do})
 		}
 	}
@@ -170,14 +170,14 @@ func (c *Component) observe(which func(ownership.Session) bool) error {
 }
 
 // observed returns the event that the state of the session amounts to.
-func (m *member) observed() (ownership.Device, ownership.Action) {
-	return m.decided().Session(m.sessionState(), m.c.ownership.Load().View(m.Name()))
+func (c *Component) observed(m *managed) (ownership.Device, ownership.Action) {
+	return m.decided().Session(c.sessionState(m), c.ownership.Load().View(m.name()))
 }
 
 // sessionState describes the session for package ownership.
-func (m *member) sessionState() ownership.Session {
-	st, fence := m.Status().Session, m.c.ownership.Load().Fence()
-	_, err := m.Ready()
+func (c *Component) sessionState(m *managed) ownership.Session {
+	st, fence := m.device.Status().Session, c.ownership.Load().Fence()
+	_, err := m.device.Ready()
 	return ownership.Session{Primary: err == nil, Deposed: st.State == p4rt.Standby &&
 		ownership.Deposes(ownership.ElectionID(st.Highest), ownership.ElectionID(st.Bid), fence)}
 }
@@ -190,15 +190,15 @@ func (c *Component) EndEpoch() (moves []Move, forced []string, err error) {
 		return nil, nil, nil
 	}
 	var changes []change
-	for _, m := range c.members() {
-		h, busy := c.deps.Banks.Handover(m.Name())
+	for _, m := range c.all() {
+		h, busy := c.deps.Banks.Handover(m.name())
 		next, do := m.decided().Epoch(busy == nil)
 		changes = append(changes, change{m: m, next: next, do: do})
 		if do.Has(ownership.Force) {
-			forced = append(forced, m.Name())
+			forced = append(forced, m.name())
 		}
 		if do.Has(ownership.Offer) {
-			moves = append(moves, Move{Device: m.Name(), To: next.Next, Banks: h, Objects: c.boundTo(m.Name())})
+			moves = append(moves, Move{Device: m.name(), To: next.Next, Banks: h, Objects: c.boundTo(m.name())})
 		}
 	}
 	return moves, forced, c.follow(changes...)
@@ -217,7 +217,7 @@ func (c *Component) Left(moves []Move) error {
 	open, _ := c.deps.Engine.Current()
 	var changes []change
 	for _, move := range moves {
-		m := c.member(move.Device)
+		m := c.find(move.Device)
 		if m == nil || move.Banks != nil && move.Banks.Epoch != open {
 			continue
 		}
@@ -230,12 +230,12 @@ func (c *Component) Left(moves []Move) error {
 // Accept takes a device over from another collector, which ends its session next. The error says
 // why this collector cannot take the device.
 func (c *Component) Accept(from string, move Move) error {
-	m := c.member(move.Device)
+	m := c.find(move.Device)
 	if m == nil {
 		return fmt.Errorf("collector %s has no device %s", move.To, move.Device)
 	}
 	early := c.early(m, from, move)
-	next, do := m.decided().Offered(from, m.sessionState(), early == nil)
+	next, do := m.decided().Offered(from, c.sessionState(m), early == nil)
 	if do.Has(ownership.Refuse) {
 		return cmp.Or(early, fmt.Errorf("collector %s does not take device %s over from %s: its state there is %v", move.To,
 			move.Device, from, next.State))
@@ -247,10 +247,10 @@ func (c *Component) Accept(from string, move Move) error {
 }
 
 // early returns why this collector cannot take a device yet; nil if it can.
-func (c *Component) early(m *member, from string, move Move) error {
-	st, fence := m.Status().Session, c.ownership.Load().Fence()
+func (c *Component) early(m *managed, from string, move Move) error {
+	st, fence := m.device.Status().Session, c.ownership.Load().Fence()
 	if st.State != p4rt.Standby && st.State != p4rt.Ready {
-		return &p4rt.NotReadyError{Target: m.Address(), Status: st}
+		return &p4rt.NotReadyError{Target: m.device.Address(), Status: st}
 	}
 	// this collector may not bid above a higher fence
 	if of, known := ownership.FenceOf(ownership.ElectionID(st.Highest), fence); known && of > fence {
@@ -268,7 +268,7 @@ func (c *Component) early(m *member, from string, move Move) error {
 // Await makes the epoch engine wait for the readings of devices of other collectors, if
 // Dependencies.Elsewhere has a source for them.
 func (c *Component) Await() {
-	for _, m := range c.members() {
+	for _, m := range c.all() {
 		if m.decided().Foreign() {
 			c.await(m)
 		}
@@ -276,23 +276,23 @@ func (c *Component) Await() {
 }
 
 // await makes the epoch engine wait for one device's data from its owner.
-func (c *Component) await(m *member) {
-	s := c.deps.Elsewhere(m.Name())
-	switch wanted := s != nil && m.Measured(); {
+func (c *Component) await(m *managed) {
+	s := c.deps.Elsewhere(m.name())
+	switch wanted := s != nil && m.device.Measured(); {
 	case wanted == m.awaited:
 	case wanted:
 		c.deps.Engine.Add(s)
 	default:
-		c.deps.Engine.Remove(m.Name())
+		c.deps.Engine.Remove(m.name())
 	}
-	m.awaited = s != nil && m.Measured()
+	m.awaited = s != nil && m.device.Measured()
 }
 
 // Own returns the devices that this collector measures or tries to acquire, sorted by name.
 func (c *Component) Own() (names []string) {
-	for _, m := range c.members() {
+	for _, m := range c.all() {
 		if !m.decided().Foreign() {
-			names = append(names, m.Name())
+			names = append(names, m.name())
 		}
 	}
 	return names
@@ -300,7 +300,7 @@ func (c *Component) Own() (names []string) {
 
 // Owner returns the collector that has a device, and whether it is this one.
 func (c *Component) Owner(name string) (owner string, own bool) {
-	if m := c.member(name); m != nil && m.decided().Foreign() {
+	if m := c.find(name); m != nil && m.decided().Foreign() {
 		return m.decided().Holder, false
 	}
 	return "", true
@@ -308,34 +308,18 @@ func (c *Component) Owner(name string) (owner string, own bool) {
 
 // Foreign reports whether this collector does not measure a device.
 func (c *Component) Foreign(name string) bool {
-	m := c.member(name)
+	m := c.find(name)
 	return m != nil && m.decided().Foreign()
 }
 
 // decided returns what package ownership decided last. Without a cluster, this collector owns all
 // devices.
-func (m *member) decided() ownership.Device { return *m.own.Load() }
+func (m *managed) decided() ownership.Device { return *m.own.Load() }
 
-// mayWrite returns why entries cannot be written; nil if they can.
-func (m *member) mayWrite() error {
-	if o := m.c.ownership.Load(); o != nil && !o.Writes {
-		return fmt.Errorf("device %s: %w", m.Name(), errNoLease)
+// mayWrite returns why entries cannot be written to any device; nil if they can.
+func (c *Component) mayWrite() error {
+	if o := c.ownership.Load(); o != nil && !o.Writes {
+		return errNoLease
 	}
 	return nil
-}
-
-// Write writes updates, unless the collector may not write.
-func (m *member) Write(ctx context.Context, updates ...p4rt.Update) error {
-	if err := m.mayWrite(); err != nil {
-		return err
-	}
-	return m.Device.Write(ctx, updates...)
-}
-
-// Reconcile brings entries up to date, unless the collector may not write.
-func (m *member) Reconcile(ctx context.Context, parts ...p4rt.Desired) error {
-	if err := m.mayWrite(); err != nil {
-		return err
-	}
-	return m.Device.Reconcile(ctx, parts...)
 }

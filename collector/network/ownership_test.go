@@ -235,8 +235,8 @@ func TestAcceptOwn(t *testing.T) {
 		t.Error("accepted without a session")
 	}
 	r.open("s1")
-	had := r.member("s1")
-	if err := r.Accept("c2", offer); err != nil || r.member("s1") != had {
-		t.Errorf("error %v, replaced %v", err, r.member("s1") != had)
+	had := r.find("s1").device
+	if err := r.Accept("c2", offer); err != nil || r.find("s1").device != had {
+		t.Errorf("error %v, replaced %v", err, r.find("s1").device != had)
 	}
 }
