@@ -20,7 +20,7 @@ import (
 func ours(t *testing.T) *yang.Schema {
 	t.Helper()
 	modules := yangtest.Modules()
-	for _, file := range []string{"../examples/plugin-hello/acme-hello.yang", "../internal/test/faulty/acme-faulty.yang",
+	for _, file := range []string{"../examples/plugin-hello/acme-hello.yang", "../lab/faults/acme-faulty.yang",
 		"../examples/plugin-python/busiest/acme-busiest.yang"} {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -642,3 +642,6 @@ func exactWithSkewedClocks(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: compared %d flows, expected thousands", seed, compared)
 	}
 }
+
+// used is the count of flows.
+func (t *table) used() int { return int(t.fresh) - len(t.free) }

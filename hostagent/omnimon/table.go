@@ -97,6 +97,3 @@ func (t *table) remove(index uint32) {
 	t.entries[index].state = unused
 	t.free = append(t.free, index)
 }
-
-// used is the count of flows.
-func (t *table) used() int { return int(t.fresh) - len(t.free) }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	plugin "github.com/netsketch/netsketch/internal/test/faulty"
 	"github.com/netsketch/netsketch/lab/evidence"
 )
 
@@ -27,7 +26,7 @@ var programs binaries
 
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == faultyFile {
-		plugin.Run()
+		runFaulty()
 		return
 	}
 	flag.Parse()

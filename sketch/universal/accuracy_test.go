@@ -4,11 +4,9 @@ package universal
 
 import (
 	"math"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -18,7 +16,7 @@ type truth struct {
 	packets float64
 }
 
-func exact(packets []trace.Packet, f flow.Fields) truth {
+func exact(packets []timedKey, f flow.Fields) truth {
 	t := truth{flows: make(map[flow.Key]float64), packets: float64(len(packets))}
 	for i := range packets {
 		t.flows[packets[i].Key.Project(f)]++
@@ -62,7 +60,7 @@ func relative(got, want float64) float64 {
 	return math.Abs(got-want) / want
 }
 
-func measure(tb testing.TB, l Layout, packets []trace.Packet) *Sketch {
+func measure(tb testing.TB, l Layout, packets []timedKey) *Sketch {
 	tb.Helper()
 	s, err := New(l)
 	if err != nil {
@@ -75,8 +73,8 @@ func measure(tb testing.TB, l Layout, packets []trace.Packet) *Sketch {
 }
 
 // epochs splits packets into epochs of one second.
-func epochs(packets []trace.Packet) [][]trace.Packet {
-	var out [][]trace.Packet
+func epochs(packets []timedKey) [][]timedKey {
+	var out [][]timedKey
 	for _, p := range packets {
 		e := int(p.At / time.Second)
 		for len(out) <= e {
@@ -87,30 +85,17 @@ func epochs(packets []trace.Packet) [][]trace.Packet {
 	return out
 }
 
-func realPackets(tb testing.TB) []trace.Packet {
-	tb.Helper()
-	name := trace.Shared(2)
-	if _, err := os.Stat(name); err != nil {
-		tb.Skipf("the shared trace is not here: %v", err)
-	}
-	packets, _, err := trace.Read(name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return packets
-}
-
 // score is the accuracy of an epoch's estimates.
 type score struct{ f1, entropy, distinct, moment2 float64 }
 
-func evaluate(tb testing.TB, l Layout, packets []trace.Packet, share float64) (truth, score) {
+func evaluate(tb testing.TB, l Layout, packets []timedKey, share float64) (truth, score) {
 	tb.Helper()
 	tr := exact(packets, l.Key)
 	return tr, tr.score(tb, l, packets, share)
 }
 
 // score measures packets, whose ground truth is t, and compares the estimates.
-func (t truth) score(tb testing.TB, l Layout, packets []trace.Packet, share float64) score {
+func (t truth) score(tb testing.TB, l Layout, packets []timedKey, share float64) score {
 	tb.Helper()
 	e := measure(tb, l, packets).Reading().Estimate()
 	n, ok := e.Packets()
@@ -158,7 +143,7 @@ func TestRealTrace(t *testing.T) {
 // scores of 0.70, 0.98 and 0.999, errors of the entropy of 0.0137, 0.0096 and 0.0008, and errors
 // of the number of flows of 0.017, 0.041 and 0.021.
 func TestZipf(t *testing.T) {
-	packets, truths := trace.Zipf(1, 2_000_000, 205_000, 1.1), map[flow.Fields]truth{}
+	packets, truths := zipfPackets(1, 2_000_000, 205_000, 1.1), map[flow.Fields]truth{}
 	for _, tc := range []struct {
 		l                     Layout
 		f1, entropy, distinct float64
@@ -191,7 +176,7 @@ func TestUnbiased(t *testing.T) {
 	l := Layout{flow.FiveTuple, 8, 3, 256, 2, 32}
 	var distinct, entropy []float64
 	for seed := range uint64(40) {
-		packets := trace.Zipf(seed, 20_000, 8000, 1)
+		packets := zipfPackets(seed, 20_000, 8000, 1)
 		tr := exact(packets, l.Key)
 		e := measure(t, l, packets).Reading().Estimate()
 		distinct = append(distinct, e.Distinct()/float64(len(tr.flows))-1)
@@ -219,7 +204,7 @@ func moments(v []float64) (mean, deviation float64) {
 // TestUserFunction: a function of a few lines that a user registers is summed like the built-in
 // ones.
 func TestUserFunction(t *testing.T) {
-	packets := trace.Zipf(2, 200_000, 40_000, 1.1)
+	packets := zipfPackets(2, 200_000, 40_000, 1.1)
 	tr := exact(packets, flow.FiveTuple)
 	e := measure(t, fiveTuple1M, packets).Reading().Estimate()
 	for name, tc := range map[string]struct {
@@ -291,7 +276,7 @@ func TestChange(t *testing.T) {
 // TestOnceAcrossSwitches: packets that cross several switches count once if the switches in the
 // middle are subtracted.
 func TestOnceAcrossSwitches(t *testing.T) {
-	packets := trace.Zipf(9, 50_000, 5000, 1.1)
+	packets := zipfPackets(9, 50_000, 5000, 1.1)
 	leafA, leafB, spine := measure(t, small, nil), measure(t, small, nil), measure(t, small, nil)
 	for i := range packets {
 		k := &packets[i].Key
@@ -318,7 +303,7 @@ func TestOnceAcrossSwitches(t *testing.T) {
 
 // TestAnyFlow: the size of a flow that is in no heavy-key slot can be queried.
 func TestAnyFlow(t *testing.T) {
-	packets := trace.Zipf(4, 100_000, 20_000, 1.1)
+	packets := zipfPackets(4, 100_000, 20_000, 1.1)
 	tr := exact(packets, flow.FiveTuple)
 	e := measure(t, fiveTuple1M, packets).Reading().Estimate()
 	sum := 0.0

@@ -5,7 +5,6 @@ package universal
 import (
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/internal/test/zipf"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -14,7 +13,7 @@ import (
 // layout of 14 levels with 5 rows is the one in the authors' figure, with 2.2 million packets a
 // second.
 func BenchmarkUpdate(b *testing.B) {
-	packets := trace.Zipf(1, 1_000_000, 300_000, 1.1)
+	packets := zipfPackets(1, 1_000_000, 300_000, 1.1)
 	for _, bm := range []struct {
 		name string
 		l    Layout
@@ -37,12 +36,12 @@ func BenchmarkUpdate(b *testing.B) {
 // BenchmarkEstimate measures the collector's cost for one sketch in one epoch: a sketch filled by
 // a million packets, and a sketch of one second of real traffic.
 func BenchmarkEstimate(b *testing.B) {
-	full := trace.Zipf(1, 1_000_000, 300_000, 1.1)
+	full := zipfPackets(1, 1_000_000, 300_000, 1.1)
 	light := epochs(realPackets(b))[0]
 	for _, bm := range []struct {
 		name    string
 		l       Layout
-		packets []trace.Packet
+		packets []timedKey
 	}{
 		{"5-tuple, program univmon, full", fiveTuple1M, full}, {"src, program univmon, full", src1M, full},
 		{"5-tuple, program univmon, real", fiveTuple1M, light}, {"src, program univmon, real", src1M, light},

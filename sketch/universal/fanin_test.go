@@ -9,17 +9,16 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // attack returns packets from sources sources to one destination, each source with some flows of
 // one packet.
-func attack(t *testing.T, sources, flows int, victim string) []trace.Packet {
+func attack(t *testing.T, sources, flows int, victim string) []timedKey {
 	t.Helper()
 	dst := netip.MustParseAddr(victim)
 	r := rand.New(rand.NewPCG(11, 12))
-	var out []trace.Packet
+	var out []timedKey
 	for range sources {
 		src := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, r.Uint32())))
 		for range flows {
@@ -27,14 +26,14 @@ func attack(t *testing.T, sources, flows int, victim string) []trace.Packet {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out = append(out, trace.Packet{Key: k})
+			out = append(out, timedKey{Key: k})
 		}
 	}
 	return out
 }
 
 func TestFanIns(t *testing.T) {
-	background := trace.Zipf(6, 300_000, 60_000, 1.1)
+	background := zipfPackets(6, 300_000, 60_000, 1.1)
 	for _, tc := range []struct {
 		name           string
 		sources, flows int

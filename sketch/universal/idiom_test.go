@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/test/golden"
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -17,7 +16,7 @@ import (
 // TestInsertIsUpdate: inserting keys as bytes, one by one or in batches, has the same result as
 // Update.
 func TestInsertIsUpdate(t *testing.T) {
-	packets := trace.Zipf(3, 5000, 800, 1)
+	packets := zipfPackets(3, 5000, 800, 1)
 	for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
 		l := small
 		l.Key = f
@@ -60,7 +59,7 @@ func TestInsertIsUpdate(t *testing.T) {
 
 // TestQueryWithinBound: the error of Query exceeds Bound for no more flows than the bound states.
 func TestQueryWithinBound(t *testing.T) {
-	packets := trace.Zipf(9, 50_000, 6000, 1.1)
+	packets := zipfPackets(9, 50_000, 6000, 1.1)
 	s := measure(t, small, packets)
 	truth, b := exact(packets, small.Key), s.Bound()
 	off := 0
@@ -78,7 +77,7 @@ func TestQueryWithinBound(t *testing.T) {
 // well as a single sketch does.
 func TestSketchesAddUp(t *testing.T) {
 	// The two parts have different flows, and thus different heavy ones.
-	packets := slices.Concat(trace.Zipf(5, 15_000, 5000, 1.2), trace.Zipf(6, 25_000, 5000, 1.2))
+	packets := slices.Concat(zipfPackets(5, 15_000, 5000, 1.2), zipfPackets(6, 25_000, 5000, 1.2))
 	all, a, b := measure(t, small, packets), measure(t, small, packets[:15_000]), measure(t, small, packets[15_000:])
 	before := slices.Clone(a.counters)
 	if err := a.Merge(b); err != nil {
@@ -146,7 +145,7 @@ func TestFit(t *testing.T) {
 
 func TestBytes(t *testing.T) {
 	l := Layout{Key: flow.Src, Levels: 2, Rows: 3, Columns: 4, Ways: 2, Slots: 2}
-	s := measure(t, l, trace.Zipf(1, 50, 10, 1))
+	s := measure(t, l, zipfPackets(1, 50, 10, 1))
 	golden.Check(t, "universal", s, new(Sketch))
 	open, err := Open(l, s.counters, s.heavy, nil)
 	if err != nil {
@@ -157,7 +156,7 @@ func TestBytes(t *testing.T) {
 
 func FuzzBytes(f *testing.F) {
 	l := Layout{Key: flow.FiveTuple, Levels: 2, Rows: 3, Columns: 2, Ways: 2, Slots: 1}
-	golden.Fuzz(f, []golden.Sketch{measure(f, l, trace.Zipf(1, 50, 10, 1))},
+	golden.Fuzz(f, []golden.Sketch{measure(f, l, zipfPackets(1, 50, 10, 1))},
 		func() golden.Sketch { return new(Sketch) }, func(g golden.Sketch) {
 			s := g.(*Sketch)
 			_ = s.Insert(make([]byte, 13))

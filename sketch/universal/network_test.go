@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -20,7 +19,7 @@ func victim(e *Estimate) (most float64) {
 }
 
 // split counts packets at 25 switches, each flow at one of them, and returns their readings.
-func split(t *testing.T, l Layout, packets []trace.Packet) (readings []*Reading) {
+func split(t *testing.T, l Layout, packets []timedKey) (readings []*Reading) {
 	t.Helper()
 	var parts [25]*Sketch
 	for i := range parts {
@@ -46,20 +45,20 @@ func TestManySwitchesAsOne(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		layout  Layout
-		packets func(seed uint64) []trace.Packet
+		packets func(seed uint64) []timedKey
 	}{
-		{"flood before other flows", fiveTuple1M, func(seed uint64) []trace.Packet {
-			return slices.Concat(flood, trace.Zipf(seed, 300_000, 60_000, 1.1))
+		{"flood before other flows", fiveTuple1M, func(seed uint64) []timedKey {
+			return slices.Concat(flood, zipfPackets(seed, 300_000, 60_000, 1.1))
 		}},
-		{"flood after other flows", fiveTuple1M, func(seed uint64) []trace.Packet {
-			return slices.Concat(trace.Zipf(seed, 300_000, 60_000, 1.1), flood)
+		{"flood after other flows", fiveTuple1M, func(seed uint64) []timedKey {
+			return slices.Concat(zipfPackets(seed, 300_000, 60_000, 1.1), flood)
 		}},
-		{"small flood", fiveTuple1M, func(seed uint64) []trace.Packet {
-			return slices.Concat(trace.Zipf(seed, 8000, 5000, 1.1), flood[:3000])
+		{"small flood", fiveTuple1M, func(seed uint64) []timedKey {
+			return slices.Concat(zipfPackets(seed, 8000, 5000, 1.1), flood[:3000])
 		}},
-		{"sources", src1M, func(seed uint64) []trace.Packet { return trace.Zipf(seed, 400_000, 50_000, 1.0) }},
-		{"destinations", dst1M, func(seed uint64) []trace.Packet { return trace.Zipf(seed, 100_000, 10_000, 0.8) }},
-		{"few counters", fiveTuple300K, func(seed uint64) []trace.Packet { return trace.Zipf(seed, 100_000, 2000, 1.2) }},
+		{"sources", src1M, func(seed uint64) []timedKey { return zipfPackets(seed, 400_000, 50_000, 1.0) }},
+		{"destinations", dst1M, func(seed uint64) []timedKey { return zipfPackets(seed, 100_000, 10_000, 0.8) }},
+		{"few counters", fiveTuple300K, func(seed uint64) []timedKey { return zipfPackets(seed, 100_000, 2000, 1.2) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for seed := range uint64(3) {
@@ -103,9 +102,9 @@ func TestSampleIsFair(t *testing.T) {
 	for name, early := range map[string]bool{"early": true, "late": false} {
 		var errors []float64
 		for seed := range uint64(24) {
-			packets := slices.Concat(trace.Zipf(50+seed, 20_000, 20_000, 1), flood)
+			packets := slices.Concat(zipfPackets(50+seed, 20_000, 20_000, 1), flood)
 			if early {
-				packets = slices.Concat(flood, trace.Zipf(50+seed, 20_000, 20_000, 1))
+				packets = slices.Concat(flood, zipfPackets(50+seed, 20_000, 20_000, 1))
 			}
 			errors = append(errors, victim(measure(t, fiveTuple1M, packets).Reading().Estimate())/4000-1)
 		}

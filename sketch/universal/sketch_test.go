@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/netsketch/netsketch/internal/test/trace"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -31,7 +30,7 @@ func TestCellsByTheBook(t *testing.T) {
 		{flow.Src | flow.Dst, 4, 3, 64, 4, 8}, {flow.Dst | flow.DstPort, 4, 3, 64, 4, 8}, {flow.Proto, 4, 3, 8, 4, 8},
 	} {
 		t.Run(l.String(), func(t *testing.T) {
-			packets := trace.Zipf(3, 10_000, 4000, 1)
+			packets := zipfPackets(3, 10_000, 4000, 1)
 			s := measure(t, l, packets)
 			counters, heavy := make([]int32, l.CounterCells()), make([]uint32, l.HeavyCells())
 			levels := make([]uint32, l.Levels)
@@ -127,7 +126,7 @@ func putKey(words []uint32, k flow.Key, h uint32) {
 }
 
 func TestMergeIsTheSketchOfAll(t *testing.T) {
-	packets := trace.Zipf(5, 20_000, 3000, 1.1)
+	packets := zipfPackets(5, 20_000, 3000, 1.1)
 	all := measure(t, small, packets).Reading()
 	first, b := measure(t, small, packets[:7000]).Reading(), measure(t, small, packets[7000:]).Reading()
 	before := slices.Clone(b.cells)
@@ -199,7 +198,7 @@ func TestLayoutErrors(t *testing.T) {
 }
 
 func TestUpdateDoesNotAllocate(t *testing.T) {
-	packets := trace.Zipf(1, 1000, 500, 1)
+	packets := zipfPackets(1, 1000, 500, 1)
 	for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
 		l := small
 		l.Key = f
@@ -229,7 +228,7 @@ func FuzzRegisters(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, p := range trace.Zipf(1, 50, 10, 1) {
+	for _, p := range zipfPackets(1, 50, 10, 1) {
 		s.Update(&p.Key)
 	}
 	var seed []byte

@@ -78,17 +78,6 @@ const (
 // Has reports whether the set has one of the actions of another set.
 func (a Action) Has(some Action) bool { return a&some != 0 }
 
-// names are the names of the actions in the set.
-func (a Action) names() (names []string) {
-	for i, name := range [actions]string{"open", "open backup", "close", "offer", "accept", "refuse", "adopt banks",
-		"count as forced"} {
-		if a.Has(1 << i) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // Device is a device as one member sees it. The zero value is a device of a member without a view.
 type Device struct {
 	State State

@@ -77,3 +77,14 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// names are the names of the actions in the set.
+func (a Action) names() (names []string) {
+	for i, name := range [actions]string{"open", "open backup", "close", "offer", "accept", "refuse", "adopt banks",
+		"count as forced"} {
+		if a.Has(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

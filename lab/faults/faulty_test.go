@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faulty is a plugin that misbehaves as its configuration or its environment says. The
-// fault suite, whose binary is the plugin's, runs it next to a plugin that must not be affected.
-package faulty
+// The plugin faulty misbehaves as its configuration or its environment says. The suite runs it
+// beside a plugin that must not be affected, from the same binary as the tests.
+
+package faults
 
 import (
 	"context"
@@ -23,17 +24,17 @@ import (
 )
 
 //go:embed acme-faulty.yang
-var module string
+var faultyModule string
 
-const list = "/acme-faulty:faulty/row"
+const faultyList = "/acme-faulty:faulty/row"
 
 // stderr and stdout are the process's descriptors, past the SDK's redirection.
 var stdout, stderr = os.NewFile(1, "stdout"), os.NewFile(2, "stderr")
 
 const garbage = "\x00\xff\xfe{\"@message\":5}\n1|1|unix|\x1b[31m|grpc|\n"
 
-// Run is the plugin. It misbehaves before it is one by the environment variable FAULTY.
-func Run() {
+// runFaulty is the plugin. The environment variable FAULTY makes it misbehave before its handshake.
+func runFaulty() {
 	switch os.Getenv("FAULTY") {
 	case "flood": // no handshake, output without end
 		endless(stdout)
@@ -58,7 +59,7 @@ func Run() {
 		time.Sleep(5 * time.Minute) // longer than a trial; the suite may be unable to end it
 		os.Exit(0)
 	}
-	sdk.Serve(&faulty{})
+	sdk.Serve(&misbehaving{})
 }
 
 // endless writes garbage until the other end is gone.
@@ -70,7 +71,7 @@ func endless(w interface{ Write([]byte) (int, error) }) {
 	}
 }
 
-type faulty struct {
+type misbehaving struct {
 	mode  string
 	rows  int
 	child int
@@ -79,18 +80,18 @@ type faulty struct {
 }
 
 // Describe implements sdk.Plugin.
-func (f *faulty) Describe() sdk.Description {
+func (f *misbehaving) Describe() sdk.Description {
 	return sdk.Description{
 		Name: "faulty", Version: "0.1.0", Summary: "misbehaves",
 		ConfigSchema: `{"type": "object", "additionalProperties": false, "properties": {
 			"mode": {"type": "string"}, "rows": {"type": "integer", "minimum": 0}}}`,
-		Modules: []sdk.Module{{Name: "acme-faulty", Text: module}},
-		Lists:   []sdk.List{{Path: list}},
+		Modules: []sdk.Module{{Name: "acme-faulty", Text: faultyModule}},
+		Lists:   []sdk.List{{Path: faultyList}},
 	}
 }
 
 // Configure implements sdk.Plugin.
-func (f *faulty) Configure(_ context.Context, config sdk.Config, _ sdk.Network) (sdk.Settings, error) {
+func (f *misbehaving) Configure(_ context.Context, config sdk.Config, _ sdk.Network) (sdk.Settings, error) {
 	var c struct {
 		Mode string `yaml:"mode"`
 		Rows int    `yaml:"rows"`
@@ -101,7 +102,7 @@ func (f *faulty) Configure(_ context.Context, config sdk.Config, _ sdk.Network) 
 }
 
 // Analyze misbehaves as its mode says, then publishes a row.
-func (f *faulty) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
+func (f *misbehaving) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	value, rows := 1.0, max(f.rows, 1)
 	text := f.mode
 	switch f.mode {
@@ -138,7 +139,7 @@ func (f *faulty) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 	}
 	f.once = true
 	results := &sdk.Results{}
-	path := list
+	path := faultyList
 	if f.mode == "undeclared" {
 		path = "/netsketch-univmon:univmon/summaries/summary"
 	}
@@ -153,7 +154,7 @@ func (f *faulty) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 
 // table returns rows with the same values. It does not use the builder, which leaves out numbers
 // that a decimal cannot have.
-func (f *faulty) table(path string, epoch uint64, rows int, text string, value float64) *table.Table {
+func (f *misbehaving) table(path string, epoch uint64, rows int, text string, value float64) *table.Table {
 	names, texts := make([]string, rows), make([]string, rows)
 	epochs, values, children := make([]uint64, rows), make([]float64, rows), make([]uint64, rows)
 	for i := range rows {
@@ -172,7 +173,7 @@ func (f *faulty) table(path string, epoch uint64, rows int, text string, value f
 
 // startChild starts a process that leaves the process group and the session of the plugin, in mode
 // child also its environment.
-func (f *faulty) startChild() error {
+func (f *misbehaving) startChild() error {
 	c := exec.Command(os.Args[0])
 	if f.mode == "daemon" {
 		c.Env = os.Environ()
