@@ -500,7 +500,8 @@ func (c *Component) Devices() (all []Device) {
 func (c *Component) all() []*managed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.devices), func(a, b *managed) int { return strings.Compare(a.name(), b.name()) })
+	return slices.SortedFunc(maps.Values(c.devices),
+		func(a, b *managed) int { return strings.Compare(a.name(), b.name()) })
 }
 
 func (c *Component) find(name string) *managed {
