@@ -44,7 +44,8 @@ type UpdateReader struct {
 	Schema *Schema
 	Found  func(LeafUpdate) error
 	// Skip, if set, makes the reader lenient toward updates of other devices: module names are
-	// ignored, numbers may be text and text may be numbers. Errors about leaves that are not in the
+	// ignored, numbers may be text and text may be numbers, booleans may be 0 and 1, and a JSON value
+	// may be in an object with the name of its node. Errors about leaves that are not in the
 	// schema (ErrUnknownPath) or not valid for their type are passed to Skip, and these leaves are
 	// omitted. leaf is the path of the omitted leaf, or of the node above omitted leaves, without
 	// keys and at most 256 bytes long. Without Skip, Read returns the first of these errors.
@@ -209,7 +210,27 @@ func (r *UpdateReader) json(n *Node, elems []*gpb.PathElem, data []byte) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return r.skip(elems, fmt.Errorf("yang: %s: something follows the JSON value", PathString(elems)))
 	}
+	if r.Skip != nil {
+		v = n.unwrap(v)
+	}
 	return r.tree(n, elems, v)
+}
+
+// unwrap returns the value of a node from a JSON object that has the node as its only member, as
+// SONiC writes values: {"openconfig-interfaces:mtu": 9100} for the leaf mtu. A list entry is in an
+// array there. unwrap returns any other value unchanged.
+func (n *Node) unwrap(v any) any {
+	members, _ := v.(map[string]any)
+	if len(members) != 1 || n.byName[n.Name] != nil {
+		return v
+	}
+	for name, inner := range members {
+		if name[strings.IndexByte(name, ':')+1:] != n.Name {
+			return v
+		}
+		v = inner
+	}
+	return v
 }
 
 // tree walks a JSON value, at most as deep as the schema.
@@ -219,6 +240,9 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 	}
 	if n.Kind == ListNode && len(elems[len(elems)-1].GetKey()) == 0 {
 		return r.list(n, elems, v)
+	}
+	if entries, ok := v.([]any); ok && r.Skip != nil && n.Kind == ListNode && len(entries) == 1 {
+		v = entries[0]
 	}
 	members, ok := v.(map[string]any)
 	if !ok {
@@ -381,6 +405,9 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 	}
 	if lenient {
 		text = t.local(t.plain(text))
+		if b, err := strconv.ParseBool(text); t.Base == Boolean && err == nil { // 0 and 1, True and False
+			text = strconv.FormatBool(b)
+		}
 	}
 	if err := t.CheckText(text); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package devconfig
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
@@ -531,16 +533,76 @@ func TestNoExtensions(t *testing.T) {
 	r.expect(settled())
 }
 
+// A device is read in the form in which it sends values: the form of its gNMI session, or the one
+// that is found, in which it is set, too.
+func TestFormOfRequests(t *testing.T) {
+	sonic := southbound.Form{Origin: "openconfig", Wildcards: true, Target: "OC-YANG", Encoding: gpb.Encoding_JSON_IETF}
+	junos := southbound.Form{Origin: "openconfig", Wildcards: true, Encoding: gpb.Encoding_PROTO}
+	for _, want := range []southbound.Form{sonic, junos, {Encoding: gpb.Encoding_JSON_IETF}} {
+		t.Run(want.String(), func(t *testing.T) {
+			r := newRig(t, newFake(t), config.ConfigureApply)
+			r.device.serves = func(l *gpb.SubscriptionList) bool {
+				p := l.GetSubscription()[0].GetPath()
+				return want == southbound.Form{Origin: p.GetOrigin(), Wildcards: len(p.GetElem()[1].GetKey()) > 0,
+					Target: l.GetPrefix().GetTarget(), Encoding: l.GetEncoding()}
+			}
+			r.form = func(string) (southbound.Form, bool) { return want, true }
+			r.start()
+			if r.plan(); r.device.subscribed > 2 {
+				t.Errorf("%d subscriptions for two plans", r.device.subscribed)
+			}
+			r.Stop()
+			r.form = nil
+			r.start()
+			if err := r.apply(); err != nil {
+				t.Fatal(err)
+			}
+			r.expect(settled())
+			set := r.device.setsNow()[0]
+			if o := set.GetUpdate()[0].GetPath().GetOrigin(); o != want.Origin || set.GetPrefix().GetTarget() != want.Target {
+				t.Errorf("the Set has the origin %q and the target %q", o, set.GetPrefix().GetTarget())
+			}
+		})
+	}
+}
+
+// NX-OS sends the sync_response of a ONCE subscription before its values. Other servers leave the
+// stream open.
+func TestEarlySync(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		r := newRig(t, newFake(t), config.ConfigureApply)
+		r.device.early, r.device.open = !open, open
+		r.start()
+		for _, d := range r.devices {
+			if d.times.AfterSync = time.Minute; open {
+				d.times.AfterSync = time.Millisecond
+			}
+		}
+		if p := r.plan(); p.Error != "" || len(p.Changes) != 5 {
+			t.Errorf("stream left open: %v: plan\n%s%s", open, shown(p), p.Error)
+		}
+		r.Stop()
+	}
+}
+
 // A device that reports too much is not read, and says why.
 func TestHostileDevice(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureEnforce)
-	r.device.put(eth0+"description", strings.Repeat("x", 5<<20))
+	r.device.put(eth0+"description", strings.Repeat("x", 60<<20))
+	r.cfg.Devices[0].Timeout = time.Minute
 	r.start()
 	r.until(Unread)
 	testkit.Until(t, "the reason is known", func() bool {
 		s, _ := r.Status("leaf1")
 		return strings.Contains(s.Reason, "larger than max")
 	})
+	for i := range 200_000 {
+		r.device.interfaces = append(r.device.interfaces, fmt.Sprint("Ethernet", 100+i))
+	}
+	r.device.put(eth0+"description", "")
+	if p := r.plan(); p.Error != "" || len(p.Changes) != 5 {
+		t.Errorf("200,000 interfaces: %d changes, error %q", len(p.Changes), p.Error)
+	}
 	s := NewSnapshot()
 	s.leaves = maxLeaves
 	err := s.add(testSchema(), &gpb.Notification{Update: []*gpb.Update{{Path: gnmiPath(eth0 + "enabled"),

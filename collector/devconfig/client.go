@@ -23,18 +23,17 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/yang"
 )
 
 // read are the paths that are read from a device. A device that refuses one of them is read without
 // it.
 var read = []string{
-	"/interfaces/interface[name=*]/config", "/interfaces/interface[name=*]/state/id",
-	"/interfaces/interface[name=*]/state/enabled", "/interfaces/interface[name=*]/state/description",
-	"/components/component[name=*]/config", "/components/component[name=*]/state/type",
-	"/components/component[name=*]/integrated-circuit",
-	"/lldp/config", "/lldp/state/enabled", "/lldp/interfaces/interface[name=*]/config",
-	"/lldp/interfaces/interface[name=*]/state/enabled",
+	"/interfaces/interface/config", "/interfaces/interface/state/id", "/interfaces/interface/state/enabled",
+	"/interfaces/interface/state/description", "/components/component/config", "/components/component/state/type",
+	"/components/component/integrated-circuit", "/lldp/config", "/lldp/state/enabled",
+	"/lldp/interfaces/interface/config", "/lldp/interfaces/interface/state/enabled",
 }
 
 // form is a way to write values that some server takes.
@@ -57,7 +56,9 @@ type client struct {
 	timeout time.Duration // limit of the time of a call
 	dials   *atomic.Int32
 	device  string // host:port, for errors
-	origin  string // origin of the paths that the device answers
+	path    southbound.Form
+	// afterSync is how long the device may take to end a subscription after its sync_response.
+	afterSync time.Duration
 }
 
 // dialer opens connections; southbound.Endpoint.Dial is one.
@@ -77,46 +78,38 @@ func open(dial dialer, address string, schema *yang.Schema, timeout time.Duratio
 		return nil, err
 	}
 	return &client{conn: conn, api: gpb.NewGNMIClient(conn), schema: schema, timeout: timeout, dials: dials,
-		device: address, origin: "openconfig"}, nil
+		device: address, path: southbound.DefaultForm()}, nil
 }
 
-// path parses a path of this package.
-func (c *client) path(text string) *gpb.Path {
-	p := gnmiPath(text)
-	p.Origin = c.origin
-	return p
-}
+// pathOf returns a path of this package as the device takes it.
+func (c *client) pathOf(text string) *gpb.Path { return c.path.Path(c.schema, gnmiPath(text)) }
 
 func (c *client) close() { _ = c.conn.Close() }
 
 // connections is how often a connection was established.
 func (c *client) connections() int32 { return c.dials.Load() }
 
-// read reads the device. A device that has nothing at the origin openconfig is asked without an
-// origin.
+// read reads the device. It tries forms of requests until the device sends values.
 func (c *client) read(ctx context.Context) (*Snapshot, error) {
-	s, err := c.readOrigin(ctx)
-	if s == nil || s.leaves > 0 {
-		return s, err
+	known := c.path
+	var refused error
+	for _, c.path = range southbound.Forms(known) {
+		s, err := c.readForm(ctx)
+		if s == nil || s.leaves > 0 {
+			return s, err
+		}
+		refused = cmp.Or(refused, err)
 	}
-	was := c.origin
-	if c.origin = ""; was == "" {
-		c.origin = "openconfig"
+	c.path = known
+	if refused == nil {
+		refused = errors.New("the device has no value of any interface or component")
 	}
-	s, other := c.readOrigin(ctx)
-	if s == nil || s.leaves > 0 {
-		return s, other
-	}
-	c.origin = was
-	if err == nil {
-		err = errors.New("the device has no value of any interface or component")
-	}
-	return nil, fmt.Errorf("gNMI of %s: the configuration cannot be read: %w", c.device, err)
+	return nil, fmt.Errorf("gNMI of %s: the configuration cannot be read: %w", c.device, refused)
 }
 
-// readOrigin reads the paths of one origin. Without a snapshot, the connection has failed. A
+// readForm reads with one form of requests. Without a snapshot, the connection has failed. A
 // snapshot without leaves may come with the reason.
-func (c *client) readOrigin(ctx context.Context) (*Snapshot, error) {
+func (c *client) readForm(ctx context.Context) (*Snapshot, error) {
 	s := NewSnapshot()
 	err := c.once(ctx, s, read...)
 	switch {
@@ -155,13 +148,15 @@ func refusal(err error) bool {
 // interfaces.
 const readTimeouts = 6
 
-// once reads paths with a subscription that ends by itself.
+// once reads paths with a subscription that ends by itself. NX-OS sends values after its
+// sync_response, and other servers leave the stream open: once waits for the end of the stream, but
+// not for long.
 func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
 	defer cancel()
-	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_ONCE, Encoding: gpb.Encoding_JSON_IETF}
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_ONCE, Encoding: c.path.Encoding, Prefix: c.path.Prefix()}
 	for _, p := range paths {
-		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: c.path(p)})
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: c.pathOf(p)})
 	}
 	stream, err := c.api.Subscribe(ctx)
 	if err == nil {
@@ -170,13 +165,17 @@ func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+	synced := false
 	for {
 		resp, err := stream.Recv()
 		switch {
-		case errors.Is(err, io.EOF), err == nil && resp.GetSyncResponse():
+		case errors.Is(err, io.EOF), synced && status.Code(err) == codes.Canceled:
 			return nil
 		case err != nil:
 			return err
+		case resp.GetSyncResponse() && !synced:
+			synced = true
+			defer time.AfterFunc(c.afterSync, cancel).Stop()
 		}
 		if err := s.add(c.schema, resp.GetUpdate()); err != nil {
 			return err
@@ -188,7 +187,8 @@ func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
 func (c *client) get(ctx context.Context, s *Snapshot, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
 	defer cancel()
-	resp, err := c.api.Get(ctx, &gpb.GetRequest{Path: []*gpb.Path{c.path(path)}, Encoding: gpb.Encoding_JSON_IETF})
+	resp, err := c.api.Get(ctx, &gpb.GetRequest{Prefix: c.path.Prefix(), Path: []*gpb.Path{c.pathOf(path)},
+		Encoding: c.path.Encoding})
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (c *client) cancel(ctx context.Context, id string) error {
 // set sends changes in one transaction. With a commit id, the device takes them back after rollback
 // unless they are confirmed.
 func (c *client) set(ctx context.Context, changes []Change, f form, commit string, rollback time.Duration) error {
-	req, err := request(changes, f, c.origin)
+	req, err := c.request(changes, f)
 	if err != nil {
 		return err
 	}
@@ -254,36 +254,31 @@ func (c *client) call(ctx context.Context, req *gpb.SetRequest) error {
 // request returns a SetRequest with the changes. No other code makes one with values. It fails if a
 // path is not in the table paths, so that only single leaves are ever set, or if a value does not
 // fit its leaf.
-func request(changes []Change, f form, origin string) (*gpb.SetRequest, error) {
-	req := &gpb.SetRequest{}
-	at := func(path string) *gpb.Path {
-		p := gnmiPath(path)
-		p.Origin = origin
-		return p
-	}
+func (c *client) request(changes []Change, f form) (*gpb.SetRequest, error) {
+	req := &gpb.SetRequest{Prefix: c.path.Prefix()}
 	entries := map[string]bool{}
-	for _, c := range changes {
-		l, err := c.leaf()
+	for _, change := range changes {
+		l, err := change.leaf()
 		if err != nil {
 			return nil, err
 		}
-		if c.Before != nil && (c.After == nil || l.setting().identity) {
-			req.Delete = append(req.Delete, at(c.Path))
+		if change.Before != nil && (change.After == nil || l.setting().identity) {
+			req.Delete = append(req.Delete, c.pathOf(change.Path))
 		}
-		if c.After == nil {
+		if change.After == nil {
 			continue
 		}
-		if c.Entry != "" && c.Entry == l.entry() && !entries[c.Entry] {
-			entries[c.Entry] = true
-			req.Update = append(req.Update, &gpb.Update{Path: at(c.Entry), Val: value(c.Entry, l.name, true, false,
+		if entry := change.Entry; entry != "" && entry == l.entry() && !entries[entry] {
+			entries[entry] = true
+			req.Update = append(req.Update, &gpb.Update{Path: c.pathOf(entry), Val: value(entry, l.name, true, false,
 				false, f)})
 		}
 		s := l.setting()
-		if _, err := strconv.ParseUint(*c.After, 10, 64); s.number && err != nil {
-			return nil, fmt.Errorf("%s cannot be set: %w", c.Path, err)
+		if _, err := strconv.ParseUint(*change.After, 10, 64); s.number && err != nil {
+			return nil, fmt.Errorf("%s cannot be set: %w", change.Path, err)
 		}
-		req.Update = append(req.Update, &gpb.Update{Path: at(c.Path), Val: value(c.Path, *c.After, s.text, s.number,
-			s.wide, f)})
+		req.Update = append(req.Update, &gpb.Update{Path: c.pathOf(change.Path), Val: value(change.Path, *change.After,
+			s.text, s.number, s.wide, f)})
 	}
 	return req, nil
 }

@@ -38,6 +38,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang"
@@ -56,6 +57,9 @@ type Sessions interface {
 type Dependencies struct {
 	// Dial returns a connection with the gNMI server of a device.
 	Dial func(config.Device) (func(...grpc.DialOption) (*grpc.ClientConn, error), error)
+	// Form returns the form of requests in which the device of a gNMI session sends values, and false
+	// if that is not known; nil if there are no sessions.
+	Form func(device string) (southbound.Form, bool)
 	// Schema returns the schema of devices.
 	Schema func() *yang.Schema
 	// Sessions are the P4Runtime sessions.
@@ -106,6 +110,9 @@ func New(cfg *config.Config, deps Dependencies) *Component {
 	}
 	if deps.OnChange == nil {
 		deps.OnChange = func() {}
+	}
+	if deps.Form == nil {
+		deps.Form = func(string) (southbound.Form, bool) { return southbound.Form{}, false }
 	}
 	if deps.Owner == nil {
 		deps.Owner = func(string) (string, bool) { return "", true }

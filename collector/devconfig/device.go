@@ -31,11 +31,14 @@ type Times struct {
 	// Retry is the first wait after a change that failed in mode enforce, and after an undo that
 	// failed; it doubles up to an hour.
 	Retry time.Duration
+	// AfterSync is how long the device may send values after the sync_response of a reading.
+	AfterSync time.Duration
 }
 
 func (t Times) withDefaults() Times {
 	return Times{Config: cmp.Or(t.Config, 5*time.Second), State: cmp.Or(t.State, 30*time.Second),
-		Session: cmp.Or(t.Session, time.Minute), Poll: cmp.Or(t.Poll, time.Second), Retry: cmp.Or(t.Retry, 10*time.Second)}
+		Session: cmp.Or(t.Session, time.Minute), Poll: cmp.Or(t.Poll, time.Second),
+		Retry: cmp.Or(t.Retry, 10*time.Second), AfterSync: cmp.Or(t.AfterSync, 2*time.Second)}
 }
 
 // rollback is how long a device waits for the confirmation: longer than all steps together.
@@ -67,7 +70,7 @@ type device struct {
 
 	op      sync.Mutex // one comparison or change at a time; guards the fields up to mu
 	record  *Record
-	form    form // form of values that the device took last
+	form    form // form of values that the device takes in a Set
 	closed  bool // the P4Runtime session, for a change
 	retryAt time.Time
 	retry   time.Duration
@@ -123,7 +126,17 @@ func (d *device) enter(to State, reason string) {
 }
 
 // open connects with the device.
-func (d *device) open() (*client, error) { return open(d.dial, d.addr, d.deps.Schema(), d.limit) }
+func (d *device) open() (*client, error) {
+	c, err := open(d.dial, d.addr, d.deps.Schema(), d.limit)
+	if err != nil {
+		return nil, err
+	}
+	c.afterSync = d.times.AfterSync
+	if form, known := d.deps.Form(d.name); known {
+		c.path = form
+	}
+	return c, nil
+}
 
 // Plan compares the device with the file.
 func (d *device) Plan(ctx context.Context) *Plan {
@@ -330,7 +343,7 @@ func drifted(p *Plan) string {
 
 // change makes changes and returns nil if they are proved and kept. The caller holds op.
 func (d *device) change(ctx context.Context, c *client, changes []Change) error {
-	if _, err := request(changes, bare, ""); err != nil {
+	if _, err := c.request(changes, bare); err != nil {
 		return err
 	}
 	var id [16]byte

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/yang"
@@ -46,6 +47,11 @@ type fake struct {
 	fault func(n int) (effect float64, err error)
 	// onSet is called after each Set that changes something.
 	onSet func(n int)
+	// early sends the sync_response before the values; open leaves the stream open after them.
+	early, open bool
+	// serves, if set, reports whether the device answers a subscription with values.
+	serves     func(*gpb.SubscriptionList) bool
+	subscribed int // subscriptions of any kind
 
 	server *grpc.Server
 	addr   string
@@ -106,10 +112,18 @@ func (f *fake) all() map[string]string {
 }
 
 func (f *fake) Subscribe(stream gpb.GNMI_SubscribeServer) error {
-	if _, err := stream.Recv(); err != nil {
+	req, err := stream.Recv()
+	if err != nil {
 		return err
 	}
+	sync := &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}
 	f.mu.Lock()
+	f.subscribed++
+	if f.serves != nil && !f.serves(req.GetSubscribe()) {
+		f.mu.Unlock()
+		return stream.Send(sync)
+	}
+	early, open := f.early, f.open
 	n := &gpb.Notification{}
 	add := func(path, v string) {
 		p := gnmiPath(path)
@@ -129,11 +143,24 @@ func (f *fake) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 		}
 	}
 	f.mu.Unlock()
-	err := stream.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}})
-	if err != nil {
-		return err
+	var answer []*gpb.SubscribeResponse
+	for part := range slices.Chunk(n.GetUpdate(), 1000) {
+		answer = append(answer, &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{
+			Update: &gpb.Notification{Update: part}}})
 	}
-	return stream.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}})
+	answer = append(answer, sync)
+	if early {
+		slices.Reverse(answer)
+	}
+	for _, m := range answer {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	if open {
+		<-stream.Context().Done()
+	}
+	return nil
 }
 
 func (f *fake) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
@@ -275,6 +302,7 @@ type rig struct {
 	cfg      *config.Config
 	dir      string
 	onChange func()
+	form     func(string) (southbound.Form, bool)
 	now      time.Time
 	log      testkit.Log
 	mu       sync.Mutex
@@ -308,7 +336,7 @@ func (r *rig) build() {
 				return grpc.NewClient(d.GNMI.Address, append(o, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 			}, nil
 		},
-		Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(),
+		Form: r.form, Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(),
 		OnChange: func() {
 			if r.onChange != nil {
 				r.onChange()

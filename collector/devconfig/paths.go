@@ -89,8 +89,11 @@ func at(path, name string) string {
 	if !ok {
 		return path
 	}
-	return before + strings.NewReplacer(`\`, `\\`, `]`, `\]`).Replace(name) + after
+	return before + escape.Replace(name) + after
 }
+
+// escape writes a name as the key of a path.
+var escape = strings.NewReplacer(`\`, `\\`, `]`, `\]`)
 
 func (l Leaf) setting() *setting { return &paths[l.kind] }
 

@@ -9,6 +9,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -142,7 +143,7 @@ func TestDiff(t *testing.T) {
 			if (p.Digest == "") != (len(p.Changes) == 0 || p.Refused()) {
 				t.Errorf("digest %q of %d changes", p.Digest, len(p.Changes))
 			}
-			if _, err := request(p.Changes, bare, "openconfig"); err != nil {
+			if _, err := testClient().request(p.Changes, bare); err != nil {
 				t.Errorf("the changes cannot be sent: %v", err)
 			}
 		})
@@ -193,12 +194,12 @@ func TestPaths(t *testing.T) {
 	no, two := "false", "2"
 	for _, c := range []Change{{Path: eth0 + "enabled", After: &no}, {Path: "/interfaces", After: &no},
 		{Path: eth0 + "mtu", After: &two}, {Path: eth0 + "id", After: &no}, {Path: "/lldp/config/enabled", After: &no}} {
-		if req, err := request([]Change{c}, bare, ""); err == nil {
+		if req, err := testClient().request([]Change{c}, bare); err == nil {
 			t.Errorf("%s = %s is sent: %v", c.Path, *c.After, req)
 		}
 	}
 	one := "1"
-	req, err := request([]Change{{Path: eth0 + "id", Before: &one, After: &two}}, bare, "openconfig")
+	req, err := testClient().request([]Change{{Path: eth0 + "id", Before: &one, After: &two}}, bare)
 	if err != nil || len(req.GetDelete()) != 1 || len(req.GetUpdate()) != 1 || len(req.GetReplace()) != 0 {
 		t.Errorf("%v, error %v; expected a delete and an update", req, err)
 	}
@@ -211,7 +212,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r.Pending == nil {
 			return
 		}
-		if _, err := request(r.Pending.Changes, bare, ""); err != nil {
+		if _, err := testClient().request(r.Pending.Changes, bare); err != nil {
 			t.Errorf("a record that was read cannot be sent: %v", err)
 		}
 	})
@@ -235,11 +236,14 @@ func FuzzSnapshot(f *testing.F) {
 			Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: value}}}}})
 		plan := Diff("leaf1", Wanted{DeviceID: 1, LLDP: true, Ports: []Port{{Number: 1}, {Number: 2, Interface: "a"}}}, s,
 			nil)
-		if _, err := request(plan.Changes, bare, ""); err != nil {
+		if _, err := testClient().request(plan.Changes, bare); err != nil {
 			t.Error(err)
 		}
 	})
 }
+
+// testClient returns a client without a connection.
+func testClient() *client { return &client{schema: testSchema(), path: southbound.DefaultForm()} }
 
 // parse parses a path; ok is false if it is none.
 func parse(text string) (*gpb.Path, bool) {

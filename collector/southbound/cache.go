@@ -45,6 +45,8 @@ type cache struct {
 	newFacts bool
 	accepted bool // a leaf was accepted since the session began
 	stale    int  // leaves that were too old, since the last one that was accepted
+	// foreign is the last origin whose values were dropped; "" if there was none.
+	foreign string
 	// deleted holds recent deletes, so that older updates do not undo them.
 	deleted deletes
 	// atomic holds the containers that the switch replaces as a whole, by path.
@@ -147,9 +149,17 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 		}
 		return nil
 	}}
+	isForeign := func(p *gpb.Path) bool {
+		if !foreign(p) {
+			return false
+		}
+		c.foreign = strings.Clone(p.GetOrigin())
+		skip("/", fmt.Errorf("the origin %.100q %w", c.foreign, yang.ErrUnknownPath))
+		return true
+	}
 	prefix := local(n.GetPrefix().GetElem())
-	if foreign(n.GetPrefix()) {
-		st.Unknown += uint64(len(n.GetUpdate()) + len(n.GetDelete()))
+	if isForeign(n.GetPrefix()) {
+		st.Unknown += uint64(max(len(n.GetUpdate())+len(n.GetDelete()), 1) - 1)
 		return st
 	}
 	if n.GetAtomic() && len(prefix) > 0 {
@@ -161,13 +171,13 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 		st.Updates += removed
 	}
 	for _, d := range n.GetDelete() {
-		if stop() || foreign(d) {
+		if stop() || isForeign(d) {
 			continue
 		}
 		st.Updates += c.delete(slices.Concat(prefix, local(d.GetElem())), order, src)
 	}
 	for _, u := range n.GetUpdate() {
-		if stop() || foreign(u.GetPath()) {
+		if stop() || isForeign(u.GetPath()) {
 			continue
 		}
 		_ = r.Read(slices.Concat(prefix, u.GetPath().GetElem()), u.GetVal()) // errors go to skip

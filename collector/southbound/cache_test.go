@@ -41,6 +41,7 @@ func (h *held) take(t testing.TB, notes ...*gpb.Notification) {
 	for _, n := range notes {
 		st := h.m.apply(testSchema(), n, h.stream, time.Unix(100, 0), never, func(string, error) {})
 		h.stats.Stale += st.Stale
+		h.stats.Unknown += st.Unknown
 	}
 	for _, b := range h.m.flush(time.Unix(100, 0)) {
 		if err := h.store.Publish(b); err != nil {
@@ -262,7 +263,13 @@ func TestForeignOrigin(t *testing.T) {
 	other.Update[0].Path.Origin = "eos_native"
 	own := note(1, eth1+"/state/ifindex", 1)
 	own.Prefix = &gpb.Path{Origin: "openconfig"}
-	h.take(t, n, other, own)
+	gone := note(1, eth1+"/state/ifindex", nil)
+	gone.Delete[0].Origin = "cli"
+	h.take(t, n, other, own, gone)
+	if h.stats.Unknown != 3 || h.m.foreign != "cli" {
+		t.Errorf("%d leaves are counted as unknown, the last of the origin %q; expected 3 and cli", h.stats.Unknown,
+			h.m.foreign)
+	}
 	got := h.leaves()
 	if got[eth1+"/state/mtu"] != "" || got[eth1+"/state/id"] != "" || got[eth1+"/state/ifindex"] != "1" {
 		t.Errorf("%v", got)

@@ -241,6 +241,14 @@ func (d *Discovery) Session(name string) *Session {
 	return d.sessions[name]
 }
 
+// Form returns the form of requests in which a switch sends values, and false if that is not known.
+func (d *Discovery) Form(name string) (Form, bool) {
+	if s := d.Session(name); s != nil {
+		return s.Form()
+	}
+	return Form{}, false
+}
+
 // PortName returns the interface name of a switch's P4Runtime port, "" if it is not known.
 func (d *Discovery) PortName(name string, number uint32) string {
 	if s := d.Session(name); s != nil {

@@ -4,14 +4,15 @@ package southbound
 
 import (
 	"maps"
+	"slices"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/yang"
 )
 
-// Form is the way in which requests to a switch write their paths. Switches understand different
-// forms.
+// Form is the way in which requests to a switch write their paths, and ask for values. Switches
+// understand different forms.
 type Form struct {
 	// Origin is the origin of every path; "" for none.
 	Origin string
@@ -19,18 +20,51 @@ type Form struct {
 	Wildcards bool
 	// Target is the target in the prefix; "" for none.
 	Target string
+	// Encoding is the encoding of the values.
+	Encoding gpb.Encoding
 }
 
-// forms are the forms that a session tries, in this order. The specification recommends an origin
-// (section 2.7.1), and lemming answers requests without it with nothing. Servers built on
-// openconfig/gnmi, and Stratum, match only list elements with keys. Old servers may know neither.
-// The telemetry server of older SONiC releases needs a target.
+// forms are the ways to write paths that a session tries, in this order. The specification
+// recommends an origin (section 2.7.1), and lemming answers requests without it with nothing.
+// Servers built on openconfig/gnmi, and Stratum, match only list elements with keys. Old servers may
+// know neither. The telemetry server of older SONiC releases needs a target.
 var forms = []Form{
 	{Origin: "openconfig", Wildcards: true},
 	{Wildcards: true},
 	{Origin: "openconfig"},
 	{},
 	{Origin: "openconfig", Wildcards: true, Target: "OC-YANG"},
+}
+
+// encodings are all encodings that a session can ask for, the best first.
+var encodings = []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF, gpb.Encoding_JSON}
+
+// DefaultForm returns the form to try first if nothing is known of a switch.
+func DefaultForm() Form {
+	f := forms[0]
+	f.Encoding = gpb.Encoding_JSON_IETF
+	return f
+}
+
+// Forms returns the forms to try: a known one, all ways to write paths in its encoding, and the
+// first way in the other encodings. Junos lists encodings in which it then sends no value.
+func Forms(known Form) []Form {
+	out := []Form{known}
+	for _, f := range forms {
+		f.Encoding = known.Encoding
+		out = append(out, f)
+	}
+	for _, e := range encodings {
+		f := forms[0]
+		f.Encoding = e
+		out = append(out, f)
+	}
+	seen := map[Form]bool{}
+	return slices.DeleteFunc(out, func(f Form) bool {
+		again := seen[f]
+		seen[f] = true
+		return again
+	})
 }
 
 // String describes the form for the log.
@@ -47,7 +81,7 @@ func (f Form) String() string {
 	if f.Target != "" {
 		s += ", target " + f.Target
 	}
-	return s
+	return s + ", " + f.Encoding.String()
 }
 
 // Prefix returns the prefix of requests.

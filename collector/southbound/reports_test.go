@@ -82,7 +82,7 @@ func TestForms(t *testing.T) {
 			f.check = func(l *gpb.SubscriptionList) (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				form := Form{Wildcards: !needsKeys(l), Target: l.GetPrefix().GetTarget()}
+				form := Form{Wildcards: !needsKeys(l), Target: l.GetPrefix().GetTarget(), Encoding: l.GetEncoding()}
 				if !needsOrigin(l) {
 					form.Origin = "openconfig"
 				}
@@ -91,6 +91,7 @@ func TestForms(t *testing.T) {
 			}
 			w := watch(t, f.addr)
 			w.wait("sync", synced(w))
+			tt.want.Encoding = gpb.Encoding_PROTO
 			if got, proven := w.Form(); got != tt.want || !proven || w.leaves()[eth1+"/state/id"] != "7" {
 				t.Errorf("form %v (%v); expected %v; leaves %v", got, proven, tt.want, w.leaves())
 			}
@@ -105,6 +106,97 @@ func TestForms(t *testing.T) {
 				t.Errorf("the second session tried %v; expected %v alone", asked, tt.want)
 			}
 		})
+	}
+}
+
+// Junos announces JSON_IETF, and answers subscriptions with values in PROTO only. With other
+// software it may send values in JSON_IETF only.
+func TestEncodingWithoutValues(t *testing.T) {
+	f := newFake(t)
+	f.answer, f.encoded = ports, []gpb.Encoding{gpb.Encoding_JSON_IETF}
+	serves := func(e gpb.Encoding) {
+		f.set(func() { f.check = func(l *gpb.SubscriptionList) (bool, error) { return l.GetEncoding() != e, nil } })
+	}
+	serves(gpb.Encoding_PROTO)
+	w := watch(t, f.addr)
+	w.wait("sync", synced(w))
+	if form, proven := w.Form(); !proven || form != (Form{"openconfig", true, "", gpb.Encoding_PROTO}) {
+		t.Errorf("form %v (%v)", form, proven)
+	}
+	serves(gpb.Encoding_JSON_IETF)
+	f.restart()
+	w.wait("the other encoding", func() bool {
+		form, _ := w.Form()
+		return form.Encoding == gpb.Encoding_JSON_IETF && synced(w)()
+	})
+	f.set(func() { // it does not know the encoding of before
+		f.check = func(l *gpb.SubscriptionList) (bool, error) {
+			if l.GetEncoding() != gpb.Encoding_PROTO {
+				return false, status.Error(codes.Unimplemented, "unsupported encoding")
+			}
+			return false, nil
+		}
+		f.encoded = []gpb.Encoding{gpb.Encoding_PROTO}
+	})
+	f.restart()
+	w.wait("the new encoding", func() bool {
+		form, _ := w.Form()
+		return form.Encoding == gpb.Encoding_PROTO && synced(w)()
+	})
+}
+
+// SONiC's management framework writes a value into an object with the name of its node, and a list
+// entry into an array. Junos writes booleans as numbers, and sends whole interfaces for one leaf.
+func TestDialects(t *testing.T) {
+	ietf := func(v string) *gpb.TypedValue {
+		return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(v)}}
+	}
+	for name, n := range map[string]*gpb.Notification{
+		"SONiC, leaves": note(5, eth1+"/state/oper-status", ietf(`{"openconfig-interfaces:oper-status":"UP"}`),
+			eth1+"/state/enabled", ietf(`{"openconfig-interfaces:enabled":true}`),
+			eth1+"/state/id", ietf(`{"openconfig-p4rt:id":7}`)),
+		"SONiC, an entry": note(5, eth1, ietf(`{"openconfig-interfaces:interface":[{"name":"Ethernet1",
+			"state":{"oper-status":"UP","enabled":true,"openconfig-p4rt:id":7}}]}`)),
+		"SONiC, a container": note(5, "/openconfig-interfaces:interfaces", ietf(`{"openconfig-interfaces:interfaces":{
+			"interface":[{"name":"Ethernet1","state":{"oper-status":"UP","enabled":true,"openconfig-p4rt:id":7}}]}}`)),
+		"Junos": note(5, eth1+"/init-time", 1738203675, eth1+"/state", ietf(`{"parent-ae-name":"","oper-status":"UP",
+			"enabled":1,"id":7,"high-speed":800,"description":""}`)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.encoded = []gpb.Encoding{gpb.Encoding_JSON_IETF}
+			f.answer = func(subscribed string) ([]*gpb.Notification, error) {
+				if subscribed == "ON_CHANGE "+operStatus {
+					return []*gpb.Notification{n}, nil
+				}
+				return nil, nil
+			}
+			w := watch(t, f.addr)
+			w.wait("sync", synced(w))
+			got := w.leaves()
+			if got[eth1+"/state/oper-status"] != "UP" || got[eth1+"/state/enabled"] != "true" || got[eth1+"/state/id"] !=
+				"7" || len(w.Facts().Ports) != 1 || w.Status().Refused != 0 {
+				t.Errorf("leaves %v, status %+v", got, w.Status())
+			}
+		})
+	}
+}
+
+// Ciena's SAOS answers with paths of an origin of its own, whose values are another tree: they are
+// dropped, counted and named.
+func TestForeignOriginIsNamed(t *testing.T) {
+	f := newFake(t)
+	f.answer = func(subscribed string) ([]*gpb.Notification, error) {
+		out, err := ports(subscribed)
+		for _, n := range out {
+			n.Prefix = &gpb.Path{Origin: "Ciena"}
+		}
+		return out, err
+	}
+	w := watch(t, f.addr)
+	w.wait("the report", func() bool { return w.Status().State == NoData })
+	if st := w.Status(); !strings.Contains(st.LastError, `its values are of the origin "Ciena"`) || st.Unknown == 0 {
+		t.Errorf("status %+v", st)
 	}
 }
 

@@ -237,7 +237,7 @@ func (s *Session) Facts() Facts {
 }
 
 // Form returns the form of requests in which the switch sent values, and true; or the form that the
-// session tries first, and false. It holds for Get and Set, too.
+// session tries first, and false. Switches take paths of Get and Set in the same form.
 func (s *Session) Form() (Form, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

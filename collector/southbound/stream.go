@@ -100,14 +100,13 @@ type event struct {
 
 // streamer opens the streams of one connection and collects their messages.
 type streamer struct {
-	ctx      context.Context
-	api      gpb.GNMIClient
-	encoding gpb.Encoding
-	form     Form
-	schema   *yang.Schema
-	events   chan event
-	bytes    *semaphore.Weighted // limits the bytes of messages in events
-	work     sync.WaitGroup
+	ctx    context.Context
+	api    gpb.GNMIClient
+	form   Form
+	schema *yang.Schema
+	events chan event
+	bytes  *semaphore.Weighted // limits the bytes of messages in events
+	work   sync.WaitGroup
 }
 
 // open starts a stream.
@@ -164,7 +163,7 @@ func (m *streamer) receive(ctx context.Context, st *stream) error {
 }
 
 func (m *streamer) request(st *stream) *gpb.SubscribeRequest {
-	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: m.encoding, Prefix: m.form.Prefix()}
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: m.form.Encoding, Prefix: m.form.Prefix()}
 	for _, sub := range st.subs {
 		x := &gpb.Subscription{Path: m.form.Path(m.schema, sub.Path)}
 		switch sub.Mode {
@@ -192,7 +191,7 @@ func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encodin
 	if err != nil {
 		return 0, fmt.Errorf("gNMI Capabilities of %s: %w", s.cfg.Address, err)
 	}
-	for _, e := range []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF} {
+	for _, e := range encodings {
 		if slices.Contains(caps.GetSupportedEncodings(), e) {
 			return e, nil
 		}
@@ -217,15 +216,23 @@ func (s *Session) session(ctx context.Context) error {
 		return err
 	}
 	var refusal error
-	empty := -1 // first form whose subscriptions are accepted
-	known, _ := s.Form()
-	order := append([]Form{known}, slices.DeleteFunc(slices.Clone(forms), func(f Form) bool { return f == known })...)
-	for i, f := range order {
-		err := s.follow(ctx, api, encoding, f, false)
+	var empty *Form // first form whose subscriptions are accepted
+	known, proven := s.Form()
+	if !proven {
+		known.Encoding = encoding
+	}
+	for _, f := range Forms(known) {
+		if f.Encoding != known.Encoding {
+			if empty == nil {
+				break // another encoding does not make a path that is refused known
+			}
+			f = Form{empty.Origin, empty.Wildcards, empty.Target, f.Encoding}
+		}
+		err := s.follow(ctx, api, f, false)
 		switch {
 		case errors.Is(err, errNoData):
-			if empty < 0 {
-				empty = i
+			if empty == nil {
+				empty = &f
 			}
 		case errors.Is(err, errNotServed):
 			refusal = err
@@ -234,10 +241,13 @@ func (s *Session) session(ctx context.Context) error {
 		}
 		s.log.Debug("device does not answer requests of a form with values", "form", f.String(), "error", err)
 	}
-	if empty < 0 {
+	if empty == nil {
+		s.mu.Lock()
+		s.proven = false // the device may have other software than before
+		s.mu.Unlock()
 		return refusal
 	}
-	return s.follow(ctx, api, encoding, order[empty], true)
+	return s.follow(ctx, api, *empty, true)
 }
 
 // errNotServed is wrapped when a switch refuses all subscriptions.
@@ -246,12 +256,10 @@ var errNotServed = errors.New("the switch serves none of the subscribed paths")
 // follow subscribes in one form and processes the messages until the session fails. It fails with
 // errNotServed if the switch refuses all subscriptions, and with errNoData if it sends no value:
 // at once, or after some time if patient is set.
-func (s *Session) follow(ctx context.Context, api gpb.GNMIClient, encoding gpb.Encoding, form Form,
-	patient bool,
-) error {
+func (s *Session) follow(ctx context.Context, api gpb.GNMIClient, form Form, patient bool) error {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &streamer{ctx: ctx, api: api, encoding: encoding, form: form, schema: s.cfg.Schema(),
-		events: make(chan event, queueLength), bytes: semaphore.NewWeighted(queueBytes)}
+	m := &streamer{ctx: ctx, api: api, form: form, schema: s.cfg.Schema(), events: make(chan event, queueLength),
+		bytes: semaphore.NewWeighted(queueBytes)}
 	defer m.work.Wait()
 	defer cancel()
 	f := &following{Session: s, streamer: m, patient: patient}
@@ -389,7 +397,11 @@ func (f *following) judge() (waits bool, err error) {
 	case !f.cache.accepted && !f.patient:
 		return false, errNoData
 	case !f.cache.accepted:
-		f.set(NoData, errNoData)
+		err := errNoData
+		if o := f.cache.foreign; o != "" {
+			err = fmt.Errorf("%w: its values are of the origin %.100q, which is not OpenConfig's", err, o)
+		}
+		f.set(NoData, err)
 		return true, nil
 	}
 	if f.since = f.stepped(f.since); !f.since.IsZero() && time.Since(f.since) > clockWait {

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
+	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -322,5 +325,77 @@ func TestNewNeedsWhatItServes(t *testing.T) {
 	if _, err := New(Options{Store: st, Schema: testSchema, Atomic: []string{"/nowhere"}}); err == nil ||
 		errors.Is(err, context.Canceled) {
 		t.Error("an atomic container that the schema does not have")
+	}
+}
+
+// Each leaf is sent with the time at which it was measured, in every mode and encoding, although
+// the leaves of its row were measured at different times.
+func TestLeavesHaveTheirTimes(t *testing.T) {
+	f := newFixture(t)
+	publish := func(seconds int64, leaves map[string]uint64) {
+		b := table.NewBuilder("/netsketch-univmon:univmon/summaries/summary")
+		b.TextKey("device").Append("s1")
+		b.TextKey("dimension").Append("src")
+		for name, v := range leaves {
+			b.Uint("state/" + name).Append(v)
+		}
+		if err := f.store.Publish(store.Batch{Time: t0.Add(time.Duration(seconds) * time.Second),
+			Tables: []store.Publication{{Table: built(t, b)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(10, map[string]uint64{"epoch": 1, "packets": 5, "heavy-hitters": 3})
+	publish(20, map[string]uint64{"packets": 6})
+	publish(30, map[string]uint64{"heavy-hitters": 4})
+	const row = "/univmon/summaries/summary[device=s1][dimension=src]"
+	want := map[string]int64{"epoch": 10, "packets": 20, "heavy-hitters": 30}
+	check := func(where string, notes ...*gpb.Notification) {
+		t.Helper()
+		got := map[string]int64{}
+		for _, n := range notes {
+			for _, u := range n.GetUpdate() {
+				for name := range want {
+					if strings.HasSuffix(yang.PathString(u.GetPath().GetElem()), "/"+name) ||
+						strings.Contains(string(u.GetVal().GetJsonIetfVal()), fmt.Sprintf("%q", name)) {
+						got[name] = (n.GetTimestamp() - t0.UnixNano()) / 1e9
+					}
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: seconds %v; expected %v", where, got, want)
+		}
+	}
+	api := f.dial()
+	for _, encoding := range []gpb.Encoding{gpb.Encoding_PROTO, gpb.Encoding_JSON_IETF} {
+		get := &gpb.GetRequest{Encoding: encoding}
+		for name := range want { // a JSON value of the whole row would have one time
+			get.Path = append(get.Path, path(row+"/state/"+name))
+		}
+		resp, err := api.Get(t.Context(), get)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("Get "+encoding.String(), resp.GetNotification()...)
+		for _, mode := range []gpb.SubscriptionList_Mode{gpb.SubscriptionList_ONCE, gpb.SubscriptionList_STREAM} {
+			for _, sub := range []gpb.SubscriptionMode{gpb.SubscriptionMode_ON_CHANGE, gpb.SubscriptionMode_SAMPLE} {
+				req := subscriptions(mode, row)
+				req.GetSubscribe().Encoding, req.GetSubscribe().Subscription[0].Mode = encoding, sub
+				c := subscribe(t, api, req)
+				var notes []*gpb.Notification
+				for {
+					m, err := c.stream.Recv()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m.GetSyncResponse() {
+						break
+					}
+					notes = append(notes, m.GetUpdate())
+				}
+				c.cancel()
+				check(fmt.Sprint(mode, " ", sub, " ", encoding), notes...)
+			}
+		}
 	}
 }
