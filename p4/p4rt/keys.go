@@ -15,9 +15,12 @@ func tableEntity(e *p4v1.TableEntry) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_TableEntry{TableEntry: e}}
 }
 
-// entityKey returns a text that identifies an entry or clone session on a switch, whatever form
-// its values have.
+// entityKey returns a text that identifies an entry, clone session or cell of a register on a
+// switch, whatever form its values have.
 func entityKey(cat *p4values.Catalog, e *p4v1.Entity) string {
+	if r := e.GetRegisterEntry(); r != nil {
+		return marshal(&p4v1.RegisterEntry{RegisterId: r.GetRegisterId(), Index: r.GetIndex()})
+	}
 	if s := e.GetPacketReplicationEngineEntry().GetCloneSessionEntry(); s != nil {
 		return sessionKey(s)
 	}

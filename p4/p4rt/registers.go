@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
@@ -21,9 +22,26 @@ func registerEntity(r *p4values.Register, index int) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_RegisterEntry{RegisterEntry: e}}
 }
 
-// readBanksByRegister reads banks with RegisterEntry: it reads all cells of each register at once,
-// and then sets the bank's cells to zero. Packets counted in the bank between these two steps are
-// lost.
+// registerBatch is how many cells one request reads, so that requests stay far below the limit of
+// 4 MB for a message of gRPC.
+const registerBatch = 4096
+
+// bankQueries selects the cells of a bank, each by its index: a wildcard would also read the other
+// banks, to which packets write. A wildcard selects a bank that is the whole register.
+func bankQueries(r *p4values.Register, bank int) []*p4v1.Entity {
+	count := bankCells(r)
+	if count == r.Size {
+		return []*p4v1.Entity{registerEntity(r, -1)}
+	}
+	queries := make([]*p4v1.Entity, count)
+	for i := range queries {
+		queries[i] = registerEntity(r, bank*count+i)
+	}
+	return queries
+}
+
+// readBanksByRegister reads the cells of banks with RegisterEntry, and then sets those that are not
+// zero to zero. Packets counted in the bank between these two steps are lost.
 func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*readPart) ([]*Cells, error) {
 	if err := s.program().registerErr; err != nil {
 		return nil, fmt.Errorf("p4rt %s: banks can be read neither by packet (the program needs the read-out control, "+
@@ -44,7 +62,7 @@ func (s *session) readBanksByRegister(ctx context.Context, bank int, parts []*re
 	return out, nil
 }
 
-// readRegisterBank reads all cells of a register and stores the cells of the bank in data.
+// readRegisterBank reads the cells of a bank and stores them in data.
 func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, bank int, data []byte) error {
 	if r.Width == 0 || r.Width > 32 {
 		return fmt.Errorf("p4rt %s: %w: register %s has no cells of 1 to 32 bits", s.c.cfg.Target, ErrUnsupported,
@@ -53,28 +71,30 @@ func (s *session) readRegisterBank(ctx context.Context, r *p4values.Register, ba
 	first, count := bank*bankCells(r), bankCells(r)
 	seen := make([]bool, count)
 	missing := count
-	for e, err := range s.read(ctx, []*p4v1.Entity{registerEntity(r, -1)}) {
-		if err != nil {
-			return err
-		}
-		re := e.GetRegisterEntry()
-		i := int(re.GetIndex().GetIndex()) - first
-		if re.GetRegisterId() != r.ID || i < 0 || i >= count {
-			continue
-		}
-		bits := re.GetData().GetBitstring()
-		if r.Signed {
-			bits, _ = p4values.PadSigned(bits, r.Width)
-		}
-		v, ok := uint32Of(bits)
-		if !ok {
-			return fmt.Errorf("p4rt %s: register %s[%d]: the switch sent %#x for a cell of %d bits",
-				s.c.cfg.Target, r.Name, i+first, re.GetData().GetBitstring(), r.Width)
-		}
-		binary.LittleEndian.PutUint32(data[4*i:], v)
-		if !seen[i] {
-			seen[i] = true
-			missing--
+	for batch := range slices.Chunk(bankQueries(r, bank), registerBatch) {
+		for e, err := range s.read(ctx, batch) {
+			if err != nil {
+				return err
+			}
+			re := e.GetRegisterEntry()
+			i := int(re.GetIndex().GetIndex()) - first
+			if re.GetRegisterId() != r.ID || i < 0 || i >= count {
+				continue
+			}
+			bits := re.GetData().GetBitstring()
+			if r.Signed {
+				bits, _ = p4values.PadSigned(bits, r.Width)
+			}
+			v, ok := uint32Of(bits)
+			if !ok {
+				return fmt.Errorf("p4rt %s: register %s[%d]: the switch sent %#x for a cell of %d bits",
+					s.c.cfg.Target, r.Name, i+first, re.GetData().GetBitstring(), r.Width)
+			}
+			binary.LittleEndian.PutUint32(data[4*i:], v)
+			if !seen[i] {
+				seen[i] = true
+				missing--
+			}
 		}
 	}
 	if missing > 0 {
