@@ -54,12 +54,15 @@ type soft struct {
 	lldp *lldp.Agent
 }
 
+// PortName is the name of a soft switch's port.
+func PortName(port uint32) string { return fmt.Sprintf("Ethernet%d", port) }
+
 func (n *Network) newSoft(nd *node, seed uint64) (*soft, error) {
 	log := n.log.With("switch", nd.spec.Name)
 	s := &soft{net: n, nd: nd, sw: softswitch.New(softswitch.Config{Name: nd.spec.Name, Clock: n.clock.Now, Seed: seed,
 		Drop: nd.queue, Depart: nd.depart, Logger: log})}
 	for port, w := range nd.out {
-		err := s.sw.AddPort(port, n.cfg.Fabric.Queue.port(fmt.Sprintf("Ethernet%d", port),
+		err := s.sw.AddPort(port, n.cfg.Fabric.Queue.port(PortName(port),
 			func(pkt []byte, at time.Duration) { n.leave(nd, w, pkt, at) }))
 		if err != nil {
 			s.sw.Close()

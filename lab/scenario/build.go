@@ -224,7 +224,7 @@ func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Con
 		}
 		return set(x.Clock), set(0)
 	case x.Loss == 0 && !x.Refuse && x.Late == 0:
-		return func(_ context.Context, r *Run) error { r.net.StopSwitch(sw); return nil }, nil
+		return func(ctx context.Context, r *Run) error { return r.stopSwitch(ctx, sw) }, nil
 	}
 	set := func(x Fault) func(context.Context, *Run) error {
 		return func(_ context.Context, r *Run) error {

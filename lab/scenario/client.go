@@ -42,15 +42,14 @@ func path(elems ...string) *gnmi.Path {
 	return p
 }
 
-// subscribe opens a subscription to the paths.
-func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
-	paths ...*gnmi.Path,
+// subscribe opens a subscription to paths of a target; an empty name is the collector itself.
+func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode, target string, paths ...*gnmi.Path,
 ) (grpc.BidiStreamingClient[gnmi.SubscribeRequest, gnmi.SubscribeResponse], error) {
 	stream, err := c.gnmi.Subscribe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("scenario: gNMI subscribe: %w", err)
 	}
-	list := &gnmi.SubscriptionList{Mode: mode, Encoding: gnmi.Encoding_PROTO}
+	list := &gnmi.SubscriptionList{Mode: mode, Encoding: gnmi.Encoding_PROTO, Prefix: &gnmi.Path{Target: target}}
 	for _, p := range paths {
 		list.Subscription = append(list.Subscription,
 			&gnmi.Subscription{Path: p, Mode: gnmi.SubscriptionMode_ON_CHANGE})
@@ -62,11 +61,16 @@ func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
 	return stream, nil
 }
 
-// leaves reads a subtree once.
+// leaves reads a subtree of the collector once.
 func (c *client) leaves(ctx context.Context, elems ...string) ([]score.Leaf, error) {
+	return c.read(ctx, "", path(elems...))
+}
+
+// read reads a path of a target once.
+func (c *client) read(ctx context.Context, target string, p *gnmi.Path) ([]score.Leaf, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, path(elems...))
+	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, target, p)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +116,7 @@ func number(v *gnmi.TypedValue) (float64, string) {
 // epochs calls seen when the first result of an epoch arrives, shown by the leaves at marker,
 // until ctx ends.
 func (c *client) epochs(ctx context.Context, marker []string, seen func(number uint64, end time.Time)) error {
-	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_STREAM, path(marker...))
+	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_STREAM, "", path(marker...))
 	if err != nil {
 		return err
 	}

@@ -248,7 +248,8 @@ func (r *Run) waitReady(ctx context.Context) []string {
 
 // waitForwarding waits until the collector reports all switches as connected, including switches
 // that are not measured, because they have their routes then. It also waits for the entries that
-// plugins planned, so that the first packets are treated like all others.
+// plugins planned, so that the first packets are treated like all others, and on a virtual clock
+// for the gNMI sessions, which keep to real time.
 func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.readyLimit())
 	defer cancel()
@@ -257,24 +258,87 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		connected := 0
+		connected, synced := 0, 0
 		for _, l := range leaves {
-			if l.Path[len(l.Path)-1].GetName() == "connection" && l.Text == "ready" {
-				connected++
+			if l.Path[len(l.Path)-1].GetName() == "connection" {
+				switch l.Text {
+				case "ready":
+					connected++
+				case "synced":
+					synced++
+				}
 			}
 		}
-		if want := len(r.net.Devices()); connected == want {
+		if want := len(r.net.Devices()); connected == want && (r.virtual == nil || synced == r.sessions()) {
 			if r.waitReady(ctx); ctx.Err() != nil {
 				return fmt.Errorf("scenario: not all switches have the entries that plugins planned after %v",
 					r.readyLimit())
 			}
 			return nil
 		} else if ctx.Err() != nil {
-			return fmt.Errorf("scenario: %d of %d switches are connected after %v", connected, want, r.readyLimit())
+			return fmt.Errorf("scenario: %d of %d switches are connected and %d of %d gNMI sessions are synchronized "+
+				"after %v", connected, want, synced, r.sessions(), r.readyLimit())
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+		}
+	}
+}
+
+// sessions returns the number of switches that the collector reads over gNMI.
+func (r *Run) sessions() (n int) {
+	for i := range r.cfg.Devices {
+		if r.cfg.Devices[i].GNMI.Address != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// stopSwitch stops a switch. On a virtual clock it waits until the collector knows from the
+// neighbors that their ports are down, because gNMI keeps to real time.
+func (r *Run) stopSwitch(ctx context.Context, sw int) error {
+	r.net.StopSwitch(sw)
+	if r.virtual == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.readyLimit())
+	defer cancel()
+	f := r.net.Fabric()
+	for _, l := range f.Links {
+		neighbor, port := l.A, l.PortA
+		if l.A == sw {
+			neighbor, port = l.B, l.PortB
+		} else if l.B != sw {
+			continue
+		}
+		if d := r.cfg.Devices[neighbor]; d.GNMI.Address == "" || r.net.StoppedBefore(neighbor, r.net.Clock().Now()) {
+			continue
+		}
+		if err := r.waitDown(ctx, f.Switches[neighbor].Name, lab.PortName(port)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitDown waits until the collector serves the operational status of a switch's port as DOWN.
+func (r *Run) waitDown(ctx context.Context, sw, port string) error {
+	p := path("interfaces", "interface", "state", "oper-status")
+	p.Elem[1].Key = map[string]string{"name": port}
+	for {
+		leaves, err := r.client.read(ctx, sw, p)
+		if err != nil {
+			return fmt.Errorf("scenario: port %s of switch %s: %w", port, sw, err)
+		}
+		if len(leaves) == 1 && leaves[0].Text == "DOWN" {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("scenario: port %s of switch %s is not down after %v", port, sw, r.readyLimit())
 		}
 	}
 }

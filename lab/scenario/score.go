@@ -162,7 +162,7 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.watching = append(r.watching, cancel)
-	stream, err := r.client.subscribe(ctx, gnmi.SubscriptionList_STREAM, rows...)
+	stream, err := r.client.subscribe(ctx, gnmi.SubscriptionList_STREAM, "", rows...)
 	if err != nil {
 		return err
 	}
