@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -51,6 +52,7 @@ func (a *plan) key() planKey { return planKey{a.maker, a.number} }
 var (
 	errNoUndo    = errors.New("the device has moved since, and the plan cannot be undone")
 	errWithdrawn = errors.New("the plan is withdrawn")
+	errLeaving   = fmt.Errorf("%w: the session is about to end", p4rt.ErrNotReady)
 )
 
 // err returns the outcome as an error; nil if the plan is in force.

@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/device/banks"
@@ -112,6 +113,7 @@ type deviceIntent struct {
 	c         *Component
 	forwards  bool          // the component owns the forwarding tables
 	foreign   bool          // another collector owns the device, or none does
+	leaving   atomic.Bool   // the session is about to end; see Leave
 	undoLimit time.Duration // bounds undoing a plan that the device refused
 }
 
@@ -127,6 +129,9 @@ type desiredState struct {
 
 // maxMargin is the greatest margin before a flip.
 const maxMargin = 2 * time.Millisecond
+
+// leaveTime bounds, on the wall clock, how long Leave waits.
+const leaveTime = time.Second
 
 // New returns a component without devices.
 func New(cfg Config, deps Dependencies) *Component {
@@ -169,6 +174,29 @@ func (c *Component) AddDevice(d Device, forwards, foreign bool) {
 		next.pending = before.pending
 	}
 	c.devices[d.Name()] = next
+}
+
+// Leave signals that this collector is about to end its session with a device. No write begins from
+// now on, so that parts stay pending for the next session, which another collector may have. Leave
+// waits for the write in progress, for leaveTime at most.
+func (c *Component) Leave(name string) {
+	d := c.device(name)
+	if d == nil {
+		return
+	}
+	d.leaving.Store(true)
+	idle := make(chan struct{})
+	c.work.Go(func() {
+		d.writing.Lock()
+		defer d.writing.Unlock()
+		close(idle)
+	})
+	limit := time.NewTimer(leaveTime)
+	defer limit.Stop()
+	select {
+	case <-idle:
+	case <-limit.C:
+	}
 }
 
 // RemoveDevice removes a device and what plans have for it.

@@ -242,8 +242,8 @@ func (c *Component) writePart(ctx context.Context, p *part) {
 	if o.Result == Away {
 		c.addPending(p)
 	}
-	if c.reports(p) && (d == nil || !d.foreign) { // otherwise the owner of the device reports
-		c.report(p, o)
+	if c.reports(p) && (d == nil || !d.foreign && !errors.Is(err, errLeaving)) {
+		c.report(p, o) // otherwise the owner of the device does
 	}
 }
 
@@ -354,8 +354,11 @@ func (d *deviceIntent) announceAndWrite(ctx context.Context, p *part) error {
 	d.c.mu.Lock()
 	o, done := d.done[p.of.key()]
 	d.c.mu.Unlock()
-	if done { // by the former owner
+	switch {
+	case done: // by the former owner
 		return o.err()
+	case d.leaving.Load():
+		return errLeaving
 	}
 	if err := d.announce(ctx, p.updates, p); err != nil {
 		return fmt.Errorf("device %s: %w", d.Name(), err)
@@ -363,14 +366,17 @@ func (d *deviceIntent) announceAndWrite(ctx context.Context, p *part) error {
 	return d.writePart(ctx, p)
 }
 
-// writePart writes a part, unless its plan is withdrawn, and keeps what undoes a part of a
-// pre-epoch plan. The caller holds d.writing.
+// writePart writes a part, unless its plan is withdrawn or the session is about to end, and keeps
+// what undoes a part of a pre-epoch plan. The caller holds d.writing.
 func (d *deviceIntent) writePart(ctx context.Context, p *part) error {
 	d.c.mu.Lock()
 	withdrawn := p.of.undo
 	d.c.mu.Unlock()
-	if withdrawn {
+	switch {
+	case withdrawn:
 		return errWithdrawn
+	case d.leaving.Load():
+		return errLeaving
 	}
 	undo, err := d.write(ctx, p.updates)
 	if p.of.preEpoch && err == nil {
@@ -382,10 +388,11 @@ func (d *deviceIntent) writePart(ctx context.Context, p *part) error {
 }
 
 // write writes updates in order, all or none: if the device refuses an update, the others are
-// undone, and if that fails, the error wraps ErrPartiallyApplied. Inserting an entry that exists
-// modifies it, because a restarted plugin or collector plans from the beginning. undo reverts the
-// updates later, as long as no other updates follow. The caller holds d.writing, and has announced
-// or stored the updates if the device is shared.
+// undone, and if that fails, the error wraps ErrPartiallyApplied. If the session ends meanwhile,
+// the error wraps p4rt.ErrNotReady, and the next session begins without these updates. Inserting an
+// entry that exists modifies it, because a restarted plugin or collector plans from the beginning.
+// undo reverts the updates later, as long as no other updates follow. The caller holds d.writing,
+// and has announced or stored the updates if the device is shared.
 func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo func(context.Context) error,
 	err error,
 ) {
@@ -396,6 +403,14 @@ func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo f
 	done, err := send(ctx, d, changes)
 	if err != nil {
 		d.dirty.Store(true)
+		if ctx.Err() == nil && (errors.Is(err, p4rt.ErrSessionLost) || errors.Is(err, p4rt.ErrNotPrimary)) {
+			for _, c := range done { // a new session deletes what is not in applied
+				if c.upsert && c.before == nil {
+					d.absent = append(d.absent, c.update.Entry)
+				}
+			}
+			return nil, fmt.Errorf("device %s: %w: %w", d.Name(), p4rt.ErrNotReady, err)
+		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.undoLimit) // ctx may have ended
 		defer cancel()
 		if undoErr := revert(clean, d, done); undoErr != nil || ctx.Err() != nil && len(done) > 0 {

@@ -250,6 +250,47 @@ func TestApplyPendingWaits(t *testing.T) {
 	r.expectApplied("s1", "a")
 }
 
+// Leave waits for the write in progress. After Leave, no entry is written: the parts wait for the
+// device's next session, which a plugin hears nothing about, because this collector gives the
+// device up deliberately.
+func TestLeaveWaitsForAWrite(t *testing.T) {
+	r := newRig(t, 1)
+	first := r.step()
+	left := make(chan struct{})
+	r.devices["s1"].writing = func() {
+		r.devices["s1"].writing = nil
+		go func() {
+			r.c.Leave("s1")
+			close(left)
+		}()
+		for range 1000 { // gives a caller that does not wait the time to return
+			runtime.Gosched()
+		}
+		select {
+		case <-left:
+			t.Error("Leave returned while an entry was written")
+		default:
+		}
+	}
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 7, FromEpoch: first + 2, PreEpoch: true,
+		Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
+	<-left
+	r.expectApplied("s1", "a")
+	r.c.Add(t.Context(), plugin, sdk.Plan{ID: 8, Writes: []sdk.DeviceWrite{planWrite("s1", "b")}})
+	r.c.ApplyPending(t.Context(), "s1")
+	r.c.Flipped(t.Context(), "s1", first+2)
+	r.expectApplied("s1", "a")
+	if got := r.c.Counts(plugin); got != (Counts{Applied: 1}) {
+		t.Errorf("outcomes %+v, want those of the first plan", got)
+	}
+	r.c.AddDevice(r.devices["s1"], false, false)
+	r.c.ApplyPending(t.Context(), "s1")
+	r.expectApplied("s1", "a", "b")
+	if got := r.c.Counts(plugin); got != (Counts{Applied: 2}) {
+		t.Errorf("outcomes %+v, want those of both plans", got)
+	}
+}
+
 // If writes take longer than the rest of an epoch, some packets of the next epoch are counted
 // before them, so that epoch is mixed. The flip does not wait for the writes.
 func TestPendingPlanThatTakesOverAFlip(t *testing.T) {

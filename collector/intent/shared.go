@@ -68,7 +68,7 @@ type sharedState struct {
 	storing sync.Mutex   // held by calls of Cluster; taken before desiredState.writing
 	taken   bool         // applied includes the shared entries; guarded by writing
 	failing bool         // the latest Store failed; guarded by writing
-	absent  []p4rt.Entry // entries that the previous owner was about to delete; guarded by writing
+	absent  []p4rt.Entry // entries that a new session deletes: they may be left over; guarded by writing
 	dirty   atomic.Bool  // applied and the shared entries differ
 	// done has the outcomes of plans that are not concluded; guarded by Component.mu.
 	done map[planKey]Outcome

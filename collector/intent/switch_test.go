@@ -342,6 +342,49 @@ func TestPartIsWrittenAsAWhole(t *testing.T) {
 	}
 }
 
+// If the session ends while entries are written, the plan is applied in the next session. A plan
+// that is withdrawn before leaves no entry.
+func TestSessionEndsWhileEntriesAreWritten(t *testing.T) {
+	for _, withdrawn := range []bool{false, true} {
+		b := newBench(t, false)
+		b.start()
+		b.sw.SetFaults(fakeswitch.Faults{HangWrite: true, OnHang: func() {
+			b.sw.SetFaults(fakeswitch.Faults{})
+			if err := b.sw.Demote(); err != nil {
+				t.Error(err)
+			}
+		}})
+		b.c.Add(t.Context(), plugin, sdk.Plan{ID: 7, FromEpoch: 2, PreEpoch: true,
+			Writes: []sdk.DeviceWrite{prefix(sdk.Insert, 12, "drop"), prefix(sdk.Insert, 13, "drop")}})
+		if got := b.c.Outcomes(plugin); len(got) != 1 || got[0].Status != sdk.PlanFailed ||
+			!strings.Contains(got[0].Reason, "is away") {
+			t.Errorf("outcomes %+v", got)
+		}
+		left := b.c.device("s1").absent // what the switch may hold
+		if len(left) != 2 {
+			t.Errorf("a new session deletes %v, want the entries of the plan", left)
+		}
+		want := 2
+		if withdrawn {
+			want = 0
+			d := b.c.device("s1")
+			b.c.mu.Lock()
+			d.pending = nil
+			b.c.mu.Unlock()
+		}
+		testkit.Until(t, "standby", func() bool { return b.d.Status().Session.State == p4rt.Standby })
+		if err := b.sw.Promote(); err != nil {
+			t.Fatal(err)
+		}
+		b.ready(1)
+		b.c.ApplyPending(t.Context(), "s1")
+		b.expectEntries(want)
+		if got := b.c.Counts(plugin); !withdrawn && got.Applied != 1 {
+			t.Errorf("counts %+v, last outcomes %+v", got, b.c.Outcomes(plugin))
+		}
+	}
+}
+
 // A device whose session has not begun, or has ended, holds no entry of a plan.
 func TestWriteWithoutASession(t *testing.T) {
 	b := newBench(t, false)

@@ -101,7 +101,10 @@ func (c *Component) follow(changes ...change) error {
 			}
 			c.deps.Engine.Remove(ch.m.name())
 			c.deps.Banks.Remove(ch.m.name())
-			sessions.Go(func() { c.close(ch.m.device) })
+			sessions.Go(func() {
+				c.deps.Intent.Leave(ch.m.name())
+				c.close(ch.m.device)
+			})
 			opened = append(opened, change{m: next, next: ch.next})
 		case was.Foreign() != ch.next.Foreign(), ch.do.Has(ownership.Adopt):
 			errs = append(errs, c.keep(ch))
