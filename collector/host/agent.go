@@ -52,8 +52,8 @@ type Status struct {
 	ReportTime time.Duration
 	// SettingsApplied and SettingsRefused count outcomes of settings.
 	SettingsApplied, SettingsRefused uint64
-	// EpochsAhead is the number of epochs by which the host's clock was ahead of the others when it
-	// was set aside; 0 if it is not set aside.
+	// EpochsAhead is the number of epochs by which the host's clock was ahead of the collector's when
+	// it was set aside; 0 if it is not set aside.
 	EpochsAhead uint64
 	// Leases counts the addresses to which roles may send packets with a header, and LeasesMissing
 	// the addresses to which they may not. NoLease holds the reasons for some of the missing ones.
@@ -293,7 +293,8 @@ func (a *agent) aheadOf(by uint64) {
 	a.st.EpochsAhead, a.st.LastError = by, clockError(by)
 	a.mu.Unlock()
 	if first {
-		a.c.log.Warn("the clock of a host is ahead of the others; its epochs are not relayed", "host", a.name, "epochs", by)
+		a.c.log.Warn("the clock of a host is ahead of the collector's; its epochs are not relayed", "host", a.name,
+			"epochs", by)
 	}
 	a.c.deps.OnChange()
 }
@@ -305,7 +306,7 @@ func (a *agent) refusedEpoch() {
 	a.st.EpochsRefused++
 }
 
-// levelled records that the host's clock agrees with the others again.
+// levelled records that the host's clock agrees with the collector's again.
 func (a *agent) levelled() {
 	a.mu.Lock()
 	was := a.st.EpochsAhead
@@ -314,7 +315,7 @@ func (a *agent) levelled() {
 	}
 	a.mu.Unlock()
 	if was > 0 {
-		a.c.log.Info("the clock of a host agrees with the others again", "host", a.name)
+		a.c.log.Info("the clock of a host agrees with the collector's again", "host", a.name)
 		a.c.deps.OnChange()
 	}
 }

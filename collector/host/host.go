@@ -49,8 +49,8 @@ import (
 )
 
 const (
-	// maxAhead is how many epochs a host's clock may be ahead of the collector's. Other hosts also
-	// refuse packets that are further ahead.
+	// maxAhead is how many epochs an epoch of another collector's host, or a part of a report, may be
+	// ahead of the collector's.
 	maxAhead = 4
 	// helloTimeout bounds the wait for the first message of an agent.
 	helloTimeout = 10 * time.Second
@@ -385,20 +385,17 @@ func (c *Component) advance(number uint64) bool {
 	}
 }
 
-// relay handles an epoch that the clock of an agent's host began. If most clocks agree, it sends
-// the epoch to all other agents.
+// relay handles an epoch that the clock of an agent's host began. It sends the epoch to all other
+// agents if the epoch is at most one ahead of the collector's. A clock that is further ahead moves
+// no host, whatever the other clocks say, because switches count few epochs beyond the collector's.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
 	c.mu.Lock()
 	from.claimed = number
 	c.mu.Unlock()
-	switch {
-	case number > open+maxAhead:
+	if number > open+1 {
 		from.agent.refusedEpoch()
 		from.setAside(number - open)
-		return
-	case number > open+1 && !c.agreed(number):
-		from.agent.refusedEpoch()
 		return
 	}
 	if !c.advance(number) {
@@ -409,41 +406,24 @@ func (c *Component) relay(from *session, number uint64) {
 		c.deps.OnEpoch(number)
 	}
 	c.spread(from, number)
-	if number > open+1 { // the host waits until the collector follows its clock
-		from.offer()
-	}
-}
-
-// agreed reports whether most clocks have begun an epoch. The clocks are those of the hosts with a
-// session, and the collector's clock, which is behind.
-func (c *Component) agreed(number uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	count := 0
-	for s := range c.sessions {
-		if s.claimed >= number {
-			count++
-		}
-	}
-	return 2*count > len(c.sessions)+1
 }
 
 // judge is called when the collector's clock begins an epoch. It sets hosts aside whose clocks
-// alone began a later epoch.
+// began a later one than the collector relays.
 func (c *Component) judge(number uint64) {
-	alone := map[*session]uint64{} // number of epochs by which each session's host is ahead
+	ahead := map[*session]uint64{} // number of epochs by which each session's host is ahead
 	var level []*session
 	c.mu.Lock()
 	newest := max(number, c.newest.Load())
 	for s := range c.sessions {
 		if s.claimed > newest {
-			alone[s] = s.claimed - number
+			ahead[s] = s.claimed - number
 		} else {
 			level = append(level, s)
 		}
 	}
 	c.mu.Unlock()
-	for s, by := range alone {
+	for s, by := range ahead {
 		s.setAside(by)
 	}
 	for _, s := range level {

@@ -11,9 +11,9 @@
 // The epoch follows algorithm 1 of OmniMon: it advances by the host's clock, by packets of a newer
 // epoch (in the data path), or by the collector. Only an advance by the host's clock is sent to the
 // collector. While the agent has a session, its clock moves the epoch at most one epoch beyond the
-// collector's, so that one wrong clock does not move the network: all hosts and switches accept
-// packets of that epoch. The agent still sends the epoch of its clock, because the collector
-// follows if most clocks agree.
+// collector's, so that wrong clocks do not move the network: all hosts and switches accept packets
+// of that epoch. The agent still sends the epoch of its clock, so that the collector names the
+// host.
 //
 // Without a session the agent goes on to count; data paths keep epochs until they are requested, as
 // far as their memory allows.
@@ -383,7 +383,7 @@ func (a *Agent) Tick() {
 		e -= min(e, a.correction())
 	case e > newest+a.lead(e):
 		a.hold(e - newest)
-		session.sendEpoch(e) // the collector names this host, or finds that other clocks agree
+		session.sendEpoch(e) // the collector names this host
 		return
 	default:
 		a.correct(0)

@@ -285,21 +285,21 @@ func (a *agents) tick() {
 	}
 }
 
-// follow waits until all hosts are at least in the given epoch. It gives the collector time to
-// relay a newer one that the clock of a host has begun; one that is too far ahead is not relayed.
+// follow waits until all hosts are at least in the given epoch, if one has begun it. It gives the
+// collector time to relay a newer one that the clock of a host has begun; one that is too far ahead
+// is not relayed.
 func (a *agents) follow(ctx context.Context, number uint64) error {
-	newest := number
+	newest := uint64(0)
 	for _, x := range a.all {
 		newest = max(newest, x.Status().Epoch)
 	}
-	ready, cancel := context.WithTimeout(ctx, a.limit)
-	defer cancel()
-	current, given := func(s agent.Status) uint64 { return s.Epoch }, func(s agent.Status) uint64 { return s.Given }
-	for _, x := range a.all {
-		if err := x.reach(ready, number, current); err != nil {
-			return fmt.Errorf("%w: %v", err, a.errors())
-		}
+	if newest < number {
+		return nil
 	}
+	if err := a.reach(ctx, number); err != nil {
+		return err
+	}
+	current, given := func(s agent.Status) uint64 { return s.Epoch }, func(s agent.Status) uint64 { return s.Given }
 	// A packet may have moved a host to the epoch. The host refuses packets of the next epoch until
 	// its clock or the collector has advanced it to this one.
 	brought, cancel := context.WithTimeout(ctx, 5*relayLimit)
@@ -313,6 +313,18 @@ func (a *agents) follow(ctx context.Context, number uint64) error {
 		_ = x.reach(relay, newest, current)
 	}
 	return ctx.Err()
+}
+
+// reach waits until all hosts are at least in the given epoch.
+func (a *agents) reach(ctx context.Context, number uint64) error {
+	ready, cancel := context.WithTimeout(ctx, a.limit)
+	defer cancel()
+	for _, x := range a.all {
+		if err := x.reach(ready, number, func(s agent.Status) uint64 { return s.Epoch }); err != nil {
+			return fmt.Errorf("%w: %v", err, a.errors())
+		}
+	}
+	return nil
 }
 
 // relayLimit is the real time in which the collector relays an epoch.

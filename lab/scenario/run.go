@@ -498,6 +498,10 @@ func (r *Run) playVirtual(ctx context.Context) error {
 	wait := func(ctx context.Context, d time.Duration) error {
 		begin := time.Now()
 		defer func() { waited = append(waited, time.Since(begin)) }()
+		number, _ := r.col.Epoch()
+		if err := r.agents.reach(ctx, number); err != nil { // the collector has just sent it
+			return err
+		}
 		return r.advance(ctx, labTime(r.virtual.Now())+d)
 	}
 	if err := r.advance(ctx, labTime(at)); err != nil {
@@ -564,7 +568,8 @@ const decisionTime = 2 * time.Second
 const relayed = 100 * time.Microsecond
 
 // boundary advances the epochs of hosts by their clocks. When it returns, all are at least in the
-// given epoch.
+// given epoch, unless none has begun it: while the clocks of all hosts are more than an epoch
+// ahead, the collector begins each epoch.
 func (r *Run) boundary(ctx context.Context, number uint64) error {
 	r.agents.tick()
 	if r.agents.stragglers() {

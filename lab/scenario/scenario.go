@@ -306,7 +306,7 @@ type Fault struct {
 	From time.Duration `yaml:"from"`
 	// Host is the host whose agent or clock fails.
 	Host string `yaml:"host"`
-	// Clock is the time by which the host's clock is ahead of the others.
+	// Clock is the time by which the host's clock is ahead of the collector's.
 	Clock time.Duration `yaml:"clock"`
 	// Kill ends the host's agent with its data path; it starts again at Until, without its earlier
 	// measurements.
