@@ -105,6 +105,53 @@ outputs:
 	})
 }
 
+// The commands of the page, one after the other, print what the page says.
+func TestDevicesPage(t *testing.T) {
+	root, err := testkit.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/devices.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## Try it")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?s)```(?:yaml)?\n(.*?)```").FindAllStringSubmatch(section, -1)
+	if len(blocks) != 3 {
+		t.Fatalf("%d blocks; expected a switch, a file, and the commands", len(blocks))
+	}
+	words := shellWords(strings.TrimPrefix(blocks[0][1], "$ "))[0]
+	sw := startSwitch(t, strings.Fields(strings.ReplaceAll(strings.Join(words[2:], " "), ":9559", ":0"))...)
+	file := strings.NewReplacer("127.0.0.1:9559", sw.addr, "127.0.0.1:9339", "127.0.0.1:0").Replace(blocks[1][1])
+	dir := t.TempDir()
+	t.Chdir(dir)
+	c := startCollector(t, dir, file)
+	gnmi := c.wait(`msg="serving gNMI" output=gnmi address=(\S+)`)
+	ran := 0
+	for _, part := range strings.Split("\n"+blocks[2][1], "\n$ ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		args := shellWords(line)[0][1:]
+		switch args[0] {
+		case "collector":
+			continue
+		case "query":
+			if out, err := command(t, "", append(args, "--address", gnmi)...); err != nil || !strings.Contains(out, "leaf1") {
+				t.Errorf("%s: %v\n%s", line, err, out)
+			}
+		case "devices":
+			got, err := command(t, "", args...)
+			if strings.TrimSpace(got) != strings.TrimSpace(want) || err != nil && exitCode(err) != changesPending {
+				t.Errorf("%s: %v\n%sexpected\n%s", line, err, got, want)
+			}
+			ran++
+		}
+	}
+	if ran != 3 {
+		t.Errorf("%d commands; expected plan, apply and revert", ran)
+	}
+}
+
 // Without a collector, plans are made by the command; apply and revert say what to start.
 func TestDevicesWithoutCollector(t *testing.T) {
 	sw := startSwitch(t, "--unconfigured", "--grpc-ports", "2")

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -462,6 +463,28 @@ func TestReload(t *testing.T) {
 		return s.State == Clean && r.device.get(eth4+"id") == ""
 	})
 	r.expect(want)
+}
+
+// A collector that becomes the owner of a device later configures it then.
+func TestOwnerLater(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureEnforce)
+	r.build()
+	var own atomic.Bool
+	r.deps.Owner = func(string) (string, bool) { return "c2", own.Load() }
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stop()
+	testkit.Until(t, "the owner is known", func() bool {
+		s, _ := r.Status("leaf1")
+		return s.Reason == "c2 has the device"
+	})
+	if len(r.device.setsNow()) > 0 {
+		t.Error("the device is set")
+	}
+	own.Store(true)
+	r.until(Clean)
+	r.expect(settled())
 }
 
 // Two collectors do not share a directory, and do not take the same device from each other.

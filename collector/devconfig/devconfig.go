@@ -262,7 +262,7 @@ func (r *running) run(ctx context.Context, interval time.Duration) {
 		r.resume()
 		r.op.Unlock()
 		wait := time.NewTimer(interval)
-		if r.state().transaction() {
+		if _, own := r.deps.Owner(r.name); !own || r.state().transaction() { // another collector may hand the device over
 			wait.Reset(min(interval, r.times.Retry))
 		}
 		select {

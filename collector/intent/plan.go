@@ -255,7 +255,7 @@ func (c *Component) storeParts(ctx context.Context, parts []*part) {
 	var work sync.WaitGroup
 	for _, p := range parts {
 		if d := c.device(p.device); d != nil {
-			work.Go(func() { _ = d.confirm(ctx) })
+			work.Go(func() { _ = d.confirm(ctx) }) // if storing fails, Sync tries again
 		}
 	}
 	work.Wait()
