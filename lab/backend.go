@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -87,12 +88,14 @@ func (s *soft) serverOptions() []grpc.ServerOption { return p4rtserver.ServerOpt
 
 func (s *soft) services(rpc *grpc.Server) (bool, error) {
 	log := s.net.log.With("switch", s.nd.spec.Name)
-	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, Logger: log,
+	unconfigured := slices.Contains(s.net.cfg.Unconfigured, s.nd.spec.Name)
+	s.p4rt = p4rtserver.New(s.sw, p4rtserver.Options{DeviceID: s.nd.deviceID, NoDeviceID: unconfigured, Logger: log,
 		Compile: s.net.cfg.Compiler.Compile})
 	s.p4rt.Register(rpc)
 	var err error
 	s.gnmi, err = switchgnmi.New(s.sw, switchgnmi.Options{
-		Name: s.nd.spec.Name, DeviceID: s.nd.deviceID, LLDP: s.lldp, Interval: time.Second, Logger: log,
+		Name: s.nd.spec.Name, DeviceID: s.nd.deviceID, LLDP: s.lldp, Interval: time.Second,
+		SetDeviceID: s.p4rt.SetDeviceID, Unconfigured: unconfigured, Logger: log,
 	})
 	if err != nil {
 		return false, fmt.Errorf("gNMI: %w", err)

@@ -49,11 +49,14 @@ type Config struct {
 	// switches. It must be on the PATH. Copies of a packet are carried on if they are clones. Programs
 	// there must read packets of the CPU port as this repository's programs do, because the lab sends
 	// frames behind the clones. LinkState.Down takes no ports of a BMv2 switch down.
-	BMv2   map[string]bool
-	Clock  Clock        // nil: a wall clock that starts now
-	Seed   uint64       // seed of losses and of the switches' random()
-	Keep   int          // number of sealed ground-truth segments kept for each switch; 0: 16
-	Logger *slog.Logger // nil: discards
+	BMv2 map[string]bool
+	// Unconfigured names the soft switches that start without a P4Runtime device id and without
+	// numbers of ports, until these are set over gNMI.
+	Unconfigured []string
+	Clock        Clock        // nil: a wall clock that starts now
+	Seed         uint64       // seed of losses and of the switches' random()
+	Keep         int          // number of sealed ground-truth segments kept for each switch; 0: 16
+	Logger       *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
 	Compiler *softswitch.Compiler
 	// Header is the header that hosts insert (SetHostPath); nil if they insert none.

@@ -26,8 +26,8 @@ type Form struct {
 
 // forms are the ways to write paths that a session tries, in this order. The specification
 // recommends an origin (section 2.7.1), and lemming answers requests without it with nothing.
-// Servers built on openconfig/gnmi, and Stratum, match only list elements with keys. Old servers may
-// know neither. The telemetry server of older SONiC releases needs a target.
+// Servers built on openconfig/gnmi, and Stratum, match only list elements with keys. Old servers
+// may know neither. The telemetry server of older SONiC releases needs a target.
 var forms = []Form{
 	{Origin: "openconfig", Wildcards: true},
 	{Wildcards: true},

@@ -237,6 +237,27 @@ func (x *Fault) actions(s *Scenario, f *lab.Fabric) (begin, end func(context.Con
 	return set(*x), set(Fault{})
 }
 
+// portNames lists the ports of a switch with their interfaces, as gnmi.ports has them.
+func portNames(f *lab.Fabric, sw int) (ports []any) {
+	add := func(number uint32) {
+		ports = append(ports, map[string]any{"number": number, "interface": fmt.Sprint("Ethernet", number)})
+	}
+	for _, l := range f.Links {
+		if l.A == sw {
+			add(l.PortA)
+		}
+		if l.B == sw {
+			add(l.PortB)
+		}
+	}
+	for _, h := range f.Hosts {
+		if h.Switch == sw {
+			add(h.Port)
+		}
+	}
+	return ports
+}
+
 // avoids reports whether routes avoid a link for some time. The collector then has no gNMI of the
 // switches: it would add the link again, because LLDP discovers it.
 func (s *Scenario) avoids() bool {
@@ -259,8 +280,8 @@ func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
 }
 
 // collectorConfig writes the configuration file that a user of this network would
-// write, and reads it as the collector does.
-func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config, error) {
+// write, and reads it as the collector does. records is the directory of the changes of devices.
+func (s *Scenario) collectorConfig(n *lab.Network, opts Options, records string) (*config.Config, error) {
 	type object = map[string]any
 	f := n.Fabric()
 	var devices, links, hosts, instances []any
@@ -268,7 +289,11 @@ func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config
 		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
 			"pipeline": pipeline(s.program(d.Name, d.Role))}
 		if d.GNMI && !s.avoids() {
-			device["gnmi"] = object{"address": d.Address}
+			gnmi := object{"address": d.Address}
+			if slices.Contains(s.Unconfigured, d.Name) {
+				gnmi["configure"], gnmi["ports"] = "enforce", portNames(f, f.Find(d.Name))
+			}
+			device["gnmi"] = gnmi
 		}
 		devices = append(devices, device)
 	}
@@ -317,7 +342,7 @@ func (s *Scenario) collectorConfig(n *lab.Network, opts Options) (*config.Config
 		},
 		"devices": devices, "links": links, "hosts": hosts, "agents": agents,
 		"plugins": object{"directory": opts.PluginDir, "instances": instances},
-		"outputs": outputs,
+		"outputs": outputs, "device-configuration": object{"directory": records},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)

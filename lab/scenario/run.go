@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -74,6 +75,7 @@ type Run struct {
 	reports chan collector.Report
 	source  traffic.Source
 	closers []io.Closer
+	records string // directory of the changes of devices; "" if there is none
 	actions []action
 	first   time.Time     // when traffic begins
 	anew    time.Duration // the lab's time at which traffic and faults begin again
@@ -130,11 +132,16 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
-		Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
+		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
 		Track: slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
 	}
-	if r.cfg, err = s.collectorConfig(r.net, o); err != nil {
+	if len(s.Unconfigured) > 0 {
+		if r.records, err = os.MkdirTemp("", "netsketch-devices-"); err != nil {
+			return r, err
+		}
+	}
+	if r.cfg, err = s.collectorConfig(r.net, o, r.records); err != nil {
 		return r, err
 	}
 	if err := r.startCollector(ctx); err != nil {
@@ -648,6 +655,9 @@ func (r *Run) Close() error {
 	}
 	for _, c := range r.closers {
 		errs = append(errs, c.Close())
+	}
+	if r.records != "" {
+		errs = append(errs, os.RemoveAll(r.records))
 	}
 	return errors.Join(errs...)
 }

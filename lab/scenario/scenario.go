@@ -73,6 +73,9 @@ type Scenario struct {
 	// Agents are the roles of the agents that run on every host (omnimon, sketchint, lightguardian,
 	// univmon); none by default. With agents a host has one address of each family.
 	Agents []string `yaml:"agents"`
+	// Unconfigured are switches that start without a P4Runtime device id and without numbers of ports:
+	// the collector sets these over gNMI.
+	Unconfigured []string `yaml:"unconfigured"`
 	// Receiver is the host whose agent receives telemetry reports instead of packets. Only this agent
 	// measures.
 	Receiver string `yaml:"receiver"`
@@ -386,6 +389,12 @@ func (s *Scenario) Validate() error {
 	for name := range s.Programs {
 		if name != string(lab.RoleEdge) && name != string(lab.RoleTransit) && f.Find(name) < 0 {
 			errs.Add("programs", "no switch is called %q, and it is no role: edge or transit", name)
+		}
+	}
+	for i, name := range s.Unconfigured {
+		if f.Find(name) < 0 || s.avoids() {
+			errs.Add(fmt.Sprintf("unconfigured[%d]", i), "expected a switch, in a scenario whose routes avoid no link; "+
+				"found %q", name)
 		}
 	}
 	if s.Receiver != "" && (findHost(f, s.Receiver) < 0 || len(s.Agents) == 0) {

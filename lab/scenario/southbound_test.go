@@ -22,6 +22,19 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
+// Switches that start without ids are configured over gNMI, and all their packets are measured.
+func TestUnconfiguredSwitches(t *testing.T) {
+	s, err := scenario.Load("../../examples/scenarios/unconfigured.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, play(t, s), s.Epochs)
+	s.Unconfigured = []string{"leaf9"}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "found \"leaf9\"") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // observed is a collector against a lab, whose store a test can wait on.
 type observed struct {
 	t   *testing.T
