@@ -32,7 +32,8 @@ func startUnconfigured(t *testing.T) string {
 	t.Helper()
 	sw := softswitch.New(softswitch.Config{})
 	for port := uint32(1); port <= 2; port++ {
-		if err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func([]byte, time.Duration) {}}); err != nil {
+		err := sw.AddPort(port, softswitch.Port{Name: fmt.Sprint("p", port), Tx: func([]byte, time.Duration) {}})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,7 +78,8 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 		dirs[name] = dir
 		var yaml strings.Builder
 		fmt.Fprintf(&yaml, "epoch: {interval: 250ms, guard: 1ms}\ndevice-configuration: {directory: %s, interval: 1s}\n"+
-			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\ndevices:\n", dir, name, server)
+			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\ndevices:\n", dir, name,
+			server)
 		for i, sw := range switches {
 			fmt.Fprintf(&yaml, "  - {name: s%d, address: %[2]q, device-id: 1, pipeline: univmon-300k, tls: {plaintext: true}, "+
 				"gnmi: {address: %[2]q, tls: {plaintext: true}, configure: enforce, ports: [{number: 1, "+
@@ -85,7 +87,8 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 		}
 		yaml.WriteString("hosts:\n")
 		for i := range switches {
-			fmt.Fprintf(&yaml, "  - {name: h%[1]d, port: s%[1]d/1, mac: \"02:00:00:00:00:0%[1]d\", addresses: [10.0.0.%[1]d]}\n", i+1)
+			fmt.Fprintf(&yaml, "  - {name: h%[1]d, port: s%[1]d/1, mac: \"02:00:00:00:00:0%[1]d\", "+
+				"addresses: [10.0.0.%[1]d]}\n", i+1)
 		}
 		starts.Go(func() {
 			c, stop := startMember(t, name, yaml.String())
