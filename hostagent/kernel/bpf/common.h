@@ -42,7 +42,8 @@ inline u64 step(u64 h, u64 word) {
 	return h ^ h >> 32;
 }
 
-// updated is a checksum to which n is added. Zero has two forms, of which never becomes the other.
+// updated returns a checksum to which n is added. 0 and 0xffff are the same number in a checksum;
+// the result is never the form that never names.
 inline u16 updated(u16 checksum, u64 n, u16 never) {
 	u64 v = n + checksum;
 	v = (v >> 32) + (u32)v;

@@ -47,7 +47,7 @@ enum {
 
 inline u16 load16(const void *p) { return bpf_ntohs(*(const u16 *)p); }
 
-// key is the key of a flow (docs/p4.md, Packets).
+// key is the key of a flow, as docs/p4.md defines it under Packets.
 struct key {
 	u64 src[2], dst[2]; // in network order; an IPv4 address is the first four bytes
 	u16 sport, dport;   // in host order
@@ -59,26 +59,26 @@ struct key {
 struct headers {
 	struct key key;
 	u32 ip;       // offset of the IP header in the frame, if parse read the packet
-	u32 l4;       // offset of what follows IP and a fragment header
-	u32 payload;  // offset of what follows TCP or UDP; l4 of other protocols
-	u32 length;   // bytes of the IP packet; of a super-packet with all its data
+	u32 l4;       // offset of what follows the IP header and a fragment header
+	u32 payload;  // offset of what follows the TCP or UDP header; other protocols have the value of l4
+	u32 length;   // length of the IP packet in bytes; a super-packet counts with all its data
 	u16 type;     // EtherType, if parse read the packet
-	u16 window;   // of TCP
+	u16 window;   // the window of TCP
 	u8 ttl, dscp; // TTL or hop limit
-	u8 flags;     // of TCP
-	u8 offset;    // of TCP: the data offset, and reserved bits in the lower half
+	u8 flags;     // the flags of TCP
+	u8 offset;    // the data offset of TCP in the upper half, reserved bits in the lower half
 	bool reserved_ip; // the reserved flag of IPv4 is set
 	bool tcp;       // the packet has a TCP header
 	bool fragment;  // the packet is a fragment
 	bool later;     // the packet is a fragment, and not the first one
-	bool cut;       // the header of TCP or UDP ends early; its ports are there
-	bool addressed; // key has the addresses, also if the packet has another error
+	bool cut;       // the TCP or UDP header ends early, after its ports
+	bool addressed; // key has the addresses, although the packet may have another error
 };
 
-// What parse_ip returns.
+// Results of parse_ip.
 enum {
 	PARSED,
-	PARSE_NOT_IP,    // the EtherType is neither that of IPv4 nor that of IPv6
+	PARSE_NOT_IP,    // the EtherType is neither IPv4 nor IPv6
 	PARSE_TRUNCATED, // a header ends early
 	PARSE_VERSION,   // the version of IP differs from the EtherType
 	PARSE_LENGTH,    // the length of an IPv4 header is below 20 bytes
@@ -104,15 +104,15 @@ inline u32 parse_link(const void *data, const void *end, u32 tags, u16 *type) {
 	return 22;
 }
 
-// is_jumbo returns whether a hop-by-hop header, of which b is the second byte, states the length of a
-// super-packet above 64 KB. No such header is on the wire: the kernel removes it when it segments the
-// packet.
+// is_jumbo returns whether a hop-by-hop header states the length of a super-packet above 64 KB; b
+// is its second byte. No such header is on the wire, because the kernel removes it when it segments
+// the packet.
 inline bool is_jumbo(const u8 *b) { return (*(u32 *)b & 0xffffff) == 0x04c200; }
 
-// parse_ip parses the IP packet at b, which has an EtherType, and TCP or UDP in it. most is the
-// count of bytes from b to the end of the frame, which is the length of a super-packet above 64 KB:
-// the field of its length is 0. All extension headers of IPv6 but a fragment header right behind the
-// fixed header are the protocol of the flow.
+// parse_ip parses the IP packet at b, whose EtherType is known, and its TCP or UDP header. most is
+// the number of bytes from b to the end of the frame. It is the length of a super-packet above 64
+// KB, whose own length field is 0. A fragment header right behind the fixed IPv6 header is skipped;
+// any other extension header is the protocol of the flow.
 inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct headers *h) {
 	u32 l4;
 	__builtin_memset(h, 0, sizeof(*h));
@@ -199,10 +199,10 @@ inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct hea
 	return PARSED;
 }
 
-// parse reads the headers of a packet at TC and returns what parse_ip does. Behind the Ethernet header
-// are at most two VLAN tags, of which one may be outside of the packet.
+// parse reads the headers of a packet at TC and returns a result of parse_ip. At most two VLAN tags
+// follow the Ethernet header; one of them may be outside of the packet.
 inline u32 parse(struct __sk_buff *skb, struct headers *h) {
-	enum { LONGEST = 14 + 2 * 4 + 60 + 20 }; // of the headers that are read
+	enum { LONGEST = 14 + 2 * 4 + 60 + 20 }; // bytes of the headers that are read
 	u32 tags = skb->vlan_present ? 1 : 2, ip = 0, result = PARSE_TRUNCATED;
 	u16 type = 0;
 	for (u32 i = 0; i < 2; i++) {
@@ -213,7 +213,7 @@ inline u32 parse(struct __sk_buff *skb, struct headers *h) {
 			result = parse_ip(data + (ip & 31), end, type, skb->len - ip, h);
 		if (result != PARSE_TRUNCATED && !h->cut)
 			break;
-		// The begin of some packets is not in one piece.
+		// The first bytes of some packets are not in one piece of memory.
 		u32 have = end - data, want = skb->len < LONGEST ? skb->len : LONGEST;
 		if (have >= want || bpf_skb_pull_data(skb, want))
 			break;
@@ -223,20 +223,20 @@ inline u32 parse(struct __sk_buff *skb, struct headers *h) {
 	return result;
 }
 
-// is_whole returns whether a packet that was parsed has its header of TCP or UDP, and a length of at
+// is_whole returns whether a parsed packet has its complete TCP or UDP header, and a length of at
 // least the IP header.
 inline bool is_whole(const struct headers *h) { return !h->cut && h->length >= h->l4; }
 
-// What follows in divided_at, besides EtherTypes.
+// Kinds of headers in divided_at, besides EtherTypes.
 enum {
-	PROTOCOL = 0x10000, // and the number of a protocol
+	PROTOCOL = 0x10000, // added to the number of an IP protocol
 	IN_UDP = 0x20000,
-	FOLLOWED = 24, // headers at most
+	FOLLOWED = 24, // headers that are followed, at most
 };
 
-// in_udp returns what UDP carries whose data begins with b, 0 if it is no tunnel that is known, and
-// adds the bytes in front of it to at. Tunnels are known by their header, because their ports can be
-// configured.
+// in_udp returns the kind of the packet that a UDP tunnel carries, and adds the length of the
+// tunnel's headers to at. It returns 0 if the UDP data, which begin at b, are no known tunnel.
+// Tunnels are recognized by their headers, because their ports can be configured.
 inline u32 in_udp(const u8 *b, u32 *at) {
 	u16 type = load16(b + 2);
 	if ((b[0] & 0x7f) == 0x08 && !(b[1] & ~0x48)) { // VXLAN, also with group policies
@@ -254,14 +254,16 @@ inline u32 in_udp(const u8 *b, u32 *at) {
 	return b[0] >> 4 == 4 ? ETH_IPV4 : b[0] >> 4 == 6 ? ETH_IPV6 : 0; // FOU
 }
 
-// reaches returns whether an IP packet whose field of the length has a value, and counts not the
-// given header, has the rest of a super-packet. Above 64 KB the field is 0.
+// reaches returns whether an IP packet extends to the end of a super-packet. field is the value of
+// its length field, which is 0 above 64 KB and does not include header bytes; rest is the number of
+// bytes that are left, header included.
 inline bool reaches(u32 field, u32 header, u32 rest) { return field ? field + header == rest : rest > 0xffff; }
 
-// divided_at returns the offset at which the data of a super-packet begins: behind the innermost
-// header of TCP or UDP. All before it is in each segment. It follows the headers of EtherType type
-// from offset at: all extension headers of IPv6 and the tunnels IP in IP, GRE, MPLS, VXLAN, Geneve
-// and FOU. An inner packet that ends before the super-packet does is data of one of its segments.
+// divided_at returns the offset of the data that the segments of a super-packet divide, which is
+// behind the innermost TCP or UDP header. Each segment repeats all bytes before it. It follows the
+// headers from offset at, of which the first has EtherType type: all extension headers of IPv6, and
+// the tunnels IP in IP, GRE, MPLS, VXLAN, Geneve and FOU. An inner packet that ends before the
+// super-packet does belongs to the data of a segment.
 part u32 divided_at(struct __sk_buff *skb, u32 at, u32 type) {
 	u32 found = at, kind = type, rest;
 	for (u32 i = 0; i < FOLLOWED; i++) {
@@ -323,10 +325,10 @@ part u32 divided_at(struct __sk_buff *skb, u32 at, u32 type) {
 			kind = ETH_MPLS;
 			continue;
 		case PROTOCOL | GRE:
-			if (b[0] & 0x40 || b[1] & 7) // source routes, or another version
+			if (b[0] & 0x40 || b[1] & 7) // source routes, or a version other than 0
 				return found;
 			kind = load16(b + 2);
-			at += 4 + 4 * ((b[0] >> 7) + (b[0] >> 5 & 1) + (b[0] >> 4 & 1)); // checksum, key, number
+			at += 4 + 4 * ((b[0] >> 7) + (b[0] >> 5 & 1) + (b[0] >> 4 & 1)); // optional checksum, key and sequence number
 			continue;
 		case PROTOCOL | TCP:
 			return at + ((b[12] >> 4) < 5 ? 20 : (b[12] >> 4) * 4);
@@ -345,9 +347,10 @@ part u32 divided_at(struct __sk_buff *skb, u32 at, u32 type) {
 	return found;
 }
 
-// segments returns how many packets a packet at TC is on the wire: those into which the kernel or
-// the device segments it when it leaves, or of which it was merged when it arrived. The kernel knows
-// no count of super-packets of a virtual machine, and of those to which a program added bytes.
+// segments returns how many packets a packet at TC is on the wire: the segments into which the
+// kernel or the device divides it when it leaves, or from which it was merged when it arrived. The
+// kernel does not count the segments of super-packets of a virtual machine, or of packets to which
+// a program added bytes.
 inline u32 segments(struct __sk_buff *skb) {
 	u32 n = skb->gso_segs, size = skb->gso_size;
 	if (n || !size)
@@ -356,11 +359,12 @@ inline u32 segments(struct __sk_buff *skb) {
 	return at < skb->len ? (skb->len - at + size - 1) / size : 1;
 }
 
-// shorten removes size bytes, an even count, behind the headers of an IP packet, and writes these
-// headers: count bytes (at most 512) from the IP header on. Without success it changes nothing and
-// returns false. Checksums in headers are those that the caller writes.
+// shorten removes size bytes, an even number, behind the headers of an IP packet, and writes count
+// bytes of headers (at most 512) from the IP header on. If it fails, it returns false and the
+// packet is unchanged. The caller computes the checksums in the headers.
 inline bool shorten(struct __sk_buff *skb, const void *headers, u32 count, u32 size) {
-	// The kernel removes bytes of IP packets only, so a tag in the packet must leave it for that time.
+	// The kernel removes bytes of IP packets only, so a VLAN tag in the packet is taken off first
+	// and put back afterwards.
 	bool tagged = is_tag(bpf_ntohs(skb->protocol));
 	u16 tag[2] = { skb->vlan_proto, skb->vlan_tci };
 	if (tagged && !skb->vlan_present) {

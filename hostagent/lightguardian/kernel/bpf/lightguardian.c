@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// LightGuardian's host role in the kernel: the same packets, sketchlets and counts as package
+// LightGuardian's host role in the kernel. It counts the same packets and sketchlets as package
 // hostagent/lightguardian. Program receive removes sketchlets from packets and copies them to map
-// sketchlets; it and program send count the packets of flows.
+// sketchlets; programs receive and send count the packets of flows.
 //
-// There are two groups of counts and flows; the agent switches between them, and reads and clears
-// the group that no processor uses any more. Removal does not depend on settings.
+// There are two groups of counts and flows. The agent switches between them, and reads and clears
+// the group that no processor uses any more. Sketchlets are removed whatever the settings are.
 
 #define CRC_BYTES 8
 #include "../../../kernel/bpf/packet.h"
 
 enum {
-	TCP_MARK = 0x08, // in the byte of the data offset
-	UDP_MARK = 0x80, // in the byte of the flags of IPv4
-	LONGEST = 120,   // bytes of headers from that of IP on
-	SKETCHLET = 1040, // more than the longest one: 10 + 255 * 4 bytes
+	TCP_MARK = 0x08, // a bit of the byte with TCP's data offset
+	UDP_MARK = 0x80, // a bit of the byte with IPv4's flags
+	LONGEST = 120,   // bytes of headers from the IP header on
+	SKETCHLET = 1040, // more than the longest sketchlet: 10 + 255 * 4 bytes
 	WORDS_AT = 9,
 	HEADER = 10,
 	GROUPS = 2,
-	MAX_FLOWS = 1 << 17, // of a group
+	MAX_FLOWS = 1 << 17, // flows of a group, at most
 	NEXT = -1,           // TCX: the next program decides
-	BEFORE_CHECK = 0x9a1c9d90, // the state of CRC-32 that is that of its begin two bytes of zero later
+	BEFORE_CHECK = 0x9a1c9d90, // the state of CRC-32 that two zero bytes turn into its initial state
 };
 
 // Counters, as in package wire.
@@ -45,12 +45,12 @@ enum {
 	COUNTERS,
 };
 
-// Bytes of map sketchlets for each processor, a power of two, without those of a record that begins
-// before their end.
+// Bytes of map sketchlets for each processor, a power of two. A record that begins before their end
+// may reach beyond it.
 volatile const u32 lane_bytes;
 
-// flow_counts are the packets of a flow, and by direction the time of the newest one and the longest
-// time between two, in ns by a clock that advances every few milliseconds.
+// flow_counts are the packets of a flow, and for each direction the time of the newest packet and
+// the longest time between two packets, in ns of a clock that advances every few milliseconds.
 struct flow_counts {
 	u64 sent, received;
 	u64 last_sent, last_received;
@@ -61,13 +61,13 @@ struct counts {
 	u64 counters[24];
 };
 
-// event is the begin of a record in map sketchlets. The sketchlet follows, up to a multiple of 8
-// bytes.
+// event is the begin of a record in map sketchlets. The sketchlet follows it, padded to a multiple
+// of 8 bytes.
 struct event {
-	u64 at; // time of the kernel's monotonic clock, in ns
+	u64 at; // time of arrival by the kernel's monotonic clock, in ns
 	u32 group;
-	u16 keyed, size; // of the sketchlet
-	struct key key;  // if keyed
+	u16 keyed, size; // keyed is not 0 if key is set; size is the length of the sketchlet
+	struct key key;  // flow of the packet, if keyed is set
 };
 
 struct record {
@@ -75,16 +75,17 @@ struct record {
 	u8 sketchlet[SKETCHLET];
 };
 
-const struct record *named __attribute__((unused)); // for the agent, which has its type by its name
+const struct record *named __attribute__((unused)); // the agent finds the type by this variable
 
-// ring is the part of a processor of map sketchlets: bytes that were written and that were read.
+// ring is the part of map sketchlets that belongs to a processor: the numbers of bytes that were
+// written and that were read.
 struct ring {
 	u64 written, jiffies, now, unused[5], read, unused_too[7];
 };
 
 struct control_block {
-	u32 active; // group
-	u32 limit;  // of flows in a group
+	u32 active; // the group that counts
+	u32 limit;  // flows in a group, at most
 	u32 used[GROUPS];
 };
 
@@ -96,7 +97,7 @@ struct {
 	__type(value, struct control_block);
 } control SEC(".maps");
 
-// By processor and group.
+// Counters by processor and group.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -111,10 +112,10 @@ struct flow_table {
 	__uint(max_entries, MAX_FLOWS);
 	__type(key, struct key);
 	__type(value, struct flow_counts);
-} flows_0 SEC(".maps"), flows_1 SEC(".maps"); // of the groups
+} flows_0 SEC(".maps"), flows_1 SEC(".maps"); // the flows of groups 0 and 1
 
-// By processor: records one behind another, behind them room for one that begins before the end,
-// and a record that nothing reads, of a sketchlet without room.
+// sketchlets, by processor: records one behind another, room for a record that begins before the
+// end, and a record for sketchlets that have no room, which nothing reads.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -132,9 +133,9 @@ struct {
 } rings SEC(".maps");
 
 struct scratch {
-	u8 headers[512]; // from that of IP on; shorten reads at most as many
+	u8 headers[512]; // bytes from the IP header on; shorten reads at most this many
 	struct key key;
-	u32 place, keyed; // in memory for the verifier: it follows one path for all values
+	u32 place, keyed; // kept in memory so that the verifier follows one path for all values
 };
 
 struct {
@@ -159,10 +160,10 @@ inline struct counts *counts_of(u32 group) {
 	return bpf_map_lookup_elem(&lanes, &at);
 }
 
-// Offsets into headers are below their size, which the mask shows to the verifier.
+// The mask shows the verifier that offsets into headers are below its size.
 inline u16 *at16(struct scratch *s, u32 at) { return (u16 *)(s->headers + (at & 127)); }
 
-// room_for takes room for a flow, or returns false.
+// room_for reserves room for a flow. It returns false if the group is full.
 inline bool room_for(struct control_block *c, u32 group) {
 	u32 *used = &c->used[group], limit = c->limit < MAX_FLOWS ? c->limit : MAX_FLOWS;
 	if (__sync_fetch_and_add(used, 1) < limit)
@@ -171,7 +172,7 @@ inline bool room_for(struct control_block *c, u32 group) {
 	return false;
 }
 
-// flow_of returns the counts of a flow, or null without room.
+// flow_of returns the counts of a flow, or null if there is no room for it.
 inline struct flow_counts *flow_of(struct control_block *c, struct flow_table *flows, u32 group, const struct key *k) {
 	struct flow_counts none = {}, *f = bpf_map_lookup_elem(flows, k);
 	if (f || !room_for(c, group))
@@ -181,8 +182,7 @@ inline struct flow_counts *flow_of(struct control_block *c, struct flow_table *f
 	return bpf_map_lookup_elem(flows, k);
 }
 
-// count counts packets of the flow of the packet, which were sent or received. It returns 1 if the
-// flow has room.
+// count adds sent or received packets to the flow of the packet. It returns 1 if the flow has room.
 part int count(u32 group, u32 packets, u32 sent) {
 	struct control_block *c = state();
 	struct scratch *s = scratch();
@@ -195,8 +195,8 @@ part int count(u32 group, u32 packets, u32 sent) {
 		return 0;
 	}
 	__sync_fetch_and_add(sent ? &f->sent : &f->received, packets);
-	// Two processors rarely have packets of one flow at the same time. If they do, the gap is that
-	// of one of them.
+	// Two processors rarely have packets of one flow at the same time. If they do, only one of the
+	// two measures the gap.
 	u64 now = bpf_ktime_get_coarse_ns(), *last = sent ? &f->last_sent : &f->last_received;
 	u64 *longest = sent ? &f->sent_gap : &f->received_gap, gap = *last ? now - *last : 0;
 	*last = now;
@@ -205,7 +205,7 @@ part int count(u32 group, u32 packets, u32 sent) {
 	return 1;
 }
 
-// read counts a packet as its segments, and returns whether it is IP.
+// read counts a packet as the segments that it is on the wire, and returns whether it is IP.
 inline bool read(struct __sk_buff *skb, struct scratch *s, struct counts *n, struct headers *h, u32 group, bool sent,
 		 u32 limit) {
 	u32 result = parse(skb, h), packets = segments(skb);
@@ -232,27 +232,28 @@ inline bool is_marked(const struct headers *h) {
 	return h->key.proto == UDP && h->reserved_ip;
 }
 
-// entry is an entry of one of the tables of CRC-32, which the lowest byte of at, times 4, selects.
-// The assembler keeps the address in the register of the offset, where the compiler needs another.
+// entry returns an entry of a table of CRC-32, which bits 2 to 9 of at select. The assembler keeps
+// the address in the register of the offset, where the compiler would need another register.
 inline u32 entry(const volatile u8 *tables, u32 table, u64 at) {
 	at &= 1020;
 	asm("%0 += %1" : "+r"(at) : "r"(tables));
 	return *(const volatile u32 *)(at + 1024 * table);
 }
 
-// crc8 takes 8 bytes. What does not depend on the bytes before comes first.
+// crc8 adds 8 bytes to the state of CRC-32. The lookups that do not depend on the state come first.
 inline u32 crc8(const volatile u8 *tables, u32 crc, u64 words) {
 	u32 x = crc ^ (u32)words;
 	u32 later = entry(tables, 3, words >> 30) ^ entry(tables, 2, words >> 38);
 	later ^= entry(tables, 1, words >> 46) ^ entry(tables, 0, words >> 54);
 	u32 low = entry(tables, 7, x << 2) ^ entry(tables, 6, x >> 6);
-	asm volatile("" : "+r"(later), "+r"(low)); // the compiler would add one after the other
+	asm volatile("" : "+r"(later), "+r"(low)); // otherwise the compiler adds them one by one
 	u32 high = entry(tables, 5, x >> 14) ^ entry(tables, 4, x >> 22);
 	asm volatile("" : "+r"(high));
 	return (low ^ later) ^ high;
 }
 
-// sums are the sum of 64-bit words, without its carries, and that of their upper halves.
+// sums are two running sums over 64-bit words: of the words without carries, and of their upper
+// halves.
 struct sums {
 	u64 all, upper;
 };
@@ -262,11 +263,11 @@ inline void sum8(struct sums *s, u64 words) {
 	s->upper += words >> 32;
 }
 
-// check_of returns the check of a sketchlet in the upper half, and the sum of its bytes, as checksums
-// use it, in the lower half.
+// check_of returns the check of a sketchlet in the upper half, and the sum of its bytes as
+// checksums use it in the lower half.
 inline u64 check_of(const u8 *from, u32 size) {
 	const volatile u8 *tables = (const volatile u8 *)crc_tables;
-	asm volatile("" : "+r"(tables)); // one register for all
+	asm volatile("" : "+r"(tables)); // the tables stay in one register
 	u16 first = *(u16 *)from;
 	u64 v = *(u64 *)(from + 2);
 	struct sums s = {};
@@ -289,7 +290,7 @@ inline u64 check_of(const u8 *from, u32 size) {
 		sum8(&s, v);
 		at += 8;
 	}
-	// The lower halves are what remains of the sum, which is below 2^64.
+	// The rest of the sum, which is below 2^64, comes from the lower halves.
 	u64 sum = first + s.upper + (s.all - (s.upper << 32));
 	if (at < size) {
 		u32 w = *(u32 *)(from + at);
@@ -302,13 +303,13 @@ inline u64 check_of(const u8 *from, u32 size) {
 	return (u64)~crc << 32 | sum;
 }
 
-// update adds n to the checksum at an offset. never is as in updated.
+// update adds n to the checksum at an offset. never has the meaning that it has in updated.
 inline void update(struct scratch *s, u32 at, u64 n, u16 never) { *at16(s, at) = updated(*at16(s, at), n, never); }
 
 inline void subtract(struct scratch *s, u32 at, u16 n) { *at16(s, at) = bpf_htons(bpf_ntohs(*at16(s, at)) - n); }
 
-// strip removes a sketchlet of a size and a sum, so that the packet is as its sender wrote it. It
-// returns false if the packet cannot be changed.
+// strip removes a sketchlet, whose size and sum are given, and restores the packet that its sender
+// wrote. It returns false if the packet cannot be changed.
 inline bool strip(struct __sk_buff *skb, struct scratch *s, const struct headers *h, u32 size, u32 sum) {
 	u32 l4 = h->l4;
 	u64 shorter = bpf_htons(size), removed = sum + shorter;
@@ -334,8 +335,9 @@ inline bool strip(struct __sk_buff *skb, struct scratch *s, const struct headers
 	return shorten(skb, s->headers, h->payload, size);
 }
 
-// take removes the sketchlet behind the carry mark, if there is one, and copies it to map sketchlets
-// if it has room. Only this processor writes its part of the map, and only the agent reads.
+// take removes the sketchlet behind the carry mark, if there is one, and copies it to map
+// sketchlets if it has room. A processor writes only its own part of the map, and the agent only
+// reads.
 inline void take(struct __sk_buff *skb, struct scratch *s, const struct headers *h, struct counts *n, u32 group) {
 	u32 rest = skb->len - h->ip, end = h->length < rest ? h->length : rest, count = h->payload;
 	if (count > end)
@@ -361,11 +363,12 @@ inline void take(struct __sk_buff *skb, struct scratch *s, const struct headers 
 		s->place = last;
 	asm volatile("" ::: "memory");
 	u32 place = s->place;
-	asm volatile("" : "+r"(size), "+r"(count)); // the verifier derives ranges from the comparisons
+	asm volatile("" : "+r"(size), "+r"(count)); // the verifier derives ranges from these comparisons
 	if (place > last || size > SKETCHLET || size < HEADER || count > LONGEST || !count)
 		return; // unreachable
 	struct record *to = (void *)(lane + place);
-	// The kernel has merged no packets with sketchlets: their lengths do not fit sequence numbers.
+	// The kernel never merges packets with sketchlets, because their lengths do not match their
+	// sequence numbers.
 	if (skb->gso_size || bpf_skb_load_bytes(skb, at, to->sketchlet, size) ||
 	    bpf_skb_load_bytes(skb, h->ip, s->headers, count)) {
 		n->counters[UNREAD]++;
@@ -397,7 +400,7 @@ inline void take(struct __sk_buff *skb, struct scratch *s, const struct headers 
 	to->event.size = size;
 	if (s->keyed)
 		to->event.key = s->key;
-	__sync_fetch_and_add(&r->written, bytes); // behind the record, for the agent
+	__sync_fetch_and_add(&r->written, bytes); // last, because the agent reads what was written
 }
 
 inline int pass(struct __sk_buff *skb, bool sent) {

@@ -19,7 +19,7 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { PASS = -1, SHOT = 2 }; // TCX_NEXT and TCX_DROP, TC_ACT_UNSPEC and TC_ACT_SHOT
+enum { PASS = -1, SHOT = 2 }; // of TCX: NEXT, DROP; of clsact: UNSPEC, SHOT
 
 enum {
 	FIN = 1,
@@ -28,47 +28,47 @@ enum {
 	PSH = 8,
 	ACK = 16,
 	LINK = 14,     // bytes of a link layer without VLAN tags
-	WINDOW = 4,    // the largest distance of a packet's epoch to the current one
-	PAGE = 64,     // slots of incoming flows
-	CELLS = 8,     // of a bucket
-	CHOICES = 8,   // buckets that a flow may be in
-	FIRST = 4096,  // buckets that are the first choice
-	ADDRESSES = 64, // places of map hosts that an address may be in
+	WINDOW = 4,    // a packet's epoch may differ from the current epoch by at most this
+	PAGE = 64,     // slots of incoming flows in a page
+	CELLS = 8,     // cells of a bucket
+	CHOICES = 8,   // buckets that may hold a flow
+	FIRST = 4096,  // buckets that can be a flow's first choice
+	ADDRESSES = 64, // places of map hosts that may hold an address
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
 	MAX_EXTREMES = 4,
-	MAX_CARRIER = 100, // bytes
+	MAX_CARRIER = 100, // bytes of a carrier, at most
 	LATE_EPOCHS = 64,
 	CHUNK = 64,
-	MSS = 2,           // the kind of the TCP option
-	LEAST_MSS = 536,   // smaller ones are left as they are
+	MSS = 2,           // the kind of TCP's MSS option
+	LEAST_MSS = 536,   // smaller MSS values are not reduced
 	MAX_LENGTH = 0xffff,
 };
 
-enum { SHIM, OPTION, TUNNEL, NONE, BROKEN }; // carriers, and what find_carrier returns besides them
+enum { SHIM, OPTION, TUNNEL, NONE, BROKEN }; // carriers, and two other results of find_carrier
 
 enum {
-	IPV4_OPTION = 0x9e, // for experiments (RFC 4727), copied to fragments
-	IPV6_OPTION = 0x3e, // for experiments, skipped by who does not know it
+	IPV4_OPTION = 0x9e, // experimental (RFC 4727); copied to fragments
+	IPV6_OPTION = 0x3e, // experimental; nodes that do not know it skip it
 	NO_OPERATION = 1,
 	PAD_N = 1,
 	GENEVE_PORT = 6081,
-	GENEVE_CLASS = 0xff5e, // for experiments (RFC 8926)
+	GENEVE_CLASS = 0xff5e, // experimental (RFC 8926)
 	GENEVE_TYPE = 1,
-	UDP_AND_GENEVE = 16, // bytes, without the option
-	FIRST_PORT = 0xc000, // of the sources of tunnels
+	UDP_AND_GENEVE = 16, // bytes of both headers without the option
+	FIRST_PORT = 0xc000, // the lowest source port of tunnels
 	DONT_FRAGMENT = 0x4000,
 };
 
 // A probe is a UDP packet to PROBE_PORT whose data begins with a message. lease/wire.go describes it.
 enum {
 	PROBE_PORT = 9352,
-	MESSAGE = 28, // bytes
+	MESSAGE = 28, // bytes of the message
 	KIND_PROBE = 1,
 	KIND_REPLY = 2,
 	FLAG_CARRIER = 1,
-	PROBE_HOPS = 0x80,      // the bit of the hops of a probe
-	PROBE_INDEX = 0xffffff, // its host index
+	PROBE_HOPS = 0x80,      // marks the hops field of a probe
+	PROBE_INDEX = 0xffffff, // the host index of probes
 };
 
 // Counters, as in package wire.
@@ -100,75 +100,76 @@ enum { FIELD_LENGTH, FIELD_TTL, FIELD_WINDOW };
 // States of an entry.
 enum { UNUSED, ACTIVE, ENDED, REOPENED, RETURNED };
 
-// Settings, constant while a program is loaded.
-volatile const u8 carrier; // of outgoing packets
+// Settings; they do not change while a program is loaded.
+volatile const u8 carrier; // carrier of outgoing packets
 volatile const u8 keep_mss;
-volatile const u16 ether_type; // of the shim
+volatile const u16 ether_type; // EtherType of the shim
 volatile const u16 own_host;
 volatile const u32 slots_per_flow;
 volatile const u32 extremes;
 volatile const u8 fields[MAX_EXTREMES];
 volatile const u8 minima[MAX_EXTREMES];
 volatile const u32 flow_limit;
-volatile const u32 bucket_mask;    // buckets less one
-volatile const u32 index_mask;     // of the index in a cell
-volatile const u32 host_mask;      // places of map hosts, less one
+volatile const u32 bucket_mask;    // number of buckets, less one
+volatile const u32 index_mask;     // mask of the index in a cell
+volatile const u32 host_mask;      // number of places in map hosts, less one
 volatile const u64 hash_seed;
 volatile const u32 mapping_limit;  // mappings that flows may have
 volatile const u32 page_limit;     // pages of incoming flows in an epoch
-volatile const u32 pages_per_host; // of the directory
+volatile const u32 pages_per_host; // pages of a host in the directory
 volatile const u32 host_limit;
 volatile const u32 generations;    // epochs that the arrays hold, a power of two
 
-// bucket finds flows: half a cache line of cells. A cell is 0 or has upper bits of the flow's hash, of
-// which the first is set, and its index.
+// bucket is half a cache line of cells that find flows. A free cell is 0. Any other cell has the
+// flow's index and, with their first bit set, the upper bits of the flow's hash.
 struct bucket {
 	u32 cells[CELLS];
 };
 
 // flow_entry is one cache line.
 struct flow_entry {
-	u64 slots;           // 16 bits each
-	u32 first;           // epoch, counted from the base
-	u32 lease;           // of the destination
+	u64 slots;           // four slots of 16 bits
+	u32 first;           // epoch of the first packet, counted from the base
+	u32 lease;           // number of the destination's lease
 	u32 mapping, state;
 	struct key key;
 };
 
-// flow_slot is one cache line. A packet adds to two values at once, as one of 64 bits.
+// flow_slot is one cache line. A packet adds to two 32-bit values at once, with one 64-bit
+// addition.
 struct flow_slot {
-	u32 mark;  // incoming: check value of the flow; outgoing: packets with the string
-	u32 epoch; // counted from the base, plus one
+	u32 mark;  // incoming flows: check value of the flow; outgoing flows: packets with the string
+	u32 epoch; // epoch of the slot, counted from the base, plus one
 	u64 bytes;
 	u32 packets, ack, syn, syn_ack, fin_rst, bare;
-	u64 rest; // incoming: packets with the string; outgoing: untagged packets, 26 bits, and their bytes
+	u64 rest; // incoming: packets with the string; outgoing: untagged packets (26 bits), their bytes
 	s32 extremes[MAX_EXTREMES];
 };
 
-enum { UNTAGGED_BYTES = 26 }; // the first bit of the bytes in flow_slot.rest
+enum { UNTAGGED_BYTES = 26 }; // the bit of flow_slot.rest at which the untagged bytes begin
 
 struct lock {
 	struct bpf_spin_lock lock;
 	u32 unused[15];
 };
 
-// late counts the packets of an epoch that was reported.
+// late counts the packets that arrived after their epoch was reported.
 struct late {
-	u16 epoch; // its lower bits
+	u16 epoch; // the lower bits of the epoch
 	u16 unused;
-	u32 packets; // 0: the cell is free
+	u32 packets; // 0 if the cell is free
 };
 
 struct counts {
 	u64 epoch;
 	u64 n[ALL_COUNTERS];
-	u64 late_epoch;      // to which late belongs
+	u64 late_epoch;      // the epoch whose late packets are in late
 	struct late late[LATE_EPOCHS];
 };
 
-enum { FREE, IPV4, IPV6 }; // address.kind
+enum { FREE, IPV4, IPV6 }; // values of address.kind
 
-// address is an address of a host. Its number selects its lease.
+// address is an address of a host. Its number is the index of its lease.
 struct address {
 	u64 bytes[2]; // in network order; an IPv4 address is the first four bytes
 	u32 kind, host, number, unused;
@@ -176,20 +177,20 @@ struct address {
 
 // lease allows tagging packets to an address.
 struct lease {
-	u64 until;      // nanoseconds of CLOCK_MONOTONIC
-	u32 max_length; // of an IP packet with its carrier
+	u64 until;      // end of the lease, in nanoseconds of CLOCK_MONOTONIC
+	u32 max_length; // length of the longest IP packet with its carrier
 	u32 unused;
 };
 
-// began is a flow that has an entry since the agent looked last.
+// began is a flow that got an entry since the agent last read the map.
 struct began {
 	u32 index, mapping;
 };
 
-// probe is a probe or reply that arrived, for the agent.
+// probe is an arrived probe or reply, which the agent reads.
 struct probe {
 	struct key key;
-	u32 length; // of the IP packet without carrier
+	u32 length; // length of the IP packet without the carrier
 	u8 carried, hops;
 	u8 unused[2];
 	u8 message[MESSAGE];
@@ -197,34 +198,34 @@ struct probe {
 };
 const struct probe *for_bindings __attribute__((unused));
 
-// query_set is a set of queries: queries.h.
+// query_set is a set of queries, as queries.h describes it.
 struct query_set {
-	u64 gap;       // nanoseconds, the longest time between two packets of a flowlet
-	u64 needs;     // NEED_COMPILED and others
-	u64 owners[2]; // by generation: the epoch of its results plus one, 0: it is empty
+	u64 gap;       // longest time between two packets of a flowlet, in nanoseconds
+	u64 needs;     // bits such as NEED_COMPILED
+	u64 owners[2]; // by generation: the epoch of the results plus one, or 0 if the generation is empty
 };
 
 struct control_block {
-	u64 epoch, base; // base: epoch in which the table began
-	// The kernel's own clock, for the time without an agent, in nanoseconds of CLOCK_MONOTONIC: epoch
-	// zero begins at start, and nothing happens before deadline. A length of 0: no clock. The clock of
-	// the host is ahead of it by slack.
+	u64 epoch, base; // the current epoch; the epoch in which the table began
+	// The kernel's own clock, for the time without an agent, in nanoseconds of CLOCK_MONOTONIC:
+	// epoch zero begins at start, and the epoch does not advance before deadline. A length of 0
+	// means that there is no clock. The clock of the host is ahead of the kernel's clock by slack.
 	u64 deadline, length, start, zero, slack;
-	u64 given; // newest epoch that the agent stated
-	u32 match; // length of the string to find, 0: none
-	u32 queries; // there are any
-	u32 mtu;    // of the interface
-	u32 overflow; // a flow is not in its first bucket
-	u64 query_change;              // epoch
-	u32 query_before, query_after; // the number of the set in force before and after it, plus one; 0: none
-	u64 clock, clock_check; // of read_clock
+	u64 given; // the newest epoch that the agent set
+	u32 match; // length of the string to find; 0 if there is no string
+	u32 queries; // whether there are queries
+	u32 mtu;    // MTU of the interface
+	u32 overflow; // whether a flow is outside of its first bucket
+	u64 query_change;              // epoch from which query_after is in force
+	u32 query_before, query_after; // number of the set in force, plus one; 0: no set
+	u64 clock, clock_check; // used by read_clock
 	u64 unused[2];
-	u64 sealed[MAX_GENERATIONS];   // epoch plus one
-	u64 released[MAX_GENERATIONS]; // epoch plus one
+	u64 sealed[MAX_GENERATIONS];   // by generation: epoch plus one
+	u64 released[MAX_GENERATIONS]; // by generation: epoch plus one
 	u64 behind[MAX_GENERATIONS];   // epoch plus one, if a packet was counted WINDOW epochs later
-	u64 pages[MAX_GENERATIONS];    // epoch in the upper half, count in the lower
+	u64 pages[MAX_GENERATIONS];    // by generation: epoch in the upper half, pages in the lower
 	u32 fresh_index, fresh_mapping;
-	u64 shared; // upper bit: half of the map shared; rest: count of mappings that were taken
+	u64 shared; // highest bit: the half of map shared; other bits: mappings taken
 	u64 unused2[6];
 	struct query_set query_sets[2];
 };
@@ -237,32 +238,35 @@ struct control_block {
 		__type(key, u32);                     \
 		__type(value, type_);                 \
 	} name SEC(".maps")
-#define SHARED_ARRAY(name, type_) ARRAY(name, BPF_F_MMAPABLE, 1, type_) // with the memory of the agent
+#define SHARED_ARRAY(name, type_) ARRAY(name, BPF_F_MMAPABLE, 1, type_) // the agent maps it into its memory
 
 SHARED_ARRAY(control, struct control_block);
 SHARED_ARRAY(buckets, struct bucket);
 SHARED_ARRAY(entries, struct flow_entry);
-// outgoing: slots of outgoing flows, by generation and index.
+// outgoing holds the slots of outgoing flows, by generation and index.
 SHARED_ARRAY(outgoing, struct flow_slot);
-// incoming: slots of incoming flows, by generation, page and index modulo the size of a page.
+// incoming holds the slots of incoming flows, by generation, page and position within the page,
+// which is the index modulo the size of a page.
 SHARED_ARRAY(incoming, struct flow_slot);
-// directory: the page of 64 host indexes of a source host, by generation, host and index. Epoch in
-// the upper half, page plus one in the lower.
+// directory holds, by generation, source host and 64 host indexes, the page of these indexes: the
+// epoch in the upper half, the number of the page plus one in the lower half.
 SHARED_ARRAY(directory, u64);
-// owners: the cell of the directory, without its generation, that a page belongs to.
+// owners holds, by page, the cell of the directory that the page belongs to, without the
+// generation.
 SHARED_ARRAY(owners, u64);
-// hosts: the addresses of hosts, from the place on that the hash of each selects.
+// hosts holds the addresses of hosts. The hash of an address selects the first of its places.
 SHARED_ARRAY(hosts, struct address);
-// leases: by the number of an address.
+// leases holds the leases, by the number of the address.
 SHARED_ARRAY(leases, struct lease);
-// Mappings are taken from control.fresh_mapping on, then those of free_mappings, then those of
-// shared, the earliest assignment first.
+// A new flow takes a mapping from control.fresh_mapping on, then from free_mappings, then from
+// shared, in which the mapping that was assigned first comes first.
 SHARED_ARRAY(shared, u64);
-// mappings: the slots of each mapping.
+// mappings holds the slots of each mapping.
 SHARED_ARRAY(mappings, u64);
-// The last lock protects the directory.
+// locks protect slots; the last one protects the directory.
 ARRAY(locks, 0, LOCKS + 1, struct lock);
-// automaton finds the string: next state by state and byte. State control.match is final.
+// automaton finds the string: it has the next state, by state and byte. State control.match is
+// final.
 ARRAY(automaton, 0, 1, u8[1 << 16]);
 
 struct {
@@ -272,21 +276,22 @@ struct {
 	__type(value, struct counts);
 } counters SEC(".maps");
 
-// Indexes that were used and are free, the latest first; then those from control.fresh_index on.
+// free_indexes holds indexes that flows have returned; the latest is taken first. When it is empty,
+// new flows take indexes from control.fresh_index on.
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK);
 	__uint(max_entries, 1);
 	__type(value, u32);
 } free_indexes SEC(".maps");
 
-// Mappings that were used and have no flow, the earliest first.
+// free_mappings holds mappings that flows have returned; the earliest is taken first.
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
 	__type(value, u32);
 } free_mappings SEC(".maps");
 
-// begun and endings: what the agent has to know of flows. An index is in each at most once.
+// begun and endings tell the agent which flows began and ended. Each has an index at most once.
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
@@ -299,7 +304,7 @@ struct {
 	__type(value, u32);
 } endings SEC(".maps");
 
-// probes are probes and replies that arrived, for the agent. The stack does not get them.
+// probes holds arrived probes and replies for the agent. The network stack does not receive them.
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
@@ -326,8 +331,8 @@ inline void count(u64 epoch, u32 why, u64 n) {
 		c->n[why] += n;
 }
 
-// count_late counts packets that arrived in an epoch, by the epoch that they belong to. A cell keeps
-// the first epoch that uses it.
+// count_late counts arrived packets of an epoch that was reported. A cell belongs to the first
+// epoch that uses it.
 part u32 count_late(u64 epoch, u64 late, u32 packets) {
 	struct counts *c = counts_of(epoch);
 	if (!c)
@@ -354,9 +359,9 @@ inline void advance(struct control_block *c, u64 epoch) {
 	}
 }
 
-// read_clock returns the time of the kernel's coarse clock, in nanoseconds. The coarse clock changes
-// with the jiffies, so it is read once in each. clock_check shows that clock is of this jiffy, also
-// while another processor writes both.
+// read_clock returns the time of the kernel's coarse clock, in nanoseconds. The coarse clock
+// changes once in each jiffy, so it is read once in each. clock_check shows whether clock belongs
+// to this jiffy, even if another processor writes both at the same time.
 inline u64 read_clock(struct control_block *c) {
 	u64 jiffies = bpf_jiffies64(), clock = *(volatile u64 *)&c->clock;
 	if (unlikely((clock ^ *(volatile u64 *)&c->clock_check) != jiffies)) {
@@ -378,7 +383,7 @@ inline u64 tick(struct control_block *c, u64 clock) {
 	return *(volatile u64 *)&c->epoch;
 }
 
-// bound returns the newest epoch that a packet may move the host to.
+// bound returns the newest epoch to which a packet may advance the host.
 inline u64 bound(const struct control_block *c, u64 clock) {
 	u64 length = c->length;
 	if (!length)
@@ -387,7 +392,7 @@ inline u64 bound(const struct control_block *c, u64 clock) {
 	return c->zero + (since >= 0 ? (u64)since / length + 1 : 0);
 }
 
-// hash is flow.Key.Hash of a flow.
+// hash returns flow.Key.Hash of a flow.
 inline u64 hash(u64 seed, const struct key *k) {
 	u64 h = step(step(seed, k->src[0]), k->dst[0]);
 	if (k->v6)
@@ -395,10 +400,10 @@ inline u64 hash(u64 seed, const struct key *k) {
 	return step(h, (u64)k->sport << 32 | (u32)k->dport << 16 | k->proto);
 }
 
-// check_value is wire.Check.
+// check_value returns wire.Check of a flow.
 inline u32 check_value(const struct key *k) { return hash(0, k); }
 
-// place_of returns the place of an address in map hosts, or one that is free.
+// place_of returns the place of an address in map hosts, or a free place if the map lacks it.
 part u32 place_of(u64 first, u64 second, u32 kind) {
 	u64 h = step(first, second);
 	u32 at = 0;
@@ -411,14 +416,14 @@ part u32 place_of(u64 first, u64 second, u32 kind) {
 	return at;
 }
 
-// address_at returns an address if it is at a place of map hosts, or 0.
+// address_at returns the entry at a place of map hosts if it is the given address, or 0.
 inline const struct address *address_at(u32 at, const u64 *bytes, u32 kind) {
 	const struct address *a = bpf_map_lookup_elem(&hosts, &at);
 	return a && a->bytes[0] == bytes[0] && a->bytes[1] == bytes[1] && a->kind == kind ? a : 0;
 }
 
-// find_host returns the entry of an address in map hosts, or 0. Most addresses are at the first of
-// their places.
+// find_host returns the entry of an address in map hosts, or 0. Most addresses are at their first
+// place.
 inline const struct address *find_host(const u64 *bytes, u8 v6) {
 	u32 kind = IPV4 + v6;
 	const struct address *a = address_at(step(bytes[0], bytes[1]) & host_mask, bytes, kind);
@@ -430,8 +435,9 @@ inline struct lock *lock_of(u32 n) {
 	return bpf_map_lookup_elem(&locks, &n);
 }
 
-// fetch makes the processor fetch a slot, without waiting for it: a write waits aside, while a read
-// would stop all that follows. It writes zero where there is no extreme, so zero is there.
+// fetch makes the processor load a slot into its cache without waiting for it: a write is queued,
+// while a read would stop all that follows. It writes zero to an extreme that is not in use, which
+// is zero already.
 inline void fetch(struct flow_slot *s) {
 	if (extremes < MAX_EXTREMES)
 		*(volatile s32 *)&s->extremes[MAX_EXTREMES - 1] = 0;
@@ -440,12 +446,12 @@ inline void fetch(struct flow_slot *s) {
 inline void clear(struct flow_slot *s, u32 epoch, u32 mark) {
 	if ((s32)(s->epoch - epoch) < 0) {
 		__builtin_memset(&s->bytes, 0, sizeof(*s) - __builtin_offsetof(struct flow_slot, bytes));
-		*(volatile u64 *)s = (u64)epoch << 32 | mark; // after the others
+		*(volatile u64 *)s = (u64)epoch << 32 | mark; // written after the other fields
 	}
 }
 
-// renew clears slot number n if it is of an older epoch. It returns false if the slot belongs to a
-// flow with another check value, or to a later epoch.
+// renew clears slot number n if it holds an earlier epoch. It returns false if the slot belongs to
+// a flow with another check value, or to a later epoch.
 part bool renew(struct flow_slot *s, u32 n, u32 epoch, u32 check) {
 	struct lock *l = lock_of(n);
 	if (!l || !s)
@@ -457,14 +463,14 @@ part bool renew(struct flow_slot *s, u32 n, u32 epoch, u32 check) {
 	return same;
 }
 
-// wire is what a packet is on the wire: itself, or the segments of a super-packet.
+// wire describes a packet on the wire: the packet itself, or the segments of a super-packet.
 struct wire {
-	u32 packets, bytes; // bytes of IP
+	u32 packets, bytes; // packets; bytes of their IP packets
 	u32 longest;        // length of the longest IP packet
 };
 
-// on_wire counts the segments of a packet. gso_segs and gso_size are those of the packet before a
-// program changed it.
+// on_wire counts the segments of a packet. gso_segs and gso_size are the values before a program
+// changed the packet.
 inline void on_wire(struct __sk_buff *skb, const struct headers *p, u32 gso_segs, u32 gso_size, struct wire *w) {
 	w->packets = 1;
 	w->bytes = w->longest = p->length;
@@ -472,7 +478,7 @@ inline void on_wire(struct __sk_buff *skb, const struct headers *p, u32 gso_segs
 		return;
 	u32 each = p->tcp ? p->payload : divided_at(skb, p->ip, p->type) - p->ip;
 	if (p->key.v6 && p->l4 == 48 && !p->fragment)
-		each -= 8; // segments have no hop-by-hop header that states the length
+		each -= 8; // segments have no hop-by-hop header with the length
 	if (each >= p->length)
 		return;
 	u32 data = p->length - each;
@@ -482,12 +488,13 @@ inline void on_wire(struct __sk_buff *skb, const struct headers *p, u32 gso_segs
 		w->longest = each + gso_size;
 }
 
-// add2 adds to two values that lie next to each other.
+// add2 adds to two adjacent 32-bit values.
 inline void add2(u32 *first, u32 n, u32 second) {
 	__sync_fetch_and_add((u64 *)first, (u64)second << 32 | n);
 }
 
-// add counts a packet, or the segments of one: all have its flags, but FIN belongs to the last.
+// add counts a packet, or its segments. Each segment has the flags of the packet, except FIN, which
+// only the last one has.
 inline void add(struct flow_slot *s, const struct headers *p, const struct wire *w) {
 	u8 flags = p->flags;
 	u32 n = w->packets, acks = 0, ends = flags & (FIN | RST) ? 1 : 0;
@@ -515,7 +522,7 @@ inline s32 field(u32 i, const struct headers *p) {
 	}
 }
 
-// whole reports whether a packet that was parsed has its headers, as packet.IP.Parse does.
+// whole reports whether a parsed packet has all its headers, by the rules of packet.IP.Parse.
 inline bool whole(const struct headers *p) { return !p->cut && (p->key.v6 || p->length >= p->l4); }
 
 // search is the state of a search for the string in the payload of a frame.
@@ -525,14 +532,14 @@ struct search {
 	u8 state;
 };
 
-// search_chunk searches the next bytes. It returns true at the end.
+// search_chunk searches the next bytes of the payload. It returns true at the end of the payload.
 static long search_chunk(u32 n, struct search *s) {
 	u8 chunk[CHUNK] = {};
 	u32 zero = 0;
 	u8 *next = bpf_map_lookup_elem(&automaton, &zero);
 	if (!next || s->at >= s->end)
 		return true;
-	u32 last = s->end - s->at - 1; // byte of the chunk
+	u32 last = s->end - s->at - 1; // the last byte of the chunk
 	if (last >= CHUNK)
 		last = CHUNK - 1;
 	asm volatile("" : "+r"(last)); // the verifier derives the range of the size from the mask
@@ -547,7 +554,7 @@ static long search_chunk(u32 n, struct search *s) {
 	return state == s->final;
 }
 
-// contains reports whether the payload of a packet contains the string of a length.
+// contains reports whether the payload of a packet contains the string, whose length is given.
 inline bool contains(struct __sk_buff *skb, const struct headers *p, u32 length) {
 	struct search s = { .skb = skb, .at = p->ip + p->payload, .end = skb->len, .final = length };
 	if (!length || s.at >= s.end)
@@ -574,9 +581,9 @@ inline u32 take_mapping(struct control_block *c) {
 	return number ? *number : 0;
 }
 
-// same reports whether the key of an entry is that of a packet. The last fields of the key of the
-// packet were written one by one just now, so they are read one by one: a processor that reads all
-// of them as one word waits until the writes have reached its cache.
+// same reports whether an entry has the key of the packet. The last fields of the packet's key were
+// written one by one just now, so they are read one by one: a processor that reads them as one word
+// waits until the writes have reached its cache.
 inline bool same(const struct key *entry, const struct key *k) {
 	const u64 *x = (const u64 *)entry, *y = (const u64 *)k;
 	u64 last = (u64)k->v6 << 40 | (u64)k->proto << 32 | (u32)k->dport << 16 | k->sport;
@@ -588,18 +595,18 @@ inline struct flow_entry *entry_of(u32 cell) {
 	return bpf_map_lookup_elem(&entries, &index);
 }
 
-// tag_of is what a cell has besides the index, from the hash of a flow.
+// tag_of returns, from the hash of a flow, the bits that a cell has besides the index.
 inline u32 tag_of(u64 h) { return ((u32)(h >> 32) | 1u << 31) & ~index_mask; }
 
-// bucket_of returns one of the buckets of a flow. The first choice is in the begin of the table, so
-// that few flows are in few pages.
+// bucket_of returns one of the buckets of a flow. The first choices are at the begin of the table,
+// so that few flows occupy few pages of memory.
 inline struct bucket *bucket_of(u64 h, u32 choice) {
 	u32 at = (choice ? step(h, choice) >> 20 : h & (FIRST - 1)) & bucket_mask;
 	return bpf_map_lookup_elem(&buckets, &at);
 }
 
-// hit returns the cell of a bucket that has a tag, if n becomes 1, without branches: the processor
-// would predict them wrongly.
+// hit returns the cell of a bucket that has a tag. The result is valid only if n, the number of
+// such cells, becomes 1. It has no branches, because the processor would predict them wrongly.
 inline u32 hit(const struct bucket *b, u32 tag, u64 *n) {
 	u64 found = 0, count = 0;
 	for (u32 i = 0; i < CELLS; i++) {
@@ -611,9 +618,9 @@ inline u32 hit(const struct bucket *b, u32 tag, u64 *n) {
 	return found;
 }
 
-// claim_in puts a cell into a bucket, and returns the one of the same flow that is there: this one or
-// that of another processor; 0 if the bucket is full. Without a cell, it returns the one that is
-// there, or 0.
+// claim_in puts a cell into a bucket, unless the bucket has a cell of the same flow, which another
+// processor put there. It returns the flow's cell, or 0 if the bucket is full. With cell 0 it only
+// looks for the flow's cell.
 part u32 claim_in(struct bucket *b, const struct key *k, u32 tag, u32 cell) {
 	if (!b || !k)
 		return 0; // unreachable
@@ -633,7 +640,7 @@ part u32 claim_in(struct bucket *b, const struct key *k, u32 tag, u32 cell) {
 	return 0;
 }
 
-// claim does what claim_in does, in all buckets of a flow.
+// claim calls claim_in for the buckets of a flow, until one has its cell.
 part u32 claim(struct control_block *c, const struct key *k, u64 h, u32 cell) {
 	u32 found = 0;
 	if (!c || !k)
@@ -651,7 +658,7 @@ part u32 claim(struct control_block *c, const struct key *k, u64 h, u32 cell) {
 	return found;
 }
 
-// begin adds a flow, and returns its cell or why there is none.
+// begin adds a flow. It returns the flow's cell, or the counter that says why the flow has none.
 part u32 begin(struct control_block *c, const struct key *k, u64 now, u64 h) {
 	if (!c || !k)
 		return UNTRACKED; // unreachable
@@ -678,8 +685,8 @@ part u32 begin(struct control_block *c, const struct key *k, u64 now, u64 h) {
 	e->key = *k;
 	e->state = ACTIVE;
 	u32 cell = tag_of(h) | index, found = claim(c, k, h, cell);
-	if (found != cell) // another processor added the flow, or there is no room: the agent gives index
-		e->state = RETURNED; // and mapping back
+	if (found != cell) // another processor added the flow, or no room is left:
+		e->state = RETURNED; // the agent frees index and mapping
 	bpf_map_push_elem(&begun, &n, 0);
 	return found ? found : UNTRACKED;
 }
@@ -689,8 +696,8 @@ inline struct flow_slot *slot_of(u32 cell, u64 epoch) {
 	return bpf_map_lookup_elem(&outgoing, &at);
 }
 
-// found returns the cell of a flow if it is in one of its buckets and no other cell of the bucket
-// has the same tag, or 0.
+// found returns the cell of a flow that is in one of its buckets. It returns 0 if there is none, or
+// if another cell of the bucket has the same tag.
 inline u32 found(const struct key *k, u64 now, u64 h, u32 choice) {
 	struct bucket *b = bucket_of(h, choice);
 	u64 n;
@@ -702,12 +709,12 @@ inline u32 found(const struct key *k, u64 now, u64 h, u32 choice) {
 	struct flow_entry *e = entry_of(cell);
 	struct flow_slot *s = slot_of(cell, now);
 	if (s)
-		fetch(s); // while the entry is read
+		fetch(s); // the slot arrives while the entry is read
 	return e && same(&e->key, k) ? cell : 0;
 }
 
-// find_other finds a flow that is not in its first bucket, or adds it. It returns its cell, or why
-// there is none.
+// find_other finds a flow that is outside of its first bucket, or adds it. It returns the flow's
+// cell, or the counter that says why the flow has none.
 part u32 find_other(struct control_block *c, const struct key *k, u64 now, u64 h) {
 	u32 cell = 0;
 	if (!c || !k)
@@ -719,27 +726,28 @@ part u32 find_other(struct control_block *c, const struct key *k, u64 now, u64 h
 	return cell ? cell : begin(c, k, now, h);
 }
 
-// find returns the cell of a flow, which it adds if it is new, or why there is none.
+// find returns the cell of a flow, and adds the flow if it is new. If the flow has no cell, it
+// returns the counter that says why.
 inline u32 find(struct control_block *c, const struct key *k, u64 now) {
 	u64 h = hash(hash_seed, k);
 	u32 cell = found(k, now, h, 0);
 	return likely(cell) ? cell : find_other(c, k, now, h);
 }
 
-// body_size is the length of a header without the EtherType of the payload.
+// body_size returns the length of a header without the EtherType of the payload.
 inline u32 body_size(void) { return 6 + 2 * slots_per_flow + 4 * extremes; }
 inline u32 option_size(bool v6) { return v6 ? (4 + body_size() + 7) & ~7 : (2 + body_size() + 3) & ~3; }
 inline u32 geneve_data(void) { return (body_size() + 3) & ~3; }
 inline u32 tunnel_size(bool v6) { return (v6 ? 40 : 20) + UDP_AND_GENEVE + 4 + geneve_data(); }
 
-// carrier_size is the length that a carrier adds to an IP packet.
+// carrier_size returns the length that a carrier adds to an IP packet.
 inline u32 carrier_size(u32 kind, bool v6) {
 	return kind == SHIM ? body_size() + 2 : kind == OPTION ? option_size(v6) : tunnel_size(v6);
 }
 
-// body is what a header carries.
+// body is the content of a header.
 struct body {
-	u64 head; // epoch, host index, hops and the first slot, as in the packet
+	u64 head; // epoch, host index, hops and first slot, in the byte order of the packet
 	u64 slots;
 	u32 differences[MAX_EXTREMES];
 };
@@ -757,8 +765,8 @@ inline void put_body(u8 *to, const struct body *b) {
 	}
 }
 
-// sum_body adds up the words of what put_body writes. They are still in registers: the processor would
-// wait for the packet, which has them in other pieces.
+// sum_body adds up the words that put_body writes. It reads the registers and not the packet: the
+// processor would wait for the packet, which was written in pieces of other sizes.
 inline u64 sum_body(const struct body *b) {
 	u64 head = bpf_cpu_to_be64(b->head), n = (head >> 32) + (u32)head;
 	for (u32 i = 1; i < 4; i++) {
@@ -780,11 +788,11 @@ inline void get_body(const u8 *from, struct body *b) {
 	}
 }
 
-// replaced is the checksum of data in which words change, of which the sum of the complements of the
-// old ones and of the new ones is n (RFC 1624).
+// replaced returns the checksum of data in which words were replaced. n is the sum of the
+// complements of the old words and of the new words (RFC 1624).
 inline u16 replaced(u16 checksum, u64 n) { return ~updated(~checksum, n, 0); }
 
-// sum adds up the words of a header of at most 64 bytes, a multiple of 4.
+// sum adds up the words of a header. Its length is a multiple of 4, at most 64 bytes.
 inline u64 sum(const u8 *b, u32 size) {
 	u64 n = 0;
 	for (u32 i = 0; i < 64; i += 4) {
@@ -794,14 +802,14 @@ inline u64 sum(const u8 *b, u32 size) {
 	return n;
 }
 
-// tag is the VLAN tag in front of a frame that has one in its data.
+// tag is the VLAN tag of a frame that has a tag in its data.
 struct tag {
 	u16 proto, control;
 	bool taken;
 };
 
-// untag takes the first VLAN tag off a frame, so that no tag is in its data: a second one stays
-// outside of it. It returns false if the kernel knows no tag of its type.
+// untag takes the first VLAN tag off a frame, so that its data have no tag: a second tag stays
+// outside of the data. It returns false if the kernel does not support the type of the tag.
 inline bool untag(struct __sk_buff *skb, u32 type, struct tag *t) {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	if (data + 18 > end)
@@ -820,8 +828,8 @@ inline bool tag_again(struct __sk_buff *skb, const struct tag *t) {
 	return !t->taken || !bpf_skb_vlan_push(skb, t->proto, t->control);
 }
 
-// insert_shim moves the MAC addresses to make room. Segmentation repeats the shim as a part of the
-// link layer.
+// insert_shim makes room by moving the MAC addresses. Segmentation repeats the shim, as a part of
+// the link layer.
 inline bool insert_shim(struct __sk_buff *skb, const struct body *b) {
 	u32 size = carrier_size(SHIM, false);
 	if (bpf_skb_change_head(skb, size, 0))
@@ -838,7 +846,7 @@ inline bool insert_shim(struct __sk_buff *skb, const struct body *b) {
 	return true;
 }
 
-// insert_option makes room behind the fixed IP header, with all segments keeping their size.
+// insert_option makes room behind the fixed IP header. The segments keep their size.
 inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
 	bool v6 = p->key.v6;
 	u32 size = option_size(v6), used = (v6 ? 4 : 2) + body_size();
@@ -854,7 +862,7 @@ inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const 
 		o[2] = IPV6_OPTION;
 		o[3] = body_size();
 		put_body(o + 4, b);
-		if (size >= used + 2) { // one byte is Pad1, which is zero
+		if (size >= used + 2) { // one byte of padding is Pad1, which is zero
 			o[used] = PAD_N;
 			o[used + 1] = size - used - 2;
 		}
@@ -866,13 +874,13 @@ inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const 
 	u16 first = *(u16 *)ip, length = *(u16 *)(ip + 2), kind = IPV4_OPTION | used << 8, end_of_it = 0;
 	*(u16 *)o = kind;
 	put_body(o + 2, b);
-	if (used & 3) { // d slots have an even length
+	if (used & 3) { // the length of d slots is even
 		end_of_it = NO_OPERATION | NO_OPERATION << 8;
 		*(u16 *)(o + used) = end_of_it;
 	}
 	u64 n = (u16)~first + (u64)(u16)~length + kind + end_of_it + sum_body(b);
 	first += size / 4;
-	if (length) // of a super-packet above 64 KB it is zero
+	if (length) // a super-packet above 64 KB has the length 0
 		length = bpf_htons(bpf_ntohs(length) + size);
 	*(u16 *)ip = first;
 	*(u16 *)(ip + 2) = length;
@@ -880,7 +888,7 @@ inline bool insert_option(struct __sk_buff *skb, const struct headers *p, const 
 	return true;
 }
 
-// insert_tunnel puts the packet into Geneve, between the same addresses.
+// insert_tunnel puts the packet into Geneve. The outer addresses are those of the packet.
 inline bool insert_tunnel(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
 	bool v6 = p->key.v6;
 	u32 size = tunnel_size(v6), port = FIRST_PORT | (check_value(&p->key) & 0x3fff);
@@ -930,8 +938,8 @@ inline bool insert_tunnel(struct __sk_buff *skb, const struct headers *p, const 
 	return true;
 }
 
-// insert puts a header into a packet. It returns COUNTED, or NO_ROOM if the packet is as before; or
-// MALFORMED if it cannot be sent, which does not happen.
+// insert puts a header into a packet and returns COUNTED. It returns NO_ROOM if the packet is
+// unchanged, or MALFORMED if it can no longer be sent, which does not happen.
 part u32 insert(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
 	struct tag t = {};
 	if (!p || !b)
@@ -945,15 +953,15 @@ part u32 insert(struct __sk_buff *skb, const struct headers *p, const struct bod
 	return done ? COUNTED : NO_ROOM;
 }
 
-// insert_fast is insert, with less code for the carrier and the packets that are the most frequent.
+// insert_fast does the same as insert for the most frequent carrier and packets, with less code.
 inline u32 insert_fast(struct __sk_buff *skb, const struct headers *p, const struct body *b) {
 	if (unlikely(carrier != OPTION || p->ip != LINK || p->key.v6))
 		return insert(skb, p, b);
 	return insert_option(skb, p, b) ? COUNTED : NO_ROOM;
 }
 
-// fits reports whether a packet has room for a header. The fields of the lengths of super-packets
-// above 64 KB are 0.
+// fits reports whether a packet has room for a header. Super-packets above 64 KB have 0 in their
+// length fields.
 inline bool fits(struct __sk_buff *skb, const struct headers *p, const struct wire *w, u32 most) {
 	bool v6 = p->key.v6;
 	u32 size = carrier_size(carrier, v6), length = v6 ? p->length - 40 : p->length;
@@ -969,7 +977,7 @@ inline bool fits(struct __sk_buff *skb, const struct headers *p, const struct wi
 	return length > MAX_LENGTH ? carrier == OPTION : length + size <= MAX_LENGTH;
 }
 
-// options is a search for the MSS among the options of a TCP header.
+// options is the state of a search for the MSS among the options of a TCP header.
 struct options {
 	u8 bytes[64];
 	u32 at, size;
@@ -988,11 +996,11 @@ static long next_option(u32 n, struct options *o) {
 	return 0;
 }
 
-// reduce_mss makes the segments of a TCP connection leave room for a header. at is the offset of a
-// TCP header of a length with the flag SYN, and most the largest segment.
+// reduce_mss lowers the MSS in a TCP header with the flag SYN to most, so that the segments of the
+// connection leave room for a header. at is the offset of the TCP header, whose length is given.
 part u32 reduce_mss(struct __sk_buff *skb, u32 at, u32 length, u32 most) {
 	u32 size = length - 20;
-	asm volatile("" : "+r"(size)); // the verifier derives the range of what it checks
+	asm volatile("" : "+r"(size)); // the verifier derives the range of what it checks from the mask
 	if (size < 4 || size > 40)
 		return 0;
 	struct options o = { .size = size };
@@ -1008,32 +1016,33 @@ part u32 reduce_mss(struct __sk_buff *skb, u32 at, u32 length, u32 most) {
 	u16 from = bpf_htons(old), to = bpf_htons(most);
 	if (bpf_skb_store_bytes(skb, at + 20 + i + 2, &to, 2, 0))
 		return 0;
-	if (i & 1) { // the checksum covers words of two bytes
+	if (i & 1) { // the checksum adds words of two bytes
 		from = old;
 		to = most;
 	}
 	return bpf_l4_csum_replace(skb, at + 16, from, to, 2);
 }
 
-// largest_packet is the length of the longest IP packet to an address with a lease.
+// largest_packet returns the length of the longest IP packet to an address with a lease.
 inline u32 largest_packet(const struct control_block *c, const struct lease *l, u64 clock) {
 	return l && l->until > clock && l->max_length < c->mtu ? l->max_length : c->mtu;
 }
 
-// follow_mss reduces the MSS of a SYN between this host and another one that a lease belongs to.
+// follow_mss lowers the MSS in a SYN between this host and a host with a lease.
 inline void follow_mss(struct __sk_buff *skb, const struct headers *p, u32 most) {
 	u32 less = carrier_size(carrier, p->key.v6) + (p->key.v6 ? 60 : 40);
 	if (most < MAX_LENGTH && most > less)
 		reduce_mss(skb, p->ip + p->l4, p->payload - p->l4, most - less);
 }
 
-// message is what a probe or reply begins with.
+// message is the begin of the data of a probe or reply.
 struct message {
 	u64 magic;
 	u8 kind, flags, rest[MESSAGE - 10];
 };
 
-// read_message copies the message of a probe or reply at an offset. It returns false for other packets.
+// read_message copies the message of a probe or reply at an offset. It returns false for all other
+// packets.
 part bool read_message(struct __sk_buff *skb, u32 at, struct message *m) {
 	return m && !bpf_skb_load_bytes(skb, at, m, MESSAGE) && m->magic == 0x31424f52504b534e && // NSKPROB1
 	       (m->kind == KIND_PROBE || m->kind == KIND_REPLY);
@@ -1043,7 +1052,7 @@ inline bool to_probes(const struct headers *p) { return p->key.proto == UDP && p
 
 #include "queries.h"
 
-// follow_differences updates the extremes of a flow, whose lock is held.
+// follow_differences updates the extremes of a flow. The caller holds the lock of the flow.
 inline void follow_differences(struct flow_slot *s, const struct headers *p, u32 *differences) {
 	u32 first = !s->packets;
 	for (u32 i = 0; i < MAX_EXTREMES; i++) {
@@ -1057,7 +1066,7 @@ inline void follow_differences(struct flow_slot *s, const struct headers *p, u32
 	}
 }
 
-// follow_flags ends and reopens a flow.
+// follow_flags ends or reopens a flow by the flags of a TCP packet.
 part u32 follow_flags(struct flow_entry *e, u32 index, u8 flags) {
 	if (!e)
 		return 0; // unreachable
@@ -1118,15 +1127,16 @@ int egress(struct __sk_buff *skb) {
 	bool matched = match && contains(skb, &p, match);
 	b.head |= (u64)index << 24 | (slots & 0xffff);
 	b.slots = slots;
-	// Differences and the string are of one packet, so they need packets that are not segmented later.
+	// Differences and the string belong to one packet, so they need packets that are not segmented
+	// later.
 	u32 why = COUNTED;
 	if (unlikely(l->until <= clock))
 		why = NO_LEASE;
 	else if ((w.packets > 1 && (extremes || match)) || !fits(skb, &p, &w, most))
 		why = NO_ROOM;
 	if (extremes) {
-		// The header has the differences, so that the flow is counted before it is inserted. Room for it
-		// was checked, but for what the kernel may refuse.
+		// The header contains the differences, so the flow is counted before the header is
+		// inserted. Room for the header was checked; the kernel may still refuse to insert it.
 		struct lock *lock = lock_of(index);
 		if (!lock)
 			return PASS; // unreachable
@@ -1142,7 +1152,7 @@ int egress(struct __sk_buff *skb) {
 	} else {
 		if (likely(why == COUNTED))
 			why = insert_fast(skb, &p, &b);
-		if (unlikely(s->epoch != epoch)) // reads the slot after the time for insert
+		if (unlikely(s->epoch != epoch)) // insert gives the slot time to arrive
 			renew(s, index, epoch, 0);
 		if (likely(why == COUNTED))
 			add(s, &p, &w);
@@ -1161,8 +1171,8 @@ int egress(struct __sk_buff *skb) {
 	return PASS;
 }
 
-// page_of returns the number of the page of incoming flows, from 1, that belongs to a cell of the
-// directory, or 0 if the epoch has no page left.
+// page_of returns the number, from 1, of the page of incoming flows that belongs to a cell of the
+// directory. It returns 0 if the epoch has no page left.
 part u32 fresh_page(struct control_block *c, u64 epoch, u32 cell, u64 *d) {
 	u32 g = epoch & (generations - 1), n = LOCKS;
 	struct lock *l = bpf_map_lookup_elem(&locks, &n);
@@ -1177,7 +1187,7 @@ part u32 fresh_page(struct control_block *c, u64 epoch, u32 cell, u64 *d) {
 		n = value;
 	} else {
 		u64 used = *pages;
-		bool gone = (s32)((u32)(used >> 32) - (u32)epoch) > 0; // a later epoch has the pages
+		bool gone = (s32)((u32)(used >> 32) - (u32)epoch) > 0; // a later epoch uses the pages
 		if (used >> 32 != (u32)epoch)
 			used = tag;
 		if (!gone && (u32)used < page_limit) {
@@ -1208,8 +1218,8 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	return fresh_page(c, epoch, cell, d);
 }
 
-// locate returns COUNTED if an incoming packet belongs to a slot, or why it does not, and the epoch to
-// which that belongs. source is the host of its source address.
+// locate finds the slot of an incoming packet and returns COUNTED, or the counter that says why
+// there is none, and the epoch of the packet. source is the host of its source address.
 inline u32 locate(struct control_block *c, const struct wire *w, const struct body *b, const struct address *source,
 		  u64 clock, u64 now, u64 *epoch, u32 *at, struct flow_slot **slot) {
 	s32 distance = (s16)((u16)(b->head >> 48) - (u16)now);
@@ -1222,7 +1232,7 @@ inline u32 locate(struct control_block *c, const struct wire *w, const struct bo
 			return UNKNOWN_EPOCH;
 		advance(c, e);
 	} else if (unlikely(e > now)) {
-		return UNKNOWN_EPOCH; // before epoch 0
+		return UNKNOWN_EPOCH; // the epoch would be before epoch 0
 	}
 	u32 g = e & (generations - 1) & (MAX_GENERATIONS - 1);
 	if (unlikely(distance < -WINDOW || e < c->base || c->sealed[g] == e + 1)) {
@@ -1247,7 +1257,8 @@ inline u32 locate(struct control_block *c, const struct wire *w, const struct bo
 	return COUNTED;
 }
 
-// receive counts an incoming packet without its header in slot number at, or returns why it does not.
+// receive counts an incoming packet, without its header, in slot number at. It returns the counter
+// that says why the packet is not counted.
 inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct headers *p, const struct wire *w,
 		   const struct body *b, u64 epoch, u32 at, struct flow_slot *s) {
 	u32 tag = epoch - c->base + 1, check = check_value(&p->key);
@@ -1264,18 +1275,19 @@ inline u32 receive(struct control_block *c, struct __sk_buff *skb, const struct 
 	return COUNTED;
 }
 
-// gather moves the first bytes of a packet into one piece. The data of a TCP segment has to stay
-// outside of it: only then the kernel joins segments in the queue of a socket. Apart they take half
-// as much memory again, and a receiver for which its buffer is too small discards what it has allowed
-// the sender to send, together with the acknowledgments that both ends may wait for.
+// gather moves the first bytes of a packet into one piece of memory. The data of a TCP segment stay
+// outside of it, because only then the kernel joins segments in the queue of a socket. Separate
+// segments take half as much memory again, and a receiver whose buffer gets too small discards data
+// that it has allowed the sender to send, together with acknowledgments that both ends may wait
+// for.
 inline void gather(struct __sk_buff *skb, u32 size) {
 	u32 have = skb->data_end - skb->data, want = skb->len < size ? skb->len : size;
 	if (unlikely(have < want))
 		bpf_skb_pull_data(skb, want);
 }
 
-// carrier_end returns how many bytes have to be read, from the IP header or shim on, of a packet that
-// may have a carrier.
+// carrier_end returns how many bytes of a packet have to be read to find a carrier, counted from
+// the IP header or shim.
 inline u32 carrier_end(struct __sk_buff *skb, const struct headers *p) {
 	bool v6 = p->type == ETH_IPV6;
 	u32 fixed = v6 ? 40 : 20;
@@ -1293,8 +1305,8 @@ inline u32 carrier_end(struct __sk_buff *skb, const struct headers *p) {
 	return fixed + 4;
 }
 
-// find_carrier returns the carrier of a packet that was parsed, and reads the header: NONE, or BROKEN
-// if the packet ends before the carrier does.
+// find_carrier returns the carrier of a parsed packet and reads its header. It returns NONE without
+// a carrier, and BROKEN if the packet ends before the carrier does.
 part u32 find_carrier(struct __sk_buff *skb, const struct headers *p, struct body *b) {
 	if (!p || !b)
 		return NONE; // unreachable
@@ -1338,13 +1350,13 @@ part u32 find_carrier(struct __sk_buff *skb, const struct headers *p, struct bod
 	return TUNNEL;
 }
 
-// retype makes the kernel take a frame whose link layer has no tag in its data for one with another
-// EtherType: it reads the type of what is behind a VLAN tag that it removes.
+// retype changes the EtherType of a frame whose data have no VLAN tag. It adds and removes a VLAN
+// tag, because the kernel reads the EtherType again when a tag is removed.
 inline bool retype(struct __sk_buff *skb, u16 type) {
 	bool tagged = skb->vlan_present;
 	if (!tagged && bpf_skb_vlan_push(skb, bpf_htons(ETH_VLAN), 0))
 		return false;
-	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_VLAN), 0)) // puts the one before into the data
+	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_VLAN), 0)) // puts the former tag into the data
 		return false;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	if (data + 18 > end)
@@ -1363,9 +1375,9 @@ inline bool strip_shim(struct __sk_buff *skb) {
 	return retype(skb, next) && !bpf_skb_adjust_room(skb, -(s32)size, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
 }
 
-// strip_option removes an option. Before that, it writes the header as it will be, and an option with
-// which the sum of all is the same. So a checksum of the whole packet by the device stays valid, of
-// which adjust_room subtracts what it removes.
+// strip_option removes an option. Before that, it writes the header without the option, and an
+// option that keeps the sum of all bytes. So a checksum of the whole packet by the device stays
+// valid when adjust_room subtracts the bytes that it removes.
 inline bool strip_option(struct __sk_buff *skb, bool v6) {
 	u32 size = option_size(v6);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -1373,7 +1385,7 @@ inline bool strip_option(struct __sk_buff *skb, bool v6) {
 	if ((void *)o + size > end)
 		return false;
 	u8 next = o[0];
-	u64 rest = sum(o, size); // of the option, once the header is written
+	u64 rest = sum(o, size); // sum of what changes: the option, length and first word
 	u16 *length = (u16 *)(ip + (v6 ? 4 : 2)), *first = (u16 *)(ip + (v6 ? 6 : 0));
 	rest += *length + (u64)*first;
 	if (*length)
@@ -1387,7 +1399,7 @@ inline bool strip_option(struct __sk_buff *skb, bool v6) {
 		if (i < size)
 			*(u32 *)(o + i) = 0;
 	}
-	if (v6) // the checksum of the IPv4 header makes up for all that changes
+	if (v6) // IPv4 needs no correction: its header checksum makes up for all changes
 		*(u16 *)o = updated(0, rest, 0);
 	else
 		*(u16 *)(ip + 10) = updated(*(u16 *)(ip + 10), rest, 0xffff);
@@ -1395,7 +1407,8 @@ inline bool strip_option(struct __sk_buff *skb, bool v6) {
 				    BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET);
 }
 
-// strip_tunnel hands the TTL of the outer packet to the inner one, as switches without a tunnel do.
+// strip_tunnel copies the TTL of the outer packet to the inner one. The switches have decremented
+// only the outer TTL.
 inline bool strip_tunnel(struct __sk_buff *skb, bool v6) {
 	u32 size = tunnel_size(v6), at = v6 ? 7 : 8;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -1421,7 +1434,7 @@ inline bool strip_tunnel(struct __sk_buff *skb, bool v6) {
 	return true;
 }
 
-// strip removes a carrier, of which the outer headers are p. It returns false if the packet cannot be
+// strip removes a carrier; p are the outer headers. It returns false if the packet cannot be
 // delivered, which does not happen.
 part bool strip(struct __sk_buff *skb, const struct headers *p, u32 kind, u32 *broken) {
 	struct tag t = {};
@@ -1436,7 +1449,7 @@ part bool strip(struct __sk_buff *skb, const struct headers *p, u32 kind, u32 *b
 	return tag_again(skb, &t) && done;
 }
 
-// hand_over gives a probe or reply to the agent.
+// hand_over passes a probe or reply to the agent.
 part u32 hand_over(const struct headers *p, const struct message *m, u8 carried, u8 hops) {
 	if (!p || !m)
 		return 0; // unreachable
@@ -1456,9 +1469,10 @@ int ingress(struct __sk_buff *skb) {
 	u32 gso_segs = skb->gso_segs, gso_size = skb->gso_size, result = parse(skb, &p), broken = 0;
 	u32 kind = find_carrier(skb, &p, &b), size = option_size(false);
 	bool carried = kind < NONE, known = kind == OPTION && !p.key.v6 && p.ip == LINK; // all other fields
-	// The option of most packets is removed once their slot is on its way to the processor's cache. Until
-	// then offsets in the packet are those with the option, so others are no such packets: probes, and
-	// those of which more than their headers has to be read or changed.
+	// The option of most packets is removed only after their slot was requested from memory, so
+	// that the processor need not wait for the slot. Until then, offsets in the packet include the
+	// option. Probes, and packets of which more than the headers is read or changed, lose the
+	// option at once.
 	bool later = known && result == PARSED && !(p.flags & SYN) && !to_probes(&p) && !(b.head >> 16 & PROBE_HOPS) &&
 		     (p.tcp || !gso_size) && !c->match && !p.cut && p.length >= p.l4;
 	if (carried && !later && !strip(skb, &p, kind, &broken))

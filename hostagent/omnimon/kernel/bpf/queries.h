@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Queries on the packets that a host sends. Program egress calls take_sample, which reads what queries
-// read of a packet into a sample, and at its end ask, which passes control to a program that the agent
-// generates from the queries (compile_linux.go). That program counts the sample in maps of its own.
-// Only packets that a query of another kind may match, such as one that reads the payload, are copied
-// to the agent.
+// Queries on the packets that a host sends. Program egress calls take_sample, which copies the
+// fields that queries read into a sample. At its end it calls ask, which passes control to a
+// program that the agent generates from the queries (compile_linux.go). The generated program
+// counts the sample in maps of its own. Packets are copied to the agent only if they may match a
+// query that cannot be compiled, such as one that reads the payload.
 //
-// The agent has two sets of queries: the one in force, and the one that begins with a later epoch. A
-// set has two generations of maps: while it counts an epoch in one, the agent reads the other.
+// The agent has two sets of queries: the set in force, and the set that begins with a later epoch.
+// A set has two generations of maps: while it counts an epoch in one, the agent reads the other.
 
 #ifndef NETSKETCH_QUERIES_H
 #define NETSKETCH_QUERIES_H
 
-// Programs in map queries: those of each set and generation, of which each passes control to the next
-// one, and copy.
+// Programs in map queries: one for each set and generation, which pass control to the next one, and
+// copy.
 enum {
 	QUERY_SETS = 2,
 	QUERY_GENERATIONS = 2,
@@ -24,42 +24,44 @@ enum {
 // Bits of query_set.needs.
 enum {
 	NEED_COMPILED = 1, // the set has queries that the generated program runs
-	NEED_DNS = 2,      // fields of DNS
-	NEED_FLOWLET = 4,  // the number of the flowlet
-	NEED_DATA = 8,     // the payload, in packets that are copied
+	NEED_DNS = 2,      // queries read fields of DNS
+	NEED_FLOWLET = 4,  // queries read the number of the flowlet
+	NEED_DATA = 8,     // queries read the payload, in packets that are copied
 };
 
 enum {
 	CWR = 0x80, // congestion window reduced
 	DNS_PORT = 53,
-	DNS_HEADER = 12,  // bytes
-	DNS_LABEL = 63,   // the longest label
-	DNS_LABELS = 127, // the most in a name
-	MAX_DATA = 16383, // bytes of a payload that are copied
+	DNS_HEADER = 12,  // bytes of the header
+	DNS_LABEL = 63,   // bytes of the longest label
+	DNS_LABELS = 127, // labels of a name, at most
+	MAX_DATA = 16383, // bytes of a payload that are copied, at most
 	MAX_PIECES = 3,
 };
 
 volatile const u8 tail_calls; // the kernel supports tail calls in programs with functions
 
-// piece is a packet, or segments of a super-packet: the first one, those between, or the last one.
+// piece describes equal packets: a packet, or the first, the middle or the last segments of a
+// super-packet.
 struct piece {
-	u32 length; // of an IP packet
+	u32 length; // length of the IP packet
 	u32 packets;
 	u8 flags, unused[7];
 };
 
-// sample is what queries read of a packet: the compiler of queries knows its layout.
+// sample has the fields of a packet that queries read. The compiler of queries depends on its
+// layout.
 struct sample {
 	u64 epoch;
 	struct key key;
 	u32 flowlet;
-	u32 data;    // bytes of payload, which are the end of the frame
-	u16 segment; // data in each segment but the last, 0: no segments
+	u32 data;    // bytes of payload, which end the frame
+	u16 segment; // bytes of data in each segment but the last; 0 without segments
 	u16 window;
 	u16 dns_type;
 	u8 dns_response, ttl;
-	u8 ready; // the generation is free for the epoch
-	u8 copy;  // a query of the generated program asks for a copy
+	u8 ready; // whether the generation is free for the epoch
+	u8 copy;  // whether a query of the generated program requests a copy
 	u8 set, needs;
 	u32 pieces;
 	struct piece piece[MAX_PIECES];
@@ -70,7 +72,7 @@ struct copied {
 	u8 payload[MAX_DATA + 1];
 };
 
-// flowlet is the newest packet of a flow, and the number of its flowlet.
+// flowlet has the time of the newest packet of a flow, and the number of its flowlet.
 struct flowlet {
 	u64 last; // nanoseconds of CLOCK_MONOTONIC
 	u64 number;
@@ -90,13 +92,13 @@ struct {
 	__type(value, u32);
 } queries SEC(".maps");
 
-// copies are the packets that the agent runs queries on: a sample, and the payload.
+// copies holds the packets for the queries that the agent runs: a sample and the payload of each.
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } copies SEC(".maps");
 
-// flowlets: by host index.
+// flowlets holds the flowlets, by host index.
 SHARED_ARRAY(flowlets, struct flowlet);
 
 inline struct copied *scratch_of(void) {
@@ -104,8 +106,8 @@ inline struct copied *scratch_of(void) {
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
-// dns returns the type of the first question of a DNS message of a size in its lower 16 bits, and bit
-// 16 for a response; 0 for what is no such message.
+// dns returns the type of the first question of a DNS message in its lower 16 bits, and sets bit 16
+// for a response. It returns 0 if the data, whose size is given, are no such message.
 part u32 dns(struct __sk_buff *skb, u32 at, u32 size) {
 	u8 b[DNS_HEADER], type[2];
 	if (size < DNS_HEADER || bpf_skb_load_bytes(skb, at, b, DNS_HEADER))
@@ -127,8 +129,8 @@ part u32 dns(struct __sk_buff *skb, u32 at, u32 size) {
 	return response | (u32)type[0] << 8 | type[1];
 }
 
-// flowlet_of returns the number of the flowlet of a packet that is sent now. A packet that is sent more
-// than gap nanoseconds after all others of its flow begins the next flowlet.
+// flowlet_of returns the number of the flowlet of a packet that is sent now. A packet begins the
+// next flowlet if it is sent more than gap nanoseconds after the previous packet of its flow.
 part u32 flowlet_of(u32 index, u64 gap) {
 	struct lock *l = lock_of(index);
 	struct flowlet *f = bpf_map_lookup_elem(&flowlets, &index);
@@ -145,7 +147,8 @@ part u32 flowlet_of(u32 index, u64 gap) {
 	return number;
 }
 
-// own takes a generation for an epoch, and returns false if it has results of another one.
+// own reserves a generation for an epoch. It returns false if the generation has results of another
+// epoch.
 inline bool own(u64 *owner, u64 epoch) {
 	u64 found = *(volatile u64 *)owner;
 	if (!found)
@@ -153,7 +156,7 @@ inline bool own(u64 *owner, u64 epoch) {
 	return !found || found == epoch + 1;
 }
 
-// divide fills the pieces of a sample.
+// divide sets the pieces of a sample.
 inline void divide(struct sample *s, const struct headers *p, const struct wire *w) {
 	u32 n = w->packets, before = (n - 1) * w->longest;
 	s->pieces = 1;
@@ -163,7 +166,7 @@ inline void divide(struct sample *s, const struct headers *p, const struct wire 
 	if (n < 2 || before >= w->bytes)
 		return;
 	s->piece[0].packets = 1;
-	u8 flags = p->flags & ~(FIN | PSH | CWR); // belong to one segment alone
+	u8 flags = p->flags & ~(FIN | PSH | CWR); // only one segment has these flags
 	s->pieces = 2;
 	s->piece[0].flags = flags | (p->flags & CWR);
 	u32 last = n > 2;
@@ -178,8 +181,8 @@ inline void divide(struct sample *s, const struct headers *p, const struct wire 
 	s->piece[1 + last].flags = p->flags & ~CWR;
 }
 
-// take_sample reads a packet of the flow with an index into the sample of this processor. It returns
-// false if no query runs in the epoch.
+// take_sample copies the fields of a packet into the sample of this processor. index is the index
+// of its flow. It returns false if no query runs in the epoch.
 part bool take_sample(struct __sk_buff *skb, const struct headers *p, const struct wire *w, u64 now, u32 index) {
 	struct control_block *c = state();
 	struct copied *d = scratch_of();
@@ -203,7 +206,7 @@ part bool take_sample(struct __sk_buff *skb, const struct headers *p, const stru
 	divide(s, p, w);
 	bool seen = true;
 	if (needs & NEED_DNS && p->key.proto == UDP && (p->key.sport == DNS_PORT || p->key.dport == DNS_PORT) && !p->later) {
-		seen = w->packets == 1; // of segments, each would be a message
+		seen = w->packets == 1; // each segment would be a message
 		question = dns(skb, at, data);
 	}
 	s->dns_type = question;
@@ -215,7 +218,7 @@ part bool take_sample(struct __sk_buff *skb, const struct headers *p, const stru
 	return true;
 }
 
-// copy_sample sends the sample of a packet, and its payload, to the agent.
+// copy_sample copies the sample of a packet, and its payload, to map copies for the agent.
 inline void copy_sample(struct __sk_buff *skb) {
 	struct copied *d = scratch_of();
 	if (!d)
@@ -233,7 +236,8 @@ inline void copy_sample(struct __sk_buff *skb) {
 		count(d->sample.epoch, UNREAD, packets);
 }
 
-// ask runs the queries on the sample of a packet. It does not return if there is a generated program.
+// ask runs the queries on the sample of a packet. If there is a generated program, ask does not
+// return.
 inline void ask(struct __sk_buff *skb) {
 	struct copied *d = scratch_of();
 	if (!d)

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// SketchINT's host role in the kernel: the same packets, towers and counts as package
+// SketchINT's host role in the kernel. It measures the same packets, towers and counts as package
 // hostagent/sketchint. A program reads INT, measures it, and removes it: receive at TC, or
-// receive_first at XDP, which comes before the kernel merges packets.
+// receive_first at XDP, which runs before the kernel merges packets.
 //
-// Each processor is a lane of its own: what it writes is not shared, so nothing is locked. There are
-// two groups of everything that belongs to an interval; the agent switches between them, and reads
-// and clears the group that no processor uses any more.
+// Each processor writes to a lane of its own, so nothing is locked. There are two groups of
+// everything that belongs to an interval. The agent switches between them, and reads and clears the
+// group that no processor uses any more.
 
 #define CRC_BYTES 4
 #include "../../../kernel/bpf/packet.h"
 
 enum {
-	VXLAN_PORT = 4789,    // without GPE
-	VXLAN_NEXT = 4,       // flag: there is a next protocol
-	GENEVE_OPTIONS = 252, // bytes, at most
-	MAX_SHIMS = 8,        // INT headers of a packet in VXLAN
-	FRONT = 192,          // bytes of a frame that are always read: all headers up to INT, and short INT
+	VXLAN_PORT = 4789,    // VXLAN, not VXLAN GPE
+	VXLAN_NEXT = 4,       // flag: the header states a next protocol
+	GENEVE_OPTIONS = 252, // bytes of Geneve options, at most
+	MAX_SHIMS = 8,        // INT headers of a packet in VXLAN, at most
+	FRONT = 192,          // bytes of a frame that are always read: all headers before INT, and short INT
 	BUFFER = 1 << 14,     // more than all headers and the longest INT
 	INNER = 22 + 60 + 20, // bytes of the headers of a packet in GRE, at most
 	GROUPS = 2,
@@ -93,10 +93,10 @@ enum { MD = 1, DESTINATION, MX };
 
 enum { INVALID = 0xffffffff };
 
-// Tables that are bounded in an interval.
+// Tables whose number of rows is bounded in an interval.
 enum { HEAVY, INFLATED, NODES, FAULTS, QUEUES, TABLES };
 
-// Settings, constant while the program is loaded.
+// Settings; they do not change while the program is loaded.
 volatile const u8 mark_dscp;
 volatile const u8 mark_dscp_mask;
 volatile const u8 before_options;
@@ -108,18 +108,19 @@ volatile const u16 vxlan_port;
 volatile const u16 geneve_port;
 volatile const u16 geneve_class;
 volatile const u64 probe; // in network order
-volatile const u32 source_only; // rows of the next three
+volatile const u32 source_only; // rows of the next three settings
 volatile const u16 source_domain[MAX_SOURCE_ONLY];
 volatile const u16 source_instruction[MAX_SOURCE_ONLY];
 volatile const u8 source_words[MAX_SOURCE_ONLY];
-volatile const u32 flow_words;    // of each row of the tower of flows
-volatile const u32 latency_words; // of each row of the tower of latencies
+volatile const u32 flow_words;    // words of each row in the tower of flows
+volatile const u32 latency_words; // words of each row in the tower of latencies
 volatile const u32 heavy_packets;
-volatile const u32 factor; // of an inflated latency, in units of 1/256
+volatile const u32 factor; // a latency above factor / 256 times the mean is inflated
 volatile const u32 limits[TABLES];
 
-// hop is a cached flow at a switch: its packets with a latency, the sum of these latencies, and the
-// worst one. Packets and sum include what the tower had when the hop entered the cache.
+// hop has the latencies of a cached flow at a switch: packets with a latency, the sum of their
+// latencies, and the worst latency. Packets and sum include the values that the tower had when the
+// hop entered the cache.
 struct hop {
 	u64 sum;
 	u32 packets, worst;
@@ -129,29 +130,29 @@ struct hop {
 // accesses the first two.
 struct entry {
 	u64 src, dst; // first halves of the addresses
-	u64 label;    // the rest of the key, or 0
-	u64 route;    // hash of the flow and the path
-	u32 crc;      // state of CRC-32 behind the key
+	u64 label;    // the other fields of the key, or 0
+	u64 route;    // hash of the flow and of its path
+	u32 crc;      // state of CRC-32 after the key
 	u32 packets;
-	u32 heavy_at; // packets from which the flow enters the table of heavy flows; INVALID: it has
-	u16 changes;  // of the path, before the flow entered the table of heavy flows
-	u8 hops;      // of the path; 0: no packet stated a path
+	u32 heavy_at; // packets at which the flow enters the table of heavy flows; INVALID: it has entered
+	u16 changes;  // changes of the path before the flow entered that table
+	u8 hops;      // hops of the path; 0 if no packet had a path
 	u8 zero;
 	struct hop hop[CACHED_HOPS];
 	u32 node[CACHED_HOPS];
-	u32 inflated[CACHED_HOPS]; // latencies that exceeded their multiple of the mean before them
-	// packets and latencies that the tower had when the hop entered the cache
+	u32 inflated[CACHED_HOPS]; // by hop: latencies that were inflated when they arrived
+	// by hop: packets and latencies that the tower had when the hop entered the cache
 	u32 before[CACHED_HOPS];
 	u64 sum_before[CACHED_HOPS];
 	u64 src_low, dst_low; // second halves of IPv6 addresses
 	u64 zeros[5];
 };
 
-// set is what is known of the entries of a set without an access to them.
+// set has the parts of a set's entries that are needed to choose one of them.
 struct set {
 	u64 tags;       // 8 bits of the hash of each way
-	u32 seen[WAYS]; // packets of each way in the cache; 0: the way is free
-	u64 zero[3];    // a set has one cache line
+	u32 seen[WAYS]; // packets of each way while in the cache; 0 if the way is free
+	u64 zero[3];    // fills a cache line
 };
 
 struct entry_set {
@@ -204,9 +205,9 @@ struct fault_id {
 };
 
 struct control_block {
-	u32 active; // group
+	u32 active; // the group that measures
 	u32 zero;
-	u32 used[GROUPS * TABLES]; // rows of tables
+	u32 used[GROUPS * TABLES]; // used rows, by group and table
 };
 
 struct {
@@ -217,7 +218,7 @@ struct {
 	__type(value, struct control_block);
 } control SEC(".maps");
 
-// The next five: by lane and group, and then by set or word.
+// The next five maps hold values by lane and group, and within these by set or word.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -298,31 +299,31 @@ struct {
 	__type(value, u64);
 } faults SEC(".maps");
 
-// packet is the packet in work. Offsets are from the begin of the frame.
+// packet is the packet that is being read. Offsets are from the begin of the frame.
 struct packet {
 	struct key key;
-	u32 ip, l4, at, shim; // headers; INT; shim header
-	u32 length, size;     // of IP; of INT, 0: none to remove
-	u32 stack, hop;       // first hop, bytes of a hop
-	u32 latency_at, in_at, out_at; // within a hop; a queue follows the latency
+	u32 ip, l4, at, shim; // offsets of headers, of INT, and of the shim header
+	u32 length, size;     // length of the IP packet; of INT, or 0 if nothing is to be removed
+	u32 stack, hop;       // offset of the first hop; bytes of a hop
+	u32 latency_at, in_at, out_at; // offsets within a hop; a queue follows the latency
 	u16 hops, bitmap;
 	u8 carrier, kind, version, flags, mtu, remaining, next;
 	u8 has_latency, has_in, has_out;
-	u8 addressed; // there is a source address
-	u8 no_flow;   // the original packet in GRE is not IP
+	u8 addressed; // whether the source address was read
+	u8 no_flow;   // whether the original packet in GRE is not IP
 };
 
-// reading is what a hop wrote.
+// reading has the metadata that a hop wrote.
 struct reading {
 	u32 node, latency;
 };
 
 struct scratch {
 	u8 bytes[BUFFER + 512];
-	u32 length, have; // bytes of the frame; those of them in bytes
-	u32 packets;      // on the wire
-	u32 tags;         // VLAN tags that may be in the frame
-	u64 route;        // hash of the flow of the packet and its path
+	u32 length, have; // bytes of the frame; number of them that are in bytes
+	u32 packets;      // packets on the wire
+	u32 tags;         // VLAN tags that the frame may have
+	u64 route;        // hash of the packet's flow and of its path
 	struct packet packet;
 	struct key inner; // flow of the original packet in GRE
 	struct reading hops[MAX_HOPS];
@@ -360,14 +361,15 @@ inline u64 read64(const struct scratch *s, u32 at) { return bpf_be64_to_cpu(raw6
 inline void write8(struct scratch *s, u32 at, u8 v) { s->bytes[at & (BUFFER - 1)] = v; }
 inline void write_raw16(struct scratch *s, u32 at, u16 v) { *(u16 *)(s->bytes + (at & (BUFFER - 1))) = v; }
 
-inline u32 ones(u32 v) { // of 16 bits
+inline u32 ones(u32 v) { // leading ones of a 16-bit number
 	v = v - (v >> 1 & 0x5555);
 	v = (v & 0x3333) + (v >> 2 & 0x3333);
 	v = (v + (v >> 4)) & 0x0f0f;
 	return (v + (v >> 8)) & 31;
 }
 
-// words is the length of the metadata of instructions, without that of a domain.
+// words returns the length of the metadata that instructions request, without domain-specific
+// metadata.
 inline u32 words(u8 version, u16 bitmap) {
 	u32 n = ones(bitmap) + (bitmap >> 9 & 1);
 	if (version != 1)
@@ -375,7 +377,7 @@ inline u32 words(u8 version, u16 bitmap) {
 	return n;
 }
 
-// stack finds the hops of a stack of a length, whose hops have the given words.
+// stack finds the hops of a stack. The length of the stack and the words of a hop are given.
 inline u32 find_hops(struct scratch *s, struct packet *p, u32 length, u32 hop_words, u16 domain, u16 instructions) {
 	if (!length)
 		return NONE;
@@ -414,7 +416,8 @@ inline u32 find_hops(struct scratch *s, struct packet *p, u32 length, u32 hop_wo
 	return NONE;
 }
 
-// metadata reads the metadata header at an offset, with length bytes up to the end of INT.
+// metadata reads the metadata header at an offset. length is the number of bytes from there to the
+// end of INT.
 inline u32 metadata(struct scratch *s, struct packet *p, u32 at, u32 length) {
 	if (length < 4)
 		return TRUNCATED;
@@ -451,8 +454,8 @@ inline bool next_int(u8 protocol) {
 
 part u32 geneve_option(void);
 
-// locate sets the carrier and the offset of INT, or returns false without INT. available is the end
-// of the bytes that are read. more is set if that is too early.
+// locate sets the carrier and the offset of INT. It returns false if there is no INT. available is
+// the end of the bytes that were read; more is set if they are too few.
 inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 available, bool *more) {
 	u32 l4 = p->l4;
 	if (p->key.proto == TCP) {
@@ -493,7 +496,7 @@ inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 a
 		if (!gre_type || available < l4 + 4 || read16(s, l4 + 2) != gre_type || first & 0x40)
 			return false;
 		p->carrier = CARRIER_GRE;
-		p->at = l4 + 4 + 4 * ((first >> 7) + (first >> 5 & 1) + (first >> 4 & 1)); // checksum, key, number
+		p->at = l4 + 4 + 4 * ((first >> 7) + (first >> 5 & 1) + (first >> 4 & 1)); // optional checksum, key and number
 		return true;
 	} else {
 		return false;
@@ -503,7 +506,7 @@ inline bool locate(struct scratch *s, struct packet *p, u8 dscp, bool tcp, u32 a
 	return mark_dscp_mask && (dscp & mark_dscp_mask) == mark_dscp;
 }
 
-// load_front reads the first bytes of the frame, at most FRONT.
+// load_front copies the first bytes of the frame, at most FRONT.
 inline bool load_front(struct xdp_md *xdp, struct scratch *s) {
 	u32 size = s->have;
 	const u64 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
@@ -519,7 +522,7 @@ inline bool load_front(struct xdp_md *xdp, struct scratch *s) {
 	return size <= FRONT && !bpf_xdp_load_bytes(xdp, 0, s->bytes, size);
 }
 
-// store_front writes the first bytes of the frame, of which there are more than 16.
+// store_front writes the first bytes of the frame back, which are more than 16.
 inline void store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	u32 at = 0;
@@ -529,22 +532,22 @@ inline void store_front(struct xdp_md *xdp, struct scratch *s, u32 size) {
 			break;
 		*to = raw64(s, at);
 	}
-	u32 last = (size - 8) & 255; // the rest, with bytes that are written twice
+	u32 last = (size - 8) & 255; // the rest; some bytes are written twice
 	u64 *to = data + last;
 	if (at + 8 > size && (void *)(to + 1) <= end) {
 		*to = raw64(s, last);
 		return;
 	}
-	asm volatile("" : "+r"(size)); // the frame is in fragments, or options of Geneve are long
+	asm volatile("" : "+r"(size)); // the frame is in fragments, or has long Geneve options
 	size = ((size - 1) & 511) + 1;
 	bpf_xdp_store_bytes(xdp, 0, s->bytes, size);
 }
 
-// has returns whether the bytes up to an offset, or the end of the frame, were read.
+// has returns whether all bytes before an offset, or all bytes of the frame, were read.
 inline bool has(const struct scratch *s, u32 end) { return s->have >= (end < s->length ? end : s->length); }
 
-// geneve_option returns the offset of the INT option in the options of Geneve behind UDP, 0 without
-// it, or MORE.
+// geneve_option returns the offset of the INT option among the Geneve options behind UDP. It
+// returns 0 if there is none, or MORE.
 part u32 geneve_option(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -566,7 +569,8 @@ part u32 geneve_option(void) {
 	return 0;
 }
 
-// int_end finds the end of the bytes that INT may occupy, by the lengths of IP and UDP.
+// int_end returns the end of the bytes that INT may occupy by the lengths in the IP and UDP
+// headers.
 inline u32 int_end(const struct scratch *s, const struct packet *p, u32 length, u32 *end) {
 	u32 last = p->ip + p->length;
 	*end = last;
@@ -591,7 +595,7 @@ inline u32 read_shim(const struct scratch *s, u32 at, u32 end, u8 *kind, u32 *si
 	return at + *size > end ? LENGTH_MISMATCH : NONE;
 }
 
-// int_headers reads the shim header and what follows, in TCP and UDP.
+// int_headers reads the shim header and the INT that follows it, behind TCP or UDP.
 inline u32 int_headers(struct scratch *s, struct packet *p, u32 length) {
 	u32 end, size, problem = int_end(s, p, length, &end);
 	if (problem)
@@ -639,7 +643,7 @@ inline u32 int_headers(struct scratch *s, struct packet *p, u32 length) {
 	return problem;
 }
 
-// inside reads the flow of the packet that the INT source put into GRE.
+// inside reads the flow of the packet that the INT source encapsulated in GRE.
 part int inside(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -664,7 +668,7 @@ part int inside(void) {
 	return NONE;
 }
 
-// tunnel_metadata is metadata, verified by itself.
+// tunnel_metadata calls metadata. The verifier checks it as a function of its own.
 part u32 tunnel_metadata(u32 at, u32 length) {
 	struct scratch *s = scratch();
 	return s ? metadata(s, &s->packet, at, length) : MALFORMED;
@@ -701,7 +705,7 @@ part u32 tunnel(void) {
 		}
 		if (!has(s, at + size + 4))
 			return MORE;
-		if (kind != DESTINATION && read == DESTINATION) { // others are skipped
+		if (kind != DESTINATION && read == DESTINATION) { // other kinds are skipped
 			read = kind;
 			problem = tunnel_metadata(at + 4, size - 4);
 		}
@@ -733,7 +737,7 @@ part u32 tunnel(void) {
 	return UNKNOWN_TYPE;
 }
 
-// decode reads a packet and returns its problem, or MORE.
+// decode reads a packet and returns its problem, or MORE if more bytes of the frame are needed.
 part int decode(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -785,7 +789,7 @@ inline u32 hop_latency(const struct scratch *s, const struct packet *p, u32 at) 
 	return in + 1 && out + 1 && out - in < INVALID ? out - in : INVALID;
 }
 
-// read_hops copies node ids and latencies of the hops, the latest first.
+// read_hops copies the node ids and latencies of the hops, the latest hop first.
 part int read_hops(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -802,7 +806,7 @@ part int read_hops(void) {
 	return 0;
 }
 
-// take_row takes room for a row of a table, or returns false.
+// take_row reserves a row of a table. It returns false if the table is full.
 inline bool take_row(u32 slot, u32 table) {
 	struct control_block *c = state();
 	if (!c)
@@ -820,7 +824,7 @@ inline void give_row(u32 slot, u32 table) {
 		__sync_fetch_and_add(&c->used[(slot & 1) * TABLES + table], -1);
 }
 
-// queue_of returns the counts of a queue, or null without room.
+// queue_of returns the counts of a queue, or null if there is no room for it.
 inline struct queue_counts *queue_of(u32 slot, const struct queue_id *id) {
 	struct queue_counts none = {}, *q = bpf_map_lookup_elem(&queues, id);
 	if (q || !take_row(slot, QUEUES))
@@ -864,7 +868,7 @@ part int measure_queues(u32 slot) {
 	return 0;
 }
 
-// crc_of is the state of CRC-32 behind the canonical bytes of a key.
+// crc_of returns the state of CRC-32 after the canonical bytes of a key.
 inline u32 crc_of(const struct key *k) {
 	u32 crc = crc4(INVALID, k->src[0]);
 	if (k->v6)
@@ -891,16 +895,17 @@ inline u32 odd(u32 row) {
 	return 0x165667b1;
 }
 
-// column is rowhash.Mix modulo a width.
+// column returns rowhash.Mix modulo a width.
 inline u32 column(u32 digest, u32 row, u32 width) {
 	return ~crc4(INVALID, __builtin_bswap32(digest * odd(row))) % width;
 }
 
 inline u64 least(u64 a, u64 b) { return a < b ? a : b; }
 
-// flow_counter returns the word and the shift of a counter in the tower of flows.
+// flow_counter returns the word of a counter in the tower of flows, and the bit at which the
+// counter begins.
 inline u64 *flow_counter(u32 slot, u32 digest, u32 row, u32 *shift) {
-	u32 log = 5 - row; // of the counters of a word: 32 of 2 bits to 2 of 32
+	u32 log = 5 - row; // log2 of the counters in a word: 32 of 2 bits to 2 of 32
 	u32 col = column(digest, row, flow_words << log);
 	u32 at = (slot * FLOW_ROWS + row) * flow_words + (col >> log);
 	*shift = (col & ((1 << log) - 1)) << (row + 1);
@@ -922,7 +927,7 @@ part int add_flow(u32 slot, u32 digest, u32 packets) {
 	return 0;
 }
 
-// query_flow returns the estimate of a flow, all ones if all counters have overflowed.
+// query_flow returns the estimate of a flow. It returns all ones if all counters have overflowed.
 part u32 query_flow(u32 slot, u32 digest) {
 	u64 n = INVALID;
 #pragma unroll
@@ -938,18 +943,20 @@ part u32 query_flow(u32 slot, u32 digest) {
 	return n;
 }
 
-// Packets in the lower bits of a bucket: 8 of 32, 16 of 44, and 24 of 64.
+// The lower bits of a bucket count packets: 8 bits of 32, 16 of 44, and 24 of 64.
 inline u32 packet_bits(u32 row) { return 8 * (row + 1); }
 inline u32 bucket_bits(u32 row) { return row == 0 ? 32 : row == 1 ? 44 : 64; }
 inline u64 bucket_mask(u32 row) { return ~0ull >> (64 - bucket_bits(row)); }
 
-// bucket is a place in the tower of latencies. high is the second word of a bucket in two words.
+// bucket is a place in the tower of latencies. high is the second word of a bucket that takes two
+// words.
 struct bucket {
 	u64 *low, *high;
 	u32 shift;
 };
 
-// find_bucket returns false if the tower does not have the place, which does not happen.
+// find_bucket finds a bucket. It returns false if the tower has no such place, which does not
+// happen.
 inline bool find_bucket(u32 slot, u32 digest, u32 row, struct bucket *b) {
 	u32 size = bucket_bits(row), width = row == 0 ? latency_words * 2 : row == 1 ? latency_words * 16 / 11 : latency_words;
 	u32 bit = column(digest, row, width) * size, at = (slot * 3 + row) * latency_words + bit / 64;
@@ -972,8 +979,8 @@ inline u64 read_bucket(const struct bucket *b, u32 row) {
 
 inline u32 node_digest(u32 crc, u32 node) { return ~crc4(crc, bpf_htonl(node)); }
 
-// leave adds a hop of a flow to the tower of latencies and to the table of nodes. many is its
-// packets in the lower half and its worst latency in the upper.
+// leave adds the latencies of a flow at a switch to the tower of latencies and to the table of
+// nodes. many has the packets in its lower half and the worst latency in its upper half.
 part int leave(u32 slot, u32 crc, u32 node, u64 many, u64 sum) {
 	u32 packets = many, worst = many >> 32, digest = node_digest(crc, node);
 #pragma unroll
@@ -1013,8 +1020,8 @@ part int leave(u32 slot, u32 crc, u32 node, u64 many, u64 sum) {
 	return 0;
 }
 
-// query_latency returns the packets of a flow at a node, and their latencies in sum; 0 if a counter
-// has overflowed in every row.
+// query_latency returns the packets of a flow at a node and the sum of their latencies. It returns
+// 0 if every row has an overflowed counter.
 inline u32 query_latency(u32 slot, u32 digest, u64 *sum) {
 	u64 n = INVALID, s = ~0ull;
 	*sum = 0;
@@ -1036,7 +1043,7 @@ inline u32 query_latency(u32 slot, u32 digest, u64 *sum) {
 	return n;
 }
 
-// enter begins a hop with what the tower has of it.
+// enter initializes a hop with the values that the tower has of it.
 part int enter(struct hop *h, u32 slot, u32 crc, u32 node) {
 	if (!h)
 		return 0;
@@ -1052,20 +1059,20 @@ inline struct entry *entry_of(u32 set, u32 way) {
 	return e ? &e->entry[way & (WAYS - 1)] : 0;
 }
 
-// label_of is the rest of the key.
+// label_of returns the fields of a key besides the addresses.
 inline u64 label_of(const struct key *k) {
 	return (u64)k->sport << 48 | (u64)k->dport << 32 | (u32)k->proto << 24 | k->v6 << 8 | 1;
 }
 
-// exceeds returns whether a latency exceeds its multiple of the mean of packets: latency * packets *
-// 256 > factor * sum, in halves because both sides exceed 64 bits.
+// exceeds returns whether a latency exceeds its multiple of the mean of packets: latency * packets
+// * 256 > factor * sum. It compares halves, because both sides exceed 64 bits.
 inline bool exceeds(u32 latency, u32 packets, u64 sum) {
 	u64 x = (u64)latency * packets;
 	u64 low = (u32)sum * (u64)factor, high = (sum >> 32) * factor + (low >> 32);
 	return x >> 24 > high || (x >> 24 == high && (u32)(x << 8) > (u32)low);
 }
 
-// inflate counts inflated latencies of a flow at a switch.
+// inflate adds inflated latencies of a flow at a switch to their table.
 part int inflate(u32 slot, const struct key *k, u32 node, u32 latency, u32 packets) {
 	struct scratch *s = scratch();
 	if (!s || !k)
@@ -1093,8 +1100,8 @@ part int inflate(u32 slot, const struct key *k, u32 node, u32 latency, u32 packe
 	return 0;
 }
 
-// leave_hop adds a hop of a cached flow to the tower, and to the table of inflated latencies if its
-// worst one exceeds its multiple of the mean of the others.
+// leave_hop adds a hop of a cached flow to the tower. It also adds it to the table of inflated
+// latencies if the worst latency exceeds its multiple of the mean of the other ones.
 part int leave_hop(u32 slot, u32 set, u32 way, u32 i) {
 	struct entry *e = entry_of(set, way);
 	if (!e || i >= CACHED_HOPS)
@@ -1126,7 +1133,7 @@ part int leave_hops(u32 slot, u32 set, u32 way) {
 	return 0;
 }
 
-// load puts the flow of the packet into the cache, without a path.
+// load puts the flow of the packet into the cache, still without a path.
 part int load(u32 slot, u32 set, u32 way) {
 	struct scratch *s = scratch();
 	struct entry *e = entry_of(set, way);
@@ -1149,13 +1156,13 @@ part int load(u32 slot, u32 set, u32 way) {
 }
 
 // mark_heavy puts the flow of the packet and its latest path into the table of heavy flows. It
-// returns 1, or 0 without room.
+// returns 1, or 0 if the table is full.
 part int mark_heavy(u32 slot, u32 set, u32 way) {
 	struct scratch *s = scratch();
 	struct entry *e = entry_of(set, way);
 	if (!s || !e)
 		return 0;
-	bool here = e->route == s->route; // the packet has the latest path
+	bool here = e->route == s->route; // whether the packet has the latest path
 	u32 n = here ? s->packet.hops : e->hops <= CACHED_HOPS ? e->hops : 0;
 	s->flow.group = slot & 1;
 	s->flow.key = s->packet.key;
@@ -1195,7 +1202,8 @@ part int mark_heavy(u32 slot, u32 set, u32 way) {
 	return 1;
 }
 
-// follow gives a cached flow the path of the packet. The hops of the path before enter the tower.
+// follow sets the path of a cached flow to the path of the packet. The hops of the previous path
+// move to the tower.
 part int follow(u32 slot, u32 set, u32 way) {
 	struct scratch *s = scratch();
 	struct entry *e = entry_of(set, way);
@@ -1221,8 +1229,8 @@ part int follow(u32 slot, u32 set, u32 way) {
 	return 0;
 }
 
-// measure adds a latency of packets to a hop, and returns whether it is inflated: whether it exceeds
-// its multiple of the mean before it.
+// measure adds a latency of packets to a hop. It returns whether the latency is inflated: whether
+// it exceeds its multiple of the mean of earlier packets.
 inline bool measure(struct hop *h, u32 latency, u32 packets) {
 	bool inflated = exceeds(latency, h->packets, h->sum);
 	h->packets += packets;
@@ -1236,11 +1244,11 @@ inline u64 set_of(u32 slot, u64 hash) { return slot * SETS + (hash >> 40) % SETS
 
 inline u64 tag_of(u64 hash) { return hash >> 24 & 0xff; }
 
-// tagged returns the first way with the tag of a hash, or WAYS.
+// tagged returns the first way that has the tag of a hash, or WAYS.
 inline u32 tagged(u64 tags, u64 hash) {
 	const u64 ones = 0x0101010101010101;
 	u64 x = tags ^ tag_of(hash) * ones, zeros = (x - ones) & ~x & ones << 7;
-	// The product moves the number of the lowest byte that is zero to the highest one.
+	// The multiplication moves the number of the lowest zero byte into the highest byte.
 	return zeros ? ((zeros & -zeros) >> 7) * 0x0001020304050607 >> 56 : WAYS;
 }
 
@@ -1252,8 +1260,8 @@ inline bool is(const struct entry *e, const struct key *k, u64 label) {
 	       (!k->v6 || (e->src_low == k->src[1] && e->dst_low == k->dst[1]));
 }
 
-// find returns the way of the flow of the packet in its set. A new flow replaces that with the
-// fewest packets. It also hashes the flow and its path.
+// find returns the way of the packet's flow in its set, and hashes the flow and its path. A new
+// flow replaces the flow with the fewest packets.
 part u32 find(u32 slot) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -1320,8 +1328,8 @@ part int long_hop(u32 slot, u32 crc, u32 node, u32 latency) {
 	return leave(slot, crc, node, packets | (u64)latency << 32, (u64)latency * packets);
 }
 
-// add measures the packet: one of its flow, with the latencies of its hops. A packet without hops, or
-// whose header states that hops are missing, does not change the path of its flow.
+// add measures the packet as one of its flow, with the latencies of its hops. A packet without
+// hops, or whose header states that hops are missing, does not change the path of its flow.
 part int add(u32 slot) {
 	u32 at = find(slot);
 	struct scratch *s = scratch();
@@ -1360,7 +1368,7 @@ part int add(u32 slot) {
 	return 0;
 }
 
-// fault counts a problem by the sender of the packet.
+// fault counts a problem under the sender of the packet.
 part int fault(u32 slot, u32 problem) {
 	struct scratch *s = scratch();
 	struct counts *c = counts_of(slot);
@@ -1407,12 +1415,12 @@ part u64 sum_of(u32 at, u32 size) {
 	return sum;
 }
 
-// update adds n to the checksum at an offset. never is as in updated.
+// update adds n to the checksum at an offset. never has the meaning that it has in updated.
 inline void update(struct scratch *s, u32 at, u64 n, u16 never) {
 	write_raw16(s, at, updated(raw16(s, at), n, never));
 }
 
-// replace writes a word in network order and returns what that adds to a checksum.
+// replace writes a word in network order. It returns the number that this adds to a checksum.
 inline u64 replace(struct scratch *s, u32 at, u16 word) {
 	u16 old = raw16(s, at);
 	write_raw16(s, at, word);
@@ -1420,7 +1428,7 @@ inline u64 replace(struct scratch *s, u32 at, u16 word) {
 }
 
 inline void restore_dscp(struct scratch *s, const struct packet *p) {
-	if (p->shim > p->at) // a probe marker
+	if (p->shim > p->at) // a probe marker is in front of INT
 		return;
 	u32 ip = p->ip;
 	u8 value = read8(s, p->shim + 3) & 0xfc, second = read8(s, ip + 1);
@@ -1433,8 +1441,8 @@ inline void restore_dscp(struct scratch *s, const struct packet *p) {
 	update(s, ip + 10, replace(s, ip, read8(s, ip) | (u16)(value | (second & 3)) << 8), 0xffff);
 }
 
-// restore_udp restores the header of UDP when size bytes are removed behind it. removed is what their
-// removal and other changes add to the checksum.
+// restore_udp restores the UDP header when size bytes behind it are removed. removed is the number
+// that the removal and other changes add to the checksum.
 inline void restore_udp(struct scratch *s, const struct packet *p, u64 removed, u32 size) {
 	u32 l4 = p->l4;
 	removed += bpf_htons(size) + replace(s, l4 + 4, bpf_htons(read16(s, l4 + 4) - size));
@@ -1442,11 +1450,11 @@ inline void restore_udp(struct scratch *s, const struct packet *p, u64 removed, 
 		restore_dscp(s, p);
 	else
 		removed += replace(s, l4 + 2, bpf_htons(p->key.dport));
-	if (raw16(s, l4 + 6)) // zero: no checksum
+	if (raw16(s, l4 + 6)) // zero: the packet has no checksum
 		update(s, l4 + 6, removed, 0);
 }
 
-// critical returns whether an option of Geneve other than that of INT is critical.
+// critical returns whether the packet has a critical Geneve option besides INT.
 inline bool critical(const struct scratch *s, const struct packet *p, u32 end) {
 	u32 at = p->l4 + 16;
 	for (u32 i = 0; i < GENEVE_OPTIONS / 4 && at + 4 <= end; i++) {
@@ -1457,7 +1465,7 @@ inline bool critical(const struct scratch *s, const struct packet *p, u32 end) {
 	return false;
 }
 
-// restore_tunnel restores the headers of GRE, VXLAN or Geneve, and of UDP.
+// restore_tunnel restores the headers of GRE, VXLAN or Geneve, and the UDP header.
 part int restore_tunnel(u64 removed) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -1492,8 +1500,8 @@ part int restore_tunnel(u64 removed) {
 	return 0;
 }
 
-// unwrap removes the headers that the INT source put in front of a packet. It returns 0 if the frame
-// cannot be changed.
+// unwrap removes the headers that the INT source put in front of a packet. It returns 0 if the
+// frame cannot be changed.
 part int unwrap(struct xdp_md *xdp) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -1510,8 +1518,8 @@ part int unwrap(struct xdp_md *xdp) {
 	return 1;
 }
 
-// restore makes the headers of the packet those that its sender wrote, and returns the offset from
-// which bytes are removed in the lower half, and their count in the upper one.
+// restore restores the headers that the packet's sender wrote. It returns the offset of the bytes
+// to remove in the lower half, and their number in the upper half.
 part u64 restore(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -1545,7 +1553,7 @@ part u64 restore(void) {
 	return at | (u64)size << 32;
 }
 
-// flags counts what the header of packets states, if it was read.
+// flags counts the flags in the INT header of packets, if the header was read.
 inline void flags(struct counts *c, const struct packet *p, u32 problem, u32 packets) {
 	if (!p->size || p->kind != MD || problem == UNKNOWN_VERSION || problem == TRUNCATED)
 		return;
@@ -1559,24 +1567,25 @@ inline void flags(struct counts *c, const struct packet *p, u32 problem, u32 pac
 		c->counters[UNKNOWN_INSTRUCTION] += packets;
 }
 
-// quick is what receive_quickly has found.
+// quick is the result of receive_quickly.
 struct quick {
-	u32 at, n, size; // of INT; hops, bytes, 0 without INT
+	u32 at, n, size; // offset of INT; number of hops; bytes of INT, or 0 without INT
 	u64 sum, head, ports;
 	u8 proto;
 };
 
 enum { QUICK_IP = 14, QUICK_L4 = QUICK_IP + 20 };
 
-// receive_quickly measures a packet in less time than receive. It takes what nearly all packets are:
-// Ethernet without tags, IPv4 without options, and TCP or UDP without INT, or with INT-MD of version
-// 2, marked by a DSCP, without flags and domain-specific instructions, each hop with a node id and a
-// latency alone, of a flow and its path in the cache. Of others it returns false, and changes nothing.
+// receive_quickly measures the most frequent packets in less time than receive: Ethernet without
+// tags, IPv4 without options, and TCP or UDP. They have no INT, or INT-MD of version 2 that is
+// marked by a DSCP, has neither flags nor domain-specific instructions, and a node id and a latency
+// for each hop. Their flow and its path are in the cache. For any other packet, it returns false
+// and changes nothing.
 inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 packets, u32 frame, struct quick *q) {
 	enum { IP = QUICK_IP, L4 = QUICK_L4, HEADERS = 16, HOP = 8 };
 	if (data + L4 + 8 + HEADERS > end)
 		return false;
-	// Fields that follow each other are read as one word.
+	// Adjacent fields are read as one word.
 	u64 head = bpf_be64_to_cpu(*(u64 *)(data + IP)), ports = bpf_be64_to_cpu(*(u64 *)(data + L4));
 	u32 length = IP + (head >> 32 & 0xffff);
 	if (*(u16 *)(data + IP - 2) != bpf_htons(ETH_IPV4) || head >> 56 != 0x45 || head & 0x3fff || length < L4)
@@ -1606,8 +1615,8 @@ inline bool receive_quickly(u8 *data, u8 *end, u32 slot, struct counts *c, u32 p
 		u64 raw = *(u64 *)b, raw2 = *(u64 *)(b + 8), first = bpf_be64_to_cpu(raw), second = bpf_be64_to_cpu(raw2);
 		u32 words = first >> 48 & 0xff;
 		n = (words - 3) / 2;
-		// INT-MD, version 2 without flags, hops of two words, a remaining hop count; node ids and
-		// latencies, no domain-specific instructions.
+		// INT-MD, version 2 without flags, hops of two words, and a remaining hop count; node ids
+		// and latencies, no domain-specific instructions.
 		if ((first & 0xf0000000fe001f00) != 0x1000000020000200 || !(first & 0xff) || !(words & 1) ||
 		    n - 1 >= CACHED_HOPS || (second & 0xffff0000ffff0000) != 0xa000000000000000 || (probe && raw == probe))
 			return false;
@@ -1681,7 +1690,7 @@ inline void strip_quickly(struct xdp_md *xdp, struct counts *c, const struct qui
 	if (b + 4 > end || data + L4 + 24 > end)
 		return; // unreachable
 	u8 dscp_of = b[3];
-	// Words are moved from the last to the first, so that none is written before it is read.
+	// Words are moved from the last to the first, so that each is read before it is overwritten.
 	for (u32 i = 0; i < 7; i++) {
 		u32 from = at - 8 * (i + 1);
 		if (from <= L4)
@@ -1697,7 +1706,7 @@ inline void strip_quickly(struct xdp_md *xdp, struct counts *c, const struct qui
 	for (u32 from = L4; from < 64; from -= 8)
 		*(u64 *)(to + from) = *(u64 *)(data + from);
 	*(u64 *)to = *(u64 *)data;
-	// What this removes and changes is added to the checksums, as in strip.
+	// The bytes that are removed and changed are subtracted from the checksums, as in strip.
 	u16 less = bpf_htons(size), service = 0x45 | (head >> 48 & 0xff) << 8;
 	u16 restored = 0x45 | ((dscp_of & 0xfc) | (head >> 48 & 3)) << 8;
 	*(u16 *)(to + IP) = restored;
@@ -1713,7 +1722,7 @@ inline void strip_quickly(struct xdp_md *xdp, struct counts *c, const struct qui
 	} else {
 		*(u16 *)(to + L4 + 4) = bpf_htons((u16)(ports >> 16) - size);
 		checksum = (u16 *)(to + L4 + 6);
-		if (*checksum) // zero: no checksum
+		if (*checksum) // zero: the packet has no checksum
 			*checksum = updated(*checksum, sum + less, 0);
 	}
 	if (bpf_xdp_adjust_head(xdp, size))
@@ -1721,14 +1730,14 @@ inline void strip_quickly(struct xdp_md *xdp, struct counts *c, const struct qui
 	count_quickly(c, q);
 }
 
-// measured is what remains to be done with a packet.
+// measured says what remains to be done with a measured packet.
 struct measured {
-	u32 at, size; // bytes to remove, none if size is 0
-	bool wrapped; // they are headers that the INT source put in front
+	u32 at, size; // bytes to remove; a size of 0 removes none
+	bool wrapped; // whether the bytes are headers that the INT source put in front
 };
 
-// receive_whole measures the packet of which the frame, or its begin, was read. It returns false if
-// more of it has to be read. divided states that INT may be in each packet of a super-packet.
+// receive_whole measures a packet whose frame, or the begin of it, was read. It returns false if
+// more of the frame has to be read. divided states that each packet of a super-packet may have INT.
 inline bool receive_whole(u32 slot, struct counts *c, struct scratch *s, bool divided, struct measured *m) {
 	u32 problem = decode(), packets = s->packets;
 	const struct packet *p = &s->packet;
@@ -1746,7 +1755,7 @@ inline bool receive_whole(u32 slot, struct counts *c, struct scratch *s, bool di
 	c->counters[PACKETS] += packets;
 	if (problem == UNKNOWN_VERSION)
 		c->versions[p->version & 15] += packets;
-	// Options of Geneve are equal in all packets that the kernel merges.
+	// Geneve options are equal in all packets that the kernel merges.
 	bool unread = divided && p->size && p->carrier != CARRIER_GENEVE;
 	if (unread)
 		s->packet.hops = 0;
@@ -1772,7 +1781,7 @@ inline bool receive_whole(u32 slot, struct counts *c, struct scratch *s, bool di
 	return true;
 }
 
-// count_removed counts packets whose INT was removed, or could not be.
+// count_removed counts packets whose INT was removed, or could not be removed.
 inline void count_removed(struct counts *c, const struct scratch *s, bool removed) {
 	c->counters[removed ? WITH_INT : UNREAD] += s->packets;
 	if (removed)
@@ -1783,7 +1792,7 @@ inline u32 slot_now(const struct control_block *state) {
 	return bpf_get_smp_processor_id() * GROUPS + (*(volatile u32 *)&state->active & 1);
 }
 
-// range is a count of bytes to load, of which the verifier derives the range from the mask.
+// range returns a number of bytes to load. The mask shows the verifier its range.
 inline u32 range(u32 size) {
 	asm volatile("" : "+r"(size));
 	return ((size - 1) & (BUFFER - 1)) + 1;

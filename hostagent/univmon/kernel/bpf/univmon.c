@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// UnivMon's host role in the kernel: the same cells and counts as package hostagent/univmon, which
-// are those of p4/programs/include/univmon.p4. Packets pass unchanged.
+// UnivMon's host role in the kernel. It has the same cells and counts as package hostagent/univmon,
+// which equal those of p4/programs/include/univmon.p4. Packets pass unchanged.
 //
-// There are two groups of cells for each processor; the agent switches between them, and adds up and
-// clears the group that no processor uses any more.
+// There are two groups of cells for each processor. The agent switches between them, and adds up
+// and clears the group that no processor uses any more.
 
 #define CRC_BYTES 4
 #include "../../../kernel/bpf/packet.h"
 
 enum {
 	FRONT = 256, // bytes of a packet in which headers are found
-	SWITCH_FRONT = 1024, // the same with SWITCH_INNER, which stops before
+	SWITCH_FRONT = 1024, // the same for SWITCH_INNER; switches stop before
 	GROUPS = 2,
 	MAX_SKETCHES = 8,
-	FLOWS = 2048, // that a processor remembers, a power of two
+	FLOWS = 2048, // flows that a processor remembers, a power of two
 	NEXT = -1, // TCX: the next program decides
-	WIDE = 8, // levels with all columns and slots; deeper ones have a quarter
+	WIDE = 8, // levels with all columns and slots; later levels have a quarter of them
 };
 
 // Fields of keys, as in package flow.
@@ -50,22 +50,22 @@ enum {
 	SWITCH_INNER,
 };
 
-// How many headers a switch parses, as in package packet: 250 bytes at most, and behind the first IP
-// header 8 * 48 more.
+// The headers that a switch parses, as in package packet: 250 bytes at most, and 8 * 48 bytes more
+// behind the first IP header.
 enum {
 	SWITCH_TAGS = 4,
 	SWITCH_LABELS = 6,
 	SWITCH_EXTENSIONS = 3,
-	SWITCH_LENGTH = 48, // of an extension header
+	SWITCH_LENGTH = 48, // bytes of an extension header, at most
 	SWITCH_CARRIED = 8,
 	UNBOUNDED = 255,
 };
 
-// What a header is, besides EtherTypes.
+// Kinds of headers besides EtherTypes.
 enum {
-	EXTENSION = 0x10000, // of IPv6
-	CARRIED = 0x10001,   // by an IP packet
-	CARRIED_LATER = 0x10002, // by a later fragment
+	EXTENSION = 0x10000, // an extension header of IPv6
+	CARRIED = 0x10001,   // the payload of an IP packet
+	CARRIED_LATER = 0x10002, // the payload of a fragment after the first
 };
 
 // Ports and protocols, as in package packet.
@@ -87,34 +87,34 @@ enum {
 #define ODD_WAY2 0xd6e8feb9
 #define ODD_WAY3 0xb5297a4d
 
-// divisor is a number and what divides by it: 2^32 / n, rounded down.
+// divisor is a number n with 2^32 / n, rounded down, by which modulo divides.
 struct divisor {
 	u64 inverse;
 	u32 n;
 	u32 unused;
 };
 
-// shape is that of a sketch. Cells are counted from the begin of a lane.
+// shape is the shape of a sketch. Cells are counted from the begin of a lane.
 struct shape {
-	struct divisor cells, slots; // twice the columns; slots of a way
-	u32 counters, heavy, packets; // first cells
+	struct divisor cells, slots; // twice the number of columns; slots of a way
+	u32 counters, heavy, packets; // the first cell of each
 	u32 levels, rows, columns, ways, words;
-	u32 deep_columns, deep_slots; // of a level behind the wide ones
+	u32 deep_columns, deep_slots; // columns and slots of a level after the wide ones
 	u32 fields;
 };
 
-volatile const u8 leading_ones[256]; // of a byte
+volatile const u8 leading_ones[256]; // leading ones of each byte
 volatile const u32 encapsulation;
 volatile const u32 sketches;
 volatile const struct shape shapes[MAX_SKETCHES];
-volatile const u32 lane_cells; // of a processor in a group
+volatile const u32 lane_cells; // cells of a processor in a group
 
 struct counts {
 	u64 counters[16];
 };
 
 struct control_block {
-	u32 active; // group
+	u32 active; // the group that counts
 	u32 unused;
 };
 
@@ -126,7 +126,7 @@ struct {
 	__type(value, struct control_block);
 } control SEC(".maps");
 
-// By processor and group, as the next one.
+// lanes and cells hold values by processor and group.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -135,7 +135,7 @@ struct {
 	__type(value, struct counts);
 } lanes SEC(".maps");
 
-// The cells of a lane are one value: the agent sets its size.
+// The cells of a lane are one map value, whose size the agent sets.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -144,25 +144,25 @@ struct {
 	__uint(value_size, 4);
 } cells SEC(".maps");
 
-// place is what a packet needs of a sketch.
+// place has the hash and the cells of a flow in a sketch.
 struct place {
-	u32 h, level; // hash of the key; cell of the level's packets
-	u32 rows[5];  // twice the cells, and 1 for the sign -
-	u32 slots[4]; // first cells
+	u32 h, level; // hash of the key; cell with the packets of the level
+	u32 rows[5];  // twice the cell of each row, plus 1 for the sign -
+	u32 slots[4]; // the first cell of each slot
 	u32 best;     // slot that had the key, or had room for it, the last time
 };
 
-// flow is a flow and its places. They depend on the flow alone, so most packets find them here and
+// flow is a flow and its places, which depend on the flow alone. Most packets find them here and
 // need no hash.
 struct flow {
 	struct key key;
-	struct place places[MAX_SKETCHES]; // the map has those of the sketches that there are
+	struct place places[MAX_SKETCHES]; // the map has as many as there are sketches
 };
 
-const struct flow *named __attribute__((unused)); // for the agent, which has its type by its name
+const struct flow *named __attribute__((unused)); // the agent finds the type by this variable
 
-// By processor: the flows that were there last. The agent sets the size of the values, in cache
-// lines, to which mapping to memory aligns them.
+// The most recent flows, by processor. The agent sets the size of the values in cache lines, to
+// which it aligns them when it maps them.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -171,8 +171,9 @@ struct {
 	__uint(value_size, sizeof(struct flow));
 } flows SEC(".maps");
 
-// tag is what is known of a flow that is remembered without an access to it: a part of its hash, and
-// that of the last packet of another flow with the same place.
+// tag tells, without access to a remembered flow, whether it may be the packet's flow. flow is a
+// part of the remembered flow's hash; other is the same part of the hash of the last packet of
+// another flow with the same place.
 struct tag {
 	u16 flow, other;
 };
@@ -181,7 +182,7 @@ struct tags {
 	struct tag tag[FLOWS];
 };
 
-// By processor.
+// tags holds the tags, by processor.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -192,12 +193,12 @@ struct {
 struct scratch {
 	u8 front[SWITCH_FRONT + 16];
 	struct key key;
-	u32 found; // the key is of a header, which is the packet's if no other one follows
+	u32 found; // whether key is set by a header; the last such header counts
 	u32 packets;
-	u32 at, kind, end; // of the next header; bytes that are followed
-	u8 tags, labels, extensions; // that may follow
-	u8 carried;                  // of all kinds, in tunnels
-	struct flow flow;            // of a packet whose flow is not remembered
+	u32 at, kind, end; // offset and kind of the next header; bytes in which headers are followed
+	u8 tags, labels, extensions; // numbers that may still follow
+	u8 carried;                  // headers of all kinds that may follow in tunnels
+	struct flow flow;            // the flow of the packet if it is not remembered
 };
 
 struct {
@@ -215,15 +216,15 @@ inline struct scratch *scratch(void) {
 inline bool for_switches(void) { return encapsulation == SWITCH || encapsulation == SWITCH_INNER; }
 inline bool for_inner(void) { return encapsulation == INNER || encapsulation == SWITCH_INNER; }
 
-// Offsets into front are below its size, which the comparisons show to the verifier.
+// The comparisons show the verifier that offsets into front are below its size.
 inline u8 read8(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? s->front[at] : 0; }
 inline u16 raw16(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u16 *)(s->front + at) : 0; }
 inline u32 raw32(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u32 *)(s->front + at) : 0; }
 inline u64 raw64(const struct scratch *s, u32 at) { return at < SWITCH_FRONT ? *(u64 *)(s->front + at) : 0; }
 inline u16 read16(const struct scratch *s, u32 at) { return bpf_ntohs(raw16(s, at)); }
 
-// is_valid returns whether the sum of the 16-bit words of an IPv4 header, of which the given sum has
-// pairs, has all ones.
+// is_valid returns whether an IPv4 header has a valid checksum: whether its 16-bit words add up to
+// all ones. The given sum adds up pairs of these words.
 inline bool is_valid(u64 sum) {
 	sum = (sum >> 32) + (u32)sum;
 	sum = (sum >> 32) + (u32)sum;
@@ -257,7 +258,7 @@ inline bool is_extension(u8 protocol) {
 	return false;
 }
 
-// is_tunnel reports whether an IP packet with this key carries another packet, or may.
+// is_tunnel reports whether an IP packet with this key may carry another packet.
 inline bool is_tunnel(const struct scratch *s) {
 	switch (s->key.proto) {
 	case IPV4_IN_IP:
@@ -271,8 +272,8 @@ inline bool is_tunnel(const struct scratch *s) {
 	return false;
 }
 
-// find_key sets the key of a packet without encapsulations, or returns the counter of packets without
-// one, or MORE. It is faster than find_behind.
+// find_key sets the key of a packet without encapsulations. It returns MORE if there are
+// encapsulations, or the counter of packets without a key. It is faster than find_behind.
 inline int find_key(struct __sk_buff *skb, struct scratch *s) {
 	struct headers h;
 	switch (parse(skb, &h)) {
@@ -300,7 +301,8 @@ inline int find_key(struct __sk_buff *skb, struct scratch *s) {
 	return is_valid((u64)w[0] + w[1] + w[2] + w[3] + w[4]) ? COUNTERS : BAD_CHECKSUM;
 }
 
-// take takes n headers, if this is in a tunnel, from those that may follow there.
+// take subtracts n headers from the number that may follow in tunnels, if this header is in a
+// tunnel.
 inline bool take(struct scratch *s, u32 n) {
 	if (!s->found)
 		return true;
@@ -310,7 +312,7 @@ inline bool take(struct scratch *s, u32 n) {
 	return true;
 }
 
-// next takes n bytes, which end with the EtherType of the next header.
+// next skips n bytes, which end with the EtherType of the next header.
 inline int next(struct scratch *s, u32 at, u32 n) {
 	if (s->end - at < n)
 		return TRUNCATED;
@@ -351,7 +353,7 @@ inline int follow_ipv4(struct scratch *s, u32 at) {
 	u32 header = (read8(s, at) & 15) * 4;
 	if (header < 20)
 		return BAD_LENGTH;
-	if (!take(s, 1 + (header - 20) / 4)) // and each word of options
+	if (!take(s, 1 + (header - 20) / 4)) // each word of options counts, too
 		return TOO_DEEP;
 	if (n < header)
 		return TRUNCATED;
@@ -375,7 +377,7 @@ inline int follow_ipv6(struct scratch *s, u32 at) {
 		return TOO_DEEP;
 	s->key = (struct key){ .src = { raw64(s, at + 8), raw64(s, at + 16) }, .proto = read8(s, at + 6),
 			       .dst = { raw64(s, at + 24), raw64(s, at + 32) }, .v6 = 1 };
-	s->extensions += s->key.proto == FRAGMENT; // one right here is not bounded
+	s->extensions += s->key.proto == FRAGMENT; // a fragment header directly behind IP is not bounded
 	s->kind = EXTENSION;
 	s->at = at + 40;
 	return MORE;
@@ -416,9 +418,9 @@ inline int follow_gre(struct scratch *s, u32 at) {
 		return TOO_DEEP;
 	if (have < 4)
 		return TRUNCATED;
-	if (flags & 0x4007) // source routes, or another version
+	if (flags & 0x4007) // source routes, or a version other than 0
 		return COUNTERS;
-	n += 4 * ((flags >> 15 & 1) + (flags >> 13 & 1) + (flags >> 12 & 1)); // checksum, key, number
+	n += 4 * ((flags >> 15 & 1) + (flags >> 13 & 1) + (flags >> 12 & 1)); // optional checksum, key and sequence number
 	if (have < n)
 		return TRUNCATED;
 	s->kind = read16(s, at + 2);
@@ -438,7 +440,7 @@ inline int follow_udp(struct scratch *s, u32 at) {
 	return MORE;
 }
 
-// follow_ip completes the key of an IP header, and follows the packet that it carries.
+// follow_ip completes the key of an IP header and follows the packet that it carries.
 inline int follow_ip(struct scratch *s, u32 at, bool later) {
 	s->found = 1;
 	s->key.sport = s->key.dport = 0;
@@ -466,8 +468,8 @@ inline int follow_ip(struct scratch *s, u32 at, bool later) {
 	return follow_udp(s, at);
 }
 
-// follow follows one header. It returns MORE, COUNTERS with the key of the packet, or the counter of
-// packets without one.
+// follow follows one header. It returns MORE if another header follows, COUNTERS if the packet's
+// key is complete, or the counter of packets without a key.
 part int follow(void) {
 	struct scratch *s = scratch();
 	if (!s)
@@ -502,8 +504,8 @@ part int follow(void) {
 }
 
 // find_behind sets the key of a packet with any encapsulations, or returns the counter of packets
-// without one. have is the count of bytes that are followed, some of them behind front for switches,
-// which follow no headers to there.
+// without a key. have is the number of bytes in which headers are followed. With switch limits,
+// some of them lie behind front; headers are never followed to there.
 inline int find_behind(struct scratch *s, u32 have, u32 tags) {
 	s->at = s->found = 0;
 	s->kind = ETH_BRIDGED;
@@ -548,30 +550,31 @@ inline u32 hash_of(const struct key *k, u32 fields) {
 
 inline u32 mix(u32 h, u32 odd) { return ~crc4(~0u, bpf_htonl(h * odd)); }
 
-// The next functions have no branches: those that depend on packets are predicted badly, and there
-// are no conditional moves. negative is all ones for a negative number, else 0.
+// The next functions have no branches: branches that depend on packets are predicted badly, and
+// there are no conditional moves. negative returns all ones for a negative number, and 0 for any
+// other.
 inline u64 negative(s64 v) {
-	asm volatile("" : "+r"(v)); // the compiler would make a branch of it
+	asm volatile("" : "+r"(v)); // keeps the compiler from making a branch of it
 	return v >> 63;
 }
 
 inline s64 min(s64 a, s64 b) { return b + ((a - b) & negative(a - b)); }
 inline s64 max(s64 a, s64 b) { return a - ((a - b) & negative(a - b)); }
 
-// modulo is v mod d: the quotient is exact or one too low.
+// modulo returns v mod d. Its estimate of the quotient is exact or one too low.
 inline u32 modulo(u32 v, const volatile struct divisor *d) {
 	u32 n = d->n, rest = v - (u32)(v * d->inverse >> 32) * n;
 	return rest >= n ? rest - n : rest;
 }
 
-// ones is the count of leading ones, 16 at most.
+// ones returns the number of leading ones, at most 16.
 inline u32 ones(u32 v) {
 	u32 n = leading_ones[v >> 24];
-	return n == 8 ? 8 + leading_ones[v >> 16 & 255] : n; // a branch, taken for one of 256
+	return n == 8 ? 8 + leading_ones[v >> 16 & 255] : n; // a branch that one of 256 packets takes
 }
 
-// cell returns a cell of a lane. The comparison shows the verifier that it is in there, if the
-// compiler uses the register that was compared.
+// cell returns a cell of a lane. The comparison shows the verifier that the cell is in the lane, if
+// the compiler uses the compared register.
 inline u32 *cell(u32 *lane, u32 at) {
 	u64 offset = at;
 	asm volatile("" : "+r"(offset));
@@ -589,7 +592,7 @@ inline void put(u32 *lane, u32 at, u32 word) {
 
 inline s32 median(s64 a, s64 b, s64 c) { return max(min(a, b), min(max(a, b), c)); }
 
-// put_address writes the four words of an address and returns the offset behind them.
+// put_address writes the four words of an address. It returns the offset behind them.
 inline u32 put_address(u32 *lane, u32 at, const u64 *a) {
 #pragma unroll
 	for (u32 i = 0; i < 4; i++)
@@ -612,14 +615,14 @@ inline void store(u32 *lane, u32 at, const struct key *key, u32 fields, u32 h) {
 		put_address(lane, at, key->dst);
 }
 
-// row is twice the cell of the packet in a row that begins with a cell, and 1 for the sign -. Four
-// columns share a cell if shift is 2.
+// row returns twice the packet's cell in the row that begins at a cell, plus 1 for the sign -. If
+// shift is 2, four columns share a cell.
 inline u32 row(const volatile struct shape *k, u32 h, u32 odd, u32 first, u32 shift) {
 	u32 v = modulo(mix(h, odd), &k->cells);
 	return 2 * (first + (v >> 1 >> shift)) + (v & 1);
 }
 
-// slot is the first cell of the slot of the packet in a way that begins with a cell.
+// slot returns the first cell of the packet's slot in the way that begins at a cell.
 inline u32 slot(const volatile struct shape *k, u32 h, u32 odd, u32 first, u32 shift) {
 	return first + (modulo(mix(h, odd), &k->slots) >> shift) * k->words;
 }
@@ -665,8 +668,9 @@ inline bool is(const struct key *a, const struct key *b) {
 	       *(u64 *)&a->sport == *(u64 *)&b->sport;
 }
 
-// flow_of returns the flow of the packet with its places. A flow is remembered from its second packet
-// in a row that finds another one in its place, so that flows with few packets replace no large ones.
+// flow_of returns the flow of the packet with its places. A flow is remembered from its second
+// packet in a row that finds another flow in its place, so that flows with few packets do not
+// replace large ones.
 inline struct flow *flow_of(struct scratch *s, bool *fresh) {
 	const struct key *k = &s->key;
 	u64 h = step(step(0, k->src[0] ^ k->dst[1]), k->dst[0] ^ k->src[1]);
@@ -696,7 +700,7 @@ inline struct flow *flow_of(struct scratch *s, bool *fresh) {
 	return f;
 }
 
-// touch reads a cell, which is then in the cache soon.
+// touch reads a cell, so that it will be in the cache.
 inline void touch(const u32 *lane, u64 at) {
 	asm volatile("" : "+r"(at)); // as in cell
 	if (at < lane_cells) {
@@ -705,8 +709,8 @@ inline void touch(const u32 *lane, u64 at) {
 	}
 }
 
-// touch_all reads the cells of a flow one right after the other, so that the processor waits for all
-// of them at the same time. The counts of levels are few and in the cache.
+// touch_all reads the cells of a flow one right after the other, so that the processor waits for
+// all of them at the same time. It leaves out the counts of levels, which are few and in the cache.
 inline void touch_all(const struct flow *f, const u32 *lane, bool fresh) {
 	for (u32 i = 0; i < MAX_SKETCHES; i++) {
 		if (i >= sketches)
@@ -724,7 +728,7 @@ inline void touch_all(const struct flow *f, const u32 *lane, bool fresh) {
 	}
 }
 
-// count_row counts in a row and returns its estimate.
+// count_row counts packets in a row and returns the row's estimate.
 inline s32 count_row(u32 *lane, u32 row, u32 packets) {
 	u32 *c = cell(lane, row >> 1);
 	if (!c)
@@ -735,30 +739,33 @@ inline s32 count_row(u32 *lane, u32 row, u32 packets) {
 	return n * sign;
 }
 
-// place_of is a slot of a key and how its flow ranks: the first one to be replaced has the lowest rank.
+// place_of describes a slot: whether it holds the key, and the rank of its flow. The flow with the
+// lowest rank is replaced first.
 struct place_of {
 	s64 rank;
 	u32 at;
 };
 
-// rank orders flows by their counts; of equal ones, that with the smallest hash is the highest.
+// rank orders flows by their counts. Of flows with equal counts, the flow with the smallest hash
+// has the highest rank.
 inline s64 rank(u32 count, u32 hash) { return (u64)count << 32 | (u32)~hash; }
 
-// lower returns the slot with the lower rank, the first one if they are equal. The slot that holds
-// the key has rank 0, below all others.
+// lower returns the slot with the lower rank, or the first slot if the ranks are equal. The slot
+// that holds the key has rank 0, which is below all others.
 inline struct place_of lower(struct place_of best, u32 *lane, u32 at, u32 h) {
 	u32 *count = cell(lane, at), *hash = cell(lane, at + 1);
 	if (!count || !hash)
 		return best; // unreachable
 	s64 n = *count, other = *hash ^ h;
-	s64 holds = negative(other - 1) & ~negative(n - 1); // same hash, and a count
+	s64 holds = negative(other - 1) & ~negative(n - 1); // all ones if hash and count show the key
 	s64 own = rank(n, *hash) & ~holds, less = negative(own - best.rank);
 	best.rank += (own - best.rank) & less;
 	best.at += (at - best.at) & (u32)less;
 	return best;
 }
 
-// best_of returns the slot that holds the key, else the one whose flow is the first to be replaced.
+// best_of returns the slot that holds the key. If no slot holds it, it returns the slot whose flow
+// is replaced first.
 inline struct place_of best_of(const volatile struct shape *k, const struct place *p, u32 *lane) {
 	struct place_of best = { .rank = 0x7fffffffffffffff, .at = p->slots[0] };
 	best = lower(best, lane, p->slots[0], p->h);
@@ -787,7 +794,8 @@ inline void count(struct flow *f, u32 *lane, u32 i, u32 packets) {
 	if (estimate <= 0)
 		return;
 
-	// At most one slot holds the key, so the others need not be read if the last one still does.
+	// At most one slot holds the key. If the slot of the last packet still holds it, the others
+	// need not be read.
 	u32 *held = cell(lane, p->best), *hash = cell(lane, p->best + 1);
 	if (!held || !hash)
 		return; // unreachable
@@ -801,7 +809,7 @@ inline void count(struct flow *f, u32 *lane, u32 i, u32 packets) {
 	held = cell(lane, best.at);
 	if (!held)
 		return; // unreachable
-	if (!best.rank) { // it holds the key
+	if (!best.rank) { // the slot holds the key
 		if ((u32)estimate > *held)
 			*held = estimate;
 		return;
@@ -814,14 +822,14 @@ inline void count(struct flow *f, u32 *lane, u32 i, u32 packets) {
 
 inline u32 size_of(const struct __sk_buff *skb, u32 most) { return skb->len < most ? skb->len : most; }
 
-// load copies the begin of a packet, at most SWITCH_FRONT bytes.
+// load copies the first bytes of a packet, at most SWITCH_FRONT.
 inline bool load(struct __sk_buff *skb, struct scratch *s, u32 most) {
 	u32 size = size_of(skb, most);
 	asm volatile("" : "+r"(size)); // the verifier derives the range of the size from the mask
 	return !bpf_skb_load_bytes(skb, 0, s->front, ((size - 1) & (SWITCH_FRONT - 1)) + 1);
 }
 
-// measure counts a packet, or a packet that is segmented later as all of its segments.
+// measure counts a packet. A packet that is segmented later counts as all its segments.
 inline int measure(struct __sk_buff *skb, u32 direction) {
 	u32 zero = 0;
 	struct control_block *c = bpf_map_lookup_elem(&control, &zero);
@@ -834,7 +842,7 @@ inline int measure(struct __sk_buff *skb, u32 direction) {
 		return NEXT; // unreachable
 	s->packets = segments(skb);
 	n->counters[direction] += s->packets;
-	u32 reason = MORE, outside = skb->vlan_present ? 1 : 0; // tags that are not in the packet
+	u32 reason = MORE, outside = skb->vlan_present ? 1 : 0; // a tag that is not in the packet
 	if (for_switches())
 		reason = find_key(skb, s);
 	if (reason == MORE) {
