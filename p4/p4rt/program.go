@@ -28,7 +28,8 @@ func ReadProgram(deviceConfig, p4info string) (*Program, error) {
 			return nil, fmt.Errorf("%s is neither text-format nor binary P4Info: %w", p4info, textErr)
 		}
 	}
-	if proto.Size(info) == len(info.ProtoReflect().GetUnknown()) { // few bytes are invalid as binary
+	// Nearly all bytes are valid binary P4Info, so a file without a known field is refused.
+	if proto.Size(info) == len(info.ProtoReflect().GetUnknown()) {
 		return nil, fmt.Errorf("%s has no part of a P4Info", p4info)
 	}
 	return &Program{Name: deviceConfig, DeviceConfig: config, P4Info: info}, nil

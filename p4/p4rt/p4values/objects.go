@@ -70,7 +70,7 @@ func (a *Action) ParamByID(id uint32) int {
 	return -1
 }
 
-// Scope is where a table may use an action.
+// Scope says where a table may use an action.
 type Scope = p4configv1.ActionRef_Scope
 
 // ActionRef is an action that a table may use.

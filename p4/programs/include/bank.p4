@@ -10,7 +10,7 @@
 
 control Bank(inout metadata_t meta) {
     action set_bank(bit<8> bank) {
-        // The bank is part of cell indexes: one that does not exist would select a wrong cell.
+        // The bank is part of cell indexes: a bank that does not exist would select a wrong cell.
         meta.bank = bank & (NS_BANKS - 1);
     }
 

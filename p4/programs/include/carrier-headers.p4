@@ -48,7 +48,7 @@
 
 header shim_t {
 #include "omnimon-fields.p4"
-    bit<16> ether_type; // of the payload
+    bit<16> ether_type; // EtherType of the payload
 }
 
 header ipv4_carrier_t {
@@ -59,7 +59,7 @@ header ipv4_carrier_t {
 
 header ipv6_carrier_t {
     bit<8> next_header;
-    bit<8> length; // of the header, in units of 8 bytes, without the first
+    bit<8> length; // length of the header in units of 8 bytes, without the first 8 bytes
     bit<8> type;
     bit<8> option_length;
 #include "omnimon-fields.p4"
@@ -68,7 +68,7 @@ header ipv6_carrier_t {
 #endif
 }
 
-// UDP behind its ports, and Geneve with its option.
+// The UDP header after its ports, and Geneve with its option.
 header tunnel_t {
     bit<16> udp_length;
     bit<16> checksum;

@@ -3,15 +3,16 @@
 // bytes that hosts write; anything else is an ordinary packet, and so is what IP's length has no
 // room for. The flow is that of the packet without the carrier.
 
-// What the algorithms of a program do in every carrier.
+// Actions of the program's algorithms in every carrier.
 #ifdef NS_WITH_OMNIMON
 #define NS_CARRIED meta.omnimon.present = 1;
 #else
 #define NS_CARRIED
 #endif
 
-// Nothing is inserted into a packet in a shim or a tunnel, or with an IPv6 header of options: hosts
-// look for INT and sketchlets behind the first IP header, where these have another one.
+// No algorithm inserts anything into a packet that is in a shim or a tunnel, or has an IPv6 options
+// header: hosts look for INT and sketchlets behind the first IP header, where these packets have
+// another header.
 #if defined(NS_WITH_SKETCHINT)
 #define NS_CLOSE meta.sketchint.closed = 1;
 #elif defined(NS_WITH_LIGHTGUARDIAN)
@@ -32,7 +33,7 @@
     }
 
 #ifdef NS_WITH_OMNIMON
-    // Other options may follow, padding among them.
+    // Other options, such as padding, may follow.
     state ipv4_carrier {
         packet.extract(hdr.ipv4_carrier);
         NS_CARRIED
@@ -74,7 +75,7 @@
         transition carried_ipv6_payload;
     }
 
-    // Behind IPv6's fixed header and a carrier.
+    // Follows IPv6's fixed header and a carrier.
     state carried_ipv6_payload {
         transition select(meta.flow.protocol) {
             NS_PROTOCOL_TCP: ports;
@@ -86,7 +87,7 @@
         }
     }
 
-    // A fragment is no carrier, because its end has no header.
+    // A fragment is never a carrier, because the fragments after the first have no header.
     state ipv4_tunnel_port {
         transition select(hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.total_length) {
             (5, 0, NS_CARRIER_TUNNEL_BYTES + 40 .. 0xffff): ipv4_tunnel_header;
@@ -94,8 +95,8 @@
         }
     }
 
-// Moves the outer ports away, so that hdr.ports and the flow have those of the packet in the
-// tunnel, which may have none.
+// Moves the outer ports away, so that hdr.ports and the flow have the ports of the packet in the
+// tunnel, if it has ports.
 #define NS_MOVE_PORTS \
         hdr.tunnel_ports.setValid(); \
         hdr.tunnel_ports.src = hdr.ports.src; \
@@ -104,8 +105,8 @@
         meta.flow.src_port = 0; \
         meta.flow.dst_port = 0;
 
-// Behind UDP's length: no checksum, Geneve of version 0 without flags and network, and
-// the head of its only option.
+// Matches the bytes after UDP's length: no checksum, Geneve of version 0 without flags and network,
+// and the head of its only option.
 #define NS_IS_TUNNEL(ether_type) \
     ((1 + NS_CARRIER_TUNNEL_WORDS) << 88 | ether_type << 64 | NS_CARRIER_TUNNEL_OPTION << 8 \
         | NS_CARRIER_TUNNEL_WORDS) &&& 0xffffffffffffffffffffffffffff

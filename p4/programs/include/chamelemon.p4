@@ -33,7 +33,7 @@
 #define CM_DOWNSTREAM_IPV6_OBJECT 12
 
 #define CM_ARRAYS 3
-#define CM_WORDS 5       // of a bucket: the count, four fragments of the identifier
+#define CM_WORDS 5       // words of a bucket: the count, four fragments of the identifier
 #define CM_WORDS_IPV6 11 // the count, ten fragments
 #define CM_FINGERPRINT 20 // bits of the last fragment that hold a fingerprint of the flow
 
@@ -79,10 +79,10 @@
 
 #define CM meta.chamelemon
 
-// An encoder: register size, and its annotations in P4Info. drained is 1 if packets in transit
-// write to it after the flip, by the mark that they carry. counter_name is a counter by bank that
-// is incremented after each packet that is summed into the encoder, and possibly for other
-// packets: if it has not changed, the bank need not be read.
+// An encoder: the size of its register, and the annotations in P4Info. drained is 1 if packets in
+// transit, which carry the mark, write to it after the flip. counter_name names a counter by bank
+// that is incremented after each packet that the encoder adds, and possibly for other packets: if
+// it has not changed, the bank need not be read.
 #define CM_ENCODER(side_name, drained, counter_name, family_number, number, words_number, \
                    buckets_number, ids) \
     @netsketch_readout[object=number, banks=NS_BANKS, drain=drained, counter=counter_name] \
@@ -108,7 +108,7 @@ CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_I
     encoder.write(CM.cell, CM.value);
 
 // Counts a packet in its bucket of one array. The bucket is in the part of the array that belongs
-// to the packet's hierarchy: buckets buckets from first on.
+// to the packet's hierarchy, which has a number of buckets from first on.
 #define CM_COUNT(encoder, array, words, size) \
     hash(CM.cell, HashAlgorithm.crc32, first, \
          { meta.flow.five_tuple * CM_ODD_ROW##array + meta.flow.check * CM_STEP_ROW##array }, \
@@ -132,7 +132,7 @@ CM_ENCODER("downstream", 1, "egress.chamelemon.encoded_ipv6", 6, CM_DOWNSTREAM_I
     CM_ARRAY(encoder, 1, size) \
     CM_ARRAY(encoder, 2, size)
 
-// A fragment modulo the prime.
+// Reduces a fragment modulo the prime.
 #define CM_FRAGMENT(fragment, word) \
     if ((word) < CM_PRIME) { \
         CM.fragment = (word); \
@@ -181,7 +181,8 @@ control ChameleMonIdentifier(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The upstream side: flow classifier, upstream encoder, mark; and the read-out of all registers.
+// The upstream side: the flow classifier, the upstream encoder and the mark; and the read-out of
+// all registers.
 control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
     @netsketch_readout[object=CM_TOWER8_OBJECT, banks=NS_BANKS,
@@ -201,11 +202,12 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     CM_ENCODER("upstream", 0, "ingress.chamelemon.encoded_ipv6", 6, CM_UPSTREAM_IPV6_OBJECT,
                CM_WORDS_IPV6, NS_CHAMELEMON_UPSTREAM_IPV6, "count,id[10]") upstream_ipv6;
 
-    // Packets whose DSCP is not restored: it is not one of the eight in dscp_in and dscp_out.
+    // Packets whose DSCP cannot be restored, because it is not one of the eight in dscp_in and
+    // dscp_out.
     counter(1, CounterType.packets) dscp_lost;
 
-    // Packets that arrived, and IPv6 packets that were encoded, by bank. They are counted last, so
-    // that a client that reads a counter before the registers misses no packet.
+    // Arrived packets, and encoded IPv6 packets, by bank. They are counted last, so that a client
+    // that reads a counter before the registers misses no packet.
     counter(NS_BANKS, CounterType.packets) counted;
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
@@ -215,7 +217,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         CM.marked = 1;
     }
 
-    // Without a mark, for a network that has other exits than those that remove it.
+    // Measures the packet without a mark, for networks that packets can leave at exits that do not
+    // remove marks.
     action measure() {
     }
 
@@ -228,7 +231,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
     }
 
     // Counts the packet and finds the hierarchy of its flow: HH from th packets on, HL from tl
-    // packets on, else LL, of which sample of 65,536 flows are encoded. The odd seed selects them.
+    // packets on, otherwise LL. Of 65,536 LL flows, sample are encoded; the odd seed selects them.
     action classify(bit<32> th, bit<32> tl, bit<17> sample, bit<32> seed) {
         CM.time = (bit<32>)meta.bank;
         hash(CM.cell, HashAlgorithm.crc32, 32w0, { meta.flow.five_tuple * CM_ODD_ROW0 },
@@ -249,7 +252,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         }
         tower16.write(CM.cell, CM.count16);
 
-        // A counter at its largest value has overflowed and stands for infinity.
+        // A counter at its largest value has overflowed and counts as infinite.
         if (CM.count8 != CM_TOWER8_MAX && (bit<16>)CM.count8 < CM.count16) {
             CM.count16 = (bit<16>)CM.count8;
         }
@@ -266,7 +269,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // Thresholds, sample rate and seed of the sample of the epochs with each value of the time bit.
+    // The thresholds, sample rate and seed of the epochs with each value of the time bit.
     table thresholds {
         key = { meta.bank: exact @name("time"); }
         actions = { classify; }
@@ -283,13 +286,13 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         encoded_ipv6.count(CM.time);
     }
 
-    // A packet that is not encoded here must not be encoded at the exit.
+    // A packet that is not encoded here must not be encoded where it leaves the network.
     action leave_out() {
         CM.hierarchy = CM_NONE;
     }
 
-    // The part of each array that belongs to a hierarchy: buckets from first on. A
-    // hierarchy without buckets has no entry.
+    // The buckets of each array that belong to a hierarchy, from first on. A hierarchy without
+    // buckets has no entry.
     table division {
         key = {
             meta.bank: exact @name("time");
@@ -318,8 +321,8 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
         CM.code = CM.tos[7:5];
     }
 
-    // Inside the network the upper three bits of the DSCP stand for all six. Without an entry they
-    // do not change, so that class selectors are kept.
+    // Inside the network, the upper three bits of the DSCP stand for all six. Without an entry they
+    // do not change, which keeps class selectors.
     table dscp_in {
         key = { CM.tos[7:2]: exact @name("dscp"); }
         actions = { carry; carry_class; }
@@ -422,7 +425,7 @@ control ChameleMonEntry(inout headers_t hdr, inout metadata_t meta,
 // The downstream side: downstream encoder, and removal of the mark.
 control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
                        inout standard_metadata_t standard_metadata) {
-    // IPv6 packets that were encoded, by bank.
+    // Encoded IPv6 packets, by bank.
     counter(NS_BANKS, CounterType.packets) encoded_ipv6;
 
     ChameleMonIdentifier() identifier;
@@ -431,11 +434,11 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
         CM.leaves = 1;
     }
 
-    // Packets leave as they are, because they have no mark.
+    // Packets leave unchanged, because they have no mark.
     action keep() {
     }
 
-    // Ports where packets leave the network. Packets to the controller leave it as well.
+    // Ports where packets leave the network. Packets to the controller leave it, too.
     table exit_port {
         key = { standard_metadata.egress_port: exact @name("port"); }
         actions = { to_host; keep; @defaultonly NoAction; }
@@ -455,7 +458,8 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
     action leave_out() {
     }
 
-    // As in ingress; HH candidates are encoded among the HL candidates, and have no entry.
+    // The same table as in ingress. HH candidates are encoded among the HL candidates, and have no
+    // entry.
     table division {
         key = {
             CM.time: exact @name("time");
@@ -484,7 +488,7 @@ control ChameleMonExit(inout headers_t hdr, inout metadata_t meta,
         CM.tos = CM.tos & 0xe3;
     }
 
-    // The opposite of dscp_in.
+    // The inverse of dscp_in.
     table dscp_out {
         key = { CM.tos[7:5]: exact @name("code"); }
         actions = { restore; restore_class; }

@@ -28,8 +28,8 @@ control Duties(in headers_t hdr, inout metadata_t meta,
         meta.duties.dimensions = dimensions;
     }
 
-    // A packet without a flow that is forwarded: in no dimension, and in no reason at a switch that
-    // counts none of its packets.
+    // A forwarded packet without a flow belongs to no dimension. A switch that counts none of its
+    // packets counts no reason for it either.
     action count_unparsed() {
         if (meta.duties.dimensions == 0) {
             meta.unparsed = 0;
@@ -88,7 +88,7 @@ control Duties(in headers_t hdr, inout metadata_t meta,
 
     apply {
         if (meta.unparsed != 0) {
-            // Without sites: it is counted where it enters the network.
+            // The network has no sites: the packet is counted where it enters the network.
         } else if (hdr.ipv4.isValid()) {
             origins.apply();
             if (meta.duties.origin != 0) {

@@ -8,8 +8,8 @@
 
 #include "headers.p4"
 
-// Packets for which hdr.inner is valid. It still is afterwards if the inner flow is measured, which
-// meta.flow is then. meta.unparsed is set if the packet has none.
+// Packets with a valid hdr.inner. If the inner flow is measured, hdr.inner stays valid and
+// meta.flow is the inner flow. If the packet has no inner flow, meta.unparsed is set.
 control Encapsulation(inout headers_t hdr, inout metadata_t meta,
                       in standard_metadata_t standard_metadata) {
     action outer() {
@@ -50,7 +50,7 @@ control Encapsulation(inout headers_t hdr, inout metadata_t meta,
     apply {
         choice.apply();
         if (!hdr.inner.isValid()) {
-            // The outer flow, whatever the tunnel carries.
+            // Measures the outer flow, whatever the tunnel carries.
         } else if (standard_metadata.parser_error == error.NoError) {
             if (hdr.inner.version == 0) {
                 outer();

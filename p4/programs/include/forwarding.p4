@@ -20,7 +20,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
         hdr.ethernet.dst = dst_mac;
     }
 
-    // Selects one of the size members of group; size is at least 1.
+    // Selects one of the members of group. size is the number of members, at least 1.
     action ecmp(bit<16> group, bit<16> size) {
         meta.ecmp_group = group;
         meta.ecmp_size = size;

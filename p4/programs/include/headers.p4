@@ -19,11 +19,11 @@
 // Cells of 32 bits that one read-out packet carries.
 #define NS_CELLS 256
 
-// packet_out.op
+// Values of packet_out.op.
 #define NS_OP_SEND 0
 #define NS_OP_READ 1
 
-// packet_in.reason; algorithms use numbers from 2 to 254.
+// Values of packet_in.reason. Algorithms use numbers from 2 to 254.
 #define NS_REASON_PUNT 0
 #define NS_REASON_READ 1
 #define NS_REASON_REFUSED 255
@@ -46,10 +46,10 @@
 #define NS_UNPARSED_LENGTH 4
 #define NS_UNPARSED_CHECKSUM 5
 #define NS_UNPARSED_DEPTH 6
-// Added to the reason of a packet that is forwarded: only what its tunnel carries has the fault.
+// Added to the reason of a forwarded packet, of which only the packet in its tunnel has the fault.
 #define NS_UNPARSED_FORWARDED 8
 
-// standard_metadata.instance_type of a packet that was cloned in egress.
+// The value of standard_metadata.instance_type for a packet that was cloned in egress.
 #define NS_EGRESS_CLONE 2
 
 // The full range of a 32-bit hash, as the modulus of v1model's hash().
@@ -148,13 +148,13 @@ header ports_t {
 }
 
 #ifdef NS_WITH_ENCAPSULATION
-// How many of them are parsed. hostagent/packet and its eBPF program have the same bounds.
-#define NS_MORE_TAGS 2 // behind two others
+// How many headers are parsed. hostagent/packet and its eBPF program have the same bounds.
+#define NS_MORE_TAGS 2 // VLAN tags behind the first two
 #define NS_LABELS 6
 #define NS_EXTENSIONS 3
-#define NS_INNER_HEADERS 8 // behind the outer IP header and its extension headers
+#define NS_INNER_HEADERS 8 // headers behind the outer IP header and its extension headers
 
-// A label of MPLS (RFC 3032).
+// An MPLS label (RFC 3032).
 header mpls_t {
     bit<20> label;
     bit<3>  traffic_class;
@@ -162,7 +162,7 @@ header mpls_t {
     bit<8>  ttl;
 }
 
-// A session of PPPoE (RFC 2516), and the protocol of PPP.
+// A PPPoE session (RFC 2516), and the protocol of PPP.
 header pppoe_t {
     bit<16> kind; // version, type and code
     bit<16> session;
@@ -182,30 +182,30 @@ header inner_header_t {
     varbit<480> bytes;
 }
 
-// What is known of the headers behind the outer IP header. It is valid if there are any, and never
+// State of the parser behind the outer IP header. It is valid if headers follow there, and never
 // emitted. It is a header because BMv2 clears all metadata of every packet.
 header inner_t {
-    bit<8>   headers;  // counted, with each word of IPv4 options
-    bit<16>  kind;     // EtherType of the next one
-    bit<8>   words;    // of IPv4 options to come
-    bit<32>  sum;      // of an IPv4 header
-    // The last IP header.
-    bit<8>   version;  // 0: none
+    bit<8>   headers;  // number of headers; each word of IPv4 options counts
+    bit<16>  kind;     // EtherType of the next header
+    bit<8>   words;    // words of IPv4 options that are still to come
+    bit<32>  sum;      // sum over an IPv4 header
+    // The fields of the last IP header.
+    bit<8>   version;  // IP version; 0: no IP header
     bit<13>  fragment_offset;
     bit<3>   pad;
     bit<8>   protocol;
     bit<16>  src_port;
     bit<16>  dst_port;
-    bit<32>  src4;     // of IPv4
+    bit<32>  src4;     // source address of IPv4
     bit<32>  dst4;
-    bit<128> src;      // of IPv4 in the first 32 bits
+    bit<128> src;      // source address; IPv4 has the first 32 bits
     bit<128> dst;
     bit<32>  outer;    // five_tuple of the outer flow
 }
 #endif
 
 #if defined(NS_WITH_OMNIMON) || defined(NS_WITH_SKETCHINT) || defined(NS_WITH_LIGHTGUARDIAN)
-// The part of TCP's fixed header after the ports.
+// TCP's fixed header after the ports.
 header tcp_t {
     bit<32> sequence;
     bit<32> acknowledgment;
@@ -240,7 +240,7 @@ header tcp_options_t {
 #include "lightguardian-headers.p4"
 #endif
 
-// A block of register cells for the collector, see readout.p4.
+// A block of register cells for the collector, as readout.p4 describes it.
 #define NS_CELL_FIELD(unused, name) bit<32> name;
 #define NS_EACH_16(M, R, p) \
     M(R, p##0) M(R, p##1) M(R, p##2) M(R, p##3) M(R, p##4) M(R, p##5) M(R, p##6) M(R, p##7) \
@@ -330,7 +330,7 @@ struct headers_t {
     int_pad16_t     int_pad16;
     int_stack_t     int_stack;
     int_fill_t      report_fill;
-    // Not emitted: what a sink removed.
+    // Headers that a sink removed; they are not emitted.
     int_shim_t      kept_shim;
     int_md_t        kept_md;
     int_stack_t     kept_stack;
@@ -360,37 +360,37 @@ struct flow_t {
 #endif
 }
 
-// Temporaries of univmon.p4, shared by its instances, which run one after another: BMv2 clears
-// every metadata field for every packet.
+// Temporaries of univmon.p4. Its instances share them, because they run one after another and BMv2
+// clears every metadata field for every packet.
 struct univmon_scratch_t {
     bit<32> level_hash;
-    bit<32> first;    // cell of a row, then slot of a way
-    bit<32> value;    // twice a counter's column, plus 1 for the sign -
-    bit<32> count;    // that counter
+    bit<32> first;    // cell of a row; later the slot of a way
+    bit<32> value;    // twice the column of a counter, plus 1 for the sign -
+    bit<32> count;    // the value of that counter
     bit<32> row0;     // estimates of the rows, plus 2^31; row0 becomes their median
     bit<32> row1;
     bit<32> row2;
     bit<32> low;
     bit<32> slot;     // first cell of a slot
-    bit<32> slot_count; // of the selected slot
+    bit<32> slot_count; // count of the selected slot
     bit<32> slot_hash;
-    bit<32> other_count; // of the slot of another way
+    bit<32> other_count; // count of another way's slot
     bit<32> other_hash;
     bit<32> cell;     // first cell of the selected slot
-    bit<1>  hit;      // that slot holds the flow already
+    bit<1>  hit;      // the selected slot holds the flow already
 }
 
-// What duties.p4 finds for a packet.
+// The result of duties.p4 for a packet.
 struct duties_t {
-    bit<16> origin;      // site of the source; 0: none
-    bit<16> destination; // site of the destination; 0: none
-    bit<8>  dimensions;  // to count
+    bit<16> origin;      // site of the source; 0: no site
+    bit<16> destination; // site of the destination; 0: no site
+    bit<8>  dimensions;  // dimensions that count the packet
 }
 
 // Temporaries of chamelemon.p4, in ingress and egress.
 struct chamelemon_scratch_t {
     bit<1>  marked;    // the packet enters and gets a mark
-    bit<1>  leaves;    // the mark ends here
+    bit<1>  leaves;    // the packet leaves, and its mark is removed
     bit<32> time;      // time bit of the packet's epoch
     bit<2>  hierarchy;
     bit<3>  code;      // stands for the packet's DSCP inside the network
@@ -415,13 +415,13 @@ struct chamelemon_scratch_t {
 struct omnimon_scratch_t {
     bit<1>  present; // the packet has OmniMon's header
     bit<1>  probe;
-    bit<1>  counted; // it is counted in the bank of its epoch
-    bit<8>  flags;   // of TCP; 0 without TCP
-    bit<1>  bare;    // IP and TCP headers without options and data
-    bit<32> length;  // of the IP packet without the carrier
-    bit<8>  ttl;     // or hop limit
-    bit<16> window;  // of TCP
-    bit<32> src;     // of IPv4
+    bit<1>  counted; // the packet is counted in the bank of its epoch
+    bit<8>  flags;   // TCP flags; 0 without TCP
+    bit<1>  bare;    // the IP and TCP headers have no options, and the packet no data
+    bit<32> length;  // length of the IP packet without the carrier
+    bit<8>  ttl;     // TTL or hop limit
+    bit<16> window;  // TCP window
+    bit<32> src;     // source address of IPv4
     bit<32> dst;
     bit<16> epoch;
 #if NS_OMNIMON_DIFFERENCES > 0
@@ -440,7 +440,7 @@ struct omnimon_scratch_t {
     bit<16> size;    // epochs in the window
     bit<16> slot;
     bit<16> turn;    // number of the slot in the header
-    bit<32> index;   // of the slot, over all arrays
+    bit<32> index;   // index of the slot among those of all arrays
     bit<32> slot_cell; // first cell of the slot
     bit<32> cell;
     bit<32> value;
@@ -460,7 +460,7 @@ struct metadata_t {
     bit<16> ecmp_size;
     bit<16> ecmp_member;
 #ifdef NS_WITH_UNIVMON
-    bit<8> unparsed; // NS_UNPARSED_; 0: the packet has a flow
+    bit<8> unparsed; // an NS_UNPARSED_ reason; 0: the packet has a flow
     duties_t duties;
     univmon_scratch_t univmon;
 #endif

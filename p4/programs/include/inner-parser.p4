@@ -8,7 +8,7 @@
 // or one too many is an error. hostagent/packet and its eBPF program have the same rules, in the
 // same order.
 
-// Counts headers, of which there are a few only.
+// Counts headers, up to a small number.
 #define NS_COUNT_INNER(n) \
         hdr.inner.headers = hdr.inner.headers + n; \
         verify(hdr.inner.headers <= NS_INNER_HEADERS, error.StackOutOfBounds);
@@ -28,7 +28,7 @@
         }
     }
 
-    // Behind the ports, with the rest of UDP's header. An identifier must be valid.
+    // Follows the ports and the rest of UDP's header. The identifier must be valid.
     state outer_vxlan {
         NS_COUNT_INNER(1)
         transition select(packet.lookahead<bit<96>>()) {
@@ -55,7 +55,7 @@
         transition inner_ethernet;
     }
 
-    // Without source routes (RFC 1701), of version 0.
+    // GRE of version 0, without source routes (RFC 1701).
     state inner_gre {
         NS_COUNT_INNER(1)
         transition select(packet.lookahead<bit<32>>()) {
@@ -64,7 +64,7 @@
         }
     }
 
-    // With a checksum, a key and a sequence number.
+    // GRE with a checksum, a key and a sequence number.
     state inner_gre_header {
         bit<32> head = packet.lookahead<bit<32>>();
         packet.extract(hdr.inner_headers.next, 32 + (((bit<32>)head[31:31] + (bit<32>)head[29:29]
@@ -179,7 +179,7 @@
         }
     }
 
-    // The last one of a header's checks.
+    // The last check of a header.
     state inner_checksum {
         hdr.inner.sum = (hdr.inner.sum & 0xffff) + (hdr.inner.sum >> 16);
         hdr.inner.sum = (hdr.inner.sum & 0xffff) + (hdr.inner.sum >> 16);
@@ -220,7 +220,7 @@
         }
     }
 
-    // At most 48 bytes, as those of the outer IP header.
+    // An extension header of at most 48 bytes, which is also the bound behind the outer IP header.
     state inner_extension {
         bit<16> head = packet.lookahead<bit<16>>();
         NS_COUNT_INNER(1)

@@ -8,10 +8,10 @@
 // The list of fields that a clone keeps.
 #define NS_SKETCHINT_CLONE 1
 
-// INT in a packet as it arrived: sketchint_scratch_t.state.
+// States of INT in a packet that arrived: values of sketchint_scratch_t.state.
 #define IM_STATE_NONE 0
-#define IM_STATE_UNKNOWN 1 // the DSCP of INT before anything but INT-MD version 2
-#define IM_STATE_LENGTH 2  // a length below that of the header or beyond the IP packet
+#define IM_STATE_UNKNOWN 1 // the DSCP of INT, but not INT-MD of version 2
+#define IM_STATE_LENGTH 2  // a length below the header's length, or beyond the IP packet
 #define IM_STATE_PRESENT 3
 
 // Follows the TCP or UDP header of a packet with the DSCP of INT.
@@ -19,9 +19,9 @@ header int_shim_t {
     bit<4> kind; // 1: INT-MD
     bit<2> npt;  // 0: the DSCP marks INT
     bit<2> reserved0;
-    bit<8> length; // of all that follows the shim, in words of four bytes
+    bit<8> length; // length of what follows the shim, in words of four bytes
     bit<8> reserved1;
-    bit<6> dscp; // of the packet before INT
+    bit<6> dscp; // DSCP of the packet before INT
     bit<2> reserved2;
 }
 
@@ -62,14 +62,14 @@ header int_time_t {
     bit<64> time;
 }
 
-// Metadata that is not available: all ones.
+// The value of metadata that the switch does not have: all ones.
 header int_pad1_t { bit<32> ones; }
 header int_pad2_t { bit<64> ones; }
 header int_pad4_t { bit<128> ones; }
 header int_pad8_t { bit<256> ones; }
 header int_pad16_t { bit<512> ones; }
 
-// Metadata of earlier hops, the latest one first: at most 255 words less the header.
+// Metadata of earlier hops, the latest hop first: at most 255 words less the header.
 header int_stack_t {
     varbit<8064> hops;
 }
@@ -109,20 +109,21 @@ header int_report_t {
     bit<64> egress_time;
 }
 
-// Fills the truncated packet of a report up to a whole word: its headers have 4n + 2 bytes.
+// Fills the truncated packet of a report up to a whole word. The headers of the packet have 4n + 2
+// bytes.
 header int_fill_t {
     bit<16> zero;
 }
 
 // Temporaries of sketchint-towers.p4. The parser sets the first ones.
 struct sketchint_towers_scratch_t {
-    bit<256> stack;  // the latest hops that were read; the oldest one in the lowest 64 bits
-    bit<8>  hops;    // in the stack
-    bit<1>  unread;  // INT has another stack
+    bit<256> stack;  // the latest hops that were read; the lowest 64 bits hold the oldest one
+    bit<8>  hops;    // hops in stack
+    bit<1>  unread;  // INT has a stack of another form
     bit<32> node;
     bit<32> latency;
     bit<32> place;   // hash of the flow and the node id
-    bit<32> first;   // cell of the bank
+    bit<32> first;   // first cell of the bank
     bit<32> column;
     bit<32> cell;
     bit<32> upper;
@@ -140,12 +141,12 @@ struct sketchint_towers_scratch_t {
 // Temporaries of sketchint.p4. The parser sets the first ones.
 struct sketchint_scratch_t {
     bit<6>  dscp;
-    bit<1>  closed;    // IP fragments and packets in a shim or a tunnel carry no INT
-    bit<1>  whole;     // the TCP or UDP header is there: a source may insert INT
-    bit<2>  state;     // of INT in the packet
-    bit<32> payload;   // bytes after the headers above; after INT, if present
-    bit<32> link;      // bytes of Ethernet header and tags
-    bit<1>  start;     // this switch is the packet's source
+    bit<1>  closed;    // INT is not inserted: IP fragments, and packets in a shim or a tunnel
+    bit<1>  whole;     // the TCP or UDP header is complete: a source may insert INT
+    bit<2>  state;     // state of INT in the packet: IM_STATE_
+    bit<32> payload;   // bytes after the headers above, and after INT if there is INT
+    bit<32> link;      // bytes of the Ethernet header and tags
+    bit<1>  start;     // this switch is the INT source of the packet
     bit<16> instructions;
     bit<8>  hops;
     bit<32> mtu;
@@ -153,17 +154,17 @@ struct sketchint_scratch_t {
     bit<8>  known;     // words of metadata that the switch has
     bit<8>  words;     // words that the instructions request
     bit<8>  pad;       // words of all ones
-    bit<16> checksum;  // complement of the checksum of TCP or UDP
-    bit<1>  sum_tcp;   // its checksum changes
+    bit<16> checksum;  // complement of the TCP or UDP checksum
+    bit<1>  sum_tcp;   // the TCP checksum changes
     bit<1>  sum_udp;
     bit<16> removed;   // complement of the sum of INT before this switch
     bit<16> zero;
     bit<16> length_sum; // change of the length, as a term of the checksum
-    bit<16> growth;    // change of the length
+    bit<16> growth;    // change of the length, in bytes
     bit<32> session;
     bit<32> sequence;
     bit<1>  sink;
-    // kept in a clone, which becomes the report
+    // These fields stay in a clone, which becomes the report.
     @field_list(NS_SKETCHINT_CLONE) bit<32> node;
     @field_list(NS_SKETCHINT_CLONE) bit<16> ingress_port;
     @field_list(NS_SKETCHINT_CLONE) bit<16> egress_port;
@@ -171,7 +172,7 @@ struct sketchint_scratch_t {
     @field_list(NS_SKETCHINT_CLONE) bit<24> occupancy;
     @field_list(NS_SKETCHINT_CLONE) bit<64> ingress_time;
     @field_list(NS_SKETCHINT_CLONE) bit<64> egress_time;
-    @field_list(NS_SKETCHINT_CLONE) bit<16> bytes;    // that the sink removed
+    @field_list(NS_SKETCHINT_CLONE) bit<16> bytes;    // bytes that the sink removed
     @field_list(NS_SKETCHINT_CLONE) bit<32> inner;    // bytes of the packet in the report
 }
 

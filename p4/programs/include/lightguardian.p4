@@ -47,23 +47,24 @@
 
 #define LG meta.lightguardian
 
-// A bucket: the number of its interval, the size, the delay ranges, the gap, the last arrival.
+// The words of a bucket: the number of its interval, the size, the delay ranges, the gap, the last
+// arrival.
 #define LG_BUCKET (1 + LG_CELLS)
 #define LG_FIRST_DELAY (1 + NS_LIGHTGUARDIAN_SIZES)
 #define LG_GAP (LG_FIRST_DELAY + NS_LIGHTGUARDIAN_DELAYS)
 
-// Cells of the state of the switch.
+// Cells of the switch's state.
 #define LG_CURRENT 0
 #define LG_BEGAN 1
 #define LG_PACKETS 2
-#define LG_START 3 // and 4: the time of the first packet of an interval, by its lowest bit
+#define LG_START 3 // and 4: time of an interval's first packet, by the interval's lowest bit
 #define LG_STATE 5
 
-// A packet with a step of -1 read the bank before an earlier packet did.
+// A packet with a step of -1 has read the bank before an earlier packet has.
 #define LG_BEHIND 255
 #define LG_FIRST_INTERVAL 256
 
-// Odd factors of hashes: docs/p4.md.
+// Odd factors of hashes, as in docs/p4.md.
 #define LG_ODD_ROW0 0x9e3779b1
 #define LG_ODD_ROW1 0x85ebca6b
 #define LG_ODD_ROW2 0xc2b2ae35
@@ -74,10 +75,10 @@
 #define LG_ODD_CHANCE3 0xb5297a4d
 #define LG_ODD_ANY 0x2545f491
 
-// The carry mark: TCP's first reserved bit, or for UDP the reserved flag of IPv4.
-#define LG_MARK_TCP 0x0800 // as a word of the checksum
+// The carry mark: TCP's first reserved bit; for UDP, the reserved flag of IPv4.
+#define LG_MARK_TCP 0x0800 // the mark as a word of the checksum
 
-#define LG_EVENTS 8 // indexes of lightguardian_events
+#define LG_EVENTS 8 // number of indexes of lightguardian_events
 #define LG_EVENT_INSERTED 0
 #define LG_EVENT_MTU 1
 #define LG_EVENT_FLIPPED 2
@@ -91,14 +92,14 @@ register<bit<32>>(LG_STATE) lightguardian_state;
                          gaps=NS_LIGHTGUARDIAN_GAPS, chances=NS_LIGHTGUARDIAN_CHANCES]
 register<bit<32>>(2 * NS_LIGHTGUARDIAN_ROWS * NS_LIGHTGUARDIAN_COLUMNS * LG_BUCKET)
     lightguardian_sketch;
-// The k arrays of the selection. A cell with the number of the interval is a bit that is set.
+// The k arrays of the selection. A bit is set if its cell has the number of the interval.
 register<bit<32>>(NS_LIGHTGUARDIAN_CHANCES * NS_LIGHTGUARDIAN_COLUMNS) lightguardian_carried;
 counter(LG_EVENTS, CounterType.packets) lightguardian_events;
 
-// Decides about the interval of a packet, and whether it carries a sketchlet.
+// Determines the interval of a packet, and whether the packet carries a sketchlet.
 control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
                              inout standard_metadata_t standard_metadata) {
-    // unit: times have the unit of 2^unit microseconds.
+    // unit sets the unit of times: 2^unit microseconds.
     action set_clock(bit<8> unit) {
         LG.unit = unit;
     }
@@ -109,10 +110,10 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
         size = 1;
     }
 
-    // The number of the interval grows by the difference of its lowest byte: a packet that is one
-    // behind read the table before another packet that came here first. Until the controller has
-    // set a number other than 0, nothing begins: a switch that was restarted would take what it
-    // measured in the meantime for an interval, and those after it for measured ones.
+    // The number of the interval grows by the difference of its lowest byte. A packet whose number
+    // is one behind has read the table before another packet that came here first. Until the
+    // controller has set a number other than 0, no interval begins: a restarted switch would take
+    // what it measured in the meantime for an interval, and later intervals for measured ones.
     action begin() {
         lightguardian_state.read(LG.current, LG_CURRENT);
         lightguardian_state.read(LG.began, LG_BEGAN);
@@ -135,7 +136,8 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
         lightguardian_state.write(LG_PACKETS, LG.packets);
     }
 
-    // probability: packets of 65,536 that carry none and get a sketchlet (λc). chances: k.
+    // probability is the number of packets, of 65,536 without a sketchlet, that get one (λc).
+    // chances is k.
     action set_carry(bit<16> device, bit<17> probability, bit<8> chances, bit<32> seed) {
         LG.device = device;
         LG.probability = probability;
@@ -158,8 +160,8 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
         clock.apply();
         begin();
         carry.apply();
-        // An interval is carried that the switch measured whole. A TCP checksum of all ones is not
-        // a valid one, and the host could not restore it.
+        // Only an interval that the switch measured from begin to end is carried. A TCP checksum of
+        // all ones is not valid, and the host could not restore it.
         if (LG.whole == 1 && LG.mark == 0 && (bit<17>)LG.random[15:0] < LG.probability
             && LG.step != LG_BEHIND && LG.interval - LG.began >= 2
             && (hdr.udp.isValid() || hdr.tcp.checksum != 0xffff)) {
@@ -181,7 +183,7 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
     LG.value = (LG.value < LG.least) ? LG.least : LG.value; \
     lightguardian_sketch.write(LG.at, LG.value);
 
-// Sets the next cell of a bucket to zero if the bucket is of another interval.
+// Sets the next cell of a bucket to zero if the bucket belongs to another interval.
 #define LG_RESET_CELL \
     LG.at = LG.at + 1; \
     lightguardian_sketch.read(LG.value, LG.at); \
@@ -204,7 +206,8 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
     } \
     count();
 
-// Copies the next cell of a bucket into a sketchlet: zero if the bucket is of another interval.
+// Copies the next cell of a bucket into a sketchlet, or zero if the bucket belongs to another
+// interval.
 #define LG_TAKE_CELL(field) \
     LG.at = LG.at + 1; \
     lightguardian_sketch.read(LG.value, LG.at); \
@@ -323,7 +326,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
         LG.strip = 1;
     }
 
-    // Ports of hosts and networks that do not remove sketchlets: the switch does.
+    // Ports to hosts and networks that do not remove sketchlets, so that the switch removes them.
     table strip {
         key = { standard_metadata.egress_port: exact @name("port"); }
         actions = { remove; @defaultonly NoAction; }
@@ -331,7 +334,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
         size = 512;
     }
 
-    // The lowest delays of the ranges after the first one, in microseconds.
+    // The lowest delays of the ranges after the first range, in microseconds.
     action set_delays(bit<32> limit1
 #if NS_LIGHTGUARDIAN_DELAYS > 2
                       , bit<32> limit2
@@ -403,7 +406,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
     LG_ROW(3)
 #endif
 
-    // Begins the interval in a bucket, unless another packet has.
+    // Begins the interval in a bucket, unless another packet has begun it.
     action reset() {
         lightguardian_sketch.read(LG.stamp, LG.cell);
         lightguardian_sketch.write(LG.cell, LG.interval);
@@ -447,7 +450,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
         LG_SUM(least_delay)
 #if NS_LIGHTGUARDIAN_GAPS > 0
         LG.at = LG.cell + (LG_GAP + 1);
-        lightguardian_sketch.read(LG.value, LG.at); // the last arrival
+        lightguardian_sketch.read(LG.value, LG.at); // time of the last arrival
         LG.sum = (LG.value == 0 || LG.now < LG.value) ? 0 : LG.now - LG.value;
         LG.value = (LG.value < LG.now) ? LG.now : LG.value;
         lightguardian_sketch.write(LG.at, LG.value);
@@ -474,7 +477,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
              32w1 * NS_LIGHTGUARDIAN_COLUMNS);
     }
 
-    // Takes a column out of the sketch of the last interval.
+    // Copies a column of the last interval's sketch.
     action take() {
         hdr.sketchlet.setValid();
         hdr.sketchlet.device = LG.device;
@@ -513,7 +516,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
         hdr.ipv4.flags = hdr.ipv4.flags | 4;
     }
 
-    // What the check of the sketchlet in the packet must be.
+    // Computes the check of the sketchlet in the packet.
     action verify_check() {
         hash(LG.check, HashAlgorithm.crc32, 32w0,
              { LG_HEADER_FIELDS hdr.sketchlet_cells.cells }, NS_HASH_RANGE);
@@ -563,7 +566,7 @@ control LightGuardianEgress(inout headers_t hdr, inout metadata_t meta,
     action change_udp() {
         hdr.udp.length = hdr.udp.length + LG.growth;
         LG.checksum = ~hdr.udp.checksum;
-        // Without a checksum UDP has zero.
+        // A UDP checksum of zero means that there is none.
         if (hdr.udp.checksum != 0) {
             LG.sum_udp = 1;
         }

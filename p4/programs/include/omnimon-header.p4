@@ -12,7 +12,7 @@
             OM.slot = OM_HEADER.slot1;
         }
 #elif NS_OMNIMON_SLOTS_PER_FLOW == 3
-        // 171 / 512 is slightly more than a third, by less than 1 / 768.
+        // 171 / 512 exceeds a third by less than 1 / 768.
         OM.turn = (((bit<16>)OM_HEADER.hops * 171) >> 9) * 3;
         OM.turn = (bit<16>)OM_HEADER.hops - OM.turn;
         if (OM.turn == 1) {

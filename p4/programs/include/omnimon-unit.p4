@@ -33,7 +33,7 @@ control OM_UNIT(inout metadata_t meta) {
     action skip() {
     }
 
-    // Addresses are 0 for IPv6, flags and window without TCP.
+    // Addresses are 0 for IPv6; flags and window are 0 without TCP.
     table filter {
         key = {
             OM.src: ternary @name("src");

@@ -21,16 +21,17 @@
 #define OM_COUNTS_OBJECT 13
 #define OM_UNCOUNTED_OBJECT 14
 
-// A bank of counts: slots, then packets with a header by port of arrival and of departure.
+// The layout of a bank of counts: slots, then packets with a header by port of arrival, and by port
+// of departure.
 #define OM_STATISTICS 7
 #define OM_UNITS (OM_STATISTICS + NS_OMNIMON_DIFFERENCES) // first word of units in a slot
 #define OM_WORDS (OM_UNITS + NS_OMNIMON_UNITS + NS_OMNIMON_QUEUE_UNITS)
-#define OM_PORTS 512 // all values of port_t
+#define OM_PORTS 512 // number of values of port_t
 #define OM_ARRIVED (NS_OMNIMON_ARRAYS * NS_OMNIMON_SLOTS * OM_WORDS)
 #define OM_DEPARTED (OM_ARRIVED + OM_PORTS)
 #define OM_COUNTS_CELLS (OM_DEPARTED + OM_PORTS)
 
-// A bank of uncounted: packets by epoch, then two single counts.
+// The layout of a bank of uncounted: packets by epoch, then two single counts.
 #define OM_EPOCHS 128
 #define OM_NO_HEADER 128
 #define OM_BAD_SLOT 129
@@ -58,7 +59,8 @@
 
 #define OM meta.omnimon
 
-// In egress as well, so that packets that a queue drops have not departed. The counter is by bank.
+// Departures are counted in egress, so that packets that a queue drops do not count as departed.
+// The counter is by bank.
 @netsketch_readout[object=OM_COUNTS_OBJECT, banks=NS_BANKS, drain=1, counter="omnimon_counted"]
 @netsketch_omnimon[part="counts", ethertype=NS_OMNIMON_ETHERTYPE, arrays=NS_OMNIMON_ARRAYS,
                    slots=NS_OMNIMON_SLOTS, slots_per_flow=NS_OMNIMON_SLOTS_PER_FLOW,
@@ -74,7 +76,7 @@ counter(NS_BANKS, CounterType.packets) omnimon_counted;
     name.read(OM.value, OM.cell); \
     name.write(OM.cell, OM.value + 1);
 
-// Adds to the current cell and moves on to the next one.
+// Adds to the current cell and advances to the next cell.
 #define OM_ADD(amount) \
     omnimon_counts.read(OM.value, OM.cell); \
     omnimon_counts.write(OM.cell, OM.value + (amount)); \
@@ -127,7 +129,7 @@ counter(NS_BANKS, CounterType.packets) omnimon_counted;
 #include "omnimon-unit.p4"
 #endif
 
-// Units in egress.
+// The units that egress measures.
 #if NS_OMNIMON_QUEUE_UNITS > 0
 #define OM_UNIT OmniMonQueueUnit0
 #define OM_UNIT_NUMBER NS_OMNIMON_UNITS
@@ -191,7 +193,7 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
 #endif
 
     // Epochs that have a bank: size epochs from first on. The bank of any other epoch belongs to
-    // another one, is being read, or is not clean.
+    // another epoch, is being read, or is not clean.
     action set_window(bit<16> first, bit<16> size) {
         OM.first = first;
         OM.size = size;
@@ -209,7 +211,7 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
         OM.index = ((bit<32>)array & (NS_OMNIMON_ARRAYS - 1)) * NS_OMNIMON_SLOTS;
     }
 
-    // The slot array of each port where packets enter.
+    // The slot array of each port where packets enter the network.
     table port_array {
         key = { standard_metadata.ingress_port: exact @name("port"); }
         actions = { use_array; }
@@ -300,7 +302,7 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
         omnimon_counted.count((bit<32>)meta.bank);
     }
 
-    // A packet of an epoch outside of the window.
+    // Counts a packet whose epoch is outside of the window.
     action count_epoch() {
         OM.cell = (bit<32>)meta.bank * OM_UNCOUNTED_CELLS + (bit<32>)(OM.epoch[8:2]);
         OM_COUNT_ONE(uncounted)
@@ -311,7 +313,8 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
         OM_COUNT_ONE(uncounted)
     }
 
-    // A packet without a header has no epoch; it is counted in the bank that is read next.
+    // Counts a packet without a header in the bank that is read next, because the packet states no
+    // epoch.
     action count_no_header() {
         OM.cell = (bit<32>)(OM.first[1:0]) * OM_UNCOUNTED_CELLS + OM_NO_HEADER;
         OM_COUNT_ONE(uncounted)
@@ -407,7 +410,7 @@ control OmniMonIngress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-// Counts packets that depart, after the queue of the port.
+// Counts departing packets, after the queue of the port.
 control OmniMonEgress(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
 #if NS_OMNIMON_QUEUE_UNITS > 0
     OmniMonQueueUnit0() unit0;

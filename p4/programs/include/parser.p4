@@ -37,7 +37,7 @@
 #define NS_PORT_VXLAN 4789
 
 #ifdef NS_WITH_ENCAPSULATION
-// Cases of select by EtherType. They are behind those of other packets.
+// Cases of select by EtherType. The cases of other packets come first.
 #define NS_IN_LINK \
             0x8847: mpls; \
             0x8848: mpls; /* multicast */ \
@@ -48,7 +48,7 @@
             NS_ETHERTYPE_QINQ_OLD: vlans; \
             NS_IN_LINK
 // Cases of select by protocol: hop-by-hop, routing, mobility, HIP and Shim6 options, and the
-// authentication header (RFC 7045). Destination options are in NS_DESTINATION_OPTIONS.
+// authentication header (RFC 7045). NS_DESTINATION_OPTIONS has the case of destination options.
 #define NS_IN_IPV6 \
             0: ipv6_extension; \
             43: ipv6_extension; \
@@ -65,7 +65,7 @@
             (0, 41): tunnel; \
             (0, 47): tunnel; \
             (0, 137): tunnel;
-#define NS_DESTINATION_OPTIONS ipv6_extension // the state for those that are no carrier
+#define NS_DESTINATION_OPTIONS ipv6_extension // state for destination options that are no carrier
 #else
 #define NS_IN_LINK
 #define NS_IN_TAGS
@@ -79,7 +79,7 @@
         meta.flow.src_port = hdr.ports.src; \
         meta.flow.dst_port = hdr.ports.dst;
 
-// What follows the ports.
+// Selects the state after the ports.
 #if defined(NS_WITH_OMNIMON)
 #define NS_PORTS_KEY hdr.ports.dst, meta.omnimon.present, meta.flow.protocol
 #define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, _, NS_PROTOCOL_UDP)
@@ -92,7 +92,7 @@
             (_, 0, NS_PROTOCOL_TCP): tcp; \
             (_, 0, NS_PROTOCOL_UDP): udp;
 #elif defined(NS_WITH_LIGHTGUARDIAN)
-// UDP over IPv6 has no bit for the carry mark.
+// IPv6 has no bit for the carry mark of UDP.
 #define NS_PORTS_KEY \
     hdr.ports.dst, meta.lightguardian.closed, meta.lightguardian.ipv4, meta.flow.protocol
 #define NS_TUNNEL_CASE (NS_CARRIER_TUNNEL_PORT, _, _, NS_PROTOCOL_UDP)
@@ -201,7 +201,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // By its first four bits (RFC 4928).
+    // The first four bits distinguish IPv4 from IPv6 (RFC 4928).
     state mpls_payload {
         transition select(packet.lookahead<bit<4>>()) {
             4: ipv4;
@@ -226,7 +226,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition ipv6_payload;
     }
 
-    // Its length is in units of four bytes.
+    // The length of this header is in units of four bytes.
     state ipv6_authentication {
         bit<16> head = packet.lookahead<bit<16>>();
         packet.extract(hdr.ipv6_extensions.next, ((bit<32>)head[7:0] << 5) + 48);
@@ -272,7 +272,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 #ifdef NS_WITH_LIGHTGUARDIAN
         meta.lightguardian.ipv4 = 1;
         meta.lightguardian.closed = meta.lightguardian.closed | hdr.ipv4.flags[0:0];
-        meta.lightguardian.mark = hdr.ipv4.flags[2:2]; // of UDP
+        meta.lightguardian.mark = hdr.ipv4.flags[2:2]; // the mark of UDP
         meta.lightguardian.payload = (bit<32>)hdr.ipv4.total_length - ((bit<32>)hdr.ipv4.ihl << 2);
 #endif
         transition select(hdr.ipv4.ihl) {
@@ -413,7 +413,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition sketchint;
     }
 
-    // A payload below 0 is above 16 bits: IP's length ends within the headers.
+    // A payload below 0 wraps to more than 16 bits: IP's length ends within the headers.
     state sketchint {
         meta.sketchint.whole = 1;
         transition select(meta.sketchint.dscp, meta.sketchint.payload) {
@@ -451,7 +451,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
 #ifdef NS_WITH_SKETCHINT_TOWERS
-    // Hops of a node id and a latency. The deparser needs the stack as it is.
+    // Reads hops that have a node id and a latency. The deparser needs the stack unchanged.
     state int_stack {
         transition select(hdr.int_md.hop_words, hdr.int_md.instructions, hdr.int_shim.length) {
             (2, 0xa000, 5): int_hop1;
@@ -529,7 +529,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition lightguardian;
     }
 
-    // A payload below 0 is above 16 bits: IP's length ends within the headers.
+    // A payload below 0 wraps to more than 16 bits: IP's length ends within the headers.
     state lightguardian {
         meta.lightguardian.whole = 1;
         transition select(meta.lightguardian.mark, meta.lightguardian.payload) {
@@ -574,7 +574,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     hdr.name.flags, hdr.name.fragment_offset, hdr.name.ttl, hdr.name.protocol, hdr.name.src, \
     hdr.name.dst
 
-// The sum over an IPv4 header, with the carrier in its options.
+// The sum over an IPv4 header, including the carrier in its options.
 #ifdef NS_WITH_OMNIMON
 #define NS_IPV4_CHECKSUM(extern_function) \
     extern_function(hdr.ipv4.isValid() && !hdr.ipv4_carrier.isValid(), \
@@ -607,8 +607,8 @@ control VerifyHeader(inout headers_t hdr, inout metadata_t meta) {
     hdr.prefix##_md.hop_words, hdr.prefix##_md.remaining_hops, hdr.prefix##_md.instructions, \
     hdr.prefix##_md.domain, hdr.prefix##_md.ds_instructions, hdr.prefix##_md.ds_flags
 
-// What INT adds to the sum of a packet, without words of all ones, which do not change a sum.
-// Fields of headers that the packet does not have are left out.
+// What INT adds to the checksum of a packet. Words of all ones do not change a sum and are left
+// out, as are fields of headers that the packet does not have.
 #define NS_INT_SUM \
     meta.sketchint.checksum, meta.sketchint.removed, meta.sketchint.length_sum, \
     NS_INT_HEADER(int), hdr.int_node.id, hdr.int_ports.ingress, hdr.int_ports.egress, \
@@ -628,12 +628,12 @@ control UpdateHeader(inout headers_t hdr, inout metadata_t meta) {
             hdr.report_ipv4.checksum, HashAlgorithm.csum16);
         update_checksum(hdr.kept_shim.isValid(), { NS_INT_HEADER(kept), hdr.kept_stack.hops },
             meta.sketchint.removed, HashAlgorithm.csum16);
-        // The length is in the pseudo-header, and in that of UDP.
+        // The pseudo-header and the UDP header contain the length.
         update_checksum(meta.sketchint.sum_tcp == 1, { NS_INT_SUM },
             hdr.tcp.checksum, HashAlgorithm.csum16);
         update_checksum(meta.sketchint.sum_udp == 1, { NS_INT_SUM, meta.sketchint.length_sum },
             hdr.udp.checksum, HashAlgorithm.csum16);
-        // UDP has ones for a checksum of zero.
+        // UDP sends all ones if the checksum is zero.
         update_checksum(meta.sketchint.sum_udp == 1 && hdr.udp.checksum == 0,
             { meta.sketchint.zero }, hdr.udp.checksum, HashAlgorithm.csum16);
 #endif
@@ -642,12 +642,12 @@ control UpdateHeader(inout headers_t hdr, inout metadata_t meta) {
             { meta.lightguardian.checksum, meta.lightguardian.content,
               meta.lightguardian.length_sum, meta.lightguardian.mark_sum },
             hdr.tcp.checksum, HashAlgorithm.csum16);
-        // The length is in the pseudo-header, and in that of UDP.
+        // The pseudo-header and the UDP header contain the length.
         update_checksum(meta.lightguardian.sum_udp == 1,
             { meta.lightguardian.checksum, meta.lightguardian.content,
               meta.lightguardian.length_sum, meta.lightguardian.length_sum },
             hdr.udp.checksum, HashAlgorithm.csum16);
-        // UDP has ones for a checksum of zero.
+        // UDP sends all ones if the checksum is zero.
         update_checksum(meta.lightguardian.sum_udp == 1 && hdr.udp.checksum == 0,
             { meta.lightguardian.zero }, hdr.udp.checksum, HashAlgorithm.csum16);
 #endif

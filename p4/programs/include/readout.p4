@@ -18,7 +18,7 @@
     register_name.write(hdr.packet_out.index, 0); \
     hdr.packet_out.index = hdr.packet_out.index + 1;
 
-// NS_READ_CELL for a register of narrower cells, through a field of their width.
+// NS_READ_CELL for a register with narrower cells, through a field of the cells' width.
 #define NS_READ_NARROW_CELL(register_name, field, narrow) \
     register_name.read(narrow, hdr.packet_out.index); \
     hdr.cells.field = (bit<32>)narrow; \
@@ -37,7 +37,7 @@
     (hdr.packet_out.object == (number) && hdr.packet_out.bank < NS_BANKS \
      && hdr.packet_out.index < (cells) && (hdr.packet_out.index & (NS_CELLS - 1)) == 0)
 
-// Converts a request to its answer, which is a refusal until a structure fills it.
+// Converts a request to its answer. The answer is a refusal until a structure fills it.
 control BeginAnswer(inout headers_t hdr, inout standard_metadata_t standard_metadata) {
     action answer() {
         hdr.packet_in.setValid();

@@ -62,7 +62,7 @@ register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
     } \
     IT.bucket = (IT.sum << bits) | IT.packets;
 
-// The same in the row with buckets of 44 bits, 11 times 4 bits.
+// The same for the row with buckets of 44 bits, which are 11 times 4 bits.
 #define IT_ADD_44(row, odd) \
     hash(IT.column, HashAlgorithm.crc32, 32w0, { IT.place * odd }, \
          32w1 * (NS_SKETCHINT_LATENCY_CELLS * 8 / 11)); \
@@ -83,7 +83,7 @@ register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
     sketchint_latencies.write(IT.upper, IT.wide[63:32]); \
     sketchint_latencies.write(IT.third, IT.wide[95:64]);
 
-// The same in the row with a bucket for each two cells.
+// The same for the row with a bucket in each two cells.
 #define IT_ADD_64(row, odd) \
     hash(IT.column, HashAlgorithm.crc32, 32w0, { IT.place * odd }, \
          32w1 * (NS_SKETCHINT_LATENCY_CELLS / 2)); \
@@ -96,7 +96,7 @@ register<bit<32>>(IT_LATENCIES * NS_BANKS) sketchint_latencies;
     sketchint_latencies.write(IT.cell, IT.bucket[31:0]); \
     sketchint_latencies.write(IT.upper, IT.bucket[63:32]);
 
-// A packet that leaves the network here.
+// A packet that leaves the network at this switch.
 control SketchIntTowers(inout headers_t hdr, inout metadata_t meta) {
     action count_flow() {
         IT.first = (bit<32>)meta.bank * IT_FLOWS;

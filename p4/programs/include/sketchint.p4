@@ -21,15 +21,15 @@
 
 #define IM meta.sketchint
 
-#define IM_KIND 1 // of the shim: INT-MD
+#define IM_KIND 1 // shim.kind: INT-MD
 #define IM_VERSION 2
-#define IM_HEADER_WORDS 3 // metadata header
-#define IM_HEADER_BYTES 16 // shim and metadata header
+#define IM_HEADER_WORDS 3 // words of the metadata header
+#define IM_HEADER_BYTES 16 // bytes of the shim and the metadata header
 
 #ifdef NS_WITH_SKETCHINT_TOWERS
-#define IM_LEFT_OUT 10 // reasons in sketchint_left_out
+#define IM_LEFT_OUT 10 // number of reasons in sketchint_left_out
 #else
-#define IM_LEFT_OUT 9 // reasons in sketchint_left_out
+#define IM_LEFT_OUT 9 // number of reasons in sketchint_left_out
 #endif
 #define IM_REASON_UNKNOWN 1
 #define IM_REASON_LENGTH 2
@@ -44,16 +44,16 @@
 #define IM_REPORT_VERSION 2
 #define IM_REPORT_KIND 1  // INT
 #define IM_REPORT_INNER 3 // Ethernet
-#define IM_REPORT_BITS 0x7c00 // ports, latency, queue, times
-#define IM_REPORT_METADATA 28 // bytes
-#define IM_REPORT_FIXED 56 // UDP, group, individual report, metadata
-#define IM_REPORT_MOST 960 // bytes of the packet: its length has eight bits, in words
+#define IM_REPORT_BITS 0x7c00 // the metadata of a report: ports, latency, queue, times
+#define IM_REPORT_METADATA 28 // bytes of this metadata
+#define IM_REPORT_FIXED 56 // bytes of UDP, group, individual report and metadata
+#define IM_REPORT_MOST 960 // bytes of the packet, at most: 8 bits count its words
 
-// Timestamps of v1model are in microseconds, those of INT in nanoseconds.
+// v1model has timestamps in microseconds, INT in nanoseconds.
 #define IM_NANOSECONDS 1000
 
-// Packets with or for INT that the switch left as they were, did not push metadata on, or discarded
-// as their header requests, by reason.
+// Packets that the switch left as they were, did not push metadata on, or discarded as their header
+// requests, by reason. Each of them carries INT or should start to.
 counter(IM_LEFT_OUT, CounterType.packets) sketchint_left_out;
 
 #ifdef NS_WITH_SKETCHINT_TOWERS
@@ -171,7 +171,7 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         IM.session = (bit<32>)session;
     }
 
-    // Ports where INT ends: those of hosts, and of networks without INT.
+    // Ports where INT ends: ports to hosts, and to networks without INT.
     table sink {
         key = { standard_metadata.egress_port: exact @name("port"); }
         actions = { remove; report; @defaultonly NoAction; }
@@ -205,7 +205,8 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         IM.ip_length = (bit<32>)hdr.ipv6.payload_length + 40;
     }
 
-    // Words of metadata that the instructions request: of bits 0 to 5 the switch has values.
+    // Counts the words of metadata that the instructions request. The switch has values for bits 0
+    // to 5.
     action count_words(bit<16> i) {
         IM.known = (bit<8>)i[15:15] + (bit<8>)i[14:14] + (bit<8>)i[13:13] + (bit<8>)i[12:12]
             + ((bit<8>)i[11:11] + (bit<8>)i[10:10] << 1);
@@ -214,7 +215,7 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
             + (bit<8>)i[1:1] + (bit<8>)i[0:0];
     }
 
-    // Keeps what the checksum of TCP or UDP includes, to be taken out of it.
+    // Keeps the terms that the TCP or UDP checksum includes, so that they can be subtracted later.
     action keep_header() {
         hdr.kept_shim = hdr.int_shim;
         hdr.kept_md = hdr.int_md;
@@ -263,7 +264,8 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         sketchint_left_out.count(IM_REASON_MTU);
     }
 
-    // The metadata of this hop. Bits 6 to 15 request what the switch does not have: all ones.
+    // The metadata of this hop. Bits 6 to 15 request metadata that the switch does not have: it
+    // writes all ones.
     action push() {
         IM.pad = (bit<8>)hdr.int_md.hop_words - IM.known;
         IM.growth = IM.growth + ((bit<16>)hdr.int_md.hop_words << 2);
@@ -323,7 +325,8 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         mark_to_drop(standard_metadata);
     }
 
-    // Bytes of the packet that a report has: all headers and INT, filled up to a word.
+    // The number of bytes of the packet that a report has: all headers and INT, filled up to a
+    // word.
     action set_inner() {
         IM.inner = IM.link + IM.ip_length - IM.payload + 2;
     }
@@ -357,13 +360,14 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
     action change_udp() {
         hdr.udp.length = hdr.udp.length + IM.growth;
         IM.checksum = ~hdr.udp.checksum;
-        // Without a checksum UDP has zero.
+        // A UDP checksum of zero means that there is none.
         if (hdr.udp.checksum != 0) {
             IM.sum_udp = 1;
         }
     }
 
-    // The packet of a report: as received, but for addresses, TTL and what is behind INT.
+    // Restores the packet of a report as it was received, except addresses, TTL and the bytes after
+    // INT.
     action restore_packet() {
         IM.growth = IM.bytes;
         hdr.int_shim = hdr.kept_shim;
@@ -393,7 +397,7 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         hdr.report_ipv4.tos = 0;
         hdr.report_ipv4.total_length = (bit<16>)IM.inner + (20 + IM_REPORT_FIXED);
         hdr.report_ipv4.identification = 0;
-        hdr.report_ipv4.flags = 2; // not to be fragmented
+        hdr.report_ipv4.flags = 2; // do not fragment
         hdr.report_ipv4.fragment_offset = 0;
         hdr.report_ipv4.ttl = 64;
         hdr.report_ipv4.protocol = 17;
@@ -438,7 +442,7 @@ control SketchIntEgress(inout headers_t hdr, inout metadata_t meta,
         mark_to_drop(standard_metadata);
     }
 
-    // Where reports go.
+    // The destination of reports.
     table collector {
         actions = { send; drop; }
         default_action = drop;

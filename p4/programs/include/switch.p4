@@ -198,16 +198,16 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 #endif
 
 #ifdef NS_WITH_UNIVMON
-    // Packets without a flow, by reason. They are in no sketch. Each is in the bank of one switch,
-    // because it is dropped there, or goes to the CPU. Those with a fault in what a tunnel carries
-    // are forwarded, and are in further cells.
+    // Packets without a flow, by reason. No sketch counts them. One switch counts each of them: the
+    // switch that drops it or sends it to the CPU. Packets whose tunnel carries a faulty packet are
+    // forwarded, and counted in further cells.
     @netsketch_readout[object=23, banks=NS_BANKS, counter="ingress.unparsed_counted"]
     @netsketch_univmon[part="unparsed",
                        reasons="not-ip,truncated,bad-version,bad-length,bad-checksum,too-deep",
                        forwarded=NS_UNPARSED_FORWARDED]
     register<bit<32>>(NS_CELLS * NS_BANKS) unparsed;
 
-    // By bank, counted last as in univmon.p4.
+    // Counted by bank and last, as in univmon.p4.
     counter(NS_BANKS, CounterType.packets) unparsed_counted;
 
     action no_flow(bit<8> reason) {
@@ -252,7 +252,7 @@ control ingress(inout headers_t hdr, inout metadata_t meta,
 
     apply {
 #ifdef NS_WITH_UNIVMON
-        bank.apply(meta); // of packets without a flow, too
+        bank.apply(meta); // packets without a flow count, too
 #endif
         if (hdr.packet_out.isValid() && hdr.packet_out.op == NS_OP_SEND) {
             send_out();

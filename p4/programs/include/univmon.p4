@@ -35,7 +35,7 @@
 #define NS_KEY_SERVICE 5  // destination and destination port
 #define NS_KEY_PROTOCOL 6
 
-// Whether the switch counts the packet by this key: see duties.p4.
+// Whether the switch counts the packet by this key; duties.p4 sets it.
 #define NS_COUNTS(key) ((meta.duties.dimensions & (1 << (key - 1))) != 0)
 
 // The input of each hash is the flow's hash times an odd constant: one for each row, one for the
@@ -51,11 +51,11 @@
 #define UM_ODD_WAY2 0xd6e8feb9
 #define UM_ODD_WAY3 0xb5297a4d
 
-// Ways of the heavy keys. With two ways, larger flows too often hold both slots of one of the
-// largest flows: for a flow of 0.5 % of the packets, once in a few epochs.
+// Ways of the heavy keys. With two ways, larger flows often hold both slots of one of the largest
+// flows: for a flow of 0.5 % of the packets, once in a few epochs.
 #define UM_WAYS 4
 
-// Estimates are compared as unsigned numbers with this added.
+// Added to estimates, which are then compared as unsigned numbers.
 #define UM_BIAS 0x80000000
 
 #define UM meta.univmon
@@ -63,7 +63,7 @@
 // Levels with all counters and heavy keys.
 #define UM_WIDE 8
 
-// Counts in the row that begins with cell UM.first, stores the row's estimate, and goes on to the
+// Counts in the row that begins with cell UM.first, stores the row's estimate, and advances to the
 // next row. The hash's lowest bit is the sign, the bits above it are the column. In a deep level,
 // four columns share a counter.
 #define UM_COUNT(odd, estimate) \
@@ -80,7 +80,7 @@
     } \
     counters.write(UM.cell, UM.count);
 
-// Looks up a flow's slot of the way that begins with slot UM.first, and goes on to the next way.
+// Looks up the flow's slot in the way that begins with slot UM.first, and advances to the next way.
 #define UM_LOOK(odd, slot_count, slot_hash) \
     hash(UM.slot, HashAlgorithm.crc32, 32w0, { UM_HASH * odd }, 32w1 * UM_SLOTS); \
     UM.slot = (UM.first + (UM.slot >> shift)) * UM_WORDS; \
@@ -90,8 +90,9 @@
 
 #define UM_HOLDS(slot_count, slot_hash) (UM.slot_hash == UM_HASH && UM.slot_count != 0)
 
-// Selects the slot of another way if it holds the flow, or else if its flow is the first to be
-// replaced: that with the lowest count, of equal ones that with the largest hash.
+// Selects the slot of another way if it holds the flow, or if its flow is to be replaced before the
+// flow of the selected slot: the flow with the lower count, or of equal counts the flow with the
+// larger hash.
 #define UM_LOOK_FURTHER(odd) \
     if (UM.hit == 0) { \
         UM_LOOK(odd, other_count, other_hash) \
@@ -178,7 +179,7 @@
 #define UM_COUNTER_CELLS (UM_PACKETS + NS_CELLS)
 #define UM_HEAVY_CELLS (UM_BANK_SLOTS * UM_WORDS)
 
-// The parameters of action count for a level.
+// The parameters of action count, by level.
 #define UM_AT_WIDE(level) \
     count(level, level * UM_LEVEL_CELLS, UM_COLUMNS, level * UM_WAYS * UM_SLOTS, UM_SLOTS, 0)
 #define UM_AT_DEEP(level) \
@@ -214,9 +215,9 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
     // registers misses no packet.
     counter(NS_BANKS, CounterType.packets) counted;
 
-    // Counts the packet at its level, in one action: tables and branches are slow on BMv2. The
-    // level's first counter and heavy key are those of the first bank, columns and slots the
-    // distances of its rows and ways.
+    // Counts the packet at its level, in one action, because tables and branches are slow on BMv2.
+    // The parameters give the first counter and heavy key of the level in the first bank, and the
+    // distances between its rows and ways.
     action count(bit<32> level, bit<32> first_counter, bit<32> columns, bit<32> first_slot,
                  bit<32> slots, bit<8> shift) {
         UM.cell = (bit<32>)meta.bank * UM_COUNTER_CELLS + UM_PACKETS + level;
@@ -234,7 +235,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
         UM_COUNT(UM_ODD_ROW4, low)
 #endif
 
-        // The median of the first three rows, into row0.
+        // Puts the median of the first three rows into row0.
         if (UM.row1 < UM.row0) {
             UM.low = UM.row1;
             UM.row1 = UM.row0;
@@ -248,7 +249,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
             UM.row0 = UM.row1;
         }
 
-        // Selects the slot that holds this key, else the one whose key is the first to be replaced.
+        // Selects the slot that holds this key, or else the slot whose key is replaced first.
         UM.first = (bit<32>)meta.bank * UM_BANK_SLOTS + first_slot;
         UM_LOOK(UM_ODD_WAY0, slot_count, slot_hash)
         UM.cell = UM.slot;
@@ -260,8 +261,8 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
         UM_LOOK_FURTHER(UM_ODD_WAY2)
         UM_LOOK_FURTHER(UM_ODD_WAY3)
 
-        // Of flows with equal estimates, that with the smallest hash stays, whichever was first.
-        // The hash of an empty slot is 0.
+        // Of flows with equal estimates, the flow with the smallest hash stays, whichever was
+        // first. The hash of an empty slot is 0.
         if (UM.row0 > UM_BIAS + UM.slot_count ||
             (UM.row0 == UM_BIAS + UM.slot_count && UM_HASH < UM.slot_hash)) {
             heavy.write(UM.cell, UM.row0 - UM_BIAS);
@@ -282,7 +283,7 @@ control UM_CONTROL(inout headers_t hdr, inout metadata_t meta) {
         counted.count((bit<32>)meta.bank);
     }
 
-    // The level is the number of leading ones of a hash, the last level at most.
+    // The level is the number of leading ones of a hash, at most the last level.
     table level {
         key = { UM.level_hash: lpm @name("hash"); }
         actions = { count; }

@@ -209,8 +209,8 @@ func (b *batch) add(frame []byte) (full bool) {
 	return len(b.ends) == batchFrames
 }
 
-// send sends the frames, and returns how many the kernel took, and how many it refused for which
-// reason; it goes on after one that it refuses.
+// send sends the frames. It returns how many the kernel took, how many it refused, and the reason.
+// After a refused frame it continues with the next one.
 func (b *batch) send(fd int) (sent int, refused map[error]uint64) {
 	from := 0
 	for i, to := range b.ends {

@@ -80,7 +80,7 @@ type File struct {
 	Externs           []Named
 }
 
-// Named is an object of a kind of which the compiler uses only the name.
+// Named is an object of which the compiler uses only the name.
 type Named struct {
 	Name   string
 	Source *Source

@@ -43,7 +43,7 @@ type entryState struct {
 	key string
 }
 
-// Table is the entries of a table. They do not change during lookups.
+// Table holds the entries of a table, which do not change during lookups.
 type Table struct {
 	def     *program.Table
 	st      *State

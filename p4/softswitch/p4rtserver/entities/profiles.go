@@ -211,7 +211,7 @@ func checkGroupSize(p *p4values.ActionProfile, weights []int32, limit int32) err
 	return nil
 }
 
-// watch checks a watch port: it must be one of the switch's, or none.
+// watch checks a watch port: it must be a port of the switch, or absent.
 func (d *Device) watch(port []byte) (softswitch.WatchPort, error) {
 	if len(port) == 0 {
 		return softswitch.WatchPort{}, nil

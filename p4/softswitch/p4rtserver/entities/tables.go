@@ -146,8 +146,8 @@ func (d *Device) deleteEntry(t *table, key softswitch.Entry, wantUndo bool) (und
 	}, nil
 }
 
-// countOneShot counts entries with one-shot groups: a selector is programmed either with those or
-// with members and groups.
+// countOneShot counts entries with one-shot groups. The entries of a table with a selector use
+// either one-shot groups, or members and groups.
 func (d *Device) countOneShot(t *table, a softswitch.Action, by int) {
 	if t.Profile != nil && a.Kind == softswitch.ActionSet {
 		d.oneShot[t.Profile.ID] += by
