@@ -23,9 +23,10 @@ type altered struct {
 	received []byte
 }
 
-// Altered returns how many packets a host received that differ from what their sender's application
-// sent, in more than what routers change (addresses of the link layer, TTL, checksum of IPv4), and
-// descriptions of the first ones. The data paths of hosts have removed their headers.
+// Altered returns how many packets a host received changed, and descriptions of the first ones. A
+// packet is changed if it differs from the packet that the sender's application sent in more than
+// routers change: link-layer addresses, TTL and the checksum of IPv4. The data paths of hosts have
+// removed their headers.
 func (n *Network) Altered() (packets uint64, examples []string) {
 	n.altered.mu.Lock()
 	defer n.altered.mu.Unlock()

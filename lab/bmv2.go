@@ -151,8 +151,8 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 	}
 }
 
-// follow returns all copies of the newest packet, the first of which has left, in the order of
-// their ports. When one copy leaves, all others are in the queues of their ports, or behind them:
+// follow returns all copies of the newest packet, in the order of their ports; one copy has left
+// already. When one copy leaves, all others are in the queues of their ports, or have left these:
 // they leave before frames that join the queues then.
 func (s *external) follow(first dataplane.Packet) ([]dataplane.Packet, error) {
 	out, id := []dataplane.Packet{first}, s.id

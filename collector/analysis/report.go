@@ -48,10 +48,11 @@ type PluginReport struct {
 	Err error
 	// Duration is the duration of the analysis, from the hand-over of the epoch to the last result.
 	Duration time.Duration
-	// Answered is when the plugin had returned its results, Published when these were in the store.
+	// Answered is the time when the plugin had returned its results, Published the time when the store
+	// had them.
 	Answered, Published time.Time
-	// Planned is when the switches had the plugin's plans that are ahead of their epoch; zero if
-	// there were none.
+	// Planned is the time when the switches had the plans that must be written before their epoch;
+	// zero if the plugin made no such plans.
 	Planned time.Time
 	// Tables and Rows are the numbers of published tables and rows.
 	Tables, Rows int

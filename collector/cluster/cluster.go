@@ -105,7 +105,8 @@ type Component struct {
 	lease lease // used by run only
 	joins bool  // whether this member has ever had a lease; used by run only
 	peers map[string]peer
-	// stranger is when a lease or beat was found last that cannot be read; used by run only.
+	// stranger is the time at which a lease or beat that cannot be read was last found; used by run
+	// only.
 	stranger time.Time
 
 	mu     sync.Mutex
@@ -161,9 +162,6 @@ func (c *Component) Start() error {
 	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
 		return fmt.Errorf("cluster: %w", err)
 	}
-	if err := c.watchEarlier(); err != nil {
-		return fmt.Errorf("cluster: %w", err)
-	}
 	err := c.respond("control", c.control)
 	if c.deps.OnOffer != nil {
 		err = errors.Join(err, c.respond("moves", c.offered))
@@ -174,17 +172,6 @@ func (c *Component) Start() error {
 	c.work.Go(c.run)
 	c.work.Go(c.publish)
 	return nil
-}
-
-// watchEarlier logs collectors of earlier versions that try to join; see keepOut.
-func (c *Component) watchEarlier() error {
-	prefix := "$KV." + c.deps.Bus.Bucket(earlierLeases) + "."
-	_, err := c.deps.Bus.Conn().Subscribe(prefix+">", func(m *nats.Msg) {
-		if name := strings.TrimPrefix(m.Subject, prefix); name != keptOut {
-			c.complain("collector " + name + " has an earlier version of netsketch and is refused; stop it")
-		}
-	})
-	return err
 }
 
 // Stop leaves the cluster: the other members take over at once.
@@ -415,8 +402,8 @@ func (c *Component) send(m Member) {
 }
 
 // evaluate computes the view. Without a lease, the members of the last view stay. A member is gone
-// if its beats have stopped for Config.Lease and this member has renewed its own lease since: one
-// that the network has cut off loses its lease before it takes the others for gone.
+// if its beats have stopped for Config.Lease and this member has renewed its own lease since. So a
+// member that the network has cut off loses its lease before it takes the others for gone.
 func (c *Component) evaluate(now time.Time) {
 	next := View{Self: c.cfg.Member, Leased: c.lease.held(now, c.cfg.Lease), Fence: c.lease.fence()}
 	self := c.current()

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
@@ -318,55 +317,6 @@ func TestLeaseThatCannotBeRead(t *testing.T) {
 	})
 	if n := strings.Count(b.log.String(), "another version of netsketch"); n != 1 {
 		t.Errorf("b says %d times why it is refused, want once:\n%s", n, b.log)
-	}
-}
-
-// A collector of the time in which leases were JSON gets no lease beside a member, which names it
-// once. A cluster does not begin while such a collector holds a lease.
-func TestCollectorOfAnEarlierVersion(t *testing.T) {
-	server := bustest.Server(t)
-	admin := bustest.Connect(t, "fabric", "admin", server)
-	earlier := func() (jetstream.KeyValue, error) {
-		return admin.JetStream().KeyValue(t.Context(), "netsketch_fabric_members")
-	}
-	old, err := admin.JetStream().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "netsketch_fabric_members",
-		TTL: time.Hour, Storage: jetstream.MemoryStorage})
-	if err == nil {
-		_, err = old.PutString(t.Context(), "x", `{"name":"x"}`)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := join(t, server, "a", nil)
-	testkit.Until(t, "a waits for the end of x", func() bool {
-		return strings.Contains(a.log.String(), "an earlier version of netsketch has a lease in bucket netsketch_fabric_")
-	})
-	if a.View().Leased {
-		t.Error("a has a lease beside that of x")
-	}
-	if err := admin.JetStream().DeleteKeyValue(t.Context(), "netsketch_fabric_members"); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "a alone", []joined{a}, "a")
-	for range 2 {
-		bucket, err := earlier()
-		if err == nil {
-			_, err = bucket.Create(t.Context(), "x", []byte(`{"name":"x"}`))
-		}
-		if err == nil {
-			t.Error("x has a lease")
-		}
-	}
-	if bucket, err := earlier(); err != nil {
-		t.Error(err)
-	} else if info, err := streamOf(t.Context(), bucket); err != nil || info.State.LastSeq == 0 {
-		t.Errorf("the bucket is empty, so that x makes another one: %v", err)
-	}
-	testkit.Until(t, "a names x", func() bool {
-		return strings.Contains(a.log.String(), "collector x has an earlier version of netsketch and is refused")
-	})
-	if n := strings.Count(a.log.String(), "and is refused"); n != 1 {
-		t.Errorf("a names x %d times, want once:\n%s", n, a.log)
 	}
 }
 

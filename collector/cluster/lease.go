@@ -16,14 +16,8 @@ import (
 // offsetEvery is the number of renewals between two measurements of the clock.
 const offsetEvery = 10
 
-const (
-	// leases is the bucket of leases.
-	leases = "leases"
-	// earlierLeases is the bucket of leases of versions that wrote them as JSON, and keptOut the only
-	// key in it; see keepOut.
-	earlierLeases = "members"
-	keptOut       = "none"
-)
+// leases is the bucket of leases.
+const leases = "leases"
 
 // lease is the entry of a member in the bucket of members. The bucket drops entries that are not
 // renewed.
@@ -155,9 +149,6 @@ func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) er
 		}
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		if err := keepOut(ctx, b); err != nil {
-			return err
-		}
 		bucket, err = b.JetStream().CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: b.Bucket(leases), Description: "leases of the members of netsketch cluster " + b.Name(),
 			TTL: duration, Storage: jetstream.MemoryStorage, Replicas: b.Replicas(), MaxBytes: 4 << 20,
@@ -175,34 +166,6 @@ func (l *lease) open(ctx context.Context, b *bus.Bus, duration time.Duration) er
 	}
 	l.bucket = bucket
 	return nil
-}
-
-// keepOut makes the bucket in which earlier versions of netsketch keep leases one that takes none:
-// they do not know of leases in another bucket, and would bid for all devices. It fails if one of
-// them holds a lease.
-func keepOut(ctx context.Context, b *bus.Bus) error {
-	js, name := b.JetStream(), b.Bucket(earlierLeases)
-	bucket, err := js.KeyValue(ctx, name)
-	if err == nil {
-		var info *jetstream.StreamInfo
-		if info, err = streamOf(ctx, bucket); err != nil || info.Config.MaxMsgSize == 1 {
-			return err
-		}
-		if info.State.Msgs > 0 {
-			return fmt.Errorf("a collector of an earlier version of netsketch has a lease in bucket %s; stop it", name)
-		}
-		if err = js.DeleteKeyValue(ctx, name); err != nil {
-			return err
-		}
-	} else if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return err
-	}
-	bucket, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, MaxValueSize: 1, Replicas: b.Replicas(),
-		Description: "keeps earlier versions of netsketch out of cluster " + b.Name()})
-	if err == nil { // they make an empty bucket again
-		_, err = bucket.PutString(ctx, keptOut, "-")
-	}
-	return err
 }
 
 // emptied reports whether the NATS servers have lost the entries of a bucket because all of them

@@ -102,7 +102,7 @@ func decodeMember(data []byte) (Member, error) {
 	}, nil
 }
 
-// unreadable is the member whose lease cannot be read: it owns nothing.
+// unreadable returns a member whose lease cannot be read. Such a member owns nothing.
 func unreadable(name string) Member {
 	return Member{Name: name, State: Active, Version: "unreadable"}
 }

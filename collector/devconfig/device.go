@@ -415,7 +415,8 @@ func (d *device) settle(ctx context.Context, c *client) error {
 	}
 }
 
-// step carries out the step of a state, and returns the event that it results in, with the reason.
+// step does the work of a state. It returns the event that decides the next state, and the reason
+// for a failure.
 func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, failure string) {
 	switch p.State {
 	case Setting:

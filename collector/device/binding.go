@@ -38,7 +38,7 @@ func CheckProgram(p *p4rt.Program) error {
 	return fmt.Errorf("program %s: %w", p.Name, err)
 }
 
-// Measurement is what the collector reads from switches that run a program.
+// Measurement describes what the collector reads from switches that run a program.
 type Measurement struct {
 	// Table selects the bank, or the window of epochs if Windowed is set.
 	Table    string

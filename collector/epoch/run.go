@@ -78,7 +78,8 @@ func (e *Engine) moveStart(by time.Duration) {
 }
 
 // schedule computes boundaries. A boundary is due at a monotonic time, so that setting the time of
-// day neither stops nor shortens epochs. Its time of day is what the clock shows at that moment.
+// day neither stops nor shortens epochs. The time of day of a boundary is read from the clock at
+// that moment.
 type schedule struct {
 	e        *Engine
 	interval time.Duration

@@ -21,7 +21,8 @@ import (
 
 // SharedPlan is a plan that is not concluded: the outcome at a device is missing.
 type SharedPlan struct {
-	// Number identifies the plan among those of the member that made it. It grows.
+	// Number identifies the plan among the plans of the member that made it. Later plans have larger
+	// numbers.
 	Number uint64
 	Plugin string
 	// Undo withdraws the plan, because a device has refused it.
@@ -81,8 +82,8 @@ func (c *Component) tracked(k planKey) *plan {
 	return c.plans[i]
 }
 
-// share passes the plans of this member to the others: those of plugins that are at home here. The
-// caller holds c.mu.
+// share passes the plans of the plugins that are at home here to the other members. The caller
+// holds c.mu.
 func (c *Component) share() {
 	if c.cluster == nil {
 		return

@@ -38,9 +38,9 @@ type Cluster interface {
 	Share(plans []SharedPlan)
 	// Settings shares the settings of hosts of a plan. It does not block.
 	Settings(plugin string, plan sdk.Plan)
-	// Forward sends an outcome to the member that made the plan, or that of a setting to the home of
-	// the plugin, which receives it at least once (TakeOutcome). It returns false if that is this
-	// member. It does not block.
+	// Forward sends the outcome of a plan to the member that made the plan, or the outcome of a
+	// setting to the home of the plugin, which receives it at least once (TakeOutcome). It returns
+	// false if this member is the receiver. It does not block.
 	Forward(Outcome) bool
 	// Take returns what the last owner of a device stored, and makes this collector the owner, so that
 	// the previous owner can store no more. own reports whether this collector was the last owner.
@@ -131,9 +131,9 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// held returns what to store: the entries that the device holds after updates, which may be those
-// of a part, and after the parts that are pending for the next epoch, are written. It also returns
-// these pending parts. The caller holds d.writing.
+// held returns the entries that the device will hold once updates, which may belong to a part, and
+// the parts that are pending for the next epoch are written. It also returns these pending parts.
+// The caller holds d.writing.
 func (d *deviceIntent) held(updates []p4rt.Update, of *part) (held Held, parts []*part) {
 	entries, absent := maps.Clone(d.applied), map[string]p4rt.Entry{}
 	for _, e := range d.absent {
@@ -239,8 +239,8 @@ func sorted(entries map[string]p4rt.Entry) (out []p4rt.Entry) {
 	return out
 }
 
-// Sync repeats what has failed before: it shares plans and outcomes, and the entries of devices;
-// Cluster logs why. Call it once in each epoch.
+// Sync repeats failed attempts to share plans, outcomes and the entries of devices; Cluster logs
+// the reasons. Call it once in each epoch.
 func (c *Component) Sync(ctx context.Context) {
 	if c.cluster == nil {
 		return

@@ -10,8 +10,9 @@ import (
 )
 
 // WithFlows returns the table with the leaves of grouping flow-ref of netsketch-results, if its
-// list has them and the table does not: the fields of each row's flow. The fields of a flow are
-// those of the row's dimension, by default a 5-tuple. A flow that is not of this form has none.
+// list has them and the table does not: the fields of each row's flow. The fields of a flow are the
+// fields of the row's dimension, by default those of a 5-tuple. A flow whose text has another form
+// gets no fields.
 func (r *Registry) WithFlows(t *table.Table) *table.Table {
 	l, err := r.Current().List(t.List)
 	flows := t.Column("flow")

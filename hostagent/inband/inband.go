@@ -210,7 +210,7 @@ type Fields uint16
 // Contains reports whether the set has a field.
 func (s Fields) Contains(f Field) bool { return s>>f&1 != 0 }
 
-// layout is where the metadata of a hop is, which follows from the instructions.
+// layout holds the offsets of metadata within a hop, which follow from the instructions.
 type layout struct {
 	version uint8
 	bitmap  uint16

@@ -45,7 +45,7 @@ type Attachment struct {
 	prepare func() error // makes a new interface fit for the programs
 	hooks   []*attached  // hooks in the order of Set; empty: no program
 	index   int          // index of the interface
-	lost    time.Time    // when the programs were found to be detached; zero: they are attached
+	lost    time.Time    // when the programs were found to be detached; zero while they are attached
 	problem string       // reason for which programs could not be attached again, logged once
 	leaving *time.Timer  // timer that detaches the programs that strip arriving packets
 	watch   *watch       // nil before programs are attached

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The set of strings with the names of features, and the size of each (linux/ethtool.h).
+// Constants of linux/ethtool.h: the string set with the names of features, and the bytes of each
+// string.
 const (
 	stringsOfFeatures = 4
 	stringLength      = 32

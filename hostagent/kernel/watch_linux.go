@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain bounds the delay of noticing a change of which the kernel sends no message.
+// lookAgain bounds the delay of noticing a change about which the kernel sends no message.
 const lookAgain = time.Second
 
 // watch calls a function after each change of an interface, and once a second.

@@ -67,7 +67,7 @@ const (
 	// growAfter is the time between probes of the full length where only a shorter one arrived.
 	growAfter = 30 * time.Second
 
-	// A carrier is slow if the median of its round-trip times exceeds that of plain twins by the
+	// A carrier is slow if its median round-trip time exceeds the median of plain twins both by the
 	// factor slowFactor and by slowMore.
 	slowFactor = 3
 	slowMore   = time.Millisecond

@@ -80,7 +80,7 @@ type port struct {
 	tried  int           // probes in the carrier since the last reply to one
 	silent int           // attempts since the last reply at the probed length
 	proved time.Duration // when the newest probe left that came back in the carrier
-	// reached is when the newest short probe without the carrier left that came back.
+	// reached is the time at which the newest answered short probe without the carrier was sent.
 	reached time.Duration
 }
 

@@ -150,7 +150,8 @@ type Received struct {
 	Message
 	Source, Destination netip.Addr
 	SourcePort          uint16
-	// Carried: it arrived in the carrier; CarrierHops are the switches that the carrier passed.
+	// Carried reports that the probe arrived in the carrier; CarrierHops are the switches that the
+	// carrier passed.
 	Carried     bool
 	CarrierHops uint8
 	// Length of the IP packet without carrier, in bytes.

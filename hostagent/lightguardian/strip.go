@@ -17,7 +17,8 @@ const (
 	moreFrag = 0x20
 )
 
-// place is where a packet with the carry mark has its sketchlet. Offsets count from the IP header.
+// place holds the offsets of the sketchlet in a packet with the carry mark, counted from the IP
+// header.
 type place struct {
 	l4, payload, end int
 	v6, udp          bool

@@ -87,9 +87,10 @@ func take(bound *int, n int) error {
 // ports.
 func OuterFlow(k *flow.Key, frame []byte) error { return follow(k, frame, outerLimits) }
 
-// InnerFlow is OuterFlow for the last IP header: it also follows IP, MPLS (RFC 4023), GRE (RFC 2784
-// and 2890) and VXLAN (RFC 7348, UDP port 4789) in IP. A packet with anything else in these, or
-// that is a later fragment, has the flow of the header before. All IP headers must be valid.
+// InnerFlow returns the flow of the last IP header. Besides the headers that OuterFlow follows, it
+// follows IP, MPLS (RFC 4023), GRE (RFC 2784 and 2890) and VXLAN (RFC 7348, UDP port 4789) in IP.
+// If these carry anything else, or the packet is a later fragment, the flow is that of the last IP
+// header before. All IP headers must be valid.
 func InnerFlow(k *flow.Key, frame []byte) error { return follow(k, frame, inner(outerLimits)) }
 
 // inner returns the same bounds for the last IP header.

@@ -32,7 +32,7 @@ func (f *Frame) Set(data []byte) {
 	copy(f.buffer[Headroom:], data)
 }
 
-// Drop takes the frame out of the traffic: it goes no further.
+// Drop ends the frame: nothing receives it.
 func (f *Frame) Drop() { f.dropped = true }
 
 // Dropped reports whether Drop was called since the last Set.

@@ -159,7 +159,8 @@ func tagOf(hash uint64) uint64 { return hash >> 24 & 0xff }
 // tagOnes is 1 for each way of a word of tags.
 const tagOnes = 0x01010101_01010101
 
-// leastSeen returns the way that a new flow takes: a free one, or that with the fewest packets.
+// leastSeen returns the way for a new flow: a free way, or the way of the flow with the fewest
+// packets.
 func (s *set) leastSeen() (way int) {
 	for i := range s.seen {
 		if s.seen[i] < s.seen[way] {

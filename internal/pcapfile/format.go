@@ -288,8 +288,9 @@ func (n *ng) next() (record, error) {
 	}
 }
 
-// packet returns a packet of an interface whose bytes in the file have a size. date is where its
-// date begins; nil: it has none, and may be cut.
+// packet returns a packet of interface number at. size is the number of its bytes in the file, data
+// the rest of the block. Its date begins at date; a packet without a date (nil) is cut to the
+// interface's snap length.
 func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) {
 	if uint64(at) >= uint64(len(n.interfaces)) {
 		return record{}, fmt.Errorf("interface %d of %d", at, len(n.interfaces))

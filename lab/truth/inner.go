@@ -72,8 +72,8 @@ func (c *carried) take(whole bool, headers int) bool {
 	return whole && c.left >= 0
 }
 
-// tunnel takes the header behind an IP header, if it is the header of a tunnel, and returns the
-// EtherType of the packet in the tunnel; 0: nothing that is measured.
+// tunnel reads the header behind an IP header. If it is the header of a tunnel, tunnel returns the
+// EtherType of the packet in the tunnel, and otherwise 0: nothing that is measured.
 func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
 	switch {
 	case k.Proto == protoIPv4:

@@ -38,8 +38,8 @@ type User struct {
 	// Password is expected with the username. Without a password, the user is the client whose
 	// certificate has the name.
 	Password settings.Secret `yaml:"password"`
-	// Paths are what the user may read, with everything below them: paths such as /univmon or
-	// /interfaces/interface[name=Ethernet1]. If there are none, everything.
+	// Paths are the paths that the user may read, with everything below them, such as /univmon or
+	// /interfaces/interface[name=Ethernet1]. Without paths, the user may read everything.
 	Paths []string `yaml:"paths"`
 }
 

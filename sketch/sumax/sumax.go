@@ -559,8 +559,8 @@ func (s *Sketch[F]) Reset() {
 	}
 }
 
-// Merge adds the sums of o, and keeps the larger maxima. Sizes are still never too low. Both
-// sketches must have all columns.
+// Merge adds the sums of o, and keeps the larger maxima. Merged sizes are never too low, as before.
+// Both sketches must have all columns.
 func (s *Sketch[F]) Merge(o *Sketch[F]) error {
 	if o == nil {
 		return fmt.Errorf("%w: sumax: nothing to merge", sketch.ErrMismatch)

@@ -41,7 +41,8 @@ func sizeOf(class uint8) float64 {
 type seen struct{ change, before, after uint8 }
 
 // capture returns a function for the probability that a flow of these sizes reaches a level that
-// keeps it and in which it exceeds the noise; 0 if the given level is not such a level.
+// keeps it and in which it exceeds the noise. The probability is 0 if the given level keeps no such
+// flow.
 func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
 	type result struct {
 		p      float64

@@ -261,7 +261,8 @@ func (b *Bus) changed(connected bool, err error) {
 	}
 }
 
-// failed logs an error of the connection: one that each attempt to connect meets, once.
+// failed logs an error of the connection. An error that repeats at each attempt to connect is
+// logged once.
 func (b *Bus) failed(err error) {
 	level, why := slog.LevelWarn, explain(err)
 	if why.Error() != err.Error() && b.refused.Swap(true) {

@@ -94,7 +94,7 @@ type Joiner[S io.Writer] struct {
 	open  map[string]*transfer[S]
 }
 
-// transfer is the newest transfer of a collector.
+// transfer is the state of the transfer that a collector began last.
 type transfer[S io.Writer] struct {
 	number, have uint64
 	sink         S

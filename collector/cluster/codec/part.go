@@ -287,7 +287,7 @@ func newPart(head *clusterv1.Part, in *sdk.Epoch) (*Part, error) {
 		}
 		p.Sources = append(p.Sources, out)
 	}
-	// of returns the source of some data; one that the header does not name is an error.
+	// of returns the source of some data. It fails if the header does not name the source.
 	var unknown error
 	of := func(name string) *Source {
 		i, ok := at[name]

@@ -141,8 +141,8 @@ func (c *Component) objects(ctx context.Context) (jetstream.ObjectStore, error) 
 	return bucket, err
 }
 
-// reopenStates makes the next call open the object store again: it may be gone with the servers'
-// files.
+// reopenStates makes the next call open the object store again, because the store is gone if the
+// servers have lost their files.
 func (c *Component) reopenStates() {
 	c.states.open.Lock()
 	defer c.states.open.Unlock()

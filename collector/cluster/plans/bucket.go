@@ -41,7 +41,8 @@ func (k *bucket) on(ctx context.Context, b *bus.Bus) (jetstream.KeyValue, error)
 	return opened, err
 }
 
-// failed makes the next call open the bucket again: it may be gone with the servers' files.
+// failed makes the next call open the bucket again, because the bucket is gone if the servers have
+// lost their files.
 func (k *bucket) failed() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -27,8 +27,9 @@ type outcomeKey struct {
 // errLater says that the home of a plugin does not take an outcome yet.
 var errLater = errors.New("the setting is not in force there yet")
 
-// Outcome sends the outcome of a plan to the member that made it, or that of a setting to the home
-// of the plugin. It arrives at least once, unless the member is gone. Outcome does not block.
+// Outcome sends the outcome of a plan to the member that made the plan, or the outcome of a setting
+// to the home of the plugin. The outcome arrives at least once, unless the member is gone. Outcome
+// does not block.
 func (c *Component) Outcome(o intent.Outcome) {
 	c.mu.Lock()
 	c.outcomes[outcomeKey{o.Plugin, o.Maker, o.Number, o.Device, o.Host, o.Role}] = o

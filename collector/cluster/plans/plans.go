@@ -61,7 +61,8 @@ type Dependencies struct {
 	Follow func(ctx context.Context, member string, plans []intent.SharedPlan)
 	// FollowHosts takes the settings of hosts that a plugin planned at another collector.
 	FollowHosts func(plugin string, plan sdk.Plan)
-	// Outcome takes an outcome of another collector; false: it is sent again later.
+	// Outcome takes an outcome of another collector. It returns false if the outcome must be sent
+	// again later.
 	Outcome func(intent.Outcome) bool
 }
 
@@ -102,7 +103,7 @@ func New(deps Dependencies) *Component {
 	return c
 }
 
-// Start begins to share plans, and to take those of other members.
+// Start begins to share the plans of this member, and to take the plans of the other members.
 func (c *Component) Start() error {
 	_, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("outcome", c.deps.Member), c.takeOutcome)
 	if err != nil {

@@ -73,8 +73,8 @@ func (c *Component) putSettings(ctx context.Context, bucket jetstream.KeyValue) 
 	return err
 }
 
-// takeSettings takes the settings of one plugin. Those that cannot be read are counted and logged,
-// and the ones before stay.
+// takeSettings takes the settings of one plugin. Settings that cannot be read are counted and
+// logged, and the previous settings stay.
 func (c *Component) takeSettings(plugin string, data []byte) {
 	k := &clusterv1.StoredSettings{}
 	err := clusterv1.Unmarshal(data, k)

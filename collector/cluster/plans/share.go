@@ -185,8 +185,8 @@ func (c *Component) watch() error {
 	}
 }
 
-// takeEntry takes the plans of a member, or the settings of a plugin. Those that cannot be read are
-// counted and logged, and the ones before stay.
+// takeEntry takes the plans of a member, or the settings of a plugin. Plans and settings that
+// cannot be read are counted and logged, and the previous ones stay.
 func (c *Component) takeEntry(bucket jetstream.KeyValue, entry jetstream.KeyValueEntry) {
 	kind, name, _ := strings.Cut(entry.Key(), ".")
 	of, err := base64.RawURLEncoding.DecodeString(name)

@@ -32,8 +32,8 @@ type stored interface {
 	GetSplit() *clusterv1.Split
 }
 
-// pack encodes a message. If it is too large for one value, pack writes it in chunks and encodes
-// head, which refers to them. before is what the key refers to.
+// pack encodes a message. If the message is too large for one value, pack writes it in chunks, and
+// encodes head, which refers to the chunks. before is the value that the key has now.
 func (c *Component) pack(ctx context.Context, bucket jetstream.KeyValue, key string, before *clusterv1.Split, m stored,
 	head func(*clusterv1.Split) stored,
 ) (data []byte, split *clusterv1.Split, err error) {
@@ -74,7 +74,7 @@ func decodeStored(data []byte, m stored) error {
 	return clusterv1.CheckVersion(m.GetProtocol())
 }
 
-// putSplit writes chunks to a slot that the ones before do not use.
+// putSplit writes chunks to a slot that the current chunks do not use.
 func (c *Component) putSplit(ctx context.Context, bucket jetstream.KeyValue, key string, before *clusterv1.Split,
 	data []byte,
 ) (*clusterv1.Split, error) {

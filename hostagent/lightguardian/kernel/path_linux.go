@@ -129,7 +129,7 @@ func (r *kernelRole) batch(epoch uint64) (b *lightguardian.Batch, whole bool) {
 	return r.Batch(epoch), whole
 }
 
-// Poll implements hostkernel.Poller: it brings the sketchlets that have arrived to the role.
+// Poll implements hostkernel.Poller: it passes arrived sketchlets to the role.
 func (r *kernelRole) Poll(t *tables, epochs [2]uint64) error {
 	var batches [groups]*lightguardian.Batch
 	var whole [groups]bool

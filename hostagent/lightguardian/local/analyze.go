@@ -26,7 +26,7 @@ const (
 	switchList = root + "/switches/switch"
 )
 
-// device is the sketch of a switch, of which only some columns may have arrived.
+// device is the sketch of a switch, of which some columns may not have arrived.
 type device struct {
 	wire.Device
 	name     string
@@ -36,7 +36,8 @@ type device struct {
 }
 
 // reconstruct returns the sketches of the switches whose sketchlets are in a report, in the order
-// of their names. Of several intervals of a switch that with the most sketchlets counts.
+// of the switches' names. Of several intervals of a switch, it uses the interval with the most
+// sketchlets.
 func reconstruct(s *wire.Settings, r *wire.Report) ([]*device, error) {
 	if s.Sketch == nil {
 		return nil, nil

@@ -94,7 +94,7 @@ type rows struct {
 	repeated      bool       // the only value is how many equal tuples there are
 }
 
-// rowValue is where a column of a tuple is: a constant, in the key or in the values.
+// rowValue is the place of a tuple's column: a constant, in the key or in the values.
 type rowValue struct {
 	operand
 	inValues bool
@@ -330,8 +330,8 @@ func (g *generator) element(m *ebpf.Map) {
 	)
 }
 
-// end ends the loop over pieces, and the program. next makes R3 the number of the program that runs
-// next, or jumps to the label end; nil: none follows.
+// end ends the loop over pieces, and the program. next puts the number of the program that runs
+// next into R3, or jumps to the label end; it is nil if no program follows.
 func (g *generator) end(next asm.Instructions) {
 	g.emit(
 		asm.Add.Imm(asm.R7, pieceBytes),
@@ -392,8 +392,8 @@ func divides(e *query.Expression) bool {
 	return e != nil && (e.Operation == "/" || divides(e.Left) || divides(e.Right))
 }
 
-// possible returns a condition that the kernel can evaluate and that is true at least where e is;
-// with up false, one that is false at least where e is.
+// possible returns a condition that the kernel can evaluate. With up, the condition is true
+// wherever e is true; otherwise it is false wherever e is false.
 func (g *generator) possible(e *query.Expression, up bool) *query.Expression {
 	switch e.Operation {
 	case "!":

@@ -17,8 +17,8 @@ type Match struct {
 // Entry is a conjunction of matches, at most one for each field, sorted by field.
 type Entry []Match
 
-// Unit is a sequence's use of one unit of a switch: entries of its filter, the first matching one
-// of which applies, and the value that a match adds.
+// Unit is the use of one unit of a switch by a sequence: the entries of the unit's filter, of which
+// the first match applies, and the value that a match adds.
 type Unit struct {
 	Name    string // name of the aggregate
 	Entries []Entry

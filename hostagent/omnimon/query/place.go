@@ -331,7 +331,7 @@ func (p *Plan) Queue() (used bool, err error) {
 	return used, nil
 }
 
-// Units are the units for queries that a pipeline has.
+// Units are the numbers of counter arrays and filter entries that a pipeline has for queries.
 type Units struct{ Arrays, Entries int }
 
 // Fit returns the units that remain free after the plan, or an error that names the missing units.

@@ -61,8 +61,8 @@ type tables struct {
 	otherLatencies *tower.Latency[family.P4]
 }
 
-// load creates the maps and loads the program, at XDP if it is to be the first one that sees
-// packets, and else at TC.
+// load creates the maps and loads the program: at XDP if it must run before all other programs,
+// otherwise at TC.
 func load(s *wire.Settings, first bool) (*tables, error) {
 	spec, err := loadSketchint()
 	if err != nil {

@@ -55,8 +55,8 @@ func choices(t tree, dead int) (all []choice) {
 	return all
 }
 
-// robustness measures how many sketches are whole although a number of hosts is dead: they receive
-// nothing, and send nothing. Results are means over all choices of these hosts.
+// robustness measures how many sketches are complete although some hosts are dead, which neither
+// receive nor send packets. Results are means over all choices of these hosts.
 func robustness(dead, columns, runs int, seed uint64) []suite.Row {
 	r := rand.New(rand.NewPCG(seed, uint64(dead)))
 	var whole, all, reach float64

@@ -138,7 +138,7 @@ func byPackets(t *trace.Trace, scale float64, seed uint64) (rows []suite.Row, er
 	return rows, nil
 }
 
-// goal is a line of Table 3.
+// goal is a task of Table 3 with the error that it must not exceed.
 type goal struct {
 	name  string
 	limit float64 // the error

@@ -179,7 +179,7 @@ const (
 	// lossWork bounds the items that all tries at one memory decode together, and fewTries is the
 	// least number of tries.
 	lossWork, fewTries = 1_000_000, 20
-	// most is where the search gives up.
+	// most is the memory at which the search gives up.
 	most = 1 << 26
 )
 

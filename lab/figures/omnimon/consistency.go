@@ -59,7 +59,7 @@ type straggler struct {
 	sealed   uint64 // next epoch to collect
 	flows    map[flow.Key]*timed
 
-	sent, received map[counted]int64 // packets by the epoch of the product
+	sent, received map[counted]int64 // packets, by the epoch that the collector assigned
 	byClock        map[counted]int64 // sent minus received packets, by the clock of each host
 	sentByClock    map[counted]int64
 }

@@ -130,7 +130,7 @@ func mappingSlots() (rows []suite.Row) {
 	return rows
 }
 
-// slotsFor returns the least number of slots of which each flow takes d, with no two flows alike.
+// slotsFor returns the least number of slots that gives each flow d slots, with no two flows alike.
 func slotsFor(flows, d int) (k int) {
 	mappings := 1
 	for k = d; mappings < flows; k++ {

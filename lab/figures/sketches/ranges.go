@@ -19,7 +19,7 @@ import (
 // rangePackets bounds the packets of an epoch of Ranges.
 const rangePackets = 25_000_000
 
-// rangeFlows are the numbers of flows of Ranges, each with its number of runs.
+// rangeFlows are the numbers of flows that Ranges measures, and the number of runs for each.
 var rangeFlows = [][2]int{{1000, 3}, {10_000, 3}, {100_000, 3}, {1_000_000, 1}, {4_000_000, 1}}
 
 // rangeTraffic is the traffic of Ranges: one-packet floods, 1 to 10 packets, Zipf by its exponent,
@@ -67,8 +67,8 @@ func Ranges(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// rangeErrors are the errors of an epoch and of the change from the one before. NaN is a value that
-// is not published.
+// rangeErrors are the errors of an epoch, and of its change from the previous epoch. NaN marks a
+// value that is not published.
 type rangeErrors struct {
 	distinct, deviation, entropy, moment, root, total, hitters, changes float64
 	runs, skipped                                                       int

@@ -37,7 +37,7 @@ type Suite struct {
 	Page
 	// Measure returns the rows of a trace; a suite that makes its own traffic gets nil.
 	Measure func(ctx context.Context, t *trace.Trace, o Options) ([]Row, error)
-	// writes the rows; nil for a table for each plot and one for the remaining rows
+	// Table writes the rows; nil writes a table for each plot, and one for the remaining rows.
 	Table func(rows []Row) string
 }
 

@@ -55,9 +55,9 @@ func (t *Trace) Len() int { return len(t.at) }
 // Key returns the key of packet i.
 func (t *Trace) Key(i int) []byte { return t.keys[i*t.size : (i+1)*t.size] }
 
-// KeyBytes is the length of every key: 13 for IPv4 5-tuples. In a trace with a packet
-// of IPv6 all have the 37 bytes of IPv6, with IPv4 addresses mapped (RFC 4291 §2.5.5.2).
-// Of source addresses alone it is 4 or 16.
+// KeyBytes is the length of every key: 13 for IPv4 5-tuples. If the trace has an IPv6 packet, all
+// keys have the 37 bytes of IPv6, with IPv4 addresses mapped (RFC 4291 §2.5.5.2). Keys that are
+// source addresses alone have 4 or 16 bytes.
 func (t *Trace) KeyBytes() int { return t.size }
 
 // Keys returns the keys of all packets, one after the other.

@@ -571,7 +571,7 @@ func (f *Flow) compare(g *Flow) int {
 	return cmp.Or(cmp.Compare(f.Source, g.Source), cmp.Compare(f.Index, g.Index))
 }
 
-// LossyFlow is a flow that lost packets.
+// LossyFlow is a flow with lost packets, and where it lost them.
 type LossyFlow struct {
 	Flow
 	// Losses are the lost packets along the path: the first link, the first switch, the second link,

@@ -220,7 +220,8 @@ func (c *check) all(size int64) error {
 // settled is how many epochs after a loss its alert begins.
 const settled = 4
 
-// sends sends a file and compares the results of its epochs, some of which may be inexact.
+// sends transfers a file and compares the results of the epochs of the transfer, some of which may
+// be inexact.
 func (c *check) sends(size int64, inexact int, during func() error) error {
 	first := c.restart()
 	before, err := c.dropped()
@@ -252,8 +253,8 @@ func (c *check) sends(size int64, inexact int, during func() error) error {
 	return c.compare(first, last, inexact, happened)
 }
 
-// compare returns how the results of epochs differ from what happened. Inexact epochs are only
-// counted: the last one must be exact, and losses add up without inexact epochs only.
+// compare returns how the results of epochs differ from what happened. The last epoch must be
+// exact. Other inexact epochs are counted; if there are any, losses are not compared.
 func (c *check) compare(first, last int64, inexact int, happened map[string]int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
-// figures is where rows, pages and charts are, seen from the root of the repository.
+// figures is the directory of rows, pages and charts, seen from the root of the repository.
 const figures = "docs/figures"
 
 // Main runs the tests of a package three directories below the root, where the command runs.
