@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/netsketch/netsketch/collector/cluster/bus"
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 	"github.com/netsketch/netsketch/internal/test/bustest"
