@@ -18,6 +18,7 @@ type algorithm struct {
 	role    string        // of the agents; "" for none
 	epoch   time.Duration // 0: drawn
 	lag     int           // alerts are about the epoch so many before
+	port    float64       // packets a second that a port sends at least, in spite of few packets of traffic
 	// graph is the configuration for networks that are neither trees nor leaves and spines; "" for the
 	// default.
 	graph string
@@ -63,7 +64,9 @@ var algorithms = []*algorithm{
 		},
 	},
 	{
-		name: "omnimon", program: "program: omnimon", role: "omnimon", lag: 4, // losses are settled then
+		name: "omnimon", program: "program: omnimon", role: "omnimon",
+		lag:  4,    // losses are settled then
+		port: 20e3, // full queues would delay the probes of agents until no host had a lease
 		kinds: map[string]string{"switch-lossy": "switch", "switch-dead": "switch", "link-lossy": "link",
 			"link-dead": "link"},
 		faults: []happening{
@@ -74,7 +77,9 @@ var algorithms = []*algorithm{
 			out := map[string]*score.Row{}
 			for _, rows := range t[kind] {
 				for key, row := range rows {
-					if row.Value("lost-low") > 0 {
+					if n := row.Value("lost-low"); n > 0 {
+						row.Near = score.Near(n, 1)
+						row.Optional = row.Near
 						out[key] = row
 					}
 				}
@@ -87,7 +92,7 @@ var algorithms = []*algorithm{
 		kinds:        alike("network-ill"),
 		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
 		disturbances: []happening{quiet, routeChange},
-		measures:     map[string]string{"victim-f1": "victim"},
+		measures:     map[string]string{"heavy-victim-f1": "heavy victim"},
 	},
 	{
 		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,

@@ -68,8 +68,8 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64
 	n.epoch = cmp.Or(a.epoch, n.epoch)
 	packets := share * n.between(3e4, 9e4) // of an epoch
 	n.rate = packets / n.epoch.Seconds()
-	// A port sends several times the packets that its host receives in the mean.
-	n.queue = n.rate / float64(len(n.fabric.Hosts)) * n.between(4, 10)
+	// A port sends several times the packets that its host receives in the mean, and what agents send.
+	n.queue = max(n.rate/float64(len(n.fabric.Hosts))*n.between(4, 10), a.port)
 	t := &trial{network: n, algorithm: a, topology: topology, seed: seed, faulty: faulty}
 
 	var text, traffic, faults strings.Builder
@@ -284,14 +284,19 @@ func deadSwitch(n *network, s *span) (faults, traffic string, ok bool) {
 	return fmt.Sprintf("  - {switch: %s, loss: 1, %s}\n", n.name(n.IntN(len(n.near))), times(s)), "", true
 }
 
-// attack sends from many addresses to one. One in four is near the threshold of 1,000 sources.
+// attack sends from many addresses to one. One in four is near the threshold of 1,000 sources, and
+// one in four has few sources of many flows each: a host has 255 addresses of IPv4.
 func attack(n *network, s *span) (faults, traffic string, ok bool) {
 	sources := n.between(2000, 10000)
 	if n.IntN(4) == 0 {
 		sources = n.between(700, 1500)
 	}
-	return "", fmt.Sprintf("  - {name: attack, rate: %.0f, flows: %.0f, target: %s, %s}\n", 3*sources/n.epoch.Seconds(),
-		sources, n.host().V4.Addr().Next(), times(s)), true
+	target := n.host().V6
+	if n.IntN(4) == 0 {
+		target = n.host().V4
+	}
+	return "", fmt.Sprintf("  - {name: attack, rate: %.0f, flows: %.0f, target: '%s', %s}\n",
+		3*sources/n.epoch.Seconds(), sources, target.Addr().Next(), times(s)), true
 }
 
 func misroute(loops bool) func(n *network, s *span) (faults, traffic string, ok bool) {

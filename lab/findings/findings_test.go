@@ -10,9 +10,69 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
+
+var plugins string
+
+func TestMain(m *testing.M) {
+	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint", "lightguardian")
+}
+
+// TestSample plays a sample of small drawn networks on the virtual clock. Each plugin finds at
+// least these shares of the faults, at least these shares of what it reports are faults, and in
+// healthy networks it raises no alert.
+func TestSample(t *testing.T) {
+	r := run{plugins: plugins, parallel: 2}
+	for _, tc := range []struct {
+		algorithm *algorithm
+		share     float64
+		bounds    map[string][2]float64 // recall and precision
+	}{
+		{algorithms[0], 0.1, map[string][2]float64{}},
+		{algorithms[1], 0.03, map[string][2]float64{"switch": {1, 1}, "link": {1, 1}}},
+		{algorithms[2], 0.03, map[string][2]float64{"heavy victim": {0.95, 0.98}}},
+		{algorithms[3], 0.03, map[string][2]float64{"inflated latency": {0.95, 0.98}, "latency alert": {0.95, 0.98}}},
+		{algorithms[4], 0.1, map[string][2]float64{"attack": {0.95, 0.98}, "heavy change": {0.95, 0.98}}},
+	} {
+		t.Run(tc.algorithm.name, func(t *testing.T) {
+			var trials []*trial
+			for _, d := range []struct {
+				topology string
+				seed     uint64
+				faulty   bool
+			}{{"leaf-spine", 23, true}, {"ring", 19, false}, {"leaf-spine", 10, false}} {
+				x, err := draw(tc.algorithm, d.topology, d.seed, d.faulty, tc.share)
+				if err != nil {
+					t.Fatal(err)
+				}
+				trials = append(trials, x)
+			}
+			sums, err := r.count(t.Context(), trials)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := sums[tc.algorithm.name]
+			for kind, least := range tc.bounds {
+				f := sum.kind(kind)
+				if f.found.of == 0 || f.found.value() < least[0] || f.right.value() < least[1] {
+					t.Errorf("%s: recall %s of %d, precision %s of %d; want at least %v", kind, percent(f.found), f.found.of,
+						percent(f.right), f.right.of, least)
+				}
+			}
+			for what, s := range sum.healthy {
+				if s.n > 0 {
+					t.Errorf("%s: %d false alerts in %d healthy epochs", what, s.n, s.of)
+				}
+			}
+			if t.Failed() {
+				t.Log(strings.Join(sum.notes, "\n"))
+			}
+		})
+	}
+}
 
 // TestDraw: networks of all kinds can be played, the same seed draws the same network, and another
 // one draws another.
@@ -71,9 +131,10 @@ func TestCount(t *testing.T) {
 		epoch(12, "", "g", ""), epoch(13, "", "", ""), epoch(14, "", "", ""),
 	})
 	f := got.kinds["loop"]
-	if f.found != (share{2, 3}) || f.near != (share{1, 2}) || f.right != (share{3, 5}) || got.skipped != 1 {
-		t.Errorf("found %v, near %v, right %v, %d skipped\n%s", f.found, f.near, f.right, got.skipped,
-			strings.Join(got.notes, "\n"))
+	if f.found != (share{2, 3}) || f.near != (share{1, 2}) || f.right != (share{3, 5}) || got.skipped != 1 ||
+		f.exactly != (score.Confusion{TruePositive: 3, FalsePositive: 2, FalseNegative: 2}) {
+		t.Errorf("found %v, near %v, right %v, exactly %+v, %d skipped\n%s", f.found, f.near, f.right, f.exactly,
+			got.skipped, strings.Join(got.notes, "\n"))
 	}
 	if h := got.healthy["nothing"]; h == nil || h.n != 2 || h.of != 9 {
 		t.Errorf("healthy: %+v", h)
@@ -88,6 +149,25 @@ func TestCount(t *testing.T) {
 	if err := aims(map[string]*tally{"x": sum}); err == nil || !strings.Contains(err.Error(), "recall of loop is 0.667") ||
 		!strings.Contains(err.Error(), "precision of loop is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
 		t.Errorf("aims: %v", err)
+	}
+}
+
+// TestMeasured: rows within 1.5 times of a threshold are counted by themselves, and exactly.
+func TestMeasured(t *testing.T) {
+	x := &trial{network: &network{}, algorithm: algorithms[4]}
+	got := newTally()
+	got.measured(x, 7, &score.Result{Scores: []score.Score{
+		{Measure: "heavy-change-f1", View: score.View{Device: score.Network, Dimension: "src"}, False: []string{"a"},
+			Counts: &score.Confusion{TruePositive: 9, FalsePositive: 3, FalseNegative: 4}, Missed: []string{"b"},
+			Near: &score.Confusion{TruePositive: 2, FalsePositive: 2, FalseNegative: 3}},
+		{Measure: "heavy-change-f1", View: score.View{Device: "leaf1", Dimension: "src"}},
+	}})
+	f := got.kinds["heavy change"]
+	if f.found != (share{7, 8}) || f.near != (share{4, 7}) || f.right != (share{11, 12}) || f.exactly.FalsePositive != 3 {
+		t.Errorf("%+v", f)
+	}
+	if len(got.notes) != 2 || !strings.HasSuffix(got.notes[0], "epoch 7: not found: heavy change src b (one of 1)") {
+		t.Errorf("notes %v", got.notes)
 	}
 }
 
@@ -118,14 +198,15 @@ func TestPage(t *testing.T) {
 	}
 	r := run{seed: 7, seeds: 2, topologies: "ring,mesh"}
 	sum := newTally()
-	sum.kind("loop").found = share{19, 20}
+	*sum.kind("loop") = finding{found: share{19, 20}, right: share{28, 30}, near: share{3, 4},
+		exactly: score.Confusion{TruePositive: 22, FalsePositive: 4, FalseNegative: 2}}
 	sum.healthy["nothing"] = &share{0, 1000}
 	if err := write(path, r.table(map[string]*tally{"lightguardian": sum})); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
 	for _, want := range []string{"before\n" + begin, "Seeds 7 to 8 on ring, mesh",
-		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) |",
+		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
 		"| nothing | 1000 | 0 | 0.0 (0.0 to 3.7) |", end + "after\n"} {
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, got)

@@ -105,6 +105,22 @@ func (r *run) play(ctx context.Context, show bool) error {
 		return nil
 	}
 	fmt.Printf("seeds %d to %d, %d networks\n", r.seed, r.seed+uint64(r.seeds)-1, len(trials))
+	sums, err := r.count(ctx, trials)
+	if err != nil {
+		return err
+	}
+	text := r.table(sums)
+	fmt.Print(text)
+	if r.page != "" {
+		if err := write(r.page, text); err != nil {
+			return err
+		}
+	}
+	return aims(sums)
+}
+
+// count plays networks and counts their findings by algorithm.
+func (r *run) count(ctx context.Context, trials []*trial) (map[string]*tally, error) {
 	var mu sync.Mutex
 	sums := map[string]*tally{}
 	group, ctx := errgroup.WithContext(ctx)
@@ -127,17 +143,7 @@ func (r *run) play(ctx context.Context, show bool) error {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	text := r.table(sums)
-	fmt.Print(text)
-	if r.page != "" {
-		if err := write(r.page, text); err != nil {
-			return err
-		}
-	}
-	return aims(sums)
+	return sums, group.Wait()
 }
 
 // play plays a network and counts.

@@ -68,11 +68,13 @@ func (s share) rate() (low, high float64) {
 	return low / epochs, solve(func(m float64) bool { return below(m, s.n) <= 0.025 }) / epochs
 }
 
-// finding counts the alerts of one kind.
+// finding counts what was reported of one fault: alerts, or rows of each epoch.
 type finding struct {
 	found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
-	near  share // share of the faults within 1.5 times of their threshold that were found
-	right share // share of right alerts among the alerts that began
+	near  share // share of the results within 1.5 times of a threshold that were reported
+	right share // share of what was reported that is a fault, or near its threshold
+	// exactly counts all results by the threshold itself. Alerts near it are right.
+	exactly score.Confusion
 }
 
 // tally counts the findings of an algorithm.
@@ -98,6 +100,7 @@ func (t *tally) add(o *tally) {
 		for _, p := range [][2]*share{{&g.found, &f.found}, {&g.near, &f.near}, {&g.right, &f.right}} {
 			p[0].n, p[0].of = p[0].n+p[1].n, p[0].of+p[1].of
 		}
+		g.exactly.Add(f.exactly)
 	}
 	for name, s := range o.healthy {
 		if t.healthy[name] == nil {
@@ -125,11 +128,17 @@ func (t *trial) count(results []*score.Result) *tally {
 	open := map[alert]*instance{}
 	recent := map[alert]int{} // newest epoch of the run in which the ground truth allows an alert
 	end := func(at alert, x *instance) {
-		f := &out.kind(at.kind).near
+		f := out.kind(at.kind)
 		if x.required {
-			f = &out.kind(at.kind).found
+			f.found.add(x.found)
+		} else {
+			f.near.add(x.found)
 		}
-		f.add(x.found)
+		if x.found {
+			f.exactly.TruePositive++
+		} else {
+			f.exactly.FalseNegative++
+		}
 		if x.required && !x.found {
 			out.note(t, x.began, "not found: %s %s", at.kind, at.subject)
 		}
@@ -160,7 +169,7 @@ func (t *trial) count(results []*score.Result) *tally {
 				open[at].required = open[at].required || !row.Optional
 			}
 		}
-		out.measured(t.algorithm, r)
+		out.measured(t, e, r)
 		for at, x := range open {
 			_, is := active[at]
 			x.found = x.found || is && e < x.began+within
@@ -191,6 +200,9 @@ func (t *trial) count(results []*score.Result) *tally {
 				out.kind(at.kind).right.add(right)
 			}
 			if !right {
+				if t.algorithm.truth != nil {
+					out.kind(at.kind).exactly.FalsePositive++
+				}
 				if healthy {
 					out.healthy[fault].n++
 				}
@@ -202,15 +214,30 @@ func (t *trial) count(results []*score.Result) *tally {
 }
 
 // measured adds the rows of an epoch that the scorer has compared with the ground truth.
-func (t *tally) measured(a *algorithm, r *score.Result) {
-	for _, s := range r.Scores {
-		finds, ok := a.measures[s.Measure]
+func (t *tally) measured(of *trial, epoch int, r *score.Result) {
+	for i := range r.Scores {
+		s := &r.Scores[i]
+		finds, ok := of.algorithm.measures[s.Measure]
 		if !ok || s.Counts == nil || s.View.Device != score.Network {
 			continue
 		}
-		f, right := t.kind(finds), s.Counts.TruePositive
-		f.found = share{f.found.n + right, f.found.of + right + s.Counts.FalseNegative}
-		f.right = share{f.right.n + right, f.right.of + right + s.Counts.FalsePositive}
+		f, c, near := t.kind(finds), s.Counts, s.Near
+		clear := c.TruePositive - near.TruePositive
+		f.found.n, f.found.of = f.found.n+clear, f.found.of+clear+c.FalseNegative-near.FalseNegative
+		f.near.n += near.TruePositive + near.FalsePositive
+		f.near.of += near.TruePositive + near.FalsePositive + near.FalseNegative
+		f.right.n, f.right.of = f.right.n+c.TruePositive+near.FalsePositive, f.right.of+c.TruePositive+c.FalsePositive
+		f.exactly.Add(*c)
+		t.noteRows(of, epoch, "not found: "+finds, s.View.Dimension, s.Missed)
+		t.noteRows(of, epoch, "false: "+finds, s.View.Dimension, s.False)
+	}
+}
+
+// noteRows notes the first rows that are wrong for one reason.
+func (t *tally) noteRows(of *trial, epoch int, what, dimension string, keys []string) {
+	const most = 3
+	for _, key := range keys[:min(len(keys), most)] {
+		t.note(of, epoch, "%s %s %s (one of %d)", what, dimension, key, len(keys))
 	}
 }
 

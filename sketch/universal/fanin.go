@@ -25,7 +25,7 @@ type FanIn struct {
 //
 // A universal sketch of sources gives the number of sources of all destinations together. The
 // sample that all estimates use (see Sum) separates destinations: each of its flows represents
-// Weight flows to the flow's destination. Sources with several flows are sampled several times,
+// several flows to the flow's destination. Sources with several flows are sampled several times,
 // depending on the density of the sample and on how the flows are spread over the sources; this
 // gives the number of flows per source (see flowsEach).
 //
@@ -50,7 +50,7 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 			s = new(sum)
 			destinations[d] = s
 		}
-		w := max(f.Weight, 1)
+		w := max(f.even, 1)
 		s.weight += w
 		s.square += w * (w - 1)
 		s.flows++

@@ -32,6 +32,37 @@ func attack(t *testing.T, sources, flows int, victim string) []timedKey {
 	return out
 }
 
+// TestFanInsOfOtherSizes: the flows of an attack have twice the packets of the other flows, which
+// are many. The estimates are right on average.
+func TestFanInsOfOtherSizes(t *testing.T) {
+	const sources, runs = 1400, 8
+	sum := 0.0
+	for seed := range uint64(runs) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s := measure(t, fiveTuple1M, nil)
+		k := flow.Key{Mask: flow.FiveTuple, Proto: 6}
+		for range 50_000 {
+			binary.BigEndian.PutUint32(k.Src[:], r.Uint32())
+			binary.BigEndian.PutUint32(k.Dst[:], uint32(r.IntN(2000)))
+			s.Update(&k)
+		}
+		for range sources {
+			binary.BigEndian.PutUint32(k.Src[:], r.Uint32())
+			binary.BigEndian.PutUint32(k.Dst[:], 1<<24)
+			s.Update(&k)
+			s.Update(&k)
+		}
+		for _, f := range s.Reading().Estimate().FanIns(sources / 4) {
+			if f.Destination.Dst == k.Dst {
+				sum += f.Sources
+			}
+		}
+	}
+	if mean := sum / runs; math.Abs(mean/sources-1) > 0.15 {
+		t.Errorf("%.0f sources on average, want %d", mean, sources)
+	}
+}
+
 func TestFanIns(t *testing.T) {
 	background := zipfPackets(6, 300_000, 60_000, 1.1)
 	for _, tc := range []struct {

@@ -29,6 +29,10 @@ func XLogX(x float64) float64 {
 type Weighted struct {
 	Flow
 	Weight float64
+	// even is the weight if it is adjusted to the number of flows alone, by one factor. The adjustment
+	// of Weight is linear in the flow's size, so it is wrong for flows that are larger or smaller than
+	// most, such as those of an attack.
+	even float64
 }
 
 // Sum estimates the sum of g over all flows (the paper's G-sum).
@@ -65,7 +69,7 @@ func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float
 			before, after = sizes(f)
 		}
 		if p := probability(f.level, seen{classOf(x), classOf(before), classOf(after)}); p > 0 {
-			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p})
+			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p, even: 1 / p})
 		}
 	}
 	n, exact := r.Packets()
@@ -99,7 +103,8 @@ func (e *Estimate) calibrate() {
 	if s0 == 0 {
 		return
 	}
-	a, b := (e.count-flows)/s0, 0.0
+	even := (e.count - flows) / s0
+	a, b := even, 0.0
 	if e.exact {
 		if det := s0*s2 - s1*s1; det > 1e-9*s0*s2 {
 			da, db := e.count-flows, e.packets-packets
@@ -109,7 +114,7 @@ func (e *Estimate) calibrate() {
 	for i := range e.sample {
 		w := &e.sample[i]
 		if extra := w.Weight - 1; extra > 0 {
-			w.Weight = 1 + extra*max(1+a+b*w.Packets, 0)
+			w.Weight, w.even = 1+extra*max(1+a+b*w.Packets, 0), 1+extra*max(1+even, 0)
 		}
 	}
 }

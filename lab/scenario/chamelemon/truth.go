@@ -171,7 +171,7 @@ func losses(t score.Tables, e *score.Epoch) {
 		}
 		victims.Add(key, leaves)
 		if float64(n) >= low {
-			heavy.Add(key, nil)
+			heavy.Add(key, nil).Near = score.Near(float64(n), low)
 		}
 	}
 	for key, row := range published {

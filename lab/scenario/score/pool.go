@@ -34,7 +34,8 @@ func (c Confusion) Precision() float64 { return share(c.TruePositive, c.TruePosi
 // Recall is the share of the true rows that are published.
 func (c Confusion) Recall() float64 { return share(c.TruePositive, c.TruePositive+c.FalseNegative) }
 
-func (c *Confusion) add(o Confusion) {
+// Add adds counts.
+func (c *Confusion) Add(o Confusion) {
 	c.TruePositive += o.TruePositive
 	c.FalsePositive += o.FalsePositive
 	c.FalseNegative += o.FalseNegative
@@ -100,7 +101,7 @@ func totals(algorithm string, results []*Result) []Total {
 				p.worst = max(p.worst, s.Value)
 				continue
 			}
-			p.counts.add(*s.Counts)
+			p.counts.Add(*s.Counts)
 			p.worst = min(p.worst, s.Value)
 		}
 	}

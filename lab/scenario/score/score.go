@@ -212,6 +212,11 @@ type Score struct {
 	Value     float64    `json:"value"`
 	Counts    *Confusion `json:"counts,omitempty"`
 	Figure    *Figure    `json:"figure,omitempty"`
+	// Near has the Counts of rows near a threshold alone.
+	Near *Confusion `json:"near,omitempty"`
+	// False are the keys of rows that are published and not true, and Missed the reverse, without
+	// those near a threshold.
+	False, Missed []string `json:"-"`
 
 	pool func(Confusion) float64 // nil: values are averaged
 }

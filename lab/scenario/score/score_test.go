@@ -50,8 +50,13 @@ func TestStats(t *testing.T) {
 	// Rows that should not be there, and optional ones, once they are published.
 	published.Add("e", Leaves{"n": Number(9)})
 	published.Add("f", nil)
-	if c := confusion(published, actual); c != (Confusion{2, 2, 1}) {
-		t.Errorf("%+v", c)
+	unwanted.Near = true
+	if s := confusion(published, actual); *s.Counts != (Confusion{2, 2, 1}) || *s.Near != (Confusion{0, 1, 0}) ||
+		!slices.Equal(s.False, []string{"d"}) || !slices.Equal(s.Missed, []string{"c"}) {
+		t.Errorf("%+v, %+v near, false %v, missed %v", s.Counts, s.Near, s.False, s.Missed)
+	}
+	if !Near(100, 149) || !Near(149, 100) || Near(150, 100) || Near(100, 151) {
+		t.Error("near the threshold")
 	}
 }
 
@@ -213,7 +218,7 @@ func TestScorer(t *testing.T) {
 
 func TestTotalsPool(t *testing.T) {
 	f1 := func(dimension string, c Confusion) Score {
-		s, _ := pooled(c, Confusion.F1)
+		s, _ := pooled(Score{Counts: &c}, Confusion.F1)
 		s.Measure, s.Dimension = "f1", dimension
 		return s
 	}

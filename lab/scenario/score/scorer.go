@@ -158,7 +158,7 @@ func (r *Result) checkRow(c *Claim, where string, row, actual *Row) {
 }
 
 func (r *Result) checkAll(c *Claim, where string, published, actual Rows) {
-	counts := confusion(published, actual)
+	counts := confusion(published, actual).Counts
 	right := correct(&Measure{Leaves: c.Leaves, Tolerance: c.Tolerance}, published, actual, true)
 	if right.FalseNegative+counts.FalsePositive > 0 {
 		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true, but of the rows of %s %d of %d are right, "+

@@ -2,7 +2,10 @@
 
 package score
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Stat compares the published rows of a view with the true ones; ok is false if there is nothing to
 // compare.
@@ -19,32 +22,44 @@ func Some(of Stat) Stat {
 	}
 }
 
-// confusion counts the published keys against the true ones.
-func confusion(published, actual Rows) Confusion {
-	var c Confusion
+// confusion counts the published keys against the true ones, and the rows near a threshold alone.
+func confusion(published, actual Rows) (s Score) {
+	s.Counts, s.Near = &Confusion{}, &Confusion{}
 	for key, row := range actual {
 		_, found := published[key]
+		add := func(of func(*Confusion) *int, wrong *[]string) {
+			*of(s.Counts)++
+			if row.Near {
+				*of(s.Near)++
+			} else if wrong != nil {
+				*wrong = append(*wrong, key)
+			}
+		}
 		switch {
 		case row.Optional:
 		case row.Unwanted && found:
-			c.FalsePositive++
+			add(func(c *Confusion) *int { return &c.FalsePositive }, &s.False)
 		case row.Unwanted:
 		case found:
-			c.TruePositive++
+			add(func(c *Confusion) *int { return &c.TruePositive }, nil)
 		default:
-			c.FalseNegative++
+			add(func(c *Confusion) *int { return &c.FalseNegative }, &s.Missed)
 		}
 	}
 	for key := range published {
 		if actual[key] == nil {
-			c.FalsePositive++
+			s.Counts.FalsePositive++
+			s.False = append(s.False, key)
 		}
 	}
-	return c
+	slices.Sort(s.False)
+	slices.Sort(s.Missed)
+	return s
 }
 
-func pooled(c Confusion, pool func(Confusion) float64) (Score, bool) {
-	return Score{Value: pool(c), Counts: &c, pool: pool}, true
+func pooled(s Score, pool func(Confusion) float64) (Score, bool) {
+	s.Value, s.pool = pool(*s.Counts), pool
+	return s, true
 }
 
 // F1 is the harmonic mean of precision and recall of the rows' keys.
@@ -64,16 +79,17 @@ func Recall(_ *Measure, published, actual Rows) (Score, bool) {
 
 // Correct is the share of the true rows that are published with the true values of all Leaves.
 func Correct(m *Measure, published, actual Rows) (Score, bool) {
-	return pooled(correct(m, published, actual, true), Confusion.Recall)
+	return pooled(Score{Counts: correct(m, published, actual, true)}, Confusion.Recall)
 }
 
 // FoundCorrect is the share of the true rows that are published which have the true values of all
 // Leaves.
 func FoundCorrect(m *Measure, published, actual Rows) (Score, bool) {
-	return pooled(correct(m, published, actual, false), Confusion.Recall)
+	return pooled(Score{Counts: correct(m, published, actual, false)}, Confusion.Recall)
 }
 
-func correct(m *Measure, published, actual Rows, missing bool) (c Confusion) {
+func correct(m *Measure, published, actual Rows, missing bool) *Confusion {
+	c := &Confusion{}
 	for key, row := range actual {
 		found := published[key]
 		if row.Unwanted || row.Optional || found == nil && !missing {
@@ -189,5 +205,5 @@ func Share(m *Measure, published, _ Rows) (Score, bool) {
 			c.FalseNegative++
 		}
 	}
-	return pooled(c, Confusion.Recall)
+	return pooled(Score{Counts: &c}, Confusion.Recall)
 }

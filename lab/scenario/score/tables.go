@@ -55,7 +55,7 @@ type Row struct {
 	Unwanted bool
 	// Optional marks a row of the ground truth that the list may or may not hold.
 	Optional bool
-	// Near marks an optional row whose value is near a threshold.
+	// Near marks a row whose value is within 1.5 times of a threshold (Margin).
 	Near bool
 }
 
@@ -89,6 +89,14 @@ func (r *Row) Text(leaf string) string {
 func (r *Row) Is(leaf string) bool {
 	x, ok := r.Number(leaf)
 	return ok && x == 1
+}
+
+// Margin is the ratio up to which a value is near a threshold.
+const Margin = 1.5
+
+// Near reports whether a value is near a threshold.
+func Near(value, threshold float64) bool {
+	return value >= threshold/Margin && value < threshold*Margin
 }
 
 // Rows are the rows of one view by their keys other than device and dimension, joined with "/" in

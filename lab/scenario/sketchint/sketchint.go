@@ -139,12 +139,13 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		return nil, fmt.Errorf("interval: %s is longer than the scenario's epoch, %v; expected the same, because each "+
 			"epoch is scored", c.Interval, s.Epoch)
 	}
+	normal := map[truth.FlowAt]float64{}
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}
 		if e.Truth.Stays == nil {
 			return t
 		}
-		x := &exact{c: &c, t: t, now: e.Truth.Stays, atFlow: map[string]map[flow.Key]uint64{}}
+		x := &exact{c: &c, t: t, now: e.Truth.Stays, normal: normal}
 		if e.Before != nil {
 			x.before = e.Before.Stays
 		}
@@ -153,6 +154,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		x.elements()
 		x.alerts(e.Published[alerts][network])
 		t.Rows(cost, network).Add("", nil)
+		normal = x.lasting
 		return t
 	}, nil
 }
@@ -163,7 +165,9 @@ type exact struct {
 	t           score.Tables
 	now, before *truth.StaysEpoch
 	inflated    map[string]int // flows, by switch
-	atFlow      map[string]map[flow.Key]uint64
+	// normal are the mean latencies before an inflation that the interval before had, 0 if it is not
+	// known, and lasting those before the inflations of this interval.
+	normal, lasting map[truth.FlowAt]float64
 }
 
 // flows adds the flows, their paths and changes of paths.
@@ -192,7 +196,7 @@ func (x *exact) flows() {
 
 // places adds the latencies of flows at switches, and the latencies of switches.
 func (x *exact) places() {
-	x.inflated = map[string]int{}
+	x.inflated, x.lasting = map[string]int{}, map[truth.FlowAt]float64{}
 	all, beyond := x.t.Rows(latencies, network), x.t.Rows(inflations, network)
 	sums := map[string]truth.Delays{}
 	for at, d := range x.now.Delays {
@@ -200,9 +204,18 @@ func (x *exact) places() {
 		all.Add(key, score.Leaves{"latency": score.Number(d.Mean())})
 		sum := sums[at.Switch]
 		sums[at.Switch] = truth.Delays{Packets: sum.Packets + d.Packets, Sum: sum.Sum + d.Sum}
-		if x.beyond(at, d) {
+		excess := x.excess(at, d)
+		if excess > 1 {
 			x.inflated[at.Switch]++
-			beyond.Add(key, score.Leaves{"worst": score.Number(uint64(d.Worst))})
+			if was, ok := x.normal[at]; ok {
+				x.lasting[at] = was
+			} else {
+				x.lasting[at] = x.meanBefore(at)
+			}
+		}
+		if excess > 1/score.Margin {
+			row := beyond.Add(key, score.Leaves{"worst": score.Number(uint64(d.Worst))})
+			row.Unwanted, row.Near = excess <= 1, score.Near(excess, 1)
 		}
 	}
 	for name, d := range sums {
@@ -211,18 +224,30 @@ func (x *exact) places() {
 	}
 }
 
-// beyond reports whether the worst latency of a flow at a switch is inflated: it exceeds its
-// multiple of the mean of the flow's other packets there, or of the mean of the interval before.
-func (x *exact) beyond(at truth.FlowAt, d truth.Delays) bool {
+// excess returns the latency of a flow at a switch as a multiple of the threshold. It is inflated
+// if the worst one exceeds the configured multiple of the mean of the flow's other packets there,
+// or of the mean of the interval before. In a queue that stays full all of these rise: an inflation
+// lasts while the mean exceeds the multiple of the mean before the inflation.
+func (x *exact) excess(at truth.FlowAt, d truth.Delays) (most float64) {
 	others := truth.Delays{Packets: d.Packets - 1, Sum: d.Sum - d.Worst}
-	if others.Packets > 0 && float64(d.Worst) > x.c.Inflation*others.Mean() {
-		return true
+	if others.Packets > 0 {
+		most = float64(d.Worst) / (x.c.Inflation * others.Mean())
 	}
-	if x.before == nil {
-		return false
+	if mean := x.meanBefore(at); mean > 0 {
+		most = max(most, float64(d.Worst)/(x.c.Inflation*mean))
 	}
-	was, ok := x.before.Delays[at]
-	return ok && float64(d.Worst) > x.c.Inflation*was.Mean()
+	if mean := x.normal[at]; mean > 0 {
+		most = max(most, d.Mean()/(x.c.Inflation*mean))
+	}
+	return most
+}
+
+// meanBefore returns the mean latency in the interval before, 0 if it is not known.
+func (x *exact) meanBefore(at truth.FlowAt) float64 {
+	if x.before == nil || x.before.Delays[at].Packets == 0 {
+		return 0
+	}
+	return x.before.Delays[at].Mean()
 }
 
 // sizes returns the packets of flows by element: switches, the hosts whose agents measure them, and

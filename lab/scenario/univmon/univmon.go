@@ -171,8 +171,9 @@ func changes(t score.Tables, view score.View, before, now truth.Counts, heavy pl
 	}
 	rows, limit := t.Rows("heavy-change", view), heavy.Least(sum, 0)
 	for _, f := range all {
-		if float64(f.Packets) >= limit {
-			rows.Add(f.Key.String(), score.Leaves{"delta": score.Number(float64(now[f.Key]) - float64(before[f.Key]))})
+		if n := float64(f.Packets); n >= limit/score.Margin {
+			row := rows.Add(f.Key.String(), score.Leaves{"delta": score.Number(float64(now[f.Key]) - float64(before[f.Key]))})
+			row.Unwanted, row.Near = n < limit, score.Near(n, limit)
 		}
 	}
 }
@@ -193,7 +194,8 @@ func victims(t, published score.Tables, now truth.Counts, least float64) {
 	for destination, s := range sources {
 		key, attacked := destination.String(), float64(len(s)) >= least
 		if attacked || published["ddos-victim"][view][key] != nil {
-			rows.Add(key, score.Leaves{"distinct-sources": score.Number(len(s))}).Unwanted = !attacked
+			row := rows.Add(key, score.Leaves{"distinct-sources": score.Number(len(s))})
+			row.Unwanted, row.Near = !attacked, score.Near(float64(len(s)), least)
 		}
 	}
 }
