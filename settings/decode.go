@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/netsketch/netsketch/internal/suggest"
 )
@@ -171,9 +173,47 @@ func (d *Decoder) structure(n *Node, v reflect.Value, tag reflect.StructTag, pat
 			d.Add(d.Position(at), at, "is missing; expected %s", want)
 		}
 	}
+	secrets := secretParts(n.Keys)
 	for _, k := range rest.Keys {
+		if of := secrets[k.Name]; of != "" {
+			d.Add(k.At, Join(path, of), "what follows is no key, and is not shown, because it may be a part of the secret; "+
+				"a text with a comma, a colon or an equals sign needs quotes")
+			continue
+		}
 		d.Add(k.At, path, "unknown key %q: %s", k.Name, Suggestion(k.Name, names(fields)))
 	}
+}
+
+// secretParts returns the keys of a mapping that may be parts of a secret which YAML reads as a
+// key, each with the key of the secret: the text after a comma in {token: a,b}, a secret with a
+// colon on a line of its own, and token=secret.
+func secretParts(keys []Key) map[string]string {
+	parts := map[string]string{}
+	for i, k := range keys {
+		if end := strings.IndexFunc(k.Name, notOfName); end > 0 && SecretKey(k.Name[:end]) {
+			parts[k.Name] = k.Name[:end]
+		}
+		if i == 0 {
+			continue
+		}
+		before := keys[i-1]
+		of := parts[before.Name]
+		if of == "" && SecretKey(before.Name) {
+			of = before.Name
+		}
+		// No space follows a comma within a secret.
+		adjoins := before.Value != nil && k.At.Line == before.Value.Line &&
+			k.At.Column == before.Value.Column+utf8.RuneCountInString(before.Value.Text)+1
+		if of != "" && (k.Value.IsEmpty() || before.Value.IsEmpty() || adjoins) {
+			parts[k.Name] = of
+		}
+	}
+	return parts
+}
+
+// notOfName reports whether no key contains a character.
+func notOfName(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.", r)
 }
 
 func names(fields []Field) []string {

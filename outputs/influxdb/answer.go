@@ -120,13 +120,16 @@ var overload = regexp.MustCompile(`(?i)time(d )?out|deadline exceeded|cache-max-
 	`no space left|too many open files|out of memory|unavailable|engine is closed|shard is disabled`)
 
 // mayBeOfLines reports whether a reply that InfluxDB repeats may be caused by some lines of the
-// request. It returns false for replies about the client, the bucket or the load of the server.
+// request. It returns false for replies about the client, the bucket or the load of the server. A
+// handler that panics answers with 500 and a text of its web server.
 func (a *answer) mayBeOfLines() bool {
-	if a.code == http.StatusInternalServerError && overload.MatchString(a.message) {
-		return false
+	switch a.code {
+	case http.StatusInternalServerError:
+		return !overload.MatchString(a.message)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return a.influx
 	}
-	return a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity ||
-		a.code == http.StatusInternalServerError)
+	return false
 }
 
 // undelivered returns the error of a request with this reply.

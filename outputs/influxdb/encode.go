@@ -105,9 +105,11 @@ func Tags(list string, keys, leaves []string) []string {
 // add no series.
 var flowTags = []string{"destination-address", "destination-port", "protocol", "source-address", "source-port"}
 
-// safeName changes a name that InfluxDB or the field of ended rows has.
+// safeName changes a name that InfluxDB, its query language or the field of ended rows has.
+// InfluxDB 2 refuses points with the tag _field or _measurement.
 func safeName(name string) string {
-	if name == "time" || name == endedField {
+	switch name {
+	case "time", "_time", "_field", "_measurement", "_value", "_start", "_stop", endedField:
 		return name + "-"
 	}
 	return name

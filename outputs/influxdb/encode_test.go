@@ -314,6 +314,7 @@ func TestTags(t *testing.T) {
 		{"/netsketch-collector:collector/outputs/output", "name", "", "name"},
 		{"/m:x/ys/y", "device switch", "", "device switch"},
 		{"/m:x/ys/y", "switch time", "state/device", "switch time-"},
+		{"/m:x/ys/y", "_field _measurement _other", "state/n", "_field- _measurement- _other"},
 	} {
 		got := Tags(tt.list, strings.Fields(tt.keys), strings.Fields(tt.leaves))
 		if strings.Join(got, " ") != tt.want {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -372,22 +373,30 @@ func TestSpoolDir(t *testing.T) {
 // aside after several attempts, and later lines are delivered. A server that refuses every write
 // this way loses no points.
 func TestPoisonedBatch(t *testing.T) {
+	const internal = `{"code":"internal error","message":"an internal error has occurred: panic"}`
 	for _, tt := range []struct {
 		name   string
 		poison func(line string) bool
 		rows   int
 		aside  int
+		reply  string
 	}{
-		{"one line", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1},
-		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11},
-		{"all lines", func(l string) bool { return strings.Contains(l, "packets") }, 8, 8},
-		{"any line", func(string) bool { return true }, 8, 0},
+		{"one line", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1, internal},
+		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11, internal},
+		{"all lines", func(l string) bool { return strings.Contains(l, "packets") }, 8, 8, internal},
+		{"any line", func(string) bool { return true }, 8, 0, internal},
+		{"a panic", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1, "panic serving request\n"},
+		{"replies that differ", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1,
+			`{"error":"panic in request %d"}`},
+		{"a failing proxy", func(string) bool { return true }, 8, 0, "<html>Internal Server Error</html>"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDatabase(t)
+			var requests atomic.Int64
 			d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+				n := requests.Add(1)
 				if slices.ContainsFunc(lines, tt.poison) {
-					return 500, nil, `{"code":"internal error","message":"an internal error has occurred: panic"}`
+					return 500, nil, strings.ReplaceAll(tt.reply, "%d", fmt.Sprint(n))
 				}
 				return http.StatusNoContent, nil, ""
 			})
@@ -398,6 +407,9 @@ func TestPoisonedBatch(t *testing.T) {
 			if tt.aside == 0 {
 				for range 3 * sameAnswers {
 					<-o.pauses
+				}
+				if n, most := requests.Load(), int64(4*(sameAnswers+1)); n > most {
+					t.Errorf("%d requests to a server that is down; expected at most %d", n, most)
 				}
 				if st := o.State(); st.Dropped != 0 || st.Queued != uint64(tt.rows) || st.Status != outputs.Down {
 					t.Errorf("a server that is down: %+v", st)

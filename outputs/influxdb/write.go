@@ -123,17 +123,16 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 }
 
 // isolate delivers a batch that InfluxDB has refused several times with the same reply. By halving
-// the batch, it finds the lines that cause the reply. It drops these lines only if InfluxDB
-// accepts another write, because a server that refuses every request must not lose points.
+// the batch, it finds the lines that cause the reply. It does so only if InfluxDB accepts another
+// write, because a server that refuses every request must not lose points, and should not get more
+// requests.
 func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered) {
+	if _, err := w.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", w.now().UnixNano())); err != nil {
+		return drops{}, err
+	}
 	x := isolation{writer: w}
 	if err := x.deliver(ctx, lines); err != nil {
 		return drops{}, err
-	}
-	if len(x.suspects) > 0 && !x.accepted {
-		if _, err := w.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", w.now().UnixNano())); err != nil {
-			return drops{}, err
-		}
 	}
 	all := x.drops
 	for i, line := range x.suspects {
@@ -146,7 +145,6 @@ func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered
 // isolation is the state of one call of isolate.
 type isolation struct {
 	*writer
-	accepted bool     // InfluxDB has accepted a part of the batch
 	drops    drops    // lines that InfluxDB names in an error
 	suspects []string // lines that InfluxDB refuses with the repeated reply
 	answers  []*answer
@@ -155,7 +153,6 @@ type isolation struct {
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 	d, failed := x.writer.deliver(ctx, lines)
 	if failed == nil {
-		x.accepted = true
 		x.drops = drops{x.drops.points + d.points, cmp.Or(d.reason, x.drops.reason)}
 		return nil
 	}
