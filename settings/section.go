@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -125,6 +126,54 @@ func (s Section) Problem(field, message string) Problem {
 		}
 	}
 	return s.source.problem(n.Position, path, message)
+}
+
+// With returns the section with another value at a path such as "traffic[0].flows". The path leads
+// through values that exist; its last key is added if it does not exist.
+func (s Section) With(path string, value *Node) (Section, error) {
+	n, err := s.node.with(path, value)
+	return Section{node: n, source: s.source}, err
+}
+
+// with returns a copy of n with another value at the path. The value has the position of what it
+// replaces.
+func (n *Node) with(path string, value *Node) (*Node, error) {
+	changed := *n
+	if path == "" {
+		changed = *value
+		changed.Position = n.Position
+		return &changed, nil
+	}
+	if text, ok := strings.CutPrefix(path, "["); ok {
+		index, rest, _ := strings.Cut(text, "]")
+		i, err := strconv.Atoi(index)
+		if err != nil || i < 0 || i >= len(n.Items) {
+			return nil, fmt.Errorf("[%s]: expected the index of one of %d elements", index, len(n.Items))
+		}
+		changed.Items = slices.Clone(n.Items)
+		changed.Items[i], err = n.Items[i].with(strings.TrimPrefix(rest, "."), value)
+		return &changed, err
+	}
+	end := strings.IndexAny(path, ".[")
+	if end < 0 {
+		end = len(path)
+	}
+	name, rest := path[:end], strings.TrimPrefix(path[end:], ".")
+	i := slices.IndexFunc(n.Keys, func(k Key) bool { return k.Name == name })
+	switch {
+	case n.Kind != Mapping:
+		return nil, fmt.Errorf("%s: this value has no keys", name)
+	case i < 0 && rest != "":
+		return nil, fmt.Errorf("%s: there is no such key", name)
+	}
+	changed.Keys = slices.Clone(n.Keys)
+	if i < 0 {
+		i = len(changed.Keys)
+		changed.Keys = append(changed.Keys, Key{name, n.Position, &Node{Position: n.Position}})
+	}
+	var err error
+	changed.Keys[i].Value, err = changed.Keys[i].Value.with(rest, value)
+	return &changed, err
 }
 
 // find returns the value at a path such as "dimensions[0].key", or the nearest enclosing one.

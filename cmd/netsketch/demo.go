@@ -26,7 +26,9 @@ import (
 
 type demoFlags struct {
 	scenario, trace, iface, listen, web, http, plugins, log string
-	epochs                                                  int
+	rows, truth                                             string // files for the rows of a sweep and the ground truth
+	epochs, seeds                                           int
+	sweep                                                   []string
 	json, virtual                                           bool
 	bmv2                                                    []string
 	influx                                                  influxFlags
@@ -54,6 +56,10 @@ server stay with its last results. Otherwise a capture file is played once.
 
 The exit code is 0 only if the results meet the bounds of the scenario.
 
+With --sweep or --seeds, the scenario is played once for each combination of values and seeds, and the
+mean of each measure is printed with its 95 % confidence interval over the seeds. --rows writes the
+measures of each run.
+
 With --interface, the demo measures the traffic of a network interface of this machine instead: its top
 flows, changes and entropy. It only reads packets, and needs root or the capability CAP_NET_RAW (Linux).
 One frame can stand for several packets on the wire, because the kernel joins and splits them later.
@@ -61,12 +67,16 @@ The exit code is 0 only if all epochs are complete.`,
 		Example: `  netsketch demo                                  the built-in scenario, on a terminal until Ctrl-C
   netsketch demo --trace packets.pcap.gz --epochs 10 --json
   netsketch demo --scenario my.yaml --virtual --epochs 60
+  netsketch demo --scenario my.yaml --virtual --sweep traffic[0].flows=1000,5000 --seeds 5 --rows rows.csv
   netsketch demo --interface eth0                 this machine's own traffic`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run := runDemo
-			if f.iface != "" {
+			switch {
+			case f.iface != "":
 				run = runLive
+			case len(f.sweep) > 0 || cmd.Flags().Changed("seeds"):
+				run = runSweep
 			}
 			if f.influx.url != "" {
 				var err error
@@ -91,6 +101,11 @@ The exit code is 0 only if all epochs are complete.`,
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs, after which the demo ends; 0: as in the scenario")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
+	flags.StringArrayVar(&f.sweep, "sweep", nil, "`key=values` of the scenario to play in turn, such as\n"+
+		"traffic[0].flows=1000,5000; may be repeated for a grid")
+	flags.IntVar(&f.seeds, "seeds", 1, "number of seeds to play, from the scenario's on")
+	flags.StringVar(&f.rows, "rows", "", "`file` for the measures of each run of a sweep, as CSV")
+	flags.StringVar(&f.truth, "ground-truth", "", "`file` for what happened to each flow in each scored epoch, as CSV")
 	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's "+
 		"simple_switch_grpc, from the PATH, instead of soft switches")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339",
@@ -107,8 +122,12 @@ The exit code is 0 only if all epochs are complete.`,
 	flags.StringVar(&f.influx.token, "influxdb-token", "", "its `token`, or user:password")
 	flags.StringVar(&f.influx.org, "influxdb-org", "", "its `organization`")
 	flags.StringVar(&f.influx.bucket, "influxdb-bucket", "netsketch", "its `bucket`, or database/retention")
-	for _, other := range []string{"scenario", "trace", "virtual", "bmv2"} {
+	for _, other := range []string{"scenario", "trace", "virtual", "bmv2", "sweep", "seeds", "ground-truth"} {
 		cmd.MarkFlagsMutuallyExclusive("interface", other)
+	}
+	for _, other := range []string{"trace", "json", "http", "web", "influxdb"} {
+		cmd.MarkFlagsMutuallyExclusive("sweep", other)
+		cmd.MarkFlagsMutuallyExclusive("seeds", other)
 	}
 	return cmd
 }
@@ -199,6 +218,14 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	if f.virtual && f.influx.url != "" { // a dashboard shows the newest points
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}
+	if f.truth != "" {
+		file, err := os.Create(f.truth)
+		if err != nil {
+			return false, err
+		}
+		defer file.Close()
+		o.GroundTruth = scenario.NewGroundTruth(file)
+	}
 	if !f.json {
 		o.OnEpoch = view.Epoch
 		fmt.Fprintf(out, "starting %s: %s\n", s.Name, s.Summary)
@@ -264,13 +291,15 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// load reads the scenario and applies the flags that change it.
-func (f *demoFlags) load() (*scenario.Scenario, error) {
+// load reads the scenario with changes and applies the flags that change it.
+func (f *demoFlags) load(changes ...scenario.Change) (*scenario.Scenario, error) {
 	load := scenario.Default
 	if f.scenario != "" {
-		load = func() (*scenario.Scenario, error) { return scenario.Load(f.scenario) }
+		load = func(changes ...scenario.Change) (*scenario.Scenario, error) {
+			return scenario.Load(f.scenario, changes...)
+		}
 	}
-	s, err := load()
+	s, err := load(changes...)
 	if err != nil {
 		return nil, err
 	}

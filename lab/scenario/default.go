@@ -14,8 +14,10 @@ import (
 //go:embed default.yaml
 var defaultYAML []byte
 
-// Default returns the demo's own scenario.
-func Default() (*Scenario, error) { return Parse("default.yaml (built in)", defaultYAML) }
+// Default returns the demo's own scenario with changes.
+func Default(changes ...Change) (*Scenario, error) {
+	return Parse("default.yaml (built in)", defaultYAML, changes...)
+}
 
 // UseTrace replaces all traffic with the packets of a capture file, again and again.
 func (s *Scenario) UseTrace(path string) {

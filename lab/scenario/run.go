@@ -54,10 +54,14 @@ type Options struct {
 	Logger *slog.Logger
 	// OnEpoch is called after each epoch; nil for none.
 	OnEpoch func(*Run) error
+	// GroundTruth writes what happened to the flows of each scored epoch; nil for none.
+	GroundTruth *GroundTruth
 	// Compiler shares compiled programs between runs; nil compiles them anew.
 	Compiler *softswitch.Compiler
 	// Version is the version that the collector reports.
 	Version string
+
+	point []string // values of a sweep's axes
 }
 
 // Run is a scenario that is being played.
@@ -133,8 +137,12 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
 		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
-		Track: slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
+		Track: o.GroundTruth != nil ||
+			slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
+	}
+	if o.GroundTruth != nil {
+		o.GroundTruth.begin(o.point, s.Seed)
 	}
 	if len(s.Unconfigured) > 0 {
 		if r.records, err = os.MkdirTemp("", "netsketch-devices-"); err != nil {

@@ -336,24 +336,29 @@ type Bound struct {
 // stream.
 const mostWatched = 5000
 
-// Load reads a scenario file; the error lists every problem with its line.
-func Load(path string) (*Scenario, error) {
+// Load reads a scenario file and makes changes; the error lists every problem with its line.
+func Load(path string, changes ...Change) (*Scenario, error) {
 	data, err := files.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
-	s, err := Parse(path, data)
+	s, err := Parse(path, data, changes...)
 	if err == nil {
 		err = s.locate(filepath.Dir(path))
 	}
 	return s, err
 }
 
-// Parse reads a scenario from data; name is its name in errors.
-func Parse(name string, data []byte) (*Scenario, error) {
+// Parse reads a scenario from data and makes changes; name is its name in errors.
+func Parse(name string, data []byte, changes ...Change) (*Scenario, error) {
 	section, err := yaml.Section(name, string(data))
 	if err != nil {
 		return nil, err
+	}
+	for _, c := range changes {
+		if section, err = c.apply(section); err != nil {
+			return nil, err
+		}
 	}
 	s := &Scenario{}
 	s.SetDefaults()

@@ -111,6 +111,11 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		if len(r.s.Agents) > 0 {
 			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
 		}
+		if r.o.GroundTruth != nil {
+			if err := r.o.GroundTruth.write(rep.Number, &actual); err != nil {
+				return err
+			}
+		}
 		for _, name := range r.scored {
 			scorer := r.scorers[name]
 			leaves, err := r.client.leaves(ctx, scorer.Algorithm().Root)

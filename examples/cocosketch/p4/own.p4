@@ -7,7 +7,9 @@
 // exact, and so is that of any part of the key: it is the sum over the slots with that part.
 
 #define CS meta.own
+#ifndef CS_SLOTS
 #define CS_SLOTS 512 // in one array
+#endif
 #define CS_WORDS 12
 // Cells of a bank, a multiple of NS_CELLS.
 #define CS_CELLS (2 * CS_SLOTS * CS_WORDS)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/netsketch/netsketch/lab/scenario"
+)
+
+// runSweep plays a scenario for each combination of values and seeds.
+func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
+	logger, _, err := f.prepare(cmd)
+	if err != nil {
+		return false, err
+	}
+	if f.seeds < 1 {
+		return false, fmt.Errorf("--seeds %d: expected 1 or more", f.seeds)
+	}
+	w := scenario.Sweep{Seeds: f.seeds, Load: f.load, Options: scenario.Options{PluginDir: f.plugins,
+		Listen: "127.0.0.1:0", Virtual: f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}}
+	for _, text := range f.sweep {
+		axis, err := scenario.ParseAxis(text)
+		if err != nil {
+			return false, fmt.Errorf("--sweep %w", err)
+		}
+		w.Axes = append(w.Axes, axis)
+	}
+	if s, err := f.load(); err != nil {
+		return false, err
+	} else if s.Epochs == 0 {
+		return false, fmt.Errorf("the scenario %s has no end: set --epochs for a sweep", s.Name)
+	}
+	rows := csv.NewWriter(io.Discard)
+	if f.rows != "" {
+		file, err := os.Create(f.rows)
+		if err != nil {
+			return false, err
+		}
+		defer file.Close()
+		rows = csv.NewWriter(file)
+	}
+	if f.truth != "" {
+		file, err := os.Create(f.truth)
+		if err != nil {
+			return false, err
+		}
+		defer file.Close()
+		w.Options.GroundTruth = scenario.NewGroundTruth(file, w.Axes...)
+	}
+	_ = rows.Write(append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views"))
+	var runs []scenario.Played
+	failed := 0
+	err = w.Play(cmd.Context(), func(p scenario.Played) error {
+		runs = append(runs, p)
+		text := "ok"
+		if !p.Report.OK {
+			failed++
+			text = "failed"
+			if reason := sweepReason(p.Report); reason != "" {
+				text += ": " + reason
+			}
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "run %d of %d: %s, seed %d: %s\n", p.Run, p.Of,
+			strings.Join(pointOf(w.Axes, p.Values), ", "), p.Seed, text)
+		for _, t := range p.Report.Totals {
+			_ = rows.Write(append(p.Values[:len(p.Values):len(p.Values)], strconv.FormatUint(p.Seed, 10),
+				strconv.FormatBool(p.Report.OK), t.Algorithm, t.Measure, t.Dimension, number(t.Value), number(t.Worst),
+				strconv.Itoa(t.Views)))
+		}
+		rows.Flush()
+		return rows.Error()
+	})
+	if err != nil {
+		return true, err
+	}
+	writeSummary(cmd.OutOrStdout(), w.Axes, scenario.Summarize(runs))
+	if failed > 0 {
+		return true, fmt.Errorf("%d of %d runs failed", failed, len(runs))
+	}
+	return true, nil
+}
+
+// sweepReason returns why a run failed, in one line.
+func sweepReason(r *scenario.Report) string {
+	reasons := []string{}
+	if r.Error != "" {
+		reasons = append(reasons, strings.ReplaceAll(r.Error, "\n", "; "))
+	}
+	for _, v := range r.Expected {
+		if !v.OK {
+			reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %s: %g", v.Bound, v.Dimension, v.Value)))
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func axisNames(axes []scenario.Axis) (names []string) {
+	for _, a := range axes {
+		names = append(names, a.Key)
+	}
+	return names
+}
+
+// pointOf names the values of axes, such as traffic[0].flows=1000.
+func pointOf(axes []scenario.Axis, values []string) (out []string) {
+	for i, a := range axes {
+		out = append(out, a.Key+"="+values[i])
+	}
+	return out
+}
+
+// number writes a value for CSV.
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// writeSummary prints the mean of each measure at each point, with half the width of its 95 %
+// confidence interval.
+func writeSummary(out io.Writer, axes []scenario.Axis, summaries []scenario.Summary) {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintln(w, strings.Join(append(axisNames(axes), "ALGORITHM", "MEASURE", "DIMENSION", "MEAN", "± (95 %)", "RUNS"),
+		"\t"))
+	for _, s := range summaries {
+		half := "-"
+		if !math.IsNaN(s.Half) {
+			half = fmt.Sprintf("%.3g", s.Half)
+		}
+		fmt.Fprintln(w, strings.Join(append(s.Values[:len(s.Values):len(s.Values)], s.Algorithm, s.Measure, s.Dimension,
+			fmt.Sprintf("%.5g", s.Mean), half, strconv.Itoa(s.Runs)), "\t"))
+	}
+}

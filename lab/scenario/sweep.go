@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Sweeps: a scenario with several values of its keys, and several seeds.
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
+)
+
+// Change sets a key of a scenario to another value.
+type Change struct {
+	Key   string // such as traffic[0].flows
+	Value string // as YAML
+}
+
+func (c Change) apply(s settings.Section) (settings.Section, error) {
+	r := settings.NewReport(c.Key, []byte(c.Value))
+	root := yaml.Parse(r, []byte("value: "+c.Value), func(string) (string, bool) { return "", false })
+	if err := r.Err(); err != nil {
+		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
+	}
+	s, err := s.With(c.Key, root.Get("value"))
+	if err != nil {
+		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
+	}
+	return s, nil
+}
+
+// Axis is a key of a scenario with the values that a sweep gives it.
+type Axis struct {
+	Key    string
+	Values []string
+}
+
+// ParseAxis reads an axis such as traffic[0].flows=1000,5000. Commas in brackets or braces are part
+// of a value.
+func ParseAxis(text string) (Axis, error) {
+	key, values, ok := strings.Cut(text, "=")
+	if !ok || key == "" || values == "" {
+		return Axis{}, fmt.Errorf("%q: expected a key of the scenario and its values, such as traffic[0].flows=1000,5000",
+			text)
+	}
+	axis := Axis{Key: key}
+	depth, from := 0, 0
+	for i, c := range values + "," {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		case ',':
+			if depth <= 0 {
+				axis.Values = append(axis.Values, strings.TrimSpace(values[from:i]))
+				from = i + 1
+			}
+		}
+	}
+	if depth > 0 || slices.Contains(axis.Values, "") {
+		return axis, fmt.Errorf("%q: expected values between commas", text)
+	}
+	return axis, nil
+}
+
+// Sweep plays a scenario once for each combination of the values of its axes and each seed.
+type Sweep struct {
+	Axes []Axis
+	// Seeds is the number of seeds, beginning with the seed of the scenario.
+	Seeds int
+	// Load reads the scenario with changes.
+	Load    func(changes ...Change) (*Scenario, error)
+	Options Options
+}
+
+// Played is one run of a sweep.
+type Played struct {
+	Run, Of int      // its number, from 1, and the number of runs
+	Values  []string // values of the axes
+	Seed    uint64
+	Report  *Report
+}
+
+// Play plays all runs and passes each to done when it has ended. It loads all scenarios first, so
+// that a wrong value is found at once.
+func (w *Sweep) Play(ctx context.Context, done func(Played) error) error {
+	var scenarios []*Scenario
+	grid := [][]Change{nil}
+	for _, axis := range w.Axes {
+		var next [][]Change
+		for _, point := range grid {
+			for _, v := range axis.Values {
+				next = append(next, append(slices.Clone(point), Change{axis.Key, v}))
+			}
+		}
+		grid = next
+	}
+	for _, point := range grid {
+		s, err := w.Load(point...)
+		if err != nil {
+			return err
+		}
+		scenarios = append(scenarios, s)
+	}
+	if w.Options.Compiler == nil {
+		w.Options.Compiler = &softswitch.Compiler{}
+	}
+	p := Played{Of: len(grid) * w.Seeds}
+	for i, s := range scenarios {
+		p.Values = nil
+		for _, c := range grid[i] {
+			p.Values = append(p.Values, c.Value)
+		}
+		first := s.Seed
+		for n := range w.Seeds {
+			s.Seed = first + uint64(n)
+			p.Run, p.Seed = p.Run+1, s.Seed
+			o := w.Options
+			o.point = p.Values
+			p.Report = play(ctx, s, o)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err := done(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// play plays a scenario to its end.
+func play(ctx context.Context, s *Scenario, o Options) *Report {
+	r, err := Open(ctx, s, o)
+	if err != nil {
+		return &Report{Scenario: s.Name, Error: err.Error()}
+	}
+	report, err := r.Play(ctx)
+	if err = errors.Join(err, r.Close()); err != nil {
+		report.OK, report.Error = false, err.Error()
+	}
+	return report
+}
+
+// Summary is the mean of a measure over the seeds of one point of a sweep.
+type Summary struct {
+	Values                        []string // values of the axes
+	Algorithm, Measure, Dimension string
+	// Mean ± Half is the 95 % confidence interval by Student's t distribution; Half is NaN for one
+	// run.
+	Mean, Half float64
+	Runs       int // runs that measured it
+}
+
+// Summarize summarizes the runs of a sweep, in the order of the runs and of their measures. Runs
+// that are not successful count too.
+func Summarize(runs []Played) (out []Summary) {
+	values := map[string][]float64{}
+	key := func(values []string, t score.Total) string {
+		return strings.Join(append(slices.Clone(values), t.Algorithm, t.Measure, t.Dimension), "\x00")
+	}
+	for _, p := range runs {
+		for _, t := range p.Report.Totals {
+			k := key(p.Values, t)
+			if _, seen := values[k]; !seen {
+				out = append(out, Summary{Values: p.Values, Algorithm: t.Algorithm, Measure: t.Measure, Dimension: t.Dimension})
+			}
+			if values[k] = append(values[k], t.Value); math.IsNaN(t.Value) {
+				values[k] = values[k][:len(values[k])-1]
+			}
+		}
+	}
+	for i := range out {
+		s := &out[i]
+		s.Mean, s.Half, s.Runs = Confidence(values[key(s.Values, score.Total{Algorithm: s.Algorithm, Measure: s.Measure,
+			Dimension: s.Dimension})])
+	}
+	return out
+}
+
+// Confidence returns the mean of values, and half the width of its 95 % confidence interval, which
+// is NaN for fewer than two values.
+func Confidence(values []float64) (mean, half float64, n int) {
+	n = len(values)
+	for _, v := range values {
+		mean += v / float64(n)
+	}
+	if n == 0 {
+		mean = math.NaN()
+	}
+	if n < 2 {
+		return mean, math.NaN(), n
+	}
+	squares := 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	t := student95[min(n-1, len(student95))-1]
+	return mean, t * math.Sqrt(squares/float64(n-1)/float64(n)), n
+}
+
+// student95 are the 97.5 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
+// The last one is used for more.
+var student95 = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+	2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042}
