@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime"
@@ -385,9 +386,10 @@ func (c *Component) advance(number uint64) bool {
 	}
 }
 
-// relay handles an epoch that the clock of an agent's host began. It sends the epoch to all other
-// agents if the epoch is at most one ahead of the collector's. A clock that is further ahead moves
-// no host, whatever the other clocks say, because switches count few epochs beyond the collector's.
+// relay handles an epoch that the clock of an agent's host began. It sends the epoch to all agents
+// if the epoch is at most one ahead of the collector's; also to that agent, which does not begin the
+// epoch itself while it is set aside. A clock that is further ahead moves no host, whatever the
+// other clocks say, because switches count few epochs beyond the collector's.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
 	c.mu.Lock()
@@ -401,11 +403,10 @@ func (c *Component) relay(from *session, number uint64) {
 	if !c.advance(number) {
 		return
 	}
-	from.known(number)
 	if c.deps.OnEpoch != nil {
 		c.deps.OnEpoch(number)
 	}
-	c.spread(from, number)
+	c.spread(number)
 }
 
 // judge is called when the collector's clock begins an epoch. It sets hosts aside whose clocks
@@ -440,23 +441,18 @@ func (c *Component) Relay(number uint64) error {
 			number, number-open, maxAhead)
 	}
 	if c.advance(number) {
-		c.spread(nil, number)
+		c.spread(number)
 	}
 	return nil
 }
 
-// spread sends an epoch to all agents except the agent of session from.
-func (c *Component) spread(from *session, number uint64) {
+// spread sends an epoch to all agents.
+func (c *Component) spread(number uint64) {
 	c.mu.Lock()
-	others := make([]*session, 0, len(c.sessions))
-	for s := range c.sessions {
-		if s != from {
-			others = append(others, s)
-		}
-	}
+	all := slices.Collect(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	if c.udp == nil {
-		for _, s := range others {
+		for _, s := range all {
 			s.offer()
 		}
 		return
@@ -464,8 +460,8 @@ func (c *Component) spread(from *session, number uint64) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for n := min(relays, runtime.GOMAXPROCS(0)); n > 0; n-- {
-		share := others[:len(others)/n]
-		others = others[len(share):]
+		share := all[:len(all)/n]
+		all = all[len(share):]
 		work.Go(func() {
 			for _, s := range share {
 				if !c.udp.send(s, number) {

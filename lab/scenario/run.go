@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -510,11 +511,13 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		return err
 	}
 	var waited []time.Duration // real time of playing packets: first for the guard, then for the drain
+	var stopped error          // why wait failed, which the collector does not return
 	wait := func(ctx context.Context, d time.Duration) error {
 		begin := time.Now()
 		defer func() { waited = append(waited, time.Since(begin)) }()
 		number, _ := r.col.Epoch()
 		if err := r.agents.reach(ctx, number); err != nil { // the collector has just sent it
+			stopped = err
 			return err
 		}
 		return r.advance(ctx, labTime(r.virtual.Now())+d)
@@ -556,8 +559,8 @@ func (r *Run) playVirtual(ctx context.Context) error {
 			}
 		}
 		waited = waited[:0]
-		if rep, err := r.col.Step(ctx, at, wait); err != nil {
-			return err
+		if rep, err := r.col.Step(ctx, at, wait); err != nil || stopped != nil {
+			return cmp.Or(err, stopped)
 		} else if rep.Number == 0 {
 			continue // the network has not drained
 		}
