@@ -28,7 +28,7 @@ program: lightguardian
 topology: {kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2}
 agents: [lightguardian]
 algorithms:
-  - {plugin: lightguardian, config: {probability: 0.4}}
+  - {plugin: lightguardian, config: {probability: 0.4, copies: 0}}
 %s`, epochs, more))
 	if err != nil {
 		tb.Fatal(err)

@@ -202,6 +202,51 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// TestGap: a bucket without other packets shows a gap of a tenth of the interval, and one with n
+// others shows it with a probability of 0.9^n. In rows behind the first one, whose sizes hide small
+// flows, the probability is at most the mean of the first row.
+func TestGap(t *testing.T) {
+	key := []byte("key")
+	d := family.Digest[family.P4](0, key)
+	for _, tc := range []struct {
+		name        string
+		sizes, gaps []uint32 // by row
+		gap         uint32
+		seen        float64
+	}{
+		{"alone", []uint32{4}, []uint32{40}, 0, 1},
+		{"one row has it", []uint32{4}, []uint32{95}, 0, 0},
+		{"rows have others", []uint32{14, 5}, []uint32{94, 95}, 0, 0},
+		{"others in the only row", []uint32{14}, []uint32{40}, 0, math.Pow(0.9, 10)},
+		{"too long a gap, of another flow", []uint32{14}, []uint32{140}, 0, math.Pow(0.9, 10)},
+		{"no row has it", []uint32{14, 4}, []uint32{40, 40}, 0,
+			1 - (1-math.Pow(0.9, 10))*(1-(math.Pow(0.9, 14)+1)/2)},
+		{"two rows have it", []uint32{14, 14, 5}, []uint32{98, 40, 98}, 98, 0},
+	} {
+		p := partial[family.P4](t, Config{Width: 1 << 14, Intervals: true})
+		columns := map[uint32][]uint32{}
+		for r := range tc.sizes {
+			col := family.Column[family.P4](d, r, &p.cols)
+			if columns[col] == nil {
+				columns[col] = make([]uint32, 3*p.n)
+			}
+			copy(columns[col][r*p.n:], []uint32{tc.sizes[r], tc.gaps[r], 900})
+		}
+		for col, cells := range columns {
+			if _, err := p.SetColumn(int(col), cells); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gap, seen, ok := p.Gap(key, 4, 90, 110, 0.1)
+		if gap != tc.gap || ok != (gap > 0) || math.Abs(seen-tc.seen) > 1e-9 {
+			t.Errorf("%s: gap %d, seen with %v, want %d with %v", tc.name, gap, seen, tc.gap, tc.seen)
+		}
+	}
+	if _, _, ok := build[family.P4](t, Config{Width: 16}).Gap(key, 4, 0, 110, 0.1); ok {
+		t.Error("a gap of a sketch without gaps")
+	}
+}
+
 // TestReordered: a packet that arrived before the newest one does not move the last arrival back.
 func TestReordered(t *testing.T) {
 	s := build[family.P4](t, Config{Width: 16, Intervals: true})

@@ -365,10 +365,48 @@ func (s *Sketch[F]) OwnInterval(key []byte, size uint32) (interval uint32, alone
 	return interval, false, true
 }
 
-// Excess returns the probability that other flows alone add at least n to a key's size: the product
-// of the shares of received buckets that have at least n packets, over the received rows of the
-// key. Theorem 6.1 bounds it from the mean of a bucket; this is the sketch's own distribution.
-func (s *Sketch[F]) Excess(key []byte, n uint32) float64 {
+// Gap returns a gap from least to most of a key of which size packets are known to have passed:
+// two of its buckets have the same gap, and hardly share more than the key. Otherwise ok is
+// false, and seen is the probability that a bucket would show a gap of a given share of the
+// interval, which packets of other flows may divide; 0 if one bucket has a gap that may be the
+// key's. The paper does not have this.
+func (s *Sketch[F]) Gap(key []byte, size, least, most uint32, share float64) (gap uint32, seen float64, ok bool) {
+	if !s.cfg.Intervals {
+		return 0, 0, false
+	}
+	d, hidden := family.Digest[F](s.cfg.Seed, key), 1.0
+	whole := func(others uint32) float64 { return math.Pow(1-share, float64(others)) }
+	mean := 0.0 // of the buckets of the first row, whose sizes are plain sums
+	for _, n := range s.sorted()[0] {
+		mean += whole(n) / float64(s.ReceivedColumns())
+	}
+	var found []uint32
+	for r := range s.cfg.Rows {
+		col := family.Column[F](d, r, &s.cols)
+		if !s.has(col) {
+			continue
+		}
+		b := s.bucket(r, col)
+		if v := b[s.n-2]; v >= least && v <= most {
+			if slices.Contains(found, v) {
+				gap, ok = v, true
+			}
+			found = append(found, v)
+		}
+		left := whole(s.size(b) - min(s.size(b), size))
+		if r > 0 { // other flows' packets may not have raised the size
+			left = min(left, mean)
+		}
+		hidden *= 1 - left
+	}
+	if len(found) > 0 {
+		return gap, 0, ok
+	}
+	return 0, 1 - hidden, false
+}
+
+// sorted returns the sizes of the received buckets of each row, ascending.
+func (s *Sketch[F]) sorted() [][]uint32 {
 	if s.sizes == nil {
 		s.sizes = make([][]uint32, s.cfg.Rows)
 		for r := range s.sizes {
@@ -376,8 +414,15 @@ func (s *Sketch[F]) Excess(key []byte, n uint32) float64 {
 			slices.Sort(s.sizes[r])
 		}
 	}
+	return s.sizes
+}
+
+// Excess returns the probability that other flows alone add at least n to a key's size: the product
+// of the shares of received buckets that have at least n packets, over the received rows of the
+// key. Theorem 6.1 bounds it from the mean of a bucket; this is the sketch's own distribution.
+func (s *Sketch[F]) Excess(key []byte, n uint32) float64 {
 	d, p := family.Digest[F](s.cfg.Seed, key), 1.0
-	for r, sizes := range s.sizes {
+	for r, sizes := range s.sorted() {
 		if s.has(family.Column[F](d, r, &s.cols)) {
 			below, _ := slices.BinarySearch(sizes, n)
 			p *= float64(len(sizes)-below) / float64(len(sizes))

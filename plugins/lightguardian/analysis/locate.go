@@ -29,8 +29,12 @@ type Hop struct {
 	Delays   []uint32 // packets by delay range, each at least the flow's; nil: not measured
 	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
 	// Mixed reports that other flows' packets may have changed Interval, which is neither judged nor a
-	// baseline then.
+	// baseline then. Seen is the probability that Interval would show a gap of the receiver all the
+	// same; 0: not known.
 	Mixed bool
+	Seen  float64
+	// Chance is the probability that Interval is a gap of other flows, although it is not Mixed.
+	Chance float64
 	// Counted reports that hosts counted the flow: at least Least packets left the device.
 	Counted bool
 	Least   uint32
@@ -138,7 +142,7 @@ func (r *Rules) slow(h *Hop) (share float64, inflated bool) {
 	if h.Counted {
 		fast := total - slow
 		total = uint64(h.Least)
-		slow = total - min(total, fast)
+		slow = min(slow, total-min(total, fast)) // a flow that took another path has neither
 	}
 	if r.SlowShare <= 0 || slow == 0 {
 		return 0, false
@@ -172,9 +176,13 @@ func (r *Rules) Doubt(path []Hop, f Finding) float64 {
 	}
 	before := &path[f.Hop-1]
 	switch {
-	case !before.Valid, f.Fault == AbnormalJitter && before.Mixed:
+	case !before.Valid:
 		return 1
-	case f.Fault == AbnormalJitter || before.Excess == nil:
+	case f.Fault == AbnormalJitter && before.Mixed:
+		return min(1, 1-before.Seen+h.Chance)
+	case f.Fault == AbnormalJitter:
+		return h.Chance
+	case before.Excess == nil:
 		return 0
 	case before.Shared:
 		return undecided

@@ -101,6 +101,8 @@ func TestVotes(t *testing.T) {
 		late[i].Interval = gap
 	}
 	late[2].Mixed = true
+	seen := slices.Clone(late)
+	seen[2].Seen = 0.8
 	slow := sizes(100, 100, 100, 0, 0)
 	slow[2].Delays = []uint32{0, 100}
 	for _, tc := range []struct {
@@ -125,6 +127,8 @@ func TestVotes(t *testing.T) {
 			[]Finding{{RandomDrops, 2, 0.1}, {RandomDrops, 3, 0.5}}},
 		{"jitter behind a mixed gap", late, Votes[string]{{Fault: AbnormalJitter, To: "s3"}: 3},
 			[]Finding{{AbnormalJitter, 2, 200}}},
+		{"jitter behind a gap that hardly hides it", seen, Votes[string]{{Fault: AbnormalJitter, To: "s3"}: 3},
+			[]Finding{{AbnormalJitter, 3, 200}}},
 		{"votes for another fault", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: RandomDrops, To: "s3"}: 3},
 			[]Finding{{Blackhole, 3, 0}}},
 		{"votes for another link to s3", sizes(100, 100, 130, 0, 0), Votes[string]{{Fault: Blackhole, To: "s3"}: 3},
@@ -153,6 +157,8 @@ func TestBounds(t *testing.T) {
 		{[]uint32{21, 500, 70}, 100, nil}, // at least 79 are slow
 		{[]uint32{40, 80, 0}, 100, nil},
 		{[]uint32{0, 80, 0}, 0, nil},
+		{[]uint32{0, 0, 0}, 100, nil}, // the flow took another path
+		{[]uint32{0, 10, 10}, 100, nil},
 	} {
 		path := []Hop{{Valid: true, Packets: 100, Delays: tc.delays, Counted: true, Least: tc.least}}
 		if got := rules.Locate(nil, path); !slices.Equal(got, tc.want) {
@@ -175,6 +181,8 @@ func TestDoubt(t *testing.T) {
 	shared[1].Shared = true
 	mixed := path(100, 100, 100)
 	mixed[1].Mixed = true
+	seen := path(100, 100, 100)
+	seen[1].Mixed, seen[1].Seen, seen[2].Chance = true, 0.75, 0.125
 	for _, tc := range []struct {
 		name string
 		path []Hop
@@ -190,6 +198,7 @@ func TestDoubt(t *testing.T) {
 		{"a loop behind a size that is too high", path(100, 150, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
 		{"jitter", path(100, 100, 100), Finding{Fault: AbnormalJitter, Hop: 2}, 0},
 		{"jitter behind a mixed gap", mixed, Finding{Fault: AbnormalJitter, Hop: 2}, 1},
+		{"jitter behind a gap that others may hide", seen, Finding{Fault: AbnormalJitter, Hop: 2}, 0.375},
 		{"a bound", path(100, 100), Finding{Fault: InflatedLatency, Hop: 1}, 0},
 	} {
 		if got := rules.Doubt(tc.path, tc.f); math.Abs(got-tc.want) > 1e-9 {

@@ -39,14 +39,14 @@ func (v Votes[N]) Count(r *Rules, nodes []N, path []Hop, found []Finding) {
 }
 
 // Settle moves each fault of a flow to the place with the most votes among the places in front of
-// it at which the flow's buckets do not exclude it: votes for the link, and if they are equal, for
-// the node. Findings between the two places become part of a blackhole that is moved. The result
-// overwrites found.
+// it at which the flow's buckets do not exclude it: votes for the link, and if they are equal,
+// for the node. A jitter stays where the flow's own gaps make it more likely than not. Findings
+// between the two places become part of a blackhole that is moved. The result overwrites found.
 func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Finding {
 	ended := len(path) // the hop of a blackhole
 	for i := range found {
 		f := &found[i]
-		if !f.Fault.moves() || f.Hop == 0 {
+		if !f.Fault.moves() || f.Hop == 0 || f.Fault == AbnormalJitter && r.Doubt(path, *f) < undecided {
 			continue
 		}
 		most, at := v.at(f.Fault, nodes, f.Hop), f.Hop
@@ -74,6 +74,9 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 // same reports whether two findings are the same fault at the same hop.
 func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 
+// sureToShow is the probability from which on a hop that shows no gap has none.
+const sureToShow = 0.95
+
 // Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
 // has arrived, other flows may have changed the inter-arrival time, or the size differs from the
 // size before, so that all buckets may be other flows' buckets.
@@ -83,7 +86,7 @@ func (r *Rules) Open(f Fault, path []Hop, hop int) bool {
 	case !h.Valid:
 		return true
 	case f == AbnormalJitter:
-		return h.Mixed
+		return h.Mixed && h.Seen < sureToShow
 	case h.Shared:
 		return true
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
@@ -44,6 +45,10 @@ type evidence struct {
 	flows []*flowState
 	doubt float64 // the product of the flows that may begin an alert; 1: none
 }
+
+// misplaced is the largest doubt of an abnormal jitter for which an alert begins: the receiver has
+// seen it for certain, and only its place is in doubt.
+const misplaced = 0.05
 
 // leastDoubt is the least doubt that one flow can leave.
 const leastDoubt = 1e-6
@@ -87,7 +92,11 @@ func (p *Plugin) alarm(r *run) {
 		if !known {
 			before = 1
 		}
-		sure[s] = e.doubt < 1 && e.doubt*before <= unlikely
+		most := unlikely
+		if s.kind == analysis.AbnormalJitter.String() {
+			most = misplaced
+		}
+		sure[s] = e.doubt < 1 && e.doubt*before <= most
 	}
 	if r.early() {
 		for at, since := range p.since {

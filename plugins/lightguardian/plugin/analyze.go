@@ -122,6 +122,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if err != nil {
 		return nil, fmt.Errorf("epoch %d: %w", epoch.Number, err)
 	}
+	if plan := p.carry(r); plan != nil {
+		out.Plans = append(out.Plans, *plan)
+	}
 	p.newest, p.epoch = r.interval, epoch.Number
 	return out, nil
 }

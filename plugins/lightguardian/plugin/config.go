@@ -28,8 +28,12 @@ type Configuration struct {
 	// IntervalEpochs is the number of epochs of an interval: switches send the sketch of an interval
 	// in the packets of the next one.
 	IntervalEpochs int `yaml:"interval-epochs" default:"1" range:"1..64"`
-	// Probability is the share of the packets without a sketchlet that get one at a switch (λc).
+	// Probability is the least share of the packets without a sketchlet that get one at a switch
+	// (λc).
 	Probability float64 `yaml:"probability" default:"0.0625" range:"0..1"`
+	// Copies is how many sketchlets a switch inserts for each of its columns in an interval: λc of
+	// each switch rises above probability where fewer would be inserted. 0: λc is probability.
+	Copies float64 `yaml:"copies" default:"2" range:"0..100"`
 	// Chances is k of the k+chance selection.
 	Chances int `yaml:"chances" default:"4" range:"0..4"`
 	// TimeUnit is the unit of times in sketches: 1us, or 2, 4, 8, … 65536 µs.

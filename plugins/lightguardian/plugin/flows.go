@@ -95,7 +95,7 @@ func (i *interval) follow(k flow.Key) *flowState {
 	}
 	f.locate(i, e, r)
 	if !f.rerouted {
-		f.strays(i, e)
+		f.strays(i, e, path)
 	}
 	return f
 }
@@ -146,6 +146,28 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 		h.Packets = uint32(min(uint64(h.Packets)+f.late, f.sent))
 	}
 	return h
+}
+
+const (
+	sameGap = 0.1 // the share by which two measurements of a gap may differ
+	// otherGap is the probability that two buckets of a flow have the same gap of another flow.
+	otherGap = 0.001
+)
+
+// gap compares the gaps of a flow's buckets at a switch, which other flows share, with the gap
+// that the receiver saw. If two have the same one, the packets of the flow came with it; if none
+// has one, others may hide it.
+func (i *interval) gap(h *hop, f *flowState, e *ends) {
+	if !h.Mixed || !h.Valid {
+		return
+	}
+	long := float64(i.config.units(e.receivedGap))
+	length := float64(i.config.units(i.length)) * float64(i.epochs)
+	gap, seen, ok := i.switches[h.name].sketch.Gap(f.key.AppendBinary(nil), uint32(min(f.sent, math.MaxUint32)),
+		uint32(long*(1-sameGap)), uint32(min(long*(1+sameGap), math.MaxUint32)), min(1, long/max(length, 1)))
+	if h.Seen = seen; ok {
+		h.Interval, h.Mixed, h.Chance = gap, false, otherGap
+	}
 }
 
 // reroute replaces a switch that the flow did not pass by the most likely neighbor of the switch
@@ -219,7 +241,11 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 			rules.Drops, rules.Blackhole, rules.Loop = 0, 0, 0
 		}
 		late := e.receivedGap >= i.config.Rules.JitterTime && float64(e.receivedGap) >= rules.Jitter*float64(e.sentGap)
-		if !late && !partial {
+		if late && !partial {
+			for j := range f.hops {
+				i.gap(&f.hops[j], f, e)
+			}
+		} else if !partial {
 			rules.Jitter = 0
 		}
 	}
@@ -324,14 +350,15 @@ func (f *flowState) early(first, end int) bool {
 }
 
 // strays adds the switches that are not on the path and whose sketchlets came with packets of the
-// flow.
-func (f *flowState) strays(i *interval, e *ends) {
+// flow. A switch of the path that reroute replaced has some of the packets, too.
+func (f *flowState) strays(i *interval, e *ends, path []string) {
 	if len(f.hops) == 0 || i.config.Rules.Path == 0 {
 		return
 	}
 	for _, id := range e.devices {
 		name, known := i.names[id]
-		if !known || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
+		if !known || slices.Contains(path, name) ||
+			slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
 			continue
 		}
 		h := i.hop(&f.key, name, f)

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -168,6 +169,50 @@ func TestMixedGaps(t *testing.T) {
 			expect(t, faults, k.String()+" spine1 abnormal-jitter", nil)
 		}
 		silent(t, out)
+	}
+}
+
+// TestSharedGaps: other flows share buckets of all flows that wait at one switch, so that hardly
+// any bucket of the first row has one flow alone. In the other rows they leave the gap whole in
+// most buckets, and it is found at that switch.
+func TestSharedGaps(t *testing.T) {
+	h, s, r := start(t, ""), newSim(t), rand.New(rand.NewPCG(1, 2))
+	const packets, each, gap = 40, 5000, 300_000
+	for _, k := range simKeys(t, 2, "spine1", 6) {
+		*s.add(0, k) = wire.Flow{Key: k, Sent: packets, SentGap: each}
+		*s.add(2, k) = wire.Flow{Key: k, Received: packets, ReceivedGap: gap + each}
+		for name, late := range map[string]uint32{"leaf1": 0, "spine1": gap, "leaf2": gap} {
+			for n := range uint32(packets) {
+				s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: 10, At: 1 + n*each + n/20*late})
+			}
+		}
+	}
+	other := simKey(t, 2, "spine1")
+	for port := range uint16(500) {
+		other.SrcPort = 2000 + port
+		for _, name := range []string{"leaf1", "spine1", "leaf2"} {
+			s.sketches[name].Record(other.AppendBinary(nil), sumax.Packet{Delay: 10, At: 1 + r.Uint32N(900_000)})
+		}
+	}
+	alerts := rows(t, play(t, h, 5, s), alertList)
+	if alert := alerts["spine1 abnormal-jitter"]; len(alerts) != 1 || alert["active"] != true {
+		t.Errorf("alerts %v", alerts)
+	}
+}
+
+// TestPartlyRerouted: within an interval a flow leaves its path for another spine, which has most
+// of its packets. The spine of the path sends sketchlets in the other packets, and is not abnormal.
+func TestPartlyRerouted(t *testing.T) {
+	h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+	s.send(k, 2, 100, "leaf1", "leaf2")
+	s.pass(k, 40, 10, 1000, "spine1")
+	s.pass(k, 60, 10, 1000, "spine2")
+	s.flows[2][k].Devices = []uint16{3, 4}
+	out := play(t, h, 5, s)
+	faults := rows(t, out, faultList)
+	expect(t, faults, k.String()+" spine2 abnormal-path", nil)
+	if len(faults) != 1 {
+		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
 	}
 }
 

@@ -5,7 +5,6 @@ package plugin
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math"
 	"slices"
@@ -118,18 +117,12 @@ func (s *setup) entries(model *sdk.Network) (out []sdk.DeviceWrite) {
 
 // defaults returns the entries of tables without keys of a switch.
 func (s *setup) defaults(name string) []sdk.TableEntry {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	seed := h.Sum32() | 1 // a different seed for each switch, so that switches select different packets
 	var limits []sdk.ActionParam
 	for i, d := range s.config.Sketch.micros() {
 		limits = append(limits, number(fmt.Sprintf("limit%d", i+1), d, 4))
 	}
 	return []sdk.TableEntry{
-		{Table: "ingress.lightguardian.carry", Action: "ingress.lightguardian.set_carry", Params: []sdk.ActionParam{
-			number("device", s.ids[name], 2),
-			number("probability", uint32(math.Round(s.config.Probability*65_536)), 3),
-			number("chances", s.config.Chances, 1), number("seed", seed, 4)}},
+		s.carryEntry(name),
 		{Table: "ingress.lightguardian.clock", Action: "ingress.lightguardian.set_clock",
 			Params: []sdk.ActionParam{number("unit", s.config.unit(), 1)}},
 		{Table: "egress.lightguardian.delays", Action: "egress.lightguardian.set_delays", Params: limits},

@@ -35,6 +35,7 @@ type Plugin struct {
 	plans  uint64            // newest Plan.ID
 	alerts alert.List
 	since  map[place]uint64
+	lambda map[string]float64 // λc of switches, where it was chosen
 
 	// Doubts about faults in an interval, by its number, and in the interval before.
 	doubts, doubtsBefore map[sub]float64
@@ -57,13 +58,14 @@ type setup struct {
 	own      []string          // switches that send sketchlets, sorted
 	hosts    []string          // hosts with an agent, sorted
 	routes   *routes.Routes
+	lambda   map[string]float64 // λc of switches, where it was chosen
 	settings sdk.Settings
 }
 
 // New returns the plugin.
 func New() *Plugin {
-	return &Plugin{ids: map[string]uint16{}, since: map[place]uint64{}, intervals: map[uint64]*interval{},
-		reached: map[uint64][]string{}}
+	return &Plugin{ids: map[string]uint16{}, since: map[place]uint64{}, lambda: map[string]float64{},
+		intervals: map[uint64]*interval{}, reached: map[uint64][]string{}}
 }
 
 // The interfaces of the plugin contract that Plugin implements.
@@ -114,6 +116,10 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	if err != nil {
 		return sdk.Settings{}, err
 	}
+	if c.Copies == 0 {
+		clear(p.lambda)
+	}
+	s.lambda = p.lambda
 	writes := s.entries(&model)
 	p.plans++
 	s.settings.Plan = &sdk.Plan{ID: p.plans, Writes: sdk.Replace(p.writes, writes, s.owns), Hosts: hosts}
