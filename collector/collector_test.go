@@ -368,7 +368,7 @@ func TestReloadOfAReplacedPlugin(t *testing.T) {
 	yaml := devicesYAML(1) + pluginsYAML(t, "fake", "other")
 	r := newRig(t, yaml, nil)
 	before, other := r.plugins["fake"], r.plugins["other"]
-	before.replaced = true
+	before.replaced.Store(true)
 	next := strings.Replace(yaml, "{plugin: fake}", "{plugin: fake, config: {threshold: 2}}", 1)
 	for _, text := range []string{yaml, next} {
 		changes, err := r.c.Reload(context.Background(), parseConfig(t, text))
@@ -379,9 +379,9 @@ func TestReloadOfAReplacedPlugin(t *testing.T) {
 			t.Errorf("stopped %t, another process %t, stopped the other one %t", before.stopped, now != before, other.stopped)
 		}
 		before = r.plugins["fake"]
-		before.replaced = true
+		before.replaced.Store(true)
 	}
-	before.replaced = false
+	before.replaced.Store(false)
 	if got := before.spec.Config; string(got) != `{"threshold":2}` {
 		t.Errorf("restarted with %s", got)
 	}

@@ -165,13 +165,13 @@ type fakePlugin struct {
 	stopped bool
 	state   *sdk.State
 
-	replaced bool // its file is another one than it was started from
+	replaced atomic.Bool // its file is another one than it was started from
 }
 
 const listSummaries = "/netsketch-univmon:univmon/summaries/summary"
 const listFlows = "/netsketch-univmon:univmon/flows/flow"
 
-func (p *fakePlugin) Replaced() bool { return p.replaced }
+func (p *fakePlugin) Replaced(time.Duration) bool { return p.replaced.Load() }
 
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{

@@ -59,6 +59,9 @@ func (r *reloads) hold(next *config.Config, removal string, after time.Duration)
 // Follow reloads the configuration when its file changes and for each value received from requests,
 // until ctx ends. It logs every outcome.
 func (c *Collector) Follow(ctx context.Context, path string, requests <-chan struct{}) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { c.watchPlugins(ctx) })
 	config.Watch(ctx, path, c.Config(), requests, c.log, func(l config.Loaded) {
 		if l.Err != nil {
 			_ = c.refuse(l.Err) // refuse logs the error
@@ -66,6 +69,27 @@ func (c *Collector) Follow(ctx context.Context, path string, requests <-chan str
 		}
 		_, _ = c.reload(ctx, l.Config, l.Requested) // reload logs the error
 	})
+}
+
+// pluginWatch is how often the files of plugins are compared, and how long a replaced file must
+// remain unchanged before the plugin is restarted.
+const pluginWatch = time.Second
+
+// watchPlugins restarts the plugins whose files were replaced, if plugins.watch is set, until ctx
+// ends.
+func (c *Collector) watchPlugins(ctx context.Context) {
+	ticker := time.NewTicker(pluginWatch)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if c.Config().Plugins.Watch && len(c.analysis.Replaced(pluginWatch)) > 0 {
+			_, _ = c.reload(ctx, nil, false) // reload logs the error
+		}
+	}
 }
 
 // Reload applies a new configuration to a running collector and returns the changes;
@@ -79,8 +103,8 @@ func (c *Collector) Reload(ctx context.Context, next *config.Config) (config.Cha
 	return c.reload(ctx, next, true)
 }
 
-// reload does the work of Reload. requested is false if the file changed by itself: only a request
-// (SIGHUP or Reload) confirms a held configuration.
+// reload does the work of Reload; a nil next is the current configuration. requested is false if
+// the file changed by itself: only a request (SIGHUP or Reload) confirms a held configuration.
 func (c *Collector) reload(ctx context.Context, next *config.Config, requested bool) (config.Changes, error) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -88,9 +112,12 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		return config.Changes{}, errors.New("collector: Reload without Start, or after Stop")
 	}
 	current := c.Config()
+	if next == nil {
+		next = current
+	}
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
-	changes.RestartPlugins(next, c.analysis.Replaced())
+	changes.RestartPlugins(next, c.analysis.Replaced(0))
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)
 	}

@@ -286,3 +286,27 @@ func TestFollowHoldsACutFile(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 }
+
+// With plugins.watch a plugin whose file is replaced is restarted without a reload.
+func TestWatchPlugins(t *testing.T) {
+	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "fake"), "plugins:\n", "plugins:\n  watch: true\n", 1)
+	r := newRig(t, yaml, nil)
+	path := filepath.Join(t.TempDir(), "netsketch.yaml")
+	writeFile(t, path, yaml)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		r.c.Follow(ctx, path, nil)
+		close(done)
+	}()
+	before := r.plugins["fake"]
+	before.replaced.Store(true)
+	testkit.Until(t, "the plugin is restarted", func() bool {
+		return strings.Count(r.log.String(), `msg="plugin runs" plugin=fake`) > 1
+	})
+	cancel()
+	<-done
+	if now := r.plugins["fake"]; now == before || !before.stopped {
+		t.Errorf("stopped %t, another process %t", before.stopped, now != before)
+	}
+}

@@ -121,7 +121,7 @@ type Cluster interface {
 // Instance is a running plugin: a pluginhost.Instance, or a fake.
 type Instance interface {
 	Describe() sdk.Description
-	Replaced() bool
+	Replaced(settled time.Duration) bool
 	Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, error)
 	SetWatched(rows []sdk.RowKey)
 	SetState(s *sdk.State)
@@ -279,10 +279,11 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 	return errors.Join(errs...)
 }
 
-// Replaced returns the names of running plugins whose files have been replaced since they started.
-func (c *Component) Replaced() (names []string) {
+// Replaced returns the names of running plugins whose files have been replaced since they started,
+// and have not changed within the last period settled.
+func (c *Component) Replaced(settled time.Duration) (names []string) {
 	for _, p := range c.running() {
-		if p.inst.Replaced() {
+		if p.inst.Replaced(settled) {
 			names = append(names, p.name)
 		}
 	}

@@ -49,7 +49,7 @@ func (p *fakePlugin) do(f func(*fakePlugin)) {
 	f(p)
 }
 
-func (p *fakePlugin) Replaced() bool { return false }
+func (p *fakePlugin) Replaced(time.Duration) bool { return false }
 
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{

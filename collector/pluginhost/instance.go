@@ -411,13 +411,17 @@ func (i *Instance) Stop(ctx context.Context) {
 	})
 }
 
-// Replaced reports whether the plugin's file has changed since the running process was started.
-func (i *Instance) Replaced() bool {
+// Replaced reports whether the plugin's file has changed since the running process was started, and
+// not within the last period settled, so that it is not being written.
+func (i *Instance) Replaced(settled time.Duration) bool {
 	i.mu.Lock()
 	s := i.session
 	i.mu.Unlock()
 	now, err := os.Stat(i.spec.Path)
 	if s == nil || s.proc.file == nil || err != nil {
+		return false
+	}
+	if age := time.Since(now.ModTime()); age >= 0 && age < settled { // a negative age is a clock that was set
 		return false
 	}
 	was := s.proc.file

@@ -305,7 +305,7 @@ func TestReplacedBinary(t *testing.T) {
 	}
 	whole := filepath.Join(dir, "whole")
 	install(t, whole)
-	if inst.Replaced() {
+	if inst.Replaced(0) {
 		t.Error("the file is taken for another one")
 	}
 	replace := func(from string) {
@@ -336,10 +336,10 @@ func TestReplacedBinary(t *testing.T) {
 	})
 	replace(whole)
 	testkit.Until(t, "the plugin runs again", func() bool { return inst.Status().State == StateRunning })
-	if inst.Replaced() {
+	if inst.Replaced(0) {
 		t.Error("the file that runs is taken for another one")
 	}
-	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil || !inst.Replaced() {
+	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil || !inst.Replaced(0) {
 		t.Errorf("a file that was built again is taken for the same: error %v", err)
 	}
 	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {

@@ -319,6 +319,9 @@ type Plugins struct {
 	// Autoload also runs the plugins of the directory that no instance names, each with its default
 	// configuration. The directory is read at the start and when the configuration is reloaded.
 	Autoload bool `yaml:"autoload" live:"true"`
+	// Watch restarts a plugin when its file is replaced; otherwise it is restarted at a reload. It is
+	// for the development of plugins.
+	Watch bool `yaml:"watch" live:"true"`
 	// Instances are the plugin processes to run.
 	Instances []Plugin `yaml:"instances" live:"true"`
 }
