@@ -116,7 +116,7 @@ config: {start: {high: 4}, heavy-hitters: {packets: 5, share: 0}, heavy-changes:
 	for _, q := range queries {
 		for _, field := range regexp.MustCompile(`(?:^|[ (,])\\"([a-z-]+)\\"`).FindAllStringSubmatch(
 			regexp.MustCompile(` AS \\"[a-z-]+\\"`).ReplaceAllString(q[1], ""), -1) {
-			if !published[[2]string{q[2], field[1]}] {
+			if field[1] != "ended" && !published[[2]string{q[2], field[1]}] { // the output adds the field ended
 				t.Errorf("the dashboard queries %s of %s, which was never published", field[1], q[2])
 			}
 		}
