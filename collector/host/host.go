@@ -9,8 +9,8 @@
 // At a boundary the component sends the number of the new epoch to all agents. It requests the
 // reports of the epoch that has ended when the network has drained, at the latest at the deadline.
 // An agent without a report at the deadline makes the epoch partial; its report is delivered later
-// (epoch.Engine.Late). An epoch that an agent's clock began is relayed to all other agents
-// (OmniMon, algorithm 1).
+// (epoch.Engine.Late). An epoch that an agent's clock began is relayed to all agents (OmniMon,
+// algorithm 1).
 //
 // # Concurrency
 //
@@ -387,9 +387,9 @@ func (c *Component) advance(number uint64) bool {
 }
 
 // relay handles an epoch that the clock of an agent's host began. It sends the epoch to all agents
-// if the epoch is at most one ahead of the collector's; also to that agent, which does not begin the
-// epoch itself while it is set aside. A clock that is further ahead moves no host, whatever the
-// other clocks say, because switches count few epochs beyond the collector's.
+// if the epoch is at most one ahead of the collector's; also to that agent, because a host that is
+// set aside does not begin the epoch itself. A clock that is further ahead moves no host, whatever
+// the other clocks say, because switches count few epochs beyond the collector's.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
 	c.mu.Lock()
