@@ -6,13 +6,12 @@
 package wire
 
 import (
-	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/netsketch/netsketch/hostagent/varint"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -210,16 +209,12 @@ const version = 4
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
-	u := binary.AppendUvarint
-	b = u(u(u(u(append(b, version), r.Epoch), r.Part), r.Parts), uint64(Counters))
-	for _, n := range r.Counters {
-		b = u(b, n)
-	}
+	u := varint.Append
+	b = varint.AppendCounters(u(append(b, version), r.Epoch, r.Part, r.Parts), r.Counters[:])
 	b = u(b, uint64(len(r.Flows)))
 	for i := range r.Flows {
 		f := &r.Flows[i]
-		b = f.Key.AppendBinary(append(b, byte(f.Key.Mask.Size(f.Key.V6))))
-		b = u(u(u(u(u(b, f.Sent), f.Received), f.SentGap), f.ReceivedGap), uint64(len(f.Devices)))
+		b = u(varint.AppendFlow(b, &f.Key), f.Sent, f.Received, f.SentGap, f.ReceivedGap, uint64(len(f.Devices)))
 		for _, d := range f.Devices {
 			b = u(b, uint64(d))
 		}
@@ -232,20 +227,15 @@ func ParseReport(b []byte) (*Report, error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, fmt.Errorf("report of role %s: %.1x is no version of it; expected %d", Role, b, version)
 	}
-	d := decoder{b: b[1:]}
-	r := &Report{Epoch: d.number(), Part: d.number(), Parts: d.number()}
-	if n := d.number(); d.err == nil && n != uint64(Counters) {
-		d.fail("%d counters; expected %d", n, Counters)
+	d := &varint.Reader{Rest: b[1:]}
+	r := &Report{Epoch: d.U64(), Part: d.U64(), Parts: d.U64()}
+	d.Counters(r.Counters[:])
+	r.readFlows(d)
+	if err := d.Err(); err != nil {
+		return nil, fmt.Errorf("report of role %s: %w", Role, err)
 	}
-	for i := range r.Counters {
-		r.Counters[i] = d.number()
-	}
-	d.flows(r)
-	if d.err != nil {
-		return nil, fmt.Errorf("report of role %s: %w", Role, d.err)
-	}
-	r.Sketchlets = d.b
-	for b := d.b; len(b) > 0; {
+	r.Sketchlets = d.Rest
+	for b := d.Rest; len(b) > 0; {
 		s, err := Find(b)
 		if err != nil {
 			return nil, fmt.Errorf("report of role %s: %d bytes before its end: %w", Role, len(b), err)
@@ -255,60 +245,25 @@ func ParseReport(b []byte) (*Report, error) {
 	return r, nil
 }
 
-// decoder reads a report. After an error it reads nothing.
-type decoder struct {
-	b   []byte
-	err error
-}
-
-func (d *decoder) fail(format string, args ...any) {
-	d.err = cmp.Or(d.err, fmt.Errorf(format, args...))
-	d.b = nil
-}
-
-func (d *decoder) number() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.fail("ends within its numbers")
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// flows reads the flows.
-func (d *decoder) flows(r *Report) {
-	n := d.number()
+// readFlows reads the flows.
+func (r *Report) readFlows(d *varint.Reader) {
+	n := d.U64()
 	if n > MaxFlows {
-		d.fail("%d flows; expected at most %d", n, MaxFlows)
+		d.Fail("%d flows; expected at most %d", n, MaxFlows)
 	}
-	for range n {
-		size := d.number()
-		if d.err != nil || size > uint64(len(d.b)) {
-			d.fail("ends within its flows")
-			return
+	for i := 0; i < int(n) && d.Err() == nil; i++ {
+		f := Flow{Key: d.Flow(), Sent: d.U64(), Received: d.U64(), SentGap: d.U64(), ReceivedGap: d.U64()}
+		if i > 0 && r.Flows[i-1].Key.Compare(f.Key) >= 0 {
+			d.Fail("flow %d is not behind the one before it", i)
 		}
-		f := Flow{}
-		var err error
-		if f.Key, err = flow.ParseBinary(flow.FiveTuple, d.b[:size]); err != nil {
-			d.fail("flow %d: %w", len(r.Flows), err)
-			return
-		}
-		d.b = d.b[size:]
-		if i := len(r.Flows); i > 0 && r.Flows[i-1].Key.Compare(f.Key) >= 0 {
-			d.fail("flow %d is not behind the one before it", i)
-		}
-		f.Sent, f.Received, f.SentGap, f.ReceivedGap = d.number(), d.number(), d.number(), d.number()
-		devices := d.number()
+		devices := d.U64()
 		if devices > MaxDevices {
-			d.fail("flow %d: %d devices; expected at most %d", len(r.Flows), devices, MaxDevices)
-			return
+			d.Fail("flow %d: %d devices; expected at most %d", i, devices, MaxDevices)
 		}
-		for range devices {
-			id := d.number()
-			if k := len(f.Devices); id > 1<<16-1 || k > 0 && id <= uint64(f.Devices[k-1]) {
-				d.fail("flow %d: device %d is too large, or not behind the one before it", len(r.Flows), id)
-				return
+		for k := 0; k < int(devices) && d.Err() == nil; k++ {
+			id := d.U64()
+			if id > 1<<16-1 || k > 0 && id <= uint64(f.Devices[k-1]) {
+				d.Fail("flow %d: device %d is too large, or not behind the one before it", i, id)
 			}
 			f.Devices = append(f.Devices, uint16(id))
 		}

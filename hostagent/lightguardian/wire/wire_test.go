@@ -61,7 +61,7 @@ func TestFlowsInOrder(t *testing.T) {
 		"flow 1 is not behind":      func(r *Report) { r.Flows[1] = r.Flows[0] },
 		"device 3 is":               func(r *Report) { r.Flows[1].Devices[0] = 3 },
 		"33 devices":                func(r *Report) { r.Flows[1].Devices = make([]uint16, MaxDevices+1) },
-		"flow 0: flow: binary key":  func(r *Report) { r.Flows[0].Key.Mask = flow.Src },
+		"flow: binary key":          func(r *Report) { r.Flows[0].Key.Mask = flow.Src },
 	} {
 		r := example()
 		change(r)

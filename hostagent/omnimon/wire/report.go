@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/netsketch/netsketch/hostagent/varint"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -106,16 +107,10 @@ func (b *Builder) Begin(s *Summary, slotsPerFlow, rows int) {
 	b.Data = binary.LittleEndian.AppendUint64(b.Data, s.Epoch)
 	b.form = len(b.Data)
 	b.Data = append(b.Data, byte(slotsPerFlow))
-	b.count(int(Counters))
-	for _, n := range s.Counters {
-		b.Data = binary.AppendUvarint(b.Data, n)
-	}
-	b.Data = binary.AppendUvarint(b.Data, s.MappingsUsed)
-	b.Data = binary.AppendUvarint(b.Data, s.MappingsOwned)
+	b.Data = varint.Append(varint.AppendCounters(b.Data, s.Counters[:]), s.MappingsUsed, s.MappingsOwned)
 	b.count(len(s.Late))
 	for _, late := range s.Late {
-		b.Data = binary.AppendUvarint(b.Data, s.Epoch-late.Epoch)
-		b.Data = binary.AppendUvarint(b.Data, late.Packets)
+		b.Data = varint.Append(b.Data, s.Epoch-late.Epoch, late.Packets)
 	}
 	b.egress = len(b.Data)
 	b.Data = append(b.Data, 0, 0, 0, 0)
@@ -136,8 +131,7 @@ func (b *Builder) Egress(r *EgressRow, values *Values) {
 	b.Data = r.Key.AppendBinary(b.Data)
 	b.Data = binary.AppendUvarint(b.Data, r.Age)
 	if flags&flagUntagged != 0 {
-		b.Data = binary.AppendUvarint(b.Data, r.Untagged.Packets)
-		b.Data = binary.AppendUvarint(b.Data, r.Untagged.Bytes)
+		b.Data = varint.Append(b.Data, r.Untagged.Packets, r.Untagged.Bytes)
 	}
 	for i := range b.slots {
 		b.Data = binary.LittleEndian.AppendUint16(b.Data, r.Slots[i])
@@ -174,9 +168,7 @@ func (b *Builder) Queries(rows []QueryRow) {
 	b.count(len(rows))
 	for i := range rows {
 		r := &rows[i]
-		for _, v := range []uint64{r.ID, uint64(r.Step), r.Undefined, r.Dropped} {
-			b.Data = binary.AppendUvarint(b.Data, v)
-		}
+		b.Data = varint.Append(b.Data, r.ID, uint64(r.Step), r.Undefined, r.Dropped)
 		for _, data := range [][]byte{[]byte(r.Problem), []byte(r.Copied), r.Tuples} {
 			b.count(len(data))
 			b.Data = append(b.Data, data...)
@@ -196,7 +188,7 @@ type QueryRow struct {
 	Tuples             []byte // encoded by package query
 }
 
-func (b *Builder) count(n int) { b.Data = binary.AppendUvarint(b.Data, uint64(n)) }
+func (b *Builder) count(n int) { b.Data = varint.Append(b.Data, uint64(n)) }
 
 func (b *Builder) index(i uint32) {
 	b.Data = binary.AppendUvarint(b.Data, uint64(int64(i)-b.previous))
@@ -258,66 +250,59 @@ type Report struct {
 	Summary
 	SlotsPerFlow int
 	EgressRows   int
-	data, rest   []byte
-	behind       int // length of rest behind the egress rows
+	data         []byte
+	in           varint.Reader
+	behind       int // bytes behind the egress rows
 	rows, hosts  int // still to come
 	queries      int // still to come; -1 before their count has been read
 	ingress      bool
 	previous     int64
-	err          error
 }
 
 // Open reads the head of a report.
 func Open(data []byte) (*Report, error) {
-	r := &Report{data: data, rest: data, previous: -1}
-	if v := r.byte(); r.err == nil && v != version {
+	r := &Report{data: data, in: varint.Reader{Rest: data}, previous: -1}
+	if v := r.byte(); r.in.Err() == nil && v != version {
 		return nil, fmt.Errorf("%w: version %d, this collector reads version %d: update the older of the two",
 			errReport, v, version)
 	}
-	if b := r.take(2); b != nil {
+	if b := r.in.Bytes(2); b != nil {
 		r.Host = int(binary.LittleEndian.Uint16(b))
 	}
-	if b := r.take(8); b != nil {
+	if b := r.in.Bytes(8); b != nil {
 		r.Epoch = binary.LittleEndian.Uint64(b)
 	}
 	form := r.byte()
 	r.queries = -int(form / withQueries) // the number of queries follows the ingress rows
 	if r.SlotsPerFlow = int(form % withQueries); r.SlotsPerFlow > 4 {
-		r.fail("slots per flow")
+		r.in.Fail("slots per flow")
 	}
-	for i := range r.uvarint() {
-		if n := r.uvarint(); i < uint64(Counters) {
-			r.Counters[i] = n
-		}
-		if r.err != nil {
-			break
-		}
-	}
-	r.MappingsUsed, r.MappingsOwned = r.uvarint(), r.uvarint()
+	r.in.Counters(r.Counters[:])
+	r.MappingsUsed, r.MappingsOwned = r.in.U64(), r.in.U64()
 	for range r.lateRows() {
-		late := LateEpoch{Epoch: r.Epoch - r.uvarint(), Packets: r.uvarint()}
+		late := LateEpoch{Epoch: r.Epoch - r.in.U64(), Packets: r.in.U64()}
 		if late.Epoch >= r.Epoch {
-			r.fail("late packets of an epoch that is not over")
+			r.in.Fail("late packets of an epoch that is not over")
 		}
 		r.Late = append(r.Late, late)
 	}
-	if b := r.take(4); b != nil {
-		if r.behind = len(r.rest) - int(binary.LittleEndian.Uint32(b)); r.behind < 0 {
-			r.fail("truncated")
+	if b := r.in.Bytes(4); b != nil {
+		if r.behind = len(r.in.Rest) - int(binary.LittleEndian.Uint32(b)); r.behind < 0 {
+			r.in.Fail("truncated")
 		}
 	}
-	r.rows = r.count(14)
-	if r.EgressRows = r.rows; r.behind > len(r.rest) {
-		r.fail("length of the outgoing flows")
+	r.rows = r.in.Count(14)
+	if r.EgressRows = r.rows; r.behind > len(r.in.Rest) {
+		r.in.Fail("length of the outgoing flows")
 	}
-	return r, r.err
+	return r, r.Err()
 }
 
 // lateRows reads how many epochs have late packets.
 func (r *Report) lateRows() int {
-	n := r.count(2)
+	n := r.in.Count(2)
 	if n > MaxLate {
-		r.fail("late packets of more epochs than possible")
+		r.in.Fail("late packets of more epochs than possible")
 		return 0
 	}
 	return n
@@ -325,7 +310,7 @@ func (r *Report) lateRows() int {
 
 // NextEgress reads the next egress row into row.
 func (r *Report) NextEgress(row *EgressRow) bool {
-	if r.rows == 0 || r.ingress || r.err != nil {
+	if r.rows == 0 || r.ingress || r.in.Err() != nil {
 		return false
 	}
 	r.rows--
@@ -335,21 +320,21 @@ func (r *Report) NextEgress(row *EgressRow) bool {
 	if flags&flagV6 != 0 {
 		size = flow.FiveTupleV6
 	}
-	if b := r.take(size); b != nil {
+	if b := r.in.Bytes(size); b != nil {
 		row.Key = key(b, flags&flagV6 != 0)
 	}
-	row.Age = r.uvarint()
+	row.Age = r.in.U64()
 	row.Untagged = Untagged{}
 	if flags&flagUntagged != 0 {
-		row.Untagged = Untagged{Packets: r.uvarint(), Bytes: r.uvarint()}
+		row.Untagged = Untagged{Packets: r.in.U64(), Bytes: r.in.U64()}
 	}
-	if b := r.take(2 * r.SlotsPerFlow); b != nil {
+	if b := r.in.Bytes(2 * r.SlotsPerFlow); b != nil {
 		for i := range r.SlotsPerFlow {
 			row.Slots[i] = binary.LittleEndian.Uint16(b[2*i:])
 		}
 	}
-	row.Values = r.take(int(r.byte()))
-	return r.err == nil
+	row.Values = r.in.Bytes(int(r.byte()))
+	return r.in.Err() == nil
 }
 
 // key decodes the canonical form of a 5-tuple.
@@ -369,128 +354,91 @@ func key(b []byte, v6 bool) (k flow.Key) {
 
 // SkipEgress skips the egress rows.
 func (r *Report) SkipEgress() {
-	if !r.ingress && r.err == nil {
-		r.rows, r.rest = 0, r.rest[len(r.rest)-r.behind:]
+	if !r.ingress && r.in.Err() == nil {
+		r.rows, r.in.Rest = 0, r.in.Rest[len(r.in.Rest)-r.behind:]
 	}
 }
 
 // NextHost starts the ingress rows of the next host and returns its number.
 func (r *Report) NextHost() (host int, ok bool) {
-	if r.rows != 0 || r.err != nil {
+	if r.rows != 0 || r.in.Err() != nil {
 		return 0, false
 	}
 	if !r.ingress {
-		if len(r.rest) != r.behind {
-			r.fail("length of the outgoing flows")
+		if len(r.in.Rest) != r.behind {
+			r.in.Fail("length of the outgoing flows")
 			return 0, false
 		}
 		r.ingress = true
-		r.hosts = r.count(3)
+		r.hosts = r.in.Count(3)
 	}
-	if r.hosts == 0 || r.err != nil {
+	if r.hosts == 0 || r.in.Err() != nil {
 		if r.queries < 0 {
-			r.queries = r.count(6)
+			r.queries = r.in.Count(6)
 		}
-		if len(r.rest) > 0 && r.queries == 0 {
-			r.fail("trailing bytes")
+		if len(r.in.Rest) > 0 && r.queries == 0 {
+			r.in.Fail("trailing bytes")
 		}
 		return 0, false
 	}
 	r.hosts--
-	if b := r.take(2); b != nil {
+	if b := r.in.Bytes(2); b != nil {
 		host = int(binary.LittleEndian.Uint16(b))
 	}
-	r.rows, r.previous = r.count(6), -1
-	return host, r.err == nil
+	r.rows, r.previous = r.in.Count(6), -1
+	return host, r.in.Err() == nil
 }
 
 // NextIngress reads the next ingress row of the host into row.
 func (r *Report) NextIngress(row *IngressRow) bool {
-	if r.rows == 0 || !r.ingress || r.err != nil {
+	if r.rows == 0 || !r.ingress || r.in.Err() != nil {
 		return false
 	}
 	r.rows--
 	row.Index = r.index()
-	row.At = len(r.data) - len(r.rest)
-	if b := r.take(4); b != nil {
+	row.At = len(r.data) - len(r.in.Rest)
+	if b := r.in.Bytes(4); b != nil {
 		row.Check = binary.LittleEndian.Uint32(b)
 	}
-	row.Values = r.take(int(r.byte()))
-	return r.err == nil
+	row.Values = r.in.Bytes(int(r.byte()))
+	return r.in.Err() == nil
 }
 
 // NextQuery reads the next result of a query into row, after NextHost has returned false.
 func (r *Report) NextQuery(row *QueryRow) bool {
-	if r.queries <= 0 || r.err != nil {
+	if r.queries <= 0 || r.in.Err() != nil {
 		return false
 	}
 	r.queries--
-	*row = QueryRow{ID: r.uvarint(), Step: int(min(r.uvarint(), 1<<16)), Undefined: r.uvarint(), Dropped: r.uvarint()}
-	row.Problem = string(r.take(r.count(1)))
-	row.Copied = string(r.take(r.count(1)))
-	row.Tuples = r.take(r.count(1))
-	if r.queries == 0 && len(r.rest) > 0 {
-		r.fail("trailing bytes")
+	*row = QueryRow{ID: r.in.U64(), Step: int(min(r.in.U64(), 1<<16)), Undefined: r.in.U64(), Dropped: r.in.U64()}
+	row.Problem = string(r.in.Bytes(r.in.Count(1)))
+	row.Copied = string(r.in.Bytes(r.in.Count(1)))
+	row.Tuples = r.in.Bytes(r.in.Count(1))
+	if r.queries == 0 && len(r.in.Rest) > 0 {
+		r.in.Fail("trailing bytes")
 	}
-	return r.err == nil
+	return r.in.Err() == nil
 }
 
 // Err returns the error that ended the rows early.
-func (r *Report) Err() error { return r.err }
-
-func (r *Report) fail(what string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: %s", errReport, what)
+func (r *Report) Err() error {
+	if err := r.in.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errReport, err)
 	}
-}
-
-// take returns the next n bytes, or nil at the end of the report.
-func (r *Report) take(n int) []byte {
-	if r.err != nil || n > len(r.rest) {
-		r.fail("truncated")
-		return nil
-	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return b
+	return nil
 }
 
 func (r *Report) byte() byte {
-	if b := r.take(1); b != nil {
+	if b := r.in.Bytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (r *Report) uvarint() uint64 {
-	if len(r.rest) > 0 && r.rest[0] < 0x80 && r.err == nil {
-		v := r.rest[0]
-		r.rest = r.rest[1:]
-		return uint64(v)
-	}
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 || r.err != nil {
-		r.fail("truncated integer")
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-// count reads the number of items of at least size bytes.
-func (r *Report) count(size int) int {
-	n := r.uvarint()
-	if n > uint64(len(r.rest)/size) {
-		r.fail("more rows announced than sent")
-		return 0
-	}
-	return int(n)
-}
-
 func (r *Report) index() uint32 {
-	step := r.uvarint()
+	step := r.in.U64()
 	if step == 0 || step > 1<<24 || r.previous+int64(step) >= 1<<24 {
-		r.fail("host indexes that do not increase, or exceed 24 bits")
+		r.in.Fail("host indexes that do not increase, or exceed 24 bits")
 		return 0
 	}
 	r.previous += int64(step)

@@ -6,12 +6,13 @@
 package wire
 
 import (
-	"encoding/binary"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/netsketch/netsketch/hostagent/varint"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/universal"
 )
@@ -174,7 +175,6 @@ const version = 2
 
 // Append appends the encoded report.
 func (r *Report) Append(b []byte) []byte {
-	u := binary.AppendUvarint
 	packets := uint64(max(0, slices.Index(Encapsulations, r.Packets.Encapsulation))) << 2
 	if r.Packets.Sent {
 		packets |= 1
@@ -182,15 +182,12 @@ func (r *Report) Append(b []byte) []byte {
 	if r.Packets.Received {
 		packets |= 2
 	}
-	b = u(u(u(append(b, version), r.Epoch), packets), uint64(Counters))
-	for _, n := range r.Counters {
-		b = u(b, n)
-	}
-	b = u(b, uint64(len(r.Sketches)))
+	b = varint.AppendCounters(varint.Append(append(b, version), r.Epoch, packets), r.Counters[:])
+	b = varint.Append(b, uint64(len(r.Sketches)))
 	for _, s := range r.Sketches {
 		l := s.Layout()
 		for _, n := range []int{int(l.Key), l.Levels, l.Rows, l.Columns, l.Ways, l.Slots} {
-			b = u(b, uint64(n))
+			b = varint.Append(b, uint64(n))
 		}
 	}
 	for _, s := range r.Sketches {
@@ -214,45 +211,27 @@ func parseReport(b []byte) (*Report, error) {
 	if len(b) == 0 || b[0] != version {
 		return nil, fmt.Errorf("%.1x is no version of it; expected %d", b, version)
 	}
-	var err error
-	rest := b[1:]
-	number := func() uint64 {
-		v, n := binary.Uvarint(rest)
-		if n <= 0 {
-			err, rest = errors.New("ends within its numbers"), nil
-			return 0
-		}
-		rest = rest[n:]
-		return v
-	}
-	r := &Report{Epoch: number()}
-	packets := number()
+	p := &varint.Reader{Rest: b[1:]}
+	r := &Report{Epoch: p.U64()}
+	packets := p.U64()
 	if packets>>2 >= uint64(len(Encapsulations)) {
 		return nil, fmt.Errorf("no encapsulation has the number %d; expected one below %d", packets>>2, len(Encapsulations))
 	}
 	r.Packets = Packets{Sent: packets&1 != 0, Received: packets&2 != 0, Encapsulation: Encapsulations[packets>>2]}
-	if n := number(); err == nil && n != uint64(Counters) {
-		return nil, fmt.Errorf("%d counters; expected %d", n, Counters)
-	}
-	for i := range r.Counters {
-		r.Counters[i] = number()
-	}
-	n := number()
+	p.Counters(r.Counters[:])
+	n := p.U64()
 	if n > MaxSketches {
 		return nil, fmt.Errorf("%d sketches; expected 1 to %d", n, MaxSketches)
 	}
 	layouts := make([]universal.Layout, n)
 	for i := range layouts {
 		l := &layouts[i]
-		l.Key = flow.Fields(min(number(), 0xff))
+		l.Key = flow.Fields(min(p.U64(), 0xff))
 		for _, to := range []*int{&l.Levels, &l.Rows, &l.Columns, &l.Ways, &l.Slots} {
-			*to = int(min(number(), maxBytes))
+			*to = int(min(p.U64(), maxBytes))
 		}
 	}
-	if err == nil {
-		err = check(layouts)
-	}
-	if err != nil {
+	if err := cmp.Or(p.Err(), check(layouts)); err != nil {
 		return nil, err
 	}
 	for _, l := range layouts {
@@ -261,14 +240,12 @@ func parseReport(b []byte) (*Report, error) {
 			return nil, err
 		}
 		for _, cells := range [][]uint32{s.Counters(), s.Heavy(), s.Packets()} {
-			if rest, err = universal.ReadCells(cells, rest); err != nil {
+			if p.Rest, err = universal.ReadCells(cells, p.Rest); err != nil {
 				return nil, fmt.Errorf("sketch of %v: %w", l.Key, err)
 			}
 		}
 		r.Sketches = append(r.Sketches, s)
 	}
-	if len(rest) > 0 {
-		return nil, fmt.Errorf("%d bytes too many", len(rest))
-	}
-	return r, nil
+	p.End()
+	return r, p.Err()
 }
