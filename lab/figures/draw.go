@@ -31,17 +31,10 @@ It measures nothing and takes seconds.`,
 			if err := attention.Draw(directory); err != nil {
 				return err
 			}
-			if err := omnimon.Draw(directory); err != nil {
-				return err
-			}
-			if err := sketchint.Draw(directory); err != nil {
-				return err
-			}
-			if err := lightguardian.Draw(directory); err != nil {
-				return err
-			}
-			if err := suite.Draw(directory, overtime.Overhead(), overtime.OverheadCommand); err != nil {
-				return err
+			for _, p := range []suite.Paper{omnimon.Paper(), sketchint.Paper(), lightguardian.Paper(), overtime.Overhead()} {
+				if err := p.Draw(directory); err != nil {
+					return err
+				}
 			}
 			return overtime.Draw(filepath.Join(directory, "chamelemon-9"))
 		},

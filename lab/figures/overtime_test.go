@@ -48,11 +48,12 @@ func TestOvertimeCharts(t *testing.T) {
 // or has a reason, and measuring again gives the recorded bytes.
 func TestOvertimeOverhead(t *testing.T) {
 	const figures = "../../docs/figures"
-	for _, err := range append(suite.CheckPages(figures, overtime.Overhead(), overtime.OverheadCommand),
-		suite.CheckClaims(figures, overtime.Overhead())...) {
+	overhead := overtime.Overhead()
+	for _, err := range append(suite.CheckPages(figures, overhead.Suites, overhead.Command),
+		suite.CheckClaims(figures, overhead.Suites)...) {
 		t.Error(err)
 	}
-	for _, s := range overtime.Overhead() {
+	for _, s := range overhead.Suites {
 		rows, err := s.Run(t.Context(), nil, suite.Options{Seed: 1, Decodings: 20})
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestOvertimeOverhead(t *testing.T) {
 			}
 		}
 	}
-	if _, err := overtime.SelectOverhead([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
+	if _, err := overtime.Overhead().Select([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
 		t.Errorf("figure 23: %v", err)
 	}
 }

@@ -18,8 +18,7 @@ import (
 )
 
 func omnimonCommand() *cobra.Command {
-	p := paper{omnimon.Select, omnimon.Command}
-	return p.command(&cobra.Command{
+	return paperCommand(omnimon.Paper(), &cobra.Command{
 		Use:   "omnimon",
 		Short: "OmniMon by the figures and tables of the paper",
 		Long: `Measures what the figures and the tables of the OmniMon paper show and prints the rows.
@@ -31,8 +30,7 @@ queries, and figures 13 and 14 compile programs with p4c-bm2-ss.`,
 }
 
 func sketchintCommand() *cobra.Command {
-	p := paper{sketchint.Select, sketchint.Command}
-	return p.command(&cobra.Command{
+	return paperCommand(sketchint.Paper(), &cobra.Command{
 		Use:   "sketchint",
 		Short: "SketchINT by the figures of the paper",
 		Long: `Measures what Figures 7 and 8 of the SketchINT paper show, with the role of host agents on an emulated
@@ -43,8 +41,7 @@ testbed, and prints the rows.`,
 }
 
 func lightguardianCommand() *cobra.Command {
-	p := paper{lightguardian.Select, lightguardian.Command}
-	return p.command(&cobra.Command{
+	return paperCommand(lightguardian.Paper(), &cobra.Command{
 		Use:   "lightguardian",
 		Short: "LightGuardian by the figures of the paper",
 		Long: `Measures what the figures of the LightGuardian paper show beyond Figure 5, with the sketches of switches,
@@ -56,8 +53,7 @@ Figures 8 to 10 too, 11 has Table 3, and 13 has 6 and 14.`,
 }
 
 func overheadCommand() *cobra.Command {
-	p := paper{overtime.SelectOverhead, overtime.OverheadCommand}
-	return p.command(&cobra.Command{
+	return paperCommand(overtime.Overhead(), &cobra.Command{
 		Use:   "overhead",
 		Short: "ChameleMon's bandwidth and time of a reconfiguration: Figures 21 and 22",
 		Long: `Reads the banks of a soft switch and writes random configurations to it over P4Runtime, and prints the
@@ -67,29 +63,22 @@ rows.`,
 	}, "figures to measure, 21 or 22; both when empty")
 }
 
-// paper has the figures of a paper: make measures the figures with some numbers, or all figures for
-// none.
-type paper struct {
-	choose func(figures []string) ([]suite.Suite, error)
-	made   func(name string) string
-}
-
-// command completes the command of a paper, whose figures usage describes.
-func (p paper) command(cmd *cobra.Command, usage string) *cobra.Command {
+// paperCommand completes the command of a paper, whose figures usage describes.
+func paperCommand(p suite.Paper, cmd *cobra.Command, usage string) *cobra.Command {
 	var figures []string
 	var out string
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), figures, out)
+		return run(cmd.Context(), p, cmd.OutOrStdout(), cmd.ErrOrStderr(), figures, out)
 	}
 	cmd.Flags().StringSliceVar(&figures, "figures", nil, usage)
 	cmd.Flags().StringVar(&out, "out", "", "write a page, charts (SVG) and rows (CSV) for each to this directory")
 	return cmd
 }
 
-// run measures figures and prints their rows.
-func (p paper) run(ctx context.Context, out, progress io.Writer, figures []string, directory string) error {
-	suites, err := p.choose(figures)
+// run measures figures of a paper and prints their rows.
+func run(ctx context.Context, p suite.Paper, out, progress io.Writer, figures []string, directory string) error {
+	suites, err := p.Select(figures)
 	if err != nil {
 		return err
 	}
@@ -108,7 +97,7 @@ func (p paper) run(ctx context.Context, out, progress io.Writer, figures []strin
 		fmt.Fprintf(progress, "%s: %v\n", s.Title, time.Since(begin).Round(time.Second))
 		rows = append(rows, r...)
 		if directory != "" {
-			if err := s.Write(directory, r, p.made(s.Name)); err != nil {
+			if err := s.Write(directory, r, p.Command(s.Name)); err != nil {
 				return err
 			}
 		}

@@ -253,7 +253,7 @@ func (g *generator) keepInFront(group string) {
 	g.goTo(g.next)
 }
 
-// reaches is the comparison of a maximum or minimum with a value that does not change it.
+// reaches returns the comparison that holds if a value does not change a maximum or minimum.
 func reaches(function string) asm.JumpOp {
 	if function == "max" {
 		return asm.JSGE

@@ -11,7 +11,6 @@ package lightguardian
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,29 +21,13 @@ import (
 // hash is the hash of the switch program.
 type hash = family.P4
 
-// Suites are all figures, in order.
-func Suites() []suite.Suite {
-	return []suite.Suite{locatingFigure(), collectionFigure(), taskFigure(), delayFigure()}
+// Paper returns all figures.
+func Paper() suite.Paper {
+	return suite.Paper{Subcommand: "lightguardian", Prefix: prefix,
+		Suites: []suite.Suite{locatingFigure(), collectionFigure(), taskFigure(), delayFigure()}}
 }
 
 const prefix = "lightguardian-"
-
-// Command is the command line that measures a figure.
-func Command(name string) string {
-	return suite.Make("lightguardian --figures " + strings.TrimPrefix(name, prefix) + " --out docs/figures")
-}
-
-// Select returns the suites of figures as the paper numbers them, such as 7; all for none.
-func Select(figures []string) ([]suite.Suite, error) {
-	var names []string
-	for _, f := range figures {
-		names = append(names, prefix+f)
-	}
-	return suite.Select(Suites(), names)
-}
-
-// Draw writes the pages and charts from the rows in a directory.
-func Draw(directory string) error { return suite.Draw(directory, Suites(), Command) }
 
 // inTurn does work on two processors and returns its rows in order.
 func inTurn(ctx context.Context, work []func() ([]suite.Row, error)) ([]suite.Row, error) {

@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { suitetest.Main(m) }
 
-func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
+func TestPages(t *testing.T) { suitetest.Pages(t, Paper().Suites, Paper().Command) }
 
-func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
+func TestClaims(t *testing.T) { suitetest.Claims(t, Paper().Suites) }
 
 // TestLocating: the faults with a fiftieth of the packets, flows and columns of 2^16.
 func TestLocating(t *testing.T) {
@@ -96,4 +96,4 @@ func TestDelays(t *testing.T) {
 }
 
 // TestRecordedRows: measuring again gives the recorded rows.
-func TestRecordedRows(t *testing.T) { suitetest.Again(t, Suites()) }
+func TestRecordedRows(t *testing.T) { suitetest.Again(t, Paper().Suites) }

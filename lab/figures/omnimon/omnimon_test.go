@@ -13,9 +13,9 @@ import (
 
 func TestMain(m *testing.M) { suitetest.Main(m) }
 
-func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
+func TestPages(t *testing.T) { suitetest.Pages(t, Paper().Suites, Paper().Command) }
 
-func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
+func TestClaims(t *testing.T) { suitetest.Claims(t, Paper().Suites) }
 
 // TestTable1: the recorded lines equal the lines of the queries.
 func TestTable1(t *testing.T) {
@@ -143,4 +143,4 @@ func TestBalance(t *testing.T) {
 }
 
 // TestRecordedRows: measuring again gives the recorded rows of all figures. It needs p4c.
-func TestRecordedRows(t *testing.T) { suitetest.Again(t, Suites()) }
+func TestRecordedRows(t *testing.T) { suitetest.Again(t, Paper().Suites) }

@@ -29,20 +29,9 @@ import (
 const edges = 4
 
 // Overhead has the figures about the exchange of a controller with the edge switches: 21 and 22.
-func Overhead() []suite.Suite { return []suite.Suite{bandwidth(), reconfiguration()} }
-
-// OverheadCommand is the command line that measures a figure of Overhead.
-func OverheadCommand(name string) string {
-	return suite.Make("overhead --figures " + name[len("chamelemon-"):] + " --out docs/figures")
-}
-
-// SelectOverhead returns the figures of these numbers, all for none.
-func SelectOverhead(numbers []string) ([]suite.Suite, error) {
-	var names []string
-	for _, n := range numbers {
-		names = append(names, "chamelemon-"+n)
-	}
-	return suite.Select(Overhead(), names)
+func Overhead() suite.Paper {
+	return suite.Paper{Subcommand: "overhead", Prefix: "chamelemon-",
+		Suites: []suite.Suite{bandwidth(), reconfiguration()}}
 }
 
 // bench is an edge switch with the program, and a session with it over TCP whose bytes are counted.

@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { suitetest.Main(m) }
 
-func TestPages(t *testing.T) { suitetest.Pages(t, Suites(), Command) }
+func TestPages(t *testing.T) { suitetest.Pages(t, Paper().Suites, Paper().Command) }
 
-func TestClaims(t *testing.T) { suitetest.Claims(t, Suites()) }
+func TestClaims(t *testing.T) { suitetest.Claims(t, Paper().Suites) }
 
 // TestTasks: both figures with a hundredth of the flows and of the memory.
 func TestTasks(t *testing.T) {
@@ -154,4 +154,4 @@ func TestSmallFlows(t *testing.T) {
 }
 
 // TestRecordedRows: measuring again gives the recorded rows.
-func TestRecordedRows(t *testing.T) { suitetest.Again(t, Suites()) }
+func TestRecordedRows(t *testing.T) { suitetest.Again(t, Paper().Suites) }
