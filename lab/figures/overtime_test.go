@@ -73,7 +73,8 @@ func TestOvertimeOverhead(t *testing.T) {
 			}
 		}
 	}
-	if _, err := overtime.Overhead().Select([]string{"23"}); err == nil || !strings.Contains(err.Error(), "chamelemon-22") {
+	if _, err := overtime.Overhead().Select([]string{"23"}); err == nil ||
+		!strings.Contains(err.Error(), "chamelemon-22") {
 		t.Errorf("figure 23: %v", err)
 	}
 }
