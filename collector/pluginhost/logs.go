@@ -30,6 +30,10 @@ const (
 	tailBytes    = 1 << 10  // bytes of these lines together
 )
 
+// panicTime is how long a process may take to end after a Go panic. A later line shows that the
+// plugin has recovered, or has only printed the text of a panic.
+const panicTime = 10 * time.Second
+
 // dropInterval is the shortest time between two reports of dropped lines while lines arrive.
 const dropInterval = 10 * time.Second
 
@@ -48,6 +52,7 @@ type logSink struct {
 	reported   time.Time // when the log reported dropped lines last
 	tail       []string  // the last plain lines of the current process
 	panicking  bool      // tail begins with a Go panic
+	panicked   time.Time // when the panic began
 }
 
 func newLogSink(logger *slog.Logger, perSecond float64, burst int) *logSink {
@@ -103,6 +108,9 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 		s.mu.Lock()
 		s.unreported++
 		s.mu.Unlock()
+		if line[0] != '{' { // the last words of a plugin that has written much
+			s.remember(clean(string(line[:min(len(line), tailBytes)])))
+		}
 		return
 	}
 	level, message, attrs := parseLine(line)
@@ -143,8 +151,10 @@ func (s *logSink) remember(line string) slog.Level {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
+	s.panicking = s.panicking && now.Sub(s.panicked) < panicTime
 	if !s.panicking && (strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:")) {
-		s.panicking, s.tail = true, nil
+		s.panicking, s.panicked, s.tail = true, now, nil
 	}
 	if len(s.tail) < tailLines {
 		s.tail = append(s.tail, line)

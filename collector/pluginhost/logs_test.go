@@ -74,6 +74,36 @@ func TestStderrTail(t *testing.T) {
 	}
 }
 
+// The last words of a plugin are kept although it exceeds its log rate, and although it has
+// recovered from a panic long before.
+func TestLastWords(t *testing.T) {
+	var log testkit.Log
+	sink := newLogSink(log.Logger(), 0, 1)
+	now := time.Unix(1000, 0)
+	sink.now = func() time.Time { return now }
+	w := sink.writer("stderr")
+	write := func(line string) { _, _ = io.WriteString(w, line+"\n") }
+	for range 100 {
+		write("busy")
+		write(`{"@message":"busy"}`)
+	}
+	write("panic: boom")
+	for i := range 8 {
+		write(fmt.Sprint("frame ", i))
+	}
+	if got := sink.stderrTail(); got != "panic: boom | frame 0 | frame 1 | frame 2 | frame 3 | frame 4" {
+		t.Error(got)
+	}
+	now = now.Add(time.Hour)
+	write("cannot open the database")
+	if got := sink.stderrTail(); !strings.HasSuffix(got, "frame 4 | cannot open the database") {
+		t.Error(got)
+	}
+	if n := strings.Count(log.String(), "busy"); n != 1 {
+		t.Errorf("%d lines are logged; the rate allows 1", n)
+	}
+}
+
 func FuzzLogLine(f *testing.F) {
 	for _, seed := range []string{
 		`{"@message":5}`, `{"@message":"m","@level":"warn","a":{"b":1},"c":null,"d":[true]}`, "plain\r\n\n\x00\xff",

@@ -292,7 +292,7 @@ func TestSectionDecode(t *testing.T) {
 func TestExpansion(t *testing.T) {
 	for text, want := range map[string]string{
 		"${A}": "1", "x${A}y${A}": "x1y1", "$$A": "$A", "$A": "$A", "${B:-b}": "b", "${A:-b}": "1", "50$": "50$",
-		"${E}": "",
+		"${E}": "", "${E-b}": "", "${B-b}": "b", "${B-b-c}": "b-c",
 	} {
 		c, err := config.ParseEnv("n.yaml", []byte("outputs: [{type: x, listen: '"+text+"'}]"), env("A", "1", "E", ""))
 		if err != nil {
@@ -300,6 +300,17 @@ func TestExpansion(t *testing.T) {
 		}
 		if got := c.Outputs[0].Settings.Value().(map[string]any)["listen"]; got != want {
 			t.Errorf("%s gives %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Expressions of a shell that are not supported are refused as such, whether the variable is set or
+// not.
+func TestOtherExpansions(t *testing.T) {
+	for _, text := range []string{"${A:=b}", "${B:=b}", "${A:?no}", "${A:+b}", "${A=b}", "${B?}"} {
+		_, err := config.ParseEnv("n.yaml", []byte("outputs: [{type: x, listen: '"+text+"'}]"), env("A", "1"))
+		if err == nil || !strings.Contains(err.Error(), "only ${NAME}, ${NAME:-default} and ${NAME-default} are supported") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
@@ -548,6 +559,9 @@ func TestScalars(t *testing.T) {
 		"text: a${NETSKETCH_TEST_EMPTY}b":  values{Text: "ab"},
 		"text: ${NETSKETCH_TEST_UNSET_9:-a${NETSKETCH_TEST_EMPTY:-b}}": values{Text: "ab"},
 		"text: ${NETSKETCH_TEST_UNSET_9:-$$}}":                         values{Text: "$}"},
+		"text: a${NETSKETCH_TEST_EMPTY-b}":                             values{Text: "a"},
+		"text: ${NETSKETCH_TEST_UNSET_9-a-b:-c}":                       values{Text: "a-b:-c"},
+		"text: ${NETSKETCH_TEST_UNSET_9:-}x":                           values{Text: "x"},
 		"%YAML 1.1\n---\ntext: a":                                      values{Text: "a"},
 		"---\ntext: a\n...":                                            values{Text: "a"},
 		"text: !!str 7":                                                values{Text: "7"},

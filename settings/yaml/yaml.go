@@ -458,18 +458,26 @@ func braces(s string) (inside, rest string, closed bool) {
 	return "", "", false
 }
 
-// variable returns the value of NAME or of NAME:-default.
+// variable returns the value of NAME, of NAME:-default or of NAME-default, as a shell does: with a
+// colon, the default also replaces an empty value.
 func variable(expression string, env func(string) (string, bool)) (string, error) {
-	name, fallback, hasFallback := strings.Cut(expression, ":-")
+	name, fallback, hasFallback := strings.Cut(expression, "-")
+	orEmpty := false
+	if hasFallback {
+		name, orEmpty = strings.CutSuffix(name, ":")
+	}
 	if name == "" {
 		return "", errors.New("${} names no environment variable")
 	}
 	value, ok := env(name)
 	switch {
-	case value != "" || ok && !hasFallback:
+	case value != "" || ok && !orEmpty:
 		return value, nil
 	case hasFallback:
 		return expand(fallback, env)
+	case strings.ContainsAny(name, ":=?+"):
+		return "", errors.New("of a shell's expressions, only ${NAME}, ${NAME:-default} and ${NAME-default} are " +
+			"supported: write $$ for a dollar sign")
 	case !variableName.MatchString(name): // the text may be part of a secret that contains ${
 		return "", errors.New("${...} names no environment variable that is set: write $$ for a dollar sign")
 	}
