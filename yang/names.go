@@ -47,9 +47,10 @@ func Underscores(name string) string { return notInMetrics.Replace(name) }
 
 var notInMetrics = strings.NewReplacer("-", "_", ".", "_")
 
-// MetricName returns the name of a metric for the elements of a path, with underscores for dashes
-// and dots. The name contains no metric type, and does not end like a histogram's series.
-func MetricName(elements ...string) string {
+// MetricName returns the name of the metric of a leaf, for the elements of its path, with
+// underscores for dashes and dots. The name ends with the unit, and for a counter with _total. It
+// contains no metric type, and does not end like a series of another type.
+func MetricName(leaf *Leaf, elements ...string) string {
 	words := strings.Split(Underscores(strings.Join(elements, "_")), "_")
 	for i, w := range words {
 		if other, ok := metricTypes[w]; ok {
@@ -59,9 +60,27 @@ func MetricName(elements ...string) string {
 	switch words[len(words)-1] {
 	case "count", "sum", "bucket":
 		words = append(words, "value")
+	case "total":
+		if words = words[:len(words)-1]; leaf.Type.Name != counter64 {
+			words = append(words, "total", "value")
+		}
+	}
+	switch {
+	case leaf.Type.Name == "timestamp":
+		words = append(words, "timestamp", "seconds")
+	case leaf.Units == "nanoseconds":
+		words = append(words, "seconds")
+	case leaf.Units == "bytes":
+		words = append(words, "bytes")
+	}
+	if leaf.Type.Name == counter64 {
+		words = append(words, "total")
 	}
 	return strings.Join(words, "_")
 }
+
+// counter64 is the type of counters.
+const counter64 = "counter64"
 
 // CheckNames returns an error for each pair of lists that have the same FlatName, by which
 // databases store them, and for each pair of leaves that have the same MetricName. The error names
@@ -89,7 +108,7 @@ func (s *Schema) CheckNames() error {
 		key := n.Parent != nil && slices.Contains(n.Parent.keys, n.Name)
 		text := n.Leaf != nil && n.Leaf.Kind() == table.String && n.Leaf.Type.Base != Enumeration
 		if n.Leaf != nil && !n.Config && !key && !text { // the leaf becomes a metric
-			name := MetricName(names...)
+			name := MetricName(n.Leaf, names...)
 			if other, taken := metrics[name]; taken {
 				errs = append(errs, fmt.Errorf("yang: %s and %s have the same name as a metric, %q: rename one", other, n.Path,
 					name))

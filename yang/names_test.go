@@ -46,12 +46,18 @@ func TestCheckNames(t *testing.T) {
 			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx.bytes", "metric"}},
 		"dash and slash": {"container a { config false; " + n("b-c") + "container b { " + n("c") + "} }",
 			[]string{"/acme:acme/a/b-c", "/acme:acme/a/b/c"}},
+		"unit and name": {list("port", "leaf size { type uint64; units bytes; } "+n("size-bytes")),
+			[]string{"/acme:acme/port/size", "/acme:acme/port/size-bytes", "metric"}},
+		"counter and name": {list("port", "leaf rx { type yang:counter64; } leaf rx-total { type yang:counter64; }"),
+			[]string{"/acme:acme/port/rx", "/acme:acme/port/rx-total", "metric"}},
+		"counter and gauge": {list("port", "leaf rx { type yang:counter64; } "+n("rx-total")), nil},
 		"a list in two containers": {"container ingress { " + list("port", n("rx")) + "} container egress { " +
 			list("port", n("rx")) + "}", nil},
 		"texts have no metrics": {list("port", "leaf a-b { type string; } leaf a_b { type string; }"), nil},
 	} {
 		schema, err := yang.Load(append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme {
-			yang-version 1.1; namespace "urn:acme"; prefix a; container acme { ` + tc.body + "} }"})...)
+			yang-version 1.1; namespace "urn:acme"; prefix a;
+			import ietf-yang-types { prefix yang; } container acme { ` + tc.body + "} }"})...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

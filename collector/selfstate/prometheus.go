@@ -76,15 +76,15 @@ func (m *leafMetrics) metric(l *store.List, leaf string) *leafMetric {
 	key := leafKey{l.Path, leaf}
 	x, known := m.metrics[key]
 	if !known {
-		x = newLeafMetric(m.schema(), l, leaf, metricName(l, leaf), labelsOf(l))
+		x = newLeafMetric(m.schema(), l, leaf, metricNames(l, leaf), labelsOf(l))
 		m.metrics[key] = x
 	}
 	return x
 }
 
-// newLeafMetric returns the metric of a leaf, or nil if the leaf has no metric. name is the
-// beginning of the metric's name, and labels are the labels for keys.
-func newLeafMetric(schema *yang.Schema, l *store.List, name, full string, labels []string) *leafMetric {
+// newLeafMetric returns the metric of a leaf, or nil if the leaf has no metric. names are the
+// elements of the metric's name, and labels are the labels for keys.
+func newLeafMetric(schema *yang.Schema, l *store.List, name string, names, labels []string) *leafMetric {
 	list, err := schema.List(l.Path)
 	if err != nil {
 		return nil
@@ -98,20 +98,16 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name, full string, labels
 	if leaf.Type.Base == yang.Enumeration {
 		x.states = leaf.Type.Values
 	}
-	switch {
-	case leaf.Type.Name == "timestamp":
-		x.scale, full = 1e-9, full+"_timestamp_seconds"
-	case leaf.Units == "nanoseconds":
-		x.scale, full = 1e-9, full+"_seconds"
-	case leaf.Units == "bytes":
-		full += "_bytes"
+	if leaf.Type.Name == "timestamp" || leaf.Units == "nanoseconds" {
+		x.scale = 1e-9
 	}
 	if leaf.Type.Name == "counter64" {
-		x.kind, full = prometheus.CounterValue, full+"_total"
+		x.kind = prometheus.CounterValue
 	}
 	if x.states != nil {
 		labels = append(labels, "state")
 	}
+	full := "netsketch_" + yang.MetricName(leaf, names...)
 	x.desc = prometheus.NewDesc(full, strings.Join(strings.Fields(leaf.Node.Description), " "), labels, nil)
 	return x
 }
@@ -128,14 +124,14 @@ func labelsOf(l *store.List) (labels []string) {
 	return labels
 }
 
-// metricName builds the name from the path of a leaf. It leaves out the containers around lists,
-// the containers named state, and the top container if more names follow.
-func metricName(l *store.List, leaf string) string {
+// metricNames returns the elements of a metric's name from the path of a leaf. It leaves out the
+// containers around lists, the containers named state, and the top container if more names follow.
+func metricNames(l *store.List, leaf string) []string {
 	names := namesOf(l, leaf)
 	if len(names) > 2 {
 		names = names[1:]
 	}
-	return "netsketch_" + yang.MetricName(names...)
+	return names
 }
 
 // namesOf returns the names in the path of a leaf. It leaves out containers that are the plural of
@@ -208,8 +204,7 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 				key := leafKey{row.List.Path, name}
 				x, known := metrics[key]
 				if !known {
-					full := "netsketch_" + yang.MetricName(namesOf(row.List, name)...)
-					x = newLeafMetric(schema, row.List, name, full, resultLabels(row.List))
+					x = newLeafMetric(schema, row.List, name, namesOf(row.List, name), resultLabels(row.List))
 					metrics[key] = x
 				}
 				if x != nil {

@@ -84,6 +84,11 @@ func (r *Reader) open() error {
 			return fmt.Errorf("%s: %w: gzip header: %w", r.name, ErrFile, err)
 		}
 	}
+	for magic, by := range compressed {
+		if begin, err := in.Peek(len(magic)); err == nil && string(begin) == magic {
+			return fmt.Errorf("%s: %w: it is compressed with %s; decompress it, or compress it with gzip", r.name, ErrFile, by)
+		}
+	}
 	data := &input{r: bufio.NewReaderSize(plain, bufferSize)}
 	var err error
 	if magic, _ := data.r.Peek(4); bytes.Equal(magic, sectionHeader) {
@@ -96,6 +101,10 @@ func (r *Reader) open() error {
 	}
 	return nil
 }
+
+// compressed has the beginnings of files that are compressed in other ways than with gzip.
+var compressed = map[string]string{"\x28\xb5\x2f\xfd": "zstd", "\xfd7zXZ\x00": "xz", "BZh": "bzip2",
+	"\x04\x22\x4d\x18": "lz4", "PK\x03\x04": "zip"}
 
 // Lengths of headers.
 const (
