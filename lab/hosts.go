@@ -42,7 +42,7 @@ type host struct {
 func (n *Network) SetHostPath(i int, path HostPath) { n.hosts[i].path = path }
 
 // Journal is the ground truth of packets with the header of Config.Header. Names of links are as in
-// results: "leaf1:3-spine1:1", "h1-leaf1:1".
+// results: "leaf1/3~spine1/1", "h1~leaf1/1".
 func (n *Network) Journal() *truth.Journal { return &n.journal }
 
 // Stays is the ground truth of how long packets stayed at switches, by the epoch in which they

@@ -36,6 +36,7 @@ import (
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/softswitch"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Config describes a lab. Fabric is required, and a program for each of its switches.
@@ -251,9 +252,11 @@ func (n *Network) cable() {
 	}
 	for _, l := range n.cfg.Fabric.Links {
 		a, b := n.nodes[l.A], n.nodes[l.B]
-		endA, endB := fmt.Sprintf("%s:%d", a.spec.Name, l.PortA), fmt.Sprintf("%s:%d", b.spec.Name, l.PortB)
-		ab := wireTo(a.spec.Name+">"+b.spec.Name, endA+"-"+endB, endpoint{node: l.B, port: l.PortB}, l.Latency, l.Loss)
-		ba := wireTo(b.spec.Name+">"+a.spec.Name, endB+"-"+endA, endpoint{node: l.A, port: l.PortA}, l.Latency, l.Loss)
+		endA, endB := sdk.Endpoint{Node: a.spec.Name, Port: l.PortA}, sdk.Endpoint{Node: b.spec.Name, Port: l.PortB}
+		ab := wireTo(a.spec.Name+">"+b.spec.Name, sdk.LinkName(endA, endB), endpoint{node: l.B, port: l.PortB},
+			l.Latency, l.Loss)
+		ba := wireTo(b.spec.Name+">"+a.spec.Name, sdk.LinkName(endB, endA), endpoint{node: l.A, port: l.PortA},
+			l.Latency, l.Loss)
 		ab.inner, ba.inner = true, true
 		a.out[l.PortA], b.out[l.PortB] = ab, ba
 		a.in[l.PortA], b.in[l.PortB] = ba.link, ab.link
@@ -262,10 +265,10 @@ func (n *Network) cable() {
 	for i, h := range n.cfg.Fabric.Hosts {
 		nd := n.nodes[h.Switch]
 		nd.fromHost[h.Port] = true
-		end := fmt.Sprintf("%s:%d", nd.spec.Name, h.Port)
-		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, end+"-"+h.Name, endpoint{host: true, node: i}, 0, 0)
+		port, end := sdk.Endpoint{Node: nd.spec.Name, Port: h.Port}, sdk.Endpoint{Node: h.Name}
+		nd.out[h.Port] = wireTo(nd.spec.Name+">"+h.Name, sdk.LinkName(port, end), endpoint{host: true, node: i}, 0, 0)
 		n.hosts[i].name = h.Name
-		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, h.Name+"-"+end, endpoint{node: h.Switch, port: h.Port}, 0, 0)
+		n.hosts[i].up = wireTo(h.Name+">"+nd.spec.Name, sdk.LinkName(end, port), endpoint{node: h.Switch, port: h.Port}, 0, 0)
 		nd.in[h.Port] = n.hosts[i].up.link
 	}
 }

@@ -238,7 +238,7 @@ func (b *builder) resolveRefs() error {
 			}
 			steps++
 		}
-		r.node.Leaf.Type = target.Leaf.Type
+		r.node.Leaf.Type, r.node.Leaf.Target = target.Leaf.Type, cmp.Or(target.Leaf.Target, target.Path)
 		if r.node.Leaf.Units == "" {
 			r.node.Leaf.Units = target.Leaf.Units
 		}

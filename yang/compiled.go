@@ -44,6 +44,7 @@ type compiledLeaf struct {
 	Type           *compiledType
 	Units, Default string `json:",omitempty"`
 	Mandatory      bool   `json:",omitempty"`
+	Target         string `json:",omitempty"`
 }
 
 // compiledType is a Type. Bounds are pairs of the lowest and the highest value, Patterns pairs of
@@ -91,7 +92,7 @@ func (n *Node) decode(nodes []compiledNode) error {
 				return err
 			}
 			child.Leaf = &Leaf{Node: child, Type: t, Units: l.Units, Default: l.Default, Mandatory: l.Mandatory,
-				Many: c.Kind == LeafListNode}
+				Target: l.Target, Many: c.Kind == LeafListNode}
 			continue
 		}
 		child.byName = map[string]*Node{}

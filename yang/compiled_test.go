@@ -77,7 +77,8 @@ func (n *Node) encode() (out []compiledNode) {
 		e := compiledNode{Name: c.Name, Module: c.Module, Description: c.Description, Kind: c.Kind, Config: c.Config,
 			Keys: c.keys, Nodes: c.encode()}
 		if l := c.Leaf; l != nil {
-			e.Leaf = &compiledLeaf{Type: l.Type.encode(), Units: l.Units, Default: l.Default, Mandatory: l.Mandatory}
+			e.Leaf = &compiledLeaf{Type: l.Type.encode(), Units: l.Units, Default: l.Default, Mandatory: l.Mandatory,
+				Target: l.Target}
 		}
 		out = append(out, e)
 	}

@@ -83,8 +83,9 @@ func Bundled(names ...string) ([]Module, error) {
 	return out, nil
 }
 
-// CollectorModules returns the modules of the collector's own configuration and state.
-func CollectorModules() []Module { return mustBundled("netsketch-collector") }
+// CollectorModules returns the modules of the collector's own configuration and state, and of the
+// network.
+func CollectorModules() []Module { return mustBundled("netsketch-collector", "netsketch-topology") }
 
 // HostModules returns the modules that a host agent serves.
 func HostModules() []Module { return mustBundled("netsketch-host") }

@@ -176,6 +176,9 @@ type Leaf struct {
 	Mandatory bool
 	// Many is true for a leaf-list. Columns cannot hold leaf-lists.
 	Many bool
+	// Target is the path of the leaf that a leafref leads to, through leafrefs on the way; empty for
+	// other leaves.
+	Target string
 	// RefersTo lists the leaves that repeat a key, such as "config/name" and "state/name". It is set
 	// for a key that is a leafref into its own entry. Tables may omit these leaves.
 	RefersTo []string

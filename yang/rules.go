@@ -39,7 +39,8 @@ func (s *Schema) CheckResults(path string) error {
 //   - a name is not in lower case with dashes;
 //   - a number has no unit;
 //   - a key is no leafref to a leaf in the entry's state or config;
-//   - a leaf of an entry is neither a key nor in a container state, config or counters.
+//   - a leaf of an entry is neither a key nor in or below a container state or config;
+//   - a leaf is named like a node or link and is no reference into the list of nodes or links.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
@@ -66,6 +67,9 @@ func (s *Schema) Warnings(module string) []string {
 	return out
 }
 
+// topologyPath is the container of the network that results refer to.
+const topologyPath = "/netsketch-topology:topology/"
+
 // checkLeaf warns of a leaf.
 func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)) {
 	if n.Leaf.Type.numeric() && n.Leaf.Units == "" {
@@ -78,8 +82,13 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 		return
 	}
 	holder := n.Parent
-	if holder.Name == "counters" {
+	for holder.Kind == ContainerNode && holder.Name != "state" && holder.Name != "config" && holder.Parent.Parent != nil {
 		holder = holder.Parent
+	}
+	if names := "device, switch, host, node, link"; n.Leaf.Type.Base == String &&
+		slices.Contains(strings.Split(names, ", "), n.Name) && !strings.HasPrefix(n.Leaf.Target, topologyPath) {
+		warn(n, "has the name of one of %s, and is no leafref into /topology; use the type ns-topo:node-ref or "+
+			"ns-topo:link-ref of netsketch-topology", names)
 	}
 	switch {
 	case holder.Name != "config" && holder.Name != "state":

@@ -110,30 +110,67 @@ func collect(modules []Module) (map[string]*moduleText, error) {
 			todo = append(todo, dep)
 		}
 	}
-	implementAugmented(texts)
+	implementReferenced(texts)
 	return texts, nil
 }
 
-// implementAugmented marks modules as implemented if an implemented module augments their nodes
-// (RFC 7950 section 5.6.3).
-func implementAugmented(texts map[string]*moduleText) {
+// implementReferenced marks modules as implemented if an implemented module augments their nodes,
+// or uses a leafref to them, of its own or of a module that it imports (RFC 7950 sections 5.6.3
+// and 5.6.5).
+func implementReferenced(texts map[string]*moduleText) {
 	for again := true; again; {
 		again = false
 		for _, t := range texts {
 			if !t.implemented {
 				continue
 			}
-			for _, s := range t.top.kids {
-				if s.Keyword != "augment" {
-					continue
-				}
-				prefix, _, _ := strings.Cut(strings.TrimPrefix(s.Argument, "/"), ":")
-				if m := texts[t.imports[prefix]]; m != nil && !m.implemented {
+			for _, name := range t.referenced(texts) {
+				if m := texts[name]; m != nil && !m.implemented {
 					m.implemented, again = true, true
 				}
 			}
 		}
 	}
+}
+
+// referenced returns the modules whose nodes an implemented module augments or has leafrefs to.
+func (t *moduleText) referenced(texts map[string]*moduleText) (names []string) {
+	scopes, seen := references{modules: texts}, map[*statement]bool{}
+	var visit func(s *statement)
+	visit = func(s *statement) {
+		if seen[s] {
+			return
+		}
+		seen[s] = true
+		switch s.Keyword {
+		case "path", "augment":
+			if strings.HasPrefix(s.Argument, "/") {
+				names = append(names, s.module.moduleOf(s.Argument[1:]))
+			}
+		case "type", "uses":
+			kind := map[string]string{"type": "typedef", "uses": "grouping"}[s.Keyword]
+			if def, err := scopes.resolve(kind, s); err == nil { // an error is that of checkReferences
+				visit(def)
+			}
+		}
+		for _, k := range s.kids {
+			visit(k)
+		}
+	}
+	visit(t.top)
+	return names
+}
+
+// moduleOf returns the module of a name with a prefix; empty without a prefix.
+func (t *moduleText) moduleOf(name string) string {
+	prefix, _, qualified := strings.Cut(name, ":")
+	switch {
+	case !qualified:
+		return ""
+	case prefix == t.prefix:
+		return t.name
+	}
+	return t.imports[prefix]
 }
 
 // parsed caches parsed modules by name, because most schemas need the same ones.

@@ -67,6 +67,9 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-lldp:lldp/interfaces/interface name:string",
 		"/netsketch-lldp:lldp/interfaces/interface/neighbors/neighbor id:string",
 		"/netsketch-platform:components/component name:string",
+		"/netsketch-topology:topology/links/link name:string",
+		"/netsketch-topology:topology/nodes/node name:string",
+		"/netsketch-topology:topology/ports/port name:string",
 		"/netsketch-univmon:univmon/alerts/alert subject:string kind:string",
 		"/netsketch-univmon:univmon/ddos-victims/ddos-victim device:string destination:string",
 		"/netsketch-univmon:univmon/flows/flow device:string dimension:string flow:string",
@@ -273,7 +276,7 @@ func TestValidate(t *testing.T) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
 		}), `dimension: "src dst" does not match the pattern`},
 		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "", "b"}) }),
-			`device: "" has the length 0, allowed is 1..253`},
+			`device: "" has the length 0, allowed is 1..63`},
 		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "\xff", "b"}) }),
 			"is not UTF-8"},
 		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "x\x00", "b"}) }),

@@ -18,6 +18,13 @@ func (c *Component) Version() uint64 {
 	return c.version
 }
 
+// Topology returns the configured network with the links that LLDP reports.
+func (c *Component) Topology() *topology.Topology {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.topology
+}
+
 // Model returns the network model that plugins receive.
 func (c *Component) Model() sdk.Network {
 	devices := c.all()

@@ -23,6 +23,8 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,9 @@ import (
 
 // Root is the schema path under which the collector publishes its configuration and state.
 const Root = "/netsketch-collector:collector"
+
+// Topology is the schema path under which the collector publishes the network.
+const Topology = "/netsketch-topology:topology"
 
 // Config configures a Component.
 type Config struct {
@@ -222,9 +227,14 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		c.fail(err)
 		return
 	}
-	for _, p := range append(tables, leaves) {
+	network, err := c.network()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	for _, p := range slices.Concat(tables, network, []store.Publication{leaves}) {
 		unchanged := reflect.DeepEqual(p.Table, c.published[p.Table.List])
-		if unchanged && (r == nil || p.Table.List == Root+"/config") {
+		if unchanged && (r == nil || p.Table.List == Root+"/config" || strings.HasPrefix(p.Table.List, Topology)) {
 			continue
 		}
 		if !unchanged {

@@ -375,7 +375,7 @@ func TestLinks(t *testing.T) {
 	facts := func(name, chassis string, neighbors ...Neighbor) Facts {
 		f := Facts{Number: 1, SystemName: name, Chassis: chassis, LLDP: true, Neighbors: neighbors}
 		for i := range 4 {
-			f.Ports = append(f.Ports, Port{fmt.Sprintf("e%d", i+1), uint32(i + 1), true})
+			f.Ports = append(f.Ports, Port{Name: fmt.Sprintf("e%d", i+1), ID: uint32(i + 1), Down: true})
 		}
 		return f
 	}

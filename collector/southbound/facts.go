@@ -5,6 +5,7 @@ package southbound
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,6 +33,8 @@ type Port struct {
 	ID uint32
 	// Down is set if the switch reports another operational status than UP.
 	Down bool
+	// Speed is in bits per second; 0 when the switch does not report it.
+	Speed uint64
 }
 
 // Neighbor is an LLDP neighbor.
@@ -63,7 +66,8 @@ func (f *Facts) Port(name string) (Port, bool) {
 func isFact(elems []string, name string) bool {
 	switch elems[0] {
 	case "interfaces":
-		return len(elems) == 2 && (name == "" || name == "state/id" || name == "state/oper-status")
+		return len(elems) == 2 && (name == "" || name == "state/id" || name == "state/oper-status" ||
+			name == "ethernet/state/port-speed")
 	case "lldp":
 		return len(elems) > 3 || len(elems) == 1
 	case "components":
@@ -72,6 +76,21 @@ func isFact(elems []string, name string) bool {
 		return name == "state/hostname"
 	}
 	return false
+}
+
+// bitsPerSecond returns the speed that an identity of openconfig-if-ethernet names, such as
+// SPEED_10GB or SPEED_2500MB, with or without a prefix; 0 for others.
+func bitsPerSecond(identity string) uint64 {
+	_, speed, ok := strings.Cut(identity, "SPEED_")
+	for unit, factor := range map[string]uint64{"MB": 1e6, "GB": 1e9} {
+		if number, found := strings.CutSuffix(speed, unit); ok && found {
+			n, err := strconv.ParseUint(number, 10, 16)
+			if err == nil {
+				return n * factor
+			}
+		}
+	}
+	return 0
 }
 
 // facts extracts the facts from the cache.
@@ -87,7 +106,8 @@ func (c *cache) facts() Facts {
 			case "interfaces/interface":
 				id, _ := r.leaves["state/id"].value.(uint64)
 				status := cmp.Or(text("state/oper-status"), "UP")
-				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id), Down: status != "UP"})
+				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id),
+					Speed: bitsPerSecond(text("ethernet/state/port-speed")), Down: status != "UP"})
 			case "lldp":
 				f.Chassis, f.SystemName = text("state/chassis-id"), text("state/system-name")
 				f.LLDP, _ = r.leaves["state/enabled"].value.(bool)

@@ -47,7 +47,7 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 	w := watch(t, f.addr, func(c *SessionConfig) { c.Username, c.Password = "admin", "secret" })
 	w.wait("sync", synced(w))
 	facts := w.Facts()
-	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{"Ethernet1", 7, false}) ||
+	if len(facts.Ports) != 1 || facts.Ports[0] != (Port{Name: "Ethernet1", ID: 7}) ||
 		!slices.Equal(facts.DeviceIDs, []uint64{42}) {
 		t.Errorf("facts %+v", facts)
 	}

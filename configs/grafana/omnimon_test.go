@@ -50,8 +50,8 @@ func (s *sample) omnimon(n uint64) {
 	one("alerts/alert", m{"subject": "spine1", "kind": "switch-lossy"}, []string{"since-epoch", "count"},
 		m{"active": "true", "severity": "major", "text": "it lost 5 packets"})
 	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "complete"})
-	one("links/link", m{"link": "leaf1:1-spine1:1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
-	one("link-flows/link-flow", m{"link": "leaf1:1-spine1:1", "flow": flow},
+	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
+	one("link-flows/link-flow", m{"link": "leaf1/1~spine1/1", "flow": flow},
 		[]string{"packets-low", "packets-high"}, nil)
 	one("losses/loss", m{"flow": flow, "element": "spine1"}, []string{"lost-low", "lost-high"},
 		m{"kind": "switch", "determined": "true"})

@@ -115,6 +115,7 @@ func (c *Config) checkDevices(k checker) map[string]string {
 	for i, dev := range c.Devices {
 		at := fmt.Sprintf("devices[%d]", i)
 		k.unique(at+".name", dev.Name, names)
+		k.node(at+".name", dev.Name)
 		if dev.DeviceID == 0 && dev.GNMI.Address == "" {
 			k.reject(at+".device-id", "is missing or 0; expected the P4Runtime device_id of the switch, from 1, "+
 				"or a gnmi address to get it from")
@@ -266,6 +267,7 @@ func (c *Config) checkNetwork(k checker, switches map[string]string) {
 	for i, h := range c.Hosts {
 		at := fmt.Sprintf("hosts[%d]", i)
 		k.unique(at+".name", h.Name, hosts)
+		k.node(at+".name", h.Name)
 		if other, taken := switches[h.Name]; taken {
 			k.reject(at+".name", "%q is already the name of %s; expected unique names", h.Name, other)
 		}
@@ -276,6 +278,13 @@ func (c *Config) checkNetwork(k checker, switches map[string]string) {
 			}
 			owners[p] = h.Name
 		}
+	}
+}
+
+// node rejects a name of a switch or host that is the name of all switches together.
+func (k checker) node(path, name string) {
+	if name == "network" {
+		k.reject(path, "%q is the name of the whole network in results; expected another name", name)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/omnimon"
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // failureKinds are the kinds of failures in Exp#9 of OmniMon's technical report, in the order of
@@ -260,12 +261,12 @@ func discards(t *testing.T, n *lab.Network) map[string]uint64 {
 	}
 	f := n.Fabric()
 	for _, l := range f.Links {
-		a := fmt.Sprintf("%s:%d", f.Switches[l.A].Name, l.PortA)
-		b := fmt.Sprintf("%s:%d", f.Switches[l.B].Name, l.PortB)
+		a := sdk.Endpoint{Node: f.Switches[l.A].Name, Port: l.PortA}
+		b := sdk.Endpoint{Node: f.Switches[l.B].Name, Port: l.PortB}
 		inA, outA := counters(l.A, l.PortA)
 		inB, outB := counters(l.B, l.PortB)
-		add(a+"-"+b, outA+inB)
-		add(b+"-"+a, outB+inA)
+		add(sdk.LinkName(a, b), outA+inB)
+		add(sdk.LinkName(b, a), outB+inA)
 	}
 	for i, sw := range f.Switches {
 		add(sw.Name, n.Switch(i).Stats().QueueDrops)
@@ -444,7 +445,7 @@ func TestOmniMonRandomStalls(t *testing.T) {
 				}
 				for path := range leaves(t, run.Address(), "omnimon", "alerts") {
 					loss := strings.Contains(path, "-lossy]") || strings.Contains(path, "-dead]")
-					if loss && !(strings.Contains(path, leaf+":") && strings.Contains(path, spine+":")) {
+					if loss && !(strings.Contains(path, leaf+"/") && strings.Contains(path, spine+"/")) {
 						t.Errorf("an alert: %s", path)
 					}
 				}

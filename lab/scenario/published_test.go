@@ -29,7 +29,7 @@ import (
 )
 
 // checkSchema checks by ygot's bindings all that a run published, which has rows in every list.
-func checkSchema(t *testing.T, tap *store.Tap) {
+func checkSchema(t *testing.T, tap *store.Tap, st *store.Store) {
 	t.Helper()
 	newest := map[string]*table.Table{}
 	for b := range tap.C() {
@@ -53,6 +53,33 @@ func checkSchema(t *testing.T, tap *store.Tap) {
 	}
 	for _, tab := range newest {
 		yangtest.Check(t, tab.Slice(0, min(tab.Rows(), 500)))
+		checkReferences(t, tab, st)
+	}
+}
+
+// checkReferences checks that the nodes, ports and links that a table refers to are in the lists of
+// /topology.
+func checkReferences(t *testing.T, tab *table.Table, st *store.Store) {
+	t.Helper()
+	list, err := yangtest.Schema(t).List(tab.List)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(tab.Keys, tab.Values) {
+		leaf := list.Leaf(c.Name)
+		if leaf == nil || !strings.HasPrefix(leaf.Target, "/netsketch-topology:topology/") {
+			continue
+		}
+		target := strings.TrimPrefix(strings.TrimSuffix(leaf.Target, "/state/name"), "/netsketch-topology:")
+		known := map[string]bool{}
+		for row := range st.View().Rows(store.ParseQuery("", "/"+target)) {
+			known[row.Entry.Keys[0].String()] = true
+		}
+		for row := range tab.Rows() {
+			if !c.Null(row) && !known[c.Text(row)] {
+				t.Fatalf("%s: %s is %s, which is not in %s", tab.RowPath(row), c.Name, c.Text(row), target)
+			}
+		}
 	}
 }
 

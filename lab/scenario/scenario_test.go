@@ -98,7 +98,7 @@ func TestDefaultScenario(t *testing.T) {
 	}
 	accounted(t, r)
 	check(t, r, 6)
-	checkSchema(t, tap)
+	checkSchema(t, tap, run.Collector().Store())
 	// 8,000 packets a second for six epochs (and the next one's guard), the elephant's 1,600, the
 	// attack's 12,000.
 	if r.Network.Sent < 58_000 || r.Network.Lost == 0 {

@@ -719,7 +719,7 @@ func TestBrowserLosses(t *testing.T) {
 	f.links(0, "SPEED_UNKNOWN")
 	loss := func(low, high int, provisional bool) {
 		t.Helper()
-		f.publish("/netsketch-omnimon:omnimon/links/link", []string{"link"}, map[string]any{"link": "leaf1:1-spine1:1",
+		f.publish("/netsketch-omnimon:omnimon/links/link", []string{"link"}, map[string]any{"link": "leaf1/1~spine1/1",
 			"state/from": "leaf1", "state/to": "spine1", "state/bytes": 1000, "state/packets": 10, "state/lost-low": low,
 			"state/lost-high": high, "state/provisional": provisional})
 	}
@@ -739,7 +739,7 @@ func TestBrowserLosses(t *testing.T) {
 	// Settled losses of an earlier epoch are an alert.
 	loss(0, 0, false)
 	f.publish("/netsketch-omnimon:omnimon/alerts/alert", []string{"subject", "kind"}, map[string]any{
-		"subject": "spine1:1-leaf1:1", "kind": "link-lossy", "state/active": true, "state/text": "it lost 3 packets"})
+		"subject": "spine1/1~leaf1/1", "kind": "link-lossy", "state/active": true, "state/text": "it lost 3 packets"})
 	b.until("!!" + edges + "[0]?.endsWith('true')")
 }
 

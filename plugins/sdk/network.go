@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	pluginv1 "github.com/netsketch/netsketch/plugins/sdk/pluginv1"
@@ -154,6 +155,27 @@ type Host struct {
 type Endpoint struct {
 	Node string `json:"node"`           // name of a device or host
 	Port uint32 `json:"port,omitempty"` // port of a device
+}
+
+// String returns the name of the endpoint: of a port of a device DEVICE/PORT, the key of
+// /topology/ports/port, otherwise the name of the node.
+func (e Endpoint) String() string {
+	if e.Port == 0 {
+		return e.Node
+	}
+	return e.Node + "/" + strconv.FormatUint(uint64(e.Port), 10)
+}
+
+// LinkName returns the name of the direction of a link from one endpoint to the other, the key of
+// /topology/links/link. No name of a node has a slash or a tilde.
+func LinkName(from, to Endpoint) string { return from.String() + "~" + to.String() }
+
+// LinkNodes returns the nodes at the ends of a link of this name.
+func LinkNodes(name string) (from, to string) {
+	from, to, _ = strings.Cut(name, "~")
+	from, _, _ = strings.Cut(from, "/")
+	to, _, _ = strings.Cut(to, "/")
+	return from, to
 }
 
 // Link joins two endpoints.

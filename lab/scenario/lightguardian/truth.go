@@ -262,17 +262,17 @@ func (x *exact) culprit(j *journey, element string, n uint64) (name string, befo
 	before = j.sent
 	for _, h := range j.hops {
 		missing := before - min(before, h.Packets)
-		if h.name == element || strings.HasPrefix(element, h.name+":") && 2*missing >= n {
+		if h.name == element || strings.HasPrefix(element, h.name+"/") && 2*missing >= n {
 			return h.name, before
 		}
 		before = h.Packets
-		if rest, ok := strings.CutPrefix(element, h.name+":"); ok { // a loss of the link behind the switch
-			_, far, _ := strings.Cut(rest, "-")
-			far, _, _ = strings.Cut(far, ":")
+		if rest, ok := strings.CutPrefix(element, h.name+"/"); ok { // a loss of the link behind the switch
+			_, far, _ := strings.Cut(rest, "~")
+			far, _, _ = strings.Cut(far, "/")
 			return far, before
 		}
 	}
-	name, _, _ = strings.Cut(element, ":") // nothing left the switch
+	name, _, _ = strings.Cut(element, "/") // nothing left the switch
 	return name, before
 }
 

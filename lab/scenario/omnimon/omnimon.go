@@ -14,6 +14,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -187,8 +188,9 @@ func tables(e *score.Epoch) score.Tables {
 func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 	type ends struct{ from, to string }
 	names := map[ends]string{}
-	for name, row := range e.Published[links][network] {
-		names[ends{row.Text("from"), row.Text("to")}] = name
+	for name := range e.Published[links][network] {
+		from, to := sdk.LinkNodes(name)
+		names[ends{from, to}] = name
 	}
 	hosts := map[netip.Addr]string{}
 	for key, row := range e.Published[flows][network] {

@@ -129,13 +129,7 @@ func (s *swtch) route(to netip.Addr) *sdk.PortGroup {
 
 func (n *network) link(from, to sdk.Endpoint) {
 	number := int32(len(n.links))
-	text := func(e sdk.Endpoint) string {
-		if _, ok := n.byName[e.Node]; ok {
-			return e.Node + ":" + strconv.FormatUint(uint64(e.Port), 10)
-		}
-		return e.Node
-	}
-	n.links = append(n.links, link{text(from) + "-" + text(to), from, to})
+	n.links = append(n.links, link{sdk.LinkName(from, to), from, to})
 	for side, e := range [2]sdk.Endpoint{to, from} {
 		if _, ok := n.byName[e.Node]; !ok {
 			n.uplinks[e.Node] = [2]sdk.Endpoint{from, to}[side]

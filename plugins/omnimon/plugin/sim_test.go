@@ -122,10 +122,10 @@ func (s *sim) add(indexes *[4]uint32) {
 	}
 	previous := fmt.Sprintf("h%d", f.from+1)
 	for _, h := range path {
-		f.elements = append(f.elements, fmt.Sprintf("%s-%s:%d", previous, h.name, h.in), h.name)
-		previous = fmt.Sprintf("%s:%d", h.name, h.out)
+		f.elements = append(f.elements, fmt.Sprintf("%s~%s/%d", previous, h.name, h.in), h.name)
+		previous = fmt.Sprintf("%s/%d", h.name, h.out)
 	}
-	f.elements = append(f.elements, fmt.Sprintf("%s-h%d", previous, f.to+1))
+	f.elements = append(f.elements, fmt.Sprintf("%s~h%d", previous, f.to+1))
 	f.at = make([]wire.Values, len(path))
 packets:
 	for range 1 + r.IntN(30) {

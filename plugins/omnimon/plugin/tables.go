@@ -492,7 +492,7 @@ func (r *run) bounds(low, high *table.UintAppender, determined, provisional *tab
 func (r *run) linkTable() (*table.Table, error) {
 	b := r.builder(linkList)
 	names := b.TextKey("link")
-	from, to, flows := b.Text("state/from"), b.Text("state/to"), b.Uint("state/flows")
+	flows := b.Uint("state/flows")
 	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
 	provisional, problem := b.Bool("state/provisional"), b.Text("state/problem")
@@ -502,8 +502,6 @@ func (r *run) linkTable() (*table.Table, error) {
 			reason = r.linkReason(i)
 		}
 		names.Append(l.name)
-		from.Append(l.from.Node)
-		to.Append(l.to.Node)
 		flows.Append(load.flows)
 		packets.Append(load.packets)
 		bytes.Append(load.bytes)

@@ -72,12 +72,7 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 		if c.Name != "state" || c.Kind != yang.ContainerNode {
 			continue
 		}
-		var leaves []string
-		for _, l := range c.Children() {
-			if l.Name != "epoch" && !slices.Contains(n.KeyNames(), l.Name) {
-				leaves = append(leaves, "`"+l.Name+"`"+unit(l.Leaf))
-			}
-		}
+		leaves := leavesOf(n, c, "")
 		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n", path, wrap(oneLine(n.Description)+" Leaves: "+
 			strings.Join(leaves, ", ")+"."))
 	}
@@ -86,6 +81,19 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 			write(out, c, path)
 		}
 	}
+}
+
+// leavesOf returns the leaves below a container of state of n.
+func leavesOf(n, state *yang.Node, prefix string) (leaves []string) {
+	for _, l := range state.Children() {
+		switch {
+		case l.Leaf == nil:
+			leaves = append(leaves, leavesOf(n, l, prefix+l.Name+"/")...)
+		case prefix != "" || l.Name != "epoch" && !slices.Contains(n.KeyNames(), l.Name):
+			leaves = append(leaves, "`"+prefix+l.Name+"`"+unit(l.Leaf))
+		}
+	}
+	return leaves
 }
 
 // unit returns a leaf's values or its unit, in brackets, unless its name says it or it has none.

@@ -65,9 +65,6 @@ export function healthOf(row: Row, missing: Set<string>): [Health, string] {
 export const missingOf = (epoch?: Row): Set<string> =>
   new Set(String(epoch?.values.get('missing') ?? '').split(',').map((s) => s.trim()).filter(Boolean))
 
-// resultOf returns the name of a direction in results of links: "leaf1:3-spine1:1".
-const resultOf = (from: string, to: string): string => [from, to].map((p) => p.replace(/\/(?=[^/]*$)/, ':')).join('-')
-
 // Meters compute rates from counters of ports and from results of links.
 class Meters {
   private ports = new Map<string, Row>()
@@ -113,7 +110,7 @@ class Meters {
         if (!Number.isNaN(n)) d.lost = (Number.isNaN(d.lost) ? 0 : d.lost) + n
       }
     }
-    const result = this.results.get(resultOf(from, to))
+    const result = this.results.get(`${from}~${to}`)
     if (!result) return d
     if (Number.isNaN(d.load)) {
       d.load = (Number(result.values.get('state/bytes')) * 8) / this.epochSeconds
@@ -644,7 +641,7 @@ function paint(g: Core, switches: Switch[], edges: Edge[], alerted: Set<string>,
     for (const e of edges) {
       const x = g.getElementById(e.id)
       x.data(look(e))
-      x.toggleClass('lossy', e.directions.some((d) => d.lost > 0 || alerted.has(resultOf(d.from, d.to))))
+      x.toggleClass('lossy', e.directions.some((d) => d.lost > 0 || alerted.has(`${d.from}~${d.to}`)))
       x.toggleClass('on', e.directions.some((d) => d.id === selected))
     }
   })
