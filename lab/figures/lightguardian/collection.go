@@ -22,6 +22,8 @@ const (
 	packetBytes    = 9000
 	sketchletBytes = 10 + 4*2*4
 	theirBytes     = 8 + 4*4
+	theirChances   = 1       // k
+	theirColumns   = 1 << 16 // sketchlets of one bucket
 	hopBytes       = 20      // bytes of INT for each hop
 	buckets        = 1 << 15 // buckets of a row, which are the columns
 	fullLoad       = 0.9
@@ -145,9 +147,10 @@ func (c *collection) fill(name string, load, scale float64, seed uint64, at func
 // workloads are the paper's W1 and, for its W2 (web servers of the same study), Hadoop.
 var workloads = [2]string{"DCTCP", "HADOOP"}
 
-// times measures when the switches of each layer have sent shares of their columns.
-func times(name string, parts int, scale float64, seed uint64) (rows []suite.Row, err error) {
-	c := newCollection(testbed, chanceOf(parts), int(buckets*scale), chances)
+// times measures when the switches of each layer have sent shares of their columns. of is what
+// follows the workload in the name of the task.
+func times(name, of string, parts, columns, k int, scale float64, seed uint64) (rows []suite.Row, err error) {
+	c := newCollection(testbed, chanceOf(parts), int(float64(columns)*scale), k)
 	var reached [3][2]float64
 	err = c.fill(name, fullLoad, scale, seed, func(second float64) {
 		for layer := range layers {
@@ -161,7 +164,7 @@ func times(name string, parts int, scale float64, seed uint64) (rows []suite.Row
 	for layer, l := range layers {
 		for i, share := range shares {
 			rows = append(rows, suite.Row{Structure: fmt.Sprintf("%s, %d %%", l, share),
-				Variant: lambda(parts), Task: "collection, " + name, Metric: "time",
+				Variant: lambda(parts), Task: "collection, " + name + of, Metric: "time",
 				Value: reached[layer][i], Unit: "s"})
 		}
 	}
@@ -171,7 +174,15 @@ func times(name string, parts int, scale float64, seed uint64) (rows []suite.Row
 // theirSizes is a sketchlet of the paper's size in each packet that has one.
 const theirSizes = "sketchlets of 24 bytes"
 
+// What follows the name of a task that is measured as the paper did.
+const (
+	asTheirs = ", 2^16 sketchlets, k 1"
+	withOne  = ", k 1"
+	atTheirs = ", λc 1/16"
+)
+
 // bytesInBand measures the bytes that arrive at hosts in packets, for LightGuardian and for INT.
+// The bytes do not depend on k and on the columns.
 func bytesInBand(name string, load float64, parts int, scale float64, seed uint64) ([]suite.Row, error) {
 	c := newCollection(testbed, chanceOf(parts), int(buckets*scale), chances)
 	if err := c.fill(name, load, scale, seed, func(float64) {}); err != nil {
@@ -184,23 +195,24 @@ func bytesInBand(name string, load float64, parts int, scale float64, seed uint6
 	if load != fullLoad {
 		variant = fmt.Sprintf("load (%%) %.0f", load*100)
 	}
-	ours, of := share(c.carried*sketchletBytes), share(c.hops*hopBytes)
+	ours, theirs, of := share(c.carried*sketchletBytes), share(c.carried*theirBytes), share(c.hops*hopBytes)
+	task := "in-band bytes, " + name
+	if load != fullLoad && parts == twice {
+		task += atTheirs
+	}
 	row := func(structure, metric string, value float64, unit string) suite.Row {
-		return suite.Row{Structure: structure, Variant: variant, Task: "in-band bytes, " + name, Metric: metric, Value: value,
-			Unit: unit}
+		return suite.Row{Structure: structure, Variant: variant, Task: task, Metric: metric, Value: value, Unit: unit}
 	}
 	rows := []suite.Row{row("LightGuardian", "share of the capacity", ours, "%"),
 		row("INT", "share of the capacity", of, "%"), row("LightGuardian", "saved", 100-ours/of*100, "% of INT's")}
-	if load == fullLoad {
-		rows = append(rows, row(theirSizes, "saved", 100-share(c.carried*theirBytes)/of*100, "% of INT's"))
-	}
-	return rows, nil
+	return append(rows, row(theirSizes, "share of the capacity", theirs, "%"),
+		row(theirSizes, "saved", 100-theirs/of*100, "% of INT's")), nil
 }
 
 // oneSwitch measures the packets between two hosts of a rack until shares of the columns have
 // arrived, and their time at 36 Gbit/s.
-func oneSwitch(parts, columns int, variant, task string) (rows []suite.Row) {
-	c := newCollection(testbed, chanceOf(parts), columns, chances)
+func oneSwitch(parts, columns, k int, variant, task string) (rows []suite.Row) {
+	c := newCollection(testbed, chanceOf(parts), columns, k)
 	path := []int{0}
 	for _, share := range shares {
 		for c.count[0]*100 < columns*share {
@@ -238,13 +250,15 @@ func measureCollection(ctx context.Context, scale float64, seed uint64) (rows []
 	}
 	for _, name := range workloads {
 		for _, parts := range []int{chosen, twice} {
-			add(times(name, parts, scale, seed))
+			add(times(name, "", parts, buckets, chances, scale, seed))
 		}
+		add(times(name, asTheirs, twice, theirColumns, theirChances, scale, seed))
 		for _, load := range loads[:4] {
 			add(bytesInBand(name, float64(load)/100, chosen, scale, seed))
+			add(bytesInBand(name, float64(load)/100, twice, scale, seed))
 		}
 		for _, parts := range probabilities {
-			if name == workloads[0] || parts == chosen {
+			if name == workloads[0] || parts == chosen || parts == twice {
 				add(bytesInBand(name, fullLoad, parts, scale, seed))
 			}
 		}
@@ -255,12 +269,18 @@ func measureCollection(ctx context.Context, scale float64, seed uint64) (rows []
 			return nil, err
 		}
 	}
-	for _, parts := range probabilities {
-		add(oneSwitch(parts, int(buckets*scale), lambda(parts), byProbability), nil)
-	}
-	for _, columns := range columnCounts {
-		columns = int(float64(columns) * scale)
-		add(oneSwitch(twice, columns, fmt.Sprintf("columns %d", columns), byColumns), nil)
+	for _, k := range []int{chances, theirChances} {
+		of := ""
+		if k == theirChances {
+			of = withOne
+		}
+		for _, parts := range probabilities {
+			add(oneSwitch(parts, int(buckets*scale), k, lambda(parts), byProbability+of), nil)
+		}
+		for _, columns := range columnCounts {
+			columns = int(float64(columns) * scale)
+			add(oneSwitch(twice, columns, k, fmt.Sprintf("columns %d", columns), byColumns+of), nil)
+		}
 	}
 	return rows, err
 }

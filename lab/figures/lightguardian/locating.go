@@ -308,6 +308,55 @@ func (n *network) locate(fault analysis.Fault, rules analysis.Rules) (s score) {
 	return s
 }
 
+// pl is the paper's own rule (section 8.3.1): P, the estimate at a switch, divided by L, the
+// estimate at the switch before it. It is below the threshold at a blackhole, and above it at a
+// loop or a jitter. The switches behind the first one of a loop belong to it as long as P does
+// not fall again by the threshold (section 6.2: sizes are abnormally large on several switches).
+// The rule says nothing about a switch if one of the two has no received bucket of the flow, or
+// if L is 0, and nothing about the first switch of a path.
+func (n *network) pl(fault analysis.Fault, threshold float64) (s score) {
+	estimate := func(f *flowState, node int) (uint32, bool) {
+		if fault != analysis.AbnormalJitter {
+			return n.received[node].Query(f.key[:])
+		}
+		gap, _, valid := n.received[node].MaxInterval(f.key[:])
+		return gap, valid
+	}
+	for _, f := range n.flows {
+		if f.measured == 0 {
+			continue
+		}
+		looped, before, known := false, uint32(0), false
+		for hop, node := range f.path {
+			actual := n.faulty(f, hop, fault)
+			if actual {
+				s.faults++
+			}
+			p, valid := estimate(f, node)
+			found := false
+			if ratio := float64(p) / float64(before); valid && known && before > 0 {
+				switch fault {
+				case analysis.Blackhole:
+					found = ratio < threshold
+				case analysis.Loop:
+					looped = ratio > threshold || looped && ratio >= 1/threshold
+					found = looped
+				default:
+					found = ratio > threshold
+				}
+			}
+			before, known = p, valid
+			if found {
+				s.found++
+				if actual {
+					s.right++
+				}
+			}
+		}
+	}
+	return s
+}
+
 // locate measures an experiment with one number of columns. scale is the share of the packets, the
 // flows and the columns; part is a further share of the flows.
 func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suite.Row, error) {
@@ -329,6 +378,11 @@ func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suit
 		return suite.Row{Structure: structure, Variant: fmt.Sprintf("columns %d", columns),
 			Memory: n.received[0].Memory(), Task: task, Metric: metric, Value: value, Unit: unit}
 	}
+	theirs := func(structure, metric string, value float64) suite.Row {
+		r := row(structure, metric, value, "ratio")
+		r.Task += byPL
+		return r
+	}
 	rows := []suite.Row{row("all", "received columns", received, "ratio")}
 	for i, x := range e.thresholds {
 		s := n.locate(e.fault, e.rules(x))
@@ -338,9 +392,14 @@ func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suit
 		}
 		rows = append(rows, row(name, "F1", s.f1(), "ratio"), row(name, "PR", s.precision(), "ratio"),
 			row(name, "RR", s.recall(), "ratio"))
+		s = n.pl(e.fault, x)
+		rows = append(rows, theirs(name, "F1", s.f1()), theirs(name, "PR", s.precision()),
+			theirs(name, "RR", s.recall()))
 	}
 	return rows, nil
 }
+
+const byPL = ", P and L" // follows the task of the paper's own rule
 
 const parted = ", %g %% of the flows" // share of the flows in an interval
 

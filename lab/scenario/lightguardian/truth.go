@@ -214,11 +214,12 @@ func (x *exact) path(j *journey) {
 		if normal == nil || slices.Contains(normal, h.name) {
 			continue
 		}
+		// A sketchlet of the switch may have come with the packets of a flow of any size.
+		x.add(faults, j.key.String()+"/"+path+"/"+h.name, path, true, false)
+		x.add(alerts, path+"/"+h.name, path, true, false)
 		share := float64(h.Packets) / float64(max(j.sent, 1))
 		if first && share >= 0.75 && share < x.c.Rules.Loop/margin { // otherwise the flow is in a loop
 			x.fault(j, path, h.name, share, x.c.Rules.Path)
-		} else {
-			x.possible(j, path, h.name) // a sketchlet of the switch may have come with its packets
 		}
 		first = false
 	}

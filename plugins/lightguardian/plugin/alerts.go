@@ -12,6 +12,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // The kinds of alert that are not faults, as in the YANG module.
@@ -42,7 +43,7 @@ type sub struct{ name, kind string }
 
 // evidence is what the flows of an interval show about a fault of a switch: their doubts and texts.
 type evidence struct {
-	flows []*flowState
+	keys  []flow.Key
 	doubt float64 // the product of the flows that may begin an alert; 1: none
 }
 
@@ -56,10 +57,35 @@ const leastDoubt = 1e-6
 // alarm turns the faults of flows into problems of their switches. An alert begins with faults that
 // are located, whose flows both hosts counted, and that later columns do not change, if all of them
 // together leave hardly a doubt, in this interval and the one before. Packets that may have waited
-// in a queue at the end of an interval count when the flow lacks packets again in the next one.
+// in a queue at the end of an interval count when the queue has ended and they have not arrived, or
+// when the flow lacks packets again in the next interval and the one behind it brings none of them.
 // Early results end no alert.
 func (p *Plugin) alarm(r *run) {
-	all, seen := map[sub]*evidence{}, map[place]uint64{}
+	all, seen, waiting := map[sub]*evidence{}, map[place]uint64{}, map[place]float64{}
+	if p.doubtsOf != r.number {
+		p.waitingBefore = nil
+		if p.doubtsOf+1 == r.number {
+			p.waitingBefore = p.waiting
+		}
+	}
+	lost := map[flow.Key]bool{} // flows whose queue has ended
+	for at := range p.waitingBefore {
+		lost[at.key] = !r.early()
+	}
+	for _, f := range r.flows {
+		if lost[f.key] {
+			lost[f.key] = f.counted() && f.late == 0 && f.sent < f.got+uint64(max(r.config.Rules.DropPackets, 1))
+		}
+	}
+	for at, doubt := range p.waitingBefore {
+		if s := (sub{at.name, at.kind}); lost[at.key] {
+			if all[s] == nil {
+				all[s] = &evidence{doubt: 1}
+			}
+			all[s].doubt *= doubt
+			all[s].keys = append(all[s].keys, at.key)
+		}
+	}
 	for _, f := range r.flows {
 		for _, x := range f.faults {
 			s := sub{x.name, x.kind}
@@ -69,8 +95,12 @@ func (p *Plugin) alarm(r *run) {
 			at := place{f.key, x.name, x.kind}
 			since, again := p.since[at]
 			again = again && since < r.first
-			all[s].flows = append(all[s].flows, f)
-			if !x.unsure && !(x.early && r.early()) && (!x.queued || again) {
+			all[s].keys = append(all[s].keys, f.key)
+			switch waits := x.queued && !(again && f.late == 0 && !r.early()); {
+			case x.unsure || x.early && r.early():
+			case waits:
+				waiting[at] = max(x.doubt, leastDoubt)
+			default:
 				all[s].doubt *= max(x.doubt, leastDoubt)
 			}
 			seen[at] = cmp.Or(since, r.first)
@@ -108,14 +138,14 @@ func (p *Plugin) alarm(r *run) {
 			}
 		}
 	}
-	p.since = seen
+	p.since, p.waiting = seen, waiting
 	for _, s := range slices.SortedFunc(maps.Keys(all), func(a, b sub) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.kind, b.kind))
 	}) {
-		flows := all[s].flows
+		flows := all[s].keys
 		var names []string
-		for _, f := range flows[:min(len(flows), namedFlows)] {
-			names = append(names, f.key.String())
+		for _, key := range flows[:min(len(flows), namedFlows)] {
+			names = append(names, key.String())
 		}
 		if len(flows) > namedFlows {
 			names = append(names, "…")

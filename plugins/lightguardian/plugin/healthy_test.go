@@ -148,6 +148,47 @@ func TestLatePackets(t *testing.T) {
 	}
 }
 
+// TestQueueEnds: packets wait in a queue while an interval ends. If they have not arrived when
+// the queue has ended, they are lost. As long as it brings packets of the interval before, they
+// may come.
+func TestQueueEnds(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		got   []uint64 // of 366 packets sent in each of the following intervals
+		alert bool
+	}{
+		{"the queue has ended", []uint64{366, 366}, true},
+		{"packets of the next interval wait, too", []uint64{370, 400}, false},
+		{"the flow ends with the queue", []uint64{0, 0}, true},
+	} {
+		h, k := start(t, ""), simKey(t, 2, "spine1")
+		var intervals []*sim
+		for n := range 3 {
+			s := newSim(t)
+			if n == 0 {
+				*s.add(0, k) = wire.Flow{Key: k, Sent: 558}
+				*s.add(2, k) = wire.Flow{Key: k, Received: 507}
+				s.pass(k, 558, 10, 1000, "leaf1")
+				s.pass(k, 507, 900, 1000, "spine1", "leaf2")
+			} else if got := tc.got[n-1]; got > 0 {
+				*s.add(0, k) = wire.Flow{Key: k, Sent: 366}
+				*s.add(2, k) = wire.Flow{Key: k, Received: got}
+				s.pass(k, 366, 10, 1000, "leaf1", "spine1", "leaf2")
+			}
+			intervals = append(intervals, s)
+		}
+		h.Analyze(simEpoch(t, h, 5, nil, intervals[0], nil))
+		out := h.Analyze(simEpoch(t, h, 6, intervals[0], intervals[1], everything))
+		if row := rows(t, out, alertList)["spine1 random-drops"]; row != nil && row["active"] == true {
+			t.Errorf("%s: an alert while packets may come", tc.name)
+		}
+		alerts := rows(t, h.Analyze(simEpoch(t, h, 7, intervals[1], intervals[2], everything)), alertList)
+		if row := alerts["spine1 random-drops"]; (row != nil && row["active"] == true) != tc.alert {
+			t.Errorf("%s: alerts %v", tc.name, alerts)
+		}
+	}
+}
+
 // TestMixedGaps: a switch whose bucket has other flows, too, shows a shorter gap than the flow has.
 // It is no baseline for the switch behind it, and hosts saw the same gap at both ends.
 func TestMixedGaps(t *testing.T) {

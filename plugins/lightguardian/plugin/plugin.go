@@ -41,6 +41,9 @@ type Plugin struct {
 	doubts, doubtsBefore map[sub]float64
 	doubtsOf             uint64
 
+	// Doubts about faults whose packets may wait in a queue, in the same intervals.
+	waiting, waitingBefore map[place]float64
+
 	shift     uint64               // shift of the banks of epochs, when intervals began
 	intervals map[uint64]*interval // intervals that are not final, by number
 	reached   map[uint64][]string  // switches that measured an epoch whole, sorted, by epoch

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -556,5 +557,25 @@ func TestState(t *testing.T) {
 	}
 	if err := New().RestoreState(sdk.State{Version: 99}); err == nil {
 		t.Error("another version is accepted")
+	}
+}
+
+// TestRoom: docs/lightguardian.md says how large sketchlets of the default sketch are, and which
+// MSS leaves room for them.
+func TestRoom(t *testing.T) {
+	var c Configuration
+	if err := (sdk.Config{JSON: []byte("{}")}).Decode(&c); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../../docs/lightguardian.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := len(wire.Append(nil, 1, 1, 1, make([]uint32, c.Sketch.words())))
+	for _, want := range []string{fmt.Sprintf("has %d bytes", size), fmt.Sprintf("at most %d with IPv4", c.MTU-size-40),
+		fmt.Sprintf("%d with IPv6", c.MTU-size-60), fmt.Sprintf("at least %d and set", c.MTU+size)} {
+		if !strings.Contains(strings.ReplaceAll(strings.Join(strings.Fields(string(text)), " "), ",", ""), want) {
+			t.Errorf("docs/lightguardian.md does not say %q", want)
+		}
 	}
 }
