@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -58,6 +59,7 @@ type run struct {
 	seed            uint64
 	seeds, parallel int
 	share           float64
+	began           string // commit, day and load when the run began
 
 	compiler softswitch.Compiler
 }
@@ -104,6 +106,7 @@ func (r *run) play(ctx context.Context, show bool) error {
 		}
 		return nil
 	}
+	r.began = evidence.Run()
 	fmt.Printf("seeds %d to %d, %d networks\n", r.seed, r.seed+uint64(r.seeds)-1, len(trials))
 	sums, err := r.count(ctx, trials)
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 // Aims of all plugins.
@@ -23,8 +21,8 @@ const (
 // table returns the counts as Markdown.
 func (r *run) table(sums map[string]*tally) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Seeds %d to %d on %s, %s.\n", r.seed, r.seed+uint64(r.seeds)-1,
-		strings.ReplaceAll(r.topologies, ",", ", "), evidence.Run())
+	fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets, %s.\n", r.seed, r.seed+uint64(r.seeds)-1,
+		strings.ReplaceAll(r.topologies, ",", ", "), r.share, r.began)
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		t := sums[name]
 		if len(t.kinds) > 0 {
