@@ -67,7 +67,6 @@ func TestSample(t *testing.T) {
 					t.Errorf("%s: %d false alerts in %d healthy epochs", what, s.n, s.of)
 				}
 			}
-			t.Log(r.table(sums))
 			if t.Failed() {
 				t.Log(strings.Join(sum.notes, "\n"))
 			}
