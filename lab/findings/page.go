@@ -21,7 +21,7 @@ const (
 // table returns the counts as Markdown.
 func (r *run) table(sums map[string]*tally) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets, %s.\n", r.seed, r.seed+uint64(r.seeds)-1,
+	fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets,\n%s.\n", r.seed, r.seed+uint64(r.seeds)-1,
 		strings.ReplaceAll(r.topologies, ",", ", "), r.share, r.began)
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		t := sums[name]
