@@ -26,7 +26,7 @@ import (
 
 type demoFlags struct {
 	scenario, trace, iface, listen, web, http, plugins, log string
-	rows, truth                                             string // files for the rows of a sweep and the ground truth
+	rows, truth, charts                                     string // where a sweep writes
 	epochs, seeds                                           int
 	sweep                                                   []string
 	json, virtual                                           bool
@@ -77,6 +77,8 @@ The exit code is 0 only if all epochs are complete.`,
 				run = runLive
 			case len(f.sweep) > 0 || cmd.Flags().Changed("seeds"):
 				run = runSweep
+			case f.rows != "" || f.charts != "":
+				return errors.New("--rows and --charts describe a sweep: set --sweep or --seeds")
 			}
 			if f.influx.url != "" {
 				var err error
@@ -105,6 +107,7 @@ The exit code is 0 only if all epochs are complete.`,
 		"traffic[0].flows=1000,5000; may be repeated for a grid")
 	flags.IntVar(&f.seeds, "seeds", 1, "number of seeds to play, from the scenario's on")
 	flags.StringVar(&f.rows, "rows", "", "`file` for the measures of each run of a sweep, as CSV")
+	flags.StringVar(&f.charts, "charts", "", "`directory` for a chart of each measure of a sweep, as SVG")
 	flags.StringVar(&f.truth, "ground-truth", "", "`file` for what happened to each flow in each scored epoch, as CSV")
 	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's "+
 		"simple_switch_grpc, from the PATH, instead of soft switches")

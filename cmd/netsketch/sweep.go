@@ -3,11 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -34,6 +37,9 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 			return false, fmt.Errorf("--sweep %w", err)
 		}
 		w.Axes = append(w.Axes, axis)
+	}
+	if f.charts != "" && len(w.Axes) == 0 {
+		return false, errors.New("--charts: a chart needs an axis: set --sweep")
 	}
 	if s, err := f.load(); err != nil {
 		return false, err
@@ -83,11 +89,39 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	writeSummary(cmd.OutOrStdout(), w.Axes, scenario.Summarize(runs))
+	summaries := scenario.Summarize(runs)
+	writeSummary(cmd.OutOrStdout(), w.Axes, summaries)
+	if f.charts != "" {
+		if err := writeCharts(f.charts, w.Axes, summaries); err != nil {
+			return true, err
+		}
+	}
 	if failed > 0 {
 		return true, fmt.Errorf("%d of %d runs failed", failed, len(runs))
 	}
 	return true, nil
+}
+
+// writeCharts draws each measure into a file of its own.
+func writeCharts(dir string, axes []scenario.Axis, summaries []scenario.Summary) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	drawn := map[string]bool{}
+	for _, s := range summaries {
+		if drawn[s.Measure] {
+			continue
+		}
+		drawn[s.Measure] = true
+		var svg bytes.Buffer
+		if err := scenario.Chart(&svg, axes, s.Measure, summaries); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, s.Measure+".svg"), svg.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sweepReason returns why a run failed, in one line.

@@ -5,6 +5,9 @@ package scenario_test
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/xml"
+	"errors"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -151,6 +154,40 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	for run, n := range packets {
 		if n != 600 || (lost[run] > 0) != strings.HasPrefix(run, "0.2") {
 			t.Errorf("%s: %d packets, %d lost", run, n, lost[run])
+		}
+	}
+}
+
+// A chart has each value of the first axis, a line for each algorithm, dimension and other value,
+// and the ends of the confidence intervals.
+func TestChart(t *testing.T) {
+	axes := []scenario.Axis{{Key: "flows", Values: []string{"10", "20"}}, {Key: "loss", Values: []string{"0", "<1"}}}
+	summary := func(flows, loss, measure string, mean, half float64) scenario.Summary {
+		return scenario.Summary{Values: []string{flows, loss}, Algorithm: "a", Measure: measure, Dimension: "src", Mean: mean,
+			Half: half, Runs: 3}
+	}
+	var b bytes.Buffer
+	if err := scenario.Chart(&b, axes, "f1", []scenario.Summary{summary("10", "0", "f1", 1, 0.5),
+		summary("10", "<1", "f1", 2, math.NaN()), summary("20", "0", "f1", 1.5, 0.5), summary("20", "0", "error", 9, 1),
+		summary("20", "<1", "f1", math.NaN(), math.NaN())}); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, want := range []string{">10</text>", ">20</text>", ">flows</text>", ">f1</text>", ">a src 0</text>",
+		">a src &lt;1</text>", ">2</text>", "M188.0 105.0L188.0 255.0"} { // the bar from 1.5 to 0.5
+		if !strings.Contains(text, want) {
+			t.Errorf("the chart has no %s:\n%s", want, text)
+		}
+	}
+	if strings.Count(text, "<circle") != 3 || strings.Contains(text, "NaN") {
+		t.Errorf("points of other measures, or without a value:\n%s", text)
+	}
+	decoder := xml.NewDecoder(&b)
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
