@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/sweep"
 )
 
 // runSweep plays a scenario for each combination of values and seeds.
@@ -29,10 +30,10 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	if f.seeds < 1 {
 		return false, fmt.Errorf("--seeds %d: expected 1 or more", f.seeds)
 	}
-	w := scenario.Sweep{Seeds: f.seeds, Load: f.load, Options: scenario.Options{PluginDir: f.plugins,
+	w := sweep.Sweep{Seeds: f.seeds, Load: f.load, Options: scenario.Options{PluginDir: f.plugins,
 		Listen: "127.0.0.1:0", Virtual: f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}}
 	for _, text := range f.sweep {
-		axis, err := scenario.ParseAxis(text)
+		axis, err := sweep.ParseAxis(text)
 		if err != nil {
 			return false, fmt.Errorf("--sweep %w", err)
 		}
@@ -61,12 +62,12 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 			return false, err
 		}
 		defer file.Close()
-		w.Options.GroundTruth = scenario.NewGroundTruth(file, w.Axes...)
+		w.Options.GroundTruth = scenario.NewGroundTruth(file, axisNames(w.Axes)...)
 	}
 	_ = rows.Write(append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views"))
-	var runs []scenario.Played
+	var runs []sweep.Played
 	failed := 0
-	err = w.Play(cmd.Context(), func(p scenario.Played) error {
+	err = w.Play(cmd.Context(), func(p sweep.Played) error {
 		runs = append(runs, p)
 		text := "ok"
 		if !p.Report.OK {
@@ -89,7 +90,7 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	summaries := scenario.Summarize(runs)
+	summaries := sweep.Summarize(runs)
 	writeSummary(cmd.OutOrStdout(), w.Axes, summaries)
 	if f.charts != "" {
 		if err := writeCharts(f.charts, w.Axes, summaries); err != nil {
@@ -103,7 +104,7 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 }
 
 // writeCharts draws each measure into a file of its own.
-func writeCharts(dir string, axes []scenario.Axis, summaries []scenario.Summary) error {
+func writeCharts(dir string, axes []sweep.Axis, summaries []sweep.Summary) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func writeCharts(dir string, axes []scenario.Axis, summaries []scenario.Summary)
 		}
 		drawn[s.Measure] = true
 		var svg bytes.Buffer
-		if err := scenario.Chart(&svg, axes, s.Measure, summaries); err != nil {
+		if err := sweep.Chart(&svg, axes, s.Measure, summaries); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(dir, s.Measure+".svg"), svg.Bytes(), 0o644); err != nil {
@@ -138,7 +139,7 @@ func sweepReason(r *scenario.Report) string {
 	return strings.Join(reasons, "; ")
 }
 
-func axisNames(axes []scenario.Axis) (names []string) {
+func axisNames(axes []sweep.Axis) (names []string) {
 	for _, a := range axes {
 		names = append(names, a.Key)
 	}
@@ -146,7 +147,7 @@ func axisNames(axes []scenario.Axis) (names []string) {
 }
 
 // pointOf names the values of axes, such as traffic[0].flows=1000.
-func pointOf(axes []scenario.Axis, values []string) (out []string) {
+func pointOf(axes []sweep.Axis, values []string) (out []string) {
 	for i, a := range axes {
 		out = append(out, a.Key+"="+values[i])
 	}
@@ -158,7 +159,7 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 // writeSummary prints the mean of each measure at each point, with half the width of its 95 %
 // confidence interval.
-func writeSummary(out io.Writer, axes []scenario.Axis, summaries []scenario.Summary) {
+func writeSummary(out io.Writer, axes []sweep.Axis, summaries []sweep.Summary) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
 	fmt.Fprintln(w, strings.Join(append(axisNames(axes), "ALGORITHM", "MEASURE", "DIMENSION", "MEAN", "± (95 %)", "RUNS"),

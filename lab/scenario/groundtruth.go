@@ -24,15 +24,12 @@ type GroundTruth struct {
 	point []string // values of a sweep's axes and the seed, the first columns
 }
 
-// NewGroundTruth returns a writer whose first columns are the axes of a sweep.
-func NewGroundTruth(w io.Writer, axes ...Axis) *GroundTruth {
+// NewGroundTruth returns a writer whose first columns are the keys that a sweep changes. The first
+// epoch reports an error of writing the names of the columns.
+func NewGroundTruth(w io.Writer, keys ...string) *GroundTruth {
 	g := &GroundTruth{w: csv.NewWriter(w)}
-	var columns []string
-	for _, a := range axes {
-		columns = append(columns, a.Key)
-	}
-	_ = g.w.Write(append(columns, "seed", "epoch", "device", "src", "dst", "protocol", "src-port", "dst-port", "packets",
-		"entered", "lost", "lost-at", "hop", "delay-mean-ns", "delay-max-ns")) // the next Flush reports an error
+	_ = g.w.Write(append(slices.Clone(keys), "seed", "epoch", "device", "src", "dst", "protocol", "src-port",
+		"dst-port", "packets", "entered", "lost", "lost-at", "hop", "delay-mean-ns", "delay-max-ns"))
 	return g
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/settings/yaml"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -203,4 +204,23 @@ func (s *Scenario) instance(algorithm settings.Section) any {
 		return instance
 	}
 	return algorithm.Value()
+}
+
+// Change sets a key of a scenario to another value.
+type Change struct {
+	Key   string // such as traffic[0].flows
+	Value string // as YAML
+}
+
+func (c Change) apply(s settings.Section) (settings.Section, error) {
+	r := settings.NewReport(c.Key, []byte(c.Value))
+	root := yaml.Parse(r, []byte("value: "+c.Value), func(string) (string, bool) { return "", false })
+	if err := r.Err(); err != nil {
+		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
+	}
+	s, err := s.With(c.Key, root.Get("value"))
+	if err != nil {
+		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
+	}
+	return s, nil
 }

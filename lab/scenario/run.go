@@ -61,8 +61,8 @@ type Options struct {
 	Compiler *softswitch.Compiler
 	// Version is the version that the collector reports.
 	Version string
-
-	point []string // values of a sweep's axes
+	// Point are the values of the keys that a sweep changes, for GroundTruth.
+	Point []string
 }
 
 // Run is a scenario that is being played.
@@ -143,7 +143,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if o.GroundTruth != nil {
-		o.GroundTruth.begin(o.point, s.Seed)
+		o.GroundTruth.begin(o.Point, s.Seed)
 	}
 	if len(s.Unconfigured) > 0 {
 		if r.records, err = os.MkdirTemp("", "netsketch-devices-"); err != nil {

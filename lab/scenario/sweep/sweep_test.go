@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scenario_test
+package sweep_test
 
 import (
 	"bytes"
@@ -14,8 +14,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/sweep"
 )
+
+// plugins is a directory with the plugin of the tests.
+var plugins string
+
+func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon") }
 
 func TestParseAxis(t *testing.T) {
 	for text, want := range map[string][]string{
@@ -23,13 +30,13 @@ func TestParseAxis(t *testing.T) {
 		"agents=[a,b],[]":                   {"[a,b]", "[]"},
 		"traffic=[{rate: 1, flows: [2,3]}]": {"[{rate: 1, flows: [2,3]}]"},
 	} {
-		a, err := scenario.ParseAxis(text)
+		a, err := sweep.ParseAxis(text)
 		if key, _, _ := strings.Cut(text, "="); err != nil || a.Key != key || !slices.Equal(a.Values, want) {
 			t.Errorf("%s: %q, %v", text, a, err)
 		}
 	}
 	for _, text := range []string{"", "x", "x=", "=1", "x=1,,2", "x=[1"} {
-		if a, err := scenario.ParseAxis(text); err == nil {
+		if a, err := sweep.ParseAxis(text); err == nil {
 			t.Errorf("%q is read as %v", text, a)
 		}
 	}
@@ -73,7 +80,7 @@ func TestConfidence(t *testing.T) {
 		{nil, math.NaN(), math.NaN()}, {[]float64{3}, 3, math.NaN()}, {[]float64{2, 2, 2}, 2, 0},
 		{[]float64{1, 3}, 2, 12.706}, {[]float64{4, 6, 8, 10}, 7, 4.1084},
 	} {
-		mean, half, n := scenario.Confidence(test.values)
+		mean, half, n := sweep.Confidence(test.values)
 		near := func(a, b float64) bool { return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-3 }
 		if !near(mean, test.mean) || !near(half, test.half) || n != len(test.values) {
 			t.Errorf("%v: %v ± %v", test.values, mean, half)
@@ -92,18 +99,18 @@ algorithms: [{plugin: univmon}]
 expect: [{measure: partial-epochs, at-most: 0}]
 `
 	var actual bytes.Buffer
-	w := scenario.Sweep{
-		Axes: []scenario.Axis{{Key: "topology.loss", Values: []string{"0", "0.2"}},
+	w := sweep.Sweep{
+		Axes: []sweep.Axis{{Key: "topology.loss", Values: []string{"0", "0.2"}},
 			{Key: "program", Values: []string{"univmon", "none"}}},
 		Seeds: 2,
 		Load: func(changes ...scenario.Change) (*scenario.Scenario, error) {
 			return scenario.Parse("s.yaml", []byte(text), changes...)
 		},
-		Options: scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0", Compiler: &compiler},
+		Options: scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"},
 	}
-	w.Options.GroundTruth = scenario.NewGroundTruth(&actual, w.Axes...)
-	var runs []scenario.Played
-	if err := w.Play(t.Context(), func(p scenario.Played) error {
+	w.Options.GroundTruth = scenario.NewGroundTruth(&actual, "topology.loss", "program")
+	var runs []sweep.Played
+	if err := w.Play(t.Context(), func(p sweep.Played) error {
 		runs = append(runs, p)
 		if ok := p.Values[1] == "univmon"; ok != p.Report.OK || p.Run != len(runs) || p.Of != 8 {
 			t.Errorf("run %d of %d, %v: %v %s", p.Run, p.Of, p.Values, p.Report.OK, p.Report.Error)
@@ -115,7 +122,7 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	if len(runs) != 8 || runs[1].Seed != 2 || !slices.Equal(runs[7].Values, []string{"0.2", "none"}) {
 		t.Errorf("%d runs: %+v", len(runs), runs)
 	}
-	for _, s := range scenario.Summarize(runs) {
+	for _, s := range sweep.Summarize(runs) {
 		if s.Runs != 2 || s.Values[1] != "univmon" || math.IsNaN(s.Half) {
 			t.Errorf("summary %+v", s)
 		}
@@ -161,13 +168,13 @@ expect: [{measure: partial-epochs, at-most: 0}]
 // A chart has each value of the first axis, a line for each algorithm, dimension and other value,
 // and the ends of the confidence intervals.
 func TestChart(t *testing.T) {
-	axes := []scenario.Axis{{Key: "flows", Values: []string{"10", "20"}}, {Key: "loss", Values: []string{"0", "<1"}}}
-	summary := func(flows, loss, measure string, mean, half float64) scenario.Summary {
-		return scenario.Summary{Values: []string{flows, loss}, Algorithm: "a", Measure: measure, Dimension: "src", Mean: mean,
+	axes := []sweep.Axis{{Key: "flows", Values: []string{"10", "20"}}, {Key: "loss", Values: []string{"0", "<1"}}}
+	summary := func(flows, loss, measure string, mean, half float64) sweep.Summary {
+		return sweep.Summary{Values: []string{flows, loss}, Algorithm: "a", Measure: measure, Dimension: "src", Mean: mean,
 			Half: half, Runs: 3}
 	}
 	var b bytes.Buffer
-	if err := scenario.Chart(&b, axes, "f1", []scenario.Summary{summary("10", "0", "f1", 1, 0.5),
+	if err := sweep.Chart(&b, axes, "f1", []sweep.Summary{summary("10", "0", "f1", 1, 0.5),
 		summary("10", "<1", "f1", 2, math.NaN()), summary("20", "0", "f1", 1.5, 0.5), summary("20", "0", "error", 9, 1),
 		summary("20", "<1", "f1", math.NaN(), math.NaN())}); err != nil {
 		t.Fatal(err)

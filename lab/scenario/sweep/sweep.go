@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sweeps: a scenario with several values of its keys, and several seeds.
-
-package scenario
+// Package sweep plays a scenario with several values of its keys and several seeds, and draws the
+// measures. It keeps no state between sweeps.
+package sweep
 
 import (
 	"context"
@@ -12,30 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/settings"
-	"github.com/netsketch/netsketch/settings/yaml"
 )
-
-// Change sets a key of a scenario to another value.
-type Change struct {
-	Key   string // such as traffic[0].flows
-	Value string // as YAML
-}
-
-func (c Change) apply(s settings.Section) (settings.Section, error) {
-	r := settings.NewReport(c.Key, []byte(c.Value))
-	root := yaml.Parse(r, []byte("value: "+c.Value), func(string) (string, bool) { return "", false })
-	if err := r.Err(); err != nil {
-		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
-	}
-	s, err := s.With(c.Key, root.Get("value"))
-	if err != nil {
-		return s, fmt.Errorf("%s=%s: %w", c.Key, c.Value, err)
-	}
-	return s, nil
-}
 
 // Axis is a key of a scenario with the values that a sweep gives it.
 type Axis struct {
@@ -78,8 +58,8 @@ type Sweep struct {
 	// Seeds is the number of seeds, beginning with the seed of the scenario.
 	Seeds int
 	// Load reads the scenario with changes.
-	Load    func(changes ...Change) (*Scenario, error)
-	Options Options
+	Load    func(changes ...scenario.Change) (*scenario.Scenario, error)
+	Options scenario.Options
 }
 
 // Played is one run of a sweep.
@@ -87,19 +67,19 @@ type Played struct {
 	Run, Of int      // its number, from 1, and the number of runs
 	Values  []string // values of the axes
 	Seed    uint64
-	Report  *Report
+	Report  *scenario.Report
 }
 
 // Play plays all runs and passes each to done when it has ended. It loads all scenarios first, so
 // that a wrong value is found at once.
 func (w *Sweep) Play(ctx context.Context, done func(Played) error) error {
-	var scenarios []*Scenario
-	grid := [][]Change{nil}
+	var scenarios []*scenario.Scenario
+	grid := [][]scenario.Change{nil}
 	for _, axis := range w.Axes {
-		var next [][]Change
+		var next [][]scenario.Change
 		for _, point := range grid {
 			for _, v := range axis.Values {
-				next = append(next, append(slices.Clone(point), Change{axis.Key, v}))
+				next = append(next, append(slices.Clone(point), scenario.Change{Key: axis.Key, Value: v}))
 			}
 		}
 		grid = next
@@ -125,7 +105,7 @@ func (w *Sweep) Play(ctx context.Context, done func(Played) error) error {
 			s.Seed = first + uint64(n)
 			p.Run, p.Seed = p.Run+1, s.Seed
 			o := w.Options
-			o.point = p.Values
+			o.Point = p.Values
 			p.Report = play(ctx, s, o)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -139,10 +119,10 @@ func (w *Sweep) Play(ctx context.Context, done func(Played) error) error {
 }
 
 // play plays a scenario to its end.
-func play(ctx context.Context, s *Scenario, o Options) *Report {
-	r, err := Open(ctx, s, o)
+func play(ctx context.Context, s *scenario.Scenario, o scenario.Options) *scenario.Report {
+	r, err := scenario.Open(ctx, s, o)
 	if err != nil {
-		return &Report{Scenario: s.Name, Error: err.Error()}
+		return &scenario.Report{Scenario: s.Name, Error: err.Error()}
 	}
 	report, err := r.Play(ctx)
 	if err = errors.Join(err, r.Close()); err != nil {
