@@ -33,8 +33,8 @@ func TestCertificatesInTheState(t *testing.T) {
 			"state/status", "state/last-error")
 	}
 	want := []string{
-		"[file=" + ca + "] use=P4Runtime client of device s1 subject=CN=switches days-left=364 status=valid last-error=",
-		"[file=" + cert + "] use=P4Runtime client of device s1 subject=CN=collector days-left=5 status=expiring last-error=",
+		"[file=" + ca + "] use=P4Runtime client of device s1 subject=CN=switches days-left=364 status=VALID last-error=",
+		"[file=" + cert + "] use=P4Runtime client of device s1 subject=CN=collector days-left=5 status=EXPIRING last-error=",
 	}
 	if diff := cmp.Diff(want, states()); diff != "" {
 		t.Error(diff)

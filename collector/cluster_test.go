@@ -121,7 +121,7 @@ func (c clustered) connections() map[string]string {
 // owns lists the switches whose sessions are ready.
 func (c clustered) owns() (names []string) {
 	for name, state := range c.connections() {
-		if state == "ready" {
+		if state == "READY" {
 			names = append(names, name)
 		}
 	}
@@ -211,7 +211,7 @@ func TestCollectorsShareSwitches(t *testing.T) {
 		}
 		testkit.Until(t, "b is outbid", func() bool {
 			for _, name := range ofB {
-				if b.connections()[name] != "backup" {
+				if b.connections()[name] != "BACKUP" {
 					return false
 				}
 			}
@@ -255,7 +255,7 @@ func TestForgedElectionID(t *testing.T) {
 		}
 		return names
 	}
-	ready := map[string]string{"connection": "ready"}
+	ready := map[string]string{"connection": "READY"}
 	logged := func(text string) func() bool { return func() bool { return p.logged(text+" device=s1") > 0 } }
 	owned := func(by ...string) func() bool { return func() bool { return slices.Equal(with(ready), by) } }
 	// measured waits until epochs from the open one on have the switch.
@@ -270,7 +270,7 @@ func TestForgedElectionID(t *testing.T) {
 			for _, m := range p.members {
 				const row = "/univmon/summaries/summary[device=s1][dimension=src]"
 				epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/epoch"), 10, 64)
-				if epoch >= open && leafIn(m.Store().View(), row, "state/status") == "complete" {
+				if epoch >= open && leafIn(m.Store().View(), row, "state/status") == "COMPLETE" {
 					return true
 				}
 			}
@@ -305,7 +305,7 @@ func TestForgedElectionID(t *testing.T) {
 		t.Fatalf("the switch answers %v, error %v", reply, err)
 	}
 	testkit.Until(t, "the owner names the id", func() bool {
-		return len(with(map[string]string{"connection": "backup", "last-error": "9223372036854775808:9"})) > 0
+		return len(with(map[string]string{"connection": "BACKUP", "last-error": "9223372036854775808:9"})) > 0
 	})
 	testkit.Until(t, "no member has a session", owned())
 	lost := func() (sum int) {

@@ -233,7 +233,7 @@ func TestFullDisk(t *testing.T) {
 	})
 	x.writes("not shared")
 	x.grows("full", "leases")
-	x.measures("full", "complete")
+	x.measures("full", "COMPLETE")
 	if text := x.members[owner].log.String(); !strings.Contains(text, "see the disks and the logs of the NATS servers") {
 		t.Errorf("the log does not say where to look:\n%s", text)
 	}
@@ -318,7 +318,7 @@ func TestFullDisksOfThree(t *testing.T) {
 		})
 		x.grows(what, "leases")
 		x.shares(what)
-		x.measures(what, "complete")
+		x.measures(what, "COMPLETE")
 		t.Logf("%s: entries and leases are renewed after %v", what, time.Since(begin).Round(time.Second/10))
 		x.restart(server)
 		testkit.Until(t, "the server has all entries again", func() bool {
@@ -368,7 +368,7 @@ func TestFullDisksOfThree(t *testing.T) {
 	x.restart(0, 1, 2)
 	testkit.Until(t, "leases are back", func() bool { return !x.lacksLease("c1") && !x.lacksLease("c2") })
 	x.shares("restarted")
-	x.measures("restarted", "complete")
+	x.measures("restarted", "COMPLETE")
 	t.Logf("all go on %v after the restart", time.Since(begin).Round(time.Second/10))
 	owner, next := x.owner()
 	if err := cluster.Command(t.Context(), x.admin, owner, cluster.Drain); err != nil {

@@ -98,11 +98,11 @@ func TestEpochsReachTheStore(t *testing.T) {
 	expectRows(t, r.rows("", listCollector, "name", "version", "epochs-complete"),
 		" name=netsketch version=test epochs-complete=1")
 	expectRows(t, r.rows("", listEpoch, "number", "status", "devices-expected", "devices-present", "missing"),
-		fmt.Sprintf(" number=%d status=complete devices-expected=2 devices-present=2 missing=", rep.Number))
+		fmt.Sprintf(" number=%d status=COMPLETE devices-expected=2 devices-present=2 missing=", rep.Number))
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-complete", "state/readout-method"),
-		"[name=s1] connection=ready epochs-complete=1 readout-method=packet",
-		"[name=s2] connection=ready epochs-complete=1 readout-method=packet")
-	expectRows(t, r.rows("", listPlugins, "state/status", "state/rows"), "[name=fake] status=running rows=2")
+		"[name=s1] connection=READY epochs-complete=1 readout-method=PACKET",
+		"[name=s2] connection=READY epochs-complete=1 readout-method=PACKET")
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/rows"), "[name=fake] status=RUNNING rows=2")
 	r.count("s1", 5)
 	r.step()
 	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=5",
@@ -129,8 +129,8 @@ func TestLostDeviceMakesPartialEpochsForThePlugin(t *testing.T) {
 		t.Errorf("epoch %+v", e)
 	}
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-lost", "state/last-error"),
-		"[name=s1] connection=ready epochs-lost=0 last-error=",
-		"[name=s2] connection=down epochs-lost=1 last-error=connection refused by s2")
+		"[name=s1] connection=READY epochs-lost=0 last-error=",
+		"[name=s2] connection=DOWN epochs-lost=1 last-error=connection refused by s2")
 	r.devices["s1"].do(func(d *fakeDevice) { d.down = down })
 	if rep := r.step(); rep.Status != epoch.Lost {
 		t.Errorf("report %+v", rep)
@@ -175,7 +175,7 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 		t.Errorf("log:\n%s", r.log)
 	}
 	got := r.rows("", listPlugins, "state/status", "state/last-error")
-	if len(got) != 3 || !strings.HasPrefix(got[1], "[name=broken] status=failed last-error=") ||
+	if len(got) != 3 || !strings.HasPrefix(got[1], "[name=broken] status=FAILED last-error=") ||
 		!strings.Contains(got[1], "not a netsketch plugin") {
 		t.Errorf("plugins %q", got)
 	}
@@ -355,12 +355,12 @@ func TestReload(t *testing.T) {
 	}
 	r.step()
 	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"),
-		"[name=fake] status=running last-error=keeps its configuration: configuration refused: bad")
+		"[name=fake] status=RUNNING last-error=keeps its configuration: configuration refused: bad")
 	if _, err := r.c.Reload(context.Background(), parseConfig(t, next)); err != nil {
 		t.Error(err)
 	}
 	r.step()
-	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=running last-error=")
+	expectRows(t, r.rows("", listPlugins, "state/status", "state/last-error"), "[name=fake] status=RUNNING last-error=")
 }
 
 // A plugin whose file has been replaced is restarted by a reload of the same configuration.
@@ -592,13 +592,13 @@ func TestStateOfOutputsIsPublished(t *testing.T) {
 	var sent atomic.Uint64
 	r.c.ObserveOutputs(func() selfstate.Outputs {
 		return selfstate.Outputs{Streams: 3, ByName: map[string]*bindings.Collector_Output{"db": {
-			Name: ygot.String("db"), Type: ygot.String("influxdb"), Status: bindings.Output_Status_refused,
+			Name: ygot.String("db"), Type: ygot.String("influxdb"), Status: bindings.Output_Status_REFUSED,
 			Sent: ygot.Uint64(sent.Load()), LastError: ygot.String("401\nno \x00token\xff" + strings.Repeat("x", 5000)),
 		}}}
 	})
 	r.step()
 	expectRows(t, r.rows("", list, "config/type", "state/type", "state/status", "state/sent"),
-		"[name=db] type=influxdb type=influxdb status=refused sent=0")
+		"[name=db] type=influxdb type=influxdb status=REFUSED sent=0")
 	expectRows(t, r.rows("", listCollector, "subscriptions"), " subscriptions=3")
 	if got := r.rows("", list, "state/last-error")[0]; !strings.Contains(got, "=401; no  token?xxx") ||
 		!strings.HasSuffix(got, "xx…") || len(got) > 4200 {

@@ -126,7 +126,7 @@ func (s *shares) share(t *testing.T) *sharing {
 		x.a.until("both collectors know where plugins move", func() bool { return moves(x.a) > 0 && moves(x.b) > 0 })
 		x.b.until("c2 has its switches", func() bool {
 			states := append(x.sessions(x.a), x.sessions(x.b)...)
-			return slices.Contains(x.sessions(x.b), "ready") && !slices.Contains(states, "backup") || moved == 0
+			return slices.Contains(x.sessions(x.b), "READY") && !slices.Contains(states, "BACKUP") || moved == 0
 		})
 	}
 	return x
@@ -393,16 +393,16 @@ func (x *sharing) drain(moved func()) {
 			return func() bool {
 				states := x.sessions(to)
 				for i, state := range owned {
-					if state == "ready" && states[i] != want {
+					if state == "READY" && states[i] != want {
 						return false
 					}
 				}
 				return moves(a) == known && moves(b) == known
 			}
 		}
-		to.until("sessions of the next owner are there", have("backup"))
+		to.until("sessions of the next owner are there", have("BACKUP"))
 		x.measure(true) // switches are handed over at the end of this epoch
-		to.until("sessions of the next owner are ready", have("ready"))
+		to.until("sessions of the next owner are ready", have("READY"))
 		x.measure(true)
 		x.measure(true)
 		testkit.Until(t, "c2 owns nothing exactly if it is drained", func() bool {

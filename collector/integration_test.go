@@ -237,7 +237,7 @@ func (r *real) start(all bool) {
 	} else {
 		r.until("s1 is ready", func() bool {
 			return r.leaf("/collector/devices/device[name=s1]",
-				"state/connection") == "ready"
+				"state/connection") == "READY"
 		})
 	}
 	if err := r.c.Open(context.Background(), r.end, r.wait); err != nil {
@@ -329,7 +329,7 @@ func TestRealSwitchRealPlugin(t *testing.T) {
 			t.Errorf("epoch %d: %s packets, want %s", e, got, want)
 		}
 	}
-	if got := r.leaf("/collector/devices/device[name=s1]", "state/readout-method"); got != "packet" {
+	if got := r.leaf("/collector/devices/device[name=s1]", "state/readout-method"); got != "PACKET" {
 		t.Errorf("read-out method %s", got)
 	}
 	keys := map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.1.2"}
@@ -445,7 +445,7 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 				return nil
 			}, nil, "not for this chip",
 		},
-		"loses mastership":             {(*fakeswitch.Switch).Demote, (*fakeswitch.Switch).Promote, "primary"},
+		"loses mastership":             {(*fakeswitch.Switch).Demote, (*fakeswitch.Switch).Promote, "PRIMARY"},
 		"drops the stream in mid-read": {setFaults(fakeswitch.Faults{DropAfter: 5}), nil, ""},
 		"loses replies":                {setFaults(fakeswitch.Faults{LoseReplies: 50}), nil, "lost cells"},
 		"answers garbage":              {setFaults(fakeswitch.Faults{Garbage: true}), nil, "17 bytes"},

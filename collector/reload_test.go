@@ -77,8 +77,8 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 		len(e.Missing) != 4 {
 		t.Errorf("the plugin expects %v, and %+v are missing", e.Expected, e.Missing)
 	}
-	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=down",
-		"[name=s3] connection=down", "[name=s4] connection=down", "[name=s5] connection=down")
+	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=DOWN",
+		"[name=s3] connection=DOWN", "[name=s4] connection=DOWN", "[name=s5] connection=DOWN")
 
 	writeFile(t, dir+"/c.json", "{}")
 	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))
@@ -159,7 +159,7 @@ func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
-			r.expectReload("refused", test.want)
+			r.expectReload("REFUSED", test.want)
 			if rep := r.step(); rep.Status != epoch.Complete || len(rep.Devices) != 3 || r.devices["s2"].closed ||
 				r.c.Config().Log.Level != parseConfig(t, base).Log.Level {
 				t.Errorf("after a refused reload: report %+v", rep)
@@ -167,7 +167,7 @@ func TestReloadThatCannotBeAppliedChangesNothing(t *testing.T) {
 			if err := r.reload(base); err != nil {
 				t.Error(err)
 			}
-			r.expectReload("applied", "reason= ")
+			r.expectReload("APPLIED", "reason= ")
 		})
 	}
 }
@@ -194,14 +194,14 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	if err := r.reload(devicesYAML(6) + base[strings.Index(base, "plugins:"):]); err != nil {
 		t.Errorf("two of eight: %v", err)
 	}
-	r.expectReload("applied", "removal=")
+	r.expectReload("APPLIED", "removal=")
 	cut := devicesYAML(4) + base[strings.Index(base, "plugins:"):]
 	for range 2 { // an hour has not passed
 		if err := r.reload(cut); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), "2 of 6 devices (s5, s6)") {
 			t.Errorf("error %v", err)
 		}
 	}
-	r.expectReload("held", "removal=2 of 6 devices (s5, s6)")
+	r.expectReload("HELD", "removal=2 of 6 devices (s5, s6)")
 	if rep := r.step(); len(rep.Devices) != 6 || rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
 	}
@@ -209,7 +209,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	if err := r.reload(whole); err != nil { // the file is complete again
 		t.Error(err)
 	}
-	r.expectReload("applied", "removal=")
+	r.expectReload("APPLIED", "removal=")
 	if err := r.reload(strings.Replace(whole, "1h", "0s", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	if err := r.reload(other); err != nil {
 		t.Errorf("the second request of the same configuration: %v", err)
 	}
-	r.expectReload("applied", "removal=")
+	r.expectReload("APPLIED", "removal=")
 	if rep := r.step(); len(rep.Devices) != 4 {
 		t.Errorf("report %+v", rep)
 	}
@@ -259,12 +259,12 @@ func TestFollowHoldsACutFile(t *testing.T) {
 	devices := strings.Index(base, "  - {name: s2")
 	plugins := strings.Index(base, "plugins:")
 	for _, test := range []struct{ name, text, status, reason string }{
-		{"empty", "", "refused", "no devices"},
-		{"cut in a line", base[:devices+12], "refused", "netsketch.yaml:3:5"},
-		{"cut after a device", base[:devices], "held", "3 of 4 devices (s2, s3, s4), 1 of 1 plugins (fake)"},
-		{"cut before the last line end", strings.TrimSuffix(base, "\n"), "refused", "no line end"},
-		{"with a secret that is no YAML", "outputs: [{type: influxdb, token: *Hunter2}]\n" + base, "refused", "in quotes"},
-		{"cut before plugins", base[:plugins], "held", "1 of 1 plugins (fake)"},
+		{"empty", "", "REFUSED", "no devices"},
+		{"cut in a line", base[:devices+12], "REFUSED", "netsketch.yaml:3:5"},
+		{"cut after a device", base[:devices], "HELD", "3 of 4 devices (s2, s3, s4), 1 of 1 plugins (fake)"},
+		{"cut before the last line end", strings.TrimSuffix(base, "\n"), "REFUSED", "no line end"},
+		{"with a secret that is no YAML", "outputs: [{type: influxdb, token: *Hunter2}]\n" + base, "REFUSED", "in quotes"},
+		{"cut before plugins", base[:plugins], "HELD", "1 of 1 plugins (fake)"},
 	} {
 		write(test.text)
 		r.expectReload(test.status, test.reason)
@@ -276,7 +276,7 @@ func TestFollowHoldsACutFile(t *testing.T) {
 		t.Errorf("the log or the state has a secret:\n%s", log)
 	}
 	requests <- struct{}{}
-	r.expectReload("applied", "removal=")
+	r.expectReload("APPLIED", "removal=")
 	if rep := r.step(); len(rep.Plugins) != 0 || len(rep.Devices) != 4 {
 		t.Errorf("after the confirmation: report %+v", rep)
 	}

@@ -37,10 +37,10 @@ type Status = bindings.E_Output_Status
 
 // The states of an output.
 const (
-	Up      = bindings.Output_Status_up      // delivers
-	Down    = bindings.Output_Status_down    // the remote end is unreachable; results are queued
-	Refused = bindings.Output_Status_refused // the remote end refuses the settings; results are queued
-	Stopped = bindings.Output_Status_stopped // has ended
+	Up      = bindings.Output_Status_UP      // delivers
+	Down    = bindings.Output_Status_DOWN    // the remote end is unreachable; results are queued
+	Refused = bindings.Output_Status_REFUSED // the remote end refuses the settings; results are queued
+	Stopped = bindings.Output_Status_STOPPED // has ended
 )
 
 // State is the state of an output. The counters count leaf updates for gNMI and points for a

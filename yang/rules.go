@@ -38,6 +38,7 @@ func (s *Schema) CheckResults(path string) error {
 //   - a node has no description;
 //   - a name is not in lower case with dashes;
 //   - a number has no unit;
+//   - a value of an enumeration is not in upper case with underscores;
 //   - a key is no leafref to a leaf in the entry's state or config;
 //   - a leaf of an entry is neither a key nor in or below a container state or config;
 //   - a leaf is named like a node or link and is no reference into the list of nodes or links.
@@ -75,6 +76,12 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 	if n.Leaf.Type.numeric() && n.Leaf.Units == "" {
 		warn(n, "is a number without units")
 	}
+	for _, value := range n.Leaf.Type.enumeration() {
+		if value != strings.ToUpper(value) || strings.Contains(value, "-") {
+			warn(n, "has the value %s, which is not in upper case with underscores", value)
+			break
+		}
+	}
 	if n.Parent.Kind == ListNode && slices.Contains(n.Parent.keys, n.Name) {
 		if len(n.Leaf.RefersTo) == 0 {
 			warn(n, "is a key and no leafref to a leaf in the state of its entry")
@@ -105,6 +112,17 @@ func (t *Type) numeric() bool {
 		return true
 	}
 	return false
+}
+
+// enumeration returns the values of an enumeration, or of the enumerations in a union.
+func (t *Type) enumeration() (values []string) {
+	if t.Base == Enumeration {
+		return t.Values
+	}
+	for _, m := range t.Members {
+		values = append(values, m.enumeration()...)
+	}
+	return values
 }
 
 // place returns "module:line: " of a node of a module that was passed with its source, "" for other

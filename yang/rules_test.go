@@ -119,6 +119,8 @@ func TestBrokenRules(t *testing.T) {
       container state { description "d";
         leaf n { type uint32; }
         leaf share { type decimal64 { fraction-digits 2; } units "share"; description "d"; }
+        leaf kind { type enumeration { enum GOOD_1; enum bad; enum worse; } description "d"; }
+        leaf one { type union { type uint8; type enumeration { enum NO-DASH; } } description "d"; }
       }
       leaf other { type string; description "d"; }
       container values { description "d"; container state { description "d";
@@ -143,17 +145,19 @@ func TestBrokenRules(t *testing.T) {
 	want := []string{
 		place(6, 5) + row + " is not in lower case with dashes",
 		place(9, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
-		place(14, 7) + row + "/other is neither a key nor in a container state",
+		place(16, 7) + row + "/other is neither a key nor in a container state",
+		place(13, 9) + row + "/state/kind has the value bad, which is not in upper case with underscores",
 		place(11, 9) + row + "/state/n has no description",
 		place(11, 9) + row + "/state/n is a number without units",
-		place(16, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
+		place(14, 9) + row + "/state/one has the value NO-DASH, which is not in upper case with underscores",
+		place(18, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
 			"leafref into /topology; use the type ns-topo:node-ref or ns-topo:link-ref of netsketch-topology",
 	}
 	if diff := cmp.Diff(want, s.Warnings("bad")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, tt := range []struct{ config, key, want string }{
-		{"", `key "id";`, "yang: " + place(14, 7) + row + "/other is configuration"},
+		{"", `key "id";`, "yang: " + place(16, 7) + row + "/other is configuration"},
 		{"config false;", "", "yang: " + place(6, 5) + row + " has no key"},
 	} {
 		if err := load(tt.config, tt.key).CheckResults(list); err == nil || !strings.HasPrefix(err.Error(), tt.want) {

@@ -320,14 +320,14 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	summary := &table.Table{List: "/netsketch-collector:collector/epoch",
-		Values: []table.Column{table.Strings("state/status", []string{"partial"}),
+		Values: []table.Column{table.Strings("state/status", []string{"PARTIAL"}),
 			table.Uint64s("state/flip-time", []uint64{5})}}
 	if err := s.Validate(summary); err != nil {
 		t.Error(err)
 	}
 	summary.Values[0] = table.Strings("state/status", []string{"part"})
 	if err := s.Validate(summary); err == nil || !strings.Contains(err.Error(),
-		`"part" is not one of complete, partial, lost`) {
+		`"part" is not one of COMPLETE, PARTIAL, LOST`) {
 		t.Error(err)
 	}
 }

@@ -87,7 +87,7 @@ outputs:
 		return false
 	})
 	for _, r := range rows("/collector/devices/device/configuration/leaves/leaf") {
-		if r.Values["status"] != "in-effect" {
+		if r.Values["status"] != "IN_EFFECT" {
 			t.Errorf("%v: %v", r.Keys, r.Values)
 		}
 	}

@@ -61,7 +61,7 @@ outputs:
 	}
 	ready := func() bool {
 		d := device("leaf1")
-		return d["connection"] == "ready" && d["gnmi/state/connection"] == "synced"
+		return d["connection"] == "READY" && d["gnmi/state/connection"] == "SYNCED"
 	}
 	testkit.Until(t, "both sessions are up", ready)
 	testkit.Until(t, "a collector without a certificate is refused", func() bool {

@@ -9,27 +9,27 @@ type State string
 // on disk.
 const (
 	// Unread: the device has not been read since the collector started, or cannot be read.
-	Unread State = "unread"
+	Unread State = "UNREAD"
 	// Clean: everything that the file says is in effect.
-	Clean State = "in-effect"
+	Clean State = "IN_EFFECT"
 	// Differs: the device differs from the file, and nothing is being changed.
-	Differs State = "differs"
+	Differs State = "DIFFERS"
 	// Blocked: a leaf is refused, so nothing of the device is changed.
-	Blocked State = "refused"
+	Blocked State = "REFUSED"
 	// Ended: somebody else has taken the changes back again and again, and enforce has ended.
-	Ended State = "enforcement-ended"
+	Ended State = "ENFORCEMENT_ENDED"
 	// Setting: the Set has been sent, or is about to be.
-	Setting State = "setting"
+	Setting State = "SETTING"
 	// ReadingBack: the Set is over, well or not; the device's configuration is read.
-	ReadingBack State = "reading-back"
+	ReadingBack State = "READING_BACK"
 	// AwaitingState: the configuration has the changes; the device's state is awaited.
-	AwaitingState State = "awaiting-state"
+	AwaitingState State = "AWAITING_STATE"
 	// Connecting: the state has the changes; the P4Runtime session is awaited.
-	Connecting State = "connecting"
+	Connecting State = "CONNECTING"
 	// Confirming: all is proved; the device is told to keep the changes.
-	Confirming State = "confirming"
+	Confirming State = "CONFIRMING"
 	// Undoing: the changes are taken back.
-	Undoing State = "undoing"
+	Undoing State = "UNDOING"
 )
 
 // event is what happens to a device.

@@ -17,15 +17,15 @@ type Status string
 // The states of a desired leaf.
 const (
 	// InEffect: the device's configuration, if it has the leaf, and its state have the value.
-	InEffect Status = "in-effect"
+	InEffect Status = "IN_EFFECT"
 	// Configured: the configuration has the value, and the state does not have it.
-	Configured Status = "configured"
+	Configured Status = "CONFIGURED"
 	// Missing: the device has no value or another one, and the collector has never written the leaf.
-	Missing Status = "missing"
+	Missing Status = "MISSING"
 	// Drifted: somebody else has changed the value that the collector wrote.
-	Drifted Status = "drifted"
+	Drifted Status = "DRIFTED"
 	// Refused: the collector does not write the leaf, for a reason.
-	Refused Status = "refused"
+	Refused Status = "REFUSED"
 )
 
 // LeafState is a desired leaf beside the device's value.

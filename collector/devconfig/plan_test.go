@@ -69,43 +69,43 @@ func TestDiff(t *testing.T) {
 		not     string
 	}{
 		"nothing yet": {wanted: one, device: []string{circuit, up0},
-			want: "missing " + node + "|missing " + eth0 + "id|in-effect " + eth0 + "enabled|" + node + ": - > 7"},
+			want: "MISSING " + node + "|MISSING " + eth0 + "id|IN_EFFECT " + eth0 + "enabled|" + node + ": - > 7"},
 		"all is in effect": {wanted: one, device: []string{circuit, up0, node + "=7", nodeAt + "7", eth0 + "id=1",
 			state0 + "id=1"},
-			want: "in-effect " + node + "|in-effect " + eth0 + "id", not: ">"},
+			want: "IN_EFFECT " + node + "|IN_EFFECT " + eth0 + "id", not: ">"},
 		"read-only, with the right values in state": {wanted: one, device: []string{circuit, up0, nodeAt + "7",
 			state0 + "id=1"},
-			want: "in-effect " + node + "|in-effect " + eth0 + "id", not: ">"},
+			want: "IN_EFFECT " + node + "|IN_EFFECT " + eth0 + "id", not: ">"},
 		"zero is no value": {wanted: one, device: []string{circuit, up0, node + "=0", nodeAt + "0"},
 			want: node + ": - > 7"},
 		"configured and not in effect": {wanted: one, device: []string{circuit, up0, node + "=7"},
-			want: "configured " + node, not: node + ":"},
+			want: "CONFIGURED " + node, not: node + ":"},
 		"a foreign device id": {wanted: one, device: []string{circuit, up0, node + "=9"},
-			want: "refused " + node + ": somebody else has set 9; write 9 into the file, or delete", not: node + ": 9 >"},
+			want: "REFUSED " + node + ": somebody else has set 9; write 9 into the file, or delete", not: node + ": 9 >"},
 		"a foreign device id in state": {wanted: one, device: []string{circuit, up0, nodeAt + "9"},
-			want: "refused " + node + ": the device has 9, and not from its gNMI configuration"},
+			want: "REFUSED " + node + ": the device has 9, and not from its gNMI configuration"},
 		"our device id": {wanted: one, device: []string{circuit, up0, node + "=9"},
 			written: map[string]Written{node: {Value: "9"}}, want: node + ": 9 > 7"},
 		"a device id that somebody else changed": {wanted: one, device: []string{circuit, up0, node + "=9"},
-			written: map[string]Written{node: {Value: "7"}}, want: "refused " + node},
+			written: map[string]Written{node: {Value: "7"}}, want: "REFUSED " + node},
 		"a device id that somebody else deleted": {wanted: one, device: []string{circuit, up0},
-			written: map[string]Written{node: {Value: "7"}}, want: "drifted " + node + "|" + node + ": - > 7"},
+			written: map[string]Written{node: {Value: "7"}}, want: "DRIFTED " + node + "|" + node + ": - > 7"},
 		"a port turned off": {wanted: one, device: []string{circuit, up0, eth0 + "enabled=false"},
-			want: "missing " + eth0 + "enabled|" + eth0 + "enabled: false > true"},
+			want: "MISSING " + eth0 + "enabled|" + eth0 + "enabled: false > true"},
 		"a port that is off by the device's default": {wanted: one, device: []string{circuit,
 			strings.Replace(up0, "true", "false", 1)}, want: eth0 + "enabled: false > true"},
 		"an unknown interface": {wanted: Wanted{Ports: []Port{{Number: 1, Interface: "Ethernet1"}}}, device: []string{up0,
 			up4},
-			want: `refused /interfaces/interface[name=Ethernet1]/config/id: the device has no interface "Ethernet1"; correct ` +
+			want: `REFUSED /interfaces/interface[name=Ethernet1]/config/id: the device has no interface "Ethernet1"; correct ` +
 				"gnmi.ports: did you mean Ethernet0?"},
 		"a port without an interface": {wanted: Wanted{Ports: []Port{{Number: 3}}}, device: []string{up0},
 			want: "no interface of the device has the number 3; add its name to gnmi.ports: {number: 3, interface: NAME}"},
 		"a port known by its number": {wanted: Wanted{Ports: []Port{{Number: 3}}}, device: []string{up0, state0 + "id=3"},
-			want: "in-effect " + eth0 + "id|in-effect " + eth0 + "enabled"},
+			want: "IN_EFFECT " + eth0 + "id|IN_EFFECT " + eth0 + "enabled"},
 		"two ports with the number": {wanted: Wanted{Ports: []Port{{Number: 3}}},
 			device: []string{up0, up4, eth0 + "id=3", eth4 + "id=3"}, want: "Ethernet0 and Ethernet4 have the number 3"},
 		"a number in use": {wanted: one, device: []string{circuit, up0, up4, eth4 + "id=1"},
-			want: "refused " + eth0 + "id: interface Ethernet4 has the number 1 already; correct gnmi.ports, or delete " +
+			want: "REFUSED " + eth0 + "id: interface Ethernet4 has the number 1 already; correct gnmi.ports, or delete " +
 				eth4 + "id"},
 		"ours are exchanged": {wanted: Wanted{Ports: []Port{{Number: 2, Interface: "Ethernet0"},
 			{Number: 1, Interface: "Ethernet4"}}}, device: []string{up0, up4, eth0 + "id=1", eth4 + "id=2"},
@@ -116,7 +116,7 @@ func TestDiff(t *testing.T) {
 			written: map[string]Written{eth0 + "description": {Before: v("old"), Value: "ours"},
 				eth4 + "description": {Value: "ours"}},
 			want: eth0 + "description: ours > old", not: eth4},
-		"no integrated circuit": {wanted: one, device: []string{up0}, want: "refused /components/component[name=*]/" +
+		"no integrated circuit": {wanted: one, device: []string{up0}, want: "REFUSED /components/component[name=*]/" +
 			"integrated-circuit/config/node-id: the device lists no integrated circuit; set gnmi.component"},
 		"several integrated circuits": {wanted: one, device: []string{up0, circuit, strings.Replace(circuit, "ic0", "ic1",
 			1)},
@@ -206,7 +206,7 @@ func TestPaths(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"format":1,"device":"leaf1","written":{},"pending":{"state":"undoing","changes":[]}}`))
+	f.Add([]byte(`{"format":1,"device":"leaf1","written":{},"pending":{"state":"UNDOING","changes":[]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := parseRecord(data)
 		if err != nil || r.Pending == nil {

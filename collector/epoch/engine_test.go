@@ -316,7 +316,7 @@ func TestPhasesOfEachKindOfSource(t *testing.T) {
 	slots.packet(2)
 	h.report(1, 9)
 	ep := r.step()
-	r.expect(ep, "1 complete carried=3 host=9 switch=7")
+	r.expect(ep, "1 COMPLETE carried=3 host=9 switch=7")
 	if len(ep.Warnings) > 0 || ep.Timings.Drain <= 0 {
 		t.Errorf("warnings %v, timings %+v", ep.Warnings, ep.Timings)
 	}
@@ -341,7 +341,7 @@ func TestPhasesOfEachKindOfSource(t *testing.T) {
 
 	r.play = nil
 	h.report(2, 5)
-	r.expect(r.step(), "2 complete carried=1 host=5 switch=0")
+	r.expect(r.step(), "2 COMPLETE carried=1 host=5 switch=0")
 }
 
 // At the opening, the engine does not wait for a source that seals itself: the source has no
@@ -372,7 +372,7 @@ func TestReportsNeedNoGuard(t *testing.T) {
 	r.e.Add(h)
 	r.open()
 	h.report(1, 1)
-	r.expect(r.step(), "1 complete host=1")
+	r.expect(r.step(), "1 COMPLETE host=1")
 	if diff := cmp.Diff([]string{"host begins 2", "host is collected"}, r.trace.take()); diff != "" {
 		t.Error(diff)
 	}
@@ -387,12 +387,12 @@ func TestMissingReport(t *testing.T) {
 	r.e.Add(b)
 	r.open()
 	a.report(1, 1)
-	r.expect(r.step(), "1 partial a=1 b=late")
-	r.expect(r.step(), "2 lost a=late b=late")
+	r.expect(r.step(), "1 PARTIAL a=1 b=late")
+	r.expect(r.step(), "2 LOST a=late b=late")
 	b.report(1, 4)
 	a.report(3, 3)
 	b.report(3, 3)
-	r.expect(r.step(), "3 complete a=3 b=3 late b/1=4")
+	r.expect(r.step(), "3 COMPLETE a=3 b=3 late b/1=4")
 	for i := uint64(4); i <= 5; i++ {
 		a.report(i, 1)
 		b.report(i, 1)
@@ -470,14 +470,14 @@ func TestLateReportsAreBounded(t *testing.T) {
 	r.open()
 	for i := uint64(1); i <= 5; i++ {
 		h.report(i, 1)
-		r.expect(r.step(), fmt.Sprintf("%d complete host=1 switch=0", i))
+		r.expect(r.step(), fmt.Sprintf("%d COMPLETE host=1 switch=0", i))
 	}
 	h.report(6-epoch.DefaultLateEpochs, 10) // exactly at the bound
 	h.report(6-epoch.DefaultLateEpochs-1, 11)
 	h.report(6, 1)
-	r.expect(r.step(), fmt.Sprintf("6 complete host=1 switch=0 late host/%d=10 dropped 1", 6-epoch.DefaultLateEpochs))
+	r.expect(r.step(), fmt.Sprintf("6 COMPLETE host=1 switch=0 late host/%d=10 dropped 1", 6-epoch.DefaultLateEpochs))
 	h.report(7, 1)
-	r.expect(r.step(), "7 complete host=1 switch=0")
+	r.expect(r.step(), "7 COMPLETE host=1 switch=0")
 }
 
 // A report on an epoch that is being collected without it is delivered with the next epoch. Reports
@@ -498,12 +498,12 @@ func TestLateReportsWhileTheEpochIsCollected(t *testing.T) {
 	}
 	h.report(1, 1)
 	r.e.Add(&flipped{name: "switch", trace: r.trace}) // the engine waits for the guard
-	r.expect(r.step(), "1 complete host=1 switch=0")
+	r.expect(r.step(), "1 COMPLETE host=1 switch=0")
 	if late("host", 256<<20) {
 		t.Error("a report above the bound is kept")
 	}
 	h.report(2, 1)
-	r.expect(r.step(), "2 complete host=1 switch=0 late host/1=3 dropped 1")
+	r.expect(r.step(), "2 COMPLETE host=1 switch=0 late host/1=3 dropped 1")
 }
 
 // slow is a source whose collection lasts until it is released.
@@ -543,7 +543,7 @@ func TestLateCollectionIsReleased(t *testing.T) {
 	hold := make(chan struct{})
 	s.hold = hold
 	s.counter = 6
-	r.expect(r.step(), "1 partial slow=late switch=0")
+	r.expect(r.step(), "1 PARTIAL slow=late switch=0")
 	s.hold = nil
 	close(hold)
 	testkit.Until(t, "the late cells are released", func() bool { return s.released.Load() == 1 })
@@ -562,7 +562,7 @@ func TestSealFails(t *testing.T) {
 	r.e.Add(bad)
 	r.open()
 	good.counter = 3
-	r.expect(r.step(), "1 partial bad=(refused) good=3")
+	r.expect(r.step(), "1 PARTIAL bad=(refused) good=3")
 	if events := r.trace.take(); slices.Contains(events, "bad is collected") ||
 		slices.Contains(events, "bad counts in 2") {
 		t.Errorf("events %q", events)
@@ -571,7 +571,7 @@ func TestSealFails(t *testing.T) {
 		t.Errorf("log:\n%s", r.log)
 	}
 	r.e.Remove("bad")
-	r.expect(r.step(), "2 complete good=0")
+	r.expect(r.step(), "2 COMPLETE good=0")
 }
 
 // Warnings carry the name of their source. The log has one line when warnings begin and one when

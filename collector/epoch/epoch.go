@@ -68,15 +68,15 @@ const (
 	Lost
 )
 
-// String is "complete", "partial" or "lost".
+// String is "COMPLETE", "PARTIAL" or "LOST".
 func (s Status) String() string {
 	switch s {
 	case Complete:
-		return "complete"
+		return "COMPLETE"
 	case Partial:
-		return "partial"
+		return "PARTIAL"
 	case Lost:
-		return "lost"
+		return "LOST"
 	}
 	return "unknown"
 }

@@ -61,15 +61,15 @@ func TestHandOver(t *testing.T) {
 	r.e.Add(other)
 	r.open()
 	own.report(1, 9)
-	r.expect(r.step(), "1 complete away=5 own=9")
+	r.expect(r.step(), "1 COMPLETE away=5 own=9")
 	clock.early = true
-	r.expect(r.step(), "2 complete away=5 own=8")
+	r.expect(r.step(), "2 COMPLETE away=5 own=8")
 	clock.early = false
 	own.report(3, 7)
-	r.expect(r.step(), "3 complete away=5 own=7")
+	r.expect(r.step(), "3 COMPLETE away=5 own=7")
 	own.report(4, 6)
-	r.expect(r.step(), "4 complete away=5 own=6")
-	want := []string{"1 complete own=9", "2 lost own=late", "3 complete own=7 late own/2=8", "4 complete own=6"}
+	r.expect(r.step(), "4 COMPLETE away=5 own=6")
+	want := []string{"1 COMPLETE own=9", "2 LOST own=late", "3 COMPLETE own=7 late own/2=8", "4 COMPLETE own=6"}
 	if !slices.Equal(handed, want) {
 		t.Errorf("handed over %q, want %q", handed, want)
 	}
@@ -122,5 +122,5 @@ func TestSkewOfAllCollectors(t *testing.T) {
 func TestEpochWithoutSources(t *testing.T) {
 	r := newRig(t, 0)
 	r.open()
-	r.expect(r.step(), "1 complete")
+	r.expect(r.step(), "1 COMPLETE")
 }

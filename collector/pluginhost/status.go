@@ -16,19 +16,19 @@ const (
 	StateStopped                   // the plugin was stopped and is not started again
 )
 
-// String returns "starting", "running", "backoff", "failed" or "stopped".
+// String returns "STARTING", "RUNNING", "BACKOFF", "FAILED" or "STOPPED".
 func (s State) String() string {
 	switch s {
 	case StateRunning:
-		return "running"
+		return "RUNNING"
 	case StateWaiting:
-		return "backoff"
+		return "BACKOFF"
 	case StateFailed:
-		return "failed"
+		return "FAILED"
 	case StateStopped:
-		return "stopped"
+		return "STOPPED"
 	}
-	return "starting"
+	return "STARTING"
 }
 
 // MemoryMethod is the mechanism that limits a plugin's memory. The YANG models publish its text.
@@ -41,8 +41,8 @@ const (
 	MemoryRlimit                        // resource limits of each process
 )
 
-// String returns "none", "cgroup" or "rlimit".
-func (m MemoryMethod) String() string { return [...]string{"none", "cgroup", "rlimit"}[m] }
+// String returns "NONE", "CGROUP" or "RLIMIT".
+func (m MemoryMethod) String() string { return [...]string{"NONE", "CGROUP", "RLIMIT"}[m] }
 
 // Status is a snapshot of an instance's process.
 type Status struct {

@@ -467,72 +467,72 @@ func certificate(s certs.State) *bindings.Collector_Certificate {
 // Names of the states in the YANG module.
 var (
 	configureMode = map[config.Configure]bindings.E_Configuration_Mode{
-		config.ConfigureCheck:   bindings.Configuration_Mode_check,
-		config.ConfigureApply:   bindings.Configuration_Mode_apply,
-		config.ConfigureEnforce: bindings.Configuration_Mode_enforce,
+		config.ConfigureCheck:   bindings.Configuration_Mode_CHECK,
+		config.ConfigureApply:   bindings.Configuration_Mode_APPLY,
+		config.ConfigureEnforce: bindings.Configuration_Mode_ENFORCE,
 	}
 	configurationStatus = map[devconfig.State]bindings.E_Configuration_Status{
-		devconfig.Unread:        bindings.Configuration_Status_unread,
-		devconfig.Clean:         bindings.Configuration_Status_in_effect,
-		devconfig.Differs:       bindings.Configuration_Status_differs,
-		devconfig.Blocked:       bindings.Configuration_Status_refused,
-		devconfig.Ended:         bindings.Configuration_Status_enforcement_ended,
-		devconfig.Setting:       bindings.Configuration_Status_setting,
-		devconfig.ReadingBack:   bindings.Configuration_Status_reading_back,
-		devconfig.AwaitingState: bindings.Configuration_Status_awaiting_state,
-		devconfig.Connecting:    bindings.Configuration_Status_connecting,
-		devconfig.Confirming:    bindings.Configuration_Status_confirming,
-		devconfig.Undoing:       bindings.Configuration_Status_undoing,
+		devconfig.Unread:        bindings.Configuration_Status_UNREAD,
+		devconfig.Clean:         bindings.Configuration_Status_IN_EFFECT,
+		devconfig.Differs:       bindings.Configuration_Status_DIFFERS,
+		devconfig.Blocked:       bindings.Configuration_Status_REFUSED,
+		devconfig.Ended:         bindings.Configuration_Status_ENFORCEMENT_ENDED,
+		devconfig.Setting:       bindings.Configuration_Status_SETTING,
+		devconfig.ReadingBack:   bindings.Configuration_Status_READING_BACK,
+		devconfig.AwaitingState: bindings.Configuration_Status_AWAITING_STATE,
+		devconfig.Connecting:    bindings.Configuration_Status_CONNECTING,
+		devconfig.Confirming:    bindings.Configuration_Status_CONFIRMING,
+		devconfig.Undoing:       bindings.Configuration_Status_UNDOING,
 	}
 	certificateStatus = map[certs.Status]bindings.E_Certificate_Status{
-		certs.Valid:       bindings.Certificate_Status_valid,
-		certs.Expiring:    bindings.Certificate_Status_expiring,
-		certs.Expired:     bindings.Certificate_Status_expired,
-		certs.NotYetValid: bindings.Certificate_Status_not_yet_valid,
+		certs.Valid:       bindings.Certificate_Status_VALID,
+		certs.Expiring:    bindings.Certificate_Status_EXPIRING,
+		certs.Expired:     bindings.Certificate_Status_EXPIRED,
+		certs.NotYetValid: bindings.Certificate_Status_NOT_YET_VALID,
 	}
 	epochStatus = map[epoch.Status]bindings.E_Types_EpochStatus{
-		epoch.Complete: bindings.Types_EpochStatus_complete,
-		epoch.Partial:  bindings.Types_EpochStatus_partial,
-		epoch.Lost:     bindings.Types_EpochStatus_lost,
+		epoch.Complete: bindings.Types_EpochStatus_COMPLETE,
+		epoch.Partial:  bindings.Types_EpochStatus_PARTIAL,
+		epoch.Lost:     bindings.Types_EpochStatus_LOST,
 	}
 	reloadStatus = map[config.ReloadState]bindings.E_Reload_Status{
-		config.ReloadApplied: bindings.Reload_Status_applied,
-		config.ReloadRefused: bindings.Reload_Status_refused,
-		config.ReloadHeld:    bindings.Reload_Status_held,
+		config.ReloadApplied: bindings.Reload_Status_APPLIED,
+		config.ReloadRefused: bindings.Reload_Status_REFUSED,
+		config.ReloadHeld:    bindings.Reload_Status_HELD,
 	}
 )
 
 // memoryLimitMethod maps the methods to the YANG module's names.
 var memoryLimitMethod = map[pluginhost.MemoryMethod]bindings.E_Plugin_MemoryLimitMethod{
-	pluginhost.MemoryUnlimited: bindings.Plugin_MemoryLimitMethod_none,
-	pluginhost.MemoryCgroup:    bindings.Plugin_MemoryLimitMethod_cgroup,
-	pluginhost.MemoryRlimit:    bindings.Plugin_MemoryLimitMethod_rlimit,
+	pluginhost.MemoryUnlimited: bindings.Plugin_MemoryLimitMethod_NONE,
+	pluginhost.MemoryCgroup:    bindings.Plugin_MemoryLimitMethod_CGROUP,
+	pluginhost.MemoryRlimit:    bindings.Plugin_MemoryLimitMethod_RLIMIT,
 }
 
 func connection(s p4rt.State) bindings.E_Device_Connection {
 	switch s {
 	case p4rt.Connecting:
-		return bindings.Device_Connection_connecting
+		return bindings.Device_Connection_CONNECTING
 	case p4rt.Arbitrating:
-		return bindings.Device_Connection_arbitrating
+		return bindings.Device_Connection_ARBITRATING
 	case p4rt.Provisioning, p4rt.Reconciling:
-		return bindings.Device_Connection_pipeline
+		return bindings.Device_Connection_PIPELINE
 	case p4rt.Ready:
-		return bindings.Device_Connection_ready
+		return bindings.Device_Connection_READY
 	case p4rt.Standby, p4rt.ReadOnly:
-		return bindings.Device_Connection_backup
+		return bindings.Device_Connection_BACKUP
 	}
-	return bindings.Device_Connection_down
+	return bindings.Device_Connection_DOWN
 }
 
 func mastership(s p4rt.State) bindings.E_Device_Mastership {
 	switch s {
 	case p4rt.Provisioning, p4rt.Reconciling, p4rt.Ready:
-		return bindings.Device_Mastership_primary
+		return bindings.Device_Mastership_PRIMARY
 	case p4rt.Standby, p4rt.ReadOnly:
-		return bindings.Device_Mastership_backup
+		return bindings.Device_Mastership_BACKUP
 	}
-	return bindings.Device_Mastership_none
+	return bindings.Device_Mastership_NONE
 }
 
 func readoutMethod(st device.Status) bindings.E_Device_ReadoutMethod {
@@ -540,23 +540,23 @@ func readoutMethod(st device.Status) bindings.E_Device_ReadoutMethod {
 	case s != p4rt.Ready && s != p4rt.Standby && s != p4rt.ReadOnly:
 		return bindings.Device_ReadoutMethod_UNSET
 	case st.Capabilities.PacketReadout:
-		return bindings.Device_ReadoutMethod_packet
+		return bindings.Device_ReadoutMethod_PACKET
 	}
-	return bindings.Device_ReadoutMethod_register
+	return bindings.Device_ReadoutMethod_REGISTER
 }
 
 func pluginStatus(s pluginhost.State) bindings.E_Plugin_Status {
 	switch s {
 	case pluginhost.StateRunning:
-		return bindings.Plugin_Status_running
+		return bindings.Plugin_Status_RUNNING
 	case pluginhost.StateWaiting:
-		return bindings.Plugin_Status_backoff
+		return bindings.Plugin_Status_BACKOFF
 	case pluginhost.StateFailed:
-		return bindings.Plugin_Status_failed
+		return bindings.Plugin_Status_FAILED
 	case pluginhost.StateStopped:
-		return bindings.Plugin_Status_stopped
+		return bindings.Plugin_Status_STOPPED
 	}
-	return bindings.Plugin_Status_starting
+	return bindings.Plugin_Status_STARTING
 }
 
 // duration returns a length of time as a leaf.

@@ -89,7 +89,7 @@ func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
 		Started: ygot.Uint64(1_500_000_000_250_000_000),
 		Device: map[string]*bindings.Collector_Device{
 			"s1": {Name: ygot.String("s1"), ReadoutTime: ygot.Uint64(2_500_000),
-				Mastership: bindings.Device_Mastership_backup,
+				Mastership: bindings.Device_Mastership_BACKUP,
 				LastError:  ygot.String("a text\nis no label"),
 				Gnmi:       &bindings.Collector_Device_Gnmi{Updates: ygot.Uint64(7)}},
 			"s2": {Name: ygot.String("s2")},
@@ -119,9 +119,9 @@ func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
 		"netsketch_collector_rows 12",
 		"netsketch_collector_started_timestamp_seconds 1.50000000025e+09",
 		`netsketch_device_gnmi_updates_total{device="s1"} 7`,
-		`netsketch_device_mastership{device="s1",state="backup"} 1`,
-		`netsketch_device_mastership{device="s1",state="none"} 0`,
-		`netsketch_device_mastership{device="s1",state="primary"} 0`,
+		`netsketch_device_mastership{device="s1",state="BACKUP"} 1`,
+		`netsketch_device_mastership{device="s1",state="NONE"} 0`,
+		`netsketch_device_mastership{device="s1",state="PRIMARY"} 0`,
 		`netsketch_device_readout_time_seconds{device="s1"} 0.0025`,
 		"netsketch_epoch_number 9",
 	}

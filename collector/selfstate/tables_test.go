@@ -47,9 +47,9 @@ func cells(publications []store.Publication) []string {
 func TestTablesOfTrees(t *testing.T) {
 	state := &bindings.Collector{
 		Name: ygot.String("c"), Subscriptions: ygot.Uint32(3),
-		Epoch: &bindings.Collector_Epoch{Status: bindings.Types_EpochStatus_partial, Number: ygot.Uint64(7)},
+		Epoch: &bindings.Collector_Epoch{Status: bindings.Types_EpochStatus_PARTIAL, Number: ygot.Uint64(7)},
 		Device: map[string]*bindings.Collector_Device{
-			"s2": {Name: ygot.String("s2"), Connection: bindings.Device_Connection_ready},
+			"s2": {Name: ygot.String("s2"), Connection: bindings.Device_Connection_READY},
 			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(4),
 				Gnmi: &bindings.Collector_Device_Gnmi{Ports: ygot.Uint32(2)}},
 		},
@@ -72,9 +72,9 @@ func TestTablesOfTrees(t *testing.T) {
 			"/config guard=5", "/config name=c",
 			"/devices/device[name=s1] config/device-id=1", "/devices/device[name=s1] gnmi/state/ports=2",
 			"/devices/device[name=s1] state/device-id=4",
-			"/devices/device[name=s2] state/connection=ready",
+			"/devices/device[name=s2] state/connection=READY",
 			"/devices/device[name=s3] gnmi/config/address=h:1",
-			"/epoch/state number=7", "/epoch/state status=partial",
+			"/epoch/state number=7", "/epoch/state status=PARTIAL",
 			"/links/link empty",
 			"/state name=c", "/state subscriptions=3",
 		}

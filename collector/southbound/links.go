@@ -16,11 +16,11 @@ type LinkStatus = bindings.E_Link_Status
 
 // The states of a link.
 const (
-	Confirmed  = bindings.Link_Status_confirmed  // configuration and LLDP agree
-	Discovered = bindings.Link_Status_discovered // only LLDP reports the link
-	Configured = bindings.Link_Status_configured // an end has no gNMI session or no LLDP
-	Missing    = bindings.Link_Status_missing    // both ends have LLDP, and it does not report the link
-	Mismatch   = bindings.Link_Status_mismatch   // LLDP reports another peer
+	Confirmed  = bindings.Link_Status_CONFIRMED  // configuration and LLDP agree
+	Discovered = bindings.Link_Status_DISCOVERED // only LLDP reports the link
+	Configured = bindings.Link_Status_CONFIGURED // an end has no gNMI session or no LLDP
+	Missing    = bindings.Link_Status_MISSING    // both ends have LLDP, and it does not report the link
+	Mismatch   = bindings.Link_Status_MISMATCH   // LLDP reports another peer
 )
 
 // Link is one end of a link between two switches.

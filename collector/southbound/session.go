@@ -78,11 +78,11 @@ type State = bindings.E_Gnmi_Connection
 
 // The states of a session, as module netsketch-collector names them.
 const (
-	Connecting = bindings.Gnmi_Connection_connecting
-	Syncing    = bindings.Gnmi_Connection_syncing
-	Synced     = bindings.Gnmi_Connection_synced
-	NoData     = bindings.Gnmi_Connection_no_data
-	Down       = bindings.Gnmi_Connection_down
+	Connecting = bindings.Gnmi_Connection_CONNECTING
+	Syncing    = bindings.Gnmi_Connection_SYNCING
+	Synced     = bindings.Gnmi_Connection_SYNCED
+	NoData     = bindings.Gnmi_Connection_NO_DATA
+	Down       = bindings.Gnmi_Connection_DOWN
 )
 
 // Stats are counters since the start of the session.

@@ -14,8 +14,8 @@ const chamelemonTop = "/netsketch-chamelemon:chamelemon"
 func (s *sample) chamelemon(n uint64) {
 	b := table.NewBuilder(chamelemonTop + "/attention")
 	b.Uint("state/epoch").Append(n)
-	b.Text("state/network-state").Append([]string{"healthy", "ill"}[n/10%2])
-	b.Text("state/next-state").Append([]string{"healthy", "ill"}[(n+2)/10%2])
+	b.Text("state/network-state").Append([]string{"HEALTHY", "ILL"}[n/10%2])
+	b.Text("state/next-state").Append([]string{"HEALTHY", "ILL"}[(n+2)/10%2])
 	b.Bool("state/decoded").Append(n%7 != 0)
 	b.Bool("state/settled").Append(true)
 	b.Uint("state/low-threshold").Append(5)
@@ -36,7 +36,7 @@ func (s *sample) chamelemon(n uint64) {
 	for i, d := range devices {
 		device.Append(d)
 		epoch.Append(n)
-		status.Append("complete")
+		status.Append("COMPLETE")
 		packets.Append(uint64(10_000*i) + n)
 		exact.Append(true)
 		distinct.Append(777)
@@ -58,8 +58,8 @@ func (s *sample) chamelemon(n uint64) {
 	for _, x := range []struct {
 		device, part   string
 		buckets, flows uint64
-	}{{"network", "hl", 7677, 5200}, {"network", "ll", 1536, 1000}, {"leaf-1", "hh", 3075, 2000},
-		{"leaf-2", "hh", 3075, 2001}} {
+	}{{"network", "HL", 7677, 5200}, {"network", "LL", 1536, 1000}, {"leaf-1", "HH", 3075, 2000},
+		{"leaf-2", "HH", 3075, 2001}} {
 		device.Append(x.device)
 		family.Append("ipv4")
 		part.Append(x.part)
@@ -85,12 +85,12 @@ func (s *sample) chamelemon(n uint64) {
 	subject, kind, epoch := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
 	active, severity, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
-	for _, x := range [][2]string{{"leaf-1", "switch-missing"}, {"network", "network-ill"}} {
+	for _, x := range [][2]string{{"leaf-1", "SWITCH_MISSING"}, {"network", "NETWORK_ILL"}} {
 		subject.Append(x[0])
 		kind.Append(x[1])
 		epoch.Append(n)
 		active.Append(n > 5)
-		severity.Append("major")
+		severity.Append("MAJOR")
 		text.Append("nothing was delivered")
 		since.Append(6)
 		at.Append(1_700_000_000_000_000_000)
@@ -109,7 +109,7 @@ func (s *sample) chamelemon(n uint64) {
 		rank.Append(r + 1)
 		lost.Append(309 - r)
 		sure.Append(r < 20)
-		how.Append([]string{"heavy", "light"}[r/20])
+		how.Append([]string{"HEAVY", "LIGHT"}[r/20])
 		packets.Append(4000 - r)
 		entry.Append("leaf-1")
 		exit.Append("leaf-2")
@@ -144,7 +144,7 @@ func (s *sample) chamelemon(n uint64) {
 	previous.Append(10)
 	current.Append(500)
 	delta.Append(490)
-	change.Append("increase")
+	change.Append("INCREASE")
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/distributions/range")

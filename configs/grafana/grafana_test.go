@@ -186,7 +186,7 @@ func (s *sample) univmon(n uint64) {
 		for _, dim := range dimensions {
 			device.Append(d)
 			dimension.Append(dim)
-			status.Append("complete")
+			status.Append("COMPLETE")
 			epoch.Append(n)
 			packets.Append(uint64(10_000*(i+1)) + n)
 			distinct.Append(500)
@@ -228,7 +228,7 @@ func (s *sample) univmon(n uint64) {
 		previous.Append(900)
 		current.Append(uint64(100 * r))
 		delta.Append(int64(100*r - 900))
-		kind.Append("decrease")
+		kind.Append("DECREASE")
 	}
 	s.build(b)
 
@@ -288,23 +288,23 @@ func (s *sample) collector(n uint64) {
 	}
 	one(top+"/state", map[string]any{"version": "v0", "epochs-complete": n, "epochs-partial": 1, "epochs-lost": 0,
 		"subscriptions": 2, "watched-flows": 1, "rows": 5000, "heap": 30_000_000})
-	status, missing := "complete", ""
+	status, missing := "COMPLETE", ""
 	if n%5 == 0 {
-		status, missing = "partial", "leaf-2"
+		status, missing = "PARTIAL", "leaf-2"
 	}
 	one(top+"/epoch/state", map[string]any{"number": n, "status": status, "missing": missing, "devices-expected": 3,
 		"devices-present": 3, "devices-missing": len(missing) / 6,
 		"flip-time": 1_000_000, "wait-time": 5_000_000, "readout-time": 40_000_000, "plugin-time": 20_000_000,
 		"publish-time":      1_000_000,
 		"first-update-time": 68_000_000, "total-time": 67_000_000, "cells": 100_000, "rows": 400})
-	one(top+"/devices/device", map[string]any{"address": "127.0.0.1:9559", "connection": "ready",
-		"mastership": "primary", "readout-method": "packet", "readout-time": 30_000_000,
+	one(top+"/devices/device", map[string]any{"address": "127.0.0.1:9559", "connection": "READY",
+		"mastership": "PRIMARY", "readout-method": "PACKET", "readout-time": 30_000_000,
 		"epochs-complete": n, "epochs-lost": 1, "reconnects": 2, "packet-ins": 400, "packet-ins-dropped": 0,
 		"last-error": ""}, "name", "leaf-1")
-	one(top+"/plugins/plugin", map[string]any{"version": "v1", "status": "running", "pid": 42, "restarts": 0,
+	one(top+"/plugins/plugin", map[string]any{"version": "v1", "status": "RUNNING", "pid": 42, "restarts": 0,
 		"epochs-analyzed": n, "epochs-lost": 0, "rows": 400, "rows-refused": 0, "analysis-time": 20_000_000,
 		"last-error": ""}, "name", "univmon")
-	one(top+"/outputs/output", map[string]any{"type": "influxdb", "status": "up", "sent": 100 * n, "dropped": 0,
+	one(top+"/outputs/output", map[string]any{"type": "influxdb", "status": "UP", "sent": 100 * n, "dropped": 0,
 		"queued": 3, "spooled": 0, "last-error": ""}, "name", "influxdb")
 }
 
@@ -387,7 +387,7 @@ var want = map[string][2]string{ // panel to column and value
 	"Largest flows":             {"packets", "3000"},
 	"Largest flows over time":   {"max", "2991"},
 	"Share of the largest flow": {"max", "0.1"},
-	"Heavy changes":             {"kind", "decrease"},
+	"Heavy changes":             {"kind", "DECREASE"},
 	"DDoS victims":              {"distinct-sources", "4002"},
 	"Sources per victim":        {"max", "4000"},
 	"Watched flows":             {"mean", "12"},
@@ -398,14 +398,14 @@ var want = map[string][2]string{ // panel to column and value
 	"Stages of an epoch":        {"mean", "40000000"},
 	"Devices per epoch":         {"mean", "3"},
 	"Incomplete epochs":         {"missing", "leaf-2"},
-	"Devices":                   {"connection", "ready"},
+	"Devices":                   {"connection", "READY"},
 	"Read-out":                  {"mean", "30000000"},
-	"Plugins":                   {"status", "running"},
+	"Plugins":                   {"status", "RUNNING"},
 	"Outputs":                   {"sent", "2000"},
 	"Sent":                      {"non_negative_derivative", "100"},
 	"Queued and dropped":        {"max", "3"},
 
-	"ChameleMon: Network state":                   {"decided", "ill"},
+	"ChameleMon: Network state":                   {"decided", "ILL"},
 	"ChameleMon: Alerts":                          {"mean", "2"},
 	"ChameleMon: Changes of state":                {"mean", "4"},
 	"ChameleMon: Epochs":                          {"decoded", "false"},
@@ -426,7 +426,7 @@ var want = map[string][2]string{ // panel to column and value
 	"ChameleMon: Distinct flows":                  {"mean", "777"},
 	"ChameleMon: Entropy":                         {"mean", "9.5"},
 	"ChameleMon: Heavy hitters":                   {"packets", "3000"},
-	"ChameleMon: Heavy changes":                   {"kind", "increase"},
+	"ChameleMon: Heavy changes":                   {"kind", "INCREASE"},
 	"ChameleMon: Heavy hitters and heavy changes": {"mean", "31"},
 	"ChameleMon: Flows by size":                   {"mean", "1000.5"},
 	"ChameleMon: Watched flows":                   {"mean", "13"},

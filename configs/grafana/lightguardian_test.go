@@ -46,16 +46,16 @@ func (s *sample) lightguardian(n uint64) {
 		s.build(b)
 	}
 	type m = map[string]string
-	one("summary", "", "active-alerts in-band-bytes", "received valid", m{"status": "complete"})
+	one("summary", "", "active-alerts in-band-bytes", "received valid", m{"status": "COMPLETE"})
 	one("flows/flow", "flow", "sent received-packets lost", "received", m{"path": "leaf1 leaf2", "sender": "h1",
 		"receiver": "h2"})
 	one("hops/hop", "flow switch", "packets lost gap", "received slow", m{"valid": "true"})
-	one("faults/fault", "flow switch kind", "since-epoch sent received-packets", "value", m{"kind": "loop", "after": "h1"})
+	one("faults/fault", "flow switch kind", "since-epoch sent received-packets", "value", m{"kind": "LOOP", "after": "h1"})
 	one("switches/switch", "switch", "packets flows", "received entropy", nil)
 	one("distributions/range", "switch first", "flows", "received", nil)
 	one("coverage/interval", "first-epoch switch", "received-columns late-columns disagreeing-columns "+
 		"unmeasured-sketchlets", "received", m{"final": "true"})
-	one("hosts/host", "host", "packets sketchlets bad-check full", "", m{"status": "partial", "problem": "full"})
-	one("alerts/alert", "subject kind", "since-epoch count", "", m{"kind": "loop", "active": "true", "severity": "major",
+	one("hosts/host", "host", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})
+	one("alerts/alert", "subject kind", "since-epoch count", "", m{"kind": "LOOP", "active": "true", "severity": "MAJOR",
 		"text": flow})
 }

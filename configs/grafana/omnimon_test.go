@@ -15,7 +15,7 @@ func (s *sample) omnimon(n uint64) {
 		"mappings-used", "mappings-owned", "analysis-time", "epoch-deviation"} {
 		b.Uint("state/" + name).Append(n + 1)
 	}
-	b.Text("state/status").Append("complete")
+	b.Text("state/status").Append("COMPLETE")
 	b.Bool("state/exact").Append(n%5 != 0)
 	b.Float("state/determined-share").Append(0.99)
 	s.build(b)
@@ -47,17 +47,17 @@ func (s *sample) omnimon(n uint64) {
 		s.build(b)
 	}
 	type m = map[string]string
-	one("alerts/alert", m{"subject": "spine1", "kind": "switch-lossy"}, []string{"since-epoch", "count"},
-		m{"active": "true", "severity": "major", "text": "it lost 5 packets"})
-	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "complete"})
+	one("alerts/alert", m{"subject": "spine1", "kind": "SWITCH_LOSSY"}, []string{"since-epoch", "count"},
+		m{"active": "true", "severity": "MAJOR", "text": "it lost 5 packets"})
+	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "COMPLETE"})
 	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
 	one("link-flows/link-flow", m{"link": "leaf1/1~spine1/1", "flow": flow},
 		[]string{"packets-low", "packets-high"}, nil)
 	one("losses/loss", m{"flow": flow, "element": "spine1"}, []string{"lost-low", "lost-high"},
-		m{"kind": "switch", "determined": "true"})
+		m{"kind": "SWITCH", "determined": "true"})
 	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})
 	one("completions/completion", nil, []string{"flows"}, nil)
-	one("hosts/host", m{"host": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "complete", "problem": "x"})
+	one("hosts/host", m{"host": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "COMPLETE", "problem": "x"})
 	one("queries/query", m{"name": "slowloris"}, []string{"result-count"},
-		m{"status": "running", "exact": "true", "problem": "x"})
+		m{"status": "RUNNING", "exact": "true", "problem": "x"})
 }

@@ -53,7 +53,7 @@ func (s *sample) sketchint(n uint64) {
 	}
 	type m = map[string]string
 	path := "leaf1 spine1 leaf2"
-	one("summary", "", "active-alerts packets with-int flows heavy-flows", m{"status": "complete"})
+	one("summary", "", "active-alerts packets with-int flows heavy-flows", m{"status": "COMPLETE"})
 	one("flows/flow", "flow", "packets latency", m{"path": path, "host": "h1"})
 	one("inflations/inflation", "flow switch", "packets worst latency since-epoch", nil)
 	one("heavy-hitters/heavy-hitter", "element flow", "packets rank", nil)
@@ -63,10 +63,10 @@ func (s *sample) sketchint(n uint64) {
 	one("distributions/range", "element first", "flows", nil)
 	one("switches/switch", "switch", "latency worst inflated-packets drops", nil)
 	one("queues/queue", "switch queue", "occupancy", nil)
-	one("hosts/host", "host", "packets with-int mtu-exceeded", m{"status": "complete", "problem": "3 heavy-full"})
+	one("hosts/host", "host", "packets with-int mtu-exceeded", m{"status": "COMPLETE", "problem": "3 heavy-full"})
 	one("faults/fault", "host address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
 	one("sources/source", "host address node-id hardware", "received lost late restarts", m{"address": "10.0.0.8"})
 	one("cost", "", "bytes passport-bytes bytes-ratio", nil)
-	one("alerts/alert", "subject kind", "since-epoch count", m{"kind": "latency-inflated", "active": "true",
-		"severity": "major", "text": "9 packets of 1 flows"})
+	one("alerts/alert", "subject kind", "since-epoch count", m{"kind": "LATENCY_INFLATED", "active": "true",
+		"severity": "MAJOR", "text": "9 packets of 1 flows"})
 }

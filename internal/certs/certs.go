@@ -309,10 +309,10 @@ type Status string
 
 // The states of a certificate, as module netsketch-collector names them.
 const (
-	Valid       Status = "valid"
-	Expiring    Status = "expiring" // expires in less than ExpiryWarning
-	Expired     Status = "expired"
-	NotYetValid Status = "not-yet-valid"
+	Valid       Status = "VALID"
+	Expiring    Status = "EXPIRING" // expires in less than ExpiryWarning
+	Expired     Status = "EXPIRED"
+	NotYetValid Status = "NOT_YET_VALID"
 )
 
 // State is the state of one file of certificates in force. If the file has several certificates,

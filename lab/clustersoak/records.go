@@ -124,7 +124,7 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 			newest[device][leaf] = fmt.Sprint(v)
 			switch leaf {
 			case "connection":
-				r.connection(collector, device, newest[device][leaf] == "ready")
+				r.connection(collector, device, newest[device][leaf] == "READY")
 			case "connected":
 				r.connection(collector, device, newest[device][leaf] == "true")
 			}

@@ -183,7 +183,7 @@ var pluginCases = []fault{
 		inject: func(t *trial) {
 			t.await("three restarts", func() bool {
 				return t.number("/collector/plugins/plugin[name=faulty]/state/restarts") >= 3 &&
-					t.plugin("faulty", "status") == "backoff"
+					t.plugin("faulty", "status") == "BACKOFF"
 			})
 			t.edit("mode: exit", "mode: fixed")
 			t.within(3, "the plugin publishes with the changed configuration", func() bool {
@@ -300,8 +300,8 @@ var pluginCases = []fault{
 // lostRow reports whether the newest summary of a device shows that its epoch is lost.
 func (t *trial) lostRow(device string) bool {
 	t.Helper()
-	return t.recorder.seen(t.recorder.last()).state[device] == "lost" ||
-		t.recorder.seen(t.recorder.last() - 1).state[device] == "lost"
+	return t.recorder.seen(t.recorder.last()).state[device] == "LOST" ||
+		t.recorder.seen(t.recorder.last() - 1).state[device] == "LOST"
 }
 
 // missing checks the state while a device is away.
@@ -310,7 +310,7 @@ func (t *trial) missing(device string) {
 	from := t.recorder.last()
 	t.within(6, "epochs are partial and name "+device, func() bool {
 		e := t.recorder.seen(t.recorder.last())
-		return t.recorder.last() > from && e.status == "partial" && e.missing == device && e.expected == len(devices)
+		return t.recorder.last() > from && e.status == "PARTIAL" && e.missing == device && e.expected == len(devices)
 	})
 	t.within(3, "the summary of "+device+" is lost", func() bool { return t.lostRow(device) })
 	t.see("partial, missing %s: %q", device, short(t.device(device, "last-error")))
@@ -369,7 +369,7 @@ var switchCases = []fault{
 				d.kill()
 				t.missing("spine1")
 				t.startSwitch(d)
-				t.await("spine1 is ready", func() bool { return t.device("spine1", "connection") == "ready" })
+				t.await("spine1 is ready", func() bool { return t.device("spine1", "connection") == "READY" })
 			}
 		},
 		check: func(t *trial) { t.quiet("spine1", 12) },
@@ -418,9 +418,9 @@ var switchCases = []fault{
 			t.pass(4)
 			for _, d := range devices {
 				t.within(6, "the second is backup of "+d, func() bool {
-					return second.get("/collector/devices/device[name="+d+"]/state/connection") == "backup"
+					return second.get("/collector/devices/device[name="+d+"]/state/connection") == "BACKUP"
 				})
-				t.require(t.device(d, "mastership") == "primary", "the first is %s of %s", t.device(d, "mastership"), d)
+				t.require(t.device(d, "mastership") == "PRIMARY", "the first is %s of %s", t.device(d, "mastership"), d)
 			}
 			t.see("second: %q", short(second.get("/collector/devices/device[name=spine1]/state/last-error")))
 			t.pass(2)
@@ -448,7 +448,7 @@ func (t *trial) notApplied() string {
 	status := ""
 	t.within(4, "the file is refused or held", func() bool {
 		status = t.reload("status")
-		return status == "refused" || status == "held"
+		return status == "REFUSED" || status == "HELD"
 	})
 	return status
 }
@@ -468,7 +468,7 @@ var configurationCases = []fault{
 				e := t.recorder.seen(t.recorder.last())
 				t.require(e.whole(), "%s: epochs are %s with %d devices", how, e.status, e.expected)
 				t.write(whole)
-				t.within(4, "the whole file is applied", func() bool { return t.reload("status") == "applied" })
+				t.within(4, "the whole file is applied", func() bool { return t.reload("status") == "APPLIED" })
 			}
 			for _, status := range slices.Sorted(maps.Keys(seen)) {
 				t.see("%s: %s", status, strings.Join(seen[status], ", "))
@@ -507,7 +507,7 @@ var configurationCases = []fault{
 				}
 			}
 			t.write(without.String())
-			t.require(t.notApplied() == "held", "the file is %s", t.reload("status"))
+			t.require(t.notApplied() == "HELD", "the file is %s", t.reload("status"))
 			t.see("held: %s", t.reload("removal"))
 			t.pass(4)
 			e := t.recorder.seen(t.recorder.last())

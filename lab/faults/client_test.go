@@ -219,7 +219,7 @@ func (r *recorder) take(key string, row map[string]string) {
 		return
 	}
 	e.state[key], e.changes[key] = row["status"], row["changes"] != ""
-	if row["status"] != "lost" {
+	if row["status"] != "LOST" {
 		if packets, err := strconv.ParseUint(row["packets"], 10, 64); err == nil {
 			e.packets[key] = packets
 		}
@@ -252,5 +252,5 @@ func (e result) whole() bool {
 			return false
 		}
 	}
-	return e.status == "complete" && e.expected == len(devices)
+	return e.status == "COMPLETE" && e.expected == len(devices)
 }

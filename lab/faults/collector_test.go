@@ -31,13 +31,13 @@ var collectorCases = []fault{
 			t.elapse(2)
 			t.startCollector()
 			t.database.set(nil)
-			t.await("UnivMon runs", func() bool { return t.plugin("univmon", "status") == "running" })
+			t.await("UnivMon runs", func() bool { return t.plugin("univmon", "status") == "RUNNING" })
 			restored := t.number("/collector/plugins/plugin[name=univmon]/state/saved-epoch")
 			if t.plugin("univmon", "epochs-analyzed") == "0" { // the epoch is not that of a newer state
 				t.see("saved state restored, %d epochs old at the kill", killed-uint64(restored))
 				t.require(uint64(restored) >= saved, "UnivMon has lost its state")
 			}
-			t.await("sessions with the switches", func() bool { return t.device("spine1", "connection") == "ready" })
+			t.await("sessions with the switches", func() bool { return t.device("spine1", "connection") == "READY" })
 			t.require(t.collector.logged("pushed=true") == pushed, "pipelines were pushed again")
 			t.await("points on disk are delivered", func() bool {
 				return t.database.epochs()[fmt.Sprint(killed-1)] == pointsPerEpoch

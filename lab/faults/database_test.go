@@ -170,7 +170,7 @@ func odd(name, shown string, answer func(http.ResponseWriter, string) bool) faul
 			t.database.set(answer)
 			t.await("two requests have the answer", func() bool { return t.database.refusals() >= 2 })
 			t.within(3, "the state shows "+shown, func() bool {
-				return t.output("influxdb", "status") != "up" && strings.Contains(t.output("influxdb", "last-error"), shown)
+				return t.output("influxdb", "status") != "UP" && strings.Contains(t.output("influxdb", "last-error"), shown)
 			})
 			t.see("status %s, last-error %q", t.output("influxdb", "status"), short(t.output("influxdb", "last-error")))
 			t.database.set(nil)
@@ -220,7 +220,7 @@ var databaseCases = append([]fault{
 		back: 3,
 		inject: func(t *trial) {
 			t.influxd.Kill()
-			t.within(6, "the state shows it", func() bool { return t.output("influxdb", "status") == "down" })
+			t.within(6, "the state shows it", func() bool { return t.output("influxdb", "status") == "DOWN" })
 			t.pass(3)
 			t.see("status down, %s bytes on disk", t.output("influxdb", "spooled"))
 			t.influxd.Start()
@@ -252,7 +252,7 @@ var databaseCases = append([]fault{
 		needs:   influx, hit: devices, back: 5,
 		inject: func(t *trial) {
 			t.database.set(answers(407, "", "Proxy Authentication Required"))
-			t.within(6, "the state is refused", func() bool { return t.output("influxdb", "status") == "refused" })
+			t.within(6, "the state is refused", func() bool { return t.output("influxdb", "status") == "REFUSED" })
 			t.see("status refused, last-error %q", short(t.output("influxdb", "last-error")))
 			t.pass(2)
 			t.require(t.collector.terminate(), "exit code %d", t.collector.cmd.ProcessState.ExitCode())
@@ -261,7 +261,7 @@ var databaseCases = append([]fault{
 		},
 		check: func(t *trial) {
 			t.await("points on disk are delivered", func() bool {
-				return t.output("influxdb", "status") == "up" && t.output("influxdb", "spooled") == "0"
+				return t.output("influxdb", "status") == "UP" && t.output("influxdb", "spooled") == "0"
 			})
 			missing := t.database.missing()
 			t.row.lost = append(t.row.lost, lost(uint64(missing), uint64(t.database.stored()+missing), "points"))

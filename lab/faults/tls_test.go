@@ -115,7 +115,7 @@ var tlsCases = []fault{
 		back: 3,
 		inject: func(t *trial) {
 			path := strings.Replace(certificate, "%s", t.dir+"/server.pem", 1)
-			t.within(4, "the state is expiring", func() bool { return t.get(path+"status") == "expiring" })
+			t.within(4, "the state is expiring", func() bool { return t.get(path+"status") == "EXPIRING" })
 			t.see("status expiring, days-left %s", t.get(path+"days-left"))
 			warned := t.collector.logged("level=WARN", "server.pem")
 			t.require(warned == 1, "%d warnings in the log", warned)

@@ -47,10 +47,10 @@ var (
 var algorithms = []*algorithm{
 	{
 		name: "lightguardian", program: "program: lightguardian", role: "lightguardian",
-		kinds: alike("inflated-latency", "random-drops", "loop", "blackhole", "abnormal-jitter", "abnormal-path"),
+		kinds: alike("INFLATED_LATENCY", "RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "ABNORMAL_PATH"),
 		faults: []happening{
-			{"inflated-latency", incast}, {"random-drops", loss}, {"loop", misroute(true)}, {"blackhole", blackhole},
-			{"abnormal-jitter", stall}, {"abnormal-path", misroute(false)},
+			{"inflated latency", incast}, {"random drops", loss}, {"loop", misroute(true)}, {"blackhole", blackhole},
+			{"abnormal jitter", stall}, {"abnormal path", misroute(false)},
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
 		truth: func(t score.Tables, kind string) map[string]*score.Row {
@@ -67,8 +67,8 @@ var algorithms = []*algorithm{
 		name: "omnimon", program: "program: omnimon", role: "omnimon",
 		lag:  4,    // losses are settled then
 		port: 20e3, // full queues would delay the probes of agents until no host had a lease
-		kinds: map[string]string{"switch-lossy": "switch", "switch-dead": "switch", "link-lossy": "link",
-			"link-dead": "link"},
+		kinds: map[string]string{"SWITCH_LOSSY": "switch", "SWITCH_DEAD": "switch", "LINK_LOSSY": "link",
+			"LINK_DEAD": "link"},
 		faults: []happening{
 			{"loss", loss}, {"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}, {"dead switch", deadSwitch},
 		},
@@ -89,21 +89,21 @@ var algorithms = []*algorithm{
 	},
 	{
 		name: "chamelemon", program: "programs: {edge: chamelemon, transit: forwarding}",
-		kinds:        alike("network-ill"),
+		kinds:        alike("NETWORK_ILL"),
 		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"heavy-victim-f1": "heavy victim"},
 	},
 	{
 		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,
-		kinds:        alike("latency-inflated"),
+		kinds:        alike("LATENCY_INFLATED"),
 		faults:       []happening{{"inflated latency", incast}, {"inflated latency", incast}},
 		disturbances: []happening{quiet, routeChange, deadAgents},
 		measures:     map[string]string{"inflated-f1": "inflated latency", "latency-alert-f1": "latency alert"},
 	},
 	{
 		name: "univmon", program: "program: univmon", graph: ", config: {network: {scheme: manifest}}",
-		kinds:        alike("heavy-change", "attack", "entropy-shift"),
+		kinds:        alike("HEAVY_CHANGE", "ATTACK", "ENTROPY_SHIFT"),
 		faults:       []happening{{"attack", attack}, {"heavy change", incast}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},

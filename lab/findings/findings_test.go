@@ -109,15 +109,15 @@ func TestCount(t *testing.T) {
 			if begins == "goes on" {
 				since--
 			}
-			r.Published.Rows("alert", whole).Add("loop/"+name, score.Leaves{"active": score.Number(1),
+			r.Published.Rows("alert", whole).Add("LOOP/"+name, score.Leaves{"active": score.Number(1),
 				"epoch": score.Number(n), "since-epoch": score.Number(since)})
 		}
-		rows := r.Truth.Rows("alert loop", whole)
+		rows := r.Truth.Rows("alert LOOP", whole)
 		if required != "" { // some of its flows are near the threshold
-			rows.Add("loop/"+required, nil).Near = true
+			rows.Add("LOOP/"+required, nil).Near = true
 		}
 		if near != "" {
-			row := rows.Add("loop/"+near, nil)
+			row := rows.Add("LOOP/"+near, nil)
 			row.Optional, row.Near = true, true
 		}
 		return r
@@ -130,7 +130,7 @@ func TestCount(t *testing.T) {
 		epoch(8, "d begins", "", "d"), epoch(9, "", "e", ""), epoch(10, "e begins", "", ""), epoch(11, "f begins", "", ""),
 		epoch(12, "", "g", ""), epoch(13, "", "", ""), epoch(14, "", "", ""),
 	})
-	f := got.kinds["loop"]
+	f := got.kinds["LOOP"]
 	if f.found != (share{2, 3}) || f.near != (share{1, 2}) || f.right != (share{3, 5}) || got.skipped != 1 ||
 		f.exactly != (score.Confusion{TruePositive: 3, FalsePositive: 2, FalseNegative: 2}) {
 		t.Errorf("found %v, near %v, right %v, exactly %+v, %d skipped\n%s", f.found, f.near, f.right, f.exactly,
@@ -142,12 +142,12 @@ func TestCount(t *testing.T) {
 	sum := newTally()
 	sum.add(got)
 	sum.add(got)
-	if f := sum.kinds["loop"]; f.found != (share{4, 6}) || sum.healthy["nothing"].of != 18 ||
+	if f := sum.kinds["LOOP"]; f.found != (share{4, 6}) || sum.healthy["nothing"].of != 18 ||
 		len(sum.notes) != 2*len(got.notes) {
 		t.Errorf("sum %+v", f)
 	}
-	if err := aims(map[string]*tally{"x": sum}); err == nil || !strings.Contains(err.Error(), "recall of loop is 0.667") ||
-		!strings.Contains(err.Error(), "precision of loop is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
+	if err := aims(map[string]*tally{"x": sum}); err == nil || !strings.Contains(err.Error(), "recall of LOOP is 0.667") ||
+		!strings.Contains(err.Error(), "precision of LOOP is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
 		t.Errorf("aims: %v", err)
 	}
 }

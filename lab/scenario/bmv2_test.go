@@ -72,7 +72,7 @@ func TestChameleMonOnBMv2(t *testing.T) {
 			if i >= changeAt {
 				victims = manyFlows / 10
 			}
-			if r.Epochs[i].Status != "complete" || !e.Sure || e.Found.TruePositive != victims ||
+			if r.Epochs[i].Status != "COMPLETE" || !e.Sure || e.Found.TruePositive != victims ||
 				e.Found.FalsePositive+e.Found.FalseNegative > 0 || e.Exact != victims {
 				t.Errorf("epoch %d of the run, %s, %s: %q, %+v, %d exact; %d flows lost packets", i+1, name,
 					r.Epochs[i].Status, e.Problem, e.Found, e.Exact, victims)
@@ -242,7 +242,7 @@ algorithms:
 		for _, dimension := range []string{"src", "5-tuple"} {
 			view := score.View{Device: score.Network, Dimension: dimension}
 			row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
-			if row == nil || actual == nil || row.Text("status") != "complete" ||
+			if row == nil || actual == nil || row.Text("status") != "COMPLETE" ||
 				row.Text("packets") != actual.Text("packets") {
 				t.Errorf("epoch %d of the run, %s: %+v; expected %+v", i+1, dimension, row, actual)
 			}

@@ -144,8 +144,8 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 		}
 		return nil
 	})
-	w.alerted(t, r, "edge1-1", "bad-cells", "a counter wrapped", 3)
-	w.alerted(t, r, "edge2-2", "bad-cells", "has wrapped", 5)
+	w.alerted(t, r, "edge1-1", "BAD_CELLS", "a counter wrapped", 3)
+	w.alerted(t, r, "edge2-2", "BAD_CELLS", "has wrapped", 5)
 	if e := losses(t, &r.Epochs[5]); e.Views["edge2-2"] != nil || e.Views["edge1-1"] == nil {
 		t.Error("the switch whose counter has wrapped has results, or others have none")
 	}
@@ -163,9 +163,9 @@ func TestChameleMonUndecoded(t *testing.T) {
 		}
 	}
 	r, w := playWatched(t, s, nil)
-	w.alerted(t, r, "network", "not-decoded", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
+	w.alerted(t, r, "network", "NOT_DECODED", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
 	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
-		w.alerted(t, r, edge, "not-decoded", "the HH part was not decoded", all)
+		w.alerted(t, r, edge, "NOT_DECODED", "the HH part was not decoded", all)
 	}
 	for _, i := range []int{lost, all} { // what is still known
 		e := losses(t, &r.Epochs[i])
@@ -194,7 +194,7 @@ func TestChameleMonSlowNetwork(t *testing.T) {
 	r, w := playWatched(t, s, nil)
 	for i := banks; i < len(r.Epochs); i++ {
 		e := losses(t, &r.Epochs[i])
-		if e.Sure || !strings.Contains(w.epochs[i]["[network][out-of-step]"], "more packets left than entered in ") {
+		if e.Sure || !strings.Contains(w.epochs[i]["[network][OUT_OF_STEP]"], "more packets left than entered in ") {
 			t.Errorf("epoch %d of the run: all victims exact: %v, alerts %v", i+1, e.Sure, w.epochs[i])
 		}
 		if e.Found.TruePositive < victims*2/3 ||
@@ -202,7 +202,7 @@ func TestChameleMonSlowNetwork(t *testing.T) {
 			t.Errorf("epoch %d of the run: %+v; %d flows lost packets, whatever is on its way", i+1, e.Found, victims)
 		}
 	}
-	if !strings.Contains(w.String(), "alert=out-of-step") {
+	if !strings.Contains(w.String(), "alert=OUT_OF_STEP") {
 		t.Errorf("it is not in the log:\n%s", w.String())
 	}
 }
@@ -213,7 +213,7 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 	s.Programs["edge2-2"] = "forwarding"
 	r, w := playWatched(t, s, nil)
 	for i, alerts := range w.epochs {
-		if got := alerts["[network][not-measured]"]; !strings.Contains(got, "edge2-2") {
+		if got := alerts["[network][NOT_MEASURED]"]; !strings.Contains(got, "edge2-2") {
 			t.Errorf("epoch %d of the run: alerts %v", i+1, alerts)
 		}
 		if e := losses(t, &r.Epochs[i]); e.Sure || e.Decoded || !strings.Contains(e.Problem, "edge2-2") ||
@@ -271,13 +271,13 @@ func TestChameleMonRefusedConfiguration(t *testing.T) {
 		}
 		_, err := run.Collector().Reload(t.Context(), &next)
 		if i%2 == 1 {
-			reports(run, "second", "failed", c.text)
+			reports(run, "second", "FAILED", c.text)
 			return err
 		}
 		if err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("reloaded with %v", err)
 		}
-		reports(run, "chamelemon", "running", c.text)
+		reports(run, "chamelemon", "RUNNING", c.text)
 		return nil
 	})
 	for i := range r.Epochs {

@@ -149,8 +149,8 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 	var missing []int
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
-		if r.Epochs[i].Status == "complete" {
-			if e.State != "none" && e.Views["edge2-1"] == nil {
+		if r.Epochs[i].Status == "COMPLETE" {
+			if e.State != "NONE" && e.Views["edge2-1"] == nil {
 				t.Errorf("epoch %d of the run is complete and has nothing of edge2-1", i+1)
 			}
 			continue
@@ -169,7 +169,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 		t.Errorf("epochs without the switch: %v; decoded before: %v, at the end: %v", missing, first.Decoded,
 			last.Decoded)
 	}
-	w.alerted(t, r, "edge2-1", "switch-missing", "nothing was delivered", missing...)
+	w.alerted(t, r, "edge2-1", "SWITCH_MISSING", "nothing was delivered", missing...)
 }
 
 // A switch that flips late, but within the guard, changes nothing.
@@ -197,14 +197,14 @@ func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	// after it, on a busy machine, the collector cannot know that flips were apart.
 	var apart []int
 	for i, alerts := range w.epochs {
-		if alerts["[network][out-of-step]"] != "" {
+		if alerts["[network][OUT_OF_STEP]"] != "" {
 			apart = append(apart, i)
 		}
 	}
 	if len(apart) < 2 || apart[0] < 4 || apart[len(apart)-1] > 6 { // they end at 250, 300 and 350 ms
 		t.Fatalf("the flips of epochs %v of the run were apart, counted from 0; expected two of 4, 5 and 6", apart)
 	}
-	w.alerted(t, r, "network", "out-of-step", "apart, more than the guard of 2ms", apart...)
+	w.alerted(t, r, "network", "OUT_OF_STEP", "apart, more than the guard of 2ms", apart...)
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
 		late := slices.Contains(apart, i)
@@ -245,7 +245,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 			if err := testkit.Signal(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
-		case stopped > 0 && n > stopped+held && losses(t, &all[n-1]).State != "none":
+		case stopped > 0 && n > stopped+held && losses(t, &all[n-1]).State != "NONE":
 			if back++; back == least {
 				return errEnough
 			}
@@ -257,7 +257,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 	without := 0
 	for i := range r.Epochs {
 		e := losses(t, &r.Epochs[i])
-		if e.State == "none" {
+		if e.State == "NONE" {
 			without++
 		}
 		states = append(states, fmt.Sprintf("%s/%v/%v", e.State, e.Decoded, e.Settled))
@@ -279,7 +279,7 @@ func TestChameleMonKilled(t *testing.T) {
 	began, pid, back := "", 0, 0
 	count := func(run *scenario.Run) string {
 		return leaves(t, run.Address(), "chamelemon",
-			"alerts")["/chamelemon/alerts/alert[network][not-decoded]/state/count"]
+			"alerts")["/chamelemon/alerts/alert[network][NOT_DECODED]/state/count"]
 	}
 	run, err := scenario.Open(t.Context(), s, scenario.Options{Compiler: &compiler, PluginDir: plugins,
 		Listen: "127.0.0.1:0", Virtual: true, OnEpoch: func(run *scenario.Run) error {
@@ -288,7 +288,7 @@ func TestChameleMonKilled(t *testing.T) {
 			case len(all) == killAfter:
 				began, pid = count(run), int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
 				return testkit.Signal(pid, syscall.SIGKILL)
-			case len(all) > killAfter && e.State != "none":
+			case len(all) > killAfter && e.State != "NONE":
 				if back++; back == least {
 					return errEnough
 				}
@@ -314,7 +314,7 @@ func TestChameleMonKilled(t *testing.T) {
 	before := losses(t, &r.Epochs[killAfter-1])
 	for i := killAfter - 1; i < len(r.Epochs); i++ {
 		e := losses(t, &r.Epochs[i])
-		if e.State == "none" {
+		if e.State == "NONE" {
 			continue
 		}
 		if !e.Sure || e.Exact != 1750 || e.HL.Buckets != before.HL.Buckets || e.HL.Buckets <= 1539 {
@@ -349,7 +349,7 @@ func TestChameleMonWorkloads(t *testing.T) {
 				r := play(t, s)
 				check(t, r, s.Epochs)
 				for i := s.WarmUp; i < len(r.Epochs); i++ {
-					if e := losses(t, &r.Epochs[i]); !e.Decoded || e.State != "healthy" || e.Exact != flows/10 {
+					if e := losses(t, &r.Epochs[i]); !e.Decoded || e.State != "HEALTHY" || e.Exact != flows/10 {
 						t.Errorf("epoch %d of the run: %s, decoded %v, %d of %d victims exact", i+1, e.State, e.Decoded,
 							e.Exact, flows/10)
 					}

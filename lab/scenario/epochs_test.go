@@ -364,7 +364,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	epochs := func(leaf string) string { return r.leaf("/collector/epoch/state", leaf) }
 	well := func() {
 		t.Helper()
-		if s, d, e := epochs("status"), epochs("accuracy-warnings"), of("state/last-error"); s != "complete" ||
+		if s, d, e := epochs("status"), epochs("accuracy-warnings"), of("state/last-error"); s != "COMPLETE" ||
 			d != "" || e != "" {
 			t.Errorf("status %q, warnings %q, last error %q", s, d, e)
 		}
@@ -375,7 +375,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	r.net.SetRefusing(edge, true)
 	for range 2 {
 		r.play(1)
-		if s, e := epochs("status"), of("state/last-error"); s != "partial" || !strings.Contains(e, "refuse calls") {
+		if s, e := epochs("status"), of("state/last-error"); s != "PARTIAL" || !strings.Contains(e, "refuse calls") {
 			t.Errorf("status %q, last error %q of a switch that does not reply", s, e)
 		}
 	}
@@ -384,7 +384,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	if r.play(1); r.seen()[5].Status != epoch.Partial {
 		t.Errorf("the epoch in which it was back is %v, want partial", r.seen()[5].Status)
 	}
-	for try := 0; epochs("status") != "complete"; try++ {
+	for try := 0; epochs("status") != "COMPLETE"; try++ {
 		if try == 50 {
 			t.Fatal("no epoch is complete although the switch is back")
 		}
@@ -400,7 +400,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	for try := 0; shown < 2 && try < 20; try++ {
 		r.play(1)
 		s, d := epochs("status"), epochs("accuracy-warnings")
-		if s != "complete" || d != "" && !strings.Contains(d, "ms apart, more than the guard of 1ms") {
+		if s != "COMPLETE" || d != "" && !strings.Contains(d, "ms apart, more than the guard of 1ms") {
 			t.Errorf("status %q, warnings %q of epochs with flips apart", s, d)
 		}
 		if d != "" {

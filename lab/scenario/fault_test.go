@@ -120,9 +120,9 @@ faults:
 		t.Fatalf("%d epochs, want 6: %s", len(r.Epochs), r.Error)
 	}
 	for i, e := range r.Epochs {
-		want := "complete"
+		want := "COMPLETE"
 		if i >= 2 {
-			want = "partial"
+			want = "PARTIAL"
 		}
 		if e.Status != want {
 			t.Errorf("epoch %d of the run is %s, want %s", i+1, e.Status, want)

@@ -50,8 +50,8 @@ faults:
   - {host: h4, kill: true, from: 1s}
 expect:
   - {measure: hop-size-are, at-most: 0.01}
-  - {measure: fault-alert-f1, dimension: random-drops, at-least: 1}
-  - {measure: fault-alert-f1, dimension: loop, at-least: 1}
+  - {measure: fault-alert-f1, dimension: RANDOM_DROPS, at-least: 1}
+  - {measure: fault-alert-f1, dimension: LOOP, at-least: 1}
   - {measure: alert-intervals, at-most: 1}
 `)
 	var received []float64
@@ -76,13 +76,13 @@ expect:
 		t.Errorf("received shares %v; want less without two hosts", received)
 	}
 	for key, epochs := range active {
-		missing := strings.HasPrefix(key, "host-missing/h")
+		missing := strings.HasPrefix(key, "HOST_MISSING/h")
 		if fault := epochs[0] == 3 || epochs[0] == 4; !missing && (!fault || len(epochs) > 1) {
 			t.Errorf("alert %s is active in epochs %v of the run", key, epochs)
 		}
 	}
 	for _, host := range []string{"h2", "h4"} {
-		if epochs := active["host-missing/"+host]; len(epochs) == 0 || epochs[len(epochs)-1] != 6 {
+		if epochs := active["HOST_MISSING/"+host]; len(epochs) == 0 || epochs[len(epochs)-1] != 6 {
 			t.Errorf("host %s is missing in epochs %v of the run", host, epochs)
 		}
 	}

@@ -567,9 +567,9 @@ func TestOmniMonDeadHost(t *testing.T) {
 		}
 		lossy := false
 		for path, active := range alerts {
-			lossy = lossy || strings.HasSuffix(path, "[link-lossy]/state/active") && active == "true"
+			lossy = lossy || strings.HasSuffix(path, "[LINK_LOSSY]/state/active") && active == "true"
 		}
-		if missing := alerts["/omnimon/alerts/alert[h2][host-missing]/state/active"] == "true"; missing != (epoch > killed) {
+		if missing := alerts["/omnimon/alerts/alert[h2][HOST_MISSING]/state/active"] == "true"; missing != (epoch > killed) {
 			t.Errorf("epoch %d: an alert that h2 is missing: %v", epoch, missing)
 		}
 		if exact < 20 || others > 0 || epoch > settles+killed && between < 8 {

@@ -78,7 +78,7 @@ func (e *EpochScore) missing() (n, of int) {
 }
 
 // whole reports whether the epoch covers all switches and hosts, and no plugin lost it.
-func (e *EpochScore) whole() bool { return e.Status == "complete" && len(e.Failed) == 0 }
+func (e *EpochScore) whole() bool { return e.Status == "COMPLETE" && len(e.Failed) == 0 }
 
 // reasons returns why the epoch is not whole, in one line.
 func (e *EpochScore) reasons() string {

@@ -25,7 +25,7 @@ func TestFailedEpochs(t *testing.T) {
 	} {
 		r := Report{}
 		for _, f := range c.failed {
-			r.Epochs = append(r.Epochs, EpochScore{Status: "complete", Failed: f})
+			r.Epochs = append(r.Epochs, EpochScore{Status: "COMPLETE", Failed: f})
 		}
 		r.finish(c.bounds, map[string]*score.Scorer{})
 		var broken []string

@@ -278,9 +278,9 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 		for _, l := range leaves {
 			if l.Path[len(l.Path)-1].GetName() == "connection" {
 				switch l.Text {
-				case "ready":
+				case "READY":
 					connected++
-				case "synced":
+				case "SYNCED":
 					synced++
 				}
 			}

@@ -73,8 +73,8 @@ expect:
 			slices.Sort(names)
 			return names
 		}
-		inflated = append(inflated, fmt.Sprint(active("latency-inflated")))
-		changed = append(changed, fmt.Sprint(active("path-changed")))
+		inflated = append(inflated, fmt.Sprint(active("LATENCY_INFLATED")))
+		changed = append(changed, fmt.Sprint(active("PATH_CHANGED")))
 		return nil
 	}})
 	check(t, r, s.Epochs)

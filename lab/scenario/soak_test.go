@@ -48,7 +48,7 @@ func TestSoak64Switches(t *testing.T) {
 	})
 	check(t, r, s.Epochs)
 	for _, e := range r.Epochs {
-		if e.Status != "complete" {
+		if e.Status != "COMPLETE" {
 			t.Errorf("epoch %d is %s", e.Epoch, e.Status)
 		}
 		for _, v := range of(e).Views {
@@ -89,7 +89,7 @@ func sustained(t *testing.T, s *scenario.Scenario, virtual bool) {
 	r := playWith(t, s, scenario.Options{Virtual: virtual})
 	check(t, r, s.Epochs)
 	for i, e := range r.Epochs {
-		if e.Status != "complete" || len(e.Failed) > 0 {
+		if e.Status != "COMPLETE" || len(e.Failed) > 0 {
 			t.Errorf("epoch %d of the run is %s; failed: %v", i+1, e.Status, e.Failed)
 		}
 	}

@@ -52,14 +52,14 @@ algorithms:
 				continue
 			}
 			status, problem := row.Text("status"), row.Text("problem")
-			want := "complete"
+			want := "COMPLETE"
 			if n == 4 || n == 5 {
-				want = "partial"
+				want = "PARTIAL"
 			}
-			if status != want || want == "partial" && !strings.Contains(problem, "C") {
+			if status != want || want == "PARTIAL" && !strings.Contains(problem, "C") {
 				t.Errorf("epoch %d, %s: %s, %q; expected %s", n, dimension, status, problem, want)
 			}
-			if got := row.Value("packets"); want == "complete" && (got != sent || sent == 0) {
+			if got := row.Value("packets"); want == "COMPLETE" && (got != sent || sent == 0) {
 				t.Errorf("epoch %d, %s: %v packets of %v; problem %q", n, dimension, got, sent, problem)
 			}
 		}
@@ -93,7 +93,7 @@ algorithms:
 	for n, e := range r.Epochs[8:] {
 		result := e.Results["univmon"]
 		row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
-		if row.Text("status") != "complete" || row.Text("problem") != "" || actual.Value("packets") == 0 ||
+		if row.Text("status") != "COMPLETE" || row.Text("problem") != "" || actual.Value("packets") == 0 ||
 			row.Value("packets") != actual.Value("packets") {
 			t.Errorf("epoch %d: %s, %q: %v packets of %v", n+8, row.Text("status"), row.Text("problem"),
 				row.Value("packets"), actual.Value("packets"))

@@ -88,9 +88,9 @@ func TestSlowMachineIsReported(t *testing.T) {
 		status   string
 		reported bool
 	}{
-		{870 * time.Millisecond, "partial", true},
-		{870 * time.Millisecond, "complete", false},
-		{20 * time.Millisecond, "partial", false},
+		{870 * time.Millisecond, "PARTIAL", true},
+		{870 * time.Millisecond, "COMPLETE", false},
+		{20 * time.Millisecond, "PARTIAL", false},
 	} {
 		r := Report{Network: NetworkStats{LagNS: int64(tc.lag)}, Epochs: []EpochScore{{Status: tc.status}}}
 		got := r.slow(time.Second)
@@ -112,11 +112,11 @@ func TestLiveScreen(t *testing.T) {
 	tables.Rows("heavy-change", view).Add("up", score.Leaves{"delta": score.Number(20)})
 	tables.Rows("heavy-change", view).Add("down", score.Leaves{"delta": score.Number(-70)})
 	report := LiveReport{Interface: "eth0", GNMI: "127.0.0.1:9339", Epochs: []LiveEpoch{{
-		EpochScore: EpochScore{Epoch: 7, Status: "partial", Absent: map[string]string{"eth0": "read-out took too long"}},
+		EpochScore: EpochScore{Epoch: 7, Status: "PARTIAL", Absent: map[string]string{"eth0": "read-out took too long"}},
 		Frames:     1300, Lost: 4, Results: tables}}}
 	text := report.draw(score.Canvas{Columns: 80})
 	for _, want := range []string{
-		"eth0, live: packets are read, none is sent or changed", "1300 frames", "partial: eth0: read-out took too long",
+		"eth0, live: packets are read, none is sent or changed", "1300 frames", "PARTIAL: eth0: read-out took too long",
 		"dropped 4 frames", "5-tuple          1200          -     3.250", "25.00 %", "udp,22340,8080",
 	} {
 		if !strings.Contains(text, want) {
@@ -127,7 +127,7 @@ func TestLiveScreen(t *testing.T) {
 		t.Errorf("the larger change is not first:\n%s", text)
 	}
 	for line := range strings.Lines(text) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 && !strings.Contains(line, "partial") &&
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 && !strings.Contains(line, "PARTIAL") &&
 			!strings.Contains(line, "dropped") { // prose is cut on a terminal
 			t.Errorf("%d columns: %q", n, line)
 		}

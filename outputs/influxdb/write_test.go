@@ -222,7 +222,7 @@ func TestAnswersThatKeepPoints(t *testing.T) {
 		reason string
 	}{
 		{"login page", answer(200, html, page), outputs.Down, "not an answer of InfluxDB"},
-		{"other JSON", answer(200, js, `{"status":"ok"}`), outputs.Down, `200 OK: {"status":"ok"}`},
+		{"other JSON", answer(200, js, `{"status":"OK"}`), outputs.Down, `200 OK: {"status":"OK"}`},
 		{"200 in InfluxDB's form", answer(200, js, `{"error":"timeout"}`), outputs.Refused, "200 OK: timeout"},
 		{"empty 200", answer(200, text, ""), outputs.Down, "check url and the proxies on the way: 200 OK"},
 		{"201", answer(201, js, `{"id":7}`), outputs.Down, "201 Created"},

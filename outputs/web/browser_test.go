@@ -176,16 +176,16 @@ func (f *fixture) network() {
 			for s := range spines {
 				port.Append(fmt.Sprintf("%s/%d", text, s+1))
 				peer.Append(fmt.Sprintf("spine%d/%d", s, i))
-				status.Append("confirmed")
+				status.Append("CONFIRMED")
 			}
 		}
 		name.Append(text)
-		connection.Append("ready")
+		connection.Append("READY")
 		readout.Append(uint64(1e6) * (f.epoch + uint64(i)))
 	}
 	epoch := table.NewBuilder("/netsketch-collector:collector/epoch")
 	epoch.Uint("state/number").Append(f.epoch)
-	epoch.Text("state/status").Append("complete")
+	epoch.Text("state/status").Append("COMPLETE")
 	for _, leaf := range []string{"flip-time", "wait-time", "readout-time", "plugin-time", "publish-time", "total-time"} {
 		epoch.Uint("state/" + leaf).Append(uint64(1e6) * (10 + f.epoch%5))
 	}
@@ -526,7 +526,7 @@ func TestBrowserNarrow(t *testing.T) {
 		{"epochs", "rows", "ms"},
 		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows", "1 001"},
 		{"flow?key=10.0.0.7", "/univmon/heavy-hitters/heavy-hitter", "7 001"},
-		{"paths?path=/collector/epoch", "rows", "complete"},
+		{"paths?path=/collector/epoch", "rows", "COMPLETE"},
 	} {
 		b.page(p.hash)
 		b.until(fmt.Sprintf("document.body.innerText.includes(%q) && !!document.querySelector('.tr:not(.head)')", p.ready))
@@ -609,14 +609,14 @@ func TestBrowserFlow(t *testing.T) {
 func (f *fixture) links(octets int, speed string) {
 	f.t.Helper()
 	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
-		map[string]any{"name": "leaf1", "state/connection": "ready"},
-		map[string]any{"name": "leaf2", "state/connection": "ready"},
-		map[string]any{"name": "spine1", "state/connection": "ready"})
+		map[string]any{"name": "leaf1", "state/connection": "READY"},
+		map[string]any{"name": "leaf2", "state/connection": "READY"},
+		map[string]any{"name": "spine1", "state/connection": "READY"})
 	f.publish("/netsketch-collector:collector/links/link", []string{"port"},
-		map[string]any{"port": "leaf1/1", "state/peer-configured": "spine1/1", "state/status": "configured"},
-		map[string]any{"port": "leaf2/1", "state/peer-configured": "spine1/2", "state/status": "configured"},
-		map[string]any{"port": "spine1/1", "state/peer-configured": "leaf1/1", "state/status": "configured"},
-		map[string]any{"port": "spine1/2", "state/peer-configured": "leaf2/1", "state/status": "configured"})
+		map[string]any{"port": "leaf1/1", "state/peer-configured": "spine1/1", "state/status": "CONFIGURED"},
+		map[string]any{"port": "leaf2/1", "state/peer-configured": "spine1/2", "state/status": "CONFIGURED"},
+		map[string]any{"port": "spine1/1", "state/peer-configured": "leaf1/1", "state/status": "CONFIGURED"},
+		map[string]any{"port": "spine1/2", "state/peer-configured": "leaf2/1", "state/status": "CONFIGURED"})
 	f.counters(octets, speed)
 }
 
@@ -682,7 +682,7 @@ func TestBrowserLinks(t *testing.T) {
 	b.do(chromedp.KeyEvent("j"))
 	b.until("location.hash.includes('select=') && !!document.querySelector('[aria-label=\"Selected link\"]')")
 	b.page("?select=leaf1")
-	b.until("document.querySelector('[aria-label=\"Selected switch\"]')?.innerText.includes('ready') ?? false")
+	b.until("document.querySelector('[aria-label=\"Selected switch\"]')?.innerText.includes('READY') ?? false")
 	// A rate needs two samples after the page has subscribed, which nothing on it tells.
 	octets := 400_000_000
 	b.after(func() { octets += 1_000_000; f.counters(octets, "SPEED_1GB") },
@@ -697,17 +697,17 @@ func TestBrowserLinks(t *testing.T) {
 func TestBrowserConfiguration(t *testing.T) {
 	f := start(t, plain())
 	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
-		map[string]any{"name": "leaf1", "state/connection": "ready", "configuration/state/state": "differs"},
-		map[string]any{"name": "leaf2", "state/connection": "ready", "configuration/state/state": "in-effect"})
+		map[string]any{"name": "leaf1", "state/connection": "READY", "configuration/state/status": "DIFFERS"},
+		map[string]any{"name": "leaf2", "state/connection": "READY", "configuration/state/status": "IN_EFFECT"})
 	f.publish("/netsketch-collector:collector/devices/device/configuration/leaves/leaf", []string{"name", "path"},
 		map[string]any{"name": "leaf1", "path": "/interfaces/interface[name=Ethernet1]/config/id", "state/desired": "1",
-			"state/actual": "7", "state/status": "drifted"},
+			"state/actual": "7", "state/status": "DRIFTED"},
 		map[string]any{"name": "leaf2", "path": "/interfaces/interface[name=Ethernet9]/config/id", "state/desired": "9",
-			"state/actual": "9", "state/status": "in-effect"})
+			"state/actual": "9", "state/status": "IN_EFFECT"})
 	b := open(t, f, 1280, 900)
 	b.page("?select=leaf1")
 	details := "(document.querySelector('[aria-label=\"Selected switch\"]')?.innerText ?? '')"
-	b.until(details + ".includes('differs') && " + details + ".includes('drifted') && " +
+	b.until(details + ".includes('DIFFERS') && " + details + ".includes('DRIFTED') && " +
 		details + ".includes('Ethernet1') && !" + details + ".includes('Ethernet9')")
 	b.page("alerts")
 	b.until("document.body.innerText.includes('configuration of switch leaf1')")
@@ -739,7 +739,7 @@ func TestBrowserLosses(t *testing.T) {
 	// Settled losses of an earlier epoch are an alert.
 	loss(0, 0, false)
 	f.publish("/netsketch-omnimon:omnimon/alerts/alert", []string{"subject", "kind"}, map[string]any{
-		"subject": "spine1/1~leaf1/1", "kind": "link-lossy", "state/active": true, "state/text": "it lost 3 packets"})
+		"subject": "spine1/1~leaf1/1", "kind": "LINK_LOSSY", "state/active": true, "state/text": "it lost 3 packets"})
 	b.until("!!" + edges + "[0]?.endsWith('true')")
 }
 
@@ -749,7 +749,7 @@ func TestBrowserValues(t *testing.T) {
 	f := start(t, plain())
 	f.publish("/netsketch-collector:collector", nil, map[string]any{"state/epoch-length": 500_000_000})
 	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": 1_795_750_584,
-		"state/status": "complete",
+		"state/status": "COMPLETE",
 		"state/end":    1_795_750_584_000_000_000})
 	f.publish("/netsketch-omnimon:omnimon/summary", nil,
 		map[string]any{"state/flows": 15_608, "state/determined-share": 0.262295})
@@ -801,7 +801,7 @@ func TestBrowserCollectorReturns(t *testing.T) {
 	again := start(t, c)
 	again.network()
 	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches') && "+
-		"(document.querySelector('.pill')?.innerText.includes('complete') ?? false)",
+		"(document.querySelector('.pill')?.innerText.includes('COMPLETE') ?? false)",
 		spines+leaves))
 	b.until("!document.body.innerText.includes('No connection')")
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
@@ -815,7 +815,7 @@ func TestBrowserSilentCollector(t *testing.T) {
 	f.network()
 	b := open(t, f, 1280, 900)
 	b.page("")
-	b.until("document.querySelector('.pill')?.innerText.includes('complete') ?? false")
+	b.until("document.querySelector('.pill')?.innerText.includes('COMPLETE') ?? false")
 	evaluate[any](b, `(() => {
 		window.silences = new Set()
 		window.seen = ''

@@ -27,15 +27,15 @@ const (
 	StatusLost
 )
 
-// String returns "complete", "partial" or "lost".
+// String returns "COMPLETE", "PARTIAL" or "LOST".
 func (s Status) String() string {
 	switch s {
 	case StatusComplete:
-		return "complete"
+		return "COMPLETE"
 	case StatusPartial:
-		return "partial"
+		return "PARTIAL"
 	case StatusLost:
-		return "lost"
+		return "LOST"
 	}
 	return fmt.Sprintf("status(%d)", uint8(s))
 }

@@ -272,19 +272,19 @@ func (b *bench) expect(got, want string) {
 func TestEpochsCountExactlyTheirPackets(t *testing.T) {
 	b := newBench(t, 0, "s2", "s1")
 	for i := 1; i <= 5; i++ {
-		b.expect(b.step(10*i), fmt.Sprintf("%d complete s1=%d s2=%d", i, 10*i, 10*i))
+		b.expect(b.step(10*i), fmt.Sprintf("%d COMPLETE s1=%d s2=%d", i, 10*i, 10*i))
 	}
 }
 
 func TestDeviceDownMakesEpochsPartialThenLostThenRejoins(t *testing.T) {
 	b := newBench(t, 0, "s1", "s2")
-	b.expect(b.step(1), "1 complete s1=1 s2=1")
+	b.expect(b.step(1), "1 COMPLETE s1=1 s2=1")
 	down := errors.New("session is down")
 	b.fakes[1].set(func(f *fake) { f.down = down })
-	b.expect(b.step(2), "2 partial s1=2 s2=error")
+	b.expect(b.step(2), "2 PARTIAL s1=2 s2=error")
 	b.fakes[0].set(func(f *fake) { f.down = down })
-	b.expect(b.step(3), "3 lost s1=error s2=error")
-	b.expect(b.step(3), "4 lost s1=error s2=error")
+	b.expect(b.step(3), "3 LOST s1=error s2=error")
+	b.expect(b.step(3), "4 LOST s1=error s2=error")
 	// s1 returns from a reboot, and the push has cleared its registers. s2 returns with old contents.
 	b.fakes[0].set(func(f *fake) {
 		f.down = nil
@@ -297,8 +297,8 @@ func TestDeviceDownMakesEpochsPartialThenLostThenRejoins(t *testing.T) {
 	b.g.Check("s2")
 	b.join()
 	// Both switches joined at the start of the epoch, s2 with a bank that was not clean.
-	b.expect(b.step(5), "5 partial s1=5 s2=joining")
-	b.expect(b.step(6), "6 complete s1=6 s2=6")
+	b.expect(b.step(5), "5 PARTIAL s1=5 s2=joining")
+	b.expect(b.step(6), "6 COMPLETE s1=6 s2=6")
 	if n := strings.Count(b.log.String(), "missing from the epoch"); n != 2 {
 		t.Errorf("%d lines about missing devices, want one for each:\n%s", n, b.log)
 	}
@@ -313,23 +313,23 @@ func TestDeviceThatJoinsDuringAnEpochCountsFromTheNext(t *testing.T) {
 	b.fakes = append(b.fakes, f)
 	b.add(f)
 	b.join()
-	b.expect(b.step(4), "1 partial s1=4 s2=joining")
-	b.expect(b.step(4), "2 complete s1=4 s2=4")
+	b.expect(b.step(4), "1 PARTIAL s1=4 s2=joining")
+	b.expect(b.step(4), "2 COMPLETE s1=4 s2=4")
 	b.e.Remove("s2")
 	b.g.Remove("s2")
-	b.expect(b.step(4), "3 complete s1=4")
+	b.expect(b.step(4), "3 COMPLETE s1=4")
 }
 
 func TestFailedReadOutLeavesNothingBehind(t *testing.T) {
 	b := newBench(t, 0, "s1")
-	b.expect(b.step(1), "1 complete s1=1")
+	b.expect(b.step(1), "1 COMPLETE s1=1")
 	b.fakes[0].set(func(f *fake) { f.readErr = errors.New("a range was lost") })
-	b.expect(b.step(2), "2 lost s1=error")
+	b.expect(b.step(2), "2 LOST s1=error")
 	b.join() // the switch is read once more, which fails
 	b.fakes[0].set(func(f *fake) { f.readErr = nil })
-	b.expect(b.step(3), "3 complete s1=3")
-	b.expect(b.step(4), "4 lost s1=unread") // the bank also holds epoch 2
-	b.expect(b.step(5), "5 complete s1=5")
+	b.expect(b.step(3), "3 COMPLETE s1=3")
+	b.expect(b.step(4), "4 LOST s1=unread") // the bank also holds epoch 2
+	b.expect(b.step(5), "5 COMPLETE s1=5")
 	b.inStep()
 }
 
@@ -337,20 +337,20 @@ func TestFailedReadOutLeavesNothingBehind(t *testing.T) {
 func TestFailedReadOutIsRepeatedAtOnce(t *testing.T) {
 	b := newBench(t, 0, "s1")
 	b.fakes[0].set(func(f *fake) { f.readErr, f.errs = errors.New("a range was lost"), 1 })
-	b.expect(b.step(2), "1 lost s1=error")
+	b.expect(b.step(2), "1 LOST s1=error")
 	b.join()
-	b.expect(b.step(3), "2 complete s1=3")
-	b.expect(b.step(4), "3 complete s1=4")
+	b.expect(b.step(3), "2 COMPLETE s1=3")
+	b.expect(b.step(4), "3 COMPLETE s1=4")
 }
 
 func TestFailedFlipStartsOver(t *testing.T) {
 	b := newBench(t, 0, "s1")
 	b.fakes[0].set(func(f *fake) { f.flipErr = errors.New("refused") })
-	b.expect(b.step(1), "1 lost s1=error")
+	b.expect(b.step(1), "1 LOST s1=error")
 	b.fakes[0].set(func(f *fake) { f.flipErr = nil })
 	b.join()
-	b.expect(b.step(2), "2 lost s1=joining")
-	b.expect(b.step(3), "3 complete s1=3")
+	b.expect(b.step(2), "2 LOST s1=joining")
+	b.expect(b.step(3), "3 COMPLETE s1=3")
 	b.inStep()
 }
 
@@ -392,22 +392,22 @@ func TestHangingReadOutsReleaseTheirPlaces(t *testing.T) {
 	for _, f := range b.fakes[:3] {
 		f.set(func(f *fake) { f.hold = hold })
 	}
-	b.expect(b.step(1), "1 partial s0=late s1=late s2=late s3=1 s4=1 s5=1")
+	b.expect(b.step(1), "1 PARTIAL s0=late s1=late s2=late s3=1 s4=1 s5=1")
 }
 
 func TestSkippedBoundaries(t *testing.T) {
 	b := newBench(t, 0, "s1")
 	b.fakes[0].count(9)
 	b.end = b.end.Add(2 * time.Second)
-	b.expect(b.step(1), "3 lost s1=merged")
-	b.expect(b.step(1), "4 complete s1=1")
+	b.expect(b.step(1), "3 LOST s1=merged")
+	b.expect(b.step(1), "4 COMPLETE s1=1")
 	b.inStep()
 	// If the next epoch uses the bank that is in use, it is lost, too, because banks follow the
 	// epochs' numbers.
 	b.end = b.end.Add(time.Second)
-	b.expect(b.step(1), "6 lost s1=merged")
-	b.expect(b.step(1), "7 lost s1=merged")
-	b.expect(b.step(5), "8 complete s1=5")
+	b.expect(b.step(1), "6 LOST s1=merged")
+	b.expect(b.step(1), "7 LOST s1=merged")
+	b.expect(b.step(5), "8 COMPLETE s1=5")
 	b.inStep()
 }
 

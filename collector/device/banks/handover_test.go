@@ -43,7 +43,7 @@ func TestHandover(t *testing.T) {
 			for number := uint64(1); number <= 12; number++ {
 				send(number, int(number))
 				got := p.close(owner)
-				switch want := "complete s1="; {
+				switch want := "COMPLETE s1="; {
 				case strings.HasPrefix(got, want):
 					if got != want+string(rune('0'+number)) && number < 10 {
 						t.Errorf("epoch %d: %s", number, got)
@@ -105,7 +105,7 @@ func TestHandoverOfUnreadBank(t *testing.T) {
 	}
 	p.both[0].e.Remove("s1")
 	p.both[1].e.Add(p.both[1].g.Adopt(f, over(t, h)))
-	for i, want := range []string{"complete s1=2", "lost s1=unread", "complete s1=4"} {
+	for i, want := range []string{"COMPLETE s1=2", "LOST s1=unread", "COMPLETE s1=4"} {
 		f.count(2 + i)
 		if got := p.close(1); got != want {
 			t.Errorf("epoch %d: %s, want %s", 2+i, got, want)
@@ -220,7 +220,7 @@ func FuzzHandover(f *testing.F) {
 			send(number, int(number))
 			got = p.close(1)
 		}
-		if got != "complete s1=16" {
+		if got != "COMPLETE s1=16" {
 			t.Errorf("epoch 16 is %q", got)
 		}
 	})

@@ -165,7 +165,7 @@ func TestRecoveryCostsTwoEpochsAtMost(t *testing.T) {
 			for range 8 {
 				got := b.step(5)
 				if number, _ := b.e.Current(); !slices.Contains(lost, number-1) {
-					b.expect(got, fmt.Sprintf("%d complete s1=5 s2=5 s3=5 s4=5", number-1))
+					b.expect(got, fmt.Sprintf("%d COMPLETE s1=5 s2=5 s3=5 s4=5", number-1))
 				}
 				b.inStep()
 				b.join() // canceled read-outs have ended
@@ -185,7 +185,7 @@ func TestPacketsInASealedBankCauseAWarning(t *testing.T) {
 	b.each = func(ep *epoch.Epoch) { warnings = append(warnings, ep.Warnings) }
 	b.fakes[1].set(func(f *fake) { f.inexact = &banks.InexactError{Reason: "flips late"} })
 	for i := 1; i <= 5; i++ {
-		b.expect(b.step(i), fmt.Sprintf("%d complete s1=%d s2=%d", i, i, i))
+		b.expect(b.step(i), fmt.Sprintf("%d COMPLETE s1=%d s2=%d", i, i, i))
 		b.join() // the switch is read once more
 	}
 	if diff := cmp.Diff([][]epoch.AccuracyWarning{

@@ -148,17 +148,17 @@ func TestWindow(t *testing.T) {
 	for n := range uint64(4) {
 		b.sw.packet(1+n, int(10+n))
 	}
-	b.expect(b.close(), "1 complete s1=10")
+	b.expect(b.close(), "1 COMPLETE s1=10")
 	b.sw.packet(5, 14)
 	b.sw.packet(2, 100)
-	b.expect(b.close(), "2 complete s1=111")
+	b.expect(b.close(), "2 COMPLETE s1=111")
 	for n := uint64(3); n < 40; n++ {
 		b.sw.packet(n+3, int(13+n))
 		want := int(10 + n)
 		if n < 6 {
 			want = int(9 + n)
 		}
-		b.expect(b.close(), fmt.Sprintf("%d complete s1=%d", n, want))
+		b.expect(b.close(), fmt.Sprintf("%d COMPLETE s1=%d", n, want))
 	}
 }
 
@@ -169,16 +169,16 @@ func TestWindowReportsUncountedPackets(t *testing.T) {
 	b.open()
 	b.sw.packet(1, 1)
 	b.sw.packet(7, 9) // too far ahead
-	b.expect(b.close(), "1 complete s1=1; 3 packets of the epoch arrived while the switch did not count the epoch")
+	b.expect(b.close(), "1 COMPLETE s1=1; 3 packets of the epoch arrived while the switch did not count the epoch")
 	b.sw.packet(1, 2) // too late
 	for n := 2; n < 5; n++ {
-		b.expect(b.close(), fmt.Sprintf("%d complete s1=0", n))
+		b.expect(b.close(), fmt.Sprintf("%d COMPLETE s1=0", n))
 	}
-	b.expect(b.close(), "5 complete s1=0; epoch 1: 2 packets arrived after it was read: epoch.drain is too short, or "+
+	b.expect(b.close(), "5 COMPLETE s1=0; epoch 1: 2 packets arrived after it was read: epoch.drain is too short, or "+
 		"their epoch is wrong")
-	b.expect(b.close(), "6 complete s1=0")
-	b.expect(b.close(), "7 complete s1=0; 9 packets of the epoch arrived while the switch did not count the epoch")
-	b.expect(b.close(), "8 complete s1=0")
+	b.expect(b.close(), "6 COMPLETE s1=0")
+	b.expect(b.close(), "7 COMPLETE s1=0; 9 packets of the epoch arrived while the switch did not count the epoch")
+	b.expect(b.close(), "8 COMPLETE s1=0")
 }
 
 // A new session finds a switch that has a window and packets of another collector.
@@ -192,11 +192,11 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b := newWindowBench(t, sw).open()
 	b.sw.packet(1, 7)
 	const unsure = "; its first packets may have been counted, and discarded, before the switch joined"
-	b.expect(b.close(), "1 complete s1=7"+unsure)
+	b.expect(b.close(), "1 COMPLETE s1=7"+unsure)
 	b.sw.packet(2, 8)
 	// The collector's session is lost; packets continue, and another controller moves the window.
 	b.sw.set(func(f *slotted) { f.down = errors.New("session is down") })
-	b.expect(b.close(), "2 lost s1=error")
+	b.expect(b.close(), "2 LOST s1=error")
 	b.sw.set(func(f *slotted) { f.first, f.size = 2, 4 })
 	for n := uint64(2); n < 7; n++ {
 		b.sw.packet(n, 1)
@@ -206,12 +206,12 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.join()
 	b.sw.packet(3, 1)
 	b.sw.packet(4, 4)
-	b.expect(b.close(), "3 lost s1=joining")
-	b.expect(b.close(), "4 complete s1=4"+unsure)
-	b.expect(b.close(), "5 complete s1=0"+unsure)
-	b.expect(b.close(), "6 complete s1=0; 1 packets of the epoch arrived while the switch did not count the epoch"+unsure)
-	b.expect(b.close(), "7 complete s1=0"+unsure)
-	b.expect(b.close(), "8 complete s1=0")
+	b.expect(b.close(), "3 LOST s1=joining")
+	b.expect(b.close(), "4 COMPLETE s1=4"+unsure)
+	b.expect(b.close(), "5 COMPLETE s1=0"+unsure)
+	b.expect(b.close(), "6 COMPLETE s1=0; 1 packets of the epoch arrived while the switch did not count the epoch"+unsure)
+	b.expect(b.close(), "7 COMPLETE s1=0"+unsure)
+	b.expect(b.close(), "8 COMPLETE s1=0")
 	// A rebooted switch is clean: the next epoch is complete.
 	b.sw.set(func(f *slotted) {
 		*f = slotted{name: f.name, life: banks.Incarnation{ID: 3, Clean: true}}
@@ -221,8 +221,8 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.join()
 	b.sw.packet(9, 1)
 	b.sw.packet(10, 2)
-	b.expect(b.close(), "9 lost s1=joining")
-	b.expect(b.close(), "10 complete s1=2")
+	b.expect(b.close(), "9 LOST s1=joining")
+	b.expect(b.close(), "10 COMPLETE s1=2")
 }
 
 // A bank that was not read completely is cleared before it counts again.
@@ -231,22 +231,22 @@ func TestWindowAfterFailedReadOut(t *testing.T) {
 	count := func(n uint64) { b.sw.packet(n, int(n)) }
 	count(1)
 	b.sw.set(func(f *slotted) { f.readErr, f.errs = errors.New("a range was lost"), 1 })
-	b.expect(b.close(), "1 lost s1=error") // the bank is cleared at once, so that epoch 5 is counted
+	b.expect(b.close(), "1 LOST s1=error") // the bank is cleared at once, so that epoch 5 is counted
 	const unsure = "; packets may have arrived while the switch did not count the epoch; " +
 		"a failed read-out lost their number"
 	for n := uint64(2); n < 5; n++ {
 		count(n)
-		b.expect(b.close(), fmt.Sprintf("%d complete s1=%d", n, n))
+		b.expect(b.close(), fmt.Sprintf("%d COMPLETE s1=%d", n, n))
 	}
 	count(5)
-	b.expect(b.close(), "5 complete s1=5"+unsure)
+	b.expect(b.close(), "5 COMPLETE s1=5"+unsure)
 	count(6)
 	b.sw.set(func(f *slotted) { f.readErr = errors.New("the port is full") })
-	b.expect(b.close(), "6 lost s1=error")
+	b.expect(b.close(), "6 LOST s1=error")
 	b.sw.set(func(f *slotted) { f.readErr = nil })
 	for n := uint64(7); n < 12; n++ {
 		count(n)
-		want := fmt.Sprintf("%d complete s1=%d", n, n)
+		want := fmt.Sprintf("%d COMPLETE s1=%d", n, n)
 		if n == 10 {
 			want += unsure
 		}
@@ -254,20 +254,20 @@ func TestWindowAfterFailedReadOut(t *testing.T) {
 	}
 	b.sw.set(func(f *slotted) { f.inexact = &banks.InexactError{Reason: "packets after the end"} })
 	count(12)
-	b.expect(b.close(), "12 complete s1=12; packets after the end")
+	b.expect(b.close(), "12 COMPLETE s1=12; packets after the end")
 	for n := uint64(13); n < 18; n++ {
 		count(n)
-		b.expect(b.close(), fmt.Sprintf("%d complete s1=%d", n, n))
+		b.expect(b.close(), fmt.Sprintf("%d COMPLETE s1=%d", n, n))
 	}
 	b.sw.set(func(f *slotted) { f.setErr = errors.New("refused") })
-	b.expect(b.close(), "18 lost s1=error")
+	b.expect(b.close(), "18 LOST s1=error")
 	b.sw.set(func(f *slotted) { f.setErr = nil })
 	b.join()
-	b.expect(b.close(), "19 lost s1=joining")
+	b.expect(b.close(), "19 LOST s1=joining")
 	count(20)
 	count(21)
-	b.expect(b.close(), "20 complete s1=20")
-	b.expect(b.close(), "21 complete s1=21")
+	b.expect(b.close(), "20 COMPLETE s1=20")
+	b.expect(b.close(), "21 COMPLETE s1=21")
 }
 
 // Epochs that the collector skipped are discarded; later epochs are exact.
@@ -277,15 +277,15 @@ func TestWindowSkippedBoundaries(t *testing.T) {
 		b.sw.packet(n, int(n))
 	}
 	b.end = b.end.Add(2 * time.Second)
-	b.expect(b.close(), "3 complete s1=3")
-	b.expect(b.close(), "4 complete s1=4")
+	b.expect(b.close(), "3 COMPLETE s1=3")
+	b.expect(b.close(), "4 COMPLETE s1=4")
 	b.end = b.end.Add(9 * time.Second)
 	b.sw.packet(14, 1)
-	b.expect(b.close(), "14 lost s1=unread")
+	b.expect(b.close(), "14 LOST s1=unread")
 	b.sw.packet(15, 1)
 	b.sw.packet(16, 1)
-	b.expect(b.close(), "15 lost s1=joining")
-	b.expect(b.close(), "16 complete s1=1")
+	b.expect(b.close(), "15 LOST s1=joining")
+	b.expect(b.close(), "16 COMPLETE s1=1")
 }
 
 // TestWindowIsExactOrSaysSo lets packets of random epochs pass while the collector, the session

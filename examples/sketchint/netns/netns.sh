@@ -28,7 +28,7 @@ up() {
     --port 1=@h1-sw --port 2=@s1-s2 --queue 2=20000
   start s2 "$BIN/netsketch" switch --name s2 --device-id 2 --listen 10.255.0.1:9560 \
     --port 1=@s2-s1 --port 2=@h2-sw --queue "2=${QUEUE:-4000/64}"
-  collector /sketchint/summary 'status": "complete'
+  collector /sketchint/summary 'status": "COMPLETE'
 }
 
 check() {

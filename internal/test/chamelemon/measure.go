@@ -88,8 +88,8 @@ func Measure(r *sdk.Results) (*Measured, error) {
 		return nil, fmt.Errorf("%d rows of %s, expected 1", len(rows), attentionList)
 	}
 	a := rows[0]
-	m := &Measured{State: a["network-state"], Next: a["next-state"], Decoded: a["decoded"] == "true",
-		Settled: a["settled"] == "true", Problem: a["problem"]}
+	m := &Measured{State: strings.ToLower(a["network-state"]), Next: strings.ToLower(a["next-state"]),
+		Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
 	read := reader{}
 	m.Response, m.Analysis = time.Duration(read.number(a, "response-time")),
 		time.Duration(read.number(a, "analysis-time"))
@@ -108,24 +108,24 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	for _, e := range Rows(r, encoderList) {
 		failed := e["decoded"] == "false"
 		switch e["part"] {
-		case "hh":
+		case "HH":
 			m.FailedHH = m.FailedHH || failed && e["device"] != Network
-		case "hl":
+		case "HL":
 			m.FailedHL = m.FailedHL || failed && e["device"] == Network
-		case "ll":
+		case "LL":
 			m.FailedLL = m.FailedLL || failed && e["device"] == Network
 		}
-		if e["family"] != "ipv4" {
+		if e["family"] != "IPV4" {
 			continue
 		}
 		buckets, flows, load := read.number(e, "buckets"), read.number(e, "flows"), read.number(e, "load-factor")
 		switch part := e["part"]; {
-		case part == "hh" && e["device"] != Network:
+		case part == "HH" && e["device"] != Network:
 			m.HH, m.LoadHH, m.BucketsHH = m.HH+flows, m.LoadHH+load, buckets
 			hh++
-		case part == "hl" && e["device"] == Network:
+		case part == "HL" && e["device"] == Network:
 			m.HL, m.LoadHL, m.BucketsHL = flows, load, buckets
-		case part == "ll" && e["device"] == Network:
+		case part == "LL" && e["device"] == Network:
 			m.LL, m.LoadLL, m.BucketsLL = flows, load, buckets
 		}
 	}

@@ -267,7 +267,7 @@ func TestSoftSwitch(t *testing.T) {
 			got[0]["packets"] != fmt.Sprint(sent) {
 			t.Errorf("epoch %d: %d packets sent, published %v", epoch, sent, got[0])
 		}
-		if last = attention["network-state"]; last == "ill" {
+		if last = attention["network-state"]; last == "ILL" {
 			ill++
 		}
 		for _, v := range read(t, results, "victims/victim") {
@@ -292,12 +292,12 @@ func TestSoftSwitch(t *testing.T) {
 			t.Errorf("epoch %d: nothing is exact", epoch)
 		}
 		for key := range p.lost {
-			if published[key] == "" && attention["network-state"] == "healthy" {
+			if published[key] == "" && attention["network-state"] == "HEALTHY" {
 				t.Errorf("epoch %d: %s lost packets and is not published", epoch, key)
 			}
 		}
 	}
-	if decoded < 8 || ill < 2 || last != "healthy" {
+	if decoded < 8 || ill < 2 || last != "HEALTHY" {
 		t.Errorf("%d of 14 epochs decoded, %d measured as ill, %s at the end", decoded, ill, last)
 	}
 }

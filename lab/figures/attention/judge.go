@@ -37,7 +37,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	victims := make(map[string]published)
 	for _, v := range chamelemon.Rows(p.Results, chamelemon.VictimList) {
 		n, _ := strconv.ParseInt(v["lost-packets"], 10, 64) // a leaf of an unsigned number
-		victims[v["flow"]] = published{n, v["exact"] == "true", v["kind"] == "heavy"}
+		victims[v["flow"]] = published{n, v["exact"] == "true", v["kind"] == "HEAVY"}
 	}
 	var j Judgment
 	least := max(int64(p.Tl), 1)

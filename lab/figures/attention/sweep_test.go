@@ -256,7 +256,7 @@ func TestJudge(t *testing.T) {
 			Measured: &chamelemon.Measured{Tl: 3, Victims: 3}})
 	}
 	key := func(i int) string { return flows[i].Key.String() }
-	right := [][4]string{{key(1), "1", "true", "light"}, {key(2), "2", "true", "light"}, {key(3), "3", "true", "heavy"}}
+	right := [][4]string{{key(1), "1", "true", "LIGHT"}, {key(2), "2", "true", "LIGHT"}, {key(3), "3", "true", "HEAVY"}}
 	if j := judge(right...); !j.Exact || j.Victims != 3 || j.Estimate != 1 || j.HeavyVictims != (Score{Hits: 1}) ||
 		j.Recorded != (Score{Hits: 1}) || j.HeavyVictims.F1() != 1 {
 		t.Errorf("%+v", j)
@@ -264,14 +264,14 @@ func TestJudge(t *testing.T) {
 	if j := judge(right[:2]...); j.Exact || j.Missed != 1 || j.Recorded != (Score{Missed: 1}) || j.Recorded.F1() != 0 {
 		t.Errorf("one missed: %+v", j)
 	}
-	if j := judge(append(right[:2:2], [4]string{key(3), "2", "false", "heavy"})...); j.Exact || j.False != 0 ||
+	if j := judge(append(right[:2:2], [4]string{key(3), "2", "false", "HEAVY"})...); j.Exact || j.False != 0 ||
 		j.HeavyVictims != (Score{Missed: 1}) {
 		t.Errorf("a lower bound: %+v", j)
 	}
-	if j := judge(append(right[:2:2], [4]string{key(3), "2", "true", "heavy"})...); j.Exact || j.False != 1 {
+	if j := judge(append(right[:2:2], [4]string{key(3), "2", "true", "HEAVY"})...); j.Exact || j.False != 1 {
 		t.Errorf("a wrong number published as exact: %+v", j)
 	}
-	if j := judge(append(right[:3:3], [4]string{key(0), "4", "true", "heavy"})...); j.Exact || j.False != 1 ||
+	if j := judge(append(right[:3:3], [4]string{key(0), "4", "true", "HEAVY"})...); j.Exact || j.False != 1 ||
 		j.Recorded.F1() != 2.0/3 {
 		t.Errorf("a flow that lost nothing: %+v", j)
 	}

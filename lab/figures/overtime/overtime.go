@@ -75,7 +75,7 @@ func columns() []column {
 	ll := func(a *chamelemon.Attention) *chamelemon.Part { return &a.LL }
 	return []column{
 		{"epoch", func(r *score.Result, _ *chamelemon.Attention) string { return strconv.Itoa(r.Index + 1) }},
-		{"state", attention(func(a *chamelemon.Attention) any { return a.State })},
+		{"state", attention(func(a *chamelemon.Attention) any { return strings.ToLower(a.State) })},
 		{"decoded", attention(func(a *chamelemon.Attention) any { return a.Decoded })},
 		{"settled", attention(func(a *chamelemon.Attention) any { return a.Settled })},
 		{"balanced", attention(func(a *chamelemon.Attention) any { return a.Balanced })},

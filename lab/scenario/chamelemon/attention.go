@@ -43,11 +43,11 @@ const (
 
 func (p *Part) filled() bool { return p.Load >= LowLoad && p.Load <= HighLoad }
 
-// AttentionOf reads the attention from the result of an epoch. State is "none" if the result has
+// AttentionOf reads the attention from the result of an epoch. State is "NONE" if the result has
 // no attention.
 func AttentionOf(r *score.Result, edges []string) *Attention {
 	row := r.Published.Row("attention", network, "")
-	a := &Attention{State: "none", Edges: map[string]Edge{}}
+	a := &Attention{State: "NONE", Edges: map[string]Edge{}}
 	if row == nil {
 		return a
 	}
@@ -55,12 +55,12 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 	a.Decoded, a.Settled = row.Is("decoded"), row.Is("settled")
 	a.Sure = r.Published.Row("summary", network, "").Is("victims-exact")
 	a.Low, a.High, a.Sample = row.Value("low-threshold"), row.Value("highest-threshold"), row.Value("sample-rate")
-	a.HL, _ = partOf(r, network, "hl")
-	a.LL, _ = partOf(r, network, "ll")
+	a.HL, _ = partOf(r, network, "HL")
+	a.LL, _ = partOf(r, network, "LL")
 	a.Balanced = a.Decoded && a.Settled && a.State == a.Next && (a.HL.Next == a.HL.Buckets || a.HL.filled())
 	for _, name := range edges {
 		view := score.View{Device: name}
-		heavy, ok := partOf(r, view, "hh")
+		heavy, ok := partOf(r, view, "HH")
 		th := r.Published.Row("threshold", view, "")
 		if !ok || th == nil {
 			a.Balanced = false
@@ -78,7 +78,7 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 }
 
 func partOf(r *score.Result, view score.View, name string) (Part, bool) {
-	row := r.Published.Row("encoder", view, "ipv4/"+name)
+	row := r.Published.Row("encoder", view, "IPV4/"+name)
 	return Part{Buckets: row.Value("buckets"), Next: row.Value("next-buckets"), Flows: row.Value("flows"),
 		Load: row.Value("load-factor"), Decoded: row.Is("decoded")}, row != nil
 }

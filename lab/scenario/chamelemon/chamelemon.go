@@ -5,6 +5,8 @@
 package chamelemon
 
 import (
+	"strings"
+
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
@@ -54,7 +56,7 @@ func Algorithm() score.Algorithm {
 		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves, Dimension: viewWith(required)}
 	}
 	heavy := lost(HeavyVictimF1, "victim", score.F1)
-	heavy.Truth, heavy.Where = "heavy-victim", map[string]string{"kind": "heavy"}
+	heavy.Truth, heavy.Where = "heavy-victim", map[string]string{"kind": "HEAVY"}
 	return score.Algorithm{
 		Plugin: "chamelemon", Root: "chamelemon", Marker: []string{"attention", "state", "epoch"},
 		Summary: "summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),
@@ -104,7 +106,7 @@ func stateOf(e *score.Epoch, _ score.View) (string, bool) {
 	case !a.Is("decoded"):
 		return "undecoded", true
 	}
-	return a.Text("network-state"), true
+	return strings.ToLower(a.Text("network-state")), true
 }
 
 // viewWith is the dimension of measures about what entered; views whose summary lacks the leaf do

@@ -72,23 +72,23 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 	a, b, c := key(t, flowA), key(t, flowB), key(t, flowC)
 	one := &score.Device{Entered: truth.Counts{a: 5, b: 3}, Lost: truth.Counts{a: 2, b: 1}}
 	two := &score.Device{Entered: truth.Counts{c: 4}, Lost: truth.Counts{}}
-	e := &score.Epoch{Number: 7, Status: "complete", Truth: &score.Truth{
+	e := &score.Epoch{Number: 7, Status: "COMPLETE", Truth: &score.Truth{
 		Devices: map[string]*score.Device{"e1": one, "e2": two}, Complete: true,
 		Network: truth.Counts{a: 5, b: 3, c: 4}, Lost: truth.Counts{a: 2, b: 1},
 	}}
 	summary := func(packets int) map[string]any {
-		return map[string]any{"epoch": 7, "status": "complete", "packets": packets, "packets-exact": true,
+		return map[string]any{"epoch": 7, "status": "COMPLETE", "packets": packets, "packets-exact": true,
 			"distinct-flows": 2, "heavy-hitters": 0}
 	}
 	network := summary(12)
 	network["victims-exact"], network["victims"] = true, 2
 	part := map[string]any{"epoch": 7, "buckets": 300, "next-buckets": 300, "flows": 2, "decoded": true}
 	return e, map[string]map[string]any{
-		"attention": {"epoch": 7, "network-state": "healthy", "next-state": "healthy",
+		"attention": {"epoch": 7, "network-state": "HEALTHY", "next-state": "HEALTHY",
 			"decoded": true, "settled": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
-		"victims/victim?flow=" + flowA: {"epoch": 7, "lost-packets": 2, "exact": true, "kind": "heavy", "packets": 5,
+		"victims/victim?flow=" + flowA: {"epoch": 7, "lost-packets": 2, "exact": true, "kind": "HEAVY", "packets": 5,
 			"entry": "e1", "exit": "e2"},
-		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "heavy", "packets": 3,
+		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
 			"entry": "e1", "exit": "e2"},
 		"victims/victim?flow=" + flowC: {"epoch": 6, "lost-packets": 9, "exact": true}, // of the epoch before
 		"summaries/summary?device=e1":  summary(8), "summaries/summary?device=e2": summary(4),
@@ -97,9 +97,9 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
 		"thresholds/threshold?device=e2": {"epoch": 7, "high-threshold": 1,
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
-		"encoders/encoder?device=network&family=ipv4&part=hl": part,
-		"encoders/encoder?device=e1&family=ipv4&part=hh":      part,
-		"encoders/encoder?device=e2&family=ipv4&part=hh":      part,
+		"encoders/encoder?device=network&family=IPV4&part=HL": part,
+		"encoders/encoder?device=e1&family=IPV4&part=HH":      part,
+		"encoders/encoder?device=e2&family=IPV4&part=HH":      part,
 	}
 }
 
@@ -175,10 +175,10 @@ func TestHeavyVictims(t *testing.T) {
 		tl   int
 		want score.Confusion
 	}{
-		"fewer than Tl": {1, "heavy", 2, score.Confusion{TruePositive: 1}},
-		"too many":      {2, "heavy", 2, score.Confusion{TruePositive: 1, FalsePositive: 1}},
-		"called light":  {2, "light", 2, score.Confusion{TruePositive: 1}},
-		"too small":     {1, "heavy", 4, score.Confusion{FalsePositive: 1}},
+		"fewer than Tl": {1, "HEAVY", 2, score.Confusion{TruePositive: 1}},
+		"too many":      {2, "HEAVY", 2, score.Confusion{TruePositive: 1, FalsePositive: 1}},
+		"called light":  {2, "LIGHT", 2, score.Confusion{TruePositive: 1}},
+		"too small":     {1, "HEAVY", 4, score.Confusion{FalsePositive: 1}},
 	} {
 		e, rows := epoch(t)
 		rows["attention"] = maps.Clone(rows["attention"])
@@ -244,7 +244,7 @@ func TestNoResults(t *testing.T) {
 	e, rows := epoch(t)
 	e.Number = 8
 	r, a := scored(t, e, rows)
-	if len(r.Missing) != r.Views || a.State != "none" || a.Balanced || r.Score(VictimF1, network) != nil ||
+	if len(r.Missing) != r.Views || a.State != "NONE" || a.Balanced || r.Score(VictimF1, network) != nil ||
 		r.Score(Decoded, network).Value != 0 {
 		t.Errorf("results of another epoch: %v of %d missing, %+v", r.Missing, r.Views, a)
 	}

@@ -51,7 +51,7 @@ func head(c *score.Canvas, h *score.History) {
 	r := h.Newest()
 	a := AttentionOf(r, h.Edges)
 	state := c.Green(a.State)
-	if a.State == "ill" {
+	if a.State == "ILL" {
 		state = c.Red(a.State)
 	}
 	c.Printf("%s  %s", c.Bold("network"), state)
@@ -77,7 +77,7 @@ func head(c *score.Canvas, h *score.History) {
 		lost := r.Score(LostPacketsError, network).Figure
 		c.Printf("victims    %d of %d flows, %d with the exact number; %.0f of %.0f lost packets", found.TruePositive,
 			found.TruePositive+found.FalseNegative, exact.Counts.TruePositive, lost.Measured, lost.True)
-		if f, ok := r.Figure("attention", network, "victims"); ok && a.State == "ill" {
+		if f, ok := r.Figure("attention", network, "victims"); ok && a.State == "ILL" {
 			c.Printf("; estimated %.0f victims", f.Measured)
 		}
 		c.WriteByte('\n')
@@ -118,7 +118,7 @@ func past(c *score.Canvas, h *score.History) string {
 		switch a := AttentionOf(r, nil); {
 		case !a.Decoded:
 			b.WriteString(c.Red("x"))
-		case a.State == "ill":
+		case a.State == "ILL":
 			b.WriteString("i")
 		default:
 			b.WriteString(c.Green("h"))

@@ -53,12 +53,12 @@ const (
 
 // The faults.
 const (
-	slow      = "inflated-latency"
-	drops     = "random-drops"
-	loop      = "loop"
-	blackhole = "blackhole"
-	jitter    = "abnormal-jitter"
-	path      = "abnormal-path"
+	slow      = "INFLATED_LATENCY"
+	drops     = "RANDOM_DROPS"
+	loop      = "LOOP"
+	blackhole = "BLACKHOLE"
+	jitter    = "ABNORMAL_JITTER"
+	path      = "ABNORMAL_PATH"
 )
 
 var kinds = []string{slow, drops, loop, blackhole, jitter, path}

@@ -28,7 +28,7 @@ type Algorithm struct {
 	Root   string   // container of all results
 	Marker []string // path below Root of a leaf with the number of the newest epoch
 	// Summary is the list in which every view with results has one row. Status is the leaf of the list
-	// that reads "complete" if nothing is missing; "" for none.
+	// that reads "COMPLETE" if nothing is missing; "" for none.
 	Summary, Status string
 	// Views are the views that must have results in every epoch; nil for the views that had results
 	// before.

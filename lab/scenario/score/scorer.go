@@ -91,7 +91,7 @@ func (s *Scorer) missing(r *Result, e *Epoch, actual Tables) {
 	r.Views = len(s.views)
 	for _, view := range slices.SortedFunc(maps.Keys(s.views), compareViews) {
 		row, lost := e.Published.Row(a.Summary, view, ""), 0.0
-		if row == nil || actual.Row(a.Summary, view, "") == nil || a.Status != "" && row.Text(a.Status) != "complete" {
+		if row == nil || actual.Row(a.Summary, view, "") == nil || a.Status != "" && row.Text(a.Status) != "COMPLETE" {
 			r.Missing, lost = append(r.Missing, view), 1
 		}
 		r.Scores = append(r.Scores, Score{Measure: a.Lost, Dimension: view.Dimension, View: view, Value: lost})

@@ -36,7 +36,7 @@ const (
 	BytesShare     = "collection-bytes-share"
 	PacketsShare   = "collection-packets-share"
 	LostResults    = "lost" // share of epochs without a complete result
-	latencyAlert   = "latency-inflated"
+	latencyAlert   = "LATENCY_INFLATED"
 	mostFlowAlerts = 10 // flows with inflated latencies at a switch from which an alert must be active
 )
 

@@ -56,11 +56,11 @@ func TestGet(t *testing.T) {
 		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets",
 			[]string{hitterA + `/state/packets = ietf "100"`}},
 		{"container, JSON", gpb.Encoding_JSON, sum + "/state",
-			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"complete",` +
+			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"COMPLETE",` +
 				`"packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
 		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state",
 			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
-				`"netsketch-univmon:epoch":"7","netsketch-univmon:status":"complete",` +
+				`"netsketch-univmon:epoch":"7","netsketch-univmon:status":"COMPLETE",` +
 				`"netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5",` +
 				`"netsketch-univmon:heavy-hitters":3}`}},
 		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA,

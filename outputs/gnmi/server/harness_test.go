@@ -129,7 +129,7 @@ func summary(tb testing.TB, device string, epoch, packets uint64, entropy float6
 	b.TextKey("device").Append(device)
 	b.TextKey("dimension").Append("src")
 	b.Uint("state/epoch").Append(epoch)
-	b.Text("state/status").Append("complete")
+	b.Text("state/status").Append("COMPLETE")
 	b.Uint("state/packets").Append(packets)
 	b.Float("state/entropy").AppendIf(entropy, !math.IsNaN(entropy))
 	b.Uint("state/heavy-hitters").Append(3)

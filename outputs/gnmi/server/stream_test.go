@@ -165,7 +165,7 @@ func TestAtomicContainer(t *testing.T) {
 	head := "atomic " + at + ": "
 	same(t, "the whole container, without the leaf that is gone", c.next(),
 		head+at+"/device = string s1", head+at+"/dimension = string src", head+at+"/epoch = uint 2",
-		head+at+"/status = string complete", head+at+"/packets = uint 10", head+at+"/heavy-hitters = uint 3")
+		head+at+"/status = string COMPLETE", head+at+"/packets = uint 10", head+at+"/heavy-hitters = uint 3")
 	same(t, "only what was subscribed to of it", part.next(), head+at+"/epoch = uint 2", head+at+"/packets = uint 10")
 	f.publish(summary(t, "s2", 3, 1, nan))
 	got := c.next()

@@ -255,11 +255,11 @@ func TestEncodings(t *testing.T) {
 	row := "/univmon/summaries/summary[device=s1][dimension=src]/state/"
 	for enc, want := range map[gpb.Encoding][]string{
 		gpb.Encoding_PROTO: {"packets = uint 1152921504606846976", "entropy = double 2.5",
-			"status = string complete", "heavy-hitters = uint 3"},
-		gpb.Encoding_JSON: {"packets = json 1152921504606846976", "entropy = json 2.5", `status = json "complete"`,
+			"status = string COMPLETE", "heavy-hitters = uint 3"},
+		gpb.Encoding_JSON: {"packets = json 1152921504606846976", "entropy = json 2.5", `status = json "COMPLETE"`,
 			"heavy-hitters = json 3"},
 		gpb.Encoding_JSON_IETF: {`packets = ietf "1152921504606846976"`, `entropy = ietf "2.5"`,
-			`status = ietf "complete"`, "heavy-hitters = ietf 3"},
+			`status = ietf "COMPLETE"`, "heavy-hitters = ietf 3"},
 	} {
 		req := subscriptions(gpb.SubscriptionList_ONCE, "/univmon/summaries/summary/state")
 		req.GetSubscribe().Encoding = enc

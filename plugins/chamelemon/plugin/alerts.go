@@ -11,14 +11,14 @@ import (
 
 // The kinds of alert, as in the YANG module.
 const (
-	networkIll    alert.Kind = "network-ill"    // the latest network state is ill
-	switchMissing alert.Kind = "switch-missing" // the data of an edge switch is missing or incomplete
-	badCells      alert.Kind = "bad-cells"      // the delivered cells do not match the pipeline
-	notDecoded    alert.Kind = "not-decoded"    // a part of an encoder cannot be decoded
-	outOfStep     alert.Kind = "out-of-step"    // the switches' epochs differ
-	notMeasured   alert.Kind = "not-measured"   // packets enter or leave at switches that do not measure
-	highThreshold alert.Kind = "high-threshold" // Th exceeds the thresholds of the heavy hitters or changes
-	planFailed    alert.Kind = "plan-failed"    // a plan was not applied to a switch, or this is uncertain
+	networkIll    alert.Kind = "NETWORK_ILL"    // the latest network state is ill
+	switchMissing alert.Kind = "SWITCH_MISSING" // the data of an edge switch is missing or incomplete
+	badCells      alert.Kind = "BAD_CELLS"      // the delivered cells do not match the pipeline
+	notDecoded    alert.Kind = "NOT_DECODED"    // a part of an encoder cannot be decoded
+	outOfStep     alert.Kind = "OUT_OF_STEP"    // the switches' epochs differ
+	notMeasured   alert.Kind = "NOT_MEASURED"   // packets enter or leave at switches that do not measure
+	highThreshold alert.Kind = "HIGH_THRESHOLD" // Th exceeds the thresholds of the heavy hitters or changes
+	planFailed    alert.Kind = "PLAN_FAILED"    // a plan was not applied to a switch, or this is uncertain
 	badWatch      alert.Kind = "watched-flow"   // only in the log
 )
 
@@ -47,12 +47,12 @@ func alertName(x *alert.Alert) string {
 func severity(k alert.Kind) string {
 	switch k {
 	case networkIll, switchMissing, badCells, notMeasured:
-		return "major"
+		return "MAJOR"
 	}
-	return "minor"
+	return "MINOR"
 }
 
-// published are the alerts with a row: all that have been active, and network-ill.
+// published are the alerts with a row: all that have been active, and NETWORK_ILL.
 func published(alerts alert.List) alert.List {
 	return slices.DeleteFunc(slices.Clone(alerts), func(x alert.Alert) bool { return x.Kind == badWatch })
 }

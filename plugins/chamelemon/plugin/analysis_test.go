@@ -64,13 +64,13 @@ func TestHealthy(t *testing.T) {
 			flows := f.flows(tc.flows, tc.victims, tc.v6)
 			r := f.play(flows)
 			attention := row(t, r, attentionList)
-			if attention["network-state"] != "healthy" || attention["decoded"] != "true" ||
+			if attention["network-state"] != "HEALTHY" || attention["decoded"] != "true" ||
 				attention["low-threshold"] != "1" || attention["settled"] != "true" {
 				t.Fatalf("attention %v", attention)
 			}
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
 			network := row(t, r, summaryList, "device", Network)
-			if network["status"] != "complete" || network["victims-exact"] != "true" ||
+			if network["status"] != "COMPLETE" || network["victims-exact"] != "true" ||
 				network["packets-exact"] != "true" {
 				t.Errorf("summary %v", network)
 			}
@@ -109,7 +109,7 @@ func TestHealthy(t *testing.T) {
 				t.Errorf("heavy hitters: F1 %.4f", f1)
 			}
 			for _, e := range lab.Rows(r, encoderList) {
-				if e["family"] == "ipv4" {
+				if e["family"] == "IPV4" {
 					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["device"], e["part"], e["buckets"],
 						e["load-factor"], e["decoded"])
 				}
@@ -132,8 +132,8 @@ func TestIllAndBack(t *testing.T) {
 			events += e.Message + "\n"
 		}
 		a := row(t, r, attentionList)
-		hl, ll := row(t, r, encoderList, "device", Network, "part", "hl", "family", "ipv4"),
-			row(t, r, encoderList, "device", Network, "part", "ll", "family", "ipv4")
+		hl, ll := row(t, r, encoderList, "device", Network, "part", "HL", "family", "IPV4"),
+			row(t, r, encoderList, "device", Network, "part", "LL", "family", "IPV4")
 		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL "+
 			"%s load %s",
 			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"],
@@ -145,7 +145,7 @@ func TestIllAndBack(t *testing.T) {
 		step(0.05)
 	}
 	a, _, victims, flows := step(0.05)
-	if a["network-state"] != "healthy" || a["decoded"] != "true" {
+	if a["network-state"] != "HEALTHY" || a["decoded"] != "true" {
 		t.Fatalf("before: %v", a)
 	}
 	exactLosses(t, f, victims, flows)
@@ -154,17 +154,17 @@ func TestIllAndBack(t *testing.T) {
 	var estimates []float64
 	for i := 1; i <= 12; i++ {
 		a, _, victims, flows = step(0.3)
-		if a["network-state"] == "ill" && a["decoded"] == "true" {
+		if a["network-state"] == "ILL" && a["decoded"] == "true" {
 			estimates = append(estimates, float(a["victims"]))
 		}
-		if turned == 0 && a["next-state"] == "ill" {
+		if turned == 0 && a["next-state"] == "ILL" {
 			turned = i
 		}
 	}
 	if turned == 0 || turned > 3 {
 		t.Errorf("ill was decided %d epochs after the change", turned)
 	}
-	if a["network-state"] != "ill" || a["decoded"] != "true" {
+	if a["network-state"] != "ILL" || a["decoded"] != "true" {
 		t.Fatalf("ill: %v", a)
 	}
 	truth := 0
@@ -200,7 +200,7 @@ func TestIllAndBack(t *testing.T) {
 		} else if float(v["lost-packets"]) > float64(x.Lost) {
 			t.Errorf("%v: a lower bound above %d", v, x.Lost)
 		}
-		heavy[v["flow"]] = v["kind"] == "heavy"
+		heavy[v["flow"]] = v["kind"] == "HEAVY"
 	}
 	// Heavy victim flows: a flow that lost its Tl-th or a later packet must be an HL. A flow that
 	// lost only earlier packets may be light, so the test expects flows that lost at least Tl
@@ -223,13 +223,13 @@ func TestIllAndBack(t *testing.T) {
 	back := 0
 	for i := 1; i <= 8; i++ {
 		a, _, victims, flows = step(0.05)
-		if back == 0 && a["next-state"] == "healthy" {
+		if back == 0 && a["next-state"] == "HEALTHY" {
 			back = i
 		}
 		if i <= 4 {
 			continue
 		}
-		if a["network-state"] != "healthy" || a["decoded"] != "true" {
+		if a["network-state"] != "HEALTHY" || a["decoded"] != "true" {
 			t.Fatalf("after: %v", a)
 		}
 		exactLosses(t, f, victims, flows)

@@ -368,7 +368,7 @@ func (p *Plugin) plan(a *analysis, out *sdk.Results) {
 	}
 }
 
-// recordTransition raises the network-ill alert and logs a change of state.
+// recordTransition raises the alert NETWORK_ILL and logs a change of state.
 func (p *Plugin) recordTransition(a *analysis, out *sdk.Results, reasons []string) {
 	if a.state == Ill {
 		why := strings.Join(reasons, "; ")

@@ -25,9 +25,9 @@ const (
 // String returns the state as in the YANG module.
 func (s State) String() string {
 	if s == Ill {
-		return "ill"
+		return "ILL"
 	}
-	return "healthy"
+	return "HEALTHY"
 }
 
 // Sampled is the sample value that takes every LL candidate.

@@ -47,8 +47,8 @@ func TestMissingEdge(t *testing.T) {
 		slices.ContainsFunc(lab.Rows(r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
 		t.Error("network-wide changes without a part of the network")
 	}
-	for device, status := range map[string]string{Network: "partial", "edge1": "complete", "edge2": "lost"} {
-		if got := row(t, r, summaryList, "device", device); got["status"] != status || status != "complete" &&
+	for device, status := range map[string]string{Network: "PARTIAL", "edge1": "COMPLETE", "edge2": "LOST"} {
+		if got := row(t, r, summaryList, "device", device); got["status"] != status || status != "COMPLETE" &&
 			!strings.Contains(got["problem"], "edge2") && !strings.Contains(got["problem"], "no answer") {
 			t.Errorf("%s: %v", device, got)
 		}
@@ -94,7 +94,7 @@ func TestOutOfStep(t *testing.T) {
 			t.Fatalf("called exact: %v", v)
 		}
 	}
-	if s := row(t, r, summaryList, "device", Network); s["status"] != "partial" || s["victims-exact"] != "false" {
+	if s := row(t, r, summaryList, "device", Network); s["status"] != "PARTIAL" || s["victims-exact"] != "false" {
 		t.Errorf("summary: %v", s)
 	}
 }
@@ -146,7 +146,7 @@ func TestBrokenCells(t *testing.T) {
 			tc.change(e)
 			r := f.analyze(e)
 			s := row(t, r, summaryList, "device", "edge1")
-			if tc.lost != (s["status"] == "lost") || !strings.Contains(s["problem"], tc.want) {
+			if tc.lost != (s["status"] == "LOST") || !strings.Contains(s["problem"], tc.want) {
 				t.Errorf("summary %v", s)
 			}
 			if n := len(lab.Rows(r, victimList)); tc.lost && n > 0 {
@@ -158,17 +158,17 @@ func TestBrokenCells(t *testing.T) {
 				}
 			}
 			all := row(t, r, summaryList, "device", Network)
-			if all["status"] != "partial" || all["victims-exact"] == "true" {
+			if all["status"] != "PARTIAL" || all["victims-exact"] == "true" {
 				t.Errorf("network %v", all)
 			}
-			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "true" ||
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "BAD_CELLS"); x["active"] != "true" ||
 				!strings.Contains(x["text"], tc.want) || !said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
 			flows := f.flows(500, 0.1, 0)
 			r = f.play(flows)
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
-			if x := row(t, r, alertList, "subject", "edge1", "kind", "bad-cells"); x["active"] != "false" ||
+			if x := row(t, r, alertList, "subject", "edge1", "kind", "BAD_CELLS"); x["active"] != "false" ||
 				x["count"] != "1" {
 				t.Errorf("afterwards: %v", x)
 			}
@@ -209,7 +209,7 @@ func TestOverfull(t *testing.T) {
 		t.Errorf("attention %v", a)
 	}
 	s := row(t, r, summaryList, "device", "edge1")
-	if s["status"] != "partial" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" ||
+	if s["status"] != "PARTIAL" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" ||
 		s["heavy-hitters"] != "" {
 		t.Errorf("edge1: %v", s)
 	}
@@ -461,7 +461,7 @@ func TestStart(t *testing.T) {
 	for range 3 {
 		r := f.play(f.flows(20_000, 0.3, 0))
 		at := row(t, r, attentionList)
-		if at["network-state"] != "ill" || at["low-threshold"] != "8" || at["highest-threshold"] != "40" ||
+		if at["network-state"] != "ILL" || at["low-threshold"] != "8" || at["highest-threshold"] != "40" ||
 			at["sample-rate"] != "0.25" || len(r.Plans) != 1 {
 			t.Fatalf("%v, %d plans", at, len(r.Plans))
 		}
@@ -470,8 +470,8 @@ func TestStart(t *testing.T) {
 				t.Errorf("a plan writes %+v", w.Entry)
 			}
 		}
-		hl := row(t, r, encoderList, "part", "hl", "family", "ipv4")
-		ll := row(t, r, encoderList, "part", "ll", "family", "ipv4")
+		hl := row(t, r, encoderList, "part", "HL", "family", "IPV4")
+		ll := row(t, r, encoderList, "part", "LL", "family", "IPV4")
 		if n := float(hl["buckets"]); n > 7680 || n < 7670 || ll["buckets"] != "1536" {
 			t.Errorf("%v, %v", hl, ll)
 		}

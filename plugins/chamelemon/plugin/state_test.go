@@ -149,7 +149,7 @@ func TestLatePlans(t *testing.T) {
 			said = said || strings.Contains(e.Message, "was not written (late)")
 		}
 		for _, x := range lab.Rows(r, alertList) {
-			active = active || x["kind"] == "plan-failed" && x["active"] == "true"
+			active = active || x["kind"] == "PLAN_FAILED" && x["active"] == "true"
 		}
 		if i == 13 && at["decoded"] != "true" {
 			t.Errorf("at the end: %v", at)
@@ -188,7 +188,7 @@ func TestMixed(t *testing.T) {
 			if at["settled"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-exact"] != "false" {
 				t.Errorf("attention %v, summary %v", at, s)
 			}
-			if x := row(t, r, alertList, "kind", "plan-failed", "subject", "edge2"); x["active"] != "true" ||
+			if x := row(t, r, alertList, "kind", "PLAN_FAILED", "subject", "edge2"); x["active"] != "true" ||
 				!said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
@@ -222,20 +222,20 @@ func testDoubt(t *testing.T, subject string, w sdk.AccuracyWarning) {
 		}
 	}
 	s, at := row(t, r, summaryList, "device", Network), row(t, r, attentionList)
-	if n == 0 || s["status"] != "partial" || s["victims-exact"] != "false" ||
+	if n == 0 || s["status"] != "PARTIAL" || s["victims-exact"] != "false" ||
 		!strings.Contains(s["problem"], w.Reason) || !strings.Contains(at["problem"], w.Reason) {
 		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
 	}
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", subject); x["active"] != "true" ||
+	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "subject", subject); x["active"] != "true" ||
 		x["count"] != "1" || !said(r, w.Reason) {
 		t.Errorf("alert %v", x)
 	}
 	r = f.play(f.flows(1250, 0.1, 0))
-	if x := row(t, r, alertList, "kind", "out-of-step", "subject", subject); x["active"] != "false" ||
+	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "subject", subject); x["active"] != "false" ||
 		x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
-	if s := row(t, r, summaryList, "device", Network); s["status"] != "complete" || s["victims-exact"] != "true" {
+	if s := row(t, r, summaryList, "device", Network); s["status"] != "COMPLETE" || s["victims-exact"] != "true" {
 		t.Errorf("after: %v", s)
 	}
 }
@@ -343,7 +343,7 @@ func TestTransitions(t *testing.T) {
 			t.Errorf("epoch %d: ill %v", i, ill)
 		}
 	}
-	if want := []string{"2 ill", "5 healthy", "7 ill"}; !slices.Equal(events, want) || p.transitions.Count != 3 ||
+	if want := []string{"2 ILL", "5 HEALTHY", "7 ILL"}; !slices.Equal(events, want) || p.transitions.Count != 3 ||
 		p.transitions.From != 9 {
 		t.Errorf("%v, %+v", events, p.transitions)
 	}

@@ -227,7 +227,7 @@ func (a *analysis) victimTable() (*table.Table, error) {
 		rank.Append(uint64(i + 1))
 		lost.Append(uint64(v.lost))
 		exact.Append(v.exact)
-		kind.Append(map[bool]string{true: "heavy", false: "light"}[v.heavy])
+		kind.Append(map[bool]string{true: "HEAVY", false: "LIGHT"}[v.heavy])
 		packets.Append(v.size)
 		entry.AppendSome(v.entry)
 		exit.AppendSome(v.exit)
@@ -336,7 +336,7 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 			current.Append(c.after)
 			delta.Append(int64(c.after) - int64(c.before))
 			certain.Append(c.exceeds(a.config.HeavyChanges.Packets))
-			kind.Append(map[bool]string{true: "increase", false: "decrease"}[c.after >= c.before])
+			kind.Append(map[bool]string{true: "INCREASE", false: "DECREASE"}[c.after >= c.before])
 		}
 	}
 	return b.Table()
@@ -447,7 +447,7 @@ func (a *analysis) encoderTable() (*table.Table, error) {
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	row := func(name string, f int, part string, width, coming int, n count, known bool) {
 		device.Append(name)
-		families4.Append([families]string{"ipv4", "ipv6"}[f])
+		families4.Append([families]string{"IPV4", "IPV6"}[f])
 		parts.Append(part)
 		now.Append(uint64(arrays * width))
 		next.Append(uint64(arrays * coming))
@@ -463,10 +463,10 @@ func (a *analysis) encoderTable() (*table.Table, error) {
 		if a.b.layout.up[f] == 0 {
 			continue
 		}
-		row(Network, f, "hl", a.attention.Parts[f].HL, a.next.Parts[f].HL, a.losses.hl[f], a.losses.deltas)
-		row(Network, f, "ll", a.attention.Parts[f].LL, a.next.Parts[f].LL, a.losses.ll[f], a.losses.deltas)
+		row(Network, f, "HL", a.attention.Parts[f].HL, a.next.Parts[f].HL, a.losses.hl[f], a.losses.deltas)
+		row(Network, f, "LL", a.attention.Parts[f].LL, a.next.Parts[f].LL, a.losses.ll[f], a.losses.deltas)
 		for _, r := range a.readings {
-			row(r.edge.name, f, "hh", a.attention.hitters(f, &a.b.room), a.next.hitters(f, &a.b.room), r.count[f], true)
+			row(r.edge.name, f, "HH", a.attention.hitters(f, &a.b.room), a.next.hitters(f, &a.b.room), r.count[f], true)
 		}
 	}
 	return b.Table()

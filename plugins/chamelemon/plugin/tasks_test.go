@@ -273,9 +273,9 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 		}
 		alerted := false
 		for _, x := range lab.Rows(r, alertList) {
-			alerted = alerted || x["subject"] == device && x["kind"] == "high-threshold" && x["active"] == "true"
+			alerted = alerted || x["subject"] == device && x["kind"] == "HIGH_THRESHOLD" && x["active"] == "true"
 		}
-		if (s["status"] == "partial") != high || alerted != high || (s["problem"] != "") != high {
+		if (s["status"] == "PARTIAL") != high || alerted != high || (s["problem"] != "") != high {
 			t.Errorf("%s, %s: %v, alert %v", name, device, s, alerted)
 		}
 		t.Logf("%s, %s: hitters from %d, changes from %d (%d rows, %d of them not certain)", name, device, hittersFrom,

@@ -70,7 +70,7 @@ func TestTwins(t *testing.T) {
 			x.Lost, y.Lost = tc.lostX, tc.lostY
 			flows := append(f.flows(n, 0.1, 0), x, y)
 			res := f.play(flows)
-			hh := row(t, res, encoderList, "device", "edge1", "part", "hh", "family", "ipv4")
+			hh := row(t, res, encoderList, "device", "edge1", "part", "HH", "family", "IPV4")
 			if hh["buckets"] != "10749" {
 				t.Fatalf("the pair is for another part: %v", hh)
 			}
@@ -80,7 +80,7 @@ func TestTwins(t *testing.T) {
 			if hh["decoded"] != fmt.Sprint(tc.exact) {
 				t.Errorf("HH part: %v", hh)
 			}
-			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "complete") != tc.exact ||
+			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "COMPLETE") != tc.exact ||
 				(s["problem"] == "") != tc.exact {
 				t.Errorf("edge1: %v", s)
 			}
@@ -136,8 +136,8 @@ func TestVictimTwins(t *testing.T) {
 			x.Packets, y.Packets, x.Lost, y.Lost = tc.sizeX, tc.sizeY, tc.lostX, tc.lostY
 			flows := append(f.flows(2000, 0.1, 0), x, y)
 			res := f.play(flows)
-			if hl := row(t, res, encoderList, "device", Network, "part", "hl", "family",
-				"ipv4"); hl["buckets"] != "1539" {
+			if hl := row(t, res, encoderList, "device", Network, "part", "HL", "family",
+				"IPV4"); hl["buckets"] != "1539" {
 				t.Fatalf("the pair is for another part: %v", hl)
 			}
 			checkVictims(t, f, res, flows, tc.exact, true)
@@ -159,7 +159,7 @@ func TestLightTwins(t *testing.T) {
 	}
 	flows = append(flows, x, y)
 	res := f.play(flows)
-	if ll := row(t, res, encoderList, "device", Network, "part", "ll", "family", "ipv4"); ll["buckets"] != "1536" ||
+	if ll := row(t, res, encoderList, "device", Network, "part", "LL", "family", "IPV4"); ll["buckets"] != "1536" ||
 		ll["decoded"] != "false" {
 		t.Fatalf("LL part: %v", ll)
 	}

@@ -16,9 +16,9 @@ const (
 	AbnormalJitter
 )
 
-var faultNames = [...]string{"inflated-latency", "random-drops", "loop", "blackhole", "abnormal-jitter"}
+var faultNames = [...]string{"INFLATED_LATENCY", "RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER"}
 
-// String returns the name of a fault, such as "random-drops".
+// String returns the name of a fault, such as "RANDOM_DROPS".
 func (f Fault) String() string { return faultNames[f] }
 
 // Hop holds the data of one device on a flow's path about the flow in an interval.

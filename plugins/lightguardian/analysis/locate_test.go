@@ -75,7 +75,7 @@ func TestLatencyAndJitter(t *testing.T) {
 	if got := rules.Locate(nil, path); !slices.Equal(got, want[:1]) {
 		t.Errorf("%v with times below the least one", got)
 	}
-	if got := AbnormalJitter.String(); got != "abnormal-jitter" {
+	if got := AbnormalJitter.String(); got != "ABNORMAL_JITTER" {
 		t.Error(got)
 	}
 }

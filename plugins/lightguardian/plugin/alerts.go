@@ -17,10 +17,10 @@ import (
 
 // The kinds of alert that are not faults, as in the YANG module.
 const (
-	hostMissing   alert.Kind = "host-missing"
-	switchMissing alert.Kind = "switch-missing"
-	inexactKind   alert.Kind = "inexact"
-	planFailed    alert.Kind = "plan-failed"
+	hostMissing   alert.Kind = "HOST_MISSING"
+	switchMissing alert.Kind = "SWITCH_MISSING"
+	inexactKind   alert.Kind = "INEXACT"
+	planFailed    alert.Kind = "PLAN_FAILED"
 )
 
 // networkElement is the subject of problems of the network.
@@ -30,9 +30,9 @@ const networkElement = "network"
 func severity(k alert.Kind) string {
 	switch k {
 	case switchMissing, planFailed, inexactKind:
-		return "minor"
+		return "MINOR"
 	}
-	return "major"
+	return "MAJOR"
 }
 
 // namedFlows is how many flows the text of an alert names.

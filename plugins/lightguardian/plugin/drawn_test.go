@@ -507,20 +507,20 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 		longest, looped, first := 0., false, true
 		for _, h := range on {
 			if longest > 0 {
-				fault("abnormal-jitter", h.s, min(h.gap/longest/c.Rules.Jitter, h.gap*1000/float64(c.Rules.JitterTime)), 1, f.sent)
+				fault("ABNORMAL_JITTER", h.s, min(h.gap/longest/c.Rules.Jitter, h.gap*1000/float64(c.Rules.JitterTime)), 1, f.sent)
 			}
 			longest = max(longest, h.gap)
 			share := float64(h.packets) / float64(f.sent)
 			if !slices.Contains(f.path, h.s) {
 				if first && share >= 0.75 && share < c.Rules.Loop/margin {
-					fault("abnormal-path", h.s, share, c.Rules.Path, f.sent)
+					fault("ABNORMAL_PATH", h.s, share, c.Rules.Path, f.sent)
 				} else if float64(f.sent) >= float64(c.Rules.Packets)/margin {
-					possible("abnormal-path", h.s)
+					possible("ABNORMAL_PATH", h.s)
 				}
 				first = false
 			}
 			if share >= c.Rules.Loop/margin && len(losses[i]) > 0 {
-				fault("loop", h.s, share, c.Rules.Loop, f.sent)
+				fault("LOOP", h.s, share, c.Rules.Loop, f.sent)
 				looped = true
 			}
 		}
@@ -543,21 +543,21 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 			switch {
 			case few:
 			case looped, share > 0.8 && share < 0.99, !enough:
-				possible("random-drops", s)
-				possible("blackhole", s)
+				possible("RANDOM_DROPS", s)
+				possible("BLACKHOLE", s)
 			case share >= 0.99:
-				fault("blackhole", s, 1, 0.1, f.sent)
+				fault("BLACKHOLE", s, 1, 0.1, f.sent)
 			default:
 				if f.sent >= uint64(c.Rules.Packets) {
 					dropped[s] = [2]uint64{dropped[s][0] + n, dropped[s][1] + of}
 				}
-				possible("random-drops", s)
+				possible("RANDOM_DROPS", s)
 			}
 		}
 	}
 	for s, n := range dropped {
 		if share := float64(n[0]) / float64(n[1]); share >= c.Rules.Drops*margin {
-			out[sub{switchName(s), "random-drops"}] = true
+			out[sub{switchName(s), "RANDOM_DROPS"}] = true
 		}
 	}
 	return out
@@ -569,16 +569,16 @@ func (d *drawn) draw(kind string, number int) (drawnFault, bool) {
 	f := drawnFault{kind: "loss", via: -1, at: d.IntN(len(d.near)), share: d.between(0.1, 0.6), flows: 1, from: from,
 		until: from + (1+1.5*d.Float64())*d.epoch}
 	switch kind {
-	case "random-drops":
+	case "RANDOM_DROPS":
 		if d.IntN(4) == 0 {
 			f.share = d.between(0.034, 0.075)
 		}
 		if d.IntN(2) == 0 {
 			f.via = d.near[f.at][d.IntN(len(d.near[f.at]))]
 		}
-	case "blackhole":
+	case "BLACKHOLE":
 		f.share, f.flows = 1, 0.3+0.7*d.Float64()
-	case "abnormal-jitter":
+	case "ABNORMAL_JITTER":
 		f.kind, f.via = "stall", d.near[f.at][d.IntN(len(d.near[f.at]))]
 		f.from = (float64(number) + 0.1 + 0.3*d.Float64()) * d.epoch
 		f.until = f.from + (0.1+0.4*d.Float64())*d.epoch
@@ -592,7 +592,7 @@ func (d *drawn) draw(kind string, number int) (drawnFault, bool) {
 						continue
 					}
 					back := d.next(x, at)
-					if loops := kind == "loop"; loops && slices.Equal(back, []int{s}) || !loops && !slices.Contains(back, s) &&
+					if loops := kind == "LOOP"; loops && slices.Equal(back, []int{s}) || !loops && !slices.Contains(back, s) &&
 						!slices.Equal(d.next(s, at), []int{x}) {
 						all = append(all, [3]int{s, x, h})
 					}
@@ -708,7 +708,7 @@ func (d *drawn) run(t testing.TB, name string, faults []string, counts map[strin
 	}
 }
 
-var drawnKinds = []string{"random-drops", "loop", "blackhole", "abnormal-jitter", "abnormal-path"}
+var drawnKinds = []string{"RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "ABNORMAL_PATH"}
 
 // explain returns what the plugin found about a fault.
 func (d *drawn) explain(p *Plugin, x sub, e int) string {

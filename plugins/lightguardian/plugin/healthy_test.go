@@ -19,7 +19,7 @@ import (
 func silent(t *testing.T, out *sdk.Results) {
 	t.Helper()
 	for key, row := range rows(t, out, alertList) {
-		if row["active"] == true && !strings.HasSuffix(key, "host-missing") {
+		if row["active"] == true && !strings.HasSuffix(key, "HOST_MISSING") {
 			t.Errorf("alert %s: %v", key, row["text"])
 		}
 	}
@@ -55,7 +55,7 @@ func TestLossAndCollision(t *testing.T) {
 				s.pass(o, 400, 10, 1000, "spine1")
 			}
 		}
-		_, found := rows(t, play(t, h, 5, s), faultList)[k.String()+" spine1 loop"]
+		_, found := rows(t, play(t, h, 5, s), faultList)[k.String()+" spine1 LOOP"]
 		if found != loop {
 			t.Errorf("%d other flows: loop %v", others, found)
 		}
@@ -130,7 +130,7 @@ func TestLatePackets(t *testing.T) {
 	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
 	out := h.Analyze(simEpoch(t, h, 6, s, next, everything))
 	for key := range rows(t, out, faultList) {
-		if !strings.HasSuffix(key, "inflated-latency") {
+		if !strings.HasSuffix(key, "INFLATED_LATENCY") {
 			t.Errorf("fault %s", key)
 		}
 	}
@@ -142,7 +142,7 @@ func TestLatePackets(t *testing.T) {
 		}
 		out = h.Analyze(simEpoch(t, h, number, carried, s, everything))
 		alerts := rows(t, out, alertList)
-		if row := alerts["spine1 random-drops"]; (row != nil && row["active"] == true) != (number == 7) {
+		if row := alerts["spine1 RANDOM_DROPS"]; (row != nil && row["active"] == true) != (number == 7) {
 			t.Errorf("epoch %d: alerts %v", number, slices.Sorted(maps.Keys(alerts)))
 		}
 	}
@@ -179,11 +179,11 @@ func TestQueueEnds(t *testing.T) {
 		}
 		h.Analyze(simEpoch(t, h, 5, nil, intervals[0], nil))
 		out := h.Analyze(simEpoch(t, h, 6, intervals[0], intervals[1], everything))
-		if row := rows(t, out, alertList)["spine1 random-drops"]; row != nil && row["active"] == true {
+		if row := rows(t, out, alertList)["spine1 RANDOM_DROPS"]; row != nil && row["active"] == true {
 			t.Errorf("%s: an alert while packets may come", tc.name)
 		}
 		alerts := rows(t, h.Analyze(simEpoch(t, h, 7, intervals[1], intervals[2], everything)), alertList)
-		if row := alerts["spine1 random-drops"]; (row != nil && row["active"] == true) != tc.alert {
+		if row := alerts["spine1 RANDOM_DROPS"]; (row != nil && row["active"] == true) != tc.alert {
 			t.Errorf("%s: alerts %v", tc.name, alerts)
 		}
 	}
@@ -207,7 +207,7 @@ func TestMixedGaps(t *testing.T) {
 			t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
 		}
 		if hosts == 57_000 { // the fault may be at leaf1, which shows nothing
-			expect(t, faults, k.String()+" spine1 abnormal-jitter", nil)
+			expect(t, faults, k.String()+" spine1 ABNORMAL_JITTER", nil)
 		}
 		silent(t, out)
 	}
@@ -236,7 +236,7 @@ func TestSharedGaps(t *testing.T) {
 		}
 	}
 	alerts := rows(t, play(t, h, 5, s), alertList)
-	if alert := alerts["spine1 abnormal-jitter"]; len(alerts) != 1 || alert["active"] != true {
+	if alert := alerts["spine1 ABNORMAL_JITTER"]; len(alerts) != 1 || alert["active"] != true {
 		t.Errorf("alerts %v", alerts)
 	}
 }
@@ -251,7 +251,7 @@ func TestPartlyRerouted(t *testing.T) {
 	s.flows[2][k].Devices = []uint16{3, 4}
 	out := play(t, h, 5, s)
 	faults := rows(t, out, faultList)
-	expect(t, faults, k.String()+" spine2 abnormal-path", nil)
+	expect(t, faults, k.String()+" spine2 ABNORMAL_PATH", nil)
 	if len(faults) != 1 {
 		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
 	}

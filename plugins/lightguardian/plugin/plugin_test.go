@@ -29,7 +29,7 @@ func TestInterval(t *testing.T) {
 	s.send(local, 1, 30, "leaf1")
 	out := play(t, h, 5, s)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 6, "first-epoch": 5, "last-epoch": 5,
-		"final-epoch": 6, "final": true, "status": "complete", "received": 1.0, "valid": 1.0, "hosts": 4,
+		"final-epoch": 6, "final": true, "status": "COMPLETE", "received": 1.0, "valid": 1.0, "hosts": 4,
 		"hosts-delivered": 4,
 		"switches":        4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
 	expect(t, rows(t, out, flowList), k.String(), map[string]any{"sender": "h1", "receiver": "h3", "sent": 100,
@@ -58,26 +58,26 @@ func TestFaults(t *testing.T) {
 		at   []string
 		send func(s *sim)
 	}{
-		"inflated-latency": {[]string{"spine1"}, func(s *sim) {
+		"INFLATED_LATENCY": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.add(0, k).Sent, s.add(2, k).Received = 100, 100
 			s.pass(k, 100, 10, 1000, "leaf1", "leaf2")
 			s.pass(k, 60, 500, 1000, "spine1")
 			s.pass(k, 40, 10, 1000, "spine1")
 		}},
-		"random-drops": {[]string{"spine1"}, func(s *sim) {
+		"RANDOM_DROPS": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.add(0, k).Sent, s.add(2, k).Received = 100, 80
 			s.pass(k, 100, 10, 1000, "leaf1")
 			s.pass(k, 80, 10, 1000, "spine1", "leaf2")
 		}},
-		"blackhole": {[]string{"leaf2"}, func(s *sim) { s.send(simKey(t, 2, "spine1"), -1, 100, path[:2]...) }},
-		"loop": {[]string{"leaf1", "spine1"}, func(s *sim) {
+		"BLACKHOLE": {[]string{"leaf2"}, func(s *sim) { s.send(simKey(t, 2, "spine1"), -1, 100, path[:2]...) }},
+		"LOOP": {[]string{"leaf1", "spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.add(0, k).Sent = 100
 			s.pass(k, 3000, 10, 30, "leaf1", "spine1")
 		}},
-		"abnormal-jitter": {[]string{"spine1"}, func(s *sim) {
+		"ABNORMAL_JITTER": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.pass(k, 51, 10, 1000, "leaf1")
 			for _, name := range path[1:] {
@@ -87,7 +87,7 @@ func TestFaults(t *testing.T) {
 			*s.add(0, k) = wire.Flow{Key: k, Sent: 51, SentGap: 1000}
 			*s.add(2, k) = wire.Flow{Key: k, Received: 51, ReceivedGap: 300_000}
 		}},
-		"abnormal-path": {[]string{"spine2"}, func(s *sim) {
+		"ABNORMAL_PATH": {[]string{"spine2"}, func(s *sim) {
 			s.send(simKey(t, 2, "spine1"), 2, 100, "leaf1", "spine2", "leaf2")
 		}},
 	}
@@ -130,10 +130,10 @@ func TestDeadHosts(t *testing.T) {
 		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away", Joined: host == "h4"})
 	}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "received": 0.5})
-	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "lost", "problem": "is away", "sketchlets": nil})
-	expect(t, rows(t, out, alertList), "h2 host-missing", map[string]any{"active": true, "text": "is away"})
-	if a := rows(t, out, alertList); a["h4 host-missing"] != nil {
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "received": 0.5})
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "LOST", "problem": "is away", "sketchlets": nil})
+	expect(t, rows(t, out, alertList), "h2 HOST_MISSING", map[string]any{"active": true, "text": "is away"})
+	if a := rows(t, out, alertList); a["h4 HOST_MISSING"] != nil {
 		t.Errorf("alerts %v, want none of a host that joined", a)
 	}
 	valid := map[string]bool{}
@@ -145,7 +145,7 @@ func TestDeadHosts(t *testing.T) {
 	}
 	for key, fault := range rows(t, out, faultList) {
 		switch {
-		case !strings.HasSuffix(key, "blackhole"):
+		case !strings.HasSuffix(key, "BLACKHOLE"):
 			t.Errorf("fault %s: %v", key, fault)
 		case fault["located"] == true && !strings.Contains(key, "leaf2"):
 			t.Errorf("fault %s is located, of hops %v", key, valid)
@@ -154,7 +154,7 @@ func TestDeadHosts(t *testing.T) {
 	// The next interval has no reports of flows at all: nothing is known of its flows.
 	e = simEpoch(t, h, 7, nil, nil, nil)
 	e.Hosts = nil
-	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "lost", "received": 0.0, "flows": 0})
+	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "LOST", "received": 0.0, "flows": 0})
 }
 
 // Late reports complete an interval until it is final; the coverage has how much.
@@ -243,11 +243,11 @@ func TestEarlyAlerts(t *testing.T) {
 		{none, []int{0}, false, true}, {none, []int{1}, false, true}, {none, nil, false, true}, {none, nil, false, false},
 	} {
 		out := h.Analyze(carrying(t, h, uint64(9+i), step.of, share{2, step.these}))
-		fault, found := rows(t, out, faultList)[k.String()+" spine1 random-drops"]
+		fault, found := rows(t, out, faultList)[k.String()+" spine1 RANDOM_DROPS"]
 		if found != step.fault || found && (fault["located"] != true || fault["final"] != (i == 3)) {
 			t.Errorf("epoch %d: fault %v", 9+i, fault)
 		}
-		alert := rows(t, out, alertList)["spine1 random-drops"]
+		alert := rows(t, out, alertList)["spine1 RANDOM_DROPS"]
 		if active := alert["active"] == true; active != step.active || active && alert["since-epoch"] != uint64(10) {
 			t.Errorf("epoch %d: alert %v", 9+i, alert)
 		}
@@ -272,14 +272,14 @@ func TestBadInput(t *testing.T) {
 		host    map[string]any
 		columns int
 	}{
-		"malformed": {[]byte{99}, map[string]any{"status": "lost", "old-sketchlets": nil}, 0},
+		"malformed": {[]byte{99}, map[string]any{"status": "LOST", "old-sketchlets": nil}, 0},
 		"of another epoch": {(&wire.Report{Epoch: 5}).Append(nil),
-			map[string]any{"status": "lost", "problem": "the report is of epoch 5; expected 6"}, 0},
+			map[string]any{"status": "LOST", "problem": "the report is of epoch 5; expected 6"}, 0},
 		"unknown device": {report(wire.Append(nil, 999, 0, interval, cells)), map[string]any{"old-sketchlets": 1}, 0},
 		"unknown column": {report(wire.Append(nil, id, simColumns, interval, cells)), map[string]any{"old-sketchlets": 1}, 0},
 		"words":          {report(wire.Append(nil, id, 0, interval, cells[1:])), map[string]any{"old-sketchlets": 1}, 0},
 		"older interval": {report(wire.Append(nil, id, 0, interval-3, cells)), map[string]any{"old-sketchlets": 1}, 0},
-		"good":           {report(good), map[string]any{"old-sketchlets": 0, "status": "complete"}, 1},
+		"good":           {report(good), map[string]any{"old-sketchlets": 0, "status": "COMPLETE"}, 1},
 		"twice":          {report(good, good), map[string]any{"old-sketchlets": 0}, 1},
 		"disagreeing":    {report(other, good), map[string]any{"old-sketchlets": 0}, 1},
 	}
@@ -314,7 +314,7 @@ func TestVotes(t *testing.T) {
 	out := play(t, h, 5, s)
 	faults := rows(t, out, faultList)
 	for _, k := range keys {
-		expect(t, faults, k.String()+" spine1 blackhole", map[string]any{"located": true, "after": "leaf1"})
+		expect(t, faults, k.String()+" spine1 BLACKHOLE", map[string]any{"located": true, "after": "leaf1"})
 	}
 	if len(faults) != len(keys) {
 		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
@@ -340,11 +340,11 @@ func TestRestart(t *testing.T) {
 	setReport(e, "h2", &wire.Report{Epoch: 6, Sketchlets: columns})
 	out := h.Analyze(e)
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"old-sketchlets": 1})
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "received": 0.75, "faults": 0})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "received": 0.75, "faults": 0})
 	expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": false, "packets": nil})
-	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": true})
+	expect(t, rows(t, out, alertList), "spine1 SWITCH_MISSING", map[string]any{"active": true})
 	out = h.Analyze(simEpoch(t, h, 7, s, nil, everything))
-	expect(t, rows(t, out, alertList), "spine1 switch-missing", map[string]any{"active": false})
+	expect(t, rows(t, out, alertList), "spine1 SWITCH_MISSING", map[string]any{"active": false})
 }
 
 // TestUnreached: what a switch sends of intervals that it did not measure whole, because the
@@ -372,7 +372,7 @@ func TestUnreached(t *testing.T) {
 			"unmeasured-sketchlets": 0})
 		expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": used > 0})
 		expect(t, rows(t, out, summaryList), "", map[string]any{"faults": 0})
-		alert, alerted := rows(t, out, alertList)["spine1 switch-missing"]
+		alert, alerted := rows(t, out, alertList)["spine1 SWITCH_MISSING"]
 		if alerted = alerted && alert["active"] == true; alerted != (used == 0) || alerted &&
 			!strings.Contains(fmt.Sprint(alert["text"]), "did not reach it when epoch "+interval) {
 			t.Errorf("epoch %d: alert %v", number, alert)
@@ -407,10 +407,10 @@ func TestParts(t *testing.T) {
 	e.Missing = []sdk.Missing{{Name: "h3", Host: true, Reason: "is away"}}
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"received": 1.0, "hosts-delivered": 4})
-	expect(t, rows(t, out, hostList), "h1", map[string]any{"status": "complete"})
-	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "partial", "old-sketchlets": 1,
+	expect(t, rows(t, out, hostList), "h1", map[string]any{"status": "COMPLETE"})
+	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "PARTIAL", "old-sketchlets": 1,
 		"problem": "2 of 3 parts of the report have not arrived"})
-	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "is away"})
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "LOST", "problem": "is away"})
 }
 
 // FuzzReport: no report breaks an analysis.

@@ -9,14 +9,14 @@ import (
 
 // The kinds of alert, as in the YANG module.
 const (
-	switchLossy   alert.Kind = "switch-lossy"
-	switchDead    alert.Kind = "switch-dead"
-	linkLossy     alert.Kind = "link-lossy"
-	linkDead      alert.Kind = "link-dead"
-	hostMissing   alert.Kind = "host-missing"
-	switchMissing alert.Kind = "switch-missing"
-	inexact       alert.Kind = "inexact"
-	planFailed    alert.Kind = "plan-failed"
+	switchLossy   alert.Kind = "SWITCH_LOSSY"
+	switchDead    alert.Kind = "SWITCH_DEAD"
+	linkLossy     alert.Kind = "LINK_LOSSY"
+	linkDead      alert.Kind = "LINK_DEAD"
+	hostMissing   alert.Kind = "HOST_MISSING"
+	switchMissing alert.Kind = "SWITCH_MISSING"
+	inexact       alert.Kind = "INEXACT"
+	planFailed    alert.Kind = "PLAN_FAILED"
 )
 
 // networkSubject is the subject of alerts about the whole network.
@@ -25,9 +25,9 @@ const networkSubject = "network"
 // severity returns the severity of an alert of this kind.
 func severity(k alert.Kind) string {
 	if k == planFailed {
-		return "minor"
+		return "MINOR"
 	}
-	return "major"
+	return "MAJOR"
 }
 
 // alertEvents returns the log events of alerts that began or ended.

@@ -332,11 +332,11 @@ func (n *network) walk(in sdk.Endpoint, to netip.Addr, host string, hops []analy
 func (n *network) element(p *analysis.Path, at int) (name, kind string) {
 	switch {
 	case at%2 == 1:
-		return n.switches[p.Hops[at/2].Switch].name, "switch"
+		return n.switches[p.Hops[at/2].Switch].name, "SWITCH"
 	case at/2 < len(p.Hops):
-		return n.links[p.Hops[at/2].Link].name, "link"
+		return n.links[p.Hops[at/2].Link].name, "LINK"
 	}
-	return n.links[p.Last].name, "link"
+	return n.links[p.Last].name, "LINK"
 }
 
 // describe returns the switches of a path, separated by spaces.

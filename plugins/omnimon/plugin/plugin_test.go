@@ -46,7 +46,7 @@ func TestExact(t *testing.T) {
 				t.Errorf("alerts %v, losses %v", alerts, s.lost)
 			}
 			for name := range s.lost {
-				if alerts[name+" link-lossy"] == nil && alerts[name+" switch-lossy"] == nil {
+				if alerts[name+" LINK_LOSSY"] == nil && alerts[name+" SWITCH_LOSSY"] == nil {
 					t.Errorf("no alert of %s: %v", name, alerts)
 				}
 			}
@@ -103,7 +103,7 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	}
 	if waits := total > 0; summary["exact"] == waits || summary["provisional"] != waits ||
 		summary["flows"] != uint64(len(s.flows)) || summary["determined-share"] != 1.0 ||
-		summary["status"] != "complete" {
+		summary["status"] != "COMPLETE" {
 		t.Fatalf("summary %v", summary)
 	}
 	flows, hops, losses := rowsOf(t, out, settled, flowList), rowsOf(t, out, settled, hopList),
@@ -146,7 +146,7 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 		}
 	}
 	for name, row := range rowsOf(t, out, settled, switchList) {
-		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "complete" || row["exact"] != true {
+		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "COMPLETE" || row["exact"] != true {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
@@ -361,47 +361,47 @@ func TestInexact(t *testing.T) {
 		{"a missing host", func(e *sdk.Epoch) {
 			e.Hosts = e.Hosts[1:]
 			e.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
-		}, "partial", "1 hosts are missing, such as h1: no session", "h1", "h1 host-missing", ""},
+		}, "PARTIAL", "1 hosts are missing, such as h1: no session", "h1", "h1 HOST_MISSING", ""},
 		{"a host that joined", func(e *sdk.Epoch) {
 			e.Hosts = e.Hosts[1:]
 			e.Missing = []sdk.Missing{{Name: "h1", Reason: "joined", Host: true, Joined: true}}
-		}, "partial", "1 hosts are missing", "h1", "", ""},
-		{"a truncated report", func(e *sdk.Epoch) { e.Hosts[1].Data = e.Hosts[1].Data[:40] }, "partial",
-			"1 hosts are missing", "h2", "h2 host-missing", ""},
+		}, "PARTIAL", "1 hosts are missing", "h1", "", ""},
+		{"a truncated report", func(e *sdk.Epoch) { e.Hosts[1].Data = e.Hosts[1].Data[:40] }, "PARTIAL",
+			"1 hosts are missing", "h2", "h2 HOST_MISSING", ""},
 		{"a late report", func(e *sdk.Epoch) {
 			e.Hosts[2].Data = slices.Clone(e.Hosts[2].Data)
 			e.Hosts[2].Data[3]--
-		}, "partial", "1 hosts are missing", "h3", "h3 host-missing", ""},
-		{"two agents of one name", func(e *sdk.Epoch) { e.Hosts = append(e.Hosts, e.Hosts[3]) }, "partial",
-			"1 hosts are missing, such as h4: two agents have its name", "h4", "h4 host-missing", ""},
+		}, "PARTIAL", "1 hosts are missing", "h3", "h3 HOST_MISSING", ""},
+		{"two agents of one name", func(e *sdk.Epoch) { e.Hosts = append(e.Hosts, e.Hosts[3]) }, "PARTIAL",
+			"1 hosts are missing, such as h4: two agents have its name", "h4", "h4 HOST_MISSING", ""},
 		{"a switch without data", func(e *sdk.Epoch) {
 			e.Devices = e.Devices[1:]
 			e.Missing = []sdk.Missing{{Name: "leaf1", Reason: "no session"}}
-		}, "partial", "", all, "leaf1 switch-missing", "leaf1"},
+		}, "PARTIAL", "", all, "leaf1 SWITCH_MISSING", "leaf1"},
 		{"a slot that counted too much", func(e *sdk.Epoch) {
 			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
 			cells[0]++
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
-		}, "complete", "switches counted packets of flows that no host reported", all, "spine1 inexact", "spine1"},
+		}, "COMPLETE", "switches counted packets of flows that no host reported", all, "spine1 INEXACT", "spine1"},
 		{"a slot that counted too little", func(e *sdk.Epoch) {
 			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
 			cells[slices.IndexFunc(cells[:arrived], func(v uint32) bool { return v > 0 })/simWords*simWords]--
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
-		}, "complete", "", all, "spine1 inexact", "spine1"},
+		}, "COMPLETE", "", all, "spine1 INEXACT", "spine1"},
 		{"cells that are missing", func(e *sdk.Epoch) {
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", make([]uint32, 10)))
-		}, "partial", "", all, "spine1 switch-missing", "spine1"},
+		}, "PARTIAL", "", all, "spine1 SWITCH_MISSING", "spine1"},
 		{"slots that do not exist", func(e *sdk.Epoch) {
 			cells := make([]uint32, 256)
 			cells[129] = 3
 			e.Put("leaf2", sdk.CellsOf("uncounted", cells))
-		}, "complete", "", all, "leaf2 inexact", "leaf2"},
+		}, "COMPLETE", "", all, "leaf2 INEXACT", "leaf2"},
 		{"an accuracy warning of a switch", func(e *sdk.Epoch) {
 			e.AccuracyWarnings = []sdk.AccuracyWarning{{Device: "leaf1", Reason: "late"}}
-		}, "complete", "", all, "leaf1 inexact", "leaf1"},
+		}, "COMPLETE", "", all, "leaf1 INEXACT", "leaf1"},
 		{"an accuracy warning of all switches", func(e *sdk.Epoch) {
 			e.AccuracyWarnings = []sdk.AccuracyWarning{{Reason: "late"}}
-		}, "complete", "all devices: late", none, "network inexact", "leaf2"},
+		}, "COMPLETE", "all devices: late", none, "network INEXACT", "leaf2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := start(t, "")
@@ -563,7 +563,7 @@ func TestUnknownFlows(t *testing.T) {
 // An alert of a loss begins when the loss is settled. Late packets of its epoch, and a reason that
 // concerns the element, let alerts neither begin nor end.
 func TestSettledLosses(t *testing.T) {
-	const link, linkAlert, spineAlert = "leaf2/3~h3", "leaf2/3~h3 link-lossy", "spine1 switch-dead"
+	const link, linkAlert, spineAlert = "leaf2/3~h3", "leaf2/3~h3 LINK_LOSSY", "spine1 SWITCH_DEAD"
 	drop := func(elements ...string) func(string) bool {
 		return func(e string) bool { return slices.Contains(elements, e) }
 	}
@@ -783,18 +783,18 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	if row := sdktest.Rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["result-count"] != uint64(4) ||
-		row["source"] != "configuration" {
+		row["source"] != "CONFIGURATION" {
 		t.Errorf("query %v", row)
 	}
 
 	const text = "# flows\nflows = packets\n  .distinct(src, dst, sport)\n  .reduce(keys=(dst), flows=count())\n"
 	name := query.ClientName(text)
 	out, _ = analyze(6, text, "x = packets.filter(")
-	if row := sdktest.Rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "running" ||
+	if row := sdktest.Rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "RUNNING" ||
 		len(running) != 2 {
 		t.Errorf("request %v, hosts run %v", row, running)
 	}
-	if row := sdktest.Rows(t, out, requestList)["x = packets.filter("]; row["status"] != "failed" ||
+	if row := sdktest.Rows(t, out, requestList)["x = packets.filter("]; row["status"] != "FAILED" ||
 		row["problem"] == nil {
 		t.Errorf("request %v", row)
 	}
@@ -812,7 +812,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("%s: %v, want %d flows", address, row, n)
 		}
 	}
-	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "client" {
+	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "CLIENT" {
 		t.Errorf("query %v", row)
 	}
 	if out, _ = analyze(8); len(running) != 1 || sdktest.Rows(t, out, queryList)[name] != nil {
@@ -878,7 +878,7 @@ func TestUnits(t *testing.T) {
 		return h.Analyze(e)
 	}
 	out := analyze(5, tcp)
-	if row := sdktest.Rows(t, out, requestList)[tcp]; row["status"] != "failed" ||
+	if row := sdktest.Rows(t, out, requestList)[tcp]; row["status"] != "FAILED" ||
 		!strings.Contains(row["problem"].(string), "needs 2 more units of each switch, 1 of 2 are free") {
 		t.Errorf("request %v", row)
 	}
@@ -990,7 +990,7 @@ func TestQueue(t *testing.T) {
 	}
 	requests := sdktest.Rows(t, h.Analyze(e), requestList)
 	for problem, text := range queueProblems {
-		if row := requests[text]; row["status"] != "failed" || !strings.Contains(row["problem"].(string), problem) {
+		if row := requests[text]; row["status"] != "FAILED" || !strings.Contains(row["problem"].(string), problem) {
 			t.Errorf("%v, want %s", row, problem)
 		}
 	}

@@ -337,9 +337,9 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		problem.AppendSome(alert.Clip(cmp.Or(a.problem, a.inexact)))
 		exact.Append(a.problem == "" && a.inexact == "")
 		if a.client {
-			source.Append("client")
+			source.Append("CLIENT")
 		} else {
-			source.Append("configuration")
+			source.Append("CONFIGURATION")
 		}
 		if a.plan != nil {
 			plan.Append(a.plan.String())
@@ -356,9 +356,9 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 
 func (q *running) status() string {
 	if q.problem != "" {
-		return "failed"
+		return "FAILED"
 	}
-	return "running"
+	return "RUNNING"
 }
 
 func (r *run) resultTable(answers []*answer) (*table.Table, error) {

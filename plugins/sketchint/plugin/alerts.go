@@ -16,23 +16,23 @@ import (
 
 // The kinds of alert, as in the YANG module.
 const (
-	latencyInflated alert.Kind = "latency-inflated"
-	pathChanged     alert.Kind = "path-changed"
-	packetsDropped  alert.Kind = "packets-dropped"
-	hostMissing     alert.Kind = "host-missing"
-	switchMissing   alert.Kind = "switch-missing"
-	unread          alert.Kind = "unread"
-	inexact         alert.Kind = "inexact"
-	planFailed      alert.Kind = "plan-failed"
+	latencyInflated alert.Kind = "LATENCY_INFLATED"
+	pathChanged     alert.Kind = "PATH_CHANGED"
+	packetsDropped  alert.Kind = "PACKETS_DROPPED"
+	hostMissing     alert.Kind = "HOST_MISSING"
+	switchMissing   alert.Kind = "SWITCH_MISSING"
+	unread          alert.Kind = "UNREAD"
+	inexact         alert.Kind = "INEXACT"
+	planFailed      alert.Kind = "PLAN_FAILED"
 )
 
 // severity returns the severity of an alert of this kind.
 func severity(k alert.Kind) string {
 	switch k {
 	case pathChanged, unread, planFailed:
-		return "minor"
+		return "MINOR"
 	}
-	return "major"
+	return "MAJOR"
 }
 
 // alertEvents returns the log events of alerts that began or ended.

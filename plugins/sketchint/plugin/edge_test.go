@@ -103,7 +103,7 @@ func TestEdgeSwitches(t *testing.T) {
 	}
 	out := run(1, f, -1)
 	packets, hops := 5*(30+2+1), 5*(3*30+2+1)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "packets": packets, "hops": hops,
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "packets": packets, "hops": hops,
 		"flows": 3, "hosts": 3, "hosts-delivered": 3, "heavy-flows": 1})
 	list := rows(t, out, flowList)
 	expect(t, list, f.key().String(), map[string]any{"host": "leaf2", "packets": 150, "path": nil, "latency": nil})
@@ -125,7 +125,7 @@ func TestEdgeSwitches(t *testing.T) {
 	}
 	expect(t, rows(t, out, measurementList), "leaf2", map[string]any{"packets": 160, "flows": 2})
 	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": packets, "flows": 3})
-	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "complete", "heavy-flows": 1})
+	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "COMPLETE", "heavy-flows": 1})
 	expect(t, rows(t, out, switchList), "spine1", map[string]any{"tower-status": nil})
 	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": packets,
 		"passport-bytes": packets*(headers+intHeader) + 8*hops})
@@ -143,11 +143,11 @@ func TestEdgeSwitches(t *testing.T) {
 	}
 
 	out = run(3, f, 1) // without the towers of the second epoch
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "packets": packets - 32,
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "packets": packets - 32,
 		"problem": "switch leaf2: epoch 16: nothing was delivered"})
-	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "partial",
+	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "PARTIAL",
 		"tower-problem": "epoch 16: nothing was delivered"})
-	expect(t, rows(t, out, alertList), "leaf2 switch-missing", map[string]any{"active": true})
+	expect(t, rows(t, out, alertList), "leaf2 SWITCH_MISSING", map[string]any{"active": true})
 	if list := rows(t, out, changeList); len(list) != 0 {
 		t.Errorf("changes %v", list)
 	}
@@ -168,7 +168,7 @@ func TestEdgeSwitchesAndHosts(t *testing.T) {
 		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f.key().String()}})
 	}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"packets": 7, "status": "complete"})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"packets": 7, "status": "COMPLETE"})
 	expect(t, rows(t, out, flowList), at.key().String(), map[string]any{"host": "h1", "packets": 3})
 	expect(t, rows(t, out, flowList), without.key().String(), map[string]any{"host": "leaf1", "packets": 4})
 }

@@ -28,7 +28,7 @@ func TestInterval(t *testing.T) {
 	}
 	key := func(i int) string { return flows[i].key().String() }
 	out := h.Analyze(simEpoch(t, h, 1, flows))
-	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 9, "first-epoch": 5, "status": "complete",
+	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 9, "first-epoch": 5, "status": "COMPLETE",
 		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165, "with-int": 1160, "flows": 4,
 		"hops": 3360, "heavy-flows": 2, "active-alerts": 1})
 	list := rows(t, out, flowList)
@@ -67,7 +67,7 @@ func TestInterval(t *testing.T) {
 	for _, where := range []string{"h3 512", "network 512", "h4 64", "network 64", "h1 32", "h2 4"} {
 		expect(t, rows(t, out, rangeList), where, map[string]any{"flows": 1})
 	}
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true,
 		"text": "10 packets had more than 5 times the mean latency of their flow, up to 30µs; " +
 			"1 flows are affected, for 5s (5 epochs): " + key(0)})
 	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": 1160,
@@ -174,7 +174,7 @@ func TestChangesOfPartialIntervals(t *testing.T) {
 	e.Number = 5 // of intervals of two epochs
 	setReport(t, e, "h3", simReport(t, settingsOf(t, h, "h3"), 4, 5, nil))
 	out := h.Analyze(e)
-	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "complete"})
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "COMPLETE"})
 	if list := rows(t, out, changeList); len(list) > 0 {
 		t.Errorf("changes between intervals of different lengths: %v", list)
 	}
@@ -205,7 +205,7 @@ func TestSeveralHostsReportAFlow(t *testing.T) {
 		t.Errorf("latencies %v", list)
 	}
 	expect(t, rows(t, out, inflationList), loop.key().String()+" leaf1", map[string]any{"packets": 12})
-	expect(t, rows(t, out, alertList), "leaf1 latency-inflated", map[string]any{"active": true})
+	expect(t, rows(t, out, alertList), "leaf1 LATENCY_INFLATED", map[string]any{"active": true})
 }
 
 // A report that arrives late does not change what was published, but the next interval is compared
@@ -220,11 +220,11 @@ func TestLateReport(t *testing.T) {
 		{Name: "h4", Reason: "joined", Host: true, Joined: true}}, sdk.StatusPartial
 	setData(e, "h4", nil)
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "problem": "host h3: no answer",
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "problem": "host h3: no answer",
 		"hosts-delivered": 2, "packets": 0})
-	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "lost", "problem": "no answer", "packets": nil})
-	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": true, "text": "no answer"})
-	expect(t, rows(t, out, hostList), "h4", map[string]any{"status": "lost", "problem": "joined"})
+	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "LOST", "problem": "no answer", "packets": nil})
+	expect(t, rows(t, out, alertList), "h3 HOST_MISSING", map[string]any{"active": true, "text": "no answer"})
+	expect(t, rows(t, out, hostList), "h4", map[string]any{"status": "LOST", "problem": "joined"})
 	if a := rows(t, out, alertList); len(a) != 1 {
 		t.Errorf("alerts %v, want none of a host that joined", a)
 	}
@@ -240,8 +240,8 @@ func TestLateReport(t *testing.T) {
 	expect(t, rows(t, out, pathList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 leaf2"})
 	expect(t, rows(t, out, changeList), "h3 "+flows[0].key().String(), map[string]any{"packets-before": 200,
 		"packets-after": 300})
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete"})
-	expect(t, rows(t, out, alertList), "h3 host-missing", map[string]any{"active": false})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE"})
+	expect(t, rows(t, out, alertList), "h3 HOST_MISSING", map[string]any{"active": false})
 }
 
 // Reports that cannot be used are named, and the other hosts' results are published.
@@ -276,12 +276,12 @@ func TestBadReports(t *testing.T) {
 			e := simEpoch(t, h, 1, flows)
 			setData(e, "h1", tt.data(t, settingsOf(t, h, "h1")))
 			out := h.Analyze(e)
-			expect(t, rows(t, out, summaryList), "", map[string]any{"status": "partial", "packets": 200})
+			expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "packets": 200})
 			problem, _ := rows(t, out, hostList)["h1"]["problem"].(string)
 			if !strings.Contains(problem, tt.want) {
 				t.Errorf("problem %q, want %q", problem, tt.want)
 			}
-			expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "complete", "problem": nil})
+			expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "COMPLETE", "problem": nil})
 			expect(t, rows(t, out, flowList), flows[0].key().String(), map[string]any{"packets": 200})
 		})
 	}
@@ -303,7 +303,7 @@ func TestLostInterval(t *testing.T) {
 	e.Plans = []sdk.PlanOutcome{{Device: "leaf1", Status: sdk.PlanApplied},
 		{Device: "leaf2", Status: sdk.PlanFailed, Reason: "no such table"}}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, alertList), "leaf2 plan-failed", map[string]any{"active": true,
+	expect(t, rows(t, out, alertList), "leaf2 PLAN_FAILED", map[string]any{"active": true,
 		"text": "the plan of this configuration is failed: no such table"})
 	if list := rows(t, out, alertList); len(list) != 1 {
 		t.Errorf("alerts %v", list)
@@ -314,8 +314,8 @@ func TestLostInterval(t *testing.T) {
 	e = simEpoch(t, h, 1, nil)
 	e.Hosts, e.Status = nil, sdk.StatusLost
 	out = h.Analyze(e)
-	expect(t, rows(t, out, alertList), "leaf2 plan-failed", map[string]any{"active": false})
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "lost", "problem": "host h1: no report arrived",
+	expect(t, rows(t, out, alertList), "leaf2 PLAN_FAILED", map[string]any{"active": false})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "LOST", "problem": "host h1: no report arrived",
 		"hosts": 4, "hosts-delivered": 0, "flows": nil})
 	expect(t, rows(t, out, costList), "", map[string]any{"bytes": 0, "packets": 0})
 	if hosts, switches := rows(t, out, hostList), rows(t, out, switchList); len(hosts) != 4 || len(switches) != 4 {
@@ -388,13 +388,13 @@ func TestPathChanges(t *testing.T) {
 		"path": "leaf1 spine2 leaf2", "path-changes": 0})
 	expect(t, list, flows[1].key().String(), map[string]any{"previous-path": nil, "path-changes": 2})
 	expect(t, rows(t, out, flowList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 spine1 leaf2"})
-	text, _ := rows(t, out, alertList)["leaf1 path-changed"]["text"].(string)
+	text, _ := rows(t, out, alertList)["leaf1 PATH_CHANGED"]["text"].(string)
 	if !strings.Contains(text, "2 flows") || !strings.Contains(text, "from leaf1 spine1 leaf2 to leaf1 spine2 leaf2") {
 		t.Errorf("alert %q", text)
 	}
 	flows[1].changes = 0
 	out = h.Analyze(simEpoch(t, h, 3, flows))
-	expect(t, rows(t, out, alertList), "leaf1 path-changed", map[string]any{"active": false})
+	expect(t, rows(t, out, alertList), "leaf1 PATH_CHANGED", map[string]any{"active": false})
 }
 
 // Inflated latencies of consecutive intervals have the epoch in which they began.
@@ -406,13 +406,13 @@ func TestInflationOverTime(t *testing.T) {
 	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 9, "worst": 1000,
 		"latency": 100 + 9*9})
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true, "since-epoch": 9,
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true, "since-epoch": 9,
 		"text": "9 packets had more than 5 times the mean latency of their flow, up to 1µs; " +
 			"1 flows are affected, for 10s (10 epochs): " + f.key().String()})
 	f.slow = 4
 	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f}))
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 4})
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": false})
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": false})
 	f.slow = 0
 	h.Analyze(simEpoch(t, h, 4, []simFlow{f}))
 	f.slow = 5
@@ -434,17 +434,17 @@ func TestLastingInflation(t *testing.T) {
 	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f, other}))
 	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 0, "worst": nil,
 		"latency": 501, "normal-latency": 100})
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true,
 		"text": "5 packets had more than 5 times the mean latency of their flow, up to 1µs; 1 flows have a mean " +
 			"latency of more than 5 times the normal one; 2 flows are affected, for 10s (10 epochs): " +
 			other.key().String() + "; " + f.key().String()})
 	out = h.Analyze(simEpoch(t, h, 4, []simFlow{f}))
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": true,
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true,
 		"text": "1 flows have a mean latency of more than 5 times the normal one; 1 flows are affected, " +
 			"for 15s (15 epochs): " + f.key().String()})
 	f.latencies[1] = 500
 	out = h.Analyze(simEpoch(t, h, 5, []simFlow{f}))
-	expect(t, rows(t, out, alertList), "leaf2 latency-inflated", map[string]any{"active": false})
+	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": false})
 	if list := rows(t, out, inflationList); len(list) != 0 {
 		t.Errorf("inflations %v", list)
 	}
@@ -510,14 +510,14 @@ func TestInexact(t *testing.T) {
 		sdk.HostReport{Host: "nobody", Role: wire.Role})
 	twice := "host " + e.Hosts[0].Host + ": two agents have its name"
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "complete", "problem": twice, "warnings": 2})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "problem": twice, "warnings": 2})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"heavy-full": 7, "int-truncated": 3, "problem": "7 heavy-full"})
 	expect(t, rows(t, out, flowList), silent.key().String(), map[string]any{"path": "leaf1 leaf2", "latency": nil})
 	list := rows(t, out, alertList)
-	expect(t, list, "network inexact", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
-	expect(t, list, "h2 unread", map[string]any{
+	expect(t, list, "network INEXACT", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
+	expect(t, list, "h2 UNREAD", map[string]any{
 		"text": "INT of 5 packets could not be read; most of them: truncated"})
-	expect(t, list, "leaf1 packets-dropped", map[string]any{"text": "it reported 6 dropped packets"})
+	expect(t, list, "leaf1 PACKETS_DROPPED", map[string]any{"text": "it reported 6 dropped packets"})
 	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency": 30, "occupancy": 1.375,
 		"worst-occupancy": 5})
 	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency": nil, "occupancy": 0.0})
@@ -553,7 +553,7 @@ func TestState(t *testing.T) {
 		t.Errorf("deletes %v, want %v", deletes, want)
 	}
 	out := h.Analyze(simEpoch(t, h, 2, nil))
-	expect(t, rows(t, out, alertList), "h1 host-missing", map[string]any{"active": false, "count": 1})
+	expect(t, rows(t, out, alertList), "h1 HOST_MISSING", map[string]any{"active": false, "count": 1})
 	for _, bad := range []string{`{`, `{"Nodes": {"a": 1, "b": 1}}`, `{"Nodes": {"a": 0}}`,
 		`{"Alerts": [{"Subject": "b"}, {"Subject": "a"}]}`} {
 		if err := New().RestoreState(sdk.State{Version: stateVersion, Data: []byte(bad)}); err == nil {

@@ -14,9 +14,9 @@ import (
 
 // The kinds of alert, as in the YANG module.
 const (
-	heavyChange  alert.Kind = "heavy-change"  // a flow changed more than flows usually do
-	attack       alert.Kind = "attack"        // a destination has the sources of a DDoS victim
-	entropyShift alert.Kind = "entropy-shift" // the entropy differs from its usual value
+	heavyChange  alert.Kind = "HEAVY_CHANGE"  // a flow changed more than flows usually do
+	attack       alert.Kind = "ATTACK"        // a destination has the sources of a DDoS victim
+	entropyShift alert.Kind = "ENTROPY_SHIFT" // the entropy differs from its usual value
 )
 
 // learned is how many epochs a normal value needs before it is compared, deviations how many times
@@ -152,7 +152,7 @@ func largest(c *universal.Change, packets float64) (most universal.FlowChange, s
 
 func severity(k alert.Kind) string {
 	if k == attack {
-		return "major"
+		return "MAJOR"
 	}
-	return "minor"
+	return "MINOR"
 }

@@ -59,7 +59,7 @@ func TestAlerts(t *testing.T) {
 			f.send(key(t, fmt.Sprintf("198.18.%d.%d", i/250, 1+i%250), "10.2.0.99", uint16(2*i)), 2)
 		}
 	}
-	attacked := []string{"network 10.2.0.99: attack", "network 5-tuple: entropy-shift", "network src: entropy-shift"}
+	attacked := []string{"network 10.2.0.99: ATTACK", "network 5-tuple: ENTROPY_SHIFT", "network src: ENTROPY_SHIFT"}
 	if got := active(play(flood)); !slices.Equal(got, attacked) {
 		t.Errorf("a flood: %v", got)
 	}
@@ -73,12 +73,12 @@ func TestAlerts(t *testing.T) {
 		play(nothing)
 	}
 	got := active(play(func(f fabric) { f.send(key(t, "10.1.0.7", "10.2.0.7", 5000), 3000) }))
-	for _, want := range []string{"network 5-tuple: heavy-change", "network src: heavy-change"} {
+	for _, want := range []string{"network 5-tuple: HEAVY_CHANGE", "network src: HEAVY_CHANGE"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("an elephant: %v, not %s", got, want)
 		}
 	}
-	if slices.Contains(got, "network 10.2.0.7: attack") {
+	if slices.Contains(got, "network 10.2.0.7: ATTACK") {
 		t.Errorf("an elephant: %v", got)
 	}
 }

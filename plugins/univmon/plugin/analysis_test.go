@@ -233,11 +233,11 @@ func TestResults(t *testing.T) {
 		t.Errorf("the elephant crosses three switches and counts once in the network; got %v", row)
 	}
 	if row := find1(t, rows(second, changeList), "device", "leaf2", "dimension", "src", "flow",
-		"2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "increase" {
+		"2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "INCREASE" {
 		t.Errorf("change %v", row)
 	}
 	if row := find1(t, rows(all[2], changeList), "device", Network, "dimension",
-		"5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "decrease" {
+		"5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "DECREASE" {
 		t.Errorf("change %v", row)
 	}
 	row := find1(t, rows(second, victimList), "device", Network, "destination", "10.2.0.99")
@@ -299,7 +299,7 @@ func TestPartialEpochs(t *testing.T) {
 	}
 	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
 	complete := summary(h.Analyze(quiet(1)), Network)
-	if complete["state/status"] != "complete" || complete["state/packets"] == "" {
+	if complete["state/status"] != "COMPLETE" || complete["state/packets"] == "" {
 		t.Errorf("network %v", complete)
 	}
 	if _, has := complete["state/changes"]; has {
@@ -310,16 +310,16 @@ func TestPartialEpochs(t *testing.T) {
 	}
 
 	r := h.Analyze(quiet(3, "leaf2"))
-	if row := summary(r, Network); row["state/status"] != "partial" || row["state/changes"] != "" {
+	if row := summary(r, Network); row["state/status"] != "PARTIAL" || row["state/changes"] != "" {
 		t.Errorf("without a leaf the network is %v", row)
 	}
-	if row := summary(r, "leaf1"); row["state/status"] != "complete" || row["state/changes"] != "0" {
+	if row := summary(r, "leaf1"); row["state/status"] != "COMPLETE" || row["state/changes"] != "0" {
 		t.Errorf("a leaf that is there is %v", row)
 	}
 	expectLost := func(r *sdk.Results, device, problem string) {
 		t.Helper()
 		row := summary(r, device)
-		if row["state/status"] != "lost" || row["state/packets"] != "" || !strings.Contains(row["state/problem"], problem) {
+		if row["state/status"] != "LOST" || row["state/packets"] != "" || !strings.Contains(row["state/problem"], problem) {
 			t.Errorf("%s has no data, and its row is %v; expected lost with %q", device, row, problem)
 		}
 	}
@@ -334,12 +334,12 @@ func TestPartialEpochs(t *testing.T) {
 	}
 
 	r = h.Analyze(quiet(5, "spine1"))
-	if row := summary(r, Network); row["state/status"] != "lost" || row["state/packets"] != "" {
+	if row := summary(r, Network); row["state/status"] != "LOST" || row["state/packets"] != "" {
 		t.Errorf("packets are counted twice without the spine, so the network is lost; got %v", row)
 	}
 	expectLost(r, "spine1", "no answer")
 	r = h.Analyze(quiet(6))
-	if row := summary(r, "spine1"); row["state/status"] != "complete" || row["state/changes"] != "" {
+	if row := summary(r, "spine1"); row["state/status"] != "COMPLETE" || row["state/changes"] != "" {
 		t.Errorf("there is nothing to compare with the epoch after a gap: %v", row)
 	}
 	if row := summary(r, "leaf1"); row["state/changes"] != "0" {
@@ -370,7 +370,7 @@ func TestPartialEpochs(t *testing.T) {
 		}
 	}
 	if row := find1(t, rows(r, summaryList), "device", "leaf1", "dimension",
-		"5-tuple"); row["state/status"] != "partial" {
+		"5-tuple"); row["state/status"] != "PARTIAL" {
 		t.Errorf("%v", row)
 	}
 
@@ -431,7 +431,7 @@ func TestUnparsed(t *testing.T) {
 	check(r, "leaf2", "8", "28")
 	check(r, "spine1", "", "")
 	check(r, Network, "11", "51")
-	for _, want := range [][3]string{{"leaf2", "not-ip", "4"}, {Network, "truncated", "7"}, {Network, "too-deep", "0"}} {
+	for _, want := range [][3]string{{"leaf2", "NOT_IP", "4"}, {Network, "TRUNCATED", "7"}, {Network, "TOO_DEEP", "0"}} {
 		if row := find1(t, rows(r, unparsedList), "device", want[0], "reason", want[1]); row["state/packets"] != want[2] {
 			t.Errorf("%v; expected %v", row, want)
 		}
@@ -560,11 +560,11 @@ func TestHosts(t *testing.T) {
 	all := wire.Sketches()
 	r := h.Analyze(epoch(1, sdk.HostReport{Host: "h1", Role: wire.Role, Data: report(20, all)},
 		sdk.HostReport{Host: "h3", Role: wire.Role, Data: report(30, all)}))
-	check(r, "h1", "complete", "20")
-	check(r, "h3", "complete", "30")
-	check(r, Network, "complete", "50")
+	check(r, "h1", "COMPLETE", "20")
+	check(r, "h3", "COMPLETE", "30")
+	check(r, Network, "COMPLETE", "50")
 	for device, want := range map[string][3]string{"h1": {"3", "7", "27"}, Network: {"6", "14", "64"}} {
-		row := find1(t, rows(r, unparsedList), "device", device, "reason", "truncated")
+		row := find1(t, rows(r, unparsedList), "device", device, "reason", "TRUNCATED")
 		sum := find1(t, rows(r, summaryList), "device", device, "dimension", "dst")
 		if row["state/packets"] != want[0] || sum["state/unparsed-packets"] != want[1] ||
 			sum["state/total-packets"] != want[2] {
@@ -585,12 +585,12 @@ func TestHosts(t *testing.T) {
 	missing.Missing = []sdk.Missing{{Name: "h1", Reason: "no session", Host: true}}
 	r = h.Analyze(missing)
 	missed := r
-	check(r, "h1", "lost", "")
-	check(r, "h3", "lost", "")
-	check(r, Network, "lost", "")
+	check(r, "h1", "LOST", "")
+	check(r, "h3", "LOST", "")
+	check(r, Network, "LOST", "")
 	packets.Encapsulation = wire.EncapsulationOuter
 	r = h.Analyze(epoch(3, sdk.HostReport{Host: "h1", Role: wire.Role, Data: report(20, all)}))
-	check(r, "h1", "lost", "")
+	check(r, "h1", "LOST", "")
 	if row := find1(t, rows(r, summaryList), "device", "h1", "dimension", "src"); !strings.Contains(row["state/problem"],
 		"other packets") {
 		t.Errorf("%v", row)

@@ -185,9 +185,9 @@ func TestAssignedViews(t *testing.T) {
 		r := newRing(t, scheme)
 		for n := uint64(1); n <= 4; n++ {
 			for dimension, got := range r.epoch(n) {
-				want := [3]string{"complete", "", fmt.Sprint(r.sent)}
+				want := [3]string{"COMPLETE", "", fmt.Sprint(r.sent)}
 				if n <= 2 {
-					want = [3]string{"lost", got[1], ""}
+					want = [3]string{"LOST", got[1], ""}
 				}
 				if got != want || n <= 2 && !strings.Contains(got[1], "no manifests are in force") {
 					t.Errorf("%s, epoch %d, %s: %q; expected %q", scheme, n, dimension, got, want)
@@ -237,14 +237,14 @@ func TestReassign(t *testing.T) {
 			t.Fatalf("epoch %d: %v", n, all)
 		}
 		for dimension, got := range all {
-			status := "complete"
+			status := "COMPLETE"
 			switch {
 			case n <= 2:
-				status = "lost"
+				status = "LOST"
 			case n == 5 || n == 6:
-				status = "partial"
+				status = "PARTIAL"
 			}
-			if got[0] != status || status == "complete" && got[2] != fmt.Sprint(r.sent) {
+			if got[0] != status || status == "COMPLETE" && got[2] != fmt.Sprint(r.sent) {
 				t.Errorf("epoch %d, %s: %q; expected %s, %d packets", n, dimension, got, status, r.sent)
 			}
 			if changed := n == 7 || n == 11; changed != strings.Contains(got[1], "manifests changed") {

@@ -173,7 +173,7 @@ func TestMergeRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := sdktest.Text(r); !strings.Contains(text, want) ||
-			strings.Contains(text, "[device=network][dimension=src] state/epoch=1 state/status=complete") {
+			strings.Contains(text, "[device=network][dimension=src] state/epoch=1 state/status=COMPLETE") {
 			t.Errorf("%s: expected %q in\n%s", config, want, text)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -158,9 +159,9 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 			current.Append(after)
 			delta.Append(int64(after) - int64(before))
 			if after >= before {
-				kind.Append("increase")
+				kind.Append("INCREASE")
 			} else {
-				kind.Append("decrease")
+				kind.Append("DECREASE")
 			}
 		}
 	}
@@ -197,7 +198,7 @@ func unparsedTable(results []*result, e *sdk.Epoch) (*table.Table, error) {
 		last = r.device
 		for c := range reasons {
 			device.Append(r.device)
-			reason.Append(c.String())
+			reason.Append(strings.ToUpper(strings.ReplaceAll(c.String(), "-", "_"))) // as in the YANG module
 			packets.Append(r.unparsed.of(c))
 		}
 	}

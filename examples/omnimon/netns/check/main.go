@@ -308,9 +308,9 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	expect(ofFlow == lost["s1"]+lost[links["h1-sw"]], "the flow lost %d packets, its elements %v", ofFlow, lost)
 	want := map[string]bool{}
 	for element := range lost {
-		kind := "link"
+		kind := "LINK"
 		if element == "s1" {
-			kind = "switch"
+			kind = "SWITCH"
 		}
 		want[kind+"-lossy "+element] = true
 	}

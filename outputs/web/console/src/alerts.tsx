@@ -28,8 +28,8 @@ function own({ base }: App): Alert[] {
   const tree = base.tree
   const epoch = tree.one('/collector/epoch/state')
   const value = (leaf: string) => String(epoch?.values.get(leaf) ?? '')
-  if (epoch && value('status') !== 'complete')
-    add(value('status') === 'lost' ? 'critical' : 'warning', `epoch of ${epochTime(Number(value('number')))}`, `${value('status')}; missing: ${value('missing') || 'all'}`, epoch.time)
+  if (epoch && value('status') !== 'COMPLETE')
+    add(value('status') === 'LOST' ? 'critical' : 'warning', `epoch of ${epochTime(Number(value('number')))}`, `${value('status')}; missing: ${value('missing') || 'all'}`, epoch.time)
   if (epoch && value('accuracy-warnings')) add('warning', `epoch of ${epochTime(Number(value('number')))}`, value('accuracy-warnings'), epoch.time)
   for (const row of tree.list('/collector/devices/device')) {
     const [health, why] = healthOf(row, missingOf(epoch))
@@ -42,15 +42,15 @@ function own({ base }: App): Alert[] {
       if (severity) add(severity, `${what} ${Object.values(row.keys).at(-1)}`, [String(v), String(row.values.get('state/last-error') ?? '')].filter(Boolean).join(': '), row.time)
     }
   }
-  check('/collector/devices/device', 'configuration of switch', 'configuration/state/state', (v) => (/^(differs|refused|enforcement-ended)$/.test(v) ? 'warning' : ''))
-  check('/collector/plugins/plugin', 'plugin', 'state/status', (v) => (v === 'failed' || v === 'backoff' ? 'critical' : ''))
-  check('/collector/outputs/output', 'output', 'state/status', (v) => (v === 'up' ? '' : 'critical'))
+  check('/collector/devices/device', 'configuration of switch', 'configuration/state/status', (v) => (/^(DIFFERS|REFUSED|ENFORCEMENT_ENDED)$/.test(v) ? 'warning' : ''))
+  check('/collector/plugins/plugin', 'plugin', 'state/status', (v) => (v === 'FAILED' || v === 'BACKOFF' ? 'critical' : ''))
+  check('/collector/outputs/output', 'output', 'state/status', (v) => (v === 'UP' ? '' : 'critical'))
   check('/collector/hosts/host', 'host', 'state/connected', (v) => (v === 'false' ? 'critical' : ''))
-  check('/collector/links/link', 'link', 'state/status', (v) => (v === 'mismatch' ? 'critical' : v === 'missing' ? 'warning' : ''))
-  check('/collector/certificates/certificate', 'certificate', 'state/status', (v) => (v === 'valid' ? '' : v === 'expired' ? 'critical' : 'warning'))
+  check('/collector/links/link', 'link', 'state/status', (v) => (v === 'MISMATCH' ? 'critical' : v === 'MISSING' ? 'warning' : ''))
+  check('/collector/certificates/certificate', 'certificate', 'state/status', (v) => (v === 'VALID' ? '' : v === 'EXPIRED' ? 'critical' : 'warning'))
   const reload = tree.one('/collector/reload/state')
   const status = String(reload?.values.get('status') ?? '')
-  if (status === 'refused' || status === 'held') add('warning', 'configuration', `${status}: ${String(reload!.values.get('reason') ?? '')}`, reload!.time)
+  if (status === 'REFUSED' || status === 'HELD') add('warning', 'configuration', `${status}: ${String(reload!.values.get('reason') ?? '')}`, reload!.time)
   return out
 }
 

@@ -59,10 +59,10 @@ export function Epochs() {
           </li>
         ))}
         <li>
-          <i class="status partial" /> partial
+          <i class="status PARTIAL" /> PARTIAL
         </li>
         <li>
-          <i class="status lost" /> lost
+          <i class="status LOST" /> LOST
         </li>
       </ul>
       <div class="timeline" role="group" aria-label={`Time after the end of each epoch; the highest bar is ${duration(tallest)}`}>

@@ -67,7 +67,7 @@ function useConsole(): { app?: App; error: string } {
       // A plugin that starts brings its modules. A collector that is back may have other ones.
       const running = tree
         .list('/collector/plugins/plugin')
-        .filter((r) => r.values.get('state/status') === 'running')
+        .filter((r) => r.values.get('state/status') === 'RUNNING')
         .map((r) => r.path)
         .join()
       const back = base.status === 'live' && ['lost', 'refused', 'paused'].includes(status)
@@ -201,7 +201,7 @@ function Console() {
             </a>
           ))}
         </nav>
-        <span class={'pill ' + (app.base.status === 'live' ? status : 'lost')} title={app.base.error || `epoch ${number}`}>
+        <span class={'pill ' + (app.base.status === 'live' ? status : 'LOST')} title={app.base.error || `epoch ${number}`}>
           {app.base.status !== 'live' ? app.base.status : number ? `epoch of ${epochTime(number)} ${status}` : 'no epoch yet'}
         </span>
         <button class="theme" onClick={nextTheme} title="Theme (t)">

@@ -96,7 +96,7 @@ export function Plugin({ name, list: wanted }: { name: string; list: string }) {
       <h1>
         {name} <small>{top.description}</small>
       </h1>
-      {process && process.values.get('state/status') !== 'running' && (
+      {process && process.values.get('state/status') !== 'RUNNING' && (
         <p class="notice lost">
           The plugin is {String(process.values.get('state/status'))}: {String(process.values.get('state/last-error') ?? '')}
         </p>

@@ -47,7 +47,7 @@ export function QueriesPage() {
         return (
           <section key={text} class="started">
             <pre>{text}</pre>
-            <p class={get('status') === 'failed' ? 'notice refused' : 'dim'}>
+            <p class={get('status') === 'FAILED' ? 'notice refused' : 'dim'}>
               {request ? `${get('name')} ${get('status')} ${get('problem')}` : queries.live?.status === 'refused' ? queries.live.error : 'starting: the plugin takes it up with the next epoch'}
             </p>
             <button onClick={() => queries.stop(text)}>stop</button>

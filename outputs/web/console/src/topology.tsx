@@ -54,10 +54,10 @@ interface Traffic {
 const node = (port: string): string => port.slice(0, port.lastIndexOf('/'))
 
 export function healthOf(row: Row, missing: Set<string>): [Health, string] {
-  const state = String(row.values.get('state/connection') ?? 'down')
+  const state = String(row.values.get('state/connection') ?? 'DOWN')
   const error = String(row.values.get('state/last-error') ?? '')
-  if (state === 'backup') return ['backup', 'another controller is primary']
-  if (state !== 'ready') return ['down', `${state}: ${error}`]
+  if (state === 'BACKUP') return ['backup', 'another controller is primary']
+  if (state !== 'READY') return ['down', `${state}: ${error}`]
   if (missing.has(row.keys.name!)) return ['warning', 'not in the newest epoch: ' + (error || 'its read-out was late')]
   return ['ok', error]
 }
@@ -204,11 +204,11 @@ const healthColor: Record<Health, string> = { ok: '#2f9e5f', warning: '#d69a1e',
 
 // sources says what reports a link, by the result of the collector's comparison.
 const sources: Record<string, (discovered: string) => string> = {
-  confirmed: () => 'configuration, LLDP',
-  discovered: () => 'LLDP',
-  configured: () => 'configuration',
-  missing: () => 'configuration; LLDP does not report it',
-  mismatch: (discovered) => `configuration; LLDP reports ${discovered}`,
+  CONFIRMED: () => 'configuration, LLDP',
+  DISCOVERED: () => 'LLDP',
+  CONFIGURED: () => 'configuration',
+  MISSING: () => 'configuration; LLDP does not report it',
+  MISMATCH: (discovered) => `configuration; LLDP reports ${discovered}`,
 }
 
 function edgesOf(base: Live, meters: Meters): Edge[] {
@@ -222,7 +222,7 @@ function edgesOf(base: Live, meters: Meters): Edge[] {
     const id = [a, b].sort().join(' – ')
     const e = edges.get(id) ?? { id, ends: [a, b], source: '', warning: false, directions: [meters.direction(a, b), meters.direction(b, a)] }
     // An end whose neighbor is another one says more than one whose neighbor is right.
-    const warning = status === 'missing' || status === 'mismatch'
+    const warning = status === 'MISSING' || status === 'MISMATCH'
     if (!e.source || (warning && !e.warning)) e.source = (sources[status] ?? (() => status))(discovered)
     e.warning ||= warning
     edges.set(id, e)
@@ -437,7 +437,7 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
   const losses = sum(lost.map((d) => d.lost))
   const provisional = lost.reduce((n, d) => n + d.provisional, 0)
   const leaves = base.tree.list(leafList).filter((r) => r.keys.name === name)
-  const configured = ['state', 'reason'].map((leaf) => row.values.get(`configuration/state/${leaf}`)).filter(Boolean).join(': ')
+  const configured = ['status', 'reason'].map((leaf) => row.values.get(`configuration/state/${leaf}`)).filter(Boolean).join(': ')
   return (
     <section class="details" aria-label="Selected switch">
       <h2>{name}</h2>
