@@ -118,8 +118,8 @@ func TestDevicesPage(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "## Try it")
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := regexp.MustCompile("(?s)```(?:yaml)?\n(.*?)```").FindAllStringSubmatch(section, -1)
-	if len(blocks) != 3 {
-		t.Fatalf("%d blocks; expected a switch, a file, and the commands", len(blocks))
+	if len(blocks) != 4 {
+		t.Fatalf("%d blocks; expected a switch, a file, the commands, and a scenario", len(blocks))
 	}
 	words := shellWords(strings.TrimPrefix(blocks[0][1], "$ "))[0]
 	sw := startSwitch(t, strings.Fields(strings.ReplaceAll(strings.Join(words[2:], " "), ":9559", ":0"))...)
