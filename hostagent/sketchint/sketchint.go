@@ -147,8 +147,8 @@ func (l *Lane) take() *group {
 		return nil
 	}
 	l.busy.Store(true)
-	now := r.clock.Current()
 	g := l.group.Swap(nil)
+	now := r.clock.Current() // read last: if stop took the group of an ended interval, no other is begun for it
 	if g != nil && g.settings == s && g.interval == now/s.Interval {
 		return g
 	}

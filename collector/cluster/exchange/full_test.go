@@ -49,9 +49,7 @@ func TestFullStreams(t *testing.T) {
 	testkit.Until(t, "the results are refused", func() bool { return a.Stats().BatchesFailed == 1 })
 	for _, want := range []string{"states of plugins are not exchanged\" error=\"plugin p: ", "maximum bytes exceeded",
 		"results are not exchanged\" error=\"results of epoch 2 have "} {
-		if !strings.Contains(a.log.String(), want) {
-			t.Errorf("the log has no %q:\n%s", want, a.log)
-		}
+		testkit.Until(t, "the log has "+want, func() bool { return strings.Contains(a.log.String(), want) })
 	}
 	if newest, rows := a.epochOf(); newest != 2 || rows != 60_000 {
 		t.Errorf("the collector itself serves %d rows of epoch %d", rows, newest)
