@@ -176,9 +176,12 @@ func (l *Lane) stop() *group {
 	}
 }
 
-// give ends the use of a group.
+// give ends the use of a group. If the lane began the group while collect had the group before, and
+// collect has put that one back, both are kept.
 func (l *Lane) give(g *group) {
-	l.group.Store(g)
+	if other := l.group.Swap(g); other != nil {
+		l.role.finish(other, nil)
+	}
 	l.busy.Store(false)
 }
 
