@@ -130,8 +130,9 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Delete: []*gpb.Path{p}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Until(t, "the id is deleted", func() bool { // refused while a commit of c2 is pending
+		_, err := gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Delete: []*gpb.Path{p}})
+		return err == nil
+	})
 	testkit.Until(t, "c2 sets what somebody else has deleted", func() bool { return wrote("c2", first) })
 }

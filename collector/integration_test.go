@@ -445,7 +445,7 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 				return nil
 			}, nil, "not for this chip",
 		},
-		"loses mastership":             {(*fakeswitch.Switch).Demote, (*fakeswitch.Switch).Promote, "PRIMARY"},
+		"loses mastership":             {(*fakeswitch.Switch).Demote, (*fakeswitch.Switch).Promote, "primary"},
 		"drops the stream in mid-read": {setFaults(fakeswitch.Faults{DropAfter: 5}), nil, ""},
 		"loses replies":                {setFaults(fakeswitch.Faults{LoseReplies: 50}), nil, "lost cells"},
 		"answers garbage":              {setFaults(fakeswitch.Faults{Garbage: true}), nil, "17 bytes"},

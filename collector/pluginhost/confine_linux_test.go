@@ -211,7 +211,7 @@ func TestMemoryLimit(t *testing.T) {
 			t.Errorf("error %v, want %v", err, want)
 		}
 	}
-	if want := "it exceeded its memory limit of 512 MiB (rlimit)"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "it exceeded its memory limit of 512 MiB (RLIMIT)"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	if _, err := analyze(t, inst, epoch(3, ""), time.Minute); err != nil {

@@ -83,6 +83,9 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 		peers: map[topology.Port]string{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if base, err := topology.Of(cfg); err == nil { // the network's own check reports the error
+		d.learn(Links(base, nil))
+	}
 	return d, d.Check(cfg.Devices)
 }
 
@@ -354,14 +357,19 @@ func (d *Discovery) act() {
 	d.mu.Lock()
 	changed := !slices.Equal(d.added, added)
 	d.links, d.added = links, added
-	for _, l := range links {
-		d.peers[l.Port] = cmp.Or(l.Discovered.Switch, l.Configured.Switch)
-	}
+	d.learn(links)
 	d.mu.Unlock()
 	if changed {
 		d.rebuild(cfg)
 	}
 	d.notify()
+}
+
+// learn keeps the peers of ports. The caller holds d.mu, or has created d.
+func (d *Discovery) learn(links []Link) {
+	for _, l := range links {
+		d.peers[l.Port] = cmp.Or(l.Discovered.Switch, l.Configured.Switch)
+	}
 }
 
 // discoveredLinks returns the discovered links that can extend a topology: configured ports keep

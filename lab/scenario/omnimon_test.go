@@ -397,7 +397,7 @@ func TestOmniMonStall(t *testing.T) {
 					t.Errorf("a withdrawal: %s %s", path, value)
 				}
 				for path := range leaves(t, run.Address(), "omnimon", "alerts") {
-					if !strings.Contains(path, "leaf2:") {
+					if !strings.Contains(path, "leaf2/") {
 						t.Errorf("an alert: %s", path)
 					}
 				}
