@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/netsketch/netsketch/collector/devconfig"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
+	"github.com/netsketch/netsketch/internal/test/storetest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -118,6 +121,12 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 	if err != nil || !strings.Contains(reply.Error, "device "+first+" belongs to c1; run the command there") {
 		t.Errorf("revert of %s at c2: %q, %v", first, reply.Error, err)
 	}
+	testkit.Until(t, "c1 has confirmed what it set", func() bool { // the switch refuses others until then
+		rows := storetest.Rows(members["c1"].Store().View(), store.ParseQuery("", "/collector/devices/device"))
+		return slices.ContainsFunc(rows, func(row string) bool {
+			return strings.Contains(row, "["+first+"]") && strings.Contains(row, " configuration/state/status=IN_EFFECT")
+		})
+	})
 	stops["c1"]()
 	testkit.Until(t, "c2 has all switches", func() bool { return len(members["c2"].owns()) == len(switches) })
 	const id = "/interfaces/interface[name=p1]/config/id"
@@ -130,7 +139,7 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "the id is deleted", func() bool { // refused while a commit of c2 is pending
+	testkit.Until(t, "the id is deleted", func() bool { // refused while c2 confirms a change
 		_, err := gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Delete: []*gpb.Path{p}})
 		return err == nil
 	})
