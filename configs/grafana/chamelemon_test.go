@@ -61,7 +61,7 @@ func (s *sample) chamelemon(n uint64) {
 	}{{"network", "HL", 7677, 5200}, {"network", "LL", 1536, 1000}, {"leaf-1", "HH", 3075, 2000},
 		{"leaf-2", "HH", 3075, 2001}} {
 		device.Append(x.device)
-		family.Append("ipv4")
+		family.Append("IPV4")
 		part.Append(x.part)
 		epoch.Append(n)
 		buckets.Append(x.buckets)

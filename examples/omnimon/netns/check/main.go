@@ -312,11 +312,11 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 		if element == "s1" {
 			kind = "SWITCH"
 		}
-		want[kind+"-lossy "+element] = true
+		want[kind+"_LOSSY "+element] = true
 	}
 	got := map[string]bool{}
 	for a := range c.alerts {
-		if strings.Contains(a, "lossy") || strings.Contains(a, "dead") {
+		if strings.Contains(a, "LOSSY") || strings.Contains(a, "DEAD") {
 			got[a] = true
 		}
 	}
