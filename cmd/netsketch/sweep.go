@@ -64,7 +64,10 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		defer file.Close()
 		w.Options.GroundTruth = scenario.NewGroundTruth(file, axisNames(w.Axes)...)
 	}
-	_ = rows.Write(append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views"))
+	header := append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views")
+	if err := rows.Write(header); err != nil {
+		return false, err
+	}
 	var runs []sweep.Played
 	failed := 0
 	err = w.Play(cmd.Context(), func(p sweep.Played) error {
@@ -80,9 +83,12 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "run %d of %d: %s, seed %d: %s\n", p.Run, p.Of,
 			strings.Join(pointOf(w.Axes, p.Values), ", "), p.Seed, text)
 		for _, t := range p.Report.Totals {
-			_ = rows.Write(append(p.Values[:len(p.Values):len(p.Values)], strconv.FormatUint(p.Seed, 10),
+			row := append(p.Values[:len(p.Values):len(p.Values)], strconv.FormatUint(p.Seed, 10),
 				strconv.FormatBool(p.Report.OK), t.Algorithm, t.Measure, t.Dimension, number(t.Value), number(t.Worst),
-				strconv.Itoa(t.Views)))
+				strconv.Itoa(t.Views))
+			if err := rows.Write(row); err != nil {
+				return err
+			}
 		}
 		rows.Flush()
 		return rows.Error()

@@ -23,6 +23,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/influxdbtest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/influxdb"
 	"github.com/netsketch/netsketch/yang/table"
@@ -347,15 +348,14 @@ func fill(t *testing.T, start time.Time) *influxdbtest.Server {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "the database has all points", func() bool {
 		st := o.State()
-		if st.Sent == points && st.Queued == 0 {
-			return db
-		}
-		if st.Dropped != 0 || time.Now().After(deadline) {
+		if st.Dropped != 0 {
 			t.Fatalf("%+v, %d points were published", st, points)
 		}
-	}
+		return st.Sent == points && st.Queued == 0
+	})
+	return db
 }
 
 // expand replaces Grafana's variables by values, as Grafana does.

@@ -53,7 +53,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// The first error stays. Numbers and counts above their limits are refused.
+// A Reader refuses numbers and counts above their limits, and keeps its first error.
 func TestLimits(t *testing.T) {
 	for name, f := range map[string]func(r *Reader){
 		"1099511627776; expected at most 4294967295": func(r *Reader) { r.U32() },

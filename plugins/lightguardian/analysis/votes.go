@@ -74,7 +74,8 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 // same reports whether two findings are the same fault at the same hop.
 func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 
-// sureToShow is the probability from which on a hop that shows no gap has none.
+// sureToShow is the least probability of seeing a long gap with which a hop that shows none counts
+// as a hop without one.
 const sureToShow = 0.95
 
 // Open reports whether a fault may be at a hop although another hop shows it: no bucket of the flow
