@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,9 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 	resp, err := gpb.NewGNMIClient(conn).Get(f.login(ctx), &gpb.GetRequest{
 		Prefix: &gpb.Path{Target: f.target}, Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO,
 	})
+	if status.Code(err) == codes.NotFound && slices.ContainsFunc(path.GetElem(), hasKeys) {
+		return nil, fmt.Errorf("%w; %s", f.explain(err), compareKeys(path))
+	}
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -165,8 +169,7 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		}
 		seen = seen || len(response.GetUpdate().GetUpdate()) > 0
 		if response.GetSyncResponse() && !seen {
-			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, compare the keys with those of "+
-				"the rows that are there: %s query %s\n", text, program.Name(), names(path.GetElem()[:1]))
+			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, %s\n", text, compareKeys(path))
 			// The plugin of a watched row names the fault in its keys.
 			if _, err := f.get(ctx, text); err != nil && strings.HasPrefix(err.Error(), codes.FailedPrecondition.String()) {
 				fmt.Fprintf(notes, "query: %v\n", err)
@@ -178,6 +181,14 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		return nil // the user has ended the command
 	}
 	return fmt.Errorf("query: %w", f.explain(err))
+}
+
+func hasKeys(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }
+
+// compareKeys says which command prints the rows that a path without its keys selects.
+func compareKeys(path *gpb.Path) string {
+	return fmt.Sprintf("compare the keys with those of the rows that are there: %s query %s",
+		program.Name(), cmp.Or(names(path.GetElem()), "/"))
 }
 
 // printUpdates prints the leaves of a notification with their time in the local time zone.

@@ -26,8 +26,8 @@ const QueryTimeout = 2 * time.Second
 
 // Reasons why a query fails; QueryError wraps them.
 var (
-	// ErrNoPublisher: no running plugin publishes the list.
-	ErrNoPublisher = errors.New("no running plugin publishes this list")
+	// ErrNoPublisher: no running plugin declares the list.
+	ErrNoPublisher = errors.New("no running plugin computes rows of this list")
 	// ErrNotWatchable: the plugin does not compute rows of the list on request.
 	ErrNotWatchable = errors.New("rows of this list cannot be queried")
 	// ErrKeys: the query does not give exactly the keys of the list.
