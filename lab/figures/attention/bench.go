@@ -130,10 +130,9 @@ func name(figures []int) string {
 
 // method describes how the points were measured.
 func (o *Options) method(figures string) string {
-	return fmt.Sprintf("Made by `make figures FIGURES=\"attention --figures %s --seeds %d\"`: the testbed of "+
-		"internal/test/chamelemon, a model of the program on four edge switches of the paper's sizes, "+
-		"under the plugin's plans. Each point and seed starts a new network, with %d epochs to settle and %d "+
-		"measured epochs. Every epoch has new flows, and a victim loses %.3g %% of its packets, rounded up.",
+	return fmt.Sprintf("Made by `make figures FIGURES=\"attention --figures %s --seeds %d\"` on "+
+		"[the model of ChameleMon's testbed](README.md#chamelemons-testbed): %d epochs to settle, %d measured epochs, "+
+		"victims lose %.3g %% of their packets, rounded up.",
 		figures, len(o.Seeds), o.Settle, o.Measure, 100*o.Loss)
 }
 

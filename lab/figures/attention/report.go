@@ -197,6 +197,7 @@ func (s Sweep) Page(points []Point, method string) string {
 // project.
 func claims(b *strings.Builder, heading string, all []suite.Verdict) {
 	fmt.Fprintf(b, "| %s | here | holds |\n|---|---|---|\n", heading)
+	suite.SayOnce(all)
 	for _, v := range all {
 		fmt.Fprintf(b, "| %s | %s | %s |\n", v.Paper, v.Here, v.Mark())
 	}

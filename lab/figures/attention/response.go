@@ -41,25 +41,13 @@ func responses(ctx context.Context, o Options, out string) ([]Drawn, error) {
 	fmt.Fprintf(&b, "# Response time (ChameleMon, Figure 20)\n\n%s The response time begins when all sketches are "+
 		"read and ends when the next configuration is decided. It is processor time of the whole process on one "+
 		"core, including the garbage collector: "+
-		"the median of a point's epochs, and in brackets the longest. Publishing results comes after it. The time "+
-		"depends on the machine, here %s/%s.\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
+		"the median of a point's epochs. The time depends on the machine, here %s/%s. The rows as CSV: "+
+		"[chamelemon-20.csv](chamelemon-20.csv).\n", o.method("20"), runtime.GOOS, runtime.GOARCH)
 	for _, victims := range []bool{false, true} {
 		part := slices.DeleteFunc(slices.Clone(all), func(d Drawn) bool { return d.Victims != victims })
 		c := responseChart(part)
 		file := responseName + "-" + c.File + ".svg"
-		fmt.Fprintf(&b, "\n![%s](%s)\n\n| %s |", c.Title, file, c.X)
-		for _, d := range part {
-			fmt.Fprintf(&b, " %s, ms |", d.Workload)
-		}
-		fmt.Fprintf(&b, "\n|%s\n", strings.Repeat("---|", 1+len(part)))
-		for i := range part[0].Points {
-			fmt.Fprintf(&b, "| %s |", Sweep{Victims: victims}.axis(part[0].Points[i].X))
-			for _, d := range part {
-				fmt.Fprintf(&b, " %.1f (%.1f) |", milliseconds(d.Points[i].Response.Seconds()),
-					milliseconds(d.Points[i].Longest.Seconds()))
-			}
-			b.WriteString("\n")
-		}
+		fmt.Fprintf(&b, "\n![%s](%s)\n", c.Title, file)
 	}
 	b.WriteString("\n")
 	var list []suite.Verdict

@@ -373,25 +373,23 @@ func speedTable(rows []suite.Row) string {
 			fmt.Fprintf(&b, "Machine: %s, %g processors.\n\n", r.Variant, r.Value)
 		case "peer":
 			peers = append(peers, r.Structure)
-			fmt.Fprintf(&b, "Peer %s: %s. The ratio is ours to theirs, the median of passes in pairs.\n\n", r.Structure,
-				r.Variant)
+			fmt.Fprintf(&b, "Peer %s: %s.\n\n", r.Structure, r.Variant)
 		}
 	}
-	b.WriteString("| structure | variant | million packets/s of processor time | spread |")
+	b.WriteString("| structure | variant | million packets/s of processor time |")
 	for _, p := range peers {
-		fmt.Fprintf(&b, " ratio to %s (spread) |", p)
+		fmt.Fprintf(&b, " ratio to %s |", p)
 	}
-	b.WriteString("\n" + strings.Repeat("|---", 4+len(peers)) + "|\n")
+	b.WriteString("\n" + strings.Repeat("|---", 3+len(peers)) + "|\n")
 	for _, r := range rows {
 		if r.Metric != "speed" {
 			continue
 		}
 		get := func(metric string) float64 { return v.Variant(r.Structure, r.Variant, insertion, metric) }
-		fmt.Fprintf(&b, "| %s | %s | %s | %.0f %% |", r.Structure, r.Variant, suite.Short(get("speed by processor time")),
-			100*get("spread"))
+		fmt.Fprintf(&b, "| %s | %s | %s |", r.Structure, r.Variant, suite.Short(get("speed by processor time")))
 		for _, p := range peers {
 			if ratio := get("ratio to " + p); ratio > 0 {
-				fmt.Fprintf(&b, " %.2f (%.0f %%) |", ratio, 100*get("spread of ratio to "+p))
+				fmt.Fprintf(&b, " %.2f |", ratio)
 			} else {
 				b.WriteString(" |")
 			}

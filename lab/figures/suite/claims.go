@@ -80,6 +80,23 @@ func (v *Verdict) Mark() string {
 	return "no"
 }
 
+// SayOnce replaces a reason that an earlier verdict has by "as above".
+func SayOnce(all []Verdict) {
+	said := map[string]bool{}
+	for i := range all {
+		kind, reason, _ := strings.Cut(all[i].Apart, ", ")
+		if reason != "" && said[reason] {
+			all[i].Apart = kind + ", as above"
+		}
+		if why := all[i].Why; why != "" && said[why] {
+			all[i].Why = "as above"
+		} else if !all[i].Holds {
+			said[why] = true
+		}
+		said[reason] = true
+	}
+}
+
 // Judge compares the claims of a suite with its rows.
 func (s *Suite) Judge(rows []Row) ([]Verdict, error) {
 	if len(s.Claims) == 0 {

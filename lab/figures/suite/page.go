@@ -125,6 +125,7 @@ func (s *Suite) claims(b *strings.Builder, rows []Row) error {
 		return err
 	}
 	b.WriteString("\n| figure | the paper | here | holds |\n|---|---|---|---|\n")
+	SayOnce(verdicts)
 	for _, v := range verdicts {
 		if !strings.HasPrefix(rows[0].Trace, standard) && rows[0].Trace != "" {
 			v.Why = ""
