@@ -298,9 +298,9 @@ omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of f
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
 
 omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find what no test checks (an hour)
-	$(GO) run ./internal/mutate -tests ./plugins/omnimon/linear,./plugins/omnimon/analysis \
+	$(GO) run ./internal/test/mutate -tests ./plugins/omnimon/linear,./plugins/omnimon/analysis \
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/linear
-	$(GO) run ./internal/mutate -functions solve,unknowns,passages,slots,totals,infer \
+	$(GO) run ./internal/test/mutate -functions solve,unknowns,passages,slots,totals,infer \
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/analysis
 
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s

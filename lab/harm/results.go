@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/netns"
+	"github.com/netsketch/netsketch/internal/test/netns"
 )
 
 // results has the published results of the collector since the case began.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/netsketch/netsketch/internal/netns"
+	"github.com/netsketch/netsketch/internal/test/netns"
 )
 
 const (

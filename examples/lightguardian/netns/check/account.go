@@ -9,7 +9,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/netsketch/netsketch/internal/netns"
+	"github.com/netsketch/netsketch/internal/test/netns"
 )
 
 // lateEpochs is the most epochs that a report is late, or that later reports count as dropped.

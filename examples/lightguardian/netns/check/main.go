@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/netsketch/netsketch/internal/netns"
+	"github.com/netsketch/netsketch/internal/test/netns"
 )
 
 const patience = time.Minute

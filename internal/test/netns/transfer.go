@@ -26,7 +26,7 @@ import (
 // Server is where h2 receives files.
 const Server = "10.0.2.1:8000"
 
-// Main runs a check, or the part of Transfer that the process's arguments name. If there is an
+// Main runs a check, or the part of Send or Transfer that the process's arguments name. If there is an
 // error, it ends the process.
 func Main(check func() error) {
 	var err error
@@ -199,8 +199,42 @@ func start(host string, args ...string) (*child, error) {
 	return &child{cmd, in, out}, nil
 }
 
-// transfer sends a file, calls during meanwhile, and returns the packets that h1 sent and h2
-// received.
+// Send sends a file of the given size from h1 to h2 over TCP and calls during meanwhile. Every byte
+// must arrive.
+func Send(size int64, during func() error) error {
+	to, err := start("h2", "receive")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Process.Kill() }() // fails if the process has ended
+	from, err := Program("h1", "send", fmt.Sprint(size))
+	if err != nil {
+		return err
+	}
+	if err := from.Start(); err != nil {
+		return err
+	}
+	time.Sleep(200 * time.Millisecond)
+	if err := during(); err != nil {
+		return err
+	}
+	var n int64
+	var hash string
+	if _, err := fmt.Fscanln(to.out, &n, &hash); err != nil {
+		return fmt.Errorf("the program in h2: %w", err)
+	}
+	if err := errors.Join(from.Wait(), to.Wait()); err != nil {
+		return err
+	}
+	want := sha256.Sum256(content(size))
+	fmt.Printf("h2 received %d bytes\n", n)
+	if n != size || hash != hex.EncodeToString(want[:]) {
+		return fmt.Errorf("%d bytes with hash %s sent, %d with hash %s received", size, hex.EncodeToString(want[:]), n, hash)
+	}
+	return nil
+}
+
+// transfer sends a file as Send does, and returns the packets that h1 sent and h2 received.
 func transfer(size int64, during func() error) (sent, received []string, err error) {
 	var captures [2]*child
 	for i, device := range []string{"eth0", ""} {
@@ -209,35 +243,8 @@ func transfer(size int64, during func() error) (sent, received []string, err err
 		}
 		defer func() { _ = captures[i].Process.Kill() }() // fails if the process has ended
 	}
-	to, err := start("h2", "receive")
-	if err != nil {
+	if err := Send(size, during); err != nil {
 		return nil, nil, err
-	}
-	defer func() { _ = to.Process.Kill() }()
-	from, err := Program("h1", "send", fmt.Sprint(size))
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := from.Start(); err != nil {
-		return nil, nil, err
-	}
-	time.Sleep(200 * time.Millisecond)
-	if err := during(); err != nil {
-		return nil, nil, err
-	}
-	var n int64
-	var hash string
-	if _, err := fmt.Fscanln(to.out, &n, &hash); err != nil {
-		return nil, nil, fmt.Errorf("the program in h2: %w", err)
-	}
-	if err := errors.Join(from.Wait(), to.Wait()); err != nil {
-		return nil, nil, err
-	}
-	want := sha256.Sum256(content(size))
-	fmt.Printf("h2 received %d bytes\n", n)
-	if n != size || hash != hex.EncodeToString(want[:]) {
-		return nil, nil, fmt.Errorf("%d bytes with hash %s sent, %d with hash %s received", size,
-			hex.EncodeToString(want[:]), n, hash)
 	}
 	var lists [2][]string
 	for i, capture := range captures {
@@ -254,8 +261,7 @@ func transfer(size int64, during func() error) (sent, received []string, err err
 	return lists[0], lists[1], nil
 }
 
-// Transfer sends a file of the given size from h1 to h2 over TCP, calls during meanwhile, and
-// returns how many packets arrived. Each packet must arrive as h1 sent it; switches may drop
+// Transfer sends a file as Send does, and returns how many packets arrived. Each packet must arrive as h1 sent it; switches may drop
 // packets, and processors may reorder them.
 func Transfer(size int64, during func() error) (int64, error) {
 	sent, received, err := transfer(size, during)

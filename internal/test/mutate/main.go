@@ -3,7 +3,7 @@
 // Command mutate changes one place of a Go package at a time and runs tests on the result, to find
 // code that no test needs:
 //
-//	go run ./internal/mutate -tests ./linear,./analysis ./linear
+//	go run ./internal/test/mutate -tests ./linear,./analysis ./linear
 //
 // It negates conditions, moves comparisons by one, exchanges operators and removes statements. It
 // prints each mutant that the tests let pass, and exits with code 1 if there is one that the file
