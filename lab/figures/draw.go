@@ -28,10 +28,8 @@ It measures nothing and takes seconds.`,
 			if err := sketches.Draw(directory); err != nil {
 				return err
 			}
-			if err := attention.Draw(directory); err != nil {
-				return err
-			}
-			for _, p := range []suite.Paper{omnimon.Paper(), sketchint.Paper(), lightguardian.Paper(), overtime.Overhead()} {
+			for _, p := range []suite.Paper{attention.Paper(), omnimon.Paper(), sketchint.Paper(), lightguardian.Paper(),
+				overtime.Overhead()} {
 				if err := p.Draw(directory); err != nil {
 					return err
 				}

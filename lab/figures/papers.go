@@ -10,12 +10,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/lab/figures/attention"
 	"github.com/netsketch/netsketch/lab/figures/lightguardian"
 	"github.com/netsketch/netsketch/lab/figures/omnimon"
 	"github.com/netsketch/netsketch/lab/figures/overtime"
 	"github.com/netsketch/netsketch/lab/figures/sketchint"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
+
+func attentionCommand() *cobra.Command {
+	return paperCommand(attention.Paper(), &cobra.Command{
+		Use:   "attention",
+		Short: "ChameleMon's attention on the paper's testbed, by the paper's figures",
+		Long: `Plays the paper's evaluation: four edge switches of its sizes between eight hosts,
+its four workloads, over the number of flows (Figures 7, 14, 16, 18) and over the ratio of
+victims (8, 15, 17, 19), with the plugin setting memory, thresholds and sample rate; the plugin's
+response time (20); published losses (losses); and the paper's rules of attention next to the
+product's (literal). Figure 20 needs an idle machine; the others are the same on every machine.`,
+		Example: `  figures attention --figures 7,8
+  figures attention --out docs/figures`,
+	}, "figures to measure: 7, 8, 14 to 20, losses, literal; all when empty")
+}
 
 func omnimonCommand() *cobra.Command {
 	return paperCommand(omnimon.Paper(), &cobra.Command{

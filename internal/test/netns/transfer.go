@@ -26,8 +26,8 @@ import (
 // Server is where h2 receives files.
 const Server = "10.0.2.1:8000"
 
-// Main runs a check, or the part of Send or Transfer that the process's arguments name. If there is an
-// error, it ends the process.
+// Main runs a check, or the part of Send or Transfer that the process's arguments name. If there is
+// an error, it ends the process.
 func Main(check func() error) {
 	var err error
 	switch arg := append(os.Args[1:], "", ""); arg[0] {
@@ -261,8 +261,8 @@ func transfer(size int64, during func() error) (sent, received []string, err err
 	return lists[0], lists[1], nil
 }
 
-// Transfer sends a file as Send does, and returns how many packets arrived. Each packet must arrive as h1 sent it; switches may drop
-// packets, and processors may reorder them.
+// Transfer sends a file as Send does, and returns how many packets arrived. Each packet must arrive
+// as h1 sent it; switches may drop packets, and processors may reorder them.
 func Transfer(size int64, during func() error) (int64, error) {
 	sent, received, err := transfer(size, during)
 	if err != nil {

@@ -3,17 +3,30 @@
 package attention
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/figures/suite/suitetest"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil { // where the command runs
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestPages(t *testing.T) { suitetest.Pages(t, Paper().Suites, Paper().Command) }
+
+func TestClaims(t *testing.T) { suitetest.Claims(t, Paper().Suites) }
 
 // one is a distribution of flows of one packet.
 var one = []traffic.SizePoint{{Packets: 1, Share: 1}}

@@ -10,9 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -62,15 +61,14 @@ func (s Sweep) X(p Place) float64 {
 type Options struct {
 	Plugin  func() sdk.Plugin // makes a plugin without state
 	Seeds   []uint64
-	Settle  int     // epochs for the plugin to settle; 0: 20
-	Measure int     // number of measured epochs after the settling ones; 0: 4
-	Loss    float64 // share of a victim's packets that is lost; 0: 1 %
-	Workers int     // points at a time; 0: 1, required to measure times
+	Settle  int // epochs for the plugin to settle; 0: 20
+	Measure int // number of measured epochs after the settling ones; 0: 4
 	// configuration is the plugin's.
 	configuration string
-	// Progress is called after every point, possibly from several goroutines at once.
-	Progress func(s Sweep, p Place, seed uint64, took time.Duration)
 }
+
+// loss is the share of a victim's packets that is lost.
+const loss = 0.01
 
 // configuration publishes all victims: the evaluation compares each of them.
 const configuration = `{"victims": {"limit": 1000000}}`
@@ -82,15 +80,8 @@ func (o *Options) complete() {
 	if o.Measure == 0 {
 		o.Measure = 4
 	}
-	if o.Loss == 0 {
-		o.Loss = 0.01
-	}
-	o.Workers = max(o.Workers, 1)
 	if o.configuration == "" {
 		o.configuration = configuration
-	}
-	if o.Progress == nil {
-		o.Progress = func(Sweep, Place, uint64, time.Duration) {}
 	}
 }
 
@@ -115,24 +106,16 @@ func (s Sweep) Run(ctx context.Context, o Options, places ...Place) ([]Sample, e
 		places = s.Places()
 	}
 	found := make([][]Sample, len(places)*len(o.Seeds))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(o.Workers)
-	for i, p := range places {
-		for j, seed := range o.Seeds {
-			group.Go(func() error {
-				begin := time.Now()
-				samples, err := s.point(ctx, &o, sizes, p, seed)
-				if err != nil {
-					return fmt.Errorf("figure %d, %d flows, %.3f victims, seed %d: %w", s.Figure, p.Flows, p.Victim,
-						seed, err)
-				}
-				found[i*len(o.Seeds)+j] = samples
-				o.Progress(s, p, seed, time.Since(begin))
-				return nil
-			})
+	err = suite.Each(ctx, len(found), func(i int) error {
+		p, seed := places[i/len(o.Seeds)], o.Seeds[i%len(o.Seeds)]
+		samples, err := s.point(ctx, &o, sizes, p, seed)
+		if err != nil {
+			return fmt.Errorf("figure %d, %d flows, %.3f victims, seed %d: %w", s.Figure, p.Flows, p.Victim, seed, err)
 		}
-	}
-	if err := group.Wait(); err != nil {
+		found[i] = samples
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return slices.Concat(found...), nil
@@ -152,7 +135,7 @@ func (s Sweep) point(ctx context.Context, o *Options, sizes []traffic.SizePoint,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: sizes, Flows: p.Flows, Victims: p.Victim, Loss: o.Loss})
+		flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: sizes, Flows: p.Flows, Victims: p.Victim, Loss: loss})
 		played, err := d.Play(ctx, flows)
 		if err != nil {
 			return nil, err

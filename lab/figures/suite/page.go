@@ -48,7 +48,7 @@ func (p *Plot) series(rows []Row) (all []chart.Series) {
 
 // SVG draws the plot and returns nil if no row belongs to it.
 func (p *Plot) SVG(rows []Row) []byte {
-	c := chart.Chart{Title: p.Title, X: p.X, LogY: p.Log, Series: p.series(rows)}
+	c := chart.Chart{Title: p.Title, X: p.X, Y: p.Y, LogY: p.Log, Zero: p.Zero, Stack: p.Stack, Series: p.series(rows)}
 	if c.X == "memory" {
 		c.X = "memory (KB)"
 	}
@@ -57,6 +57,15 @@ func (p *Plot) SVG(rows []Row) []byte {
 		for _, q := range s.Points {
 			xs = append(xs, q.X)
 		}
+	}
+	for _, l := range p.Lines {
+		line := chart.Series{Name: "paper: " + l.Name, Reference: true}
+		for _, q := range c.Series[0].Points {
+			if q.X >= l.From && (l.To == 0 || q.X <= l.To) {
+				line.Points = append(line.Points, chart.Point{X: q.X, Y: l.Value})
+			}
+		}
+		c.Series = append(c.Series, line)
 	}
 	c.LogX = len(xs) > 0 && slices.Min(xs) > 0 && slices.Max(xs) > 20*slices.Min(xs)
 	return chart.SVG(c)

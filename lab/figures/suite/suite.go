@@ -63,7 +63,9 @@ type Peer struct {
 
 // Page has a suite's statements about its rows. Each suite has a page as YAML, in pages.
 type Page struct {
-	Title string
+	// Include is the name of another page, whose Setup and Define follow this page's.
+	Include string
+	Title   string
 	// Hardware says what the rows depend on: "any" machine gives the same rows, or they are times and
 	// speeds of one "processor".
 	Hardware string
@@ -81,9 +83,11 @@ var pages embed.FS
 // New completes a suite with its page. A suite whose page cannot be read is a mistake in this
 // program.
 func New(s Suite) Suite {
-	text, err := pages.ReadFile("pages/" + s.Name + ".yaml")
-	if err == nil {
-		err = yaml.UnmarshalWithOptions(text, &s.Page, yaml.Strict())
+	var shared Page
+	err := s.read(s.Name)
+	if err == nil && s.Include != "" {
+		err = shared.read(s.Include)
+		s.Setup, s.Define = append(s.Setup, shared.Setup...), append(s.Define, shared.Define...)
 	}
 	if err == nil && (s.Hardware != "any" && s.Hardware != "processor" || s.Workload == "") {
 		err = fmt.Errorf("hardware %q, workload %q: expected any or processor, and some words", s.Hardware, s.Workload)
@@ -92,6 +96,15 @@ func New(s Suite) Suite {
 		panic(fmt.Sprintf("page %s: %v", s.Name, err))
 	}
 	return s
+}
+
+// read reads a page by its name.
+func (p *Page) read(name string) error {
+	text, err := pages.ReadFile("pages/" + name + ".yaml")
+	if err != nil {
+		return err
+	}
+	return yaml.UnmarshalWithOptions(text, p, yaml.Strict())
 }
 
 // Plot is one chart of a suite: a task's metric against memory, or against the number in the
@@ -103,7 +116,19 @@ type Plot struct {
 	X           string // label of the axis; "memory" or the meaning of the variant's number
 	// Tasks, if there are any, are the places 1, 2, ... on the x axis, instead of Task.
 	Tasks []string
+	Y     string // label of the y axis; "" for none
 	Log   bool
+	Zero  bool // the y axis starts at 0
+	Stack bool // the structures are stacked areas
+	// Lines are values from the paper, at the places of the x axis where the rows have a value.
+	Lines []Line
+}
+
+// Line is a value from the paper on a part of the x axis.
+type Line struct {
+	Name     string
+	Value    float64
+	From, To float64 // first and last place; 0: no limit
 }
 
 // Run measures. Values have the six digits that the files have.
