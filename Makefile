@@ -192,7 +192,6 @@ fuzz: ## the fuzz targets of the switch, FUZZTIME each (60s); FUZZ="PACKAGE:FUNC
 
 p4: ## P4Info and BMv2 JSON from p4/programs (needs p4c-bm2-ss)
 	$(GO) run ./p4/compiled/build
-	$(GO) test -vet=off ./p4/compiled -run TestRegistersPage -update # docs/p4-registers.md
 
 BPF_HEADERS := ../../kernel/bpf/common.h ../../kernel/bpf/packet.h
 BPF2GO := GOPACKAGE=kernel $(GO) run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -tags linux \

@@ -5,7 +5,6 @@ package compiled
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -338,67 +337,4 @@ func TestNoPaths(t *testing.T) {
 			t.Errorf("program %s names a file by its absolute path: %s", name, p.JSON[i:min(i+80, len(p.JSON))])
 		}
 	}
-}
-
-var update = flag.Bool("update", false, "write docs/p4-registers.md")
-
-// The page of registers lists every register that is read out, of every program, with its
-// annotations.
-func TestRegistersPage(t *testing.T) {
-	const page = "../../docs/p4-registers.md"
-	var b strings.Builder
-	b.WriteString(`# Registers of the programs
-
-The registers of all compiled programs with annotations, as P4Info has them: what a plugin finds in
-the network model, and what it needs to interpret the cells. [p4.md](p4.md) explains the
-annotations. A register has the cells of all of its banks, one bank after the other. ` + "`make p4`" + `
-writes this page.
-`)
-	for _, name := range Names() {
-		p, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rows strings.Builder
-		for _, r := range p.P4Info.GetRegisters() {
-			if text := annotationsOf(r); text != "" {
-				fmt.Fprintf(&rows, "| `%s` | %d | %d | %s |\n", r.GetPreamble().GetName(), r.GetSize(),
-					r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth(), text)
-			}
-		}
-		if rows.Len() > 0 {
-			fmt.Fprintf(&b, "\n## %s\n\n| register | cells | bits | annotations |\n|---|---|---|---|\n%s", name, &rows)
-		}
-	}
-	if *update {
-		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
-		t.Errorf("%s differs from the programs (-want +got); run make p4, or this test with -update:\n%s", page, diff)
-	}
-}
-
-// annotationsOf returns the annotations of a register that describe its layout.
-func annotationsOf(r *p4configv1.Register) string {
-	var all []string
-	for _, a := range r.GetPreamble().GetStructuredAnnotations() {
-		text := "@" + a.GetName() + "["
-		for _, kv := range a.GetKvPairList().GetKvPairs() {
-			value := kv.GetValue().GetStringValue()
-			if _, number := kv.GetValue().GetValue().(*p4configv1.Expression_Int64Value); number {
-				value = fmt.Sprint(kv.GetValue().GetInt64Value())
-			}
-			if value != "" {
-				text += kv.GetKey() + "=" + value + ", "
-			}
-		}
-		all = append(all, "`"+strings.TrimSuffix(text, ", ")+"]`")
-	}
-	return strings.Join(all, " ")
 }

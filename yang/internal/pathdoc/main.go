@@ -55,15 +55,17 @@ func run() error {
 		return err
 	}
 	var out strings.Builder
+	seen := map[string]string{}
 	for _, n := range schema.Root().Children() {
-		write(&out, n, "")
+		write(&out, n, "", seen)
 	}
 	return os.WriteFile(file, []byte(before+begin+out.String()+end+after), 0o644)
 }
 
 // write lists the leaves directly below a state container, and continues with the other nodes below
-// it. Keys and the epoch, which every row of a plugin has, are left out.
-func write(out *strings.Builder, n *yang.Node, path string) {
+// it. seen has the path of each list of leaves that has been written. Keys, the epoch, which every
+// row of a plugin has, and the fields of flows are left out.
+func write(out *strings.Builder, n *yang.Node, path string, seen map[string]string) {
 	path += "/" + n.Name
 	for _, k := range n.KeyNames() {
 		path += "[" + k + "]"
@@ -72,16 +74,24 @@ func write(out *strings.Builder, n *yang.Node, path string) {
 		if c.Name != "state" || c.Kind != yang.ContainerNode {
 			continue
 		}
-		leaves := leavesOf(n, c, "")
-		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n", path, wrap(oneLine(n.Description)+" Leaves: "+
-			strings.Join(leaves, ", ")+"."))
+		leaves := strings.Join(leavesOf(n, c, ""), ", ")
+		if before := seen[leaves]; before != "" && strings.Contains(leaves, ",") {
+			leaves = "those of `" + before + "`"
+		} else {
+			seen[leaves] = path
+		}
+		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n", path, wrap(oneLine(n.Description)+" Leaves: "+leaves+"."))
 	}
 	for _, c := range n.Children() {
 		if c.Leaf == nil && c.Name != "state" && c.Name != "config" {
-			write(out, c, path)
+			write(out, c, path, seen)
 		}
 	}
 }
+
+// implied are leaves that the text of the page names for all lists: the epoch, and the fields of
+// flows.
+var implied = []string{"epoch", "source-address", "destination-address", "protocol", "source-port", "destination-port"}
 
 // leavesOf returns the leaves below a container of state of n.
 func leavesOf(n, state *yang.Node, prefix string) (leaves []string) {
@@ -89,22 +99,19 @@ func leavesOf(n, state *yang.Node, prefix string) (leaves []string) {
 		switch {
 		case l.Leaf == nil:
 			leaves = append(leaves, leavesOf(n, l, prefix+l.Name+"/")...)
-		case prefix != "" || l.Name != "epoch" && !slices.Contains(n.KeyNames(), l.Name):
-			leaves = append(leaves, "`"+prefix+l.Name+"`"+unit(l.Leaf))
+		case prefix != "" || !slices.Contains(implied, l.Name) && !slices.Contains(n.KeyNames(), l.Name):
+			leaves = append(leaves, "`"+prefix+l.Name+"`"+values(l.Leaf))
 		}
 	}
 	return leaves
 }
 
-// unit returns a leaf's values or its unit, in brackets, unless its name says it or it has none.
-func unit(l *yang.Leaf) string {
-	switch {
-	case len(l.Type.Values) > 0:
-		return " (" + strings.Join(l.Type.Values, ", ") + ")"
-	case l.Units != "" && !strings.HasSuffix(l.Name, l.Units):
-		return " (" + l.Units + ")"
+// values returns the values of an enumeration in brackets.
+func values(l *yang.Leaf) string {
+	if len(l.Type.Values) == 0 {
+		return ""
 	}
-	return ""
+	return " (" + strings.Join(l.Type.Values, ", ") + ")"
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
