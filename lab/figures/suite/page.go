@@ -97,10 +97,10 @@ func Command(trace string, packets int, seed uint64, name string) string {
 func (s *Suite) Text(rows []Row, command string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nMade by `%s`.", s.Title, command)
-	if len(rows) > 0 && rows[0].Trace != "" {
+	if len(rows) > 0 && rows[0].Trace != "" && rows[0].Trace != standard {
 		fmt.Fprintf(&b, " Traffic: %s.", rows[0].Trace)
 	}
-	fmt.Fprintf(&b, " The rows as CSV: [%s.csv](%s.csv).\n", s.Name, s.Name)
+	fmt.Fprintf(&b, " Rows: [%s.csv](%s.csv).\n", s.Name, s.Name)
 	for _, paragraph := range s.Setup {
 		fmt.Fprintf(&b, "\n%s\n", paragraph)
 	}
