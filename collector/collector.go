@@ -194,7 +194,8 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	}
 	c.discovery.SetNetwork(c.network)
 	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Form: c.discovery.Form,
-		Schema: c.schema.Current, Sessions: c.network, Owner: c.network.Owner, OnChange: c.StateChanged, Logger: c.log})
+		Schema: c.schema.Current, Sessions: c.network, Owner: c.network.Owner, Records: c.member.Records(),
+		OnChange: c.StateChanged, Logger: c.log})
 	c.analysis = analysis.New(analysisConfig(cfg), c.analysisDependencies())
 	if clustered {
 		c.member.Connect(member.Components{Store: c.store, Validate: c.schema.Validate, Epochs: c.epochs, Hosts: c.hosts,

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/netsketch/netsketch/collector/cluster/bus"
+	"github.com/netsketch/netsketch/collector/cluster/plans"
 	"github.com/netsketch/netsketch/collector/devconfig"
 	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/internal/certs"
@@ -88,9 +90,13 @@ In mode enforce, the collector leaves the device alone afterwards, until devices
 		Example: "  netsketch devices revert leaf1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := doDevices(cmd.Context(), path, devconfig.Request{Command: "revert", Devices: args})
+			reply, err := doDevices(cmd.Context(), path, devconfig.Request{Command: "revert", Devices: args})
+			result := "has what it had before"
+			if len(reply.Applied) == 0 {
+				result = "is left as it is: it has no value that the collector has a record of"
+			}
 			if err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: has what it had before\n", args[0])
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], result)
 			}
 			return err
 		},
@@ -112,12 +118,17 @@ func doDevices(ctx context.Context, path string, r devconfig.Request) (reply dev
 		reply, err = devconfig.Call(ctx, dir, r)
 	}
 	switch {
-	case errors.Is(err, devconfig.ErrNoCollector) && r.Command == "plan":
-		c, err := offlineDevices(cfg)
+	case errors.Is(err, devconfig.ErrNoCollector) && r.Command == "plan" && cfg.Cluster.Name != "":
+		err = withCluster(ctx, path, func(cfg *config.Config, b *bus.Bus) error {
+			return planOffline(ctx, cfg, plans.NewRecords(b), r, &reply)
+		})
 		if err != nil {
 			return reply, err
 		}
-		reply = c.Do(ctx, r)
+	case errors.Is(err, devconfig.ErrNoCollector) && r.Command == "plan":
+		if err := planOffline(ctx, cfg, nil, r, &reply); err != nil {
+			return reply, err
+		}
 	case errors.Is(err, devconfig.ErrNoCollector) && dir == "":
 		return reply, fmt.Errorf("%s has no device-configuration.directory, by which the command reaches the collector", path)
 	case errors.Is(err, devconfig.ErrNoCollector):
@@ -133,20 +144,23 @@ func doDevices(ctx context.Context, path string, r devconfig.Request) (reply dev
 	return reply, err
 }
 
-// offlineDevices returns a component that makes plans without a collector.
-func offlineDevices(cfg *config.Config) (*devconfig.Component, error) {
+// planOffline makes plans without a collector. records are those of a cluster.
+func planOffline(ctx context.Context, cfg *config.Config, records devconfig.Records, r devconfig.Request,
+	reply *devconfig.Reply,
+) error {
 	store := certs.New(certs.Options{})
 	schema, err := yang.Load(yang.SwitchModules()...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return devconfig.New(cfg, devconfig.Dependencies{
+	*reply = devconfig.New(cfg, devconfig.Dependencies{
 		Dial: func(dev config.Device) (func(...grpc.DialOption) (*grpc.ClientConn, error), error) {
 			e, err := southbound.EndpointOf(dev, store)
 			return e.Dial, err
 		},
-		Schema: func() *yang.Schema { return schema },
-	}), nil
+		Schema: func() *yang.Schema { return schema }, Records: records,
+	}).Do(ctx, r)
+	return nil
 }
 
 // planResult returns the error of a plan: a device that cannot be read or a leaf that is refused

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -98,10 +97,13 @@ func TestApply(t *testing.T) {
 			}
 			r.Stop() // a collector that starts later knows what to restore
 			r.start()
-			if err := r.Revert(t.Context(), "leaf1"); err != nil {
-				t.Fatal(err)
+			if restored, err := r.Revert(t.Context(), "leaf1"); err != nil || !restored {
+				t.Fatal(restored, err)
 			}
 			r.expect(before)
+			if restored, err := r.Revert(t.Context(), "leaf1"); err != nil || restored {
+				t.Errorf("revert again: restored %v, error %v", restored, err)
+			}
 			if rec := r.record(); len(rec.Written) != 0 || rec.Pending != nil {
 				t.Errorf("record %+v", rec)
 			}
@@ -116,7 +118,7 @@ func TestApplyRefuses(t *testing.T) {
 	}{
 		"mode check": {func(r *rig) { r.cfg.Devices[0].GNMI.Configure = config.ConfigureCheck },
 			"gnmi.configure is check; write apply"},
-		"another collector": {func(r *rig) {}, "belongs to c2; run the command there"},
+		"another collector": {func(r *rig) { r.owner = "c2" }, "belongs to c2; run the command there"},
 		"a foreign id":      {func(r *rig) { r.device.put(node, "9") }, "somebody else has set 9"},
 		"a pending commit": {func(r *rig) { r.device.commits, r.device.commit = true, "theirs" },
 			"commit of somebody else that is pending"},
@@ -130,9 +132,6 @@ func TestApplyRefuses(t *testing.T) {
 			c.prepare(r)
 			before := r.device.all()
 			r.build()
-			if name == "another collector" {
-				r.deps.Owner = func(string) (string, bool) { return "c2", false }
-			}
 			if err := r.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +188,7 @@ func TestFaults(t *testing.T) {
 		"error with effect":     {fault: first(1, internal)},
 		"error with half of it": {fault: first(0.5, internal), want: "carried out a part of the change only"},
 		"error":                 {fault: first(0, internal), want: "the device refuses the change: fault"},
-		"hangs":                 {fault: first(0, errHang), want: "as before"},
+		"hangs":                 {fault: first(0, errHang), want: "carried out a part of the change only"},
 		"hangs with effect":     {fault: first(1, errHang)},
 		"state does not follow": {prepare: func(r *rig) {
 			r.device.dead[strings.Replace(eth0, "config", "state",
@@ -389,7 +388,7 @@ func TestForms(t *testing.T) {
 		}
 		r.expect(settled())
 		n := len(r.device.sets)
-		if err := r.Revert(t.Context(), "leaf1"); err != nil || len(r.device.sets) != n+1 {
+		if _, err := r.Revert(t.Context(), "leaf1"); err != nil || len(r.device.sets) != n+1 {
 			t.Errorf("form %d: error %v, %d more Sets", f, err, len(r.device.sets)-n)
 		}
 		r.Stop()
@@ -424,7 +423,7 @@ func TestEnforce(t *testing.T) {
 	if rec := r.record(); rec.Ended || len(rec.Reverts) != 0 {
 		t.Errorf("record %+v", rec)
 	}
-	if err := r.Revert(t.Context(), "leaf1"); err != nil {
+	if _, err := r.Revert(t.Context(), "leaf1"); err != nil {
 		t.Fatal(err)
 	}
 	r.until(Ended)
@@ -468,13 +467,8 @@ func TestReload(t *testing.T) {
 // A collector that becomes the owner of a device later configures it then.
 func TestOwnerLater(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureEnforce)
-	r.build()
-	var own atomic.Bool
-	r.deps.Owner = func(string) (string, bool) { return "c2", own.Load() }
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer r.Stop()
+	r.owner = "c2"
+	r.start()
 	testkit.Until(t, "the owner is known", func() bool {
 		s, _ := r.Status("leaf1")
 		return s.Reason == "c2 has the device"
@@ -482,7 +476,7 @@ func TestOwnerLater(t *testing.T) {
 	if len(r.device.setsNow()) > 0 {
 		t.Error("the device is set")
 	}
-	own.Store(true)
+	r.own("")
 	r.until(Clean)
 	r.expect(settled())
 }
@@ -694,7 +688,7 @@ func TestRecordIsAPipe(t *testing.T) {
 	if err := syscall.Mkfifo(dir.path("leaf1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dir.load("leaf1"); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if _, _, err := dir.Load(t.Context(), "leaf1"); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -16,9 +16,9 @@
 //	confirming      the device is told to keep the changes
 //
 // Any other event leads to undoing: the device takes the changes back, or the collector restores
-// the earlier value of each leaf that still holds the collector's value. The record of a device on
-// disk has the state before its step begins, so that a collector that was killed continues or
-// undoes when it starts again.
+// the earlier value of each leaf that still holds the collector's value. The record of a device has
+// the state before its step begins, so that a collector that was killed, or the next owner of the
+// device in a cluster, confirms or undoes the change.
 //
 // Concurrency: methods of Component may be called from any goroutine. Each device has one
 // goroutine, and one comparison or change at a time.
@@ -67,6 +67,8 @@ type Dependencies struct {
 	// Owner returns which collector has a device, and whether it is this one; nil if it is always
 	// this one.
 	Owner func(device string) (owner string, own bool)
+	// Records keep what was written; nil is files in the directory of the configuration.
+	Records Records
 	// OnChange is called when the state of a device has changed. It must not block.
 	OnChange func()
 	// Now returns the time of day; nil is time.Now.
@@ -209,26 +211,13 @@ func (c *Component) newDevice(dev config.Device) *device {
 		return nil
 	}
 	d := &device{ctx: c.ctx, name: dev.Name, mode: dev.GNMI.Configure, wanted: WantedOf(c.cfg, dev),
-		addr: dev.GNMI.Address, limit: dev.Timeout, deps: &c.deps, times: c.times,
-		dir: records(c.cfg.DeviceConfiguration.Directory),
-		log: c.deps.Logger.With("device", dev.Name), status: DeviceStatus{Mode: dev.GNMI.Configure, State: Unread}}
-	var err error
-	if d.dial, err = c.deps.Dial(dev); err == nil {
-		d.record, err = d.dir.load(dev.Name)
+		addr: dev.GNMI.Address, limit: dev.Timeout, deps: &c.deps, times: c.times, records: c.deps.Records,
+		directory: c.cfg.DeviceConfiguration.Directory, log: c.deps.Logger.With("device", dev.Name),
+		status: DeviceStatus{Mode: dev.GNMI.Configure, State: Unread}}
+	if d.records == nil {
+		d.records = records(d.directory)
 	}
-	if err != nil {
-		d.record = nil
-		d.status.Reason = err.Error()
-		d.log.Error("gNMI configuration cannot be compared", "error", err)
-		return d
-	}
-	d.record.Address = dev.GNMI.Address
-	if p := d.record.Pending; p != nil {
-		if next := p.State.next(restarted); next != p.State {
-			p.State, p.Failure = next, "the collector has ended during the change"
-		}
-		d.status.State, d.status.Reason = p.State, p.Failure
-	}
+	d.dial, d.fault = c.deps.Dial(dev)
 	return d
 }
 
@@ -406,11 +395,12 @@ func (c *Component) Apply(ctx context.Context, digest string, names ...string) (
 	return applied, err
 }
 
-// Revert restores a device's values from before the collector wrote.
-func (c *Component) Revert(_ context.Context, name string) error {
+// Revert restores a device's values from before the collector wrote. restored is false if the
+// device has no value that the collector wrote.
+func (c *Component) Revert(_ context.Context, name string) (restored bool, err error) {
 	devices, err := c.named([]string{name})
 	if err != nil {
-		return err
+		return false, err
 	}
 	return devices[0].Revert(devices[0].ctx)
 }

@@ -33,12 +33,16 @@ type Times struct {
 	Retry time.Duration
 	// AfterSync is how long the device may send values after the sync_response of a reading.
 	AfterSync time.Duration
+	// Late is how long after the beginning of a change the device is read to take back a Set that it
+	// carries out late.
+	Late time.Duration
 }
 
 func (t Times) withDefaults() Times {
 	return Times{Config: cmp.Or(t.Config, 5*time.Second), State: cmp.Or(t.State, 30*time.Second),
 		Session: cmp.Or(t.Session, time.Minute), Poll: cmp.Or(t.Poll, time.Second),
-		Retry: cmp.Or(t.Retry, 10*time.Second), AfterSync: cmp.Or(t.AfterSync, 2*time.Second)}
+		Retry: cmp.Or(t.Retry, 10*time.Second), AfterSync: cmp.Or(t.AfterSync, 2*time.Second),
+		Late: cmp.Or(t.Late, 2*time.Minute)}
 }
 
 // rollback is how long a device waits for the confirmation: longer than all steps together.
@@ -56,26 +60,32 @@ const (
 
 // device is the configuration of one device.
 type device struct {
-	ctx    context.Context // context of changes; ends when the device is removed from the configuration
-	name   string
-	mode   config.Configure
-	wanted Wanted
-	dial   dialer
-	addr   string
-	limit  time.Duration // limit of the time of a call
-	deps   *Dependencies
-	times  Times
-	dir    records
-	log    *slog.Logger
+	ctx       context.Context // context of changes; ends when the device is removed from the configuration
+	name      string
+	mode      config.Configure
+	wanted    Wanted
+	dial      dialer
+	fault     error // why there is no dial
+	addr      string
+	limit     time.Duration // limit of the time of a call
+	deps      *Dependencies
+	times     Times
+	records   Records
+	directory string
+	log       *slog.Logger
 
-	op      sync.Mutex // one comparison or change at a time; guards the fields up to mu
-	record  *Record
-	form    form // form of values that the device takes in a Set
-	closed  bool // the P4Runtime session, for a change
-	retryAt time.Time
-	retry   time.Duration
-	setErr  error // error of the Set of the change in progress
-	dialed  int32 // connections when the change began
+	op       sync.Mutex // one comparison or change at a time; guards the fields up to mu
+	record   *Record    // nil before load
+	revision uint64     // of the record
+	// interrupted is set if the change in progress was read from the record: an earlier start of this
+	// collector or another one began it, or its state could not be kept.
+	interrupted bool
+	form        form // form of values that the device takes in a Set
+	closed      bool // the P4Runtime session, for a change
+	retryAt     time.Time
+	retry       time.Duration
+	setErr      error // error of the Set of the change in progress
+	dialed      int32 // connections when the change began
 
 	mu     sync.Mutex
 	status DeviceStatus
@@ -127,6 +137,9 @@ func (d *device) enter(to State, reason string) {
 
 // open connects with the device.
 func (d *device) open() (*client, error) {
+	if d.fault != nil {
+		return nil, d.fault
+	}
 	c, err := open(d.dial, d.addr, d.deps.Schema(), d.limit)
 	if err != nil {
 		return nil, err
@@ -142,19 +155,19 @@ func (d *device) open() (*client, error) {
 func (d *device) Plan(ctx context.Context) *Plan {
 	d.op.Lock()
 	defer d.op.Unlock()
-	c, err := d.open()
-	if err != nil {
-		return &Plan{Device: d.name, Error: err.Error()}
+	err := d.load(ctx)
+	if err == nil {
+		var c *client
+		if c, err = d.open(); err == nil {
+			defer c.close()
+			return d.compare(ctx, c)
+		}
 	}
-	defer c.close()
-	return d.compare(ctx, c)
+	return &Plan{Device: d.name, Error: err.Error()}
 }
 
 // compare reads the device and updates its state. The caller holds op.
 func (d *device) compare(ctx context.Context, c *client) *Plan {
-	if d.record == nil {
-		return &Plan{Device: d.name, Error: d.Status().Reason}
-	}
 	s, err := c.read(ctx)
 	if err != nil {
 		if ctx.Err() == nil && !d.state().transaction() {
@@ -191,10 +204,7 @@ func (d *device) compare(ctx context.Context, c *client) *Plan {
 func (d *device) Apply(ctx context.Context, digest string) error {
 	d.op.Lock()
 	defer d.op.Unlock()
-	if err := d.mayChange(); err != nil {
-		return err
-	}
-	c, err := d.open()
+	c, err := d.openToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -209,78 +219,87 @@ func (d *device) Apply(ctx context.Context, digest string) error {
 		return fmt.Errorf("device %s has changed since the plan %s; its plan is %s now: look at it again", d.name, digest,
 			cmp.Or(p.Digest, "empty"))
 	}
-	d.record.Ended, d.record.Reverts = false, nil
-	return d.change(ctx, c, p.Changes)
+	r := *d.record
+	r.Ended, r.Reverts = false, nil
+	return d.change(ctx, c, r, p.Changes)
 }
 
-// mayChange returns an error unless the device may be set. The caller holds op.
-func (d *device) mayChange() error {
+// openToChange returns a client, or an error unless the device may be set. The caller holds op.
+func (d *device) openToChange(ctx context.Context) (*client, error) {
+	if err := d.mayChange(ctx); err != nil {
+		return nil, err
+	}
+	return d.open()
+}
+
+func (d *device) mayChange(ctx context.Context) error {
 	switch {
-	case d.record == nil:
-		return errors.New(d.Status().Reason)
 	case d.mode != config.ConfigureApply && d.mode != config.ConfigureEnforce:
 		return fmt.Errorf("device %s: gnmi.configure is %s; write apply or enforce to let the collector set the device",
 			d.name, d.mode)
-	case d.dir == "":
+	case d.directory == "":
 		return fmt.Errorf("device %s: device-configuration.directory is missing; without it, nothing could be taken back "+
 			"after a restart", d.name)
-	case d.record.Pending != nil:
-		return fmt.Errorf("device %s: a change is %s, and is tried again: %s", d.name, d.record.Pending.State,
-			cmp.Or(d.record.Pending.Failure, d.Status().Reason))
 	}
 	if owner, own := d.deps.Owner(d.name); !own {
 		return fmt.Errorf("device %s belongs to %s; run the command there", d.name, cmp.Or(owner, "no collector now"))
 	}
-	return nil
+	err := d.load(ctx)
+	if err == nil && d.record.Pending != nil {
+		err = fmt.Errorf("device %s: a change is %s, and is tried again: %s", d.name, d.record.Pending.State,
+			cmp.Or(d.record.Pending.Failure, d.Status().Reason))
+	}
+	return err
 }
 
 // Revert restores the device's values from before the collector wrote, and ends mode enforce.
-func (d *device) Revert(ctx context.Context) error {
+// restored is false if the device has no value that the collector wrote.
+func (d *device) Revert(ctx context.Context) (restored bool, err error) {
 	d.op.Lock()
 	defer d.op.Unlock()
-	if err := d.mayChange(); err != nil {
-		return err
-	}
-	c, err := d.open()
+	c, err := d.openToChange(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer c.close()
 	s, err := c.read(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	nothing := &Plan{Device: d.name}
 	nothing.restore(s, d.record.Written, nil)
-	if d.mode == config.ConfigureEnforce {
-		d.record.Ended = true
-	}
+	r := *d.record
+	r.Ended = d.mode == config.ConfigureEnforce
 	if len(nothing.Changes) == 0 {
-		d.record.Written = map[string]Written{} // somebody else has changed all leaves that the collector wrote
-		return d.dir.save(d.record)
+		r.Written = map[string]Written{} // somebody else has changed all leaves that the collector wrote
+		err = d.keep(ctx, r)
+	} else {
+		if d.state() == Unread || d.state() == Blocked {
+			d.enter(Differs, "")
+		}
+		err = d.change(ctx, c, r, nothing.Changes)
 	}
-	if d.state() == Unread || d.state() == Blocked {
-		d.enter(Differs, "")
-	}
-	err = d.change(ctx, c, nothing.Changes)
-	if d.record.Ended && !d.state().transaction() {
+	if d.record != nil && d.record.Ended && !d.state().transaction() {
 		d.enter(Ended, "the device was reverted on command; devices apply begins again")
 	}
-	return err
+	return len(nothing.Changes) > 0, err
 }
 
 // check compares the device, and makes it as the file says in mode enforce.
 func (d *device) check(ctx context.Context) {
 	d.op.Lock()
 	defer d.op.Unlock()
-	if d.record == nil {
+	if !d.owned() {
 		return
 	}
-	if owner, own := d.deps.Owner(d.name); !own && d.record.Pending == nil {
-		d.enter(Unread, cmp.Or(owner, "no collector")+" has the device")
-		return
+	err := d.load(ctx)
+	if err == nil && d.interrupted {
+		err = d.resumeChange(ctx)
 	}
-	if d.record.Pending == nil || !d.deps.Now().Before(d.retryAt) {
+	if err != nil && ctx.Err() == nil {
+		d.enter(d.state().next(unreadable), err.Error())
+	}
+	if err == nil && (d.record.Pending == nil || !d.deps.Now().Before(d.retryAt)) {
 		c, err := d.open()
 		if err != nil {
 			d.enter(d.state().next(unreadable), err.Error())
@@ -296,6 +315,38 @@ func (d *device) check(ctx context.Context) {
 	}
 }
 
+// owned reports whether this collector has the device. If it has not, another one continues the
+// change in progress, with the record. The caller holds op.
+func (d *device) owned() bool {
+	owner, own := d.deps.Owner(d.name)
+	if !own {
+		d.record = nil
+		d.resume()
+		d.enter(Unread, cmp.Or(owner, "no collector")+" has the device")
+	}
+	return own
+}
+
+// resumeChange makes an interrupted change this collector's. In a cluster, the collector that began
+// it may live, and have sent a Set: the change goes on when the time of that call is over.
+func (d *device) resumeChange(ctx context.Context) error {
+	r, p := *d.record, *d.record.Pending
+	if next := p.State.next(restarted); next != p.State {
+		p.State, p.Failure = next, cmp.Or(p.Failure,
+			"the collector has ended during the change, or its record could not be kept")
+	}
+	r.Pending = &p
+	if err := d.keep(ctx, r); err != nil {
+		return fmt.Errorf("a change was interrupted, and the record cannot be written: %w", err)
+	}
+	d.interrupted, d.dialed = false, 0
+	if d.deps.Records != nil {
+		d.retryAt = d.deps.Now().Add(d.limit)
+	}
+	d.enter(p.State, p.Failure)
+	return nil
+}
+
 // enforce makes the changes of a plan in mode enforce. The caller holds op.
 func (d *device) enforce(ctx context.Context, c *client, p *Plan) {
 	if d.mode != config.ConfigureEnforce || d.state() != Differs || d.deps.Now().Before(d.retryAt) {
@@ -306,21 +357,21 @@ func (d *device) enforce(ctx context.Context, c *client, p *Plan) {
 		return
 	}
 	if p.Drifted() {
-		now := d.deps.Now()
-		d.record.Reverts = append(slices.DeleteFunc(d.record.Reverts,
+		now, r := d.deps.Now(), *d.record
+		r.Reverts = append(slices.DeleteFunc(slices.Clone(r.Reverts),
 			func(t time.Time) bool { return now.Sub(t) > revertWindow }), now)
-		d.record.Ended = len(d.record.Reverts) >= maxReverts
-		if err := d.dir.save(d.record); err != nil {
+		r.Ended = len(r.Reverts) >= maxReverts
+		if err := d.keep(ctx, r); err != nil {
 			d.enter(d.state(), err.Error())
 			return
 		}
-		if d.record.Ended {
+		if r.Ended {
 			d.enter(d.state().next(revertedAgain), fmt.Sprintf("somebody else has taken %s back %d times within %v; find out "+
 				"who, then use devices apply", drifted(p), maxReverts, revertWindow))
 			return
 		}
 	}
-	if err := d.change(ctx, c, p.Changes); err != nil && ctx.Err() == nil {
+	if err := d.change(ctx, c, *d.record, p.Changes); err != nil && ctx.Err() == nil {
 		d.wait()
 	}
 }
@@ -341,8 +392,9 @@ func drifted(p *Plan) string {
 	return strings.Join(names, ", ")
 }
 
-// change makes changes and returns nil if they are proved and kept. The caller holds op.
-func (d *device) change(ctx context.Context, c *client, changes []Change) error {
+// change makes changes and returns nil if they are proved and kept. r is the record of the device.
+// The caller holds op.
+func (d *device) change(ctx context.Context, c *client, r Record, changes []Change) error {
 	if _, err := c.request(changes, bare); err != nil {
 		return err
 	}
@@ -356,14 +408,12 @@ func (d *device) change(ctx context.Context, c *client, changes []Change) error 
 	if !commits {
 		commit = ""
 	}
-	was := d.record.Pending
-	d.record.Pending = &Pending{State: d.state().next(begin), Changes: changes, Started: d.deps.Now(), Commit: commit}
-	if err := d.dir.save(d.record); err != nil {
-		d.record.Pending = was
+	r.Pending = &Pending{State: d.state().next(begin), Changes: changes, Started: d.deps.Now(), Commit: commit, Late: true}
+	if err := d.keep(ctx, r); err != nil {
 		return fmt.Errorf("device %s is not changed, because what it has cannot be kept: %w", d.name, err)
 	}
 	d.setErr, d.dialed = nil, c.connections()
-	d.enter(d.record.Pending.State, "")
+	d.enter(r.Pending.State, "")
 	if err := d.settle(ctx, c); err != nil {
 		return err
 	}
@@ -374,14 +424,17 @@ func (d *device) change(ctx context.Context, c *client, changes []Change) error 
 	return nil
 }
 
-// settle runs the steps of the change in progress until it is over. The record on disk has each
-// state before its step begins. An error means that the change cannot end now; it is tried again.
+// settle runs the steps of the change in progress until it is over. The record has each state
+// before its step begins. An error means that the change cannot end now; it is tried again.
 func (d *device) settle(ctx context.Context, c *client) error {
-	p := d.record.Pending
 	for {
-		e, failure := d.step(ctx, c, p)
+		if !d.owned() {
+			return fmt.Errorf("device %s is not changed: %s; it takes back what was set", d.name, d.Status().Reason)
+		}
+		r, p := *d.record, *d.record.Pending
+		e, failure := d.step(ctx, c, &p)
 		if ctx.Err() != nil {
-			return ctx.Err() // the collector stops: the next one finds the state on disk
+			return ctx.Err() // the collector stops: the next one finds the state in the record
 		}
 		next := p.State.next(e)
 		if next == p.State {
@@ -394,15 +447,19 @@ func (d *device) settle(ctx context.Context, c *client) error {
 			p.Failure = failure
 		}
 		p.State = next
+		r.Pending = &p
 		if !next.transaction() {
-			d.record.Pending, d.record.Failure = nil, p.Failure
+			r.Pending, r.Failure = nil, p.Failure
 			if next == Clean {
-				d.record.done(p.Changes)
+				r.done(p.Changes)
 			}
 		}
-		if err := d.dir.save(d.record); err != nil {
-			d.record.Pending = p
-			return fmt.Errorf("device %s: the state of the change cannot be kept: %w", d.name, err)
+		if err := d.keep(ctx, r); err != nil {
+			err = fmt.Errorf("device %s: the state of the change cannot be kept: %w", d.name, err)
+			d.wait()
+			d.resume()
+			d.enter(d.state(), err.Error())
+			return err
 		}
 		d.enter(next, p.Failure)
 		if !next.transaction() {
@@ -427,9 +484,16 @@ func (d *device) step(ctx context.Context, c *client, p *Pending) (e event, fail
 			p.Commit = ""
 			_ = d.set(ctx, c, p.Changes, "")
 		}
+		switch status.Code(d.setErr) {
+		case codes.OK, codes.DeadlineExceeded, codes.Unavailable, codes.Canceled:
+		default:
+			p.Late = false
+		}
 		e = answered
 	case ReadingBack:
-		e, failure = d.readBack(ctx, c, p)
+		if e, failure = d.readBack(ctx, c, p); e == proved {
+			p.Late = false
+		}
 	case AwaitingState:
 		e, failure = d.poll(ctx, c, d.times.State, func(s *Snapshot) (event, string) {
 			if all, _ := taken(p.Changes, s); !all {
@@ -479,7 +543,9 @@ func (d *device) set(ctx context.Context, c *client, changes []Change, commit st
 		d.form = (first + i) % forms
 		over := time.NewTimer(d.times.Config)
 		for {
-			d.setErr = c.set(ctx, changes, d.form, commit, d.times.rollback(d.limit))
+			if d.setErr = d.holdsRecord(ctx); d.setErr == nil {
+				d.setErr = c.set(ctx, changes, d.form, commit, d.times.rollback(d.limit))
+			}
 			// A device may need a moment to see that the P4Runtime session is closed.
 			if status.Code(d.setErr) != codes.FailedPrecondition || !d.closed || !sleep(ctx, over, d.times.Poll/4) {
 				break
@@ -492,6 +558,15 @@ func (d *device) set(ctx context.Context, c *client, changes []Change, commit st
 	}
 	d.form = first
 	return d.setErr
+}
+
+// holdsRecord returns an error if another collector has taken the device over.
+func (d *device) holdsRecord(ctx context.Context) error {
+	_, revision, err := d.records.Load(ctx, d.name)
+	if err == nil && revision != d.revision {
+		err = ErrDeposed
+	}
+	return err
 }
 
 // refused reports whether the device has refused the form of values of the Set in progress, and
@@ -617,26 +692,35 @@ func (d *device) confirm(ctx context.Context, c *client, p *Pending) (event, str
 
 // undo takes the changes back and checks that the device has its earlier values.
 func (d *device) undo(ctx context.Context, c *client, p *Pending) (event, string) {
-	d.suspend(p.Changes)
-	if p.Commit != "" {
-		if err := c.cancel(ctx, p.Commit); status.Code(err) == codes.Unavailable {
-			return begin, err.Error()
-		}
-	}
 	s, err := c.read(ctx)
 	if err != nil {
 		return begin, err.Error()
 	}
 	back := undo(p.Changes, s)
-	if len(back) == 0 {
-		return proved, ""
+	if len(back) > 0 {
+		d.suspend(p.Changes)
 	}
-	setErr := d.set(ctx, c, back, "")
-	if s, err = c.read(ctx); err != nil {
-		return begin, err.Error()
+	if p.Commit != "" {
+		if err := c.cancel(ctx, p.Commit); status.Code(err) == codes.Unavailable {
+			return begin, err.Error()
+		}
+		if s, err = c.read(ctx); err != nil {
+			return begin, err.Error()
+		}
+		back = undo(p.Changes, s)
 	}
-	if left := undo(p.Changes, s); len(left) > 0 {
-		return begin, fmt.Sprintf("%s still has what the collector wrote: %v", left[0].Path, setErr)
+	if len(back) > 0 {
+		setErr := d.set(ctx, c, back, "")
+		if s, err = c.read(ctx); err != nil {
+			return begin, err.Error()
+		}
+		if left := undo(p.Changes, s); len(left) > 0 {
+			return begin, fmt.Sprintf("%s still has what the collector wrote: %v", left[0].Path, setErr)
+		}
+	}
+	if late := p.Started.Add(d.times.Late); p.Late && d.deps.Now().Before(late) {
+		return begin, fmt.Sprintf("%s; the device may carry out the Set late, so it is read again until %s", p.Failure,
+			late.Format(time.TimeOnly))
 	}
 	return proved, ""
 }

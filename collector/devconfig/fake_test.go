@@ -301,6 +301,8 @@ type rig struct {
 	sessions *sessions
 	cfg      *config.Config
 	dir      string
+	records  Records // of the cluster; nil without one
+	owner    string  // collector that has the device; "" for this one
 	onChange func()
 	form     func(string) (southbound.Form, bool)
 	now      time.Time
@@ -336,7 +338,8 @@ func (r *rig) build() {
 				return grpc.NewClient(d.GNMI.Address, append(o, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 			}, nil
 		},
-		Form: r.form, Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(),
+		Form: r.form, Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(), Records: r.records,
+		Owner: func(string) (string, bool) { r.mu.Lock(); defer r.mu.Unlock(); return r.owner, r.owner == "" },
 		OnChange: func() {
 			if r.onChange != nil {
 				r.onChange()
@@ -384,7 +387,15 @@ func (r *rig) apply() error {
 
 func (r *rig) record() *Record {
 	r.t.Helper()
-	rec, err := records(r.dir).load("leaf1")
+	var keep Records = records(r.dir)
+	if r.records != nil {
+		keep = r.records
+	}
+	data, _, err := keep.Load(r.t.Context(), "leaf1")
+	var rec *Record
+	if err == nil {
+		rec, err = parseRecord("leaf1", data)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -428,4 +439,52 @@ func copyDir(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// own names the collector that has the device; "" for this one.
+func (r *rig) own(owner string) {
+	r.mu.Lock()
+	r.owner = owner
+	r.mu.Unlock()
+	r.Wake("leaf1")
+}
+
+// shared are the records of a cluster in memory.
+type shared struct {
+	mu       sync.Mutex
+	data     map[string][]byte
+	revision uint64
+	// fault, if set, is called for each Save, which returns the error. With lost set, the record is
+	// saved nevertheless.
+	fault func(n int) (lost bool, err error)
+	saves int
+}
+
+func (s *shared) Load(_ context.Context, device string) ([]byte, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data[device], s.revision, nil
+}
+
+func (s *shared) Save(_ context.Context, device string, data []byte, revision uint64) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saves++
+	var lost bool
+	var err error
+	if s.fault != nil {
+		lost, err = s.fault(s.saves)
+	}
+	if err != nil && !lost {
+		return 0, err
+	}
+	if revision != s.revision {
+		return 0, ErrDeposed
+	}
+	if s.data == nil {
+		s.data = map[string][]byte{}
+	}
+	s.data[device] = data
+	s.revision++
+	return s.revision, err
 }

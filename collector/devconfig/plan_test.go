@@ -208,7 +208,7 @@ func TestPaths(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"format":1,"device":"leaf1","written":{},"pending":{"state":"UNDOING","changes":[]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := parseRecord(data)
+		r, err := parseRecord("leaf1", data)
 		if err != nil || r.Pending == nil {
 			return
 		}

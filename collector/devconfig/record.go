@@ -3,15 +3,30 @@
 package devconfig
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
 )
+
+// ErrDeposed is wrapped if another collector has replaced a record.
+var ErrDeposed = errors.New("another collector has taken the device over")
+
+// Records keep a record of each device. A cluster has one Records, so that each owner of a device
+// continues where the owner before has ended.
+type Records interface {
+	// Load returns the record of a device and its revision; data is nil if there is none.
+	Load(ctx context.Context, device string) (data []byte, revision uint64, err error)
+	// Save replaces a record if it still has a revision, and returns the next one. Otherwise the error
+	// wraps ErrDeposed.
+	Save(ctx context.Context, device string, data []byte, revision uint64) (next uint64, err error)
+}
 
 // Written is a leaf that the collector wrote.
 type Written struct {
@@ -21,12 +36,10 @@ type Written struct {
 	Value string `json:"value"`
 }
 
-// Record is the collector's file about a device.
+// Record is what is kept about a device.
 type Record struct {
 	Format int    `json:"format"`
 	Device string `json:"device"`
-	// Address is the gNMI server to which the leaves were written.
-	Address string `json:"address"`
 	// Written are the leaves that the collector wrote, by path.
 	Written map[string]Written `json:"written"`
 	// Pending is the change in progress; nil if there is none.
@@ -48,6 +61,9 @@ type Pending struct {
 	// Commit is the id of the commit that the device undoes unless it is confirmed; "" if the device
 	// does not support the commit extension.
 	Commit string `json:"commit,omitempty"`
+	// Late is set while the device may still carry out the Set: it has not answered, or has answered
+	// OK and does not show the changes.
+	Late bool `json:"late,omitempty"`
 	// Failure says why the change is taken back; "" while the change goes on.
 	Failure string `json:"failure,omitempty"`
 }
@@ -60,6 +76,7 @@ const maxRecord = 64 << 20
 
 // done records changes that are in effect.
 func (r *Record) done(changes []Change) {
+	r.Written = maps.Clone(r.Written)
 	for _, c := range changes {
 		was, wrote := r.Written[c.Path]
 		if c.Restores || c.After == nil {
@@ -74,56 +91,54 @@ func (r *Record) done(changes []Change) {
 	}
 }
 
-// records is a directory of records.
+// records are files in a directory, which no other collector uses.
 type records string
 
 func (d records) path(device string) string { return filepath.Join(string(d), device+".json") }
 
-// load returns the record of a device, which is empty if there is no file.
-func (d records) load(device string) (*Record, error) {
-	empty := &Record{Format: recordFormat, Device: device, Written: map[string]Written{}}
+// onlyRevision is the revision of all records in files.
+const onlyRevision = 1
+
+// Load implements Records.
+func (d records) Load(_ context.Context, device string) (data []byte, revision uint64, err error) {
 	if d == "" {
-		return empty, nil
+		return nil, onlyRevision, nil
 	}
 	info, err := os.Stat(d.path(device))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return empty, nil
+		return nil, onlyRevision, nil
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case !info.Mode().IsRegular(): // opening a pipe would wait for a writer
-		return nil, fmt.Errorf("%s is not a regular file", d.path(device))
+		return nil, 0, fmt.Errorf("%s is not a regular file", d.path(device))
+	case info.Size() > maxRecord:
+		return nil, 0, fmt.Errorf("%s is larger than %d bytes", d.path(device), maxRecord)
 	}
 	f, err := os.Open(d.path(device))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxRecord {
-		return nil, fmt.Errorf("%s is larger than %d bytes", d.path(device), maxRecord)
-	}
-	r, err := parseRecord(data)
-	if err == nil && r.Device != device {
-		err = fmt.Errorf("the record is of device %q", r.Device)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.path(device), err)
-	}
-	return r, nil
+	data, err = io.ReadAll(io.LimitReader(f, maxRecord))
+	return data, onlyRevision, err
 }
 
-// parseRecord reads a record and checks that it names only leaves of the table.
-func parseRecord(data []byte) (*Record, error) {
+// parseRecord reads the record of a device, which is empty without data, and checks that it names
+// only leaves of the table.
+func parseRecord(device string, data []byte) (*Record, error) {
+	if data == nil {
+		return &Record{Format: recordFormat, Device: device, Written: map[string]Written{}}, nil
+	}
 	r := &Record{}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, err
 	}
-	if r.Format != recordFormat {
+	switch {
+	case r.Format != recordFormat:
 		return nil, fmt.Errorf("the record has format %d; expected %d", r.Format, recordFormat)
+	case r.Device != device:
+		return nil, fmt.Errorf("the record is of device %q", r.Device)
 	}
 	if r.Written == nil {
 		r.Written = map[string]Written{}
@@ -146,31 +161,66 @@ func parseRecord(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// save writes the record, so that it survives a crash of the system.
-func (d records) save(r *Record) error {
-	if d == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
+// Save implements Records. The record survives a crash of the system.
+func (d records) Save(_ context.Context, device string, data []byte, _ uint64) (uint64, error) {
+	f, err := os.CreateTemp(string(d), "."+device+".*")
 	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(string(d), "."+r.Device+".*")
-	if err != nil {
-		return err
+		return 0, err
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := os.Rename(f.Name(), d.path(r.Device)); err != nil {
-		return err
+	if err := os.Rename(f.Name(), d.path(device)); err != nil {
+		return 0, err
 	}
 	dir, err := os.Open(string(d))
 	if err != nil {
+		return 0, err
+	}
+	return onlyRevision, errors.Join(dir.Sync(), dir.Close())
+}
+
+// load reads the record, unless it is the one that the device has already.
+func (d *device) load(ctx context.Context) error {
+	data, revision, err := d.records.Load(ctx, d.name)
+	if err == nil && d.record != nil && revision == d.revision {
+		return nil
+	}
+	if err == nil && data == nil { // the file of a collector that has joined its cluster since
+		data, _, err = records(d.directory).Load(ctx, d.name)
+	}
+	var r *Record
+	if err == nil {
+		r, err = parseRecord(d.name, data)
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: the record of what was written cannot be read: %w", d.name, err)
+	}
+	d.record, d.revision, d.interrupted = r, revision, r.Pending != nil
+	if !d.interrupted && d.state().transaction() { // the last record of the change was saved
+		d.enter(Unread, "")
+	}
+	return nil
+}
+
+// keep saves a record, and makes it the record of the device. If it fails, the record may have been
+// saved nevertheless: load reads it again.
+func (d *device) keep(ctx context.Context, r Record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	next, err := d.records.Save(ctx, d.name, data, d.revision)
+	if err != nil {
+		d.record = nil
+		return err
+	}
+	d.record, d.revision = &r, next
+	if d.deps.Records != nil {
+		_ = os.Remove(records(d.directory).path(d.name)) // a later start would not read it
+	}
+	return nil
 }

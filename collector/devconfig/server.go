@@ -37,7 +37,8 @@ type Request struct {
 
 // Reply is the answer to a command.
 type Reply struct {
-	Plans   []*Plan  `json:"plans,omitempty"`
+	Plans []*Plan `json:"plans,omitempty"`
+	// Applied are the devices that were set.
 	Applied []string `json:"applied,omitempty"`
 	Error   string   `json:"error,omitempty"`
 }
@@ -51,7 +52,10 @@ func (c *Component) Do(ctx context.Context, r Request) (reply Reply) {
 	case r.Command == "apply":
 		reply.Applied, err = c.Apply(ctx, r.Digest, r.Devices...)
 	case r.Command == "revert" && len(r.Devices) == 1:
-		err = c.Revert(ctx, r.Devices[0])
+		var restored bool
+		if restored, err = c.Revert(ctx, r.Devices[0]); restored && err == nil {
+			reply.Applied = r.Devices
+		}
 	default:
 		err = fmt.Errorf("a command %q of %d devices is not known", r.Command, len(r.Devices))
 	}

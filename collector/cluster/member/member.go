@@ -95,6 +95,7 @@ type joined struct {
 	cluster  *cluster.Component
 	exchange *exchange.Component
 	plans    *plans.Component
+	records  *plans.Records
 }
 
 // errNotJoined says that nothing is exchanged before the cluster has started.
@@ -139,6 +140,7 @@ func (m *Component) Start(ctx context.Context) (err error) {
 	j.plans = plans.New(plans.Dependencies{Bus: j.bus, Logger: m.log, Member: cfg.Cluster.Member,
 		View: j.cluster.View, Incarnation: j.cluster.Incarnation(), Epoch: m.openEpoch, Follow: m.parts.Intent.Follow,
 		FollowHosts: m.parts.Intent.FollowHosts, Outcome: m.parts.Intent.TakeOutcome})
+	j.records = plans.NewRecords(j.bus)
 	m.joined.Store(j)
 	for _, start := range []func() error{j.exchange.Start, j.plans.Start, m.receiveEpochs, j.cluster.Start} {
 		if err := start(); err != nil {

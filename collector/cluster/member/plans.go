@@ -5,6 +5,7 @@ package member
 import (
 	"context"
 
+	"github.com/netsketch/netsketch/collector/devconfig"
 	"github.com/netsketch/netsketch/collector/intent"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -66,4 +67,34 @@ func (m *Component) Store(ctx context.Context, device string, held intent.Held) 
 		return errNotJoined
 	}
 	return j.plans.Store(ctx, device, held)
+}
+
+// records are the cluster's records of what was written to devices over gNMI.
+type records struct{ *Component }
+
+// Records returns the cluster's records of what was written to devices over gNMI; nil for a nil
+// member.
+func (m *Component) Records() devconfig.Records {
+	if m == nil {
+		return nil
+	}
+	return records{m}
+}
+
+// Load implements devconfig.Records.
+func (r records) Load(ctx context.Context, device string) (data []byte, revision uint64, err error) {
+	j := r.joined.Load()
+	if j == nil {
+		return nil, 0, errNotJoined
+	}
+	return j.records.Load(ctx, device)
+}
+
+// Save implements devconfig.Records.
+func (r records) Save(ctx context.Context, device string, data []byte, revision uint64) (next uint64, err error) {
+	j := r.joined.Load()
+	if j == nil {
+		return 0, errNotJoined
+	}
+	return j.records.Save(ctx, device, data, revision)
 }
