@@ -75,6 +75,9 @@ func write(out *strings.Builder, n *yang.Node, path string, seen map[string]stri
 			continue
 		}
 		leaves := strings.Join(leavesOf(n, c, ""), ", ")
+		if leaves == "" {
+			leaves = "none"
+		}
 		if before := seen[leaves]; before != "" && strings.Contains(leaves, ",") {
 			leaves = "those of `" + before + "`"
 		} else {
