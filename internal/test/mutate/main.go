@@ -20,6 +20,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,7 @@ func main() {
 	limit := flag.Duration("timeout", time.Minute, "time after which a mutant counts as found")
 	known := flag.String("known", "", "file of mutants that change no result: in each line a mutant, a tab, the reason")
 	functions := flag.String("functions", "", "functions to change, separated by commas; all by default")
+	share := flag.Float64("share", 1, "share of the mutants to test, drawn at random")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "mutate: expected the directory of one package")
@@ -46,7 +48,7 @@ func main() {
 	survivors := 0
 	equivalent, err := readKnown(*known)
 	if err == nil {
-		survivors, err = mutateAll(flag.Arg(0), *functions, packages, *run, *limit, equivalent)
+		survivors, err = mutateAll(flag.Arg(0), *functions, *share, packages, *run, *limit, equivalent)
 	}
 	switch {
 	case err != nil:
@@ -72,9 +74,9 @@ func readKnown(name string) (map[string]bool, error) {
 	return out, err
 }
 
-// mutateAll tests every mutant of functions of the package in a directory, and returns how many
-// survived.
-func mutateAll(directory, functions string, packages []string, run string, limit time.Duration,
+// mutateAll tests a share of the mutants of functions of the package in a directory. It returns
+// how many survived.
+func mutateAll(directory, functions string, share float64, packages []string, run string, limit time.Duration,
 	known map[string]bool) (int, error) {
 	files, err := filepath.Glob(filepath.Join(directory, "*.go"))
 	if err != nil {
@@ -101,6 +103,9 @@ func mutateAll(directory, functions string, packages []string, run string, limit
 			}
 			at := set.Position(m.at)
 			label := fmt.Sprintf("%s: %s: %s", filepath.Base(name), m.function, m.text)
+			if known[label] || rand.Float64() >= share {
+				continue
+			}
 			undo := m.change()
 			var source bytes.Buffer
 			err := format.Node(&source, set, file)
@@ -111,7 +116,7 @@ func mutateAll(directory, functions string, packages []string, run string, limit
 			total++
 			if killed, err := test(temporary, name, source.Bytes(), packages, run, limit); err != nil {
 				return survivors, err
-			} else if !killed && !known[label] {
+			} else if !killed {
 				survivors++
 				fmt.Printf("%s\t(line %d)\n", label, at.Line)
 			}
