@@ -35,67 +35,41 @@ func sizeOf(class uint8) float64 {
 	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
 }
 
-// seen holds the sizes of a flow as classes: change in the reading, where it must exceed the noise,
-// and before and after in the data plane, which decided whether to keep the flow. Only a difference
-// has both before and after.
-type seen struct{ change, before, after uint8 }
-
-// capture returns a function for the probability that a flow of these sizes reaches a level that
-// keeps it and in which it exceeds the noise. The probability is 0 if the given level keeps no such
-// flow.
-func (e *Estimate) capture(r *Reading) func(level int32, s seen) float64 {
+// capture returns a function for the probability that a flow of this class of sizes reaches a level
+// that keeps it and in which it exceeds the noise. The probability is 0 if the given level keeps no
+// such flow.
+func (e *Estimate) capture() func(level int32, size uint8) float64 {
 	type result struct {
 		p      float64
 		levels uint32
+		known  bool
 	}
-	results := make(map[seen]result)
-	before, after := newCurve(r.earlier), newCurve(r.table)
-	return func(level int32, s seen) float64 {
-		res, ok := results[s]
-		if !ok {
-			for l := range e.levels {
-				if sizeOf(s.change) < significant*e.levels[l].noise {
-					continue
-				}
-				kept := 1 - (1-after.at(l, s.after))*(1-before.at(l, s.before))
-				reach := math.Ldexp(1, -(l + 1))
-				if l == len(e.levels)-1 {
-					reach *= 2
-				} else if kept < likely {
-					continue
-				}
-				res.p += reach * kept
-				res.levels |= 1 << l
+	var results [math.MaxUint8 + 1]result
+	return func(level int32, size uint8) float64 {
+		res := &results[size]
+		for l := 0; l < len(e.levels) && !res.known; l++ {
+			if sizeOf(size) < significant*e.levels[l].noise {
+				continue
 			}
-			results[s] = res
+			kept := 0.0
+			if size > 0 {
+				kept = e.reading.table.keeps(l, sizeOf(size))
+			}
+			reach := math.Ldexp(1, -(l + 1))
+			if l == len(e.levels)-1 {
+				reach *= 2
+			} else if kept < likely {
+				continue
+			}
+			res.p += reach * kept
+			res.levels |= 1 << l
 		}
+		res.known = true
 		if res.levels>>level&1 == 0 {
 			return 0
 		}
 		return res.p
 	}
-}
-
-// curve is, for each level and class of sizes, the probability that a flow of this size is in the
-// slots of a sketch.
-type curve struct {
-	table table
-	known [][math.MaxUint8 + 1]float64 // by level: the probability plus 1, or 0 before it is computed
-}
-
-func newCurve(t table) *curve {
-	return &curve{table: t, known: make([][math.MaxUint8 + 1]float64, len(t))}
-}
-
-func (c *curve) at(level int, class uint8) float64 {
-	if c.table == nil || class == 0 {
-		return 0
-	}
-	p := &c.known[level][class]
-	if *p == 0 {
-		*p = 1 + c.table.keeps(level, sizeOf(class))
-	}
-	return *p - 1
 }
 
 // keeps returns the probability that a flow of x packets is in the level's slots. A flow is in
@@ -112,3 +86,6 @@ func (t table) keeps(level int, x float64) float64 {
 	}
 	return 1 - lost
 }
+
+// keepsAll reports whether nearly all flows of x packets are in the level's slots.
+func (t table) keepsAll(level int, x float64) bool { return t == nil || t.keeps(level, x) >= 0.95 }

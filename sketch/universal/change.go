@@ -2,11 +2,10 @@
 
 package universal
 
-import "math"
-
 // Change estimates changes between two epochs (paper, section 4.3).
 type Change struct {
 	before, after, difference *Estimate
+	total, deviation          float64
 }
 
 // FlowChange is a flow and its packets in two epochs.
@@ -22,15 +21,19 @@ func Compare(before, after *Estimate) (*Change, error) {
 	if err := r.Subtract(before.reading); err != nil {
 		return nil, err
 	}
-	// A flow is known if it was large in either epoch, even if it changed little.
-	sizes := func(f *estimated) (float64, float64) {
-		return math.Abs(before.sizeOf(f)), math.Abs(after.sizeOf(f))
-	}
-	return &Change{before: before, after: after, difference: r.estimate(sizes)}, nil
+	c := &Change{before: before, after: after, difference: r.Estimate()}
+	c.total, c.deviation = c.difference.total()
+	return c, nil
 }
 
-// Total returns the sum of the changes of all flows, in packets.
-func (c *Change) Total() float64 { return c.difference.Sum(Packets) }
+// Total returns the sum of the changes of all flows, in packets. It is unknown unless Known.
+func (c *Change) Total() float64 { return c.total }
+
+// Deviation returns the standard deviation of Total.
+func (c *Change) Deviation() float64 { return c.deviation }
+
+// Known returns false if more flows changed than the sketch can count.
+func (c *Change) Known() bool { return c.deviation <= mostDeviation*c.total+fewFlows }
 
 // Above returns the flows among both epochs' heavy keys that changed by at least the
 // given number of packets, the largest change first.

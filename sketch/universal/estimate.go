@@ -34,6 +34,7 @@ type level struct {
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
 	fill     float64 // distinct as a share of the largest number that the cells can count, on a logarithmic scale
+	counted  bool    // distinct is used
 }
 
 // estimated is a key from the heavy-key slots, with its estimated size.
@@ -54,11 +55,7 @@ type Flow struct {
 
 // Estimate returns the estimates of the reading. It takes a few milliseconds for 1 MB of cells.
 // The reading must not be changed afterwards.
-func (r *Reading) Estimate() *Estimate { return r.estimate(nil) }
-
-// estimate does the work of Estimate. sizes, if not nil, returns a flow's sizes in the data plane
-// if they differ from its size in the reading.
-func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Estimate {
+func (r *Reading) Estimate() *Estimate {
 	e := &Estimate{reading: r, layout: r.layout, levels: make([]level, r.layout.Levels)}
 	e.flows = make([]estimated, len(r.keys))
 	e.known = make(map[flow.Key]int32, len(r.keys))
@@ -84,7 +81,9 @@ func (r *Reading) estimate(sizes func(*estimated) (before, after float64)) *Esti
 		flows = flows[n:]
 	}
 	e.count, e.deviation = e.combine()
-	e.weigh(r, sizes)
+	if !r.difference {
+		e.weigh()
+	}
 	return e
 }
 
@@ -190,5 +189,5 @@ func (e *Estimate) survey(i int, flows []estimated) {
 	slices.Sort(squares[:rows])
 	lv.moment = (squares[(rows-1)/2] + squares[rows/2]) / 2
 	lv.noise = math.Sqrt(lv.moment / float64(columns) * 1.5 / float64(rows))
-	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i), flows, rows, columns)
+	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i, smallFlows), flows, rows)
 }

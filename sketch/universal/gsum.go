@@ -43,6 +43,8 @@ type Weighted struct {
 // flows. In the paper's algorithm, π is a power of 1/2. The weights of flows that represent others
 // are then adjusted to the number of flows, which the counters give more accurately (see
 // Distinct), and to the number of packets, which the data plane counts exactly.
+//
+// A difference of readings has no sample; see Change.Total.
 func (e *Estimate) Sum(g G) float64 {
 	sum := 0.0
 	for _, w := range e.sample {
@@ -55,25 +57,18 @@ func (e *Estimate) Sum(g G) float64 {
 func (e *Estimate) Sample() []Weighted { return e.sample }
 
 // weigh builds the sample.
-func (e *Estimate) weigh(r *Reading, sizes func(*estimated) (before, after float64)) {
-	probability := e.capture(r)
+func (e *Estimate) weigh() {
+	probability := e.capture()
 	e.sample = make([]Weighted, 0, len(e.flows))
 	for i := range e.flows {
 		f := &e.flows[i]
 		x := math.Abs(float64(f.size))
-		if x == 0 {
-			continue
-		}
-		before, after := 0.0, x
-		if sizes != nil {
-			before, after = sizes(f)
-		}
-		if p := probability(f.level, seen{classOf(x), classOf(before), classOf(after)}); p > 0 {
+		if p := probability(f.level, classOf(x)); p > 0 {
 			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p, even: 1 / p})
 		}
 	}
-	n, exact := r.Packets()
-	e.exact = exact && !r.difference
+	n, exact := e.reading.Packets()
+	e.exact = exact
 	if e.exact {
 		e.packets = float64(n)
 	}

@@ -23,8 +23,8 @@ func (e *Estimate) Distinct() float64 { return e.count }
 // Deviation returns the standard deviation of Distinct, in flows.
 func (e *Estimate) Deviation() float64 { return e.deviation }
 
-// mostDeviation bounds the standard deviation of a number of flows that is given, relative to it.
-// It is 0.01 to 0.05 with the P4 program univmon, and 0.04 to 0.12 with univmon-300k.
+// mostDeviation bounds the standard deviation of a number of flows or a total change that is given,
+// relative to it. It is up to 0.08 with the P4 program univmon, and up to 0.12 with univmon-300k.
 const mostDeviation = 0.2
 
 // CountsFlows returns false if more flows crossed the sketch than its last level can count: between
@@ -33,7 +33,7 @@ func (e *Estimate) CountsFlows() bool {
 	return e.levels[len(e.levels)-1].fill <= mostFill && e.deviation <= mostDeviation*e.count+fewFlows
 }
 
-// fewFlows is a difference in the number of flows that is always tolerated.
+// fewFlows is a difference in the number of flows, or of changed packets, that is always tolerated.
 const fewFlows = 5
 
 // leastSampled is the smallest share of the flows that the sample must represent before it is
@@ -85,20 +85,7 @@ func (e *Estimate) Size(k flow.Key) float64 {
 	}
 	h := hashOf(&k, e.layout.Key)
 	f := e.reading.locate(candidate{key: k, hash: h, level: int32(levelOf(h, e.layout.Levels))})
-	return e.read(&f)
-}
-
-// sizeOf returns the size of a flow that was located in a sketch of the same layout.
-func (e *Estimate) sizeOf(f *estimated) float64 {
-	if i, ok := e.known[f.key]; ok {
-		return float64(e.flows[i].size)
-	}
-	return e.read(f)
-}
-
-// read returns the Count sketch's estimate of a flow that is not among the known flows.
-func (e *Estimate) read(f *estimated) float64 {
-	return float64(e.levels[f.level].median(f, e.layout.Rows))
+	return float64(e.levels[f.level].median(&f, e.layout.Rows))
 }
 
 // Above returns the flows among the heavy keys with at least the given number of packets (in a

@@ -19,7 +19,7 @@ type Reading struct {
 	packets []int64 // packets by level; nil if a sketch did not count them
 	keys    []candidate
 	table   table // table of the sketch that counted the packets
-	earlier table // table of the sketch of the epoch before; nil for the first epoch
+	earlier table // of a difference: table of the sketch of the epoch before
 	// difference is set after a subtraction: sizes of flows may then be negative, so packets is not
 	// their sum.
 	difference bool

@@ -2,9 +2,12 @@
 
 package universal
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// splitRounds bounds the rounds of split; each round at least halves the errors.
+// splitRounds bounds the rounds of separate; each round at least halves the errors.
 const splitRounds = 16
 
 // split corrects known flows that share most of their cells with other known flows. If two flows
@@ -24,17 +27,61 @@ func (e *Estimate) split(lv *level, flows []estimated, users []uint8) {
 			crowded = append(crowded, &flows[i])
 		}
 	}
-	for range splitRounds {
-		changed := false
-		for _, f := range crowded {
+	for len(crowded) > 0 {
+		var group []*estimated
+		group, crowded = together(crowded, rows)
+		lv.separate(group, rows)
+	}
+}
+
+// together parts flows into the first one with all that share cells with it, also through others,
+// and the rest.
+func together(flows []*estimated, rows int) (group, rest []*estimated) {
+	group, rest = flows[:1:1], flows[1:]
+	for i := 0; i < len(group); i++ {
+		var others []*estimated
+		for _, f := range rest {
+			if slices.ContainsFunc(f.cells[:rows], func(c int32) bool { return slices.Contains(group[i].cells[:rows], c) }) {
+				group = append(group, f)
+			} else {
+				others = append(others, f)
+			}
+		}
+		rest = others
+	}
+	return group, rest
+}
+
+// separate sets the sizes of flows that share cells to their least squares, if less remains in the
+// cells then. Otherwise an unknown flow in one of their cells would seem to be a part of them.
+func (lv *level) separate(group []*estimated, rows int) {
+	remains := func() (sum int) {
+		for _, f := range group {
+			for _, c := range f.cells[:rows] {
+				sum += int(max(lv.rest[c], -lv.rest[c]))
+			}
+		}
+		return sum
+	}
+	sizes, before := make([]int32, len(group)), remains()
+	for i, f := range group {
+		sizes[i] = f.size
+	}
+	changed := true
+	for round := 0; round < splitRounds && changed; round++ {
+		changed = false
+		for _, f := range group {
 			if by := lv.mean(f, rows); by != 0 {
 				lv.take(f, rows, by)
 				changed = true
 			}
 		}
-		if !changed {
-			return
-		}
+	}
+	if remains() < before {
+		return
+	}
+	for i, f := range group {
+		lv.take(f, rows, sizes[i]-f.size)
 	}
 }
 

@@ -58,7 +58,7 @@ func Ranges(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	fmt.Fprint(w, "| program | traffic | flows | distinct (standard error) | entropy | F2 | sum of √x | hitters, F1 | "+
-		"total change | changes, F1 |\n|---|---|---|---|---|---|---|---|---|---|\n")
+		"total change (standard error) | changes, F1 |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, line := range lines {
 		if _, err := io.WriteString(w, line); err != nil {
 			return err
@@ -70,8 +70,8 @@ func Ranges(ctx context.Context, w io.Writer) error {
 // rangeErrors are the errors of an epoch, and of its change from the previous epoch. NaN marks a
 // value that is not published.
 type rangeErrors struct {
-	distinct, deviation, entropy, moment, root, total, hitters, changes float64
-	runs, skipped                                                       int
+	distinct, deviation, entropy, moment, root, total, spread, hitters, changes float64
+	runs, skipped                                                               int
 }
 
 func (e *rangeErrors) add(o *rangeErrors) {
@@ -83,7 +83,7 @@ func (e *rangeErrors) add(o *rangeErrors) {
 	}
 	e.distinct, e.deviation = math.Max(e.distinct, o.distinct), math.Max(e.deviation, o.deviation)
 	e.entropy, e.moment = math.Max(e.entropy, o.entropy), math.Max(e.moment, o.moment)
-	e.root, e.total = math.Max(e.root, o.root), math.Max(e.total, o.total)
+	e.root, e.total, e.spread = math.Max(e.root, o.root), math.Max(e.total, o.total), math.Max(e.spread, o.spread)
 	e.hitters, e.changes = math.Min(e.hitters, o.hitters), math.Min(e.changes, o.changes)
 }
 
@@ -97,12 +97,18 @@ func (e *rangeErrors) String() string {
 		}
 		return fmt.Sprintf("%.1f %%", 100*x)
 	}
-	distinct := percent(e.distinct)
-	if !math.IsNaN(e.distinct) {
-		distinct += fmt.Sprintf(" (%.1f %%)", 100*e.deviation)
+	within := func(x, deviation float64) string {
+		if math.IsNaN(x) {
+			return percent(x)
+		}
+		return fmt.Sprintf("%s (%.1f %%)", percent(x), 100*deviation)
 	}
-	return fmt.Sprintf("%s | %s | %s | %s | %.3f | %s | %.3f", distinct, percent(e.entropy), percent(e.moment),
-		percent(e.root), e.hitters, percent(e.total), e.changes)
+	changes := "absent"
+	if !math.IsNaN(e.changes) {
+		changes = fmt.Sprintf("%.3f", e.changes)
+	}
+	return fmt.Sprintf("%s | %s | %s | %s | %.3f | %s | %s", within(e.distinct, e.deviation), percent(e.entropy),
+		percent(e.moment), percent(e.root), e.hitters, within(e.total, e.spread), changes)
 }
 
 // sizesOf returns the packets of n flows.
@@ -201,7 +207,10 @@ func measureRange(ctx context.Context, l universal.Layout, name string, n int, s
 	if err != nil {
 		return rangeErrors{}, err
 	}
-	e.total = relative(c.Total(), change)
+	if e.total, e.changes = math.NaN(), math.NaN(); !c.Known() {
+		return e, nil
+	}
+	e.total, e.spread = relative(c.Total(), change), c.Deviation()/c.Total()
 	found = make(map[string]float64)
 	for _, f := range c.Above(univmonShare * c.Total()) {
 		found[f.Key.String()] = f.Packets

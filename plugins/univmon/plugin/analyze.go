@@ -221,14 +221,10 @@ func (a *analysis) addLost(results map[scope]*result) {
 const maxGap = 10
 
 // compare computes the changes since the preceding epoch, if both epochs have all cells of the same
-// switches. Lost data would look like a change. The total change, of which heavy changes are a
-// share, is several times too high where a sample does not represent the flows.
+// switches. Lost data would look like a change.
 func (a *analysis) compare(r *result) {
 	before := a.previous[r.scope]
 	if before == nil || !before.whole || !r.whole || !slices.Equal(before.from, r.from) {
-		return
-	}
-	if !before.estimate.Represents() || !r.estimate.Represents() {
 		return
 	}
 	if gap := r.epoch - before.epoch; gap != 1 && !(before.restored && gap <= maxGap) {

@@ -4,6 +4,8 @@ package plugin
 
 import (
 	"encoding/binary"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -25,8 +27,8 @@ func flood(t *testing.T, epoch, n, first uint32) *result {
 	return &result{epoch: uint64(epoch), whole: true, estimate: s.Reading().Estimate()}
 }
 
-// TestCompareOfFloods: epochs with more flows than the sketch represents have no changes, and nor
-// has the epoch after them.
+// TestCompareOfFloods: the total change is known unless more flows changed than the sketch can
+// count, even if it does not represent all flows of the epochs. What is unknown is said.
 func TestCompareOfFloods(t *testing.T) {
 	few, many := flood(t, 1, 2000, 0), flood(t, 2, 500_000, 0)
 	if !few.estimate.Represents() || many.estimate.Represents() {
@@ -34,17 +36,26 @@ func TestCompareOfFloods(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		before, now *result
-		want        bool
+		want        float64 // total change; 0: unknown
+		doubt       string
 	}{
-		{few, flood(t, 2, 2000, 1000), true},
-		{few, many, false},
-		{many, flood(t, 3, 2000, 0), false},
-		{many, flood(t, 3, 500_000, 1000), false},
+		{few, flood(t, 2, 2000, 1000), 2000, ""},
+		{few, many, 0, "changes, entropy, functions and DDoS victims are unknown"},
+		{many, flood(t, 3, 2000, 0), 0, "more flows changed than the sketch can count: changes are unknown"},
+		{many, flood(t, 3, 500_000, 1000), 2000, "number, entropy, functions and DDoS victims are unknown"},
 	} {
 		a := analysis{previous: map[scope]*result{{}: tt.before}}
 		a.compare(tt.now)
-		if got := tt.now.change != nil; got != tt.want {
-			t.Errorf("epoch %d after %d: changes %v, want %v", tt.now.epoch, tt.before.epoch, got, tt.want)
+		if tt.now.change == nil {
+			t.Fatalf("epoch %d after %d was not compared", tt.now.epoch, tt.before.epoch)
+		}
+		total, deviation, known := tt.now.change.Total(), tt.now.change.Deviation(), tt.now.change.Known()
+		if known != (tt.want > 0) || known && math.Abs(total-tt.want) > 4*deviation {
+			t.Errorf("epoch %d after %d: total change %.0f ± %.0f, known %v; want %.0f", tt.now.epoch, tt.before.epoch, total,
+				deviation, known, tt.want)
+		}
+		if got := tt.now.doubt(); !strings.Contains(got, tt.doubt) || (got == "") != (tt.doubt == "") {
+			t.Errorf("epoch %d after %d: %q, want %q", tt.now.epoch, tt.before.epoch, got, tt.doubt)
 		}
 	}
 }

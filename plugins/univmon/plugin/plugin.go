@@ -60,16 +60,25 @@ type result struct {
 // doubt returns which results are unknown because the sketch is too small for the traffic; empty if
 // none is.
 func (r *result) doubt() string {
-	switch {
-	case r.estimate == nil || r.estimate.Represents():
+	if r.estimate == nil {
 		return ""
-	case r.estimate.CountsFlows():
-		return "the sketch is too small for this many flows: entropy, functions, changes and DDoS victims are unknown; " +
-			"a program with more levels, counters or slots measures them"
-	default:
-		return "more flows than the sketch can count: their number, entropy, functions, changes and DDoS victims are " +
-			"unknown; a program with more levels or counters measures them"
 	}
+	changes := ""
+	if r.change != nil && !r.change.Known() {
+		changes = "changes, "
+	}
+	switch {
+	case !r.estimate.CountsFlows():
+		return "more flows than the sketch can count: their number, " + changes + "entropy, functions and DDoS victims are " +
+			"unknown; a program with more levels or counters measures them"
+	case !r.estimate.Represents():
+		return "the sketch is too small for this many flows: " + changes + "entropy, functions and DDoS victims are " +
+			"unknown; a program with more levels, counters or slots measures them"
+	case changes != "":
+		return "more flows changed than the sketch can count: changes are unknown; a program with more levels or counters " +
+			"measures them"
+	}
+	return ""
 }
 
 // An Option changes a Plugin in New.

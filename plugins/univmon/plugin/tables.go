@@ -78,6 +78,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (
 	unparsed, total := b.Uint("state/unparsed-packets"), b.Uint("state/total-packets")
 	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
+	change, changeDeviation := b.Uint("state/total-change"), b.Uint("state/total-change-error")
 	for _, r := range results {
 		h.append(r.scope)
 		status.Append(r.status.String())
@@ -100,7 +101,11 @@ func summaryTable(results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (
 		}
 		moment.Append(table.Whole(r.estimate.Moment2()))
 		hitters.Append(counts[r.scope][0])
-		changes.AppendIf(counts[r.scope][1], r.change != nil)
+		if r.change != nil && r.change.Known() {
+			changes.Append(counts[r.scope][1])
+			change.Append(table.Whole(r.change.Total()))
+			changeDeviation.Append(table.Whole(r.change.Deviation()))
+		}
 	}
 	return b.Table()
 }
@@ -143,7 +148,7 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
 	previous, current, delta := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta")
 	for _, r := range results {
-		if r.change == nil {
+		if r.change == nil || !r.change.Known() {
 			continue
 		}
 		found := r.change.Above(max(c.HeavyChanges.Share*r.change.Total(), c.HeavyChanges.Packets, 1))
