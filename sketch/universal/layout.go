@@ -83,15 +83,9 @@ func (l Layout) check() error {
 	return nil
 }
 
-// Words returns the number of 32-bit cells of a heavy-key slot: the count, the key's hash, family
-// and protocol, one for ports, and four for each address that the key has.
-func (l Layout) Words() int {
-	words := wordKind + 1
-	if l.Key&(flow.SrcPort|flow.DstPort) != 0 {
-		words++
-	}
-	return words + 4*(l.Key&(flow.Src|flow.Dst)).Count()
-}
+// Words returns the number of 32-bit cells of a heavy-key slot: the count, the key's hash and the
+// key.
+func (l Layout) Words() int { return wordKey + l.Key.Words() }
 
 // wideLevels is the number of levels that have all columns and slots. Deeper levels have a quarter:
 // they hold 1/256 of the flows together, which are a few flows, unless there are millions.

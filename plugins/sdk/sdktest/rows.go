@@ -8,10 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
+
+// Epoch returns a complete epoch of one second without data, whose number is its start in seconds.
+// Epoch.Put adds cells to it, and SetReport the report of a host.
+func Epoch(number uint64) *sdk.Epoch {
+	start := time.Unix(int64(number), 0)
+	return &sdk.Epoch{Number: number, Start: start, End: start.Add(time.Second), Status: sdk.StatusComplete}
+}
 
 // SetReport replaces the report of a host's role in an epoch; nil data removes it.
 func SetReport(e *sdk.Epoch, host, role string, data []byte) {

@@ -713,7 +713,7 @@ func TestBinding(t *testing.T) {
 		{"nonsense", "", without(func(n *sdk.Network) {
 			n.Devices[1].Objects[0].Annotations[annotation]["columns"] = "many"
 		}), 10,
-			`annotation columns of ingress.univmon_5t.counters is "many"`},
+			`ingress.univmon_5t.counters: the annotation @netsketch_univmon: columns is "many"`},
 		{"too few cells", "", without(func(n *sdk.Network) { n.Devices[1].Objects[0].Cells = 100 }), 10,
 			"has 100 cells, too few"},
 		{"nothing", "", without(func(n *sdk.Network) {

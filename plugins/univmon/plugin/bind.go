@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -140,31 +141,25 @@ func bind(d *sdk.Device, counters sdk.Object) (instance, error) {
 			in.dimension)
 	}
 	in.heavy = heavy[0].Name
-	in.layout.Key = fields
-	for _, n := range []struct {
-		object sdk.Object
-		key    string
-		to     *int
-	}{
-		{counters, "levels", &in.layout.Levels}, {counters, "rows", &in.layout.Rows},
-		{counters, "columns", &in.layout.Columns},
-		{heavy[0], "ways", &in.layout.Ways}, {heavy[0], "slots", &in.layout.Slots},
-	} {
-		if *n.to, err = strconv.Atoi(n.object.Annotations[annotation][n.key]); err != nil {
-			return in, fmt.Errorf("annotation %s of %s is %q, not a number", n.key, n.object.Name,
-				n.object.Annotations[annotation][n.key])
-		}
+	var c struct {
+		Levels  int `key:"levels"`
+		Rows    int `key:"rows"`
+		Columns int `key:"columns"`
+		Packets int `key:"packets" default:"-1"`
+		Duty    int `key:"duty" default:"0"`
 	}
-	if text, ok := counters.Annotations[annotation]["packets"]; ok {
-		if in.packets, err = strconv.Atoi(text); err != nil {
-			return in, fmt.Errorf("annotation packets of %s is %q, not a number", counters.Name, text)
-		}
+	var h struct {
+		Ways  int `key:"ways"`
+		Slots int `key:"slots"`
 	}
-	if text, ok := counters.Annotations[annotation]["duty"]; ok {
-		if in.duty, err = strconv.Atoi(text); err != nil || in.duty < 1 || in.duty > 8 {
-			return in, fmt.Errorf("annotation duty of %s is %q, not 1 to 8", counters.Name, text)
-		}
+	if err := cmp.Or(counters.Layout(annotation, &c), heavy[0].Layout(annotation, &h)); err != nil {
+		return in, err
 	}
+	if in.packets, in.duty = c.Packets, c.Duty; c.Duty < 0 || c.Duty > 8 {
+		return in, fmt.Errorf("annotation duty of %s is %d, not 1 to 8", counters.Name, c.Duty)
+	}
+	in.layout = universal.Layout{Key: fields, Levels: c.Levels, Rows: c.Rows, Columns: c.Columns, Ways: h.Ways,
+		Slots: h.Slots}
 	if err := in.layout.Validate(); err != nil {
 		return in, err
 	}
