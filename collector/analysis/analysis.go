@@ -279,12 +279,20 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 	return errors.Join(errs...)
 }
 
-// Replaced returns the names of running plugins whose files have been replaced since they started,
-// and have not changed within the last period settled.
+// Replaced returns the names of plugins whose files have been replaced since they were started,
+// and have not changed within the last period settled. Plugins that did not start are included.
 func (c *Component) Replaced(settled time.Duration) (names []string) {
 	for _, p := range c.running() {
 		if p.inst.Replaced(settled) {
 			names = append(names, p.name)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, f := range c.failed {
+		path, err := pluginhost.Find(c.directory, f.plugin.Plugin)
+		if err == nil && pluginhost.Replaced(path, f.file, settled) {
+			names = append(names, name)
 		}
 	}
 	return names

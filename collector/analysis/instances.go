@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 // failure records why a plugin did not start.
 type failure struct {
 	plugin config.Plugin
+	file   os.FileInfo // the plugin's file when it was started; nil if there was none
 	err    error
 }
 
@@ -38,11 +40,15 @@ func (c *Component) Failed() map[string]error {
 // startPlugin starts one plugin. A plugin that cannot run is logged and shown in Status. c.changing
 // is held.
 func (c *Component) startPlugin(ctx context.Context, cfg config.Plugin) {
+	var file os.FileInfo
+	if path, err := pluginhost.Find(c.directory, cfg.Plugin); err == nil {
+		file, _ = os.Stat(path)
+	}
 	p, err := c.launch(ctx, cfg)
 	c.mu.Lock()
 	before, again := c.failed[cfg.Name]
 	if err != nil {
-		c.failed[cfg.Name] = failure{cfg, err}
+		c.failed[cfg.Name] = failure{cfg, file, err}
 	} else {
 		delete(c.failed, cfg.Name)
 		c.plugins[cfg.Name] = p
@@ -111,6 +117,7 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 		return nil, err
 	}
 	p := newPlugin(c, cfg)
+	p.attached = pluginhost.IsSocket(path)
 	if p.state = c.newestState(ctx, cfg); p.state != nil {
 		p.saved.epoch, p.status.SavedEpoch = p.state.Epoch, p.state.Epoch
 	}

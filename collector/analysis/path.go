@@ -214,7 +214,10 @@ func (p *plugin) work() {
 func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	rep := PluginReport{Name: p.name, records: p.records}
 	limit := p.config().Deadline
-	if limit <= 0 {
+	switch {
+	case p.attached: // a breakpoint is no failure
+		limit = 24 * time.Hour
+	case limit <= 0:
 		limit = e.End.Sub(e.Start)
 	}
 	ctx, cancel := p.c.deps.Clock.WithTimeout(p.c.ctx, limit)

@@ -29,7 +29,8 @@ type plugin struct {
 	ended chan struct{} // closed when the worker has ended
 	saved savedState    // used by the worker, and by others after it has ended
 
-	records bool // the process's input is recorded
+	records  bool // the process's input is recorded
+	attached bool // someone debugs the plugin; see pluginhost.IsSocket
 
 	// inst is set once, before the plugin is part of the component.
 	inst Instance

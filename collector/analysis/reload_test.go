@@ -3,8 +3,12 @@
 package analysis
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +56,29 @@ func TestReloadOfAPluginThatIsDown(t *testing.T) {
 		if s := r.c.Status()[0]; strings.Contains(s.LastError, "keeps its configuration") {
 			t.Errorf("status %+v", s)
 		}
+	}
+}
+
+// A plugin that did not start counts as replaced when its file has changed, so that a reload starts
+// it again.
+func TestReplacedPluginThatDidNotStart(t *testing.T) {
+	r := newRigWith(t, nil, func(d *Dependencies) {
+		d.Launch = func(context.Context, pluginhost.Spec) (Instance, error) {
+			return nil, fmt.Errorf("%w: threshold: is negative", pluginhost.ErrConfig)
+		}
+	}, "fake")
+	if names := r.c.Replaced(0); len(names) > 0 {
+		t.Errorf("%v are taken for replaced", names)
+	}
+	cfg := r.c.config()
+	path := filepath.Join(cfg.Plugins.Directory, pluginhost.FilePrefix+"fake")
+	if err := os.WriteFile(path, []byte("fixed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if names := r.c.Replaced(0); !slices.Equal(names, []string{"fake"}) {
+		t.Errorf("replaced: %v", names)
+	}
+	if names := r.c.Replaced(time.Hour); len(names) > 0 {
+		t.Errorf("%v are taken for settled", names)
 	}
 }

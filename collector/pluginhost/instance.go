@@ -29,6 +29,7 @@ type Instance struct {
 	recorder *recorder // nil if nothing is recorded
 
 	// stopping ends the supervisor.
+	attach   bool // the plugin was started by someone else, and Spec.Path is its socket
 	stopping context.Context
 	stop     context.CancelFunc
 	stopped  chan struct{} // closed when the supervisor has ended
@@ -41,6 +42,7 @@ type Instance struct {
 	network     sdk.Network
 	watched     map[string]sdk.RowKey
 	session     *session
+	file        os.FileInfo   // the file that was started last; nil if it is not known
 	state       *sdk.State    // state that the next process restores
 	changed     chan struct{} // closed and replaced when session or state changes
 	status      Status
@@ -66,6 +68,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 		changed: make(chan struct{}), stopped: make(chan struct{}), wake: make(chan struct{}, 1),
 		status: Status{State: StateStarting},
 	}
+	inst.attach = IsSocket(path)
 	inst.stopping, inst.stop = context.WithCancel(context.Background())
 	s, err := inst.bringUp(ctx)
 	if err != nil {
@@ -86,7 +89,8 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	config, network, state := i.config, i.network, i.state
 	i.mu.Unlock()
 	s, err := i.host.launch(ctx, launch{
-		name: i.name, path: i.spec.Path, sha256: i.spec.SHA256, logs: i.logs, memoryLimit: i.spec.MemoryLimit,
+		name: i.name, path: i.spec.Path, attach: i.attach, sha256: i.spec.SHA256, logs: i.logs,
+		memoryLimit: i.spec.MemoryLimit, onStart: i.startedFrom,
 		env: append([]string{sdk.EnvLogLevel + "=" + strings.ToLower(i.spec.LogLevel.String())}, i.spec.Env...),
 	})
 	if err != nil {
@@ -107,6 +111,13 @@ func (i *Instance) bringUp(ctx context.Context) (*session, error) {
 	})
 	i.settingsChanged(settings)
 	return s, nil
+}
+
+// startedFrom records the file of a new process.
+func (i *Instance) startedFrom(file os.FileInfo) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.file = file
 }
 
 // ready checks the description of a new process, configures the process and opens the stream.
@@ -161,7 +172,10 @@ func (i *Instance) supervise(s *session) {
 				failures++
 			}
 			delay := time.Duration(0)
-			if failures > 1 {
+			switch {
+			case failures > 1 && i.attach: // whoever debugs the plugin starts it again
+				delay = i.host.opts.Backoff.Base
+			case failures > 1:
 				delay = delays.NextBackOff()
 			}
 			i.down(err, failures, delay)
@@ -183,6 +197,9 @@ func (i *Instance) supervise(s *session) {
 
 // down records that the plugin has died or did not start.
 func (i *Instance) down(err error, failures int, delay time.Duration) {
+	i.mu.Lock()
+	repeated := i.attach && err.Error() == i.status.LastError
+	i.mu.Unlock()
 	state := StateWaiting
 	switch {
 	case delay == 0:
@@ -201,6 +218,9 @@ func (i *Instance) down(err error, failures int, delay time.Duration) {
 	i.logs.flushDrops(0)
 	if errors.Is(err, errReplaced) {
 		i.logs.logger.Info("plugin is restarted", "reason", err)
+		return
+	}
+	if repeated {
 		return
 	}
 	i.logs.logger.Error("plugin is down", "error", err, "restart_in", delay, "failures", failures)
@@ -411,21 +431,26 @@ func (i *Instance) Stop(ctx context.Context) {
 	})
 }
 
-// Replaced reports whether the plugin's file has changed since the running process was started, and
-// not within the last period settled, so that it is not being written.
+// Replaced reports whether the plugin's file is another one than was started last, and has not
+// changed within the last period settled, so that it is not being written.
 func (i *Instance) Replaced(settled time.Duration) bool {
 	i.mu.Lock()
-	s := i.session
+	was := i.file
 	i.mu.Unlock()
-	now, err := os.Stat(i.spec.Path)
-	if s == nil || s.proc.file == nil || err != nil {
+	return was != nil && Replaced(i.spec.Path, was, settled)
+}
+
+// Replaced reports whether there is a file at the path, other than was, that has not changed within
+// the last period settled. was is nil if there was no file.
+func Replaced(path string, was os.FileInfo, settled time.Duration) bool {
+	now, err := os.Stat(path)
+	if err != nil {
 		return false
 	}
 	if age := time.Since(now.ModTime()); age >= 0 && age < settled { // a negative age is a clock that was set
 		return false
 	}
-	was := s.proc.file
-	return !os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())
+	return was == nil || !os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())
 }
 
 // Describe returns the plugin's description.

@@ -3,20 +3,15 @@
 package pluginhost
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +21,10 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/pluginv1"
 )
@@ -39,8 +36,10 @@ const exitGrace = 500 * time.Millisecond
 // launch is the input of Host.launch.
 type launch struct {
 	name, path, sha256 string
+	attach             bool // path is the socket of a plugin that runs already
 	env                []string
 	memoryLimit        int64
+	onStart            func(file os.FileInfo) // as process.onStart
 	logs               *logSink
 }
 
@@ -51,6 +50,13 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.stderrTail()}
 	}
 	l.logs.reset()
+	if l.attach {
+		s, err := h.attach(ctx, l)
+		if err != nil {
+			return nil, fail(err)
+		}
+		return s, nil
+	}
 	if err := verify(l.path, l.sha256); err != nil {
 		return nil, fail(err)
 	}
@@ -74,13 +80,10 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		SyncStdout:       l.logs.writer("stdout"),
 		SyncStderr:       l.logs.writer("stderr"),
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
-		GRPCDialOptions: []grpc.DialOption{
-			grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
-			grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
-		},
+		GRPCDialOptions:  dialOptions(),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
-			p := newProcess(l.path, slices.Concat(l.environment(), cmd.Env), h.spawner,
-				h.confiner.confine(socketDir, l.memoryLimit), l.logs)
+			p := newProcess(l, slices.Concat(l.environment(), cmd.Env), h.spawner,
+				h.confiner.confine(socketDir, l.memoryLimit))
 			started.set(p)
 			return p, nil
 		},
@@ -110,11 +113,55 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		client.Kill()
 		return nil, fail(err)
 	}
-	s := newSession(h, l, client, proc, conn)
+	s := newSession(h, l, client.Kill, proc, conn)
 	if err := s.describe(ctx); err != nil {
 		s.fail(err)
 		<-s.dead
 		return nil, fail(cmp.Or(ctx.Err(), err))
+	}
+	return s, nil
+}
+
+func dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
+		grpc.WithReadBufferSize(256 << 10), grpc.WithWriteBufferSize(256 << 10),
+	}
+}
+
+// IsSocket reports whether the path is that of a socket, on which a plugin listens that was started
+// with --listen.
+func IsSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
+}
+
+// attach connects to a plugin that was started with --listen, and requests its description.
+func (h *Host) attach(ctx context.Context, l launch) (*session, error) {
+	info, err := os.Lstat(l.path)
+	if err == nil {
+		err = errors.Join(trustDirectory(filepath.Dir(l.path)), trustOwner(info))
+	}
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: h.opts.StartTimeout}
+	probe, err := dialer.DialContext(ctx, "unix", l.path)
+	if err != nil {
+		return nil, fmt.Errorf("no plugin listens: %w; start it with --listen %s", err, l.path)
+	}
+	_ = probe.Close() // nothing was sent
+	conn, err := grpc.NewClient("unix:"+l.path,
+		append(dialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(h, l, func() { _ = conn.Close() }, attachedProcess(l), conn)
+	s.callTimeout = 24 * time.Hour // a breakpoint is no failure
+	if err = s.describe(ctx); err != nil {
+		s.fail(err)
+		<-s.dead
+		return nil, cmp.Or(ctx.Err(), err)
 	}
 	return s, nil
 }
@@ -158,7 +205,7 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …
-		if reason := unstartable(proc.path, errors.Is(err, fs.ErrNotExist)); reason != "" {
+		if reason := files.Unstartable(proc.path, errors.Is(err, fs.ErrNotExist)); reason != "" {
 			err = fmt.Errorf("%w: %s", err, reason)
 		}
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
@@ -182,41 +229,6 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case <-time.After(exitGrace):
 		return fmt.Errorf("%w: its standard output is not a handshake: %w", ErrNotPlugin, err)
 	}
-}
-
-// unstartable returns why the system does not start a file, as far as the file's beginning shows;
-// missing is set if the system reports that the file does not exist, because it reports a missing
-// interpreter under the name of the file itself.
-func unstartable(path string, missing bool) string {
-	file, err := os.Open(path)
-	if err != nil {
-		return "the file was removed"
-	}
-	defer file.Close()
-	first := make([]byte, 128)
-	n, _ := io.ReadFull(file, first)
-	first = first[:n]
-	line, _, _ := bytes.Cut(first, []byte("\n"))
-	switch script := bytes.HasPrefix(line, []byte("#!")); {
-	case n == 0:
-		return "the file is empty"
-	case script && bytes.HasSuffix(line, []byte("\r")):
-		return "its lines end with CR LF, which is taken for a part of the interpreter's name; write LF"
-	case script && missing:
-		return fmt.Sprintf("its interpreter %q does not exist", bytes.TrimSpace(line[2:]))
-	case missing:
-		return "its dynamic loader does not exist; link it statically, or for the C library of this system"
-	case bytes.HasPrefix(first, []byte(elf.ELFMAG)) && n >= 20:
-		machine := binary.LittleEndian.Uint16(first[18:])
-		if elf.Data(first[elf.EI_DATA]) == elf.ELFDATA2MSB {
-			machine = binary.BigEndian.Uint16(first[18:])
-		}
-		return fmt.Sprintf("it is a program for %s processors, this machine is %s; build it with GOARCH=%s",
-			strings.TrimPrefix(elf.Machine(machine).String(), "EM_"), runtime.GOARCH, runtime.GOARCH)
-	case !script:
-		return "it is neither a program of this system nor a script that begins with #!"
-	}
-	return ""
 }
 
 // environment returns the plugin's environment. If there is a memory limit, the environment makes
@@ -249,65 +261,18 @@ func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 
 // describe requests the plugin's description.
 func (s *session) describe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	m, err := s.api.Describe(ctx, &pluginv1.DescribeRequest{})
 	if err != nil {
 		return fmt.Errorf("%w: Describe: %s", ErrDescription, status.Convert(err).Message())
 	}
 	s.description = sdk.DescriptionFrom(m)
-	if err := checkDescription(s.description); err != nil {
+	if s.description.ConfigSchema != "" {
+		_, _, err = compileSchema(s.description.ConfigSchema)
+	}
+	if err = cmp.Or(err, s.description.Check()); err != nil {
 		return fmt.Errorf("%w: %w", ErrDescription, err)
-	}
-	return nil
-}
-
-var (
-	pluginName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
-	moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
-	listPath   = regexp.MustCompile(`^/[A-Za-z_][A-Za-z0-9_.-]*:[^/\[\]*]+(/[^/\[\]*]+)*$`)
-)
-
-// maxModule is the largest text of a plugin's YANG module, in bytes.
-const maxModule = 4 << 20
-
-// CheckName returns an error if a plugin cannot have this name.
-func CheckName(name string) error {
-	if !pluginName.MatchString(name) || len(name) > 63 {
-		return fmt.Errorf("%q is not a plugin's name: expected at most 63 lower-case letters, digits and single dashes, a "+
-			"letter first", name)
-	}
-	return nil
-}
-
-// checkDescription checks names, lists, modules and the configuration schema.
-func checkDescription(d sdk.Description) error {
-	if err := CheckName(d.Name); err != nil {
-		return fmt.Errorf("its name: %w", err)
-	}
-	if d.ConfigSchema != "" {
-		if _, _, err := compileSchema(d.ConfigSchema); err != nil {
-			return err
-		}
-	}
-	if len(d.Lists) == 0 {
-		return errors.New("it declares no list, so it cannot publish anything")
-	}
-	seen := make(map[string]bool)
-	for _, l := range d.Lists {
-		if !listPath.MatchString(l.Path) {
-			return fmt.Errorf("its list %q is not a schema path such as /module:container/list", l.Path)
-		}
-		if seen[l.Path] {
-			return fmt.Errorf("it declares the list %s twice", l.Path)
-		}
-		seen[l.Path] = true
-	}
-	for _, m := range d.Modules {
-		if !moduleName.MatchString(m.Name) || len(m.Text) > maxModule || m.Text == "" {
-			return fmt.Errorf("its YANG module %q has no proper name or no text, or more than %d bytes", m.Name,
-				maxModule)
-		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -336,17 +337,118 @@ func TestReplacedBinary(t *testing.T) {
 	})
 	replace(whole)
 	testkit.Until(t, "the plugin runs again, from the file that is there", func() bool {
-		st := inst.Status()
-		if st.State == StateRunning && inst.Replaced(0) { // the file was replaced while the process started
-			_ = testkit.Signal(st.PID, syscall.SIGKILL)
-			return false
-		}
-		return st.State == StateRunning
+		return inst.Status().State == StateRunning
 	})
+	if inst.Replaced(0) {
+		t.Error("the file that runs is taken for an older one")
+	}
 	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil || !inst.Replaced(0) {
 		t.Errorf("a file that was built again is taken for the same: error %v", err)
 	}
 	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A file that is replaced while the system starts it: the file that runs is the one that counts.
+func TestReplacedDuringStart(t *testing.T) {
+	confiner, _ := newConfiner()
+	for _, after := range []bool{false, true} {
+		dir := pluginDir(t, "good")
+		path, whole := filepath.Join(dir, testPrefix+"good"), filepath.Join(dir, "whole")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(whole, text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace := func() {
+			if err := os.Rename(whole, path); err != nil {
+				t.Error(err)
+			}
+		}
+		s := &spawner{work: make(chan func()), done: make(chan struct{})}
+		go func() {
+			defer close(s.done)
+			for start := range s.work {
+				if !after {
+					replace()
+				}
+				start()
+			}
+		}()
+		var file os.FileInfo
+		logs := newLogSink(slog.New(slog.DiscardHandler), 1, 1)
+		p := newProcess(launch{path: path, logs: logs, onStart: func(f os.FileInfo) { file = f }}, nil, s,
+			confiner.confine(dir, 0))
+		if err := p.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after {
+			replace()
+		}
+		if got := Replaced(path, file, 0); got != after {
+			t.Errorf("replaced after the start %t: reported as replaced %t", after, got)
+		}
+		p.kill()
+		<-p.exited
+		p.stdout.Close()
+		p.stderr.Close()
+		s.close()
+	}
+}
+
+// A plugin that was started with --listen is used like any other. A breakpoint ends no call, and
+// the collector connects again when the plugin is started again.
+func TestAttach(t *testing.T) {
+	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: time.Hour}, CallTimeout: time.Nanosecond,
+		HealthInterval: time.Millisecond})
+	dir := pluginDir(t, "good")
+	socket := filepath.Join(dir, "socket")
+	if _, err := h.Start(t.Context(), Spec{Path: socket}); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("without a plugin: %v", err)
+	}
+	run := func() *exec.Cmd {
+		cmd := exec.Command(filepath.Join(dir, testPrefix+"good"), "--listen", socket)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	end := func(cmd *exec.Cmd) {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	first := run()
+	testkit.Until(t, "the plugin listens", func() bool { return IsSocket(socket) })
+	inst, err := h.Start(t.Context(), Spec{Path: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {
+		t.Error(err)
+	}
+	end(first)
+	testkit.Until(t, "the collector waits for a plugin", func() bool {
+		return strings.Contains(inst.Status().LastError, "start it with --listen "+socket)
+	})
+	if st := inst.Status(); st.PID != 0 || st.Restarts == 0 {
+		t.Errorf("status %+v", st)
+	}
+	second := run()
+	testkit.Until(t, "the collector is attached again", func() bool { return inst.Status().State == StateRunning })
+	if _, err := analyze(t, inst, epoch(2, ""), time.Minute); err != nil {
+		t.Error(err)
+	}
+	inst.Stop(t.Context())
+	again, err := h.Start(t.Context(), Spec{Path: socket})
+	if err != nil {
+		t.Fatalf("the plugin ends with the collector: %v", err)
+	}
+	if _, err := analyze(t, again, epoch(3, ""), time.Minute); err != nil {
+		t.Error(err)
+	}
+	again.Stop(t.Context())
+	end(second)
 }

@@ -67,7 +67,8 @@ type process struct {
 	spawner     *spawner
 	confinement *confinement
 	cmd         *exec.Cmd
-	file        os.FileInfo // the program's file as it was started; nil if it could not be looked up
+	onStart     func(file os.FileInfo) // receives the file that was started; nil if it is not known
+	attached    bool                   // someone else has started the process, and only its connection is ended
 	logs        *logSink
 	stdin       *os.File // write end; it closes when the host dies, which the plugin sees as the end of its input
 	stdout      *handshakeReader
@@ -84,12 +85,18 @@ type process struct {
 }
 
 // newProcess prepares the program at path to run in a session of its own.
-func newProcess(path string, env []string, spawner *spawner, c *confinement, logs *logSink) *process {
-	cmd := exec.Command(path)
+func newProcess(l launch, env []string, spawner *spawner, c *confinement) *process {
+	cmd := exec.Command(l.path)
 	cmd.Env = env
-	cmd.Dir = filepath.Dir(path)
+	cmd.Dir = filepath.Dir(l.path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	return &process{path: path, spawner: spawner, confinement: c, cmd: cmd, logs: logs, ended: make(chan struct{}),
+	return &process{path: l.path, spawner: spawner, confinement: c, cmd: cmd, onStart: l.onStart, logs: l.logs,
+		ended: make(chan struct{}), exited: make(chan struct{})}
+}
+
+// attachedProcess returns the process behind the socket at a path.
+func attachedProcess(l launch) *process {
+	return &process{path: l.path, attached: true, confinement: &confinement{}, logs: l.logs, ended: make(chan struct{}),
 		exited: make(chan struct{})}
 }
 
@@ -131,7 +138,7 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, theirOut, theirErr
-	p.file, _ = os.Stat(p.path)
+	before, _ := os.Stat(p.path)
 	err = p.confinement.start(p.cmd.SysProcAttr, func() (int, error) { return p.spawner.start(p.cmd) })
 	if err != nil && p.cmd.Process == nil {
 		w.Close()
@@ -140,12 +147,26 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.started, p.stdin, p.stderr = true, w, stderr
+	if p.onStart != nil {
+		p.onStart(startedFile(p.path, p.cmd.Process.Pid, before))
+	}
 	p.stdout = &handshakeReader{file: stdout, in: bufio.NewReaderSize(stdout, 64<<10), logs: p.logs.writer("stdout")}
 	go p.reap(stdout, stderr)
 	if err != nil { // the process runs without its memory limit
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
 	return err
+}
+
+// startedFile returns the file that runs as the process. before is the file that was at the path
+// before the start: it may have been replaced since, either before or after the system opened it.
+func startedFile(path string, pid int, before os.FileInfo) os.FileInfo {
+	now, err := os.Stat(path)
+	runs, runsErr := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)) // the interpreter if the file is a script
+	if err == nil && runsErr == nil && os.SameFile(runs, now) {
+		return now
+	}
+	return before
 }
 
 // reap waits for the process, ends its descendants and then reaps it. In this order, the numbers
@@ -196,6 +217,12 @@ func (p *process) signal(s syscall.Signal) {
 	if p.reaped {
 		return
 	}
+	if p.attached {
+		p.reaped = true
+		close(p.ended)
+		close(p.exited)
+		return
+	}
 	p.killed = p.killed || s == syscall.SIGKILL
 	if p.started {
 		_ = syscall.Kill(-p.cmd.Process.Pid, s)
@@ -205,6 +232,9 @@ func (p *process) signal(s syscall.Signal) {
 // exitErr returns how the process ended, once exited is closed. It wraps ErrOutOfMemory if the
 // process exceeded its memory limit.
 func (p *process) exitErr() error {
+	if p.attached {
+		return errors.New("was disconnected")
+	}
 	state := p.cmd.ProcessState
 	if state == nil {
 		return errors.New("ended")

@@ -26,11 +26,12 @@ type session struct {
 	host        *Host
 	name        string
 	logs        *logSink
-	client      *goplugin.Client
+	close       func() // closes connection and socket, and waits for the goroutines that serve them
 	proc        *process
 	conn        *grpc.ClientConn
 	api         pluginv1.PluginClient
 	description sdk.Description
+	callTimeout time.Duration // bounds Describe and Configure
 
 	// ctx ends with the session.
 	ctx    context.Context
@@ -53,10 +54,11 @@ type session struct {
 	tasks  sync.WaitGroup
 }
 
-func newSession(h *Host, l launch, client *goplugin.Client, proc *process, conn *grpc.ClientConn) *session {
+func newSession(h *Host, l launch, disconnect func(), proc *process, conn *grpc.ClientConn) *session {
 	s := &session{
-		host: h, name: l.name, logs: l.logs, client: client, proc: proc, conn: conn,
-		api: pluginv1.NewPluginClient(conn), dead: make(chan struct{}), watched: make(map[string]sdk.RowKey),
+		host: h, name: l.name, logs: l.logs, close: disconnect, proc: proc, conn: conn,
+		api: pluginv1.NewPluginClient(conn), callTimeout: h.opts.CallTimeout, dead: make(chan struct{}),
+		watched: make(map[string]sdk.RowKey),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	go s.reap()
@@ -67,7 +69,7 @@ func newSession(h *Host, l launch, client *goplugin.Client, proc *process, conn 
 func (s *session) reap() {
 	<-s.proc.exited
 	s.end(nil)
-	s.client.Kill() // closes connection and socket, and waits for go-plugin's goroutines
+	s.close()
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -114,7 +116,7 @@ func (s *session) fail(cause error) {
 func (s *session) configure(ctx context.Context, config []byte, network sdk.Network, epoch time.Duration,
 	state *sdk.State,
 ) (sdk.Settings, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.host.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.callTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	request := &pluginv1.ConfigureRequest{ConfigJson: config, Network: network.Proto(), EpochLengthNs: int64(epoch)}
@@ -147,7 +149,9 @@ func (s *session) open() error {
 	}
 	s.stream = stream
 	s.spawn(s.receive)
-	s.spawn(s.checkHealth)
+	if !s.proc.attached { // a breakpoint is no failure
+		s.spawn(s.checkHealth)
+	}
 	return nil
 }
 
@@ -156,6 +160,10 @@ func (s *session) open() error {
 func (s *session) receive() {
 	for {
 		m, err := s.stream.Recv()
+		if err != nil && s.proc.attached {
+			s.fail(fmt.Errorf("%w: it ended the connection: %s", ErrCrashed, status.Convert(err).Message()))
+			return
+		}
 		if err != nil {
 			select {
 			case <-s.proc.ended: // the exit status is the better reason
@@ -274,8 +282,14 @@ func (s *session) checkHealth() {
 	}
 }
 
-// stop drains the plugin and ends its process, before ctx ends.
+// stop drains the plugin and ends its process, before ctx ends. An attached plugin runs on, for the
+// next collector.
 func (s *session) stop(ctx context.Context) {
+	if s.proc.attached {
+		s.fail(ErrStopped)
+		<-s.dead
+		return
+	}
 	drainCtx, cancel := context.WithTimeout(ctx, s.host.opts.StopGrace)
 	defer cancel()
 	deadline, _ := drainCtx.Deadline()

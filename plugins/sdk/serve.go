@@ -7,11 +7,14 @@ package sdk
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -59,7 +62,8 @@ func GRPCServerOptions() []grpc.ServerOption {
 // the last call of main.
 //
 // A plugin that a user starts by hand prints a short description and instructions; with --describe
-// it prints its description as JSON.
+// it prints its description as JSON, and with --listen SOCKET it waits for a collector whose
+// configuration has "plugin: SOCKET".
 //
 // While a plugin runs, its standard output is redirected to standard error. Lines logged with
 // log/slog or log reach the collector's log with level and attributes.
@@ -74,6 +78,13 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		if err := encoder.Encode(Describe(p)); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+		return 0
+	}
+	if len(args) == 3 && (args[1] == "--listen" || args[1] == "-listen") {
+		if err := listen(p, args[2], stderr); err != nil {
 			fmt.Fprintln(stderr, err)
 			return 1
 		}
@@ -100,6 +111,40 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 	return 0
 }
 
+// listen serves a plugin that a user has started by hand, such as in a debugger, for a collector
+// that names the unix socket at path. It logs to w, and returns when the process gets SIGTERM.
+func listen(p Plugin, path string, w io.Writer) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s exists and is no socket; name another file", path)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".new", Net: "unix"})
+	if err != nil {
+		return err
+	}
+	// At path, the socket accepts connections from the first moment, and only of this user. It may
+	// replace that of a process that was killed.
+	err = os.Chmod(path+".new", 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	l.SetUnlinkOnClose(false)
+	defer os.Remove(path)
+	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	slog.Info("waiting for a collector; its configuration names this socket", "plugin", path)
+	host := &process{server: NewServer(p)}
+	server := host.newGRPC(nil)
+	host.server.Register(server)
+	defer host.watchSignals(false)()
+	return server.Serve(l)
+}
+
 // introduce prints a description for a user who starts the binary by hand.
 func introduce(p Plugin, args []string, w io.Writer) {
 	d := Describe(p)
@@ -116,7 +161,8 @@ func introduce(p Plugin, args []string, w io.Writer) {
 	for _, l := range d.Lists {
 		fmt.Fprintf(w, "  %s  %s\n", l.Path, l.Summary)
 	}
-	fmt.Fprintf(w, "\n%s --describe prints the full description as JSON.\n", name)
+	fmt.Fprintf(w, "\n%s --describe prints the full description as JSON.\n%[1]s --listen SOCKET waits for a collector "+
+		"that has the path of SOCKET for plugin.\n", name)
 }
 
 // grpcPlugin is the plugin that go-plugin serves.

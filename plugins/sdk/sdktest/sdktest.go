@@ -126,8 +126,8 @@ func start(tb testing.TB, p sdk.Plugin, opts Options) (*Harness, error) {
 		return nil, err
 	}
 	h.description = sdk.DescriptionFrom(m)
-	if h.description.Name == "" || len(h.description.Lists) == 0 {
-		return nil, errors.New("the description lacks a name, or lists to publish")
+	if err := h.description.Check(); err != nil {
+		return nil, fmt.Errorf("the description: %w", err)
 	}
 	h.schema, err = schemaOf(tb, h.description, opts.Modules)
 	return h, err

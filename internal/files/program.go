@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package files
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Unstartable returns why the system does not start a file, as far as the file's beginning shows;
+// missing is set if the system reports that the file does not exist, because it reports a missing
+// interpreter under the name of the file itself.
+func Unstartable(path string, missing bool) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return "the file was removed"
+	}
+	defer file.Close()
+	first := make([]byte, 128)
+	n, _ := io.ReadFull(file, first)
+	first = first[:n]
+	line, _, _ := bytes.Cut(first, []byte("\n"))
+	switch script := bytes.HasPrefix(line, []byte("#!")); {
+	case n == 0:
+		return "the file is empty"
+	case script && bytes.HasSuffix(line, []byte("\r")):
+		return "its lines end with CR LF, which is taken for a part of the interpreter's name; write LF"
+	case script && missing:
+		return fmt.Sprintf("its interpreter %q does not exist", bytes.TrimSpace(line[2:]))
+	case missing:
+		return "its dynamic loader does not exist; link it statically, or for the C library of this system"
+	case bytes.HasPrefix(first, []byte(elf.ELFMAG)) && n >= 20:
+		machine := binary.LittleEndian.Uint16(first[18:])
+		if elf.Data(first[elf.EI_DATA]) == elf.ELFDATA2MSB {
+			machine = binary.BigEndian.Uint16(first[18:])
+		}
+		return fmt.Sprintf("it is a program for %s processors, this machine is %s; build it with GOARCH=%s",
+			strings.TrimPrefix(elf.Machine(machine).String(), "EM_"), runtime.GOARCH, runtime.GOARCH)
+	case !script:
+		return "it is neither a program of this system nor a script that begins with #!"
+	}
+	return ""
+}
