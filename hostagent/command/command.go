@@ -33,6 +33,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/kernel"
 	"github.com/netsketch/netsketch/hostagent/report"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/role/remote"
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/manpages"
@@ -169,7 +170,15 @@ arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or 
 		},
 	}
 	runs := &cobra.Command{Use: "run", Short: "The same without the word run", Args: cobra.NoArgs, RunE: run}
-	cmd.AddCommand(runs, checks, strips, removes)
+	serves := &cobra.Command{Use: remote.Command, Short: "Serve the role on standard input and output, for scenarios",
+		Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(roles) != 1 || roles[0].New == nil {
+				return fmt.Errorf("this program has %d roles; a scenario plays programs with one", len(roles))
+			}
+			return remote.Serve(cmd.InOrStdin(), cmd.OutOrStdout(), roles[0].New)
+		}}
+	cmd.AddCommand(runs, checks, strips, removes, serves)
 	manpages.Add(cmd, version)
 	usage.Explain(cmd)
 	return cmd

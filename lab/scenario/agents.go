@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
+	"github.com/netsketch/netsketch/hostagent/role/remote"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	intwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/hostagent/univmon"
@@ -62,13 +64,27 @@ func oneAddress(f *lab.Fabric) {
 	}
 }
 
+// isAgentFile reports whether a role is named by the file of an agent's program.
+func isAgentFile(name string) bool { return strings.ContainsRune(name, '/') }
+
 // agents are the agents of all hosts.
 type agents struct {
 	running  context.Context
 	cancel   context.CancelFunc
-	limit    time.Duration // for each wait but that for settings, in real time
-	patience time.Duration // in real time: how long the agents wait until one more role has settings
-	all      []*hostAgent  // agents in the order of the fabric's hosts
+	limit    time.Duration         // for each wait but that for settings, in real time
+	patience time.Duration         // in real time: how long the agents wait until one more role has settings
+	all      []*hostAgent          // agents in the order of the fabric's hosts
+	failed   atomic.Pointer[error] // why a program of agents has ended
+}
+
+func (a *agents) fail(err error) { a.failed.CompareAndSwap(nil, &err) }
+
+// failure returns why a program of agents has ended, or nil.
+func (a *agents) failure() error {
+	if err := a.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // hostAgent is the agent of one host.
@@ -184,7 +200,14 @@ func (r *Run) startAgent(i int) error {
 			settled := make(chan struct{})
 			a.roles[name], applied = settled, sync.OnceFunc(func() { close(settled) })
 		}
+		end := func() {} // ends the program before, when the role starts anew
 		create := func(c *hostepoch.Clock) role.Role {
+			if isAgentFile(name) {
+				end()
+				var ctx context.Context
+				ctx, end = context.WithCancel(r.agents.running)
+				return remote.Start(ctx, r.s.at(name), c, r.agents.fail)
+			}
 			x := hostRoles[name](c, r.monotonic)
 			if l, ok := x.(role.Leaser); ok {
 				l.NeedLeases(hostMTU, noLink)
@@ -208,6 +231,9 @@ func (r *Run) startAgent(i int) error {
 		paths[0] = &receiver{paths[0], paths[0].(*measured).RolePath}
 	}
 	r.net.SetHostPath(i, chain(paths))
+	if err := r.agents.failure(); err != nil {
+		return fmt.Errorf("scenario: host %s: %w", h.Name, err)
+	}
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(r.agents.running)
 	ended := make(chan struct{})

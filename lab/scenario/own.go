@@ -28,6 +28,9 @@ type Scoring struct {
 	Root string `yaml:"root" required:"the name of the plugin's top container"`
 	// Summary is a list with the key device and the leaf epoch, which has one row for each switch.
 	Summary string `yaml:"summary" required:"the path below root of a list with the leaf epoch, such as summaries/summary"`
+	// Network states that the results are those of the network, not of single switches: the key device
+	// is "network", and the packets are those that entered the network.
+	Network bool `yaml:"network" default:"false"`
 	// Measures compare lists with the ground truth.
 	Measures []OwnMeasure `yaml:"measures"`
 }
@@ -43,7 +46,8 @@ type OwnMeasure struct {
 	// Stat is f1, precision, recall, relative-error, found-error or wmre.
 	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error or wmre"`
 	// Truth is flow-sizes, the packets of each flow that arrived at the switch, or flow-losses, those
-	// that entered the network at the switch and did not leave it.
+	// that entered the network at the switch and did not leave it; for the network, those that entered
+	// it, and those that did not leave it.
 	Truth string `yaml:"truth" required:"flow-sizes or flow-losses"`
 	// Leaf is the leaf with the value.
 	Leaf string `yaml:"leaf"`
@@ -86,7 +90,14 @@ func (c *Scoring) algorithm() score.Algorithm {
 	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 		return func(e *score.Epoch) score.Tables {
 			t := score.Tables{}
-			for name, d := range e.Truth.Devices {
+			devices := e.Truth.Devices
+			if c.Network {
+				devices = nil
+				if e.Truth.Network != nil {
+					devices = map[string]*score.Device{"network": {All: e.Truth.Network, Lost: e.Truth.Lost}}
+				}
+			}
+			for name, d := range devices {
 				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
 				for i := range c.Measures {
 					c.Measures[i].add(t, name, d)

@@ -398,7 +398,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 		marker := append([]string{a.Root}, a.Marker...)
 		watching.Go(func() { r.latency.watch(watch, r.client, marker, r.o.Logger) })
 	}
-	err := play(ctx)
+	err := errors.Join(play(ctx), r.agents.failure())
 	stop()
 	watching.Wait()
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {

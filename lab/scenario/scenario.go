@@ -71,7 +71,8 @@ type Scenario struct {
 	// Faults happen to links and switches.
 	Faults []Fault `yaml:"faults"`
 	// Agents are the roles of the agents that run on every host (omnimon, sketchint, lightguardian,
-	// univmon); none by default. With agents a host has one address of each family.
+	// univmon, or the path of an agent's program with a role of its own); none by default. With agents
+	// a host has one address of each family.
 	Agents []string `yaml:"agents"`
 	// Unconfigured are switches that start without a P4Runtime device id and without numbers of ports:
 	// the collector sets these over gNMI.
@@ -406,10 +407,12 @@ func (s *Scenario) Validate() error {
 		errs.Add("receiver", "expected a host, h1 to h%d, in a scenario with agents; found %q", len(f.Hosts), s.Receiver)
 	}
 	for i, name := range s.Agents {
-		if hostRoles[name] == nil {
-			errs.Add(fmt.Sprintf("agents[%d]", i), "no role is called %q; there are %v", name,
-				slices.Sorted(maps.Keys(hostRoles)))
-		} else if plugins := s.plugins(); !slices.Contains(plugins, name) && allScored(plugins) {
+		switch plugins := s.plugins(); {
+		case isAgentFile(name):
+		case hostRoles[name] == nil:
+			errs.Add(fmt.Sprintf("agents[%d]", i), "no role is called %q; there are %v, or a path with a slash of an agent's "+
+				"program", name, slices.Sorted(maps.Keys(hostRoles)))
+		case !slices.Contains(plugins, name) && allScored(plugins):
 			errs.Add(fmt.Sprintf("agents[%d]", i), "the plugin %s, which sends the role its settings, is not among the "+
 				"algorithms: %v", name, plugins)
 		}

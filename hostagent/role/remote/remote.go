@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote runs a role in another process, on its standard input and output: a scenario plays
+// the roles of agents that are programs of their own. Only the methods of role.Role are passed on.
+package remote
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+)
+
+// Command is the hidden command of an agent's program that serves a role.
+const Command = "serve-role"
+
+// request is one call of a method of a role.
+type request struct {
+	Method  string // name, apply, out, in or seal
+	Current uint64 // the epoch of the host's clock
+	Frames  [][]byte
+	Data    []byte // settings
+	Epoch   uint64 // of seal
+}
+
+// reply is the result of a request.
+type reply struct {
+	Frames []frame
+	Data   []byte // name, or report
+	None   bool   // there is no report
+	Err    string
+}
+
+// frame is a frame after the role has seen it.
+type frame struct {
+	Data    []byte // nil if the frame has not changed
+	Dropped bool
+}
+
+// Serve serves the role that create returns until in ends.
+func Serve(in io.Reader, out io.Writer, create func(*epoch.Clock) role.Role) error {
+	clock := epoch.NewClock(0, 0)
+	r := create(clock)
+	decoder, encoder := gob.NewDecoder(in), gob.NewEncoder(out)
+	for {
+		var q request
+		if err := decoder.Decode(&q); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		clock.Advance(q.Current)
+		if err := encoder.Encode(answer(r, &q)); err != nil {
+			return err
+		}
+	}
+}
+
+func answer(r role.Role, q *request) (a reply) {
+	switch q.Method {
+	case "name":
+		a.Data = []byte(r.Name())
+	case "apply":
+		if err := r.Apply(q.Data); err != nil {
+			a.Err = err.Error()
+		}
+	case "seal":
+		report := r.Seal(q.Epoch)
+		if a.None = report == nil; !a.None {
+			a.Data = report.Append(nil)
+			report.Release()
+		}
+	default:
+		frames := make([]*packet.Frame, len(q.Frames))
+		for i, data := range q.Frames {
+			frames[i] = packet.NewFrame(data)
+		}
+		if q.Method == "out" {
+			r.Out(frames)
+		} else {
+			r.In(frames)
+		}
+		a.Frames = make([]frame, len(frames))
+		for i, f := range frames {
+			if a.Frames[i].Dropped = f.Dropped(); string(f.Bytes()) != string(q.Frames[i]) {
+				a.Frames[i].Data = f.Bytes()
+			}
+		}
+	}
+	return a
+}
+
+// Role is the role of another process.
+type Role struct {
+	clock   *epoch.Clock
+	encoder *gob.Encoder
+	decoder *gob.Decoder
+	name    string
+	failed  func(error) // receives the error with which the process has ended
+}
+
+// Start starts an agent's program that serves its role, until ctx ends. failed receives the error
+// of a program that serves no role, or that ends before; packets then pass unchanged, and no epoch
+// has a report.
+func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(error)) *Role {
+	r := &Role{clock: clock}
+	cmd := exec.CommandContext(ctx, path, Command)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		failed(err)
+		return r
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		failed(err)
+		return r
+	}
+	r.encoder, r.decoder = gob.NewEncoder(in), gob.NewDecoder(out)
+	r.failed = func(err error) {
+		_ = in.Close()
+		if exit := cmd.Wait(); ctx.Err() == nil {
+			failed(fmt.Errorf("agent %s: %w; expected a program whose main calls command.Main with one role", path,
+				errors.Join(err, exit)))
+		}
+	}
+	a, _ := r.call(request{Method: "name"})
+	r.name = string(a.Data)
+	return r
+}
+
+func (r *Role) exchange(q request) (a reply, err error) {
+	q.Current = r.clock.Current()
+	if err = r.encoder.Encode(q); err == nil {
+		err = r.decoder.Decode(&a)
+	}
+	return a, err
+}
+
+// call is exchange until the process has failed.
+func (r *Role) call(q request) (a reply, ok bool) {
+	if r.failed == nil {
+		return a, false
+	}
+	a, err := r.exchange(q)
+	if err != nil {
+		r.failed(err)
+		r.failed = nil
+	}
+	return a, err == nil
+}
+
+// Name implements role.Role.
+func (r *Role) Name() string { return r.name }
+
+// Apply implements role.Role.
+func (r *Role) Apply(settings []byte) error {
+	a, ok := r.call(request{Method: "apply", Data: settings})
+	switch {
+	case !ok:
+		return errors.New("the role's process has ended")
+	case a.Err != "":
+		return errors.New(a.Err)
+	}
+	return nil
+}
+
+// Out implements role.Role.
+func (r *Role) Out(frames []*packet.Frame) { r.pass("out", frames) }
+
+// In implements role.Role.
+func (r *Role) In(frames []*packet.Frame) { r.pass("in", frames) }
+
+func (r *Role) pass(method string, frames []*packet.Frame) {
+	q := request{Method: method, Frames: make([][]byte, len(frames))}
+	for i, f := range frames {
+		q.Frames[i] = f.Bytes()
+	}
+	a, _ := r.call(q)
+	for i := range min(len(a.Frames), len(frames)) {
+		if a.Frames[i].Data != nil {
+			frames[i].Set(a.Frames[i].Data)
+		}
+		if a.Frames[i].Dropped {
+			frames[i].Drop()
+		}
+	}
+}
+
+// Seal implements role.Role.
+func (r *Role) Seal(epoch uint64) role.Report {
+	a, ok := r.call(request{Method: "seal", Epoch: epoch})
+	if !ok || a.None {
+		return nil
+	}
+	return report(a.Data)
+}
+
+// report is an encoded report.
+type report []byte
+
+func (r report) Append(b []byte) []byte { return append(b, r...) }
+func (report) Release()                 {}

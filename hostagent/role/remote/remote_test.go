@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/netsketch/netsketch/hostagent/epoch"
+	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/hostagent/role"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Command {
+		create := func(c *epoch.Clock) role.Role { return &echo{clock: c} }
+		if err := Serve(os.Stdin, os.Stdout, create); err != nil {
+			os.Exit(4)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// echo is a role that changes what is sent and drops what arrives.
+type echo struct {
+	clock    *epoch.Clock
+	settings string
+}
+
+func (e *echo) Name() string { return "echo" }
+
+func (e *echo) Apply(settings []byte) error {
+	if string(settings) == "exit" {
+		os.Exit(5)
+	}
+	if len(settings) == 0 {
+		return errors.New("expected settings")
+	}
+	e.settings = string(settings)
+	return nil
+}
+
+func (e *echo) Out(frames []*packet.Frame) { copy(frames[0].Insert(0, 2), "<<") }
+func (e *echo) In(frames []*packet.Frame)  { frames[1].Drop() }
+
+func (e *echo) Seal(number uint64) role.Report {
+	if number >= e.clock.Current() {
+		return nil
+	}
+	return report(e.settings)
+}
+
+// A role of another process measures and changes packets as one of this process.
+func TestRole(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := epoch.NewClock(0, 7)
+	var failed error
+	r := Start(t.Context(), self, clock, func(err error) { failed = err })
+	if failed != nil || r.Name() != "echo" {
+		t.Fatal(failed, r.Name())
+	}
+	if err := r.Apply(nil); err == nil || err.Error() != "expected settings" {
+		t.Error(err)
+	}
+	if err := r.Apply([]byte("some")); err != nil {
+		t.Error(err)
+	}
+	frames := []*packet.Frame{packet.NewFrame([]byte("ab")), packet.NewFrame([]byte("cd"))}
+	r.Out(frames)
+	r.In(frames)
+	if string(frames[0].Bytes()) != "<<ab" || frames[0].Dropped() || !frames[1].Dropped() {
+		t.Errorf("frames %q, %t; %q, %t", frames[0].Bytes(), frames[0].Dropped(), frames[1].Bytes(), frames[1].Dropped())
+	}
+	if x := r.Seal(7); x != nil {
+		t.Error("a report of the current epoch")
+	}
+	clock.Advance(8)
+	if x := r.Seal(7); x == nil || string(x.Append(nil)) != "some" {
+		t.Errorf("report %v", x)
+	}
+	if err := r.Apply([]byte("exit")); err == nil || failed == nil || !strings.Contains(failed.Error(), "exit status 5") {
+		t.Errorf("%v; the run fails with %v", err, failed)
+	}
+	frames = []*packet.Frame{packet.NewFrame([]byte("ab"))}
+	r.Out(frames)
+	if r.Seal(7) != nil || string(frames[0].Bytes()) != "ab" {
+		t.Error("a role measures after its end")
+	}
+}
+
+// A program that serves no role is named.
+func TestNoRole(t *testing.T) {
+	for _, path := range []string{"/bin/true", "/nonexistent"} {
+		var failed error
+		r := Start(t.Context(), path, epoch.NewClock(0, 0), func(err error) { failed = err })
+		if failed == nil || !strings.Contains(failed.Error(), path) || r.Name() != "" {
+			t.Errorf("%s: %v", path, failed)
+		}
+	}
+}
