@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
 )
@@ -49,6 +50,27 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 		err = errors.Join(err, failed[name])
 	}
 	return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+}
+
+// Network returns the network that a collector passes to the instance of a plugin with this name,
+// or to plugins that all devices are selected for if the name is empty. Links that are not
+// configured, but found by LLDP, are missing. It opens no connection.
+func Network(ctx context.Context, cfg *config.Config, plugin string, deps Dependencies) (sdk.Network, error) {
+	i := slices.IndexFunc(cfg.Plugins.Instances, func(p config.Plugin) bool { return p.Name == plugin })
+	if i < 0 && plugin != "" {
+		return sdk.Network{}, fmt.Errorf("plugins.instances: no plugin has the name %q", plugin)
+	}
+	deps.Logger = slog.New(slog.DiscardHandler)
+	c, err := New(cfg, deps)
+	if err != nil {
+		return sdk.Network{}, err
+	}
+	network := c.network.Model()
+	if i >= 0 {
+		network.Devices = slices.DeleteFunc(network.Devices,
+			func(d sdk.Device) bool { return !cfg.Plugins.Instances[i].Selects(d.Name) })
+	}
+	return network, errors.Join(errors.Join(c.network.Faults()...), c.Stop(context.WithoutCancel(ctx)))
 }
 
 // CheckSessions subscribes over gNMI to every device that has a gNMI section, and waits until each

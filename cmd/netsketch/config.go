@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ import (
 )
 
 func configCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check configuration files and print the reference of keys"}
+	cmd := &cobra.Command{Use: "config", Short: "Check configuration files, and print what they mean"}
 	var check configCheck
 	checkCmd := &cobra.Command{
 		Use:   "check FILE...",
@@ -56,6 +57,32 @@ func configCommand() *cobra.Command {
 	checkCmd.Flags().BoolVar(&check.dial, "dial", false,
 		"also check that all devices accept connections to P4Runtime, and send values over gNMI")
 	cmd.AddCommand(checkCmd, &cobra.Command{
+		Use:   "network FILE [PLUGIN]",
+		Short: "Print the network that a collector passes to its plugins, or to one of them, as JSON",
+		Long: "Print the network that a collector with this configuration passes to its plugins, as JSON: switches with\n" +
+			"their registers and annotations, hosts, and links. PLUGIN is the name of a plugin's instance: its key\n" +
+			"\"devices\" may select fewer switches.",
+		Example: "  netsketch config network /etc/netsketch/netsketch.yaml univmon",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := config.Load(args[0])
+			if err != nil {
+				return err
+			}
+			plugin := ""
+			if len(args) == 2 {
+				plugin = args[1]
+			}
+			network, err := collector.Network(cmd.Context(), c, plugin,
+				collector.Dependencies{Programs: scenario.Programs, Version: version})
+			if err != nil {
+				return inFile(args[0], err)
+			}
+			encoder := json.NewEncoder(cmd.OutOrStdout())
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(network)
+		},
+	}, &cobra.Command{
 		Use:   "reference",
 		Short: "Print every key of the configuration with its values, default and meaning, as Markdown",
 		Args:  cobra.NoArgs,

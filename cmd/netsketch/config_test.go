@@ -141,3 +141,18 @@ func TestYangExport(t *testing.T) {
 		}
 	}
 }
+
+// config network prints what plugins receive: switches with their registers and annotations.
+func TestConfigNetwork(t *testing.T) {
+	const file = "../../configs/netsketch.yaml"
+	out, err := command(t, "", "config", "network", file, "univmon")
+	for _, want := range []string{`"name": "leaf1"`, `"netsketch_univmon": {`, `"width": 32`} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v, want %s:\n%.400s", err, want, out)
+		}
+	}
+	if _, err := command(t, "", "config", "network", file, "other"); err == nil ||
+		!strings.Contains(err.Error(), `no plugin has the name "other"`) {
+		t.Error(err)
+	}
+}

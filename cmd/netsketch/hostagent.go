@@ -17,10 +17,11 @@ const agentProgram = "netsketch-agent"
 
 // hostagentCommand replaces this process by the host agent's program.
 func hostagentCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:                "hostagent",
-		Short:              "Run netsketch-agent, the agent of a host",
+		Short:              "Run netsketch-agent, the agent of a host, or begin a role of your own",
 		Long:               "Run netsketch-agent, the agent of a host, with the same arguments.",
+		Args:               cobra.ArbitraryArgs,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := findAgent()
@@ -30,6 +31,8 @@ func hostagentCommand() *cobra.Command {
 			return fmt.Errorf("%s: %w", path, syscall.Exec(path, append([]string{path}, args...), os.Environ()))
 		},
 	}
+	cmd.AddCommand(hostagentNewCommand())
+	return cmd
 }
 
 // findAgent returns the path of the host agent's program: in this program's directory, or else on

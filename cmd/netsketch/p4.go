@@ -4,14 +4,10 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,17 +20,6 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
-
-// p4Template holds a copy of the files of examples/cocosketch. TestP4New compares both.
-//
-//go:generate sh -c "rm -rf p4template && cp -r ../../examples/cocosketch p4template"
-//go:generate rm -f p4template/netsketch-plugin-cocosketch
-//go:generate sh -c "find p4template -type f -exec mv {} {}.tmpl \\;"
-//go:embed p4template
-var p4Template embed.FS
-
-// p4TemplateName is the name of the program and the plugin in the template.
-const p4TemplateName = "cocosketch"
 
 func p4Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "p4", Short: "Check P4 programs, and begin a program of your own"}
@@ -189,71 +174,4 @@ func (r *readoutProbe) read(o sdk.Object) (time.Duration, error) {
 		}
 	}
 	return time.Since(began), nil
-}
-
-func p4NewCommand() *cobra.Command {
-	var module string
-	cmd := &cobra.Command{
-		Use:   "new NAME [DIR]",
-		Short: "Write a P4 program of your own, with its tests and the plugin that reads it",
-		Long: "Write a P4 program of your own into a new directory, by default NAME: a program on netsketch's includes,\n" +
-			"the plugin that reads its registers, tests on the soft switch, and a scenario that plays both. They\n" +
-			"contain CocoSketch; put your algorithm in its place.",
-		Example:           "  netsketch p4 new mysketch && cd mysketch && make && netsketch demo --scenario scenario.yaml",
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, dir := args[0], args[len(args)-1]
-			err := checkNewName(name)
-			if err == nil && strings.Contains(name, "-") {
-				err = fmt.Errorf("%q is not a name in P4: expected letters and digits without dashes", name)
-			}
-			if err == nil {
-				module, err = goModule(module)
-			}
-			if err == nil {
-				err = writeTemplate(p4Template, "p4template", p4TemplateName, name, dir, module)
-			}
-			if err == nil {
-				err = adaptProgram(dir, module)
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: the program and plugin %s, built with %s; README.md describes them\n", dir,
-				name, module)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&module, "netsketch", "", goModuleUsage)
-	return cmd
-}
-
-// adaptProgram sets the directory of netsketch's P4 includes in the Makefile of a new program, and
-// the digests of its renamed files.
-func adaptProgram(dir, module string) error {
-	path := filepath.Join(dir, "Makefile")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	include := filepath.Join(module, "p4", "programs", "include")
-	text = bytes.ReplaceAll(text, []byte("../../p4/programs/include"), []byte(include))
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return err
-	}
-	path = filepath.Join(dir, "p4", "digests.txt")
-	if text, err = os.ReadFile(path); err != nil {
-		return err
-	}
-	var digests []byte
-	for line := range strings.Lines(string(text)) {
-		file := strings.Fields(line)[1]
-		contents, err := os.ReadFile(filepath.Join(dir, "p4", file))
-		if err != nil {
-			return err
-		}
-		digests = fmt.Appendf(digests, "%x  %s\n", sha256.Sum256(contents), file)
-	}
-	return os.WriteFile(path, digests, 0o644)
 }

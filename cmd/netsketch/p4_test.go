@@ -23,7 +23,7 @@ func TestP4New(t *testing.T) {
 	const example = "../../examples/cocosketch"
 	files := 0
 	err := filepath.WalkDir(example, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == "netsketch-plugin-cocosketch" {
+		if err != nil || d.IsDir() || strings.HasSuffix(d.Name(), "-cocosketch") {
 			return err
 		}
 		files++
@@ -38,7 +38,7 @@ func TestP4New(t *testing.T) {
 			return err
 		}
 		if err != nil || !bytes.Equal(got, bytes.ReplaceAll(want, []byte("cocosketch"), []byte("tally"))) {
-			t.Errorf("%s differs from the example's (%v): run go generate ./cmd/netsketch", d.Name(), err)
+			t.Errorf("%s differs from the example's (%v): run go generate ./internal/scaffold", d.Name(), err)
 		}
 		return nil
 	})

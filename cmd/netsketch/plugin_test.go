@@ -47,7 +47,7 @@ func TestPluginNew(t *testing.T) {
 		}
 		got, err := os.ReadFile(filepath.Join(same, name))
 		if err != nil || string(got) != string(want) {
-			t.Errorf("%s differs from the example's (%v): run go generate ./cmd/netsketch", name, err)
+			t.Errorf("%s differs from the example's (%v): run go generate ./internal/scaffold", name, err)
 		}
 		renamed, err := os.ReadFile(filepath.Join(other, strings.ReplaceAll(name, "hello", "port-top")))
 		if err != nil || strings.Contains(string(renamed), "hello") {

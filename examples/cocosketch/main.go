@@ -8,12 +8,16 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
+
+	"example.com/netsketch-plugin-cocosketch/slots"
 )
 
 //go:embed acme-cocosketch.yang
@@ -38,6 +42,9 @@ type configuration struct {
 	Dimensions []string `yaml:"dimensions"`
 	// Packets is the smallest flow that is published.
 	Packets uint64 `yaml:"packets" default:"100" range:"1..1000000000"`
+	// HostSlots is the number of slots of an array at hosts with the agent of this module, which count
+	// what they send. If 0, hosts do not count.
+	HostSlots int `yaml:"host-slots" default:"0" range:"0..1048576"`
 
 	fields []flow.Fields
 }
@@ -55,13 +62,22 @@ func (c *configuration) Validate() error {
 	return errors.Join(errs...)
 }
 
+// role is the name of the role of agents in agent.
+const role = "cocosketch"
+
+// network is the key "device" of the results of all hosts together.
+const network = "network"
+
 // plugin holds the configuration. It keeps no state between epochs.
 type plugin struct {
 	config configuration
 }
 
-// needs selects the registers to read: those with the annotation @cocosketch_slots.
-var needs = []sdk.ObjectNeed{{Annotation: "cocosketch_slots"}}
+// annotation describes the register with the slots.
+const annotation = "cocosketch_slots"
+
+// needs selects the registers to read.
+var needs = []sdk.ObjectNeed{{Annotation: annotation}}
 
 // Describe describes the plugin and the lists that it publishes.
 func (p *plugin) Describe() sdk.Description {
@@ -72,12 +88,12 @@ func (p *plugin) Describe() sdk.Description {
 		Objects:      needs,
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "acme-cocosketch", Text: module}},
-		Lists: []sdk.List{{Path: flows, Summary: "one flow at one switch"},
-			{Path: summaries, Summary: "one switch"}},
+		Lists: []sdk.List{{Path: flows, Summary: "one flow at one switch, or of all hosts"},
+			{Path: summaries, Summary: "one switch, or all hosts"}},
 	}
 }
 
-// Configure selects the registers to read.
+// Configure selects the registers to read, and sends the agents of hosts their settings.
 func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	var wanted configuration
 	if err := config.Decode(&wanted); err != nil {
@@ -85,49 +101,113 @@ func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	}
 	p.config = wanted
 	bindings, missing := network.Bind(needs)
-	return sdk.Settings{Bindings: bindings, Missing: missing}, nil
+	out := sdk.Settings{Missing: missing}
+	for _, b := range bindings {
+		if err := checkLayout(network.Device(b.Device).Object(b.Object)); err != nil {
+			out.Missing = append(out.Missing, sdk.MissingObject{Device: b.Device, Object: b.Object, Consequence: err.Error()})
+			continue
+		}
+		out.Bindings = append(out.Bindings, b)
+	}
+	if wanted.HostSlots == 0 {
+		return out, nil
+	}
+	out.Plan = &sdk.Plan{}
+	for _, h := range network.Hosts {
+		if h.Agent {
+			out.Plan.Hosts = append(out.Plan.Hosts,
+				sdk.HostSetting{Host: h.Name, Role: role, Data: strconv.AppendInt(nil, int64(wanted.HostSlots), 10)})
+		}
+	}
+	return out, nil
+}
+
+// checkLayout returns an error if the register has other slots than package slots.
+func checkLayout(register *sdk.Object) error {
+	var l struct {
+		Arrays int `key:"arrays"`
+		Slots  int `key:"slots"`
+		Words  int `key:"words"`
+	}
+	if err := register.Layout(annotation, &l); err != nil {
+		return err
+	}
+	if l.Arrays != slots.Arrays || l.Words != slots.Words || l.Arrays*l.Slots*l.Words != register.Cells {
+		return fmt.Errorf("%d arrays of %d slots of %d words in %d cells; expected %d arrays, %d words, and that number of "+
+			"cells", l.Arrays, l.Slots, l.Words, register.Cells, slots.Arrays, slots.Words)
+	}
+	return nil
 }
 
 // Analyze publishes the flows of an epoch by each dimension.
 func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	f, s := table.NewBuilder(flows), table.NewBuilder(summaries)
-	device, dimension, name := f.TextKey("device"), f.TextKey("dimension"), f.TextKey("flow")
-	number, packets := f.Uint("state/epoch"), f.Uint("state/packets")
-	of, ofEpoch, total, kept := s.TextKey("device"), s.Uint("state/epoch"), s.Uint("state/packets"), s.Uint("state/flows")
+	t := newTables(epoch)
 	for _, d := range epoch.Devices {
-		for _, slots := range d.Objects {
-			for i, fields := range p.config.fields {
-				found, err := sizes(slots.Uint32s(), fields)
-				if err != nil {
-					return nil, err
-				}
-				for _, key := range slices.SortedFunc(maps.Keys(found), flow.Key.Compare) {
-					if found[key] < p.config.Packets {
-						continue
-					}
-					device.Append(d.Name)
-					dimension.Append(p.config.Dimensions[i])
-					name.Append(key.String())
-					number.Append(epoch.Number)
-					packets.Append(found[key])
-				}
+		for _, register := range d.Objects {
+			if err := t.add(&p.config, d.Name, register.Uint32s()); err != nil {
+				return nil, fmt.Errorf("device %s: %w", d.Name, err)
 			}
-			all, err := sizes(slots.Uint32s(), flow.FiveTuple)
-			if err != nil {
-				return nil, err
-			}
-			sum := uint64(0)
-			for _, n := range all {
-				sum += n
-			}
-			of.Append(d.Name)
-			ofEpoch.Append(epoch.Number)
-			total.Append(sum)
-			kept.Append(uint64(len(all)))
+		}
+	}
+	var hosts []uint32 // each host counts what it sends, so that the slots of all hosts hold each packet once
+	for _, h := range epoch.Hosts {
+		if h.Role == role {
+			hosts = append(hosts, sdk.Cells{Width: 32, Packed: h.Data}.Uint32s()...)
+		}
+	}
+	if len(hosts) > 0 {
+		if err := t.add(&p.config, network, hosts); err != nil {
+			return nil, fmt.Errorf("hosts: %w", err)
 		}
 	}
 	results := &sdk.Results{}
-	results.Add(f.Table()) // replaces the rows of the previous epoch
-	results.Add(s.Table())
+	results.Add(t.flows.Table()) // replaces the rows of the previous epoch
+	results.Add(t.summaries.Table())
 	return results, results.Err()
+}
+
+// tables are the tables of an epoch.
+type tables struct {
+	flows, summaries            *table.Builder
+	device, dimension, name, of *table.TextAppender
+	packets, total, kept        *table.UintAppender
+}
+
+func newTables(epoch *sdk.Epoch) *tables {
+	f, s := epoch.Builder(flows), epoch.Builder(summaries)
+	return &tables{flows: f, summaries: s,
+		device: f.TextKey("device"), dimension: f.TextKey("dimension"), name: f.TextKey("flow"),
+		packets: f.Uint("state/packets"),
+		of:      s.TextKey("device"), total: s.Uint("state/packets"), kept: s.Uint("state/flows")}
+}
+
+// add adds the flows in slots, under the name of a device.
+func (t *tables) add(c *configuration, device string, cells []uint32) error {
+	for i, fields := range c.fields {
+		found, err := slots.Sizes(cells, fields)
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.SortedFunc(maps.Keys(found), flow.Key.Compare) {
+			if found[key] < c.Packets {
+				continue
+			}
+			t.device.Append(device)
+			t.dimension.Append(c.Dimensions[i])
+			t.name.Append(key.String())
+			t.packets.Append(found[key])
+		}
+	}
+	all, err := slots.Sizes(cells, flow.FiveTuple)
+	if err != nil {
+		return err
+	}
+	sum := uint64(0)
+	for _, n := range all {
+		sum += n
+	}
+	t.of.Append(device)
+	t.total.Append(sum)
+	t.kept.Append(uint64(len(all)))
+	return nil
 }

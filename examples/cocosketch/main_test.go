@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,13 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
+
+	"example.com/netsketch-plugin-cocosketch/slots"
 )
 
 const (
 	register = "ingress.own.slots"
-	bank     = 2 * 512 * slotWords // cells
+	bank     = slots.Arrays * 512 * slots.Words // cells
 )
 
 // start returns a soft switch that runs the compiled program.
@@ -69,7 +72,7 @@ func frame(k flow.Key) []byte {
 }
 
 // key returns the flow i, of IPv6 if i is odd.
-func key(t *testing.T, i int) flow.Key {
+func key(t testing.TB, i int) flow.Key {
 	t.Helper()
 	src, dst := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), netip.MustParseAddr("10.1.0.1")
 	if i%2 == 1 {
@@ -103,7 +106,7 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	cells := read(t, s)
-	got, err := sizes(cells, flow.FiveTuple)
+	got, err := slots.Sizes(cells, flow.FiveTuple)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ func TestProgram(t *testing.T) {
 	if sum != sent {
 		t.Errorf("%d packets, sent %d", sum, sent)
 	}
-	sources, err := sizes(cells, flow.Src)
+	sources, err := slots.Sizes(cells, flow.Src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +126,61 @@ func TestProgram(t *testing.T) {
 		if n := got[k]; n < 1900 || n > 2100 || sources[k.Project(flow.Src)] < n {
 			t.Errorf("flow %v: %d packets, %d of its source; sent 2000", k, n, sources[k.Project(flow.Src)])
 		}
+	}
+}
+
+// The switch and package slots put flows into the same slots. Each flow has a slot of its own.
+func TestSameSlots(t *testing.T) {
+	s, inGo := start(t), slots.New(512, 1)
+	for i := range 20 {
+		k := key(t, i)
+		for range i + 1 {
+			s.Inject(1, frame(k), time.Microsecond)
+			inGo.Count(&k)
+		}
+	}
+	if !slices.Equal(read(t, s), inGo.Cells) {
+		t.Error("the cells differ")
+	}
+}
+
+// The agents of hosts count in the same slots, and the plugin adds them up for the network.
+func TestHosts(t *testing.T) {
+	hosts := sdk.Network{Hosts: []sdk.Host{{Name: "h1", Agent: true}, {Name: "h2", Agent: true}, {Name: "h3"}}}
+	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: hosts,
+		Config: `{"host-slots":64,"packets":1,"dimensions":["src"]}`})
+	if p := h.Settings().Plan; p == nil || len(p.Hosts) != 2 || string(p.Hosts[0].Data) != "64" {
+		t.Fatalf("plan %+v", p)
+	}
+	e := sdktest.Epoch(7)
+	for i, name := range []string{"h1", "h2"} {
+		sketch, k := slots.New(64, 1), key(t, 2*i)
+		for range 3 + i {
+			sketch.Count(&k)
+		}
+		sdktest.SetReport(e, name, role, sdk.CellsOf("", sketch.Cells).Packed)
+	}
+	r := h.Analyze(e)
+	rows := sdktest.Rows(t, r, flows)
+	sdktest.Expect(t, rows, "network src 10.0.0.0", map[string]any{"packets": 3})
+	sdktest.Expect(t, rows, "network src 10.0.0.2", map[string]any{"packets": 4})
+	sdktest.Expect(t, sdktest.Rows(t, r, summaries), "network", map[string]any{"packets": 7, "flows": 2})
+}
+
+// go test -bench . -benchmem
+func BenchmarkAnalyze(b *testing.B) {
+	network := sdk.Network{Devices: []sdk.Device{{Name: "leaf1", Objects: []sdk.Object{{Name: register, Cells: bank,
+		Width: 32, Banks: 2, Annotations: sdk.Annotations{annotation: {"arrays": "2", "slots": "512", "words": "12"}}}}}}}
+	h := sdktest.Start(b, &plugin{}, sdktest.Options{Network: network})
+	sketch := slots.New(512, 1)
+	for i := range 1000 {
+		k := key(b, i)
+		sketch.Count(&k)
+	}
+	e := sdktest.Epoch(7)
+	e.Put("leaf1", sdk.CellsOf(register, sketch.Cells))
+	for b.Loop() {
+		h.Analyze(e)
 	}
 }
 
@@ -148,9 +206,9 @@ func TestPlugin(t *testing.T) {
 	}
 	s.Inject(1, frame(key(t, 5)), time.Microsecond)
 	network := sdk.Network{Devices: []sdk.Device{{Name: "leaf1", Objects: []sdk.Object{{Name: register, Cells: bank,
-		Width: 32, Banks: 2, Annotations: sdk.Annotations{"cocosketch_slots": {"words": "12"}}}}}}}
+		Width: 32, Banks: 2, Annotations: sdk.Annotations{annotation: {"arrays": "2", "slots": "512", "words": "12"}}}}}}}
 	h := sdktest.Start(t, &plugin{}, sdktest.Options{Network: network, Config: `{"dimensions":["src+dst-port"]}`})
-	e := &sdk.Epoch{Number: 7, Start: time.Unix(7, 0), End: time.Unix(8, 0), Status: sdk.StatusComplete}
+	e := sdktest.Epoch(7)
 	e.Put("leaf1", sdk.CellsOf(register, read(t, s)))
 	r := h.Analyze(e)
 	rows := sdktest.Rows(t, r, flows)
@@ -159,6 +217,11 @@ func TestPlugin(t *testing.T) {
 	}
 	sdktest.Expect(t, rows, "leaf1 src+dst-port 10.0.0.4,53", map[string]any{"packets": 150, "epoch": 7})
 	sdktest.Expect(t, sdktest.Rows(t, r, summaries), "leaf1", map[string]any{"packets": 151, "flows": 2})
+	other := sdk.Network{Devices: []sdk.Device{{Name: "leaf1", Objects: []sdk.Object{{Name: register, Cells: bank,
+		Width: 32, Banks: 2, Annotations: sdk.Annotations{annotation: {"arrays": "3", "slots": "512", "words": "12"}}}}}}}
+	if s, err := h.Configure(`{}`, other, 0); err != nil || len(s.Bindings) != 0 || len(s.Missing) != 1 {
+		t.Errorf("a register of another layout: %+v, %v", s, err)
+	}
 	if _, err := h.Configure(`{"dimensions":["source"]}`, network, 0); err == nil {
 		t.Error("an unknown dimension is accepted")
 	}

@@ -14,57 +14,57 @@ import (
 )
 
 func main() {
-	command.Main("1.0", command.Role{Name: "hello", New: newHello})
+	command.Main("1.0", command.Role{Name: "hello", New: newCounter})
 }
 
-func newHello(clock *epoch.Clock) role.Role {
-	return &hello{clock: clock, epochs: map[uint64]counts{}}
+func newCounter(clock *epoch.Clock) role.Role {
+	return &counter{clock: clock, epochs: map[uint64]counts{}}
 }
 
 // counts are the packets and bytes of one epoch.
 type counts struct{ packetsOut, bytesOut, packetsIn, bytesIn int }
 
-// hello counts by the epoch of the clock.
-type hello struct {
+// counter counts by the epoch of the clock.
+type counter struct {
 	clock  *epoch.Clock
 	epochs map[uint64]counts
 }
 
-func (h *hello) Name() string       { return "hello" }
-func (h *hello) Apply([]byte) error { return nil }
+func (c *counter) Name() string       { return "hello" }
+func (c *counter) Apply([]byte) error { return nil }
 
-func (h *hello) Out(frames []*packet.Frame) {
-	c := h.epochs[h.clock.Current()]
+func (c *counter) Out(frames []*packet.Frame) {
+	n := c.epochs[c.clock.Current()]
 	for _, f := range frames {
-		c.packetsOut++
-		c.bytesOut += len(f.Bytes())
+		n.packetsOut++
+		n.bytesOut += len(f.Bytes())
 	}
-	h.epochs[h.clock.Current()] = c
+	c.epochs[c.clock.Current()] = n
 }
 
-func (h *hello) In(frames []*packet.Frame) {
-	c := h.epochs[h.clock.Current()]
+func (c *counter) In(frames []*packet.Frame) {
+	n := c.epochs[c.clock.Current()]
 	for _, f := range frames {
-		c.packetsIn++
-		c.bytesIn += len(f.Bytes())
+		n.packetsIn++
+		n.bytesIn += len(f.Bytes())
 	}
-	h.epochs[h.clock.Current()] = c
+	c.epochs[c.clock.Current()] = n
 }
 
 // kept bounds the epochs that the collector has not requested.
 const kept = 16
 
-func (h *hello) Seal(e uint64) role.Report {
-	if e >= h.clock.Current() {
+func (c *counter) Seal(e uint64) role.Report {
+	if e >= c.clock.Current() {
 		return nil
 	}
-	c := h.epochs[e]
-	for old := range h.epochs {
+	n := c.epochs[e]
+	for old := range c.epochs {
 		if old == e || old+kept < e {
-			delete(h.epochs, old)
+			delete(c.epochs, old)
 		}
 	}
-	return report{c}
+	return report{n}
 }
 
 type report struct{ counts }

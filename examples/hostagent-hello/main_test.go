@@ -9,9 +9,9 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// TestHello: the role in a data path, as the agent drives it.
-func TestHello(t *testing.T) {
-	p := agent.NewRolePath(newHello)
+// TestRole: the role in a data path, as the agent drives it.
+func TestRole(t *testing.T) {
+	p := agent.NewRolePath(newCounter)
 	p.Advance(7)
 	if err := p.Apply([]byte("{}")); err != nil {
 		t.Fatal(err)

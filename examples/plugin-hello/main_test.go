@@ -26,10 +26,7 @@ var network = sdk.Network{Devices: []sdk.Device{{
 }}}
 
 func epoch(number uint64) *sdk.Epoch {
-	e := &sdk.Epoch{
-		Number: number, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0),
-		Status: sdk.StatusComplete,
-	}
+	e := sdktest.Epoch(number)
 	e.Put("leaf1", sdk.CellsOf("MyIngress.counters", []uint32{0, 7, 0, 1}))
 	e.Put("leaf1", sdk.CellsOf("MyIngress.keys", []uint64{1, 1 << 40}))
 	return e
@@ -84,5 +81,14 @@ func TestConfiguration(t *testing.T) {
 	}
 	if _, err := h.Configure(`{"object":"x"}`, network, 0); !errors.As(err, new(settings.KeyErrors)) {
 		t.Errorf("a misspelled key: %v", err)
+	}
+}
+
+// go test -bench . -benchmem
+func BenchmarkAnalyze(b *testing.B) {
+	h := sdktest.Start(b, &plugin{}, sdktest.Options{Network: network})
+	e := epoch(1)
+	for b.Loop() {
+		h.Analyze(e)
 	}
 }
