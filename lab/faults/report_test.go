@@ -5,6 +5,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,7 +47,13 @@ func (r row) String() string {
 		back = "-"
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", cell(r.fault), cell(strings.Join(r.seen, "; ")),
-		cell(strings.Join(r.lost, "; ")), back, cell(r.verdict()))
+		cell(lostOf(r.lost)), back, cell(r.verdict()))
+}
+
+// lostOf leaves out what lost nothing.
+func lostOf(all []string) string {
+	some := slices.DeleteFunc(slices.Clone(all), func(l string) bool { return strings.HasPrefix(l, "0 of ") })
+	return cmp.Or(strings.Join(some, "; "), "nothing")
 }
 
 const (
