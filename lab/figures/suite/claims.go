@@ -80,20 +80,29 @@ func (v *Verdict) Mark() string {
 	return "no"
 }
 
-// SayOnce replaces a reason that an earlier verdict has by "as above".
+// SayOnce replaces a reason that an earlier verdict has by the figure of that verdict.
 func SayOnce(all []Verdict) {
-	said := map[string]bool{}
+	said := map[string]string{} // the figure by reason
+	once := func(reason, figure string) string {
+		before, ok := said[reason]
+		switch {
+		case reason == "":
+			return ""
+		case !ok:
+			said[reason] = figure
+			return reason
+		case before == figure:
+			return "as above"
+		}
+		return "as in " + before
+	}
 	for i := range all {
-		kind, reason, _ := strings.Cut(all[i].Apart, ", ")
-		if reason != "" && said[reason] {
-			all[i].Apart = kind + ", as above"
+		v := &all[i]
+		if kind, reason, ok := strings.Cut(v.Apart, ", "); ok {
+			v.Apart = kind + ", " + once(reason, v.Figure)
+		} else if v.Apart == "" && !v.Holds && !v.Open {
+			v.Why = once(v.Why, v.Figure)
 		}
-		if why := all[i].Why; why != "" && said[why] {
-			all[i].Why = "as above"
-		} else if !all[i].Holds {
-			said[why] = true
-		}
-		said[reason] = true
 	}
 }
 

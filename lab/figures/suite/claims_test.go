@@ -142,3 +142,20 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("a call with too few arguments: %v", err)
 	}
 }
+
+// A reason stands once on a page; later verdicts name its figure.
+func TestSayOnce(t *testing.T) {
+	all := []Verdict{
+		{Figure: "7(a)", Why: "a reason"}, {Figure: "7(a)", Why: "a reason"}, {Figure: "8", Why: "a reason"},
+		{Figure: "8", Holds: true, Why: "a reason"}, {Figure: "9", Apart: "memory, another one"},
+		{Figure: "9", Apart: "memory, another one"}, {Figure: "9"},
+	}
+	SayOnce(all)
+	want := []string{"no: a reason", "no: as above", "no: as in 7(a)", "yes", "not comparable: memory, another one",
+		"not comparable: memory, as above", "no"}
+	for i := range all {
+		if got := all[i].Mark(); got != want[i] {
+			t.Errorf("verdict %d: %q, want %q", i, got, want[i])
+		}
+	}
+}
