@@ -43,7 +43,7 @@ type configuration struct {
 	// Packets is the smallest flow that is published.
 	Packets uint64 `yaml:"packets" default:"100" range:"1..1000000000"`
 	// HostSlots is the number of slots of an array at hosts with the agent of this module, which count
-	// what they send. If 0, hosts do not count.
+	// what arrives. If 0, hosts do not count.
 	HostSlots int `yaml:"host-slots" default:"0" range:"0..1048576"`
 
 	fields []flow.Fields
@@ -149,7 +149,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 			}
 		}
 	}
-	var hosts []uint32 // each host counts what it sends, so that the slots of all hosts hold each packet once
+	var hosts []uint32 // each host counts what arrives, so that the slots of all hosts hold each packet once
 	for _, h := range epoch.Hosts {
 		if h.Role == role {
 			hosts = append(hosts, sdk.Cells{Width: 32, Packed: h.Data}.Uint32s()...)

@@ -29,7 +29,8 @@ type Scoring struct {
 	// Summary is a list with the key device and the leaf epoch, which has one row for each switch.
 	Summary string `yaml:"summary" required:"the path below root of a list with the leaf epoch, such as summaries/summary"`
 	// Network states that the results are those of the network, not of single switches: the key device
-	// is "network", and the packets are those that entered the network.
+	// is "network", and the packets are those that entered the network; if only hosts measure, those
+	// that arrived at hosts.
 	Network bool `yaml:"network" default:"false"`
 	// Measures compare lists with the ground truth.
 	Measures []OwnMeasure `yaml:"measures"`
@@ -93,8 +94,11 @@ func (c *Scoring) algorithm() score.Algorithm {
 			devices := e.Truth.Devices
 			if c.Network {
 				devices = nil
-				if e.Truth.Network != nil {
-					devices = map[string]*score.Device{"network": {All: e.Truth.Network, Lost: e.Truth.Lost}}
+				switch network := e.Truth.Network; {
+				case len(e.Truth.Devices) == 0 && e.Truth.Stays != nil: // only hosts measure
+					devices = map[string]*score.Device{score.Network: {All: e.Truth.Stays.Packets}}
+				case network != nil:
+					devices = map[string]*score.Device{score.Network: {All: network, Lost: e.Truth.Lost}}
 				}
 			}
 			for name, d := range devices {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command hostagent-cocosketch is a host agent with a role of its own: it counts the packets that
-// the host sends in the slots of p4/own.p4.
+// arrive at the host in the slots of p4/own.p4.
 package main
 
 import (
@@ -21,66 +21,66 @@ import (
 func main() { command.Main("0.1.0", command.Role{Name: "cocosketch", New: newRole}) }
 
 func newRole(clock *epoch.Clock) role.Role {
-	return &sender{clock: clock, epochs: map[uint64]*slots.Sketch{}}
+	return &receiver{clock: clock, epochs: map[uint64]*slots.Sketch{}}
 }
 
-// sender counts by the epoch of the clock.
-type sender struct {
+// receiver counts by the epoch of the clock.
+type receiver struct {
 	clock  *epoch.Clock
 	slots  int // of one array; 0 without settings
 	epochs map[uint64]*slots.Sketch
 	key    flow.Key
 }
 
-func (s *sender) Name() string { return "cocosketch" }
+func (r *receiver) Name() string { return "cocosketch" }
 
 // maxSlots bounds the settings.
 const maxSlots = 1 << 20
 
 // Apply receives the number of slots of an array.
-func (s *sender) Apply(settings []byte) error {
+func (r *receiver) Apply(settings []byte) error {
 	n, err := strconv.Atoi(string(settings))
 	if err != nil || n < 1 || n > maxSlots {
 		return fmt.Errorf("%q is not a number of slots from 1 to %d", settings, maxSlots)
 	}
-	s.slots = n
-	clear(s.epochs)
+	r.slots = n
+	clear(r.epochs)
 	return nil
 }
 
-func (s *sender) Out(frames []*packet.Frame) {
-	if s.slots == 0 {
+func (r *receiver) In(frames []*packet.Frame) {
+	if r.slots == 0 {
 		return
 	}
-	sketch := s.at(s.clock.Current())
+	sketch := r.at(r.clock.Current())
 	for _, f := range frames {
-		if packet.Flow(&s.key, f.Bytes()) == nil {
-			sketch.Count(&s.key)
+		if packet.Flow(&r.key, f.Bytes()) == nil {
+			sketch.Count(&r.key)
 		}
 	}
 }
 
-func (s *sender) In([]*packet.Frame) {}
+func (r *receiver) Out([]*packet.Frame) {}
 
 // at returns the sketch of an epoch.
-func (s *sender) at(e uint64) *slots.Sketch {
-	if s.epochs[e] == nil {
-		s.epochs[e] = slots.New(s.slots, e)
+func (r *receiver) at(e uint64) *slots.Sketch {
+	if r.epochs[e] == nil {
+		r.epochs[e] = slots.New(r.slots, e)
 	}
-	return s.epochs[e]
+	return r.epochs[e]
 }
 
 // kept bounds the epochs that the collector has not requested.
 const kept = 4
 
-func (s *sender) Seal(e uint64) role.Report {
-	if e >= s.clock.Current() || s.slots == 0 {
+func (r *receiver) Seal(e uint64) role.Report {
+	if e >= r.clock.Current() || r.slots == 0 {
 		return nil
 	}
-	sketch := s.at(e)
-	for old := range s.epochs {
+	sketch := r.at(e)
+	for old := range r.epochs {
 		if old == e || old+kept < e {
-			delete(s.epochs, old)
+			delete(r.epochs, old)
 		}
 	}
 	return report{sketch}

@@ -15,7 +15,7 @@ import (
 	"example.com/netsketch-plugin-cocosketch/slots"
 )
 
-// The role reports the slots of what the host sent in an epoch.
+// The role reports the slots of what arrived at the host in an epoch.
 func TestRole(t *testing.T) {
 	p := agent.NewRolePath(newRole)
 	p.Advance(7)
@@ -27,7 +27,7 @@ func TestRole(t *testing.T) {
 	}
 	ipv4 := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x66, 0xcf, 10, 0, 0, 1, 10, 0, 0, 2, 4, 210, 0, 53, 0, 8, 0, 0}
 	frame := append(make([]byte, 12, 64), 8, 0)
-	p.Out([]*packet.Frame{packet.NewFrame(append(frame, ipv4...)), packet.NewFrame([]byte{1})})
+	p.In([]*packet.Frame{packet.NewFrame(append(frame, ipv4...)), packet.NewFrame([]byte{1})})
 	p.Advance(8)
 	r, err := p.Seal(7)
 	if err != nil || r == nil {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -127,10 +128,12 @@ func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(err
 		failed(err)
 		return r
 	}
+	wait := sync.OnceValue(cmd.Wait)
+	context.AfterFunc(ctx, func() { _ = wait() }) // the process was killed
 	r.encoder, r.decoder = gob.NewEncoder(in), gob.NewDecoder(out)
 	r.failed = func(err error) {
 		_ = in.Close()
-		if exit := cmd.Wait(); ctx.Err() == nil {
+		if exit := wait(); ctx.Err() == nil {
 			failed(fmt.Errorf("agent %s: %w; expected a program whose main calls command.Main with one role", path,
 				errors.Join(err, exit)))
 		}
