@@ -245,7 +245,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("s1 is owned by %s, want %s", got, next)
 	}
 	x.next()
-	x.plan() // it waits: what the owner before has stored is not known
+	x.plan() // the plan waits: what the former owner has stored is not known
 	x.disks[0].empty(t)
 	x.nats.Stop(0)
 	x.nats.Start(0)

@@ -43,7 +43,7 @@ func entries(t *testing.T, sw *realSwitch) (all []string) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil // it has no pipeline, or is starting
+		return nil // the device has no pipeline, or is starting
 	}
 	slices.Sort(all)
 	return all

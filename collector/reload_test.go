@@ -220,7 +220,7 @@ func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {
 	if _, err := r.c.reload(t.Context(), parseConfig(t, cut), false); !errors.Is(err, ErrHeld) {
 		t.Errorf("a change of the file confirms: %v", err)
 	}
-	other := strings.Replace(cut, "s4", "s5", 1) // this file removes s4 and s6
+	other := strings.Replace(cut, "s4", "s5", 1) // the cut file removes s4 and s6
 	if err := r.reload(other); !errors.Is(err, ErrHeld) {
 		t.Errorf("another configuration is confirmed: %v", err)
 	}

@@ -144,7 +144,7 @@ type node struct {
 	filter  func([]byte) bool // guarded by mu
 	chance  chance            // guarded by mu
 	toward  uint32            // port of the packet inside; guarded by mu
-	faulty  bool              // a fault of the switch lost it; guarded by mu
+	faulty  bool              // a fault of the switch lost the packet; guarded by mu
 	joined  uint64            // number of queues that copies of the packet have joined; guarded by mu
 
 	gone []gone // packets that are not yet accounted for; guarded by mu

@@ -137,7 +137,7 @@ func (nd *node) account(before *dropCounts, arrival uint32) {
 		case arrival != 0:
 			element, reason = nd.in[arrival], dropNames[dropPort] // the link failed while the packet was on it
 		case reason == dropNames[dropPort] && w != nil:
-			element = w.link // the switch sent it into a link that is down
+			element = w.link // the switch sent the packet into a link that is down
 		}
 		if !g.probe {
 			nd.dropped[reason]++

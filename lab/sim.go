@@ -41,14 +41,14 @@ type passage struct {
 	links  uint8 // number of links that the frame has taken
 	hops   uint8 // number of switches that the frame has entered
 
-	journaled bool // it has a header, with this epoch, and this flow
+	journaled bool // the packet has a header with this epoch and this flow
 	epoch     uint16
 	key       flow.Key
 	bytes     int // bytes of the IP packet
 
 	sent []byte // frame that the host's application sent
 
-	probe bool // it is a probe of a host's agent: counts and ground truth of hosts leave it out
+	probe bool // the packet is a probe of a host's agent: counts and ground truth of hosts leave it out
 
 	tracked bool           // its stays are ground truth, and key is its flow
 	entered time.Duration  // time at which the frame entered its switch

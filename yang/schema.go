@@ -149,7 +149,7 @@ func (t *moduleText) referenced(texts map[string]*moduleText) (names []string) {
 			}
 		case "type", "uses":
 			kind := map[string]string{"type": "typedef", "uses": "grouping"}[s.Keyword]
-			if def, err := scopes.resolve(kind, s); err == nil { // an error is that of checkReferences
+			if def, err := scopes.resolve(kind, s); err == nil { // checkReferences reports the error
 				visit(def)
 			}
 		}

@@ -283,7 +283,7 @@ func readResults(t *testing.T, models *models, commands []documented) {
 		if c.program() == "netsketch" {
 			paths = slices.DeleteFunc(slices.Clone(words[2:]), func(w string) bool { return !strings.HasPrefix(w, "/") })
 		}
-		served := !strings.Contains(line, `"sketchint"`) // by this system
+		served := !strings.Contains(line, `"sketchint"`) // the system serves the role
 		for _, p := range paths {
 			if err := models.find(p); err != nil {
 				if !strings.HasPrefix(p, "/acme-") && !strings.HasPrefix(p, "/chamelemon") {

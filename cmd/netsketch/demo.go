@@ -211,7 +211,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	case f.scenario != "":
 	case follow:
 		s.PlayOn()
-	case f.trace != "" && f.epochs == 0: // nobody may be there to end the demo
+	case f.trace != "" && f.epochs == 0: // otherwise the demo would run without end
 		if err := s.PlayTraceOnce(); err != nil {
 			return false, err
 		}

@@ -268,7 +268,7 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 	var errs []error
 	for _, p := range changes.PluginsReconfigured {
 		running := c.plugin(p.Name)
-		if running == nil { // it never started, and may start with the new configuration
+		if running == nil { // the plugin never started, and may start with the new configuration
 			c.startPlugin(ctx, p)
 			continue
 		}

@@ -27,7 +27,7 @@ type plugin struct {
 	name  string
 	queue chan job
 	ended chan struct{} // closed when the worker has ended
-	saved savedState    // used by the worker, and by others after it has ended
+	saved savedState    // used by the worker, and after its end by other goroutines
 
 	records  bool // the process's input is recorded
 	attached bool // someone debugs the plugin; see pluginhost.IsSocket

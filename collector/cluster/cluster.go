@@ -292,7 +292,7 @@ func (c *Component) renew() {
 	}
 	c.drainBeats()
 	c.judge(err == nil && !was)
-	if c.joins { // before, it is no member: another collector may have its name
+	if c.joins { // without a lease this collector is no member: another one may have its name
 		c.beat()
 	}
 	c.evaluate(now)

@@ -434,7 +434,7 @@ func (d *device) settle(ctx context.Context, c *client) error {
 		r, p := *d.record, *d.record.Pending
 		e, failure := d.step(ctx, c, &p)
 		if ctx.Err() != nil {
-			return ctx.Err() // the collector stops: the next one finds the state in the record
+			return ctx.Err() // the collector stops: the next process finds the state in the record
 		}
 		next := p.State.next(e)
 		if next == p.State {

@@ -149,7 +149,7 @@ func (d *Device) Suspend() {
 	d.mu.Lock()
 	s := d.session
 	d.paused, d.session = true, nil
-	d.contents.term = 0 // the next session counts its terms from 1: they are new incarnations
+	d.contents.term = 0 // the next session counts its terms from 1, as a new incarnation
 	if d.cfg.Fault == nil {
 		d.fault = ErrSuspended
 	}

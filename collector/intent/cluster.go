@@ -91,7 +91,7 @@ func (c *Component) share() {
 	var all []SharedPlan
 	for _, a := range c.plans {
 		if a.maker == "" && a.number == 0 && c.cluster.AtHome(a.plugin) {
-			c.number = max(c.number+1, uint64(time.Now().UnixNano())) // a member that was restarted repeats none
+			c.number = max(c.number+1, uint64(time.Now().UnixNano())) // a restarted member uses no number again
 			a.number = c.number
 		}
 		if a.maker == "" && a.number != 0 {
@@ -149,7 +149,7 @@ func (c *Component) forget(which func(*plan) bool) {
 	})
 }
 
-// drop removes what is pending of a plan. The caller holds c.mu.
+// drop removes the pending parts of a plan. The caller holds c.mu.
 func (c *Component) drop(a *plan) {
 	c.early = slices.DeleteFunc(c.early, func(b *plan) bool { return a == b })
 	for _, p := range a.parts {
@@ -214,7 +214,7 @@ func (c *Component) undoPart(ctx context.Context, p *part) {
 	var err error
 	if undo != nil {
 		err = undo(ctx)
-	} else if done && o.Result == Applied { // by the device's former owner
+	} else if done && o.Result == Applied { // the device's former owner has written the part
 		err = errNoUndo
 	}
 	o = Outcome{Result: Undone, From: p.of.from}
@@ -226,8 +226,8 @@ func (c *Component) undoPart(ctx context.Context, p *part) {
 	c.report(p, o)
 }
 
-// doneAfter returns the outcomes of plans at a device after some parts are written at the next
-// flip, and one, which may be nil, is written now.
+// doneAfter returns the outcomes that plans have at a device once parts are written at the next
+// flip and now, which may be nil, is written at once.
 func (c *Component) doneAfter(d *deviceIntent, parts []*part, now *part) (all []Outcome) {
 	open, _ := c.epochs.Current()
 	c.mu.Lock()
@@ -272,9 +272,9 @@ func (c *Component) adopt(d *deviceIntent, done []Outcome) {
 	}
 }
 
-// syncPlans shares the plans of plugins that have moved here, forgets those of members that are
-// gone, and reports again what is done, because it may be the former owner of a device that has
-// reported it. The caller holds c.mu.
+// syncPlans shares the plans of plugins that have moved here, and forgets the plans of members that
+// are gone. It reports the outcomes of written parts again: the former owner of a device may have
+// reported them to a member that is gone. The caller holds c.mu.
 func (c *Component) syncPlans() {
 	if slices.ContainsFunc(c.plans, func(a *plan) bool { return a.number == 0 && c.cluster.AtHome(a.plugin) }) {
 		c.share()

@@ -123,5 +123,5 @@ func (c *Component) SetRoutes(ctx context.Context, name string, r topology.Route
 	if err := d.reconcile(ctx, d); !errors.Is(err, p4rt.ErrNotReady) {
 		return err
 	}
-	return nil // the next session writes them
+	return nil // the next session writes the forwarding entries
 }

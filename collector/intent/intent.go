@@ -85,7 +85,7 @@ type Component struct {
 	clock     epoch.Clock
 	epochs    Epochs
 	bankShift func() uint64
-	margin    time.Duration // time before a flip in which only undoing writes entries
+	margin    time.Duration // time before a flip during which only plans that failed are written: they are undone
 
 	work sync.WaitGroup // waits for goroutines of Collected
 

@@ -24,8 +24,8 @@ type Outcome struct {
 	Host, Role string
 	Result     Result
 	// Begin is the epoch that was open when the device was written, and From the first epoch that is
-	// measured completely with the plan or the setting. Epochs from Begin until From are mixed. A
-	// Begin of 0 means that no epoch is.
+	// measured completely with the plan or the setting. Epochs from Begin until From are mixed. If
+	// Begin is 0, no epoch is mixed.
 	Begin, From uint64
 	// Reason is why the plan or the setting is not in force; "" if it is.
 	Reason string

@@ -21,7 +21,7 @@ import (
 // plan is a plan of a plugin.
 type plan struct {
 	plugin   string
-	id       uint64 // of the plugin
+	id       uint64 // id of the plan, from the plugin
 	from     uint64 // the first epoch
 	preEpoch bool   // written before its epoch, on all devices or on none
 	parts    []*part
@@ -355,7 +355,7 @@ func (d *deviceIntent) announceAndWrite(ctx context.Context, p *part) error {
 	o, done := d.done[p.of.key()]
 	d.c.mu.Unlock()
 	switch {
-	case done: // by the former owner
+	case done: // the former owner has written the entries
 		return o.err()
 	case d.leaving.Load():
 		return errLeaving

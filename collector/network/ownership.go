@@ -92,9 +92,10 @@ func (c *Component) follow(changes ...change) error {
 	loaded := pipelines{}
 	for _, ch := range changes {
 		was := ch.m.decided()
+		// The fault of a device without a session here names the collector that holds the device.
+		holderChanged := was.State == ownership.Elsewhere && was.Holder != ch.next.Holder
 		switch {
-		case ch.do.Has(ownership.Open | ownership.OpenBackup | ownership.Close), // the fault of a device without a
-			was.State == ownership.Elsewhere && was.Holder != ch.next.Holder: // session names the holder
+		case ch.do.Has(ownership.Open|ownership.OpenBackup|ownership.Close), holderChanged:
 			next, err := c.build(ch.m.cfg, topo, loaded, ch.next, ch.do)
 			if errs = append(errs, err); err != nil {
 				continue

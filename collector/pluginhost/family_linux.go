@@ -164,7 +164,7 @@ func members(all []*processInfo, self int, belongs func(*processInfo) bool) (out
 func (p *processInfo) end() bool {
 	if p.zombie {
 		if p.parent != os.Getpid() {
-			return true // its parent reaps it, or this process after it has adopted it
+			return true // its parent reaps it, or this process does once it has adopted it
 		}
 		pid, err := unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
 		return pid == p.pid || err != nil

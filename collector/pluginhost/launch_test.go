@@ -315,7 +315,7 @@ func TestReplacedBinary(t *testing.T) {
 			t.Fatal(err)
 		}
 		if pid := inst.Status().PID; pid > 0 {
-			_ = testkit.Signal(pid, syscall.SIGKILL) // it may have ended
+			_ = testkit.Signal(pid, syscall.SIGKILL) // fails if the process has ended
 		}
 	}
 	half := filepath.Join(dir, "half")

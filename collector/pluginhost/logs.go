@@ -27,7 +27,7 @@ const (
 	maxLogAttrs  = 32       // attributes of a line that are logged
 	maxLogNumber = 64       // digits of a number that is logged as a number
 	tailLines    = 6        // lines kept for error messages
-	tailBytes    = 1 << 10  // bytes of these lines together
+	tailBytes    = 1 << 10  // bytes of the last lines together
 )
 
 // panicTime is how long a process may take to end after a Go panic. A later line shows that the

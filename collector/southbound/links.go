@@ -19,7 +19,7 @@ const (
 	Confirmed  = bindings.Link_Status_CONFIRMED  // configuration and LLDP agree
 	Discovered = bindings.Link_Status_DISCOVERED // only LLDP reports the link
 	Configured = bindings.Link_Status_CONFIGURED // an end has no gNMI session or no LLDP
-	Missing    = bindings.Link_Status_MISSING    // both ends have LLDP, and it does not report the link
+	Missing    = bindings.Link_Status_MISSING    // both ends run LLDP, and neither reports the link
 	Mismatch   = bindings.Link_Status_MISMATCH   // LLDP reports another peer
 )
 

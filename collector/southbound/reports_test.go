@@ -129,7 +129,7 @@ func TestEncodingWithoutValues(t *testing.T) {
 		form, _ := w.Form()
 		return form.Encoding == gpb.Encoding_JSON_IETF && synced(w)()
 	})
-	f.set(func() { // it does not know the encoding of before
+	f.set(func() { // the device no longer knows the encoding
 		f.check = func(l *gpb.SubscriptionList) (bool, error) {
 			if l.GetEncoding() != gpb.Encoding_PROTO {
 				return false, status.Error(codes.Unimplemented, "unsupported encoding")

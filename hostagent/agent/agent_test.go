@@ -36,7 +36,7 @@ type fakePath struct {
 
 	mu       sync.Mutex
 	settings string
-	err      error // of Apply
+	err      error // error that Apply returns
 }
 
 type fakeReport string
@@ -74,7 +74,7 @@ type collector struct {
 	udp      *net.UDPConn
 	sessions chan *served
 	end      chan struct{}
-	clock    Clock // of the agent; nil: the wall clock
+	clock    Clock // clock of the agent; nil: the wall clock
 }
 
 // served is a session at the collector.
@@ -119,7 +119,7 @@ func newCollector(t *testing.T) *collector {
 	c.address = l.Addr().String()
 	server := grpc.NewServer()
 	hostv1.RegisterHostSessionsServer(server, c)
-	go func() { _ = server.Serve(l) }() // it ends with Stop
+	go func() { _ = server.Serve(l) }() // Serve returns after Stop
 	t.Cleanup(func() {
 		close(c.end)
 		server.Stop()

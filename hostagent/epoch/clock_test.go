@@ -33,7 +33,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestOneMessagePerEpoch: of all that advance a host at once, one returns true for an epoch.
+// TestOneMessagePerEpoch: of all callers that advance a host at once, one gets true for an epoch.
 func TestOneMessagePerEpoch(t *testing.T) {
 	c := NewClock(time.Millisecond, 0)
 	var mu sync.Mutex

@@ -266,7 +266,7 @@ func (p *Packet) original(ip []byte) Problem {
 			next, b = link.Type, b[link.TypeAt+2:]
 		}
 		if p.IP.Parse(next, b) != nil {
-			p.IP = packet.IP{} // the original packet is not IP: it has no flow
+			p.IP = packet.IP{} // the original packet is not IP, so it has no flow
 		}
 	case VXLAN:
 		if shim[0]>>4 != 0 && shim[2]&0x80 != 0 {

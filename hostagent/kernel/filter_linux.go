@@ -47,7 +47,7 @@ func newFilter(index int, role string, h Hook) (*filter, error) {
 }
 
 const (
-	filterPriority = 0x4e53       // ours, and one below it for each role of front
+	filterPriority = 0x4e53       // priority number of our filters; each role of front takes the next number below
 	filterName     = "netsketch-" // begins the names of ours
 
 	tcaKind, tcaOptions                     = 1, 2

@@ -223,7 +223,7 @@ func PinDirs(programs []Program, roles []string) (dirs []string) {
 				!slices.Contains(dirs, filepath.Dir(path)) {
 				dirs = append(dirs, filepath.Dir(path))
 			}
-			return nil // an unreadable directory is not one of ours
+			return nil // no agent made a directory that it cannot read
 		})
 	}
 	return dirs

@@ -184,7 +184,7 @@ func (p *Path[T]) Switch(settings []byte) error {
 		if err := p.attachment.Set(nil, t.Hooks()...); err != nil {
 			return errors.Join(err, t.Close())
 		}
-	} else if p.applied { // counts under the earlier settings are dropped with them
+	} else if p.applied { // counts of the earlier settings are dropped
 		p.flip(p.period())
 		p.collect()
 	}

@@ -55,7 +55,7 @@ type pair struct {
 
 	trials   []*trial // without a result, oldest first
 	excess   excess
-	failures int // leases that were revoked since the last one that held long
+	failures int // leases that were revoked since a lease last held for long
 	carriers samples
 	twins    samples
 
@@ -75,9 +75,9 @@ type pair struct {
 
 // port is the knowledge about a source port of a pair, for packets of the probed length.
 type port struct {
-	asked  bool          // probes leave from it until one comes back in the carrier
+	asked  bool          // probes leave from this port until one returns in the carrier
 	due    time.Duration // time of the next probe
-	tried  int           // probes in the carrier since the last reply to one
+	tried  int           // probes in the carrier since the last reply
 	silent int           // attempts since the last reply at the probed length
 	proved time.Duration // when the newest probe left that came back in the carrier
 	// reached is the time at which the newest answered short probe without the carrier was sent.

@@ -34,14 +34,14 @@ type event uint8
 
 const (
 	started    event = iota // the collector is connected
-	resumed                 // it is connected again, and the lease has not ended
+	resumed                 // the collector is connected again, and the lease has not ended
 	stopped                 // the collector is not connected any more
 	crowded                 // the budget is used
 	admitted                // the budget has room
 	found                   // the search is over: a length arrives from one source port
 	proved                  // the length arrives from all source ports
-	shorter                 // a length did not arrive, and there are shorter ones
-	failed                  // the network loses the carrier more than plain twins, or removes it
+	shorter                 // a length did not arrive, and shorter lengths remain
+	failed                  // the network removes the carrier, or loses more packets with it than without
 	unanswered              // neither probe arrives at any length
 	delayed                 // the carrier is clearly slower than its twin
 	refused                 // the peer refuses

@@ -264,7 +264,7 @@ type report struct{ wire.Report }
 
 // Append implements role.Report.
 func (r *report) Append(b []byte) []byte {
-	r.Flows = slices.Clone(r.Flows) // the role may read them
+	r.Flows = slices.Clone(r.Flows) // the role may still read its own slice
 	r.Sort()
 	return r.Report.Append(b)
 }

@@ -20,7 +20,7 @@ var switchFields = []string{"queue"}
 // Queries are the queries of settings, as a host runs them on the packets that it sends.
 type Queries struct {
 	running  []running
-	tuples   int           // the most of one operator in one epoch; others are counted
+	tuples   int           // most tuples of an operator in an epoch; further tuples are only counted
 	gap      time.Duration // the longest time between two packets of a flowlet
 	flowlets flowlets      // nil: no query reads the field flowlet
 }

@@ -62,7 +62,7 @@ type limits struct {
 	inner        bool // whether to follow headers to the last IP header
 	tags, labels int  // most tags and labels in front of the first IP header
 	extensions   int  // most IPv6 extension headers behind the first IP header
-	carried      int  // all that follow; each word of IPv4 options is one more
+	carried      int  // most headers behind those; each word of IPv4 options counts as one
 	length       int  // bytes of an extension header
 }
 

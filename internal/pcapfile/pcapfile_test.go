@@ -139,7 +139,7 @@ func TestLongerRecords(t *testing.T) {
 	path, data := file(t, "longer.pcap", 3)
 	second := 24 + 16 + 60
 	for name, tt := range map[string]struct {
-		length  byte // of the second packet, whose record has 60 bytes
+		length  byte // stated length of the second packet, whose record has 60 bytes
 		longer  int
 		cut     int // number of bytes missing at the end
 		packets int

@@ -12,7 +12,7 @@ type Tap struct {
 	store   *Store
 	ch      chan *Batch
 	dropped atomic.Uint64 // batches dropped
-	rows    atomic.Uint64 // rows in these batches
+	rows    atomic.Uint64 // rows in the queued batches
 	closed  bool          // guarded by store.pub
 }
 

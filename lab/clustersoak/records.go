@@ -37,7 +37,7 @@ type records struct {
 	ready map[string]map[string]time.Time // time since when the session is ready, by collector and switch or host
 	rows  map[string][]row                // rows by switch or host, in the order of arrival
 	wrong []wrongRow
-	late  map[uint64]bool // epochs whose packets were sent late, so that they may have any number
+	late  map[uint64]bool // epochs whose packets were sent late, so that their rows may have any number of packets
 }
 
 // wrongRow is a row with another number of packets than were sent.

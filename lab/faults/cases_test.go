@@ -91,7 +91,7 @@ func (t *trial) child() int {
 		defer p.Release() //nolint:errcheck // closes the handle
 		environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child))
 		if strings.Contains(string(environment), "FAULTY=child") {
-			_ = p.Kill() // it may end meanwhile
+			_ = p.Kill() // fails if the process has ended
 		}
 	})
 	return child

@@ -82,8 +82,8 @@ func (t *trial) device(name, leaf string) string {
 
 // result is what a subscriber received about an epoch.
 type result struct {
-	at       time.Time // of the last part
-	status   string    // of the epoch
+	at       time.Time // arrival of the epoch's last part
+	status   string    // status of the epoch
 	expected int       // devices
 	missing  string
 	warnings string

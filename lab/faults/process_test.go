@@ -88,7 +88,7 @@ func (t *trial) start(name, program string, args ...string) *process {
 }
 
 func (p *process) signal(s syscall.Signal) {
-	_ = p.cmd.Process.Signal(s) // it may have ended
+	_ = p.cmd.Process.Signal(s) // fails if the process has ended
 }
 
 // kill ends the process at once and waits for its end.

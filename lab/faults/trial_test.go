@@ -68,13 +68,13 @@ type needs struct {
 	faulty      string // the keys of plugin faulty; empty: it does not run
 	univmon     string // further keys of plugin UnivMon
 	gnmi        string // further keys of the gNMI output
-	tls         string // of the gNMI output; empty: plaintext
+	tls         string // TLS of the gNMI output; empty: plaintext
 	outputs     string // further outputs
 	top         string // further top-level keys
 	device      string // further keys of all devices
 	switchFlags []string
 	collector   string                                        // program; empty: netsketch
-	credentials func(*trial) credentials.TransportCredentials // of the client; nil: plaintext
+	credentials func(*trial) credentials.TransportCredentials // credentials of the client; nil: plaintext
 	before      func(*trial)                                  // runs before the processes start
 }
 
@@ -97,7 +97,7 @@ type trial struct {
 	database  *database // scripted
 	influxd   *influxdbtest.Server
 	authority *testkit.Authority
-	keys      map[string]string // of the configuration, by name; cases may add some
+	keys      map[string]string // keys of the configuration by name; cases may add more
 
 	first    uint64 // epoch from which results are counted
 	injected uint64 // epoch in which the fault began

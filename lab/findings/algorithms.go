@@ -13,7 +13,7 @@ import (
 
 // algorithm is a plugin whose findings are counted, with its default configuration.
 type algorithm struct {
-	name    string        // of the plugin
+	name    string        // name of the plugin
 	program string        // keys of the scenario with the programs of the switches
 	role    string        // of the agents; "" for none
 	epoch   time.Duration // 0: drawn

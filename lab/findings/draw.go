@@ -66,7 +66,7 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64
 	}
 	n.epoch = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second}[n.IntN(3)]
 	n.epoch = cmp.Or(a.epoch, n.epoch)
-	packets := share * n.between(3e4, 9e4) // of an epoch
+	packets := share * n.between(3e4, 9e4) // packets in an epoch
 	n.rate = packets / n.epoch.Seconds()
 	// A port sends several times the packets that its host receives in the mean, and what agents send.
 	n.queue = max(n.rate/float64(len(n.fabric.Hosts))*n.between(4, 10), a.port)

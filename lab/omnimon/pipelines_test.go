@@ -42,7 +42,7 @@ type pipelines struct {
 	devices  []*device.Device
 	clock    *epoch.Virtual
 	engine   *epoch.Engine
-	left     []departure // of the packet in work
+	left     []departure // departures of the packet that is being processed
 }
 
 type departure struct {

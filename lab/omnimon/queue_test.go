@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	service   = 10 * time.Microsecond // of a packet, at each port
+	service   = 10 * time.Microsecond // time that a port needs for a packet
 	queueSize = 80                    // packets
 	number    = first + 1             // epoch of the packets
 )

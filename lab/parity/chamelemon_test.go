@@ -24,7 +24,7 @@ import (
 // buckets of LL, HL and HH, by family.
 const (
 	cmTh, cmTl, cmSample = 20, 3, 30_000
-	cmSeed               = 0xcc9e2d51 // of the sample of light flows
+	cmSeed               = 0xcc9e2d51 // seed of the sample of light flows
 	hostPort, otherPort  = 2, 3       // one that is an edge, one that is not
 )
 

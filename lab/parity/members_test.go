@@ -151,7 +151,7 @@ type members struct {
 	t       *testing.T
 	view    cluster.View
 	all     map[string]*exchanging
-	home    *exchanging                // of the plugin
+	home    *exchanging                // home of the plugin
 	objects map[string]map[string]bool // that the plugin reads
 	sent    map[bool]int               // outcomes of switches and hosts (true) that are sent
 }

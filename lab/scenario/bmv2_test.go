@@ -40,7 +40,7 @@ func record(t *testing.T, root string, o *scenario.Options) *[]published {
 			path, value := text(u.GetPath()), u.GetVal().String()
 			switch leaf := path[strings.LastIndexByte(path, '/')+1:]; leaf {
 			case "response-time", "analysis-time":
-				continue // of the machine, not of the network
+				continue // leaves of the machine, not of the network
 			case "epoch", "since-epoch": // the lab's time begins as soon as the switches are ready
 				value = fmt.Sprint(int64(u.GetVal().GetUintVal() - run.Report().Epochs[0].Epoch))
 			case "last-change":

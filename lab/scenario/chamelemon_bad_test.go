@@ -129,7 +129,7 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 			return err
 		}
 		for i := 0; i < len(cells); i += 5 { // counts, of four words of sums each
-			if cells[i] > 0 { // of the open bank: the other one has been read
+			if cells[i] > 0 { // a cell of the open bank: the other bank has been read
 				return sw.WriteRegister(register, i, change(cells[i]))
 			}
 		}

@@ -201,7 +201,7 @@ func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 			apart = append(apart, i)
 		}
 	}
-	if len(apart) < 2 || apart[0] < 4 || apart[len(apart)-1] > 6 { // they end at 250, 300 and 350 ms
+	if len(apart) < 2 || apart[0] < 4 || apart[len(apart)-1] > 6 { // the flows end at 250, 300 and 350 ms
 		t.Fatalf("the flips of epochs %v of the run were apart, counted from 0; expected two of 4, 5 and 6", apart)
 	}
 	w.alerted(t, r, "network", "OUT_OF_STEP", "apart, more than the guard of 2ms", apart...)

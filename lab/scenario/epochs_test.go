@@ -38,7 +38,7 @@ type rig struct {
 	net     *lab.Network
 	clock   *epoch.Virtual // nil: the wall clock
 	traffic traffic.Source // 4,000 packets a second, on a virtual clock
-	start   time.Time      // of the virtual clock
+	start   time.Time      // start of the virtual clock
 	at      time.Time      // end of the latest epoch
 	c       *collector.Collector
 	mu      sync.Mutex

@@ -304,7 +304,7 @@ const liveRows = 10
 func (r *LiveReport) draw(c score.Canvas) string {
 	e := &r.Epochs[len(r.Epochs)-1]
 	c.Printf("%s  %s, live: packets are read, none is sent or changed\n", c.Bold("netsketch demo"), r.Interface)
-	if r.Console != "" && c.Terminal { // without a terminal it is printed once
+	if r.Console != "" && c.Terminal { // without a terminal, the address is printed once
 		c.Printf("console: %s\n", c.Bold(r.Console))
 	}
 	c.Printf("epoch %d, ended %s; %d frames\n", e.Epoch, e.End.Format("15:04:05"), e.Frames)

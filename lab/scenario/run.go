@@ -88,7 +88,7 @@ type Run struct {
 	scorers map[string]*score.Scorer // by plugin
 	plugins []string                 // names of all plugins
 	shared  int                      // epochs that share a bank
-	rule    truth.Rule               // for the flows of packets; nil: that of programs
+	rule    truth.Rule               // rule for the flows of packets; nil: the rule of the P4 programs
 	scored  []string                 // their names, in the order of the scenario
 	latency *latencies
 	report  Report
@@ -516,7 +516,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		begin := time.Now()
 		defer func() { waited = append(waited, time.Since(begin)) }()
 		number, _ := r.col.Epoch()
-		if err := r.agents.reach(ctx, number); err != nil { // the collector has just sent it
+		if err := r.agents.reach(ctx, number); err != nil { // the collector has just sent the epoch
 			stopped = err
 			return err
 		}

@@ -95,7 +95,7 @@ type Scenario struct {
 	// Loop states the changes if the scenario is played until interrupted.
 	Loop Loop `yaml:"loop"`
 
-	looping bool   // it is played until interrupted: PlayOn
+	looping bool   // the scenario is played until interrupted: PlayOn
 	dir     string // of the scenario's file; "": paths are relative to the working directory
 }
 

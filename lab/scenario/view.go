@@ -66,7 +66,7 @@ func (r *Run) draw(b score.Canvas) string {
 	e := &rep.Epochs[len(rep.Epochs)-1]
 	b.Printf("%s  %s: %d switches, %d hosts, program %s\n", b.Bold("netsketch demo"), rep.Scenario, rep.Switches,
 		rep.Hosts, rep.Program)
-	if rep.Console != "" && b.Terminal { // without a terminal it is printed once
+	if rep.Console != "" && b.Terminal { // without a terminal, the address is printed once
 		b.Printf("console: %s\n", b.Bold(rep.Console))
 	}
 	b.Printf("epoch %d, %s of the run, ended %s", e.Epoch, ordinal(len(rep.Epochs)), e.End.Format("15:04:05"))

@@ -49,7 +49,7 @@ func (d Delays) Mean() float64 { return float64(d.Sum) / float64(d.Packets) }
 type Path struct {
 	Host     string // host that received the packet
 	Switches []string
-	Previous []string // the path before its last change; nil: there was none
+	Previous []string // the path before its last change; nil: the path has not changed
 }
 
 // newStaysEpoch returns an empty epoch.

@@ -148,7 +148,7 @@ type Segment struct {
 // Departures are the packets of a flow that arrived at a switch in a segment and left it.
 type Departures struct {
 	Packets uint64
-	Hop     uint8 // how many switches they had entered before this one, the least
+	Hop     uint8 // least number of switches that the packets entered before this one
 	// Delays are the times from arrival at a port to departure.
 	Delays []time.Duration
 	// Gap is the longest time between the arrivals of two packets that left one after the other.

@@ -226,7 +226,7 @@ func TestBrowserPages(t *testing.T) {
 		{"queries", "No query runs."},
 		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows"},
 		{"plugin/chamelemon", "summary"},
-		{"plugin/hello", "used-cells"}, // of a third party
+		{"plugin/hello", "used-cells"}, // a list of a third party's plugin
 		{"paths?path=/collector/epoch", "…/state/plugin-time"},
 	} {
 		for _, width := range []int64{1280, 390} {

@@ -247,7 +247,7 @@ func jsonView(sw *bmv2, info *p4configv1.P4Info) []string {
 
 // TestReadOut checks the registers and their sizes against docs/p4.md.
 func TestReadOut(t *testing.T) {
-	const cells = 256 // of a read-out packet
+	const cells = 256 // cells that a read-out packet has
 	bytesABank := map[string]int{"chamelemon": 732_160, "forwarding": 0, "lightguardian": 0, "omnimon": 398_336,
 		"sketchint": 0, "sketchint-edge": 391_168, "univmon": 992_256, "univmon-300k": 284_672, "univmon-pairs": 336_896}
 	for _, name := range Names() {

@@ -110,7 +110,7 @@ type Config struct {
 	Logger *slog.Logger // nil disables logging
 	Clock  Clock        // nil: the wall clock
 
-	claims bool // ElectionID was given: the client bids no other id while it is in use
+	claims bool // ElectionID was given: the client bids no other id while another client uses it
 }
 
 // withDefaults checks the configuration and fills in defaults.

@@ -108,7 +108,7 @@ func (c *Client) setStatus(change func(*Status)) {
 	}
 	for w := range c.watchers {
 		select {
-		case <-w: // the receiver misses one status
+		case <-w: // the receiver misses a status, and gets the next one
 		default:
 		}
 		w <- c.status

@@ -63,7 +63,7 @@ func BenchmarkBMv2(b *testing.B) {
 				file, "--", "--grpc-server-addr", "127.0.0.1:"+freePort(b), "--cpu-port", "255")
 			defer func() {
 				_ = cmd.Process.Kill()
-				_ = cmd.Wait() // it was killed
+				_ = cmd.Wait() // returns that the process was killed
 			}()
 			before := processTime(b, cmd.Process.Pid, true)
 			bmv2 = l.drive(b, pkts, func() time.Duration { return processTime(b, cmd.Process.Pid, false) })

@@ -14,7 +14,7 @@ import (
 type counting struct {
 	*Switch
 	mu    sync.Mutex
-	cells []uint32 // of a bank, both banks together
+	cells []uint32 // cells of both banks
 	asked uint32
 }
 

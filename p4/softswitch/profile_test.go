@@ -63,7 +63,7 @@ func TestGroupOrder(t *testing.T) {
 		b.check(b.InsertMember(sel, Member{ID: id, Action: a.Name, Params: a.Params}))
 	}
 	member := func(id uint32, weight int) GroupMember { return GroupMember{Member: id, Weight: weight} }
-	// 0: 0,4; 1: 1,5,6; 3: 3
+	// Copies of members by their weights: member 0 is 0 and 4, member 1 is 1, 5 and 6, member 3 is 3.
 	b.check(b.InsertGroup(sel, Group{ID: 1, Members: []GroupMember{member(3, 1), member(1, 3), member(0, 2)}}))
 	b.check(b.InsertEntry("I.selected", Entry{Match: []Match{exact(9, 2)},
 		Action: Action{Kind: ActionGroup, Group: 1}}))

@@ -17,7 +17,7 @@ const slicePackets = 64
 
 const (
 	period = 6 * time.Millisecond
-	burst  = 2 * time.Millisecond // of each period
+	burst  = 2 * time.Millisecond // work at the begin of each period
 )
 
 // slice is a stretch of one core's work.
@@ -135,8 +135,8 @@ func together(all [][]slice) (ns float64, part float64) {
 		return 0, 0
 	}
 	slices.Sort(times)
-	whole := 2 * times[len(times)/2]  // longer ones were interrupted
-	runs := make([][]slice, len(all)) // of each core, when it was not interrupted
+	whole := 2 * times[len(times)/2]  // longer slices were interrupted
+	runs := make([][]slice, len(all)) // runs of each core in which it was not interrupted
 	for w, s := range all {
 		for i, x := range s {
 			switch {

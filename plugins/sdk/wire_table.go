@@ -133,7 +133,7 @@ type openColumn struct {
 	kind  pluginv1.ColumnKind
 	data  [][]byte // data of each part; joined when the table is complete, so that a refused table is never copied
 	size  int      // bytes of data
-	ends  []uint32 // begins with 0 once there is text
+	ends  []uint32 // begins with 0 as soon as there is text
 	codes []uint32 // nil as long as row i is entry i
 	nulls []uint64 // nil as long as no row is null
 }

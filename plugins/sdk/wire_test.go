@@ -364,7 +364,7 @@ func TestEpochDecoderRefuses(t *testing.T) {
 			return all
 		},
 		"late report of this epoch": func(all []proto.Message) []proto.Message {
-			all[len(all)-2].(*pluginv1.HostChunk).Offset = 0 // it follows a complete report
+			all[len(all)-2].(*pluginv1.HostChunk).Offset = 0 // the chunk follows a complete report
 			return slices.Insert(all, len(all)-1, proto.Message(&pluginv1.HostChunk{Host: "h3", Role: "a", LateEpoch: 5}))
 		},
 		"no status": func(all []proto.Message) []proto.Message {

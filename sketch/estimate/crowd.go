@@ -27,7 +27,7 @@ func Crowd(counters []float64, rows int, sizes, weights []float64) (flows float6
 	})
 	least := exponent * float64(len(counters)) / float64(rows) // the number of flows if φ is 0
 	if len(sizes) == 0 {
-		return least / -math.Expm1(-s) // each flow counted one packet
+		return least / -math.Expm1(-s) // no flow has more than one packet
 	}
 	// number returns the number of flows by the mean of e^(-s counter), and by the sum.
 	number := func(share float64) (byMean, bySum float64) {

@@ -376,7 +376,7 @@ func (s *Sketch[F]) Gap(key []byte, size, least, most uint32, share float64) (ga
 	}
 	d, hidden := family.Digest[F](s.cfg.Seed, key), 1.0
 	whole := func(others uint32) float64 { return math.Pow(1-share, float64(others)) }
-	mean := 0.0 // of the buckets of the first row, whose sizes are plain sums
+	mean := 0.0 // mean size in the buckets of the first row, whose sizes are plain sums
 	for _, n := range s.sorted()[0] {
 		mean += whole(n) / float64(s.ReceivedColumns())
 	}

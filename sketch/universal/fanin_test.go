@@ -131,7 +131,7 @@ func TestFlowsEach(t *testing.T) {
 	equal := func(n int) func(*rand.Rand) int { return func(*rand.Rand) int { return n } }
 	for _, tc := range []struct {
 		name  string
-		flows func(*rand.Rand) int // of a source
+		flows func(*rand.Rand) int // number of flows of a source
 		limit float64
 	}{
 		{"one", equal(1), 0.02}, {"two", equal(2), 0.03}, {"four", equal(4), 0.03}, {"thirty", equal(30), 0.01},

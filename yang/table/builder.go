@@ -141,7 +141,7 @@ func collect[T any](a interface {
 // base is the common part of the appenders: the name, the number of rows, the null bitmap.
 type base struct {
 	name   string
-	rows   *int // of the table
+	rows   *int // number of rows of the table
 	begins bool // each value begins a row
 	n      int
 	nulls  []uint64
@@ -335,7 +335,7 @@ func (b *textBuilder) append(s string) {
 
 func (b *textBuilder) appendBytes(s []byte) {
 	if !b.plain {
-		if code, ok := b.index[string(s)]; ok { // this index expression does not allocate
+		if code, ok := b.index[string(s)]; ok { // indexing by a conversion in place does not allocate
 			b.codes = append(b.codes, code)
 			return
 		}

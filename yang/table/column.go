@@ -21,7 +21,7 @@ const (
 	Int64        // int8, int16, int32, int64
 	Float64      // decimal64
 	Bool         // boolean
-	String       // string, enumeration, identityref, and unions of these
+	String       // string, enumeration, identityref, and unions of such types
 )
 
 // String returns the kind's name in lower case, e.g. "uint64".

@@ -131,7 +131,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		nats.Name("netsketch " + cfg.Member), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait/2, reconnectWait/2),
 		nats.PingInterval(pingInterval), nats.ReconnectBufSize(reconnectBuffer), nats.Timeout(pingInterval),
-		nats.IgnoreAuthErrorAbort(), // a server may accept the credentials, or new ones, later
+		nats.IgnoreAuthErrorAbort(), // a server may accept the same or renewed credentials later
 		nats.ConnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
 		nats.ReconnectHandler(func(*nats.Conn) { b.changed(true, nil) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.changed(false, err) }),

@@ -31,7 +31,7 @@ func messages() (all []protoreflect.MessageDescriptor) {
 func newMessage(d protoreflect.MessageDescriptor) protoreflect.Message {
 	found, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {
-		panic(err) // it is generated
+		panic(err) // the message is generated, so the registry has it
 	}
 	return found.New()
 }

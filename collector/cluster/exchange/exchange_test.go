@@ -82,7 +82,7 @@ var (
 
 func start(t *testing.T, server, name string, change ...func(*Config)) *member {
 	t.Helper()
-	cfg := Config{Member: name, AckTimeout: time.Minute} // of a busy machine
+	cfg := Config{Member: name, AckTimeout: time.Minute} // enough for a busy machine
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -301,7 +301,7 @@ func batch(t *testing.T, number uint64, rows int) store.Batch {
 // publish publishes results of an epoch, and returns when they are sent.
 func (m *member) publish(t *testing.T, number uint64, rows int) {
 	t.Helper()
-	testkit.Until(t, "the stream of results is there", func() bool { // it is made in the background
+	testkit.Until(t, "the stream of results is there", func() bool { // the stream is made in the background
 		_, err := m.deps.Bus.JetStream().Stream(t.Context(), m.deps.Bus.Bucket("results"))
 		return err == nil
 	})

@@ -51,7 +51,7 @@ type process struct {
 // link is a member's session with a switch.
 type link struct {
 	open, yields bool
-	fence, bid   uint8 // of its lease when it was opened, and of its newest bid
+	fence, bid   uint8 // fence of its lease when the session was opened; fence of its newest bid
 }
 
 // seat is a member's Device.
@@ -171,7 +171,7 @@ func (w world) canonical() world {
 	fences := all[:0]
 	for m := range w.members {
 		if !w.switches[0].links[m].open && !w.switches[1].links[m].open {
-			w.members[m].fence = 0 // it renews its lease before it opens a session
+			w.members[m].fence = 0 // a member renews its lease before it opens a session
 		}
 		fences = append(fences, &w.members[m].fence)
 	}
@@ -452,7 +452,7 @@ type search struct {
 	number   map[world]int32
 	worlds   []world
 	came     []int32          // the world before, by number
-	by       []string         // the step from there
+	by       []string         // the step that led from the previous state here
 	after    [fault][][]int32 // the worlds after it, by the kind of the step
 }
 

@@ -75,8 +75,8 @@ type Component struct {
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	plans    []*clusterv1.StoredPlan // of this member, that are not concluded
-	written  bool                    // the bucket has them
+	plans    []*clusterv1.StoredPlan // plans of this member that are not concluded
+	written  bool                    // the bucket has the plans
 	split    *clusterv1.Split        // where they are, if they do not fit one value
 	settings map[string]keptSettings
 	changed  chan struct{} // plans or settings have changed

@@ -176,7 +176,7 @@ func (c *Component) watch() error {
 			if !ok {
 				return errors.New("the watch has ended")
 			}
-			if entry != nil { // nil ends what was there before
+			if entry != nil { // nil removes the former value
 				c.takeEntry(bucket, entry)
 			}
 		case <-c.ctx.Done():

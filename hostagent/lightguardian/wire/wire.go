@@ -150,9 +150,9 @@ const (
 	Duplicates                   // sketchlets that the report has already
 	Full                         // sketchlets beyond Kept; in the kernel also beyond the memory for them
 	FlowsFull                    // packets of flows beyond Flows; they are in no flow of the report
-	Disagreeing                  // sketchlets that replaced one of the same column with other cells
+	Disagreeing                  // sketchlets that replaced other cells of the same column
 	Dropped                      // epochs whose report was not requested in time
-	Stale                        // in the kernel: sketchlets that nothing read in time
+	Stale                        // in the kernel: sketchlets that the agent did not read in time
 	Unread                       // in the kernel: packets with the mark that it could not read or change
 	NoFlow                       // IP packets whose headers have no valid flow key, if Flows is set
 	DevicesFull                  // devices beyond MaxDevices of a flow

@@ -91,7 +91,7 @@ type rows struct {
 	values        []string   // functions
 	entries       int        // entries of map front
 	columns       []rowValue // columns of tuples
-	repeated      bool       // the only value is how many equal tuples there are
+	repeated      bool       // the only value is the count of equal tuples
 }
 
 // rowValue is the place of a tuple's column: a constant, in the key or in the values.

@@ -187,7 +187,7 @@ func (p *Path) setQueries(settings *wire.Settings) error {
 	if err := errors.Join(t.wait(), p.collect(now)); err != nil {
 		return err
 	}
-	if pending != nil { // replaced before it begins
+	if pending != nil { // the pending set is replaced before it begins
 		if pending.set != nil {
 			pending.set.end(t)
 		}
@@ -395,7 +395,7 @@ func (r *rows) take(epoch uint64, tuples int) (out []query.Tuple, undefined, dro
 			out = append(out, t)
 		}
 	}
-	var fronts [][]byte // fronts by processor
+	var fronts [][]byte // front of the pipeline, by processor
 	if err := r.front.Lookup(uint32(0), &fronts); err != nil {
 		return nil, 0, 0, err
 	}

@@ -38,7 +38,7 @@ const manySockets = 5_000
 type ends struct {
 	listener int   // at host 1
 	near     []int // datagrams from host 0 to host 1
-	turn     int   // of near
+	turn     int   // next index into near
 }
 
 // The addresses of streams and of datagrams.

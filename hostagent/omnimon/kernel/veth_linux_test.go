@@ -36,10 +36,10 @@ import (
 // pair is two network namespaces with a link between them: host 0 and host 1 of defaults.
 type pair struct {
 	t     testing.TB
-	names [2]string // of the namespaces
+	names [2]string // names of the namespaces
 	paths [2]*Path
 	pins  [2]string
-	empty [2]*ebpf.Program // of attachEmpty
+	empty [2]*ebpf.Program // programs that attachEmpty has attached
 }
 
 const (
@@ -47,7 +47,7 @@ const (
 	headers = 12 // bytes
 )
 
-var pairs atomic.Int32 // of this process
+var pairs atomic.Int32 // pairs that this process has made
 
 func newPair(t testing.TB) *pair {
 	needBPF(t)
@@ -647,7 +647,7 @@ func TestCapabilities(t *testing.T) {
 			head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 			data := [2]unix.CapUserData{{Effective: uint32(set), Permitted: uint32(set)},
 				{Effective: uint32(set >> 32), Permitted: uint32(set >> 32)}}
-			if err := unix.Capset(&head, &data[0]); err != nil { // of this thread, which ends
+			if err := unix.Capset(&head, &data[0]); err != nil { // capabilities of this thread, which ends
 				return err
 			}
 			return f()

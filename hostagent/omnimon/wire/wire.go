@@ -76,7 +76,7 @@ type Field string
 
 // The fields.
 const (
-	FieldLength Field = "length" // of the IP packet, in bytes
+	FieldLength Field = "length" // length of the IP packet in bytes
 	FieldTTL    Field = "ttl"    // TTL or hop limit
 	FieldWindow Field = "window" // window of TCP; 0 for other packets
 )

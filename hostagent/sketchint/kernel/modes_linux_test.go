@@ -85,7 +85,7 @@ func TestModes(t *testing.T) {
 		t.Fatalf("%d of %d packets left the switch", left, packets)
 	}
 	w.advance(11)
-	report := w.seal(10) // of the kernel, equal to Go's
+	report := w.seal(10) // report of the kernel, equal to that of the Go code
 	for register, words := range map[string][]uint64{"sketchint_flows": report.Flows.Words(),
 		"sketchint_latencies": report.Latencies.Words()} {
 		cells, err := sw.ReadRegister(register, 0, 2*len(words))

@@ -259,7 +259,7 @@ func TestManyFlows(t *testing.T) {
 			if r.IntN(2) == 0 {
 				v = r.Uint32N(1 << 13)
 			}
-			frame[29] = byte(v & 3) // of the source address
+			frame[29] = byte(v & 3) // last byte of the source address
 			binary.BigEndian.PutUint16(frame[34:], uint16(v>>2))
 			fix(frame)
 			w.pass(t, frame, true, 0)
@@ -339,7 +339,7 @@ func TestProcessors(t *testing.T) {
 		go func() {
 			kerneltest.OnProcessor(t, n)
 			frame := udp()
-			frame[34] = byte(n) // of the port
+			frame[34] = byte(n) // first byte of the source port
 			for range packets {
 				if _, err := send.Run(&ebpf.RunOptions{Data: frame}); err != nil {
 					done <- err

@@ -142,7 +142,7 @@ func (t *tables) Active() *uint32 { return &t.control.Active }
 // clears them.
 func (t *tables) collect(group uint32, r *wire.Report) error {
 	var errs []error
-	first := true // cells of the first processor are copied as they are
+	first := true // cells of the first processor are copied, cells of the others added
 	for i := int(group); i < len(t.counts); i += groups {
 		if t.counts[i] == (univmonCounts{}) {
 			continue

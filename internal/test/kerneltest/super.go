@@ -36,7 +36,7 @@ func (b super) udp(port uint16) super {
 func (b super) ipv4(protocol byte, options int) super {
 	h := make([]byte, 20+options)
 	h[0], h[8], h[9] = 0x40|byte(len(h)/4), 64, protocol
-	if n := len(h) + len(b); n <= 0xffff { // the kernel's form of longer ones is a length of 0
+	if n := len(h) + len(b); n <= 0xffff { // longer packets have length 0, as in the kernel
 		binary.BigEndian.PutUint16(h[2:], uint16(n))
 	}
 	copy(h[12:], []byte{10, 0, 1, 5, 10, 0, 2, 9})

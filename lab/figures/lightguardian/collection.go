@@ -23,7 +23,7 @@ const (
 	sketchletBytes = 10 + 4*2*4
 	theirBytes     = 8 + 4*4
 	theirChances   = 1       // k
-	theirColumns   = 1 << 16 // sketchlets of one bucket
+	theirColumns   = 1 << 16 // sketchlets of the paper's sketch, each of one bucket
 	hopBytes       = 20      // bytes of INT for each hop
 	buckets        = 1 << 15 // buckets of a row, which are the columns
 	fullLoad       = 0.9

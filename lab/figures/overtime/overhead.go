@@ -38,7 +38,7 @@ func Overhead() suite.Paper {
 type bench struct {
 	network        *lab.Network
 	client         *p4rt.Client
-	received, sent atomic.Int64 // bytes, as the collector sees them
+	received, sent atomic.Int64 // bytes that the collector received and sent
 	packets        uint64
 }
 

@@ -24,7 +24,7 @@ type structure struct {
 	insert       func(key []byte)
 	insertBatch  func(keys []byte) // inserts like insert, key by key; nil for structures without it
 	size         func(key []byte) float64
-	kept         func(key []byte) float64 // the size of a flow that is kept, for those without size
+	kept         func(key []byte) float64 // the size of a flow that is kept; for structures without size
 	heavy        func(limit float64) map[string]float64
 	distribution func() (estimate.Distribution, error)
 	entropy      func() float64

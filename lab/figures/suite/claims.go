@@ -50,8 +50,8 @@ type Verdict struct {
 	Open          bool // set if the statement cannot be decided here
 	Holds         bool
 	Why           string // the reason, if it does not hold
-	Better        bool   // it holds, and what was measured is strictly better than stated
-	Tie           bool   // it holds, but two values are equal of which it says that one is better
+	Better        bool   // Holds, and what was measured is strictly better than stated
+	Tie           bool   // Holds, but two values are equal although the statement calls one of them better
 	Apart         string // why it cannot be compared, "" if it can
 }
 

@@ -237,7 +237,7 @@ func throughBMv2(t *testing.T, file string, in []arrival, flight int) ([][]outpu
 		if status.Code(err) == codes.Unavailable {
 			select {
 			case <-sw.Ended():
-			case <-time.After(50 * time.Millisecond): // it refuses streams until it runs the program
+			case <-time.After(50 * time.Millisecond): // the switch refuses streams until it runs the program
 				if ctx.Err() == nil {
 					continue
 				}

@@ -28,7 +28,7 @@ type program struct {
 	settings  []*p4v1.Entity // modified once these are there
 	bankTable string         // "": the program has no banks
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
-	serial    bool           // a packet changes later ones in egress: one at a time
+	serial    bool           // packets are sent one at a time, because each changes the egress of later packets
 	valueSets []setMember
 	// makes the program's packets of those of all programs; nil: they are the same
 	frames    func(in []arrival) []arrival

@@ -30,7 +30,7 @@ func (o output) equal(p output) bool { return o.compare(p) == 0 }
 
 // result is all that a run shows of a switch.
 type result struct {
-	outputs    [][]output // of each packet that was injected, in its order; within a packet sorted
+	outputs    [][]output // outputs of each injected packet, in the order of injection; sorted within a packet
 	packetOuts []output   // what packets of the controller became, in their order
 	packetIns  [][]byte   // metadata and payload, in their order
 	digests    [][]byte   // in their order
@@ -41,7 +41,7 @@ type result struct {
 
 // counter is a counter cell.
 type counter struct {
-	name           string // of the counter, with index or entry
+	name           string // name of the counter, with its index or entry
 	packets, bytes int64
 }
 

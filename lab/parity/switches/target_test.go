@@ -30,7 +30,7 @@ type target struct {
 	// addToSet adds to a value set where P4Runtime does not; nil where it does.
 	addToSet func(ctx context.Context, name string, value []byte) error
 
-	setQueues func(ctx context.Context, port uint32, rate uint64, depth int) error // of a port
+	setQueues func(ctx context.Context, port uint32, rate uint64, depth int) error // sets rate and depth of a port's queue
 
 	// soFar returns the numbers of processed packets and of their results; nil if the switch
 	// does not report them.

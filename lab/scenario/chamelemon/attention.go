@@ -30,7 +30,7 @@ type Attention struct {
 	Sure                 bool // all victims are published as exact
 	Balanced             bool
 	Low, High, Sample    float64
-	Heavy, HL, LL        Part // HH of the edge switch with the most flows in it
+	Heavy, HL, LL        Part // HH is that of the edge switch with the most HH flows
 	Edges                map[string]Edge
 }
 

@@ -90,7 +90,7 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 			"entry": "e1", "exit": "e2"},
 		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
 			"entry": "e1", "exit": "e2"},
-		"victims/victim?flow=" + flowC: {"epoch": 6, "lost-packets": 9, "exact": true}, // of the epoch before
+		"victims/victim?flow=" + flowC: {"epoch": 6, "lost-packets": 9, "exact": true}, // a row of the previous epoch
 		"summaries/summary?device=e1":  summary(8), "summaries/summary?device=e2": summary(4),
 		"summaries/summary?device=network": network,
 		"thresholds/threshold?device=e1": {"epoch": 7, "high-threshold": 1,

@@ -17,8 +17,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// margin is by which factor a fault must exceed its threshold to be required. Between the threshold
-// divided and multiplied by it, results may have the fault or not: estimates have errors.
+// margin divides the faults of the ground truth by how far they are from their threshold. Results
+// must have a fault above margin times the threshold, and must not have a fault below the threshold
+// divided by margin. In between they may have it or not, because estimates have errors.
 const margin = 1.5
 
 // exact computes the ground truth of an interval.
@@ -40,7 +41,8 @@ type passed struct {
 	truth.Departures
 }
 
-// journey is a flow: what entered the network, and the switches that it left, in order.
+// journey is what happened to a flow: the packets that entered the network, and the packets that
+// left each switch, in the order of the path.
 type journey struct {
 	key    flow.Key
 	sent   uint64
@@ -119,7 +121,7 @@ func (x *exact) compute() {
 	x.switches()
 }
 
-// hops adds a flow at switches, its delays and gaps.
+// hops adds the rows of a flow at each switch of its path: packets, delays and gaps.
 func (x *exact) hops(j *journey) {
 	for _, h := range j.hops {
 		x.rows(hops).Add(j.key.String()+"/"+h.name, score.Leaves{"packets": score.Number(h.Packets),

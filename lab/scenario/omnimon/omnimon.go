@@ -22,9 +22,9 @@ import (
 const (
 	FlowsExact    = "flows-exact"    // share of the published flows that are exact at both hosts
 	HopsPublished = "hops-published" // share of the flows and switches on their paths that are published
-	HopsExact     = "hops-exact"     // share of these that are exact
+	HopsExact     = "hops-exact"     // share of the published hops that are exact
 	LossF1        = "loss-f1"        // flows and elements that lost packets
-	LossesExact   = "losses-exact"   // share of these with the exact lost packets and bytes
+	LossesExact   = "losses-exact"   // share of the published losses with the exact packets and bytes
 	SwitchesExact = "switches-exact" // share of the switches with exact losses
 	LinksExact    = "links-exact"    // share of the links with exact losses
 	// LinkFlowsBounded is the share of the listed flows of links that sent a number of packets on the

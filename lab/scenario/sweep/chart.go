@@ -13,7 +13,7 @@ import (
 
 // Dimensions of a chart in pixels.
 const (
-	chartWidth, chartHeight = 480, 300 // of the area between the axes
+	chartWidth, chartHeight = 480, 300 // size of the area between the axes
 	chartLeft, chartTop     = 70, 30
 	chartLegend             = 260
 )

@@ -146,7 +146,7 @@ func (t *transaction) replace(u *gpb.Update) error {
 	if err != nil {
 		return err
 	}
-	if n.Leaf == nil { // setting a leaf already replaces it
+	if n.Leaf == nil { // setting a leaf replaces it anyway
 		if err := t.add(Edit{Path: elems, Delete: true}); err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ type chamelemon struct {
 // cmRegister is one of its registers.
 type cmRegister struct {
 	register       *p4values.Register
-	buckets, words int // of an encoder
+	buckets, words int // size of an encoder
 	cells          []uint32
 }
 

@@ -33,7 +33,7 @@ const deviceID = 1
 
 // target is a switch that runs nothing yet.
 type target interface {
-	address() string // of its P4Runtime service
+	address() string // address of the P4Runtime service
 	inject(port uint32, frame []byte) error
 	output() <-chan frameOut // what leaves by its ports
 }
@@ -124,7 +124,7 @@ func conform(t *testing.T, program *compiled.Program, sw target) *bench {
 	b.packetOut()
 	b.compareCounters()
 	b.refusals()
-	if err := b.client.WaitReady(b.ctx); err != nil { // it was outbid, and is primary again now
+	if err := b.client.WaitReady(b.ctx); err != nil { // the client was outbid, and is primary again
 		b.t.Fatal(err)
 	}
 	b.compare(1)
@@ -241,7 +241,7 @@ func newBench(t testing.TB, p *compiled.Program, sw target) *bench {
 }
 
 const (
-	seed     = 0x1b873593 // of ECMP
+	seed     = 0x1b873593 // seed of the ECMP hash
 	group    = 7
 	members  = 3
 	arpFrame = 0x0806

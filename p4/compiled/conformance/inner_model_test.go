@@ -228,7 +228,7 @@ func tunnelFrames() [][]byte {
 		}
 		return p
 	}
-	checksumOf := func(p []byte) []byte { // of the outer header, which is changed
+	checksumOf := func(p []byte) []byte { // checksum of the outer header, which is changed
 		p[10], p[11] = 0, 0
 		binary.BigEndian.PutUint16(p[10:], checksum(p[:20]))
 		return p

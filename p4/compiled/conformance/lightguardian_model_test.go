@@ -177,7 +177,7 @@ func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
 // lengths have room for. Switches drop it.
 func cutSketchlet(f []byte, p packet) bool {
 	h := f[min(p.payload, len(f)):]
-	end := p.ip + 40 + int(binary.BigEndian.Uint16(f[p.ip+4:])) // of the IP packet by its length
+	end := p.ip + 40 + int(binary.BigEndian.Uint16(f[p.ip+4:])) // end of the IP packet by its length field
 	if !p.v6 {
 		end = p.ip + int(binary.BigEndian.Uint16(f[p.ip+2:]))
 	}

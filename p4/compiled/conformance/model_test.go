@@ -28,7 +28,7 @@ type packet struct {
 	body     int    // offset of OmniMon's header in its carrier, 0 without one
 	closed   bool   // nothing is inserted: the packet is a fragment, or in a carrier other than an IPv4 option
 	flags    int    // offset of the TCP header, 0 without one
-	length   int    // of the IP packet without the carrier
+	length   int    // length of the IP packet without the carrier
 }
 
 // Indexes into ingress.drops.

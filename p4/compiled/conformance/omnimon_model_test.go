@@ -27,7 +27,7 @@ type omnimon struct {
 	counts, uncounted                    *omRegister
 	units                                []*omUnit
 	queueUnits                           []*omUnit // in egress
-	depth                                int       // of the queue that the next packet finds
+	depth                                int       // depth of the queue that the next packet finds
 	all                                  []*omRegister
 	first, size                          uint16         // window
 	arrayOf                              map[uint32]int // by port
@@ -44,7 +44,7 @@ func (r *omRegister) add(bank, cell int, n uint32) { r.cells[bank*r.register.Rea
 // omUnit is a unit of queries.
 type omUnit struct {
 	control string // full name
-	queue   bool   // it matches the queue depth
+	queue   bool   // the filter matches the queue depth
 	entries []omFilter
 }
 

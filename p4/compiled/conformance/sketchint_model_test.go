@@ -16,7 +16,7 @@ type intMD struct {
 	hopWords, remaining                           byte
 	instructions, domain, dsInstructions, dsFlags uint16
 	stack                                         []uint32
-	length                                        int // of the shim, if it is not that of the stack
+	length                                        int // length in the shim, if it differs from the stack's
 }
 
 func (m *intMD) bytes() []byte {

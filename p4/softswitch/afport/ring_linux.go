@@ -89,7 +89,7 @@ func (s *socket) setUp(dev *net.Interface, ringBytes int, watch bool) (err error
 		return fmt.Errorf("AF_PACKET socket: ring: %w", err)
 	}
 	s.ring = ring
-	if !watch || dev.Flags&net.FlagLoopback != 0 { // frames sent by a loopback interface arrive at it
+	if !watch || dev.Flags&net.FlagLoopback != 0 { // frames that a loopback interface sends arrive at the same interface
 		if err := rawlink.OnlyArriving(s.fd); err != nil {
 			return err
 		}

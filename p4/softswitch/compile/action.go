@@ -64,7 +64,7 @@ func (b *builder) body(a *actionDef, locals []operand) {
 	labels := make([][]int, n+1) // jumps to patch, by the statement that they go to
 	at := make([]uint32, n)      // where statements begin
 	regs := b.registersOf(a)
-	if len(regs) > 0 { // the action is one atomic step
+	if len(regs) > 0 { // the action runs as one atomic step
 		b.Emit(program.Instr{Op: program.OpLock, A: uint32(b.lockOf[regs[0]])})
 	}
 	for i := range a.def.Primitives {

@@ -48,7 +48,7 @@ func (k MatchKind) String() string {
 type Match struct {
 	Kind      MatchKind
 	Value     []byte // the value; for MatchRange the low end
-	Mask      []byte // MatchTernary: the mask; MatchRange: the high end, inclusive
+	Mask      []byte // mask of MatchTernary; inclusive high end of MatchRange
 	PrefixLen int    // MatchLPM: bits, 0 to the field's width
 }
 

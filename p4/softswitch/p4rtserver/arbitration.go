@@ -43,7 +43,7 @@ type role struct {
 	turn    sync.Mutex // held during a change of primary, including its waits; taken before arb
 	streams map[*stream]bool
 	primary *stream
-	highest *election      // the highest so far; nil: there was no primary yet
+	highest *election      // the highest election id so far; nil: there was no primary yet
 	config  *p4v1.Role     // role configuration of the last primary
 	writes  sync.WaitGroup // writes in progress; increases only while arb is held and primary is set
 }

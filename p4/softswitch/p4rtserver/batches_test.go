@@ -101,7 +101,7 @@ func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	}()
 	<-compiling
 	next := r.join("", 2)
-	old.advised(codes.AlreadyExists, 2) // it is informed at once, and writes no more
+	old.advised(codes.AlreadyExists, 2) // the old primary is informed at once, and writes no more
 	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: old.id})
 	r.refused(err, codes.PermissionDenied, "not the primary")
 	_, err = r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: next.id})

@@ -252,7 +252,7 @@ func TestIdleTimeoutNotification(t *testing.T) {
 		action { action_id: $NoAction } } idle_timeout_ns: 1000000 metadata: "m" controller_metadata: 5 }`)))
 	r.must(c, insert(r.entity(`table_entry { table_id: $idle_t match { field_id: 1 exact { value: "\x02" } } action {
 		action { action_id: $NoAction } } }`)))
-	for range 2 { // it comes again after each further time-out
+	for range 2 { // the notification comes again after each further time-out
 		n := c.next().GetIdleTimeoutNotification()
 		if len(n.GetTableEntry()) != 1 || n.GetTimestamp() == 0 {
 			t.Fatalf("got %v", n)

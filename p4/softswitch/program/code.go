@@ -48,7 +48,7 @@ const (
 	OpLoad     // d = f[a + f[b]*c] while f[b] < imm
 	OpStore    // f[a + f[b]*c] = f[d] while f[b] < imm
 	OpCall     // fns[a]
-	OpCallP    // fns[a], then to the parser's end when it set an error
+	OpCallP    // calls fns[a]; jumps to the parser's end if that set an error
 	OpExtract  // a: header
 	OpSelect   // a: select
 	OpState    // counts the states of a parser
@@ -94,7 +94,7 @@ func (in *Instr) Jumps() bool {
 type Select struct {
 	Slots   []uint32 // words of the key
 	Cases   []SelectCase
-	Default uint32 // where to go without a match
+	Default uint32 // target of the jump if nothing matches
 }
 
 type SelectCase struct {

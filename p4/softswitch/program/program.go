@@ -25,7 +25,7 @@ type Program struct {
 	Params     int      // first slot of an action's parameters
 	Consts     int      // first slot of the constants
 	KeyScratch int      // first slot of the scratch space for two keys
-	PadBytes   int      // bytes of the longest header and of one read beyond it
+	PadBytes   int      // bytes of the longest header, and of one read beyond its end
 
 	ParserPC, IngressPC, EgressPC, DeparserPC uint32
 

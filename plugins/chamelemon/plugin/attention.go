@@ -77,7 +77,7 @@ type Attention struct {
 	Tl        uint32
 	Sample    uint32            // encoded LL candidates of 65,536
 	Seed      uint32            // selects the encoded LL candidates; odd
-	Parts     [families]Parts   // parts; HH has the rest of the memory
+	Parts     [families]Parts   // sizes of the HL and LL parts; HH has the rest of the memory
 	Th        map[string]uint32 // Th by edge switch
 }
 
@@ -139,7 +139,7 @@ type victimSize struct {
 	size    float64
 	weight  float64 // number of victim flows that the candidate represents
 	heavy   bool    // whether the flow was in an HL part
-	sampled bool    // it is, or would be, in the sample of light flows
+	sampled bool    // the flow is, or would be, in the sample of light flows
 }
 
 // measured is the control's input from one epoch (§4.3, "monitoring").

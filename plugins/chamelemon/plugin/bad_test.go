@@ -102,7 +102,7 @@ func TestOutOfStep(t *testing.T) {
 // TestBrokenCells: what an edge delivers is none of its program's. It has no results, or none
 // that compare it with others, nothing is called exact, and it is said what is wrong.
 func TestBrokenCells(t *testing.T) {
-	first := func(e *sdk.Epoch) []uint32 { // of a bucket that is in use
+	first := func(e *sdk.Epoch) []uint32 { // cells of a bucket that is in use
 		cells := e.Device("edge1").Object(upNames[0]).Uint32s()
 		for i := 0; ; i += 5 {
 			if cells[i] > 0 {

@@ -23,7 +23,7 @@ func TestSampleCoverage(t *testing.T) {
 		`{"victims": {"limit": 100000}, "control": false, "start": {"high": 2, "low": 2, "sample": 0.08}}`} {
 		f := newSmall(t, 71, config)
 		flows := f.bed.Flows(lab.Traffic{Sizes: single, Flows: 12_500, Victims: 0.3, Loss: 1})
-		var keys []string // of the victims
+		var keys []string // keys of the victims
 		for i := range flows {
 			if flows[i].Lost > 0 {
 				keys = append(keys, flows[i].Key.String())

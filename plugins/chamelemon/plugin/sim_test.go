@@ -36,7 +36,7 @@ type fabric struct {
 	bed    *lab.Testbed
 	h      *sdktest.Harness
 	config string
-	number uint64 // of the latest epoch
+	number uint64 // number of the latest epoch
 	plans  []sdk.Plan
 
 	// account: epochs report the outcome of plans, as a collector's do.

@@ -20,7 +20,7 @@ func TestSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []int{7500, 15_000, 22_500} { // of a network of a quarter of the size
+		for _, n := range []int{7500, 15_000, 22_500} { // flows in a network of a quarter of the paper's size
 			f := newSmall(t, uint64(n)+13, `{}`)
 			d := lab.Traffic{Sizes: sizes, Flows: n, Victims: 0.05, Loss: 0.05}
 			for range 5 {

@@ -184,7 +184,7 @@ func TestHighThreshold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []int{2000, 20_000} { // of a network of a quarter of the size
+		for _, n := range []int{2000, 20_000} { // flows in a network of a quarter of the paper's size
 			f := newSmall(t, uint64(n)+7, `{"heavy-hitters": {"packets": 100, "share": 0, "limit": 1000000},
 				"heavy-changes": {"packets": 100, "limit": 1000000}}`)
 			d := lab.Traffic{Sizes: sizes, Flows: n, Victims: 0.05, Loss: 0.05}

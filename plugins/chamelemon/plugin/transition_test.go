@@ -15,7 +15,7 @@ import (
 // near is a network with a number of victims near the turn, as its epochs would be measured.
 type near struct {
 	room    [families]Room
-	victims int     // of the 50,000 flows, more or less in each epoch
+	victims int     // victims among the 50,000 flows, more or less in each epoch
 	heavy   float64 // share of the victims that has at least two packets
 	r       *rand.Rand
 }
@@ -101,7 +101,7 @@ func TestOneState(t *testing.T) {
 				case load > 0.81 || load > 0.78 && from == Ill:
 					want = Ill
 				case load > 0.72 || load > 0.68 && from == Ill:
-					sure = false // it may turn once, whenever chance has it
+					sure = false // the state may change once, at any time
 				}
 				if turns > 1 || turns > 0 && sure || differ > 2*turns || sure && last != want {
 					t.Errorf("%d victims, %.2f of them heavy, from %s: %s, %d turns, %d epochs in which the two differed", victims,

@@ -87,7 +87,7 @@ func TestVotes(t *testing.T) {
 	votes := Votes[string]{}
 	for range 3 {
 		for _, path := range [][]Hop{sizes(100, 100, 0, 0, 0), sizes(100, -1, -1, 0, 0), sizes(100, 100, 130, 0, 0)} {
-			votes.Count(&rules, nodes, path, rules.Locate(nil, path)) // of the last two, s3 may have the fault
+			votes.Count(&rules, nodes, path, rules.Locate(nil, path)) // on the last two paths, s3 may have the fault
 		}
 	}
 	want := Votes[string]{{Blackhole, true, "s2", "s3"}: 3, {Fault: Blackhole, To: "s3"}: 3}

@@ -52,7 +52,7 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 		most, at := v.at(f.Fault, nodes, f.Hop), f.Hop
 		for hop := 1; hop < f.Hop; hop++ {
 			if f.Fault == RandomDrops && slices.ContainsFunc(found, Finding{Fault: f.Fault, Hop: hop}.same) {
-				continue // these packets are lost behind the hop
+				continue // a fault is known at this hop, and these packets were lost behind it
 			}
 			if n := v.at(f.Fault, nodes, hop); slices.Compare(n[:], most[:]) > 0 && r.Open(f.Fault, path, hop) {
 				most, at = n, hop

@@ -116,7 +116,7 @@ const otherwise = 1.25
 func (p *Plugin) carry(r *run) *sdk.Plan {
 	for _, o := range r.epoch.Plans {
 		if o.Status != sdk.PlanApplied {
-			delete(p.lambda, o.Device) // it is planned again
+			delete(p.lambda, o.Device) // λ of the device is planned again
 		}
 	}
 	config := &p.setup.config

@@ -30,7 +30,7 @@ func TestChoose(t *testing.T) {
 	line, back := []int{0, 1, 2, 3}, []int{3, 2, 1, 0}
 	for _, tt := range []struct {
 		name    string
-		packets float64 // of each of two paths
+		packets float64 // packets on each of two paths
 		wanted  float64
 		low     float64 // least and most sketchlets of a switch
 		high    float64

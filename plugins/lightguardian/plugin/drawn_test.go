@@ -44,13 +44,13 @@ type drawn struct {
 	hosts    []int // switch of each host
 	flows    []*drawnFlow
 	weight   []float64 // of flows, summed up
-	packets  float64   // of an epoch
+	packets  float64   // packets in an epoch
 	epoch    float64   // µs
 	now      float64   // µs
 	began    float64
 	faults   []drawnFault
 	held     []heldPacket
-	sketches [2][]*sumax.Sketch[family.P4] // of this interval, and of the one before
+	sketches [2][]*sumax.Sketch[family.P4] // sketches of this interval and of the previous one
 	sent     [][chancesDrawn][]bool        // columns that were sent, by switch and chance
 	lambda   []float64
 	reports  []*drawnReport

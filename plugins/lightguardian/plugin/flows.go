@@ -45,15 +45,15 @@ type hop struct {
 	off   bool // whether the hop is off the expected path
 	whole bool // whether later columns do not change the hop
 
-	unjudged bool    // it is not on all paths that were in force
-	doubt    float64 // of a hop off the path: the probability that the flow did not pass it
+	unjudged bool    // the hop is not on all paths that were in force
+	doubt    float64 // probability that the flow did not pass a hop that is not on its path
 }
 
 // fault is a fault of a flow at a switch.
 type fault struct {
 	kind   string
 	name   string // name of the switch, or of the receiving host if its link is to blame
-	after  string // place before it at which the flow was measured; empty: none
+	after  string // place before the hop at which the flow was measured; empty: none
 	value  float64
 	doubt  float64 // the probability that other flows cause it, or hide where it begins
 	unsure bool    // switches between after and name were not measured, or a host did not count the flow
@@ -202,7 +202,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			}
 			other := i.hop(&f.key, name, f)
 			if !other.whole {
-				h.whole = false // this neighbor may turn out to be on the path
+				h.whole = false // the neighbor may be on the path after all
 			}
 			if other.Valid && other.Packets >= enough && other.Packets > h.Packets && other.Excess(enough) < doubt {
 				best, doubt = other, other.Excess(enough)
@@ -290,7 +290,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 			x.unsure = true
 		}
 		for j := 1; j < found.Hop; j++ {
-			x.early = x.early || rules.Open(found.Fault, path, j) // votes may move the fault there
+			x.early = x.early || rules.Open(found.Fault, path, j) // votes may move the fault to this hop
 		}
 		first := 0
 		if found.Fault == analysis.InflatedLatency {

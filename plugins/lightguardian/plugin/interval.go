@@ -66,10 +66,10 @@ type column struct {
 // numberOf returns the number of the interval that an epoch is part of.
 func (p *Plugin) numberOf(epoch uint64) uint64 { return (epoch + p.shift) / p.setup.epochs }
 
-// at returns an interval by its number; nil if it is final, or before the plugin began.
+// at returns an interval by its number; nil if it is over for good, or older than the plugin.
 func (p *Plugin) at(number uint64) *interval { return p.intervals[number] }
 
-// open makes the interval of an epoch, and drops final intervals.
+// open makes the interval of an epoch, and drops the intervals that are over for good.
 func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	if p.shift != epoch.BankShift {
 		p.shift, p.intervals, p.newest, p.reached = epoch.BankShift, map[uint64]*interval{}, nil, map[uint64][]string{}
@@ -91,7 +91,7 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 		i.routes = append(i.routes[:len(i.routes):len(i.routes)], p.setup.routes)
 	}
 	maps.DeleteFunc(p.intervals, func(_ uint64, old *interval) bool {
-		return old.final() < epoch.Number || old.first > epoch.Number
+		return old.lastReports() < epoch.Number || old.first > epoch.Number
 	})
 	return i
 }
@@ -138,8 +138,9 @@ func (p *Plugin) missed(epoch uint64, name string) bool {
 // switches carry it.
 func (i *interval) settled() uint64 { return i.last + i.epochs }
 
-// final is the epoch whose reports have the last columns of the interval: of late reports, too.
-func (i *interval) final() uint64 { return i.settled() + lateEpochs }
+// lastReports is the epoch whose reports, late reports included, bring the last columns of the
+// interval.
+func (i *interval) lastReports() uint64 { return i.settled() + lateEpochs }
 
 // reported is a report of the role of a host.
 type reported struct {

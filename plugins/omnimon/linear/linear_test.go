@@ -107,7 +107,7 @@ func TestBoundsContainAllSolutions(t *testing.T) {
 		}
 		equations := build(make([]int64, n), high, rows, rights)
 		s := build(make([]int64, n), high, rows, rights)
-		var limits []bound // of the inequalities, whose rows follow those of the equations
+		var limits []bound // bounds of the inequalities, whose rows follow the rows of the equations
 		var bounded [][]int32
 		for range r.IntN(3) {
 			var row []int32

@@ -31,7 +31,7 @@ type run struct {
 	elapsed  time.Duration
 	problems []alert.Problem
 	lateness []late
-	settled  *held  // the epoch that is settled in this one; nil: none
+	settled  *held  // the epoch that is settled in this epoch; nil: none
 	doubt    string // why it is not known what that epoch lost, "" if it is
 	pending  bool   // packets are missing, and may arrive later
 	settling bool   // tables are built of what holds once the epoch is settled
@@ -456,12 +456,12 @@ type load struct {
 	flows, packets, bytes uint64
 	tagged                int64 // packets with a header
 	inexact               bool
-	undetermined          bool // it is not known where flows on it lost packets
-	lossy                 bool // packets of flows on it are missing
+	undetermined          bool // whether flows lost packets here or elsewhere is not known
+	lossy                 bool // packets of flows on the link are missing
 	top                   top
 }
 
-// published is a flow that gets a row.
+// published is a flow that has a row of its own in the results.
 type published struct {
 	analysis.Flow
 	lossy  *analysis.LossyFlow // nil: the flow has no known losses

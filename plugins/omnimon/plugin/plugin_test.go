@@ -222,7 +222,7 @@ func compareLinkFlows(t *testing.T, s *sim, out, settled *sdk.Results, determine
 // TestLinkFlows: which flows are large on a link is answered by what they sent on this link,
 // whatever is missing, and not by what their sources sent.
 func TestLinkFlows(t *testing.T) {
-	spine := func(e string) bool { return e == "leaf1/1~spine1/1" } // it loses all packets
+	spine := func(e string) bool { return e == "leaf1/1~spine1/1" } // the link that loses all packets
 	for name, tt := range map[string]struct {
 		drop       func(s *sim) func(string) bool
 		change     func(e *sdk.Epoch)

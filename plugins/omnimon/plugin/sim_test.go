@@ -62,7 +62,7 @@ type sim struct {
 	copied   string                // why packets are copied for them
 	lost     map[string]int64      // by element
 	waits    *rand.Rand            // draws the packets that wait in a queue, which the unit in egress counts
-	counters [wire.Counters]uint64 // of the hosts in counting; nil: of every host
+	counters [wire.Counters]uint64 // counters of the hosts in counting; nil: of every host
 	counting []int
 	late     []wire.LateEpoch
 }

@@ -58,7 +58,7 @@ type heavyFlow struct {
 	known    bool     // packets
 	path     []uint32 // node ids; nil: not known
 	changes  uint32
-	previous []uint32 // another path, in the interval before; nil: the same, or not known
+	previous []uint32 // path of the previous interval if it differs; nil: the same, or not known
 	text     string   // text of the flow in the path of a client; empty: the canonical text
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-const simCells = 1024 // of each row
+const simCells = 1024 // cells in each row
 
 // edgeNetwork is the network with towers at the leaves. h2 has no agent.
 func edgeNetwork() sdk.Network {
@@ -232,7 +232,7 @@ func routedNetwork(spines ...uint32) sdk.Network {
 			group := 0
 			switch leaf := h / 2; {
 			case i >= 2:
-				group = 1 + leaf // of a spine to a leaf
+				group = 1 + leaf // ports from a spine to a leaf
 			case i == leaf:
 				group = 3 + h%2
 			}

@@ -174,7 +174,7 @@ func TestReports(t *testing.T) {
 	for _, want := range []string{
 		"leaf1: insert clone-sessions session=0001 clone port=0002", "leaf1: " + send, "leaf2: " + send,
 		"leaf1: insert sink port=0003 report session=0001", "leaf2: insert sink port=0004 report session=0001",
-		"leaf2: insert clone-sessions session=0001 clone port=0003", // of the host itself
+		"leaf2: insert clone-sessions session=0001 clone port=0003", // clone session of the host itself
 		"spine2: insert clone-sessions session=0001 clone port=0002",
 		"spine1: insert sink port=0003 remove", // without a route
 	} {

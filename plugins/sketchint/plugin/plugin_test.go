@@ -201,7 +201,7 @@ func TestSeveralHostsReportAFlow(t *testing.T) {
 		"latency": 2*(10+6*90/(2*150)) + 10})
 	expect(t, rows(t, out, hitterList), "leaf1 "+loop.key().String(), map[string]any{"rank": 1})
 	expect(t, list, light.key().String(), map[string]any{"host": "h1", "packets": 7})
-	if list := rows(t, out, latencyList); len(list) != 2 { // of the loop, each switch once
+	if list := rows(t, out, latencyList); len(list) != 2 { // each switch of the loop has one row
 		t.Errorf("latencies %v", list)
 	}
 	expect(t, rows(t, out, inflationList), loop.key().String()+" leaf1", map[string]any{"packets": 12})
@@ -533,7 +533,7 @@ func TestState(t *testing.T) {
 	state := h.Analyze(e).State
 	n := simNetwork()
 	n.Devices = append([]sdk.Device{{Name: "a", Program: "sketchint-edge"}}, n.Devices[1:]...) // without leaf1
-	n.Devices[2].Ports = slices.Delete(n.Devices[2].Ports, 2, 3)                               // of spine1
+	n.Devices[2].Ports = slices.Delete(n.Devices[2].Ports, 2, 3)                               // removes a port of spine1
 	p := New()
 	h = sdktest.Start(t, p, sdktest.Options{Network: n, State: state})
 	want := map[string]uint32{"leaf1": 1, "leaf2": 2, "spine1": 3, "spine2": 4, "a": 5}

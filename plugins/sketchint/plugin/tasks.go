@@ -180,7 +180,7 @@ type measurement struct {
 	flows   float64
 	counted bool // flows
 	sizes   estimate.Distribution
-	large   []uint32 // sizes of flows beyond the distribution
+	large   []uint32 // sizes of flows that are too large for the distribution
 	ok      bool     // the distribution
 }
 
@@ -313,7 +313,7 @@ type switchState struct {
 	inflatedPackets uint64
 	inflatedWorst   uint32
 	lasting         uint64 // flows whose mean is inflated
-	lastingPackets  uint64 // packets of these flows
+	lastingPackets  uint64 // packets of the lasting flows
 	inflated        []*inflation
 	since           uint64 // epoch in which the first inflated flow began
 	heavyFlows      uint64

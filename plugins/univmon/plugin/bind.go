@@ -221,8 +221,8 @@ type plan struct {
 	choices     []sdk.DeviceWrite              // selects the flow of packets in tunnels, by switch
 	dimensions  []string                       // dimensions that a device measures; without any, the configured dimensions
 	hosts       []string                       // hosts that measure, sorted
-	hostPlan    []sdk.HostSetting              // settings of these hosts
-	hostPackets wire.Packets                   // packets that these hosts count
+	hostPlan    []sdk.HostSetting              // settings of the hosts that count
+	hostPackets wire.Packets                   // packets that the hosts count
 	views       []view                         // one view for each dimension of the network
 	settings    sdk.Settings
 }

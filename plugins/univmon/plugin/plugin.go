@@ -31,7 +31,7 @@ type Plugin struct {
 	plan     *plan
 	measured map[scope]*result // newest results of the switches' sketches, which are saved
 	previous map[scope]*result // latest result of each scope
-	reported map[string]string // latest problem by subject; one that goes on is logged once
+	reported map[string]string // latest problem by subject; a problem that lasts is logged once
 	network  sdk.Network       // newest model
 	duties   duties
 	// hostSettings are the settings that hosts were sent, by name; chosen is the action of switches'
@@ -49,7 +49,7 @@ type result struct {
 	status   sdk.Status
 	problem  string              // why data is missing
 	from     []string            // switches whose sketches the result contains
-	whole    bool                // whether these switches delivered all cells
+	whole    bool                // whether the switches delivered all cells
 	restored bool                // whether the result is from a saved state
 	unparsed *unparsed           // nil: not known
 	sealed   *sealed             // nil for a view of several switches

@@ -156,7 +156,7 @@ struct place {
 // need no hash.
 struct flow {
 	struct key key;
-	struct place places[MAX_SKETCHES]; // the map has as many as there are sketches
+	struct place places[MAX_SKETCHES]; // the map has one for each sketch
 };
 
 const struct flow *named __attribute__((unused)); // the agent finds the type by this variable
