@@ -15,7 +15,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	unnamed = regexp.MustCompile(`[^\pL\pN_ -]`) // what an anchor does not have
+	unnamed = regexp.MustCompile(`[^\pL\pN_ -]`) // characters that an anchor lacks
 )
 
 // TestLinks follows each link of a page to a file of the repository, and to a heading of it.

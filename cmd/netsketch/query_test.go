@@ -214,7 +214,7 @@ func TestQueryWatches(t *testing.T) {
 	}
 }
 
-// What a plugin says about the keys of a watched row is printed, and the row stays watched.
+// A plugin's message about the keys of a watched row is printed, and the row stays watched.
 func TestQueryWatchesARefusedRow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

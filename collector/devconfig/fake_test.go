@@ -408,7 +408,7 @@ func (r *rig) until(want State) {
 	testkit.Until(r.t, "state "+string(want), func() bool { s, _ := r.Status("leaf1"); return s.State == want })
 }
 
-// settled is what the file says, on the fake.
+// settled is the configuration of a fake device that agrees with the file.
 func settled() map[string]string {
 	return map[string]string{node: "1", eth0 + "id": "1", eth0 + "enabled": "true", eth4 + "id": "2",
 		eth4 + "enabled": "true", eth4 + "description": "to spine1",

@@ -360,7 +360,7 @@ func TestSessionEndsWhileEntriesAreWritten(t *testing.T) {
 			!strings.Contains(got[0].Reason, "is away") {
 			t.Errorf("outcomes %+v", got)
 		}
-		left := b.c.device("s1").absent // what the switch may hold
+		left := b.c.device("s1").absent // entries that the switch may hold
 		if len(left) != 2 {
 			t.Errorf("a new session deletes %v, want the entries of the plan", left)
 		}

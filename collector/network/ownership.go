@@ -95,7 +95,7 @@ func (c *Component) follow(changes ...change) error {
 		// The fault of a device without a session here names the collector that holds the device.
 		holderChanged := was.State == ownership.Elsewhere && was.Holder != ch.next.Holder
 		switch {
-		case ch.do.Has(ownership.Open|ownership.OpenBackup|ownership.Close), holderChanged:
+		case ch.do.Has(ownership.Open | ownership.OpenBackup | ownership.Close), holderChanged:
 			next, err := c.build(ch.m.cfg, topo, loaded, ch.next, ch.do)
 			if errs = append(errs, err); err != nil {
 				continue

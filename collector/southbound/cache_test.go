@@ -235,7 +235,7 @@ func TestAtomicContainers(t *testing.T) {
 	from(status, note(70, eth1, nil), nil)
 }
 
-// What streams deliver is withdrawn when all streams that delivered it have ended.
+// A leaf is withdrawn when all streams that delivered it have ended.
 func TestForget(t *testing.T) {
 	h := hold(t)
 	h.stream = source{bit: 1}

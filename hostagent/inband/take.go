@@ -104,7 +104,7 @@ func pairs(stack []byte, path []Step) (hops int, sum uint64) {
 	return hops, sum
 }
 
-// steps is pairs for other hops of the given size, without the sum.
+// steps reads the hops of a stack as pairs does, for hops of another size. It adds nothing up.
 func (l *layout) steps(stack []byte, hop int, path []Step) (hops int) {
 	if !l.timed || hop < l.words*4 {
 		return 0

@@ -239,7 +239,7 @@ func TestBridgeTCP(t *testing.T) {
 	if err := errors.Join(<-client, <-server); err != nil {
 		t.Error(err)
 	}
-	// What an interface sends when it comes up may find the other one down: some frames of IPv6.
+	// IPv6 frames that an interface sends when it comes up may find the other interface down.
 	if err != nil || stats.Unsent > 8 || stats.Unsplit+stats.Truncated != 0 || stats.Out < size/1460 {
 		t.Errorf("%v, %+v", err, stats)
 	}

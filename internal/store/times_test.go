@@ -94,7 +94,7 @@ func TestTimesCostNothingWhileTheyAgree(t *testing.T) {
 	}
 }
 
-// Whatever the order of publications, each leaf has the time of the batch that named it last.
+// In any order of publications, each leaf has the time of the batch that named it last.
 func TestTimesRandomly(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := New(Options{})

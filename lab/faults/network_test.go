@@ -42,7 +42,7 @@ type network struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
-	clients  map[string]*dataplane.Client // those with a stream
+	clients  map[string]*dataplane.Client // clients with an open stream
 	injected map[string]uint64            // packets that arrived at a switch
 	sent     uint64                       // by h1
 	received uint64                       // by h2

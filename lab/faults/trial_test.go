@@ -42,8 +42,8 @@ func patience() time.Duration { return 90 * interval }
 
 // fault is one case.
 type fault struct {
-	name    string // what fails
-	promise string // what still holds
+	name    string // component that fails
+	promise string // property that must hold nevertheless
 	short   bool   // also part of "go test"
 	linux   bool   // needs Linux
 	root    bool   // needs root

@@ -380,7 +380,7 @@ func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 		}
 	}
 	r.net.SetRefusing(edge, false)
-	// It joins while epochs go on without it: at least the next one is partial.
+	// The switch joins while epochs go on without it: at least the next epoch is partial.
 	if r.play(1); r.seen()[5].Status != epoch.Partial {
 		t.Errorf("the epoch in which it was back is %v, want partial", r.seen()[5].Status)
 	}

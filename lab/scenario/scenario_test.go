@@ -75,7 +75,7 @@ func TestDefaultScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What happens begins two epochs earlier and lasts for two: one without it is enough here.
+	// Events begin two epochs earlier and last for two epochs: one epoch without them is enough.
 	const begun, ended = 2 * time.Second, 3 * time.Second
 	for i := range s.Traffic {
 		if tr := &s.Traffic[i]; tr.From > 0 {
@@ -123,7 +123,7 @@ func TestDefaultScenario(t *testing.T) {
 	if m := of(r.Epochs[0]).Views; len(m) != 21 {
 		t.Errorf("%d views; 6 switches and the network in 3 dimensions are 21", len(m))
 	}
-	// Another run gives the same.
+	// Another run gives the same results.
 	s.Epochs = 2
 	if first, again := figuresOf(r.Epochs[:2]), figuresOf(play(t, s).Epochs); first != again {
 		t.Errorf("two runs differ:\n%s\n%s", first, again)

@@ -105,7 +105,7 @@ func storyOf(screen string) string {
 	return strings.Join(out, "; ")
 }
 
-// What the story and the loop name is there, and ends before the scenario begins anew.
+// A story names components, links and lists that exist. Its faults end before the scenario repeats.
 func TestStoryIsChecked(t *testing.T) {
 	for change, want := range map[string]string{
 		"of: burst, text|of: bust, text":       `no component and no link of a fault is called "bust"`,

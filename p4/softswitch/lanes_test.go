@@ -129,7 +129,7 @@ func TestReadsFindThePacket(t *testing.T) {
 	s := newCounting(t, 4)
 	pkts := sharedTrace(t, 400)
 	in := 0
-	pkts = slices.DeleteFunc(pkts, func(p []byte) bool { // those that are not counted
+	pkts = slices.DeleteFunc(pkts, func(p []byte) bool { // packets that are not counted
 		before := s.Stats().IngressDrops
 		s.Inject(0, p, 0)
 		in++

@@ -223,7 +223,7 @@ func FuzzPackedStrings(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for r := range c.Len() { // whatever the column accepted can be read
+		for r := range c.Len() { // each row of a column that was accepted can be read
 			_ = c.Text(r)
 		}
 	})

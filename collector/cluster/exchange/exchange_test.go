@@ -161,7 +161,7 @@ func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *
 	return reply
 }
 
-// What a measured arrives at b once: the registers that a plugin there reads, and the reports.
+// Measurements of a arrive at b once: the registers that a plugin at b reads, and the reports.
 func TestParts(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")

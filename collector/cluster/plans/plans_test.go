@@ -161,7 +161,7 @@ func TestPlans(t *testing.T) {
 	})
 }
 
-// What cannot be read is counted, and the plans before stay.
+// Plans that cannot be read are counted, and the earlier plans stay.
 func TestPlansThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
 	maker, other := start(t, server, "c1", members), start(t, server, "c2", members)

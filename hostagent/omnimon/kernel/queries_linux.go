@@ -115,7 +115,7 @@ func prepareQueries(t *tables, q omnimon.Queries, number int, since uint64) appl
 				a.copied[i] = cmp.Or(a.copied[i], "the kernel refuses the program: "+why.Error())
 			}
 			s.end(t)
-			i = -1 // again
+			i = -1 // the first generation is made again
 			continue
 		}
 		if err != nil {

@@ -57,7 +57,7 @@ type driver struct {
 	sent     int             // these, barriers and packet-outs
 	left     int             // packets that have come
 	waiting  int             // packets and packet-ins that are expected and have not come
-	barriers map[uint64]bool // those that have come
+	barriers map[uint64]bool // barriers that have arrived
 	barrier  uint64
 }
 

@@ -65,7 +65,7 @@ func edgePackets() (in []arrival) {
 		latency := r.Uint32N(5000)
 		switch r.IntN(20) {
 		case 0:
-			latency = 1<<32 - 1 // none
+			latency = 1<<32 - 1 // no latency
 		case 1:
 			latency = 1<<32 - 2 - latency // sums of 24 bits overflow
 		}

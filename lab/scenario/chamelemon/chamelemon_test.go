@@ -280,7 +280,7 @@ func TestDistribution(t *testing.T) {
 	}
 	v := view{score.Tables{}, published, network, now}
 	v.distribution()
-	// One flow too many of size 2, and one beyond the ranges: 2 wrong of 5 and 5 in the mean.
+	// A flow of size 2 and a flow beyond the ranges are published too many: 2 of 5 flows are wrong.
 	got, ok := score.WMRE(&score.Measure{Leaves: []string{"flows"}}, published["range"][network],
 		v.tables["range"][network])
 	if !ok || got.Value != 0.4 {

@@ -148,7 +148,7 @@ func (l layout) carrierFrames(header func() omHeader) (out [][]byte) {
 			}
 		}
 	}
-	// Another option first, or behind.
+	// Packets with another option before or behind OmniMon's option.
 	nop, other := []byte{1, 1, 1, 1}, []byte{0x9f, 4, 1, 2}
 	option := append([]byte{0x9e, byte(2 + l.size())}, l.body(header())...)
 	option = append(option, slices.Repeat([]byte{1}, l.option4()-len(option))...)

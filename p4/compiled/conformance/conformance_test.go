@@ -35,7 +35,7 @@ const deviceID = 1
 type target interface {
 	address() string // address of the P4Runtime service
 	inject(port uint32, frame []byte) error
-	output() <-chan frameOut // what leaves by its ports
+	output() <-chan frameOut // frames that leave by the ports
 }
 
 type frameOut struct {
@@ -57,7 +57,7 @@ type bench struct {
 	inner    bool        // measured, of packets in tunnels
 	duties   *duties     // nil without entries
 	edge     *chamelemon // nil in programs without it
-	omnimon  *omnimon    // the same
+	omnimon  *omnimon    // model of an OmniMon switch; nil for other programs
 	drops    [dropReasons]int64
 	behind   *int // the bank of a dropped frame that no frame that left has followed
 }

@@ -395,7 +395,7 @@ func TestDefaultDirectResources(t *testing.T) {
 	}
 	r.readsBack(r.entity(counted+`counter_data { } }`), r.entity(counted+dropped+`counter_data { packet_count: 1 } }`))
 	r.readsBack(r.entity(`direct_meter_entry { `+key+`} }`), r.entity(`direct_meter_entry { `+key+`} }`))
-	// What a new pipeline keeps of it.
+	// Entries that a new pipeline keeps.
 	r.must(c, modify(r.entity(`direct_meter_entry { `+key+`} config { cir: 1 cburst: 5 pir: 6 pburst: 7 } }`)))
 	r.ok(r.set(p4v1.SetForwardingPipelineConfigRequest_RECONCILE_AND_COMMIT, c.id, r.entities(8)))
 	r.readsBack(r.entity(counted+`counter_data { } }`), r.entity(counted+dropped+`counter_data { packet_count: 1 } }`))

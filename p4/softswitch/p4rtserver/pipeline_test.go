@@ -143,7 +143,7 @@ func TestReconcileAndCommit(t *testing.T) {
 	r.readsBack(r.entity(`register_entry { register_id: $words index { index: 3 } }`), reg)
 	r.readsBack(r.entity(`counter_entry { counter_id: $packets_in index { index: 2 } }`), count)
 
-	// What cannot be kept is refused, and nothing changes.
+	// A pipeline that cannot keep the entries is refused, and nothing changes.
 	other := r.entities(10)
 	id, _ := r.cat.Tables.Name("selected_t")
 	for _, x := range other.P4Info.Tables {

@@ -200,7 +200,7 @@ func TestDigests(t *testing.T) {
 	if got := sources(first); !slices.Equal(got, []byte{2, 3}) {
 		t.Errorf("the first list is of %v", got)
 	}
-	// What is not acknowledged is not sent again.
+	// A digest that is not acknowledged is not sent again.
 	for _, src := range []byte{2, 3, 4, 2, 5} {
 		r.sw.Inject(1, frame(1, src, 3), 0)
 	}

@@ -486,7 +486,7 @@ func FuzzModel(f *testing.F) {
 	f.Add([]byte{0xfb, 0xff, 0xff, 0xff}, "encoder", "", "", "-1", -5, 0)
 	f.Fuzz(func(t *testing.T, data []byte, part, side, family, words string, size, width int) {
 		n := smallNetwork()
-		// Whatever it is, it takes the place of one of edge1's objects.
+		// Any of the bad objects takes the place of one of edge1's objects.
 		which := len(data) % len(n.Devices[0].Objects)
 		o := &n.Devices[0].Objects[which]
 		o.Cells, o.Width = size, width

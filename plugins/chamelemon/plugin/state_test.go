@@ -56,7 +56,7 @@ func TestRestart(t *testing.T) {
 					victims = 0.75
 				}
 				flows := a.flows(3000, victims, 0.05)
-				b.flows(3000, victims, 0.05) // the same
+				b.flows(3000, victims, 0.05) // draws the same flows as a
 				want, got := a.play(flows), b.play(flows)
 				x, y := everything(t, want), everything(t, got)
 				if !slices.Equal(x, y) {

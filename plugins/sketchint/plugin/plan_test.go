@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("entries\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	// Another configuration deletes what it does not have.
+	// Another configuration deletes the entries that it does not have.
 	n.Hosts[1].Agent = true
 	s, err := h.Configure(`{"mtu": 9000, "metadata": ["latency", "queue"], "traffic": [{"protocol": "udp"}]}`, n,
 		time.Second)
