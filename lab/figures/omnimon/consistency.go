@@ -39,8 +39,8 @@ const (
 	longFlow       = 1_000_000
 )
 
-// lags are how far the clock of host 0 is behind the other hosts' clocks.
-var lags = []int{0, 1_000, 10_000, 100_000, 1_000_000}
+// lags are how far the clock of host 0 is behind the other hosts' clocks, or ahead if negative.
+var lags = []int{0, 1_000, 10_000, 100_000, 1_000_000, -1_000, -10_000, -100_000, -1_000_000}
 
 // event is a packet that is sent or arrives, a tick of the hosts' clocks or a relayed epoch.
 type event struct {
@@ -90,7 +90,7 @@ func newStraggler(lag int, seed uint64) (*straggler, error) {
 		settings.Hosts = append(settings.Hosts, []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)})})
 	}
 	first := uint64(hostTime(0, 0).UnixMicro() / epochLength)
-	s.relayed, s.sealed = first, first
+	s.relayed, s.sealed = first, max(first, s.localEpoch(0)) // all follow the fastest clock before flows begin
 	for h := range stragglerHosts {
 		settings.Host = h
 		data, err := settings.Append(nil)
@@ -113,7 +113,7 @@ func newStraggler(lag int, seed uint64) (*straggler, error) {
 	return s, nil
 }
 
-// hostTime is the clock of a host that is behind, some minutes after the Unix epoch.
+// hostTime is the clock of a host that is behind or ahead, some minutes after the Unix epoch.
 func hostTime(now, lag int) time.Time { return time.UnixMicro(int64(600_000_000 + now - lag)) }
 
 func (s *straggler) clock(h int) time.Time {
@@ -335,8 +335,12 @@ func stragglerRows(seed uint64) (rows []suite.Row, err error) {
 		if err != nil {
 			return nil, err
 		}
+		clock := fmt.Sprintf("clock behind (ms) %d", lag/1000)
+		if lag < 0 {
+			clock = fmt.Sprintf("clock ahead (ms) %d", -lag/1000)
+		}
 		row := func(structure, metric string, v float64) {
-			rows = append(rows, suite.Row{Structure: structure, Variant: fmt.Sprintf("clock behind (ms) %d", lag/1000),
+			rows = append(rows, suite.Row{Structure: structure, Variant: clock,
 				Task: "straggler", Metric: metric, Value: 100 * v, Unit: "%"})
 		}
 		row(synchronized, "packet counts", r.counts)
