@@ -59,6 +59,8 @@ type Local struct {
 	out       []Tuple
 	limit     int
 	dropped   int
+	counts    []bool // values of reduce that count packets, if each tuple stands for several
+	packets   int64  // packets that a tuple stands for
 }
 
 // Start returns an empty Local of a step whose source is packets. It keeps at most limit tuples for
@@ -131,13 +133,16 @@ func (l *Local) reduce(o *Operator, t Tuple) {
 		row = append(row, t[i])
 	}
 	k := key(row)
-	for _, c := range o.Columns {
+	for i, c := range o.Columns {
 		v := Value{Type: Integer, Int: 1}
 		if c.Expression != nil {
 			var ok bool
 			if v, ok = l.run.value(c.Expression, t); !ok {
 				return
 			}
+		}
+		if l.counts != nil && l.counts[i] {
+			v.Int *= l.packets
 		}
 		row = append(row, Value{Type: Integer, Int: v.Int})
 	}

@@ -61,6 +61,13 @@ func (q *Query) Place() *Plan {
 		}
 		p.Steps = append(p.Steps, place(s))
 	}
+	if p.Recorded() {
+		for i := range p.Steps {
+			if s := &p.Steps[i]; s.Source == "packets" {
+				s.Reason += "; computed from what hosts record of each flow"
+			}
+		}
+	}
 	return p
 }
 

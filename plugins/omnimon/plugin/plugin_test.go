@@ -756,7 +756,7 @@ func queriesOf(t *testing.T, hosts []sdk.HostSetting) []wire.Query {
 // A query of the configuration runs in every epoch, and one of a client while it is watched.
 func TestQueries(t *testing.T) {
 	h := start(t, `{"queries": [{"name": "fan-out",
-		"text": "x = packets.distinct(src, dst).reduce(keys=(src), hosts=count())"}]}`)
+		"text": "x = packets.filter(ttl >= 0).distinct(src, dst).reduce(keys=(src), hosts=count())"}]}`)
 	numbers := numbersOf(t, h.Settings())
 	running := queriesOf(t, h.Settings().Plan.Hosts)
 	analyze := func(number uint64, texts ...string) (*sdk.Results, *sim) {
@@ -787,7 +787,8 @@ func TestQueries(t *testing.T) {
 		t.Errorf("query %v", row)
 	}
 
-	const text = "# flows\nflows = packets\n  .distinct(src, dst, sport)\n  .reduce(keys=(dst), flows=count())\n"
+	const text = "# flows\nflows = packets\n  .filter(ttl >= 0)\n  .distinct(src, dst, sport)\n" +
+		"  .reduce(keys=(dst), flows=count())\n"
 	name := query.ClientName(text)
 	out, _ = analyze(6, text, "x = packets.filter(")
 	if row := sdktest.Rows(t, out, requestList)[text]; row["name"] != name || row["status"] != "RUNNING" ||
@@ -849,7 +850,8 @@ func TestUnseen(t *testing.T) {
 
 // A query sees packets without a header, and says which host copies packets for it.
 func TestQueriesSeeUntaggedPackets(t *testing.T) {
-	h := start(t, `{"queries": [{"name": "all", "text": "x = packets.reduce(keys=(dst), n=count())"}]}`)
+	h := start(t, `{"queries": [
+		{"name": "all", "text": "x = packets.filter(ttl >= 0).reduce(keys=(dst), n=count())"}]}`)
 	s := newSim(t, 5, 100, never)
 	s.queries, s.copied = queriesOf(t, h.Settings().Plan.Hosts), "it reads the payload"
 	s.flows[7].untagged = wire.Untagged{Packets: 4, Bytes: 400}
@@ -857,6 +859,49 @@ func TestQueriesSeeUntaggedPackets(t *testing.T) {
 	if row["exact"] != true || row["unseen-packets"] != uint64(0) ||
 		row["copied"] != "host h1 runs x in its agent: it reads the payload" {
 		t.Errorf("query %v", row)
+	}
+}
+
+// TestRecordedQueries: hosts do not run a query that the recorded values of flows answer. It is
+// exact from the first epoch on, unless a report is missing.
+func TestRecordedQueries(t *testing.T) {
+	h := start(t, `{"queries": [{"name": "sizes", "text":
+		"x = packets.filter(sport > 0).reduce(keys=(dst), n=count(), bytes=sum(length))"}]}`)
+	if running := queriesOf(t, h.Settings().Plan.Hosts); len(running) > 0 {
+		t.Errorf("hosts run %v", running)
+	}
+	numbers := numbersOf(t, h.Settings())
+	s := newSim(t, 5, 100, never)
+	s.flows[7].untagged = wire.Untagged{Packets: 4, Bytes: 400}
+	out := h.Analyze(s.epoch(numbers))
+	type sum struct{ packets, bytes int64 }
+	want := map[string]sum{}
+	flows, results := sdktest.Rows(t, out, flowList), sdktest.Rows(t, out, resultList)
+	for i := range s.flows {
+		row, dst := flows[s.flows[i].key.String()], s.flows[i].key.DstAddr().String()
+		was := want[dst]
+		want[dst] = sum{was.packets + int64(row["packets"].(uint64)), was.bytes + int64(row["bytes"].(uint64))}
+	}
+	if len(results) != len(want) {
+		t.Errorf("%d results, want %d", len(results), len(want))
+	}
+	for dst, w := range want {
+		text := fmt.Sprintf("dst=%s n=%d bytes=%d", dst, w.packets, w.bytes)
+		if row := results[fmt.Sprintf("sizes %s %d", dst, w.packets)]; row["tuple"] != text {
+			t.Errorf("%s: %v, want %s", dst, row, text)
+		}
+	}
+	if row := sdktest.Rows(t, out, queryList)["sizes"]; row["exact"] != true || row["result-count"] != uint64(len(want)) {
+		t.Errorf("query %v", row)
+	}
+	s, e := newSim(t, 6, 100, never), (*sdk.Epoch)(nil)
+	if e = s.epoch(numbers); len(e.Hosts) < 2 {
+		t.Fatalf("%d reports", len(e.Hosts))
+	}
+	e.Hosts = e.Hosts[1:]
+	if row := sdktest.Rows(t, h.Analyze(e), queryList)["sizes"]; row["exact"] != false ||
+		!strings.Contains(fmt.Sprint(row["problem"]), "is missing") {
+		t.Errorf("query without a host: %v", row)
 	}
 }
 

@@ -26,6 +26,7 @@ type running struct {
 	problem    string // reason for which the query does not run
 	plan       *query.Plan
 	fields     []query.Field // fields of results
+	recorded   bool          // whether what hosts record of flows determines the results
 	kind       int           // kind of the units that the query uses
 	units      []int         // units that the query uses
 }
@@ -42,6 +43,7 @@ func newRunning(name, text string, client bool) *running {
 		return r
 	}
 	r.plan = q.Place()
+	r.recorded = r.plan.Recorded()
 	r.fields = q.Sequences[len(q.Sequences)-1].Fields
 	switch queue, err := r.plan.Queue(); {
 	case err != nil:
@@ -89,7 +91,7 @@ func (p *Plugin) queries() []*running { return slices.Concat(p.setup.queries, p.
 // hostQueries returns what hosts run.
 func hostQueries(queries []*running) (out []wire.Query) {
 	for _, q := range queries {
-		if q.problem == "" && q.kind == inIngress &&
+		if q.problem == "" && q.kind == inIngress && !q.recorded &&
 			!slices.ContainsFunc(out, func(o wire.Query) bool { return o.ID == q.id }) &&
 			q.reads("packets") {
 			out = append(out, wire.Query{ID: q.id, Text: q.text})
@@ -116,10 +118,14 @@ func (r *run) answers(queries []*running) (out []*answer) {
 	if len(queries) > 0 {
 		rows = r.queryRows()
 	}
+	var volumes []query.Volume
+	if slices.ContainsFunc(queries, func(q *running) bool { return q.recorded && q.problem == "" }) {
+		volumes = r.volumes()
+	}
 	for _, q := range queries {
 		a := &answer{running: q, epoch: r.epoch.Number}
 		if q.problem == "" {
-			r.answer(a, rows[q.id])
+			r.answer(a, rows[q.id], volumes)
 		}
 		out = append(out, a)
 	}
@@ -163,6 +169,29 @@ func (r *run) queryRows() map[uint64][]queryRow {
 	return rows
 }
 
+// volumes reads what the hosts recorded of the flows that they sent, with a header or without.
+func (r *run) volumes() (out []query.Volume) {
+	for n, data := range r.input.Reports {
+		if r.hosts[n].name == "" || data == nil {
+			continue
+		}
+		rep, err := wire.Open(data)
+		if err != nil {
+			continue
+		}
+		var row wire.EgressRow
+		var values wire.Values
+		for rep.NextEgress(&row) {
+			if values.Decode(row.Values) != nil {
+				break // the analysis warns of the report
+			}
+			out = append(out, query.Volume{Key: row.Key, Packets: values[wire.Packets] + int64(row.Untagged.Packets),
+				Bytes: values[wire.Bytes] + int64(row.Untagged.Bytes)})
+		}
+	}
+	return out
+}
+
 // doubt keeps the first reason why the result is not exact.
 func (a *answer) doubt(format string, args ...any) {
 	if a.inexact == "" {
@@ -170,12 +199,13 @@ func (a *answer) doubt(format string, args ...any) {
 	}
 }
 
-// answer computes the result of a query from the hosts' results of its sequences.
-func (r *run) answer(a *answer, rows []queryRow) {
+// answer computes the result of a query from the hosts' results of its sequences, or from what
+// hosts recorded of flows.
+func (r *run) answer(a *answer, rows []queryRow, volumes []query.Volume) {
 	q := a.running
 	expected := 0 // number of sequences that each host runs
 	for _, s := range q.plan.Steps {
-		if s.Source == "packets" && q.kind == inIngress {
+		if s.Source == "packets" && q.kind == inIngress && !q.recorded {
 			expected++
 		}
 	}
@@ -187,19 +217,22 @@ func (r *run) answer(a *answer, rows []queryRow) {
 	}
 	for n := range r.hosts {
 		switch h := &r.hosts[n]; {
-		case h.name == "" || expected == 0 && q.kind != inEgress:
+		case h.name == "" || expected == 0 && q.kind != inEgress && !q.recorded:
 		case !h.delivered:
 			a.doubt("host %s is missing", h.name)
 		case returned[n] < expected:
 			a.doubt("host %s did not run the query in the whole epoch", h.name)
 		}
 	}
-	if q.kind == inEgress {
+	switch {
+	case q.recorded:
+		tuples = q.plan.OfVolumes(volumes)
+	case q.kind == inEgress:
 		tuples, a.waiting = r.queueTuples(q, a.doubt)
 		if reason := r.pendingReason(true); reason != "" {
 			a.doubt("%s", reason)
 		}
-	} else {
+	default:
 		a.waiting = expected > 0 && len(returned) == 0
 	}
 	if a.waiting {
