@@ -15,8 +15,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -38,6 +38,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/univmon"
 	"github.com/netsketch/netsketch/lab/evidence"
+	"github.com/netsketch/netsketch/lab/programs"
+	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
@@ -97,9 +99,9 @@ func runNATS(ctx context.Context, args []string) error {
 
 // process is a process that can be killed and started again.
 type process struct {
-	name string
-	args []string
-	cmd  *exec.Cmd
+	name    string
+	args    []string
+	running *programs.Program
 }
 
 // soak is one run.
@@ -392,7 +394,7 @@ func (s *soak) traffic(ctx context.Context) {
 		for i, inject := range s.inject {
 			lost, why := 0, error(nil)
 			for j := range s.packets {
-				if err := inject(frame(byte(i), byte(j))); err != nil {
+				if err := inject(frame(byte(i), uint16(j))); err != nil {
 					lost, why = lost+1, err
 				}
 			}
@@ -402,7 +404,7 @@ func (s *soak) traffic(ctx context.Context) {
 		}
 		for i, path := range s.paths {
 			for j := range s.packets {
-				path.Out([]*packet.Frame{packet.NewFrame(frame(byte(s.count+i), byte(j)))})
+				path.Out([]*packet.Frame{packet.NewFrame(frame(byte(s.count+i), uint16(j)))})
 			}
 		}
 		if meant, sent := epochAt(next), epochAt(time.Now()); sent != meant {
@@ -414,16 +416,10 @@ func (s *soak) traffic(ctx context.Context) {
 // epochAt returns the number of the epoch at a time.
 func epochAt(t time.Time) uint64 { return uint64(t.UnixNano()/int64(interval)) + 1 }
 
-// frame is a UDP packet from 10.SWITCH.0.NUMBER.
-func frame(number, flow byte) []byte {
-	ip := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, number, 0, flow, 10, 0, 0, 1}
-	var sum uint32
-	for i := 0; i < len(ip); i += 2 {
-		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
-	}
-	sum = ^(sum>>16 + sum&0xffff)
-	ip[10], ip[11] = byte(sum>>8), byte(sum)
-	return slices.Concat(make([]byte, 12), []byte{8, 0}, ip, []byte{0x10, flow, 0, 80, 0, 8, 0, 0})
+// frame is a UDP packet from 10.HOST.FLOW, where FLOW has 16 bits.
+func frame(host byte, flow uint16) []byte {
+	return traffic.BuildFrame(traffic.FrameSpec{Src: netip.AddrFrom4([4]byte{10, host, byte(flow >> 8), byte(flow)}),
+		Dst: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Proto: 17, SrcPort: 4096 + flow, DstPort: 80})
 }
 
 // startSwitches starts the switches, which outlive collectors.
@@ -525,25 +521,12 @@ func (s *soak) startAgents(ctx context.Context) (running *sync.WaitGroup, err er
 	return running, nil
 }
 
-// freeAddresses returns addresses of the loopback interface that nothing listens on.
-func freeAddresses(n int) (all []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // closed together, so that all addresses differ
-		all = append(all, l.Addr().String())
-	}
-	return all, nil
-}
-
 func (s *soak) startNATS() error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	addresses, err := freeAddresses(6)
+	addresses, err := programs.FreeAddresses(6)
 	if err != nil {
 		return err
 	}
@@ -561,7 +544,7 @@ func (s *soak) startNATS() error {
 }
 
 func (s *soak) startCollectors() error {
-	addresses, err := freeAddresses(6)
+	addresses, err := programs.FreeAddresses(6)
 	if err != nil {
 		return err
 	}
@@ -599,26 +582,16 @@ func (s *soak) startCollectors() error {
 	return nil
 }
 
-// start starts a process with its log in a file.
-func (p *process) start(s *soak) error {
-	log, err := os.OpenFile(filepath.Join(s.dir, p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the process has its own descriptor
-	p.cmd = exec.Command(p.args[0], p.args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("%w: build it with `make build`", err)
-	}
-	return nil
+// start starts a process.
+func (p *process) start(s *soak) (err error) {
+	p.running, err = programs.Start(s.dir, p.name, nil, p.args...)
+	return err
 }
 
 // kill ends a process and waits for it.
 func (p *process) kill(signal syscall.Signal) {
-	if p.cmd != nil && p.cmd.Process != nil {
-		_ = p.cmd.Process.Signal(signal) // the process may have ended
-		_ = p.cmd.Wait()
+	if p.running != nil {
+		_ = p.running.End(signal) // fails if the process has ended
 	}
 }
 

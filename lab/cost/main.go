@@ -7,13 +7,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
+	"net/netip"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -28,6 +26,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/lab/evidence"
+	"github.com/netsketch/netsketch/lab/programs"
+	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
 )
 
@@ -56,7 +56,7 @@ type cost struct {
 	interval, measure    time.Duration
 
 	dir       string
-	processes []*exec.Cmd
+	processes []*programs.Program
 	addresses []string
 }
 
@@ -72,12 +72,15 @@ func (c *cost) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.dir)) }()
 	defer c.end()
+	if c.addresses, err = programs.FreeAddresses(c.switches); err != nil {
+		return err
+	}
 	for i := range c.switches {
-		if err := c.startSwitch(ctx, i); err != nil {
+		if err := c.startSwitch(i); err != nil {
 			return err
 		}
 	}
-	if err := c.startCollector(ctx); err != nil {
+	if err := c.startCollector(); err != nil {
 		return err
 	}
 	send, cancel := context.WithCancel(ctx)
@@ -116,20 +119,12 @@ func (c *cost) run(ctx context.Context) (err error) {
 }
 
 // start runs netsketch with its log in a file.
-func (c *cost) start(ctx context.Context, name string, args ...string) error {
-	log, err := os.Create(c.log(name))
-	if err != nil {
-		return err
+func (c *cost) start(name string, args ...string) error {
+	p, err := programs.Start(c.dir, name, nil, append([]string{filepath.Join(c.bin, "netsketch")}, args...)...)
+	if err == nil {
+		c.processes = append(c.processes, p)
 	}
-	defer log.Close() // the process has its own descriptor
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "netsketch"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%w: build it with `make build`", err)
-	}
-	c.processes = append(c.processes, cmd)
-	return nil
+	return err
 }
 
 func (c *cost) log(name string) string { return filepath.Join(c.dir, name+".log") }
@@ -137,26 +132,16 @@ func (c *cost) log(name string) string { return filepath.Join(c.dir, name+".log"
 // end ends the collector and then the switches.
 func (c *cost) end() {
 	for _, p := range slices.Backward(c.processes) {
-		_ = p.Process.Signal(syscall.SIGTERM) // the process may have ended
-		_ = p.Wait()
+		_ = p.End(syscall.SIGTERM) // fails if the process has ended
 	}
 }
 
-func (c *cost) startSwitch(ctx context.Context, i int) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	address := l.Addr().String()
-	c.addresses = append(c.addresses, address)
-	if err := l.Close(); err != nil {
-		return err
-	}
-	return c.start(ctx, fmt.Sprintf("s%d", i+1), "switch", "--listen", address, "--device-id", strconv.Itoa(i+1),
+func (c *cost) startSwitch(i int) error {
+	return c.start(fmt.Sprintf("s%d", i+1), "switch", "--listen", c.addresses[i], "--device-id", strconv.Itoa(i+1),
 		"--grpc-ports", "4", "--log", "warn")
 }
 
-func (c *cost) startCollector(ctx context.Context) error {
+func (c *cost) startCollector() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "epoch: {interval: %v}\ndevice-defaults: {pipeline: %s, tls: {plaintext: true}}\ndevices:\n",
 		c.interval, c.program)
@@ -171,7 +156,7 @@ func (c *cost) startCollector(ctx context.Context) error {
 	if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
 		return err
 	}
-	return c.start(ctx, "collector", "collector", "--config", name)
+	return c.start("collector", "collector", "--config", name)
 }
 
 // send sends packets to a switch, evenly in time.
@@ -183,7 +168,7 @@ func (c *cost) send(ctx context.Context, address string, number int) error {
 	defer conn.Close()
 	frames := make([][]byte, c.packets)
 	for i := range frames {
-		frames[i] = frame(number, i)
+		frames[i] = frame(byte(number), uint16(i))
 	}
 	for {
 		client, err := dataplane.Open(ctx, conn, uint64(number+1))
@@ -214,16 +199,10 @@ func (c *cost) inject(ctx context.Context, client *dataplane.Client, frames [][]
 	}
 }
 
-// frame is a UDP packet from 10.SWITCH.0.NUMBER.
-func frame(number, flow int) []byte {
-	f := append(make([]byte, 12), 8, 0)
-	ip := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, byte(number), byte(flow >> 8), byte(flow), 10, 0, 0, 1}
-	var sum uint32
-	for i := 0; i < len(ip); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
-	}
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum&0xffff))
-	return append(append(f, ip...), 0x10, byte(flow), 0, 80, 0, 8, 0, 0)
+// frame is a UDP packet from 10.HOST.FLOW, where FLOW has 16 bits.
+func frame(host byte, flow uint16) []byte {
+	return traffic.BuildFrame(traffic.FrameSpec{Src: netip.AddrFrom4([4]byte{10, host, byte(flow >> 8), byte(flow)}),
+		Dst: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Proto: 17, SrcPort: 4096 + flow, DstPort: 80})
 }
 
 // times are the processor times of the processes and their children, by name.
@@ -239,7 +218,7 @@ func (c *cost) times() (map[string][]time.Duration, error) {
 		if i == c.switches {
 			name = "collector"
 		}
-		parents[p.Process.Pid] = name
+		parents[p.PID()] = name
 	}
 	for _, entry := range all {
 		pid, err := strconv.Atoi(entry.Name())

@@ -43,9 +43,6 @@ import (
 	"github.com/netsketch/netsketch/lab/evidence"
 )
 
-// patience bounds waits for programs, which say nothing about traffic.
-const patience = 2 * time.Minute
-
 func main() {
 	if err := command(); err != nil {
 		fmt.Fprintln(os.Stderr, "harm:", err)

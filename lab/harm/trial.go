@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/lab/evidence"
+	"github.com/netsketch/netsketch/lab/programs"
 )
 
 // lease is the longest time for which a host goes on tagging packets to a host that is gone.
@@ -120,7 +121,7 @@ func (s scenario) run(dir string, o options) (row, error) {
 	if err := isolate(dir); err != nil {
 		return row{}, err
 	}
-	w := &world{dir: dir, bin: o.bin, settings: s.settings, epoch: o.epoch, running: map[string]*program{}}
+	w := &world{dir: dir, bin: o.bin, settings: s.settings, epoch: o.epoch, running: map[string]*programs.Program{}}
 	switch o.carrier {
 	case "":
 	case "plain":
@@ -260,9 +261,9 @@ func (t *trial) epochs(n int64) error {
 
 // await waits for a condition.
 func (t *trial) await(what string, ok func() bool) error {
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(programs.Patience); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("not within %v: %s", patience, what)
+			return fmt.Errorf("not within %v: %s", programs.Patience, what)
 		}
 	}
 	return nil

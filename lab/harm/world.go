@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/netsketch/netsketch/internal/test/netns"
+	"github.com/netsketch/netsketch/lab/programs"
 )
 
 const (
@@ -68,7 +69,7 @@ type world struct {
 	dir, bin string
 	settings settings
 	epoch    time.Duration
-	running  map[string]*program
+	running  map[string]*programs.Program
 	router   []*routerFilter
 }
 
@@ -93,12 +94,6 @@ type settings struct {
 	ahead int
 	// late hosts have no running agent at first.
 	late []string
-}
-
-// program is a running process. Its output is in a file of the case's directory.
-type program struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
 }
 
 // isolate prepares this process, which has namespaces of its own.
@@ -252,25 +247,15 @@ func (w *world) start(name, host string, command ...string) error {
 	if host != "" {
 		command = append([]string{"ip", "netns", "exec", host}, command...)
 	}
-	log, err := os.OpenFile(filepath.Join(w.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	p := &program{cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = w.dir, log, log
+	var environment []string
 	if name == "h2" && w.settings.ahead != 0 {
-		p.cmd.Env = append(os.Environ(), "NETSKETCH_HARM_AHEAD="+(time.Duration(w.settings.ahead)*w.epoch).String())
+		environment = []string{"NETSKETCH_HARM_AHEAD=" + (time.Duration(w.settings.ahead) * w.epoch).String()}
 	}
-	if err := p.cmd.Start(); err != nil {
-		return err
+	p, err := programs.Start(w.dir, name, environment, command...)
+	if err == nil {
+		w.running[name] = p
 	}
-	go func() {
-		_ = p.cmd.Wait() // the log has the reason
-		close(p.exited)
-	}()
-	w.running[name] = p
-	return nil
+	return err
 }
 
 // end ends a program by a signal and waits for its end.
@@ -279,36 +264,23 @@ func (w *world) end(name string, s syscall.Signal) error {
 	if p == nil {
 		return fmt.Errorf("%s does not run", name)
 	}
-	select {
-	case <-p.exited:
-		return fmt.Errorf("%s has ended by itself: see its log", name)
-	default:
-	}
-	if err := p.cmd.Process.Signal(s); err != nil {
-		return err
-	}
-	return w.gone(name)
+	delete(w.running, name)
+	return p.End(s)
 }
 
 // gone waits for the end of a program.
 func (w *world) gone(name string) error {
-	select {
-	case <-w.running[name].exited:
-		delete(w.running, name)
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("%s has not ended within %v", name, patience)
-	}
+	p := w.running[name]
+	delete(w.running, name)
+	return p.Wait()
 }
 
 // ended returns an error if a program that should run has ended.
 func (w *world) ended() error {
 	var errs []error
 	for name, p := range w.running {
-		select {
-		case <-p.exited:
+		if p.Ended() {
 			errs = append(errs, fmt.Errorf("%s has ended by itself: see its log", name))
-		default:
 		}
 	}
 	return errors.Join(errs...)

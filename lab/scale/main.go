@@ -13,7 +13,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -29,6 +28,7 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/lab/evidence"
+	"github.com/netsketch/netsketch/lab/programs"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -119,19 +119,17 @@ func (s *scale) run(ctx context.Context) error {
 
 // join starts the members and waits until each sees all.
 func (s *scale) join(ctx context.Context, dir string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addresses, err := programs.FreeAddresses(1)
 	if err != nil {
 		return err
 	}
-	address := l.Addr().String()
-	_ = l.Close() // the NATS server listens at the address
 	for i := range s.collectors {
 		m := &member{s: s, name: fmt.Sprintf("c%d", i+1), store: store.New(store.Options{})}
 		s.members = append(s.members, m)
-		cfg := bus.Config{Name: "scale", Member: m.name, Servers: []string{address}}
+		cfg := bus.Config{Name: "scale", Member: m.name, Servers: slices.Clone(addresses)}
 		if i == 0 {
 			cfg.Servers, cfg.Serve = nil, natsserver.Start
-			cfg.Embedded = &bus.Embedded{Listen: address, Directory: dir}
+			cfg.Embedded = &bus.Embedded{Listen: addresses[0], Directory: dir}
 		}
 		if m.bus, err = bus.Connect(ctx, cfg); err != nil {
 			return err
