@@ -4,6 +4,7 @@ package collector
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,34 @@ func TestHostSettingsOfACluster(t *testing.T) {
 	if n := other.c.intent.Counts("fake"); n.Applied+n.Failed != 0 {
 		t.Errorf("outcomes at the collector that is not the plugin's home: %+v", n)
 	}
+}
+
+// A report of a host that is late at one collector reaches the plugin, which is at home at another.
+func TestLateReportOfACluster(t *testing.T) {
+	rigs, _ := hostRigs(t, pluginsYAML(t, "fake"))
+	open, _ := rigs["c1"].c.Epoch()
+	home, other := rigs["c1"], rigs["c2"]
+	if home.c.view().In(open).Plugin("fake") == "c2" {
+		home, other = other, home
+	}
+	home.c.Plan(t.Context(), "fake", sdk.Plan{ID: 9, Hosts: []sdk.HostSetting{{Role: "count", Data: []byte("all")}}})
+	stepUntil(t, "the settings of both hosts", rigs, func() bool { return home.c.intent.Counts("fake").Applied == 2 })
+	open, _ = other.c.Epoch()
+	late := sdk.LateReport{Epoch: open - 1, HostReport: sdk.HostReport{Host: other.c.hosts.Hosts()[0].Name, Role: "count",
+		Data: []byte("late")}}
+	if !other.c.epochs.Late(late) {
+		t.Fatal("the report is dropped")
+	}
+	stepUntil(t, "the late report at the plugin", rigs, func() (found bool) {
+		home.plugins["fake"].do(func(p *fakePlugin) {
+			for _, e := range p.epochs {
+				found = found || slices.ContainsFunc(e.Late, func(r sdk.LateReport) bool {
+					return r.Host == late.Host && r.Epoch == late.Epoch && string(r.Data) == "late"
+				})
+			}
+		})
+		return found
+	})
 }
 
 // The epoch that the clock of one host begins reaches the hosts of other collectors. One that is

@@ -135,7 +135,8 @@ func (m *Component) Start(ctx context.Context) (err error) {
 			Holds: m.holdings, Counts: m.counts})
 	j.exchange = exchange.New(exchange.Config{Member: cfg.Cluster.Member}, exchange.Dependencies{
 		Bus: j.bus, Logger: m.log, Store: m.parts.Store, Validate: m.parts.Validate, View: j.cluster.View,
-		Wanted: m.parts.Analysis.Wanted, Merge: m.parts.Analysis.Merge, Answer: m.answer, OnWatched: m.parts.Analysis.Rewatch,
+		Wanted: m.parts.Analysis.Wanted, Merge: m.parts.Analysis.Merge, Answer: m.answer,
+		Late: m.parts.Epochs.Late, OnWatched: m.parts.Analysis.Rewatch,
 	})
 	j.plans = plans.New(plans.Dependencies{Bus: j.bus, Logger: m.log, Member: cfg.Cluster.Member,
 		View: j.cluster.View, Incarnation: j.cluster.Incarnation(), Epoch: m.openEpoch, Follow: m.parts.Intent.Follow,
