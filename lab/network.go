@@ -246,7 +246,7 @@ func (c *Config) ruleOf(p *compiled.Program) truth.Rule {
 // cable makes the wires of the fabric.
 func (n *Network) cable() {
 	wireTo := func(name, link string, to endpoint, latency time.Duration, loss float64) *wire {
-		w := &wire{name: name, link: link, to: to, latency: latency, chance: newChance(n.cfg.Seed, name)}
+		w := &wire{link: link, to: to, latency: latency, chance: newChance(n.cfg.Seed, name)}
 		w.chance.loss = loss
 		return w
 	}

@@ -110,7 +110,6 @@ func (q *eventQueue) pop() event {
 
 // wire is one direction of a link, or of a host's attachment.
 type wire struct {
-	name  string
 	link  string // name of the link in the journal
 	to    endpoint
 	inner bool // between switches
@@ -120,7 +119,6 @@ type wire struct {
 	down    bool
 	held    time.Duration // packets wait until then
 	chance  chance
-	sent    uint64
 	lost    uint64
 }
 
@@ -144,9 +142,6 @@ func newChance(seed uint64, name string) chance {
 func (w *wire) carry(p *passage, now time.Duration) (time.Duration, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !p.probe {
-		w.sent++
-	}
 	if w.inner {
 		p.links++
 	}

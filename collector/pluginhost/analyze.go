@@ -131,7 +131,7 @@ func (c *call) finish(m *pluginv1.EpochDone) {
 // the next process receives the epoch again, once.
 //
 // Only one goroutine may call Analyze. ctx must have a deadline; a plugin that still works
-// CancelGrace after the deadline is killed. A recording may read the epoch after Analyze returns,
+// cancelGrace after the deadline is killed. A recording may read the epoch after Analyze returns,
 // so the epoch must not be changed. Epoch.Watched is ignored, see SetWatched. Results.Events are
 // already logged.
 func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
@@ -157,7 +157,7 @@ func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 }
 
 // analyze sends an epoch and waits for its results. ctx must have a deadline; a plugin that does
-// not finish within CancelGrace after it is killed. When analyze returns, either the plugin is
+// not finish within cancelGrace after it is killed. When analyze returns, either the plugin is
 // ready for the next epoch or the session is over.
 func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
 	network sdk.Network,
@@ -194,7 +194,7 @@ func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[str
 // await waits until the epoch is sent and the plugin has replied. After the deadline, it cancels
 // the epoch.
 func (s *session) await(ctx context.Context, c *call, sent <-chan error) error {
-	allowed := s.host.opts.cancelGrace(budgetOf(ctx))
+	allowed := cancelGrace(budgetOf(ctx))
 	var expired error // the reason why ctx ended
 	var grace <-chan time.Time
 	ended, done := ctx.Done(), c.done

@@ -32,12 +32,8 @@ type Options struct {
 	// applies to StartTimeout, CallTimeout and HealthTimeout.
 	IOLimit func(d time.Duration) time.Duration
 
-	StartTimeout time.Duration // from the start of a process to its handshake; default 10 s
-	CallTimeout  time.Duration // limit of Describe, Configure and Query; default 10 s
-	// CancelGrace is the time from an epoch's deadline until a plugin that has not stopped is killed.
-	// The default is the time that the plugin had for the epoch, between 250 ms and 2 s: on a busy
-	// machine, a restart costs more than letting the analysis finish.
-	CancelGrace    time.Duration
+	StartTimeout   time.Duration // from the start of a process to its handshake; default 10 s
+	CallTimeout    time.Duration // limit of Describe, Configure and Query; default 10 s
 	StopGrace      time.Duration // limit of Drain and an orderly end together; default 5 s
 	HealthInterval time.Duration // between health checks; default 5 s
 	HealthTimeout  time.Duration // limit of one check; default 2 s
@@ -91,9 +87,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cancelGrace returns the default grace for a call that had the time limit.
-func (o Options) cancelGrace(limit time.Duration) time.Duration {
-	return cmp.Or(o.CancelGrace, min(max(limit, 250*time.Millisecond), 2*time.Second))
+// cancelGrace returns the time from an epoch's deadline until a plugin that has not stopped is
+// killed, from the time that the plugin had for the epoch: on a busy machine, a restart costs more
+// than letting the analysis finish.
+func cancelGrace(limit time.Duration) time.Duration {
+	return min(max(limit, 250*time.Millisecond), 2*time.Second)
 }
 
 // Host starts and supervises plugins.

@@ -23,14 +23,11 @@ type results struct {
 	newest int64
 	epochs map[int64]netns.Row
 	flows  map[string]netns.Row // flows by flow and epoch
-	hosts  map[string]netns.Row // hosts by host and epoch
-	alerts map[string]bool
 }
 
 // follow subscribes to the collector, again and again if it is restarted.
 func follow() *results {
-	r := &results{epochs: map[int64]netns.Row{}, flows: map[string]netns.Row{}, hosts: map[string]netns.Row{},
-		alerts: map[string]bool{}}
+	r := &results{epochs: map[int64]netns.Row{}, flows: map[string]netns.Row{}}
 	go func() {
 		for last := ""; ; {
 			err := netns.Watch(&r.mu, r.take, "/omnimon")
@@ -53,14 +50,6 @@ func (r *results) take(list string, row netns.Row, _ int64) {
 		r.epochs[e] = row
 	case "/omnimon/flows/flow":
 		r.flows[fmt.Sprint(row.Text("flow"), " ", row.Number("epoch"))] = row
-	case "/omnimon/hosts/host":
-		if row["epoch"] != nil {
-			r.hosts[fmt.Sprint(row.Text("host"), " ", row.Number("epoch"))] = row
-		}
-	case "/omnimon/alerts/alert":
-		if row.Is("active") {
-			r.alerts[row.Text("kind")+" "+row.Text("subject")] = true
-		}
 	}
 }
 

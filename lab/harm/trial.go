@@ -75,7 +75,7 @@ type row struct {
 	Count, Control        countJSON
 	Bound                 int
 	Before, During, After int // packets with a carrier, of h1 and h2
-	Probes, Ahead, Unread int
+	Ahead, Unread         int
 	Stopped               time.Duration // time from the failure to the last packet with a carrier to a silent host
 	TCP                   string
 	Proof                 string
@@ -399,7 +399,6 @@ func (t *trial) account() {
 			t.wrong("%d packets with a carrier to %s, more than %v after the failure", n, to, quiet.Sub(t.failed))
 		}
 		s.mu.Lock()
-		t.row.Probes += s.probes
 		t.row.Ahead = max(t.row.Ahead, s.ahead)
 		for carrier := range s.carriers {
 			if carrier != t.row.Carrier {

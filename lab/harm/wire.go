@@ -85,7 +85,6 @@ type sniffer struct {
 
 	mu       sync.Mutex
 	tagged   []event // destination and time of packets with a carrier
-	probes   int
 	carriers map[string]int
 	ahead    int // most epochs that a packet was ahead of this machine's clock
 }
@@ -123,11 +122,7 @@ func sniff(device string, interval time.Duration) (*sniffer, error) {
 func (s *sniffer) take(f seen, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case f.carrier == "":
-	case f.probe:
-		s.probes++
-	default:
+	if f.carrier != "" && !f.probe {
 		s.tagged = append(s.tagged, event{f.hostTo, at})
 		s.carriers[f.carrier]++
 		s.ahead = max(s.ahead, int(int16(f.epoch-uint16(at.UnixNano()/int64(s.interval)))))

@@ -62,8 +62,6 @@ type Config struct {
 	Replicas int
 	// Logger receives changes of the connection; nil disables logging.
 	Logger *slog.Logger
-	// OnConnection, if set, is called after the connection was lost or is back. It must not block.
-	OnConnection func(connected bool)
 }
 
 // Embedded configures a NATS server in this process.
@@ -255,9 +253,6 @@ func (b *Bus) changed(connected bool, err error) {
 		b.cfg.Logger.Info("connected to NATS")
 	case err != nil:
 		b.cfg.Logger.Warn("the connection to NATS is lost", "error", err)
-	}
-	if b.cfg.OnConnection != nil {
-		b.cfg.OnConnection(connected)
 	}
 }
 
