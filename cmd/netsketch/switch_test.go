@@ -34,7 +34,13 @@ import (
 // plugins is the directory of the plugin binaries.
 var plugins string
 
-func TestMain(m *testing.M) { testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon") }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(collectorFile); file != "" {
+		os.Args = []string{"netsketch", "collector", "--config", file}
+		main()
+	}
+	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon")
+}
 
 // running is a running switch command.
 type running struct {
