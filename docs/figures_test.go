@@ -25,17 +25,24 @@ func cells(t *testing.T, path string) (rows [][]string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-") {
-			continue
+		if row := cellsOf(line); row != nil {
+			rows = append(rows, row)
 		}
-		row := strings.Split(strings.Trim(line, "|"), " | ")
-		for i := range row {
-			row[i] = strings.TrimSpace(row[i])
-		}
-		rows = append(rows, row)
 	}
 	return rows
+}
+
+// cellsOf returns the trimmed cells of a row, and nil for another line.
+func cellsOf(line string) []string {
+	line = strings.TrimSpace(line)
+	if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-") {
+		return nil
+	}
+	row := strings.Split(strings.Trim(line, "|"), " | ")
+	for i := range row {
+		row[i] = strings.TrimSpace(row[i])
+	}
+	return row
 }
 
 // statements returns the verdicts of a page on a figure's statements. A statement about a part of
@@ -104,12 +111,17 @@ func TestStatusOfFigures(t *testing.T) {
 	words := []string{"better", "equal", "worse", "not comparable", "missing"}
 	counts := map[string]map[string]int{"all": {}}
 	stated, pages := map[string][]string{}, map[string]bool{}
-	for _, row := range cells(t, "figures/README.md") {
+	paper := "" // the heading above a table
+	for line := range strings.Lines(read(t, "figures/README.md")) {
+		if heading, ok := strings.CutPrefix(line, "### "); ok {
+			paper = strings.TrimSpace(heading)
+		}
+		row := cellsOf(line)
 		switch {
 		case len(row) == 6 && row[0] != "paper":
 			stated[row[0]] = row[1:]
-		case len(row) == 5 && slices.Contains(words, row[4]):
-			paper, figure, link, result := row[0], row[1], row[3], row[4]
+		case len(row) == 4 && slices.Contains(words, row[3]):
+			figure, link, result := row[0], row[2], row[3]
 			if counts[paper] == nil {
 				counts[paper] = map[string]int{}
 			}
