@@ -66,7 +66,7 @@ all when none is named. Everything but times and speeds comes out the same each 
 		StringVar(&f.plots, "plots", "", "also write SVG plots, a page and the rows as CSV for each figure to this "+
 			"directory")
 	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "NAME=COMMAND of a program to compare speeds with, in the figures "+
-		"speed and sketchint-6; repeatable. docs/figures/README.md says what it reads and prints")
+		"speed and sketchint-6; repeatable. The comment of Peer in lab/figures/suite says what it reads and prints")
 	return cmd
 }
 

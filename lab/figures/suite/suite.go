@@ -51,11 +51,15 @@ type Options struct {
 	Peers []Peer
 }
 
-// Peer is a program that inserts the same keys into a structure of its own, once a run. Its
-// arguments are a file of keys (as `records:FILE` reads), the structure's name, its rows, its
-// bytes and a number of threads. It prints lines: `about TEXT`; `insertion PACKETS NANOSECONDS` and
-// `query KEYS NANOSECONDS`, in processor time of the slowest thread; `ARE VALUE`. It prints only
-// `about` if it has no such structure.
+// Peer is a program that inserts the same keys into an empty structure of its own, once a run. Its
+// arguments are a file of keys, the structure's name, its rows, its bytes and a number of threads.
+// The file has 21 bytes for each packet, as `records:FILE` reads: the key (source and destination
+// address, source and destination port, all in network byte order, protocol: 13 bytes) and the
+// arrival in microseconds (little endian, 8 bytes). The program prints lines: `about TEXT`, which
+// the page quotes; `insertion PACKETS NANOSECONDS`, in processor time of the slowest thread; `query
+// FLOWS NANOSECONDS`, for every flow once on one thread; `ARE VALUE`, the mean relative error of
+// all flow sizes. It prints only `about` if it has no such structure. Another exit status than 0,
+// another number of packets or flows than the file's and any other line are errors.
 type Peer struct {
 	Name    string
 	Command []string // the program and its first arguments; at least the program
