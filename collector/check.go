@@ -23,8 +23,9 @@ import (
 
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example
 // because their pipeline is unknown, and plugins that do not start or refuse their configuration.
-// It starts the plugins briefly, and opens no connection.
-func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
+// It starts the plugins briefly, and opens no connection. It also returns what plugins miss in the
+// network.
+func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing []string, _ error) {
 	next := *cfg
 	next.Plugins.StateDirectory = ""
 	next.Plugins.Instances = slices.Clone(cfg.Plugins.Instances)
@@ -34,7 +35,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 	deps.Logger = slog.New(slog.DiscardHandler)
 	c, err := New(&next, deps)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = errors.Join(c.network.Faults()...)
 	if startErr := c.analysis.Start(ctx); startErr != nil {
@@ -49,7 +50,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) error {
 		}
 		err = errors.Join(err, failed[name])
 	}
-	return errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+	return c.analysis.Missing(), errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }
 
 // Network returns the network that a collector passes to the instance of a plugin with this name,

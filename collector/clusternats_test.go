@@ -119,7 +119,7 @@ func TestCheckReadsFilesForNATS(t *testing.T) {
 		"username: collector, password: secret, tls: {plaintext: true}": "",
 	} {
 		cfg := parseConfig(t, "cluster: {name: fabric, member: c1, nats: {addresses: [\"192.0.2.1:4222\"], "+keys+"}}\n")
-		err := Check(t.Context(), cfg, Dependencies{Programs: fakePrograms})
+		_, err := Check(t.Context(), cfg, Dependencies{Programs: fakePrograms})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: error %v, want %q", keys, err, want)
 		}

@@ -122,7 +122,12 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 			"{type: gnmi, address: 127.0.0.1:9339}\n", path)
 	}
 	if !o.fileOnly {
-		err = inFile(path, collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version}))
+		var missing []string
+		missing, err = collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
+		err = inFile(path, err)
+		for _, m := range missing {
+			fmt.Fprintf(warn, "%s: warning: %s\n", path, m)
+		}
 	}
 	if o.dial {
 		err = errors.Join(err, inFile(path, dialDevices(ctx, c)))

@@ -116,6 +116,23 @@ func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
 	return fmt.Errorf("plugin %s does not run with its new configuration: %w", p.name, located(cfg.Config, err))
 }
 
+// Missing returns what running plugins miss in the network, a text for each object.
+func (c *Component) Missing() (out []string) {
+	for _, p := range c.running() {
+		p.mu.Lock()
+		for _, m := range p.settings.Missing {
+			where := ""
+			if m.Device != "" {
+				where = m.Device + ": "
+			}
+			out = append(out, strings.TrimSuffix(fmt.Sprintf("plugin %s misses %s%s: %s", p.name, where, m.Object,
+				m.Consequence), ": "))
+		}
+		p.mu.Unlock()
+	}
+	return out
+}
+
 // configured receives the plugin's settings each time the plugin was configured.
 func (p *plugin) configured(s sdk.Settings) {
 	planned := map[string]bool{}

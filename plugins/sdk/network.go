@@ -5,6 +5,7 @@
 package sdk
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"path"
@@ -310,7 +311,11 @@ func (need ObjectNeed) String() string {
 			}
 			values = append(values, key)
 		}
-		parts = append(parts, "@"+need.Annotation+"["+strings.Join(values, ", ")+"]")
+		annotation := "@" + need.Annotation
+		if len(values) > 0 {
+			annotation += "[" + strings.Join(values, ", ") + "]"
+		}
+		parts = append(parts, annotation)
 	}
 	if len(parts) == 0 {
 		return "any object"
@@ -334,8 +339,22 @@ func (n *Network) Bind(needs []ObjectNeed) (bindings []Binding, missing []Missin
 			}
 		}
 		if !found && !need.Optional {
-			missing = append(missing, MissingObject{Object: need.String()})
+			missing = append(missing, MissingObject{Object: need.String(), Consequence: n.readable()})
 		}
 	}
 	return bindings, missing
+}
+
+// readable names the registers of the first device that has any, for whoever misses one.
+func (n *Network) readable() string {
+	for _, d := range n.Devices {
+		var names []string
+		for _, o := range d.Objects {
+			names = append(names, strings.Join(append([]string{o.Name}, slices.Sorted(maps.Keys(o.Annotations))...), " @"))
+		}
+		if len(names) > 0 {
+			return fmt.Sprintf("the registers of %s are %s", d.Name, strings.Join(names, ", "))
+		}
+	}
+	return "no switch has registers with @netsketch_readout"
 }

@@ -560,7 +560,7 @@ func TestBind(t *testing.T) {
 		{ObjectNeed{Annotation: "mine", Values: map[string]string{"k": "v"}}, "missing @mine[k=v]"},
 		{ObjectNeed{Annotation: "other", Values: map[string]string{"structure": "univmon"}},
 			"missing @other[structure=univmon]"},
-		{ObjectNeed{Annotation: "third"}, "missing @third[]"},
+		{ObjectNeed{Annotation: "third"}, "missing @third"},
 		{ObjectNeed{Name: "nothing", Annotation: "mine", Values: map[string]string{"a": "", "b": "c"}},
 			"missing nothing @mine[a, b=c]"},
 		{ObjectNeed{Name: "nothing", Optional: true}, ""},
@@ -573,6 +573,10 @@ func TestBind(t *testing.T) {
 		}
 		if len(missing) > 0 {
 			got = append(got, "missing", missing[0].Object)
+		}
+		if len(missing) > 0 && !strings.HasPrefix(missing[0].Consequence,
+			"the registers of leaf are MyIngress.um.cells @mine @other, MyIngress.um.keys @mine") {
+			t.Errorf("%+v: %s", test.need, missing[0].Consequence)
 		}
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%+v: %v, want %s", test.need, got, test.want)
