@@ -200,9 +200,9 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, e := c.of()
-			h, err := start(t, m, Options{})
+			_, err := start(t, m, Options{})
 			if err == nil {
-				h = Start(t, m, Options{Network: sdk.Network{Devices: []sdk.Device{{Name: "leaf1"}},
+				h := Start(t, m, Options{Network: sdk.Network{Devices: []sdk.Device{{Name: "leaf1"}},
 					Hosts: []sdk.Host{{Name: "h1"}}}})
 				_, err = h.TryAnalyze(e)
 			}
