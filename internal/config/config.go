@@ -356,7 +356,7 @@ func (p Plugin) Binary() string {
 // complete derives values that were not given from others.
 func (p *Plugin) complete(c *Config) {
 	if p.Name == "" {
-		p.Name = filepath.Base(p.Plugin)
+		p.Name = p.Binary()
 	}
 	if p.Deadline == 0 {
 		p.Deadline = c.Epoch.Interval
