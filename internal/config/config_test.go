@@ -604,7 +604,8 @@ func TestScalars(t *testing.T) {
 	}
 }
 
-// A plugin that is named by its path has the name of the file, without the prefix of plugins' files.
+// A plugin that is named by its path has the name of the file, without the prefix of plugins'
+// files.
 func TestNameOfPath(t *testing.T) {
 	c, err := config.Parse("netsketch.yaml", []byte("plugins: {instances: [{plugin: /opt/netsketch-plugin-mine}]}"))
 	if err != nil || c.Plugins.Instances[0].Name != "mine" {

@@ -21,8 +21,8 @@ import (
 )
 
 // keys are the keys of the paper's evaluation, in its order.
-var keys = []flow.Fields{flow.FiveTuple, flow.Src | flow.Dst, flow.Src | flow.SrcPort, flow.Dst | flow.DstPort, flow.Src,
-	flow.Dst}
+var keys = []flow.Fields{flow.FiveTuple, flow.Src | flow.Dst, flow.Src | flow.SrcPort, flow.Dst | flow.DstPort,
+	flow.Src, flow.Dst}
 
 // setting is a run of the experiment.
 type setting struct {
@@ -173,7 +173,8 @@ func draw(w io.Writer, series map[string][][]float64) error {
 	x := func(n int) int { return 60 + 80*n }
 	y := func(f1 float64) float64 { return 220 - 200*f1 }
 	var b strings.Builder
-	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 260" font-family="sans-serif" font-size="12">` +
+	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 260" font-family="sans-serif" ` +
+		`font-size="12">` +
 		`<rect width="520" height="260" fill="white"/><text x="220" y="255">number of keys</text>` +
 		`<text x="12" y="130" transform="rotate(-90 12 130)">F1</text>`)
 	for i := range 6 {
