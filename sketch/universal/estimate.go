@@ -29,7 +29,7 @@ type Estimate struct {
 // level is the state of one stratum. A stratum contains the flows whose deepest level it is.
 type level struct {
 	rest     []int32 // the cells minus the known flows
-	moment   float64 // sum of squares of rest, median of the rows
+	moment   float64 // sum of squares of the flows' sizes
 	noise    float64 // standard deviation of an estimate
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
@@ -180,14 +180,28 @@ func (e *Estimate) survey(i int, flows []estimated) {
 	lv := &e.levels[i]
 	rows := e.layout.Rows
 	columns := len(lv.rest) / rows
+	lv.noise = math.Sqrt(moment(lv.rest, rows) / float64(columns) * 1.5 / float64(rows))
+	cells := slices.Clone(lv.rest)
+	for i := range flows {
+		if f := &flows[i]; math.Abs(float64(f.size)) < significant*lv.noise {
+			f.addTo(cells, rows) // its size may be noise
+		} else {
+			lv.moment += float64(f.size) * float64(f.size)
+		}
+	}
+	lv.moment += moment(cells, rows)
+	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i, smallFlows), flows, rows)
+}
+
+// moment returns the sum of squares of the sizes of the flows in cells: the median of the rows.
+func moment(cells []int32, rows int) float64 {
 	var squares [maxRows]float64
+	columns := len(cells) / rows
 	for row := range rows {
-		for _, v := range lv.rest[row*columns : (row+1)*columns] {
+		for _, v := range cells[row*columns : (row+1)*columns] {
 			squares[row] += float64(v) * float64(v)
 		}
 	}
 	slices.Sort(squares[:rows])
-	lv.moment = (squares[(rows-1)/2] + squares[rows/2]) / 2
-	lv.noise = math.Sqrt(lv.moment / float64(columns) * 1.5 / float64(rows))
-	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i, smallFlows), flows, rows)
+	return (squares[(rows-1)/2] + squares[rows/2]) / 2
 }

@@ -72,3 +72,20 @@ func TestChangeOfFlows(t *testing.T) {
 		t.Errorf("total change %v, want 280", got)
 	}
 }
+
+// TestMomentOfFloods: the sum of squares has no bias where noise makes small flows look larger.
+func TestMomentOfFloods(t *testing.T) {
+	for name, l := range map[string]Layout{"univmon": src1M, "univmon-300k": src300K} {
+		var errors []float64
+		for seed := range uint32(24) {
+			e, packets, _ := sources(t, l, 50_000, 99_999*seed)
+			few := packets - 50_000 // nine packets of every 50th flow
+			errors = append(errors, e.Moment2()/(50_000+few/9*99)-1)
+		}
+		mean, deviation := moments(errors)
+		t.Logf("%s: %+.4f, deviation %.4f", name, mean, deviation)
+		if math.Abs(mean) > 0.01+2*deviation/math.Sqrt(float64(len(errors))) || deviation > 0.06 {
+			t.Errorf("%s: off by %+.4f on average, deviation %.4f", name, mean, deviation)
+		}
+	}
+}

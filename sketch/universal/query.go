@@ -62,12 +62,8 @@ func (e *Estimate) Entropy() float64 {
 
 // Moment2 returns the second frequency moment F2: the sum of the squared sizes.
 func (e *Estimate) Moment2() float64 {
-	// The sum of squares of a row's remaining cells is the moment of the unknown flows. For flows of
-	// this size, it is more accurate than the sample.
+	// Small flows are in the cells, whose sum of squares is more accurate for them than the sample.
 	sum := 0.0
-	for _, f := range e.flows {
-		sum += float64(f.size) * float64(f.size)
-	}
 	for i := range e.levels {
 		sum += e.levels[i].moment
 	}

@@ -39,9 +39,6 @@ func (e *Estimate) total() (sum, deviation float64) {
 		}
 		flows, s.flows = flows[:first], flows[first:]
 		s.squares = lv.moment
-		for j := range s.flows {
-			s.squares += float64(s.flows[j].size) * float64(s.flows[j].size)
-		}
 		least = max(least, e.complete(i, math.MaxInt32))
 		spread := math.Inf(1)
 		if lv.counted {
