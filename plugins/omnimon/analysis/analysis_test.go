@@ -380,6 +380,60 @@ func TestUncountedPackets(t *testing.T) {
 	}
 }
 
+// TestDistrustedSwitch: the ports of a switch whose slots lack packets prove nothing about its links.
+func TestDistrustedSwitch(t *testing.T) {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4, Counters: true,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: 1})
+	for n := range 9 {
+		packet := wire.Values{1, 100}
+		f.Sent.Add(&packet)
+		if n < 3 {
+			f.Lost[1].Add(&packet) // at the first switch
+		} else {
+			f.Received.Add(&packet)
+		}
+	}
+	sim.Count()
+	first, second := f.Path.Hops[0], f.Path.Hops[1]
+	clear(sim.Epoch.Recorded[first.Array])
+	sim.Epoch.Departed[second.Link] += 2 // as if the link behind the switch lost two of them
+	r := analyze(t, sim)
+	if !warned(r, "slots did not count packets that arrived") {
+		t.Errorf("reasons %v", simulation.Reasons(r))
+	}
+	contains(t, sim, r)
+
+	// The same with the switch behind the link: its counter of arrivals is two too low.
+	sim.Count()
+	clear(sim.Epoch.Recorded[second.Array])
+	sim.Epoch.Arrived[second.Link] -= 2
+	contains(t, sim, analyze(t, sim))
+}
+
+// TestEachHostMissing: without the report of any one host, nothing contradicts, and bounds hold.
+func TestEachHostMissing(t *testing.T) {
+	tp := simulation.FatTree(4)
+	for host := range 16 {
+		sim := simulation.Run(tp, simulation.Settings{Flows: 300, Slots: 512, Mean: 3, Counters: true, Seed: 9,
+			Drop: simulation.Failures(tp, "congestion", rand.New(rand.NewPCG(9, 9)))})
+		sim.Epoch.Reports[host] = nil
+		for i, l := range sim.Links { // no switch counts at the hosts' side of a link
+			if l.From == analysis.Host {
+				sim.Epoch.Departed[i] = -1
+			}
+			if l.To == analysis.Host {
+				sim.Epoch.Arrived[i] = -1
+			}
+		}
+		r := analyze(t, sim)
+		if reasons := simulation.Reasons(r); len(reasons) != 1 || r.Hosts[host] != "no report" {
+			t.Errorf("host %d: %v", host, reasons)
+		}
+		contains(t, sim, r)
+	}
+}
+
 func warned(r *analysis.Result, text string) bool {
 	return slices.ContainsFunc(simulation.Reasons(r), func(w string) bool { return strings.Contains(w, text) })
 }
