@@ -338,7 +338,7 @@ func TestForgedElectionID(t *testing.T) {
 	gone := func() int { return p.logged(`msg="cluster: a member is gone"`) }
 	outbidBefore, goneBefore := outbid(), gone()
 	begin := time.Now()
-	p.cut[owner]() // its session stays, with an election id above the forged one
+	p.cut[owner]() // the owner's session stays, with an election id above the forged one
 	testkit.Until(t, "the next owner outbids it", owned(next))
 	t.Logf("the next owner has outbid it %v after it was cut off", time.Since(begin))
 	measured("the next owner measures the switch")

@@ -165,7 +165,7 @@ type fakePlugin struct {
 	stopped bool
 	state   *sdk.State
 
-	replaced atomic.Bool // its file is another one than it was started from
+	replaced atomic.Bool // the file differs from the file that the plugin was started from
 }
 
 const listSummaries = "/netsketch-univmon:univmon/summaries/summary"

@@ -50,7 +50,7 @@ type passage struct {
 
 	probe bool // the packet is a probe of a host's agent: counts and ground truth of hosts leave it out
 
-	tracked bool           // its stays are ground truth, and key is its flow
+	tracked bool           // the packet's stays are ground truth, and key is its flow
 	entered time.Duration  // time at which the frame entered its switch
 	segment *truth.Segment // segment of that switch
 	stays   []truth.Stay   // at earlier switches

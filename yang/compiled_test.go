@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write host.json")
 
-// TestHostSchema: the compiled schema of host agents is that of the modules.
+// TestHostSchema: the compiled schema of host agents is the schema of the modules.
 func TestHostSchema(t *testing.T) {
 	want, err := Load(HostModules()...)
 	if err != nil {

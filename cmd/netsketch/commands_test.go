@@ -176,7 +176,7 @@ func shellWords(line string) (commands [][]string) {
 	return commands
 }
 
-// A page's commands: those of blocks and sentences, without output, comments and other programs.
+// A page's commands are found in blocks and sentences, without output, comments and other programs.
 func TestCommandsOfPage(t *testing.T) {
 	const page = "Run `make build`, then `go test\n./x`.\n\n```console\n$ bin/netsketch query '/a b' | grep x # why\n" +
 		"netsketch.yaml:1: wrong\n```\n\n    sudo env \"P=$P\" gnmic -a x \\\n      get --path /a\n    gnmi_cli -proto '\n" +

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// hostagent new writes the example with another name; its other arguments are those of the agent.
+// hostagent new writes the example with another name; the agent gets its other arguments.
 func TestHostagentNew(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "my-role")
 	if _, err := command(t, "", "hostagent", "new", "my-role", dir, "--netsketch", "../.."); err != nil {

@@ -454,7 +454,7 @@ func (b *boundary) collectPart(ctx context.Context, part Part, a *arrival) {
 	var waited time.Duration
 	result, err := part.Collect(ctx, func(ctx context.Context) error {
 		if b.lag() > 0 && a.outcome.Sealing == SealedByCollector {
-			return nil // its bank is needed again before the network has drained
+			return nil // the bank is needed again before the network has drained
 		}
 		held.leave()
 		start := time.Now()

@@ -202,7 +202,7 @@ func TestHostKilled(t *testing.T) {
 		t.Fatalf("the host printed %q", line)
 	}
 	children := childrenOf(t, tmp)
-	living := newHost(t, Options{SocketDir: sockets}) // its sweep must keep the directory of the running host
+	living := newHost(t, Options{SocketDir: sockets}) // the sweep must keep the directory of the running host
 	for _, child := range children {
 		if gone(child) {
 			t.Errorf("descendant %d of the plugin of a living host was ended", child)

@@ -339,7 +339,7 @@ func (m *groups) tick(now time.Time) (next time.Time) {
 			continue
 		case g.state == serving:
 			at = g.heard.Add(g.quiet())
-		case !at.After(now): // its turn comes with an event, or when another group has asked for long
+		case !at.After(now): // the group's turn comes with an event, or when another group has asked for long
 			at = now.Add(m.tryTimeout)
 		}
 		if next.IsZero() || at.Before(next) {

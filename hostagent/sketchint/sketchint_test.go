@@ -226,7 +226,7 @@ func TestInflatedEarlyAndFew(t *testing.T) {
 	r, clock := start(t, defaults())
 	r.In(frames(with(1, 72, 100), with(1, 72, 100), with(1, 72, 600))) // few
 	r.In(frames(with(2, 72, 6000), with(2, 72, 1000), with(2, 72, 1000)))
-	r.In(frames(with(3, 72, 100), with(3, 72, 600))) // its first packet is the exception
+	r.In(frames(with(3, 72, 100), with(3, 72, 600))) // the first packet of the flow is the exception
 	for range 50 {
 		r.In(frames(with(3, 72, 600)))
 	}

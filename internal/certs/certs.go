@@ -319,7 +319,7 @@ const (
 // State describes the certificate that expires first.
 type State struct {
 	File     string
-	Use      string // who uses the file, sorted and separated by commas
+	Use      string // users of the file, sorted and separated by commas
 	Subject  string
 	NotAfter time.Time
 	DaysLeft int // days until NotAfter, rounded down; negative after it

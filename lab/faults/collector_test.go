@@ -33,7 +33,7 @@ var collectorCases = []fault{
 			t.database.set(nil)
 			t.await("UnivMon runs", func() bool { return t.plugin("univmon", "status") == "RUNNING" })
 			restored := t.number("/collector/plugins/plugin[name=univmon]/state/saved-epoch")
-			if t.plugin("univmon", "epochs-analyzed") == "0" { // the epoch is not that of a newer state
+			if t.plugin("univmon", "epochs-analyzed") == "0" { // the epoch does not belong to a newer state
 				t.see("saved state restored, %d epochs old at the kill", killed-uint64(restored))
 				t.require(uint64(restored) >= saved, "UnivMon has lost its state")
 			}

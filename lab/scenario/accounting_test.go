@@ -139,7 +139,7 @@ func TestLossesAreAccountedFor(t *testing.T) {
 	} {
 		s := small(t, "")
 		s.Epochs, s.Faults = 1, []scenario.Fault{fault}
-		n := play(t, s).Network // which checks the sums
+		n := play(t, s).Network // play also checks the sums
 		gone := n.Lost
 		for _, reason := range slices.Collect(maps.Values(n.Dropped)) {
 			gone += reason
@@ -157,7 +157,7 @@ func TestQueuesAreAccountedFor(t *testing.T) {
 	s := small(t, "")
 	s.Epochs, s.Topology.QueueRate, s.Topology.QueueDepth = epochs, rate, depth
 	s.Traffic[0].Senders, s.Traffic[0].Receivers = []string{"h2", "h3", "h4"}, []string{"h1"}
-	n := play(t, s).Network // which checks the sums
+	n := play(t, s).Network // play also checks the sums
 	const full = "egress queue full"
 	sent := uint64(rate * epochs * s.Epoch / time.Second)
 	if n.Received > sent*51/50 || n.Received < sent*49/50 || n.InFlight < depth/2 || n.Dropped[full] < n.Sent*2/5 {

@@ -167,7 +167,7 @@ func TestChameleMonUndecoded(t *testing.T) {
 	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
 		w.alerted(t, r, edge, "NOT_DECODED", "the HH part was not decoded", all)
 	}
-	for _, i := range []int{lost, all} { // what is still known
+	for _, i := range []int{lost, all} { // losses and totals that are still known
 		e := losses(t, &r.Epochs[i])
 		if len(e.Views) != 5 {
 			t.Errorf("epoch %d of the run: %d views", i+1, len(e.Views))

@@ -89,7 +89,7 @@ type Run struct {
 	plugins []string                 // names of all plugins
 	shared  int                      // epochs that share a bank
 	rule    truth.Rule               // rule for the flows of packets; nil: the rule of the P4 programs
-	scored  []string                 // their names, in the order of the scenario
+	scored  []string                 // names of the scored plugins, in the order of the scenario
 	latency *latencies
 	report  Report
 
@@ -511,7 +511,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 		return err
 	}
 	var waited []time.Duration // real time of playing packets: first for the guard, then for the drain
-	var stopped error          // why wait failed, which the collector does not return
+	var stopped error          // error of wait, which the collector does not return
 	wait := func(ctx context.Context, d time.Duration) error {
 		begin := time.Now()
 		defer func() { waited = append(waited, time.Since(begin)) }()

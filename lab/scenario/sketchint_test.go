@@ -112,7 +112,7 @@ expect:
 			traffic+"  - {measure: switch-packets-error, at-most: 0}\n"))
 	})
 	t.Run("reports", func(t *testing.T) {
-		// A report may arrive in the epoch behind that of its packet.
+		// A report may arrive an epoch later than its packet.
 		compareWithBMv2(t, sketchintScenario(t, topology, 3, reportsToH4,
 			"receiver: h4"+traffic+"  - {measure: switch-packets-error, at-most: 0.005}\n"))
 	})

@@ -114,7 +114,7 @@ type exact struct {
 	now    time.Duration
 	made   []exactFlow // flows of generation gen
 	gen    uint64      // generation of flows; with x.Fresh every period has new flows
-	victim []bool      // whether each flow of made is a victim
+	victim []bool      // for each flow in made, whether it is a victim
 	chosen Victims     // the victims of the slice victim
 	total  int         // packets in this period
 	next   int         // next index of order

@@ -588,7 +588,7 @@ func TestSchema(t *testing.T) {
 
 // Every browser of a console that stops is disconnected, whether it reads or not.
 func TestStopsWithOpenStreams(t *testing.T) {
-	f := start(t, plain()) // its cleanup waits
+	f := start(t, plain()) // the cleanup of the test waits for the output
 	var pages sync.WaitGroup
 	for range 5 {
 		page := f.follow(`{"paths": ["/collector"]}`)

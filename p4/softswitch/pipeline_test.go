@@ -31,8 +31,8 @@ func compiled(tb testing.TB, name string) *Program {
 	return p
 }
 
-// sharedTrace returns the first packets of the trace next to the repository, or made-up
-// ones where it does not.
+// sharedTrace returns the first packets of the trace next to the repository, or made-up packets if
+// there is no trace.
 func sharedTrace(tb testing.TB, n int) (pkts [][]byte) {
 	tb.Helper()
 	r, err := pcapfile.Open(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"))

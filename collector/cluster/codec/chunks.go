@@ -99,7 +99,7 @@ type transfer[S io.Writer] struct {
 	number, have uint64
 	sink         S
 	over         bool  // whether the transfer is complete, or refused
-	refused      error // why
+	refused      error // reason for which the transfer is refused
 }
 
 // NewJoiner returns a joiner of transfers of at most limit bytes. sink returns the sink of a

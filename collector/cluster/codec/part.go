@@ -129,7 +129,7 @@ func WritePart(w io.Writer, ep *epoch.Epoch, fence uint64, limit int, wanted fun
 	devices := out.Devices // devices that are still to be sent, the current one first
 	return out.Send(func(m *pluginv1.EpochPart) error {
 		if chunk := m.GetDevice(); chunk != nil {
-			for devices[0].Name != chunk.GetDevice() { // their registers have been sent
+			for devices[0].Name != chunk.GetDevice() { // registers of the devices before have been sent
 				devices[0].Objects = nil
 				devices = devices[1:]
 			}

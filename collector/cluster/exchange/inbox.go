@@ -37,7 +37,7 @@ type inbox struct {
 
 // arrived is an epoch.
 type arrived struct {
-	members map[string]bool // whose parts arrived
+	members map[string]bool // members whose parts have arrived
 	slots   map[string]*slot
 }
 

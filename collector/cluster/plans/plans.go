@@ -77,7 +77,7 @@ type Component struct {
 	mu       sync.Mutex
 	plans    []*clusterv1.StoredPlan // plans of this member that are not concluded
 	written  bool                    // the bucket has the plans
-	split    *clusterv1.Split        // where they are, if they do not fit one value
+	split    *clusterv1.Split        // place of the plans, if they do not fit one value
 	settings map[string]keptSettings
 	changed  chan struct{} // plans or settings have changed
 	outcomes map[outcomeKey]intent.Outcome

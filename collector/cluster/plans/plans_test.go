@@ -242,7 +242,7 @@ func TestOutcomes(t *testing.T) {
 		defer home.mu.Unlock()
 		return slices.Contains(home.outcomes, "s1  5 true")
 	})
-	owner.Outcome(intent.Outcome{Plugin: others, Maker: "c9", Device: "s1", Plan: 6}) // its maker is gone
+	owner.Outcome(intent.Outcome{Plugin: others, Maker: "c9", Device: "s1", Plan: 6}) // a plan whose maker is gone
 	testkit.Until(t, "nothing waits", func() bool {
 		owner.Component.mu.Lock()
 		defer owner.Component.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 const (
 	frameBytes = 414  // length of the benchmark's frames
-	frameBegin = 176  // its headers and its sketchlet, a multiple of 8
+	frameBegin = 176  // length of the headers and the sketchlet, a multiple of 8
 	rotation   = 64   // frames that a program of the benchmark writes in turn
 	burst      = 2000 // packets in a system call
 )

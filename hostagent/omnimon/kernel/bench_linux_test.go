@@ -59,8 +59,8 @@ func benchmarkQueries(count int) (all []wire.Query) {
 	return all
 }
 
-// traffic is what a measurement of BenchmarkPacket has besides flows of TCP over IPv4, in a table
-// of 2^20.
+// traffic describes a measurement of BenchmarkPacket by what differs from flows of TCP over IPv4 in
+// a table of 2^20 flows.
 type traffic struct {
 	queries, table, extremes int // extremes: of which as many slots of switches come along
 	udp, v6                  bool

@@ -27,7 +27,7 @@ func TestCheckOfCarriers(t *testing.T) {
 		error string
 		mtu   string
 	}{
-		"":                 {mtu: "more than 1488 bytes (IPv6: 1484)"}, // no settings yet: those of a plugin's defaults
+		"":                 {mtu: "more than 1488 bytes (IPv6: 1484)"}, // without settings, the defaults of the plugin hold
 		wire.CarrierOption: {mtu: "more than 1488 bytes (IPv6: 1484)"},
 		wire.CarrierTunnel: {mtu: "more than 1448 bytes (IPv6: 1428)"},
 		wire.CarrierShim:   {error: "damage packets with the carrier shim", mtu: "more than 1488 bytes (IPv6: 1488)"},

@@ -139,7 +139,7 @@ func TestNoAgentAtPeer(t *testing.T) {
 				t.Errorf("with leases: %d packets tagged, %+v not; counters %v", sent.sent, sent.untagged, sent.counters)
 			}
 			b.end()
-			if err := p.paths[1].Close(); err != nil { // its programs are gone
+			if err := p.paths[1].Close(); err != nil { // the programs of the path are gone
 				t.Fatal(err)
 			}
 			p.paths[1] = nil

@@ -184,7 +184,7 @@ type QueryRow struct {
 	// there are too many.
 	Undefined, Dropped uint64
 	Problem            string // reason for which the host does not run the query
-	Copied             string // why the kernel copies packets to the agent, which runs the step; empty: it does not
+	Copied             string // reason for which the agent runs the step on copied packets; empty: the kernel runs it
 	Tuples             []byte // encoded by package query
 }
 

@@ -60,7 +60,7 @@ func TestModes(t *testing.T) {
 	for p := range packets {
 		n := r.IntN(200)
 		if r.IntN(2) == 0 {
-			n = r.IntN(3) // their counters of 2 and 4 bits overflow
+			n = r.IntN(3) // counters of 2 and 4 bits overflow for these flows
 		}
 		sent := inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), Dst: netip.MustParseAddr("10.2.0.1"),
 			Proto: 6 + uint8(n%2)*11, SrcPort: uint16(1000 + n), DstPort: 80, Payload: []byte("telemetry")}
@@ -85,7 +85,7 @@ func TestModes(t *testing.T) {
 		t.Fatalf("%d of %d packets left the switch", left, packets)
 	}
 	w.advance(11)
-	report := w.seal(10) // report of the kernel, equal to that of the Go code
+	report := w.seal(10) // report of the kernel, equal to the report of the Go code
 	for register, words := range map[string][]uint64{"sketchint_flows": report.Flows.Words(),
 		"sketchint_latencies": report.Latencies.Words()} {
 		cells, err := sw.ReadRegister(register, 0, 2*len(words))

@@ -217,7 +217,7 @@ func read(data []byte, plans map[uint64]*query.Plan, parts []map[string][]query.
 	return rep.EgressRows, rep.Err()
 }
 
-// queryRows compares the results with those of the workload.
+// queryRows compares the results of queries with the workload.
 func queryRows(packets []workload.Packet, plans map[uint64]*query.Plan, parts []map[string][]query.Tuple, bytes []int,
 	flows, report int) (rows []suite.Row, err error) {
 	program, err := compiled.Load("omnimon")

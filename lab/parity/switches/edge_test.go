@@ -55,7 +55,7 @@ func edgePackets() (in []arrival) {
 	for range 1500 {
 		n := r.IntN(200)
 		if r.IntN(2) == 0 {
-			n = r.IntN(3) // their counters of 2 and 4 bits overflow
+			n = r.IntN(3) // counters of 2 and 4 bits overflow for these flows
 		}
 		s := inbandtest.Sent{Src: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), Dst: netip.MustParseAddr("10.2.0.1"),
 			Proto: 6 + uint8(n%2)*11, SrcPort: uint16(1000 + n), DstPort: 80, Payload: []byte("telemetry")}

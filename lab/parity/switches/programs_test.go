@@ -30,7 +30,7 @@ type program struct {
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
 	serial    bool           // packets are sent one at a time, because each changes the egress of later packets
 	valueSets []setMember
-	// makes the program's packets of those of all programs; nil: they are the same
+	// derives the program's packets from the packets of all programs; nil: unchanged
 	frames    func(in []arrival) []arrival
 	packetOut func(port uint32) []p4tap.Field
 }

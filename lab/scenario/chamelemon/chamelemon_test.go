@@ -170,7 +170,7 @@ func TestDimensions(t *testing.T) {
 // fewer, if they have at least Tl packets.
 func TestHeavyVictims(t *testing.T) {
 	for name, tt := range map[string]struct {
-		lost int // of flow B, which lost one packet of three
+		lost int // the row of flow B, which lost one packet of three
 		kind string
 		tl   int
 		want score.Confusion

@@ -64,7 +64,7 @@ type Sweep struct {
 
 // Played is one run of a sweep.
 type Played struct {
-	Run, Of int      // its number, from 1, and the number of runs
+	Run, Of int      // number of the run, from 1, and number of all runs
 	Values  []string // values of the axes
 	Seed    uint64
 	Report  *scenario.Report

@@ -134,9 +134,9 @@ func (f *fermat) pure(b []uint32, array, i int, larger bool) []byte {
 type cmFlow struct {
 	frame   []byte
 	key     string
-	edge    int // where it enters
+	edge    int // edge at which the flow enters
 	packets int
-	lose    int // how many of them are lost between the edges
+	lose    int // packets of the flow that are lost between the edges
 }
 
 // cmFlows makes flows of sequential addresses and ports, which is what hash functions

@@ -135,7 +135,7 @@ func (m *lightguardian) cells() int {
 	return n
 }
 
-// sketch is that of an interval.
+// sketch is the sketch of one interval.
 func (m *lightguardian) sketch(t testing.TB, interval uint32) *sumax.Sketch[family.P4] {
 	if m.sketches[interval] == nil {
 		s, err := sumax.New[family.P4](m.config)

@@ -15,7 +15,7 @@ import (
 // packet is a frame as docs/p4.md defines it.
 type packet struct {
 	counted  bool // belongs to a flow
-	drop     int  // why not: index into ingress.drops
+	drop     int  // reason for the drop: index into ingress.drops
 	v6       bool
 	tos      byte // or traffic class
 	src, dst []byte
@@ -368,7 +368,7 @@ type univmon struct {
 // unparsed models the packets of a program with UnivMon that have no flow.
 type unparsed struct {
 	reasons   []string
-	forwarded int      // cells between those of a reason
+	forwarded int      // distance between the cells of a reason
 	cells     []uint32 // of reason i at i + 1
 	register  *p4values.Register
 }

@@ -54,7 +54,7 @@ func NewState(env Env, p *program.Program) (*State, error) {
 	}
 	for i := range p.Info.Counters {
 		size := p.Info.Counters[i].Size
-		if p.Info.Counters[i].Table != "" { // its cells are in the entries
+		if p.Info.Counters[i].Table != "" { // the entries have the cells of a direct counter
 			size = 0
 		}
 		st.counters = append(st.counters, newCounterArray(p.Info.Counters[i].Name, size, env.Lanes))

@@ -229,7 +229,7 @@ func TestSelectorProgramming(t *testing.T) {
 	set.ActionSelectionMode = 3
 	r.mustNot(c, codes.InvalidArgument, "selection mode", modify(mode))
 	r.must(c, remove(oneShot))
-	r.must(c, insert(member(1))) // and now the other way again
+	r.must(c, insert(member(1))) // the member can be inserted again
 }
 
 // A large read comes in messages that a client with gRPC's usual limits takes.

@@ -209,7 +209,7 @@ func TestDigests(t *testing.T) {
 	}
 	c.send(&p4v1.StreamMessageRequest{Update: &p4v1.StreamMessageRequest_DigestAck{
 		DigestAck: &p4v1.DigestListAck{DigestId: first.GetDigestId(), ListId: first.GetListId()}}})
-	c.send(packetOut(frame(1, 9, 3), []byte{255}, []byte{0})) // its return shows that the acknowledgement was taken
+	c.send(packetOut(frame(1, 9, 3), []byte{255}, []byte{0})) // the packet comes back after the acknowledgement was taken
 	if c.next().GetPacket() == nil {
 		t.Error("no packet came back")
 	}

@@ -46,7 +46,7 @@ func TestQueueOrder(t *testing.T) {
 		t.Error("a packet left before its service was over")
 	}
 	items, at := drain(q, 20*ms)
-	q.Push(5, 2, 25*ms) // leaves before those of priority 0
+	q.Push(5, 2, 25*ms) // leaves before the packets of priority 0
 	rest, later := drain(q, time.Second)
 	if items, at := append(items, rest...), append(at, later...); !slices.Equal(items, []int{3, 4, 0, 5, 1}) ||
 		!slices.Equal(at, []time.Duration{10 * ms, 20 * ms, 30 * ms, 40 * ms, 50 * ms}) {

@@ -207,8 +207,8 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestEdges: the longest gap before a hop counts, not that of the hop before; a threshold is
-// reached by a value equal to it; behind a hop without packets nothing is judged.
+// TestEdges: a gap is compared with the longest gap at any earlier hop. A value that equals a
+// threshold reaches it. Nothing is judged behind a hop without packets.
 func TestEdges(t *testing.T) {
 	gaps := func(all ...uint32) (path []Hop) {
 		for _, gap := range all {

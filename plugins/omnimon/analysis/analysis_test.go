@@ -457,7 +457,7 @@ func TestMissingHosts(t *testing.T) {
 			sim := simulation.Run(tp, simulation.Settings{Flows: 2000, Slots: 1024, Mean: 6, Counters: true, Seed: seed,
 				PerPort: seed%2 == 0, Drop: simulation.Failures(tp, kind, rand.New(rand.NewPCG(seed, 4)))})
 			gone := func(host int) bool { return host < missing }
-			if silent { // their agents do not run, and nothing is tagged to them either
+			if silent { // the agents of silent hosts do not run, and packets to them have no header
 				sim.Flows = slices.DeleteFunc(sim.Flows, func(f *simulation.Flow) bool { return gone(f.From) || gone(f.To) })
 				sim.Count()
 			}

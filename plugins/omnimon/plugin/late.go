@@ -58,7 +58,7 @@ type held struct {
 	Pending bool            `json:",omitempty"` // packets are missing
 	Nothing bool            `json:",omitempty"` // no result is exact
 	Problem string          `json:",omitempty"` // why not all results are exact
-	Late    string          `json:",omitempty"` // which packets of it were late
+	Late    string          `json:",omitempty"` // says which of the epoch's packets were late
 
 	LossyFlows, LostPackets int64
 	tables                  []*table.Table // tables of losses; nil after a restart of the plugin

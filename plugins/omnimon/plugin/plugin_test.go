@@ -172,7 +172,7 @@ func compareLinkFlows(t *testing.T, s *sim, out, settled *sdk.Results, determine
 		}
 	}
 	hops, links := sdktest.Rows(t, out, hopList), sdktest.Rows(t, out, linkList)
-	before := map[string]uint64{} // what the hop in front of a link received at most, by link and flow
+	before := map[string]uint64{} // most packets that the hop in front of a link received, by link and flow
 	for _, f := range s.flows {
 		for i := 2; i < len(f.elements); i += 2 {
 			if hop := hops[fmt.Sprintf("%v %d", f.key, i/2-1)]; hop != nil {
@@ -354,7 +354,7 @@ func TestInexact(t *testing.T) {
 		name            string
 		change          func(e *sdk.Epoch)
 		status, problem string
-		flows           string // that are exact: all, none, or those of no host with this name
+		flows           string // flows that are exact: all, none, or all but the flows of the host with this name
 		alert           string
 		element         string // a switch or link that is not exact
 	}{

@@ -498,7 +498,7 @@ func TestInexact(t *testing.T) {
 	r.Faults = []wire.Fault{{Address: netip.MustParseAddr("10.8.8.8"), Problem: inband.Truncated, Packets: 3}}
 	r.Queues = []wire.Queue{{Node: leaf1, ID: 3, Packets: 4, Timed: 2, Sum: 50, Occupancy: 6, Worst: 5}}
 	r.Nodes = []wire.Node{{ID: leaf1, Drops: 6}}
-	silent := simFlow{to: 1, port: 1} // its hops have no latency
+	silent := simFlow{to: 1, port: 1} // the hops of the flow have no latency
 	r.Heavy = []wire.Heavy{{Key: silent.key(), Path: []uint32{leaf1, leaf2}}}
 	r.Sources = []wire.Source{{Address: netip.MustParseAddr("10.9.9.9"), Node: leaf1, Hardware: 2, Received: 50, Lost: 4}}
 	setReport(t, e, "h2", r)

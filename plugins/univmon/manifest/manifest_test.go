@@ -208,7 +208,7 @@ func TestSubPairs(t *testing.T) {
 	}
 }
 
-// On small instances, the cost equals that of the best of all placements.
+// On small instances, the cost equals the cost of the best of all placements.
 func TestExhaustive(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
