@@ -55,7 +55,6 @@ func (s *Source) String() string {
 
 // File is the whole program.
 type File struct {
-	Program           string
 	Version           [2]int
 	HeaderTypes       []HeaderType
 	Headers           []Header
@@ -77,13 +76,6 @@ type File struct {
 	Pipelines         []Pipeline
 	Checksums         []Checksum
 	Aliases           []Alias
-	Externs           []Named
-}
-
-// Named is an object of which the compiler uses only the name.
-type Named struct {
-	Name   string
-	Source *Source
 }
 
 // NamedValue is a declared error.
@@ -95,7 +87,6 @@ type NamedValue struct {
 // HeaderType is a header or struct type.
 type HeaderType struct {
 	Name      string
-	ID        int
 	Fields    []FieldDef
 	MaxLength int // bytes; only with a variable-length field
 	LengthExp *Expr
@@ -121,7 +112,6 @@ type Header struct {
 // HeaderStack is a stack of header instances.
 type HeaderStack struct {
 	Name      string
-	ID        int
 	Type      string
 	HeaderIDs []int
 }
@@ -129,7 +119,6 @@ type HeaderStack struct {
 // HeaderUnionType is a header union type: member names and header types.
 type HeaderUnionType struct {
 	Name    string
-	ID      int
 	Members [][2]string
 }
 
@@ -144,8 +133,6 @@ type HeaderUnion struct {
 // HeaderUnionStack is a stack of unions.
 type HeaderUnionStack struct {
 	Name     string
-	ID       int
-	Type     string
 	UnionIDs []int
 }
 
@@ -159,7 +146,6 @@ type FieldList struct {
 // Parser is a parser.
 type Parser struct {
 	Name   string
-	ID     int
 	Init   string
 	States []ParseState
 }
@@ -167,7 +153,6 @@ type Parser struct {
 // ParseState is one state of a parser.
 type ParseState struct {
 	Name        string
-	ID          int
 	Ops         []ParserOp
 	Key         []*Expr // fields, stack_fields, union_stack_fields, lookaheads
 	Transitions []Transition
@@ -194,7 +179,6 @@ type Transition struct {
 // ValueSet is a parser value set.
 type ValueSet struct {
 	Name   string
-	ID     int
 	Width  int
 	Size   int
 	Source *Source
@@ -203,28 +187,24 @@ type ValueSet struct {
 // Deparser is a deparser.
 type Deparser struct {
 	Name       string
-	ID         int
 	Order      []string
 	Primitives []Primitive
 }
 
 // Meter is a meter array.
 type Meter struct {
-	Name      string
-	ID        int
-	Type      string // packets or bytes
-	RateCount int
-	Size      int
-	Direct    bool
-	Binding   string
-	Target    *Expr // field that takes the color of a direct meter
-	Source    *Source
+	Name    string
+	Type    string // packets or bytes
+	Size    int
+	Direct  bool
+	Binding string
+	Target  *Expr // field that takes the color of a direct meter
+	Source  *Source
 }
 
 // Counter is a counter array.
 type Counter struct {
 	Name    string
-	ID      int
 	Size    int
 	Direct  bool
 	Binding string
@@ -234,7 +214,6 @@ type Counter struct {
 // Register is a register array.
 type Register struct {
 	Name   string
-	ID     int
 	Size   int
 	Width  int
 	Source *Source
@@ -243,7 +222,6 @@ type Register struct {
 // Calculation is a hash or checksum over inputs.
 type Calculation struct {
 	Name   string
-	ID     int
 	Algo   string
 	Inputs []CalcInput
 	Source *Source
@@ -289,19 +267,16 @@ type Primitive struct {
 // Pipeline is the control flow of ingress or egress.
 type Pipeline struct {
 	Name         string
-	ID           int
 	Init         string
 	Profiles     []Profile
 	Tables       []Table
 	Conditionals []Conditional
 	ActionCalls  []ActionCall
-	Source       *Source
 }
 
 // Profile is an action profile or, with a Selector, an action selector.
 type Profile struct {
 	Name     string
-	ID       int
 	Size     int
 	Selector *Selector
 	Source   *Source
@@ -316,7 +291,6 @@ type Selector struct {
 // Table is a match-action table.
 type Table struct {
 	Name           string
-	ID             int
 	MatchType      string
 	Type           string // simple, indirect, indirect_ws
 	Profile        string
@@ -371,7 +345,6 @@ type EntryMatch struct {
 // Conditional is an if.
 type Conditional struct {
 	Name      string
-	ID        int
 	Expr      *Expr
 	TrueNext  string
 	FalseNext string
@@ -381,7 +354,6 @@ type Conditional struct {
 // ActionCall is an action called from the control flow.
 type ActionCall struct {
 	Name     string
-	ID       int
 	ActionID int
 	Next     string
 	Source   *Source
@@ -390,7 +362,6 @@ type ActionCall struct {
 // Checksum ties a field to a calculation.
 type Checksum struct {
 	Name        string
-	ID          int
 	Target      *Expr
 	Type        string
 	Calculation string
@@ -415,14 +386,13 @@ type Expr struct {
 	Member string // union member of "union_stack_field"; member of extract's "union_stack"
 	Field  string // field name of "field", "stack_field", "union_stack_field"
 
-	Int    *big.Int // "hexstr"
-	Width  int      // "hexstr" with a bitwidth; bits of "lookahead"
-	Index  int      // "local", "runtime_data"; offset of "lookahead"; right side of access_field, access_union_header
-	Bool   bool     // "bool"
-	Op     string   // "expression"
-	Left   *Expr    // may be nil
-	Right  *Expr    // may be nil; index of "register"
-	Cond   *Expr    // condition of op "?"
-	List   []*Expr  // "parameters_vector", "field_list"
-	Source *Source
+	Int   *big.Int // "hexstr"
+	Width int      // "hexstr" with a bitwidth; bits of "lookahead"
+	Index int      // "local", "runtime_data"; offset of "lookahead"; right side of access_field, access_union_header
+	Bool  bool     // "bool"
+	Op    string   // "expression"
+	Left  *Expr    // may be nil
+	Right *Expr    // may be nil; index of "register"
+	Cond  *Expr    // condition of op "?"
+	List  []*Expr  // "parameters_vector", "field_list"
 }

@@ -9,7 +9,7 @@ func expr(n *node, depth int) *Expr {
 	if depth > MaxDepth {
 		n.fail("nested deeper than %d levels", MaxDepth)
 	}
-	e := &Expr{Type: n.at("type").str(), Source: source(n)}
+	e := &Expr{Type: n.at("type").str()}
 	v := n.at("value")
 	switch e.Type {
 	case "field":

@@ -64,11 +64,10 @@ func file(n *node) *File {
 			n.fail("no %q: this is not the output of p4c-bm2-ss", must)
 		}
 	}
-	f.Program = n.at("program").optStr()
 	f.HeaderTypes = each(n.at("header_types"), headerType)
 	f.Headers = each(n.at("headers"), header)
 	f.HeaderStacks = each(n.at("header_stacks"), func(n *node) HeaderStack {
-		return HeaderStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("header_type").str(),
+		return HeaderStack{Name: n.at("name").str(), Type: n.at("header_type").str(),
 			HeaderIDs: ids(n.at("header_ids"))}
 	})
 	f.HeaderUnionTypes = each(n.at("header_union_types"), unionType)
@@ -77,7 +76,7 @@ func file(n *node) *File {
 			HeaderIDs: ids(n.at("header_ids"))}
 	})
 	f.HeaderUnionStacks = each(n.at("header_union_stacks"), func(n *node) HeaderUnionStack {
-		return HeaderUnionStack{Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("union_type").str(),
+		return HeaderUnionStack{Name: n.at("name").str(),
 			UnionIDs: ids(n.at("header_union_ids"))}
 	})
 	f.FieldLists = each(n.at("field_lists"), func(n *node) FieldList {
@@ -90,31 +89,31 @@ func file(n *node) *File {
 	f.Parsers = each(n.at("parsers"), parser)
 	f.ValueSets = each(n.at("parse_vsets"), func(n *node) ValueSet {
 		return ValueSet{
-			Name: n.at("name").str(), ID: n.at("id").id(), Width: n.at("compressed_bitwidth").integer(1, MaxWidth),
+			Name: n.at("name").str(), Width: n.at("compressed_bitwidth").integer(1, MaxWidth),
 			Size: n.at("max_size").optInt(0, maxSize, 0), Source: source(n),
 		}
 	})
 	f.Deparsers = each(n.at("deparsers"), func(n *node) Deparser {
 		return Deparser{
-			Name: n.at("name").str(), ID: n.at("id").id(), Order: each(n.at("order"), (*node).str),
+			Name: n.at("name").str(), Order: each(n.at("order"), (*node).str),
 			Primitives: each(n.at("primitives"), primitive),
 		}
 	})
 	f.Meters = each(n.at("meter_arrays"), meter)
 	f.Counters = each(n.at("counter_arrays"), func(n *node) Counter {
 		return Counter{
-			Name: n.at("name").str(), ID: n.at("id").id(), Size: n.at("size").optInt(0, maxSize, 0),
+			Name: n.at("name").str(), Size: n.at("size").optInt(0, maxSize, 0),
 			Direct: n.at("is_direct").boolean(false), Binding: n.at("binding").optStr(), Source: source(n),
 		}
 	})
 	f.Registers = each(n.at("register_arrays"), func(n *node) Register {
 		return Register{
-			Name: n.at("name").str(), ID: n.at("id").id(), Size: n.at("size").integer(0, maxSize),
+			Name: n.at("name").str(), Size: n.at("size").integer(0, maxSize),
 			Width: n.at("bitwidth").integer(1, MaxWidth), Source: source(n),
 		}
 	})
 	f.Calculations = each(n.at("calculations"), func(n *node) Calculation {
-		return Calculation{Name: n.at("name").str(), ID: n.at("id").id(), Algo: n.at("algo").str(),
+		return Calculation{Name: n.at("name").str(), Algo: n.at("algo").str(),
 			Inputs: each(n.at("input"), calcInput), Source: source(n)}
 	})
 	f.LearnLists = each(n.at("learn_lists"), func(n *node) LearnList {
@@ -124,10 +123,6 @@ func file(n *node) *File {
 	f.Actions = each(n.at("actions"), action)
 	f.Pipelines = each(n.at("pipelines"), pipeline)
 	f.Checksums = each(n.at("checksums"), checksum)
-	f.Externs = each(n.at("extern_instances"), func(n *node) Named {
-		return Named{Name: n.at("name").str(),
-			Source: source(n)}
-	})
 	f.Aliases = each(n.at("field_aliases"), func(n *node) Alias {
 		n.tuple(2)
 		t := n.index(1)
@@ -152,7 +147,7 @@ func source(n *node) *Source {
 }
 
 func headerType(n *node) HeaderType {
-	t := HeaderType{Name: n.at("name").str(), ID: n.at("id").id(), MaxLength: n.at("max_length").optInt(0, MaxWidth, 0)}
+	t := HeaderType{Name: n.at("name").str(), MaxLength: n.at("max_length").optInt(0, MaxWidth, 0)}
 	if n.has("length_exp") {
 		t.LengthExp = expr(n.at("length_exp"), 0)
 	}
@@ -184,7 +179,7 @@ func header(n *node) Header {
 }
 
 func unionType(n *node) HeaderUnionType {
-	return HeaderUnionType{Name: n.at("name").str(), ID: n.at("id").id(),
+	return HeaderUnionType{Name: n.at("name").str(),
 		Members: each(n.at("headers"), func(n *node) [2]string {
 			n.tuple(2)
 			return [2]string{n.index(0).str(), n.index(1).str()}
@@ -192,13 +187,13 @@ func unionType(n *node) HeaderUnionType {
 }
 
 func parser(n *node) Parser {
-	return Parser{Name: n.at("name").str(), ID: n.at("id").id(), Init: n.at("init_state").optStr(),
+	return Parser{Name: n.at("name").str(), Init: n.at("init_state").optStr(),
 		States: each(n.at("parse_states"), parseState)}
 }
 
 func parseState(n *node) ParseState {
 	return ParseState{
-		Name: n.at("name").str(), ID: n.at("id").id(),
+		Name:        n.at("name").str(),
 		Ops:         each(n.at("parser_ops"), parserOp),
 		Key:         each(n.at("transition_key"), func(n *node) *Expr { return expr(n, 0) }),
 		Transitions: each(n.at("transitions"), transition),
@@ -277,9 +272,8 @@ func transition(n *node) Transition {
 
 func meter(n *node) Meter {
 	m := Meter{
-		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(),
-		RateCount: n.at("rate_count").optInt(1, 2, 2),
-		Size:      n.at("size").optInt(0, maxSize, 0), Direct: n.at("is_direct").boolean(false),
+		Name: n.at("name").str(), Type: n.at("type").str(),
+		Size: n.at("size").optInt(0, maxSize, 0), Direct: n.at("is_direct").boolean(false),
 		Binding: n.at("binding").optStr(), Source: source(n),
 	}
 	if m.Type != "packets" && m.Type != "bytes" {
@@ -334,13 +328,13 @@ func primitive(n *node) Primitive {
 
 func pipeline(n *node) Pipeline {
 	return Pipeline{
-		Name: n.at("name").str(), ID: n.at("id").id(), Init: n.at("init_table").optStr(), Source: source(n),
+		Name: n.at("name").str(), Init: n.at("init_table").optStr(),
 		Profiles:     each(n.at("action_profiles"), profile),
 		Tables:       each(n.at("tables"), table),
 		Conditionals: each(n.at("conditionals"), conditional),
 		ActionCalls: each(n.at("action_calls"), func(n *node) ActionCall {
 			return ActionCall{
-				Name: n.at("name").str(), ID: n.at("id").id(), ActionID: n.at("action_id").id(),
+				Name: n.at("name").str(), ActionID: n.at("action_id").id(),
 				Next: n.at("next_node").optStr(), Source: source(n),
 			}
 		}),
@@ -349,13 +343,13 @@ func pipeline(n *node) Pipeline {
 
 func conditional(n *node) Conditional {
 	return Conditional{
-		Name: n.at("name").str(), ID: n.at("id").id(), Expr: expr(n.at("expression"), 0),
+		Name: n.at("name").str(), Expr: expr(n.at("expression"), 0),
 		TrueNext: n.at("true_next").optStr(), FalseNext: n.at("false_next").optStr(), Source: source(n),
 	}
 }
 
 func profile(n *node) Profile {
-	p := Profile{Name: n.at("name").str(), ID: n.at("id").id(), Size: n.at("max_size").optInt(0, maxSize, 0),
+	p := Profile{Name: n.at("name").str(), Size: n.at("max_size").optInt(0, maxSize, 0),
 		Source: source(n)}
 	if n.has("selector") {
 		s := n.at("selector")
@@ -366,7 +360,7 @@ func profile(n *node) Profile {
 
 func checksum(n *node) Checksum {
 	c := Checksum{
-		Name: n.at("name").str(), ID: n.at("id").id(), Type: n.at("type").str(),
+		Name: n.at("name").str(), Type: n.at("type").str(),
 		Calculation: n.at("calculation").optStr(),
 		Update:      n.at("update").boolean(true), Verify: n.at("verify").boolean(true), Source: source(n),
 	}

@@ -9,7 +9,7 @@ import (
 
 func table(n *node) Table {
 	t := Table{
-		Name: n.at("name").str(), ID: n.at("id").id(), MatchType: n.at("match_type").str(), Type: n.at("type").str(),
+		Name: n.at("name").str(), MatchType: n.at("match_type").str(), Type: n.at("type").str(),
 		WithCounters: n.at("with_counters").boolean(false), SupportTimeout: n.at("support_timeout").boolean(false),
 		DirectMeter: n.at("direct_meters").optStr(), MaxSize: n.at("max_size").optInt(0, maxSize, 1024),
 		Profile: n.at("action_profile").optStr(), BaseDefault: n.at("base_default_next").optStr(), Source: source(n),
