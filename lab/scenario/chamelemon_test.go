@@ -76,7 +76,7 @@ func TestChameleMonExamples(t *testing.T) {
 // heavy-hitter candidate from its first packet on, all of them exactly, flow sizes among them.
 func TestChameleMonTasks(t *testing.T) {
 	s := load(t, "tasks", 3)
-	s.WarmUp = 0 // attention starts where it stays
+	s.WarmUp = 0 // the first epoch already has the attention of all epochs
 	s.Watch, s.Traffic[0].Flows, s.Traffic[1].Flows = 100, 1500, 200
 	s.Traffic[0].MaxPackets, s.Traffic[1].MaxPackets = 70, 70 // heavy hitters have 50
 	s.Expect = nil

@@ -22,7 +22,8 @@ func Some(of Stat) Stat {
 	}
 }
 
-// confusion counts the published keys against the true ones, and the rows near a threshold alone.
+// confusion counts right and wrong published keys, once for all rows and once for the rows near a
+// threshold.
 func confusion(published, actual Rows) (s Score) {
 	s.Counts, s.Near = &Confusion{}, &Confusion{}
 	for key, row := range actual {

@@ -368,8 +368,8 @@ type univmon struct {
 // unparsed models the packets of a program with UnivMon that have no flow.
 type unparsed struct {
 	reasons   []string
-	forwarded int      // distance between the cells of a reason
-	cells     []uint32 // of reason i at i + 1
+	forwarded int      // added to the index of a reason's cell if the packets are forwarded
+	cells     []uint32 // counts by reason; reason i is at index i + 1
 	register  *p4values.Register
 }
 

@@ -574,17 +574,17 @@ func TestSettledLosses(t *testing.T) {
 		warned      string // device
 		link, spine bool   // the alert is active
 	}{
-		{drop: drop(link)},                       // 10
-		{drop: drop(link)},                       // 11
-		{drop: never, late: 2},                   // 12: packets of 10 were not lost
-		{drop: drop(link, "spine1")},             // 13
-		{drop: never},                            // 14: 10 was withdrawn
-		{drop: never, link: true},                // 15: of 11
-		{drop: drop("spine1"), warned: "spine1"}, // 16: 12 had no losses
-		{drop: never, link: true, spine: true},   // 17: of 13
-		{drop: never},                            // 18
-		{drop: never, late: 9},                   // 19
-		{drop: never},                            // 20: nothing is sure of spine1 in 16
+		{drop: drop(link)},                       // epoch 10
+		{drop: drop(link)},                       // epoch 11
+		{drop: never, late: 2},                   // epoch 12: packets of epoch 10 arrive late, so that they were not lost
+		{drop: drop(link, "spine1")},             // epoch 13
+		{drop: never},                            // epoch 14: the losses of epoch 10 were withdrawn
+		{drop: never, link: true},                // epoch 15: alert on the losses of epoch 11
+		{drop: drop("spine1"), warned: "spine1"}, // epoch 16: epoch 12 had no losses
+		{drop: never, link: true, spine: true},   // epoch 17: alerts on the losses of epoch 13
+		{drop: never},                            // epoch 18
+		{drop: never, late: 9},                   // epoch 19
+		{drop: never},                            // epoch 20: nothing is sure about spine1 in epoch 16
 	} {
 		s := newSim(t, uint64(10+i), 200, tt.drop)
 		if tt.late > 0 {
