@@ -85,6 +85,24 @@ func TestJoinsCluster(t *testing.T) {
 	}
 }
 
+// A cluster that has lost its records gets them again from the owner.
+func TestLostRecords(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureApply)
+	keep := &shared{}
+	r.records = keep
+	r.start()
+	if err := r.apply(); err != nil {
+		t.Fatal(err)
+	}
+	keep.mu.Lock()
+	keep.data, keep.revision = nil, 0
+	keep.mu.Unlock()
+	if restored, err := r.Revert(t.Context(), "leaf1"); err != nil || !restored {
+		t.Errorf("restored %v, error %v", restored, err)
+	}
+	r.expect(oldConfig())
+}
+
 // When a device gets another owner between any two steps of a change, the next owner confirms what
 // was proved, and undoes the rest. The owner before changes nothing more, also if it does not know
 // that it has lost the device.

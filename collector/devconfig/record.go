@@ -189,6 +189,10 @@ func (d *device) load(ctx context.Context) error {
 	if err == nil && d.record != nil && revision == d.revision {
 		return nil
 	}
+	if err == nil && data == nil && d.record != nil { // the cluster has lost its files
+		d.revision = revision
+		return d.keep(ctx, *d.record)
+	}
 	if err == nil && data == nil { // the file of a collector that has joined its cluster since
 		data, _, err = records(d.directory).Load(ctx, d.name)
 	}
