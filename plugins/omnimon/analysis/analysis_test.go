@@ -380,7 +380,8 @@ func TestUncountedPackets(t *testing.T) {
 	}
 }
 
-// TestDistrustedSwitch: the ports of a switch whose slots lack packets prove nothing about its links.
+// TestDistrustedSwitch: the ports of a switch whose slots lack packets prove nothing about its
+// links.
 func TestDistrustedSwitch(t *testing.T) {
 	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4, Counters: true,
 		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
