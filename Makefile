@@ -301,6 +301,9 @@ omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find wha
 	$(GO) run ./internal/test/mutate -functions solve,unknowns,passages,slots,totals,infer \
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/analysis
 
+estimate-mutants: ## the same for MRAC and the other estimators from rows of counters (half an hour)
+	$(GO) run ./internal/mutate -known sketch/estimate/testdata/mutants.txt ./sketch/estimate
+
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
 	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | \
 	  sed -E 's|^\./(.*)/[^/]*_test\.go:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1:\2|' | tr '\n' ' ')"

@@ -144,3 +144,19 @@ func TestMRACLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestMRACLargeCounters: a large counter has one large flow, and the mean of the small flows.
+func TestMRACLargeCounters(t *testing.T) {
+	row := []uint32{0, 0, 1, 2, 3, 4, 4, 3, 2, 4, 3, 50}
+	d, err := MRAC{Largest: 4, Iterations: 1}.Run(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := 0.0
+	for x, flows := range d[:5] {
+		mean += float64(x) * flows / float64(len(row))
+	}
+	if x := 50 - int(math.Round(mean)); mean < 1 || x >= len(d) || d[x] != 1 {
+		t.Errorf("no flow of 50 packets less %.2f: %v", mean, d)
+	}
+}
