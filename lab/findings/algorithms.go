@@ -34,6 +34,9 @@ type algorithm struct {
 	// measures are the scorer's measures whose rows of the network are findings, in each epoch, and
 	// what they find.
 	measures map[string]string
+	// incomplete reports whether the plugin publishes that findings of an epoch can be missing: of a
+	// switch, or of a dimension of a measure. nil: never.
+	incomplete func(r *score.Result, of string) bool
 }
 
 var (
@@ -53,6 +56,16 @@ var algorithms = []*algorithm{
 			{"abnormal jitter", stall}, {"abnormal path", misroute(false)},
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
+		incomplete: func(r *score.Result, _ string) bool {
+			for _, rows := range r.Published["alert"] {
+				for key, row := range rows {
+					if strings.HasPrefix(key, "FEW_SKETCHLETS/") && row.Is("active") {
+						return true
+					}
+				}
+			}
+			return false
+		},
 		truth: func(t score.Tables, kind string) map[string]*score.Row {
 			out := map[string]*score.Row{}
 			for _, rows := range t["alert "+kind] {
@@ -93,6 +106,7 @@ var algorithms = []*algorithm{
 		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"heavy-victim-f1": "heavy victim"},
+		incomplete:   func(_ *score.Result, of string) bool { return of == "undecoded" || of == "unsettled" },
 	},
 	{
 		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,
@@ -107,6 +121,10 @@ var algorithms = []*algorithm{
 		faults:       []happening{{"attack", attack}, {"heavy change", incast}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},
+		incomplete: func(r *score.Result, of string) bool {
+			row := r.Published.Row("summary", score.View{Device: score.Network, Dimension: of}, "")
+			return row == nil || row.Text("status") != "COMPLETE" || row.Text("problem") != ""
+		},
 	},
 }
 

@@ -35,6 +35,10 @@ type trial struct {
 	epochs    int
 }
 
+// slowest is how many packets a second a port sends at least, so that packets cross a network
+// without queues in a few milliseconds however few of the usual packets are played.
+const slowest = 4e3
+
 // String names a trial so that it can be drawn again.
 func (t *trial) String() string {
 	return fmt.Sprintf("-algorithms %s -topologies %s -faults=%v -seed %d -seeds 1", t.algorithm.name, t.topology,
@@ -69,7 +73,7 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64
 	packets := share * n.between(3e4, 9e4) // packets in an epoch
 	n.rate = packets / n.epoch.Seconds()
 	// A port sends several times the packets that its host receives in the mean, and what agents send.
-	n.queue = max(n.rate/float64(len(n.fabric.Hosts))*n.between(4, 10), a.port)
+	n.queue = max(n.rate/float64(len(n.fabric.Hosts))*n.between(4, 10), slowest, a.port)
 	t := &trial{network: n, algorithm: a, topology: topology, seed: seed, faulty: faulty}
 
 	var text, traffic, faults strings.Builder

@@ -152,22 +152,42 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestMeasured: rows within 1.5 times of a threshold are counted by themselves, and exactly.
+// TestMeasured: rows within 1.5 times of a threshold are counted by themselves, and exactly. Rows
+// may be an epoch late, and rows that the plugin does not promise are counted by themselves.
 func TestMeasured(t *testing.T) {
+	view := score.View{Device: score.Network, Dimension: "src"}
+	epoch := func(problem string, s score.Score) *score.Result {
+		s.Measure, s.View = "heavy-change-f1", view
+		r := &score.Result{Published: score.Tables{}, Scores: []score.Score{s,
+			{Measure: "heavy-change-f1", View: score.View{Device: "leaf1", Dimension: "src"}}}}
+		r.Published.Rows("summary", view).Add("", score.Leaves{"status": score.Text("COMPLETE"),
+			"problem": score.Text(problem)})
+		return r
+	}
+	counts := func(s score.Score) score.Score {
+		s.Counts = &score.Confusion{TruePositive: 9, FalsePositive: 2 + len(s.False), FalseNegative: 3 + len(s.Missed)}
+		s.Near = &score.Confusion{TruePositive: 2, FalsePositive: 2, FalseNegative: 3}
+		return s
+	}
 	x := &trial{network: &network{}, algorithm: algorithms[4]}
+	before := epoch("", score.Score{Actual: map[string]bool{"late": true}})
+	r := epoch("", counts(score.Score{False: []string{"a", "late"}, Missed: []string{"b", "soon"}}))
+	after := epoch("may be inexact", counts(score.Score{Missed: []string{"c"}}))
+	after.Scores[0].Reported = map[string]bool{"soon": true}
 	got := newTally()
-	got.measured(x, 7, &score.Result{Scores: []score.Score{
-		{Measure: "heavy-change-f1", View: score.View{Device: score.Network, Dimension: "src"}, False: []string{"a"},
-			Counts: &score.Confusion{TruePositive: 9, FalsePositive: 3, FalseNegative: 4}, Missed: []string{"b"},
-			Near: &score.Confusion{TruePositive: 2, FalsePositive: 2, FalseNegative: 3}},
-		{Measure: "heavy-change-f1", View: score.View{Device: "leaf1", Dimension: "src"}},
-	}})
+	got.measured(x, 7, before, r, after)
 	f := got.kinds["heavy change"]
-	if f.found != (share{7, 8}) || f.near != (share{4, 7}) || f.right != (share{11, 12}) || f.exactly.FalsePositive != 3 {
+	if f.found != (share{8, 9}) || f.near != (share{4, 7}) || f.right != (share{12, 13}) || f.exactly.FalsePositive != 4 ||
+		f.incomplete != (share{}) {
 		t.Errorf("%+v", f)
 	}
-	if len(got.notes) != 2 || !strings.HasSuffix(got.notes[0], "epoch 7: not found: heavy change src b (one of 1)") {
+	if len(got.notes) != 2 || !strings.HasSuffix(got.notes[0], "epoch 7: not found: heavy change src b (one of 1)") ||
+		!strings.HasSuffix(got.notes[1], "epoch 7: false: heavy change src a (one of 1)") {
 		t.Errorf("notes %v", got.notes)
+	}
+	got.measured(x, 8, r, after, nil)
+	if f.found != (share{8, 9}) || f.incomplete != (share{7, 8}) || f.right != (share{23, 24}) {
+		t.Errorf("incomplete: %+v", f)
 	}
 }
 
@@ -198,7 +218,7 @@ func TestPage(t *testing.T) {
 	}
 	r := run{seed: 7, seeds: 2, topologies: "ring,mesh"}
 	sum := newTally()
-	*sum.kind("loop") = finding{found: share{19, 20}, right: share{28, 30}, near: share{3, 4},
+	*sum.kind("loop") = finding{found: share{19, 20}, right: share{28, 30}, near: share{3, 4}, incomplete: share{1, 6},
 		exactly: score.Confusion{TruePositive: 22, FalsePositive: 4, FalseNegative: 2}}
 	sum.healthy["nothing"] = &share{0, 1000}
 	if err := write(path, r.table(map[string]*tally{"lightguardian": sum})); err != nil {
@@ -206,7 +226,7 @@ func TestPage(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	for _, want := range []string{"before\n" + begin, "Seeds 7 to 8 on ring, mesh",
-		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
+		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
 		"| nothing | 1000 | 0 | 0.0 (0.0 to 3.7) |", end + "after\n"} {
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, got)

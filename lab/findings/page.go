@@ -26,13 +26,14 @@ func (r *run) table(sums map[string]*tally) string {
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		t := sums[name]
 		if len(t.kinds) > 0 {
-			fmt.Fprintf(&b, "\n| %s: fault | found | recall (95 %%) | reported | right | precision (95 %%) | "+
-				"near the threshold | reported | exactly: recall, precision |\n|---|---|---|---|---|---|---|---|---|\n", name)
+			fmt.Fprintf(&b, "\n| %s: fault | found | recall (95 %%) | found of incomplete epochs | reported | right | "+
+				"precision (95 %%) | near the threshold | reported | exactly: recall, precision |\n|%s\n", name,
+				strings.Repeat("---|", 10))
 			for _, kind := range slices.Sorted(maps.Keys(t.kinds)) {
 				f := t.kinds[kind]
-				fmt.Fprintf(&b, "| %s | %d of %d | %s | %d | %d | %s | %d | %d | %.3f, %.3f |\n", kind, f.found.n, f.found.of,
-					percent(f.found), f.right.of, f.right.n, percent(f.right), f.near.of, f.near.n, f.exactly.Recall(),
-					f.exactly.Precision())
+				fmt.Fprintf(&b, "| %s | %d of %d | %s | %d of %d | %d | %d | %s | %d | %d | %.3f, %.3f |\n", kind, f.found.n,
+					f.found.of, percent(f.found), f.incomplete.n, f.incomplete.of, f.right.of, f.right.n, percent(f.right),
+					f.near.of, f.near.n, f.exactly.Recall(), f.exactly.Precision())
 			}
 		}
 		fmt.Fprintf(&b, "\n| %s: healthy networks | epochs | false alerts | in 1,000 epochs (95 %%) |\n|---|---|---|---|\n",

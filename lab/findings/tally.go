@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -71,8 +72,11 @@ func (s share) rate() (low, high float64) {
 // finding counts what was reported of one fault: alerts, or rows of each epoch.
 type finding struct {
 	found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
-	near  share // share of the results within 1.5 times of a threshold that were reported
-	right share // share of what was reported that is a fault, or near its threshold
+	// incomplete counts, like found, the faults of epochs of which the plugin publishes that findings
+	// can be missing. They do not count in found.
+	incomplete share
+	near       share // share of the results within 1.5 times of a threshold that were reported
+	right      share // share of what was reported that is a fault, or near its threshold
 	// exactly counts all results by the threshold itself. Alerts near it are right.
 	exactly score.Confusion
 }
@@ -97,7 +101,8 @@ func (t *tally) kind(name string) *finding {
 func (t *tally) add(o *tally) {
 	for name, f := range o.kinds {
 		g := t.kind(name)
-		for _, p := range [][2]*share{{&g.found, &f.found}, {&g.near, &f.near}, {&g.right, &f.right}} {
+		for _, p := range [][2]*share{{&g.found, &f.found}, {&g.incomplete, &f.incomplete}, {&g.near, &f.near},
+			{&g.right, &f.right}} {
 			p[0].n, p[0].of = p[0].n+p[1].n, p[0].of+p[1].of
 		}
 		g.exactly.Add(f.exactly)
@@ -116,6 +121,7 @@ type instance struct {
 	began    int // epoch of the run in which its first results are published
 	required bool
 	found    bool
+	unsure   bool // the plugin published that it can be missing
 }
 
 // within is how many intervals an alert may take.
@@ -129,9 +135,12 @@ func (t *trial) count(results []*score.Result) *tally {
 	recent := map[alert]int{} // newest epoch of the run in which the ground truth allows an alert
 	end := func(at alert, x *instance) {
 		f := out.kind(at.kind)
-		if x.required {
+		switch {
+		case x.required && x.unsure:
+			f.incomplete.add(x.found)
+		case x.required:
 			f.found.add(x.found)
-		} else {
+		default:
 			f.near.add(x.found)
 		}
 		if x.found {
@@ -145,6 +154,7 @@ func (t *trial) count(results []*score.Result) *tally {
 		delete(open, at)
 	}
 	last := len(results) - 1 - t.algorithm.lag
+	var before *score.Result
 	for e, r := range results[:last+1] {
 		later := results[e+t.algorithm.lag]
 		if r == nil || later == nil {
@@ -167,9 +177,15 @@ func (t *trial) count(results []*score.Result) *tally {
 					open[at] = &instance{began: e}
 				}
 				open[at].required = open[at].required || !row.Optional
+				open[at].unsure = open[at].unsure || t.unsure(r, subject)
 			}
 		}
-		out.measured(t, e, r)
+		var after *score.Result
+		if e < last {
+			after = results[e+1]
+		}
+		out.measured(t, e, before, r, after)
+		before = r
 		for at, x := range open {
 			_, is := active[at]
 			x.found = x.found || is && e < x.began+within
@@ -213,8 +229,27 @@ func (t *trial) count(results []*score.Result) *tally {
 	return out
 }
 
-// measured adds the rows of an epoch that the scorer has compared with the ground truth.
-func (t *tally) measured(of *trial, epoch int, r *score.Result) {
+// unsure reports whether the plugin publishes that findings of an epoch can be missing.
+func (t *trial) unsure(r *score.Result, of string) bool {
+	return t.algorithm.incomplete != nil && t.algorithm.incomplete(r, of)
+}
+
+// same returns the score of another epoch in the same view; one without rows if there is none.
+func same(s *score.Score, other *score.Result) *score.Score {
+	if other != nil {
+		for i := range other.Scores {
+			if x := &other.Scores[i]; x.Measure == s.Measure && x.View == s.View {
+				return x
+			}
+		}
+	}
+	return &score.Score{}
+}
+
+// measured adds the rows of an epoch that the scorer has compared with the ground truth. Like an
+// alert, a row may be one epoch late: a fault whose row is published in the next epoch is found,
+// and a row that was true in the epoch before is right. before and after are nil if there are none.
+func (t *tally) measured(of *trial, epoch int, before, r, after *score.Result) {
 	for i := range r.Scores {
 		s := &r.Scores[i]
 		finds, ok := of.algorithm.measures[s.Measure]
@@ -222,14 +257,20 @@ func (t *tally) measured(of *trial, epoch int, r *score.Result) {
 			continue
 		}
 		f, c, near := t.kind(finds), s.Counts, s.Near
-		clear := c.TruePositive - near.TruePositive
-		f.found.n, f.found.of = f.found.n+clear, f.found.of+clear+c.FalseNegative-near.FalseNegative
+		actual, reported := same(s, before).Actual, same(s, after).Reported
+		wrong := slices.DeleteFunc(slices.Clone(s.False), func(key string) bool { return actual[key] })
+		missed := slices.DeleteFunc(slices.Clone(s.Missed), func(key string) bool { return reported[key] })
+		sum, clear := &f.found, c.TruePositive-near.TruePositive
+		if of.unsure(r, cmp.Or(s.Dimension, s.View.Dimension)) {
+			sum = &f.incomplete
+		}
+		sum.n, sum.of = sum.n+clear+len(s.Missed)-len(missed), sum.of+clear+len(s.Missed)
 		f.near.n += near.TruePositive + near.FalsePositive
 		f.near.of += near.TruePositive + near.FalsePositive + near.FalseNegative
-		f.right.n, f.right.of = f.right.n+c.TruePositive+near.FalsePositive, f.right.of+c.TruePositive+c.FalsePositive
+		f.right.n, f.right.of = f.right.n+c.TruePositive+c.FalsePositive-len(wrong), f.right.of+c.TruePositive+c.FalsePositive
 		f.exactly.Add(*c)
-		t.noteRows(of, epoch, "not found: "+finds, s.View.Dimension, s.Missed)
-		t.noteRows(of, epoch, "false: "+finds, s.View.Dimension, s.False)
+		t.noteRows(of, epoch, "not found: "+finds, s.View.Dimension, missed)
+		t.noteRows(of, epoch, "false: "+finds, s.View.Dimension, wrong)
 	}
 }
 

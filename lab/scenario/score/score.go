@@ -217,6 +217,9 @@ type Score struct {
 	// False are the keys of rows that are published and not true, and Missed the reverse, without
 	// those near a threshold.
 	False, Missed []string `json:"-"`
+	// Reported are the keys of all published rows, and Actual of the true rows and the rows near a
+	// threshold; of F1 alone.
+	Reported, Actual map[string]bool `json:"-"`
 
 	pool func(Confusion) float64 // nil: values are averaged
 }

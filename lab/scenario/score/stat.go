@@ -65,7 +65,17 @@ func pooled(s Score, pool func(Confusion) float64) (Score, bool) {
 
 // F1 is the harmonic mean of precision and recall of the rows' keys.
 func F1(_ *Measure, published, actual Rows) (Score, bool) {
-	return pooled(confusion(published, actual), Confusion.F1)
+	s := confusion(published, actual)
+	s.Reported, s.Actual = make(map[string]bool, len(published)), make(map[string]bool, len(actual))
+	for key := range published {
+		s.Reported[key] = true
+	}
+	for key, row := range actual {
+		if !row.Unwanted || row.Near {
+			s.Actual[key] = true
+		}
+	}
+	return pooled(s, Confusion.F1)
 }
 
 // Precision is the share of the published rows that are true.

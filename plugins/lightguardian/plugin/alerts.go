@@ -21,6 +21,7 @@ const (
 	switchMissing alert.Kind = "SWITCH_MISSING"
 	inexactKind   alert.Kind = "INEXACT"
 	planFailed    alert.Kind = "PLAN_FAILED"
+	fewSketchlets alert.Kind = "FEW_SKETCHLETS"
 )
 
 // networkElement is the subject of problems of the network.
@@ -29,7 +30,7 @@ const networkElement = "network"
 // severity returns the severity of an alert of this kind.
 func severity(k alert.Kind) string {
 	switch k {
-	case switchMissing, planFailed, inexactKind:
+	case switchMissing, planFailed, inexactKind, fewSketchlets:
 		return "MINOR"
 	}
 	return "MAJOR"
@@ -86,8 +87,19 @@ func (p *Plugin) alarm(r *run) {
 			all[s].keys = append(all[s].keys, at.key)
 		}
 	}
+	detours := map[string]float64{} // flows that left their paths behind a switch
 	for _, f := range r.flows {
 		for _, x := range f.faults {
+			if x.kind == abnormalPath {
+				detours[x.after]++
+			}
+		}
+	}
+	for _, f := range r.flows {
+		for _, x := range f.faults {
+			if x.kind == abnormalPath { // other flows may seem to pass any neighbor of one of so many flows
+				x.doubt = min(1, x.doubt*detours[x.after])
+			}
 			s := sub{x.name, x.kind}
 			if all[s] == nil {
 				all[s] = &evidence{doubt: 1}
@@ -133,7 +145,8 @@ func (p *Plugin) alarm(r *run) {
 			seen[at] = cmp.Or(seen[at], since)
 		}
 		for _, x := range p.alerts {
-			if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed {
+			if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed &&
+				x.Kind != fewSketchlets {
 				r.problems = append(r.problems, alert.Problem{Subject: x.Subject, Kind: x.Kind, Unsure: true})
 			}
 		}
@@ -154,9 +167,69 @@ func (p *Plugin) alarm(r *run) {
 			Text: fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(flows), 100*r.share(s.name),
 				strings.Join(names, "; "))})
 	}
+	p.judgeCoverage(r)
 	if len(r.inexact) > 0 {
 		r.problem(networkElement, inexactKind, "%s", strings.Join(r.inexact, "; "))
 	}
+}
+
+const (
+	// leastKnown is the share of the switches of a flow's path at which its packets must be known, in
+	// the mean of all flows, so that a fault that few flows show is hardly missed.
+	leastKnown = 0.8
+	// fewFor is for how many intervals the share must be lower before an alert begins: λc of switches
+	// follows the packets two intervals later.
+	fewFor = 4
+	// namedSwitches is how many switches the text of the alert names.
+	namedSwitches = 3
+)
+
+// judgeCoverage adds a problem if the sketchlets of several intervals in a row were too few.
+func (p *Plugin) judgeCoverage(r *run) {
+	type seen struct {
+		name        string
+		hops, known int
+	}
+	switches, all := map[string]*seen{}, seen{}
+	for _, f := range r.flows {
+		if f.size() < uint64(r.config.Rules.Packets) {
+			continue // its faults are not judged
+		}
+		for j := range f.hops {
+			h := &f.hops[j]
+			if switches[h.name] == nil {
+				switches[h.name] = &seen{name: h.name}
+			}
+			for _, s := range []*seen{switches[h.name], &all} {
+				s.hops++
+				if h.Valid {
+					s.known++
+				}
+			}
+		}
+	}
+	share := func(s *seen) float64 { return float64(s.known) / float64(max(s.hops, 1)) }
+	few := all.hops > 0 && share(&all) < leastKnown
+	switch {
+	case r.early(): // columns of the interval are still on their way
+	case few:
+		p.few++
+	default:
+		p.few = 0
+	}
+	if !few {
+		return
+	}
+	var texts []string
+	for _, s := range slices.SortedFunc(maps.Values(switches), func(a, b *seen) int {
+		return cmp.Or(cmp.Compare(share(a), share(b)), strings.Compare(a.name, b.name))
+	})[:min(len(switches), namedSwitches)] {
+		texts = append(texts, fmt.Sprintf("%s %.0f %%", s.name, 100*share(s)))
+	}
+	r.problems = append(r.problems, alert.Problem{Subject: networkElement, Kind: fewSketchlets, Unsure: p.few < fewFor,
+		Text: fmt.Sprintf("packets of judged flows are known at %.0f %% of the switches of their paths, least at %s: faults "+
+			"that few flows show can be missed; longer epochs or interval-epochs bring more sketchlets", 100*share(&all),
+			strings.Join(texts, ", "))})
 }
 
 // events returns the log events of alerts that began or ended.
@@ -167,7 +240,7 @@ func events(changes []alert.Alert) (out []sdk.Event) {
 		switch x.Kind {
 		case hostMissing:
 			name = "host " + x.Subject
-		case inexactKind:
+		case inexactKind, fewSketchlets:
 			name = x.Subject
 		}
 		out = append(out, x.Event(name))

@@ -196,7 +196,8 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			continue
 		}
 		enough, best, doubt := uint32(math.Ceil(least*float64(base))), hop{}, undecided
-		for _, name := range r.Neighbors(before.name) {
+		neighbors := r.Neighbors(before.name)
+		for _, name := range neighbors {
 			if slices.Contains(path, name) || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
 				continue
 			}
@@ -209,7 +210,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			}
 		}
 		if best.name != "" {
-			best.off, best.doubt, best.whole = true, doubt, best.whole && h.whole
+			best.off, best.doubt, best.whole = true, min(1, doubt*float64(len(neighbors))), best.whole && h.whole
 			*h = best
 		}
 	}
@@ -304,6 +305,10 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 			}
 			x.queued = uint64(slow)*4 >= lost
 		}
+		if found.Fault == analysis.Loop && f.known[0] {
+			// The hop has more packets than were sent, so the hops before it decide nothing.
+			x.unsure, x.early, first = false, moved, max(found.Hop-1, 0)
+		}
 		x.unsure = x.unsure || !f.counted()
 		x.early = x.early || f.early(first, found.Hop)
 		f.faults = append(f.faults, x)
@@ -320,16 +325,22 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	}
 }
 
-// circle adds the neighbors that are not on the path and are in the loop of a hop.
+// circle adds the neighbors that are not on the path and are in the loop of a hop. A packet passes
+// all switches of a loop equally often, or once more: so the flow has its packets at a neighbor in
+// the loop, more or less the packets sent.
 func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
-	for _, name := range r.Neighbors(at.name) {
+	neighbors := r.Neighbors(at.name)
+	for _, name := range neighbors {
 		if slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) ||
 			slices.ContainsFunc(f.faults, func(o fault) bool { return o.kind == x.kind && o.name == name }) {
 			continue
 		}
-		if h := i.hop(&f.key, name, f); h.Valid && float64(h.Packets) >= i.config.Rules.Loop*float64(f.sent) {
+		h := i.hop(&f.key, name, f)
+		more := max(h.Packets, at.Packets) - min(h.Packets, at.Packets)
+		if h.Valid && float64(h.Packets) >= i.config.Rules.Loop*float64(f.sent) && uint64(more) <= f.sent {
 			x.name, x.after, x.value = name, at.name, float64(h.Packets)/float64(max(f.sent, 1))
-			x.doubt, x.early = h.Excess(h.Packets-uint32(min(f.sent, uint64(h.Packets)))), x.early || !h.whole
+			other := h.Excess(h.Packets - uint32(min(f.sent, uint64(h.Packets))))
+			x.doubt, x.early = min(1, other*float64(len(neighbors))), x.early || !h.whole
 			f.faults = append(f.faults, x)
 		}
 	}

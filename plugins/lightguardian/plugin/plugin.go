@@ -44,6 +44,8 @@ type Plugin struct {
 	// Doubts about faults whose packets may wait in a queue, in the same intervals.
 	waiting, waitingBefore map[place]float64
 
+	few int // intervals in a row of which too few sketchlets arrived
+
 	shift     uint64               // shift of the banks of epochs, when intervals began
 	intervals map[uint64]*interval // intervals that are not final, by number
 	reached   map[uint64][]string  // switches that measured an epoch whole, sorted, by epoch
