@@ -159,3 +159,18 @@ func TestSayOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestOmitted: a page without a claim for each sentence of the paper is refused: with a claim less
+// or more, or without a figure.
+func TestOmitted(t *testing.T) {
+	const claims = "{figure: 1(a), here: x}, {figure: 1(a), here: x}, {figure: 1(b), here: x}"
+	for sentences, want := range map[string]int{
+		"1(a): 2, 1(b): 1": 0, "1(a): 3, 1(b): 1": 1, "1(a): 1, 1(b): 1": 1, "1(a): 2": 1, "1(a): 2, 1(b): 1, 1(c): 1": 1,
+		"": 2,
+	} {
+		s := page(t, "{sentences: {"+sentences+"}, claims: ["+claims+"]}")
+		if got := s.omitted(); len(got) != want {
+			t.Errorf("%s: %v, want %d problems", sentences, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -81,10 +82,31 @@ func CheckPages(directory string, suites []Suite, command func(name string) stri
 	return problems
 }
 
-// CheckClaims returns the statements of the papers that do not hold for the recorded rows and have
-// no reason, that hold and have one, or that miss a value.
+// omitted returns the figures of a page that have other numbers of claims than the paper has
+// sentences.
+func (p *Page) omitted() (problems []error) {
+	claims := map[string]int{}
+	for i := range p.Claims {
+		claims[p.Claims[i].Figure]++
+	}
+	figures := maps.Clone(claims)
+	maps.Copy(figures, p.Sentences)
+	for _, figure := range slices.Sorted(maps.Keys(figures)) {
+		if n, of := claims[figure], p.Sentences[figure]; n != of {
+			problems = append(problems, fmt.Errorf("figure %s has %d claims; the paper has %d statements about it", figure, n,
+				of))
+		}
+	}
+	return problems
+}
+
+// CheckClaims returns the statements of the papers that are omitted, that do not hold for the
+// recorded rows and have no reason, that hold and have one, or that miss a value.
 func CheckClaims(directory string, suites []Suite) (problems []error) {
 	for _, s := range suites {
+		for _, err := range s.omitted() {
+			problems = append(problems, fmt.Errorf("%s: %w", s.Name, err))
+		}
 		rows, err := Recorded(directory, s.Name)
 		if err != nil {
 			problems = append(problems, err)

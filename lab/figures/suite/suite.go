@@ -79,6 +79,9 @@ type Page struct {
 	Plots    []Plot
 	Define   yaml.MapSlice // names for the expressions of the claims: see environment
 	Claims   []Claim
+	// Sentences is how many statements about each figure the paper's text has. The page has a claim
+	// for each, so one that it omits is a mistake.
+	Sentences map[string]int
 }
 
 //go:embed pages

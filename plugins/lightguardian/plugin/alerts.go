@@ -46,6 +46,7 @@ type sub struct{ name, kind string }
 type evidence struct {
 	keys  []flow.Key
 	doubt float64 // the product of the flows that may begin an alert; 1: none
+	flows int     // the number of these flows
 }
 
 // misplaced is the largest doubt of an abnormal jitter for which an alert begins: the receiver has
@@ -87,19 +88,8 @@ func (p *Plugin) alarm(r *run) {
 			all[s].keys = append(all[s].keys, at.key)
 		}
 	}
-	detours := map[string]float64{} // flows that left their paths behind a switch
 	for _, f := range r.flows {
 		for _, x := range f.faults {
-			if x.kind == abnormalPath {
-				detours[x.after]++
-			}
-		}
-	}
-	for _, f := range r.flows {
-		for _, x := range f.faults {
-			if x.kind == abnormalPath { // other flows may seem to pass any neighbor of one of so many flows
-				x.doubt = min(1, x.doubt*detours[x.after])
-			}
 			s := sub{x.name, x.kind}
 			if all[s] == nil {
 				all[s] = &evidence{doubt: 1}
@@ -114,10 +104,16 @@ func (p *Plugin) alarm(r *run) {
 				waiting[at] = max(x.doubt, leastDoubt)
 			default:
 				all[s].doubt *= max(x.doubt, leastDoubt)
+				all[s].flows++
 			}
 			seen[at] = cmp.Or(since, r.first)
 		}
 		r.faults += len(f.faults)
+	}
+	for s, tested := range r.tested() {
+		if e := all[s]; e != nil && e.flows > 0 {
+			e.doubt = min(1, e.doubt*choices(tested, e.flows))
+		}
 	}
 	if p.doubtsOf != r.number {
 		p.doubtsBefore = nil
@@ -171,6 +167,39 @@ func (p *Plugin) alarm(r *run) {
 	if len(r.inexact) > 0 {
 		r.problem(networkElement, inexactKind, "%s", strings.Join(r.inexact, "; "))
 	}
+}
+
+// tested returns how many flows could have shown a detour or a loop at a switch: other flows can
+// cause it in any of them.
+func (r *run) tested() map[sub]int {
+	out, detours := map[sub]int{}, map[string]int{} // detours behind a switch
+	shown := map[[2]string]bool{}                   // switches of detours, with the switch before
+	for _, f := range r.flows {
+		if f.counted() && f.lost() >= uint64(max(r.config.Rules.DropPackets, 1)) {
+			for j := range f.hops {
+				out[sub{f.hops[j].name, analysis.Loop.String()}]++
+			}
+		}
+		for _, x := range f.faults {
+			if x.kind == abnormalPath {
+				detours[x.after]++
+				shown[[2]string{x.after, x.name}] = true
+			}
+		}
+	}
+	for at := range shown {
+		out[sub{at[1], abnormalPath}] += detours[at[0]]
+	}
+	return out
+}
+
+// choices returns in how many ways some can be chosen of all.
+func choices(all, some int) float64 {
+	n := 1.0
+	for i := range min(some, all) {
+		n *= float64(all-i) / float64(i+1)
+	}
+	return n
 }
 
 const (

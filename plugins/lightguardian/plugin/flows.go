@@ -36,6 +36,9 @@ type flowState struct {
 // counted reports whether both hosts counted the flow.
 func (f *flowState) counted() bool { return f.known[0] && f.known[1] }
 
+// lost returns the packets that were sent and did not arrive, not even late.
+func (f *flowState) lost() uint64 { return f.sent - min(f.sent, f.got+f.late) }
+
 // hop is a flow at a switch.
 type hop struct {
 	analysis.Hop
@@ -195,9 +198,11 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 		if base < i.config.Rules.Packets || float64(h.Packets) > (1-least)*float64(base) {
 			continue
 		}
+		if f.known[0] && float64(before.Packets) >= max(i.config.Rules.Loop, 1)*float64(f.sent) {
+			base = before.Packets // a loop: the neighbor in it has about as many
+		}
 		enough, best, doubt := uint32(math.Ceil(least*float64(base))), hop{}, undecided
-		neighbors := r.Neighbors(before.name)
-		for _, name := range neighbors {
+		for _, name := range r.Neighbors(before.name) {
 			if slices.Contains(path, name) || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
 				continue
 			}
@@ -210,7 +215,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			}
 		}
 		if best.name != "" {
-			best.off, best.doubt, best.whole = true, min(1, doubt*float64(len(neighbors))), best.whole && h.whole
+			best.off, best.doubt, best.whole = true, doubt, best.whole && h.whole
 			*h = best
 		}
 	}
@@ -234,7 +239,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	if size < uint64(i.config.Rules.Packets) {
 		return
 	}
-	lost := f.sent - min(f.sent, f.got+f.late)
+	lost := f.lost()
 	// Hosts report the gaps within each epoch, but no gap across the end of an epoch.
 	partial := i.config.IntervalEpochs > 1
 	if f.counted() {
@@ -329,8 +334,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 // all switches of a loop equally often, or once more: so the flow has its packets at a neighbor in
 // the loop, more or less the packets sent.
 func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
-	neighbors := r.Neighbors(at.name)
-	for _, name := range neighbors {
+	for _, name := range r.Neighbors(at.name) {
 		if slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) ||
 			slices.ContainsFunc(f.faults, func(o fault) bool { return o.kind == x.kind && o.name == name }) {
 			continue
@@ -339,8 +343,7 @@ func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
 		more := max(h.Packets, at.Packets) - min(h.Packets, at.Packets)
 		if h.Valid && float64(h.Packets) >= i.config.Rules.Loop*float64(f.sent) && uint64(more) <= f.sent {
 			x.name, x.after, x.value = name, at.name, float64(h.Packets)/float64(max(f.sent, 1))
-			other := h.Excess(h.Packets - uint32(min(f.sent, uint64(h.Packets))))
-			x.doubt, x.early = min(1, other*float64(len(neighbors))), x.early || !h.whole
+			x.doubt, x.early = h.Excess(h.Packets-uint32(min(f.sent, uint64(h.Packets)))), x.early || !h.whole
 			f.faults = append(f.faults, x)
 		}
 	}
@@ -402,11 +405,64 @@ func (i *interval) all() []*flowState {
 			out[j] = i.follow(f.key)
 		}
 	}
+	i.detours(out)
 	slices.SortFunc(out, func(a, b *flowState) int {
 		return cmp.Or(cmp.Compare(min(len(b.faults), 1), min(len(a.faults), 1)), cmp.Compare(b.size(), a.size()),
 			a.key.Compare(b.key))
 	})
 	return out
+}
+
+// detours adds the switches of detours that come back to the path, so that no switch of the path
+// lacks packets: neighbors of a switch that have the packets of so many flows to one host that
+// other flows are unlikely to add them, in any of the places that are compared.
+func (i *interval) detours(flows []*flowState) {
+	type place struct{ before, name, to string }
+	type group struct {
+		tested int
+		shown  []*flowState
+		doubt  float64
+	}
+	groups := map[place]*group{}
+	r, least := i.routes[len(i.routes)-1], i.config.Rules.Path
+	for _, f := range flows {
+		if least == 0 || !f.counted() || f.rerouted || f.sent < uint64(i.config.Rules.Packets) ||
+			slices.ContainsFunc(f.faults, func(x fault) bool { return x.kind == abnormalPath || x.kind == analysis.Loop.String() }) {
+			continue
+		}
+		key, enough := f.key.AppendBinary(nil), uint32(math.Ceil(least*float64(min(f.sent, math.MaxUint32))))
+		for j := range f.hops[:max(len(f.hops)-1, 0)] {
+			for _, name := range r.Neighbors(f.hops[j].name) {
+				c := i.switches[name]
+				if c == nil || c.sketch == nil || slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) {
+					continue
+				}
+				n, valid := c.sketch.Query(key)
+				if !valid {
+					continue
+				}
+				at := place{f.hops[j].name, name, f.to}
+				g := groups[at]
+				if g == nil {
+					g = &group{doubt: 1}
+					groups[at] = g
+				}
+				if g.tested++; n >= enough {
+					g.shown, g.doubt = append(g.shown, f), g.doubt*c.sketch.Excess(key, enough)
+				}
+			}
+		}
+	}
+	for at, g := range groups {
+		doubt := g.doubt * choices(g.tested, len(g.shown)) * float64(len(groups))
+		if len(g.shown) == 0 || doubt > unlikely {
+			continue
+		}
+		for _, f := range g.shown {
+			f.faults = append(f.faults, fault{kind: abnormalPath, name: at.name, after: at.before, value: 1, doubt: doubt,
+				early: true})
+		}
+	}
 }
 
 // size returns the packets of a flow that its hosts reported.
