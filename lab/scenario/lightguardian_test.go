@@ -37,8 +37,8 @@ algorithms:
 }
 
 // TestLightGuardian: a switch drops packets in one interval, then has wrong routes in another one,
-// and both are found one interval later. Then half of the agents die: fewer columns arrive, an alert
-// says so, and no fault is found.
+// and both are found one interval later. Then half of the agents die: fewer columns arrive, an
+// alert says so, and no fault is found.
 func TestLightGuardian(t *testing.T) {
 	s := lightguardianScenario(t, 7, `
 traffic:
