@@ -425,9 +425,10 @@ func (i *interval) detours(flows []*flowState) {
 	}
 	groups := map[place]*group{}
 	r, least := i.routes[len(i.routes)-1], i.config.Rules.Path
+	known := func(x fault) bool { return x.kind == abnormalPath || x.kind == analysis.Loop.String() }
 	for _, f := range flows {
 		if least == 0 || !f.counted() || f.rerouted || f.sent < uint64(i.config.Rules.Packets) ||
-			slices.ContainsFunc(f.faults, func(x fault) bool { return x.kind == abnormalPath || x.kind == analysis.Loop.String() }) {
+			slices.ContainsFunc(f.faults, known) {
 			continue
 		}
 		key, enough := f.key.AppendBinary(nil), uint32(math.Ceil(least*float64(min(f.sent, math.MaxUint32))))
