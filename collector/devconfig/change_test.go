@@ -26,6 +26,24 @@ import (
 
 var modes = map[string]bool{"with commits": true, "without commits": false}
 
+// String returns the event's description.
+func (e event) String() string {
+	return [events]string{
+		foundClean:      "the device is as the file says",
+		foundDifference: "the device differs from the file",
+		foundRefusal:    "a leaf is refused",
+		unreadable:      "the device cannot be read",
+		begin:           "a change begins",
+		revertedAgain:   "somebody else has taken changes back too often",
+		answered:        "the Set is over, with an answer or without",
+		proved:          "the step has proved what it is for",
+		disproved:       "the step has found the opposite",
+		unproved:        "the time of the step is over",
+		broken:          "the connection with the device has ended",
+		restarted:       "the collector has started again",
+	}[e]
+}
+
 // A change is proved over one connection, in this order; everything else is undone, and only what
 // was proved before a crash is confirmed after it.
 func TestTransitions(t *testing.T) {

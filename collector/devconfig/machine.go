@@ -56,24 +56,6 @@ const (
 	events = iota
 )
 
-// String returns the event's description.
-func (e event) String() string {
-	return [events]string{
-		foundClean:      "the device is as the file says",
-		foundDifference: "the device differs from the file",
-		foundRefusal:    "a leaf is refused",
-		unreadable:      "the device cannot be read",
-		begin:           "a change begins",
-		revertedAgain:   "somebody else has taken changes back too often",
-		answered:        "the Set is over, with an answer or without",
-		proved:          "the step has proved what it is for",
-		disproved:       "the step has found the opposite",
-		unproved:        "the time of the step is over",
-		broken:          "the connection with the device has ended",
-		restarted:       "the collector has started again",
-	}[e]
-}
-
 // transaction reports whether a state is one of a change in progress.
 func (s State) transaction() bool {
 	switch s {
