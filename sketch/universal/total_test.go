@@ -171,3 +171,19 @@ func TestSharedCells(t *testing.T) {
 		t.Errorf("total change %.1f, want 126", c.Total())
 	}
 }
+
+// TestLargeCells: cells of up to a quarter of the longest period give the sum of the sizes, and
+// larger ones say that they do not.
+func TestLargeCells(t *testing.T) {
+	const rows, columns, most = 3, 64, mostPeriod / 4
+	for value, known := range map[int32]bool{most - 1: true, 1 - most: true, most: false, -most: false} {
+		lv := level{rest: make([]int32, rows*columns)}
+		for row := range rows {
+			lv.rest[row*columns+row] = value
+		}
+		sum, spread := lv.sumFlows(smallFlows, nil, rows)
+		if math.IsInf(spread, 1) == known || known && math.Abs(sum-(most-1)) > 2*spread {
+			t.Errorf("a flow of %d packets: %.0f ± %.0f", value, sum, spread)
+		}
+	}
+}
