@@ -268,8 +268,8 @@ func TestForgedElectionID(t *testing.T) {
 		}
 		testkit.Until(t, what, func() bool {
 			for _, m := range p.members {
-				const row = "/univmon/summaries/summary[device=s1][dimension=src]"
-				epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/epoch"), 10, 64)
+				const row = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+				epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/second-moment"), 10, 64)
 				if epoch >= open && leafIn(m.Store().View(), row, "state/status") == "COMPLETE" {
 					return true
 				}
@@ -430,7 +430,7 @@ func TestCollectorsWithOtherClocks(t *testing.T) {
 func count(t *testing.T, results *store.Batch, epochs, total map[string]uint64) {
 	t.Helper()
 	for _, p := range results.Tables {
-		if p.Table.List != "/netsketch-univmon:univmon/summaries/summary" {
+		if p.Table.List != "/netsketch-univmon:univmon/node-summaries/node-summary" {
 			continue
 		}
 		for key, row := range sdktest.RowsOf(p.Table) {
@@ -439,7 +439,7 @@ func count(t *testing.T, results *store.Batch, epochs, total map[string]uint64) 
 			if dimension != "src" || packets == 0 {
 				continue
 			}
-			epoch := fmt.Sprint(key, " ", row["epoch"])
+			epoch := fmt.Sprint(key, " ", results.Epoch)
 			if before, again := epochs[epoch]; again && before != packets {
 				t.Errorf("%s has %d packets, and had %d before", epoch, packets, before)
 			}

@@ -168,7 +168,7 @@ type fakePlugin struct {
 	replaced atomic.Bool // the file differs from the file that the plugin was started from
 }
 
-const listSummaries = "/netsketch-univmon:univmon/summaries/summary"
+const listSummaries = "/netsketch-univmon:univmon/node-summaries/node-summary"
 const listFlows = "/netsketch-univmon:univmon/flows/flow"
 
 func (p *fakePlugin) Replaced(time.Duration) bool { return p.replaced.Load() }
@@ -209,7 +209,7 @@ func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 	}
 	b := table.NewBuilder(listSummaries)
 	dev, dim := b.TextKey("device"), b.TextKey("dimension")
-	number, packets := b.Uint("state/epoch"), b.Uint("state/packets")
+	number, packets := b.Uint("state/second-moment"), b.Uint("state/packets") // shows the number of the epoch
 	for _, d := range e.Devices {
 		dev.Append(d.Name)
 		dim.Append("src")

@@ -324,7 +324,7 @@ func TestRealSwitchRealPlugin(t *testing.T) {
 		if got, want := r.leaf(heavy, "state/packets"), fmt.Sprint(100*e); got != want {
 			t.Errorf("epoch %d: 10.0.1.1 has %s packets, want %s", e, got, want)
 		}
-		const summary = "/univmon/summaries/summary[device=s1][dimension=src]"
+		const summary = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
 		if got, want := r.leaf(summary, "state/packets"), fmt.Sprint(110*e); got != want {
 			t.Errorf("epoch %d: %s packets, want %s", e, got, want)
 		}
@@ -425,7 +425,7 @@ func TestSwitchRestarted(t *testing.T) {
 	if rep := r.step(); rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
 	}
-	if got := r.leaf("/univmon/summaries/summary[device=s1][dimension=src]", "state/packets"); got != "7" {
+	if got := r.leaf("/univmon/node-summaries/node-summary[device=s1][dimension=src]", "state/packets"); got != "7" {
 		t.Errorf("%s packets, want 7", got)
 	}
 }
@@ -476,7 +476,7 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 				rep.Devices[1].Err != nil || rep.Plugins[0].Err != nil {
 				t.Errorf("report %+v", rep)
 			}
-			if got := r.leaf("/univmon/summaries/summary[device=s1][dimension=src]", "state/packets"); got != "9" {
+			if got := r.leaf("/univmon/node-summaries/node-summary[device=s1][dimension=src]", "state/packets"); got != "9" {
 				t.Errorf("%s packets at s1, want 9", got)
 			}
 			r.until("the state says why", func() bool {
@@ -599,7 +599,7 @@ hosts:
 	r.switch1.send(1, 4)
 	second.send(1, 6)
 	r.step()
-	const summary = "/univmon/summaries/summary[device=%s][dimension=src]"
+	const summary = "/univmon/node-summaries/node-summary[device=%s][dimension=src]"
 	for device, want := range map[string]string{"s1": "4", "s2": "6", "network": "10"} {
 		if got := r.leaf(fmt.Sprintf(summary, device), "state/packets"); got != want {
 			t.Errorf("%s has %s packets, want %s", device, got, want)
@@ -671,7 +671,7 @@ func TestResultsReachAGNMISubscriber(t *testing.T) {
 	r := startReal(t, "univmon-300k")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	stream := subscribe(t, ctx, serveGNMI(t, r.c), "univmon", "summaries", "summary", "state", "packets")
+	stream := subscribe(t, ctx, serveGNMI(t, r.c), "univmon", "node-summaries", "node-summary", "state", "packets")
 	for { // the stream has no data before sync_response
 		m, err := stream.Recv()
 		if err != nil {

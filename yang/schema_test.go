@@ -77,7 +77,7 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-univmon:univmon/heavy-changes/heavy-change device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter device:string dimension:string flow:string",
 		"/netsketch-univmon:univmon/manifests/manifest device:string dimension:string origin:string destination:string",
-		"/netsketch-univmon:univmon/summaries/summary device:string dimension:string",
+		"/netsketch-univmon:univmon/node-summaries/node-summary device:string dimension:string",
 		"/netsketch-univmon:univmon/unparsed-packets/unparsed-packet device:string reason:string",
 	}
 	if diff := cmp.Diff(want, lists); diff != "" {
@@ -204,13 +204,11 @@ func hitterTable(tb testing.TB, n int) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder(hitters)
 	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
-		b.Float("state/share")
+	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%8))
 		dimension.Append("5-tuple")
 		flow.Append(fmt.Sprintf("10.%d.%d.%d,10.0.0.1,tcp,%d,80", i>>16&255, i>>8&255, i&255, i&0xffff))
-		epoch.Append(7)
 		rank.Append(uint64(i + 1))
 		packets.Append(uint64(n - i))
 		share.Append(1 / float64(n))
@@ -252,25 +250,25 @@ func TestValidate(t *testing.T) {
 			t.Keys[2] = table.Strings("flow", []string{"b", "b", "b"})
 		}), "[device=s1][dimension=5-tuple][flow=b]: the table has two rows with these keys"},
 		{"key order", change(func(t *table.Table) { t.Keys[0], t.Keys[1] = t.Keys[1], t.Keys[0] }), "in this order"},
-		{"unknown leaf", change(func(t *table.Table) { t.Values[2].Name = "state/packet" }),
+		{"unknown leaf", change(func(t *table.Table) { t.Values[1].Name = "state/packet" }),
 			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; did you mean "packets"?`},
-		{"container", change(func(t *table.Table) { t.Values[2].Name = "state" }), "column state is a container"},
-		{"kind", change(func(t *table.Table) { t.Values[2] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
+		{"container", change(func(t *table.Table) { t.Values[1].Name = "state" }), "column state is a container"},
+		{"kind", change(func(t *table.Table) { t.Values[1] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
 			"column state/packets is int64; the leaf is a uint64, carried as uint64"},
-		{"range", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 0, 2}) }),
+		{"range", change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1, 0, 2}) }),
 			"yang: " + hitters + "[device=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: " +
 				"state/rank: 0 is outside of 1..4294967295"},
-		{"width", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }),
+		{"width", change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }),
 			"state/rank: 4294967296 is outside"},
 		{"decimal", change(func(t *table.Table) {
-			t.Values[3] = table.Float64s("state/share",
+			t.Values[2] = table.Float64s("state/share",
 				[]float64{0, 1, 1.001})
 		}), "state/share: 1.001 is outside of 0"},
 		{"not a number", change(func(t *table.Table) {
-			t.Values[3] = table.Float64s("state/share", []float64{0, math.NaN(), 0})
+			t.Values[2] = table.Float64s("state/share", []float64{0, math.NaN(), 0})
 		}), "state/share: NaN is not a finite number"},
 		{"infinity", change(func(t *table.Table) {
-			t.Values[3] = table.Float64s("state/share", []float64{0, math.Inf(-1), 0})
+			t.Values[2] = table.Float64s("state/share", []float64{0, math.Inf(-1), 0})
 		}), "state/share: -Inf is not a finite number"},
 		{"pattern", change(func(t *table.Table) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
@@ -286,7 +284,7 @@ func TestValidate(t *testing.T) {
 		}), "differs from the key flow"},
 		{"nested", &table.Table{List: "/openconfig-interfaces:interfaces/interface/subinterfaces/subinterface",
 			Keys: []table.Column{table.Uint64s("index", nil)}}, "interface/name, index"},
-		{"unequal columns", change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1}) }),
+		{"unequal columns", change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1}) }),
 			"has 1 rows"},
 	}
 	for _, tt := range tests {
@@ -357,7 +355,7 @@ func TestResolve(t *testing.T) {
 		{path(elem("univmon"), elem("*"), elem("flow")), []string{um + "/flows/flow"}},
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
 			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets",
-			um + "/summaries/summary/state/packets", um + "/unparsed-packets/unparsed-packet/state/packets"}},
+			um + "/node-summaries/node-summary/state/packets", um + "/unparsed-packets/unparsed-packet/state/packets"}},
 		{path(elem("..."), elem("ddos-victim", "destination", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},

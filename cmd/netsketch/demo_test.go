@@ -98,7 +98,7 @@ func TestDemoStaysUntilInterrupted(t *testing.T) {
 			found := regexp.MustCompile(`at gNMI (\S+) and in the console (\S+);`).FindStringSubmatch(text)
 			if found == nil {
 				t.Errorf("%s: the way to the results is missing:\n%s", tt.args, text)
-			} else if rows, err := runQuery("/univmon/summaries", "--address", found[1]); err != nil || rows == "" {
+			} else if rows, err := runQuery("/univmon/node-summaries", "--address", found[1]); err != nil || rows == "" {
 				t.Errorf("%s: the results are gone: %v", tt.args, err)
 			}
 			cancel()

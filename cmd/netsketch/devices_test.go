@@ -79,7 +79,7 @@ outputs:
 	}
 	run(0, "plan")
 	testkit.Until(t, "packets are measured", func() bool {
-		for _, r := range rows("/univmon/summaries/summary") {
+		for _, r := range rows("/univmon/node-summaries/node-summary") {
 			if n, _ := r.Values["packets"].(uint64); n > 0 {
 				return true
 			}

@@ -69,7 +69,7 @@ each epoch. The query ends with this command.`,
 				return cobra.NoArgs(cmd, args)
 			}
 			if len(args) != 1 {
-				return fmt.Errorf("query: %d paths are given; expected one gNMI path, such as /univmon/summaries, "+
+				return fmt.Errorf("query: %d paths are given; expected one gNMI path, such as /univmon/node-summaries, "+
 					"/collector/devices or / for all (in quotes if it has brackets)", len(args))
 			}
 			return nil

@@ -152,7 +152,7 @@ func TestQueryErrors(t *testing.T) {
 		{"no path", "--address " + address, "query: 0 paths are given; expected one gNMI path"},
 		{"not a path", "univmon --address " + address, `path "univmon" does not begin with /`},
 		{"outside the schema", "/univmon/flws --address " + address, `Unimplemented: path: there is no "flws"`},
-		{"no value", "/univmon/summaries --address " + address, "NotFound: Get: /univmon/summaries has no value (yet)"},
+		{"no value", "/univmon/node-summaries --address " + address, "NotFound: Get: /univmon/node-summaries has no value (yet)"},
 		{"no such row", "/univmon/heavy-hitters/heavy-hitter[device=spine9] --address " + address,
 			"netsketch query /univmon/heavy-hitters/heavy-hitter"},
 		{"no target", "/univmon --target leaf9 --address " + address, `NotFound: Get: there is no target "leaf9"`},

@@ -134,7 +134,7 @@ func (v *queryView) print(w io.Writer) error {
 			state[elems[len(elems)-1].GetName()] = u.GetVal()
 		}
 	}
-	if state["epoch"] == nil {
+	if state["last-epoch"] == nil {
 		return nil
 	}
 	tables, err := tablesOf([]*gpb.Notification{results})
@@ -146,7 +146,7 @@ func (v *queryView) print(w io.Writer) error {
 		Exact   bool         `json:"exact"`
 		Problem string       `json:"problem,omitempty"`
 		Results []*resultRow `json:"results"`
-	}{Epoch: state["epoch"].GetUintVal(), Exact: state["exact"].GetBoolVal(), Problem: state["problem"].GetStringVal(),
+	}{Epoch: state["last-epoch"].GetUintVal(), Exact: state["exact"].GetBoolVal(), Problem: state["problem"].GetStringVal(),
 		Results: []*resultRow{}}
 	for _, t := range tables {
 		head.Results = append(head.Results, t.Rows...)

@@ -50,7 +50,7 @@ func TestQueryText(t *testing.T) {
 	publish := func(epoch uint64, results ...string) {
 		t.Helper()
 		b := table.NewBuilder("/netsketch-omnimon:omnimon/queries/query")
-		name, number, exact := b.TextKey("name"), b.Uint("state/epoch"), b.Bool("state/exact")
+		name, number, exact := b.TextKey("name"), b.Uint("state/last-epoch"), b.Bool("state/exact")
 		name.Append("q-1")
 		number.Append(epoch)
 		exact.Append(true)

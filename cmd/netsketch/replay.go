@@ -218,6 +218,9 @@ func resultsOf(epoch *sdk.Epoch, results *sdk.Results) epochResults {
 // resultTableOf converts a table of an epoch that ended at the given time.
 func resultTableOf(r sdk.TableResult, end time.Time) *resultTable {
 	t := &resultTable{List: r.Table.List, Rows: []*resultRow{}}
+	if !r.End.IsZero() {
+		end = r.End
+	}
 	for i := range r.Table.Keys {
 		t.keys = append(t.keys, r.Table.Keys[i].Name)
 	}

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	listSummaries = "/netsketch-univmon:univmon/summaries/summary"
+	listSummaries = "/netsketch-univmon:univmon/node-summaries/node-summary"
 	listFlows     = "/netsketch-univmon:univmon/flows/flow"
 )
 

@@ -280,10 +280,15 @@ func (p *plugin) validate(tables []sdk.TableResult) error {
 	return nil
 }
 
-// publish puts validated tables into the store, all tables of a target at once.
+// publish puts validated tables into the store, all tables of a target at once that measured the
+// same range.
 func (p *plugin) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
-	var order []string
-	batches := map[string]*store.Batch{}
+	type measured struct {
+		target string
+		end    time.Time
+	}
+	var order []measured
+	batches := map[measured]*store.Batch{}
 	for _, t := range results.Tables {
 		if t.Target != "" && !p.c.deps.Network.IsDevice(t.Target) {
 			p.refuse(t.Table.Rows())
@@ -291,16 +296,20 @@ func (p *plugin) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, 
 				t.Target))
 			continue
 		}
-		b := batches[t.Target]
+		at := measured{t.Target, t.End}
+		if at.end.IsZero() || at.end.After(e.End) {
+			at.end = e.End
+		}
+		b := batches[at]
 		if b == nil {
-			b = &store.Batch{Target: t.Target, Time: e.End, Epoch: e.Number}
-			batches[t.Target] = b
-			order = append(order, t.Target)
+			b = &store.Batch{Target: t.Target, Time: at.end, Epoch: e.Number}
+			batches[at] = b
+			order = append(order, at)
 		}
 		b.Tables = append(b.Tables, store.Publication{Table: t.Table, Replace: t.Replace})
 	}
-	for _, target := range order {
-		b := batches[target]
+	for _, at := range order {
+		b := batches[at]
 		n := 0
 		for _, t := range b.Tables {
 			n += t.Table.Rows()

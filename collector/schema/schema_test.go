@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-const summaries = "/netsketch-univmon:univmon/summaries/summary"
+const summaries = "/netsketch-univmon:univmon/node-summaries/node-summary"
 
 func collectorSchema(t *testing.T) *Registry {
 	t.Helper()
@@ -85,14 +85,14 @@ func TestLookups(t *testing.T) {
 	if err := r.Adopt(univmon.New().Describe()); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range [][]string{{"univmon", "summaries", "summary"},
-		{"netsketch-univmon:univmon", "summaries", "summary"}} {
+	for _, path := range [][]string{{"univmon", "node-summaries", "node-summary"},
+		{"netsketch-univmon:univmon", "node-summaries", "node-summary"}} {
 		list, keys, ok := r.ListKeys(path)
 		if !ok || list != summaries || !slices.Equal(keys, []string{"device", "dimension"}) {
 			t.Errorf("%v: list %q, keys %v, %v", path, list, keys, ok)
 		}
 	}
-	for _, path := range [][]string{{"univmon"}, {"univmon", "summaries"}, {"univmon", "sums"}} {
+	for _, path := range [][]string{{"univmon"}, {"univmon", "node-summaries"}, {"univmon", "sums"}} {
 		if list, _, ok := r.ListKeys(path); ok {
 			t.Errorf("%v is taken for the list %q", path, list)
 		}

@@ -13,7 +13,6 @@ const chamelemonTop = "/netsketch-chamelemon:chamelemon"
 // chamelemon returns an epoch of an ill network.
 func (s *sample) chamelemon(n uint64) {
 	b := table.NewBuilder(chamelemonTop + "/attention")
-	b.Uint("state/epoch").Append(n)
 	b.Text("state/network-state").Append([]string{"HEALTHY", "ILL"}[n/10%2])
 	b.Text("state/next-state").Append([]string{"HEALTHY", "ILL"}[(n+2)/10%2])
 	b.Bool("state/decoded").Append(n%7 != 0)
@@ -23,19 +22,21 @@ func (s *sample) chamelemon(n uint64) {
 	b.Float("state/sample-rate").Append(0.25)
 	b.Uint("state/victims").Append(8000)
 	b.Uint("state/changes").Append(4)
-	b.Uint("state/active-alerts").Append(2)
 	b.Uint("state/response-time").Append(9_000_000)
 	b.Uint("state/analysis-time").Append(15_000_000)
 	s.build(b)
 
-	b = table.NewBuilder(chamelemonTop + "/summaries/summary")
-	device, epoch, status := b.TextKey("device"), b.Uint("state/epoch"), b.Text("state/status")
+	b = table.NewBuilder(chamelemonTop + "/summary")
+	b.Uint("state/active-alerts").Append(2)
+	s.build(b)
+
+	b = table.NewBuilder(chamelemonTop + "/node-summaries/node-summary")
+	device, status := b.TextKey("device"), b.Text("state/status")
 	packets, exact, distinct := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows")
 	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	known, lost := b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for i, d := range devices {
 		device.Append(d)
-		epoch.Append(n)
 		status.Append("COMPLETE")
 		packets.Append(uint64(10_000*i) + n)
 		exact.Append(true)
@@ -53,7 +54,7 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/encoders/encoder")
 	device, family, part := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
-	epoch, buckets, memory := b.Uint("state/epoch"), b.Uint("state/buckets"), b.Uint("state/memory")
+	buckets, memory := b.Uint("state/buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	for _, x := range []struct {
 		device, part   string
@@ -63,7 +64,6 @@ func (s *sample) chamelemon(n uint64) {
 		device.Append(x.device)
 		family.Append("IPV4")
 		part.Append(x.part)
-		epoch.Append(n)
 		buckets.Append(x.buckets)
 		memory.Append(20 * x.buckets)
 		flows.Append(x.flows)
@@ -73,22 +73,20 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/thresholds/threshold")
-	device, epoch, high := b.TextKey("device"), b.Uint("state/epoch"), b.Uint("state/high-threshold")
+	device, high := b.TextKey("device"), b.Uint("state/high-threshold")
 	for i, d := range devices[:2] {
 		device.Append(d)
-		epoch.Append(n)
 		high.Append(uint64(56 + i))
 	}
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/alerts/alert")
-	subject, kind, epoch := b.TextKey("subject"), b.TextKey("kind"), b.Uint("state/epoch")
+	subject, kind := b.TextKey("subject"), b.TextKey("kind")
 	active, severity, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
 	for _, x := range [][2]string{{"leaf-1", "SWITCH_MISSING"}, {"network", "NETWORK_ILL"}} {
 		subject.Append(x[0])
 		kind.Append(x[1])
-		epoch.Append(n)
 		active.Append(n > 5)
 		severity.Append("MAJOR")
 		text.Append("nothing was delivered")
@@ -99,13 +97,12 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/victims/victim")
-	flow, epoch, rank := b.TextKey("flow"), b.Uint("state/epoch"), b.Uint("state/rank")
+	flow, rank := b.TextKey("flow"), b.Uint("state/rank")
 	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
 		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
 	for r := range uint64(30) {
 		flow.Append(fmt.Sprintf("10.0.0.%d,10.1.0.1,udp,4000,53", r))
-		epoch.Append(n)
 		rank.Append(r + 1)
 		lost.Append(309 - r)
 		sure.Append(r < 20)
@@ -118,13 +115,12 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-hitters/heavy-hitter")
 	device, flow = b.TextKey("device"), b.TextKey("flow")
-	epoch, rank, packets, sure, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
+	rank, packets, sure, share := b.Uint("state/rank"), b.Uint("state/packets"),
 		b.Bool("state/exact"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range uint64(30) {
 			device.Append(d)
 			flow.Append(fmt.Sprintf("10.0.%d.%d,10.1.0.1,udp,4000,53", i, r))
-			epoch.Append(n)
 			rank.Append(r + 1)
 			packets.Append(uint64(1000*(i+1)) - r)
 			sure.Append(false)
@@ -135,11 +131,10 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-changes/heavy-change")
 	device, flow = b.TextKey("device"), b.TextKey("flow")
-	epoch, rank, previous, current, delta, change := b.Uint("state/epoch"), b.Uint("state/rank"),
+	rank, previous, current, delta, change := b.Uint("state/rank"),
 		b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
-	epoch.Append(n)
 	rank.Append(1)
 	previous.Append(10)
 	current.Append(500)
@@ -148,23 +143,21 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/distributions/range")
-	device, from, epoch, to, number := b.TextKey("device"), b.UintKey("from"), b.Uint("state/epoch"),
+	device, from, to, number := b.TextKey("device"), b.UintKey("from"),
 		b.Uint("state/to"), b.Float("state/flows")
 	for x := uint64(1); x < 4; x++ {
 		device.Append("network")
 		from.Append(x)
-		epoch.Append(n)
 		to.Append(x)
 		number.Append(1000.5 / float64(x))
 	}
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/flows/flow")
-	device, flow, epoch, packets, sure = b.TextKey("device"), b.TextKey("flow"), b.Uint("state/epoch"),
+	device, flow, packets, sure = b.TextKey("device"), b.TextKey("flow"),
 		b.Uint("state/packets"), b.Bool("state/exact")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
-	epoch.Append(n)
 	packets.Append(13)
 	sure.Append(true)
 	s.build(b)

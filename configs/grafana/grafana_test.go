@@ -178,17 +178,15 @@ func epochSample(n uint64) []*table.Table {
 
 func (s *sample) univmon(n uint64) {
 	const top = "/netsketch-univmon:univmon/"
-	b := table.NewBuilder(top + "summaries/summary")
+	b := table.NewBuilder(top + "node-summaries/node-summary")
 	device, dimension, status := b.TextKey("device"), b.TextKey("dimension"), b.Text("state/status")
-	epoch, packets, distinct, f2 := b.Uint("state/epoch"), b.Uint("state/packets"), b.Uint("state/distinct-flows"),
-		b.Uint("state/second-moment")
+	packets, distinct, f2 := b.Uint("state/packets"), b.Uint("state/distinct-flows"), b.Uint("state/second-moment")
 	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	for i, d := range devices {
 		for _, dim := range dimensions {
 			device.Append(d)
 			dimension.Append(dim)
 			status.Append("COMPLETE")
-			epoch.Append(n)
 			packets.Append(uint64(10_000*(i+1)) + n)
 			distinct.Append(500)
 			f2.Append(9_000_000)
@@ -201,14 +199,12 @@ func (s *sample) univmon(n uint64) {
 
 	b = table.NewBuilder(top + "heavy-hitters/heavy-hitter")
 	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
-		b.Float("state/share")
+	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range 30 {
 			device.Append(d)
 			dimension.Append("src")
 			flow.Append(fmt.Sprintf("10.0.%d.%d", i, r))
-			epoch.Append(n)
 			rank.Append(uint64(r + 1))
 			packets.Append(uint64(1000*(i+1) - r))
 			share.Append(0.1 - float64(r)/1000)
@@ -218,13 +214,12 @@ func (s *sample) univmon(n uint64) {
 
 	b = table.NewBuilder(top + "heavy-changes/heavy-change")
 	device, dimension, flow = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, previous, current, delta, kind := b.Uint("state/epoch"), b.Uint("state/rank"),
+	rank, previous, current, delta, kind := b.Uint("state/rank"),
 		b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
 	for r := range 6 {
 		device.Append("leaf-1")
 		dimension.Append("src")
 		flow.Append(fmt.Sprintf("10.9.0.%d", r))
-		epoch.Append(n)
 		rank.Append(uint64(r + 1))
 		previous.Append(900)
 		current.Append(uint64(100 * r))
@@ -234,33 +229,30 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "ddos-victims/ddos-victim")
-	device, destination, epoch, sources := b.TextKey("device"), b.TextKey("destination"), b.Uint("state/epoch"),
+	device, destination, sources := b.TextKey("device"), b.TextKey("destination"),
 		b.Uint("state/distinct-sources")
 	for i := range 3 {
 		device.Append("network")
 		destination.Append(fmt.Sprintf("192.0.2.%d", i))
-		epoch.Append(n)
 		sources.Append(uint64(4000 + i))
 	}
 	s.build(b)
 
 	b = table.NewBuilder(top + "flows/flow")
-	device, dimension, flow, epoch, packets = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
-		b.Uint("state/epoch"), b.Uint("state/packets")
+	device, dimension, flow, packets = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
+		b.Uint("state/packets")
 	device.Append("leaf-1")
 	dimension.Append("5-tuple")
 	flow.Append("10.0.0.1,10.0.0.2,tcp,1234,80")
-	epoch.Append(n)
 	packets.Append(12)
 	s.build(b)
 
 	b = table.NewBuilder(top + "functions/function")
-	device, dimension, name, epoch, value := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("name"),
-		b.Uint("state/epoch"), b.Float("state/value")
+	device, dimension, name, value := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("name"),
+		b.Float("state/value")
 	device.Append("network")
 	dimension.Append("src")
 	name.Append("l1.5")
-	epoch.Append(n)
 	value.Append(123456.5)
 	s.build(b)
 }

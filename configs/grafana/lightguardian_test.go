@@ -27,7 +27,6 @@ func (s *sample) lightguardian(n uint64) {
 				b.TextKey(name).Append("leaf1")
 			}
 		}
-		b.Uint("state/epoch").Append(n)
 		for name := range strings.FieldsSeq(numbers) {
 			b.Uint("state/" + name).Append(n + 1)
 		}

@@ -11,7 +11,7 @@ func (s *sample) omnimon(n uint64) {
 		flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
 	)
 	b := table.NewBuilder(top + "summary")
-	for _, name := range []string{"epoch", "flows", "lossy-flows", "packets", "lost-packets", "active-alerts",
+	for _, name := range []string{"flows", "lossy-flows", "packets", "lost-packets", "active-alerts",
 		"mappings-used", "mappings-owned", "analysis-time", "epoch-deviation"} {
 		b.Uint("state/" + name).Append(n + 1)
 	}
@@ -31,7 +31,7 @@ func (s *sample) omnimon(n uint64) {
 		if list == "completions/completion" {
 			b.UintKey("epochs").Append(4)
 		}
-		for _, name := range append(numbers, "epoch") {
+		for _, name := range numbers {
 			b.Uint("state/" + name).Append(n + 1)
 		}
 		if list == "link-flows/link-flow" {

@@ -29,7 +29,6 @@ func (s *sample) sketchint(n uint64) {
 				b.TextKey(name).Append("leaf1")
 			}
 		}
-		b.Uint("state/epoch").Append(5*n + 4)
 		for name := range strings.FieldsSeq(numbers) {
 			switch name {
 			case "entropy", "occupancy", "bytes-ratio":

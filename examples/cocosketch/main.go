@@ -29,8 +29,9 @@ var module string
 var configSchema string
 
 const (
-	flows     = "/acme-cocosketch:cocosketch/flows/flow"
-	summaries = "/acme-cocosketch:cocosketch/summaries/summary"
+	root      = "/acme-cocosketch:cocosketch/"
+	flows     = root + "flows/flow"
+	summaries = root + "node-summaries/node-summary"
 )
 
 func main() { sdk.Serve(&plugin{}) }
@@ -89,7 +90,8 @@ func (p *plugin) Describe() sdk.Description {
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "acme-cocosketch", Text: module}},
 		Lists: []sdk.List{{Path: flows, Summary: "one flow at one switch, or of all hosts"},
-			{Path: summaries, Summary: "one switch, or all hosts"}},
+			{Path: summaries, Summary: "one switch, or all hosts"},
+			{Path: root + "summary", Summary: "the epoch, and how complete its results are"}},
 	}
 }
 
@@ -141,7 +143,7 @@ func checkLayout(register *sdk.Object) error {
 
 // Analyze publishes the flows of an epoch by each dimension.
 func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	t := newTables(epoch)
+	t := newTables()
 	for _, d := range epoch.Devices {
 		for _, register := range d.Objects {
 			if err := t.add(&p.config, d.Name, register.Uint32s()); err != nil {
@@ -163,6 +165,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 	results := &sdk.Results{}
 	results.Add(t.flows.Table()) // replaces the rows of the previous epoch
 	results.Add(t.summaries.Table())
+	results.Add(epoch.Summary(root + "summary"))
 	return results, results.Err()
 }
 
@@ -173,8 +176,8 @@ type tables struct {
 	packets, total, kept        *table.UintAppender
 }
 
-func newTables(epoch *sdk.Epoch) *tables {
-	f, s := epoch.Builder(flows), epoch.Builder(summaries)
+func newTables() *tables {
+	f, s := table.NewBuilder(flows), table.NewBuilder(summaries)
 	return &tables{flows: f, summaries: s,
 		device: f.TextKey("device"), dimension: f.TextKey("dimension"), name: f.TextKey("flow"),
 		packets: f.Uint("state/packets"),

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 //go:embed acme-hello.yang
@@ -20,7 +21,10 @@ var module string
 //go:embed config.schema.json
 var configSchema string
 
-const list = "/acme-hello:hello/arrays/array"
+const (
+	summary = "/acme-hello:hello/summary"
+	list    = "/acme-hello:hello/arrays/array"
+)
 
 func main() { sdk.Serve(&plugin{}) }
 
@@ -44,7 +48,8 @@ func (p *plugin) Describe() sdk.Description {
 		Objects:      []sdk.ObjectNeed{{Name: "*"}},
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "acme-hello", Text: module}},
-		Lists:        []sdk.List{{Path: list, Summary: "one array of one switch"}},
+		Lists: []sdk.List{{Path: summary, Summary: "the epoch, and how complete its results are"},
+			{Path: list, Summary: "one array of one switch"}},
 	}
 }
 
@@ -62,7 +67,7 @@ func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 
 // Analyze counts the cells of an epoch that are not zero.
 func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
-	b := epoch.Builder(list)
+	b := table.NewBuilder(list)
 	device, object := b.TextKey("device"), b.TextKey("object")
 	cells, used, fill := b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
 	for _, d := range epoch.Devices {
@@ -81,6 +86,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 		}
 	}
 	results := &sdk.Results{}
+	results.Add(epoch.Summary(summary))
 	results.Add(b.Table()) // replaces the rows of the previous epoch
 	return results, results.Err()
 }

@@ -450,7 +450,7 @@ type HTTP struct {
 	// authentication. Nothing is served if empty.
 	Address string `yaml:"address" form:"listen"`
 	// Results lists the lists of results whose numbers /metrics/results has, such as
-	// /univmon/summaries/summary. Names of flows and devices are labels there.
+	// /univmon/node-summaries/node-summary. Names of flows and devices are labels there.
 	Results []string `yaml:"results"`
 	// ResultRows bounds the rows of each of these lists; the others are omitted and counted.
 	ResultRows int `yaml:"result-rows" default:"1000" range:"1..100000"`

@@ -140,7 +140,7 @@ func TestView(t *testing.T) {
 		{"/univmon/.../heavy-hitter[flow=10.0.0.2]/.../packets", []string{"s1,10.0.0.2/state/packets = 50"}},
 		{"/univmon/heavy-hitters/heavy-hitter[nokey=1]", nil},
 		{"/univmon/heavy-hitters/heavy-hitter/state/packets/more", nil},
-		{"/univmon/summaries", nil},
+		{"/univmon/node-summaries", nil},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, dump(s.View(), ParseQuery("", tc.path))); diff != "" {

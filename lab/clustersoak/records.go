@@ -21,7 +21,7 @@ import (
 
 // Paths that are followed at each collector.
 var paths = []string{"/collector/devices/device[name=*]/state/connection",
-	"/collector/hosts/host[name=*]/state/connected", "/univmon/summaries/summary[device=*][dimension=src]/state"}
+	"/collector/hosts/host[name=*]/state/connected", "/univmon/node-summaries/node-summary[device=*][dimension=src]/state"}
 
 // row is the row of an epoch of a switch or host.
 type row struct {

@@ -155,10 +155,13 @@ func (r *recorder) subscribe(ctx context.Context, client gpb.GNMIClient) {
 	}
 }
 
-// rowOf returns the row of a leaf, "epoch" or the value of a key, and the leaf's name.
+// rowOf returns the row of a leaf, "epoch", "summary" or the value of a key, and the leaf's name.
 func rowOf(prefix, path *gpb.Path) (key, leaf string) {
 	elems := slices.Concat(prefix.GetElem(), path.GetElem())
 	key = "epoch"
+	if len(elems) > 1 && elems[1].GetName() == "summary" {
+		key = "summary"
+	}
 	for _, e := range elems {
 		if k := e.GetKey()["device"] + e.GetKey()["name"]; k != "" {
 			key = k
@@ -174,7 +177,9 @@ func (r *recorder) add(n *gpb.Notification) {
 	changed := map[string]bool{}
 	for _, p := range n.GetDelete() {
 		key, leaf := rowOf(n.GetPrefix(), p)
-		delete(r.rows[key], leaf)
+		if delete(r.rows[key], leaf); leaf == "state" || leaf == "node-summary" {
+			delete(r.rows, key)
+		}
 	}
 	for _, u := range n.GetUpdate() {
 		key, leaf := rowOf(n.GetPrefix(), u.GetPath())
@@ -193,14 +198,26 @@ func (r *recorder) add(n *gpb.Notification) {
 	}
 }
 
-// take records a row under its epoch.
+// take records a row under its epoch: its own number, or that of UnivMon's summary, which comes
+// after the rows of its epoch, of which only changed ones come anew.
 func (r *recorder) take(key string, row map[string]string) {
-	name := "epoch"
+	name := "last-epoch"
 	if key == "epoch" {
 		name = "number"
 	}
 	epoch, err := strconv.ParseUint(row[name], 10, 64)
-	if err != nil {
+	switch {
+	case err != nil:
+		return
+	case key == "summary":
+		delete(row, name)
+		for other, leaves := range r.rows {
+			if other != "epoch" && other != "summary" {
+				leaves[name] = fmt.Sprint(epoch)
+				r.take(other, leaves)
+				delete(leaves, name)
+			}
+		}
 		return
 	}
 	e := r.epochs[epoch]

@@ -5,6 +5,7 @@
 package faults
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -85,10 +86,10 @@ func (db *database) refusals() int {
 	return db.asked
 }
 
-var epochField = regexp.MustCompile(`[ ,]epoch=(\d+)i`)
+var pointTime = regexp.MustCompile(` (\d+)$`)
 
 // epochs counts the points of UnivMon's summaries by epoch.
-func (db *database) epochs() map[string]int { return db.rows("univmon/summary,") }
+func (db *database) epochs() map[string]int { return db.rows("univmon/node-summary,") }
 
 // rows counts the points that begin with a prefix by epoch.
 func (db *database) rows(prefix string) map[string]int {
@@ -96,12 +97,16 @@ func (db *database) rows(prefix string) map[string]int {
 	defer db.mu.Unlock()
 	n := map[string]int{}
 	for line := range db.points {
-		if m := epochField.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, prefix) {
-			n[m[1]]++
+		if m := pointTime.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, prefix) {
+			end, _ := strconv.ParseInt(m[1], 10, 64)
+			n[epochOf(end)]++
 		}
 	}
 	return n
 }
+
+// epochOf returns the number of the epoch that ended at a time in nanoseconds since 1970.
+func epochOf(end int64) string { return fmt.Sprint(end / int64(interval)) }
 
 // missing returns how many lines were refused and never stored.
 func (db *database) missing() int {
@@ -229,9 +234,10 @@ var databaseCases = append([]fault{
 			t.pass(2)
 			t.delivered(func() map[string]int {
 				n := map[string]int{}
-				for _, s := range t.influxd.Query(`SELECT epoch FROM "univmon/summary"`) {
-					for _, e := range s.Column("epoch") {
-						n[fmt.Sprint(e)]++
+				for _, s := range t.influxd.Query(`SELECT packets FROM "univmon/node-summary"`) {
+					for _, end := range s.Column("time") {
+						ns, _ := end.(json.Number).Int64()
+						n[epochOf(ns)]++
 					}
 				}
 				return n

@@ -141,7 +141,7 @@ func (f *misbehaving) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results
 	results := &sdk.Results{}
 	path := faultyList
 	if f.mode == "undeclared" {
-		path = "/netsketch-univmon:univmon/summaries/summary"
+		path = "/netsketch-univmon:univmon/node-summaries/node-summary"
 	}
 	results.Add(f.table(path, epoch.Number, rows, text, value), nil)
 	if f.mode == "events" {

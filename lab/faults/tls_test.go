@@ -151,7 +151,7 @@ var tlsCases = []fault{
 		name:    "clients: a user reads paths beyond its own",
 		promise: "each request is refused as a whole, and counted; the user's own paths are served",
 		needs: needs{
-			gnmi: "username: ops\npassword: s3cret\nusers: [{name: tenant, password: t3nant, paths: [/univmon/summaries]}]",
+			gnmi: "username: ops\npassword: s3cret\nusers: [{name: tenant, password: t3nant, paths: [/univmon/node-summaries]}]",
 			credentials: func(t *trial) credentials.TransportCredentials {
 				t.client = metadata.AppendToOutgoingContext(t.client, "username", "ops", "password", "s3cret")
 				return insecure.NewCredentials()
@@ -162,7 +162,7 @@ var tlsCases = []fault{
 			conn := t.stranger()
 			tenant := metadata.AppendToOutgoingContext(context.Background(), "username", "tenant", "password", "t3nant")
 			for path, want := range map[string]codes.Code{
-				"/univmon/summaries": codes.OK, "/": codes.PermissionDenied, "/univmon": codes.PermissionDenied,
+				"/univmon/node-summaries": codes.OK, "/": codes.PermissionDenied, "/univmon": codes.PermissionDenied,
 				"/univmon/*": codes.PermissionDenied, "/collector/state/name": codes.PermissionDenied,
 				"/univmon/flows": codes.PermissionDenied,
 			} {

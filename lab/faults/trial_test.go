@@ -379,7 +379,8 @@ func (t *trial) setup() {
 	}
 	t.write(t.config())
 	t.startCollector()
-	t.recorder = t.record("/collector/epoch/state", "/univmon/summaries/summary[dimension=src]/state")
+	t.recorder = t.record("/collector/epoch/state", "/univmon/node-summaries/node-summary[dimension=src]/state",
+		"/univmon/summary/state/last-epoch")
 	t.await("the switches have pipelines", t.network.attached)
 	t.await("an epoch with results of all devices", func() bool { n, _ := t.wholeSince(now() - 10); return n > 0 })
 	_, t.first = t.wholeSince(now() - 10)

@@ -155,13 +155,13 @@ func TestRealPackets(t *testing.T) {
 		r, counts := o.seal()
 		for _, f := range []flow.Fields{flow.Src, flow.Dst, flow.FiveTuple} {
 			dimension, flows := f.String(), counts.Project(f)
-			if got := column(t, r, "summaries/summary", "s1",
+			if got := column(t, r, "node-summaries/node-summary", "s1",
 				"state/packets")[dimension]; got != float64(flows.Packets()) {
 				t.Errorf("epoch %d, %s: %v packets, want %d", o.number, dimension, got, flows.Packets())
 			}
-			distinct := relative(column(t, r, "summaries/summary", "s1", "state/distinct-flows")[dimension],
+			distinct := relative(column(t, r, "node-summaries/node-summary", "s1", "state/distinct-flows")[dimension],
 				float64(len(flows)))
-			entropy := relative(column(t, r, "summaries/summary", "s1", "state/entropy")[dimension], flows.Entropy())
+			entropy := relative(column(t, r, "node-summaries/node-summary", "s1", "state/entropy")[dimension], flows.Entropy())
 			want := make(map[string]bool)
 			for _, f := range flows.AtLeast(0.005 * float64(flows.Packets())) {
 				want[dimension+" "+f.Key.String()] = true

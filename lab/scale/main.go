@@ -35,7 +35,7 @@ import (
 
 const (
 	plugin   = "scale"
-	list     = "/netsketch-univmon:univmon/summaries/summary"
+	list     = "/netsketch-univmon:univmon/node-summaries/node-summary"
 	joinTime = 30 * time.Second
 )
 

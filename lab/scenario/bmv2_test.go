@@ -241,7 +241,7 @@ algorithms:
 		result := external.Epochs[i].Results["univmon"]
 		for _, dimension := range []string{"src", "5-tuple"} {
 			view := score.View{Device: score.Network, Dimension: dimension}
-			row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
+			row, actual := result.Published.Row("node-summary", view, ""), result.Truth.Row("node-summary", view, "")
 			if row == nil || actual == nil || row.Text("status") != "COMPLETE" ||
 				row.Text("packets") != actual.Text("packets") {
 				t.Errorf("epoch %d of the run, %s: %+v; expected %+v", i+1, dimension, row, actual)

@@ -248,7 +248,7 @@ func (l *Live) add(ctx context.Context, rep *collector.Report) error {
 		return err
 	}
 	now := l.port.Stats()
-	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: score.Read(leaves, rep.Number),
+	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: score.Read(leaves, score.DefaultMarker, rep.Number),
 		Frames: now.Received - l.before.Received, Lost: now.Lost + now.Truncated - l.before.Lost - l.before.Truncated}
 	l.before = now
 	l.whole = l.whole && e.whole()
@@ -325,7 +325,7 @@ func (r *LiveReport) draw(c score.Canvas) string {
 	c.WriteString("try it from another terminal:\n")
 	for _, line := range []string{
 		program.Name() + " query /univmon/heavy-hitters --address " + r.GNMI,
-		"gnmic -a " + r.GNMI + " --insecure -e proto --format flat subscribe --path /univmon/summaries",
+		"gnmic -a " + r.GNMI + " --insecure -e proto --format flat subscribe --path /univmon/node-summaries",
 	} {
 		for _, part := range continued(line, c.Columns-2) {
 			c.Printf("  %s\n", c.Bold(part))
@@ -338,12 +338,12 @@ func (r *LiveReport) draw(c score.Canvas) string {
 func (r *LiveReport) summaries(c *score.Canvas, t score.Tables) {
 	c.WriteString(c.Dim(fmt.Sprintf("%-8s %12s %10s %9s", "by", "packets", "flows", "entropy")) + "\n")
 	none := true
-	for _, view := range t.Views("summary") {
+	for _, view := range t.Views("node-summary") {
 		if view.Device != r.Interface {
 			continue
 		}
 		none = false
-		row := t.Row("summary", view, "")
+		row := t.Row("node-summary", view, "")
 		cell := func(leaf string, digits int) string {
 			x, ok := row.Number(leaf)
 			if !ok {

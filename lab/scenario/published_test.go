@@ -43,7 +43,7 @@ func checkSchema(t *testing.T, tap *store.Tap, st *store.Store) {
 		t.Errorf("%d batches were not seen", n)
 	}
 	for _, list := range []string{
-		"/netsketch-univmon:univmon/summaries/summary", "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
+		"/netsketch-univmon:univmon/node-summaries/node-summary", "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
 		"/netsketch-univmon:univmon/heavy-changes/heavy-change", "/netsketch-univmon:univmon/ddos-victims/ddos-victim",
 		"/netsketch-collector:collector/devices/device", "/netsketch-collector:collector/plugins/plugin",
 	} {

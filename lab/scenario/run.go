@@ -395,7 +395,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	r.latency = &latencies{first: map[uint64]time.Duration{}}
 	if r.virtual == nil && len(r.scored) > 0 {
 		a := r.scorers[r.scored[0]].Algorithm()
-		marker := append([]string{a.Root}, a.Marker...)
+		marker := []string{a.Root, "summary", "state", cmp.Or(a.Marker, score.DefaultMarker)}
 		watching.Go(func() { r.latency.watch(watch, r.client, marker, r.o.Logger) })
 	}
 	err := errors.Join(play(ctx), r.agents.failure())

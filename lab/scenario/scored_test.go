@@ -30,7 +30,7 @@ type univmonScore struct {
 func viewOf(r *score.Result, v score.View) *viewScore {
 	out := &viewScore{View: v}
 	figure := func(leaf string) *score.Figure {
-		f, ok := r.Figure("summary", v, leaf)
+		f, ok := r.Figure("node-summary", v, leaf)
 		if !ok {
 			return nil
 		}
@@ -64,8 +64,8 @@ func of(e scenario.EpochScore) univmonScore {
 		return univmonScore{}
 	}
 	out := univmonScore{Absent: r.Missing}
-	for _, v := range r.Published.Views("summary") {
-		if r.Scored("summary", v) {
+	for _, v := range r.Published.Views("node-summary") {
+		if r.Scored("node-summary", v) {
 			out.Views = append(out.Views, viewOf(r, v))
 		}
 	}
@@ -100,8 +100,8 @@ func losses(t *testing.T, e *scenario.EpochScore) *lossScore {
 	network := score.View{Device: score.Network}
 	var edges []string
 	out := &lossScore{Views: map[string]*viewScore{}}
-	for _, v := range r.Published.Views("summary") {
-		if _, ok := r.Figure("summary", v, "packets"); ok {
+	for _, v := range r.Published.Views("node-summary") {
+		if _, ok := r.Figure("node-summary", v, "packets"); ok {
 			out.Views[v.Device] = viewOf(r, v)
 		}
 		if v.Device != score.Network {

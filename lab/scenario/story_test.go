@@ -27,7 +27,7 @@ algorithms:
   - plugin: univmon
 story:
   - {of: burst, text: hosts send, look: /univmon/heavy-hitters/heavy-hitter}
-  - {of: leaf1-spine1, text: a link loses packets, look: /univmon/summaries/summary}
+  - {of: leaf1-spine1, text: a link loses packets, look: /univmon/node-summaries/node-summary}
 loop:
   repeat: 3s
   times:

@@ -43,7 +43,7 @@ algorithms:
 		result := e.Results["univmon"]
 		for _, dimension := range []string{"src", "5-tuple"} {
 			view := score.View{Device: score.Network, Dimension: dimension}
-			row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
+			row, actual := result.Published.Row("node-summary", view, ""), result.Truth.Row("node-summary", view, "")
 			if n == s.WarmUp && actual != nil {
 				sent = actual.Value("packets") // the same in each epoch; unknown while a switch does not flip
 			}
@@ -92,7 +92,7 @@ algorithms:
 	view := score.View{Device: score.Network, Dimension: "5-tuple"}
 	for n, e := range r.Epochs[8:] {
 		result := e.Results["univmon"]
-		row, actual := result.Published.Row("summary", view, ""), result.Truth.Row("summary", view, "")
+		row, actual := result.Published.Row("node-summary", view, ""), result.Truth.Row("node-summary", view, "")
 		if row.Text("status") != "COMPLETE" || row.Text("problem") != "" || actual.Value("packets") == 0 ||
 			row.Value("packets") != actual.Value("packets") {
 			t.Errorf("epoch %d: %s, %q: %v packets of %v", n+8, row.Text("status"), row.Text("problem"),
@@ -142,7 +142,7 @@ algorithms:
 				check(t, r, s.Epochs)
 				last := r.Epochs[len(r.Epochs)-1].Results["univmon"]
 				view := score.View{Device: score.Network, Dimension: "5-tuple"}
-				row, actual := last.Published.Row("summary", view, ""), last.Truth.Row("summary", view, "")
+				row, actual := last.Published.Row("node-summary", view, ""), last.Truth.Row("node-summary", view, "")
 				if row == nil || actual == nil || row.Value("packets") != actual.Value("packets") {
 					t.Fatalf("%s: the network has %v; expected %v", encapsulation, row, actual)
 				}

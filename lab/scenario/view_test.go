@@ -105,8 +105,8 @@ func TestSlowMachineIsReported(t *testing.T) {
 func TestLiveScreen(t *testing.T) {
 	view := score.View{Device: "eth0", Dimension: "5-tuple"}
 	tables := score.Tables{}
-	tables.Rows("summary", view).Add("", score.Leaves{"packets": score.Number(1200), "entropy": score.Number(3.25)})
-	tables.Rows("summary", score.View{Device: score.Network, Dimension: "5-tuple"}).Add("", score.Leaves{})
+	tables.Rows("node-summary", view).Add("", score.Leaves{"packets": score.Number(1200), "entropy": score.Number(3.25)})
+	tables.Rows("node-summary", score.View{Device: score.Network, Dimension: "5-tuple"}).Add("", score.Leaves{})
 	const flow = "fd00::3670:643b:88e9:8cf8,fd00::6:51e7:8a2f:1fc7:a8dc,udp,22340,8080"
 	tables.Rows("heavy-hitter", view).Add(flow, score.Leaves{"packets": score.Number(300), "share": score.Number(0.25)})
 	tables.Rows("heavy-change", view).Add("up", score.Leaves{"delta": score.Number(20)})

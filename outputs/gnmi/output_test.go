@@ -219,7 +219,7 @@ func TestUsers(t *testing.T) {
 	c.TLS.ClientCAFile = ca.Write(t, dir, "ca.pem")
 	c.Username, c.Password = "ops", settings.Secret("s3cret")
 	c.Users = []access.User{
-		{Name: "tenant", Password: "t3nant", Paths: []string{"/netsketch-univmon:univmon/summaries"}},
+		{Name: "tenant", Password: "t3nant", Paths: []string{"/netsketch-univmon:univmon/node-summaries"}},
 		{Name: "grafana", Paths: []string{"/univmon", "/collector"}},
 	}
 	o := start(t, c)
@@ -248,13 +248,13 @@ func TestUsers(t *testing.T) {
 		want              codes.Code // NotFound means that the path is permitted and the store is empty
 	}{
 		{"any", "/univmon", ops, codes.NotFound},
-		{"any", "/univmon/summaries", tenant, codes.NotFound},
+		{"any", "/univmon/node-summaries", tenant, codes.NotFound},
 		{"any", "/univmon", tenant, codes.PermissionDenied},
 		{"grafana", "/univmon", nil, codes.NotFound},
 		{"grafana", "/interfaces", nil, codes.PermissionDenied},
 		{"grafana", "/interfaces", ops, codes.NotFound}, // the login takes precedence over the certificate
 		{"any", "/univmon", nil, codes.Unauthenticated},
-		{"tenant", "/univmon/summaries", nil, codes.Unauthenticated}, // a user with a password must send it
+		{"tenant", "/univmon/node-summaries", nil, codes.Unauthenticated}, // a user with a password must send it
 		{"any", "/univmon", []string{"username", "grafana", "password", ""}, codes.Unauthenticated},
 		{"grafana", "/univmon", []string{"username", "ops", "password", "wrong"}, codes.Unauthenticated},
 		{"grafana", "/univmon", []string{"username", "ops"}, codes.Unauthenticated},

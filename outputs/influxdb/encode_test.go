@@ -155,13 +155,11 @@ func TestMeasurement(t *testing.T) {
 func flows(n, from int) *table.Table {
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
 	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
-	epoch, rank, packets, share := b.Uint("state/epoch"), b.Uint("state/rank"), b.Uint("state/packets"),
-		b.Float("state/share")
+	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%4))
 		dimension.Append("5-tuple")
 		flow.Append(fmt.Sprintf("10.1.%d.%d,10.0.0.1,tcp,%d,80", (from+i)>>8&255, (from+i)&255, (from+i)&0xffff))
-		epoch.Append(9)
 		rank.Append(uint64(i/4 + 1))
 		packets.Append(uint64(1000 * (n - i)))
 		share.Append(1 / float64(n))

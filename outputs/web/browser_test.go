@@ -547,7 +547,7 @@ func TestBrowserNarrow(t *testing.T) {
 func TestBrowserFlow(t *testing.T) {
 	f := start(t, plain())
 	f.network()
-	f.publish("/netsketch-univmon:univmon/summaries/summary", []string{"device", "dimension"},
+	f.publish("/netsketch-univmon:univmon/node-summaries/node-summary", []string{"device", "dimension"},
 		map[string]any{"device": "network", "dimension": "5-tuple", "state/packets": 1},
 		map[string]any{"device": "network", "dimension": "src", "state/packets": 1},
 		map[string]any{"device": "network", "dimension": "dst+proto", "state/packets": 1})

@@ -87,12 +87,24 @@ type Epoch struct {
 	Plans []PlanOutcome
 }
 
-// Builder returns a builder of a table of the list at this schema path, in which each row has the
-// epoch's number as its leaf "state/epoch".
-func (e *Epoch) Builder(list string) *table.Builder {
-	b := table.NewBuilder(list)
-	b.EachUint("state/epoch", e.Number)
-	return b
+// Range returns the range from one epoch to another. Their times are computed from the times of
+// this epoch, as if all epochs had its length.
+func (e *Epoch) Range(first, last uint64) Range {
+	length := e.End.Sub(e.Start)
+	return Range{First: first, Last: last, Start: e.Start.Add(-time.Duration(e.Number-first) * length),
+		End: e.End.Add(-time.Duration(e.Number-last) * length)}
+}
+
+// Summary returns the table of a summary about this epoch alone: a container with the grouping
+// range of the module netsketch-results.
+func (e *Epoch) Summary(list string) (*table.Table, error) {
+	b, of := table.NewBuilder(list), e.Range(e.Number, e.Number)
+	of.Status = e.Status
+	if len(e.Missing) > 0 {
+		of.Problem = e.Missing[0].Name + ": " + e.Missing[0].Reason
+	}
+	of.Append(b)
+	return b.Table()
 }
 
 // BankOf returns the bank, from 0 to banks-1, in which devices with this number of banks measure

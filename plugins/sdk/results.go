@@ -15,8 +15,10 @@ import (
 
 // Results are the results of an epoch.
 type Results struct {
-	// Tables are published together, with the end of the epoch as timestamp.
+	// Tables are published together.
 	Tables []TableResult
+	// End is the end of the range that the tables of later calls of Add measured; zero: of the epoch.
+	End time.Time
 	// Plans apply to later epochs.
 	Plans []Plan
 	// Events are messages for the operator. They go to the collector's log.
@@ -36,7 +38,7 @@ func (r *Results) Add(t *table.Table, err error) {
 		r.err = cmp.Or(r.err, err)
 		return
 	}
-	r.Tables = append(r.Tables, TableResult{Table: t, Replace: true})
+	r.Tables = append(r.Tables, TableResult{Table: t, Replace: true, End: r.End})
 }
 
 // Err returns the first error that was added.
@@ -51,6 +53,30 @@ type TableResult struct {
 	Table *table.Table
 	// Replace is set if the table replaces all rows of its list and target.
 	Replace bool
+	// End is the timestamp of the rows: the end of the range that they measured; zero: of the epoch.
+	End time.Time
+}
+
+// Range is the time that results are about, and how complete they are: the leaves of the grouping
+// range in the module netsketch-results.
+type Range struct {
+	First, Last uint64    // epochs
+	Start, End  time.Time // start of the first epoch, and end of the last one
+	// Provisional is set if later results about the same epochs follow.
+	Provisional bool
+	Status      Status
+	Problem     string // why the results are not complete or not exact; empty if they are
+}
+
+// Append adds the range to the only row of the table of a summary.
+func (r *Range) Append(b *table.Builder) {
+	b.Uint("state/first-epoch").Append(r.First)
+	b.Uint("state/last-epoch").Append(r.Last)
+	b.Uint("state/start-time").Append(uint64(max(r.Start.UnixNano(), 0)))
+	b.Uint("state/end-time").Append(uint64(max(r.End.UnixNano(), 0)))
+	b.Bool("state/final").Append(!r.Provisional)
+	b.Text("state/status").Append(r.Status.String())
+	b.Text("state/problem").AppendSome(r.Problem)
 }
 
 // Stats are measurements of the analysis of an epoch.

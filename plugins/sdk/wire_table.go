@@ -11,6 +11,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 
@@ -37,6 +38,9 @@ func (r TableResult) Parts(epoch uint64) iter.Seq[*pluginv1.TablePart] {
 			}
 			part := &pluginv1.TablePart{
 				Epoch: epoch, Table: tableProto(piece), Target: r.Target, Replace: r.Replace, Last: to == rows,
+			}
+			if !r.End.IsZero() {
+				part.EndUnixNs = r.End.UnixNano()
 			}
 			if !yield(part) || to == rows {
 				return
@@ -122,6 +126,7 @@ type openTable struct {
 	list    string
 	target  string
 	replace bool
+	end     int64 // TableResult.End in nanoseconds since 1970; 0: zero
 	rows    int
 	keys    []openColumn
 	values  []openColumn
@@ -208,11 +213,12 @@ func (d *TableDecoder) start(part *pluginv1.TablePart) error {
 		}
 		d.open = &openTable{
 			list: m.GetList(), target: part.GetTarget(), replace: part.GetReplace(),
-			keys: columns(m.GetKeys()), values: columns(m.GetValues()),
+			end: part.GetEndUnixNs(), keys: columns(m.GetKeys()), values: columns(m.GetValues()),
 		}
 		return nil
 	}
 	if d.open.list != m.GetList() || d.open.target != part.GetTarget() || d.open.replace != part.GetReplace() ||
+		d.open.end != part.GetEndUnixNs() ||
 		len(d.open.keys) != len(m.GetKeys()) || len(d.open.values) != len(m.GetValues()) {
 		return fmt.Errorf("table %s: a part of table %s, or with other columns, in between", d.open.list, m.GetList())
 	}
@@ -352,7 +358,11 @@ func (t *openTable) finish() (*TableResult, error) {
 	if err := out.Check(); err != nil {
 		return nil, err
 	}
-	return &TableResult{Target: t.target, Replace: t.replace, Table: out}, nil
+	result := &TableResult{Target: t.target, Replace: t.replace, Table: out}
+	if t.end != 0 {
+		result.End = time.Unix(0, t.end).UTC()
+	}
+	return result, nil
 }
 
 func (c openColumn) finish() (table.Column, error) {

@@ -53,7 +53,6 @@ class Busiest:
         table = serving.Table(LIST)
         table.key("device", [r[0] for r in rows])
         table.key("object", [r[1] for r in rows])
-        table.number("state/epoch", "uint", [epoch.number] * len(rows))
         table.number("state/cell", "uint", [r[2] for r in rows])
         table.number("state/count", "uint", [r[3] for r in rows])
         return [table]

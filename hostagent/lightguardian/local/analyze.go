@@ -105,11 +105,11 @@ func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, err
 		out, err = append(out, t), cmp.Or(err, e)
 	}
 	add(summary(host, s, r, len(flows), len(devices)))
-	add(flowTable(devices, r.Epoch, flows))
-	hops, delays, e := hopTables(s, devices, r.Epoch, flows)
+	add(flowTable(devices, flows))
+	hops, delays, e := hopTables(s, devices, flows)
 	add(hops, e)
 	add(delays, e)
-	add(switchTable(devices, r.Epoch))
+	add(switchTable(devices))
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +134,8 @@ func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int)
 	return b.Table()
 }
 
-func flowTable(devices []*device, epoch uint64, flows []wire.Flow) (*table.Table, error) {
+func flowTable(devices []*device, flows []wire.Flow) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	b.EachUint("state/epoch", epoch)
 	key := b.TextKey("flow")
 	sent, received, switches := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Text("state/switches")
 	for i := range flows {
@@ -155,15 +154,13 @@ func flowTable(devices []*device, epoch uint64, flows []wire.Flow) (*table.Table
 	return b.Table()
 }
 
-func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.Flow) (hops, ranges *table.Table,
+func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ranges *table.Table,
 	err error) {
 	h := table.NewBuilder(hopList)
-	h.EachUint("state/epoch", epoch)
 	key, name := h.TextKey("flow"), h.TextKey("switch")
 	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/received")
 	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
 	d := table.NewBuilder(delayList)
-	d.EachUint("state/epoch", epoch)
 	dKey, dName, from := d.TextKey("flow"), d.TextKey("switch"), d.UintKey("from")
 	to, dPackets := d.Uint("state/to"), d.Uint("state/packets")
 	var binary []byte
@@ -213,9 +210,8 @@ func hopTables(s *wire.Settings, devices []*device, epoch uint64, flows []wire.F
 	return hops, ranges, err
 }
 
-func switchTable(devices []*device, epoch uint64) (*table.Table, error) {
+func switchTable(devices []*device) (*table.Table, error) {
 	b := table.NewBuilder(switchList)
-	b.EachUint("state/epoch", epoch)
 	name, id := b.TextKey("switch"), b.Uint("state/device-id")
 	interval, columns := b.Uint("state/interval"), b.Uint("state/columns")
 	got, received, old := b.Uint("state/received-columns"), b.Float("state/received"), b.Uint("state/old-sketchlets")

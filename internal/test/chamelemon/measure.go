@@ -20,7 +20,7 @@ const (
 	encoderList   = Root + "encoders/encoder"
 	VictimList    = Root + "victims/victim"
 	HitterList    = Root + "heavy-hitters/heavy-hitter"
-	SummaryList   = Root + "summaries/summary"
+	SummaryList   = Root + "node-summaries/node-summary"
 )
 
 // Network is the device of results of the whole network.

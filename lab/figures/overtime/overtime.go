@@ -79,7 +79,7 @@ func columns() []column {
 		{"decoded", attention(func(a *chamelemon.Attention) any { return a.Decoded })},
 		{"settled", attention(func(a *chamelemon.Attention) any { return a.Settled })},
 		{"balanced", attention(func(a *chamelemon.Attention) any { return a.Balanced })},
-		{"flows", row(false, "summary", "distinct-flows")},
+		{"flows", row(false, "node-summary", "distinct-flows")},
 		{"victims", row(false, "attention", "victims")}, {"victims_published", row(true, "attention", "victims")},
 		{"victims_exact", func(r *score.Result, _ *chamelemon.Attention) string {
 			if s := r.Score(chamelemon.VictimsExact, network); s != nil {

@@ -53,7 +53,7 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 	}
 	a.State, a.Next, a.Problem = row.Text("network-state"), row.Text("next-state"), row.Text("problem")
 	a.Decoded, a.Settled = row.Is("decoded"), row.Is("settled")
-	a.Sure = r.Published.Row("summary", network, "").Is("victims-exact")
+	a.Sure = r.Published.Row("node-summary", network, "").Is("victims-exact")
 	a.Low, a.High, a.Sample = row.Value("low-threshold"), row.Value("highest-threshold"), row.Value("sample-rate")
 	a.HL, _ = partOf(r, network, "HL")
 	a.LL, _ = partOf(r, network, "LL")

@@ -58,8 +58,8 @@ func Algorithm() score.Algorithm {
 	heavy := lost(HeavyVictimF1, "victim", score.F1)
 	heavy.Truth, heavy.Where = "heavy-victim", map[string]string{"kind": "HEAVY"}
 	return score.Algorithm{
-		Plugin: "chamelemon", Root: "chamelemon", Marker: []string{"attention", "state", "epoch"},
-		Summary: "summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),
+		Plugin: "chamelemon", Root: "chamelemon",
+		Summary: "node-summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),
 		GroundTruth: groundTruth,
 		Views: func(s *score.Setting) []score.View {
 			views := []score.View{network}
@@ -76,9 +76,9 @@ func Algorithm() score.Algorithm {
 			lost(VictimSizeARE, "victim", score.FoundError, "packets"),
 			lost(LostPacketsError, "victim", score.SumError, "lost-packets"),
 			lost(VictimsCountError, "attention", score.RelativeError, "victims"), heavy,
-			entered(PacketsError, "summary", score.RelativeError, "packets", "packets"),
-			entered(DistinctError, "summary", score.RelativeError, "packets", "distinct-flows"),
-			entered(EntropyError, "summary", score.RelativeError, "packets", "entropy"),
+			entered(PacketsError, "node-summary", score.RelativeError, "packets", "packets"),
+			entered(DistinctError, "node-summary", score.RelativeError, "packets", "distinct-flows"),
+			entered(EntropyError, "node-summary", score.RelativeError, "packets", "entropy"),
 			entered(HeavyHitterF1, "heavy-hitter", score.F1, "heavy-hitters"),
 			entered(HeavyChangeF1, "heavy-change", score.F1, "changes"),
 			entered(DistributionWMRE, "range", score.WMRE, "packets", "flows"),
@@ -87,7 +87,7 @@ func Algorithm() score.Algorithm {
 				Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }},
 		},
 		RunMeasures: map[string]func(*score.History) (score.Total, bool){BalanceEpochs: balance},
-		Report:      []string{"attention", "summary", "threshold", "encoder", "alert"},
+		Report:      []string{"attention", "node-summary", "threshold", "encoder", "alert"},
 		Top: []score.Top{{Title: "flows that lost most, packets lost", List: "victim", Leaf: "lost-packets",
 			Rows: topVictims, Shown: topVictims}},
 		Screen: screen(),
@@ -117,7 +117,7 @@ func viewWith(leaf string) func(*score.Epoch, score.View) (string, bool) {
 		if v.Device == score.Network {
 			dimension = score.Network
 		}
-		_, ok := e.Published.Row("summary", v, "").Number(leaf)
+		_, ok := e.Published.Row("node-summary", v, "").Number(leaf)
 		return dimension, ok
 	}
 }

@@ -77,25 +77,25 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 		Network: truth.Counts{a: 5, b: 3, c: 4}, Lost: truth.Counts{a: 2, b: 1},
 	}}
 	summary := func(packets int) map[string]any {
-		return map[string]any{"epoch": 7, "status": "COMPLETE", "packets": packets, "packets-exact": true,
+		return map[string]any{"status": "COMPLETE", "packets": packets, "packets-exact": true,
 			"distinct-flows": 2, "heavy-hitters": 0}
 	}
 	network := summary(12)
 	network["victims-exact"], network["victims"] = true, 2
-	part := map[string]any{"epoch": 7, "buckets": 300, "next-buckets": 300, "flows": 2, "decoded": true}
+	part := map[string]any{"buckets": 300, "next-buckets": 300, "flows": 2, "decoded": true}
 	return e, map[string]map[string]any{
-		"attention": {"epoch": 7, "network-state": "HEALTHY", "next-state": "HEALTHY",
+		"attention": {"network-state": "HEALTHY", "next-state": "HEALTHY",
 			"decoded": true, "settled": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
-		"victims/victim?flow=" + flowA: {"epoch": 7, "lost-packets": 2, "exact": true, "kind": "HEAVY", "packets": 5,
+		"victims/victim?flow=" + flowA: {"lost-packets": 2, "exact": true, "kind": "HEAVY", "packets": 5,
 			"entry": "e1", "exit": "e2"},
-		"victims/victim?flow=" + flowB: {"epoch": 7, "lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
+		"victims/victim?flow=" + flowB: {"lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
 			"entry": "e1", "exit": "e2"},
-		"victims/victim?flow=" + flowC: {"epoch": 6, "lost-packets": 9, "exact": true}, // a row of the previous epoch
-		"summaries/summary?device=e1":  summary(8), "summaries/summary?device=e2": summary(4),
-		"summaries/summary?device=network": network,
-		"thresholds/threshold?device=e1": {"epoch": 7, "high-threshold": 1,
+		"summary":                               {"last-epoch": 7},
+		"node-summaries/node-summary?device=e1": summary(8), "node-summaries/node-summary?device=e2": summary(4),
+		"node-summaries/node-summary?device=network": network,
+		"thresholds/threshold?device=e1": {"high-threshold": 1,
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
-		"thresholds/threshold?device=e2": {"epoch": 7, "high-threshold": 1,
+		"thresholds/threshold?device=e2": {"high-threshold": 1,
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
 		"encoders/encoder?device=network&family=IPV4&part=HL": part,
 		"encoders/encoder?device=e1&family=IPV4&part=HH":      part,
@@ -183,7 +183,7 @@ func TestHeavyVictims(t *testing.T) {
 		e, rows := epoch(t)
 		rows["attention"] = maps.Clone(rows["attention"])
 		rows["attention"]["low-threshold"] = tt.tl
-		rows["victims/victim?flow="+flowB] = map[string]any{"epoch": 7, "lost-packets": tt.lost, "kind": tt.kind}
+		rows["victims/victim?flow="+flowB] = map[string]any{"lost-packets": tt.lost, "kind": tt.kind}
 		if r, _ := scored(t, e, rows); *r.Score(HeavyVictimF1, network).Counts != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, r.Score(HeavyVictimF1, network).Counts, tt.want)
 		}
@@ -197,20 +197,21 @@ func TestFalseClaims(t *testing.T) {
 		change map[string]any
 		want   string
 	}{
-		"lost packets":     {"victims/victim?flow=" + flowA, map[string]any{"lost-packets": 1}, "true value is 2"},
-		"no victim":        {"victims/victim?flow=" + flowC, map[string]any{"epoch": 7}, "true value is 0"},
-		"a victim missing": {"victims/victim?flow=" + flowB, map[string]any{"epoch": 6}, "1 of 2 are right"},
+		"lost packets": {"victims/victim?flow=" + flowA, map[string]any{"lost-packets": 1}, "true value is 2"},
+		"no victim": {"victims/victim?flow=" + flowC, map[string]any{"lost-packets": 9, "exact": true},
+			"true value is 0"},
+		"a victim missing": {"victims/victim?flow=" + flowB, nil, "1 of 2 are right"},
 		"entry": {"victims/victim?flow=" + flowA, map[string]any{"entry": "e2"},
 			"with e2; the true value is e1"},
 		"exit": {"victims/victim?flow=" + flowA, map[string]any{"exit": "e1"},
 			"with e1; the true value is e2"},
-		"flows": {"summaries/summary?device=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
+		"flows": {"node-summaries/node-summary?device=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
 		"watched": {"flows/flow?device=e1&flow=" + flowA,
-			map[string]any{"epoch": 7, "packets": 4, "exact": true}, "with 4; the true value is 5"},
-		"packets": {"summaries/summary?device=e2", map[string]any{"packets": 5},
+			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
+		"packets": {"node-summaries/node-summary?device=e2", map[string]any{"packets": 5},
 			"with 5; the true value is 4"},
 		"hitter": {"heavy-hitters/heavy-hitter?device=e1&flow=" + flowA,
-			map[string]any{"epoch": 7, "packets": 4, "exact": true}, "with 4; the true value is 5"},
+			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
 	} {
 		e, rows := epoch(t)
 		row := maps.Clone(rows[tt.row])
@@ -219,6 +220,9 @@ func TestFalseClaims(t *testing.T) {
 		}
 		maps.Copy(row, tt.change)
 		rows[tt.row] = row
+		if tt.change == nil {
+			delete(rows, tt.row)
+		}
 		if r, _ := scored(t, e, rows); !strings.Contains(strings.Join(r.FalseClaims, "\n"), tt.want) {
 			t.Errorf("%s: false claims are %q, without %q", name, r.FalseClaims, tt.want)
 		}
@@ -230,7 +234,7 @@ func TestWatchedFlows(t *testing.T) {
 	e, rows := epoch(t)
 	for where, packets := range map[string]int{"e1&flow=" + flowA: 6, "e1&flow=" + flowB: 3, "network&flow=" + flowA: 5,
 		"e2&flow=" + flowA: 1} {
-		rows["flows/flow?device="+where] = map[string]any{"epoch": 7, "packets": packets, "exact": false}
+		rows["flows/flow?device="+where] = map[string]any{"packets": packets, "exact": false}
 	}
 	r, _ := scored(t, e, rows)
 	one, all := r.Score(FlowSizeARE, score.View{Device: "e1"}), r.Score(FlowSizeARE, network)

@@ -30,9 +30,9 @@ func screen() score.Screen {
 		Head: head,
 		Columns: []score.Column{
 			{Head: "switch", Width: -10, Cell: func(_ *score.Result, v score.View) string { return v.Device }},
-			{Head: "packets", Width: 9, Cell: score.Measured("summary", "packets")},
-			{Head: "flows (true)", Width: 16, Cell: score.WithTrue("summary", "distinct-flows", 0)},
-			{Head: "entropy/bit (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
+			{Head: "packets", Width: 9, Cell: score.Measured("node-summary", "packets")},
+			{Head: "flows (true)", Width: 16, Cell: score.WithTrue("node-summary", "distinct-flows", 0)},
+			{Head: "entropy/bit (true)", Width: 20, Cell: score.WithTrue("node-summary", "entropy", 3)},
 			{Head: "Th", Width: 6, Cell: ofEdge("%.0f", func(e Edge) float64 { return e.High })},
 			{Head: "HH load", Width: 8, Cell: ofEdge("%.3f", func(e Edge) float64 { return e.Heavy.Load })},
 			{Head: "heavy hitters", Width: 17, Cell: score.Found(HeavyHitterF1)},

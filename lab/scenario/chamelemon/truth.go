@@ -69,7 +69,7 @@ type view struct {
 }
 
 func (v *view) summary() {
-	v.tables.Rows("summary", v.View).Add("", score.Leaves{
+	v.tables.Rows("node-summary", v.View).Add("", score.Leaves{
 		"packets": score.Number(v.now.Packets()), "distinct-flows": score.Number(len(v.now)),
 		"entropy": score.Number(v.now.Entropy()),
 	})
@@ -189,11 +189,11 @@ func claims() []score.Claim {
 	return []score.Claim{
 		{List: "victim", If: "exact", Leaves: []string{"lost-packets"}},
 		{List: "victim", Leaves: []string{"entry", "exit"}},
-		{List: "summary", If: "packets-exact", Leaves: []string{"packets"}},
-		{List: "summary", If: "flows-exact", Leaves: []string{"distinct-flows"}},
-		{List: "summary", If: "flows-exact", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // published with six digits
-		{List: "summary", If: "flows-exact", Leaves: []string{"flows"}, Of: "range"},
-		{List: "summary", If: "victims-exact", Leaves: []string{"lost-packets"}, Of: "victim"},
+		{List: "node-summary", If: "packets-exact", Leaves: []string{"packets"}},
+		{List: "node-summary", If: "flows-exact", Leaves: []string{"distinct-flows"}},
+		{List: "node-summary", If: "flows-exact", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // published with six digits
+		{List: "node-summary", If: "flows-exact", Leaves: []string{"flows"}, Of: "range"},
+		{List: "node-summary", If: "victims-exact", Leaves: []string{"lost-packets"}, Of: "victim"},
 		{List: "heavy-hitter", If: "exact", Leaves: []string{"packets"}},
 		{List: "flow", If: "exact", Leaves: []string{"packets"}},
 	}

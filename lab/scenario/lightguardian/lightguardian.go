@@ -94,7 +94,7 @@ func Algorithm() score.Algorithm {
 		}
 	}
 	return score.Algorithm{
-		Plugin: "lightguardian", Root: "lightguardian", Marker: []string{"summary", "state", "epoch"},
+		Plugin: "lightguardian", Root: "lightguardian", Marker: "newest-epoch",
 		Summary: summary, Status: "status", Lost: LostResults,
 		GroundTruth: groundTruth, BankEpochs: bankEpochs,
 		Measures:    measures,
@@ -145,7 +145,7 @@ func early(e *score.Epoch, v score.View) (string, bool) {
 		return "", false
 	}
 	epochs := intervalOf(row).epochs
-	return fmt.Sprintf("%.0f/%.0f", row.Value("epoch")+epochs-row.Value("final-epoch"), epochs), true
+	return fmt.Sprintf("%.0f/%.0f", row.Value("newest-epoch")+epochs-row.Value("final-epoch"), epochs), true
 }
 
 // measured is the interval of a row of the summary.
@@ -179,7 +179,7 @@ func alertIntervals(h *score.History) (t score.Total, ok bool) {
 				continue
 			}
 			truth, found := r.Truth[alerts+" "+kind][network], r.Published[alerts][network]
-			now = row.Value("epoch")
+			now = row.Value("newest-epoch")
 			for key, actual := range truth {
 				began, ok := open[key]
 				if !ok && !actual.Optional {

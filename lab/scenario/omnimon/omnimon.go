@@ -77,7 +77,7 @@ func Algorithm() score.Algorithm {
 		claims = append(claims, c)
 	}
 	return score.Algorithm{
-		Plugin: "omnimon", Root: "omnimon", Marker: []string{"summary", "state", "epoch"},
+		Plugin: "omnimon", Root: "omnimon",
 		Summary: summary, Status: "status", Lost: LostResults, FalseClaims: FalseClaims,
 		Views:       func(*score.Setting) []score.View { return []score.View{{Device: score.Network}} },
 		GroundTruth: groundTruth,
@@ -123,7 +123,7 @@ func groundTruth(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 	return func(e *score.Epoch) score.Tables {
 		t, network := tables(e), score.View{Device: score.Network}
 		past[e.Number] = t
-		n := uint64(e.Published.Row(score.Settled, network, "").Value("epoch"))
+		n := uint64(e.Published.Row(score.Settled, network, "").Value("last-epoch"))
 		before, ok := past[n]
 		if !ok || n == e.Number {
 			return t

@@ -24,9 +24,11 @@ import (
 
 // Algorithm declares how the results of a plugin are scored.
 type Algorithm struct {
-	Plugin string   // name of the plugin
-	Root   string   // container of all results
-	Marker []string // path below Root of a leaf with the number of the newest epoch
+	Plugin string // name of the plugin
+	Root   string // container of all results
+	// Marker is the leaf of the container Root/summary/state with the number of the newest epoch; "":
+	// DefaultMarker.
+	Marker string
 	// Summary is the list in which every view with results has one row. Status is the leaf of the list
 	// that reads "COMPLETE" if nothing is missing; "" for none.
 	Summary, Status string

@@ -133,41 +133,46 @@ func TestRead(t *testing.T) {
 		}
 		return l
 	}
-	a, old := map[string]string{"device": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"},
-		map[string]string{"device": "leaf1", "dimension": "src", "part": "ll", "family": "ipv4"}
-	got := Read([]Leaf{
-		leaf(Number(7), "encoder", a, "state", "epoch"), leaf(Text("full"), "encoder", a, "state", "status"),
+	a := map[string]string{"device": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"}
+	leaves := []Leaf{
+		leaf(Text("full"), "encoder", a, "state", "status"),
 		leaf(Text("hl"), "encoder", a, "part"),
-		leaf(Number(6), "encoder", old, "state", "epoch"),
 		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "attention"}, {Name: "state"}, {Name: "decoded"}},
 			Value: Number(1)},
-	}, 7)
+		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "summary"}, {Name: "state"}, {Name: "last-epoch"}}, Value: Number(7)},
+		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "settled"}, {Name: "losses"}, {Name: "loss"}, {Name: "state"},
+			{Name: "lost"}}, Value: Number(3)},
+	}
+	got := Read(leaves, DefaultMarker, 7)
 	row := got.Row("encoder", View{"leaf1", "src"}, "ipv4/hl")
-	if row.Text("status") != "full" || len(got["encoder"][View{"leaf1", "src"}]) != 1 || len(row.Leaves) != 2 {
+	if row.Text("status") != "full" || len(got["encoder"][View{"leaf1", "src"}]) != 1 || len(row.Leaves) != 1 {
 		t.Errorf("%+v", got["encoder"])
 	}
 	if !got.Row("attention", View{Device: Network}, "").Is("decoded") {
 		t.Errorf("%+v", got["attention"])
+	}
+	if of8 := Read(leaves, DefaultMarker, 8); len(of8) != 1 || of8["settled/loss"] == nil {
+		t.Errorf("results of epoch 7 are those of epoch 8, too: %+v", of8)
 	}
 }
 
 // TestScorer plays three epochs of a made-up algorithm, of which the second publishes nothing.
 func TestScorer(t *testing.T) {
 	a := Algorithm{
-		Plugin: "x", Root: "x", Summary: "summary", Lost: "lost", FalseClaims: "false-claims",
-		Report: []string{"summary"},
+		Plugin: "x", Root: "x", Summary: "node-summary", Lost: "lost", FalseClaims: "false-claims",
+		Report: []string{"node-summary"},
 		GroundTruth: func(*Setting) (func(*Epoch) Tables, error) {
 			return func(e *Epoch) Tables {
 				if (e.Before == nil) != (e.Index == 0) {
 					t.Errorf("epoch %d: the epoch before is %v", e.Index, e.Before)
 				}
-				return Tables{"summary": {leaf1: rows(map[string]float64{"": 10})}}
+				return Tables{"node-summary": {leaf1: rows(map[string]float64{"": 10})}}
 			}, nil
 		},
-		Measures: []Measure{{Name: "error", List: "summary", Stat: RelativeError, Leaves: []string{"n"}}},
-		Claims:   []Claim{{List: "summary", If: "exact", Leaves: []string{"n"}}},
-		Top:      []Top{{Title: "top of %s", List: "summary", Leaf: "n", Rows: 1, Shown: 1}},
-		Screen:   Screen{Columns: []Column{{Head: "n (true)", Width: 12, Cell: WithTrue("summary", "n", 0)}}},
+		Measures: []Measure{{Name: "error", List: "node-summary", Stat: RelativeError, Leaves: []string{"n"}}},
+		Claims:   []Claim{{List: "node-summary", If: "exact", Leaves: []string{"n"}}},
+		Top:      []Top{{Title: "top of %s", List: "node-summary", Leaf: "n", Rows: 1, Shown: 1}},
+		Screen:   Screen{Columns: []Column{{Head: "n (true)", Width: 12, Cell: WithTrue("node-summary", "n", 0)}}},
 		RunMeasures: map[string]func(*History) (Total, bool){"epochs": func(h *History) (Total, bool) {
 			return Total{Value: float64(len(h.Results))}, true
 		}},
@@ -178,9 +183,11 @@ func TestScorer(t *testing.T) {
 	}
 	for i, n := range []float64{9, -1, 5} {
 		e := &Epoch{Number: uint64(i + 1), Index: i, Truth: &Truth{}}
-		for name, v := range map[string]float64{"epoch": float64(i + 1), "n": n, "exact": float64(i / 2)} {
+		e.Leaves = []Leaf{{Path: []*gnmi.PathElem{{Name: "summary"}, {Name: "state"}, {Name: DefaultMarker}},
+			Value: Number(e.Number)}}
+		for name, v := range map[string]float64{"n": n, "exact": float64(i / 2)} {
 			if n >= 0 {
-				e.Leaves = append(e.Leaves, Leaf{Path: []*gnmi.PathElem{{Name: "summary",
+				e.Leaves = append(e.Leaves, Leaf{Path: []*gnmi.PathElem{{Name: "node-summary",
 					Key: map[string]string{"device": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: Number(v)})
 			}
 		}
@@ -195,7 +202,7 @@ func TestScorer(t *testing.T) {
 			t.Errorf("epoch %d: no %q on the screen:\n%s", i, want, c.String())
 		}
 		if text, err := json.Marshal(r); err != nil || n >= 0 &&
-			!strings.Contains(string(text), `"published":{"summary":{"leaf1":{"":{`) {
+			!strings.Contains(string(text), `"published":{"node-summary":{"leaf1":{"":{`) {
 			t.Errorf("%s, %v", text, err)
 		}
 	}

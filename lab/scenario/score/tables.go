@@ -174,10 +174,13 @@ type Leaf struct {
 // Settled is the container of results of an earlier epoch, which are final.
 const Settled = "settled"
 
-// Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Rows
-// that carry the number of another epoch are dropped. Lists below the container Settled are named
-// settled/LIST, and keep their rows.
-func Read(leaves []Leaf, epoch uint64) Tables {
+// DefaultMarker is the leaf of a plugin's summary with the number of the newest epoch.
+const DefaultMarker = "last-epoch"
+
+// Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Lists
+// below the container Settled are named settled/LIST. If the leaf marker of the container summary
+// has the number of another epoch, Read drops all other lists.
+func Read(leaves []Leaf, marker string, epoch uint64) Tables {
 	t := Tables{}
 	for i := range leaves {
 		p := leaves[i].Path
@@ -196,19 +199,8 @@ func Read(leaves []Leaf, epoch uint64) Tables {
 		}
 		rows[key].Leaves[p[len(p)-1].GetName()] = leaves[i].Value
 	}
-	for name, table := range t {
-		if strings.HasPrefix(name, Settled) {
-			continue
-		}
-		for view, rows := range table {
-			maps.DeleteFunc(rows, func(_ string, r *Row) bool {
-				at, ok := r.Number("epoch")
-				return ok && at != float64(epoch)
-			})
-			if len(rows) == 0 {
-				delete(table, view)
-			}
-		}
+	if t.Row("summary", View{Device: Network}, "").Value(marker) != float64(epoch) {
+		maps.DeleteFunc(t, func(name string, _ map[View]Rows) bool { return !strings.HasPrefix(name, Settled) })
 	}
 	return t
 }

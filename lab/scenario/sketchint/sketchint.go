@@ -66,7 +66,7 @@ func Algorithm() score.Algorithm {
 			Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }}
 	}
 	return score.Algorithm{
-		Plugin: "sketchint", Root: "sketchint", Marker: []string{"summary", "state", "epoch"},
+		Plugin: "sketchint", Root: "sketchint",
 		Summary: summary, Status: "status", Lost: LostResults,
 		Views:       func(*score.Setting) []score.View { return []score.View{network} },
 		GroundTruth: groundTruth,

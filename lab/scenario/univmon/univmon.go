@@ -36,20 +36,20 @@ const topFlows = 10
 // Algorithm declares how UnivMon is scored.
 func Algorithm() score.Algorithm {
 	return score.Algorithm{
-		Plugin: "univmon", Root: "univmon", Marker: []string{"summaries", "summary", "state", "epoch"},
-		Summary: "summary", Lost: LostViews, GroundTruth: groundTruth, Rule: rule,
+		Plugin: "univmon", Root: "univmon",
+		Summary: "node-summary", Lost: LostViews, GroundTruth: groundTruth, Rule: rule,
 		Measures: []score.Measure{
 			{Name: HeavyHitterF1, List: "heavy-hitter", Stat: score.F1},
 			{Name: HeavyHitterError, List: "heavy-hitter", Stat: score.RelativeError, Leaves: []string{"packets"}},
 			{Name: ChangeF1, List: "heavy-change", Stat: score.F1},
 			{Name: VictimF1, List: "ddos-victim", Stat: score.F1,
 				Dimension: func(*score.Epoch, score.View) (string, bool) { return "dst", true }},
-			{Name: EntropyError, List: "summary", Stat: score.RelativeError, Leaves: []string{"entropy"}},
-			{Name: DistinctError, List: "summary", Stat: score.RelativeError, Leaves: []string{"distinct-flows"}},
-			{Name: SecondMomentError, List: "summary", Stat: score.RelativeError, Leaves: []string{"second-moment"}},
-			{Name: PacketsError, List: "summary", Stat: score.RelativeError, Leaves: []string{"packets"}},
+			{Name: EntropyError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"entropy"}},
+			{Name: DistinctError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"distinct-flows"}},
+			{Name: SecondMomentError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"second-moment"}},
+			{Name: PacketsError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"packets"}},
 		},
-		Report: []string{"summary", "ddos-victim", "alert"},
+		Report: []string{"node-summary", "ddos-victim", "alert"},
 		Top: []score.Top{
 			{Title: "top flows of %s, packets", List: "heavy-hitter", Leaf: "packets", Rows: topFlows, Shown: 5},
 			{Title: "largest changes since the epoch before, packets", List: "heavy-change", Leaf: "delta",
@@ -61,9 +61,9 @@ func Algorithm() score.Algorithm {
 			Columns: []score.Column{
 				{Head: "switch", Width: -10, Cell: func(_ *score.Result, v score.View) string { return v.Device }},
 				{Head: "by", Width: -8, Cell: func(_ *score.Result, v score.View) string { return v.Dimension }},
-				{Head: "packets", Width: 9, Cell: score.Measured("summary", "packets")},
-				{Head: "flows (true)", Width: 16, Cell: score.WithTrue("summary", "distinct-flows", 0)},
-				{Head: "entropy (true)", Width: 20, Cell: score.WithTrue("summary", "entropy", 3)},
+				{Head: "packets", Width: 9, Cell: score.Measured("node-summary", "packets")},
+				{Head: "flows (true)", Width: 16, Cell: score.WithTrue("node-summary", "distinct-flows", 0)},
+				{Head: "entropy (true)", Width: 20, Cell: score.WithTrue("node-summary", "entropy", 3)},
 				{Head: "heavy found", Width: 17, Cell: score.Found(HeavyHitterF1)},
 				{Head: "F1", Width: 8, Cell: score.ScoreOf(HeavyHitterF1)},
 				{Head: "chg. F1", Width: 8, Cell: score.ScoreOf(ChangeF1)},
@@ -71,7 +71,7 @@ func Algorithm() score.Algorithm {
 			Rows: 12,
 			Commands: []string{
 				"gnmic -a %s --insecure -e proto --format flat subscribe --path /univmon/heavy-hitters --stream-mode on-change",
-				program.Name() + " query /univmon/summaries --address %s",
+				program.Name() + " query /univmon/node-summaries --address %s",
 			},
 		},
 	}
@@ -109,7 +109,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 	}
 	return func(e *score.Epoch) score.Tables {
 		t := score.Tables{}
-		for _, view := range e.Published.Views("summary") {
+		for _, view := range e.Published.Views("node-summary") {
 			fields, err := flow.ParseFields(view.Dimension)
 			now := counts(e.Truth, view.Device)
 			if err != nil || now == nil {
@@ -150,7 +150,7 @@ func counts(t *score.Truth, device string) truth.Counts {
 }
 
 func summary(t score.Tables, view score.View, now truth.Counts) {
-	t.Rows("summary", view).Add("", score.Leaves{
+	t.Rows("node-summary", view).Add("", score.Leaves{
 		"packets": score.Number(now.Packets()), "entropy": score.Number(now.Entropy()),
 		"distinct-flows": score.Number(len(now)), "second-moment": score.Number(now.SecondMoment()),
 	})

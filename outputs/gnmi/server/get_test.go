@@ -41,7 +41,7 @@ func TestGet(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"), summary(t, "s1", 7, 1<<60, 2.5))
 	api := f.dial()
-	sum := "/univmon/summaries/summary[device=s1][dimension=src]"
+	sum := "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
 	for _, tc := range []struct {
 		name string
 		enc  gpb.Encoding
@@ -56,11 +56,11 @@ func TestGet(t *testing.T) {
 		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets",
 			[]string{hitterA + `/state/packets = ietf "100"`}},
 		{"container, JSON", gpb.Encoding_JSON, sum + "/state",
-			[]string{sum + `/state = json {"device":"s1","dimension":"src","epoch":7,"status":"COMPLETE",` +
+			[]string{sum + `/state = json {"device":"s1","dimension":"src","second-moment":7,"status":"COMPLETE",` +
 				`"packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
 		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state",
 			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
-				`"netsketch-univmon:epoch":"7","netsketch-univmon:status":"COMPLETE",` +
+				`"netsketch-univmon:second-moment":"7","netsketch-univmon:status":"COMPLETE",` +
 				`"netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5",` +
 				`"netsketch-univmon:heavy-hitters":3}`}},
 		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA,
@@ -86,7 +86,7 @@ func TestGet(t *testing.T) {
 		{"no such entry", gpb.Encoding_PROTO, "/univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9]",
 			[]string{"NotFound: Get: /univmon/heavy-hitters/heavy-hitter[flow=10.9.9.9] has no value (yet)"}},
 		{"outside the schema", gpb.Encoding_JSON, "/univmon/summarys",
-			[]string{`Unimplemented: path: there is no "summarys" at /netsketch-univmon:univmon; did you mean "summaries"? ` +
+			[]string{`Unimplemented: path: there is no "summarys" at /netsketch-univmon:univmon; did you mean "summary"? ` +
 				`(element 2 of /univmon/summarys)`}},
 		{"encoding", gpb.Encoding_ASCII, "/", []string{"Unimplemented: encoding ASCII is unsupported; expected JSON, " +
 			"JSON_IETF or PROTO"}},
@@ -333,7 +333,7 @@ func TestNewNeedsWhatItServes(t *testing.T) {
 func TestLeavesHaveTheirTimes(t *testing.T) {
 	f := newFixture(t)
 	publish := func(seconds int64, leaves map[string]uint64) {
-		b := table.NewBuilder("/netsketch-univmon:univmon/summaries/summary")
+		b := table.NewBuilder("/netsketch-univmon:univmon/node-summaries/node-summary")
 		b.TextKey("device").Append("s1")
 		b.TextKey("dimension").Append("src")
 		for name, v := range leaves {
@@ -344,11 +344,11 @@ func TestLeavesHaveTheirTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	publish(10, map[string]uint64{"epoch": 1, "packets": 5, "heavy-hitters": 3})
+	publish(10, map[string]uint64{"second-moment": 1, "packets": 5, "heavy-hitters": 3})
 	publish(20, map[string]uint64{"packets": 6})
 	publish(30, map[string]uint64{"heavy-hitters": 4})
-	const row = "/univmon/summaries/summary[device=s1][dimension=src]"
-	want := map[string]int64{"epoch": 10, "packets": 20, "heavy-hitters": 30}
+	const row = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+	want := map[string]int64{"second-moment": 10, "packets": 20, "heavy-hitters": 30}
 	check := func(where string, notes ...*gpb.Notification) {
 		t.Helper()
 		got := map[string]int64{}

@@ -125,10 +125,10 @@ func hitters(tb testing.TB, lines ...string) *table.Table {
 // summary returns a table with the totals of one device; a NaN entropy makes the leaf absent.
 func summary(tb testing.TB, device string, epoch, packets uint64, entropy float64) *table.Table {
 	tb.Helper()
-	b := table.NewBuilder("/netsketch-univmon:univmon/summaries/summary")
+	b := table.NewBuilder("/netsketch-univmon:univmon/node-summaries/node-summary")
 	b.TextKey("device").Append(device)
 	b.TextKey("dimension").Append("src")
-	b.Uint("state/epoch").Append(epoch)
+	b.Uint("state/second-moment").Append(epoch)
 	b.Text("state/status").Append("COMPLETE")
 	b.Uint("state/packets").Append(packets)
 	b.Float("state/entropy").AppendIf(entropy, !math.IsNaN(entropy))

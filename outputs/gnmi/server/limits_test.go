@@ -205,17 +205,17 @@ func TestRefusalsAreLoggedAtABoundedRate(t *testing.T) {
 // In every RPC, a user can read the permitted paths and the nodes below. A wider path is refused
 // as a whole.
 func TestScopes(t *testing.T) {
-	user := User{Name: "tenant", Paths: []*gpb.Path{path("/univmon/summaries"),
+	user := User{Name: "tenant", Paths: []*gpb.Path{path("/univmon/node-summaries"),
 		path("/univmon/heavy-hitters/heavy-hitter[device=s1]")}}
 	f := newFixture(t, func(o *Options) { o.User = func(context.Context) User { return user } })
 	f.publish(hitters(t, "s1 10.0.0.1 7", "s2 10.0.0.2 8"), summary(t, "s2", 1, 15, nan))
 	c := f.dial()
 	for text, permitted := range map[string]bool{
-		"/univmon/summaries": true,
-		"/univmon/summaries/summary[device=s2][dimension=src]/state":                   true,
-		"/univmon/summaries/*/state":                                                   true,
-		"/univmon/summaries/.../packets":                                               true,
-		"/netsketch-univmon:univmon/summaries":                                         true,
+		"/univmon/node-summaries": true,
+		"/univmon/node-summaries/node-summary[device=s2][dimension=src]/state":         true,
+		"/univmon/node-summaries/*/state":                                              true,
+		"/univmon/node-summaries/.../packets":                                          true,
+		"/netsketch-univmon:univmon/node-summaries":                                    true,
 		"/univmon/heavy-hitters/heavy-hitter[device=s1]":                               true,
 		"/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=*]":                  true,
 		"/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.0.1]": true,
@@ -235,7 +235,7 @@ func TestScopes(t *testing.T) {
 				t.Errorf("%s of %s: %v", rpc, text, err)
 			}
 			if !permitted {
-				expect(t, err, codes.PermissionDenied, "user tenant may read only /univmon/summaries")
+				expect(t, err, codes.PermissionDenied, "user tenant may read only /univmon/node-summaries")
 			}
 		}
 		_, err := c.Get(t.Context(), &gpb.GetRequest{Path: []*gpb.Path{path(text)}})
@@ -246,7 +246,7 @@ func TestScopes(t *testing.T) {
 		check("Get with a prefix", err)
 		check("ONCE", subscribe(t, c, subscriptions(gpb.SubscriptionList_ONCE, text)).end())
 		for _, mode := range []gpb.SubscriptionList_Mode{gpb.SubscriptionList_POLL, gpb.SubscriptionList_STREAM} {
-			s := subscribe(t, c, subscriptions(mode, "/univmon/summaries", text))
+			s := subscribe(t, c, subscriptions(mode, "/univmon/node-summaries", text))
 			if permitted {
 				s.until("sync")
 				s.cancel()
@@ -282,9 +282,9 @@ func TestScopes(t *testing.T) {
 // If a user may read one leaf of a container that is sent whole, the user receives no other leaf
 // of it.
 func TestScopeInAtomicContainer(t *testing.T) {
-	const leaf = "/univmon/summaries/summary/state/packets"
+	const leaf = "/univmon/node-summaries/node-summary/state/packets"
 	f := newFixture(t, func(o *Options) {
-		o.Atomic = []string{"/netsketch-univmon:univmon/summaries/summary/state"}
+		o.Atomic = []string{"/netsketch-univmon:univmon/node-summaries/node-summary/state"}
 		o.User = func(context.Context) User { return User{Name: "tenant", Paths: []*gpb.Path{path(leaf)}} }
 	})
 	f.publish(summary(t, "s1", 1, 15, 2.5))

@@ -137,13 +137,13 @@ func TestSampleUpdatesOnly(t *testing.T) {
 func TestTwoIntervals(t *testing.T) {
 	req := sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, false)
 	other := sampled(gpb.SubscriptionMode_SAMPLE, 150*time.Millisecond, 0, false).GetSubscribe().Subscription[0]
-	other.Path = path("/univmon/summaries/summary/state/epoch")
+	other.Path = path("/univmon/node-summaries/node-summary/state/second-moment")
 	req.GetSubscribe().Subscription = append(req.GetSubscribe().Subscription, other)
 	onVirtualClock(t, req,
 		func(f *fixture) { f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1)) },
 		func(v *virtual) {
 			const a = "[flow=10.0.0.1]/state/packets = uint 1"
-			const s = "/univmon/summaries/summary[device=s1][dimension=src]/state/epoch = uint 1"
+			const s = "/univmon/node-summaries/node-summary[device=s1][dimension=src]/state/second-moment = uint 1"
 			want := []string{"0 " + a, "0 " + s, "0 sync", "100 " + a, "150 " + s, "200 " + a, "300 " + a, "300 " + s}
 			if diff := cmp.Diff(want, v.during(310*time.Millisecond)); diff != "" {
 				t.Error(diff)
@@ -152,21 +152,21 @@ func TestTwoIntervals(t *testing.T) {
 }
 
 func TestAtomicContainer(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Atomic = []string{"/univmon/summaries/summary/state"} })
+	f := newFixture(t, func(o *Options) { o.Atomic = []string{"/univmon/node-summaries/node-summary/state"} })
 	f.publish(summary(t, "s1", 1, 10, 2.5))
 	api := f.dial()
-	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state"))
-	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state/packets",
-		"/univmon/summaries/summary/state/epoch"))
+	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state"))
+	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state/packets",
+		"/univmon/node-summaries/node-summary/state/second-moment"))
 	c.until("sync")
 	part.until("sync")
 	f.publish(summary(t, "s1", 2, 10, nan))
-	at := "/univmon/summaries/summary[device=s1][dimension=src]/state"
+	at := "/univmon/node-summaries/node-summary[device=s1][dimension=src]/state"
 	head := "atomic " + at + ": "
 	same(t, "the whole container, without the leaf that is gone", c.next(),
-		head+at+"/device = string s1", head+at+"/dimension = string src", head+at+"/epoch = uint 2",
+		head+at+"/device = string s1", head+at+"/dimension = string src", head+at+"/second-moment = uint 2",
 		head+at+"/status = string COMPLETE", head+at+"/packets = uint 10", head+at+"/heavy-hitters = uint 3")
-	same(t, "only what was subscribed to of it", part.next(), head+at+"/epoch = uint 2", head+at+"/packets = uint 10")
+	same(t, "only what was subscribed to of it", part.next(), head+at+"/second-moment = uint 2", head+at+"/packets = uint 10")
 	f.publish(summary(t, "s2", 3, 1, nan))
 	got := c.next()
 	got = append(got, c.next()...)

@@ -98,11 +98,11 @@ func TestStreamSyncsOnceAfterInitialValues(t *testing.T) {
 func TestOnChangeSendsOnlyWhatChanged(t *testing.T) {
 	f := newFixture(t)
 	f.publish(summary(t, "s1", 1, 1000, 2.5))
-	c := subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state"))
+	c := subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state"))
 	c.until("sync")
 	f.publish(summary(t, "s1", 2, 1000, 2.75))
-	row := "/univmon/summaries/summary[device=s1][dimension=src]/state/"
-	same(t, "change", c.next(), row+"epoch = uint 2", row+"entropy = double 2.75")
+	row := "/univmon/node-summaries/node-summary[device=s1][dimension=src]/state/"
+	same(t, "change", c.next(), row+"second-moment = uint 2", row+"entropy = double 2.75")
 }
 
 func TestUpdatesOnlySyncsFirst(t *testing.T) {
@@ -152,14 +152,14 @@ func TestDeletes(t *testing.T) {
 	api := f.dial()
 	row := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/heavy-hitters"))
 	leaf := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets))
-	sum := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/summaries/summary/state/entropy"))
+	sum := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state/entropy"))
 	for _, c := range []*client{row, leaf, sum} {
 		c.until("sync")
 	}
 	f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 2, 1, nan))
 	same(t, "the entry was subscribed to", row.next(), "- "+hitterB)
 	same(t, "a leaf was subscribed to", leaf.next(), "- "+hitterB+"/state/packets")
-	same(t, "a leaf is gone", sum.next(), "- /univmon/summaries/summary[device=s1][dimension=src]/state/entropy")
+	same(t, "a leaf is gone", sum.next(), "- /univmon/node-summaries/node-summary[device=s1][dimension=src]/state/entropy")
 }
 
 func TestWildcardsAndOmittedKeys(t *testing.T) {
@@ -252,7 +252,7 @@ func TestEncodings(t *testing.T) {
 	f := newFixture(t)
 	f.publish(summary(t, "s1", 7, 1<<60, 2.5))
 	api := f.dial()
-	row := "/univmon/summaries/summary[device=s1][dimension=src]/state/"
+	row := "/univmon/node-summaries/node-summary[device=s1][dimension=src]/state/"
 	for enc, want := range map[gpb.Encoding][]string{
 		gpb.Encoding_PROTO: {"packets = uint 1152921504606846976", "entropy = double 2.5",
 			"status = string COMPLETE", "heavy-hitters = uint 3"},
@@ -261,7 +261,7 @@ func TestEncodings(t *testing.T) {
 		gpb.Encoding_JSON_IETF: {`packets = ietf "1152921504606846976"`, `entropy = ietf "2.5"`,
 			`status = ietf "COMPLETE"`, "heavy-hitters = ietf 3"},
 	} {
-		req := subscriptions(gpb.SubscriptionList_ONCE, "/univmon/summaries/summary/state")
+		req := subscriptions(gpb.SubscriptionList_ONCE, "/univmon/node-summaries/node-summary/state")
 		req.GetSubscribe().Encoding = enc
 		got := subscribe(t, api, req).until("sync")
 		for _, w := range want {

@@ -22,6 +22,7 @@ import (
 
 // analysis is the work on one epoch.
 type analysis struct {
+	omitted     uint64 // rows that lists leave out
 	epoch       *sdk.Epoch
 	config      *Configuration
 	b           *binding

@@ -88,6 +88,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Modules:      []sdk.Module{{Name: "netsketch-chamelemon", Text: module}},
 		Lists: []sdk.List{
 			{Path: victimList, Summary: "a victim flow: it lost packets between entry and exit"},
+			{Path: totalList, Summary: "the epoch, and how complete its results are"},
 			{Path: summaryList, Summary: "packets, flows, entropy and losses of an edge switch or the network"},
 			{Path: hitterList, Summary: "a heavy hitter"},
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},

@@ -73,7 +73,6 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 // reason.
 func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	b.EachUint("state/epoch", s.epoch)
 	device, flows := b.TextKey("device"), b.TextKey("flow")
 	packets, exact := b.Uint("state/packets"), b.Bool("state/exact")
 	for _, row := range rows {

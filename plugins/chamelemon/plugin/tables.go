@@ -19,7 +19,8 @@ import (
 const (
 	root          = "/netsketch-chamelemon:chamelemon/"
 	victimList    = root + "victims/victim"
-	summaryList   = root + "summaries/summary"
+	totalList     = root + "summary"
+	summaryList   = root + "node-summaries/node-summary"
 	hitterList    = root + "heavy-hitters/heavy-hitter"
 	changeList    = root + "heavy-changes/heavy-change"
 	rangeList     = root + "distributions/range"
@@ -210,19 +211,29 @@ func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 	out.Add(a.encoderTable())
 	out.Events = append(out.Events, alertEvents(p.alerts.Update(a.epoch, a.problems))...)
 	a.alerts = published(p.alerts)
-	out.Add(a.alerts.Table(alertList, a.epoch.Number, severity))
+	out.Add(a.alerts.Table(alertList, severity))
 	a.total = p.now().Sub(a.began)
 	out.Add(a.attentionTable())
+	out.Add(a.totalTable(views[0])) // last: counts rows
 	return out, out.Err()
 }
 
+// limit returns the first rows of a list, and counts the rows that it leaves out.
+func limit[T any](a *analysis, rows []T, most int) []T {
+	if len(rows) <= most {
+		return rows
+	}
+	a.omitted += uint64(len(rows) - most)
+	return rows[:most]
+}
+
 func (a *analysis) victimTable() (*table.Table, error) {
-	b := a.epoch.Builder(victimList)
+	b := table.NewBuilder(victimList)
 	flows, rank := b.TextKey("flow"), b.Uint("state/rank")
 	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
 		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry"), b.Text("state/exit")
-	for i, v := range a.losses.victims[:min(len(a.losses.victims), a.config.Victims.Limit)] {
+	for i, v := range limit(a, a.losses.victims, a.config.Victims.Limit) {
 		flows.Append(v.key.String())
 		rank.Append(uint64(i + 1))
 		lost.Append(uint64(v.lost))
@@ -236,7 +247,7 @@ func (a *analysis) victimTable() (*table.Table, error) {
 }
 
 func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
-	b := a.epoch.Builder(summaryList)
+	b := table.NewBuilder(summaryList)
 	device, status, problem := b.TextKey("device"), b.Text("state/status"), b.Text("state/problem")
 	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
 		b.Uint("state/distinct-flows"), b.Float("state/entropy")
@@ -247,16 +258,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	for _, v := range views {
 		device.Append(v.device)
 		network := v.device == Network
-		s, why := sdk.StatusComplete, v.problem
-		switch {
-		case v.empty:
-			s = sdk.StatusLost
-		case !v.whole || !v.decoded || v.limited || network && (!a.losses.complete || a.warning != ""):
-			s = sdk.StatusPartial
-			if network && (why == "" || v.limited) {
-				why = cmp.Or(a.losses.reason, a.warning, why)
-			}
-		}
+		s, why := a.statusOf(v)
 		status.Append(s.String())
 		problem.AppendSome(why)
 		if v.empty {
@@ -288,6 +290,33 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	return b.Table()
 }
 
+// statusOf returns the status of the results of a switch or of the network, and why it is not
+// complete.
+func (a *analysis) statusOf(v *view) (s sdk.Status, why string) {
+	network := v.device == Network
+	switch {
+	case v.empty:
+		return sdk.StatusLost, v.problem
+	case !v.whole || !v.decoded || v.limited || network && (!a.losses.complete || a.warning != ""):
+		if network && (v.problem == "" || v.limited) {
+			return sdk.StatusPartial, cmp.Or(a.losses.reason, a.warning, v.problem)
+		}
+		return sdk.StatusPartial, v.problem
+	}
+	return sdk.StatusComplete, v.problem
+}
+
+// totalTable describes the results of the epoch as a whole. network is the view of the network.
+func (a *analysis) totalTable(network *view) (*table.Table, error) {
+	b := table.NewBuilder(totalList)
+	of := a.epoch.Range(a.epoch.Number, a.epoch.Number)
+	of.Status, of.Problem = a.statusOf(network)
+	of.Append(b)
+	b.Uint("state/active-alerts").Append(a.alerts.Active())
+	b.Uint("state/omitted-rows").Append(a.omitted)
+	return b.Table()
+}
+
 // estimated appends an estimate of a count, if it is known.
 func estimated(c *table.UintAppender, x float64, known bool) {
 	c.AppendIf(table.Whole(x), known && x >= 0 && x <= math.MaxInt64/2)
@@ -303,12 +332,12 @@ func keyText(raw string) string {
 }
 
 func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
-	b := a.epoch.Builder(hitterList)
+	b := table.NewBuilder(hitterList)
 	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
 	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
 	certain := b.Bool("state/certain")
 	for _, v := range views {
-		for i, h := range v.hitters[:min(len(v.hitters), a.config.HeavyHitters.Limit)] {
+		for i, h := range limit(a, v.hitters, a.config.HeavyHitters.Limit) {
 			device.Append(v.device)
 			flows.Append(keyText(h.raw))
 			rank.Append(uint64(i + 1))
@@ -322,13 +351,13 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 }
 
 func (a *analysis) changeTable(views []*view) (*table.Table, error) {
-	b := a.epoch.Builder(changeList)
+	b := table.NewBuilder(changeList)
 	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
 	certain := b.Bool("state/certain")
 	for _, v := range views {
-		for i, c := range v.changes[:min(len(v.changes), a.config.HeavyChanges.Limit)] {
+		for i, c := range limit(a, v.changes, a.config.HeavyChanges.Limit) {
 			device.Append(v.device)
 			flows.Append(keyText(c.raw))
 			rank.Append(uint64(i + 1))
@@ -346,7 +375,7 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 const single = 32
 
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
-	b := a.epoch.Builder(rangeList)
+	b := table.NewBuilder(rangeList)
 	device, from, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/to"), b.Float("state/flows")
 	for _, v := range views {
 		if !v.sizes.ok {
@@ -389,7 +418,7 @@ func rangeOf(x uint64) (first, last uint64) {
 }
 
 func (a *analysis) attentionTable() (*table.Table, error) {
-	b := a.epoch.Builder(attentionList)
+	b := table.NewBuilder(attentionList)
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
 	b.Bool("state/decoded").Append(a.losses.complete)
@@ -418,14 +447,13 @@ func (a *analysis) attentionTable() (*table.Table, error) {
 		at.Append(uint64(max(a.transitions.At, 0)))
 	}
 	b.Uint("state/changes").Append(a.transitions.Count)
-	b.Uint("state/active-alerts").Append(a.alerts.Active())
 	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
 	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
 	return b.Table()
 }
 
 func (a *analysis) thresholdTable() (*table.Table, error) {
-	b := a.epoch.Builder(thresholdList)
+	b := table.NewBuilder(thresholdList)
 	device := b.TextKey("device")
 	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"),
 		b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
@@ -441,7 +469,7 @@ func (a *analysis) thresholdTable() (*table.Table, error) {
 }
 
 func (a *analysis) encoderTable() (*table.Table, error) {
-	b := a.epoch.Builder(encoderList)
+	b := table.NewBuilder(encoderList)
 	device, families4, parts := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
 	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")

@@ -39,15 +39,16 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 	p.alarm(r)
 	out.Events = events(p.alerts.Update(r.epoch, r.problems))
 	listed := r.listed()
+	out.Add(r.hostTable())
+	out.Add(p.coverageTable(r))
+	out.Add(p.alerts.Table(alertList, severity))
+	out.End = r.epoch.Range(r.first, r.last).End
 	out.Add(r.flowTable(listed[flowList]))
 	out.Add(r.hopTable(listed[hopList]))
 	out.Add(r.delayTable(listed[delayList]))
 	out.Add(r.faultTable(p.since))
 	out.Add(r.switchTable())
 	out.Add(r.rangeTable())
-	out.Add(p.coverageTable(r))
-	out.Add(r.hostTable())
-	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
 	out.Add(r.summaryTable(p.alerts.Active())) // last: counts rows
 	return out, cmp.Or(out.Err(), ctx.Err())
 }
@@ -114,19 +115,14 @@ func appendFlow(to *table.TextAppender, f *flowState) {
 	to.AppendText(&f.key)
 }
 
-// stamp adds the columns that tables about an interval begin with.
-func (r *run) stamp(b *table.Builder) {
-	b.EachUint("state/first-epoch", r.first)
-	b.EachBool("state/final", r.epoch.Number >= r.settled())
-}
-
 func (r *run) summaryTable(active uint64) (*table.Table, error) {
-	b := r.epoch.Builder(summaryList)
+	b := table.NewBuilder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	r.stamp(b)
-	one("last-epoch", r.last)
+	of := r.epoch.Range(r.first, r.last)
+	of.Status, of.Provisional = r.status(), r.epoch.Number < r.settled()
+	of.Append(b)
+	one("newest-epoch", r.epoch.Number)
 	one("final-epoch", r.settled())
-	b.Text("state/status").Append(r.status().String())
 	b.Float("state/received").Append(table.Decimal(r.received(), 6))
 	one("hosts", uint64(len(r.hosts)))
 	one("hosts-delivered", uint64(r.delivered()))
@@ -168,9 +164,8 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 }
 
 func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
-	b := r.epoch.Builder(flowList)
+	b := table.NewBuilder(flowList)
 	keys := b.TextKey("flow")
-	r.stamp(b)
 	from, to := b.Text("state/sender"), b.Text("state/receiver")
 	sent, received, lost := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Uint("state/lost")
 	path, valid, faults := b.Text("state/path"), b.Uint("state/valid-hops"), b.Uint("state/faults")
@@ -200,9 +195,8 @@ func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 }
 
 func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
-	b := r.epoch.Builder(hopList)
+	b := table.NewBuilder(hopList)
 	keys, names := b.TextKey("flow"), b.TextKey("switch")
-	r.stamp(b)
 	position, expected := b.Uint("state/position"), b.Bool("state/expected")
 	valid, share, packets := b.Bool("state/valid"), b.Float("state/received"), b.Uint("state/packets")
 	lost, slow := b.Uint("state/lost"), b.Float("state/slow")
@@ -241,9 +235,8 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 }
 
 func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
-	b := r.epoch.Builder(delayList)
+	b := table.NewBuilder(delayList)
 	keys, names, from := b.TextKey("flow"), b.TextKey("switch"), b.UintKey("from")
-	r.stamp(b)
 	to, packets, share := b.Uint("state/to"), b.Uint("state/packets"), b.Float("state/received")
 	limits := r.config.Sketch.Delays
 	for _, f := range flows {
@@ -272,9 +265,8 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 }
 
 func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
-	b := r.epoch.Builder(faultList)
+	b := table.NewBuilder(faultList)
 	keys, names, kinds := b.TextKey("flow"), b.TextKey("switch"), b.TextKey("kind")
-	r.stamp(b)
 	begin, after := b.Uint("state/since-epoch"), b.Text("state/after")
 	value, sure := b.Float("state/value"), b.Bool("state/located")
 	confidence, share := b.Float("state/confidence"), b.Float("state/received")
@@ -303,9 +295,8 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 }
 
 func (r *run) switchTable() (*table.Table, error) {
-	b := r.epoch.Builder(switchList)
+	b := table.NewBuilder(switchList)
 	names := b.TextKey("switch")
-	r.stamp(b)
 	id, share := b.Uint("state/device-id"), b.Float("state/received")
 	packets, flows, entropy := b.Uint("state/packets"), b.Uint("state/flows"), b.Float("state/entropy")
 	for _, name := range r.own {
@@ -326,9 +317,8 @@ func (r *run) switchTable() (*table.Table, error) {
 }
 
 func (r *run) rangeTable() (*table.Table, error) {
-	b := r.epoch.Builder(rangeList)
+	b := table.NewBuilder(rangeList)
 	names, first := b.TextKey("switch"), b.UintKey("first")
-	r.stamp(b)
 	last, flows, share := b.Uint("state/last"), b.Uint("state/flows"), b.Float("state/received")
 	for _, name := range r.own {
 		t := r.tasks[name]
@@ -352,7 +342,7 @@ func (r *run) rangeTable() (*table.Table, error) {
 // coverageTable has all intervals that are not final, and the intervals that have just become
 // final.
 func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
-	b := r.epoch.Builder(coverageList)
+	b := table.NewBuilder(coverageList)
 	first, names := b.UintKey("first-epoch"), b.TextKey("switch")
 	last, end, final := b.Uint("state/last-epoch"), b.Uint("state/final-epoch"), b.Bool("state/final")
 	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
@@ -385,7 +375,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 }
 
 func (r *run) hostTable() (*table.Table, error) {
-	b := r.epoch.Builder(hostList)
+	b := table.NewBuilder(hostList)
 	names := b.TextKey("host")
 	status, problem, old := b.Text("state/status"), b.Text("state/problem"), b.Uint("state/old-sketchlets")
 	var counters []*table.UintAppender

@@ -58,7 +58,8 @@ type held struct {
 	Pending bool            `json:",omitempty"` // packets are missing
 	Nothing bool            `json:",omitempty"` // no result is exact
 	Problem string          `json:",omitempty"` // why not all results are exact
-	Late    string          `json:",omitempty"` // says which of the epoch's packets were late
+	Status  sdk.Status
+	Late    string `json:",omitempty"` // says which of the epoch's packets were late
 
 	LossyFlows, LostPackets int64
 	tables                  []*table.Table // tables of losses; nil after a restart of the plugin
@@ -174,7 +175,7 @@ func (h *history) check() error {
 // alerts, unless packets of it were late.
 func (h *history) settle(r *run) {
 	number := r.epoch.Number
-	h.Held = append(h.Held, held{Epoch: number, Losses: r.lossAlerts, Pending: r.pending,
+	h.Held = append(h.Held, held{Epoch: number, Status: r.status(), Losses: r.lossAlerts, Pending: r.pending,
 		LossyFlows: int64(r.lossyFlows()), LostPackets: int64(r.traffic.lost)})
 	if x := &h.Held[0]; x.Epoch+settleEpochs == number {
 		if r.settled, r.doubt = x, h.doubt(x); x.Pending && r.doubt == "" {

@@ -82,7 +82,7 @@ func rowsOf(t *testing.T, out, settled *sdk.Results, list string) map[string]map
 		}
 	}
 	for key, row := range sdktest.Rows(t, settled, settledOf(list)) {
-		if rows[key] == nil || row["provisional"] == true || row["epoch"] != rows[key]["epoch"] {
+		if rows[key] == nil || row["provisional"] == true {
 			t.Errorf("settled %s %s: %v, before %v", list, key, row, rows[key])
 		}
 		rows[key] = row
@@ -98,10 +98,10 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	for _, n := range s.lost {
 		total += uint64(n)
 	}
-	if later["epoch"] != s.number || later["exact"] != true || later["lost-packets"] != total {
+	if later["last-epoch"] != s.number || later["exact"] != true || later["lost-packets"] != total {
 		t.Fatalf("settled %v, %d packets were lost", later, total)
 	}
-	if waits := total > 0; summary["exact"] == waits || summary["provisional"] != waits ||
+	if waits := total > 0; summary["exact"] == waits || summary["final"] == waits ||
 		summary["flows"] != uint64(len(s.flows)) || summary["determined-share"] != 1.0 ||
 		summary["status"] != "COMPLETE" {
 		t.Fatalf("summary %v", summary)
@@ -599,7 +599,7 @@ func TestSettledLosses(t *testing.T) {
 		if (alerts[linkAlert]["active"] == true) != tt.link || (alerts[spineAlert]["active"] == true) != tt.spine {
 			t.Errorf("epoch %d: %v", s.number, alerts)
 		}
-		if row := sdktest.Rows(t, out, summaryList)[""]; row["exact"] == row["provisional"] {
+		if row := sdktest.Rows(t, out, summaryList)[""]; row["exact"] != row["final"] {
 			t.Errorf("epoch %d: %v", s.number, row)
 		}
 	}
@@ -708,7 +708,7 @@ func TestSettledEpochs(t *testing.T) {
 			t.Errorf("epoch %d: the settled link: %v", number, link)
 		}
 		answer, result := sdktest.Rows(t, out, queryList)["q"], sdktest.Rows(t, out, resultList)["q leaf2/3~h3"]
-		if answer["exact"] != want || want && (answer["epoch"] != number-settleEpochs ||
+		if answer["exact"] != want || want && (answer["last-epoch"] != number-settleEpochs ||
 			link["lost-low"].(uint64) > 0 != (result != nil)) {
 			t.Errorf("epoch %d: query %v, result %v, link %v", number, answer, result, link)
 		}

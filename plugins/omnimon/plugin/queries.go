@@ -354,7 +354,7 @@ func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (
 
 func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	b := table.NewBuilder(queryList)
-	names, epoch := b.TextKey("name"), b.Uint("state/epoch")
+	names, epoch := b.TextKey("name"), b.Uint("state/last-epoch")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	source, plan := b.Text("state/source"), b.Text("state/plan")
 	results, undefined := b.Uint("state/result-count"), b.Uint("state/undefined")
@@ -396,7 +396,7 @@ func (q *running) status() string {
 
 func (r *run) resultTable(answers []*answer) (*table.Table, error) {
 	b := table.NewBuilder(resultList)
-	names, keys, epoch := b.TextKey("query/name"), b.TextKey("key"), b.Uint("state/epoch")
+	names, keys := b.TextKey("query/name"), b.TextKey("key")
 	value, text := b.Int("state/value"), b.Text("state/tuple")
 	seen := map[string]bool{}
 	for _, a := range answers {
@@ -408,7 +408,6 @@ func (r *run) resultTable(answers []*answer) (*table.Table, error) {
 			seen[a.name+" "+key] = true
 			names.Append(a.name)
 			keys.Append(key)
-			epoch.Append(a.epoch)
 			if last >= 0 {
 				value.Append(t[last].Int)
 			}
@@ -450,7 +449,7 @@ func printable(s string) string {
 }
 
 func (r *run) requestTable(requests []*running) (*table.Table, error) {
-	b := r.epoch.Builder(requestList)
+	b := table.NewBuilder(requestList)
 	texts, name := b.TextKey("text"), b.Text("state/name")
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	for _, q := range requests {

@@ -47,7 +47,7 @@ func (r *run) builder(list string) *table.Builder {
 	if r.settling {
 		list = settledOf(list)
 	}
-	return r.epoch.Builder(list)
+	return table.NewBuilder(list)
 }
 
 // lossTables builds the tables of losses.
@@ -92,14 +92,20 @@ func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 	out.Add(r.summaryTable(p.alerts.Active()))
 	out.Add(r.hostTable())
 	out.Add(r.completionTable())
-	out.Add(r.settledTable())
-	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
+	out.Add(p.alerts.Table(alertList, severity))
 	out.Add(p.results.table())
 	out.Add(r.queryTable(answers))
 	out.Add(r.resultTable(answers))
 	out.Add(r.countTable(answers))
 	out.Add(r.requestTable(p.requests))
-	for _, t := range append(tables, r.settledTables(held)...) {
+	for _, t := range tables {
+		out.Add(t, nil)
+	}
+	if r.settled != nil {
+		out.End = r.epoch.Range(r.settled.Epoch, r.settled.Epoch).End
+	}
+	out.Add(r.settledTable())
+	for _, t := range r.settledTables(held) {
 		out.Add(t, nil)
 	}
 	return out, out.Err()
@@ -121,16 +127,17 @@ func (r *run) settledTables(newest []*table.Table) (out []*table.Table) {
 func (r *run) settledTable() (*table.Table, error) {
 	b := table.NewBuilder(settledList)
 	x, reason := r.settled, "no epoch is settled"
-	number := b.Uint("state/epoch")
-	if x != nil {
-		number.Append(x.Epoch)
-		reason = cmp.Or(r.doubt, x.Problem)
-	} else {
-		x = &held{}
+	if x == nil {
+		b.Bool("state/exact").Append(false)
+		b.Text("state/problem").Append(reason)
+		return b.Table()
 	}
+	reason = cmp.Or(r.doubt, x.Problem)
+	of := r.epoch.Range(x.Epoch, x.Epoch)
+	of.Status, of.Problem = x.Status, alert.Clip(reason)
+	of.Append(b)
 	b.Bool("state/exact").Append(reason == "")
-	b.Text("state/problem").AppendSome(alert.Clip(reason))
-	sure := r.settled != nil && r.doubt == ""
+	sure := r.doubt == ""
 	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
 	known(b.Uint("state/lost-packets"), x.LostPackets, sure)
 	return b.Table()
@@ -197,13 +204,13 @@ func appendFlow(to *table.TextAppender, f *published) {
 func known(a *table.UintAppender, v int64, ok bool) { a.AppendIf(uint64(v), ok && v >= 0) }
 
 func (r *run) summaryTable(active uint64) (*table.Table, error) {
-	b := r.epoch.Builder(summaryList)
+	b := table.NewBuilder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	b.Text("state/status").Append(r.status().String())
 	reason := r.reason()
-	b.Text("state/problem").AppendSome(alert.Clip(cmp.Or(reason, r.pendingReason(true))))
+	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
+	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.pendingReason(true)))
+	of.Append(b)
 	b.Bool("state/exact").Append(reason == "" && !r.provisional())
-	b.Bool("state/provisional").Append(r.provisional())
 	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
 	for i := range r.hosts {
 		if h := &r.hosts[i]; h.delivered {
@@ -534,7 +541,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 }
 
 func (r *run) hostTable() (*table.Table, error) {
-	b := r.epoch.Builder(hostList)
+	b := table.NewBuilder(hostList)
 	names, number := b.TextKey("host"), b.Uint("state/number")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
@@ -567,7 +574,7 @@ func (r *run) hostTable() (*table.Table, error) {
 }
 
 func (r *run) completionTable() (*table.Table, error) {
-	b := r.epoch.Builder(completionList)
+	b := table.NewBuilder(completionList)
 	epochs, flows := b.UintKey("epochs"), b.Uint("state/flows")
 	for i, n := range r.traffic.completions {
 		if n > 0 {

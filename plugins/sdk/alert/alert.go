@@ -130,11 +130,11 @@ func (l List) Check() error {
 }
 
 // Table returns the list at path, with the leaves that all lists of alerts have. An alert that was
-// never active has no text and no times.
-func (l List) Table(path string, epoch uint64, severity func(Kind) string) (*table.Table, error) {
+// never active has no text and no times. Rows have no number of the epoch in which a problem was
+// found again, so that a row without a change is no update for subscribers on change.
+func (l List) Table(path string, severity func(Kind) string) (*table.Table, error) {
 	b := table.NewBuilder(path)
 	subject, kinds := b.TextKey("subject"), b.TextKey("kind")
-	b.EachUint("state/epoch", epoch)
 	active, severities, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
 	for i := range l {

@@ -337,7 +337,10 @@ type TablePart struct {
 	// rows with equal keys and keeps the others. The same in every part.
 	Replace bool `protobuf:"varint,4,opt,name=replace,proto3" json:"replace,omitempty"`
 	// This is the last part of the table.
-	Last          bool `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
+	Last bool `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
+	// Timestamp of the rows: end of the range that they measured, in nanoseconds
+	// since 1970; 0: end of the epoch. The same in every part.
+	EndUnixNs     int64 `protobuf:"varint,6,opt,name=end_unix_ns,json=endUnixNs,proto3" json:"end_unix_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +408,13 @@ func (x *TablePart) GetLast() bool {
 		return x.Last
 	}
 	return false
+}
+
+func (x *TablePart) GetEndUnixNs() int64 {
+	if x != nil {
+		return x.EndUnixNs
+	}
+	return 0
 }
 
 // Plan is a configuration of the network from an epoch on.
@@ -1140,13 +1150,14 @@ const file_netsketch_plugin_v1_results_proto_rawDesc = "" +
 	"\x04list\x18\x01 \x01(\tR\x04list\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\rR\x04rows\x12/\n" +
 	"\x04keys\x18\x03 \x03(\v2\x1b.netsketch.plugin.v1.ColumnR\x04keys\x123\n" +
-	"\x06values\x18\x04 \x03(\v2\x1b.netsketch.plugin.v1.ColumnR\x06values\"\x99\x01\n" +
+	"\x06values\x18\x04 \x03(\v2\x1b.netsketch.plugin.v1.ColumnR\x06values\"\xb9\x01\n" +
 	"\tTablePart\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x120\n" +
 	"\x05table\x18\x02 \x01(\v2\x1a.netsketch.plugin.v1.TableR\x05table\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\x12\x18\n" +
 	"\areplace\x18\x04 \x01(\bR\areplace\x12\x12\n" +
-	"\x04last\x18\x05 \x01(\bR\x04last\"\xc4\x01\n" +
+	"\x04last\x18\x05 \x01(\bR\x04last\x12\x1e\n" +
+	"\vend_unix_ns\x18\x06 \x01(\x03R\tendUnixNs\"\xc4\x01\n" +
 	"\x04Plan\x12\x1d\n" +
 	"\n" +
 	"from_epoch\x18\x01 \x01(\x04R\tfromEpoch\x128\n" +

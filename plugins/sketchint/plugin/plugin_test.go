@@ -28,7 +28,7 @@ func TestInterval(t *testing.T) {
 	}
 	key := func(i int) string { return flows[i].key().String() }
 	out := h.Analyze(simEpoch(t, h, 1, flows))
-	expect(t, rows(t, out, summaryList), "", map[string]any{"epoch": 9, "first-epoch": 5, "status": "COMPLETE",
+	expect(t, rows(t, out, summaryList), "", map[string]any{"last-epoch": 9, "first-epoch": 5, "status": "COMPLETE",
 		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165, "with-int": 1160, "flows": 4,
 		"hops": 3360, "heavy-flows": 2, "active-alerts": 1})
 	list := rows(t, out, flowList)

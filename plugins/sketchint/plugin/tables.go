@@ -77,7 +77,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	out.Add(r.sourceTable())
 	out.Add(r.faultTable())
 	out.Add(r.costTable())
-	out.Add(p.alerts.Table(alertList, r.epoch.Number, severity))
+	out.Add(p.alerts.Table(alertList, severity))
 	out.Add(r.summaryTable(p.alerts.Active(), &measurements[0])) // last: counts rows
 	return out, cmp.Or(out.Err(), ctx.Err())
 }
@@ -133,11 +133,11 @@ func mean[T ~uint32 | ~uint64](a *table.UintAppender, sum uint64, packets T, ok 
 }
 
 func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, error) {
-	b := r.epoch.Builder(summaryList)
+	b := table.NewBuilder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
-	one("first-epoch", r.number*r.epochs)
-	b.Text("state/status").Append(r.status().String())
-	b.Text("state/problem").AppendSome(alert.Clip(r.reason()))
+	of := r.epoch.Range(r.number*r.epochs, r.epoch.Number)
+	of.Status, of.Problem = r.status(), alert.Clip(r.reason())
+	of.Append(b)
 	delivered, heavy := uint64(0), uint64(0)
 	var counters [wire.Counters]uint64
 	for _, o := range r.observers {
@@ -179,7 +179,7 @@ func appendFlow(to *table.TextAppender, k *flow.Key, text string) {
 }
 
 func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
-	b := r.epoch.Builder(flowList)
+	b := table.NewBuilder(flowList)
 	keys, host := b.TextKey("flow"), b.Text("state/host")
 	packets, path, previous := b.Uint("state/packets"), b.Text("state/path"), b.Text("state/previous-path")
 	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency")
@@ -197,7 +197,7 @@ func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 }
 
 func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
-	b := r.epoch.Builder(latencyList)
+	b := table.NewBuilder(latencyList)
 	keys, names := b.TextKey("flow"), b.TextKey("switch")
 	host := b.Text("state/host")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
@@ -214,7 +214,7 @@ func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
 }
 
 func (r *interval) inflationTable() (*table.Table, error) {
-	b := r.epoch.Builder(inflationList)
+	b := table.NewBuilder(inflationList)
 	keys, names := b.TextKey("flow"), b.TextKey("switch")
 	since, host := b.Uint("state/since-epoch"), b.Text("state/host")
 	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
@@ -234,7 +234,7 @@ func (r *interval) inflationTable() (*table.Table, error) {
 }
 
 func (r *interval) hitterTable(of elements) (*table.Table, error) {
-	b := r.epoch.Builder(hitterList)
+	b := table.NewBuilder(hitterList)
 	names, keys := b.TextKey("element"), b.TextKey("flow")
 	rank, packets := b.Uint("state/rank"), b.Uint("state/packets")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -249,7 +249,7 @@ func (r *interval) hitterTable(of elements) (*table.Table, error) {
 }
 
 func (r *interval) changeTable(of elements) (*table.Table, error) {
-	b := r.epoch.Builder(changeList)
+	b := table.NewBuilder(changeList)
 	names, keys := b.TextKey("element"), b.TextKey("flow")
 	before, after := b.Uint("state/packets-before"), b.Uint("state/packets-after")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -264,7 +264,7 @@ func (r *interval) changeTable(of elements) (*table.Table, error) {
 }
 
 func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
-	b := r.epoch.Builder(pathList)
+	b := table.NewBuilder(pathList)
 	keys, at := b.TextKey("flow"), b.Text("state/switch")
 	previous, path, changes := b.Text("state/previous-path"), b.Text("state/path"), b.Uint("state/path-changes")
 	for _, c := range limit(r, changed, r.config.Limits.Flows) {
@@ -278,7 +278,7 @@ func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
 }
 
 func (r *interval) measurementTable(measurements []measurement) (*table.Table, error) {
-	b := r.epoch.Builder(measurementList)
+	b := table.NewBuilder(measurementList)
 	names, packets := b.TextKey("element"), b.Uint("state/packets")
 	flows, entropy := b.Uint("state/flows"), b.Float("state/entropy")
 	for i := range measurements {
@@ -294,7 +294,7 @@ func (r *interval) measurementTable(measurements []measurement) (*table.Table, e
 }
 
 func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) {
-	b := r.epoch.Builder(rangeList)
+	b := table.NewBuilder(rangeList)
 	names, first := b.TextKey("element"), b.UintKey("first")
 	last, flows := b.Uint("state/last"), b.Uint("state/flows")
 	for i := range measurements {
@@ -315,7 +315,7 @@ func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) 
 }
 
 func (r *interval) switchTable() (*table.Table, error) {
-	b := r.epoch.Builder(switchList)
+	b := table.NewBuilder(switchList)
 	names, id := b.TextKey("switch"), b.Uint("state/node-id")
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
@@ -347,7 +347,7 @@ type queueState struct {
 
 // queueTable has the queues of switches that have rows.
 func (r *interval) queueTable() (*table.Table, error) {
-	b := r.epoch.Builder(queueList)
+	b := table.NewBuilder(queueList)
 	names, ids := b.TextKey("switch"), b.UintKey("queue")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
 	occupancy, worst := b.Float("state/occupancy"), b.Uint("state/worst-occupancy")
@@ -383,7 +383,7 @@ func (r *interval) queueTable() (*table.Table, error) {
 }
 
 func (r *interval) hostTable() (*table.Table, error) {
-	b := r.epoch.Builder(hostList)
+	b := table.NewBuilder(hostList)
 	names := b.TextKey("host")
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	var counters, problems []*table.UintAppender
@@ -430,7 +430,7 @@ func (o *observer) get(of func(r *wire.Report) uint64) uint64 {
 }
 
 func (r *interval) sourceTable() (*table.Table, error) {
-	b := r.epoch.Builder(sourceList)
+	b := table.NewBuilder(sourceList)
 	hosts, addresses := b.TextKey("host"), b.TextKey("address")
 	nodes, hardware := b.UintKey("node-id"), b.UintKey("hardware")
 	name := b.Text("state/switch")
@@ -456,7 +456,7 @@ func (r *interval) sourceTable() (*table.Table, error) {
 }
 
 func (r *interval) faultTable() (*table.Table, error) {
-	b := r.epoch.Builder(faultList)
+	b := table.NewBuilder(faultList)
 	hosts, addresses, problems := b.TextKey("host"), b.TextKey("address"), b.TextKey("problem")
 	packets := b.Uint("state/packets")
 	for _, o := range r.observers {
@@ -480,7 +480,7 @@ const headers = 14 + 20 + 8
 // costTable compares the packets and bytes of the collection with INT's passport mode, in which the
 // sink sends the headers and the INT of each packet in a packet of its own (paper, section VII).
 func (r *interval) costTable() (*table.Table, error) {
-	b := r.epoch.Builder(costList)
+	b := table.NewBuilder(costList)
 	packets, bytes := uint64(0), uint64(0)
 	for _, o := range r.observers {
 		n, size := r.passport(o)

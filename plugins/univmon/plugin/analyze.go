@@ -101,6 +101,7 @@ type analysis struct {
 	previous map[scope]*result
 	views    []view
 	problems map[string]string // problems by subject
+	omitted  uint64            // rows that lists leave out
 	failed   map[scope]string  // why data of a switch has no result
 
 	manifests  *Assignment // assignment in force; nil: none, or an earlier process's

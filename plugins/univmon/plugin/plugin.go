@@ -117,6 +117,7 @@ func (p *Plugin) Describe() sdk.Description {
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "netsketch-univmon", Text: module}},
 		Lists: []sdk.List{
+			{Path: totalList, Summary: "the epoch, and how complete its results are"},
 			{Path: summaryList, Summary: "packets, distinct flows, entropy and F2 of a switch or the network"},
 			{Path: hitterList, Summary: "a flow with a large share of the packets"},
 			{Path: changeList, Summary: "a flow that changed much from one epoch to the next"},

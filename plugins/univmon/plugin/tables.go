@@ -18,7 +18,8 @@ import (
 
 // The lists of module netsketch-univmon.
 const (
-	summaryList  = "/netsketch-univmon:univmon/summaries/summary"
+	totalList    = "/netsketch-univmon:univmon/summary"
+	summaryList  = "/netsketch-univmon:univmon/node-summaries/node-summary"
 	hitterList   = "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"
 	changeList   = "/netsketch-univmon:univmon/heavy-changes/heavy-change"
 	victimList   = "/netsketch-univmon:univmon/ddos-victims/ddos-victim"
@@ -43,20 +44,52 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	}
 	out := &sdk.Results{Events: p.watchdog.update(a, ordered)}
 	counts := make(map[scope][2]uint64)
-	out.Add(hitterTable(a.config, ordered, counts, a.epoch))
-	out.Add(changeTable(a.config, ordered, counts, a.epoch))
-	out.Add(summaryTable(ordered, counts, a.epoch))
-	out.Add(victimTable(a.config, ordered, a.epoch))
-	out.Add(unparsedTable(ordered, a.epoch))
-	out.Add(manifestTable(a.manifests, a.epoch))
-	out.Add(p.watchdog.alerts.Table(alertList, a.epoch.Number, severity))
-	out.Add(functionTable(slices.Concat(p.functions, a.config.Functions), ordered, a.epoch))
+	out.Add(hitterTable(a, ordered, counts))
+	out.Add(changeTable(a, ordered, counts))
+	out.Add(summaryTable(ordered, counts))
+	out.Add(victimTable(a, ordered))
+	out.Add(unparsedTable(ordered))
+	out.Add(manifestTable(a.manifests))
+	out.Add(p.watchdog.alerts.Table(alertList, severity))
+	out.Add(functionTable(slices.Concat(p.functions, a.config.Functions), ordered))
 	t, problem, err := watchedTable(a.epoch, results)
 	if problem != "" {
 		a.problem("watched flows", "%s", problem)
 	}
 	out.Add(t, err)
+	out.Add(totalTable(a, ordered, p.watchdog.alerts.Active())) // last: counts rows
 	return out, out.Err()
+}
+
+// totalTable describes the results of the epoch as a whole.
+func totalTable(a *analysis, results []*result, active uint64) (*table.Table, error) {
+	b := table.NewBuilder(totalList)
+	of := a.epoch.Range(a.epoch.Number, a.epoch.Number)
+	of.Status = sdk.StatusLost
+	for _, r := range results {
+		if r.status != sdk.StatusLost {
+			of.Status = sdk.StatusComplete
+		}
+	}
+	for _, r := range results {
+		if r.status != sdk.StatusComplete {
+			of.Status = max(of.Status, sdk.StatusPartial)
+			of.Problem = cmp.Or(of.Problem, clip(r.problem))
+		}
+	}
+	of.Append(b)
+	b.Uint("state/active-alerts").Append(active)
+	b.Uint("state/omitted-rows").Append(a.omitted)
+	return b.Table()
+}
+
+// limit returns the first rows of a list, and counts the rows that it leaves out.
+func limit[T any](a *analysis, rows []T, most int) []T {
+	if len(rows) <= most {
+		return rows
+	}
+	a.omitted += uint64(len(rows) - most)
+	return rows[:most]
 }
 
 // head has the first columns of most lists.
@@ -69,8 +102,8 @@ func (h head) append(s scope) {
 	h.dimension.Append(s.dimension)
 }
 
-func summaryTable(results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(summaryList)
+func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	b := table.NewBuilder(summaryList)
 	h := newHead(b)
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
@@ -110,8 +143,9 @@ func summaryTable(results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (
 	return b.Table()
 }
 
-func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(hitterList)
+func hitterTable(a *analysis, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	c, e := a.config, a.epoch
+	b := table.NewBuilder(hitterList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
@@ -130,7 +164,7 @@ func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64
 		count := counts[r.scope]
 		count[0] = uint64(len(found))
 		counts[r.scope] = count
-		for i, f := range found[:min(len(found), threshold.Limit)] {
+		for i, f := range limit(a, found, threshold.Limit) {
 			h.append(r.scope)
 			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
@@ -141,8 +175,9 @@ func hitterTable(c *Configuration, results []*result, counts map[scope][2]uint64
 	return b.Table()
 }
 
-func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(changeList)
+func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
+	c := a.config
+	b := table.NewBuilder(changeList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
 	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
@@ -155,7 +190,7 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 		count := counts[r.scope]
 		count[1] = uint64(len(found))
 		counts[r.scope] = count
-		for i, f := range found[:min(len(found), c.HeavyChanges.Limit)] {
+		for i, f := range limit(a, found, c.HeavyChanges.Limit) {
 			h.append(r.scope)
 			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
@@ -173,15 +208,16 @@ func changeTable(c *Configuration, results []*result, counts map[scope][2]uint64
 	return b.Table()
 }
 
-func victimTable(c *Configuration, results []*result, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(victimList)
+func victimTable(a *analysis, results []*result) (*table.Table, error) {
+	c := a.config
+	b := table.NewBuilder(victimList)
 	device, destinations, sources := b.TextKey("device"), b.TextKey("destination"), b.Uint("state/distinct-sources")
 	for _, r := range results {
 		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
 		}
 		found := r.estimate.FanIns(c.DDoSVictims.Sources)
-		for _, f := range found[:min(len(found), c.DDoSVictims.Limit)] {
+		for _, f := range limit(a, found, c.DDoSVictims.Limit) {
 			device.Append(r.device)
 			destinations.AppendText(&f.Destination)
 			sources.Append(table.Whole(f.Sources))
@@ -192,8 +228,8 @@ func victimTable(c *Configuration, results []*result, e *sdk.Epoch) (*table.Tabl
 
 // unparsedTable lists the unparsed packets of each device once: they are the same in each
 // dimension.
-func unparsedTable(results []*result, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(unparsedList)
+func unparsedTable(results []*result) (*table.Table, error) {
+	b := table.NewBuilder(unparsedList)
 	device, reason, packets := b.TextKey("device"), b.TextKey("reason"), b.Uint("state/packets")
 	last := ""
 	for _, r := range results {
@@ -211,8 +247,8 @@ func unparsedTable(results []*result, e *sdk.Epoch) (*table.Table, error) {
 }
 
 // manifestTable lists what each switch counts under an assignment; nil: no assignment is in force.
-func manifestTable(a *Assignment, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(manifestList)
+func manifestTable(a *Assignment) (*table.Table, error) {
+	b := table.NewBuilder(manifestList)
 	h := newHead(b)
 	origin, destination := b.TextKey("origin"), b.TextKey("destination")
 	if a == nil {
@@ -234,8 +270,8 @@ func manifestTable(a *Assignment, e *sdk.Epoch) (*table.Table, error) {
 	return b.Table()
 }
 
-func functionTable(functions []Function, results []*result, e *sdk.Epoch) (*table.Table, error) {
-	b := e.Builder(functionList)
+func functionTable(functions []Function, results []*result) (*table.Table, error) {
+	b := table.NewBuilder(functionList)
 	h := newHead(b)
 	name := b.TextKey("name")
 	value, guaranteed := b.Float("state/value"), b.Bool("state/guaranteed")
@@ -259,7 +295,7 @@ func functionTable(functions []Function, results []*result, e *sdk.Epoch) (*tabl
 // watchedTable builds the list of flows with the rows that clients watch. Flows without a result
 // have no row; problem is the reason for one of them.
 func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, problem string, err error) {
-	b := e.Builder(flowList)
+	b := table.NewBuilder(flowList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
 	packets := b.Uint("state/packets")
