@@ -294,15 +294,15 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	var ve *ValueError
-	bad := change(func(t *table.Table) { t.Values[1] = table.Uint64s("state/rank", []uint64{1, 2, 0}) })
+	bad := change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1, 2, 0}) })
 	if err := s.Validate(bad); !errors.As(err, &ve) || ve.Row != 2 || ve.Leaf != "state/rank" {
 		t.Errorf("got %v", err)
 	}
 	// Absent values are not checked, and rounding precedes the range check.
 	nulls, _ := table.Uint64s("state/rank", []uint64{1, 0, 3}).WithNulls([]uint64{2})
 	if err := s.Validate(change(func(t *table.Table) {
-		t.Values[1] = nulls
-		t.Values[3], _ = table.Float64s("state/share", []float64{0, 1.0000001, math.NaN()}).WithNulls([]uint64{4})
+		t.Values[0] = nulls
+		t.Values[2], _ = table.Float64s("state/share", []float64{0, 1.0000001, math.NaN()}).WithNulls([]uint64{4})
 	})); err != nil {
 		t.Error(err)
 	}

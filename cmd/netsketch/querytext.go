@@ -146,7 +146,8 @@ func (v *queryView) print(w io.Writer) error {
 		Exact   bool         `json:"exact"`
 		Problem string       `json:"problem,omitempty"`
 		Results []*resultRow `json:"results"`
-	}{Epoch: state["last-epoch"].GetUintVal(), Exact: state["exact"].GetBoolVal(), Problem: state["problem"].GetStringVal(),
+	}{Epoch: state["last-epoch"].GetUintVal(), Exact: state["exact"].GetBoolVal(),
+		Problem: state["problem"].GetStringVal(),
 		Results: []*resultRow{}}
 	for _, t := range tables {
 		head.Results = append(head.Results, t.Rows...)

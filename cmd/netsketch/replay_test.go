@@ -109,7 +109,8 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{", COMPLETE, ended 2026-", "/netsketch-univmon:univmon/node-summaries/node-summary\nDEVICE",
+	for _, want := range []string{", COMPLETE, ended 2026-",
+		"/netsketch-univmon:univmon/node-summaries/node-summary\nDEVICE",
 		"  DIMENSION"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%.3000s", want, text)

@@ -64,7 +64,7 @@ module: netsketch-univmon
      +--ro alerts
      |  +--ro alert* [subject kind]
      |     +--ro subject    string
-     |     +--ro kind       enumeration
+     |     +--ro kind       identityref
      |     +--ro state
 `, `
 module: netsketch-p4rt-ids

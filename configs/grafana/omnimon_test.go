@@ -47,7 +47,7 @@ func (s *sample) omnimon(n uint64) {
 		s.build(b)
 	}
 	type m = map[string]string
-	one("alerts/alert", m{"subject": "spine1", "kind": "SWITCH_LOSSY"}, []string{"since-epoch", "count"},
+	one("alerts/alert", m{"subject": "spine1", "kind": "PACKETS_LOST"}, []string{"since-epoch", "count"},
 		m{"active": "true", "severity": "MAJOR", "text": "it lost 5 packets"})
 	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "COMPLETE"})
 	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)

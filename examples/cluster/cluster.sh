@@ -76,9 +76,11 @@ until_within() { # SECONDS WHAT COMMAND...: waits until the command succeeds
 newest() { # SWITCH COLLECTOR
   "$bin/netsketch" query "/univmon/node-summaries/node-summary[device=$1][dimension=src]/state" --plaintext --json \
     --address "127.0.0.1:$((port + $2))" >"$dir/answer" 2>>"$dir/query.log" || return 1
+  "$bin/netsketch" query /univmon/summary/state/last-epoch --plaintext --json \
+    --address "127.0.0.1:$((port + $2))" >>"$dir/answer" 2>>"$dir/query.log" || return 1
   cat "$dir/answer" >>"$dir/query.log"
   local epoch packets
-  epoch=$(grep -Eo '"epoch": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
+  epoch=$(grep -Eo '"last-epoch": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
   packets=$(grep -Eo '"packets": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
   echo "$epoch $packets"
 }

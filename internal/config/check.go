@@ -66,7 +66,8 @@ func (h HTTP) check(k checker) {
 	for i, list := range h.Results {
 		at := fmt.Sprintf("http.results[%d]", i)
 		if !strings.HasPrefix(list, "/") || strings.HasSuffix(list, "/") || strings.ContainsAny(list, "[:") {
-			k.reject(at, "expected the path of a list without keys and modules, such as /univmon/node-summaries/node-summary; found %q",
+			k.reject(at, "expected the path of a list without keys and modules, such as "+
+				"/univmon/node-summaries/node-summary; found %q",
 				list)
 		}
 		for j, other := range h.Results {

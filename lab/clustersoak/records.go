@@ -21,7 +21,8 @@ import (
 
 // Paths that are followed at each collector.
 var paths = []string{"/collector/devices/device[name=*]/state/connection",
-	"/collector/hosts/host[name=*]/state/connected", "/univmon/node-summaries/node-summary[device=*][dimension=src]/state"}
+	"/collector/hosts/host[name=*]/state/connected", "/univmon/node-summaries/node-summary[device=*][dimension=src]/state",
+	"/univmon/summary/state/last-epoch"}
 
 // row is the row of an epoch of a switch or host.
 type row struct {
@@ -109,7 +110,6 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 				r.connection(collector, device, false)
 			}
 		}
-		changed := map[string]bool{}
 		for _, u := range n.GetUpdate() {
 			elems, device := source(n.GetPrefix(), u.GetPath())
 			v, err := value.ToScalar(u.GetVal())
@@ -120,18 +120,18 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 			if newest[device] == nil {
 				newest[device] = map[string]string{}
 			}
-			changed[device] = changed[device] || leaf == "epoch"
 			newest[device][leaf] = fmt.Sprint(v)
 			switch leaf {
 			case "connection":
 				r.connection(collector, device, newest[device][leaf] == "READY")
 			case "connected":
 				r.connection(collector, device, newest[device][leaf] == "true")
-			}
-		}
-		for device, isNew := range changed {
-			if isNew && device != "network" {
-				r.row(device, newest[device])
+			case "last-epoch": // comes after the rows of the epoch, of which only changed ones come anew
+				for of, leaves := range newest {
+					if of != "network" {
+						r.row(of, newest[device][leaf], leaves["packets"])
+					}
+				}
 			}
 		}
 	}
@@ -161,9 +161,9 @@ func (r *records) connection(collector, device string, ready bool) {
 }
 
 // row records the row of an epoch once. One that was lost has no packets.
-func (r *records) row(device string, leaves map[string]string) {
-	epoch, err1 := strconv.ParseUint(leaves["epoch"], 10, 64)
-	packets, err2 := strconv.ParseUint(leaves["packets"], 10, 64)
+func (r *records) row(device, of, count string) {
+	epoch, err1 := strconv.ParseUint(of, 10, 64)
+	packets, err2 := strconv.ParseUint(count, 10, 64)
 	if err1 != nil || err2 != nil {
 		return
 	}

@@ -50,7 +50,7 @@ var (
 var algorithms = []*algorithm{
 	{
 		name: "lightguardian", program: "program: lightguardian", role: "lightguardian",
-		kinds: alike("INFLATED_LATENCY", "RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "ABNORMAL_PATH"),
+		kinds: alike("LATENCY_INFLATED", "PACKETS_LOST", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "PATH_CHANGED"),
 		faults: []happening{
 			{"inflated latency", incast}, {"random drops", loss}, {"loop", misroute(true)}, {"blackhole", blackhole},
 			{"abnormal jitter", stall}, {"abnormal path", misroute(false)},
@@ -78,10 +78,9 @@ var algorithms = []*algorithm{
 	},
 	{
 		name: "omnimon", program: "program: omnimon", role: "omnimon",
-		lag:  4,    // losses are settled then
-		port: 20e3, // full queues would delay the probes of agents until no host had a lease
-		kinds: map[string]string{"SWITCH_LOSSY": "switch", "SWITCH_DEAD": "switch", "LINK_LOSSY": "link",
-			"LINK_DEAD": "link"},
+		lag:   4,    // losses are settled then
+		port:  20e3, // full queues would delay the probes of agents until no host had a lease
+		kinds: map[string]string{"PACKETS_LOST": place, "BLACKHOLE": place},
 		faults: []happening{
 			{"loss", loss}, {"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}, {"dead switch", deadSwitch},
 		},
@@ -138,7 +137,16 @@ func alike(kinds ...string) map[string]string {
 }
 
 // finds returns what alerts find, sorted.
-func (a *algorithm) finds() []string { return slices.Compact(slices.Sorted(maps.Values(a.kinds))) }
+func (a *algorithm) finds() []string {
+	finds := slices.Compact(slices.Sorted(maps.Values(a.kinds)))
+	if slices.Contains(finds, place) {
+		return []string{"link", "switch"}
+	}
+	return finds
+}
+
+// place stands for "link" or "switch", whichever the subject of the alert is.
+const place = "place"
 
 // alert is an active alert about the network.
 type alert struct{ kind, subject string }
@@ -146,12 +154,21 @@ type alert struct{ kind, subject string }
 // active returns what the active alerts of an epoch find, with whether they began in it.
 func (a *algorithm) active(r *score.Result) map[alert]bool {
 	out := map[alert]bool{}
+	summary := r.Published.Row("summary", score.View{Device: score.Network}, "")
+	newest := max(summary.Value("last-epoch"), summary.Value("newest-epoch"))
 	for _, rows := range r.Published["alert"] {
 		for key, row := range rows {
 			kind, subject, _ := strings.Cut(key, "/")
-			if finds, ok := a.kinds[kind]; ok && row.Is("active") {
+			finds, ok := a.kinds[kind]
+			if finds == place {
+				finds = "switch"
+				if strings.Contains(subject, "~") {
+					finds = "link"
+				}
+			}
+			if ok && row.Is("active") {
 				at := alert{finds, subject}
-				out[at] = out[at] || row.Value("since-epoch") == row.Value("epoch")
+				out[at] = out[at] || row.Value("since-epoch") == newest
 			}
 		}
 	}

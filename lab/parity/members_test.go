@@ -51,7 +51,7 @@ func TestResultsOfMembers(t *testing.T) {
 		rows       map[string]int // at least, by list
 	}{
 		{name: "chamelemon", start: func() sdk.Plugin { return chamelemon.NewAt(func() time.Time { return then }) },
-			rows: map[string]int{"victim": 60, "summary": 8, "encoder": 16}, yaml: `
+			rows: map[string]int{"victim": 60, "node-summary": 8, "encoder": 16}, yaml: `
 programs: {edge: chamelemon, transit: forwarding}
 traffic: [{name: flows, exact: true, flows: 300, max-packets: 20, udp: 1, victims: {share: 0.1, loss: 0.1}}]
 algorithms: [{plugin: chamelemon, record: %s, config: {heavy-hitters: {packets: 10}}}]`},

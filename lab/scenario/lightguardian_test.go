@@ -50,7 +50,7 @@ faults:
   - {host: h4, kill: true, from: 1s}
 expect:
   - {measure: hop-size-are, at-most: 0.01}
-  - {measure: fault-alert-f1, dimension: RANDOM_DROPS, at-least: 1}
+  - {measure: fault-alert-f1, dimension: PACKETS_LOST, at-least: 1}
   - {measure: fault-alert-f1, dimension: LOOP, at-least: 1}
   - {measure: alert-intervals, at-most: 1}
 `)

@@ -236,9 +236,9 @@ func exactEpoch(t *testing.T, r *scenario.Report, i, flows int) outcome {
 	if n := right(omnimon.FlowsExact); n != e.flows || n < flows {
 		t.Errorf("epoch %d of the run: %d exact flows of %d", i+1, n, e.flows)
 	}
-	if row.Is("exact") == (e.lost > 0) || row.Is("provisional") != (e.lost > 0) {
+	if row.Is("exact") == (e.lost > 0) || row.Is("final") == (e.lost > 0) {
 		t.Errorf("epoch %d of the run with %d lost packets: exact %v, provisional %v, %s", i+1, e.lost, row.Is("exact"),
-			row.Is("provisional"), row.Text("problem"))
+			!row.Is("final"), row.Text("problem"))
 	}
 	return e
 }
@@ -567,7 +567,7 @@ func TestOmniMonDeadHost(t *testing.T) {
 		}
 		lossy := false
 		for path, active := range alerts {
-			lossy = lossy || strings.HasSuffix(path, "[LINK_LOSSY]/state/active") && active == "true"
+			lossy = lossy || strings.HasSuffix(path, "[PACKETS_LOST]/state/active") && active == "true"
 		}
 		if missing := alerts["/omnimon/alerts/alert[h2][HOST_MISSING]/state/active"] == "true"; missing != (epoch > killed) {
 			t.Errorf("epoch %d: an alert that h2 is missing: %v", epoch, missing)

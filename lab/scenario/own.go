@@ -27,7 +27,7 @@ type Scoring struct {
 	// Root is the container of all results of the plugin. Its summary/state has the leaf last-epoch.
 	Root string `yaml:"root" required:"the name of the plugin's top container"`
 	// Summary is a list with the key device, which has one row for each switch.
-	Summary string `yaml:"summary" required:"the path below root of a list with a row for each switch, such as node-summaries/node-summary"`
+	Summary string `yaml:"summary" required:"the path below root of a list with a row for each switch"`
 	// Network states that the results are those of the network, not of single switches: the key device
 	// is "network", and the packets are those that entered the network; if only hosts measure, those
 	// that arrived at hosts.
@@ -80,7 +80,8 @@ func (s *Scenario) algorithms() []score.Algorithm {
 // algorithm returns the plugin's scoring.
 func (c *Scoring) algorithm() score.Algorithm {
 	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
-	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, Summary: summary, Lost: c.Plugin + "-lost", Report: []string{summary}}
+	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, Summary: summary, Lost: c.Plugin + "-lost",
+		Report: []string{summary}}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
 			Leaves: []string{m.Leaf}, Truth: m.table(),

@@ -108,12 +108,12 @@ func storyOf(screen string) string {
 // A story names components, links and lists that exist. Its faults end before the scenario repeats.
 func TestStoryIsChecked(t *testing.T) {
 	for change, want := range map[string]string{
-		"of: burst, text|of: bust, text":       `no component and no link of a fault is called "bust"`,
-		"look: /univmon/sum|look: univmon/sum": "expected the gNMI path of a list",
-		"repeat: 3s|repeat: 3500ms":            "expected a multiple of the epoch",
-		"until: 2500ms|until: 3s":              "both before repeat",
-		"leaf1-spine1: {|leaf1-spine9: {":      `called "leaf1-spine9"`,
-		"from: 0s, until: 1s|from: 0s":         "expected an end before the scenario begins anew",
+		"of: burst, text|of: bust, text":         `no component and no link of a fault is called "bust"`,
+		"look: /univmon/node|look: univmon/node": "expected the gNMI path of a list",
+		"repeat: 3s|repeat: 3500ms":              "expected a multiple of the epoch",
+		"until: 2500ms|until: 3s":                "both before repeat",
+		"leaf1-spine1: {|leaf1-spine9: {":        `called "leaf1-spine9"`,
+		"from: 0s, until: 1s|from: 0s":           "expected an end before the scenario begins anew",
 	} {
 		before, after, _ := strings.Cut(change, "|")
 		if !strings.Contains(bursts, before) {

@@ -26,7 +26,8 @@ type Config struct {
 	// gets this one.
 	SampleInterval time.Duration `yaml:"sample-interval" default:"100ms" range:"1ms..1h"`
 	// Atomic lists containers and lists that are sent whole, in notifications marked atomic, whenever
-	// a leaf in them changes: schema paths such as /netsketch-univmon:univmon/node-summaries/node-summary/state.
+	// a leaf in them changes: schema paths such as
+	// /netsketch-univmon:univmon/node-summaries/node-summary/state.
 	Atomic []string `yaml:"atomic"`
 	// Users are more logins, and the names of client certificates, each with the paths that the
 	// user may read. Without users and username, every client that can connect may read

@@ -739,7 +739,7 @@ func TestBrowserLosses(t *testing.T) {
 	// Settled losses of an earlier epoch are an alert.
 	loss(0, 0, false)
 	f.publish("/netsketch-omnimon:omnimon/alerts/alert", []string{"subject", "kind"}, map[string]any{
-		"subject": "spine1/1~leaf1/1", "kind": "LINK_LOSSY", "state/active": true, "state/text": "it lost 3 packets"})
+		"subject": "spine1/1~leaf1/1", "kind": "PACKETS_LOST", "state/active": true, "state/text": "it lost 3 packets"})
 	b.until("!!" + edges + "[0]?.endsWith('true')")
 }
 

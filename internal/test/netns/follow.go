@@ -19,8 +19,12 @@ import (
 )
 
 // Follow subscribes to paths of the collector in another goroutine, until the process ends. It
-// calls changed with each row below the paths: first with the existing rows, then whenever a row
-// changes. Repeated queries could miss results, because each epoch replaces the previous epoch's.
+// calls changed with each row below the paths: first with the existing rows, then whenever a row of
+// the collector changes. It calls changed with all rows of a plugin whenever the plugin's summary
+// changes, because the other rows come before it, and only if they changed. Each has "epoch", the
+// newest epoch of the summary, and "first-epoch"; rows below settled have the epoch that is
+// settled.
+// Repeated queries could miss results, because each epoch replaces the previous epoch's.
 // missed is the number of values that the collector did not send because this program was slow. A
 // container counts as a row of the list with its own path. lock is held while changed runs, and
 // while ended is set to the reason why the subscription ended.
@@ -66,7 +70,13 @@ func Watch(lock sync.Locker, changed func(list string, r Row, missed int64), pat
 }
 
 // rows holds the newest rows by their paths.
-type rows map[string]Row
+type rows map[string]*followed
+
+type followed struct {
+	list   string
+	row    Row
+	missed int64
+}
 
 // take applies a notification, which contains all changes of its rows.
 func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed int64)) error {
@@ -74,22 +84,22 @@ func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed
 		elems := slices.Concat(n.GetPrefix().GetElem(), d.GetElem())
 		row, leaf := split(elems)
 		if r := rs[yang.PathString(row)]; leaf != "" && r != nil {
-			delete(r, leaf)
+			delete(r.row, leaf)
 			continue
 		}
 		gone := yang.PathString(elems)
-		maps.DeleteFunc(rs, func(path string, _ Row) bool { return strings.HasPrefix(path, gone) })
+		maps.DeleteFunc(rs, func(path string, _ *followed) bool { return strings.HasPrefix(path, gone) })
 	}
-	lists, missed := map[string]string{}, map[string]int64{}
+	changes := map[string]bool{}
 	for _, u := range n.GetUpdate() {
 		elems, leaf := split(slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()))
 		path := yang.PathString(elems)
 		r := rs[path]
 		if r == nil {
-			r = Row{}
+			r = &followed{list: nameOf(elems), row: Row{}}
 			for _, e := range elems {
 				for key, v := range e.GetKey() {
-					r[key] = v
+					r.row[key] = v
 				}
 			}
 			rs[path] = r
@@ -98,13 +108,43 @@ func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed
 		if err := json.Unmarshal(u.GetVal().GetJsonIetfVal(), &v); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		r[leaf] = v
-		lists[path], missed[path] = nameOf(elems), max(missed[path], int64(u.GetDuplicates()))
+		r.row[leaf], r.missed, changes[path] = v, max(r.missed, int64(u.GetDuplicates())), true
 	}
-	for path, list := range lists {
-		changed(list, maps.Clone(rs[path]), missed[path])
+	for path := range changes {
+		r := rs[path]
+		if root, ok := strings.CutSuffix(r.list, "/summary"); ok {
+			rs.epoch(root, r.row, changed)
+		} else if strings.HasPrefix(r.list, "/collector") {
+			changed(r.list, maps.Clone(r.row), r.missed)
+			r.missed = 0
+		}
 	}
 	return nil
+}
+
+// epoch calls changed with the rows of a plugin, of which summary is the summary.
+func (rs rows) epoch(root string, summary Row, changed func(list string, r Row, missed int64)) {
+	newest := summary["newest-epoch"]
+	if newest == nil {
+		newest = summary["last-epoch"]
+	}
+	for _, r := range rs {
+		if !strings.HasPrefix(r.list, root+"/") {
+			continue
+		}
+		row := maps.Clone(r.row)
+		if row["epoch"] = newest; row["first-epoch"] == nil {
+			row["first-epoch"] = summary["first-epoch"]
+		}
+		if settled := root + "/settled"; strings.HasPrefix(r.list, settled) {
+			delete(row, "epoch")
+			if s := rs[settled]; s != nil && s.row["last-epoch"] != nil {
+				row["epoch"] = s.row["last-epoch"]
+			}
+		}
+		changed(r.list, row, r.missed)
+		r.missed = 0
+	}
 }
 
 // split returns the path of a row and the name of a leaf in it; the name is empty for the path of

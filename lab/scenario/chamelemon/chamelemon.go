@@ -87,7 +87,7 @@ func Algorithm() score.Algorithm {
 				Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }},
 		},
 		RunMeasures: map[string]func(*score.History) (score.Total, bool){BalanceEpochs: balance},
-		Report:      []string{"attention", "node-summary", "threshold", "encoder", "alert"},
+		Report:      []string{"summary", "attention", "node-summary", "threshold", "encoder", "alert"},
 		Top: []score.Top{{Title: "flows that lost most, packets lost", List: "victim", Leaf: "lost-packets",
 			Rows: topVictims, Shown: topVictims}},
 		Screen: screen(),

@@ -53,12 +53,12 @@ const (
 
 // The faults.
 const (
-	slow      = "INFLATED_LATENCY"
-	drops     = "RANDOM_DROPS"
+	slow      = "LATENCY_INFLATED"
+	drops     = "PACKETS_LOST"
 	loop      = "LOOP"
 	blackhole = "BLACKHOLE"
 	jitter    = "ABNORMAL_JITTER"
-	path      = "ABNORMAL_PATH"
+	path      = "PATH_CHANGED"
 )
 
 var kinds = []string{slow, drops, loop, blackhole, jitter, path}

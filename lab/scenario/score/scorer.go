@@ -48,7 +48,8 @@ func (s *Scorer) History() *History { return &s.history }
 // Score compares an epoch with the ground truth.
 func (s *Scorer) Score(e *Epoch) *Result {
 	a := s.algorithm
-	e.Setting, e.Before, e.Published = s.history.Setting, s.before, Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number)
+	e.Setting, e.Before = s.history.Setting, s.before
+	e.Published = Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number)
 	actual := s.truth(e)
 	r := &Result{Index: e.Index, Status: e.Status}
 	s.missing(r, e, actual)

@@ -49,7 +49,7 @@ func Algorithm() score.Algorithm {
 			{Name: SecondMomentError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"second-moment"}},
 			{Name: PacketsError, List: "node-summary", Stat: score.RelativeError, Leaves: []string{"packets"}},
 		},
-		Report: []string{"node-summary", "ddos-victim", "alert"},
+		Report: []string{"summary", "node-summary", "ddos-victim", "alert"},
 		Top: []score.Top{
 			{Title: "top flows of %s, packets", List: "heavy-hitter", Leaf: "packets", Rows: topFlows, Shown: 5},
 			{Title: "largest changes since the epoch before, packets", List: "heavy-change", Leaf: "delta",

@@ -156,7 +156,8 @@ func TestAtomicContainer(t *testing.T) {
 	f.publish(summary(t, "s1", 1, 10, 2.5))
 	api := f.dial()
 	c := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state"))
-	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state/packets",
+	part := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM,
+		"/univmon/node-summaries/node-summary/state/packets",
 		"/univmon/node-summaries/node-summary/state/second-moment"))
 	c.until("sync")
 	part.until("sync")
@@ -166,7 +167,8 @@ func TestAtomicContainer(t *testing.T) {
 	same(t, "the whole container, without the leaf that is gone", c.next(),
 		head+at+"/device = string s1", head+at+"/dimension = string src", head+at+"/second-moment = uint 2",
 		head+at+"/status = string COMPLETE", head+at+"/packets = uint 10", head+at+"/heavy-hitters = uint 3")
-	same(t, "only what was subscribed to of it", part.next(), head+at+"/second-moment = uint 2", head+at+"/packets = uint 10")
+	same(t, "only what was subscribed to of it", part.next(), head+at+"/second-moment = uint 2",
+		head+at+"/packets = uint 10")
 	f.publish(summary(t, "s2", 3, 1, nan))
 	got := c.next()
 	got = append(got, c.next()...)

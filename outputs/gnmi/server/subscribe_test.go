@@ -152,7 +152,8 @@ func TestDeletes(t *testing.T) {
 	api := f.dial()
 	row := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/heavy-hitters"))
 	leaf := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, packets))
-	sum := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state/entropy"))
+	sum := subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM,
+		"/univmon/node-summaries/node-summary/state/entropy"))
 	for _, c := range []*client{row, leaf, sum} {
 		c.until("sync")
 	}

@@ -16,9 +16,9 @@ const (
 	AbnormalJitter
 )
 
-var faultNames = [...]string{"INFLATED_LATENCY", "RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER"}
+var faultNames = [...]string{"LATENCY_INFLATED", "PACKETS_LOST", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER"}
 
-// String returns the name of a fault, such as "RANDOM_DROPS".
+// String returns the name of a fault, such as "PACKETS_LOST".
 func (f Fault) String() string { return faultNames[f] }
 
 // Hop holds the data of one device on a flow's path about the flow in an interval.

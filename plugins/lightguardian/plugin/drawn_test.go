@@ -514,9 +514,9 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 			share := float64(h.packets) / float64(f.sent)
 			if !slices.Contains(f.path, h.s) {
 				if first && share >= 0.75 && share < c.Rules.Loop/margin {
-					fault("ABNORMAL_PATH", h.s, share, c.Rules.Path, f.sent)
+					fault("PATH_CHANGED", h.s, share, c.Rules.Path, f.sent)
 				} else if float64(f.sent) >= float64(c.Rules.Packets)/margin {
-					possible("ABNORMAL_PATH", h.s)
+					possible("PATH_CHANGED", h.s)
 				}
 				first = false
 			}
@@ -544,7 +544,7 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 			switch {
 			case few:
 			case looped, share > 0.8 && share < 0.99, !enough:
-				possible("RANDOM_DROPS", s)
+				possible("PACKETS_LOST", s)
 				possible("BLACKHOLE", s)
 			case share >= 0.99:
 				fault("BLACKHOLE", s, 1, 0.1, f.sent)
@@ -552,13 +552,13 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 				if f.sent >= uint64(c.Rules.Packets) {
 					dropped[s] = [2]uint64{dropped[s][0] + n, dropped[s][1] + of}
 				}
-				possible("RANDOM_DROPS", s)
+				possible("PACKETS_LOST", s)
 			}
 		}
 	}
 	for s, n := range dropped {
 		if share := float64(n[0]) / float64(n[1]); share >= c.Rules.Drops*margin {
-			out[sub{switchName(s), "RANDOM_DROPS"}] = true
+			out[sub{switchName(s), "PACKETS_LOST"}] = true
 		}
 	}
 	return out
@@ -570,7 +570,7 @@ func (d *drawn) draw(kind string, number int) (drawnFault, bool) {
 	f := drawnFault{kind: "loss", via: -1, at: d.IntN(len(d.near)), share: d.between(0.1, 0.6), flows: 1, from: from,
 		until: from + (1+1.5*d.Float64())*d.epoch}
 	switch kind {
-	case "RANDOM_DROPS":
+	case "PACKETS_LOST":
 		if d.IntN(4) == 0 {
 			f.share = d.between(0.034, 0.075)
 		}
@@ -751,7 +751,7 @@ func TestFewSketchlets(t *testing.T) {
 	}
 }
 
-var drawnKinds = []string{"RANDOM_DROPS", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "ABNORMAL_PATH"}
+var drawnKinds = []string{"PACKETS_LOST", "LOOP", "BLACKHOLE", "ABNORMAL_JITTER", "PATH_CHANGED"}
 
 // explain returns what the plugin found about a fault.
 func (d *drawn) explain(p *Plugin, x sub, e int) string {

@@ -14,7 +14,7 @@ import (
 )
 
 // abnormalPath is the name of the fault that sketches alone do not show.
-const abnormalPath = "ABNORMAL_PATH"
+const abnormalPath = "PATH_CHANGED"
 
 // flowState is a flow in an interval, with its estimates from the sketches.
 type flowState struct {

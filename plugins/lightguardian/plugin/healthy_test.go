@@ -130,7 +130,7 @@ func TestLatePackets(t *testing.T) {
 	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
 	out := h.Analyze(simEpoch(t, h, 6, s, next, everything))
 	for key := range rows(t, out, faultList) {
-		if !strings.HasSuffix(key, "INFLATED_LATENCY") {
+		if !strings.HasSuffix(key, "LATENCY_INFLATED") {
 			t.Errorf("fault %s", key)
 		}
 	}
@@ -142,7 +142,7 @@ func TestLatePackets(t *testing.T) {
 		}
 		out = h.Analyze(simEpoch(t, h, number, carried, s, everything))
 		alerts := rows(t, out, alertList)
-		if row := alerts["spine1 RANDOM_DROPS"]; (row != nil && row["active"] == true) != (number == 7) {
+		if row := alerts["spine1 PACKETS_LOST"]; (row != nil && row["active"] == true) != (number == 7) {
 			t.Errorf("epoch %d: alerts %v", number, slices.Sorted(maps.Keys(alerts)))
 		}
 	}
@@ -179,11 +179,11 @@ func TestQueueEnds(t *testing.T) {
 		}
 		h.Analyze(simEpoch(t, h, 5, nil, intervals[0], nil))
 		out := h.Analyze(simEpoch(t, h, 6, intervals[0], intervals[1], everything))
-		if row := rows(t, out, alertList)["spine1 RANDOM_DROPS"]; row != nil && row["active"] == true {
+		if row := rows(t, out, alertList)["spine1 PACKETS_LOST"]; row != nil && row["active"] == true {
 			t.Errorf("%s: an alert while packets may come", tc.name)
 		}
 		alerts := rows(t, h.Analyze(simEpoch(t, h, 7, intervals[1], intervals[2], everything)), alertList)
-		if row := alerts["spine1 RANDOM_DROPS"]; (row != nil && row["active"] == true) != tc.alert {
+		if row := alerts["spine1 PACKETS_LOST"]; (row != nil && row["active"] == true) != tc.alert {
 			t.Errorf("%s: alerts %v", tc.name, alerts)
 		}
 	}
@@ -251,7 +251,7 @@ func TestPartlyRerouted(t *testing.T) {
 	s.flows[2][k].Devices = []uint16{3, 4}
 	out := play(t, h, 5, s)
 	faults := rows(t, out, faultList)
-	expect(t, faults, k.String()+" spine2 ABNORMAL_PATH", nil)
+	expect(t, faults, k.String()+" spine2 PATH_CHANGED", nil)
 	if len(faults) != 1 {
 		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
 	}

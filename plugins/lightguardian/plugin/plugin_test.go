@@ -58,14 +58,14 @@ func TestFaults(t *testing.T) {
 		at   []string
 		send func(s *sim)
 	}{
-		"INFLATED_LATENCY": {[]string{"spine1"}, func(s *sim) {
+		"LATENCY_INFLATED": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.add(0, k).Sent, s.add(2, k).Received = 100, 100
 			s.pass(k, 100, 10, 1000, "leaf1", "leaf2")
 			s.pass(k, 60, 500, 1000, "spine1")
 			s.pass(k, 40, 10, 1000, "spine1")
 		}},
-		"RANDOM_DROPS": {[]string{"spine1"}, func(s *sim) {
+		"PACKETS_LOST": {[]string{"spine1"}, func(s *sim) {
 			k := simKey(t, 2, "spine1")
 			s.add(0, k).Sent, s.add(2, k).Received = 100, 80
 			s.pass(k, 100, 10, 1000, "leaf1")
@@ -87,7 +87,7 @@ func TestFaults(t *testing.T) {
 			*s.add(0, k) = wire.Flow{Key: k, Sent: 51, SentGap: 1000}
 			*s.add(2, k) = wire.Flow{Key: k, Received: 51, ReceivedGap: 300_000}
 		}},
-		"ABNORMAL_PATH": {[]string{"spine2"}, func(s *sim) {
+		"PATH_CHANGED": {[]string{"spine2"}, func(s *sim) {
 			s.send(simKey(t, 2, "spine1"), 2, 100, "leaf1", "spine2", "leaf2")
 		}},
 	}
@@ -250,11 +250,11 @@ func TestEarlyAlerts(t *testing.T) {
 		{none, []int{0}, false, true}, {none, []int{1}, false, true}, {none, nil, false, true}, {none, nil, false, false},
 	} {
 		out := h.Analyze(carrying(t, h, uint64(9+i), step.of, share{2, step.these}))
-		fault, found := rows(t, out, faultList)[k.String()+" spine1 RANDOM_DROPS"]
+		fault, found := rows(t, out, faultList)[k.String()+" spine1 PACKETS_LOST"]
 		if found != step.fault || found && (fault["located"] != true) {
 			t.Errorf("epoch %d: fault %v", 9+i, fault)
 		}
-		alert := rows(t, out, alertList)["spine1 RANDOM_DROPS"]
+		alert := rows(t, out, alertList)["spine1 PACKETS_LOST"]
 		if active := alert["active"] == true; active != step.active || active && alert["since-epoch"] != uint64(10) {
 			t.Errorf("epoch %d: alert %v", 9+i, alert)
 		}

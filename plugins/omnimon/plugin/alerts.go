@@ -3,16 +3,16 @@
 package plugin
 
 import (
+	"strings"
+
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 )
 
 // The kinds of alert, as in the YANG module.
 const (
-	switchLossy   alert.Kind = "SWITCH_LOSSY"
-	switchDead    alert.Kind = "SWITCH_DEAD"
-	linkLossy     alert.Kind = "LINK_LOSSY"
-	linkDead      alert.Kind = "LINK_DEAD"
+	lossy         alert.Kind = "PACKETS_LOST" // of a switch or link
+	dead          alert.Kind = "BLACKHOLE"
 	hostMissing   alert.Kind = "HOST_MISSING"
 	switchMissing alert.Kind = "SWITCH_MISSING"
 	inexact       alert.Kind = "INEXACT"
@@ -35,7 +35,9 @@ func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 	for i := range changes {
 		x := &changes[i]
 		name := x.Subject
-		if x.Kind == switchLossy || x.Kind == switchDead || x.Kind == switchMissing || x.Kind == planFailed {
+		switch {
+		case strings.Contains(name, "~"): // a link
+		case x.Kind == lossy, x.Kind == dead, x.Kind == switchMissing, x.Kind == planFailed:
 			name = "switch " + name
 		}
 		events = append(events, x.Event(name))

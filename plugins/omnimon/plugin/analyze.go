@@ -802,7 +802,7 @@ func (r *run) findLosses() {
 			lost, sure = counted(int64(s.arrived), int64(s.departed)), true
 		}
 		all := s.delivered && s.departed == 0 && uint64(lost.Low) == s.arrived
-		r.loss(r.network.switches[i].name, lost, sure, all, switchLossy, switchDead, "arrived")
+		r.loss(r.network.switches[i].name, lost, sure, all, "arrived")
 	}
 	for i, lost := range r.result.Links {
 		sent, received, problem := r.input.Departed[i], r.input.Arrived[i], r.result.Elements[len(r.switches)+i]
@@ -811,7 +811,7 @@ func (r *run) findLosses() {
 			lost, sure = counted(sent, received), true
 		}
 		all := received == 0 && sent == lost.Low
-		r.loss(r.network.links[i].name, lost, sure, all, linkLossy, linkDead, "were sent on it")
+		r.loss(r.network.links[i].name, lost, sure, all, "were sent on it")
 	}
 }
 
@@ -822,7 +822,7 @@ func counted(before, after int64) analysis.Bounds {
 
 // loss begins or ends the alert of a switch or link that lost packets. all states that it lost all
 // of them. Without certainty, alerts neither begin nor end.
-func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, lossy, dead alert.Kind, packets string) {
+func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, packets string) {
 	switch {
 	case !sure:
 		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},

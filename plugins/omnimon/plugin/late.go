@@ -187,16 +187,15 @@ func (h *history) settle(r *run) {
 			return
 		}
 	}
-	unsure := func(subject string, kinds ...alert.Kind) { // alerts neither begin nor end
-		for _, k := range kinds {
-			r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Unsure: true})
-		}
+	unsure := func(subject string) { // alerts neither begin nor end
+		r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
+			alert.Problem{Subject: subject, Kind: dead, Unsure: true})
 	}
 	for i := range r.network.switches {
-		unsure(r.network.switches[i].name, switchLossy, switchDead)
+		unsure(r.network.switches[i].name)
 	}
 	for i := range r.network.links {
-		unsure(r.network.links[i].name, linkLossy, linkDead)
+		unsure(r.network.links[i].name)
 	}
 }
 

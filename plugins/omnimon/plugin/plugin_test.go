@@ -46,7 +46,7 @@ func TestExact(t *testing.T) {
 				t.Errorf("alerts %v, losses %v", alerts, s.lost)
 			}
 			for name := range s.lost {
-				if alerts[name+" LINK_LOSSY"] == nil && alerts[name+" SWITCH_LOSSY"] == nil {
+				if alerts[name+" PACKETS_LOST"] == nil {
 					t.Errorf("no alert of %s: %v", name, alerts)
 				}
 			}
@@ -412,7 +412,7 @@ func TestInexact(t *testing.T) {
 			summary := sdktest.Rows(t, out, summaryList)[""]
 			problem, _ := summary["problem"].(string)
 			if summary["status"] != tt.status || !strings.HasPrefix(problem, tt.problem) ||
-				tt.problem == "" && problem != "" && summary["provisional"] != true ||
+				tt.problem == "" && problem != "" && summary["final"] == true ||
 				(summary["exact"] == true) != (problem == "") {
 				t.Errorf("summary %v", summary)
 			}
@@ -563,7 +563,7 @@ func TestUnknownFlows(t *testing.T) {
 // An alert of a loss begins when the loss is settled. Late packets of its epoch, and a reason that
 // concerns the element, let alerts neither begin nor end.
 func TestSettledLosses(t *testing.T) {
-	const link, linkAlert, spineAlert = "leaf2/3~h3", "leaf2/3~h3 LINK_LOSSY", "spine1 SWITCH_DEAD"
+	const link, linkAlert, spineAlert = "leaf2/3~h3", "leaf2/3~h3 PACKETS_LOST", "spine1 BLACKHOLE"
 	drop := func(elements ...string) func(string) bool {
 		return func(e string) bool { return slices.Contains(elements, e) }
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	latencyInflated alert.Kind = "LATENCY_INFLATED"
 	pathChanged     alert.Kind = "PATH_CHANGED"
-	packetsDropped  alert.Kind = "PACKETS_DROPPED"
+	packetsLost     alert.Kind = "PACKETS_LOST"
 	hostMissing     alert.Kind = "HOST_MISSING"
 	switchMissing   alert.Kind = "SWITCH_MISSING"
 	unread          alert.Kind = "UNREAD"
@@ -41,7 +41,7 @@ func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 		x := &changes[i]
 		name := x.Subject
 		switch x.Kind {
-		case latencyInflated, pathChanged, packetsDropped, switchMissing:
+		case latencyInflated, pathChanged, packetsLost, switchMissing:
 			name = "switch " + name
 		case hostMissing, unread:
 			name = "host " + name
@@ -72,7 +72,7 @@ func (r *interval) alarm(changed []*pathChange) {
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
 		s := r.switches[name]
 		if s.drops > 0 {
-			r.problem(name, packetsDropped, "it reported %d dropped packets", s.drops)
+			r.problem(name, packetsLost, "it reported %d dropped packets", s.drops)
 		}
 		if s.inflatedPackets < r.config.InflatedPackets && s.lastingPackets < r.config.InflatedPackets {
 			continue

@@ -517,7 +517,7 @@ func TestInexact(t *testing.T) {
 	expect(t, list, "network INEXACT", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
 	expect(t, list, "h2 UNREAD", map[string]any{
 		"text": "INT of 5 packets could not be read; most of them: truncated"})
-	expect(t, list, "leaf1 PACKETS_DROPPED", map[string]any{"text": "it reported 6 dropped packets"})
+	expect(t, list, "leaf1 PACKETS_LOST", map[string]any{"text": "it reported 6 dropped packets"})
 	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency": 30, "occupancy": 1.375,
 		"worst-occupancy": 5})
 	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency": nil, "occupancy": 0.0})

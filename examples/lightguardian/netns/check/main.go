@@ -85,7 +85,7 @@ func (c *check) local() error {
 		}
 		for _, r := range lists["/host/hops/hop"] {
 			if n := r.Number("packets"); toServer(r) && r.Is("carrier") && n > 0 {
-				fmt.Printf("the agent of h2, epoch %d: %d packets at %s\n", r.Number("epoch"), n, r.Text("switch"))
+				fmt.Printf("the agent of h2: %d packets at %s\n", n, r.Text("switch"))
 				return nil
 			}
 		}
