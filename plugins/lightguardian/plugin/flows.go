@@ -448,7 +448,8 @@ func (i *interval) detours(flows []*flowState) {
 					g = &group{doubt: 1}
 					groups[at] = g
 				}
-				if g.tested++; n >= enough {
+				// Each packet passes a detour once: more than twice the packets are mostly other flows'.
+				if g.tested++; n >= enough && uint64(n) <= 2*f.sent {
 					g.shown, g.doubt = append(g.shown, f), g.doubt*c.sketch.Excess(key, enough)
 				}
 			}
