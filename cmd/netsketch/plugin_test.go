@@ -96,8 +96,8 @@ func TestPluginCheck(t *testing.T) {
 	}
 	hello := filepath.Join(dir, "netsketch-plugin-hello")
 	out, err := command(t, "", "plugin", "check", hello, "--recording", "../../examples/plugin-hello/testdata/epochs.rec")
-	if want := "epochs.rec: 2 epochs analyzed\n  /acme-hello:hello/arrays/array: 4 rows\n" +
-		"  /acme-hello:hello/summary: 2 rows\n"; err != nil ||
+	if want := "epochs.rec: 2 epochs analyzed\n  /acme-hello:hello/summary: 2 rows\n" +
+		"  /acme-hello:hello/arrays/array: 4 rows\n"; err != nil ||
 		!strings.Contains(out, want) {
 		t.Errorf("%v, want %q:\n%s", err, want, out)
 	}
