@@ -110,16 +110,21 @@ func TestPagesOfPoints(t *testing.T) {
 	pages := Paper().Suites
 	var samples []Sample
 	for i, s := range Sweeps() {
-		ones, illTh := 20_000.0, map[int]float64{14: 3}[s.Figure]
+		ones, illTh := 20_000.0, map[int]float64{14: 3}[s.Figure] // 0: Th rises while ill
 		var own []Sample
-		for _, p := range s.Places() {
+		for n, p := range s.Places() {
 			m := &chamelemon.Measured{State: "healthy", Decoded: true, Th: 1, Tl: 1, Sample: 1, BucketsHH: 9000,
-				BucketsHL: 3000, HH: 5000, HL: 3500}
+				BucketsHL: 3000 + 100*float64(n), HH: 5000, HL: 3500}
 			if x := s.X(p); x >= 80_000 || s.Victims && x >= 15 {
 				m = &chamelemon.Measured{State: "ill", Decoded: true, Th: max(illTh, 2), Tl: 2,
 					Sample: 0.2, BucketsHH: 3072, BucketsHL: 7680, BucketsLL: 1536, HH: 2000, HL: 5500, LL: 1000}
-			} else if x > ones {
-				m.Th = 5
+				if !s.Victims && illTh == 0 {
+					m.Th += float64(n)
+				}
+			} else if s.Figure == 15 {
+				m.Th = 2
+			} else if x > ones || s.Victims {
+				m.Th = 5 + float64(n)
 			}
 			own = append(own, Sample{s, p, 1, chamelemon.Played{Epoch: 20, Measured: m},
 				Judgment{Victims: 10, Exact: m.State == "healthy", Estimate: 1.01, Recorded: Score{Hits: 5}}})
