@@ -269,8 +269,9 @@ func TestForgedElectionID(t *testing.T) {
 		testkit.Until(t, what, func() bool {
 			for _, m := range p.members {
 				const row = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
-				epoch, _ := strconv.ParseUint(leafIn(m.Store().View(), row, "state/second-moment"), 10, 64)
-				if epoch >= open && leafIn(m.Store().View(), row, "state/status") == "COMPLETE" {
+				view := m.Store().View()
+				epoch, _ := strconv.ParseUint(leafIn(view, "/univmon/summary", "state/last-epoch"), 10, 64)
+				if epoch >= open && leafIn(view, row, "state/status") == "COMPLETE" {
 					return true
 				}
 			}

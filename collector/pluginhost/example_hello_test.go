@@ -59,10 +59,10 @@ func TestThirdPartyPlugin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	results, err := inst.Analyze(ctx, epoch(8, ""))
-	if err != nil || len(results.Tables) != 1 || results.Tables[0].Table.Rows() != 2 {
+	if err != nil || len(results.Tables) != 2 || results.Tables[1].Table.Rows() != 2 {
 		t.Fatalf("%+v, %v", results, err)
 	}
-	if err := schema.Validate(results.Tables[0].Table); err != nil {
+	if err := schema.Validate(results.Tables[1].Table); err != nil {
 		t.Error(err)
 	}
 }

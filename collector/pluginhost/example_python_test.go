@@ -81,7 +81,7 @@ func TestPythonPlugin(t *testing.T) {
 			t.Fatalf("%d rows, want %d", table.Rows(), len(want))
 		}
 		for i, w := range want {
-			got := [4]any{table.Keys[0].Text(i), table.Keys[1].Text(i), table.Values[1].Uint64(i), table.Values[2].Uint64(i)}
+			got := [4]any{table.Keys[0].Text(i), table.Keys[1].Text(i), table.Values[0].Uint64(i), table.Values[1].Uint64(i)}
 			if got != w {
 				t.Errorf("epoch %d: row %v, want %v", e.Number, got, w)
 			}

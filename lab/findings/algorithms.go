@@ -121,7 +121,7 @@ var algorithms = []*algorithm{
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},
 		incomplete: func(r *score.Result, of string) bool {
-			row := r.Published.Row("summary", score.View{Device: score.Network, Dimension: of}, "")
+			row := r.Published.Row("node-summary", score.View{Device: score.Network, Dimension: of}, "")
 			return row == nil || row.Text("status") != "COMPLETE" || row.Text("problem") != ""
 		},
 	},

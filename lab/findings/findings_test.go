@@ -104,13 +104,14 @@ func TestCount(t *testing.T) {
 	whole := score.View{Device: score.Network}
 	epoch := func(n int, alert, required, near string) *score.Result {
 		r := &score.Result{Published: score.Tables{}, Truth: score.Tables{}}
+		r.Published.Rows("summary", whole).Add("", score.Leaves{"last-epoch": score.Number(n)})
 		if name, begins, ok := strings.Cut(alert, " "); ok {
 			since := n
 			if begins == "goes on" {
 				since--
 			}
 			r.Published.Rows("alert", whole).Add("LOOP/"+name, score.Leaves{"active": score.Number(1),
-				"epoch": score.Number(n), "since-epoch": score.Number(since)})
+				"since-epoch": score.Number(since)})
 		}
 		rows := r.Truth.Rows("alert LOOP", whole)
 		if required != "" { // some of its flows are near the threshold
@@ -160,7 +161,7 @@ func TestMeasured(t *testing.T) {
 		s.Measure, s.View = "heavy-change-f1", view
 		r := &score.Result{Published: score.Tables{}, Scores: []score.Score{s,
 			{Measure: "heavy-change-f1", View: score.View{Device: "leaf1", Dimension: "src"}}}}
-		r.Published.Rows("summary", view).Add("", score.Leaves{"status": score.Text("COMPLETE"),
+		r.Published.Rows("node-summary", view).Add("", score.Leaves{"status": score.Text("COMPLETE"),
 			"problem": score.Text(problem)})
 		return r
 	}

@@ -444,7 +444,7 @@ func TestOmniMonRandomStalls(t *testing.T) {
 					t.Errorf("a withdrawal: %s %s", path, value)
 				}
 				for path := range leaves(t, run.Address(), "omnimon", "alerts") {
-					loss := strings.Contains(path, "_LOSSY]") || strings.Contains(path, "_DEAD]")
+					loss := strings.Contains(path, "PACKETS_LOST") || strings.Contains(path, "BLACKHOLE")
 					if loss && !(strings.Contains(path, leaf+"/") && strings.Contains(path, spine+"/")) {
 						t.Errorf("an alert: %s", path)
 					}

@@ -219,17 +219,12 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	expect(probes <= 16*(last+settled-first), "losses by element %v, dropped %v", lost, happened)
 	// Acknowledgments take the other direction, and are another flow.
 	expect(ofFlow == lost["s1"]+lost[links["h1-sw"]], "the flow lost %d packets, its elements %v", ofFlow, lost)
-	want := map[string]bool{}
+	want, got := map[string]bool{}, map[string]bool{}
 	for element := range lost {
-		kind := "LINK"
-		if element == "s1" {
-			kind = "SWITCH"
-		}
-		want[kind+"_LOSSY "+element] = true
+		want["netsketch-results:PACKETS_LOST "+element] = true
 	}
-	got := map[string]bool{}
 	for a := range c.alerts {
-		if strings.Contains(a, "LOSSY") || strings.Contains(a, "DEAD") {
+		if strings.Contains(a, "PACKETS_LOST") || strings.Contains(a, "BLACKHOLE") {
 			got[a] = true
 		}
 	}
