@@ -754,19 +754,22 @@ func TestBrowserValues(t *testing.T) {
 	f.publish("/netsketch-omnimon:omnimon/summary", nil,
 		map[string]any{"state/flows": 15_608, "state/determined-share": 0.262295})
 	f.publish("/netsketch-omnimon:omnimon/flows/flow", []string{"flow"},
-		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,2", "state/epoch": 1_795_750_580, "state/packets": 7},
-		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,3", "state/epoch": 1_795_750_580, "state/packets": 8})
+		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,2", "state/packets": 7},
+		map[string]any{"flow": "10.0.0.1,10.0.0.2,tcp,1,3", "state/packets": 8})
+	f.publish("/netsketch-omnimon:omnimon/alerts/alert", []string{"subject", "kind"}, map[string]any{
+		"subject": "spine1", "kind": "PACKETS_LOST", "state/active": true, "state/since-epoch": 1_795_750_580})
 	b := open(t, f, 1280, 900)
 	b.page("plugin/omnimon?list=/omnimon/flows/flow")
 	b.until("document.body.innerText.includes('2 of 15\u202f608 flows')")
 	at := evaluate[string](b, "new Date(1795750582000).toLocaleTimeString(undefined, { hour12: false })")
-	for _, want := range []string{"26.23 %", at + ".000"} {
-		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", want))
-	}
+	b.until("document.body.innerText.includes('26.23 %')")
+	b.page("plugin/omnimon?list=/omnimon/alerts/alert")
+	b.until(fmt.Sprintf("document.body.innerText.includes(%q)", at+".000"))
 	if got := evaluate[string](b, "[...document.querySelectorAll('[role=gridcell]')]"+
 		".find((c) => c.title.includes('1795750580'))?.innerText ?? ''"); got != at+".000" {
 		t.Errorf("the epoch is shown as %q, want %s.000", got, at)
 	}
+	b.page("plugin/omnimon?list=/omnimon/flows/flow")
 	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search")) // the way to the others
 	b.page("epochs")
 	b.until("document.querySelector('.cards')?.innerText.includes('1795750584') ?? false") // the number is at hand
