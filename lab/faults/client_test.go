@@ -204,6 +204,8 @@ func (r *recorder) take(key string, row map[string]string) {
 	name := "last-epoch"
 	if key == "epoch" {
 		name = "number"
+	} else if row["epoch"] != "" {
+		name = "epoch"
 	}
 	epoch, err := strconv.ParseUint(row[name], 10, 64)
 	switch {

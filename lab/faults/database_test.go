@@ -86,7 +86,7 @@ func (db *database) refusals() int {
 	return db.asked
 }
 
-var pointTime = regexp.MustCompile(` (\d+)$`)
+var pointTime = regexp.MustCompile(` (\d+)\n?$`)
 
 // epochs counts the points of UnivMon's summaries by epoch.
 func (db *database) epochs() map[string]int { return db.rows("univmon/node-summary,") }
