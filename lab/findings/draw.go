@@ -35,8 +35,8 @@ type trial struct {
 	epochs    int
 }
 
-// slowest is how many packets a second a port sends at least, so that packets cross a network
-// without queues in a few milliseconds however few of the usual packets are played.
+// slowest is the lowest rate of a drawn port, in packets a second. At this rate, packets cross a
+// network without queues in a few milliseconds, also if a trial plays a small share of the packets.
 const slowest = 4e3
 
 // String names a trial so that it can be drawn again.

@@ -16,7 +16,7 @@ import (
 // by its own declaration.
 func TestOwnProgram(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds binaries")
+		t.Skip("builds binaries, which takes long: run it without -short, as make test does")
 	}
 	const example = "../../examples/cocosketch"
 	dir := t.TempDir()

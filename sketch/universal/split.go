@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// splitRounds bounds the rounds of separate; each round at least halves the errors.
+// splitRounds is the largest number of rounds of separate. Each round at least halves the errors.
 const splitRounds = 16
 
 // split corrects known flows that share most of their cells with other known flows. If two flows

@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/collector/devconfig"
 )
 
-// Records keep, in a bucket, what the collectors of a cluster wrote to each device over gNMI. It
-// implements devconfig.Records.
+// Records are a bucket with what the collectors of a cluster wrote to each device over gNMI. The
+// type implements devconfig.Records.
 type Records struct {
 	bus    *bus.Bus
 	bucket bucket

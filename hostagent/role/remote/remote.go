@@ -151,7 +151,8 @@ func (r *Role) exchange(q request) (a reply, err error) {
 	return a, err
 }
 
-// call is exchange until the process has failed.
+// call exchanges a request and its reply. The first error is passed to failed; after it, call does
+// nothing and returns false.
 func (r *Role) call(q request) (a reply, ok bool) {
 	if r.failed == nil {
 		return a, false
