@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -55,71 +54,43 @@ func run() error {
 		return err
 	}
 	var out strings.Builder
-	seen := map[string]string{}
 	for _, n := range schema.Root().Children() {
-		write(&out, n, "", seen)
+		out.WriteString("\n")
+		write(&out, n, "")
 	}
+	out.WriteString("\n")
 	return os.WriteFile(file, []byte(before+begin+out.String()+end+after), 0o644)
 }
 
-// write lists the leaves directly below a state container, and continues with the other nodes below
-// it. seen has the path of each list of leaves that has been written. Keys, the epoch, which every
-// row of a plugin has, and the fields of flows are left out.
-func write(out *strings.Builder, n *yang.Node, path string, seen map[string]string) {
+// write lists n if it has a state container, with its description, and the nodes below it.
+func write(out *strings.Builder, n *yang.Node, path string) {
 	path += "/" + n.Name
 	for _, k := range n.KeyNames() {
 		path += "[" + k + "]"
 	}
 	for _, c := range n.Children() {
-		if c.Name != "state" || c.Kind != yang.ContainerNode {
-			continue
+		if c.Name == "state" && c.Kind == yang.ContainerNode {
+			fmt.Fprintln(out, wrap("- `"+path+"`: "+firstSentence(n.Description)))
 		}
-		leaves := strings.Join(leavesOf(n, c, ""), ", ")
-		if leaves == "" {
-			leaves = "none"
-		}
-		if before := seen[leaves]; before != "" && strings.Contains(leaves, ",") {
-			leaves = "those of `" + before + "`"
-		} else {
-			seen[leaves] = path
-		}
-		fmt.Fprintf(out, "\n### `%s/state`\n\n%s\n", path, wrap(oneLine(n.Description)+" Leaves: "+leaves+"."))
 	}
 	for _, c := range n.Children() {
 		if c.Leaf == nil && c.Name != "state" && c.Name != "config" {
-			write(out, c, path, seen)
+			write(out, c, path)
 		}
 	}
 }
 
-// implied are leaves that the text of the page names for all lists: the epoch, and the fields of
-// flows.
-var implied = []string{"epoch", "source-address", "destination-address", "protocol", "source-port", "destination-port"}
-
-// leavesOf returns the leaves below a container of state of n.
-func leavesOf(n, state *yang.Node, prefix string) (leaves []string) {
-	for _, l := range state.Children() {
-		switch {
-		case l.Leaf == nil:
-			leaves = append(leaves, leavesOf(n, l, prefix+l.Name+"/")...)
-		case prefix != "" || !slices.Contains(implied, l.Name) && !slices.Contains(n.KeyNames(), l.Name):
-			leaves = append(leaves, "`"+prefix+l.Name+"`"+values(l.Leaf))
-		}
+// firstSentence returns the first sentence of a description, on one line.
+func firstSentence(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	first, _, more := strings.Cut(s, ". ")
+	if more {
+		return first + "."
 	}
-	return leaves
+	return s
 }
 
-// values returns the values of an enumeration in brackets.
-func values(l *yang.Leaf) string {
-	if len(l.Type.Values) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(l.Type.Values, ", ") + ")"
-}
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// wrap breaks a paragraph into lines of at most 100 characters.
+// wrap breaks an entry of a list into lines of at most 100 characters, indented below its text.
 func wrap(s string) string {
 	var out strings.Builder
 	columns := 0
@@ -128,8 +99,8 @@ func wrap(s string) string {
 		switch {
 		case columns == 0:
 		case columns+1+n > 100:
-			out.WriteByte('\n')
-			columns = 0
+			out.WriteString("\n  ")
+			columns = 2
 		default:
 			out.WriteByte(' ')
 			columns++
