@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func TestFaults(t *testing.T) {
 		default:
 			t.Run(f.name, func(t *testing.T) { r = f.run(t, programs) })
 		}
-		t.Logf("%v with epochs of %v\n%s", r.took.Round(time.Second), r.interval, r)
+		t.Logf("%v with epochs of %v; seen: %s\n%s", r.took.Round(time.Second), r.interval, strings.Join(r.seen, "; "), r)
 		rows = append(rows, r)
 	}
 	if len(rows) == 0 {
