@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,8 +27,12 @@ import (
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/p4/compiled"
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -167,16 +172,13 @@ func (f *fixture) network() {
 	end := time.Now()
 	device := table.NewBuilder("/netsketch-collector:collector/devices/device")
 	name, connection, readout := device.TextKey("name"), device.Text("state/connection"), device.Uint("state/readout-time")
-	link := table.NewBuilder("/netsketch-collector:collector/links/link")
-	port, peer, status := link.TextKey("port"), link.Text("state/peer-configured"), link.Text("state/status")
+	var links [][2]string
 	for i := range spines + leaves {
 		text := fmt.Sprintf("spine%d", i)
 		if i >= spines {
 			text = fmt.Sprintf("leaf%d", i-spines)
 			for s := range spines {
-				port.Append(fmt.Sprintf("%s/%d", text, s+1))
-				peer.Append(fmt.Sprintf("spine%d/%d", s, i))
-				status.Append("CONFIRMED")
+				links = append(links, [2]string{fmt.Sprintf("%s/%d", text, s+1), fmt.Sprintf("spine%d/%d", s, i)})
 			}
 		}
 		name.Append(text)
@@ -201,7 +203,8 @@ func (f *fixture) network() {
 	}
 	var batch store.Batch
 	batch.Time, batch.Epoch = end, f.epoch
-	for _, b := range []*table.Builder{device, link, epoch, hitter} {
+	f.topology("CONFIRMED", 0, links...)
+	for _, b := range []*table.Builder{device, epoch, hitter} {
 		t, err := b.Table()
 		if err != nil {
 			f.t.Fatal(err)
@@ -219,7 +222,7 @@ func TestBrowserPages(t *testing.T) {
 	f.network()
 	b := open(t, f, 1280, 900)
 	for _, p := range []struct{ hash, has string }{
-		{"", fmt.Sprintf("%d switches, %d links", spines+leaves, spines*leaves)},
+		{"", fmt.Sprintf("%d switches, %d hosts, %d links", spines+leaves, leaves, spines*leaves+leaves)},
 		{"epochs", "1 since the console was opened"},
 		{"alerts", "No alerts"},
 		{"flow?key=10.0.0.7", "/univmon/heavy-hitters/heavy-hitter"},
@@ -605,31 +608,96 @@ func TestBrowserFlow(t *testing.T) {
 	}
 }
 
-// links publishes two links of the configuration, one with LLDP, and counters of their ports.
-func (f *fixture) links(octets int, speed string) {
+// topology publishes links between ports of switches as the collector does: with what its comparison
+// with LLDP says, and with the speed in bits per second unless it is 0. Each leaf has a host. The
+// interface of port leaf1/3 is Ethernet3.
+func (f *fixture) topology(status string, speed uint64, links ...[2]string) {
+	f.t.Helper()
+	nodes := table.NewBuilder("/netsketch-topology:topology/nodes/node")
+	names, kinds, targets := nodes.TextKey("name"), nodes.Text("state/type"), nodes.Text("state/target")
+	ends := table.NewBuilder("/netsketch-collector:collector/links/link")
+	port, peer, compared := ends.TextKey("port"), ends.Text("state/peer-configured"), ends.Text("state/status")
+	list := table.NewBuilder("/netsketch-topology:topology/links/link")
+	link, speeds := list.TextKey("name"), list.Uint("state/speed")
+	var columns [2]func(end string)
+	for i, at := range []string{"state/source/", "state/destination/"} {
+		node, number, name := list.Text(at+"node"), list.Uint(at+"port-number"), list.Text(at+"interface")
+		columns[i] = func(end string) {
+			of, text, _ := strings.Cut(end, "/")
+			n, err := strconv.ParseUint(text, 10, 32)
+			node.Append(of)
+			number.AppendIf(n, err == nil)
+			if err != nil {
+				name.AppendSome("")
+				return
+			}
+			name.Append("Ethernet" + text)
+		}
+	}
+	add := func(ends [2]string) {
+		for range 2 {
+			link.Append(ends[0] + "~" + ends[1])
+			speeds.AppendIf(speed, speed > 0)
+			columns[0](ends[0])
+			columns[1](ends[1])
+			ends[0], ends[1] = ends[1], ends[0]
+		}
+	}
+	seen := map[string]bool{}
+	for _, l := range links {
+		add(l)
+		for i, end := range l {
+			port.Append(end)
+			peer.Append(l[1-i])
+			compared.Append(status)
+			name, _, _ := strings.Cut(end, "/")
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			names.Append(name)
+			kinds.Append("SWITCH")
+			targets.Append(name)
+			if strings.HasPrefix(name, "leaf") {
+				names.Append("host-of-" + name)
+				kinds.Append("HOST")
+				targets.AppendSome("")
+				add([2]string{"host-of-" + name, name + "/99"})
+			}
+		}
+	}
+	batch := store.Batch{Time: time.Now()}
+	for _, b := range []*table.Builder{nodes, ends, list} {
+		t, err := b.Table()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		batch.Tables = append(batch.Tables, store.Publication{Table: t, Replace: true})
+	}
+	if err := f.store.Publish(batch); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// links publishes two links of the configuration, and counters of a port.
+func (f *fixture) links(octets int, speed uint64) {
 	f.t.Helper()
 	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
 		map[string]any{"name": "leaf1", "state/connection": "READY"},
 		map[string]any{"name": "leaf2", "state/connection": "READY"},
 		map[string]any{"name": "spine1", "state/connection": "READY"})
-	f.publish("/netsketch-collector:collector/links/link", []string{"port"},
-		map[string]any{"port": "leaf1/1", "state/peer-configured": "spine1/1", "state/status": "CONFIGURED"},
-		map[string]any{"port": "leaf2/1", "state/peer-configured": "spine1/2", "state/status": "CONFIGURED"},
-		map[string]any{"port": "spine1/1", "state/peer-configured": "leaf1/1", "state/status": "CONFIGURED"},
-		map[string]any{"port": "spine1/2", "state/peer-configured": "leaf2/1", "state/status": "CONFIGURED"})
 	f.counters(octets, speed)
 }
 
-// counters publishes what a port of leaf1 has sent.
-func (f *fixture) counters(octets int, speed string) {
+// counters publishes the links with their speed, and what a port of leaf1 has sent.
+func (f *fixture) counters(octets int, speed uint64) {
 	f.t.Helper()
+	f.topology("CONFIGURED", speed, [2]string{"leaf1/1", "spine1/1"}, [2]string{"leaf2/1", "spine1/2"})
 	b := table.NewBuilder("/openconfig-interfaces:interfaces/interface")
 	b.TextKey("name").Append("Ethernet1")
-	b.Uint("state/id").Append(1)
 	b.Uint("state/counters/in-octets").Append(uint64(octets))
 	b.Uint("state/counters/out-octets").Append(uint64(octets))
 	b.Uint("state/counters/out-discards").Append(0)
-	b.Text("ethernet/state/port-speed").Append("openconfig-if-ethernet:" + speed)
 	t, err := b.Table()
 	if err != nil {
 		f.t.Fatal(err)
@@ -646,37 +714,37 @@ func (f *fixture) time() time.Time { return time.Unix(1_795_750_000+int64(f.epoc
 
 // edges are the links of the map, as cytoscape has them.
 const edges = `(document.querySelector('.graph')._cyreg?.cy.edges()
-  .map((e) => e.data('color') + ' ' + e.hasClass('lossy')) ?? [])`
+  .filter((e) => !/host/.test(e.id())).map((e) => e.data('color') + ' ' + e.hasClass('lossy')) ?? [])`
 
 // Links of the configuration are on the map, with their source. Their color is the share of the
 // port's speed, or without one a load on an absolute scale; a link can be selected on the map and
 // in the table. A switch has its traffic over time.
 func TestBrowserLinks(t *testing.T) {
 	f := start(t, plain())
-	f.links(0, "SPEED_UNKNOWN")
+	f.links(0, 0)
 	b := open(t, f, 1280, 900)
 	b.page("")
-	b.until("document.body.innerText.includes('3 switches, 2 links') && " +
-		"document.body.innerText.includes('2 links from configuration')")
+	b.until("document.body.innerText.includes('3 switches, 2 hosts, 4 links') && " +
+		"document.body.innerText.includes('4 links from configuration')")
 	b.until("document.body.innerText.includes('with the next sample')")
-	f.counters(90_875, "SPEED_UNKNOWN") // 727 kbit/s, the largest load of the network
+	f.counters(90_875, 0) // 727 kbit/s, the largest load of the network
 	b.until("document.body.innerText.includes('727 kbit/s')")
 	b.until(edges + ".length === 2")
 	b.until("!!" + edges + "[0]?.startsWith('hsl(207') && " + edges + "[1] === '#8a8f98 false'")
 	if legend := evaluate[string](b, "document.querySelector('.legend').innerText"); !strings.Contains(legend,
 		"where the speed is unknown") ||
-		strings.Contains(legend, "of the port's speed") {
+		strings.Contains(legend, "of the link's speed") {
 		t.Errorf("the legend is %q", legend)
 	}
-	f.counters(181_750, "SPEED_1GB")
+	f.counters(181_750, 1e9)
 	b.until("document.body.innerText.includes('0.07 %')")
 	b.until("!!" + edges + "[0]?.startsWith('hsl(120,')")
-	f.counters(181_750+118_750_000, "SPEED_1GB") // 95 %
+	f.counters(181_750+118_750_000, 1e9) // 95 %
 	b.until("document.body.innerText.includes('95 %')")
 	b.until("!!" + edges + "[0]?.startsWith('hsl(6,')")
-	evaluate[any](b, "document.querySelector('.graph')._cyreg.cy.edges()[0].emit('tap'); null")
+	evaluate[any](b, "document.querySelector('.graph')._cyreg.cy.edges().filter((e) => !/host/.test(e.id()))[0].emit('tap'); null")
 	b.until("document.querySelector('[aria-label=\"Selected link\"]')?.innerText" +
-		".includes('leaf1/1 → spine1/1') ?? false")
+		".includes('leaf1/1 (Ethernet1) → spine1/1 (Ethernet1)') ?? false")
 	b.do(chromedp.WaitVisible(".uplot"))
 	evaluate[any](b, "[...document.querySelectorAll('.scroller')].at(-1).focus()")
 	b.do(chromedp.KeyEvent("j"))
@@ -685,10 +753,62 @@ func TestBrowserLinks(t *testing.T) {
 	b.until("document.querySelector('[aria-label=\"Selected switch\"]')?.innerText.includes('READY') ?? false")
 	// A rate needs two samples after the page has subscribed, which nothing on it tells.
 	octets := 400_000_000
-	b.after(func() { octets += 1_000_000; f.counters(octets, "SPEED_1GB") },
+	b.after(func() { octets += 1_000_000; f.counters(octets, 1e9) },
 		"[...document.querySelectorAll('.chart')].some((c) => c.innerText.includes('traffic sent by all ports'))")
 	if text := evaluate[string](b, "document.querySelector('.chart').innerText"); strings.Contains(text, "device-id") {
 		t.Errorf("the first chart of a switch is %q", text)
+	}
+}
+
+// TestBrowserExampleConfiguration: the links of configs/netsketch.yaml are on the map, though no
+// switch is there to report any, with the numbers of their ports; hosts are below their switches.
+func TestBrowserExampleConfiguration(t *testing.T) {
+	cfg, err := config.Load("../../configs/netsketch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Plugins.Instances, cfg.Outputs = nil, nil
+	c, err := collector.New(cfg, collector.Dependencies{Programs: func(name string) (*p4rt.Program, error) {
+		p, err := compiled.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		return &p4rt.Program{Name: p.Name, DeviceConfig: p.JSON, P4Info: p.P4Info}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, serve(t, plain(), c.Schema(), c.Store()), 1280, 900)
+	b.page("")
+	b.until("document.body.innerText.includes('3 switches, 2 hosts, 4 links')")
+	b.until("document.body.innerText.includes('4 links from configuration')")
+	table := "(document.querySelector('[aria-label=Links]')?.innerText ?? '')"
+	for _, end := range []string{"leaf1/1", "spine1/1", "leaf2/1", "spine1/2", "leaf1/2", "leaf2/2", "h1", "h2"} {
+		b.until(fmt.Sprintf("%s.includes(%q)", table, end))
+	}
+	const drawn = `(document.querySelector('.graph')._cyreg?.cy.edges().map((e) => e.id()).sort().join() ?? '')`
+	b.until(drawn + " === 'h1 – leaf1/2,h2 – leaf2/2,leaf1/1 – spine1/1,leaf2/1 – spine1/2'")
+	const rows = `(document.querySelector('.graph')._cyreg.cy.nodes().map((n) => n.id() + ' ' + n.position('y')).join())`
+	heights := map[string]float64{}
+	for text := range strings.SplitSeq(evaluate[string](b, rows), ",") {
+		var name string
+		var y float64
+		if _, err := fmt.Sscan(text, &name, &y); err != nil {
+			t.Fatal(text, err)
+		}
+		heights[name] = y
+	}
+	if !(heights["spine1"] < heights["leaf1"] && heights["leaf1"] == heights["leaf2"] &&
+		heights["leaf1"] < heights["h1"] && heights["h1"] == heights["h2"]) {
+		t.Errorf("the nodes are at the heights %v", heights)
 	}
 }
 
@@ -716,7 +836,7 @@ func TestBrowserConfiguration(t *testing.T) {
 // A loss is on the map if it is certain: at least one packet, and settled.
 func TestBrowserLosses(t *testing.T) {
 	f := start(t, plain())
-	f.links(0, "SPEED_UNKNOWN")
+	f.links(0, 0)
 	loss := func(low, high int, provisional bool) {
 		t.Helper()
 		f.publish("/netsketch-omnimon:omnimon/links/link", []string{"link"}, map[string]any{"link": "leaf1/1~spine1/1",

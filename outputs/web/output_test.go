@@ -108,7 +108,13 @@ func start(t *testing.T, c Config) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, store: store.New(store.Options{Schema: modules}), client: &http.Client{
+	return serve(t, c, modules, store.New(store.Options{Schema: modules}))
+}
+
+// serve starts the output on a store.
+func serve(t *testing.T, c Config, modules *yang.Schema, st *store.Store) *fixture {
+	t.Helper()
+	f := &fixture{t: t, store: st, client: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{}, ForceAttemptHTTP2: true}}}
 	o, err := New("web", c, Dependencies{
 		Schema: func() *yang.Schema { return modules }, Querier: querier{},

@@ -84,7 +84,7 @@ function useConsole(): { app?: App; error: string } {
         const before = app.current
         const schema = before && text === known ? before.schema : link(JSON.parse(text) as SchemaNode)
         known = text
-        const paths = ['/collector', ...alertLists(schema).map((l) => l.path)]
+        const paths = ['/collector', '/topology', ...alertLists(schema).map((l) => l.path)]
         const same = before?.base.request.paths.join() === paths.join()
         app.current = {
           info: JSON.parse(info) as Info,

@@ -23,14 +23,21 @@ interface Switch {
   why: string
 }
 
+// End is an end of a link: a port of a switch, or a host.
+interface End {
+  node: string
+  text: string // "leaf1/3", or the name of a host
+  interface: string // of the port; empty if the switch reports none
+}
+
 // Direction is what one end of a link sends.
 interface Direction {
-  id: string // its ports: "leaf1/3 spine1/1"
-  from: string
-  to: string
+  id: string // the name of the link in /topology: "leaf1/3~spine1/1"
+  from: End
+  to: End
   counted: boolean // its port has counters, of which there may be one sample so far
   load: number // bits per second; NaN if nothing counts it
-  speed: number // of the port in bits per second; NaN if unknown
+  speed: number // of the link in bits per second; NaN if unknown
   lost: number // packets in the newest epoch or sample, at least; NaN if nothing counts them
   provisional: number // packets that have not arrived, and may be late
   time: number // of the newest counter
@@ -38,9 +45,8 @@ interface Direction {
 
 interface Edge {
   id: string
-  ends: [string, string] // ports, "leaf1/3"
+  ends: [End, End]
   source: string // what reports the link
-  warning: boolean // the sources contradict each other
   directions: Direction[]
 }
 
@@ -50,8 +56,6 @@ interface Traffic {
   sent: number
   time: number
 }
-
-const node = (port: string): string => port.slice(0, port.lastIndexOf('/'))
 
 export function healthOf(row: Row, missing: Set<string>): [Health, string] {
   const state = String(row.values.get('state/connection') ?? 'DOWN')
@@ -72,12 +76,14 @@ class Meters {
 
   constructor(
     private interfaces: Live | undefined,
+    nodes: Row[],
     results: Row[],
     private epochSeconds: number,
   ) {
+    const switches = new Map(nodes.map((n) => [String(n.values.get('state/target') ?? ''), n.keys.name!]))
     for (const row of interfaces?.tree.list('/interfaces/interface') ?? []) {
-      const id = row.values.get('state/id')
-      if (id !== undefined) this.ports.set(`${row.target}/${id}`, row)
+      const name = switches.get(row.target)
+      if (name) this.ports.set(`${name} ${row.keys.name}`, row)
     }
     this.results = new Map(results.map((r) => [r.keys.link!, r]))
   }
@@ -96,21 +102,30 @@ class Meters {
     return (bytes * 8) / seconds
   }
 
-  direction(from: string, to: string): Direction {
-    const d: Direction = { id: `${from} ${to}`, from, to, counted: false, load: NaN, speed: NaN, lost: NaN, provisional: 0, time: 0 }
-    const port = this.ports.get(from)
+  // direction takes a row of /topology/links.
+  direction(link: Row): Direction {
+    const d: Direction = {
+      id: link.keys.name!,
+      from: endOf(link, 'source'),
+      to: endOf(link, 'destination'),
+      counted: false,
+      load: NaN,
+      speed: Number(link.values.get('state/speed') ?? NaN),
+      lost: NaN,
+      provisional: 0,
+      time: 0,
+    }
+    const port = this.ports.get(`${d.from.node} ${d.from.interface}`)
     if (port) {
       d.counted = port.values.has('state/counters/out-octets')
       d.load = this.rate(port, 'out-octets')
       d.time = port.time
-      const speed = /SPEED_(\d+)(MB|GB)/.exec(String(port.values.get('ethernet/state/port-speed') ?? ''))
-      if (speed) d.speed = Number(speed[1]) * (speed[2] === 'GB' ? 1e9 : 1e6)
       for (const leaf of ['out-discards', 'out-errors']) {
         const [n] = this.change(port, leaf)
         if (!Number.isNaN(n)) d.lost = (Number.isNaN(d.lost) ? 0 : d.lost) + n
       }
     }
-    const result = this.results.get(`${from}~${to}`)
+    const result = this.results.get(d.id)
     if (!result) return d
     if (Number.isNaN(d.load)) {
       d.load = (Number(result.values.get('state/bytes')) * 8) / this.epochSeconds
@@ -126,32 +141,36 @@ class Meters {
   // traffic returns the sums over the ports of each switch.
   traffic(): Map<string, Traffic> {
     const out = new Map<string, Traffic>()
-    for (const row of this.ports.values()) {
-      const t = out.get(row.target) ?? { received: 0, sent: 0, time: 0 }
+    for (const [id, row] of this.ports) {
+      const name = id.slice(0, id.indexOf(' '))
+      const t = out.get(name) ?? { received: 0, sent: 0, time: 0 }
       const received = this.rate(row, 'in-octets')
       const sent = this.rate(row, 'out-octets')
       if (Number.isNaN(received + sent)) continue
-      out.set(row.target, { received: t.received + received, sent: t.sent + sent, time: Math.max(t.time, row.time) })
+      out.set(name, { received: t.received + received, sent: t.sent + sent, time: Math.max(t.time, row.time) })
     }
     return out
   }
 }
 
-// places returns a position for each node: in rows by the distance from the nodes with the fewest
-// links of their kind (the letters of their names), or on a circle if there is one row.
-export function places(names: string[], pairs: [string, string][]): Map<string, { x: number; y: number }> {
+// endOf returns an end of a row of /topology/links.
+function endOf(link: Row, end: 'source' | 'destination'): End {
+  const value = (leaf: string) => String(link.values.get(`state/${end}/${leaf}`) ?? '')
+  const port = value('port-number')
+  return { node: value('node'), text: value('node') + (port && '/' + port), interface: value('interface') }
+}
+
+// places returns a position for each node: in rows by the distance from the hosts, or from the
+// nodes with the fewest links if there is no host. A single row of switches is a circle, with the
+// hosts around it.
+export function places(names: string[], hosts: Set<string>, pairs: [string, string][]): Map<string, { x: number; y: number }> {
   const near = new Map(names.map((n) => [n, new Set<string>()]))
   for (const [a, b] of pairs) {
     near.get(a)?.add(b)
     near.get(b)?.add(a)
   }
-  const kinds = new Map<string, string[]>()
-  for (const n of names) {
-    const kind = /^[^\d]*/.exec(n)![0]
-    kinds.set(kind, [...(kinds.get(kind) ?? []), n])
-  }
-  const degree = (of: string[]) => of.reduce((sum, n) => sum + near.get(n)!.size, 0) / of.length
-  const lowest = [...kinds.values()].sort((a, b) => degree(a) - degree(b))[0] ?? []
+  const fewest = Math.min(...names.map((n) => near.get(n)!.size))
+  const lowest = hosts.size ? names.filter((n) => hosts.has(n)) : names.filter((n) => near.get(n)!.size === fewest)
   const tier = new Map(lowest.map((n) => [n, 0]))
   let at = lowest
   for (let depth = 1; at.length; depth++) {
@@ -169,13 +188,21 @@ export function places(names: string[], pairs: [string, string][]): Map<string, 
   for (const n of [...names].sort(order.compare)) (rows[tier.get(n) ?? 0] ??= []).push(n)
   const widest = Math.max(1, ...rows.map((r) => r?.length ?? 0))
   const out = new Map<string, { x: number; y: number }>()
+  const circle = (row: string[], radius: number) =>
+    row.forEach((n, j) => {
+      const angle = (2 * Math.PI * j) / row.length
+      out.set(n, { x: Math.sin(angle) * radius, y: -Math.cos(angle) * radius })
+    })
+  const ring = rows.findIndex((row) => row?.some((n) => !hosts.has(n)))
+  if (ring >= 0 && ring === rows.length - 1 && ring <= 1) {
+    const at = new Map(rows[ring]!.map((n, j) => [n, j]))
+    const place = (host: string) => Math.min(...[...near.get(host)!].map((n) => at.get(n) ?? 0))
+    circle(rows[ring]!, rows[ring]!.length * 25)
+    if (ring) circle([...rows[0]!].sort((a, b) => place(a) - place(b)), widest * 25 + 70)
+    return out
+  }
   rows.forEach((row, i) =>
-    row?.forEach((n, j) => {
-      if (rows.length === 1) {
-        const angle = (2 * Math.PI * j) / row.length
-        out.set(n, { x: Math.sin(angle) * widest * 25, y: -Math.cos(angle) * widest * 25 })
-      } else out.set(n, { x: ((j + 0.5) / row.length - 0.5) * widest * 90, y: -i * Math.max(120, widest * 12) })
-    }),
+    row?.forEach((n, j) => out.set(n, { x: ((j + 0.5) / row.length - 0.5) * widest * 90, y: -i * Math.max(120, widest * 12) })),
   )
   return out
 }
@@ -211,21 +238,26 @@ const sources: Record<string, (discovered: string) => string> = {
   MISMATCH: (discovered) => `configuration; LLDP reports ${discovered}`,
 }
 
+// sourceOf says what reports a link. An end whose neighbor is another one says more than one whose
+// neighbor is right.
+function sourceOf(ends: (Row | undefined)[]): string {
+  const statusOf = (row: Row) => String(row.values.get('state/status') ?? '')
+  const rows = ends.filter((row) => row !== undefined)
+  const row = rows.find((r) => /^(MISSING|MISMATCH)$/.test(statusOf(r))) ?? rows[0]
+  if (!row) return 'configuration' // a link to a host
+  const status = statusOf(row)
+  return (sources[status] ?? (() => status))(String(row.values.get('state/peer-discovered') ?? ''))
+}
+
 function edgesOf(base: Live, meters: Meters): Edge[] {
   const edges = new Map<string, Edge>()
-  for (const row of base.tree.list('/collector/links/link')) {
-    const a = row.keys.port!
-    const discovered = String(row.values.get('state/peer-discovered') ?? '')
-    const b = String(row.values.get('state/peer-configured') || discovered)
-    if (!b) continue
-    const status = String(row.values.get('state/status') ?? '')
-    const id = [a, b].sort().join(' – ')
-    const e = edges.get(id) ?? { id, ends: [a, b], source: '', warning: false, directions: [meters.direction(a, b), meters.direction(b, a)] }
-    // An end whose neighbor is another one says more than one whose neighbor is right.
-    const warning = status === 'MISSING' || status === 'MISMATCH'
-    if (!e.source || (warning && !e.warning)) e.source = (sources[status] ?? (() => status))(discovered)
-    e.warning ||= warning
-    edges.set(id, e)
+  const compared = new Map(base.tree.list('/collector/links/link').map((row) => [row.keys.port!, row]))
+  for (const row of base.tree.list('/topology/links/link')) {
+    const d = meters.direction(row)
+    const id = [d.from.text, d.to.text].sort().join(' – ')
+    const e = edges.get(id)
+    if (e) e.directions.push(d)
+    else edges.set(id, { id, ends: [d.from, d.to], source: sourceOf([compared.get(d.from.text), compared.get(d.to.text)]), directions: [d] })
   }
   return [...edges.values()]
 }
@@ -260,13 +292,16 @@ const lossText = (d: Pick<Direction, 'lost' | 'provisional' | 'counted'>): strin
   return d.provisional ? `${lost} (${count(d.provisional)} provisional)`.trim() : lost
 }
 
+// endText names an end with its interface: "leaf1/3 (Ethernet3)".
+const endText = (e: End): string => e.text + (e.interface && ` (${e.interface})`)
+
 const usage = (d: Direction): string => (Number.isNaN(d.load / d.speed) ? '' : percent(d.load / d.speed))
 
 const loadText = (load: number, counted: boolean): string => (!Number.isNaN(load) ? rate(load) : counted ? 'with the next sample' : 'not counted')
 
 const linkColumns: TableColumn<EdgeRow>[] = [
-  { title: 'from', key: true, text: (d) => d.from },
-  { title: 'to', key: true, text: (d) => d.to },
+  { title: 'from', key: true, text: (d) => endText(d.from) },
+  { title: 'to', key: true, text: (d) => endText(d.to) },
   { title: 'load', right: true, text: (d) => loadText(d.load, d.counted), number: (d) => d.load },
   { title: 'of the speed', right: true, text: usage, number: (d) => d.load / d.speed },
   { title: 'lost packets', right: true, text: lossText, number: (d) => d.lost },
@@ -277,10 +312,10 @@ export function Topology({ selected }: { selected: string }) {
   const { base, schema } = useApp()
   const has = (path: string) => find(schema, path) !== undefined
   const interfaces = useLive(
-    has('/interfaces/interface/state/id')
+    has('/interfaces/interface/state/counters')
       ? {
           target: '*',
-          paths: ['/interfaces/interface/state/id', '/interfaces/interface/state/counters', '/interfaces/interface/ethernet/state/port-speed'].filter(has),
+          paths: ['/interfaces/interface/state/counters'],
         }
       : null,
   )
@@ -295,8 +330,10 @@ export function Topology({ selected }: { selected: string }) {
       return { name: row.keys.name!, row, health, why }
     })
   }, [base.tree.version])
+  const nodes = useMemo(() => base.tree.list('/topology/nodes/node'), [base.tree.version])
+  const hosts = useMemo(() => nodes.filter((n) => n.values.get('state/type') === 'HOST').map((n) => n.keys.name!), [nodes])
   const [edges, traffic] = useMemo(() => {
-    const meters = new Meters(interfaces, results?.tree.list('/omnimon/links/link') ?? [], length)
+    const meters = new Meters(interfaces, nodes, results?.tree.list('/omnimon/links/link') ?? [], length)
     const edges = edgesOf(base, meters)
     const traffic = meters.traffic()
     const keep = (id: string, time: number, value: number) => {
@@ -336,7 +373,8 @@ export function Topology({ selected }: { selected: string }) {
       <h1>
         Topology{' '}
         <small>
-          {switches.length} switches, {edges.length} links
+          {switches.length} switches, {hosts.length > 0 && `${hosts.length} hosts, `}
+          {edges.length} links
         </small>
       </h1>
       <ul class="legend">
@@ -355,7 +393,7 @@ export function Topology({ selected }: { selected: string }) {
         {speeds && (
           <li>
             <i style={{ background: utilization(0) }} /> 0 % to <i style={{ background: utilization(0.5) }} /> <i style={{ background: utilization(1) }} /> 100
-            % of the port's speed
+            % of the link's speed
           </li>
         )}
         {loads && (
@@ -373,13 +411,13 @@ export function Topology({ selected }: { selected: string }) {
           <i class="dashed" /> packets lost for certain
         </li>
       </ul>
-      <Graph switches={switches} edges={edges} alerted={alerted} selected={selected} onSelect={choose} />
+      <Graph switches={switches} hosts={hosts} edges={edges} alerted={alerted} selected={selected} onSelect={choose} />
       {chosen && (
         <SwitchDetails
           key={chosen.name}
           of={chosen}
           traffic={traffic.get(chosen.name)}
-          directions={directions.filter((d) => node(d.from) === chosen.name || node(d.to) === chosen.name)}
+          directions={directions.filter((d) => d.from.node === chosen.name || d.to.node === chosen.name)}
           history={history.current}
           version={interfaces?.tree.version ?? 0}
         />
@@ -400,7 +438,7 @@ export function Topology({ selected }: { selected: string }) {
         onSelect={(d) => choose(d.id)}
         height="16rem"
         order={[2, true]}
-        empty="No link: neither the configuration nor LLDP names one."
+        empty="No link: neither the configuration nor LLDP has one."
       />
     </>
   )
@@ -431,9 +469,9 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
   const { base, schema } = useApp()
   const lists = useMemo(() => switchLists(schema), [schema])
   const live = useLive(lists.length ? { paths: lists.map((l) => entryPath(l, (n, k) => (n === l && k === switchKey(l) ? name : undefined))) } : null)
-  const lost = directions.filter((d) => node(d.from) === name)
+  const lost = directions.filter((d) => d.from.node === name)
   const sum = (of: number[]) => (of.every(Number.isNaN) ? NaN : of.reduce((a, b) => a + (Number.isNaN(b) ? 0 : b), 0))
-  const counted = directions.some((d) => node(d.from) === name && d.counted)
+  const counted = directions.some((d) => d.from.node === name && d.counted)
   const losses = sum(lost.map((d) => d.lost))
   const provisional = lost.reduce((n, d) => n + d.provisional, 0)
   const leaves = base.tree.list(leafList).filter((r) => r.keys.name === name)
@@ -495,7 +533,7 @@ function LinkDetails({ of, history, version }: { of: Edge; history: Map<string, 
       <dl class="values">
         <Value name="source" value={of.source} />
         {of.directions.flatMap((d) => {
-          const way = `${d.from} → ${d.to}`
+          const way = `${endText(d.from)} → ${endText(d.to)}`
           return [
             <Value key={d.id} name={way} value={`${loadText(d.load, d.counted)} ${usage(d) && `(${usage(d)} of ${rate(d.speed)})`}`} />,
             <Value key={d.id + 'l'} name={`${way}, lost packets`} value={lossText(d)} />,
@@ -504,12 +542,12 @@ function LinkDetails({ of, history, version }: { of: Edge; history: Map<string, 
       </dl>
       {of.directions.map((d) => {
         const samples = history.get(d.id) ?? []
-        return samples.length ? <Chart key={d.id} title={`load ${d.from} → ${d.to}`} samples={samples} version={version} format={rate} /> : null
+        return samples.length ? <Chart key={d.id} title={`load ${d.from.text} → ${d.to.text}`} samples={samples} version={version} format={rate} /> : null
       })}
       <p>
-        {of.ends.map((p) => (
-          <a key={p} href={href('topology', [], { select: node(p) })}>
-            {node(p)}{' '}
+        {of.ends.map((e) => (
+          <a key={e.node} href={href('topology', [], { select: e.node })}>
+            {e.node}{' '}
           </a>
         ))}
       </p>
@@ -526,19 +564,20 @@ const Value = ({ name, value }: { name: string; value: string }) => (
 
 interface GraphProps {
   switches: Switch[]
+  hosts: string[]
   edges: Edge[]
   alerted: Set<string> // subjects of active alerts
   selected: string
   onSelect: (id: string) => void
 }
 
-function Graph({ switches, edges, alerted, selected, onSelect }: GraphProps) {
+function Graph({ switches, hosts, edges, alerted, selected, onSelect }: GraphProps) {
   const at = useRef<HTMLDivElement>(null)
   const graph = useRef<Core>(undefined)
   const select = useRef(onSelect)
   select.current = onSelect
   const [problem, setProblem] = useState('')
-  const shape = switches.map((s) => s.name).join() + '|' + edges.map((e) => e.id).join()
+  const shape = [...switches.map((s) => s.name), ...hosts].join() + '|' + edges.map((e) => e.id).join()
 
   useEffect(() => {
     let closed = false
@@ -546,12 +585,19 @@ function Graph({ switches, edges, alerted, selected, onSelect }: GraphProps) {
     void import('cytoscape').then(({ default: cytoscape }) => {
       if (closed || !at.current) return
       setProblem('')
-      const names = switches.map((s) => s.name)
-      const linked = edges.filter((e) => e.ends.every((p) => names.includes(node(p))))
-      const position = places(names, linked.map((e) => [node(e.ends[0]), node(e.ends[1])]))
+      const names = [...switches.map((s) => s.name), ...hosts]
+      const known = new Set(names)
+      const linked = edges.filter((e) => e.ends.every((p) => known.has(p.node)))
+      const position = places(names, new Set(hosts), linked.map((e) => [e.ends[0].node, e.ends[1].node]))
       const elements: ElementDefinition[] = [
-        ...names.map((name) => ({ data: { id: name, select: name }, position: position.get(name)! })),
-        ...linked.map((e) => ({ data: { id: e.id, select: e.directions[0]!.id, source: node(e.ends[0]), target: node(e.ends[1]) } })),
+        ...switches.map(({ name }) => ({ data: { id: name, select: name }, position: position.get(name)! })),
+        // A host is selected with its link.
+        ...hosts.map((name) => ({
+          data: { id: name, select: edges.flatMap((e) => e.directions).find((d) => d.from.node === name)?.id ?? name },
+          classes: 'host',
+          position: position.get(name)!,
+        })),
+        ...linked.map((e) => ({ data: { id: e.id, select: e.directions[0]!.id, source: e.ends[0].node, target: e.ends[1].node } })),
       ]
       const dark = () => getComputedStyle(document.documentElement).getPropertyValue('--text').trim()
       const g = cytoscape({
@@ -576,6 +622,7 @@ function Graph({ switches, edges, alerted, selected, onSelect }: GraphProps) {
               shape: 'round-rectangle',
             },
           },
+          { selector: 'node.host', style: { width: 12, height: 12, shape: 'ellipse', 'font-size': 9, 'background-color': unknown } },
           { selector: 'node[color]', style: { 'background-color': 'data(color)' as never } },
           { selector: 'node.on', style: { 'border-width': 4, 'border-color': dark() } },
           {
@@ -624,7 +671,7 @@ function Graph({ switches, edges, alerted, selected, onSelect }: GraphProps) {
         class="graph"
         ref={at}
         role="img"
-        aria-label={`${switches.length} switches and ${edges.length} links; the tables below have the same values`}
+        aria-label={`${switches.length} switches, ${hosts.length} hosts and ${edges.length} links; the tables below have the same values`}
       />
     </>
   )
@@ -641,7 +688,7 @@ function paint(g: Core, switches: Switch[], edges: Edge[], alerted: Set<string>,
     for (const e of edges) {
       const x = g.getElementById(e.id)
       x.data(look(e))
-      x.toggleClass('lossy', e.directions.some((d) => d.lost > 0 || alerted.has(`${d.from}~${d.to}`)))
+      x.toggleClass('lossy', e.directions.some((d) => d.lost > 0 || alerted.has(d.id)))
       x.toggleClass('on', e.directions.some((d) => d.id === selected))
     }
   })
