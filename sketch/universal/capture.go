@@ -35,25 +35,24 @@ func sizeOf(class uint8) float64 {
 	return smallSizes * math.Exp2(float64(class-smallSizes)/8)
 }
 
-// capture returns a function for the probability that a flow of this class of sizes reaches a level
-// that keeps it and in which it exceeds the noise. The probability is 0 if the given level keeps no
-// such flow.
-func (e *Estimate) capture() func(level int32, size uint8) float64 {
-	type result struct {
-		p      float64
-		levels uint32
-		known  bool
-	}
-	var results [math.MaxUint8 + 1]result
-	return func(level int32, size uint8) float64 {
-		res := &results[size]
-		for l := 0; l < len(e.levels) && !res.known; l++ {
-			if sizeOf(size) < significant*e.levels[l].noise {
+// captured is how a class of sizes is kept.
+type captured struct {
+	p      float64 // probability that a flow reaches a level that keeps it and in which it exceeds the noise
+	levels uint32  // bit i is set if level i keeps such flows
+}
+
+// capture returns how the classes of sizes are kept, up to the class of a size.
+func (e *Estimate) capture(largest float64) []captured {
+	classes := make([]captured, int(classOf(largest))+1)
+	for class := range classes {
+		c, size := &classes[class], sizeOf(uint8(class))
+		for l := range e.levels {
+			if size < significant*e.levels[l].noise {
 				continue
 			}
 			kept := 0.0
-			if size > 0 {
-				kept = e.reading.table.keeps(l, sizeOf(size))
+			if class > 0 {
+				kept = e.reading.table.keeps(l, size)
 			}
 			reach := math.Ldexp(1, -(l + 1))
 			if l == len(e.levels)-1 {
@@ -61,15 +60,11 @@ func (e *Estimate) capture() func(level int32, size uint8) float64 {
 			} else if kept < likely {
 				continue
 			}
-			res.p += reach * kept
-			res.levels |= 1 << l
+			c.p += reach * kept
+			c.levels |= 1 << l
 		}
-		res.known = true
-		if res.levels>>level&1 == 0 {
-			return 0
-		}
-		return res.p
 	}
+	return classes
 }
 
 // keeps returns the probability that a flow of x packets is in the level's slots. A flow is in

@@ -33,7 +33,7 @@ func (c *Change) Total() float64 { return c.total }
 func (c *Change) Deviation() float64 { return c.deviation }
 
 // Known returns false if more flows changed than the sketch can count.
-func (c *Change) Known() bool { return c.deviation <= mostDeviation*c.total+fewFlows }
+func (c *Change) Known() bool { return c.deviation <= MostDeviation*c.total+fewFlows }
 
 // Above returns the flows among both epochs' heavy keys that changed by at least the
 // given number of packets, the largest change first.

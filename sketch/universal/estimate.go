@@ -20,7 +20,9 @@ type Estimate struct {
 	packets float64 // exact if the data plane counts packets
 	exact   bool
 	sample  []Weighted
-	sampled float64 // number of flows that the sample represents without adjustment
+	// captured has how flows are kept in the sample, by the class of their size.
+	captured []captured
+	sampled  float64 // number of flows that the sample represents without adjustment
 
 	count     float64 // number of flows
 	deviation float64 // standard deviation of count; +Inf if it is unknown

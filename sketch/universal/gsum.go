@@ -33,6 +33,8 @@ type Weighted struct {
 	// of Weight is linear in the flow's size, so it is wrong for flows that are larger or smaller than
 	// most, such as those of an attack.
 	even float64
+	// noise is the standard deviation of the size.
+	noise float64
 }
 
 // Sum estimates the sum of g over all flows (the paper's G-sum).
@@ -58,13 +60,19 @@ func (e *Estimate) Sample() []Weighted { return e.sample }
 
 // weigh builds the sample.
 func (e *Estimate) weigh() {
-	probability := e.capture()
+	largest := 0.0
+	for i := range e.flows {
+		largest = max(largest, math.Abs(float64(e.flows[i].size)))
+	}
+	e.captured = e.capture(largest)
 	e.sample = make([]Weighted, 0, len(e.flows))
 	for i := range e.flows {
 		f := &e.flows[i]
 		x := math.Abs(float64(f.size))
-		if p := probability(f.level, classOf(x)); p > 0 {
-			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p, even: 1 / p})
+		if c := e.captured[classOf(x)]; c.p > 0 && c.levels>>f.level&1 != 0 {
+			p := c.p
+			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p, even: 1 / p,
+				noise: e.levels[f.level].noise})
 		}
 	}
 	n, exact := e.reading.Packets()

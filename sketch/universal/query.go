@@ -23,14 +23,15 @@ func (e *Estimate) Distinct() float64 { return e.count }
 // Deviation returns the standard deviation of Distinct, in flows.
 func (e *Estimate) Deviation() float64 { return e.deviation }
 
-// mostDeviation bounds the standard deviation of a number of flows or a total change that is given,
-// relative to it. It is up to 0.08 with the P4 program univmon, and up to 0.12 with univmon-300k.
-const mostDeviation = 0.2
+// MostDeviation bounds the standard deviation of a number of flows, a total change or a sum of a
+// function that is given, relative to it. That of the first two is up to 0.08 with the P4 program
+// univmon, and up to 0.12 with univmon-300k.
+const MostDeviation = 0.2
 
 // CountsFlows returns false if more flows crossed the sketch than its last level can count: between
 // one for each counter of a row, if all flows have one packet, and two.
 func (e *Estimate) CountsFlows() bool {
-	return e.levels[len(e.levels)-1].fill <= mostFill && e.deviation <= mostDeviation*e.count+fewFlows
+	return e.levels[len(e.levels)-1].fill <= mostFill && e.deviation <= MostDeviation*e.count+fewFlows
 }
 
 // fewFlows is a difference in the number of flows, or of changed packets, that is always tolerated.
@@ -58,6 +59,14 @@ func (e *Estimate) Entropy() float64 {
 	}
 	h := math.Log2(e.packets) - e.Sum(XLogX)/e.packets
 	return min(max(h, 0), math.Log2(max(e.count, 1)))
+}
+
+// EntropyDeviation returns the standard deviation of Entropy, in bits.
+func (e *Estimate) EntropyDeviation() float64 {
+	if e.packets <= 0 {
+		return 0
+	}
+	return e.SumDeviation(XLogX) / e.packets
 }
 
 // Moment2 returns the second frequency moment F2: the sum of the squared sizes.

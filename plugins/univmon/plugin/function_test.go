@@ -3,9 +3,13 @@
 package plugin
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
 // TestGuaranteed: a sum has a guaranteed error only if its function is one of those of section 4.1
@@ -53,6 +57,34 @@ func TestLeast(t *testing.T) {
 	} {
 		if got := tc.t.Least(10_000, 2*time.Second); got != tc.want {
 			t.Errorf("%+v: %v packets, want %v", tc.t, got, tc.want)
+		}
+	}
+}
+
+// TestFunctionErrors: a sum has its standard error. It is absent, with the reason, where the error
+// is too large or the function is not a number.
+func TestFunctionErrors(t *testing.T) {
+	r := flood(t, 1, 2000, 0)
+	r.scope = scope{Network, "src"}
+	out, err := functionTable([]Function{
+		{Name: "flows"},
+		{Name: "few", From: 3, To: 3},
+		{Name: "undefined", g: func(x float64) float64 { return math.Sqrt(1 - 2*x) }},
+	}, []*result{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := sdktest.RowsOf(out)
+	flows := rows["network src flows"]
+	value, known := flows["value"].(float64)
+	spread, _ := flows["value-error"].(float64)
+	if !known || math.Abs(value-2000) > 3*spread || spread < 10 || spread > 200 || flows["problem"] != nil {
+		t.Errorf("flows: %v", flows)
+	}
+	for name, want := range map[string]string{"few": "above 20 %", "undefined": "not a number"} {
+		row := rows["network src "+name]
+		if row["value"] != nil || row["value-error"] != nil || !strings.Contains(fmt.Sprint(row["problem"]), want) {
+			t.Errorf("%s: %v, want a problem with %q", name, row, want)
 		}
 	}
 }

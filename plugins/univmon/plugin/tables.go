@@ -109,7 +109,8 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
 	deviation := b.Uint("state/distinct-flows-error")
 	unparsed, total := b.Uint("state/unparsed-packets"), b.Uint("state/total-packets")
-	entropy, moment := b.Float("state/entropy"), b.Uint("state/second-moment")
+	entropy, entropyDeviation := b.Float("state/entropy"), b.Float("state/entropy-error")
+	moment := b.Uint("state/second-moment")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	change, changeDeviation := b.Uint("state/total-change"), b.Uint("state/total-change-error")
 	for _, r := range results {
@@ -131,6 +132,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 		}
 		if r.estimate.Represents() {
 			entropy.Append(table.Decimal(r.estimate.Entropy(), 6))
+			entropyDeviation.Append(table.Decimal(min(r.estimate.EntropyDeviation(), 64), 6))
 		}
 		moment.Append(table.Whole(r.estimate.Moment2()))
 		hitters.Append(counts[r.scope][0])
@@ -274,7 +276,8 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 	b := table.NewBuilder(functionList)
 	h := newHead(b)
 	name := b.TextKey("name")
-	value, guaranteed := b.Float("state/value"), b.Bool("state/guaranteed")
+	value, deviation := b.Float("state/value"), b.Float("state/value-error")
+	guaranteed, problem := b.Bool("state/guaranteed"), b.Text("state/problem")
 	const most = 9e15 // most that a decimal64 with three digits after the point holds
 	for _, r := range results {
 		if r.estimate == nil || !r.estimate.Represents() {
@@ -284,8 +287,16 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 			h.append(r.scope)
 			name.Append(f.Name)
 			guaranteed.Append(f.guaranteed())
-			if v := r.estimate.Sum(f.G()); !math.IsNaN(v) {
-				value.Append(table.Decimal(min(max(v, -most), most), 3))
+			sum, spread := r.estimate.Sum(f.G()), r.estimate.SumDeviation(f.G())
+			switch {
+			case math.IsNaN(sum) || math.IsNaN(spread):
+				problem.Append("the function is not a number for some flows")
+			case spread > universal.MostDeviation*math.Abs(sum):
+				problem.Append(clip(fmt.Sprintf("the standard error, %.4g, is above %.0f %% of the sum, %.4g: too few flows of "+
+					"the sample represent it", spread, 100*universal.MostDeviation, sum)))
+			default:
+				value.Append(table.Decimal(min(max(sum, -most), most), 3))
+				deviation.Append(table.Decimal(min(spread, most), 3))
 			}
 		}
 	}
