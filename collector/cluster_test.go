@@ -167,8 +167,9 @@ func startPair(t *testing.T, clock ...epoch.Clock) *pair {
 	return p
 }
 
-// shared reports whether the owner of each switch, and no other collector, has a session. Each owns
-// one at least. Before the members know of each other, one may have switches of the other one.
+// shared reports whether each switch has a session with its owner alone, and each collector owns a
+// switch at least. Until the members know of each other, a member may have sessions with switches
+// of the other.
 func (p *pair) shared() bool {
 	view := cluster.View{Members: []cluster.Member{{Name: "c1", State: cluster.Active, Weight: 1},
 		{Name: "c2", State: cluster.Active, Weight: 1}}}
@@ -185,9 +186,9 @@ func (p *pair) logged(text string) int {
 	return strings.Count(p.members["c1"].log.String(), text) + strings.Count(p.members["c2"].log.String(), text)
 }
 
-// Two collectors share three switches. When one is cut off from NATS, the other takes its switches
-// with a higher election id, and the one that is cut off does no harm; when it is back, the other
-// one hands the same switches over to it as before. One that stops leaves them at once.
+// Two collectors share three switches. When NATS is cut off from one of them, the other takes its
+// switches with a higher election id, and the first does no harm. When NATS is back, the other
+// hands the same switches over to the first. A collector that stops leaves its switches at once.
 func TestCollectorsShareSwitches(t *testing.T) {
 	p := startPair(t)
 	a, b := p.members["c1"], p.members["c2"]

@@ -29,8 +29,8 @@ var (
 var values = map[string]int{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
 	"ten": 10, "eleven": 11, "twelve": 12, "fourteen": 14, "fifteen": 15}
 
-// countsOf returns the counts of a page that nothing keeps right: those of things of the
-// repository, and those before a list or table that has another number of entries.
+// countsOf returns the counts in a page that become wrong unnoticed: counts of things of the
+// repository, and counts in front of a list or table with another number of entries.
 func countsOf(page string) (wrong []string) {
 	paragraphs := strings.Split(block.ReplaceAllString(page, ""), "\n\n")
 	for i, p := range paragraphs {

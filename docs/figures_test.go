@@ -106,7 +106,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// The table of all figures agrees with the pages' statements, and its counts are those of its rows.
+// The results in the table of all figures follow from the statements of the figures' pages, and the
+// table's counts are right.
 func TestStatusOfFigures(t *testing.T) {
 	words := []string{"better", "equal", "worse", "not comparable", "missing"}
 	counts := map[string]map[string]int{"all": {}}

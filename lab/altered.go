@@ -14,7 +14,7 @@ import (
 // mostExamples bounds the examples of packets that are kept.
 const mostExamples = 20
 
-// altered records packets that arrived at hosts other than they were sent.
+// altered records packets that arrived at hosts in another form than they were sent.
 type altered struct {
 	mu       sync.Mutex
 	packets  uint64

@@ -24,7 +24,7 @@ type event struct {
 	at   time.Duration
 	seq  uint64 // order of events at one moment
 	to   endpoint
-	load *load // nil: departures from the switch's queues, or call
+	load *load // nil for departures from the queues of the switch, and for calls
 	call func()
 }
 

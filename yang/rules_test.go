@@ -16,7 +16,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// ours returns the schema of the modules that ship with netsketch and those of its examples.
+// ours returns the schema of the modules that ship with netsketch and of the modules of its
+// examples.
 func ours(t *testing.T) *yang.Schema {
 	t.Helper()
 	modules := yangtest.Modules()

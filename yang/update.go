@@ -405,7 +405,7 @@ func (t *Type) value(raw any, fromJSON, lenient bool) (any, error) {
 	}
 	if lenient {
 		text = t.local(t.plain(text))
-		if b, err := strconv.ParseBool(text); t.Base == Boolean && err == nil { // 0 and 1, True and False
+		if b, err := strconv.ParseBool(text); t.Base == Boolean && err == nil { // not 0 and 1
 			text = strconv.FormatBool(b)
 		}
 	}

@@ -418,9 +418,9 @@ func checkNetsketch(repository string, c *documented) error {
 	return nil
 }
 
-// gnmicFlags are flags of gnmic 0.45 by command, "" for the global ones, as its documentation has
-// them (docs/global_flags.md and docs/cmd in its repository). The value is what they take: "" for
-// nothing, "any", "path", or words of which it is one.
+// gnmicFlags are the flags of gnmic 0.45 by command, "" for the global ones, from its documentation
+// (docs/global_flags.md and docs/cmd in its repository). The value states what a flag takes: "" for
+// nothing, "any", "path", or the words of which it takes one.
 var gnmicFlags = map[string]map[string]string{
 	"": {"-a": "any", "--address": "any", "--insecure": "", "--skip-verify": "", "-u": "any", "--username": "any",
 		"-p": "any", "--password": "any", "--tls-ca": "any", "--tls-cert": "any", "--tls-key": "any",
@@ -486,7 +486,8 @@ func checkGnmic(m *models, c *documented) error {
 
 var makeTarget = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 
-// checkMake looks for the targets in the Makefile: that of the page's directory, if it has one.
+// checkMake looks for the targets in the Makefile of the page's directory, or in the repository's
+// if the directory has none.
 func checkMake(repository string, c *documented) error {
 	text, err := os.ReadFile(filepath.Join(c.dir, "Makefile"))
 	if err != nil {

@@ -144,7 +144,8 @@ func doDevices(ctx context.Context, path string, r devconfig.Request) (reply dev
 	return reply, err
 }
 
-// planOffline makes plans without a collector. records are those of a cluster.
+// planOffline makes plans without a collector. records are the records that a cluster keeps of its
+// devices; nil without a cluster.
 func planOffline(ctx context.Context, cfg *config.Config, records devconfig.Records, r devconfig.Request,
 	reply *devconfig.Reply,
 ) error {

@@ -302,7 +302,7 @@ func (c *Component) Replaced(settled time.Duration) (names []string) {
 func (c *Component) SetNetwork(ctx context.Context) {
 	for _, p := range c.running() {
 		if err := p.inst.SetNetwork(ctx, p.network()); err != nil {
-			c.log.Error("plugin does not take the network", "plugin", p.name, "error", err)
+			c.log.Error("plugin refuses the changed network", "plugin", p.name, "error", err)
 		}
 	}
 }

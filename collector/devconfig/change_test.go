@@ -568,8 +568,8 @@ func TestNoExtensions(t *testing.T) {
 	r.expect(settled())
 }
 
-// A device is read in the form in which it sends values: the form of its gNMI session, or the one
-// that is found, in which it is set, too.
+// A device is read and set in the form in which it sends values, which is the form of its gNMI
+// session or is found by trying.
 func TestFormOfRequests(t *testing.T) {
 	sonic := southbound.Form{Origin: "openconfig", Wildcards: true, Target: "OC-YANG", Encoding: gpb.Encoding_JSON_IETF}
 	junos := southbound.Form{Origin: "openconfig", Wildcards: true, Encoding: gpb.Encoding_PROTO}

@@ -77,8 +77,8 @@ type device struct {
 	op       sync.Mutex // one comparison or change at a time; guards the fields up to mu
 	record   *Record    // nil before load
 	revision uint64     // of the record
-	// interrupted is set if the change in progress was read from the record: an earlier start of this
-	// collector or another one began it, or its state could not be kept.
+	// interrupted is set if the change in progress was read from the record: this collector began
+	// it before a restart, another collector began it, or its state could not be kept.
 	interrupted bool
 	form        form // form of values that the device takes in a Set
 	closed      bool // the P4Runtime session, for a change

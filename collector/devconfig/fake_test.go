@@ -441,7 +441,7 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// own names the collector that has the device; "" for this one.
+// own names the collector that owns the device; "" is this collector.
 func (r *rig) own(owner string) {
 	r.mu.Lock()
 	r.owner = owner

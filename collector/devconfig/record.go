@@ -183,7 +183,7 @@ func (d records) Save(_ context.Context, device string, data []byte, _ uint64) (
 	return onlyRevision, errors.Join(dir.Sync(), dir.Close())
 }
 
-// load reads the record, unless it is the one that the device has already.
+// load reads the record, unless the device has its newest revision already.
 func (d *device) load(ctx context.Context) error {
 	data, revision, err := d.records.Load(ctx, d.name)
 	if err == nil && d.record != nil && revision == d.revision {

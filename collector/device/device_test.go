@@ -440,7 +440,7 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	if !d.Measured() {
 		t.Error("the switch is not measured")
 	}
-	// The switch counts in a bank although it acknowledged the flip to another one.
+	// The switch acknowledges a flip and goes on counting in the bank before it.
 	sw.Count(in, 7, 1)
 	r, err = d.Read(context.Background(), 0, func(context.Context) error {
 		sw.Count(in, 7, 1)

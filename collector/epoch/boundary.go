@@ -561,7 +561,7 @@ func (p *place) leave() {
 	}
 }
 
-// expire gives the engine a new place if this one is still held.
+// expire gives the engine a new place instead of p, unless p was given back already.
 func (p *place) expire() {
 	if p.held.CompareAndSwap(true, false) {
 		p.e.places <- &place{e: p.e}

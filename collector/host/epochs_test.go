@@ -165,9 +165,9 @@ func TestClockAlone(t *testing.T) {
 	}
 }
 
-// TestCollectorBehind: the clocks of all hosts are two epochs ahead of the collector's. They move
-// no host more than an epoch ahead of the collector, the status names each, and when they are right
-// again, none.
+// TestCollectorBehind: while the clocks of all hosts are two epochs ahead of the collector, they
+// move no host more than one epoch ahead, and the status names each host. It names none after the
+// clocks are right again.
 func TestCollectorBehind(t *testing.T) {
 	r := newRig(t, nil, "h1", "h2", "h3")
 	hosts := []*testHost{r.start("h1", nil), r.start("h2", nil), r.start("h3", nil)}

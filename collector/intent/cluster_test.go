@@ -87,7 +87,7 @@ func newHub(t *testing.T) *hub {
 	return h
 }
 
-// place makes a member the owner of a device, or another one.
+// place adds a device to a member, which owns it if own is set; otherwise another member does.
 func (h *hub) place(member, device string, own bool) {
 	r := h.members[member]
 	r.c.AddDevice(&sharedDevice{r.devices[device], func() {}}, false, !own)
@@ -195,7 +195,7 @@ func TestPreEpochPlanOfACluster(t *testing.T) {
 	c1.expectApplied("s1")
 	c1.expectApplied("s2")
 
-	// The same when it is the device of the plugin's home that refuses the plan.
+	// A plan is refused in the same way by the device of the plugin's home.
 	c1.devices["s2"].do(func(d *fakeDevice) { d.refuse = nil })
 	c1.devices["s1"].do(func(d *fakeDevice) { d.refuse = tableFull })
 	c1.c.Add(t.Context(), plugin, plan(8))

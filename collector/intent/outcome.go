@@ -16,7 +16,7 @@ import (
 type Outcome struct {
 	Plugin string
 	Plan   uint64 // the plugin's ID of the plan
-	// Maker is the member that made the plan, "" for this one, and Number is SharedPlan.Number.
+	// Maker is the member that made the plan; "" is this collector. Number is SharedPlan.Number.
 	Maker  string
 	Number uint64
 	// Device is the device; "" for a setting.

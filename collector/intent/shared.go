@@ -157,10 +157,10 @@ func (d *deviceIntent) held(updates []p4rt.Update, of *part) (held Held, parts [
 	return Held{p4rt.Desired{Entries: sorted(entries), Absent: sorted(absent)}, d.c.doneAfter(d, parts, of)}, parts
 }
 
-// announce stores what the device will hold after updates, which may be those of a part. The error
-// wraps p4rt.ErrNotReady if another collector owns the device. After any other failure, announce
-// returns nil: the updates are written, and Sync stores the entries. The caller holds d.storing and
-// d.writing.
+// announce stores the entries that the device will hold after updates. of is the part of a plan
+// that the updates belong to, or nil. The error wraps p4rt.ErrNotReady if another collector owns
+// the device. After any other failure, announce returns nil: the updates are written, and Sync
+// stores the entries. The caller holds d.storing and d.writing.
 func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update, of *part) error {
 	if d.c.cluster == nil {
 		return nil

@@ -350,7 +350,7 @@ func TestTopologyAndBindings(t *testing.T) {
 	}
 }
 
-// The limits of a session on a virtual clock are those of the clock: the load of the machine
+// On a virtual clock, the timeouts of a session follow that clock, so the load of the machine
 // decides no result.
 func TestSessionLimits(t *testing.T) {
 	r := newRig(t, `devices: [{name: s1, address: "127.0.0.1:1", device-id: 1, pipeline: {keep: true},

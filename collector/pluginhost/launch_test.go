@@ -350,7 +350,7 @@ func TestReplacedBinary(t *testing.T) {
 	}
 }
 
-// A file that is replaced while the system starts it: the file that runs is the one that counts.
+// If the file is replaced while the system starts it, the checksum is that of the file that runs.
 func TestReplacedDuringStart(t *testing.T) {
 	confiner, _ := newConfiner()
 	for _, after := range []bool{false, true} {

@@ -585,7 +585,7 @@ func cut(s string) *string {
 	return &s
 }
 
-// joined joins texts, as many of them as fit into maxText.
+// joined joins texts, and leaves out the last ones if all together exceed maxText.
 func joined(texts []string, separator string) *string {
 	s := strings.Join(texts, separator)
 	if len(s) > maxText {

@@ -122,7 +122,7 @@ type Session struct {
 	cache  *cache
 	logged string          // state and reason that were logged last
 	synced time.Time       // since when the session is synced; zero if it is not
-	flaps  bool            // the session before did not last, so this one is not logged before it has
+	flaps  bool            // the previous session did not last, so this one is logged only once it has lasted
 	warned map[string]bool // keys of lines that are logged once
 }
 

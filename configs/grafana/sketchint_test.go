@@ -12,7 +12,7 @@ import (
 // sketchint returns an interval of a network with an inflated latency and a changed path.
 func (s *sample) sketchint(n uint64) {
 	const flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
-	// one adds a row with keys, of which numbers are keys with the value 1, and values.
+	// one adds a row with the given keys and values. numbers are further keys, with the value 1.
 	one := func(list, keys, numbers string, texts map[string]string) {
 		b := table.NewBuilder("/netsketch-sketchint:sketchint/" + list)
 		for name := range strings.FieldsSeq(keys) {

@@ -209,8 +209,8 @@ func (c *collector) start(path *fakePath, change func(*Config)) (*Agent, *testki
 	return a, log
 }
 
-// A report of which a session carried a part is sent whole in the next one, and dropped when it is
-// acknowledged.
+// If a session ends within a report, the next session sends the report whole. An acknowledged
+// report is dropped.
 func TestResendAfterReconnect(t *testing.T) {
 	c := newCollector(t)
 	path := &fakePath{size: 3*chunkBytes + 5}
@@ -271,7 +271,8 @@ func (c *manualClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	return func() bool { return true }
 }
 
-// streamingPath has messages, of which the first ones are full.
+// streamingPath is a data path whose reports consist of several messages; all but the last are
+// full.
 type streamingPath struct {
 	*fakePath
 	onFull   func()

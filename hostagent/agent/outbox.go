@@ -25,7 +25,7 @@ type outbox struct {
 	mu       sync.Mutex
 	reports  []*outReport // reports in the order in which they were added
 	sealed   uint64       // newest epoch that was requested
-	sending  *outReport   // report of which some chunks are sent; nil: none
+	sending  *outReport   // the report in transmission; nil if none is
 	bytes    int64
 	dropped  uint64
 	maxBytes uint64 // limit of a report's size, as the collector stated it

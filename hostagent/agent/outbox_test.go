@@ -73,8 +73,8 @@ func TestOutboxOrder(t *testing.T) {
 	}
 }
 
-// Parts of the open epoch wait for the report of the one that is over, and for its parts, which
-// are sent first.
+// The outbox sends the report of the epoch that is over, with its parts, before parts of the open
+// epoch.
 func TestOutboxParts(t *testing.T) {
 	o := outbox{limit: 1 << 20}
 	o.put(1, "r", 0, []byte("a"), 0)
@@ -96,8 +96,8 @@ func TestOutboxParts(t *testing.T) {
 	}
 }
 
-// Beyond its limit the outbox drops the oldest reports and counts them, but not the newest, and not
-// the one of which chunks were sent.
+// Beyond its limit the outbox drops the oldest reports and counts them. It keeps the newest report,
+// and the one in transmission.
 func TestOutboxIsBounded(t *testing.T) {
 	o := outbox{limit: 3 * chunkBytes}
 	o.put(1, "r", 0, make([]byte, 2*chunkBytes), 0)

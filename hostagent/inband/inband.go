@@ -182,7 +182,7 @@ const (
 	Latency
 	Queue        // id of 8 bits, occupancy of 24
 	IngressTime  // 32 bits in version 1.0, 64 in 2.1
-	EgressTime   // likewise
+	EgressTime   // 32 bits in version 1.0, 64 in 2.1
 	LogicalPorts // level 2: ingress and egress, 32 bits each
 	Utilization  // utilization of the egress port
 	Buffer       // id of 8 bits, occupancy of 24; version 2.1

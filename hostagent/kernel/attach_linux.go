@@ -54,7 +54,7 @@ type Attachment struct {
 // attached is a hook and the attachment of its program.
 type attached struct {
 	Hook             // has a copy of the program that closes with the attachment
-	link   link.Link // nil: filter
+	link   link.Link // the TCX or XDP link; nil for a filter at clsact
 	filter *filter   // clsact
 }
 

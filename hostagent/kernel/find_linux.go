@@ -75,7 +75,7 @@ func (h *Hook) anchor(role string, index int) link.Anchor {
 // Program is a program of an agent at an interface.
 type Program struct {
 	id          ebpf.ProgramID
-	link        link.ID // 0: a filter at clsact
+	link        link.ID // 0 for a filter at clsact
 	name, where string
 	egress      bool
 	detach      func() error

@@ -17,8 +17,8 @@ import (
 // Route is a route of the main table by which packets leave an interface.
 type Route struct {
 	V6     bool
-	MTU    int    // 0: the interface's
-	Change string // the command that changes it, without the attributes to change
+	MTU    int    // 0 if the route has the interface's MTU
+	Change string // the command that changes the route, without the attributes to change
 }
 
 // Routes returns the routes of an interface, except routes of link-local addresses.

@@ -113,7 +113,7 @@ type pair struct {
 	host      string // interface
 	near, far unix.SockaddrInet4
 	listener  int
-	datagram  [2]int // near and far
+	datagram  [2]int // the UDP sockets of near and far
 }
 
 // newPair makes a veth with the addresses 10.0.n.1 and 10.0.n.2, and opens the sockets.

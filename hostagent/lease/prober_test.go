@@ -15,7 +15,7 @@ import (
 
 // path is the simulated network between two hosts for one source port.
 type path struct {
-	mtu                   int // 0: none
+	mtu                   int // 0 is no MTU
 	delay, carrierDelay   time.Duration
 	loss                  float64 // in each direction
 	carrierLoss           float64 // of probes in the carrier, besides
@@ -244,7 +244,7 @@ func TestPathMTU(t *testing.T) {
 func TestNoLease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path path
-		port int // -1: all
+		port int // -1 for all ports
 		want string
 	}{
 		"drops the carrier":           {path{dropsOptions: true}, -1, "lost: carrier lost on the path"},

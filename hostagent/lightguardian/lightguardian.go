@@ -35,7 +35,7 @@ type Role struct {
 	next    uint64 // first epoch that is not reported
 	current *Batch
 	waiting []*Batch // ended epochs that wait for their request, in order
-	recent  []*Batch // newest ended epochs, at most as many as an interval has
+	recent  []*Batch // the newest ended epochs of the interval, at most
 	dropped uint64
 	onFull  func()
 }
@@ -193,8 +193,8 @@ func (r *Role) Batch(e uint64) *Batch {
 	return nil
 }
 
-// Latest returns the settings and the results up to the newest ended epoch with packets, of as many
-// epochs as an interval has; ok is false without such an epoch. The report is a copy.
+// Latest returns the settings, and the results of one interval: of the newest ended epoch with
+// packets, and of the epochs before it. ok is false if no epoch had packets. The report is a copy.
 func (r *Role) Latest() (s wire.Settings, report wire.Report, ok bool) {
 	r.advance()
 	if len(r.recent) == 0 {

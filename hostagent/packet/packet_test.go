@@ -168,8 +168,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzFlow: a frame has the flow that the ground truth of switches has, if that has one, and the
-// one of OuterFlow, or more headers than switches parse.
+// FuzzFlow: a frame has the flow that the switches' ground truth has, if it has one there. The flow
+// is also that of OuterFlow, unless the frame has more headers than switches parse.
 func FuzzFlow(f *testing.F) {
 	whole, r := tcp4("data"), rand.New(rand.NewPCG(7, 8))
 	whole[10], whole[11] = 0x23, 0xc3 // the checksum
@@ -199,8 +199,8 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
-// TestFlowBounds: a frame with as many headers as switches parse has a flow, one with more has
-// none.
+// TestFlowBounds: a frame with the most headers that switches parse has a flow; with one header
+// more it has none.
 func TestFlowBounds(t *testing.T) {
 	repeat := func(b []byte, n int) []byte { return bytes.Repeat(b, n) }
 	label, bottom, tag := []byte{0, 17, 0, 64}, []byte{0, 16, 1, 64}, []byte{0x81, 0, 0, 5}

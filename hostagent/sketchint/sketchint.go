@@ -176,8 +176,8 @@ func (l *Lane) stop() *group {
 	}
 }
 
-// give ends the use of a group. If the lane began the group while collect had the group before, and
-// collect has put that one back, both are kept.
+// give puts a group back into the lane after its use. If collect has put another group there
+// meanwhile, that group is kept as a finished one, so that neither is lost.
 func (l *Lane) give(g *group) {
 	if other := l.group.Swap(g); other != nil {
 		l.role.finish(other, nil)

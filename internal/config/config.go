@@ -303,8 +303,8 @@ type AgentsTLS struct {
 	CertFile string `yaml:"cert-file" form:"file"`
 	// KeyFile is the certificate's private key.
 	KeyFile string `yaml:"key-file" form:"file"`
-	// ClientCAFile holds the certificates to trust for agents. An agent's host is the one of hosts
-	// that is a DNS name of its certificate, or its common name if it has no DNS name.
+	// ClientCAFile holds the certificates to trust for agents. A DNS name of an agent's
+	// certificate, or its common name if it has no DNS name, is the name of its host.
 	ClientCAFile string `yaml:"client-ca-file" form:"file"`
 }
 

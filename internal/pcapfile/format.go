@@ -293,7 +293,7 @@ func (n *ng) next() (record, error) {
 // interface's snap length.
 func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) {
 	if uint64(at) >= uint64(len(n.interfaces)) {
-		return record{}, fmt.Errorf("interface %d of %d", at, len(n.interfaces))
+		return record{}, fmt.Errorf("a packet of interface %d, but only %d interfaces are described", at, len(n.interfaces))
 	}
 	i := n.interfaces[at]
 	if date == nil && i.snap != 0 {

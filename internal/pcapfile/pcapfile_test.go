@@ -421,7 +421,7 @@ func TestNgBlocks(t *testing.T) {
 			if err != nil || !bytes.Equal(p.Frame, want) {
 				t.Errorf("%v: packet %d: %x, %v", order, i, p.Frame, err)
 			}
-			// Dates that jump are no pause, so only the first ones are those of the file.
+			// A jump of the date is no pause: only the first packets have the times of the file.
 			if i == 0 && !p.Date.Equal(time.Unix(101, 5e8)) {
 				t.Errorf("%v: date %v", order, p.Date)
 			}

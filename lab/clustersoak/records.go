@@ -229,8 +229,8 @@ func (r *records) ownedSince(device string, after time.Time) (first time.Time) {
 	return first
 }
 
-// firstSince returns when the row of the first epoch of a switch arrived that is not before a
-// number, and the count of epochs before that one, from two before the number on, without a row.
+// firstSince returns when the first row of a switch arrived whose epoch is number or later, and how
+// many epochs have no row, counted from number - 2 to that epoch.
 func (r *records) firstSince(device string, number uint64) (at time.Time, missing int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,7 +312,7 @@ func (r *records) longestGap(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// sentLate records that packets meant for one epoch were sent until another one, by a busy machine.
+// sentLate records that a busy machine sent packets meant for one epoch in a later one.
 func (r *records) sentLate(meant, sent uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,8 +321,8 @@ func (r *records) sentLate(meant, sent uint64) {
 	}
 }
 
-// result returns the count of rows, of epochs whose packets were sent late, and the rows of other
-// epochs with another count of packets.
+// result returns the count of rows, the count of epochs whose packets were sent late, and those
+// rows of the other epochs that have a wrong number of packets.
 func (r *records) result() (rows, late int, wrong []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

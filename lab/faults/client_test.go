@@ -198,8 +198,8 @@ func (r *recorder) add(n *gpb.Notification) {
 	}
 }
 
-// take records a row under its epoch: its own number, or that of UnivMon's summary, which comes
-// after the rows of its epoch, of which only changed ones come anew.
+// take records a row under its epoch, which is the row's own number or that of UnivMon's summary.
+// The summary comes after the changed rows of its epoch.
 func (r *recorder) take(key string, row map[string]string) {
 	name := "last-epoch"
 	if key == "epoch" {

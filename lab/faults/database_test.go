@@ -28,7 +28,7 @@ type database struct {
 	address string
 
 	mu      sync.Mutex
-	answer  func(w http.ResponseWriter, lines string) (stored bool) // nil: InfluxDB's
+	answer  func(w http.ResponseWriter, lines string) (stored bool) // nil answers as InfluxDB does
 	asked   int                                                     // requests that had the other answer
 	points  map[string]bool                                         // lines
 	perhaps map[string]bool                                         // lines of requests that had the other answer

@@ -60,7 +60,7 @@ type fault struct {
 	cut bool
 
 	inject func(*trial) // begins the fault, and ends it unless it lasts
-	check  func(*trial) // nil: losses and recovery alone
+	check  func(*trial) // nil checks losses and recovery alone
 }
 
 // needs are the processes of a trial beyond three switches, a collector and UnivMon.

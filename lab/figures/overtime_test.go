@@ -64,7 +64,7 @@ func TestOvertimeOverhead(t *testing.T) {
 		}
 		for i, r := range rows {
 			most := 0.001
-			if strings.HasPrefix(r.Structure, "requests") { // gRPC sends them in frames by chance: up to 4 % less was seen
+			if strings.HasPrefix(r.Structure, "requests") { // how gRPC cuts messages into frames varies by up to 4 %
 				most = 0.06
 			}
 			if w := recorded[i]; r.Variant != w.Variant || r.Structure != w.Structure || r.Unit != "ms" &&

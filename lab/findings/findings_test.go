@@ -153,8 +153,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestMeasured: rows within 1.5 times of a threshold are counted by themselves, and exactly. Rows
-// may be an epoch late, and rows that the plugin does not promise are counted by themselves.
+// TestMeasured: rows within 1.5 times of a threshold have columns of their own, and so have rows
+// that the plugin does not promise. Rows may be an epoch late.
 func TestMeasured(t *testing.T) {
 	view := score.View{Device: score.Network, Dimension: "src"}
 	epoch := func(problem string, s score.Score) *score.Result {

@@ -72,8 +72,8 @@ func (s share) rate() (low, high float64) {
 // finding counts what was reported of one fault: alerts, or rows of each epoch.
 type finding struct {
 	found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
-	// incomplete counts, like found, the faults of epochs of which the plugin publishes that findings
-	// can be missing. They do not count in found.
+	// incomplete counts the faults, and those found, in epochs of which the plugin itself publishes
+	// that findings can be missing. They do not count in found.
 	incomplete share
 	near       share // share of the results within 1.5 times of a threshold that were reported
 	right      share // share of what was reported that is a fault, or near its threshold

@@ -228,8 +228,8 @@ func (t *trial) begin() error {
 	}
 	without := t.untagged || len(w.settings.late) > 0
 	if without || t.inexact {
-		// Nothing shows that agents will never tag packets; a few epochs are longer than they take to
-		// begin.
+		// Agents that will never tag packets cannot be recognized, so wait some epochs more than
+		// leases take to begin.
 		if err := t.epochs(8); err != nil || without {
 			return err
 		}

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// What hosts send, as the wire has it: packets with and without a carrier.
+// Packets as hosts send them, with and without a carrier.
 
 package main
 

@@ -108,7 +108,8 @@ func TestDropsAreCountedByReason(t *testing.T) {
 		t.Errorf("traces (-want +got):\n%s", diff)
 	}
 
-	// The same with a link that is down in the first epoch, and with packets on the way at the end.
+	// Every packet is also accounted for with a link that is down in the first epoch, and with
+	// packets on the way at the end.
 	s.Faults = []scenario.Fault{{Link: "leaf1-spine1", Down: true, Until: 20 * time.Millisecond}}
 	s.Traffic[0].Repeat, s.Topology.Latency = true, 100*time.Millisecond
 	r = play(t, s)

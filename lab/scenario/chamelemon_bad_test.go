@@ -151,8 +151,8 @@ func TestChameleMonWrappedCounter(t *testing.T) {
 	}
 }
 
-// More flows than can be decoded, all of a sudden: first those that lost packets, then those of
-// each switch.
+// Suddenly there are more flows than can be decoded: first among the flows that lost packets, then
+// at each switch.
 func TestChameleMonUndecoded(t *testing.T) {
 	const lost, all = 2, 4 // epochs of the run
 	s := faulty(t, all+2)

@@ -332,7 +332,7 @@ func TestChameleMonWorkloads(t *testing.T) {
 	if os.Getenv("NETSKETCH_CHAMELEMON") == "" {
 		t.Skip("takes many minutes: run `make chamelemon-healthy`, which sets NETSKETCH_CHAMELEMON")
 	}
-	// What sizes are multiplied with, so that a machine can play them; those of CACHE are small
+	// The factor of flow sizes, so that a machine can play the workload; sizes of CACHE are small
 	// already.
 	scales := map[string]float64{"dctcp": 0.01, "cache": 1, "vl2": 0.01, "hadoop": 0.1}
 	for _, workload := range []string{"dctcp", "cache", "vl2", "hadoop"} {

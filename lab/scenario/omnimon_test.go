@@ -190,8 +190,8 @@ func (x *failures) play(t *testing.T) []outcome {
 	return out
 }
 
-// outcomes are those of all epochs, each with the kind of its failures. lossy are the elements that
-// lost packets.
+// outcomes are the outcomes of all epochs, each with the kind of its failures. lossy are the
+// elements that lost packets.
 func (x *failures) outcomes(t *testing.T, r *scenario.Report, lossy []int) (out []outcome) {
 	for i := range r.Epochs {
 		e := exactEpoch(t, r, i, 1)

@@ -54,8 +54,8 @@ func (j *Journal) at(epoch uint16) *JournalEpoch {
 	return e
 }
 
-// Send counts a packet that a host sent in an epoch, modulo 65,536. bytes is the length of the IP
-// packet.
+// Send counts a packet that a host sent. epoch is the epoch in its header, modulo 65,536, and bytes
+// the length of the IP packet.
 func (j *Journal) Send(epoch uint16, k flow.Key, bytes int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

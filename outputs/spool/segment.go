@@ -274,7 +274,7 @@ func scan(path string) (*segment, error) {
 	for at < s.size {
 		r, size, err := s.read(at)
 		if err == nil && r.Seq != s.first+s.records {
-			err = &errDamaged{at, false, fmt.Sprintf("record %d instead of %d", r.Seq, s.first+s.records)}
+			err = &errDamaged{at, false, fmt.Sprintf("its number is %d, expected %d", r.Seq, s.first+s.records)}
 		}
 		if err != nil {
 			var damage *errDamaged

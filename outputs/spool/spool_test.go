@@ -513,7 +513,7 @@ func TestDiskFullOfOtherFiles(t *testing.T) {
 	wantRange(t, got, 6001-uint64(len(got)), 6001)
 }
 
-// The same with a file system that is full.
+// A queue on a full file system gives up its oldest records, too.
 func TestRealFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	const size = 4 << 20

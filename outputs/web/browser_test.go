@@ -452,7 +452,7 @@ func (f *fixture) publish(list string, keys []string, rows ...map[string]any) {
 	}
 }
 
-// pages are those of the navigation, and addresses that lead nowhere.
+// pages are the pages of the navigation, and addresses without a page.
 var pages = []string{"", "epochs", "alerts", "flow", "flow?key=10.0.0.7", "flow?key=nonsense",
 	"queries", "plugin/univmon",
 	"plugin/omnimon", "plugin/hello", "plugin/probes", "plugin/unknown", "plugin/%E0%A4%A", "nowhere", "paths",

@@ -29,7 +29,7 @@ const (
 
 // stream is a Subscribe call of a browser, as the gNMI server sees it: one request, no more.
 type stream struct {
-	grpc.ServerStream // nil: Subscribe uses the methods below
+	grpc.ServerStream // stays nil: Subscribe uses only the methods below
 
 	ctx    context.Context
 	first  *gpb.SubscribeRequest // request, until it has been received

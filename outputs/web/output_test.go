@@ -480,7 +480,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A browser that does not read neither delays another one nor stays.
+// A browser that does not read events does not delay another browser, and is disconnected.
 func TestSlowBrowser(t *testing.T) {
 	c := plain()
 	c.WriteTimeout = 2 * time.Second

@@ -27,8 +27,8 @@ var ErrNotInstalled = errors.New(Program + " is not on the PATH")
 
 // Config is the switch's configuration. The zero value works.
 type Config struct {
-	DeviceID uint64 // 0: 1
-	CPUPort  uint32 // 0: 255
+	DeviceID uint64 // 0 stands for 1
+	CPUPort  uint32 // 0 stands for 255
 	Program  string // file with BMv2 JSON to start with; "": none until P4Runtime pushes one
 }
 

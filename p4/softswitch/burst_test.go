@@ -43,7 +43,7 @@ func TestBursts(t *testing.T) {
 	for w := range workers {
 		wg.Go(func() {
 			for range bursts {
-				if w == 0 { // one does without
+				if w == 0 { // one writer uses no burst
 					s.Inject(0, pkt, 0)
 					continue
 				}

@@ -264,8 +264,8 @@ func bmv2Files(t *testing.T, name string, in [][]byte) [][]byte {
 	return bmv2Ports(t, js, map[uint32][][]byte{0: in, 1: nil}, 1, len(in))
 }
 
-// bmv2Ports sends packets into the ports of simple_switch, those of the lower ports first, and
-// returns what leaves by one port, once it is as many as wanted or no more come.
+// bmv2Ports sends packets into the ports of simple_switch, in the order of the ports. It returns
+// the packets that leave by port from, when want of them have left or no more come.
 func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, want int) [][]byte {
 	t.Helper()
 	path, err := exec.LookPath("simple_switch")

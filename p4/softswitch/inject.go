@@ -40,7 +40,7 @@ const (
 type queued struct {
 	p        *machine.Packet
 	port     uint32
-	truncate int // 0: whole
+	truncate int // 0 leaves the packet whole
 }
 
 // txBuffer holds outgoing packets and digests until the lane is free again.

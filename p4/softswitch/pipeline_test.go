@@ -196,7 +196,8 @@ func TestNoAllocationsInLoops(t *testing.T) {
 	}
 }
 
-// TestParallelIsExact: several goroutines at once leave the cells that one alone leaves.
+// TestParallelIsExact: several goroutines that inject packets at once leave the same cells as one
+// goroutine.
 func TestParallelIsExact(t *testing.T) {
 	t.Parallel()
 	const workers = 4

@@ -52,8 +52,8 @@ func TestSharedProfile(t *testing.T) {
 	}
 }
 
-// TestGroupOrder: what a hash chooses depends on the order of a group's slots, which is that of the
-// places that members and their copies took, as simple_switch_grpc gives them out.
+// TestGroupOrder: which member a hash selects depends on the order of the group's slots. Members
+// and their copies take slots in the order in which simple_switch_grpc assigns them.
 func TestGroupOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})

@@ -37,7 +37,7 @@ type sent struct {
 	at   time.Duration
 }
 
-// bench is a switch with services.p4 and ports 0 to 3, of which what leaves is kept.
+// bench is a switch with services.p4 and ports 0 to 3. It keeps the packets that leave.
 type bench struct {
 	*Switch
 	t   testing.TB

@@ -22,7 +22,7 @@ const defaultMaxLoops = 64
 type Config struct {
 	Name     string               // name in the log
 	Clock    func() time.Duration // time since the switch started, for PacketOut and idle timeouts; nil: the wall clock
-	CPUPort  uint32               // 0: DefaultCPUPort
+	CPUPort  uint32               // 0 stands for DefaultCPUPort
 	Seed     uint64               // seed of random()
 	Parallel int                  // number of packets that run concurrently; 0 is 1
 	MaxLoops int                  // resubmits and recirculations of a packet before it is dropped and counted; 0: 64

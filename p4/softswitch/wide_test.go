@@ -141,7 +141,7 @@ func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		in    []byte
 		width int
-		out   []byte // nil: it does not fit
+		out   []byte // nil if it does not fit
 	}{
 		{nil, 8, []byte{0}},
 		{[]byte{0, 0, 5}, 3, []byte{5}},

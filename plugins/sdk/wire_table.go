@@ -288,7 +288,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 				code = binary.LittleEndian.Uint32(codes[4*i:])
 			}
 			if uint64(code) >= uint64(len(ends)/4) {
-				return fmt.Errorf("row %d is entry %d of %d", at+i, code, len(ends)/4)
+				return fmt.Errorf("row %d refers to entry %d of a dictionary of %d entries", at+i, code, len(ends)/4)
 			}
 			to.codes = append(to.codes, uint32(entries)+code)
 		}
@@ -300,7 +300,7 @@ func (to *openColumn) addText(c *pluginv1.Column, at, rows int) error {
 	for i := 0; i < len(ends); i += 4 {
 		end := binary.LittleEndian.Uint32(ends[i:])
 		if end < last || uint64(end) > uint64(len(c.GetData())) {
-			return fmt.Errorf("entry %d ends at byte %d, after %d, of %d", i/4, end, last, len(c.GetData()))
+			return fmt.Errorf("entry %d ends at byte %d; expected %d to %d", i/4, end, last, len(c.GetData()))
 		}
 		if end-last > MaxText {
 			return fmt.Errorf("entry %d has %d bytes of text; the limit is %d", i/4, end-last, MaxText)

@@ -394,7 +394,7 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	flags, rows, width := r.U32(), int(r.U32()), int(r.U32())
 	total := r.U64()
 	if rows < 1 || rows > family.MaxRows || width < 1 || flags > 3 {
-		return fmt.Errorf("countmin: %w: %d rows of %d", sketch.ErrFormat, rows, width)
+		return fmt.Errorf("countmin: %w: %d rows of %d columns", sketch.ErrFormat, rows, width)
 	}
 	if err := r.Expect(rows * width * cellBytes); err != nil {
 		return fmt.Errorf("countmin: %w", err)

@@ -210,7 +210,7 @@ func (s *Sketch[F]) UnmarshalBinary(b []byte) error {
 	}
 	flags, rows, width := r.U32(), int(r.U32()), int(r.U32())
 	if rows < 1 || rows > family.MaxRows || width < 1 || flags > 1 {
-		return fmt.Errorf("countsketch: %w: %d rows of %d", sketch.ErrFormat, rows, width)
+		return fmt.Errorf("countsketch: %w: %d rows of %d columns", sketch.ErrFormat, rows, width)
 	}
 	if err := r.Expect(rows * width * cellBytes); err != nil {
 		return fmt.Errorf("countsketch: %w", err)

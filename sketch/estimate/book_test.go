@@ -86,8 +86,8 @@ func TestRowsByTheBook(t *testing.T) {
 	}
 }
 
-// TestCrowd: the number of flows of counters none of which is zero is near the truth, if all
-// counted all of their packets, or a share, and an upper bound without sizes.
+// TestCrowd: from counters none of which is zero, the estimated number of flows is near the truth
+// if all flows counted all of their packets, or a known share. Without sizes it is an upper bound.
 func TestCrowd(t *testing.T) {
 	const rows, columns, flows = 3, 400, 1200
 	for name, tc := range map[string]struct {

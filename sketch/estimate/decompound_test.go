@@ -19,7 +19,7 @@ func TestDecompound(t *testing.T) {
 		var sizes []uint32
 		truth := make(map[int]float64)
 		for range int(load * 16384) {
-			x := uint32(math.Exp(r.Float64() * math.Log(20_000))) // as many flows in each power of two
+			x := uint32(math.Exp(r.Float64() * math.Log(20_000))) // the same number of flows in each power of two
 			sizes = append(sizes, x)
 			truth[int(math.Log2(float64(x)))]++
 		}

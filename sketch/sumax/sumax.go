@@ -549,7 +549,7 @@ func (s *Sketch[F]) ReceivedColumns() int {
 // Column appends the cells of a column, row by row, to dst: the content of a sketchlet (§5.1).
 func (s *Sketch[F]) Column(dst []uint32, col int) ([]uint32, error) {
 	if col < 0 || col >= s.cfg.Width {
-		return dst, fmt.Errorf("%w: sumax: column %d of %d", sketch.ErrMismatch, col, s.cfg.Width)
+		return dst, fmt.Errorf("%w: sumax: column %d, but the sketch has %d columns", sketch.ErrMismatch, col, s.cfg.Width)
 	}
 	return append(dst, s.column(uint32(col))...), nil
 }

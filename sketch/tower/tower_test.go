@@ -678,7 +678,7 @@ func TestBound(t *testing.T) {
 	const flows = 40_000
 	equal := []Row{{2, 1000}, {4, 1000}, {8, 1000}, {16, 1000}, {32, 1000}}
 	for name, load := range map[string]struct {
-		rows []Row // nil: the paper's
+		rows []Row // nil for the paper's rows
 		size func(flow int) uint32
 	}{
 		"one packet a flow":       {nil, func(int) uint32 { return 1 }},

@@ -34,7 +34,8 @@ func (s *Sketch) keyError(n int) error {
 // InsertBatch counts one packet of each key; keys are concatenated, size bytes each.
 func (s *Sketch) InsertBatch(keys []byte, size int) error {
 	if size != s.layout.Key.Size(false) && size != s.layout.Key.Size(true) || len(keys)%size != 0 {
-		return fmt.Errorf("%w: universal: %d bytes of keys of %d", sketch.ErrMismatch, len(keys), size)
+		return fmt.Errorf("%w: universal: %d bytes are not a whole number of keys of %d bytes", sketch.ErrMismatch,
+			len(keys), size)
 	}
 	for ; len(keys) > 0; keys = keys[size:] {
 		if err := s.Insert(keys[:size]); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// sources measures n sources, of which every 50th sends ten packets and the others one, and returns
-// the estimate, the number of packets, and their entropy.
+// sources measures n sources: every 50th sends ten packets, the others one. It returns the
+// estimate, the number of packets and the entropy.
 func sources(t *testing.T, l Layout, n int, seed uint32) (e *Estimate, packets, entropy float64) {
 	t.Helper()
 	s := measure(t, l, nil)

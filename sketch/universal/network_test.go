@@ -95,7 +95,7 @@ func TestManySwitchesAsOne(t *testing.T) {
 }
 
 // TestSampleIsFair: whether a small flow is in the sample does not depend on when its packets come.
-// Otherwise a flood of single packets would count for more, or less, than it is. The bound is four
+// If it did, a flood of single packets would be counted too high or too low. The bound is four
 // standard errors.
 func TestSampleIsFair(t *testing.T) {
 	flood := attack(t, 4000, 1, "192.0.2.1")

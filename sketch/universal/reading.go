@@ -174,7 +174,8 @@ func Sum(plus, minus []*Reading) (*Reading, error) {
 	return r, nil
 }
 
-// keep drops the keys of the reading that one sketch with its counters would not keep.
+// keep drops the heavy keys of the reading that a single sketch with the same counters would not
+// hold.
 func (r *Reading) keep(keys []candidate) {
 	s := over(r.layout, r.cells, make([]uint32, r.layout.HeavyCells()), nil)
 	s.rank(keys)

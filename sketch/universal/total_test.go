@@ -31,8 +31,8 @@ func (d *drawn) estimate(t *testing.T, l Layout) *Estimate {
 	return s.Reading().Estimate()
 }
 
-// draw draws n sources: with shape 0 they send one packet each, otherwise as many as a Pareto
-// distribution of this shape gives.
+// draw draws the packets of n sources: one for each with shape 0, otherwise Pareto-distributed with
+// this shape.
 func draw(random *rand.Rand, n int, shape float64) drawn {
 	d := drawn{make([]uint32, n), make([]int, n)}
 	for i := range n {

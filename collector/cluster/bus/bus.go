@@ -88,7 +88,7 @@ type Server interface {
 // Bus is a connection to NATS.
 type Bus struct {
 	cfg    Config
-	server Server // nil: external
+	server Server // the embedded NATS server; nil if the servers are other processes
 	conn   *nats.Conn
 	closed chan struct{}
 	js     jetstream.JetStream

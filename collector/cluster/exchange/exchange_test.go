@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	// The NATS client leaves it behind if a publisher ends right after its first message.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(
 		"github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
-		// A NATS server has left this one behind on a busy machine.
+		// On a busy machine, a NATS server was seen to leave this goroutine behind.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
 }
 

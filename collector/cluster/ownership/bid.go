@@ -60,6 +60,6 @@ func FenceOf(id ElectionID, fence uint64) (of uint64, member bool) {
 // lease than the session that bid an id. fence is the fence of this member's lease.
 func Deposes(highest, bid ElectionID, fence uint64) bool {
 	of, member := FenceOf(highest, fence)
-	own, _ := FenceOf(bid, fence) // 0 if the session bid without a lease: every member's is newer
+	own, _ := FenceOf(bid, fence) // 0 if the session bid without a lease, so that every member's lease is newer
 	return member && of > own
 }

@@ -64,7 +64,7 @@ type seat struct {
 
 // offers to another member; answered says that it has accepted.
 type offer struct {
-	to       int8 // -1: none
+	to       int8 // -1 if there is none
 	answered bool
 }
 

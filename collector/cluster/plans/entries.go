@@ -25,8 +25,9 @@ type known struct {
 // token makes a part of a key of a name, which may have characters that a key may not.
 func token(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
-// Take returns the entries of plans at a device, as its last owner stored them, and makes this
-// collector their owner: the owner before can store no others. own reports that it was this one.
+// Take makes this collector the owner of the entries of plans at a device, and returns them as the
+// last owner stored them. The last owner can store none any more. own reports whether it was this
+// collector.
 func (c *Component) Take(ctx context.Context, device string) (out intent.Held, own bool, err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)

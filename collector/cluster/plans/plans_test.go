@@ -98,7 +98,7 @@ func route(value byte) []p4rt.Update {
 		Match: []p4rt.Match{p4rt.LPM("hdr.ipv4.dst", []byte{10, value}, 16)}})}
 }
 
-// shared is a plan for a device, of which the entry has some bytes.
+// shared returns a plan for a device, with one entry whose parameter has the given number of bytes.
 func shared(number uint64, bytes int) intent.SharedPlan {
 	value := make([]byte, bytes)
 	_, _ = rand.NewChaCha8([32]byte{byte(number)}).Read(value) // never fails

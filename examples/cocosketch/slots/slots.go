@@ -12,8 +12,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Arrays is the number of arrays, and Words that of 32-bit cells of a slot: packets, hash of the
-// flow, and the flow (flow.FromWords).
+// Arrays is the number of arrays. Words is the number of 32-bit cells of a slot: packets, hash of
+// the flow, and the flow (flow.FromWords).
 const (
 	Arrays = 2
 	Words  = 12

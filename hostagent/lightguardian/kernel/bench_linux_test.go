@@ -148,8 +148,8 @@ func bursts(b *testing.B, path *Path, programs [2]*ebpf.Program, frames [][]byte
 	report(b, "burst-ns", took)
 }
 
-// report reports the difference of medians by a name, that of means, and the median of the empty
-// program.
+// report reports the differences of medians and means to the empty program, and the median of the
+// empty program.
 func report(b *testing.B, name string, took [2][]float64) {
 	var mean [2]float64
 	for i, all := range took {

@@ -73,7 +73,7 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 func (w *twin) advance(e uint64) {
 	w.clock.Advance(e)
 	w.kernel.Advance(e)
-	w.kernel.Finish(func() {}) // what arrived before the first epoch is in the one that is current now
+	w.kernel.Finish(func() {}) // packets from before the first epoch count in the current one
 }
 
 // run runs program receive on a frame and returns what the stack gets.

@@ -103,7 +103,7 @@ func (l Layout) Fits(etherType uint16, b []byte) bool {
 		return len(b) >= fixed4 && b[0]>>4 == 4 && int(binary.BigEndian.Uint16(b[2:]))+n <= maxLength &&
 			(l.Carrier == wire.CarrierTunnel || headerIPv4(b)+n <= maxIPv4)
 	case etherType == packet.EtherTypeIPv6:
-		length := int(binary.BigEndian.Uint16(b[4:])) // 0: a jumbo payload
+		length := int(binary.BigEndian.Uint16(b[4:])) // a length of 0 stands for a jumbo payload
 		return len(b) >= fixed6 && b[0]>>4 == 6 && b[6] != hopByHop && length > 0 && length+l.Overhead(true) <= maxLength
 	}
 	return false

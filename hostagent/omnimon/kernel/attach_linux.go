@@ -51,7 +51,8 @@ func hooksOf(t *tables) []hostkernel.Hook {
 		{Name: omnimonProgEgress, Program: t.egress, At: ebpf.AttachTCXEgress}}
 }
 
-// ConfigOf returns the configuration of the role for one of all roles.
+// ConfigOf returns the configuration of this role, made from the configuration that all roles of
+// the agent share.
 func ConfigOf(c hostkernel.Config) Config {
 	return Config{Interface: c.Interface, Pin: c.Pin, Generic: c.Generic, Clsact: c.Clsact, State: c.State,
 		DisableOffloads: c.DisableOffloads, Logger: c.Logger}

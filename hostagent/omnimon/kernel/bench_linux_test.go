@@ -62,7 +62,7 @@ func benchmarkQueries(count int) (all []wire.Query) {
 // traffic describes a measurement of BenchmarkPacket by what differs from flows of TCP over IPv4 in
 // a table of 2^20 flows.
 type traffic struct {
-	queries, table, extremes int // extremes: of which as many slots of switches come along
+	queries, table, extremes int // extremes is the number of maxima, and of slots per flow
 	udp, v6                  bool
 }
 

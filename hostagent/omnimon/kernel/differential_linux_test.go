@@ -133,7 +133,7 @@ const tcNext = 0xffffffff
 // twin is a host in the kernel and in Go, or in Go alone.
 type twin struct {
 	t      testing.TB
-	kernel *Path // nil in Go alone
+	kernel *Path // nil if the role runs in Go alone
 	clock  *epoch.Clock
 	role   *omnimon.Role
 	tuples map[uint64]int // results of queries, by their number
@@ -330,7 +330,7 @@ func (w *twin) compareQueries(want, got []byte) {
 	}
 }
 
-// count adds the tuples of a report to those of the queries.
+// count adds the tuples of a report's queries to the sums of all reports.
 func (w *twin) count(data []byte) {
 	w.t.Helper()
 	r, err := wire.Open(data)

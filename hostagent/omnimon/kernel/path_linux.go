@@ -373,7 +373,7 @@ func (p *Path) maintain() error {
 		p.open = append(p.open, e)
 	}
 	p.now = to
-	// All processors have left the epochs before.
+	// After wait, no processor works in an earlier epoch any more.
 	if err := errors.Join(t.wait(), p.begun(), p.collect(to), p.readCopies()); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type reply struct {
 
 // frame is a frame after the role has seen it.
 type frame struct {
-	Data    []byte // nil if the frame has not changed
+	Data    []byte // the frame as the role returned it; nil if it has not changed
 	Dropped bool
 }
 

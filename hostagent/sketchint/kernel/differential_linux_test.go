@@ -69,8 +69,8 @@ type twin struct {
 	role   *sketchint.Role
 }
 
-// newTwin returns a twin in epoch 10, with the program of TC, or with that of XDP if it is the
-// first one that sees packets. INT in GRE takes the latter.
+// newTwin returns a twin in epoch 10. Its program runs at TC, or at XDP if first is set; INT in GRE
+// needs XDP.
 func newTwin(t testing.TB, s *wire.Settings, first bool) *twin {
 	kerneltest.NeedBPF(t)
 	kerneltest.OnProcessor(t, 0)

@@ -190,7 +190,8 @@ func newTwin(t testing.TB, s *wire.Settings) *twin {
 	return w
 }
 
-// pass runs a program on a frame, which both count segments times.
+// pass runs a program on a frame, and the Go role on the same frame. Both count it as the given
+// number of segments.
 func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 	t.Helper()
 	program := w.kernel.Tables().Programs[univmonProgReceive]

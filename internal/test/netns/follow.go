@@ -122,7 +122,7 @@ func (rs rows) take(n *gpb.Notification, changed func(list string, r Row, missed
 	return nil
 }
 
-// epoch calls changed with the rows of a plugin, of which summary is the summary.
+// epoch calls changed with the rows of a plugin. summary is the row of the plugin's summary.
 func (rs rows) epoch(root string, summary Row, changed func(list string, r Row, missed int64)) {
 	newest := summary["newest-epoch"]
 	if newest == nil {

@@ -23,7 +23,7 @@ func TestFigures(t *testing.T) {
 		sweep  Sweep
 		place  Place
 		state  string
-		th, tl float64 // 0: any
+		th, tl float64 // 0 for any value
 		sum    float64 // least number of decoded flows
 		long   bool    // played by `make figures-check` only
 	}{

@@ -49,7 +49,7 @@ func TestAccumulation(t *testing.T) {
 	}
 	shape := &chamelemon.Shape{Small: 246_000, Large: 123_000, Up: [2]int{833 + 96, 64}, Down: [2]int{96, 32}}
 	got := accumulate(t, chamelemon.Config{Seed: 9, Edges: 1, Shape: shape})
-	// What the authors' program printed; an error is at most that, F1 at least.
+	// The output of the authors' program: errors must not be larger, F1 not smaller.
 	for task, theirs := range map[string]float64{
 		"flow size ARE": 0.421, "flow size AAE": 0.659, "cardinality RE": 0.0037, "WMRE of ranges": 0.036,
 		"entropy RE":       0.0077,

@@ -174,7 +174,7 @@ func times(name, of string, parts, columns, k int, scale float64, seed uint64) (
 // theirSizes is a sketchlet of the paper's size in each packet that has one.
 const theirSizes = "sketchlets of 24 bytes"
 
-// What follows the name of a task that is measured as the paper did.
+// The suffix of a task's name that is measured with the paper's settings.
 const (
 	asTheirs = ", 2^16 sketchlets, k 1"
 	withOne  = ", k 1"

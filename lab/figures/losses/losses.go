@@ -100,7 +100,8 @@ func recorded(l losses) int { return len(l.flows) }
 
 var recorders = []recorder{
 	{"Fermat", victims, func(l losses, memory int, seed uint64) (func() verdict, error) {
-		// What entered less what left holds the lost packets alone: sketches are linear.
+		// The sketch of what entered minus that of what left holds the lost packets alone, because
+		// sketches are linear.
 		s, err := fermat.New[host, fermat.Prime32](fermat.Config{Memory: memory, KeyBytes: lossKey, FragmentBits: 32,
 			Seed: seed})
 		if err != nil {

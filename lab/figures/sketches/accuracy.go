@@ -46,8 +46,8 @@ func row(structure, variant string, memory int, task, metric string, value float
 		Unit: unit, Trace: trace}
 }
 
-// accuracy measures tasks, each with its metric, of structures by memory: the means over as
-// many hash seeds as there are runs.
+// accuracy measures tasks, each with its metric, of structures by memory. Values are means over
+// runs with different hash seeds.
 func accuracy(ctx context.Context, t *trace.Trace, o suite.Options, kinds []kind, memories []int,
 	tasks [][2]string,
 ) ([]suite.Row, error) {

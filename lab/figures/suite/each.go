@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Each calls f for 0 to n-1, as many at a time as there are processors. What f writes for
-// one number must be its own, so that the results do not depend on the order.
+// Each calls f for 0 to n-1, on all processors at once. f must write each number's results to a
+// place of their own, so that the results do not depend on the order.
 func Each(ctx context.Context, n int, f func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))

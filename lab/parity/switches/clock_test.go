@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// What depends on the clock is not the same to the byte in two runs, even of one switch.
-// TestParityOnTheClock holds each switch to what its meters and queues are set to, with room for
-// what a busy machine is late.
+// Results that depend on the clock differ between two runs, even of one switch.
+// TestParityOnTheClock therefore compares each switch with the rates that its meters and queues are
+// set to, with tolerance for delays of a busy machine.
 func TestParityOnTheClock(t *testing.T) {
 	targets := map[string]func(*testing.T) *target{"soft switch": startSoft}
 	if _, err := bmv2.Version(t.Context()); err == nil {

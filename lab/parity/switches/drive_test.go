@@ -49,7 +49,7 @@ type driver struct {
 	cat     *p4values.Catalog
 	data    *dataplane.Client
 	tap     *p4tap.Tap
-	expect  *result // result of the other switch, to wait for; nil: not known
+	expect  *result // result of the other switch, which this one waits to reach; nil if there is none
 	packets int     // to inject in all: ids above are barriers
 
 	res      *result

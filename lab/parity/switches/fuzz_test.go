@@ -254,8 +254,7 @@ func throughBMv2(t *testing.T, file string, in []arrival, flight int) ([][]outpu
 	return out, nil
 }
 
-// stream sends packets with ids from first on, and adds the packets that leave to those of their
-// id.
+// stream sends packets with ids from first on, and files each packet that leaves under its id.
 func stream(ctx context.Context, conn *grpc.ClientConn, in []arrival, first uint64, out [][]output) error {
 	client, err := dataplane.Open(ctx, conn, deviceID)
 	if err != nil {
@@ -279,8 +278,8 @@ func stream(ctx context.Context, conn *grpc.ClientConn, in []arrival, first uint
 	return client.Err()
 }
 
-// recorded returns the packets that are recorded next to a program: those of its golden file, or of
-// a test in p4c's STF format.
+// recorded returns the packets that are recorded next to a program, in its golden file or in a test
+// of p4c's STF format.
 func recorded(t *testing.T, name string) (out []arrival) {
 	t.Helper()
 	for suffix, form := range map[string]string{

@@ -23,7 +23,7 @@ import (
 type program struct {
 	*p4rt.Program
 	entries   []p4rt.Entry
-	entities  []*p4v1.Entity // other than table entries with actions, in an order that respects what depends on what
+	entities  []*p4v1.Entity // other than table entries with actions, each after those that it refers to
 	defaults  []defaultAction
 	settings  []*p4v1.Entity // modified once these are there
 	bankTable string         // "": the program has no banks
@@ -164,8 +164,8 @@ func sketchlets() []defaultAction {
 	}
 }
 
-// firstOnes returns the packets of four intervals, in the last two of which packets carry
-// sketchlets: one at a time takes long.
+// firstOnes returns the packets of four intervals, of which the last two have packets with
+// sketchlets. More packets would take too long one at a time.
 func firstOnes(in []arrival) []arrival { return in[:min(len(in), 4*flipEvery)] }
 
 // withHeaders inserts OmniMon's header into two of three IP packets: of epochs 0 to 7, three of

@@ -47,7 +47,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got.Value, tt.want)
 		}
 	}
-	// Rows that should not be there, and optional ones, once they are published.
+	// Published rows that are wrong, and optional rows that were published.
 	published.Add("e", Leaves{"n": Number(9)})
 	published.Add("f", nil)
 	unwanted.Near = true

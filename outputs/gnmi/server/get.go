@@ -187,8 +187,8 @@ func pathText(a *resolved) string {
 type collector struct {
 	g    *getter
 	note *gpb.Notification
-	// at is the number of elements of a leaf's path that form the path of its update: as many as the
-	// request's path has, or all.
+	// at is the number of elements of a leaf's path that form the path of its update: the length of
+	// the request's path, or all elements.
 	at     int
 	update map[string]*treeUpdate
 }

@@ -33,7 +33,7 @@ func newFermat(c *p4rt.Cells, m *cmRegister, p part) *fermat {
 	return f
 }
 
-// add adds or subtracts the other one.
+// add adds o to f, or subtracts it if sign is -1.
 func (f *fermat) add(o *fermat, sign int) {
 	for i, v := range o.cells {
 		switch {

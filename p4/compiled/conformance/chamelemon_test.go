@@ -188,8 +188,8 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 				last.flip(uint64(last.bank))
 			}
 		}
-		// The next epoch's configuration is written while this one measures; what this
-		// one's time bit selects stays.
+		// The configuration of the next epoch is written while this epoch measures. Entries for
+		// this epoch's time bit stay.
 		time := epoch % 2
 		next.epochs[1-time] = config(uint32(4+epoch), uint32(2+epoch%2), 9000, 128, uint32(700+epoch))
 		if epoch == 0 {

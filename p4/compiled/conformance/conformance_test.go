@@ -178,8 +178,8 @@ func conformFlips(t *testing.T, program string, sw target, n int) {
 	}
 }
 
-// traffic sends up to n packets, several at a time, all of which leave by ports. It
-// returns how many there are, and a channel that is closed when all have left.
+// traffic sends up to n packets, several at a time, each of which leaves by a port. It returns
+// their number, and a channel that is closed when all have left.
 func (b *bench) traffic(n int) (sent <-chan error, packets int) {
 	const inFlight = 16 // BMv2's queues hold 64 packets and drop in silence
 	var frames [][]byte

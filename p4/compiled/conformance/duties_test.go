@@ -16,8 +16,8 @@ type duties struct {
 	ports                 map[uint32]uint64
 }
 
-// theseDuties has sites within sites, one of which is none, pairs without an entry, and packets
-// without a site, for the port at which all frames arrive.
+// theseDuties has sites within sites (one of them is site 0), pairs without an entry, and packets
+// without a site. All frames arrive at one port, which has an entry.
 func theseDuties() *duties {
 	p := netip.MustParsePrefix
 	return &duties{

@@ -151,7 +151,7 @@ func (b *builder) jumpPrimitive(pr *bmv2json.Primitive, n int) (target int, at [
 		return 0, nil
 	}
 	if t < 0 || t > int64(n) {
-		b.failf("a jump to statement %d of %d", t, n)
+		b.failf("a jump to statement %d, but the action has %d statements", t, n)
 		return 0, nil
 	}
 	if want == 1 {

@@ -51,7 +51,7 @@ func (b *builder) headerRef(e *bmv2json.Expr) (headerRef, bool) {
 				h := s.Elements[i.Int64()]
 				return fixedHeader(h), true
 			}
-			b.failf("index %v is outside of header stack %q of %d", e.Right.Int, s.Name, len(s.Elements))
+			b.failf("index %v is outside of header stack %q, which has %d headers", e.Right.Int, s.Name, len(s.Elements))
 			return headerRef{}, false
 		}
 		return elementOf(s, b.index(e.Right)), true

@@ -97,7 +97,7 @@ type Entry struct {
 	Priority int32   // 1 and up in tables with ternary, range or optional fields, the highest wins; others: 0
 	Action   Action
 
-	IdleTimeout time.Duration // 0: never idle. Only tables with TableInfo.IdleTimeout
+	IdleTimeout time.Duration // 0 for an entry that is never idle; only in tables with TableInfo.IdleTimeout
 	// direct counter: initial value on insert (nil is zero), current value on read (nil: the table
 	// has none)
 	Counter  *CounterData

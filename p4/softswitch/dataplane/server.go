@@ -30,7 +30,7 @@ import (
 
 // Options are the options of a Server. The zero value is usable.
 type Options struct {
-	DeviceID uint64       // 0: 1
+	DeviceID uint64       // 0 stands for 1
 	Ports    []uint32     // ports to add to the switch; nil: every free number, as on BMv2
 	Queue    int          // packets that wait for the client; 0: 4096
 	Logger   *slog.Logger // nil: discards

@@ -162,8 +162,8 @@ func TestArbitrationRefuses(t *testing.T) {
 	})
 }
 
-// A client that opens a thousand streams gets as many as are allowed, and leaves as many when it
-// goes.
+// A client that opens a thousand streams gets only as many as are allowed. All of them are free
+// again when it disconnects.
 func TestStreamsAreBounded(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{MaxStreams: 10})
 	var cs []*controller

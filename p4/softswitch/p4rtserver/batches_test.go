@@ -49,7 +49,7 @@ func TestDataplaneAtomic(t *testing.T) {
 	for i := range rounds {
 		n := i % 2
 		batch := []*p4v1.Update{modify(first(n)), modify(second(4 + n))}
-		if i%3 == 0 { // one that fails after its updates, which are the other state's
+		if i%3 == 0 { // a batch that fails at its last update
 			batch = []*p4v1.Update{modify(first(1 - n)), modify(second(5 - n)), insert(source)}
 			if errs := r.writeAs(c, p4v1.WriteRequest_DATAPLANE_ATOMIC,
 				batch...); codes.Code(errs[2].GetCanonicalCode()) != codes.AlreadyExists {

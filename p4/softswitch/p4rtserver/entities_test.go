@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What is written is read back, message for message, and an update of the wrong kind, or for the
-// second time, is refused.
+// Written entities are read back, message for message. Updates of the wrong kind, and inserts of an
+// entity that exists, are refused.
 func TestReadWriteSymmetry(t *testing.T) {
 	r, c := pipelined(t)
 	exact := `table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action { %s } }`

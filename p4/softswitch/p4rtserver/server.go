@@ -26,7 +26,7 @@ const Version = "1.5.0"
 
 // Options are the options of a server. The zero value is usable.
 type Options struct {
-	DeviceID    uint64        // 0: 1
+	DeviceID    uint64        // 0 stands for 1
 	NoDeviceID  bool          // no id, and no controller, until SetDeviceID
 	MaxStreams  int           // open StreamChannels of all roles; 0: 128
 	StreamQueue int           // messages that may wait for one client; 0: 1024

@@ -20,7 +20,7 @@ const maxAdvisories = 64
 
 // stream is one StreamChannel.
 type stream struct {
-	role     *role     // nil: not arbitrated yet. Written by the receiver with Server.arb held
+	role     *role     // nil before arbitration; written by the receiver with Server.arb held
 	election *election // guarded by Server.arb
 	gone     bool      // guarded by Server.arb: left the arbitration
 

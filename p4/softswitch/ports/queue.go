@@ -18,7 +18,7 @@ const (
 // priority is served first, and no packet interrupts another. A line with a rate of its own keeps
 // its packets at least 1/rate apart.
 type Queue[T any] struct {
-	interval time.Duration // 0: only lines have rates
+	interval time.Duration // 0 if only the lines have rates
 
 	mu     sync.Mutex
 	lines  []line[T] // lines by priority
@@ -33,7 +33,7 @@ type line[T any] struct {
 	packets  []waiting[T]
 	head     int
 	depth    int
-	interval time.Duration // 0: the queue's alone
+	interval time.Duration // 0 if only the queue's rate applies
 	free     time.Duration // time of the last departure
 }
 

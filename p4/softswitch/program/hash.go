@@ -8,7 +8,7 @@ package program
 type Hash struct {
 	Name    string
 	Algo    string
-	Func    HashFunc // nil: random
+	Func    HashFunc // nil draws random numbers
 	Items   []HashInput
 	Payload bool
 
@@ -23,7 +23,7 @@ type Hash struct {
 }
 
 type HashInput struct {
-	Header *Header // nil: a constant
+	Header *Header // nil if the field is a constant
 	Whole  bool    // the whole header
 	Slot   int     // field or constant
 	Words  int

@@ -358,7 +358,7 @@ func (l *losses) victimSizes(a *Attention) []victimSize {
 	return out
 }
 
-// lightWeight is the number of light victims that one of the sample represents.
+// lightWeight is the number of light victims that each light victim in the sample stands for.
 func lightWeight(a *Attention) float64 {
 	if a.State == Ill && a.Sample > 0 {
 		return Sampled / float64(a.Sample)

@@ -131,7 +131,7 @@ var pareto = func() (points []traffic.SizePoint) {
 	return append(points, traffic.SizePoint{Packets: 3000, Share: 1})
 }()
 
-// flows makes n flows, a share of which lose a tenth of their packets.
+// flows returns n flows. Of these, the given share loses a tenth of its packets.
 func (f *fabric) flows(n int, victims, v6 float64) []lab.Flow {
 	return f.bed.Flows(lab.Traffic{Sizes: pareto, Flows: n, Victims: victims, Loss: 0.1, IPv6: v6})
 }

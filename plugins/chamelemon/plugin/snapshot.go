@@ -246,7 +246,8 @@ func (s *snapshot) check() error {
 		for f, part := range a.Parts {
 			if r := &s.Room[f]; part.LL < 0 || part.HL < 0 || r.Up < 0 || r.Down < 0 || part.LL > r.Down ||
 				part.HL > r.Down-part.LL || r.Down > r.Up {
-				return fmt.Errorf("plan %d: %d buckets for LL and %d for HL of %d", h.ID, part.LL, part.HL, r.Down)
+				return fmt.Errorf("plan %d: %d buckets for LL and %d for HL do not fit arrays of %d upstream and %d downstream",
+					h.ID, part.LL, part.HL, r.Up, r.Down)
 			}
 		}
 	}

@@ -53,7 +53,7 @@ type evidence struct {
 // seen it for certain, and only its place is in doubt.
 const misplaced = 0.05
 
-// leastDoubt is the least doubt that one flow can leave.
+// leastDoubt is the smallest doubt about a fault that only one flow shows.
 const leastDoubt = 1e-6
 
 // alarm turns the faults of flows into problems of their switches. An alert begins with faults that

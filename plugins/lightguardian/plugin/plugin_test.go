@@ -117,8 +117,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Hosts without an agent, and dead ones, leave what the others received: fewer columns, of which
-// the faults are still found, without false ones.
+// Hosts without an agent, or with a dead one, receive columns in vain: fewer columns arrive, the
+// faults are still found, and no false ones.
 func TestDeadHosts(t *testing.T) {
 	h := start(t, "")
 	s, k := newSim(t), simKey(t, 2, "spine1")
@@ -387,8 +387,8 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// TestParts: the columns of a report that comes in parts count as those of one in a piece, also
-// those of a host that died before its end. A part that is missing is named.
+// TestParts: the columns of a report in parts count like those of a whole report, also if the host
+// died before the last part. A missing part is named.
 func TestParts(t *testing.T) {
 	h := start(t, "")
 	s, k := newSim(t), simKey(t, 2, "spine1")

@@ -203,7 +203,7 @@ type Result struct {
 // Unlimited is an upper bound without a limit.
 const Unlimited = linear.Unlimited
 
-// Bounds is a number of packets of which only bounds may be known.
+// Bounds is a number of packets that is known exactly, or only to be within two bounds.
 type Bounds struct{ Low, High int64 }
 
 // Exact reports whether the number is known.
@@ -380,7 +380,7 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 	case rep.Host != host || rep.Epoch != epoch:
 		return fmt.Errorf("report of host %d, epoch %d, instead of epoch %d", rep.Host, rep.Epoch, epoch)
 	case rep.SlotsPerFlow != a.net.SlotsPerFlow:
-		return fmt.Errorf("%d slots per flow instead of %d", rep.SlotsPerFlow, a.net.SlotsPerFlow)
+		return fmt.Errorf("its flows have %d slots each, expected %d", rep.SlotsPerFlow, a.net.SlotsPerFlow)
 	}
 	if n := rep.Counters[wire.Restarted]; n > 0 {
 		return fmt.Errorf("its flow table was restarted in the epoch, %d times", n)
@@ -441,7 +441,7 @@ func (a *Analyzer) join(r *Result, host int, w *worker) error {
 			return err
 		}
 		if slot := slices.Max(row.Slots[:a.net.SlotsPerFlow]); int(slot) >= a.net.Slots {
-			return fmt.Errorf("slot %d of %d", slot, a.net.Slots)
+			return fmt.Errorf("a flow has slot %d, but switches have %d slots", slot, a.net.Slots)
 		}
 		w.flows++
 		destination, path := r.route(host, n, &row.Key)

@@ -405,7 +405,7 @@ func TestDistrustedSwitch(t *testing.T) {
 	}
 	contains(t, sim, r)
 
-	// The same with the switch behind the link: its counter of arrivals is two too low.
+	// The counter of arrivals at the switch behind the link is two too low.
 	sim.Count()
 	clear(sim.Epoch.Recorded[second.Array])
 	sim.Epoch.Arrived[second.Link] -= 2

@@ -346,8 +346,8 @@ func TestOtherRoutes(t *testing.T) {
 	}
 }
 
-// What is not known of a host, a switch or a flow makes nothing else inexact, and nothing inexact
-// is published as exact.
+// Unknown values of a host, a switch or a flow make no other value inexact, and no inexact value is
+// published as exact.
 func TestInexact(t *testing.T) {
 	const all, none = "all", "none"
 	for _, tt := range []struct {

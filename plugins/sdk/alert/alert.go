@@ -56,8 +56,9 @@ type List []Alert
 // most bounds the alerts of a list. The inactive alerts that ended first are dropped first.
 const most = 1000
 
-// Update applies an epoch's problems. It returns copies of the alerts that became active, followed
-// by the alerts that became inactive. It does not return alerts of which only the text changed.
+// Update applies the problems of an epoch. It returns copies of the alerts that became active,
+// followed by copies of those that became inactive. Alerts whose text alone changed are not
+// returned.
 func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	at, still := epoch.End.UnixNano(), map[Alert]bool{}
 	for _, p := range problems {

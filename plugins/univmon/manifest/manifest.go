@@ -124,7 +124,7 @@ func (p *Problem) Check() error {
 		for _, path := range pair.Paths {
 			for _, j := range path {
 				if j < 0 || j >= len(p.Switches) {
-					return fmt.Errorf("manifest: pair %d crosses switch %d of %d", i, j, len(p.Switches))
+					return fmt.Errorf("manifest: pair %d crosses switch %d, but there are %d switches", i, j, len(p.Switches))
 				}
 			}
 			if len(path) == 0 || path[0] != pair.Origin {

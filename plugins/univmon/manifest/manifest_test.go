@@ -20,7 +20,8 @@ import (
 // graph is a connected graph as lists of neighbors.
 type graph [][]int
 
-// random returns a tree of n switches with further links, as many links as there are or can be.
+// random returns a tree of n switches with the given number of further links, or as many as there
+// can be.
 func random(r *rand.Rand, n, links int) graph {
 	g := make(graph, n)
 	join := func(a, b int) {

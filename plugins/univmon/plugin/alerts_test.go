@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
-// noisy sends flows whose sizes differ from epoch to epoch, as those of a network without an event.
+// noisy sends flows whose sizes vary from epoch to epoch, as in a network without an event.
 func (f fabric) noisy(tb testing.TB, r *rand.Rand) {
 	for i := range 300 {
 		size := 1 + 200/float64(1+i)*(0.5+r.Float64())

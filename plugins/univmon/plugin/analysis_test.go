@@ -453,8 +453,8 @@ func TestUnparsed(t *testing.T) {
 	}
 }
 
-// TestInner: the choice of a flow is written to each switch that has one, once for each setting,
-// and hosts follow. Packets whose fault is in a tunnel are added and subtracted as sketches are.
+// TestInner: the encapsulation is written once per change to each switch that has the choice, and
+// hosts get it, too. Packets with a fault in a tunnel are added and subtracted like sketches.
 func TestInner(t *testing.T) {
 	network := leafSpine()
 	network.Hosts = append(network.Hosts, sdk.Host{Name: "h1", Agent: true})

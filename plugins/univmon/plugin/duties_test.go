@@ -45,7 +45,7 @@ func newRing(t *testing.T, scheme string) *ring {
 		for to := range 5 {
 			group := 2
 			if to != i {
-				group = ((to-i+5)%5 - 1) / 2 // one or two switches ahead: the next one
+				group = ((to-i+5)%5 - 1) / 2 // the route leads to the next switch
 			}
 			d.Forwarding.Routes = append(d.Forwarding.Routes, sdk.Route{Prefix: site(to).String(), Group: group})
 		}

@@ -24,7 +24,7 @@ type term uint32
 const (
 	termNone     term = iota // the weight of the switch is 0
 	termAdd                  // 1
-	termSubtract             // -1
+	termSubtract             // subtracted from the network's sum
 )
 
 // mergeable reports whether all results are results of sums over switches, and each sum has the

@@ -138,7 +138,7 @@ func readSnapshot(data []byte) (map[scope]*result, error) {
 			return nil, fmt.Errorf("its sketches have more than %d bytes", maxRestored)
 		}
 		if saved.Bytes < 0 || saved.Bytes > len(body) {
-			return nil, fmt.Errorf("%s: %d bytes of %d", subject(key), saved.Bytes, len(body))
+			return nil, fmt.Errorf("%s: its length is %d bytes, but only %d follow", subject(key), saved.Bytes, len(body))
 		}
 		cells, err := readSealed(&saved, body[:saved.Bytes])
 		if err != nil {
