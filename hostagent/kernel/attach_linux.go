@@ -112,8 +112,7 @@ func (a *Attachment) Set(prepare func() error, hooks ...Hook) error {
 		}
 	}
 	if err != nil {
-		a.restore(before, now)
-		return err
+		return errors.Join(err, a.restore(before, now))
 	}
 	for _, b := range before {
 		if !slices.ContainsFunc(now, func(n *attached) bool { return n.Name == b.Name && n.At == b.At }) {
@@ -128,17 +127,23 @@ func (a *Attachment) Set(prepare func() error, hooks ...Hook) error {
 	return errors.Join(err, a.removeStale())
 }
 
-// restore makes the interface run the previous programs after some were replaced. a.mu is held.
-func (a *Attachment) restore(before, now []*attached) {
+// restore makes the interface run the previous programs after some were replaced. The error names
+// programs that stay replaced. a.mu is held.
+func (a *Attachment) restore(before, now []*attached) (all error) {
 	for _, n := range now {
+		var err error
 		i := slices.IndexFunc(before, func(b *attached) bool { return b.Name == n.Name && b.At == n.At })
 		if i < 0 {
-			_ = n.detach(a.cfg.Pin)
+			err = n.detach(a.cfg.Pin)
 		} else if a.lost.IsZero() {
-			_ = a.run(before[i], a.index)
+			err = a.run(before[i], a.index)
+		}
+		if err != nil {
+			all = errors.Join(all, fmt.Errorf("program %s on %s is not undone: %w", n.Name, a.cfg.Interface, err))
 		}
 		_ = n.Program.Close()
 	}
+	return all
 }
 
 // run makes an interface run the program of a hook. a.mu is held.

@@ -164,7 +164,7 @@ func TestCompileRefuses(t *testing.T) {
 				a["primitives"] = append(items(a, "primitives"),
 					object{"op": "_jump", "parameters": []any{object{"type": "hexstr", "value": "0x63"}}})
 			},
-			ErrInvalid, []string{`action "I.wide", statement 2 (_jump)`, "a jump to statement 99, but the action has 3 statements"},
+			ErrInvalid, []string{`action "I.wide", statement 2 (_jump)`, "a jump to statement 99, but the action has 3"},
 		},
 		{
 			"header length", func(tree object) {

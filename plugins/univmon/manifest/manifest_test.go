@@ -314,12 +314,12 @@ func glpk(t *testing.T, glpsol string, p *Problem) float64 {
 // The problems that Check refuses.
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(p *Problem){
-		"no path":           func(p *Problem) { p.Pairs[0].Paths = nil },
-		"switch 9 of 6":     func(p *Problem) { p.Pairs[0].Paths[0][1] = 9 },
-		"does not begin":    func(p *Problem) { p.Pairs[0].Origin = 2 },
-		"has 0 bytes":       func(p *Problem) { p.Dimensions[0].Bytes = 0 },
-		"33 dimensions":     func(p *Problem) { p.Dimensions = make([]Dimension, 33) },
-		"is called \"all\"": nil,
+		"no path":                   func(p *Problem) { p.Pairs[0].Paths = nil },
+		"switch 9, but there are 6": func(p *Problem) { p.Pairs[0].Paths[0][1] = 9 },
+		"does not begin":            func(p *Problem) { p.Pairs[0].Origin = 2 },
+		"has 0 bytes":               func(p *Problem) { p.Dimensions[0].Bytes = 0 },
+		"33 dimensions":             func(p *Problem) { p.Dimensions = make([]Dimension, 33) },
+		"is called \"all\"":         nil,
 	} {
 		p, scheme := figure3(), Optimized
 		if change == nil {
