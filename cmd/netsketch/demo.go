@@ -108,7 +108,8 @@ The exit code is 0 only if all epochs are complete.`,
 	flags.IntVar(&f.seeds, "seeds", 1, "number of seeds to play, from the scenario's on")
 	flags.StringVar(&f.rows, "rows", "", "`file` for the measures of each run of a sweep, as CSV")
 	flags.StringVar(&f.charts, "charts", "", "`directory` for a chart of each measure of a sweep, as SVG")
-	flags.StringVar(&f.truth, "ground-truth", "", "`file` for what happened to each flow in each scored epoch, as CSV")
+	flags.StringVar(&f.truth, "ground-truth", "", "`file` for what happened to each flow in each scored epoch:\n"+
+		"Parquet if its name ends in .parquet, otherwise CSV")
 	flags.StringSliceVar(&f.bmv2, "bmv2", nil, "`switches`, by name or role (edge, transit), that run BMv2's "+
 		"simple_switch_grpc, from the PATH, instead of soft switches")
 	flags.StringVar(&f.listen, "gnmi", "127.0.0.1:9339",
@@ -222,12 +223,9 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}
 	if f.truth != "" {
-		file, err := os.Create(f.truth)
-		if err != nil {
+		if o.GroundTruth, err = scenario.CreateGroundTruth(f.truth); err != nil {
 			return false, err
 		}
-		defer file.Close()
-		o.GroundTruth = scenario.NewGroundTruth(file)
 	}
 	if !f.json {
 		o.OnEpoch = view.Epoch
@@ -235,7 +233,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	}
 	run, err := scenario.Open(cmd.Context(), s, o)
 	if err != nil {
-		return false, err
+		return false, errors.Join(err, o.GroundTruth.Close())
 	}
 	if !f.json {
 		fmt.Fprintf(out, "%d switches measured, results at gNMI %s; the first epoch ends within two seconds\n",
@@ -253,7 +251,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 			strings.TrimSuffix(" and in the console "+run.ConsoleURL(), " and in the console "))
 		<-cmd.Context().Done()
 	}
-	if closing := run.Close(); closing != nil || err != nil {
+	if closing := errors.Join(run.Close(), o.GroundTruth.Close()); closing != nil || err != nil {
 		err = errors.Join(err, closing)
 		report.OK, report.Error = false, err.Error()
 	}

@@ -57,12 +57,10 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		rows = csv.NewWriter(file)
 	}
 	if f.truth != "" {
-		file, err := os.Create(f.truth)
-		if err != nil {
+		if w.Options.GroundTruth, err = scenario.CreateGroundTruth(f.truth, axisNames(w.Axes)...); err != nil {
 			return false, err
 		}
-		defer file.Close()
-		w.Options.GroundTruth = scenario.NewGroundTruth(file, axisNames(w.Axes)...)
+		defer func() { err = errors.Join(err, w.Options.GroundTruth.Close()) }()
 	}
 	header := append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views")
 	if err := rows.Write(header); err != nil {

@@ -5,42 +5,111 @@ package scenario
 import (
 	"cmp"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// GroundTruth writes what happened to the flows of each scored epoch as CSV. Several runs, one
+// GroundTruth writes what happened to the flows of each scored epoch into a file. Several runs, one
 // after the other, may share it.
 type GroundTruth struct {
-	w     *csv.Writer
-	point []string // values of a sweep's axes and the seed, the first columns
+	file  *os.File
+	w     rowWriter
+	point []parquet.Value // values of a sweep's axes and the seed, the first columns
 }
 
-// NewGroundTruth returns a writer whose first columns are the keys that a sweep changes. The first
-// epoch reports an error of writing the names of the columns.
-func NewGroundTruth(w io.Writer, keys ...string) *GroundTruth {
-	g := &GroundTruth{w: csv.NewWriter(w)}
-	_ = g.w.Write(append(slices.Clone(keys), "seed", "epoch", "device", "src", "dst", "protocol", "src-port",
-		"dst-port", "packets", "entered", "lost", "lost-at", "hop", "delay-mean-ns", "delay-max-ns"))
-	return g
+// rowWriter writes rows as CSV or as Parquet.
+type rowWriter interface {
+	write(row []parquet.Value) error
+	// flush writes the rows that are buffered, if a reader could use them before the end of the file.
+	flush() error
+	close() error
+}
+
+// truthColumns are the columns after those of a sweep.
+var truthColumns = []column{
+	{"seed", parquet.Uint(64)}, {"epoch", parquet.Uint(64)}, {"device", text()}, {"src", text()}, {"dst", text()},
+	{"protocol", parquet.Uint(8)}, {"src-port", parquet.Uint(16)}, {"dst-port", parquet.Uint(16)},
+	{"packets", parquet.Uint(64)}, {"entered", parquet.Optional(parquet.Uint(64))},
+	{"lost", parquet.Optional(parquet.Uint(64))}, {"lost-at", parquet.Optional(text())},
+	{"hop", parquet.Optional(parquet.Uint(32))}, {"delay-mean-ns", parquet.Optional(parquet.Uint(64))},
+	{"delay-max-ns", parquet.Optional(parquet.Uint(64))},
+}
+
+// column is a column of Parquet.
+type column struct {
+	name string
+	node parquet.Node
+}
+
+func text() parquet.Node { return parquet.Encoded(parquet.String(), &parquet.RLEDictionary) }
+
+// CreateGroundTruth creates a file whose first columns are the keys that a sweep changes: Parquet if
+// its name ends in .parquet, otherwise CSV.
+func CreateGroundTruth(path string, keys ...string) (*GroundTruth, error) {
+	var columns []column
+	for _, key := range keys {
+		columns = append(columns, column{key, text()})
+	}
+	columns = append(columns, truthColumns...)
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	g := &GroundTruth{file: file}
+	if strings.EqualFold(filepath.Ext(path), ".parquet") {
+		g.w = newParquetRows(file, columns)
+	} else if g.w, err = newCSVRows(file, columns); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return g, nil
+}
+
+// Close ends the file. No other method may be called after it. Close of nil does nothing.
+func (g *GroundTruth) Close() error {
+	if g == nil {
+		return nil
+	}
+	if err := errors.Join(g.w.close(), g.file.Close()); err != nil {
+		return fmt.Errorf("ground truth: %w", err)
+	}
+	return nil
 }
 
 // begin begins a run at a point of a sweep.
 func (g *GroundTruth) begin(values []string, seed uint64) {
-	g.point = append(slices.Clone(values), decimal(seed))
+	g.point = nil
+	for _, v := range values {
+		g.point = append(g.point, parquet.ValueOf(v))
+	}
+	g.point = append(g.point, parquet.ValueOf(seed))
 }
 
 // write writes one row for each flow at each switch, in the order of names and flows, and one for
 // each flow that entered the network, whose device is "network".
-func (g *GroundTruth) write(epoch uint64, actual *score.Truth) error {
+func (g *GroundTruth) write(epoch uint64, actual *score.Truth) (err error) {
+	row := func(device string, k flow.Key, packets uint64, rest ...any) {
+		values := slices.Clone(g.point)
+		for _, v := range append([]any{epoch, device, k.SrcAddr().String(), k.DstAddr().String(), uint32(k.Proto),
+			uint32(k.SrcPort), uint32(k.DstPort), packets}, rest...) {
+			values = append(values, parquet.ValueOf(v))
+		}
+		if err == nil {
+			err = g.w.write(values)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(actual.Devices)) {
 		d := actual.Devices[name]
 		lostAt := map[flow.Key][]string{}
@@ -48,45 +117,111 @@ func (g *GroundTruth) write(epoch uint64, actual *score.Truth) error {
 			lostAt[l.Flow] = append(lostAt[l.Flow], fmt.Sprintf("%s=%d", l.Element, n))
 		}
 		for _, k := range sortedFlows(d.All) {
-			row := truthRow{}
+			var entered, lost, at, hop, mean, worst any // nil is empty
 			if n := d.Entered[k]; n > 0 {
 				slices.Sort(lostAt[k])
-				row.entered, row.lost, row.lostAt = decimal(n), decimal(d.Lost[k]), strings.Join(lostAt[k], " ")
+				entered, lost, at = n, d.Lost[k], strings.Join(lostAt[k], " ")
 			}
 			if p, ok := d.Departed[k]; ok && len(p.Delays) > 0 {
 				sum := time.Duration(0)
 				for _, delay := range p.Delays {
 					sum += delay
 				}
-				row.hop = decimal(uint64(p.Hop))
-				row.mean = decimal(uint64(sum) / uint64(len(p.Delays)))
-				row.worst = decimal(uint64(slices.Max(p.Delays)))
+				hop, mean, worst = uint32(p.Hop), uint64(sum)/uint64(len(p.Delays)), uint64(slices.Max(p.Delays))
 			}
-			g.row(epoch, name, k, d.All[k], row)
+			row(name, k, d.All[k], entered, lost, at, hop, mean, worst)
 		}
 	}
 	for _, k := range sortedFlows(actual.Network) {
-		row := truthRow{}
-		row.entered, row.lost = decimal(actual.Network[k]), decimal(actual.Lost[k])
-		g.row(epoch, "network", k, actual.Network[k], row)
+		row("network", k, actual.Network[k], actual.Network[k], actual.Lost[k], nil, nil, nil, nil)
 	}
-	g.w.Flush()
-	if err := g.w.Error(); err != nil {
+	if err = cmp.Or(err, g.w.flush()); err != nil {
 		return fmt.Errorf("ground truth: %w", err)
 	}
 	return nil
 }
 
-// truthRow are the columns that are empty for some flows.
-type truthRow struct{ entered, lost, lostAt, hop, mean, worst string }
+// csvRows writes rows as CSV; an absent value is empty.
+type csvRows struct{ *csv.Writer }
 
-func (g *GroundTruth) row(epoch uint64, device string, k flow.Key, packets uint64, r truthRow) {
-	_ = g.w.Write(append(slices.Clone(g.point), decimal(epoch), device, k.SrcAddr().String(), k.DstAddr().String(),
-		decimal(uint64(k.Proto)), decimal(uint64(k.SrcPort)), decimal(uint64(k.DstPort)), decimal(packets),
-		r.entered, r.lost, r.lostAt, r.hop, r.mean, r.worst))
+func newCSVRows(w io.Writer, columns []column) (csvRows, error) {
+	var names []string
+	for _, c := range columns {
+		names = append(names, c.name)
+	}
+	out := csvRows{csv.NewWriter(w)}
+	return out, errors.Join(out.Write(names), out.flush())
 }
 
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+func (c csvRows) write(row []parquet.Value) error {
+	fields := make([]string, len(row))
+	for i, v := range row {
+		switch {
+		case v.IsNull():
+		case v.Kind() == parquet.ByteArray:
+			fields[i] = string(v.ByteArray())
+		default:
+			fields[i] = strconv.FormatUint(v.Uint64(), 10)
+		}
+	}
+	return c.Write(fields)
+}
+
+func (c csvRows) flush() error {
+	c.Flush()
+	return c.Error()
+}
+
+func (c csvRows) close() error { return c.flush() }
+
+// maxRowGroup bounds the rows that a Parquet writer keeps in memory.
+const maxRowGroup = 1 << 18
+
+// parquetRows writes rows as Parquet.
+type parquetRows struct {
+	*parquet.Writer
+	columns []column
+}
+
+func newParquetRows(w io.Writer, columns []column) parquetRows {
+	root := ordered{Group: parquet.Group{}}
+	for _, c := range columns {
+		root.Group[c.name] = c.node
+		root.names = append(root.names, c.name)
+	}
+	return parquetRows{parquet.NewWriter(w, parquet.NewSchema("ground-truth", root), parquet.Compression(&parquet.Zstd),
+		parquet.MaxRowsPerRowGroup(maxRowGroup)), columns}
+}
+
+// ordered is a group whose columns have the order of their names in names. A Group alone sorts them.
+type ordered struct {
+	parquet.Group
+	names []string
+}
+
+func (o ordered) Fields() []parquet.Field {
+	fields := o.Group.Fields()
+	slices.SortFunc(fields, func(a, b parquet.Field) int {
+		return cmp.Compare(slices.Index(o.names, a.Name()), slices.Index(o.names, b.Name()))
+	})
+	return fields
+}
+
+func (p parquetRows) write(row []parquet.Value) error {
+	for i, v := range row {
+		present := 0 // the definition level of an optional column
+		if p.columns[i].node.Optional() && !v.IsNull() {
+			present = 1
+		}
+		row[i] = v.Level(0, present, i)
+	}
+	_, err := p.WriteRows([]parquet.Row{row})
+	return err
+}
+
+func (p parquetRows) flush() error { return nil } // a file of Parquet is readable once it is closed
+
+func (p parquetRows) close() error { return p.Close() }
 
 // sortedFlows returns the flows in the order of their keys' text.
 func sortedFlows[V any](flows map[flow.Key]V) []flow.Key {

@@ -322,15 +322,10 @@ func (r *LiveReport) draw(c score.Canvas) string {
 	r.flows(&c, e.Results, "heavy-change", busiest, "largest changes since the epoch before", "delta", "")
 	r.flows(&c, e.Results, "ddos-victim", score.View{Device: r.Interface}, "destinations of unusually many sources",
 		"distinct-sources", "")
-	c.WriteString("try it from another terminal:\n")
-	for _, line := range []string{
+	drawCommands(&c, []string{
 		program.Name() + " query /univmon/heavy-hitters --address " + r.GNMI,
 		"gnmic -a " + r.GNMI + " --insecure -e proto --format flat subscribe --path /univmon/node-summaries",
-	} {
-		for _, part := range continued(line, c.Columns-2) {
-			c.Printf("  %s\n", c.Bold(part))
-		}
-	}
+	})
 	return c.String() + "\n"
 }
 

@@ -5,6 +5,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -44,28 +45,106 @@ type OwnMeasure struct {
 	Name string `yaml:"name" form:"name" required:"a name of your choice"`
 	// List is the name of the list.
 	List string `yaml:"list" required:"the name of a list"`
-	// Stat is f1, precision, recall, relative-error, found-error or wmre.
-	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error or wmre"`
-	// Truth is flow-sizes, the packets of each flow that arrived at the switch, or flow-losses, those
-	// that entered the network at the switch and did not leave it; for the network, those that entered
-	// it, and those that did not leave it.
-	Truth string `yaml:"truth" required:"flow-sizes or flow-losses"`
+	// Stat compares the flows of the list (f1, precision, recall) or the values of a leaf
+	// (relative-error, found-error, wmre, correct, found-correct).
+	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error, wmre, correct or found-correct"`
+	// Truth is what is known about each flow: flow-sizes, flow-losses, flow-latencies or flow-paths.
+	Truth string `yaml:"truth" required:"flow-sizes, flow-losses, flow-latencies or flow-paths"`
 	// Leaf is the leaf with the value.
 	Leaf string `yaml:"leaf"`
+	// Tolerance is the relative error up to which a value is correct.
+	Tolerance float64 `yaml:"tolerance" default:"0" range:"0..1"`
 	// Dimensions are the keys of flows, such as src or src+dst-port; 5-tuple if empty.
 	Dimensions []string `yaml:"dimensions"`
 	// AtLeast is the value from which on a flow should be in the list.
 	AtLeast uint64 `yaml:"at-least"`
 }
 
-// ownStats are the values of OwnMeasure.Stat.
-var ownStats = map[string]score.Stat{"f1": score.F1, "precision": score.Precision, "recall": score.Recall,
-	"relative-error": score.RelativeError, "found-error": score.FoundError, "wmre": score.WMRE}
+// ownStats are the values of OwnMeasure.Stat, and ownValues those that compare a leaf.
+var (
+	ownStats = map[string]score.Stat{"f1": score.F1, "precision": score.Precision, "recall": score.Recall,
+		"relative-error": score.RelativeError, "found-error": score.FoundError, "wmre": score.WMRE,
+		"correct": score.Correct, "found-correct": score.FoundCorrect}
+	ownValues = []string{"relative-error", "found-error", "wmre", "correct", "found-correct"}
+)
 
-// ownTruths are the values of OwnMeasure.Truth.
-var ownTruths = map[string]func(*score.Device) truth.Counts{
-	"flow-sizes":  func(d *score.Device) truth.Counts { return d.All },
-	"flow-losses": func(d *score.Device) truth.Counts { return d.Lost },
+// ownTruths are the values of OwnMeasure.Truth, except flowPaths: numbers by flow.
+var ownTruths = map[string]func(*ownTruth, flow.Fields) truth.Counts{
+	"flow-sizes":  func(t *ownTruth, fields flow.Fields) truth.Counts { return t.All.Project(fields) },
+	"flow-losses": func(t *ownTruth, fields flow.Fields) truth.Counts { return t.Lost.Project(fields) },
+	flowLatencies: (*ownTruth).latencies,
+}
+
+const (
+	flowLatencies = "flow-latencies"
+	flowPaths     = "flow-paths"
+)
+
+// ownTruth is what is known about the packets of a switch, or of the network.
+type ownTruth struct {
+	*score.Device
+	name string // of the switch, or score.Network
+	// through are the switches that each flow left, by the place on the path.
+	through map[flow.Key][]passage
+}
+
+// passage is a flow at a switch.
+type passage struct {
+	device string
+	truth.Departures
+}
+
+// passages returns the switches that each flow left.
+func passages(devices map[string]*score.Device) map[flow.Key][]passage {
+	through := map[flow.Key][]passage{}
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		for k, d := range devices[name].Departed {
+			through[k] = append(through[k], passage{name, d})
+		}
+	}
+	for _, path := range through {
+		slices.SortStableFunc(path, func(a, b passage) int { return cmp.Compare(a.Hop, b.Hop) })
+	}
+	return through
+}
+
+// latencies returns the mean time in nanoseconds that the packets of each flow were in the switch;
+// for the network, the sum over the switches of the path.
+func (t *ownTruth) latencies(fields flow.Fields) truth.Counts {
+	type delays struct{ sum, packets uint64 }
+	at := map[flow.Key]map[string]delays{}
+	for k, path := range t.through {
+		for _, p := range path {
+			if t.name != score.Network && t.name != p.device || len(p.Delays) == 0 {
+				continue
+			}
+			projected := k.Project(fields)
+			if at[projected] == nil {
+				at[projected] = map[string]delays{}
+			}
+			sum := at[projected][p.device]
+			for _, d := range p.Delays {
+				sum.sum, sum.packets = sum.sum+uint64(d), sum.packets+1
+			}
+			at[projected][p.device] = sum
+		}
+	}
+	out := truth.Counts{}
+	for k, devices := range at {
+		for _, d := range devices {
+			out[k] += d.sum / d.packets
+		}
+	}
+	return out
+}
+
+// path returns the names of the switches that a flow passed, in order; empty if it left none.
+func (t *ownTruth) path(k flow.Key) string {
+	var names []string
+	for _, p := range t.through[k] {
+		names = append(names, p.device)
+	}
+	return strings.Join(names, " ")
 }
 
 // algorithms returns the algorithms that are scored, those of Scoring included.
@@ -84,7 +163,7 @@ func (c *Scoring) algorithm() score.Algorithm {
 		Report: []string{summary}}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
-			Leaves: []string{m.Leaf}, Truth: m.table(),
+			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance,
 			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
 	}
 	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {
@@ -100,10 +179,11 @@ func (c *Scoring) algorithm() score.Algorithm {
 					devices = map[string]*score.Device{score.Network: {All: network, Lost: e.Truth.Lost}}
 				}
 			}
+			through := passages(e.Truth.Devices)
 			for name, d := range devices {
 				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
 				for i := range c.Measures {
-					c.Measures[i].add(t, name, d)
+					c.Measures[i].add(t, name, &ownTruth{d, name, through})
 				}
 			}
 			return t
@@ -112,11 +192,26 @@ func (c *Scoring) algorithm() score.Algorithm {
 	return a
 }
 
+// tracked reports whether a measure needs the path of each packet.
+func (c Scoring) tracked() bool {
+	return slices.ContainsFunc(c.Measures,
+		func(m OwnMeasure) bool { return m.Truth == flowLatencies || m.Truth == flowPaths })
+}
+
 // table is the name of the measure's ground truth among the tables.
 func (m *OwnMeasure) table() string { return "truth of " + m.Name }
 
 // add adds the true rows of a switch.
-func (m *OwnMeasure) add(t score.Tables, device string, d *score.Device) {
+func (m *OwnMeasure) add(t score.Tables, device string, d *ownTruth) {
+	if m.Truth == flowPaths {
+		rows := t.Rows(m.table(), score.View{Device: device})
+		for k := range d.All {
+			if path := d.path(k); path != "" {
+				rows.Add(k.String(), score.Leaves{m.Leaf: score.Text(path)})
+			}
+		}
+		return
+	}
 	dimensions := m.Dimensions
 	if len(dimensions) == 0 {
 		dimensions = []string{""}
@@ -127,7 +222,7 @@ func (m *OwnMeasure) add(t score.Tables, device string, d *score.Device) {
 			fields = flow.FiveTuple // "": check refuses others
 		}
 		rows := t.Rows(m.table(), score.View{Device: device, Dimension: dimension})
-		for key, n := range ownTruths[m.Truth](d).Project(fields) {
+		for key, n := range ownTruths[m.Truth](d, fields) {
 			rows.Add(key.String(), score.Leaves{m.Leaf: score.Number(n)}).Unwanted = n < m.AtLeast
 		}
 	}
@@ -144,11 +239,20 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 			if ownStats[m.Stat] == nil {
 				errs.Add(key, "stat: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
 			}
-			if ownTruths[m.Truth] == nil {
-				errs.Add(key, "truth: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownTruths))), m.Truth)
+			if ownTruths[m.Truth] == nil && m.Truth != flowPaths {
+				errs.Add(key, "truth: expected %s; found %q",
+					settings.OneOf(append(slices.Sorted(maps.Keys(ownTruths)), flowPaths)), m.Truth)
 			}
-			if m.Leaf == "" && strings.HasSuffix(m.Stat, "e-error") || m.Leaf == "" && m.Stat == "wmre" {
+			if m.Leaf == "" && slices.Contains(ownValues, m.Stat) {
 				errs.Add(key, "leaf: %s compares the values of a leaf; name it", m.Stat)
+			}
+			if m.Tolerance != 0 && !strings.HasSuffix(m.Stat, "correct") {
+				errs.Add(key, "tolerance: %s has none; correct and found-correct have", m.Stat)
+			}
+			if m.Truth == flowPaths && (strings.HasSuffix(m.Stat, "error") || m.Stat == "wmre" || m.AtLeast > 0 ||
+				len(m.Dimensions) > 0) {
+				errs.Add(key, "truth: flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
+					"recall, without dimensions and at-least")
 			}
 			for _, d := range m.Dimensions {
 				if _, err := flow.ParseFields(d); err != nil {

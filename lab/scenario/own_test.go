@@ -10,6 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // The example of a program, a plugin and an agent of one's own is played from its files and scored
@@ -75,6 +80,77 @@ func TestOwnAgentFails(t *testing.T) {
 	}
 }
 
+// Latencies and paths are those of the packets that left each switch; the network's are sums and
+// whole paths. A value is correct within the tolerance.
+func TestOwnTruths(t *testing.T) {
+	parse := func(text string) flow.Key {
+		k, err := flow.Parse(flow.FiveTuple, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	k, other := parse("10.0.0.1,10.1.0.1,udp,1,2"), parse("10.0.0.1,10.1.0.1,udp,1,3")
+	left := func(hop uint8, delays ...time.Duration) truth.Departures {
+		return truth.Departures{Packets: uint64(len(delays)), Hop: hop, Delays: delays}
+	}
+	epoch := &score.Epoch{Truth: &score.Truth{Network: truth.Counts{k: 3, other: 1}, Devices: map[string]*score.Device{
+		"leaf1": {All: truth.Counts{k: 3, other: 1},
+			Departed: map[flow.Key]truth.Departures{k: left(0, 10, 20), other: left(0, 60)}},
+		"spine1": {All: truth.Counts{k: 2}, Departed: map[flow.Key]truth.Departures{k: left(1, 7, 9)}},
+	}}}
+	c := Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node", Measures: []OwnMeasure{
+		{Name: "latency", List: "flow", Stat: "correct", Truth: flowLatencies, Leaf: "state/ns", Tolerance: 0.1,
+			Dimensions: []string{"5-tuple", "src"}},
+		{Name: "path", List: "flow", Stat: "correct", Truth: flowPaths, Leaf: "state/path"},
+	}}
+	number := func(t score.Tables, measure, device, dimension, key string) float64 {
+		n, _ := t.Rows("truth of "+measure, score.View{Device: device, Dimension: dimension})[key].Number("state/ns")
+		return n
+	}
+	all := func(network bool) score.Tables {
+		c.Network = network
+		of, err := c.algorithm().GroundTruth(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return of(epoch)
+	}
+	devices, network := all(false), all(true)
+	for _, test := range []struct {
+		t                      score.Tables
+		device, dimension, key string
+		want                   float64
+	}{
+		{devices, "leaf1", "5-tuple", k.String(), 15}, {devices, "leaf1", "src", "10.0.0.1", 30},
+		{devices, "spine1", "5-tuple", k.String(), 8}, {devices, "spine1", "5-tuple", other.String(), 0},
+		{network, score.Network, "5-tuple", k.String(), 23}, {network, score.Network, "src", "10.0.0.1", 38},
+	} {
+		if got := number(test.t, "latency", test.device, test.dimension, test.key); got != test.want {
+			t.Errorf("%s %s %s: %v ns, want %v", test.device, test.dimension, test.key, got, test.want)
+		}
+	}
+	paths := network.Rows("truth of path", score.View{Device: score.Network})
+	if a, b := paths[k.String()].Leaves["state/path"], paths[other.String()].Leaves["state/path"]; a.Text != "leaf1 spine1" ||
+		b.Text != "leaf1" {
+		t.Errorf("paths %v, %v", a, b)
+	}
+	for _, m := range c.algorithm().Measures {
+		for value, want := range map[float64]float64{16: 1, 17: 0} {
+			published := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(value)}}}
+			actual := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(15)}}}
+			if m.Name == "latency" {
+				if s, ok := m.Stat(&m, published, actual); !ok || s.Value != want {
+					t.Errorf("%v for 15: %v", value, s.Value)
+				}
+			}
+		}
+	}
+	if !c.tracked() {
+		t.Error("the paths of packets are not recorded")
+	}
+}
+
 // Errors in scoring name the key and what is expected there.
 func TestScoringErrors(t *testing.T) {
 	const head = "traffic: [{name: a, rate: 1, flows: 1}]\nscoring: [{root: r, summary: a/b, plugin: "
@@ -86,6 +162,11 @@ func TestScoringErrors(t *testing.T) {
 		measures("stat: f1, truth: sizes"):                            "truth: expected",
 		measures("stat: wmre, truth: flow-sizes"):                     "leaf: wmre compares",
 		measures("stat: f1, truth: flow-sizes, dimensions: [source]"): `"source"`,
+		measures("stat: correct, truth: flow-paths"):                  "leaf: correct compares",
+		measures("stat: wmre, leaf: x, truth: flow-paths"):            "truth: flow-paths are texts",
+		measures("stat: f1, truth: flow-paths, at-least: 3"):          "truth: flow-paths are texts",
+		measures("stat: f1, truth: flow-sizes, tolerance: 0.1"):       "tolerance: f1 has none",
+		measures("stat: f1, truth: flow-sizes, tolerance: 2"):         "tolerance: ",
 		"x}]\nexpect: [{measure: m, at-least: 1}]":                    `no measure is called "m"`,
 	} {
 		if _, err := Parse("s", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -138,7 +138,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
 		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
-		Track: o.GroundTruth != nil ||
+		Track: o.GroundTruth != nil || slices.ContainsFunc(s.Scoring, Scoring.tracked) ||
 			slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
 	}

@@ -23,6 +23,8 @@ type ViewWriter struct {
 	// Size returns the terminal's columns and lines, which an epoch's screen is cut to; nil or 0
 	// cuts nothing.
 	Size func() (columns, lines int)
+
+	began bool // a screen was written
 }
 
 // Epoch draws the newest epoch of the run.
@@ -35,7 +37,8 @@ func (v *ViewWriter) Epoch(r *Run) error {
 
 // show writes a screen. If the terminal has too few lines, tables become shorter than the longest.
 func (v *ViewWriter) show(draw func(score.Canvas) string, longest int) error {
-	screen := score.Canvas{Terminal: v.Terminal}
+	screen := score.Canvas{Terminal: v.Terminal, Later: v.began && !v.Terminal}
+	v.began = true
 	lines := 0
 	if v.Terminal && v.Size != nil {
 		screen.Columns, lines = v.Size()
@@ -94,15 +97,30 @@ func (r *Run) draw(b score.Canvas) string {
 	for _, name := range r.scored {
 		r.scorers[name].Draw(&b)
 	}
-	b.WriteString("try it from another terminal:\n")
+	var commands []string
 	for _, name := range r.scored {
 		for _, line := range r.scorers[name].Algorithm().Screen.Commands {
-			for _, part := range continued(strings.ReplaceAll(line, "%s", rep.GNMI), b.Columns-2) {
-				b.Printf("  %s\n", b.Bold(part))
-			}
+			commands = append(commands, strings.ReplaceAll(line, "%s", rep.GNMI))
 		}
 	}
+	drawCommands(&b, commands)
 	return b.String() + "\n"
+}
+
+// drawCommands writes commands that a person can try, each once.
+func drawCommands(b *score.Canvas, commands []string) {
+	if b.Later || len(commands) == 0 {
+		return
+	}
+	b.WriteString("try it from another terminal:\n")
+	for i, command := range commands {
+		if slices.Contains(commands[:i], command) {
+			continue
+		}
+		for _, part := range continued(command, b.Columns-2) {
+			b.Printf("  %s\n", b.Bold(part))
+		}
+	}
 }
 
 // drawStory writes what happens in the epoch that has ended, where to look at it, and what comes

@@ -42,6 +42,27 @@ func TestCommandsFitTheTerminal(t *testing.T) {
 	}
 }
 
+// Commands to try stand once in a text, and on each screen of a terminal.
+func TestCommandsAreNotRepeated(t *testing.T) {
+	for terminal, want := range map[bool]int{false: 1, true: 3} {
+		var out strings.Builder
+		v := ViewWriter{W: &out, Terminal: terminal}
+		for range 3 {
+			if err := v.show(func(c score.Canvas) string {
+				drawCommands(&c, []string{"gnmic get", "gnmic get", "netsketch top"})
+				return c.String()
+			}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, text := range []string{"try it", "gnmic get", "netsketch top"} {
+			if n := strings.Count(out.String(), text); n != want {
+				t.Errorf("terminal %v: %q stands %d times, want %d", terminal, text, n, want)
+			}
+		}
+	}
+}
+
 // A table is narrowed by cutting the middle of flows, and by less room between columns; numbers are
 // whole.
 func TestTablesAreNarrowed(t *testing.T) {

@@ -25,6 +25,9 @@ const (
 type Canvas struct {
 	strings.Builder
 	Terminal bool
+	// Later is set if an earlier text stays above this one, as in a file: what does not change is not
+	// repeated.
+	Later bool
 	// Columns is the width to which tables are narrowed; 0 narrows none.
 	Columns int
 	// Rows is the number of rows of a table; 0 stands for Screen.Rows, or for all on a terminal.

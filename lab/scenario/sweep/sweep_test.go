@@ -9,10 +9,15 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
@@ -98,7 +103,6 @@ topology: {leaves: 2, spines: 1, hosts-per-leaf: 1, loss: 0}
 algorithms: [{plugin: univmon}]
 expect: [{measure: partial-epochs, at-most: 0}]
 `
-	var actual bytes.Buffer
 	w := sweep.Sweep{
 		Axes: []sweep.Axis{{Key: "topology.loss", Values: []string{"0", "0.2"}},
 			{Key: "program", Values: []string{"univmon", "none"}}},
@@ -108,7 +112,12 @@ expect: [{measure: partial-epochs, at-most: 0}]
 		},
 		Options: scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"},
 	}
-	w.Options.GroundTruth = scenario.NewGroundTruth(&actual, "topology.loss", "program")
+	csvFile, parquetFile := filepath.Join(t.TempDir(), "truth.csv"), filepath.Join(t.TempDir(), "truth.PARQUET")
+	truth, err := scenario.CreateGroundTruth(csvFile, "topology.loss", "program")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Options.GroundTruth = truth
 	var runs []sweep.Played
 	if err := w.Play(t.Context(), func(p sweep.Played) error {
 		runs = append(runs, p)
@@ -127,9 +136,22 @@ expect: [{measure: partial-epochs, at-most: 0}]
 			t.Errorf("summary %+v", s)
 		}
 	}
-	rows, err := csv.NewReader(&actual).ReadAll()
-	if err != nil {
+	if err := truth.Close(); err != nil {
 		t.Fatal(err)
+	}
+	rows := readCSV(t, csvFile)
+	// Parquet has the same rows.
+	if w.Options.GroundTruth, err = scenario.CreateGroundTruth(parquetFile, "topology.loss", "program"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Play(t.Context(), func(sweep.Played) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Options.GroundTruth.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(rows, readParquet(t, parquetFile)); diff != "" {
+		t.Errorf("Parquet differs from CSV: %s", diff)
 	}
 	at := func(row []string, column string) string { return row[slices.Index(rows[0], column)] }
 	packets, lost, spine := map[string]int{}, map[string]int{}, 0
@@ -161,6 +183,67 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	for run, n := range packets {
 		if n != 600 || (lost[run] > 0) != strings.HasPrefix(run, "0.2") {
 			t.Errorf("%s: %d packets, %d lost", run, n, lost[run])
+		}
+	}
+}
+
+func readCSV(t *testing.T, path string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// readParquet returns the names of the columns and the rows, absent values as empty texts. Numbers
+// have the type of their column.
+func readParquet(t *testing.T, path string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parquet.OpenFile(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, types []string
+	for _, f := range file.Schema().Fields() {
+		names, types = append(names, f.Name()), append(types, f.Type().String())
+	}
+	if want := strings.Fields("STRING STRING INT(64,false) INT(64,false) STRING STRING STRING INT(8,false) INT(16,false) " +
+		"INT(16,false) INT(64,false) INT(64,false) INT(64,false) STRING INT(32,false) INT(64,false) INT(64,false)"); !slices.
+		Equal(types, want) {
+		t.Errorf("types of columns: %v", types)
+	}
+	out := [][]string{names}
+	reader := parquet.NewReader(file)
+	defer reader.Close()
+	for buffer := make([]parquet.Row, 100); ; {
+		n, err := reader.ReadRows(buffer)
+		for _, row := range buffer[:n] {
+			texts := make([]string, len(row))
+			for i, v := range row {
+				switch {
+				case v.IsNull():
+				case v.Kind() == parquet.ByteArray:
+					texts[i] = string(v.ByteArray())
+				default:
+					texts[i] = strconv.FormatUint(v.Uint64(), 10)
+				}
+			}
+			out = append(out, texts)
+		}
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
