@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,7 +157,8 @@ type Component struct {
 	mu      sync.Mutex
 	cfg     Config
 	plugins map[string]*plugin
-	failed  map[string]failure // configured plugins that do not run
+	tables  map[deviceTable]string // tables that have entries of plans, and the plugins
+	failed  map[string]failure     // configured plugins that do not run
 	watched map[string]store.Watch
 	last    *Delivery
 }
@@ -165,7 +167,7 @@ type Component struct {
 func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		deps: deps, log: deps.Logger, directory: cfg.Plugins.Directory, restart: cfg.Plugins.Restart, cfg: cfg,
-		plugins: map[string]*plugin{}, failed: map[string]failure{}, watched: map[string]store.Watch{},
+		plugins: map[string]*plugin{}, tables: map[deviceTable]string{}, failed: map[string]failure{}, watched: map[string]store.Watch{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -191,11 +193,7 @@ func (c *Component) Start(ctx context.Context) error {
 		}
 	}
 	c.started = true
-	var all sync.WaitGroup
-	for _, p := range c.config().Plugins.Instances {
-		all.Go(func() { c.startPlugin(ctx, p) })
-	}
-	all.Wait()
+	c.startPlugins(ctx, c.config().Plugins.Instances...)
 	c.interest = c.deps.Store.OnInterest(c.watch)
 	c.work.Go(c.retry)
 	return nil
@@ -260,16 +258,12 @@ func (c *Component) Reload(ctx context.Context, cfg Config, changes config.Chang
 	for _, p := range changes.PluginsRestarted {
 		c.stopPlugin(ctx, p.Name)
 	}
-	for _, list := range [][]config.Plugin{changes.PluginsRestarted, changes.PluginsAdded} {
-		for _, p := range list {
-			c.startPlugin(ctx, p)
-		}
-	}
+	c.startPlugins(ctx, slices.Concat(changes.PluginsRestarted, changes.PluginsAdded)...)
 	var errs []error
 	for _, p := range changes.PluginsReconfigured {
 		running := c.plugin(p.Name)
 		if running == nil { // the plugin never started, and may start with the new configuration
-			c.startPlugin(ctx, p)
+			c.startPlugins(ctx, p)
 			continue
 		}
 		if err := running.reconfigure(ctx, p); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
@@ -37,30 +38,58 @@ func (c *Component) Failed() map[string]error {
 	return out
 }
 
-// startPlugin starts one plugin. A plugin that cannot run is logged and shown in Status. c.changing
-// is held.
-func (c *Component) startPlugin(ctx context.Context, cfg config.Plugin) {
-	var file os.FileInfo
-	if path, err := pluginhost.Find(c.directory, cfg.Plugin); err == nil {
-		file, _ = os.Stat(path)
+// started is the result of launch.
+type started struct {
+	cfg  config.Plugin
+	file os.FileInfo // the plugin's file; nil if there was none
+	p    *plugin
+	err  error
+}
+
+// startPlugins starts plugins in parallel, and admits them one after the other. A plugin that cannot
+// run is logged and shown in Status. c.changing is held.
+func (c *Component) startPlugins(ctx context.Context, plugins ...config.Plugin) {
+	results := make([]started, len(plugins))
+	var all sync.WaitGroup
+	for i, cfg := range plugins {
+		all.Go(func() {
+			s := started{cfg: cfg}
+			if path, err := pluginhost.Find(c.directory, cfg.Plugin); err == nil {
+				s.file, _ = os.Stat(path)
+			}
+			s.p, s.err = c.launch(ctx, cfg)
+			results[i] = s
+		})
 	}
-	p, err := c.launch(ctx, cfg)
+	all.Wait()
+	for _, s := range results {
+		if s.err == nil {
+			if s.err = c.admit(s.p); s.err != nil {
+				s.p.inst.Stop(ctx)
+			}
+		}
+		c.record(s)
+	}
+}
+
+// record logs and keeps the result of a start.
+func (c *Component) record(s started) {
+	name := s.cfg.Name
 	c.mu.Lock()
-	before, again := c.failed[cfg.Name]
-	if err != nil {
-		c.failed[cfg.Name] = failure{cfg, file, err}
+	before, again := c.failed[name]
+	if s.err != nil {
+		c.failed[name] = failure{s.cfg, s.file, s.err}
 	} else {
-		delete(c.failed, cfg.Name)
-		c.plugins[cfg.Name] = p
+		delete(c.failed, name)
 	}
 	c.mu.Unlock()
 	switch {
-	case err != nil && again && before.err.Error() == err.Error(): // logged before
-	case err != nil:
-		c.log.Error("plugin does not run", "plugin", cfg.Name, "error", err)
+	case s.err != nil && again && before.err.Error() == s.err.Error(): // logged before
+	case s.err != nil:
+		c.log.Error("plugin does not run", "plugin", name, "error", s.err)
 	default:
-		c.log.Info("plugin runs", "plugin", cfg.Name, "version", p.inst.Describe().Version)
-		p.inst.SetWatched(c.watchedBy(p))
+		c.log.Info("plugin runs", "plugin", name, "version", s.p.inst.Describe().Version)
+		s.p.inst.SetWatched(c.watchedBy(s.p))
 	}
 	c.deps.StatusChanged()
 }
@@ -90,10 +119,8 @@ func (c *Component) retry() {
 		if !c.changing.TryLock() {
 			continue // Reload or Stop is running
 		}
-		for _, cfg := range due {
-			if c.ctx.Err() == nil {
-				c.startPlugin(c.ctx, cfg)
-			}
+		if c.ctx.Err() == nil {
+			c.startPlugins(c.ctx, due...)
 		}
 		c.changing.Unlock()
 		c.deps.SettingsChanged()
@@ -106,7 +133,7 @@ func (c *Component) backoff() pluginhost.Backoff {
 	return pluginhost.Backoff{Base: c.restart.Initial, Max: c.restart.Maximum}
 }
 
-// launch starts a plugin, adds its modules to the schema and starts its worker.
+// launch starts a plugin and adds its modules to the schema.
 func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, error) {
 	path, err := pluginhost.Find(c.directory, cfg.Plugin)
 	if err != nil {
@@ -146,7 +173,7 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 				"module", m.Name, "warnings", len(w), "first", w[0])
 		}
 	}
-	p.begin(inst)
+	p.inst = inst
 	return p, nil
 }
 
@@ -174,6 +201,7 @@ func (c *Component) stopPlugin(ctx context.Context, name string) {
 	if p != nil {
 		p.end()
 		p.inst.Stop(ctx)
+		c.release(name)
 		c.withdraw(p)
 		c.deps.Plans.Drop(name)
 	}

@@ -5,6 +5,7 @@
 package analysis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,7 +227,7 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	begin := time.Now()
 	results, err := p.inst.Analyze(ctx, e)
 	if err == nil {
-		err = p.validate(results.Tables)
+		err = cmp.Or(p.validate(results.Tables), p.claims(results.Plans))
 	}
 	rep.Answered = time.Now()
 	rep.Duration = rep.Answered.Sub(begin)
@@ -276,6 +277,17 @@ func (p *plugin) validate(tables []sdk.TableResult) error {
 			return fmt.Errorf("%w: %w", pluginhost.ErrInvalidResults, err)
 		}
 		tables[i].Table = p.c.deps.Schema.WithFlows(t.Table)
+	}
+	return nil
+}
+
+// claims checks that no other plugin writes the tables of plans. The error wraps
+// pluginhost.ErrInvalidResults.
+func (p *plugin) claims(plans []sdk.Plan) error {
+	for _, plan := range plans {
+		if err := p.c.claim(p, plan.Writes); err != nil {
+			return fmt.Errorf("%w: %w", pluginhost.ErrInvalidResults, err)
+		}
 	}
 	return nil
 }

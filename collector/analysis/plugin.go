@@ -36,7 +36,7 @@ type plugin struct {
 	inst Instance
 
 	mu       sync.Mutex
-	begun    bool // inst is set
+	begun    bool // the plugin is part of the component
 	home     bool // whether this collector analyzed the newest epoch
 	closed   bool // the queue accepts no more jobs
 	cfg      config.Plugin
@@ -63,9 +63,9 @@ func newPlugin(c *Component, cfg config.Plugin) *plugin {
 }
 
 // begin starts the worker.
-func (p *plugin) begin(inst Instance) {
+func (p *plugin) begin() {
 	p.mu.Lock()
-	p.inst, p.begun = inst, true
+	p.begun = true
 	p.mu.Unlock()
 	go p.work()
 }
@@ -147,14 +147,29 @@ func (p *plugin) configured(s sdk.Settings) {
 		p.c.log.Warn("plugin misses an object in the network", "plugin", p.name, "device", m.Device, "object", m.Object,
 			"consequence", m.Consequence)
 	}
+	if first { // the plugin is admitted when all plugins have started
+		return
+	}
+	var err error
 	if s.Plan != nil {
-		plan := *s.Plan
-		plan.FromEpoch, plan.PreEpoch = 0, false
-		p.c.deps.Plans.Add(p.c.ctx, p.name, plan)
+		if err = p.c.claim(p, s.Plan.Writes); err == nil {
+			p.addPlan(s.Plan)
+		}
 	}
-	if !first { // after a start, the caller goes on when all plugins have started
-		p.c.deps.SettingsChanged()
+	if err = errors.Join(err, p.c.readsAlone(p)); err != nil {
+		p.c.log.Error("two plugins want one object", "error", err)
 	}
+	p.c.deps.SettingsChanged()
+}
+
+// addPlan passes on the plugin's standing plan, if it has one.
+func (p *plugin) addPlan(standing *sdk.Plan) {
+	if standing == nil {
+		return
+	}
+	plan := *standing
+	plan.FromEpoch, plan.PreEpoch = 0, false
+	p.c.deps.Plans.Add(p.c.ctx, p.name, plan)
 }
 
 // keep records the state that a plugin saved with an epoch; nil if it saved none.

@@ -158,7 +158,7 @@ func (h *Host) attach(ctx context.Context, l launch) (*session, error) {
 	}
 	s := newSession(h, l, func() { _ = conn.Close() }, attachedProcess(l), conn)
 	s.callTimeout = 24 * time.Hour // a breakpoint is no failure
-	if err = s.describe(ctx); err != nil {
+	if err = cmp.Or(s.followLog(ctx), s.describe(ctx)); err != nil {
 		s.fail(err)
 		<-s.dead
 		return nil, cmp.Or(ctx.Err(), err)

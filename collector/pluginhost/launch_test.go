@@ -400,9 +400,11 @@ func TestReplacedDuringStart(t *testing.T) {
 }
 
 // A plugin that was started with --listen is used like any other. A breakpoint ends no call, and
-// the collector connects again when the plugin is started again.
+// the collector connects again when the plugin is started again. The plugin's log is in the
+// collector's, with levels.
 func TestAttach(t *testing.T) {
-	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: time.Hour}, CallTimeout: time.Nanosecond,
+	var log testkit.Log
+	h := newHost(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Backoff: Backoff{Base: time.Millisecond, Max: time.Hour}, CallTimeout: time.Nanosecond,
 		HealthInterval: time.Millisecond})
 	dir := pluginDir(t, "good")
 	socket := filepath.Join(dir, "socket")
@@ -429,6 +431,8 @@ func TestAttach(t *testing.T) {
 	if _, err := analyze(t, inst, epoch(1, ""), time.Minute); err != nil {
 		t.Error(err)
 	}
+	configured := func() int { return strings.Count(log.String(), "level=INFO msg=configured plugin=socket greet=") }
+	testkit.Until(t, "the collector logs what the plugin logs", func() bool { return configured() == 1 })
 	end(first)
 	testkit.Until(t, "the collector waits for a plugin", func() bool {
 		return strings.Contains(inst.Status().LastError, "start it with --listen "+socket)
@@ -441,6 +445,7 @@ func TestAttach(t *testing.T) {
 	if _, err := analyze(t, inst, epoch(2, ""), time.Minute); err != nil {
 		t.Error(err)
 	}
+	testkit.Until(t, "the log goes on", func() bool { return configured() == 2 })
 	inst.Stop(t.Context())
 	again, err := h.Start(t.Context(), Spec{Path: socket})
 	if err != nil {

@@ -155,6 +155,33 @@ func (s *session) open() error {
 	return nil
 }
 
+// followLog passes the log of an attached plugin to the collector's. It returns when no line can be
+// missed any more. A plugin in another language may have no Log; its log is on its terminal then.
+func (s *session) followLog(ctx context.Context) error {
+	waiting, cancel := context.WithCancel(s.ctx)
+	defer context.AfterFunc(ctx, cancel)()
+	stream, err := s.api.Log(waiting, &pluginv1.LogRequest{})
+	if err == nil {
+		_, err = stream.Header()
+	}
+	if err != nil {
+		cancel()
+		return ctx.Err()
+	}
+	lines := s.logs.writer("stderr")
+	s.spawn(func() {
+		defer cancel()
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			_, _ = lines.Write([]byte(m.GetLine() + "\n"))
+		}
+	})
+	return nil
+}
+
 // receive reads the stream to its end. If the stream ends before the process does, the session
 // fails.
 func (s *session) receive() {

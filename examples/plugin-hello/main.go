@@ -45,7 +45,7 @@ func (p *plugin) Describe() sdk.Description {
 		Name:         "hello",
 		Version:      "0.1.0",
 		Summary:      "fill of the arrays that switches measure with",
-		Objects:      []sdk.ObjectNeed{{Name: "*"}},
+		Objects:      []sdk.ObjectNeed{{Name: "*", Shared: true}}, // it reads along with other plugins
 		ConfigSchema: configSchema,
 		Modules:      []sdk.Module{{Name: "acme-hello", Text: module}},
 		Lists: []sdk.List{{Path: summary, Summary: "the epoch, and how complete its results are"},

@@ -140,6 +140,9 @@ type ObjectNeed struct {
 	Role string `json:"role,omitempty"`
 	// Optional is set if the plugin works without the object.
 	Optional bool `json:"optional,omitempty"`
+	// Shared is set if the plugin reads along with another plugin. Without it, the collector refuses
+	// two plugins that read the same object.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Module is a YANG module (RFC 7950).

@@ -112,7 +112,8 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 }
 
 // listen serves a plugin that a user has started by hand, such as in a debugger, for a collector
-// that names the unix socket at path. It logs to w, and returns when the process gets SIGTERM.
+// that names the unix socket at path. It logs to w and to the collector, and returns when the process
+// gets SIGTERM.
 func listen(p Plugin, path string, w io.Writer) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -136,9 +137,11 @@ func listen(p Plugin, path string, w io.Writer) error {
 	}
 	l.SetUnlinkOnClose(false)
 	defer os.Remove(path)
-	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	slog.Info("waiting for a collector; its configuration names this socket", "plugin", path)
 	host := &process{server: NewServer(p)}
+	host.server.log = &logLines{}
+	slog.SetDefault(slog.New(slog.NewMultiHandler(
+		slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}), newLogHandler(host.server.log, "debug"))))
+	slog.Info("waiting for a collector; its configuration names this socket", "plugin", path)
 	server := host.newGRPC(nil)
 	host.server.Register(server)
 	defer host.watchSignals(false)()

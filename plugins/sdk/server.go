@@ -32,6 +32,7 @@ const sdkName = "netsketch-go/1"
 type Server struct {
 	pluginv1.UnimplementedPluginServer
 	plugin Plugin
+	log    *logLines // nil if the collector reads the log from standard error
 
 	// work serializes the calls of the plugin that must not run concurrently: Describe, Configure,
 	// Analyze, NetworkChanged.

@@ -43,7 +43,7 @@ func (d Description) Proto() *pluginv1.DescribeResponse {
 		}),
 		Objects: toProto(d.Objects, func(o ObjectNeed) *pluginv1.ObjectNeed {
 			return &pluginv1.ObjectNeed{Name: o.Name, Annotation: o.Annotation, Values: o.Values, Role: o.Role,
-				Optional: o.Optional}
+				Optional: o.Optional, Shared: o.Shared}
 		}),
 		Modules: toProto(d.Modules, func(m Module) *pluginv1.YangModule {
 			return &pluginv1.YangModule{Name: m.Name, Text: m.Text}
@@ -69,7 +69,7 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 		}),
 		Objects: toProto(m.GetObjects(), func(o *pluginv1.ObjectNeed) ObjectNeed {
 			return ObjectNeed{Name: o.GetName(), Annotation: o.GetAnnotation(), Values: o.GetValues(),
-				Role: o.GetRole(), Optional: o.GetOptional()}
+				Role: o.GetRole(), Optional: o.GetOptional(), Shared: o.GetShared()}
 		}),
 		Modules: toProto(m.GetModules(), func(y *pluginv1.YangModule) Module {
 			return Module{Name: y.GetName(), Text: y.GetText()}

@@ -20,7 +20,7 @@ class Busiest:
             name="busiest",
             version="0.1.0",
             summary="the busiest cell of every array that switches measure with",
-            objects=[plugin_pb2.ObjectNeed(name="*")],
+            objects=[plugin_pb2.ObjectNeed(name="*", shared=True)],  # it reads along with other plugins
             config_schema="""{
                 "type": "object",
                 "additionalProperties": false,

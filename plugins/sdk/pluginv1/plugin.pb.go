@@ -29,6 +29,90 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LogRequest is empty.
+type LogRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogRequest) Reset() {
+	*x = LogRequest{}
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogRequest) ProtoMessage() {}
+
+func (x *LogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
+func (*LogRequest) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{0}
+}
+
+// LogLine is a line of the log.
+type LogLine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The line as on standard error: a JSON object with @level, @message and
+	// attributes, or text.
+	Line          string `protobuf:"bytes,1,opt,name=line,proto3" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogLine) Reset() {
+	*x = LogLine{}
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogLine) ProtoMessage() {}
+
+func (x *LogLine) ProtoReflect() protoreflect.Message {
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
+func (*LogLine) Descriptor() ([]byte, []int) {
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LogLine) GetLine() string {
+	if x != nil {
+		return x.Line
+	}
+	return ""
+}
+
 // DescribeRequest is empty.
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -38,7 +122,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[0]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -50,7 +134,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[0]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -63,7 +147,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{0}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{2}
 }
 
 // DescribeResponse describes a plugin.
@@ -96,7 +180,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[1]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +192,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[1]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +205,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{1}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DescribeResponse) GetName() string {
@@ -207,7 +291,7 @@ type ProgramNeed struct {
 
 func (x *ProgramNeed) Reset() {
 	*x = ProgramNeed{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -219,7 +303,7 @@ func (x *ProgramNeed) String() string {
 func (*ProgramNeed) ProtoMessage() {}
 
 func (x *ProgramNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[2]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -232,7 +316,7 @@ func (x *ProgramNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgramNeed.ProtoReflect.Descriptor instead.
 func (*ProgramNeed) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{2}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProgramNeed) GetRole() string {
@@ -262,14 +346,17 @@ type ObjectNeed struct {
 	// Role of the devices that need it; empty: every device.
 	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
 	// The plugin works without the object.
-	Optional      bool `protobuf:"varint,4,opt,name=optional,proto3" json:"optional,omitempty"`
+	Optional bool `protobuf:"varint,4,opt,name=optional,proto3" json:"optional,omitempty"`
+	// The plugin reads along: another plugin may read the object, too. Without
+	// it, an object has one plugin.
+	Shared        bool `protobuf:"varint,6,opt,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ObjectNeed) Reset() {
 	*x = ObjectNeed{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +368,7 @@ func (x *ObjectNeed) String() string {
 func (*ObjectNeed) ProtoMessage() {}
 
 func (x *ObjectNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[3]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +381,7 @@ func (x *ObjectNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectNeed.ProtoReflect.Descriptor instead.
 func (*ObjectNeed) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{3}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ObjectNeed) GetName() string {
@@ -332,6 +419,13 @@ func (x *ObjectNeed) GetOptional() bool {
 	return false
 }
 
+func (x *ObjectNeed) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
 // YangModule is the text of a YANG module.
 type YangModule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -345,7 +439,7 @@ type YangModule struct {
 
 func (x *YangModule) Reset() {
 	*x = YangModule{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +451,7 @@ func (x *YangModule) String() string {
 func (*YangModule) ProtoMessage() {}
 
 func (x *YangModule) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[4]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +464,7 @@ func (x *YangModule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use YangModule.ProtoReflect.Descriptor instead.
 func (*YangModule) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{4}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *YangModule) GetName() string {
@@ -402,7 +496,7 @@ type ListInfo struct {
 
 func (x *ListInfo) Reset() {
 	*x = ListInfo{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +508,7 @@ func (x *ListInfo) String() string {
 func (*ListInfo) ProtoMessage() {}
 
 func (x *ListInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[5]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +521,7 @@ func (x *ListInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInfo.ProtoReflect.Descriptor instead.
 func (*ListInfo) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{5}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListInfo) GetPath() string {
@@ -474,7 +568,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +580,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[6]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +593,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{6}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Capabilities) GetQuery() bool {
@@ -562,7 +656,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +668,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[7]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +681,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{7}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ConfigureRequest) GetConfigJson() []byte {
@@ -633,7 +727,7 @@ type PluginState struct {
 
 func (x *PluginState) Reset() {
 	*x = PluginState{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +739,7 @@ func (x *PluginState) String() string {
 func (*PluginState) ProtoMessage() {}
 
 func (x *PluginState) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +752,7 @@ func (x *PluginState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginState.ProtoReflect.Descriptor instead.
 func (*PluginState) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PluginState) GetEpoch() uint64 {
@@ -706,7 +800,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +812,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +825,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ConfigureResponse) GetErrors() []*FieldError {
@@ -790,7 +884,7 @@ type FieldError struct {
 
 func (x *FieldError) Reset() {
 	*x = FieldError{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +896,7 @@ func (x *FieldError) String() string {
 func (*FieldError) ProtoMessage() {}
 
 func (x *FieldError) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +909,7 @@ func (x *FieldError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldError.ProtoReflect.Descriptor instead.
 func (*FieldError) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FieldError) GetField() string {
@@ -845,7 +939,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +951,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +964,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Binding) GetDevice() string {
@@ -902,7 +996,7 @@ type MissingObject struct {
 
 func (x *MissingObject) Reset() {
 	*x = MissingObject{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1008,7 @@ func (x *MissingObject) String() string {
 func (*MissingObject) ProtoMessage() {}
 
 func (x *MissingObject) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1021,7 @@ func (x *MissingObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingObject.ProtoReflect.Descriptor instead.
 func (*MissingObject) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MissingObject) GetDevice() string {
@@ -966,7 +1060,7 @@ type RowKey struct {
 
 func (x *RowKey) Reset() {
 	*x = RowKey{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1072,7 @@ func (x *RowKey) String() string {
 func (*RowKey) ProtoMessage() {}
 
 func (x *RowKey) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1085,7 @@ func (x *RowKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowKey.ProtoReflect.Descriptor instead.
 func (*RowKey) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RowKey) GetList() string {
@@ -1029,7 +1123,7 @@ type WatchUpdate struct {
 
 func (x *WatchUpdate) Reset() {
 	*x = WatchUpdate{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1135,7 @@ func (x *WatchUpdate) String() string {
 func (*WatchUpdate) ProtoMessage() {}
 
 func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1148,7 @@ func (x *WatchUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchUpdate.ProtoReflect.Descriptor instead.
 func (*WatchUpdate) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchUpdate) GetAdd() []*RowKey {
@@ -1090,7 +1184,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1196,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1209,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RunRequest) GetMessage() isRunRequest_Message {
@@ -1255,7 +1349,7 @@ type RecordEntry struct {
 
 func (x *RecordEntry) Reset() {
 	*x = RecordEntry{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1361,7 @@ func (x *RecordEntry) String() string {
 func (*RecordEntry) ProtoMessage() {}
 
 func (x *RecordEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1374,7 @@ func (x *RecordEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordEntry.ProtoReflect.Descriptor instead.
 func (*RecordEntry) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RecordEntry) GetEntry() isRecordEntry_Entry {
@@ -1343,7 +1437,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1449,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1462,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RunResponse) GetMessage() isRunResponse_Message {
@@ -1474,7 +1568,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1580,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1593,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueryRequest) GetRow() *RowKey {
@@ -1522,7 +1616,7 @@ type QueryResponse struct {
 
 func (x *QueryResponse) Reset() {
 	*x = QueryResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1628,7 @@ func (x *QueryResponse) String() string {
 func (*QueryResponse) ProtoMessage() {}
 
 func (x *QueryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1641,7 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
 func (*QueryResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueryResponse) GetTables() []*TablePart {
@@ -1580,7 +1674,7 @@ type EpochPart struct {
 
 func (x *EpochPart) Reset() {
 	*x = EpochPart{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1686,7 @@ func (x *EpochPart) String() string {
 func (*EpochPart) ProtoMessage() {}
 
 func (x *EpochPart) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1699,7 @@ func (x *EpochPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochPart.ProtoReflect.Descriptor instead.
 func (*EpochPart) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EpochPart) GetMessage() isEpochPart_Message {
@@ -1694,7 +1788,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1800,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1813,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainRequest) GetBudgetNs() int64 {
@@ -1738,7 +1832,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1844,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_netsketch_plugin_v1_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,14 +1857,18 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+	return file_netsketch_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
 }
 
 var File_netsketch_plugin_v1_plugin_proto protoreflect.FileDescriptor
 
 const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
-	" netsketch/plugin/v1/plugin.proto\x12\x13netsketch.plugin.v1\x1a\x1fnetsketch/plugin/v1/epoch.proto\x1a!netsketch/plugin/v1/network.proto\x1a!netsketch/plugin/v1/results.proto\"\x11\n" +
+	" netsketch/plugin/v1/plugin.proto\x12\x13netsketch.plugin.v1\x1a\x1fnetsketch/plugin/v1/epoch.proto\x1a!netsketch/plugin/v1/network.proto\x1a!netsketch/plugin/v1/results.proto\"\f\n" +
+	"\n" +
+	"LogRequest\"\x1d\n" +
+	"\aLogLine\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\tR\x04line\"\x11\n" +
 	"\x0fDescribeRequest\"\xc1\x03\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1786,7 +1884,7 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	" \x01(\tR\x03sdk\";\n" +
 	"\vProgramNeed\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
-	"\aprogram\x18\x02 \x01(\tR\aprogram\"\xf0\x01\n" +
+	"\aprogram\x18\x02 \x01(\tR\aprogram\"\x88\x02\n" +
 	"\n" +
 	"ObjectNeed\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
@@ -1795,7 +1893,8 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"annotation\x12C\n" +
 	"\x06values\x18\x05 \x03(\v2+.netsketch.plugin.v1.ObjectNeed.ValuesEntryR\x06values\x12\x12\n" +
 	"\x04role\x18\x03 \x01(\tR\x04role\x12\x1a\n" +
-	"\boptional\x18\x04 \x01(\bR\boptional\x1a9\n" +
+	"\boptional\x18\x04 \x01(\bR\boptional\x12\x16\n" +
+	"\x06shared\x18\x06 \x01(\bR\x06shared\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
@@ -1887,14 +1986,15 @@ const file_netsketch_plugin_v1_plugin_proto_rawDesc = "" +
 	"\amessage\"+\n" +
 	"\fDrainRequest\x12\x1b\n" +
 	"\tbudget_ns\x18\x01 \x01(\x03R\bbudgetNs\"\x0f\n" +
-	"\rDrainResponse2\xf8\x03\n" +
+	"\rDrainResponse2\xc0\x04\n" +
 	"\x06Plugin\x12W\n" +
 	"\bDescribe\x12$.netsketch.plugin.v1.DescribeRequest\x1a%.netsketch.plugin.v1.DescribeResponse\x12Z\n" +
 	"\tConfigure\x12%.netsketch.plugin.v1.ConfigureRequest\x1a&.netsketch.plugin.v1.ConfigureResponse\x12L\n" +
 	"\x03Run\x12\x1f.netsketch.plugin.v1.RunRequest\x1a .netsketch.plugin.v1.RunResponse(\x010\x01\x12N\n" +
 	"\x05Query\x12!.netsketch.plugin.v1.QueryRequest\x1a\".netsketch.plugin.v1.QueryResponse\x12K\n" +
 	"\x05Merge\x12\x1e.netsketch.plugin.v1.EpochPart\x1a\x1e.netsketch.plugin.v1.EpochPart(\x010\x01\x12N\n" +
-	"\x05Drain\x12!.netsketch.plugin.v1.DrainRequest\x1a\".netsketch.plugin.v1.DrainResponseB>Z<github.com/netsketch/netsketch/plugins/sdk/pluginv1;pluginv1b\x06proto3"
+	"\x05Drain\x12!.netsketch.plugin.v1.DrainRequest\x1a\".netsketch.plugin.v1.DrainResponse\x12F\n" +
+	"\x03Log\x12\x1f.netsketch.plugin.v1.LogRequest\x1a\x1c.netsketch.plugin.v1.LogLine0\x01B>Z<github.com/netsketch/netsketch/plugins/sdk/pluginv1;pluginv1b\x06proto3"
 
 var (
 	file_netsketch_plugin_v1_plugin_proto_rawDescOnce sync.Once
@@ -1908,94 +2008,98 @@ func file_netsketch_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_netsketch_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_netsketch_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_netsketch_plugin_v1_plugin_proto_goTypes = []any{
-	(*DescribeRequest)(nil),   // 0: netsketch.plugin.v1.DescribeRequest
-	(*DescribeResponse)(nil),  // 1: netsketch.plugin.v1.DescribeResponse
-	(*ProgramNeed)(nil),       // 2: netsketch.plugin.v1.ProgramNeed
-	(*ObjectNeed)(nil),        // 3: netsketch.plugin.v1.ObjectNeed
-	(*YangModule)(nil),        // 4: netsketch.plugin.v1.YangModule
-	(*ListInfo)(nil),          // 5: netsketch.plugin.v1.ListInfo
-	(*Capabilities)(nil),      // 6: netsketch.plugin.v1.Capabilities
-	(*ConfigureRequest)(nil),  // 7: netsketch.plugin.v1.ConfigureRequest
-	(*PluginState)(nil),       // 8: netsketch.plugin.v1.PluginState
-	(*ConfigureResponse)(nil), // 9: netsketch.plugin.v1.ConfigureResponse
-	(*FieldError)(nil),        // 10: netsketch.plugin.v1.FieldError
-	(*Binding)(nil),           // 11: netsketch.plugin.v1.Binding
-	(*MissingObject)(nil),     // 12: netsketch.plugin.v1.MissingObject
-	(*RowKey)(nil),            // 13: netsketch.plugin.v1.RowKey
-	(*WatchUpdate)(nil),       // 14: netsketch.plugin.v1.WatchUpdate
-	(*RunRequest)(nil),        // 15: netsketch.plugin.v1.RunRequest
-	(*RecordEntry)(nil),       // 16: netsketch.plugin.v1.RecordEntry
-	(*RunResponse)(nil),       // 17: netsketch.plugin.v1.RunResponse
-	(*QueryRequest)(nil),      // 18: netsketch.plugin.v1.QueryRequest
-	(*QueryResponse)(nil),     // 19: netsketch.plugin.v1.QueryResponse
-	(*EpochPart)(nil),         // 20: netsketch.plugin.v1.EpochPart
-	(*DrainRequest)(nil),      // 21: netsketch.plugin.v1.DrainRequest
-	(*DrainResponse)(nil),     // 22: netsketch.plugin.v1.DrainResponse
-	nil,                       // 23: netsketch.plugin.v1.ObjectNeed.ValuesEntry
-	nil,                       // 24: netsketch.plugin.v1.RowKey.KeysEntry
-	(*Network)(nil),           // 25: netsketch.plugin.v1.Network
-	(*Plan)(nil),              // 26: netsketch.plugin.v1.Plan
-	(*EpochBegin)(nil),        // 27: netsketch.plugin.v1.EpochBegin
-	(*DeviceChunk)(nil),       // 28: netsketch.plugin.v1.DeviceChunk
-	(*HostChunk)(nil),         // 29: netsketch.plugin.v1.HostChunk
-	(*EpochEnd)(nil),          // 30: netsketch.plugin.v1.EpochEnd
-	(*EpochCancel)(nil),       // 31: netsketch.plugin.v1.EpochCancel
-	(*TablePart)(nil),         // 32: netsketch.plugin.v1.TablePart
-	(*Event)(nil),             // 33: netsketch.plugin.v1.Event
-	(*EpochDone)(nil),         // 34: netsketch.plugin.v1.EpochDone
+	(*LogRequest)(nil),        // 0: netsketch.plugin.v1.LogRequest
+	(*LogLine)(nil),           // 1: netsketch.plugin.v1.LogLine
+	(*DescribeRequest)(nil),   // 2: netsketch.plugin.v1.DescribeRequest
+	(*DescribeResponse)(nil),  // 3: netsketch.plugin.v1.DescribeResponse
+	(*ProgramNeed)(nil),       // 4: netsketch.plugin.v1.ProgramNeed
+	(*ObjectNeed)(nil),        // 5: netsketch.plugin.v1.ObjectNeed
+	(*YangModule)(nil),        // 6: netsketch.plugin.v1.YangModule
+	(*ListInfo)(nil),          // 7: netsketch.plugin.v1.ListInfo
+	(*Capabilities)(nil),      // 8: netsketch.plugin.v1.Capabilities
+	(*ConfigureRequest)(nil),  // 9: netsketch.plugin.v1.ConfigureRequest
+	(*PluginState)(nil),       // 10: netsketch.plugin.v1.PluginState
+	(*ConfigureResponse)(nil), // 11: netsketch.plugin.v1.ConfigureResponse
+	(*FieldError)(nil),        // 12: netsketch.plugin.v1.FieldError
+	(*Binding)(nil),           // 13: netsketch.plugin.v1.Binding
+	(*MissingObject)(nil),     // 14: netsketch.plugin.v1.MissingObject
+	(*RowKey)(nil),            // 15: netsketch.plugin.v1.RowKey
+	(*WatchUpdate)(nil),       // 16: netsketch.plugin.v1.WatchUpdate
+	(*RunRequest)(nil),        // 17: netsketch.plugin.v1.RunRequest
+	(*RecordEntry)(nil),       // 18: netsketch.plugin.v1.RecordEntry
+	(*RunResponse)(nil),       // 19: netsketch.plugin.v1.RunResponse
+	(*QueryRequest)(nil),      // 20: netsketch.plugin.v1.QueryRequest
+	(*QueryResponse)(nil),     // 21: netsketch.plugin.v1.QueryResponse
+	(*EpochPart)(nil),         // 22: netsketch.plugin.v1.EpochPart
+	(*DrainRequest)(nil),      // 23: netsketch.plugin.v1.DrainRequest
+	(*DrainResponse)(nil),     // 24: netsketch.plugin.v1.DrainResponse
+	nil,                       // 25: netsketch.plugin.v1.ObjectNeed.ValuesEntry
+	nil,                       // 26: netsketch.plugin.v1.RowKey.KeysEntry
+	(*Network)(nil),           // 27: netsketch.plugin.v1.Network
+	(*Plan)(nil),              // 28: netsketch.plugin.v1.Plan
+	(*EpochBegin)(nil),        // 29: netsketch.plugin.v1.EpochBegin
+	(*DeviceChunk)(nil),       // 30: netsketch.plugin.v1.DeviceChunk
+	(*HostChunk)(nil),         // 31: netsketch.plugin.v1.HostChunk
+	(*EpochEnd)(nil),          // 32: netsketch.plugin.v1.EpochEnd
+	(*EpochCancel)(nil),       // 33: netsketch.plugin.v1.EpochCancel
+	(*TablePart)(nil),         // 34: netsketch.plugin.v1.TablePart
+	(*Event)(nil),             // 35: netsketch.plugin.v1.Event
+	(*EpochDone)(nil),         // 36: netsketch.plugin.v1.EpochDone
 }
 var file_netsketch_plugin_v1_plugin_proto_depIdxs = []int32{
-	2,  // 0: netsketch.plugin.v1.DescribeResponse.programs:type_name -> netsketch.plugin.v1.ProgramNeed
-	3,  // 1: netsketch.plugin.v1.DescribeResponse.objects:type_name -> netsketch.plugin.v1.ObjectNeed
-	4,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
-	5,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
-	6,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
-	23, // 5: netsketch.plugin.v1.ObjectNeed.values:type_name -> netsketch.plugin.v1.ObjectNeed.ValuesEntry
-	25, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
-	8,  // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
-	10, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
-	11, // 9: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
-	12, // 10: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
-	26, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	24, // 12: netsketch.plugin.v1.RowKey.keys:type_name -> netsketch.plugin.v1.RowKey.KeysEntry
-	13, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.RowKey
-	13, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.RowKey
-	27, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	28, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	29, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
-	30, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
-	31, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
-	14, // 20: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
-	25, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
-	7,  // 22: netsketch.plugin.v1.RecordEntry.configure:type_name -> netsketch.plugin.v1.ConfigureRequest
-	15, // 23: netsketch.plugin.v1.RecordEntry.run:type_name -> netsketch.plugin.v1.RunRequest
-	32, // 24: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
-	26, // 25: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
-	33, // 26: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
-	34, // 27: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
-	8,  // 28: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
-	13, // 29: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.RowKey
-	32, // 30: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
-	27, // 31: netsketch.plugin.v1.EpochPart.begin:type_name -> netsketch.plugin.v1.EpochBegin
-	28, // 32: netsketch.plugin.v1.EpochPart.device:type_name -> netsketch.plugin.v1.DeviceChunk
-	29, // 33: netsketch.plugin.v1.EpochPart.host:type_name -> netsketch.plugin.v1.HostChunk
-	30, // 34: netsketch.plugin.v1.EpochPart.end:type_name -> netsketch.plugin.v1.EpochEnd
-	0,  // 35: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
-	7,  // 36: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
-	15, // 37: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
-	18, // 38: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
-	20, // 39: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.EpochPart
-	21, // 40: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
-	1,  // 41: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
-	9,  // 42: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
-	17, // 43: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
-	19, // 44: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
-	20, // 45: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.EpochPart
-	22, // 46: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
-	41, // [41:47] is the sub-list for method output_type
-	35, // [35:41] is the sub-list for method input_type
+	4,  // 0: netsketch.plugin.v1.DescribeResponse.programs:type_name -> netsketch.plugin.v1.ProgramNeed
+	5,  // 1: netsketch.plugin.v1.DescribeResponse.objects:type_name -> netsketch.plugin.v1.ObjectNeed
+	6,  // 2: netsketch.plugin.v1.DescribeResponse.modules:type_name -> netsketch.plugin.v1.YangModule
+	7,  // 3: netsketch.plugin.v1.DescribeResponse.lists:type_name -> netsketch.plugin.v1.ListInfo
+	8,  // 4: netsketch.plugin.v1.DescribeResponse.capabilities:type_name -> netsketch.plugin.v1.Capabilities
+	25, // 5: netsketch.plugin.v1.ObjectNeed.values:type_name -> netsketch.plugin.v1.ObjectNeed.ValuesEntry
+	27, // 6: netsketch.plugin.v1.ConfigureRequest.network:type_name -> netsketch.plugin.v1.Network
+	10, // 7: netsketch.plugin.v1.ConfigureRequest.state:type_name -> netsketch.plugin.v1.PluginState
+	12, // 8: netsketch.plugin.v1.ConfigureResponse.errors:type_name -> netsketch.plugin.v1.FieldError
+	13, // 9: netsketch.plugin.v1.ConfigureResponse.bindings:type_name -> netsketch.plugin.v1.Binding
+	14, // 10: netsketch.plugin.v1.ConfigureResponse.missing:type_name -> netsketch.plugin.v1.MissingObject
+	28, // 11: netsketch.plugin.v1.ConfigureResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	26, // 12: netsketch.plugin.v1.RowKey.keys:type_name -> netsketch.plugin.v1.RowKey.KeysEntry
+	15, // 13: netsketch.plugin.v1.WatchUpdate.add:type_name -> netsketch.plugin.v1.RowKey
+	15, // 14: netsketch.plugin.v1.WatchUpdate.remove:type_name -> netsketch.plugin.v1.RowKey
+	29, // 15: netsketch.plugin.v1.RunRequest.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	30, // 16: netsketch.plugin.v1.RunRequest.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	31, // 17: netsketch.plugin.v1.RunRequest.host:type_name -> netsketch.plugin.v1.HostChunk
+	32, // 18: netsketch.plugin.v1.RunRequest.end:type_name -> netsketch.plugin.v1.EpochEnd
+	33, // 19: netsketch.plugin.v1.RunRequest.cancel:type_name -> netsketch.plugin.v1.EpochCancel
+	16, // 20: netsketch.plugin.v1.RunRequest.watch:type_name -> netsketch.plugin.v1.WatchUpdate
+	27, // 21: netsketch.plugin.v1.RunRequest.network:type_name -> netsketch.plugin.v1.Network
+	9,  // 22: netsketch.plugin.v1.RecordEntry.configure:type_name -> netsketch.plugin.v1.ConfigureRequest
+	17, // 23: netsketch.plugin.v1.RecordEntry.run:type_name -> netsketch.plugin.v1.RunRequest
+	34, // 24: netsketch.plugin.v1.RunResponse.table:type_name -> netsketch.plugin.v1.TablePart
+	28, // 25: netsketch.plugin.v1.RunResponse.plan:type_name -> netsketch.plugin.v1.Plan
+	35, // 26: netsketch.plugin.v1.RunResponse.event:type_name -> netsketch.plugin.v1.Event
+	36, // 27: netsketch.plugin.v1.RunResponse.done:type_name -> netsketch.plugin.v1.EpochDone
+	10, // 28: netsketch.plugin.v1.RunResponse.state:type_name -> netsketch.plugin.v1.PluginState
+	15, // 29: netsketch.plugin.v1.QueryRequest.row:type_name -> netsketch.plugin.v1.RowKey
+	34, // 30: netsketch.plugin.v1.QueryResponse.tables:type_name -> netsketch.plugin.v1.TablePart
+	29, // 31: netsketch.plugin.v1.EpochPart.begin:type_name -> netsketch.plugin.v1.EpochBegin
+	30, // 32: netsketch.plugin.v1.EpochPart.device:type_name -> netsketch.plugin.v1.DeviceChunk
+	31, // 33: netsketch.plugin.v1.EpochPart.host:type_name -> netsketch.plugin.v1.HostChunk
+	32, // 34: netsketch.plugin.v1.EpochPart.end:type_name -> netsketch.plugin.v1.EpochEnd
+	2,  // 35: netsketch.plugin.v1.Plugin.Describe:input_type -> netsketch.plugin.v1.DescribeRequest
+	9,  // 36: netsketch.plugin.v1.Plugin.Configure:input_type -> netsketch.plugin.v1.ConfigureRequest
+	17, // 37: netsketch.plugin.v1.Plugin.Run:input_type -> netsketch.plugin.v1.RunRequest
+	20, // 38: netsketch.plugin.v1.Plugin.Query:input_type -> netsketch.plugin.v1.QueryRequest
+	22, // 39: netsketch.plugin.v1.Plugin.Merge:input_type -> netsketch.plugin.v1.EpochPart
+	23, // 40: netsketch.plugin.v1.Plugin.Drain:input_type -> netsketch.plugin.v1.DrainRequest
+	0,  // 41: netsketch.plugin.v1.Plugin.Log:input_type -> netsketch.plugin.v1.LogRequest
+	3,  // 42: netsketch.plugin.v1.Plugin.Describe:output_type -> netsketch.plugin.v1.DescribeResponse
+	11, // 43: netsketch.plugin.v1.Plugin.Configure:output_type -> netsketch.plugin.v1.ConfigureResponse
+	19, // 44: netsketch.plugin.v1.Plugin.Run:output_type -> netsketch.plugin.v1.RunResponse
+	21, // 45: netsketch.plugin.v1.Plugin.Query:output_type -> netsketch.plugin.v1.QueryResponse
+	22, // 46: netsketch.plugin.v1.Plugin.Merge:output_type -> netsketch.plugin.v1.EpochPart
+	24, // 47: netsketch.plugin.v1.Plugin.Drain:output_type -> netsketch.plugin.v1.DrainResponse
+	1,  // 48: netsketch.plugin.v1.Plugin.Log:output_type -> netsketch.plugin.v1.LogLine
+	42, // [42:49] is the sub-list for method output_type
+	35, // [35:42] is the sub-list for method input_type
 	35, // [35:35] is the sub-list for extension type_name
 	35, // [35:35] is the sub-list for extension extendee
 	0,  // [0:35] is the sub-list for field type_name
@@ -2009,7 +2113,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 	file_netsketch_plugin_v1_epoch_proto_init()
 	file_netsketch_plugin_v1_network_proto_init()
 	file_netsketch_plugin_v1_results_proto_init()
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[15].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[17].OneofWrappers = []any{
 		(*RunRequest_Begin)(nil),
 		(*RunRequest_Device)(nil),
 		(*RunRequest_Host)(nil),
@@ -2018,18 +2122,18 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 		(*RunRequest_Watch)(nil),
 		(*RunRequest_Network)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[16].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[18].OneofWrappers = []any{
 		(*RecordEntry_Configure)(nil),
 		(*RecordEntry_Run)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[17].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[19].OneofWrappers = []any{
 		(*RunResponse_Table)(nil),
 		(*RunResponse_Plan)(nil),
 		(*RunResponse_Event)(nil),
 		(*RunResponse_Done)(nil),
 		(*RunResponse_State)(nil),
 	}
-	file_netsketch_plugin_v1_plugin_proto_msgTypes[20].OneofWrappers = []any{
+	file_netsketch_plugin_v1_plugin_proto_msgTypes[22].OneofWrappers = []any{
 		(*EpochPart_Begin)(nil),
 		(*EpochPart_Device)(nil),
 		(*EpochPart_Host)(nil),
@@ -2041,7 +2145,7 @@ func file_netsketch_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_netsketch_plugin_v1_plugin_proto_rawDesc), len(file_netsketch_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	Plugin_Query_FullMethodName     = "/netsketch.plugin.v1.Plugin/Query"
 	Plugin_Merge_FullMethodName     = "/netsketch.plugin.v1.Plugin/Merge"
 	Plugin_Drain_FullMethodName     = "/netsketch.plugin.v1.Plugin/Drain"
+	Plugin_Log_FullMethodName       = "/netsketch.plugin.v1.Plugin/Log"
 )
 
 // PluginClient is the client API for Plugin service.
@@ -62,6 +63,10 @@ type PluginClient interface {
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// Log returns the lines of the plugin's log from the answer's header on. A
+	// collector calls it if it did not start the plugin, and so has not its
+	// standard error. Optional.
+	Log(ctx context.Context, in *LogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogLine], error)
 }
 
 type pluginClient struct {
@@ -138,6 +143,25 @@ func (c *pluginClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *pluginClient) Log(ctx context.Context, in *LogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogLine], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Plugin_ServiceDesc.Streams[2], Plugin_Log_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LogRequest, LogLine]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Plugin_LogClient = grpc.ServerStreamingClient[LogLine]
+
 // PluginServer is the server API for Plugin service.
 // All implementations must embed UnimplementedPluginServer
 // for forward compatibility.
@@ -165,6 +189,10 @@ type PluginServer interface {
 	// Drain lets the plugin finish its work. No epoch follows, and the plugin
 	// may be stopped after the answer.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// Log returns the lines of the plugin's log from the answer's header on. A
+	// collector calls it if it did not start the plugin, and so has not its
+	// standard error. Optional.
+	Log(*LogRequest, grpc.ServerStreamingServer[LogLine]) error
 	mustEmbedUnimplementedPluginServer()
 }
 
@@ -192,6 +220,9 @@ func (UnimplementedPluginServer) Merge(grpc.BidiStreamingServer[EpochPart, Epoch
 }
 func (UnimplementedPluginServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedPluginServer) Log(*LogRequest, grpc.ServerStreamingServer[LogLine]) error {
+	return status.Error(codes.Unimplemented, "method Log not implemented")
 }
 func (UnimplementedPluginServer) mustEmbedUnimplementedPluginServer() {}
 func (UnimplementedPluginServer) testEmbeddedByValue()                {}
@@ -300,6 +331,17 @@ func _Plugin_Drain_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugin_Log_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(LogRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PluginServer).Log(m, &grpc.GenericServerStream[LogRequest, LogLine]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Plugin_LogServer = grpc.ServerStreamingServer[LogLine]
+
 // Plugin_ServiceDesc is the grpc.ServiceDesc for Plugin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -336,6 +378,11 @@ var Plugin_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Plugin_Merge_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Log",
+			Handler:       _Plugin_Log_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "netsketch/plugin/v1/plugin.proto",

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a plugin has for itself: the registers that it reads, and the tables of switches that it
+// writes.
+
+package analysis
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
+)
+
+// deviceTable is a table of a device.
+type deviceTable struct{ device, table string }
+
+// claim records that a plugin writes tables. It fails without a record if another plugin writes one
+// of them. Any plugin may write clone sessions.
+func (c *Component) claim(p *plugin, writes []sdk.DeviceWrite) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var tables []deviceTable
+	for _, w := range writes {
+		t := deviceTable{w.Device, w.Entry.Table}
+		if t.table == sdk.CloneSessions {
+			continue
+		}
+		if other, ok := c.tables[t]; ok && other != p.name {
+			return fmt.Errorf("plugin %s writes table %s of %s, which has entries of plugin %s: give each a table of its own, "+
+				"or other switches with the key devices", p.name, t.table, t.device, other)
+		}
+		tables = append(tables, t)
+	}
+	for _, t := range tables {
+		c.tables[t] = p.name
+	}
+	return nil
+}
+
+// release ends the claims of a plugin.
+func (c *Component) release(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.tables, func(_ deviceTable, owner string) bool { return owner == name })
+}
+
+// admit makes a plugin part of the component, with its standing plan. It fails if the plugin wants
+// what a plugin that was admitted before has for itself. c.changing is held.
+func (c *Component) admit(p *plugin) error {
+	if err := c.readsAlone(p); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	plan := p.settings.Plan
+	p.mu.Unlock()
+	if plan != nil {
+		if err := c.claim(p, plan.Writes); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	c.plugins[p.name] = p
+	c.mu.Unlock()
+	p.begin()
+	p.addPlan(plan)
+	return nil
+}
+
+// readsAlone returns an error that names the first register that the plugin and another one read,
+// unless one of them declares that it reads along.
+func (c *Component) readsAlone(p *plugin) error {
+	network, mine := p.network(), p.bindings()
+	for _, q := range c.running() {
+		if q == p {
+			continue
+		}
+		other := q.bindings()
+		for _, name := range slices.Sorted(maps.Keys(mine)) {
+			for _, object := range slices.Sorted(maps.Keys(mine[name])) {
+				d := network.Device(name)
+				if !other[name][object] || p.readsAlong(d, object) || q.readsAlong(d, object) {
+					continue
+				}
+				return fmt.Errorf("plugin %s reads register %s of %s, which plugin %s reads: ask in Describe for an annotation "+
+					"that only your register has, set Shared there if the plugin reads along with another one, or select other "+
+					"switches with the key devices", p.name, object, name, q.name)
+			}
+		}
+	}
+	return nil
+}
+
+// readsAlong reports whether the plugin declares that others may read a register, too.
+func (p *plugin) readsAlong(d *sdk.Device, object string) bool {
+	return slices.ContainsFunc(p.inst.Describe().Objects, func(need sdk.ObjectNeed) bool {
+		return need.Shared && slices.ContainsFunc(d.Select(need), func(o sdk.Object) bool { return o.Name == object })
+	})
+}
