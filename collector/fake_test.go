@@ -176,7 +176,7 @@ func (p *fakePlugin) Replaced(time.Duration) bool { return p.replaced.Load() }
 func (p *fakePlugin) Describe() sdk.Description {
 	return sdk.Description{
 		Name: "fake", Version: "1",
-		Objects: []sdk.ObjectNeed{{Annotation: "fake", Values: map[string]string{"kind": "count"}}},
+		Objects: []sdk.ObjectNeed{{Annotation: "fake", Values: map[string]string{"kind": "count"}, Shared: true}},
 		Modules: univmon.New().Describe().Modules,
 		Lists:   []sdk.List{{Path: listSummaries}, {Path: listFlows, Watchable: true}},
 	}
