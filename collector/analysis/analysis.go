@@ -167,7 +167,8 @@ type Component struct {
 func New(cfg Config, deps Dependencies) *Component {
 	c := &Component{
 		deps: deps, log: deps.Logger, directory: cfg.Plugins.Directory, restart: cfg.Plugins.Restart, cfg: cfg,
-		plugins: map[string]*plugin{}, tables: map[deviceTable]string{}, failed: map[string]failure{}, watched: map[string]store.Watch{},
+		plugins: map[string]*plugin{}, tables: map[deviceTable]string{}, failed: map[string]failure{},
+		watched: map[string]store.Watch{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c

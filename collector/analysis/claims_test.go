@@ -42,7 +42,7 @@ func TestClaims(t *testing.T) {
 		return &sdk.Plan{Writes: []sdk.DeviceWrite{{Device: device, Entry: sdk.TableEntry{Table: table, Action: "x"}}}}
 	}
 	register := func(device, name string) string {
-		return fmt.Sprintf("plugin second reads register %s of %s, which plugin first reads: ask in Describe for an annotation",
+		return fmt.Sprintf("plugin second reads register %s of %s, which plugin first reads: ask in Describe for an",
 			name, device)
 	}
 	all := []sdk.ObjectNeed{{Name: "*"}}
@@ -52,10 +52,12 @@ func TestClaims(t *testing.T) {
 		devices       [2][]string
 		want          string
 	}{
-		"the same name":        {first: sdk.ObjectNeed{Name: "in.a"}, second: sdk.ObjectNeed{Name: "in.a"}, want: register("s1", "in.a")},
+		"the same name": {first: sdk.ObjectNeed{Name: "in.a"}, second: sdk.ObjectNeed{Name: "in.a"},
+			want: register("s1", "in.a")},
 		"a pattern and a name": {first: all[0], second: sdk.ObjectNeed{Name: "in.b"}, want: register("s1", "in.b")},
 		"the same annotation": {first: sdk.ObjectNeed{Annotation: "mine"},
-			second: sdk.ObjectNeed{Annotation: "mine", Values: map[string]string{"part": "heavy"}}, want: register("s1", "in.a")},
+			second: sdk.ObjectNeed{Annotation: "mine", Values: map[string]string{"part": "heavy"}},
+			want:   register("s1", "in.a")},
 		"one common switch": {first: all[0], second: all[0], devices: [2][]string{{"s2"}, {"s1", "s2"}},
 			want: register("s2", "in.a")},
 		"the first reads along":  {first: sdk.ObjectNeed{Name: "*", Shared: true}, second: sdk.ObjectNeed{Name: "in.b"}},
@@ -87,7 +89,8 @@ func TestClaims(t *testing.T) {
 			}, names...)
 			failed := r.c.Failed()
 			err := failed["second"]
-			if failed["first"] != nil || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			if failed["first"] != nil || (err == nil) != (c.want == "") ||
+				err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("errors %v, want %q for the second one", failed, c.want)
 			}
 			if err != nil && (!strings.Contains(err.Error(), "with the key devices") || r.c.Running() != 1) {

@@ -219,7 +219,8 @@ func (p parquetRows) write(row []parquet.Value) error {
 	return err
 }
 
-func (p parquetRows) flush() error { return nil } // a file of Parquet is readable once it is closed
+// A file of Parquet is readable once it is closed.
+func (p parquetRows) flush() error { return nil }
 
 func (p parquetRows) close() error { return p.Close() }
 

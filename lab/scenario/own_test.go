@@ -131,9 +131,10 @@ func TestOwnTruths(t *testing.T) {
 		}
 	}
 	paths := network.Rows("truth of path", score.View{Device: score.Network})
-	if a, b := paths[k.String()].Leaves["state/path"], paths[other.String()].Leaves["state/path"]; a.Text != "leaf1 spine1" ||
-		b.Text != "leaf1" {
-		t.Errorf("paths %v, %v", a, b)
+	for key, want := range map[flow.Key]string{k: "leaf1 spine1", other: "leaf1"} {
+		if got := paths[key.String()].Leaves["state/path"].Text; got != want {
+			t.Errorf("path %q of %v, want %q", got, key, want)
+		}
 	}
 	for _, m := range c.algorithm().Measures {
 		for value, want := range map[float64]float64{16: 1, 17: 0} {

@@ -112,8 +112,8 @@ func serve(p Plugin, args []string, getenv func(string) string, stdout, stderr i
 }
 
 // listen serves a plugin that a user has started by hand, such as in a debugger, for a collector
-// that names the unix socket at path. It logs to w and to the collector, and returns when the process
-// gets SIGTERM.
+// that names the unix socket at path. It logs to w and to the collector, and returns when the
+// process gets SIGTERM.
 func listen(p Plugin, path string, w io.Writer) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
