@@ -193,7 +193,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		return nil, err
 	}
 	c.discovery.SetNetwork(c.network)
-	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Form: c.discovery.Form,
+	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Form: c.discovery.Form, Known: c.discovery.Known,
 		Schema: c.schema.Current, Sessions: c.network, Owner: c.network.Owner, Records: c.member.Records(),
 		OnChange: c.StateChanged, Logger: c.log})
 	c.analysis = analysis.New(analysisConfig(cfg), c.analysisDependencies())

@@ -150,12 +150,13 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	} else {
 		c.member.Reload()
 	}
+	err = c.discovery.Reload(next, changes)
+	c.devconfig.Reload(next)
 	err = errors.Join(
+		err,
 		c.network.Reload(ctx, plan),
-		c.discovery.Reload(next, changes),
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
-	c.devconfig.Reload(next)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	c.network.Await() // another member may run a plugin after the change, so the reports expected change
 	reason := ""

@@ -90,6 +90,7 @@ func TestApply(t *testing.T) {
 				seen = s
 			}
 			r.start()
+			testkit.Until(t, "the P4Runtime session may open", func() bool { return !r.sessions.closed() })
 			p := r.plan()
 			if len(p.Changes) != 5 || p.Refused() || len(r.device.sets) != 0 {
 				t.Fatalf("plan\n%s%d Sets", shown(p), len(r.device.sets))
@@ -98,7 +99,7 @@ func TestApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.expect(settled())
-			if log := r.sessions.log; !slices.Equal(log, []string{"suspend", "resume"}) {
+			if log := r.sessions.log; !slices.Equal(log, []string{"suspend", "resume", "suspend", "resume"}) {
 				t.Errorf("the P4Runtime session: %q", log)
 			}
 			if r.device.commit != "" {
@@ -682,6 +683,62 @@ func TestReloadDuringChange(t *testing.T) {
 	}
 	r.undone()
 	r.expect(oldConfig())
+}
+
+// In a mode that sets the device, its P4Runtime session opens when its disabled ports are known, or
+// after a while; in mode enforce when it has been set, too. A reload holds the sessions of changed
+// devices only.
+func TestSessionWaits(t *testing.T) {
+	r := newRig(t, newFake(t), config.ConfigureCheck).start()
+	if len(r.sessions.log) > 0 {
+		t.Errorf("mode check: %q", r.sessions.log)
+	}
+	for _, mode := range []config.Configure{config.ConfigureApply, config.ConfigureEnforce} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := newRig(t, newFake(t), mode)
+			known := make(chan struct{})
+			r.known = func(ctx context.Context, _ string) {
+				select {
+				case <-known:
+				case <-ctx.Done():
+				}
+			}
+			r.start()
+			time.Sleep(50 * time.Millisecond)
+			if !r.sessions.closed() || len(r.device.setsNow()) > 0 {
+				t.Errorf("the session is closed: %v; %d Sets", r.sessions.closed(), len(r.device.setsNow()))
+			}
+			close(known)
+			testkit.Until(t, "the session to open", func() bool { return !r.sessions.closed() })
+			if n := len(r.device.setsNow()); n > 0 != (mode == config.ConfigureEnforce) {
+				t.Errorf("%d Sets before the session opens", n)
+			}
+			if mode == config.ConfigureEnforce {
+				r.until(Clean)
+			}
+			next := *r.cfg
+			next.Links = append(slices.Clone(next.Links), config.Link{From: config.PortRef{Switch: "leaf1", Port: 2},
+				To: config.PortRef{Switch: "x", Port: 2}}, config.Link{From: config.PortRef{Switch: "leaf1", Port: 3},
+				To: config.PortRef{Switch: "x", Port: 3}})
+			n := r.sessions.count()
+			r.Reload(&next)
+			if r.sessions.count() != n {
+				t.Errorf("a new link: %q", r.sessions.log)
+			}
+			again := next
+			again.Devices = slices.Clone(next.Devices)
+			again.Devices[0].Timeout++
+			r.Reload(&again)
+			if r.sessions.count() == n {
+				t.Error("a changed device: the session does not wait")
+			}
+			testkit.Until(t, "the session to open", func() bool { return !r.sessions.closed() })
+		})
+	}
+	late := newRig(t, newFake(t), config.ConfigureApply)
+	late.known = func(ctx context.Context, _ string) { <-ctx.Done() }
+	late.start()
+	testkit.Until(t, "the session to open after a while", func() bool { return !late.sessions.closed() })
 }
 
 // A device that still sees the closed P4Runtime session is set again.

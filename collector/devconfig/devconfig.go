@@ -60,6 +60,9 @@ type Dependencies struct {
 	// Form returns the form of requests in which the device of a gNMI session sends values, and false
 	// if that is not known; nil if there are no sessions.
 	Form func(device string) (southbound.Form, bool)
+	// Known waits until a device's disabled ports are known, or cannot be known, or ctx ends; nil if
+	// there are no routes.
+	Known func(ctx context.Context, device string)
 	// Schema returns the schema of devices.
 	Schema func() *yang.Schema
 	// Sessions are the P4Runtime sessions.
@@ -116,6 +119,9 @@ func New(cfg *config.Config, deps Dependencies) *Component {
 	if deps.Form == nil {
 		deps.Form = func(string) (southbound.Form, bool) { return southbound.Form{}, false }
 	}
+	if deps.Known == nil {
+		deps.Known = func(context.Context, string) {}
+	}
 	if deps.Owner == nil {
 		deps.Owner = func(string) (string, bool) { return "", true }
 	}
@@ -124,9 +130,10 @@ func New(cfg *config.Config, deps Dependencies) *Component {
 	return c
 }
 
-// Start begins to compare the devices. The P4Runtime session of a device in mode enforce is closed
-// until the device has been compared, and changed if it differs: call Start before sessions open.
-// It fails if another collector uses the directory.
+// Start begins to compare the devices. The P4Runtime session of a device in mode apply is closed
+// until its disabled ports are known, because its first routes must not use them. In mode enforce,
+// it is closed until the device has been compared, too, and changed if it differs. Call Start before
+// sessions open. It fails if another collector uses the directory.
 func (c *Component) Start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +148,7 @@ func (c *Component) Start() error {
 		}
 	}
 	for _, d := range c.cfg.Devices {
-		c.add(d, d.GNMI.Configure == config.ConfigureEnforce)
+		c.add(d, true)
 	}
 	return nil
 }
@@ -162,7 +169,7 @@ func (c *Component) Stop() {
 	}
 }
 
-// Reload follows a changed configuration.
+// Reload follows a changed configuration. Call it before sessions of new devices open.
 func (c *Component) Reload(next *config.Config) {
 	c.mu.Lock()
 	cfg := c.cfg
@@ -184,7 +191,8 @@ func (c *Component) Reload(next *config.Config) {
 	defer c.mu.Unlock()
 	for _, d := range next.Devices {
 		if c.devices[d.Name] == nil && c.started && c.ctx.Err() == nil {
-			c.add(d, false)
+			i := slices.IndexFunc(cfg.Devices, func(x config.Device) bool { return x.Name == d.Name })
+			c.add(d, i < 0 || fmt.Sprint(cfg.Devices[i]) != fmt.Sprint(d)) // the session of another device goes on
 		}
 	}
 }
@@ -221,14 +229,14 @@ func (c *Component) newDevice(dev config.Device) *device {
 	return d
 }
 
-// add begins to compare a device. If first is set, its P4Runtime session is closed until it has
-// been compared. The caller holds mu.
-func (c *Component) add(dev config.Device, first bool) {
+// add begins to compare a device. opens is set if its P4Runtime session is about to open: the session
+// is closed until run opens it. The caller holds mu.
+func (c *Component) add(dev config.Device, opens bool) {
 	d := c.newDevice(dev)
 	if d == nil {
 		return
 	}
-	if first {
+	if opens && d.sets() {
 		d.closed = true
 		c.deps.Sessions.Suspend(d.name)
 	}
@@ -245,6 +253,19 @@ func (c *Component) add(dev config.Device, first bool) {
 
 // run compares the device until ctx ends: at once, when it is woken, and at an interval.
 func (r *running) run(ctx context.Context, interval time.Duration) {
+	r.op.Lock()
+	opens := r.closed
+	r.op.Unlock()
+	if opens {
+		known, cancel := context.WithTimeout(ctx, r.times.Known)
+		r.deps.Known(known, r.name)
+		cancel()
+	}
+	if r.mode != config.ConfigureEnforce {
+		r.op.Lock()
+		r.resume()
+		r.op.Unlock()
+	}
 	for {
 		r.check(ctx)
 		r.op.Lock()

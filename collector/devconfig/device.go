@@ -26,6 +26,8 @@ type Times struct {
 	// Config bounds the wait for the changes in the device's configuration, State in its state, and
 	// Session the wait for the P4Runtime session.
 	Config, State, Session time.Duration
+	// Known bounds the wait for the disabled ports of the device before its session opens.
+	Known time.Duration
 	// Poll is the time between two readings while a step waits.
 	Poll time.Duration
 	// Retry is the first wait after a change that failed in mode enforce, and after an undo that
@@ -40,7 +42,7 @@ type Times struct {
 
 func (t Times) withDefaults() Times {
 	return Times{Config: cmp.Or(t.Config, 5*time.Second), State: cmp.Or(t.State, 30*time.Second),
-		Session: cmp.Or(t.Session, time.Minute), Poll: cmp.Or(t.Poll, time.Second),
+		Session: cmp.Or(t.Session, time.Minute), Known: cmp.Or(t.Known, 10*time.Second), Poll: cmp.Or(t.Poll, time.Second),
 		Retry: cmp.Or(t.Retry, 10*time.Second), AfterSync: cmp.Or(t.AfterSync, 2*time.Second),
 		Late: cmp.Or(t.Late, 2*time.Minute)}
 }
@@ -232,9 +234,14 @@ func (d *device) openToChange(ctx context.Context) (*client, error) {
 	return d.open()
 }
 
+// sets reports whether the device may be set.
+func (d *device) sets() bool {
+	return d.mode == config.ConfigureApply || d.mode == config.ConfigureEnforce
+}
+
 func (d *device) mayChange(ctx context.Context) error {
 	switch {
-	case d.mode != config.ConfigureApply && d.mode != config.ConfigureEnforce:
+	case !d.sets():
 		return fmt.Errorf("device %s: gnmi.configure is %s; write apply or enforce to let the collector set the device",
 			d.name, d.mode)
 	case d.directory == "":

@@ -279,6 +279,18 @@ func (s *sessions) add(what string) {
 func (s *sessions) Suspend(string) { s.add("suspend") }
 func (s *sessions) Resume(string)  { s.add("resume") }
 
+func (s *sessions) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.log)
+}
+
+func (s *sessions) closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspended
+}
+
 func (s *sessions) Connected(string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,6 +317,7 @@ type rig struct {
 	owner    string  // collector that has the device; "" for this one
 	onChange func()
 	form     func(string) (southbound.Form, bool)
+	known    func(context.Context, string)
 	now      time.Time
 	log      testkit.Log
 	mu       sync.Mutex
@@ -338,7 +351,7 @@ func (r *rig) build() {
 				return grpc.NewClient(d.GNMI.Address, append(o, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 			}, nil
 		},
-		Form: r.form, Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(), Records: r.records,
+		Form: r.form, Known: r.known, Schema: testSchema, Sessions: r.sessions, Logger: r.log.Logger(), Records: r.records,
 		Owner: func(string) (string, bool) { r.mu.Lock(); defer r.mu.Unlock(); return r.owner, r.owner == "" },
 		OnChange: func() {
 			if r.onChange != nil {
@@ -347,7 +360,7 @@ func (r *rig) build() {
 		},
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
 		Times: Times{Config: 200 * time.Millisecond, State: 200 * time.Millisecond, Session: 200 * time.Millisecond,
-			Poll: 10 * time.Millisecond, Retry: 10 * time.Millisecond},
+			Known: time.Second, Poll: 10 * time.Millisecond, Retry: 10 * time.Millisecond},
 	})
 }
 

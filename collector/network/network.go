@@ -107,7 +107,9 @@ type Component struct {
 	objects  map[string]int      // number of registers of devices that keep their own pipeline
 	bound    map[string][]string // registers to read, as set by Bind
 	epochs   map[string]int      // epochs in a bank, as set by Bind
-	version  uint64              // version of the model
+	// suspended are the devices between Suspend and Resume. A device may be replaced meanwhile.
+	suspended map[string]bool
+	version   uint64 // version of the model
 
 	binding sync.Mutex // held while the selection of Bind is passed to devices
 }
@@ -134,7 +136,7 @@ func New(cfg *config.Config, deps Dependencies) (*Component, error) {
 	}
 	c := &Component{
 		deps: deps, log: deps.Logger, cfg: cfg, topology: topo,
-		devices: map[string]*managed{}, objects: map[string]int{},
+		devices: map[string]*managed{}, objects: map[string]int{}, suspended: map[string]bool{},
 	}
 	if deps.NewDevice == nil {
 		c.deps.NewDevice = func(dc device.Config) (Device, error) {
@@ -283,16 +285,25 @@ func (c *Component) Add(cfg config.Device) error {
 	return err
 }
 
-// Suspend ends the P4Runtime session of a device; none opens until Resume.
+// Suspend ends the P4Runtime session of a device; none opens until Resume. The device may be added
+// later.
 func (c *Component) Suspend(name string) {
-	if m := c.find(name); m != nil {
+	c.mu.Lock()
+	c.suspended[name] = true
+	m := c.devices[name]
+	c.mu.Unlock()
+	if m != nil {
 		m.device.Suspend()
 	}
 }
 
 // Resume opens the session of a suspended device.
 func (c *Component) Resume(name string) {
-	if m := c.find(name); m != nil {
+	c.mu.Lock()
+	delete(c.suspended, name)
+	m := c.devices[name]
+	c.mu.Unlock()
+	if m != nil {
 		m.device.Resume()
 	}
 }
@@ -322,7 +333,7 @@ func (c *Component) SetTopology(topo *topology.Topology) {
 	c.version++
 	c.mu.Unlock()
 	if err := c.setRoutes(c.ctx); err != nil && c.ctx.Err() == nil {
-		c.log.Error("some routes over discovered links could not be written", "error", err)
+		c.log.Error("some routes could not be written after a change of links or ports", "error", err)
 	}
 	c.deps.OnModel(c.ctx)
 }
@@ -378,6 +389,9 @@ func (c *Component) add(m *managed) error {
 	c.binding.Lock()
 	c.mu.Lock()
 	c.devices[name] = m
+	if c.suspended[name] {
+		m.device.Suspend() // the device has no session yet
+	}
 	c.version++
 	topo := c.topology
 	objects, isBound := c.bound[name]

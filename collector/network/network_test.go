@@ -31,9 +31,11 @@ type fakeDevice struct {
 	started bool
 	closed  bool
 	objects []string
-	epochs  int
-	session atomic.Pointer[p4rt.Status] // nil: a backup
-	closing func()                      // called by Close
+	// suspended is set between Suspend and Resume.
+	suspended bool
+	epochs    int
+	session   atomic.Pointer[p4rt.Status] // nil: a backup
+	closing   func()                      // called by Close
 }
 
 func (d *fakeDevice) Name() string     { return d.cfg.Name }
@@ -46,6 +48,8 @@ func (d *fakeDevice) Address() string  { return d.cfg.Session.Target }
 
 func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: "counters"}} }
 func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }
+func (d *fakeDevice) Suspend()                     { d.suspended = true }
+func (d *fakeDevice) Resume()                      { d.suspended = false }
 func (d *fakeDevice) SetBankEpochs(epochs int)     { d.epochs = epochs }
 func (d *fakeDevice) Start(context.Context) error  { d.started = true; return d.cfg.Fault }
 func (d *fakeDevice) Close() error {
@@ -316,6 +320,34 @@ func TestDiscoveredDeviceID(t *testing.T) {
 	if !first.closed || second.cfg.Fault != nil || !second.started || second.DeviceID() != 9 || r.models != 1 {
 		t.Errorf("first closed %v; second %+v, started %v; %d models", first.closed, second.cfg, second.started,
 			r.models)
+	}
+}
+
+// A device between Suspend and Resume stays suspended if it is replaced, or added only then.
+func TestSuspendedDeviceIsReplaced(t *testing.T) {
+	r := newRig(t, strings.Replace(twoSwitches, "device-id: 2", `gnmi: {address: "127.0.0.1:3"}`, 1))
+	r.Start()
+	r.Suspend("s2")
+	found := r.cfg.Devices[1]
+	found.DeviceID = 9
+	if err := r.Add(found); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.devices["s2"]; !d.suspended {
+		t.Error("the device that replaces a suspended one is not suspended")
+	}
+	r.Resume("s2")
+	if r.devices["s2"].suspended {
+		t.Error("the device is still suspended")
+	}
+	r.Suspend("s3")
+	third := `  - {name: s3, address: "127.0.0.1:4", device-id: 3, pipeline: {keep: true}, tls: {plaintext: true}}
+`
+	if err := r.reload(twoSwitches + third); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.devices["s3"]; d == nil || !d.suspended || r.devices["s1"].suspended {
+		t.Errorf("a device that was suspended before it was added: %+v", d)
 	}
 }
 

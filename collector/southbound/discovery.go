@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,7 +46,7 @@ type Dependencies struct {
 type Network interface {
 	// Add replaces a device whose device-id its gNMI server reported.
 	Add(config.Device) error
-	// SetTopology replaces the topology, whenever discovered links have changed.
+	// SetTopology replaces the topology, whenever discovered links or disabled ports have changed.
 	SetTopology(*topology.Topology)
 }
 
@@ -66,6 +67,9 @@ type Discovery struct {
 	identified map[string]bool // switches whose device id was reported to the network
 	links      []Link          // as of the latest comparison
 	added      []topology.Link // discovered links that are part of the topology
+	// disabled are the ports that routes do not use, because their switches report them as disabled.
+	disabled map[topology.Port]bool
+	acted    map[string]uint64 // by switch: Number of the facts that are part of the topology
 	// peers are the switches at the other ends of ports, also where LLDP no longer reports the link
 	peers    map[topology.Port]string
 	problems map[string]string // by subject: the problem that was logged last
@@ -80,7 +84,7 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 	d := &Discovery{
 		deps: deps, log: deps.Logger, cfg: cfg, wake: make(chan struct{}, 1),
 		sessions: map[string]*Session{}, identified: map[string]bool{}, problems: map[string]string{},
-		peers: map[topology.Port]string{},
+		peers: map[topology.Port]string{}, acted: map[string]uint64{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if base, err := topology.Of(cfg); err == nil { // the network's own check reports the error
@@ -213,6 +217,7 @@ func (d *Discovery) remove(name string) {
 	s := d.sessions[name]
 	delete(d.sessions, name)
 	delete(d.identified, name)
+	delete(d.acted, name)
 	d.mu.Unlock()
 	if s != nil {
 		s.Close()
@@ -346,6 +351,7 @@ func (d *Discovery) act() {
 		facts[s.Name()] = s.Facts()
 	}
 	d.identify(cfg, facts)
+	defer d.taken(facts)
 	base, err := topology.Of(cfg)
 	if err != nil {
 		d.warn("topology", "no topology can be built from the configuration", err.Error())
@@ -353,16 +359,69 @@ func (d *Discovery) act() {
 	}
 	links := Links(base, facts)
 	d.logLinks(links)
-	added := discoveredLinks(base, links)
+	added, disabled := discoveredLinks(base, links), disabledPorts(cfg, facts)
 	d.mu.Lock()
-	changed := !slices.Equal(d.added, added)
-	d.links, d.added = links, added
+	changed := !slices.Equal(d.added, added) || !maps.Equal(d.disabled, disabled)
+	d.links, d.added, d.disabled = links, added, disabled
 	d.learn(links)
 	d.mu.Unlock()
 	if changed {
 		d.rebuild(cfg)
 	}
 	d.notify()
+}
+
+// disabledPorts returns the ports that their switches report as disabled. A port whose switch does
+// not report its number has the number of the configuration.
+func disabledPorts(cfg *config.Config, facts map[string]Facts) map[topology.Port]bool {
+	out := map[topology.Port]bool{}
+	for _, dev := range cfg.Devices {
+		numbers := map[string]uint32{}
+		for _, p := range dev.GNMI.Ports {
+			numbers[p.Interface] = p.Number
+		}
+		for _, p := range facts[dev.Name].Ports {
+			if number := cmp.Or(p.ID, numbers[p.Name]); p.Disabled && number != 0 {
+				out[topology.Port{Switch: dev.Name, Number: number}] = true
+			}
+		}
+	}
+	return out
+}
+
+// taken records that the facts of switches are part of the topology.
+func (d *Discovery) taken(facts map[string]Facts) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, f := range facts {
+		d.acted[name] = f.Number
+	}
+}
+
+// Known waits until the ports of a switch are part of the topology, so that routes do not use those
+// that are disabled. It returns at once if the switch has no session, or cannot be read, and at the
+// latest when ctx ends.
+func (d *Discovery) Known(ctx context.Context, name string) {
+	tick := time.NewTicker(settleTime / 4)
+	defer tick.Stop()
+	for {
+		s := d.Session(name)
+		if s == nil {
+			return
+		}
+		st, facts := s.Status(), s.Facts().Number
+		d.mu.Lock()
+		known := facts > 0 && d.acted[name] >= facts
+		d.mu.Unlock()
+		if known || (st.State == Down || st.State == NoData) && st.LastError != "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // learn keeps the peers of ports. The caller holds d.mu, or has created d.
@@ -388,8 +447,21 @@ func discoveredLinks(base *topology.Topology, links []Link) []topology.Link {
 	return out
 }
 
-// Topology returns the topology of a configuration, extended by the discovered links.
+// Topology returns the topology of a configuration, extended by the discovered links. Its routes do
+// not use disabled ports.
 func (d *Discovery) Topology(cfg *config.Config) (*topology.Topology, error) {
+	d.mu.Lock()
+	disabled := d.disabled
+	d.mu.Unlock()
+	topo, err := d.linked(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return topo.Avoiding(disabled), nil
+}
+
+// linked returns the topology of a configuration, extended by the discovered links.
+func (d *Discovery) linked(cfg *config.Config) (*topology.Topology, error) {
 	d.mu.Lock()
 	added := slices.Clone(d.added)
 	d.mu.Unlock()
@@ -420,7 +492,10 @@ func (d *Discovery) rebuild(cfg *config.Config) {
 		return // act has already built the topology from the same configuration
 	}
 	d.network.SetTopology(topo)
-	d.log.Info("LLDP has changed the topology", "links", len(topo.Links()))
+	d.mu.Lock()
+	disabled := len(d.disabled)
+	d.mu.Unlock()
+	d.log.Info("links or disabled ports have changed the routes", "links", len(topo.Links()), "disabled-ports", disabled)
 }
 
 // identify reports device ids that are not configured, and compares configured ids with the

@@ -3,10 +3,18 @@
 package southbound
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/collector/topology"
 	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
@@ -67,5 +75,122 @@ func TestIsolated(t *testing.T) {
 		if got := d.Isolated("a"); got != tc.want {
 			t.Errorf("%s: isolated is %v", name, got)
 		}
+	}
+}
+
+// topologies is the newest topology that a Discovery reported.
+type topologies struct {
+	mu  sync.Mutex
+	now *topology.Topology
+}
+
+func (n *topologies) Add(config.Device) error { return nil }
+
+func (n *topologies) SetTopology(t *topology.Topology) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = t
+}
+
+// uses reports whether a route of a switch uses a port.
+func (n *topologies) uses(name string, port uint32) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.now == nil || slices.ContainsFunc(n.now.Routes(name).Groups, func(g topology.Group) bool {
+		return slices.ContainsFunc(g.Hops, func(h topology.NextHop) bool { return h.Port == port })
+	})
+}
+
+// Routes do not use a port that its switch reports as disabled, on either end of a link, until the
+// switch reports it as enabled. Known waits until that holds.
+func TestDisabledPorts(t *testing.T) {
+	const one = "/interfaces/interface[name=Ethernet1]/state/"
+	tree := &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(`{"state": {"enabled": false, "id": 1}}`)}}
+	disabled := &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{}}
+	for name, c := range map[string]struct {
+		first []any // what the switch sends first
+		used  bool
+	}{
+		"disabled":                   {[]any{one + "id", 1, one + "enabled", disabled, one + "oper-status", "DOWN"}, false},
+		"a number of the file":       {[]any{one + "enabled", disabled}, false},
+		"in JSON":                    {[]any{"/interfaces/interface[name=Ethernet1]", tree}, false},
+		"enabled and without a peer": {[]any{one + "id", 1, one + "oper-status", "DOWN"}, true},
+		"up nevertheless":            {[]any{one + "id", 1, one + "enabled", disabled, one + "oper-status", "UP"}, true},
+		"another port":               {[]any{one + "id", 9, one + "enabled", disabled}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.answer = func(path string) ([]*gpb.Notification, error) {
+				if path == "ON_CHANGE "+operStatus {
+					return []*gpb.Notification{note(5, c.first...)}, nil
+				}
+				return nil, nil
+			}
+			cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, `
+devices:
+  - {name: leaf1, address: "127.0.0.1:1", device-id: 1, tls: {plaintext: true}, gnmi: {address: %q, tls: {plaintext: true},
+     ports: [{number: 1, interface: Ethernet1}]}}
+  - {name: leaf2, address: "127.0.0.1:2", device-id: 2, tls: {plaintext: true}}
+links: [{from: leaf1/1, to: leaf2/1}]
+hosts:
+  - {name: h1, port: leaf1/2, mac: "02:00:00:00:00:01", addresses: [10.0.0.1]}
+  - {name: h2, port: leaf2/2, mac: "02:00:00:00:00:02", addresses: [10.0.0.2]}
+outputs: [{type: gnmi, address: "127.0.0.1:0", tls: {plaintext: true}}]
+`, f.addr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(cfg, Dependencies{Exclusive: func(f func()) bool { f(); return true }, Schema: testSchema,
+				Publish: func(store.Batch) error { return nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got topologies
+			d.SetNetwork(&got)
+			d.Start()
+			defer d.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			d.Known(ctx, "leaf1")
+			d.Known(ctx, "leaf2") // has no gNMI
+			if ctx.Err() != nil {
+				t.Fatal("the switch's ports are not known after a minute")
+			}
+			if got.uses("leaf1", 1) != c.used || got.uses("leaf2", 1) != c.used {
+				t.Fatalf("leaf1 uses the port: %v, leaf2: %v; expected %v", got.uses("leaf1", 1), got.uses("leaf2", 1), c.used)
+			}
+			if again, err := d.Topology(cfg); err != nil || c.used != slices.ContainsFunc(again.Routes("leaf1").Routes,
+				func(r topology.Route) bool { return r.Prefix.String() == "10.0.0.2/32" }) {
+				t.Errorf("the topology for a reload: %+v, %v", again.Routes("leaf1"), err)
+			}
+			f.send(operStatus, note(6, one+"enabled",
+				&gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: true}}))
+			testkit.Until(t, "routes over the enabled port", func() bool { return got.uses("leaf1", 1) && got.uses("leaf2", 1) })
+		})
+	}
+}
+
+// Known does not wait for a switch that cannot be read.
+func TestKnownWithoutSwitch(t *testing.T) {
+	f := newFake(t)
+	f.rpc.Stop()
+	cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, "devices: [{name: leaf1, address: \"127.0.0.1:1\", "+
+		"device-id: 1, tls: {plaintext: true}, gnmi: {address: %q, tls: {plaintext: true}}}]\n"+
+		"outputs: [{type: gnmi, address: \"127.0.0.1:0\", tls: {plaintext: true}}]\n", f.addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, Dependencies{Exclusive: func(f func()) bool { f(); return true }, Schema: testSchema,
+		Publish: func(store.Batch) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Start()
+	defer d.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d.Known(ctx, "leaf1")
+	if ctx.Err() != nil {
+		t.Error("still waiting after a minute")
 	}
 }

@@ -33,6 +33,9 @@ type Port struct {
 	ID uint32
 	// Down is set if the switch reports another operational status than UP.
 	Down bool
+	// Disabled is set if the switch reports that its configuration disables the port, and does not
+	// report that the port is UP nevertheless.
+	Disabled bool
 	// Speed is in bits per second; 0 when the switch does not report it.
 	Speed uint64
 }
@@ -67,7 +70,7 @@ func isFact(elems []string, name string) bool {
 	switch elems[0] {
 	case "interfaces":
 		return len(elems) == 2 && (name == "" || name == "state/id" || name == "state/oper-status" ||
-			name == "ethernet/state/port-speed")
+			name == "state/enabled" || name == "ethernet/state/port-speed")
 	case "lldp":
 		return len(elems) > 3 || len(elems) == 1
 	case "components":
@@ -105,9 +108,11 @@ func (c *cache) facts() Facts {
 			switch strings.Join(l.elems, "/") {
 			case "interfaces/interface":
 				id, _ := r.leaves["state/id"].value.(uint64)
-				status := cmp.Or(text("state/oper-status"), "UP")
+				status := text("state/oper-status")
+				enabled, known := r.leaves["state/enabled"].value.(bool)
 				f.Ports = append(f.Ports, Port{Name: r.keys[0], ID: uint32(id),
-					Speed: bitsPerSecond(text("ethernet/state/port-speed")), Down: status != "UP"})
+					Speed: bitsPerSecond(text("ethernet/state/port-speed")),
+					Down:  status != "UP" && status != "", Disabled: known && !enabled && status != "UP"})
 			case "lldp":
 				f.Chassis, f.SystemName = text("state/chassis-id"), text("state/system-name")
 				f.LLDP, _ = r.leaves["state/enabled"].value.(bool)

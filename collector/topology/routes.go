@@ -163,7 +163,9 @@ func (t *Topology) routesOf(i int) Routes {
 		id, known := ids[dest]
 		if !known {
 			hops := t.hops(i, r.toSwitch[dest.toSwitch])
-			if dest.host != nil {
+			if dest.host != nil && t.unused[dest.host.Port] {
+				hops = nil
+			} else if dest.host != nil {
 				hops = []NextHop{{dest.host.Port.Number, t.switches[i].MAC, dest.host.MAC, dest.host.Name}}
 			}
 			if len(hops) > 0 {

@@ -87,7 +87,8 @@ type Topology struct {
 
 	switchIndex map[string]int
 	peers       map[Port]Peer
-	neighbors   [][]neighbor  // ports that lead to another switch, by switch and port number
+	unused      map[Port]bool // ports that routes do not use; nil for none
+	neighbors   [][]neighbor  // ports that routes use to another switch, by switch and port number
 	reach       func() *reach // computed at the first call
 }
 
@@ -115,8 +116,19 @@ func (b *Builder) Build() (*Topology, error) {
 		return nil, err
 	}
 	t.findNeighbors()
-	t.reach = sync.OnceValue(func() *reach { return reachOf(t) })
 	return t, nil
+}
+
+// Avoiding returns the same network with routes that do not use some ports, nor the links at these
+// ports in either direction.
+func (t *Topology) Avoiding(ports map[Port]bool) *Topology {
+	if len(ports) == 0 {
+		return t
+	}
+	out := *t
+	out.unused = ports
+	out.findNeighbors()
+	return &out
 }
 
 func (t *Topology) indexSwitches() error {
@@ -215,11 +227,12 @@ func (t *Topology) checkPrefixes() error {
 	return errors.Join(errs...)
 }
 
-// findNeighbors fills in neighbors.
+// findNeighbors fills in neighbors, from which routes are computed.
 func (t *Topology) findNeighbors() {
+	t.reach = sync.OnceValue(func() *reach { return reachOf(t) })
 	t.neighbors = make([][]neighbor, len(t.switches))
 	for p, peer := range t.peers {
-		if peer.Host == "" {
+		if peer.Host == "" && !t.unused[p] && !t.unused[peer.Port] {
 			i := t.switchIndex[p.Switch]
 			t.neighbors[i] = append(t.neighbors[i], neighbor{p.Number, t.switchIndex[peer.Port.Switch]})
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,44 @@ func TestUnreachableHostsHaveNoRoute(t *testing.T) {
 	}
 	if r := topo.Routes("s1"); len(r.Routes) != 1 {
 		t.Errorf("routes %+v, want only that of its own host", r.Routes)
+	}
+}
+
+// Routes use no link with an unused port at one of its ends, and no host at an unused port.
+func TestAvoiding(t *testing.T) {
+	full := leafSpine(t, 1)
+	link := full.Links()[0] // of leaf1 and spine1
+	leaf, spine := link.A, link.B
+	if topo := full.Avoiding(nil); topo != full {
+		t.Error("another topology, although all ports are used")
+	}
+	for name, c := range map[string]struct {
+		unused topology.Port
+		want   string
+	}{
+		"a link":             {leaf, "11 12 2"},
+		"a link's other end": {spine, "11 12 2"},
+		"a host":             {topology.Port{Switch: "leaf1", Number: 11}, "1,2 12"},
+	} {
+		topo := full.Avoiding(map[topology.Port]bool{c.unused: true})
+		var groups []string
+		for _, g := range topo.Routes("leaf1").Groups {
+			var ports []string
+			for _, h := range g.Hops {
+				ports = append(ports, fmt.Sprint(h.Port))
+			}
+			groups = append(groups, strings.Join(ports, ","))
+		}
+		slices.Sort(groups)
+		if got := strings.Join(groups, " "); got != c.want {
+			t.Errorf("without %s: groups %s; expected %s", name, got, c.want)
+		}
+		if _, ok := topo.Peer(c.unused); !ok || len(topo.Links()) != len(full.Links()) {
+			t.Errorf("without %s: the network has lost a link", name)
+		}
+	}
+	if got := len(full.Routes("leaf1").Groups); got != 3 {
+		t.Errorf("the full network has %d groups afterwards; expected 3", got)
 	}
 }
 
