@@ -12,9 +12,14 @@ import (
 	"testing"
 	"time"
 
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/devconfig"
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/storetest"
@@ -22,11 +27,12 @@ import (
 	"github.com/netsketch/netsketch/lab/switchgnmi"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // startUnconfigured starts a switch without a device id and without port numbers, and returns the
-// address of its P4Runtime and gNMI server.
-func startUnconfigured(t *testing.T) string {
+// address of its P4Runtime and gNMI server. written, if set, is called before each P4Runtime write.
+func startUnconfigured(t *testing.T, written ...func(*softswitch.Switch, *p4v1.WriteRequest)) string {
 	t.Helper()
 	sw := softswitch.New(softswitch.Config{})
 	for port := uint32(1); port <= 2; port++ {
@@ -40,7 +46,15 @@ func startUnconfigured(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rpc := grpc.NewServer(p4rtserver.ServerOptions()...)
+	rpc := grpc.NewServer(append(p4rtserver.ServerOptions(), grpc.ChainUnaryInterceptor(func(ctx context.Context, req any,
+		_ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if w, ok := req.(*p4v1.WriteRequest); ok {
+			for _, f := range written {
+				f(sw, w)
+			}
+		}
+		return handler(ctx, req)
+	}))...)
 	p4rt.Register(rpc)
 	gnmi.Register(rpc)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -131,5 +145,129 @@ func TestOnlyTheOwnerConfigures(t *testing.T) {
 	}
 	if changes := do("plan").Plans[0].Changes; len(changes) != 2 || changes[0].Before != nil || changes[1].Before != nil {
 		t.Errorf("after revert, the plan is %+v; expected a device id and a number of a port, with nothing before", changes)
+	}
+}
+
+// setDirectly sets boolean leaves and numbers of a switch over gNMI, as an operator would.
+func setDirectly(t *testing.T, address string, leaves map[string]string) {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req := &gpb.SetRequest{}
+	for path, value := range leaves {
+		p, err := yang.ParsePath(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Update = append(req.Update, &gpb.Update{Path: p,
+			Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(value)}}})
+	}
+	if _, err := gpb.NewGNMIClient(conn).Set(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// usedPorts are the ports to which the entries of a write forward.
+func usedPorts(w *p4v1.WriteRequest) (ports []uint32) {
+	for _, u := range w.GetUpdates() {
+		a := u.GetEntity().GetTableEntry().GetAction().GetAction()
+		if u.GetType() == p4v1.Update_DELETE || len(a.GetParams()) != 3 { // forward(port, src_mac, dst_mac)
+			continue
+		}
+		port := uint32(0)
+		for _, b := range a.GetParams()[0].GetValue() {
+			port = port<<8 | uint32(b)
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// Routes use a port only after it is enabled: whether the switch has ids when the collector starts or
+// not, and whether it is configured on command, by itself, or by an operator.
+func TestPortsAreEnabledBeforeRoutesUseThem(t *testing.T) {
+	const node = "/components/component[name=integrated-circuit0]/integrated-circuit/config/node-id"
+	enabled := func(port int) string { return fmt.Sprintf("/interfaces/interface[name=p%d]/config/enabled", port) }
+	id := func(port int) string { return fmt.Sprintf("/interfaces/interface[name=p%d]/config/id", port) }
+	for name, c := range map[string]struct {
+		mode   string
+		before map[string]string // leaves that the switch has
+		first  []uint32          // ports of the first routes, before a command
+		enable string            // command, or a leaf that the operator sets
+	}{
+		"apply, without ids": {"apply", map[string]string{enabled(1): "false", enabled(2): "false"}, nil, "apply"},
+		"apply, with ids": {"apply", map[string]string{node: `"1"`, id(1): "1", id(2): "2", enabled(2): "false"},
+			[]uint32{1}, "apply"},
+		"apply, with an id of the device": {"apply", map[string]string{node: `"1"`, enabled(1): "false", enabled(2): "false"},
+			nil, "apply"},
+		"apply, enabled by hand": {"apply", map[string]string{node: `"1"`, id(1): "1", id(2): "2", enabled(2): "false"},
+			[]uint32{1}, enabled(2)},
+		"enforce": {"enforce", map[string]string{node: `"1"`, id(1): "1", id(2): "2", enabled(2): "false"}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			used := map[uint32]bool{}
+			address := startUnconfigured(t, func(sw *softswitch.Switch, w *p4v1.WriteRequest) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, port := range usedPorts(w) {
+					used[port] = true
+					if s, err := sw.PortStatus(port); err != nil || s.Disabled {
+						t.Errorf("a route uses port %d, which is disabled (%v)", port, err)
+					}
+				}
+			})
+			setDirectly(t, address, c.before)
+			dir := t.TempDir()
+			cfg, err := config.Parse("netsketch.yaml", fmt.Appendf(nil, `
+epoch: {interval: 250ms, guard: 1ms}
+device-configuration: {directory: %q}
+devices:
+  - {name: s1, address: %[2]q, device-id: 1, pipeline: univmon-300k, forwarding: managed, tls: {plaintext: true},
+     gnmi: {address: %[2]q, tls: {plaintext: true}, configure: %s,
+       ports: [{number: 1, interface: p1}, {number: 2, interface: p2}]}}
+hosts:
+  - {name: h1, port: s1/1, mac: "02:00:00:00:00:01", addresses: [10.0.0.1]}
+  - {name: h2, port: s1/2, mac: "02:00:00:00:00:02", addresses: [10.0.0.2]}
+outputs: [{type: gnmi, address: "127.0.0.1:0", tls: {plaintext: true}}]
+`, dir, address, c.mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			col, err := collector.New(cfg, collector.Dependencies{Programs: programs, Version: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer col.Stop(context.Background())
+			if err := col.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			uses := func(ports ...uint32) func() bool {
+				return func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return !slices.ContainsFunc(ports, func(p uint32) bool { return !used[p] })
+				}
+			}
+			testkit.Until(t, "the first routes", uses(c.first...))
+			switch c.enable {
+			case "":
+			case "apply":
+				call := func(r devconfig.Request) devconfig.Reply {
+					reply, err := devconfig.Call(t.Context(), dir, r)
+					if err != nil || reply.Error != "" {
+						t.Fatalf("%s: %q, %v", r.Command, reply.Error, err)
+					}
+					return reply
+				}
+				call(devconfig.Request{Command: "apply", Digest: call(devconfig.Request{Command: "plan"}).Plans[0].Digest})
+			default:
+				setDirectly(t, address, map[string]string{c.enable: "true"})
+			}
+			testkit.Until(t, "routes over both ports", uses(1, 2))
+		})
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package southbound reads switches over gNMI: it republishes their leaves, and derives P4Runtime
-// device ids and links for the network model.
+// device ids, links and disabled ports for the network model.
 //
 // A Session subscribes to what discovery needs (ports with their P4Runtime numbers, LLDP neighbors,
 // P4Runtime device ids, the host name) and to the paths of the configuration. A leaf that fits the
