@@ -11,7 +11,14 @@ import (
 	"testing"
 	"time"
 
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/collector/cluster/plans"
+	"github.com/netsketch/netsketch/internal/test/bustest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/yang"
 )
 
 // A switch starts without device id and port numbers. A plan shows them; when it is carried out,
@@ -183,5 +190,43 @@ devices:
 		if exitCode(err) != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("%q: exit code %d, %s; expected %d and %q", c.args, exitCode(err), text, c.code, c.want)
 		}
+	}
+}
+
+// Without a collector of a cluster, the plan restores what the record in NATS says was written.
+func TestDevicesOfAClusterOffline(t *testing.T) {
+	server := bustest.Server(t)
+	sw := startSwitch(t, "--unconfigured", "--grpc-ports", "2")
+	const eth = "/interfaces/interface[name=port 1]/config/description"
+	keep := plans.NewRecords(bustest.Connect(t, "fabric", "c1", server))
+	record := fmt.Sprintf(`{"format": 1, "device": "leaf1", "written": {%q: {"value": "to h1", "before": "spare"}}}`, eth)
+	if _, err := keep.Save(t.Context(), "leaf1", []byte(record), 0); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(sw.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p, err := yang.ParsePath(eth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Update: []*gpb.Update{{Path: p,
+		Val: &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "to h1"}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "netsketch.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `
+device-configuration: {directory: state}
+cluster: {name: fabric, member: c1, nats: {addresses: [%q], tls: {plaintext: true}}}
+devices:
+  - {name: leaf1, address: %[2]q, device-id: 7, tls: {plaintext: true}, gnmi: {address: %[2]q, tls: {plaintext: true}}}
+`, server, sw.addr), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := command(t, "", "devices", "--config", file, "plan")
+	if want := "~ " + eth + `: "to h1" -> "spare"`; exitCode(err) != changesPending || !strings.Contains(text, want) {
+		t.Errorf("exit code %d, %v\n%sexpected %s", exitCode(err), err, text, want)
 	}
 }

@@ -33,7 +33,7 @@ const maxStreams = 32
 //	                                            count streams that were closed just now
 //	asking   a limit later, several             two groups of half the size, queued
 //	         subscriptions
-//	asking   refused with ON_CHANGE, one        asking with TARGET_DEFINED
+//	asking   refused with ON_CHANGE, one        asking with TARGET_DEFINED, and then with SAMPLE
 //	asking   any other end                      waiting
 //	sorting  a subscription is accepted alone   sorting the next one
 //	sorting  a limit                            sorting the same one again after a while
@@ -79,15 +79,36 @@ const (
 // part is one subscription.
 type part struct {
 	Subscription
-	soft bool // subscribes with TARGET_DEFINED, because the switch refuses ON_CHANGE
+	// instead is the mode to subscribe with, because the switch refuses ON_CHANGE; "" for the mode of
+	// the configuration.
+	instead Mode
 }
+
+// sampleInstead is the interval of SAMPLE for switches that refuse the other modes.
+const sampleInstead = 10 * time.Second
 
 func (p *part) subscription() Subscription {
 	sub := p.Subscription
-	if p.soft {
-		sub.Mode = TargetDefined
+	if p.instead != "" {
+		sub.Mode = p.instead
+	}
+	if p.instead == Sample {
+		sub.SampleInterval = sampleInstead
 	}
 	return sub
+}
+
+// change takes the next mode instead of ON_CHANGE, and returns false if there is none.
+func (p *part) change() bool {
+	switch {
+	case p.Mode != OnChange || p.instead == Sample:
+		return false
+	case p.instead == TargetDefined:
+		p.instead = Sample
+	default:
+		p.instead = TargetDefined
+	}
+	return true
 }
 
 // group is a set of subscriptions that share a stream.
@@ -191,7 +212,7 @@ func (m *groups) rest(g *group, cause end, err error, now time.Time) {
 	g.enter(waiting, now)
 	if cause == refused {
 		for _, p := range g.parts {
-			p.soft = false
+			p.instead = ""
 		}
 	}
 	g.cause, g.err = cause, err
@@ -233,8 +254,7 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 			g.enter(queued, now)
 		case several && cause != broken:
 			m.halve(g)
-		case cause == refused && g.parts[0].Mode == OnChange && !g.parts[0].soft:
-			g.parts[0].soft = true
+		case cause == refused && g.parts[0].change():
 			m.ask(g, now)
 		default:
 			m.rest(g, cause, err, now)
@@ -296,11 +316,10 @@ func (m *groups) accept(g *group, now time.Time) {
 	m.try(g, now)
 }
 
-// unaccepted sets the subscription that is being tried aside, or tries it again without ON_CHANGE.
+// unaccepted sets the subscription that is being tried aside, or tries it again in another mode.
 func (m *groups) unaccepted(g *group, cause end, err error, now time.Time) {
 	p := g.left[0]
-	if cause == refused && p.Mode == OnChange && !p.soft {
-		p.soft = true
+	if cause == refused && p.change() {
 		m.try(g, now)
 		return
 	}
@@ -367,8 +386,8 @@ func (m *groups) silent(g *group, why error, now time.Time) {
 func (g *group) quiet() time.Duration {
 	var longest time.Duration
 	for _, p := range g.parts {
-		if p.Mode == Sample {
-			longest = max(longest, p.SampleInterval)
+		if sub := p.subscription(); sub.Mode == Sample {
+			longest = max(longest, sub.SampleInterval)
 		}
 	}
 	if longest == 0 {

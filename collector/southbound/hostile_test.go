@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/protobuf/proto"
@@ -30,7 +31,7 @@ func TestManyInterfaces(t *testing.T) {
 		}
 		return out, nil
 	}
-	w := watch(t, f.addr)
+	w := watch(t, f.addr, func(c *SessionConfig) { c.SyncTimeout = 2 * time.Minute }) // later it counts as synced in part
 	w.wait("sync", synced(w))
 	if st := w.Status(); st.Refused != 100_000 || len(w.Facts().Ports) != 100_000 {
 		t.Errorf("status %+v, %d ports; expected half of the interfaces", st, len(w.Facts().Ports))

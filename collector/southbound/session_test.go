@@ -161,6 +161,36 @@ func TestPathsRefused(t *testing.T) {
 	})
 }
 
+// A switch that serves neither ON_CHANGE nor TARGET_DEFINED is sampled.
+func TestOnlySample(t *testing.T) {
+	f := newFake(t)
+	f.check = func(list *gpb.SubscriptionList) (bool, error) {
+		for _, sub := range list.GetSubscription() {
+			if sub.GetMode() != gpb.SubscriptionMode_SAMPLE {
+				return false, status.Errorf(codes.InvalidArgument, "mode %v is not supported", sub.GetMode())
+			}
+			if sub.GetSampleInterval() != uint64(10*time.Second) {
+				return false, status.Error(codes.InvalidArgument, "only every 10 s")
+			}
+		}
+		return false, nil
+	}
+	f.answer = func(subscribed string) ([]*gpb.Notification, error) {
+		switch subscribed {
+		case "SAMPLE " + operStatus:
+			return []*gpb.Notification{note(5, eth1+"/state/oper-status", "UP")}, nil
+		case "SAMPLE /interfaces/interface/state/id":
+			return []*gpb.Notification{note(5, eth1+"/state/id", 7)}, nil
+		}
+		return nil, nil
+	}
+	w := watch(t, f.addr)
+	w.wait("sync without a missing path", func() bool { return w.Status().State == Synced && w.Status().Missing == 0 })
+	if p := w.Facts().Ports; len(p) != 1 || p[0] != (Port{Name: "Ethernet1", ID: 7}) {
+		t.Errorf("ports %+v", p)
+	}
+}
+
 // Without sync_response, a silent session is reopened, and one that has sent values counts as
 // synced.
 func TestNeverSyncs(t *testing.T) {
