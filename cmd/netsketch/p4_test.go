@@ -79,6 +79,9 @@ func TestP4Check(t *testing.T) {
 		"another object in the read-out control": {func(i, j string) (string, string) {
 			return strings.Replace(i, "int64_value: 128", "int64_value: 129", 1), j
 		}, "", "does not answer a read-out of object 129 from cell 0"},
+		"a hash that no switch has": {func(i, j string) (string, string) {
+			return i, strings.Replace(j, `"algo" : "crc32"`, `"algo" : "crc33"`, 1)
+		}, "", "crc33"},
 		"neither JSON nor P4Info": {func(string, string) (string, string) { return "x{", "{bad" }, "",
 			"BMv2 JSON is malformed at byte 2"},
 		"not a program": {func(i, _ string) (string, string) { return i, "{}" }, "", "program"},

@@ -385,6 +385,17 @@ func TestCheckProgram(t *testing.T) {
 		"misspelled banks": {annotate("netsketch_readout", "banks", "bank"),
 			`has the key "bank"; its keys are object, banks`},
 		"misspelled in bank": {annotate("netsketch_bank", "banks", "bnaks"), `has the key "bnaks"; its keys are banks`},
+		"other banks": {func(info *p4configv1.P4Info) {
+			for _, r := range info.Registers {
+				for _, a := range r.Preamble.StructuredAnnotations {
+					for _, kv := range a.GetKvPairList().GetKvPairs() {
+						if r.Preamble.Name == cells && kv.Key == "banks" {
+							kv.Value.Value = &p4configv1.Expression_Int64Value{Int64Value: 4}
+						}
+					}
+				}
+			}
+		}, `@netsketch_readout: counter "ingress.univmon_5t.counted" does not count packets in 4 cells, one for each bank`},
 		"no bank table": {func(info *p4configv1.P4Info) {
 			isBank := func(t *p4configv1.Table) bool { return t.Preamble.Alias == "bank" }
 			info.Tables = slices.DeleteFunc(info.Tables, isBank)

@@ -19,6 +19,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -98,7 +99,8 @@ func (g *GroundTruth) begin(values []string, seed uint64) {
 }
 
 // write writes one row for each flow at each switch, in the order of names and flows, and one for
-// each flow that entered the network, whose device is "network".
+// each flow that entered the network, whose device is "network". If only hosts measure, the packets
+// are those that arrived at hosts, and the rows are in the order of flows.
 func (g *GroundTruth) write(epoch uint64, actual *score.Truth) (err error) {
 	row := func(device string, k flow.Key, packets uint64, rest ...any) {
 		values := slices.Clone(g.point)
@@ -134,6 +136,16 @@ func (g *GroundTruth) write(epoch uint64, actual *score.Truth) (err error) {
 	}
 	for _, k := range sortedFlows(actual.Network) {
 		row("network", k, actual.Network[k], actual.Network[k], actual.Lost[k], nil, nil, nil, nil)
+	}
+	if onlyHosts(actual) {
+		through := passages(actual)
+		for _, k := range sortedFlows(actual.Stays.Packets) {
+			for _, p := range through[k] {
+				worst := actual.Stays.Delays[truth.FlowAt{Flow: k, Switch: p.device}].Worst
+				row(p.device, k, p.packets, nil, nil, nil, uint32(p.hop), uint64(p.delay)/p.packets, uint64(worst))
+			}
+			row("network", k, actual.Stays.Packets[k], nil, nil, nil, nil, nil, nil)
+		}
 	}
 	if err = cmp.Or(err, g.w.flush()); err != nil {
 		return fmt.Errorf("ground truth: %w", err)

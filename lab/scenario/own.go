@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
@@ -88,51 +89,66 @@ type ownTruth struct {
 	through map[flow.Key][]passage
 }
 
-// passage is a flow at a switch.
+// passage is a flow at a switch: its place on the path, and the time that its packets were there.
 type passage struct {
-	device string
-	truth.Departures
+	device  string
+	hop     int
+	packets uint64
+	delay   time.Duration // sum over the packets
 }
 
-// passages returns the switches that each flow left.
-func passages(devices map[string]*score.Device) map[flow.Key][]passage {
+// passages returns the switches that each flow left; if only hosts measure, those of the packets
+// that arrived.
+func passages(t *score.Truth) map[flow.Key][]passage {
 	through := map[flow.Key][]passage{}
-	for _, name := range slices.Sorted(maps.Keys(devices)) {
-		for k, d := range devices[name].Departed {
-			through[k] = append(through[k], passage{name, d})
+	for _, name := range slices.Sorted(maps.Keys(t.Devices)) {
+		for k, d := range t.Devices[name].Departed {
+			p := passage{name, int(d.Hop), uint64(len(d.Delays)), 0}
+			for _, delay := range d.Delays {
+				p.delay += delay
+			}
+			through[k] = append(through[k], p)
+		}
+	}
+	if onlyHosts(t) {
+		for k, path := range t.Stays.Paths {
+			for i, name := range path.Switches {
+				d := t.Stays.Delays[truth.FlowAt{Flow: k, Switch: name}]
+				through[k] = append(through[k], passage{name, i, d.Packets, d.Sum})
+			}
 		}
 	}
 	for _, path := range through {
-		slices.SortStableFunc(path, func(a, b passage) int { return cmp.Compare(a.Hop, b.Hop) })
+		slices.SortStableFunc(path, func(a, b passage) int { return cmp.Compare(a.hop, b.hop) })
 	}
 	return through
 }
 
+// onlyHosts reports whether no switch measures, but hosts do.
+func onlyHosts(t *score.Truth) bool { return len(t.Devices) == 0 && t.Stays != nil }
+
 // latencies returns the mean time in nanoseconds that the packets of each flow were in the switch;
 // for the network, the sum over the switches of the path.
 func (t *ownTruth) latencies(fields flow.Fields) truth.Counts {
-	type delays struct{ sum, packets uint64 }
-	at := map[flow.Key]map[string]delays{}
+	at := map[flow.Key]map[string]passage{}
 	for k, path := range t.through {
 		for _, p := range path {
-			if t.name != score.Network && t.name != p.device || len(p.Delays) == 0 {
+			if t.name != score.Network && t.name != p.device || p.packets == 0 {
 				continue
 			}
 			projected := k.Project(fields)
 			if at[projected] == nil {
-				at[projected] = map[string]delays{}
+				at[projected] = map[string]passage{}
 			}
 			sum := at[projected][p.device]
-			for _, d := range p.Delays {
-				sum.sum, sum.packets = sum.sum+uint64(d), sum.packets+1
-			}
+			sum.delay, sum.packets = sum.delay+p.delay, sum.packets+p.packets
 			at[projected][p.device] = sum
 		}
 	}
 	out := truth.Counts{}
 	for k, devices := range at {
 		for _, d := range devices {
-			out[k] += d.sum / d.packets
+			out[k] += uint64(d.delay) / d.packets
 		}
 	}
 	return out
@@ -173,13 +189,13 @@ func (c *Scoring) algorithm() score.Algorithm {
 			if c.Network {
 				devices = nil
 				switch network := e.Truth.Network; {
-				case len(e.Truth.Devices) == 0 && e.Truth.Stays != nil: // only hosts measure
+				case onlyHosts(e.Truth):
 					devices = map[string]*score.Device{score.Network: {All: e.Truth.Stays.Packets}}
 				case network != nil:
 					devices = map[string]*score.Device{score.Network: {All: network, Lost: e.Truth.Lost}}
 				}
 			}
-			through := passages(e.Truth.Devices)
+			through := passages(e.Truth)
 			for name, d := range devices {
 				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
 				for i := range c.Measures {

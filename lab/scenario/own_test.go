@@ -4,6 +4,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -146,6 +147,32 @@ func TestOwnTruths(t *testing.T) {
 				}
 			}
 		}
+	}
+	// If only hosts measure, the packets are those that arrived.
+	var stays truth.Stays
+	stays.Arrive(1, "h1", k, []truth.Stay{{Switch: "leaf2", Delay: 4}, {Switch: "leaf1", Delay: 6}})
+	epoch = &score.Epoch{Truth: &score.Truth{Stays: stays.Take(1)}}
+	hosts := all(true)
+	if got := number(hosts, "latency", score.Network, "5-tuple", k.String()); got != 10 {
+		t.Errorf("%v ns of a packet with 10", got)
+	}
+	if got := hosts.Rows("truth of path", score.View{Device: score.Network})[k.String()].Leaves["state/path"].Text; got !=
+		"leaf2 leaf1" {
+		t.Errorf("path %q", got)
+	}
+	file := filepath.Join(t.TempDir(), "truth.csv")
+	g, err := CreateGroundTruth(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.begin(nil, 3)
+	if err := errors.Join(g.write(1, epoch.Truth), g.Close()); err != nil {
+		t.Fatal(err)
+	}
+	const want = "\n3,1,leaf2,10.0.0.1,10.1.0.1,17,1,2,1,,,,0,4,4\n3,1,leaf1,10.0.0.1,10.1.0.1,17,1,2,1,,,,1,6,6\n" +
+		"3,1,network,10.0.0.1,10.1.0.1,17,1,2,1,,,,,,\n"
+	if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), want) {
+		t.Errorf("%v:\n%s", err, text)
 	}
 	if !c.tracked() {
 		t.Error("the paths of packets are not recorded")

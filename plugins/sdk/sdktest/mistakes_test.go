@@ -55,8 +55,9 @@ func (m *mistaken) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error
 
 // Mistakes of a plugin's author are refused where they are made, with the object and the way out.
 // TestStartRefusals and TestLostEpochs of collector/pluginhost have those of processes: panics,
-// exits, time and huge tables; TestRefused of yang those in modules, TestCheckProgram of
-// collector/device and TestP4Check of cmd/netsketch those in programs.
+// exits, time and huge tables; TestRefused of yang those in modules; TestCheckProgram of
+// collector/device and TestP4Check of cmd/netsketch those in programs, such as wrong banks and
+// hashes; TestClaims of collector/analysis two plugins that want one object.
 func TestMistakes(t *testing.T) {
 	described := func(change func(*sdk.Description)) func() (*mistaken, *sdk.Epoch) {
 		return func() (*mistaken, *sdk.Epoch) {
