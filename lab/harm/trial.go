@@ -385,6 +385,12 @@ func (t *trial) account() {
 	if all.damaged+all.copies > 0 {
 		t.wrong("%d packets damaged, %d copies", all.damaged, all.copies)
 	}
+	t.accountCarriers()
+	t.accountTCP()
+}
+
+// accountCarriers counts the packets with a carrier before, during and after the failure.
+func (t *trial) accountCarriers() {
 	begin, end := time.Time{}, time.Now()
 	quiet := t.failed.Add(lease + 500*time.Millisecond)
 	for from, s := range t.sniffers {
@@ -422,6 +428,10 @@ func (t *trial) account() {
 	if !t.untagged && t.row.After == 0 && !t.inexact {
 		t.wrong("no packet with a carrier at the end")
 	}
+}
+
+// accountTCP records how much the connections transferred, and how long they stood still.
+func (t *trial) accountTCP() {
 	for i, x := range t.traffic.tcp {
 		x.mu.Lock()
 		if x.stall > stillness {
