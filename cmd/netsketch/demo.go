@@ -276,9 +276,9 @@ func (f *demoFlags) stays(out io.Writer) bool {
 	return f.epochs == 0 && !f.json && (isTerminal(out) || f.http != "" || f.influx.url != "")
 }
 
-// virtualSpan returns how long before the present the virtual time of a scenario begins, so that it
-// ends at the present; an hour if the scenario has no end. An epoch before the first one is not
-// measured, and agents take another.
+// virtualSpan returns how long before the present a scenario's virtual time begins, so that it ends
+// at the present; one hour if the scenario has no end. It adds two epochs, which are not measured:
+// the one before the first, and the one in which agents start.
 func virtualSpan(s *scenario.Scenario) time.Duration {
 	if s.Epochs == 0 {
 		return time.Hour

@@ -26,6 +26,7 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/internal/test/yangtest"
 	"github.com/netsketch/netsketch/outputs/influxdb"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -308,7 +309,7 @@ const epochs = 20
 func fill(t *testing.T, start time.Time) *influxdbtest.Server {
 	t.Helper()
 	db := influxdbtest.Start(t, influxdbtest.Options{})
-	c := influxdb.DefaultConfig()
+	c := settings.Default[influxdb.Config]()
 	c.URL, c.Bucket, c.Spool.Dir = db.URL, "netsketch", filepath.Join(t.TempDir(), "spool")
 	o, err := influxdb.New("influxdb", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -58,7 +58,7 @@ func tunnel(v6 bool, port uint16, head ...[]byte) inbandtest.Sent {
 	return s
 }
 
-// carriers are packets with INT and as their senders wrote them.
+// carriers returns, for each carrier, a packet with INT and the packet as its sender wrote it.
 func carriers(v6 bool) map[string][2]inbandtest.Sent {
 	i1, i2 := int1(), int2()
 	tcp, udp := sent(packet.ProtocolTCP, v6), sent(packet.ProtocolUDP, v6)

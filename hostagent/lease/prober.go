@@ -168,8 +168,8 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 		p.by[peer.Address] = x
 		p.pairs = append(p.pairs, x)
 	}
-	// Hosts begin with the peers behind them, so that a budget that is too small leaves out other
-	// peers at each host.
+	// Each host begins with the peers that follow it in the order of hosts. If the budget is too
+	// small, each host therefore leaves out other peers.
 	slices.SortStableFunc(p.pairs, func(a, b *pair) int { return cmp.Compare(g.behind(a.Host), g.behind(b.Host)) })
 	room := p.room()
 	for i, x := range p.pairs {

@@ -62,9 +62,6 @@ type Config struct {
 	StopTimeout time.Duration `yaml:"stop-timeout" default:"3s" range:"0s.."`
 }
 
-// DefaultConfig returns the default settings.
-func DefaultConfig() Config { return settings.Default[Config]() }
-
 // Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
 	var errs settings.KeyErrors

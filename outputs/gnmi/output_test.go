@@ -81,7 +81,7 @@ func start(t *testing.T, c Config) *Output {
 }
 
 func plain() Config {
-	c := DefaultConfig()
+	c := settings.Default[Config]()
 	c.Address, c.TLS.Plaintext = "127.0.0.1:0", true
 	return c
 }
@@ -107,7 +107,7 @@ func TestPlaintextOnlyWhereConfigured(t *testing.T) {
 	if s := o.State(); s.Status != outputs.Up {
 		t.Errorf("state %+v", s)
 	}
-	c := DefaultConfig()
+	c := settings.Default[Config]()
 	if _, err := New("gnmi", c, deps); err == nil || !strings.Contains(err.Error(), "plaintext: true") {
 		t.Errorf("neither TLS nor plaintext: %v", err)
 	}

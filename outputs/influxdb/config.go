@@ -71,9 +71,6 @@ type SpoolConfig struct {
 	MaxAge time.Duration `yaml:"max-age" default:"168h" range:"0s.."`
 }
 
-// DefaultConfig returns the default settings. URL and Bucket have no default.
-func DefaultConfig() Config { return settings.Default[Config]() }
-
 // Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
 	var errs settings.KeyErrors

@@ -18,6 +18,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/store"
 	"github.com/netsketch/netsketch/outputs"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
@@ -358,7 +359,7 @@ func TestStartRefuses(t *testing.T) {
 
 func TestSpoolDir(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/state")
-	c := DefaultConfig()
+	c := settings.Default[Config]()
 	if got, err := c.spoolDir("a/../b"); err != nil || got != "/state/netsketch/spool/influxdb-a_.._b" {
 		t.Error(got, err)
 	}

@@ -98,7 +98,7 @@ func lines(n int, bad ...int) string {
 }
 
 func testConfig(url string) Config {
-	c := DefaultConfig()
+	c := settings.Default[Config]()
 	c.URL, c.Bucket, c.Org, c.Token = url, "netsketch", "org", "token"
 	c.FlushInterval = 5 * time.Millisecond
 	c.Timeout, c.StopTimeout = time.Minute, time.Minute // long enough for a loaded machine

@@ -21,32 +21,8 @@ func (t Tuple) String() string {
 	return strings.Join(words, " ")
 }
 
-// Streams are the tuples of packets and losses in one epoch, with the fields that packetFields and
-// lossFields list.
-type Streams struct {
-	Packets, Losses []Tuple
-}
-
 // PacketFields are the fields of a packet in their order.
 func PacketFields() []Field { return slices.Clone(packetFields) }
-
-// Run evaluates a query on the tuples of one epoch. The result is sorted. A tuple for which an
-// expression divides by zero is left out and counted.
-func (q *Query) Run(in Streams) (result []Tuple, undefined int) {
-	r := &run{streams: map[string][]Tuple{"packets": in.Packets, "losses": in.Losses},
-		fields: map[string][]Field{"packets": packetFields, "losses": lossFields}}
-	for _, s := range q.Sequences {
-		tuples, fields := r.streams[s.Source], r.fields[s.Source]
-		for _, o := range s.Operators {
-			tuples, fields = r.apply(o, tuples, fields)
-		}
-		r.streams[s.Name], r.fields[s.Name] = tuples, fields
-		result = tuples
-	}
-	result = slices.Clone(result)
-	slices.SortFunc(result, compareTuples)
-	return result, r.undefined
-}
 
 type run struct {
 	streams   map[string][]Tuple

@@ -89,9 +89,6 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 	return p, nil
 }
 
-// Number returns the port's number in the switch.
-func (p *Port) Number() uint32 { return p.number }
-
 // Stats returns the counts.
 func (p *Port) Stats() Stats {
 	p.mu.RLock()

@@ -178,7 +178,7 @@ func TestForwardingBetweenHosts(t *testing.T) {
 	for _, p := range []*afport.Port{a, b} {
 		testkit.Until(t, "all messages are counted", func() bool { return p.Stats().Sent == messages })
 		if s := p.Stats(); s.Received < messages || s.Lost+s.Truncated+s.Unsent != 0 {
-			t.Errorf("port %d: %+v", p.Number(), s)
+			t.Errorf("%+v", s)
 		}
 	}
 }

@@ -28,37 +28,37 @@ type Hop struct {
 	Shared   bool     // all buckets have packets of other flows: Packets is too high
 	Delays   []uint32 // packets by delay range, each at least the flow's; nil: not measured
 	Interval uint32   // maximum inter-arrival time, in any unit; 0: not measured, or one packet
-	// Mixed reports that other flows' packets may have changed Interval, which is neither judged nor a
-	// baseline then. Seen is the probability that Interval would show a gap of the receiver all the
-	// same; 0: not known.
+	// Mixed reports that packets of other flows may have changed Interval; Interval is then neither
+	// judged nor compared with. Seen is the probability that Interval would nevertheless show a gap
+	// that the receiver saw; 0 if it is not known.
 	Mixed bool
 	Seen  float64
-	// Chance is the probability that Interval is a gap of other flows, although it is not Mixed.
+	// Chance is the probability that Interval is a gap of other flows although Mixed is not set.
 	Chance float64
 	// Counted reports that hosts counted the flow: at least Least packets left the device.
 	Counted bool
 	Least   uint32
-	// Excess returns the probability that other flows alone add at least n to Packets; nil: nothing
-	// does, at hosts.
+	// Excess returns the probability that other flows alone add at least n to Packets. It is nil at
+	// hosts, where no other flow adds any.
 	Excess func(n uint32) float64
 }
 
 // Rules are the thresholds of the faults. A fault whose threshold is 0 is not searched for.
 type Rules struct {
-	// SlowShare is the least share, 0 to 1, of a flow's packets in the delay range SlowRange and above
-	// of an inflated latency.
+	// A latency is inflated if at least SlowShare (0 to 1) of the flow's packets had a delay in
+	// range SlowRange or above.
 	SlowShare float64
 	SlowRange int
-	// Drops is the least share, 0 to 1, of the packets of the hops before that a hop with random drops
-	// lacks, and DropPackets the least number.
+	// A hop with random drops lacks at least Drops (0 to 1) of the packets of the hops before it,
+	// and at least DropPackets packets.
 	Drops       float64
 	DropPackets uint32
-	// Blackhole is the largest share, 0 to 1, of the packets of the hops before that a blackhole has.
+	// A blackhole has at most Blackhole (0 to 1) of the packets of the hops before it.
 	Blackhole float64
-	// Loop is how many times the packets of the hops before a loop has at least; above 1.
+	// A hop in a loop has at least Loop times the packets of the hops before it; above 1.
 	Loop float64
-	// Jitter is how many times the maximum inter-arrival time of the hops before an abnormal jitter
-	// has at least; above 1. JitterLeast is the least time, in the unit of Interval.
+	// A hop with abnormal jitter has a maximum inter-arrival time of at least Jitter times that of
+	// the hops before it (above 1), and of at least JitterLeast, in the unit of Interval.
 	Jitter      float64
 	JitterLeast uint32
 }

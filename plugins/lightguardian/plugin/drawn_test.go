@@ -471,8 +471,8 @@ func (d *drawn) analyzed(t testing.TB, p *Plugin, number uint64) *sdk.Epoch {
 	return e
 }
 
-// truth returns the faults of the epoch by kind and switch: true if they are required, at least 1.5
-// times above the threshold.
+// truth returns the faults of the epoch by kind and switch. The value is true for faults at least
+// 1.5 times above their threshold, which must be found.
 func (d *drawn) truth(c *Configuration) map[sub]bool {
 	const margin = 1.5
 	out := map[sub]bool{}
