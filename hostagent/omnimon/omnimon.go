@@ -61,7 +61,7 @@ type Role struct {
 	cursor  uint32              // next entry to check for idle flows
 	sent    time.Duration       // time of the packets in work; set only with leases or if queries read flowlets
 	work    [batch]work
-	touched uint32 // keeps the reads of touchOut and touchIn
+	touched uint32 // written so that the compiler keeps the reads of touchOut and touchIn
 }
 
 var (

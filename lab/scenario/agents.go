@@ -311,9 +311,9 @@ func (a *agents) tick() {
 	}
 }
 
-// follow waits until all hosts are at least in the given epoch, if one has begun it. It gives the
-// collector time to relay a newer one that the clock of a host has begun; one that is too far ahead
-// is not relayed.
+// follow waits until all hosts have begun the given epoch, if a host has begun it. It then gives
+// the collector time to relay a newer epoch that a host's clock has begun. The collector does not
+// relay an epoch that is too far ahead.
 func (a *agents) follow(ctx context.Context, number uint64) error {
 	newest := uint64(0)
 	for _, x := range a.all {

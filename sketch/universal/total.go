@@ -10,7 +10,8 @@ type stratum struct {
 	sum, squares float64     // of the sizes of all flows, and of their squares
 }
 
-// part returns the sums of a stratum over the flows below a size, from which on all are known.
+// part returns the sums over those flows of a stratum that are smaller than size. All flows of at
+// least this size are known.
 func (s *stratum) part(size float64) (sum, squares float64) {
 	sum, squares = s.sum, s.squares
 	for i := range s.flows {

@@ -92,8 +92,7 @@ func (l Layout) Insert(f *packet.Frame, link packet.Link, h *Header) bool {
 	return false
 }
 
-// Fits reports whether the IP packet b of an EtherType has room for the header: Insert returns the
-// same.
+// Fits reports whether Insert has room for the header in the IP packet b of an EtherType.
 func (l Layout) Fits(etherType uint16, b []byte) bool {
 	switch {
 	case l.Carrier == "" || l.Carrier == wire.CarrierShim:

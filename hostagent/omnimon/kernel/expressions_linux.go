@@ -251,7 +251,7 @@ func (g *generator) jumpPrefix(o operand, prefix netip.Prefix, to string, when b
 	g.outcome(differ, to, when)
 }
 
-// compareConstants returns whether constants are equal, one is in the other or contains it.
+// compareConstants returns whether an operation on two constants is true: in, contains, or else ==.
 func compareConstants(operation string, left, right *query.Value) bool {
 	switch operation {
 	case "in":

@@ -100,9 +100,9 @@ func allLeases(s *wire.Settings) (all []lease.Lease) {
 	return all
 }
 
-// TestNoAgentAtPeer: a host sends to another one whose agent was never there, is there, and has
-// gone together with its programs. All packets arrive; the host tags those that the other one
-// strips, and reports the others by flow.
+// TestNoAgentAtPeer: a host sends to a peer whose agent was never there, is there, and has gone
+// together with its programs. All packets arrive. The host tags packets while the peer's programs
+// strip them, and reports its other packets by flow.
 func TestNoAgentAtPeer(t *testing.T) {
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
 		t.Run(string(carrier), func(t *testing.T) {

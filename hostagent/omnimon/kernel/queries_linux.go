@@ -92,8 +92,8 @@ func (s *querySet) close() {
 	}
 }
 
-// prepareQueries makes queries set number of the tables, which no packet may use yet. They begin in
-// epoch since. A problem is a result.
+// prepareQueries makes the query set with this number in the tables, which no packet may use yet.
+// The queries begin in epoch since. If one cannot run, the result has the problem.
 func prepareQueries(t *tables, q omnimon.Queries, number int, since uint64) applied {
 	a := applied{since: since, queries: q}
 	steps := q.Steps()

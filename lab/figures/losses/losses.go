@@ -189,8 +189,8 @@ func (r *recorder) tries(l losses, o suite.Options) int {
 	return max(min(o.Decodings, lossWork/max(r.items(l), 1)), min(fewTries, o.Decodings))
 }
 
-// share reports whether of n decodings, each with other hashes, at most one in 1,000 fails, or one
-// when there are fewer.
+// share reports whether the losses are decoded often enough: n sketches with other hashes are
+// decoded, of which one in 1,000 may fail, and one if n is smaller.
 func (r *recorder) share(ctx context.Context, l losses, memory, n int, seed uint64) (bool, error) {
 	allowed := max(1, int(float64(n)*(1-success)+1e-9))
 	for i := range n {

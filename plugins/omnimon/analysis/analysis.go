@@ -257,7 +257,7 @@ func (a *Analyzer) analyze(e *Epoch) *Result {
 			r.Hosts[host] = "no report"
 		}
 	}
-	for r.read(e) { // repeats without a report that turned out to be invalid
+	for r.read(e) { // each pass may find an invalid report, without which the next one reads
 	}
 	flows := make([]int, a.net.Hosts) // that arrived and are not in the report of their source
 	for i := range a.workers {
