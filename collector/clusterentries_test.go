@@ -80,7 +80,7 @@ func TestEntriesOfPlansMove(t *testing.T) {
 			type side struct {
 				clustered
 				stop, cut func()
-				plugin    string // that is at home there
+				plugin    string // the plugin that is at home at this collector
 			}
 			var view cluster.View
 			for _, name := range []string{"c1", "c2"} {

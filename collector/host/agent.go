@@ -272,7 +272,8 @@ func (a *agent) leave(s *session, err error) {
 	a.st.LastError = err.Error()
 }
 
-// end ends the use of the host, with reason for its errors.
+// end ends the session of the host's agent, and lets no other begin. reason is the error that its
+// callers get.
 func (a *agent) end(reason error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -472,7 +472,7 @@ func (a *Agent) advance(epoch uint64) bool {
 	return newer
 }
 
-// full begins to send a message that is full.
+// full signals that a message is full, so that it is sent.
 func (a *Agent) full() {
 	select {
 	case a.filled <- struct{}{}:

@@ -441,7 +441,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestProblems names every fault. INT whose extent is known is removed in spite of it.
+// TestProblems: every fault of INT is named. INT is removed nevertheless if its extent is known.
 func TestProblems(t *testing.T) {
 	s := sent(packet.ProtocolTCP, false)
 	mark := func(change func(*inbandtest.INT)) []byte {

@@ -132,7 +132,7 @@ type Path interface {
 
 // bucket bounds a rate of events.
 type bucket struct {
-	rate   float64 // a second
+	rate   float64 // events a second
 	tokens float64
 	at     time.Duration
 	used   bool

@@ -81,15 +81,15 @@ func TestGroupOrder(t *testing.T) {
 	if got, want := order(6), []byte{0, 1, 3, 0, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	b.check(b.InsertGroup(sel, Group{ID: 2, Members: []GroupMember{member(2, 2)}})) // 2: 2,7
+	b.check(b.InsertGroup(sel, Group{ID: 2, Members: []GroupMember{member(2, 2)}})) // member 2 has places 2 and 7
 	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(3, 3), member(2, 2)}}))
-	if got, want := order(5), []byte{2, 3, 3, 3, 2}; !slices.Equal(got, want) { // 3: 3, and 4,5 that are free again
+	if got, want := order(5), []byte{2, 3, 3, 3, 2}; !slices.Equal(got, want) { // member 3 has places 3, 4 and 5
 		t.Errorf("modified: %v, want %v", got, want)
 	}
 	b.check(b.DeleteGroup(sel, 2))
 	b.check(b.DeleteMember(sel, 0))
 	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(1, 2), member(3, 1)}}))
-	// 1: 1,0
+	// member 1 has places 1 and 0
 	b.check(b.ModifyGroup(sel, Group{ID: 1, Members: []GroupMember{member(1, 2), member(2, 1), member(3, 1)}}))
 	if got, want := order(4), []byte{1, 1, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("where a member was deleted: %v, want %v", got, want)

@@ -203,8 +203,8 @@ func (p *Path) closeSockets() {
 	p.leasing.sockets = nil
 }
 
-// probeSocket returns a UDP socket that sends without fragments and whatever the MTU of the path
-// is. Its address need not be assigned yet, and other programs may use its port.
+// probeSocket returns a UDP socket that never fragments packets and ignores the MTU of the path.
+// Its address need not be assigned yet, and other programs may use its port.
 func probeSocket(from netip.AddrPort) (int, error) {
 	family, level, discover, free := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_FREEBIND
 	if from.Addr().Is6() {

@@ -81,9 +81,8 @@ func (p *Path) refresh() error {
 	return nil
 }
 
-// update adds the packets to a report that were counted after it was encoded, from four epochs
-// later, if there are any. If the kernel has used the slots again, the report is dropped: data is
-// nil.
+// update adds to a report the packets of its epoch that were counted after the report was encoded.
+// If the kernel has used the slots again, the report is dropped: data is nil.
 func (p *Path) update(g *report) error {
 	g.complete = true
 	if t := p.tables; atomic.LoadUint64(&t.control.Behind[g.epoch%t.generations]) <= g.epoch {

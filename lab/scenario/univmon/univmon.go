@@ -83,8 +83,8 @@ func configuration(s *score.Setting) (c plugin.Configuration, err error) {
 	return c, err
 }
 
-// rule returns the rule for flows of packets in tunnels, and for the packets that hosts count. It
-// has the bounds of switches.
+// rule returns which flow a packet in a tunnel has, and which packets hosts count. Headers are
+// followed as far as switches follow them.
 func rule(s *score.Setting) (truth.Rule, error) {
 	c, err := configuration(s)
 	hosts := c.Hosts.Packets != plugin.HostsNone
