@@ -64,6 +64,8 @@ type EpochScore struct {
 	Absent map[string]string `json:"absent,omitempty"`
 	// Failed has the errors of plugins without results, by plugin.
 	Failed map[string]string `json:"failed,omitempty"`
+	// Rows has the numbers of rows that plugins published, by plugin.
+	Rows map[string]int `json:"rows,omitempty"`
 	// Results holds the results of the scored algorithms, by plugin. It is empty in an epoch that the
 	// scenario does not score.
 	Results map[string]*score.Result `json:"results"`
@@ -158,7 +160,7 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 	if r.Epochs == nil {
 		r.Epochs = []EpochScore{} // an array in JSON too
 	}
-	r.Totals = append(partials(r.Epochs), durations(r.Epochs)...)
+	r.Totals = slices.Concat(partials(r.Epochs), durations(r.Epochs), volumes(r.Epochs))
 	for _, name := range slices.Sorted(maps.Keys(scorers)) {
 		r.Totals = append(r.Totals, scorers[name].Totals()...)
 	}
@@ -198,6 +200,7 @@ const (
 	PartialEpochs = "partial-epochs" // share of the epochs that are not complete, or that a plugin lost
 	CollectionMS  = "collection-ms"  // read-out, without the wait for the network to drain
 	ResponseMS    = "response-ms"    // time from the end of the read-out to the plugin's answer
+	Rows          = "rows"           // rows that a plugin publishes in an epoch, the most
 )
 
 func durations(epochs []EpochScore) (out []score.Total) {
@@ -216,6 +219,21 @@ func durations(epochs []EpochScore) (out []score.Total) {
 		slices.Sort(all)
 		out = append(out, score.Total{Measure: m.name, Value: float64(all[len(all)/2]) / 1e6,
 			Worst: float64(all[len(all)-1]) / 1e6, Views: len(all)})
+	}
+	return out
+}
+
+// volumes returns the largest number of rows of each plugin.
+func volumes(epochs []EpochScore) (out []score.Total) {
+	most := map[string]int{}
+	for i := range epochs {
+		for name, n := range epochs[i].Rows {
+			most[name] = max(most[name], n)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(most)) {
+		out = append(out, score.Total{Algorithm: name, Measure: Rows, Value: float64(most[name]),
+			Worst: float64(most[name]), Views: len(epochs)})
 	}
 	return out
 }

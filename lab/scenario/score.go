@@ -35,7 +35,7 @@ func Algorithms() []score.Algorithm {
 // measures returns the names of all measures: those that every scenario has, and the algorithms'
 // own.
 func (s *Scenario) measures() []string {
-	out := []string{PartialEpochs, CollectionMS, ResponseMS}
+	out := []string{PartialEpochs, CollectionMS, ResponseMS, Rows}
 	for _, a := range s.algorithms() {
 		out = append(out, a.MeasureNames()...)
 	}
@@ -149,6 +149,10 @@ func epochOf(rep *collector.Report, logger *slog.Logger) EpochScore {
 		}
 	}
 	for _, p := range rep.Plugins {
+		if e.Rows == nil {
+			e.Rows = map[string]int{}
+		}
+		e.Rows[p.Name] = p.Rows
 		if p.Err != nil {
 			if e.Failed == nil {
 				e.Failed = map[string]string{}

@@ -76,6 +76,9 @@ type NetworkView struct {
 	// Paths are the paths of packets, each the names of its switches in their order with blanks
 	// between them. They replace all other paths between the same two ends. Not with scheme weights.
 	Paths []string `yaml:"paths"`
+	// Manifests publishes what each switch counts, a row for each pair of switches and dimension. Not
+	// with scheme weights.
+	Manifests bool `yaml:"manifests" default:"false"`
 	// Memory is the largest size of a switch's sketches. If 0, there is no limit. Not with scheme
 	// weights.
 	Memory settings.Size `yaml:"memory" default:"0" range:"0.."`
@@ -216,8 +219,8 @@ func (c *Configuration) Validate() error {
 	if n := &c.Network; n.Scheme != SchemeWeights && len(n.Weights) > 0 {
 		errs.Add("network.weights", "are for the scheme %s; the scheme is %s", SchemeWeights, n.Scheme)
 	} else if n.Scheme == SchemeWeights && (len(n.Prefixes) > 0 || len(n.Paths) > 0 || n.Memory != 0 ||
-		n.Unmanaged == UnmanagedShortest) {
-		errs.Add("network.scheme", "%s has no prefixes, paths, memory or unmanaged; expected one of %v", n.Scheme,
+		n.Manifests || n.Unmanaged == UnmanagedShortest) {
+		errs.Add("network.scheme", "%s has no prefixes, paths, memory, manifests or unmanaged; expected one of %v", n.Scheme,
 			manifest.Schemes)
 	}
 	for _, text := range slices.Sorted(maps.Keys(c.Network.Prefixes)) {

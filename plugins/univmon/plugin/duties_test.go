@@ -56,7 +56,7 @@ func newRing(t *testing.T, scheme string) *ring {
 			B: sdk.Endpoint{Node: name((i + 1) % 5), Port: 2}})
 		r.tables[name(i)] = map[string]uint64{}
 	}
-	config := sdk.Config{JSON: fmt.Appendf(nil, `{"switches": false, "network": {"scheme": %q}}`, scheme)}
+	config := sdk.Config{JSON: fmt.Appendf(nil, `{"switches": false, "network": {"scheme": %q, "manifests": true}}`, scheme)}
 	if _, err := r.plugin.Configure(t.Context(), config, r.network); err != nil {
 		t.Fatal(err)
 	}

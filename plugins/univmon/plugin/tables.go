@@ -49,7 +49,12 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	out.Add(summaryTable(ordered, counts))
 	out.Add(victimTable(a, ordered))
 	out.Add(unparsedTable(ordered))
-	out.Add(manifestTable(a.manifests))
+	manifests, err := manifestTable(a.manifests)
+	if err == nil && !a.config.Network.Manifests {
+		a.omitted += uint64(manifests.Rows())
+		manifests = manifests.Slice(0, 0)
+	}
+	out.Add(manifests, err)
 	out.Add(p.watchdog.alerts.Table(alertList, severity))
 	out.Add(functionTable(slices.Concat(p.functions, a.config.Functions), ordered))
 	t, problem, err := watchedTable(a.epoch, results)
