@@ -35,6 +35,6 @@ the tasks of the papers' figures, and writes a page, charts (SVG) and rows (CSV)
 	}
 	cmd.AddCommand(sketchesCommand(), attentionCommand(), omnimonCommand(), sketchintCommand(), lightguardianCommand(),
 		overtimeCommand(),
-		overheadCommand(), rangesCommand(), drawCommand())
+		overheadCommand(), rangesCommand(), accuracyCommand(), drawCommand())
 	return cmd
 }

@@ -165,6 +165,20 @@ func writeRows(name string, rows []suite.Row) error {
 	return errors.Join(suite.WriteCSV(file, rows), file.Close())
 }
 
+func accuracyCommand() *cobra.Command {
+	var most int
+	cmd := &cobra.Command{
+		Use:   "accuracy",
+		Short: "What ChameleMon, LightGuardian and SketchINT publish of the same traffic, against ground truth, as CSV",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return sketches.Accuracies(cmd.Context(), cmd.OutOrStdout(), most)
+		},
+	}
+	cmd.Flags().IntVar(&most, "flows", 4_000_000, "most flows of an epoch")
+	return cmd
+}
+
 func rangesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ranges",

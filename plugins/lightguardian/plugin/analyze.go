@@ -38,6 +38,7 @@ type task struct {
 	packets float64
 	flows   float64
 	counted bool // flows
+	crowded bool // too many flows share a column for their sizes
 	sizes   estimate.Distribution
 	large   []uint32 // buckets beyond sizes: of large flows
 	share   float64  // share of the columns that were received
@@ -178,6 +179,14 @@ func (r *run) missing() {
 // early reports whether later results of the interval follow.
 func (r *run) early() bool { return r.epoch.Number < r.settled() }
 
+// mostForSizes and mostForEntropy are the largest numbers of flows for each column with which the
+// distribution of sizes, and the entropy, are published. Up to these the weighted mean relative
+// error of the distribution was at most 0.21, and the error of the entropy at most 5.3 %.
+const (
+	mostForSizes   = 1.5
+	mostForEntropy = 3.0
+)
+
 // workers bounds the sketches that are measured at the same time.
 const workers = 4
 
@@ -205,6 +214,9 @@ func (r *run) sketches() {
 			}
 			t.packets /= t.share
 			t.flows, t.counted = c.sketch.Cardinality()
+			if !t.counted || t.flows > mostForEntropy*float64(r.config.Sketch.Columns) {
+				return nil
+			}
 			if d, _, err := c.sketch.Distribution(largestSize); err == nil {
 				t.sizes = d
 			}
@@ -212,4 +224,17 @@ func (r *run) sketches() {
 		})
 	}
 	_ = group.Wait() // no error: a full sketch has no sizes
+	for _, name := range slices.Sorted(maps.Keys(r.tasks)) {
+		t, columns := r.tasks[name], float64(r.config.Sketch.Columns)
+		switch {
+		case !t.counted:
+			r.inexact = append(r.inexact, fmt.Sprintf("%s: more flows than its sketch can count: their number, sizes and entropy "+
+				"are unknown, and their packets are too high; set sketch.columns higher", name))
+		case t.flows > mostForSizes*columns:
+			r.inexact = append(r.inexact, fmt.Sprintf("%s: about %.0f flows share %.0f columns: the distribution of their sizes, "+
+				"with more than %v flows a column also the entropy, is unknown; set sketch.columns higher", name, t.flows, columns,
+				mostForEntropy))
+			t.crowded = true
+		}
+	}
 }

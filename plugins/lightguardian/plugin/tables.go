@@ -322,7 +322,7 @@ func (r *run) rangeTable() (*table.Table, error) {
 	last, flows, share := b.Uint("state/last"), b.Uint("state/flows"), b.Float("state/received")
 	for _, name := range r.own {
 		t := r.tasks[name]
-		if t == nil || t.sizes == nil {
+		if t == nil || t.sizes == nil || t.crowded {
 			continue
 		}
 		for i, n := range t.ranges() {

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sketches
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/netsketch/netsketch/hostagent/inband"
+	lgwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	siwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
+	"github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/figures/suite"
+	"github.com/netsketch/netsketch/lab/traffic"
+	chamelemonplugin "github.com/netsketch/netsketch/plugins/chamelemon/plugin"
+	lightguardianplugin "github.com/netsketch/netsketch/plugins/lightguardian/plugin"
+	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	sketchintplugin "github.com/netsketch/netsketch/plugins/sketchint/plugin"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/flow"
+	"github.com/netsketch/netsketch/sketch/sumax"
+	"github.com/netsketch/netsketch/sketch/universal"
+)
+
+// published is the result of a task: its error, and what the plugin says about it.
+type published struct{ task, error, says string }
+
+// accuracyOf are the algorithms whose plugins Accuracies feeds.
+var accuracyOf = []struct {
+	name    string
+	measure func(ctx context.Context, name string, sizes []int, seed uint64) ([]published, error)
+}{
+	{"chamelemon", chamelemonAccuracy}, {"lightguardian", lightguardianAccuracy}, {"sketchint", sketchintAccuracy},
+}
+
+// Accuracies writes the accuracy of the results that the plugins chamelemon, lightguardian and
+// sketchint publish, over the traffic and the numbers of flows of Ranges, as CSV.
+func Accuracies(ctx context.Context, w io.Writer, most int) error {
+	cells := make([][][]string, len(accuracyOf)*len(rangeTraffic)*len(rangeFlows))
+	err := suite.Each(ctx, len(cells), func(i int) error {
+		of, name := accuracyOf[i/len(rangeFlows)/len(rangeTraffic)], rangeTraffic[i/len(rangeFlows)%len(rangeTraffic)]
+		n := rangeFlows[i%len(rangeFlows)][0]
+		if n > most {
+			return nil
+		}
+		sizes, err := sizesOf(name, n, rand.New(rand.NewPCG(1, uint64(n))))
+		if err != nil {
+			return err
+		}
+		packets := 0
+		for _, x := range sizes {
+			packets += x
+		}
+		if packets > rangePackets {
+			return nil
+		}
+		results, err := of.measure(ctx, name, sizes, uint64(i))
+		if err != nil {
+			return fmt.Errorf("%s, %s, %d flows: %w", of.name, name, n, err)
+		}
+		for _, r := range results {
+			cells[i] = append(cells[i], []string{of.name, name, strconv.Itoa(n), r.task, r.error, r.says})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	out := csv.NewWriter(w)
+	_ = out.Write([]string{"algorithm", "traffic", "flows", "task", "error", "published"})
+	for _, c := range cells {
+		_ = out.WriteAll(c) // Flush reports its errors
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// truthOf returns the entropy of sizes, and their numbers by the power of two that begins their
+// range.
+func truthOf(sizes []int) (entropy float64, ranges map[int]float64) {
+	packets, sum := 0.0, 0.0
+	ranges = make(map[int]float64)
+	for _, x := range sizes {
+		packets, sum = packets+float64(x), sum+universal.XLogX(float64(x))
+		ranges[1<<int(math.Log2(float64(x)))]++
+	}
+	return math.Log2(packets) - sum/packets, ranges
+}
+
+// judged is the accuracy of a leaf: its relative error, or absent.
+func judged(task string, row map[string]string, leaf string, want float64, says string) published {
+	text, ok := row[leaf]
+	if !ok {
+		return published{task, "", "absent: " + row["problem"]}
+	}
+	v, _ := strconv.ParseFloat(text, 64)
+	if spread, ok := row[leaf+"-error"]; ok {
+		s, _ := strconv.ParseFloat(spread, 64)
+		says = fmt.Sprintf("± %.2f %%", 100*s/v)
+	}
+	return published{task, fmt.Sprintf("%.2f %%", 100*relative(v, want)), says}
+}
+
+// rangesAccuracy is the weighted mean relative error of numbers of flows by ranges of sizes.
+func rangesAccuracy(rows []map[string]string, key, of string, truth map[int]float64) published {
+	difference, sum, some := 0.0, 0.0, false
+	left := make(map[int]float64, len(truth))
+	for first, n := range truth {
+		left[first], sum = n, sum+n
+	}
+	for _, row := range rows {
+		if row[key] != of {
+			continue
+		}
+		some = true
+		first, _ := strconv.Atoi(row["first"])
+		n, _ := strconv.ParseFloat(row["flows"], 64)
+		difference, sum = difference+math.Abs(n-left[first]), sum+n
+		delete(left, first)
+	}
+	if !some {
+		return published{"distribution", "", "absent"}
+	}
+	for _, n := range left {
+		difference += n
+	}
+	return published{"distribution", fmt.Sprintf("%.4f", 2*difference/sum), ""}
+}
+
+// rowOf returns the row of a list whose key has a value.
+func rowOf(r *sdk.Results, list, key, value string) map[string]string {
+	for _, row := range chamelemon.Rows(r, list) {
+		if row[key] == value {
+			return row
+		}
+	}
+	return map[string]string{}
+}
+
+// settledEpochs are the epochs that ChameleMon's attention gets to follow the traffic.
+const settledEpochs = 8
+
+// chamelemonAccuracy plays the paper's testbed: of the flows one percent lose a tenth of their
+// packets, and a tenth is new in the last epoch.
+func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+	packets := 0
+	for _, x := range sizes {
+		packets += x
+	}
+	heavy := max(int64(float64(packets)*univmonShare), 2)
+	p := chamelemonplugin.New()
+	d, err := chamelemon.Start(ctx, chamelemon.Config{Seed: seed}, p, fmt.Sprintf(`{"heavy-hitters":
+		{"packets": %d, "share": 0, "limit": 1000000}, "heavy-changes": {"packets": %d, "limit": 1000000},
+		"victims": {"limit": 1000000}}`, heavy, heavy))
+	if err != nil {
+		return nil, err
+	}
+	one := []traffic.SizePoint{{Packets: 1, Share: 1}}
+	flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+	set := func() {
+		for i, x := range sizes {
+			flows[i].Packets = int64(x)
+			if flows[i].Lost > 0 {
+				flows[i].Lost = int64(x+9) / 10
+			}
+		}
+	}
+	set()
+	var played *chamelemon.Played
+	changed := make(map[string]int64) // changes by flow
+	for epoch := range settledEpochs {
+		if epoch == settledEpochs-1 {
+			fresh := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+			for i := 0; i < len(flows); i += 10 {
+				changed[flows[i].Key.String()] = flows[i].Packets
+				flows[i] = fresh[i]
+				changed[flows[i].Key.String()] = int64(sizes[i])
+			}
+			set()
+		}
+		if played, err = d.Play(ctx, flows); err != nil {
+			return nil, err
+		}
+	}
+	row := rowOf(played.Results, chamelemon.SummaryList, "device", chamelemon.Network)
+	row["problem"] = row["status"] + " " + row["problem"]
+	exact := map[bool]string{true: "exact", false: ""}[row["flows-exact"] == "true"]
+	entropy, _ := truthOf(sizes)
+	out := []published{
+		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), exact),
+		judged("entropy", row, "entropy", entropy, exact),
+	}
+	list := func(task, list, from string, actual map[string]int64) {
+		least, err := strconv.ParseInt(row[from], 10, 64)
+		if err != nil {
+			out = append(out, published{task, "", "absent: " + row["problem"]})
+			return
+		}
+		found, want, missing := make(map[string]float64), make(map[string]bool), 0
+		for _, r := range chamelemon.Rows(played.Results, list) {
+			if r["device"] == chamelemon.Network {
+				found[r["flow"]] = 1
+			}
+		}
+		for key, n := range actual {
+			want[key] = n > heavy || list == chamelemon.HitterList && n == heavy
+			if !want[key] {
+				delete(want, key)
+			}
+			if _, ok := found[key]; !ok && n >= least {
+				missing++
+			}
+		}
+		out = append(out, published{task, fmt.Sprintf("F1 %.3f, %d missing", f1(found, want), missing),
+			fmt.Sprintf("none missing from %d packets on", least)})
+	}
+	actual := make(map[string]int64)
+	for i := range flows {
+		actual[flows[i].Key.String()] = flows[i].Packets
+	}
+	list("heavy hitters", chamelemon.HitterList, "heavy-hitters-from", actual)
+	list("heavy changes", chamelemon.Root+"heavy-changes/heavy-change", "changes-from", changed)
+	lost, wrong, victims := make(map[string]int64), 0, 0
+	for i := range flows {
+		if flows[i].Lost > 0 {
+			lost[flows[i].Key.String()] = flows[i].Lost
+		}
+	}
+	claimed := 0
+	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
+		victims++
+		n, _ := strconv.ParseInt(r["lost-packets"], 10, 64)
+		if r["exact"] == "true" {
+			if claimed++; lost[r["flow"]] != n {
+				wrong++
+			}
+		}
+	}
+	says := fmt.Sprintf("%s %s, %d exact", row["status"], row["victims-exact"], claimed)
+	return append(out, published{"losses", fmt.Sprintf("%d of %d victims, %d exact ones wrong", victims, len(lost), wrong),
+		says}), nil
+}
+
+// accuracyAddress is the address of a host of sdktest's network.
+func accuracyAddress(h int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)}) }
+
+// accuracyKey is the i-th flow to the first host.
+func accuracyKey(i int, random *rand.Rand) flow.Key {
+	var a [4]byte
+	x := random.Uint32()
+	a[0], a[1], a[2], a[3] = byte(x>>24)&0x7f|1, byte(x>>16), byte(x>>8), byte(x)
+	k, err := flow.New(netip.AddrFrom4(a), accuracyAddress(0), 17, uint16(i), uint16(i>>16)+1)
+	if err != nil {
+		panic(err) // both addresses are of IPv4
+	}
+	return k
+}
+
+// accuracyEpoch is an epoch of sdktest's network in which nothing was reported.
+func accuracyEpoch(number uint64) *sdk.Epoch {
+	return &sdk.Epoch{Number: number, Status: sdk.StatusComplete, Start: time.Unix(int64(number), 0),
+		End: time.Unix(int64(number+1), 0), BankShift: 7, ExpectedHosts: []string{"h1", "h2", "h3", "h4"}}
+}
+
+// lightguardianAccuracy lets flows pass a switch with the default sketch, of which all columns
+// arrive.
+func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+	const columns, banks = 4096, 256
+	p := lightguardianplugin.New()
+	settings, err := p.Configure(ctx, sdk.Config{JSON: []byte(`{}`), EpochLength: time.Second},
+		sdktest.LeafSpine("lightguardian", accuracyAddress))
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := lgwire.ParseSettings(settings.Plan.Hosts[0].Data)
+	if err != nil {
+		return nil, err
+	}
+	s, err := sumax.New[family.P4](sumax.Config{Rows: 3, Width: columns, Ranges: []uint32{50, 100, 200}, Intervals: true})
+	if err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(seed, 1))
+	total := uint64(0)
+	keys := make([][]byte, len(sizes))
+	for i := range sizes {
+		k := accuracyKey(i, random)
+		keys[i] = k.AppendBinary(nil)
+	}
+	for _, i := range interleaved(sizes, random) {
+		s.Record(keys[i], sumax.Packet{Delay: 10, At: 1})
+		total++
+	}
+	var over, beyond float64
+	bound := s.Bound(total)
+	for i, n := range sizes {
+		got, _ := s.Query(keys[i])
+		over += math.Abs(float64(got)-float64(n)) / float64(n)
+		if float64(got)-float64(n) > bound.Over {
+			beyond++
+		}
+	}
+	var results *sdk.Results
+	for number := uint64(7); number < 9; number++ {
+		e := accuracyEpoch(number)
+		for h := range 4 {
+			r := &lgwire.Report{Epoch: number}
+			for c := h; number == 8 && c < columns; c += 4 {
+				cells, err := s.Column(nil, c)
+				if err != nil {
+					return nil, err
+				}
+				r.Sketchlets = lgwire.Append(r.Sketchlets, hosts.Devices[0].ID, uint16(c), uint8(e.BankOf(number-1, banks)),
+					cells)
+			}
+			sdktest.SetReport(e, fmt.Sprintf("h%d", h+1), lgwire.Role, r.Append(nil))
+		}
+		if results, err = p.Analyze(ctx, e); err != nil {
+			return nil, err
+		}
+	}
+	const root = "/netsketch-lightguardian:lightguardian/"
+	row := rowOf(results, root+"switches/switch", "switch", "leaf1")
+	entropy, truth := truthOf(sizes)
+	return []published{
+		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
+		judged("entropy", row, "entropy", entropy, ""),
+		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "switch", "leaf1", truth),
+		{"flow sizes", fmt.Sprintf("ARE %.4f", over/float64(len(sizes))), fmt.Sprintf("too high by more than e/w of all: %.4f of"+
+			" the flows, theorem 6.1 %.4f", beyond/float64(len(sizes)), bound.Failure)},
+	}, nil
+}
+
+// interleaved returns the flow of each packet: flows' packets arrive in turns.
+func interleaved(sizes []int, random *rand.Rand) (order []int32) {
+	live, sent := random.Perm(len(sizes)), make([]int, len(sizes))
+	for len(live) > 0 {
+		next := live[:0]
+		for _, i := range live {
+			for range min(sizes[i]-sent[i], 1+sizes[i]/50) {
+				order = append(order, int32(i))
+				sent[i]++
+			}
+			if sent[i] < sizes[i] {
+				next = append(next, i)
+			}
+		}
+		live = next
+	}
+	return order
+}
+
+// sketchintAccuracy lets flows arrive at a host in two intervals. In the second one, every tenth
+// flow is another one.
+func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+	p := sketchintplugin.New()
+	settings, err := p.Configure(ctx,
+		sdk.Config{JSON: []byte(`{"limits": {"switch-flows": 100000}}`), EpochLength: time.Second},
+		sdktest.LeafSpine("sketchint", accuracyAddress))
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(settings.Plan.Hosts, func(s sdk.HostSetting) bool { return s.Host == "h1" })
+	host, err := siwire.ParseSettings(settings.Plan.Hosts[at].Data)
+	if err != nil {
+		return nil, err
+	}
+	const change = 250
+	random := rand.New(rand.NewPCG(seed, 1))
+	keys := make([]flow.Key, len(sizes))
+	for i := range keys {
+		keys[i] = accuracyKey(i, random)
+	}
+	changed := make(map[string]bool)
+	var results *sdk.Results
+	var are float64
+	for interval := range uint64(2) {
+		if interval == 1 {
+			for i := 0; i < len(keys); i += 10 {
+				if sizes[i] > change {
+					changed[keys[i].String()] = true
+				}
+				keys[i] = accuracyKey(i, random)
+				if sizes[i] > change {
+					changed[keys[i].String()] = true
+				}
+			}
+		}
+		e := accuracyEpoch(5*interval + 4)
+		e.BankShift = 0
+		for h := range 4 {
+			r := &siwire.Report{First: 5 * interval, Last: e.Number}
+			if r.Flows, r.Latencies, err = host.NewTowers(); err != nil {
+				return nil, err
+			}
+			for i := 0; h == 0 && i < len(sizes); i++ {
+				r.Flows.Add(keys[i].AppendBinary(nil), uint32(sizes[i]))
+				r.Counters[siwire.Packets] += uint64(sizes[i])
+			}
+			r.Problems[inband.None] = r.Counters[siwire.Packets]
+			are = 0
+			for i := 0; h == 0 && i < len(sizes); i++ {
+				n := r.Flows.Query(keys[i].AppendBinary(nil))
+				are += math.Abs(float64(n)-float64(sizes[i])) / float64(sizes[i])
+				if n < host.Heavy {
+					continue
+				}
+				if len(r.Heavy) < host.HeavyFlows {
+					r.Heavy = append(r.Heavy, siwire.Heavy{Key: keys[i]})
+				} else {
+					r.Counters[siwire.HeavyFull]++
+				}
+			}
+			data, err := r.Append(nil)
+			if err != nil {
+				return nil, err
+			}
+			sdktest.SetReport(e, fmt.Sprintf("h%d", h+1), siwire.Role, data)
+		}
+		if results, err = p.Analyze(ctx, e); err != nil {
+			return nil, err
+		}
+	}
+	const root = "/netsketch-sketchint:sketchint/"
+	row := rowOf(results, root+"measurements/measurement", "element", "h1")
+	status := rowOf(results, root+"hosts/host", "host", "h1")
+	row["problem"] = status["problem"]
+	entropy, truth := truthOf(sizes)
+	out := []published{
+		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
+		judged("entropy", row, "entropy", entropy, ""),
+		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "element", "h1", truth),
+	}
+	heavy := make(map[string]bool)
+	for i, n := range sizes {
+		if n >= 500 {
+			heavy[keys[i].String()] = true
+		}
+	}
+	list := func(task, list string, want map[string]bool) {
+		found := make(map[string]float64)
+		for _, r := range chamelemon.Rows(results, root+list) {
+			if r["element"] == "h1" {
+				found[r["flow"]] = 1
+			}
+		}
+		out = append(out, published{task, fmt.Sprintf("F1 %.3f of %d", f1(found, want), len(want)), status["status"] + " " +
+			status["problem"]})
+	}
+	list("heavy hitters", "heavy-hitters/heavy-hitter", heavy)
+	list("heavy changes", "heavy-changes/heavy-change", changed)
+	return out, nil
+}
