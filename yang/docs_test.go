@@ -24,9 +24,9 @@ func TestDocumentedModule(t *testing.T) {
 	if err != nil || l.Leaf("state/packets") == nil || l.Keys[0].RefersTo[0] != "state/device" {
 		t.Errorf("%+v %v", l, err)
 	}
-	for _, path := range []string{"/univmon/heavy-hitters/heavy-hitter[device][dimension][flow]/state",
-		"/chamelemon/flows/flow[device][flow]/state", "/collector/epoch/state"} {
-		if !strings.Contains(string(text), "### `"+path+"`") {
+	for _, path := range []string{"/univmon/heavy-hitters/heavy-hitter[device][dimension][flow]",
+		"/chamelemon/flows/flow[device][flow]", "/collector/epoch"} {
+		if !strings.Contains(string(text), "- `"+path+"`") {
 			t.Errorf("the reference lacks %s; run make generate", path)
 		}
 	}
