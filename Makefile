@@ -302,7 +302,7 @@ omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find wha
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/analysis
 
 estimate-mutants: ## the same for MRAC and the other estimators from rows of counters (half an hour)
-	$(GO) run ./internal/mutate -known sketch/estimate/testdata/mutants.txt ./sketch/estimate
+	$(GO) run ./internal/test/mutate -known sketch/estimate/testdata/mutants.txt ./sketch/estimate
 
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
 	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | \
