@@ -5,11 +5,13 @@ package bustest
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -79,39 +81,96 @@ func ServerWith(tb testing.TB, o Options) (address string, reload func(Options))
 	}
 }
 
-// Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on.
+// Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on. Each is a
+// process, because a server of version 2.15 whose disk is full may never end: a purge that cannot
+// write waits for a lock that it holds.
 type Cluster struct {
 	Addresses []string // addresses for clients
 
-	tb      testing.TB
-	options []*server.Options
-	servers []*server.Server // server of each node; nil while it does not run
+	tb        testing.TB
+	nodes     []node
+	processes []*process // nil while it does not run
+}
+
+// node configures a server of a cluster.
+type node struct {
+	Name, Directory, Log, Address, Route string
+	Routes                               []string
+}
+
+// process is a server that runs.
+type process struct {
+	*exec.Cmd
+	input io.Closer // the server ends when it is closed, so also with the test
+	ended chan error
+}
+
+// nodeVariable has the configuration of the server that the program of a test runs instead of tests.
+const nodeVariable = "NETSKETCH_TEST_NATS"
+
+// stopTimeout is how long a server may take to end before it is killed.
+const stopTimeout = 10 * time.Second
+
+func init() {
+	if text, ok := os.LookupEnv(nodeVariable); ok {
+		if err := serve(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// serve runs a server until its standard input ends.
+func serve(text string) error {
+	var n node
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		return err
+	}
+	o := &server.Options{ServerName: n.Name, NoSigs: true, JetStream: true, StoreDir: n.Directory,
+		JetStreamMaxStore: 1 << 30, LogFile: n.Log}
+	if err := listen(n.Address, &o.Host, &o.Port); err != nil {
+		return err
+	}
+	if len(n.Routes) > 1 {
+		o.Cluster = server.ClusterOpts{Name: "nats", PoolSize: -1}
+		if err := listen(n.Route, &o.Cluster.Host, &o.Cluster.Port); err != nil {
+			return err
+		}
+		for _, r := range n.Routes {
+			o.Routes = append(o.Routes, &url.URL{Scheme: "nats", Host: r})
+		}
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		return err
+	}
+	s.ConfigureLogger()
+	s.Start()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	s.Shutdown()
+	s.WaitForShutdown()
+	return err
 }
 
 // StartCluster starts a NATS server for each directory, which holds the server's files. Each server
 // may store a gigabyte, even if the disk is smaller. The servers end with the test.
 func StartCluster(tb testing.TB, directories ...string) *Cluster {
 	tb.Helper()
-	c := &Cluster{tb: tb, servers: make([]*server.Server, len(directories))}
-	// Only this process listens on this address, so that a port that is free stays free.
+	c := &Cluster{tb: tb, processes: make([]*process, len(directories))}
+	// Only this process and its servers listen on this address, so that a port that is free stays free.
 	pid := os.Getpid()
 	host := net.IPv4(127, byte(128|pid>>16), byte(pid>>8), byte(pid)).String()
-	var routes []*url.URL
+	var routes []string
 	for range directories {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: free(tb, host)})
+		routes = append(routes, free(tb, host))
 	}
 	logs := tb.TempDir()
 	for i, directory := range directories {
 		name := fmt.Sprint("nats", i)
-		o := &server.Options{ServerName: name, NoSigs: true, JetStream: true, StoreDir: directory,
-			JetStreamMaxStore: 1 << 30, LogFile: filepath.Join(logs, name)}
-		if len(directories) > 1 {
-			o.Routes, o.Cluster = routes, server.ClusterOpts{Name: "nats", PoolSize: -1}
-			listen(tb, routes[i].Host, &o.Cluster.Host, &o.Cluster.Port)
-		}
 		c.Addresses = append(c.Addresses, free(tb, host))
-		listen(tb, c.Addresses[i], &o.Host, &o.Port)
-		c.options = append(c.options, o)
+		c.nodes = append(c.nodes, node{Name: name, Directory: directory, Log: filepath.Join(logs, name),
+			Address: c.Addresses[i], Route: routes[i], Routes: routes})
 	}
 	tb.Cleanup(func() {
 		for i := range directories {
@@ -130,30 +189,61 @@ func StartCluster(tb testing.TB, directories ...string) *Cluster {
 // Start starts a server again.
 func (c *Cluster) Start(i int) {
 	c.tb.Helper()
-	s, err := server.NewServer(c.options[i].Clone())
+	text, err := json.Marshal(c.nodes[i])
 	if err != nil {
 		c.tb.Fatal(err)
 	}
-	s.ConfigureLogger()
-	s.Start()
-	c.servers[i] = s
-	if !s.ReadyForConnections(startTimeout) {
-		c.tb.Fatal("the NATS server does not accept connections")
+	p := &process{Cmd: exec.Command(os.Args[0]), ended: make(chan error, 1)}
+	p.Env = append(os.Environ(), nodeVariable+"="+string(text))
+	p.Stderr = os.Stderr
+	if p.input, err = p.StdinPipe(); err == nil {
+		err = p.Cmd.Start()
+	}
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	go func() { p.ended <- p.Wait() }()
+	c.processes[i] = p
+	for end := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", c.Addresses[i])
+		if err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case err := <-p.ended:
+			c.processes[i] = nil
+			c.tb.Fatalf("the NATS server has ended: %v", err)
+		default:
+		}
+		if time.Now().After(end) {
+			c.tb.Fatalf("the NATS server does not accept connections: %v", err)
+		}
 	}
 }
 
-// Stop ends a server.
+// Stop ends a server, and kills it if it does not end.
 func (c *Cluster) Stop(i int) {
-	if s := c.servers[i]; s != nil {
-		s.Shutdown()
-		s.WaitForShutdown()
-		c.servers[i] = nil
+	p := c.processes[i]
+	if p == nil {
+		return
+	}
+	c.processes[i] = nil
+	p.input.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(stopTimeout):
+		c.tb.Logf("nats%d has not ended within %v, and is killed", i, stopTimeout)
+		if err := p.Process.Kill(); err != nil {
+			c.tb.Error(err)
+		}
+		<-p.ended
 	}
 }
 
 // Log returns the log of a server.
 func (c *Cluster) Log(i int) string {
-	text, err := os.ReadFile(c.options[i].LogFile)
+	text, err := os.ReadFile(c.nodes[i].Log)
 	if err != nil {
 		c.tb.Error(err)
 	}
@@ -172,16 +262,13 @@ func free(tb testing.TB, host string) string {
 }
 
 // listen splits the address at which a server listens.
-func listen(tb testing.TB, address string, host *string, port *int) {
-	tb.Helper()
+func listen(address string, host *string, port *int) error {
 	h, number, err := net.SplitHostPort(address)
 	if err == nil {
+		*host = h
 		*port, err = strconv.Atoi(number)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	*host = h
+	return err
 }
 
 // Operator is an operator of NATS servers, with an account for users.
