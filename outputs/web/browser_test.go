@@ -227,7 +227,7 @@ func TestBrowserPages(t *testing.T) {
 		{"alerts", "No alerts"},
 		{"flow?key=10.0.0.7", "/univmon/heavy-hitters/heavy-hitter"},
 		{"queries", "No query runs."},
-		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows"},
+		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10\u202f000 rows"},
 		{"plugin/chamelemon", "summary"},
 		{"plugin/hello", "used-cells"}, // a list of a third party's plugin
 		{"paths?path=/collector/epoch", "…/state/plugin-time"},
@@ -264,7 +264,7 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.until(fmt.Sprintf("document.body.innerText.includes('%d switches')", spines+leaves))
 	b.do(chromedp.KeyEvent("2"), chromedp.WaitVisible(".timeline"), chromedp.KeyEvent("?"), chromedp.WaitVisible("dialog"))
 	b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
-	b.until("document.body.innerText.includes('10000 rows')")
+	b.until("document.body.innerText.includes('10\u202f000 rows')")
 	b.do(chromedp.KeyEvent("/"))
 	if on := evaluate[string](b, "document.activeElement.className"); on != "filter" {
 		t.Errorf("/ goes to %q, want the filter", on)
@@ -272,7 +272,7 @@ func TestBrowserKeyboard(t *testing.T) {
 	// The test's keyboard sends the character, too, although the page has taken the key.
 	evaluate[any](b, "document.activeElement.select()")
 	b.do(chromedp.KeyEvent("10.0.0.7"))
-	b.until("document.querySelector('.count')?.innerText === '11 of 10000 rows'")
+	b.until("document.querySelector('.count')?.innerText === '11 of 10\u202f000 rows'")
 	evaluate[any](b, "document.querySelector('.scroller').focus()")
 	b.do(chromedp.KeyEvent("j"), chromedp.WaitVisible(".details"), chromedp.WaitVisible(".uplot"))
 	b.until("document.querySelector('.copy code')?.innerText.startsWith('gnmic -a 192.0.2.1:9339 --insecure') ?? false")
@@ -387,8 +387,8 @@ func TestBrowserFrames(t *testing.T) {
 	b := open(t, f, 1280, 900)
 	for _, p := range []struct{ name, hash, ready string }{
 		{"topology", "", fmt.Sprintf("%d switches", spines+leaves)},
-		{"10,000 rows", "plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows"},
-		{"10,000 rows, sorted", "plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows"},
+		{"10,000 rows", "plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10\u202f000 rows"},
+		{"10,000 rows, sorted", "plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10\u202f000 rows"},
 	} {
 		b.page(p.hash)
 		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", p.ready))
@@ -496,7 +496,7 @@ func TestBrowserLeavesCharts(t *testing.T) {
 	b := open(t, f, 1280, 900)
 	for range 4 {
 		b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
-		b.until("document.body.innerText.includes('10000 rows')")
+		b.until("document.body.innerText.includes('10\u202f000 rows')")
 		evaluate[any](b, "document.querySelector('.scroller').focus()")
 		b.do(chromedp.KeyEvent("j"), chromedp.WaitVisible(".uplot"))
 		// The chart's size is observed in the frame in which the page is left.
@@ -527,7 +527,7 @@ func TestBrowserNarrow(t *testing.T) {
 	for _, p := range []struct{ hash, ready, value string }{
 		{"", "Links", "60.0"},
 		{"epochs", "rows", "ms"},
-		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10000 rows", "1 001"},
+		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "10\u202f000 rows", "1 001"},
 		{"flow?key=10.0.0.7", "/univmon/heavy-hitters/heavy-hitter", "7 001"},
 		{"paths?path=/collector/epoch", "rows", "COMPLETE"},
 	} {
@@ -592,7 +592,7 @@ func TestBrowserFlow(t *testing.T) {
 	b.until("document.body.innerText.includes('refuses')")
 	b.page("flow?key=10.0.0.7")
 	watches(flows+"[network src 10.0.0.7]", probes+"[north in 10.0.0.7]")
-	b.until("document.body.innerText.includes('11 of') || document.body.innerText.includes('1 rows')")
+	b.until("document.body.innerText.includes('11 of') || document.body.innerText.includes('1 row')")
 	for key, want := range map[string]string{
 		"10.0.0.300":                   "“10.0.0.300“ is neither an IP address",
 		"10.0.0.1,10.0.1.2,tpc,1,2":    "“tpc“ is neither a protocol",
@@ -911,7 +911,7 @@ func TestBrowserCollectorReturns(t *testing.T) {
 	c.Address = f.Address()
 	b := open(t, f, 1280, 900)
 	b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
-	b.until("document.body.innerText.includes('10000 rows')")
+	b.until("document.body.innerText.includes('10\u202f000 rows')")
 	b.mu.Lock()
 	b.away = true
 	b.mu.Unlock()
@@ -928,7 +928,7 @@ func TestBrowserCollectorReturns(t *testing.T) {
 		spines+leaves))
 	b.until("!document.body.innerText.includes('No connection')")
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
-	b.until("document.body.innerText.includes('10000 rows')")
+	b.until("document.body.innerText.includes('10\u202f000 rows')")
 }
 
 // A collector that sends nothing for 40 s, not even a sign of life, is reported as lost, and the
@@ -953,7 +953,7 @@ func TestBrowserSilentCollector(t *testing.T) {
 			{ subtree: true, childList: true, characterData: true })
 	})()`)
 	evaluate[any](b, "location.hash = '#/plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter'")
-	b.until("document.body.innerText.includes('10000 rows') && silences.size > 0")
+	b.until("document.body.innerText.includes('10\u202f000 rows') && silences.size > 0")
 	subscriptions := func() (n int) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -967,6 +967,83 @@ func TestBrowserSilentCollector(t *testing.T) {
 	before := subscriptions()
 	evaluate[any](b, "[...silences].forEach(f => f())")
 	b.until("seen.includes('the collector has ended the stream, or is silent')")
-	b.until("document.body.innerText.includes('10000 rows')")
+	b.until("document.body.innerText.includes('10\u202f000 rows')")
 	testkit.Until(t, "a new subscription", func() bool { return subscriptions() > before })
+}
+
+// Midnight is 00:00:00 in a browser whose language has twelve hours, numbers have their digits in
+// groups, and a load that is a tiny part of the speed is not none of it.
+func TestBrowserTexts(t *testing.T) {
+	f := start(t, plain())
+	const midnight = 1_795_737_600
+	f.publish("/netsketch-collector:collector", nil, map[string]any{"state/epoch-length": 1_000_000_000})
+	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": midnight,
+		"state/status": "COMPLETE", "state/rows": 1_234_567, "state/end": midnight * 1_000_000_000})
+	f.links(0, "SPEED_400GB")
+	b := open(t, f, 1280, 900)
+	utc := emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"}
+	if _, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, utc); err != nil {
+		t.Fatal(err)
+	}
+	b.page("epochs")
+	b.until("document.querySelector('.scroller')?.innerText.includes('1\u202f234\u202f567') ?? false")
+	if text := evaluate[string](b, "document.body.innerText"); strings.Contains(text, "24:00:00") ||
+		!strings.Contains(text, "epoch of 00:00:00 COMPLETE") || !strings.Contains(text, "00:00:00.000") ||
+		!strings.Contains(text, "1 row") {
+		t.Errorf("the page of epochs has %q", text)
+	}
+	b.page("")
+	b.until("document.body.innerText.includes('with the next sample')")
+	octets := 0
+	b.after(func() { octets += 10; f.counters(octets, "SPEED_400GB") }, "document.body.innerText.includes('80 bit/s')")
+	b.until("document.body.innerText.includes('0.00000002 %') || document.body.innerText.includes('below 0.000001 %')")
+}
+
+// Rows of a query stay apart from those of another one, whatever their names are, and a list that a
+// plugin lacks is named.
+func TestBrowserNames(t *testing.T) {
+	f := start(t, plain())
+	const results = "/netsketch-omnimon:omnimon/queries/query/results/result"
+	f.publish("/netsketch-omnimon:omnimon/queries/query", []string{"name"}, map[string]any{"name": `a]b\c`, "state/rows": 1},
+		map[string]any{"name": "plain", "state/rows": 1})
+	f.publish(results, []string{"query/name", "key"}, map[string]any{"query/name": `a]b\c`, "key": "first", "state/value": 1.5},
+		map[string]any{"query/name": "plain", "key": "second", "state/value": 2.5})
+	b := open(t, f, 1280, 900)
+	b.page("queries")
+	rows := func(name string) string {
+		return fmt.Sprintf("(document.querySelector('[aria-label=' + JSON.stringify(%q) + ']')?.innerText ?? '')", "Results of "+name)
+	}
+	b.until(rows("plain") + ".includes('second')")
+	b.until(rows(`a]b\c`) + ".includes('first')")
+	if evaluate[bool](b, rows("plain")+".includes('first') || "+rows(`a]b\c`)+".includes('second')") {
+		t.Error("a query shows rows of another one")
+	}
+	b.page("plugin/univmon?list=/univmon/nothing")
+	b.until("document.body.innerText.includes('univmon has no list /univmon/nothing')")
+}
+
+// At 390 pixels no page becomes wider when a row, a switch or a link is selected.
+func TestBrowserNarrowDetails(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	f.links(0, "SPEED_1GB")
+	f.publish("/netsketch-omnimon:omnimon/flows/flow", []string{"flow"}, map[string]any{
+		"flow": "2001:db8:1111:2222:3333:4444:5555:6666,2001:db8:1111:2222:3333:4444:5555:7777,ipv6-icmp,0,0", "state/packets": 7})
+	b := open(t, f, 390, 844)
+	for _, p := range []struct{ hash, details string }{
+		{"?select=leaf1", "[aria-label='Selected switch']"},
+		{"?select=" + url.QueryEscape("leaf1/1 spine1/1"), "[aria-label='Selected link']"},
+		{"plugin/omnimon?list=/omnimon/flows/flow", "[aria-label='Selected row']"},
+		{"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "[aria-label='Selected row']"},
+		{"flow?key=" + url.QueryEscape("2001:DB8:1111:2222:3333:4444:5555:6666 2001:db8:1111:2222:3333:4444:5555:7777 icmp6 0 0"),
+			"[aria-label='Selected row']"},
+		{"paths?path=/omnimon/flows", "[aria-label='Selected value']"},
+	} {
+		b.page(p.hash)
+		b.after(func() { evaluate[any](b, "document.querySelector('.tr:not(.head)')?.click(); null") },
+			fmt.Sprintf("!!document.querySelector(%q)", p.details))
+		if over := evaluate[float64](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+			t.Errorf("#/%s is %v pixels wider than the page when it shows %s", p.hash, over, p.details)
+		}
+	}
 }

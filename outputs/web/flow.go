@@ -13,10 +13,18 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
+// spellings are how other programs write a part of a flow.
+var spellings = strings.NewReplacer("[", "", "]", "", "icmpv6", "ipv6-icmp", "icmp6", "ipv6-icmp")
+
 // parseFlow returns the canonical text of a flow key in each dimension whose keys have its form.
-// Spaces and upper case do not matter. The error names the wrong field.
+// Commas or spaces separate its fields, and upper case does not matter. The error names the wrong
+// field.
 func parseFlow(text string) (map[string]string, error) {
-	text = strings.ToLower(strings.Join(strings.Fields(text), ""))
+	separator := ""
+	if !strings.Contains(text, ",") {
+		separator = ","
+	}
+	text = spellings.Replace(strings.ToLower(strings.Join(strings.Fields(text), separator)))
 	fields := strings.Split(text, ",")
 	out := map[string]string{}
 	for dimension := flow.Fields(1); dimension <= flow.FiveTuple; dimension++ {

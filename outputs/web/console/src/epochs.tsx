@@ -4,7 +4,7 @@
 
 import { useState } from 'preact/hooks'
 import { useApp, type Epoch } from './app'
-import { clock, duration, epochTime, text } from './format'
+import { clock, count, duration, epochTime, text } from './format'
 import { find } from './schema'
 import { Table, type TableColumn } from './table'
 
@@ -27,7 +27,7 @@ const columns: TableColumn<Epoch>[] = [
     ([leaf, title, hint]): TableColumn<Epoch> => ({ title, hint, right: true, text: (e) => duration(ns(e, leaf)), number: (e) => ns(e, leaf) }),
   ),
   { title: 'total', right: true, text: (e) => duration(ns(e, 'total-time')), number: (e) => ns(e, 'total-time') },
-  { title: 'rows', right: true, text: (e) => e.values.get('rows') ?? '', number: (e) => ns(e, 'rows') },
+  { title: 'rows', right: true, text: (e) => (e.values.has('rows') ? count(ns(e, 'rows')) : ''), number: (e) => ns(e, 'rows') },
   { title: 'missing', wide: true, text: (e) => e.values.get('missing') ?? '' },
 ]
 

@@ -31,12 +31,18 @@ export function rate(bits: number): string {
 // percent keeps what distinguishes a share from none and from all.
 export function percent(share: number): string {
   const p = share * 100
-  return `${Number(p.toFixed(p < 0.01 || (p > 99.99 && p < 100) ? 4 : 2))} %`
+  const near = Math.abs(p) < 50 ? Math.abs(p) : Math.abs(100 - p) // to none or to all
+  if (!near || near >= 0.01) return `${Number(p.toFixed(2))} %`
+  if (near < 1e-6) return p < 50 ? 'below 0.000001 %' : p < 100 ? 'above 99.999999 %' : `${p} %`
+  return `${p.toFixed(Math.ceil(-Math.log10(near)) + 1).replace(/0+$/, '')} %`
 }
+
+// timeOfDay has the hours 00 to 23 in every language.
+const timeOfDay = (d: Date): string => d.toLocaleTimeString(undefined, { hourCycle: 'h23' })
 
 export function clock(ms: number): string {
   const d = new Date(ms)
-  return d.toLocaleTimeString(undefined, { hour12: false }) + '.' + String(d.getMilliseconds()).padStart(3, '0')
+  return timeOfDay(d) + '.' + String(d.getMilliseconds()).padStart(3, '0')
 }
 
 // The newest epoch: its number, its end and the length of epochs, in milliseconds.
@@ -51,7 +57,7 @@ export function setEpoch(number: number, end: number, length: number): void {
 export function epochTime(number: number): string {
   if (!number || !newest.number || !newest.length) return String(number)
   const d = new Date(newest.end - (newest.number - number) * newest.length)
-  const time = d.toLocaleTimeString(undefined, { hour12: false })
+  const time = timeOfDay(d)
   const part = newest.length % 1000 ? '.' + String(d.getMilliseconds()).padStart(3, '0') : ''
   return (d.toDateString() === new Date(newest.end).toDateString() ? '' : d.toLocaleDateString() + ' ') + time + part
 }
@@ -67,7 +73,7 @@ export function text(v: Value | undefined, n?: SchemaNode): string {
   if (typeof v === 'boolean') return v ? 'yes' : 'no'
   const s = raw(v)
   if (!n) return s
-  if (n.type === 'timestamp' && /^\d+$/.test(s)) return s === '0' ? '' : new Date(Number(s) / 1e6).toLocaleString()
+  if (n.type === 'timestamp' && /^\d+$/.test(s)) return s === '0' ? '' : new Date(Number(s) / 1e6).toLocaleString(undefined, { hourCycle: 'h23' })
   if (n.units === 'nanoseconds' || n.type === 'nanoseconds') return duration(Number(s))
   if (n.type === 'epoch-number') return epochTime(Number(s))
   if (n.share) return percent(Number(s))

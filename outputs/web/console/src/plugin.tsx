@@ -49,13 +49,23 @@ export function columnsOf(list: SchemaNode): TableColumn<Row>[] {
   return [...keys, ...leaves]
 }
 
-// Omitted says that a list has a part of its entries. A container of the plugin counts all of them
-// in a leaf that has the name of the list's container.
+// inCommon returns how many elements two paths begin with.
+function inCommon(a: string, b: string): number {
+  const [x, y] = [a.split('/'), b.split('/')]
+  const n = x.findIndex((e, i) => e !== y[i])
+  return n < 0 ? x.length : n
+}
+
+// Omitted says that a list has a part of its entries. The container of the plugin that is nearest to
+// the list counts all of them in a leaf that has the name of the list's container.
 function Omitted({ top, list, containers, live, rows }: { top: SchemaNode; list: SchemaNode; containers: SchemaNode[]; live?: Live; rows: number }) {
   const { info } = useApp()
   const name = list.parent!.name
-  const all = containers.map((c) => Number(live?.tree.one(c.path)?.values.get(name) ?? NaN)).find((n) => n > rows)
-  if (!all || live?.status !== 'live') return null
+  const [nearest] = containers
+    .filter((c) => c.children!.some((l) => l.name === name))
+    .sort((a, b) => inCommon(b.path, list.path) - inCommon(a.path, list.path))
+  const all = Number((nearest && live?.tree.one(nearest.path)?.values.get(name)) ?? NaN)
+  if (!(all > rows) || live?.status !== 'live') return null
   const [key] = flowKeys(list)
   return (
     <p class="notice">
@@ -120,6 +130,11 @@ export function Plugin({ name, list: wanted }: { name: string; list: string }) {
           </button>
         ))}
       </nav>
+      {wanted && list?.path !== wanted && (
+        <p class="notice refused">
+          {name} has no list {wanted}; this is {list?.path ?? 'its page'}.
+        </p>
+      )}
       {!list && !containers.length && <p class="notice">The module of the plugin has no list and no values.</p>}
       {list && (
         <>

@@ -6,7 +6,7 @@ import { useMemo } from 'preact/hooks'
 import { State, useApp, useLive, useRows } from './app'
 import type { Live } from './live'
 import { columnsOf, Container } from './plugin'
-import { find } from './schema'
+import { find, withKeys } from './schema'
 import { Table } from './table'
 
 const example = `# Hosts that receive from many sources.
@@ -65,7 +65,7 @@ function Query({ live, name }: { live: Live; name: string }) {
   const results = '/omnimon/queries/query/results/result'
   const query = live.tree.list('/omnimon/queries/query').find((r) => r.keys.name === name)
   const all = useRows(live, results)
-  const rows = useMemo(() => all.filter((r) => r.path.includes(`/query[name=${name}]/`)), [all, name])
+  const rows = useMemo(() => all.filter((r) => r.path.startsWith(withKeys('/omnimon/queries/query', [['name', name]]) + '/')), [all, name])
   const list = find(schema, results)!
   const shown = useMemo(() => columnsOf(list).filter((c) => c.title !== 'name'), [list])
   const state = find(schema, '/omnimon/queries/query/state')!

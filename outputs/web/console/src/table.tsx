@@ -4,6 +4,7 @@
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { ComponentChildren } from 'preact'
+import { count } from './format'
 
 export interface TableColumn<T> {
   title: string
@@ -128,7 +129,8 @@ export function Table<T>({ label, rows, columns, id, selected, onSelect, empty, 
           onInput={(e) => setFilter(e.currentTarget.value)}
         />
         <span class="count">
-          {shown.length === rows.length ? rows.length : `${shown.length} of ${rows.length}`} rows
+          {shown.length === rows.length ? '' : `${count(shown.length)} of `}
+          {count(rows.length)} {rows.length === 1 ? 'row' : 'rows'}
         </span>
       </div>
       <div

@@ -8,7 +8,7 @@ import { alertLists } from './alerts'
 import { go, href, useApp, useLive, useRows } from './app'
 import { Chart } from './chart'
 import { Details } from './details'
-import { count, percent, rate, round } from './format'
+import { count, duration, percent, rate } from './format'
 import { append, type Live, type Row, type Sample } from './live'
 import { columnsOf } from './plugin'
 import { above, entryPath, find, keyLeaf, switchKey, tables, type SchemaNode } from './schema'
@@ -270,13 +270,13 @@ const switchColumns: TableColumn<Switch>[] = [
   {
     title: 'read-out',
     right: true,
-    text: (s) => `${round(Number(s.row.values.get('state/readout-time') ?? 0) / 1e6)} ms`,
+    text: (s) => (s.row.values.has('state/readout-time') ? duration(Number(s.row.values.get('state/readout-time'))) : ''),
     number: (s) => Number(s.row.values.get('state/readout-time') ?? NaN),
   },
   {
     title: 'epochs lost',
     right: true,
-    text: (s) => String(s.row.values.get('state/epochs-lost') ?? ''),
+    text: (s) => (s.row.values.has('state/epochs-lost') ? count(Number(s.row.values.get('state/epochs-lost'))) : ''),
     number: (s) => Number(s.row.values.get('state/epochs-lost') ?? NaN),
   },
   { title: 'remark', wide: true, text: (s) => s.why },
