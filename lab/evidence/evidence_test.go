@@ -11,7 +11,11 @@ import (
 	"testing"
 )
 
-var run = regexp.MustCompile(`^# (recorded in )?commit [0-9a-f]+(-dirty)?, \d{4}-\d\d-\d\d`)
+var (
+	run = regexp.MustCompile(`\bcommit [0-9a-f]{7,}(-dirty)?, \d{4}-\d\d-\d\d`)
+	// written is a part of a page that a suite writes from a run.
+	written = regexp.MustCompile("(?s)<!-- (?:[a-z]+: written by|`make findings`).*?<!-- end -->")
+)
 
 func TestCSV(t *testing.T) {
 	lines := [][]string{{"structure", "value"}, {"a, b", "1"}}
@@ -28,19 +32,36 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestRecorded: all rows in docs/figures name their commit and day.
+// TestRecorded: all rows in docs, and the parts of pages that suites write, name the commit and the
+// day of their run.
 func TestRecorded(t *testing.T) {
-	files, err := filepath.Glob("../../docs/figures/*.csv")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no rows in docs/figures", err)
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
+	rows, parts := 0, 0
+	for _, pattern := range []string{"../../docs/*/*.csv", "../../docs/*.md", "../../docs/*/*.md"} {
+		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !run.Match(text) {
-			t.Errorf("%s does not begin with commit and day of its run", name)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.Ext(name) == ".csv" {
+				rows++
+				first, _, _ := bytes.Cut(text, []byte("\n"))
+				if !bytes.HasPrefix(first, []byte("# ")) || !run.Match(first) {
+					t.Errorf("%s does not begin with commit and day of its run", name)
+				}
+			}
+			for _, part := range written.FindAll(text, -1) {
+				parts++
+				if !run.Match(part) {
+					t.Errorf("%s: the table of %.60q lacks commit and day of its run", name, part)
+				}
+			}
 		}
+	}
+	if rows < 10 || parts < 3 {
+		t.Errorf("%d files of rows and %d written parts of pages", rows, parts)
 	}
 }

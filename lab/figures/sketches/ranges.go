@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -57,6 +58,7 @@ func Ranges(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "%s\n\n", evidence.Run())
 	fmt.Fprint(w, "| program | traffic | flows | distinct (standard error) | entropy | F2 | sum of √x | hitters, F1 | "+
 		"total change (standard error) | changes, F1 |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, line := range lines {

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/p4/bmv2"
 )
@@ -181,9 +182,9 @@ func (r *report) write(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks around its table", page)
 	}
-	out := fmt.Sprintf("%s%s\nBMv2 %s and %s. Both switches gave the same for each row.\n\n"+
+	out := fmt.Sprintf("%s%s\nBMv2 %s and %s. Both switches gave the same for each row: %s.\n\n"+
 		"| program | packets | in | out | register cells | of them not 0 |\n|---|---|---|---|---|---|\n%s\n%s%s",
-		before, begin, r.version, runtime.Version(), strings.Join(r.rows, ""), end, after)
+		before, begin, r.version, runtime.Version(), evidence.Run(), strings.Join(r.rows, ""), end, after)
 	if err := os.WriteFile(page, []byte(out), 0o644); err != nil {
 		t.Fatal(err)
 	}
