@@ -29,6 +29,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/program"
+	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -185,10 +186,37 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 
 func hasKeys(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }
 
-// compareKeys says which command prints the rows that a path without its keys selects.
+// compareKeys says what is wrong with the flow of a path, or else which command prints the rows that
+// the path selects without its keys.
 func compareKeys(path *gpb.Path) string {
+	for _, e := range path.GetElem() {
+		if text := e.GetKey()["flow"]; text != "" && text != "*" {
+			if fault := flowFault(text, e.GetKey()["dimension"]); fault != "" {
+				return fault
+			}
+		}
+	}
 	return fmt.Sprintf("compare the keys with those of the rows that are there: %s query %s",
 		program.Name(), cmp.Or(names(path.GetElem()), "/"))
+}
+
+// flowFault says why no flow of a dimension has this text; empty if one may have it. Without a
+// dimension, any will do.
+func flowFault(text, dimension string) string {
+	forms, err := flow.Forms(text)
+	if err != nil {
+		return fmt.Sprintf("flow=%s is no flow: %s", text, err)
+	}
+	written := slices.Sorted(maps.Values(forms))
+	form, ok := forms[dimension]
+	switch {
+	case ok && form != text, !ok && !slices.Contains(written, text):
+		return fmt.Sprintf("write flow=%s", cmp.Or(form, written[0]))
+	case !ok && dimension != "" && dimension != "*":
+		return fmt.Sprintf("flow=%s is a flow of dimension %s, not of %s", text,
+			strings.Join(slices.Sorted(maps.Keys(forms)), " or "), dimension)
+	}
+	return ""
 }
 
 // printUpdates prints the leaves of a notification with their time in the local time zone.

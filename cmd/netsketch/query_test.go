@@ -246,3 +246,21 @@ type refusing struct{}
 func (refusing) Query(context.Context, string, string, map[string]string) (*store.View, error) {
 	return nil, status.Error(codes.FailedPrecondition, "the plugin refuses the keys")
 }
+
+// A hint says what is wrong with a flow, in itself or for its dimension.
+func TestFlowFault(t *testing.T) {
+	for _, tc := range []struct{ text, dimension, want string }{
+		{"10.0.0.1", "src", ""},
+		{"10.0.0.1", "", ""},
+		{"10.0.0.1,10.0.1.2,tcp,1,2", "5-tuple", ""},
+		{"10.0.0.300", "src", "is neither an IP address"},
+		{"10.0.0.1", "5-tuple", "is a flow of dimension dst or src, not of 5-tuple"},
+		{"10.0.0.1,10.0.1.2,TCP,1,2", "5-tuple", "write flow=10.0.0.1,10.0.1.2,tcp,1,2"},
+		{"2001:DB8::1", "", "write flow=2001:db8::1"},
+		{"10.0.0.1", "srcs", "not of srcs"},
+	} {
+		if got := flowFault(tc.text, tc.dimension); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%s of %q: %q, want %q", tc.text, tc.dimension, got, tc.want)
+		}
+	}
+}

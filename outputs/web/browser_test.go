@@ -979,7 +979,7 @@ func TestBrowserTexts(t *testing.T) {
 	f.publish("/netsketch-collector:collector", nil, map[string]any{"state/epoch-length": 1_000_000_000})
 	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": midnight,
 		"state/status": "COMPLETE", "state/rows": 1_234_567, "state/end": midnight * 1_000_000_000})
-	f.links(0, "SPEED_400GB")
+	f.links(0, 400e9)
 	b := open(t, f, 1280, 900)
 	utc := emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"}
 	if _, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, utc); err != nil {
@@ -995,7 +995,7 @@ func TestBrowserTexts(t *testing.T) {
 	b.page("")
 	b.until("document.body.innerText.includes('with the next sample')")
 	octets := 0
-	b.after(func() { octets += 10; f.counters(octets, "SPEED_400GB") }, "document.body.innerText.includes('80 bit/s')")
+	b.after(func() { octets += 10; f.counters(octets, 400e9) }, "document.body.innerText.includes('80 bit/s')")
 	b.until("document.body.innerText.includes('0.00000002 %') || document.body.innerText.includes('below 0.000001 %')")
 }
 
@@ -1026,7 +1026,7 @@ func TestBrowserNames(t *testing.T) {
 func TestBrowserNarrowDetails(t *testing.T) {
 	f := start(t, plain())
 	f.network()
-	f.links(0, "SPEED_1GB")
+	f.links(0, 1e9)
 	f.publish("/netsketch-omnimon:omnimon/flows/flow", []string{"flow"}, map[string]any{
 		"flow": "2001:db8:1111:2222:3333:4444:5555:6666,2001:db8:1111:2222:3333:4444:5555:7777,ipv6-icmp,0,0", "state/packets": 7})
 	b := open(t, f, 390, 844)

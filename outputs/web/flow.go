@@ -1,54 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The key of a flow as a person writes it.
+// What is said of the key of a flow.
 
 package web
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/netsketch/netsketch/sketch/flow"
 )
-
-// spellings are how other programs write a part of a flow.
-var spellings = strings.NewReplacer("[", "", "]", "", "icmpv6", "ipv6-icmp", "icmp6", "ipv6-icmp")
-
-// parseFlow returns the canonical text of a flow key in each dimension whose keys have its form.
-// Commas or spaces separate its fields, and upper case does not matter. The error names the wrong
-// field.
-func parseFlow(text string) (map[string]string, error) {
-	separator := ""
-	if !strings.Contains(text, ",") {
-		separator = ","
-	}
-	text = spellings.Replace(strings.ToLower(strings.Join(strings.Fields(text), separator)))
-	fields := strings.Split(text, ",")
-	out := map[string]string{}
-	for dimension := flow.Fields(1); dimension <= flow.FiveTuple; dimension++ {
-		k, err := flow.Parse(dimension, text)
-		if err == nil {
-			out[dimension.String()] = k.String()
-		} else if len(fields) == flow.FiveTuple.Count() && dimension == flow.FiveTuple {
-			return nil, errors.New(strings.TrimPrefix(err.Error(), "flow: "))
-		}
-	}
-	if len(out) > 0 {
-		return out, nil
-	}
-	if len(fields) == 1 {
-		return nil, fmt.Errorf("%.100q is neither an IP address nor a protocol nor a port", text)
-	}
-	for _, field := range fields {
-		if _, err := parseFlow(field); err != nil {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("%.100q has its fields in another order or number than a flow: source address, "+
-		"destination address, protocol, source port, destination port; some of them may be left out", text)
-}
 
 // flow answers with the form of a flow key in each dimension, or with the fault in the key.
 func (a *api) flow(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +17,7 @@ func (a *api) flow(w http.ResponseWriter, r *http.Request) {
 		Error string            `json:"error"`
 	}
 	var err error
-	if out.Forms, err = parseFlow(r.URL.Query().Get("key")); err != nil {
+	if out.Forms, err = flow.Forms(r.URL.Query().Get("key")); err != nil {
 		out.Error = err.Error()
 	}
 	answer(w, out)

@@ -32,6 +32,7 @@ import (
 	"github.com/netsketch/netsketch/outputs"
 	"github.com/netsketch/netsketch/outputs/access"
 	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -683,7 +684,7 @@ func TestFlowKeys(t *testing.T) {
 		"10.0.0.1;10.0.1.2":                   "is neither an IP address",
 		"":                                    `"" is neither an IP address`,
 	} {
-		forms, err := parseFlow(text)
+		forms, err := flow.Forms(text)
 		got := fmt.Sprint(forms)
 		if err != nil {
 			got = err.Error()
@@ -697,12 +698,12 @@ func TestFlowKeys(t *testing.T) {
 func FuzzFlowKeys(f *testing.F) {
 	f.Add("10.0.0.1,10.0.1.2,tcp,40000,80")
 	f.Fuzz(func(t *testing.T, text string) {
-		forms, err := parseFlow(text)
+		forms, err := flow.Forms(text)
 		if (err == nil) != (len(forms) > 0) {
 			t.Errorf("%q: %v, %v", text, forms, err)
 		}
 		for dimension, key := range forms {
-			if again, err := parseFlow(key); err != nil || again[dimension] != key {
+			if again, err := flow.Forms(key); err != nil || again[dimension] != key {
 				t.Errorf("%q is written %q by %s, and that as %q: %v", text, key, dimension, again[dimension], err)
 			}
 		}
