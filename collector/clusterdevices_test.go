@@ -186,8 +186,8 @@ func usedPorts(w *p4v1.WriteRequest) (ports []uint32) {
 	return ports
 }
 
-// Routes use a port only after it is enabled: whether the switch has ids when the collector starts or
-// not, and whether it is configured on command, by itself, or by an operator.
+// Routes use a port only after it is enabled: whether the switch has ids when the collector starts
+// or not, and whether it is configured on command, by the collector, or by an operator.
 func TestPortsAreEnabledBeforeRoutesUseThem(t *testing.T) {
 	const node = "/components/component[name=integrated-circuit0]/integrated-circuit/config/node-id"
 	enabled := func(port int) string { return fmt.Sprintf("/interfaces/interface[name=p%d]/config/enabled", port) }

@@ -132,8 +132,8 @@ func New(cfg *config.Config, deps Dependencies) *Component {
 
 // Start begins to compare the devices. The P4Runtime session of a device in mode apply is closed
 // until its disabled ports are known, because its first routes must not use them. In mode enforce,
-// it is closed until the device has been compared, too, and changed if it differs. Call Start before
-// sessions open. It fails if another collector uses the directory.
+// it is closed until the device has been compared, too, and changed if it differs. Call Start
+// before sessions open. It fails if another collector uses the directory.
 func (c *Component) Start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,8 +229,8 @@ func (c *Component) newDevice(dev config.Device) *device {
 	return d
 }
 
-// add begins to compare a device. opens is set if its P4Runtime session is about to open: the session
-// is closed until run opens it. The caller holds mu.
+// add begins to compare a device. opens is set if its P4Runtime session is about to open: the
+// session is closed until run opens it. The caller holds mu.
 func (c *Component) add(dev config.Device, opens bool) {
 	d := c.newDevice(dev)
 	if d == nil {
