@@ -186,15 +186,25 @@ func (x *exact) add(list, key, kind string, optional, near bool) {
 	row.Optional, row.Near = row.Optional && optional, row.Near || near
 }
 
+// latency adds the switches with an inflated latency of a flow. A switch reads a clock of whole
+// units when a packet arrives and when it leaves, so a delay less than a unit from the threshold may
+// be on either side: with these packets the fault is near its threshold.
 func (x *exact) latency(j *journey) {
 	for _, h := range j.hops {
-		n := 0
+		sure, all := 0, 0
 		for _, d := range h.Delays {
-			if d >= x.c.Rules.Slow {
-				n++
+			if d > x.c.Rules.Slow-x.c.TimeUnit {
+				all++
+			}
+			if d >= x.c.Rules.Slow+x.c.TimeUnit {
+				sure++
 			}
 		}
-		x.fault(j, slow, h.name, float64(n)/float64(h.Packets), x.c.Rules.SlowShare)
+		share := func(n int) float64 { return float64(n) / float64(h.Packets) }
+		x.fault(j, slow, h.name, share(sure), x.c.Rules.SlowShare)
+		if share(sure) < x.c.Rules.SlowShare*margin {
+			x.fault(j, slow, h.name, min(share(all), x.c.Rules.SlowShare), x.c.Rules.SlowShare)
+		}
 	}
 }
 

@@ -59,9 +59,8 @@ const leastDoubt = 1e-6
 // alarm turns the faults of flows into problems of their switches. An alert begins with faults that
 // are located, whose flows both hosts counted, and that later columns do not change, if all of them
 // together leave hardly a doubt, in this interval and the one before. Packets that may have waited
-// in a queue at the end of an interval count when the queue has ended and they have not arrived, or
-// when the flow lacks packets again in the next interval and the one behind it brings none of them.
-// Early results end no alert.
+// in a queue at the end of an interval count if flows of the switch show that packets are lost, or
+// when the queue has ended and they have not arrived. Early results end no alert.
 func (p *Plugin) alarm(r *run) {
 	all, seen, waiting := map[sub]*evidence{}, map[place]uint64{}, map[place]float64{}
 	if p.doubtsOf != r.number {
@@ -74,6 +73,7 @@ func (p *Plugin) alarm(r *run) {
 	for at := range p.waitingBefore {
 		lost[at.key] = !r.early()
 	}
+	certain := p.settle(r)
 	for _, f := range r.flows {
 		if lost[f.key] {
 			lost[f.key] = f.counted() && f.late == 0 && f.sent < f.got+uint64(max(r.config.Rules.DropPackets, 1))
@@ -95,18 +95,16 @@ func (p *Plugin) alarm(r *run) {
 				all[s] = &evidence{doubt: 1}
 			}
 			at := place{f.key, x.name, x.kind}
-			since, again := p.since[at]
-			again = again && since < r.first
 			all[s].keys = append(all[s].keys, f.key)
-			switch waits := x.queued && !(again && f.late == 0 && !r.early()); {
+			switch {
 			case x.unsure || x.early && r.early():
-			case waits:
+			case x.queued && certain[x.name] < uint64(max(r.config.Rules.DropPackets, 1)):
 				waiting[at] = max(x.doubt, leastDoubt)
 			default:
 				all[s].doubt *= max(x.doubt, leastDoubt)
 				all[s].flows++
 			}
-			seen[at] = cmp.Or(since, r.first)
+			seen[at] = cmp.Or(p.since[at], r.first)
 		}
 		r.faults += len(f.faults)
 	}
@@ -167,6 +165,54 @@ func (p *Plugin) alarm(r *run) {
 	if len(r.inexact) > 0 {
 		r.problem(networkElement, inexactKind, "%s", strings.Join(r.inexact, "; "))
 	}
+}
+
+// settle returns how many packets of the flows that pass a switch are lost for certain, in the final
+// results of an interval. A packet that waits in a queue at the end of an interval arrives in the
+// next one. So if a flow receives fewer packets in the next interval than it lacks until now, the
+// others are lost; flows of few packets often show it. p.owed has the packets that may still wait.
+// Flows with a loss that is located at another switch do not count.
+func (p *Plugin) settle(r *run) map[string]uint64 {
+	if r.early() {
+		return nil
+	}
+	before := p.owed
+	if p.owedOf+1 != r.number {
+		before = nil
+	}
+	p.owed, p.owedOf = map[flow.Key]uint64{}, r.number
+	certain := map[string]uint64{}
+	for _, f := range r.flows {
+		if !f.counted() || f.rerouted || !r.next.measures(f.from) || !r.next.measures(f.to) {
+			continue
+		}
+		owed, arrives := before[f.key]+f.sent, uint64(0)
+		owed -= min(owed, f.got)
+		if e := r.next.flows[f.key]; e != nil {
+			arrives = e.received
+		}
+		if owed > arrives {
+			places := []string{}
+			for _, x := range f.faults {
+				if x.kind == analysis.RandomDrops.String() || x.kind == analysis.Blackhole.String() {
+					places = append(places, x.name)
+				}
+			}
+			if len(places) == 0 {
+				places = append(places, f.to)
+				for j := range f.hops {
+					places = append(places, f.hops[j].name)
+				}
+			}
+			for _, name := range places {
+				certain[name] += owed - arrives
+			}
+		}
+		if owed = min(owed, arrives); owed > 0 {
+			p.owed[f.key] = owed
+		}
+	}
+	return certain
 }
 
 // tested returns how many flows could have shown a detour or a loop at a switch: other flows can

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lightguardian
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/plugins/lightguardian/plugin"
+	"github.com/netsketch/netsketch/sketch/flow"
+)
+
+// TestSlowByTheClock: 80 % of the packets have a delay near the threshold. Less than a unit of the
+// switch's clock below or above it, the switch may count them on either side.
+func TestSlowByTheClock(t *testing.T) {
+	k, err := flow.New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), 6, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		delay     time.Duration
+		row, near bool
+	}{
+		{199 * time.Microsecond, false, false},
+		{199_240 * time.Nanosecond, true, true},
+		{200_500 * time.Nanosecond, true, true},
+		{201 * time.Microsecond, true, false},
+	} {
+		c := plugin.Configuration{TimeUnit: time.Microsecond}
+		c.Rules.Slow, c.Rules.SlowShare, c.Rules.Packets = 200*time.Microsecond, 0.5, 20
+		delays := slices.Concat(slices.Repeat([]time.Duration{tc.delay}, 80), slices.Repeat([]time.Duration{0}, 20))
+		x := &exact{c: &c, t: score.Tables{}}
+		x.latency(&journey{key: k, sent: 100, hops: []passed{{"s1", truth.Departures{Packets: 100, Delays: delays}}}})
+		row := x.rows(alerts + " " + slow)[slow+"/s1"]
+		if (row != nil) != tc.row || row != nil && (row.Near != tc.near || row.Optional != tc.near) {
+			t.Errorf("%v: %+v", tc.delay, row)
+		}
+	}
+}
