@@ -108,9 +108,14 @@ func (p *Plugin) alarm(r *run) {
 		}
 		r.faults += len(f.faults)
 	}
-	for s, tested := range r.tested() {
+	tested := r.tested()
+	places := map[string]int{} // switches that are compared, by kind of fault
+	for s := range tested {
+		places[s.kind]++
+	}
+	for s, n := range tested {
 		if e := all[s]; e != nil && e.flows > 0 {
-			e.doubt = min(1, e.doubt*choices(tested, e.flows))
+			e.doubt = min(1, e.doubt*choices(n, e.flows)*float64(places[s.kind]))
 		}
 	}
 	if p.doubtsOf != r.number {

@@ -221,6 +221,10 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 	}
 }
 
+// rare is the probability below which other flows are excluded as the cause of a detour. Each
+// interval compares all places, also of a healthy network.
+const rare = 0.0001
+
 // undecided is the doubt about an event that is as likely as not.
 const undecided = 0.5
 
@@ -457,9 +461,11 @@ func (i *interval) detours(flows []*flowState) {
 	}
 	for at, g := range groups {
 		doubt := g.doubt * choices(g.tested, len(g.shown)) * float64(len(groups))
-		if len(g.shown) == 0 || doubt > unlikely {
+		if len(g.shown) == 0 || doubt > rare {
 			continue
 		}
+		// The doubts of all flows together are the doubt about the place.
+		doubt = math.Pow(doubt, 1/float64(len(g.shown)))
 		for _, f := range g.shown {
 			f.faults = append(f.faults, fault{kind: abnormalPath, name: at.name, after: at.before, value: 1, doubt: doubt,
 				early: true})
