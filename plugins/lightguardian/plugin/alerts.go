@@ -172,11 +172,11 @@ func (p *Plugin) alarm(r *run) {
 	}
 }
 
-// settle returns how many packets of the flows that pass a switch are lost for certain, in the final
-// results of an interval. A packet that waits in a queue at the end of an interval arrives in the
-// next one. So if a flow receives fewer packets in the next interval than it lacks until now, the
-// others are lost; flows of few packets often show it. p.owed has the packets that may still wait.
-// Flows with a loss that is located at another switch do not count.
+// settle returns how many packets of the flows that pass a switch are lost for certain, in the
+// final results of an interval. A packet that waits in a queue at the end of an interval arrives in
+// the next one. So if a flow receives fewer packets in the next interval than it lacks until now,
+// the others are lost. Flows of few packets often show it. p.owed has the packets that may still
+// wait. Flows with a loss that is located at another switch do not count.
 func (p *Plugin) settle(r *run) map[string]uint64 {
 	if r.early() {
 		return nil
