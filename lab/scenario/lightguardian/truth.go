@@ -187,8 +187,8 @@ func (x *exact) add(list, key, kind string, optional, near bool) {
 }
 
 // latency adds the switches with an inflated latency of a flow. A switch reads a clock of whole
-// units when a packet arrives and when it leaves. So a delay less than a unit from the threshold may
-// be on either side: with these packets the fault is near its threshold.
+// units when a packet arrives and when it leaves. So a delay less than a unit from the threshold
+// may be on either side: with these packets the fault is near its threshold.
 func (x *exact) latency(j *journey) {
 	for _, h := range j.hops {
 		sure, all := 0, 0
