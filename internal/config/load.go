@@ -78,6 +78,9 @@ func (c *Config) complete(directory string, given func(path string) bool) {
 		p.complete(c)
 		if filepath.Base(p.Plugin) != p.Plugin {
 			p.Plugin = settings.RelativeTo(directory, p.Plugin)
+			if filepath.Base(p.Plugin) == p.Plugin { // it stays a path
+				p.Plugin = "./" + p.Plugin
+			}
 		}
 	}
 	for i := range c.Outputs {
