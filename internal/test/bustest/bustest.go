@@ -105,7 +105,8 @@ type process struct {
 	ended chan error
 }
 
-// nodeVariable has the configuration of the server that the program of a test runs instead of tests.
+// nodeVariable has the configuration of the server that the program of a test runs instead of
+// tests.
 const nodeVariable = "NETSKETCH_TEST_NATS"
 
 // stopTimeout is how long a server may take to end before it is killed.
@@ -158,7 +159,7 @@ func serve(text string) error {
 func StartCluster(tb testing.TB, directories ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb, processes: make([]*process, len(directories))}
-	// Only this process and its servers listen on this address, so that a port that is free stays free.
+	// Only this process and its servers listen on this address: a port that is free stays free.
 	pid := os.Getpid()
 	host := net.IPv4(127, byte(128|pid>>16), byte(pid>>8), byte(pid)).String()
 	var routes []string
