@@ -46,8 +46,8 @@ type started struct {
 	err  error
 }
 
-// startPlugins starts plugins in parallel, and admits them one after the other. A plugin that cannot
-// run is logged and shown in Status. c.changing is held.
+// startPlugins starts plugins in parallel, and admits them one after the other. A plugin that
+// cannot run is logged and shown in Status. c.changing is held.
 func (c *Component) startPlugins(ctx context.Context, plugins ...config.Plugin) {
 	results := make([]started, len(plugins))
 	var all sync.WaitGroup

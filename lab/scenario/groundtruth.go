@@ -57,8 +57,8 @@ type column struct {
 
 func text() parquet.Node { return parquet.Encoded(parquet.String(), &parquet.RLEDictionary) }
 
-// CreateGroundTruth creates a file whose first columns are the keys that a sweep changes: Parquet if
-// its name ends in .parquet, otherwise CSV.
+// CreateGroundTruth creates a file whose first columns are the keys that a sweep changes: Parquet
+// if its name ends in .parquet, otherwise CSV.
 func CreateGroundTruth(path string, keys ...string) (*GroundTruth, error) {
 	var columns []column
 	for _, key := range keys {
@@ -205,7 +205,8 @@ func newParquetRows(w io.Writer, columns []column) parquetRows {
 		parquet.MaxRowsPerRowGroup(maxRowGroup)), columns}
 }
 
-// ordered is a group whose columns have the order of their names in names. A Group alone sorts them.
+// ordered is a group whose columns have the order of their names in names. A Group alone sorts
+// them.
 type ordered struct {
 	parquet.Group
 	names []string
