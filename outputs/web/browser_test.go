@@ -608,9 +608,9 @@ func TestBrowserFlow(t *testing.T) {
 	}
 }
 
-// topology publishes links between ports of switches as the collector does: with the result of its
-// comparison with LLDP, and with the speed in bits per second unless it is 0. Each leaf has a host.
-// The interface of port leaf1/3 is Ethernet3.
+// topology publishes links between ports of switches as the collector does: with the result of
+// its comparison with LLDP, and with the speed in bits per second unless it is 0. Each leaf has a
+// host. The interface of port leaf1/3 is Ethernet3.
 func (f *fixture) topology(status string, speed uint64, links ...[2]string) {
 	f.t.Helper()
 	nodes := table.NewBuilder("/netsketch-topology:topology/nodes/node")
