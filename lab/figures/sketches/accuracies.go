@@ -18,6 +18,7 @@ import (
 	lgwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	siwire "github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/traffic"
 	chamelemonplugin "github.com/netsketch/netsketch/plugins/chamelemon/plugin"
@@ -75,6 +76,7 @@ func Accuracies(ctx context.Context, w io.Writer, most int) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "# %s\n", evidence.Run())
 	out := csv.NewWriter(w)
 	_ = out.Write([]string{"algorithm", "traffic", "flows", "task", "error", "published"})
 	for _, c := range cells {
