@@ -19,6 +19,7 @@ import (
 
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/outputs/web"
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/settings/yaml"
@@ -223,7 +224,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}
 	if f.truth != "" {
-		if o.GroundTruth, err = scenario.CreateGroundTruth(f.truth); err != nil {
+		if o.GroundTruth, err = groundtruth.Create(f.truth); err != nil {
 			return false, err
 		}
 	}

@@ -186,8 +186,8 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 
 func hasKeys(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }
 
-// compareKeys says what is wrong with the flow of a path, or else which command prints the rows that
-// the path selects without its keys.
+// compareKeys says what is wrong with the flow of a path, or else which command prints the rows
+// that the path selects without its keys.
 func compareKeys(path *gpb.Path) string {
 	for _, e := range path.GetElem() {
 		if text := e.GetKey()["flow"]; text != "" && text != "*" {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/sweep"
 )
 
@@ -57,7 +58,7 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		rows = csv.NewWriter(file)
 	}
 	if f.truth != "" {
-		if w.Options.GroundTruth, err = scenario.CreateGroundTruth(f.truth, axisNames(w.Axes)...); err != nil {
+		if w.Options.GroundTruth, err = groundtruth.Create(f.truth, axisNames(w.Axes)...); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, w.Options.GroundTruth.Close()) }()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
+	"github.com/netsketch/netsketch/collector/pluginhost/recorder"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/settings"
 )
@@ -153,7 +154,7 @@ func (c *Component) launch(ctx context.Context, cfg config.Plugin) (*plugin, err
 		Name: cfg.Name, Path: path, SHA256: cfg.SHA256.String(), Config: settings, Network: p.network(),
 		EpochLength: all.EpochLength, LogLevel: all.LogLevel, OnSettings: p.configured,
 		State: p.state, MemoryLimit: int64(cfg.MemoryLimit),
-		Record: pluginhost.Recording{Path: cfg.Record, Limit: int64(cfg.RecordLimit)},
+		Record: recorder.Recording{Path: cfg.Record, Limit: int64(cfg.RecordLimit)},
 	}
 	for name, value := range cfg.Environment {
 		spec.Env = append(spec.Env, name+"="+value.Reveal())

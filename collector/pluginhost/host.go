@@ -14,6 +14,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/netsketch/netsketch/collector/pluginhost/recorder"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -200,5 +201,5 @@ type Spec struct {
 	OnSettings func(sdk.Settings)
 	// Record says where to record the epochs that the plugin receives; without a path, they are not
 	// recorded.
-	Record Recording
+	Record recorder.Recording
 }

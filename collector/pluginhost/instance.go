@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/netsketch/netsketch/collector/pluginhost/recorder"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
 )
@@ -26,7 +27,7 @@ type Instance struct {
 	name     string
 	spec     Spec
 	logs     *logSink
-	recorder *recorder // nil if nothing is recorded
+	recorder *recorder.Recorder // nil if nothing is recorded
 
 	// stopping ends the supervisor.
 	attach   bool // the plugin was started by someone else, and Spec.Path is its socket
@@ -75,7 +76,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 		inst.stop()
 		return nil, err
 	}
-	inst.recorder = newRecorder(spec.Record, inst.logs.logger)
+	inst.recorder = recorder.New(spec.Record, inst.logs.logger)
 	h.mu.Lock()
 	h.instances = append(h.instances, inst)
 	h.mu.Unlock()
@@ -308,7 +309,7 @@ func (i *Instance) record(epoch *sdk.Epoch, watched map[string]sdk.RowKey, setup
 	}
 	with := *epoch
 	with.Watched = slices.Collect(maps.Values(watched))
-	i.recorder.add(recorded{setup, &with})
+	i.recorder.Add(recorder.Epoch{Setup: setup, Epoch: &with})
 }
 
 // SetWatched replaces the set of watched rows from the next epoch on. Restarts keep the set.
@@ -424,7 +425,7 @@ func (i *Instance) Stop(ctx context.Context) {
 		if s != nil {
 			s.stop(ctx)
 		}
-		i.recorder.close()
+		i.recorder.Close()
 		i.change(StateStopped, nil, func() { i.status.PID = 0 })
 		i.logs.flushDrops(0)
 		i.host.remove(i)

@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/netsketch/netsketch/collector/pluginhost/recorder"
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/record"
@@ -64,7 +64,7 @@ func TestRecording(t *testing.T) {
 	inst, err := h.Start(t.Context(), Spec{
 		Path: filepath.Join(pluginDir(t, "good"), testPrefix+"good"), Config: []byte(`{"greet":"hello"}`),
 		Network:     sdk.Network{Version: 4},
-		EpochLength: time.Second, Record: Recording{Path: path},
+		EpochLength: time.Second, Record: recorder.Recording{Path: path},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestRecordingThatCannotBeWritten(t *testing.T) {
 		var log testkit.Log
 		h := newHost(t, Options{Logger: log.Logger()})
 		inst, err := h.Start(t.Context(), Spec{Path: filepath.Join(pluginDir(t, "good"), testPrefix+"good"),
-			Record: Recording{Path: path}})
+			Record: recorder.Recording{Path: path}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,75 +122,5 @@ func TestRecordingThatCannotBeWritten(t *testing.T) {
 		if text := log.String(); strings.Count(text, "recording ended") != 1 || !strings.Contains(text, path) {
 			t.Errorf("%s: log %s", path, text)
 		}
-	}
-}
-
-// disk is a file with room for a number of bytes.
-type disk struct {
-	bytes.Buffer
-	room int
-}
-
-func (d *disk) Write(p []byte) (int, error) {
-	if len(p) > d.room-d.Len() {
-		n, _ := d.Buffer.Write(p[:d.room-d.Len()])
-		return n, syscall.ENOSPC
-	}
-	return d.Buffer.Write(p)
-}
-
-func (d *disk) Truncate(size int64) error { d.Buffer.Truncate(int(size)); return nil }
-func (d *disk) Close() error              { return nil }
-
-// TestRecordingEndsWithAWholeEpoch fills a disk and reaches the limit.
-func TestRecordingEndsWithAWholeEpoch(t *testing.T) {
-	fill := func(room int, limit int64) (*disk, error) {
-		d := &disk{room: room}
-		var tp tape
-		if err := tp.begin(d); err != nil {
-			t.Fatal(err)
-		}
-		for n := range uint64(1000) {
-			if err := tp.write(recorded{record.Setup{Network: sdk.Network{Version: 1}}, epoch(n, "")},
-				limit); err != nil {
-				if closing := tp.end(); closing != nil {
-					t.Error(closing)
-				}
-				if int64(d.Len()) != tp.whole || d.Len() > int(limit) {
-					t.Errorf("%d bytes, %d of whole epochs, the limit is %d", d.Len(), tp.whole, limit)
-				}
-				return d, err
-			}
-		}
-		t.Fatal("nothing ended the recording")
-		return nil, nil
-	}
-	for name, tt := range map[string]struct {
-		room  int
-		limit int64
-		want  error
-	}{"full disk": {5000, 1 << 30, syscall.ENOSPC}, "limit": {1 << 30, 5000, errFull}} {
-		d, err := fill(tt.room, tt.limit)
-		if !errors.Is(err, tt.want) {
-			t.Errorf("%s: error %v", name, err)
-		}
-		if got := play(t, &d.Buffer); len(got) < 5 {
-			t.Errorf("%s: %d epochs in 5,000 bytes", name, len(got))
-		}
-	}
-}
-
-// TestSlowDisk checks that a full queue drops epochs and does not block.
-func TestSlowDisk(t *testing.T) {
-	var log testkit.Log
-	r := &recorder{logger: log.Logger(), done: make(chan struct{}), queue: make(chan recorded, 1)}
-	for n := range uint64(4) {
-		r.add(recorded{epoch: epoch(n, "")})
-	}
-	close(r.done) // no goroutine reads the queue
-	r.close()
-	r.add(recorded{epoch: epoch(5, "")}) // ignored after close
-	if r.dropped != 3 || strings.Count(log.String(), "the disk is too slow") != 1 {
-		t.Errorf("%d dropped, log %s", r.dropped, log.String())
 	}
 }

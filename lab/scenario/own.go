@@ -5,16 +5,14 @@
 package scenario
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
-	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/settings"
@@ -69,100 +67,6 @@ var (
 	ownValues = []string{"relative-error", "found-error", "wmre", "correct", "found-correct"}
 )
 
-// ownTruths are the values of OwnMeasure.Truth, except flowPaths: numbers by flow.
-var ownTruths = map[string]func(*ownTruth, flow.Fields) truth.Counts{
-	"flow-sizes":  func(t *ownTruth, fields flow.Fields) truth.Counts { return t.All.Project(fields) },
-	"flow-losses": func(t *ownTruth, fields flow.Fields) truth.Counts { return t.Lost.Project(fields) },
-	flowLatencies: (*ownTruth).latencies,
-}
-
-const (
-	flowLatencies = "flow-latencies"
-	flowPaths     = "flow-paths"
-)
-
-// ownTruth is what is known about the packets of a switch, or of the network.
-type ownTruth struct {
-	*score.Device
-	name string // of the switch, or score.Network
-	// through are the switches that each flow left, by the place on the path.
-	through map[flow.Key][]passage
-}
-
-// passage is a flow at a switch: its place on the path, and the time that its packets were there.
-type passage struct {
-	device  string
-	hop     int
-	packets uint64
-	delay   time.Duration // sum over the packets
-}
-
-// passages returns the switches that each flow left; if only hosts measure, those of the packets
-// that arrived.
-func passages(t *score.Truth) map[flow.Key][]passage {
-	through := map[flow.Key][]passage{}
-	for _, name := range slices.Sorted(maps.Keys(t.Devices)) {
-		for k, d := range t.Devices[name].Departed {
-			p := passage{name, int(d.Hop), uint64(len(d.Delays)), 0}
-			for _, delay := range d.Delays {
-				p.delay += delay
-			}
-			through[k] = append(through[k], p)
-		}
-	}
-	if onlyHosts(t) {
-		for k, path := range t.Stays.Paths {
-			for i, name := range path.Switches {
-				d := t.Stays.Delays[truth.FlowAt{Flow: k, Switch: name}]
-				through[k] = append(through[k], passage{name, i, d.Packets, d.Sum})
-			}
-		}
-	}
-	for _, path := range through {
-		slices.SortStableFunc(path, func(a, b passage) int { return cmp.Compare(a.hop, b.hop) })
-	}
-	return through
-}
-
-// onlyHosts reports whether no switch measures, but hosts do.
-func onlyHosts(t *score.Truth) bool { return len(t.Devices) == 0 && t.Stays != nil }
-
-// latencies returns the mean time in nanoseconds that the packets of each flow were in the switch;
-// for the network, the sum over the switches of the path.
-func (t *ownTruth) latencies(fields flow.Fields) truth.Counts {
-	at := map[flow.Key]map[string]passage{}
-	for k, path := range t.through {
-		for _, p := range path {
-			if t.name != score.Network && t.name != p.device || p.packets == 0 {
-				continue
-			}
-			projected := k.Project(fields)
-			if at[projected] == nil {
-				at[projected] = map[string]passage{}
-			}
-			sum := at[projected][p.device]
-			sum.delay, sum.packets = sum.delay+p.delay, sum.packets+p.packets
-			at[projected][p.device] = sum
-		}
-	}
-	out := truth.Counts{}
-	for k, devices := range at {
-		for _, d := range devices {
-			out[k] += uint64(d.delay) / d.packets
-		}
-	}
-	return out
-}
-
-// path returns the names of the switches that a flow passed, in order; empty if it left none.
-func (t *ownTruth) path(k flow.Key) string {
-	var names []string
-	for _, p := range t.through[k] {
-		names = append(names, p.device)
-	}
-	return strings.Join(names, " ")
-}
-
 // algorithms returns the algorithms that are scored, those of Scoring included.
 func (s *Scenario) algorithms() []score.Algorithm {
 	all := Algorithms()
@@ -189,17 +93,17 @@ func (c *Scoring) algorithm() score.Algorithm {
 			if c.Network {
 				devices = nil
 				switch network := e.Truth.Network; {
-				case onlyHosts(e.Truth):
+				case groundtruth.OnlyHosts(e.Truth):
 					devices = map[string]*score.Device{score.Network: {All: e.Truth.Stays.Packets}}
 				case network != nil:
 					devices = map[string]*score.Device{score.Network: {All: network, Lost: e.Truth.Lost}}
 				}
 			}
-			through := passages(e.Truth)
+			through := groundtruth.Passages(e.Truth)
 			for name, d := range devices {
 				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
 				for i := range c.Measures {
-					c.Measures[i].add(t, name, &ownTruth{d, name, through})
+					c.Measures[i].add(t, name, &groundtruth.Truth{Device: d, Name: name, Through: through})
 				}
 			}
 			return t
@@ -211,18 +115,18 @@ func (c *Scoring) algorithm() score.Algorithm {
 // tracked reports whether a measure needs the path of each packet.
 func (c Scoring) tracked() bool {
 	return slices.ContainsFunc(c.Measures,
-		func(m OwnMeasure) bool { return m.Truth == flowLatencies || m.Truth == flowPaths })
+		func(m OwnMeasure) bool { return m.Truth == groundtruth.Latencies || m.Truth == groundtruth.Paths })
 }
 
 // table is the name of the measure's ground truth among the tables.
 func (m *OwnMeasure) table() string { return "truth of " + m.Name }
 
 // add adds the true rows of a switch.
-func (m *OwnMeasure) add(t score.Tables, device string, d *ownTruth) {
-	if m.Truth == flowPaths {
+func (m *OwnMeasure) add(t score.Tables, device string, d *groundtruth.Truth) {
+	if m.Truth == groundtruth.Paths {
 		rows := t.Rows(m.table(), score.View{Device: device})
 		for k := range d.All {
-			if path := d.path(k); path != "" {
+			if path := d.Path(k); path != "" {
 				rows.Add(k.String(), score.Leaves{m.Leaf: score.Text(path)})
 			}
 		}
@@ -238,7 +142,7 @@ func (m *OwnMeasure) add(t score.Tables, device string, d *ownTruth) {
 			fields = flow.FiveTuple // "": check refuses others
 		}
 		rows := t.Rows(m.table(), score.View{Device: device, Dimension: dimension})
-		for key, n := range ownTruths[m.Truth](d, fields) {
+		for key, n := range groundtruth.Named[m.Truth](d, fields) {
 			rows.Add(key.String(), score.Leaves{m.Leaf: score.Number(n)}).Unwanted = n < m.AtLeast
 		}
 	}
@@ -255,9 +159,9 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 			if ownStats[m.Stat] == nil {
 				errs.Add(key, "stat: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
 			}
-			if ownTruths[m.Truth] == nil && m.Truth != flowPaths {
+			if groundtruth.Named[m.Truth] == nil && m.Truth != groundtruth.Paths {
 				errs.Add(key, "truth: expected %s; found %q",
-					settings.OneOf(append(slices.Sorted(maps.Keys(ownTruths)), flowPaths)), m.Truth)
+					settings.OneOf(append(slices.Sorted(maps.Keys(groundtruth.Named)), groundtruth.Paths)), m.Truth)
 			}
 			if m.Leaf == "" && slices.Contains(ownValues, m.Stat) {
 				errs.Add(key, "leaf: %s compares the values of a leaf; name it", m.Stat)
@@ -265,7 +169,7 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 			if m.Tolerance != 0 && !strings.HasSuffix(m.Stat, "correct") {
 				errs.Add(key, "tolerance: %s has none; correct and found-correct have", m.Stat)
 			}
-			if m.Truth == flowPaths && (strings.HasSuffix(m.Stat, "error") || m.Stat == "wmre" || m.AtLeast > 0 ||
+			if m.Truth == groundtruth.Paths && (strings.HasSuffix(m.Stat, "error") || m.Stat == "wmre" || m.AtLeast > 0 ||
 				len(m.Dimensions) > 0) {
 				errs.Add(key, "truth: flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
 					"recall, without dimensions and at-least")

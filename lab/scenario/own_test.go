@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -101,9 +102,9 @@ func TestOwnTruths(t *testing.T) {
 		"spine1": {All: truth.Counts{k: 2}, Departed: map[flow.Key]truth.Departures{k: left(1, 7, 9)}},
 	}}}
 	c := Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node", Measures: []OwnMeasure{
-		{Name: "latency", List: "flow", Stat: "correct", Truth: flowLatencies, Leaf: "state/ns", Tolerance: 0.1,
+		{Name: "latency", List: "flow", Stat: "correct", Truth: groundtruth.Latencies, Leaf: "state/ns", Tolerance: 0.1,
 			Dimensions: []string{"5-tuple", "src"}},
-		{Name: "path", List: "flow", Stat: "correct", Truth: flowPaths, Leaf: "state/path"},
+		{Name: "path", List: "flow", Stat: "correct", Truth: groundtruth.Paths, Leaf: "state/path"},
 	}}
 	number := func(t score.Tables, measure, device, dimension, key string) float64 {
 		n, _ := t.Rows("truth of "+measure, score.View{Device: device, Dimension: dimension})[key].Number("state/ns")
@@ -161,12 +162,12 @@ func TestOwnTruths(t *testing.T) {
 		t.Errorf("path %q", got)
 	}
 	file := filepath.Join(t.TempDir(), "truth.csv")
-	g, err := CreateGroundTruth(file)
+	g, err := groundtruth.Create(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.begin(nil, 3)
-	if err := errors.Join(g.write(1, epoch.Truth), g.Close()); err != nil {
+	g.Begin(nil, 3)
+	if err := errors.Join(g.Write(1, epoch.Truth), g.Close()); err != nil {
 		t.Fatal(err)
 	}
 	const want = "\n3,1,leaf2,10.0.0.1,10.1.0.1,17,1,2,1,,,,0,4,4\n3,1,leaf1,10.0.0.1,10.1.0.1,17,1,2,1,,,,1,6,6\n" +

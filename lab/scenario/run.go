@@ -24,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
@@ -56,7 +57,7 @@ type Options struct {
 	// OnEpoch is called after each epoch; nil for none.
 	OnEpoch func(*Run) error
 	// GroundTruth writes what happened to the flows of each scored epoch; nil for none.
-	GroundTruth *GroundTruth
+	GroundTruth *groundtruth.File
 	// Compiler shares compiled programs between runs; nil compiles them anew.
 	Compiler *softswitch.Compiler
 	// Version is the version that the collector reports.
@@ -143,7 +144,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if o.GroundTruth != nil {
-		o.GroundTruth.begin(o.Point, s.Seed)
+		o.GroundTruth.Begin(o.Point, s.Seed)
 	}
 	if len(s.Unconfigured) > 0 {
 		if r.records, err = os.MkdirTemp("", "netsketch-devices-"); err != nil {

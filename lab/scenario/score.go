@@ -112,7 +112,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
 		}
 		if r.o.GroundTruth != nil {
-			if err := r.o.GroundTruth.write(rep.Number, &actual); err != nil {
+			if err := r.o.GroundTruth.Write(rep.Number, &actual); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/sweep"
 )
 
@@ -113,7 +114,7 @@ expect: [{measure: partial-epochs, at-most: 0}]
 		Options: scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"},
 	}
 	csvFile, parquetFile := filepath.Join(t.TempDir(), "truth.csv"), filepath.Join(t.TempDir(), "truth.PARQUET")
-	truth, err := scenario.CreateGroundTruth(csvFile, "topology.loss", "program")
+	truth, err := groundtruth.Create(csvFile, "topology.loss", "program")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	}
 	rows := readCSV(t, csvFile)
 	// Parquet has the same rows.
-	if w.Options.GroundTruth, err = scenario.CreateGroundTruth(parquetFile, "topology.loss", "program"); err != nil {
+	if w.Options.GroundTruth, err = groundtruth.Create(parquetFile, "topology.loss", "program"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Play(t.Context(), func(sweep.Played) error { return nil }); err != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The recorder writes everything that a plugin receives to a file (package record).
-
-package pluginhost
+// Package recorder writes everything that a plugin receives to a file (package record).
+package recorder
 
 import (
 	"bufio"
@@ -33,39 +32,39 @@ type Recording struct {
 // epochs that the plugin analyzes.
 const recordQueue = 4
 
-// recorder writes epochs in the background, so that a slow disk does not delay the plugin: if the
+// Recorder writes epochs in the background, so that a slow disk does not delay the plugin: if the
 // queue is full, the epoch is dropped from the recording and counted. At the limit, or after an
 // error such as a full disk, the recording ends with its last complete epoch.
-type recorder struct {
+type Recorder struct {
 	to     Recording
 	logger *slog.Logger
 	done   chan struct{} // closed when the file is closed
 
 	mu      sync.Mutex
-	queue   chan recorded // nil after close
+	queue   chan Epoch // nil after close
 	dropped int
 }
 
-// recorded is an epoch and the plugin's setup at that time.
-type recorded struct {
-	setup record.Setup
-	epoch *sdk.Epoch
+// Epoch is an epoch and the plugin's setup at that time.
+type Epoch struct {
+	Setup record.Setup
+	Epoch *sdk.Epoch
 }
 
-// newRecorder starts a recorder, or returns nil if no path is configured.
-func newRecorder(to Recording, logger *slog.Logger) *recorder {
+// New starts a recorder, or returns nil if no path is configured.
+func New(to Recording, logger *slog.Logger) *Recorder {
 	if to.Path == "" {
 		return nil
 	}
 	to.Limit = cmp.Or(to.Limit, 1<<30)
-	r := &recorder{to: to, logger: logger.With("recording", to.Path), done: make(chan struct{}),
-		queue: make(chan recorded, recordQueue)}
+	r := &Recorder{to: to, logger: logger.With("recording", to.Path), done: make(chan struct{}),
+		queue: make(chan Epoch, recordQueue)}
 	go r.run(r.queue)
 	return r
 }
 
-// add queues an epoch, which must not change any more. It does not block.
-func (r *recorder) add(e recorded) {
+// Add queues an epoch, which must not change any more. It does not block.
+func (r *Recorder) Add(e Epoch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue == nil {
@@ -75,13 +74,13 @@ func (r *recorder) add(e recorded) {
 	case r.queue <- e:
 	default:
 		if r.dropped++; r.dropped == 1 {
-			r.logger.Warn("recording drops epochs: the disk is too slow", "epoch", e.epoch.Number)
+			r.logger.Warn("recording drops epochs: the disk is too slow", "epoch", e.Epoch.Number)
 		}
 	}
 }
 
-// close writes the epochs in the queue and closes the file.
-func (r *recorder) close() {
+// Close writes the epochs in the queue and closes the file.
+func (r *Recorder) Close() {
 	if r == nil {
 		return
 	}
@@ -95,7 +94,7 @@ func (r *recorder) close() {
 }
 
 // run writes the queue to the file until close, the limit or an error.
-func (r *recorder) run(queue <-chan recorded) {
+func (r *Recorder) run(queue <-chan Epoch) {
 	defer close(r.done)
 	var t tape
 	var err error
@@ -179,11 +178,11 @@ func (t *tape) Write(p []byte) (int, error) {
 }
 
 // write adds an epoch, preceded by its setup if the setup has changed.
-func (t *tape) write(e recorded, limit int64) error {
-	if t.whole+int64(e.epoch.Bytes()) > limit {
+func (t *tape) write(e Epoch, limit int64) error {
+	if t.whole+int64(e.Epoch.Bytes()) > limit {
 		return errFull
 	}
-	if s := &e.setup; t.epochs == 0 || s.Network.Version != t.setup.Network.Version ||
+	if s := &e.Setup; t.epochs == 0 || s.Network.Version != t.setup.Network.Version ||
 		!bytes.Equal(s.Config, t.setup.Config) {
 		if t.epochs > 0 {
 			s.State = nil // a plugin receives saved state only once
@@ -193,7 +192,7 @@ func (t *tape) write(e recorded, limit int64) error {
 		}
 		t.setup = *s
 	}
-	if err := t.writer.Write(e.epoch); err != nil {
+	if err := t.writer.Write(e.Epoch); err != nil {
 		return err
 	}
 	if err := t.buffer.Flush(); err != nil {
