@@ -31,6 +31,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -192,7 +193,7 @@ func (c *Component) Reload(next *config.Config) {
 	for _, d := range next.Devices {
 		if c.devices[d.Name] == nil && c.started && c.ctx.Err() == nil {
 			i := slices.IndexFunc(cfg.Devices, func(x config.Device) bool { return x.Name == d.Name })
-			c.add(d, i < 0 || fmt.Sprint(cfg.Devices[i]) != fmt.Sprint(d)) // the session of another device goes on
+			c.add(d, i < 0 || !reflect.DeepEqual(cfg.Devices[i], d)) // the session of an equal device goes on
 		}
 	}
 }
