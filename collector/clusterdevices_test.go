@@ -241,7 +241,7 @@ outputs: [{type: gnmi, address: "127.0.0.1:0", tls: {plaintext: true}}]
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer col.Stop(context.Background())
+			defer func() { _ = col.Stop(context.Background()) }()
 			if err := col.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

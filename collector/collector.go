@@ -193,9 +193,9 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 		return nil, err
 	}
 	c.discovery.SetNetwork(c.network)
-	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Form: c.discovery.Form, Known: c.discovery.Known,
-		Schema: c.schema.Current, Sessions: c.network, Owner: c.network.Owner, Records: c.member.Records(),
-		OnChange: c.StateChanged, Logger: c.log})
+	c.devconfig = devconfig.New(cfg, devconfig.Dependencies{Dial: c.dialGNMI, Form: c.discovery.Form,
+		Known: c.discovery.Known, Schema: c.schema.Current, Sessions: c.network, Owner: c.network.Owner,
+		Records: c.member.Records(), OnChange: c.StateChanged, Logger: c.log})
 	c.analysis = analysis.New(analysisConfig(cfg), c.analysisDependencies())
 	if clustered {
 		c.member.Connect(member.Components{Store: c.store, Validate: c.schema.Validate, Epochs: c.epochs, Hosts: c.hosts,

@@ -232,8 +232,11 @@ func (c *checker) goCommand(dir string, words []string) error {
 			c.built[output] = at
 		}
 		for alternative := range strings.SplitSeq(selected, "|") {
-			if found, err := declares(at, alternative, below); err != nil || !found {
-				errs = append(errs, fmt.Errorf("no test, benchmark or fuzz target of %s matches %q (%v)", p, alternative, err))
+			switch found, err := declares(at, alternative, below); {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("%s: %w", p, err))
+			case !found:
+				errs = append(errs, fmt.Errorf("no test, benchmark or fuzz target of %s matches %q", p, alternative))
 			}
 		}
 		if words[1] == "test" || words[1] == "run" {

@@ -404,7 +404,8 @@ func TestReplacedDuringStart(t *testing.T) {
 // collector's, with levels.
 func TestAttach(t *testing.T) {
 	var log testkit.Log
-	h := newHost(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Backoff: Backoff{Base: time.Millisecond, Max: time.Hour}, CallTimeout: time.Nanosecond,
+	h := newHost(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Backoff: Backoff{Base: time.Millisecond, Max: time.Hour}, CallTimeout: time.Nanosecond,
 		HealthInterval: time.Millisecond})
 	dir := pluginDir(t, "good")
 	socket := filepath.Join(dir, "socket")

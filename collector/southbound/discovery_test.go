@@ -128,8 +128,8 @@ func TestDisabledPorts(t *testing.T) {
 			}
 			cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, `
 devices:
-  - {name: leaf1, address: "127.0.0.1:1", device-id: 1, tls: {plaintext: true}, gnmi: {address: %q, tls: {plaintext: true},
-     ports: [{number: 1, interface: Ethernet1}]}}
+  - {name: leaf1, address: "127.0.0.1:1", device-id: 1, tls: {plaintext: true},
+     gnmi: {address: %q, tls: {plaintext: true}, ports: [{number: 1, interface: Ethernet1}]}}
   - {name: leaf2, address: "127.0.0.1:2", device-id: 2, tls: {plaintext: true}}
 links: [{from: leaf1/1, to: leaf2/1}]
 hosts:

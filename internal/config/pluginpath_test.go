@@ -12,7 +12,8 @@ import (
 // A plugin beside a configuration file that is named without a directory stays a path.
 func TestPluginBesideTheFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("c.yaml", []byte("plugins: {instances: [{plugin: ./netsketch-plugin-x}]}\n"), 0o600); err != nil {
+	const text = "plugins: {instances: [{plugin: ./netsketch-plugin-x}]}\n"
+	if err := os.WriteFile("c.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := config.Load("c.yaml")

@@ -228,12 +228,12 @@ func (r *run) sketches() {
 		t, columns := r.tasks[name], float64(r.config.Sketch.Columns)
 		switch {
 		case !t.counted:
-			r.inexact = append(r.inexact, fmt.Sprintf("%s: more flows than its sketch can count: their number, sizes and entropy "+
-				"are unknown, and their packets are too high; set sketch.columns higher", name))
+			r.inexact = append(r.inexact, fmt.Sprintf("%s: more flows than its sketch can count: their number, sizes and "+
+				"entropy are unknown, and their packets are too high; set sketch.columns higher", name))
 		case t.flows > mostForSizes*columns:
-			r.inexact = append(r.inexact, fmt.Sprintf("%s: about %.0f flows share %.0f columns: the distribution of their sizes, "+
-				"with more than %v flows a column also the entropy, is unknown; set sketch.columns higher", name, t.flows, columns,
-				mostForEntropy))
+			r.inexact = append(r.inexact, fmt.Sprintf("%s: about %.0f flows share %.0f columns: the distribution of their "+
+				"sizes, with more than %v flows a column also the entropy, is unknown; set sketch.columns higher", name, t.flows,
+				columns, mostForEntropy))
 			t.crowded = true
 		}
 	}
