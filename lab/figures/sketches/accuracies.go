@@ -337,8 +337,9 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
 		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "switch", "leaf1", truth),
-		{"flow sizes", fmt.Sprintf("ARE %.4f", over/float64(len(sizes))), fmt.Sprintf("too high by more than e/w of all: %.4f of"+
-			" the flows, theorem 6.1 %.4f", beyond/float64(len(sizes)), bound.Failure)},
+		{"flow sizes", fmt.Sprintf("ARE %.4f", over/float64(len(sizes))),
+			fmt.Sprintf("too high by more than e/w of all: %.4f of the flows, theorem 6.1 %.4f",
+				beyond/float64(len(sizes)), bound.Failure)},
 	}, nil
 }
 
