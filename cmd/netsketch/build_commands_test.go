@@ -335,9 +335,9 @@ func recipes(t *testing.T, dir string) []string {
 	for _, m := range makeTarget.FindAllStringSubmatch(text(t, makefile), -1) {
 		targets = append(targets, m[1])
 	}
-	// make runs lines with $(MAKE) even if it prints only: they print their targets.
-	cmd := exec.Command("make", append([]string{"-C", dir, "-n", "-B", "--no-print-directory", "MAKE=echo make", "GO=go"},
-		targets...)...)
+	// make runs lines with $(MAKE) even if it prints only: they print their targets, without load.
+	cmd := exec.Command("make", append([]string{"-C", dir, "-n", "-B", "--no-print-directory", "MAKE=echo make", "GO=go",
+		"LOAD=0"}, targets...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") })
 	out, err := cmd.CombinedOutput()
 	if err != nil {
