@@ -696,15 +696,16 @@ func TestSessionWaits(t *testing.T) {
 	for _, mode := range []config.Configure{config.ConfigureApply, config.ConfigureEnforce} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newRig(t, newFake(t), mode)
-			known := make(chan struct{})
+			asked, known, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 			r.known = func(ctx context.Context, _ string) {
+				once.Do(func() { close(asked) })
 				select {
 				case <-known:
 				case <-ctx.Done():
 				}
 			}
 			r.start()
-			time.Sleep(50 * time.Millisecond)
+			<-asked
 			if !r.sessions.closed() || len(r.device.setsNow()) > 0 {
 				t.Errorf("the session is closed: %v; %d Sets", r.sessions.closed(), len(r.device.setsNow()))
 			}

@@ -49,7 +49,7 @@ const (
 	refuseAt = 14
 	// firstWait is the time that an answer has, as long as no longer round-trip time was measured.
 	firstWait = 100 * time.Millisecond
-	// retryEvery is the time between further attempts, once an attempt had no answer for so long.
+	// retryEvery is the time between attempts, from the second one on. The first one has longer.
 	retryEvery = 50 * time.Millisecond
 	// deadEvery is the time between attempts from a source port whose packets do not arrive at all.
 	deadEvery = 250 * time.Millisecond
