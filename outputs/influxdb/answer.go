@@ -119,17 +119,15 @@ var reasons = regexp.MustCompile(`dropped=\d|unable to parse '|field type confli
 var overload = regexp.MustCompile(`(?i)time(d )?out|deadline exceeded|cache-max-memory-size|hinted handoff|` +
 	`no space left|too many open files|out of memory|unavailable|engine is closed|shard is disabled`)
 
-// mayBeOfLines reports whether a reply that InfluxDB repeats may be caused by some lines of the
-// request. It returns false for replies about the client, the bucket or the load of the server. A
-// handler that panics answers with 500 and a text of its web server.
-func (a *answer) mayBeOfLines() bool {
+// ofLoad reports whether the reply says that the server lacks time, memory or disk, or that the
+// client sends too much: such a server refuses some requests and accepts others, whatever their
+// lines are.
+func (a *answer) ofLoad() bool {
 	switch a.code {
-	case http.StatusInternalServerError:
-		return !overload.MatchString(a.message)
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return a.influx
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusInsufficientStorage:
+		return true
 	}
-	return false
+	return a.code >= 500 && overload.MatchString(a.message)
 }
 
 // undelivered returns the error of a request with this reply.

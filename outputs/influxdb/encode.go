@@ -126,6 +126,9 @@ func newLayout(t *table.Table) *layout {
 	if taken["target"] {
 		l.targetName = "gnmi-target"
 	}
+	for taken[l.targetName] {
+		l.targetName += "-"
+	}
 	for _, name := range flowTags {
 		if t.Column("state/source-address") != nil && t.Column("state/"+name) != nil && !taken[name] {
 			l.tags = append(l.tags, column{name, t.Column("state/" + name)})

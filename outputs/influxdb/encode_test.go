@@ -324,6 +324,11 @@ func TestTags(t *testing.T) {
 	if len(l.fields) != 1 || l.fields[0].name != "n" || l.tags[0].name != "device" {
 		t.Errorf("tags %v, fields %v: expected device and n", l.tags, l.fields)
 	}
+	l = newLayout(&table.Table{List: "/m:x/ys/y", Keys: []table.Column{table.Strings("target", []string{"a"}),
+		table.Strings("gnmi-target", []string{"b"})}})
+	if l.targetName != "gnmi-target-" {
+		t.Errorf("the tag of the target is %s", l.targetName)
+	}
 }
 
 // TestTagText: texts that differ have tags that differ.

@@ -30,7 +30,7 @@ const (
 	longestPause = 30 * time.Second // between attempts while the database is unreachable
 	pauseJitter  = 0.2              // random share of pauses, so that collectors do not retry together
 	refusedPause = time.Minute      // between attempts while the database refuses
-	sameAnswers  = 5                // same replies to one batch after which its lines are tried one by one
+	sameFailures = 5                // equal failures of one batch after which its lines are tried one by one
 
 	rejectedFile = "rejected.lp" // lines that InfluxDB rejects, in the spool's directory
 	maxRejected  = 4 << 20       // bytes of each of the two files of rejected lines
@@ -310,11 +310,15 @@ func (o *Output) done(c chunk, h handle, rejected drops) {
 }
 
 // failed records why a request was not accepted, moves queued points to the spool, and returns the
-// pause before the next attempt.
-func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff) time.Duration {
+// pause before the next attempt. soon is set until it is known whether lines of the request are the
+// reason.
+func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff, soon bool) time.Duration {
 	level, wait := slog.LevelWarn, err.after
 	if err.status == outputs.Refused {
-		level, wait = slog.LevelError, max(wait, refusedPause)
+		level = slog.LevelError
+	}
+	if err.status == outputs.Refused && !soon {
+		wait = max(wait, refusedPause)
 	} else {
 		wait += retry.NextBackOff()
 	}
@@ -365,11 +369,12 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 		}
 		rejected, err := o.writer.deliver(ctx, c.lines)
 		if err != nil && tries.same(c, err) {
-			rejected, err = o.writer.isolate(ctx, c.lines)
+			rejected, err = o.writer.isolate(ctx, c.lines, err)
 		}
 		if err == nil {
 			o.done(c, h, rejected)
 			retry.Reset()
+			tries.reset()
 			continue
 		}
 		if ctx.Err() != nil {
@@ -380,36 +385,41 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 			return
 		case <-encoded:
 			return // remaining points stay in the spool
-		case <-o.after(o.failed(err, retry)):
+		case <-o.after(o.failed(err, retry, tries.begun())):
 		}
 	}
 }
 
-// tries counts identical replies to a batch.
+// tries counts failures of the same kind of a batch.
 type tries struct {
 	// number of points in the batch, which identifies it: its handle changes when it moves to the
 	// spool
 	points int
-	code   int
+	kind   string
 	n      int
+	over   bool // the lines were tried one by one, and are not the reason
 }
 
-// same reports whether InfluxDB has sent the same status sameAnswers times in a row for the batch,
-// so that some of its lines may be the reason. Afterwards, it counts from zero again.
+func (t *tries) reset() { *t = tries{} }
+
+// begun reports whether failures are counted, and the lines have not been tried one by one yet.
+func (t *tries) begun() bool { return t.n > 0 && !t.over }
+
+// same reports whether the batch has failed sameFailures times in a row in the same way, so that
+// some of its lines may be the reason. Afterwards, it counts from zero again.
 func (t *tries) same(c chunk, err *undelivered) bool {
-	a, ok := errors.AsType[*answer](err.err)
-	if !ok || !a.mayBeOfLines() {
-		*t = tries{}
+	if !err.mayBeOfLines() {
+		t.reset()
 		return false
 	}
-	if t.code != a.code || t.points != c.points {
-		*t = tries{points: c.points, code: a.code}
+	if kind := err.kind(); t.kind != kind || t.points != c.points {
+		*t = tries{points: c.points, kind: kind}
 	}
 	t.n++
-	if t.n < sameAnswers {
+	if t.n < sameFailures {
 		return false
 	}
-	t.n = 0
+	t.n, t.over = 0, true
 	return true
 }
 

@@ -3,6 +3,7 @@
 package influxdb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -242,8 +243,11 @@ func TestRefused(t *testing.T) {
 	if !strings.Contains(st.LastError, "401 Unauthorized: unauthorized access") || st.Queued != 100 || st.Dropped != 0 {
 		t.Errorf("%+v", st)
 	}
-	if p := <-o.pauses; p != refusedPause {
-		t.Errorf("tried again after %v", p)
+	for try := 1; try <= 2*sameFailures; try++ {
+		// until it is known whether lines are the reason, the batch is tried again soon
+		if p := <-o.pauses; (p == refusedPause) != (try >= sameFailures) || p > refusedPause {
+			t.Errorf("try %d: tried again after %v", try, p)
+		}
 	}
 	d.set(nil) // the token was allowed in the meantime
 	if st := o.drained(100); st.Sent != 100 {
@@ -375,21 +379,30 @@ func TestSpoolDir(t *testing.T) {
 // this way loses no points.
 func TestPoisonedBatch(t *testing.T) {
 	const internal = `{"code":"internal error","message":"an internal error has occurred: panic"}`
+	seven := func(l string) bool { return strings.Contains(l, "packets=7000i") }
 	for _, tt := range []struct {
 		name   string
 		poison func(line string) bool
 		rows   int
 		aside  int
 		reply  string
+		code   int // 0: 500; -1: the connection is closed
 	}{
-		{"one line", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1, internal},
-		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11, internal},
-		{"all lines", func(l string) bool { return strings.Contains(l, "packets") }, 8, 8, internal},
-		{"any line", func(string) bool { return true }, 8, 0, internal},
-		{"a panic", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1, "panic serving request\n"},
-		{"replies that differ", func(l string) bool { return strings.Contains(l, "packets=7000i") }, 40, 1,
-			`{"error":"panic in request %d"}`},
-		{"a failing proxy", func(string) bool { return true }, 8, 0, "<html>Internal Server Error</html>"},
+		{"one line", seven, 40, 1, internal, 0},
+		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11, internal, 0},
+		{"all lines", func(l string) bool { return strings.Contains(l, "packets") }, 8, 8, internal, 0},
+		{"any line", func(string) bool { return true }, 8, 0, internal, 0},
+		{"a panic", seven, 40, 1, "panic serving request\n", 0},
+		{"replies that differ", seven, 40, 1,
+			`{"error":"panic in request %d"}`, 0},
+		{"a failing proxy", func(string) bool { return true }, 8, 0, "<html>Internal Server Error</html>", 0},
+		{"a firewall for requests", seven, 40, 1, "<html>Request panic blocked</html>", 403},
+		{"a proxy that fails", seven, 40, 1, "<html>panic</html>", 502},
+		{"a proxy without its server", seven, 40, 1, "panic", 503},
+		{"a form that is not known", seven, 40, 1, `{"code":"invalid","message":"panic"}`, 400},
+		{"one line is too large", seven, 40, 1, "<html>panic: request entity too large</html>", 413},
+		{"a closed connection", seven, 40, 1, "", -1},
+		{"no token", func(string) bool { return true }, 8, 0, `{"code":"unauthorized","message":"panic"}`, 401},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDatabase(t)
@@ -397,7 +410,10 @@ func TestPoisonedBatch(t *testing.T) {
 			d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
 				n := requests.Add(1)
 				if slices.ContainsFunc(lines, tt.poison) {
-					return 500, nil, strings.ReplaceAll(tt.reply, "%d", fmt.Sprint(n))
+					if tt.code < 0 {
+						panic(http.ErrAbortHandler)
+					}
+					return cmp.Or(tt.code, 500), nil, strings.ReplaceAll(tt.reply, "%d", fmt.Sprint(n))
 				}
 				return http.StatusNoContent, nil, ""
 			})
@@ -406,20 +422,20 @@ func TestPoisonedBatch(t *testing.T) {
 			o := run(t, s, c, nil)
 			publish(t, s, epoch, flows(tt.rows, 0))
 			if tt.aside == 0 {
-				for range 3 * sameAnswers {
+				for range 3 * sameFailures {
 					<-o.pauses
 				}
-				if n, most := requests.Load(), int64(4*(sameAnswers+1)); n > most {
+				if n, most := requests.Load(), int64(4*(sameFailures+1)); n > most {
 					t.Errorf("%d requests to a server that is down; expected at most %d", n, most)
 				}
-				if st := o.State(); st.Dropped != 0 || st.Queued != uint64(tt.rows) || st.Status != outputs.Down {
+				if st := o.State(); st.Dropped != 0 || st.Queued != uint64(tt.rows) || st.Status == outputs.Up {
 					t.Errorf("a server that is down: %+v", st)
 				}
 				return
 			}
 			st := o.drained(tt.rows)
 			if st.Dropped != uint64(tt.aside) || st.Sent != uint64(tt.rows-tt.aside) ||
-				!strings.Contains(st.LastError, "panic") {
+				tt.code >= 0 && !strings.Contains(st.LastError, "panic") {
 				t.Errorf("%+v", st)
 			}
 			kept, err := os.ReadFile(filepath.Join(c.Spool.Dir, rejectedFile))
@@ -427,5 +443,25 @@ func TestPoisonedBatch(t *testing.T) {
 				t.Errorf("%d lines set aside, %v:\n%s", n, err, kept)
 			}
 		})
+	}
+}
+
+// A line that fails now and then is not set aside.
+func TestFlakyServer(t *testing.T) {
+	d := newDatabase(t)
+	failures := map[string]int{}
+	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		check := strings.HasPrefix(lines[0], "netsketch-write-check")
+		if !check && (len(lines) > 1 || failures[lines[0]] < 2) {
+			failures[lines[0]]++
+			return http.StatusBadGateway, nil, "<html>Bad Gateway</html>"
+		}
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(40, 0))
+	if st := o.drained(40); st.Dropped != 0 || st.Sent != 40 {
+		t.Errorf("%+v", st)
 	}
 }

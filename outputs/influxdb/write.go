@@ -37,6 +37,25 @@ type undelivered struct {
 func (e *undelivered) Error() string { return e.err.Error() }
 func (e *undelivered) Unwrap() error { return e.err }
 
+// mayBeOfLines reports whether a failure that repeats may be caused by some lines of the request.
+// Besides a reply, it may be a connection that the server or a proxy closes, and a timeout of a
+// request that is too large.
+func (e *undelivered) mayBeOfLines() bool {
+	if a, ok := errors.AsType[*answer](e.err); ok {
+		return !a.ofLoad()
+	}
+	op, ok := errors.AsType[*net.OpError](e.err)
+	return !errors.Is(e.err, context.Canceled) && (!ok || op.Op != "dial")
+}
+
+// kind identifies failures of the same kind: the status of a reply, or the text of another error.
+func (e *undelivered) kind() string {
+	if a, ok := errors.AsType[*answer](e.err); ok {
+		return strconv.Itoa(a.code)
+	}
+	return e.err.Error()
+}
+
 // drops counts points that InfluxDB has rejected.
 type drops struct {
 	points int
@@ -122,21 +141,21 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 	return drops{d.points + e.points, cmp.Or(e.reason, d.reason)}, failed
 }
 
-// isolate delivers a batch that InfluxDB has refused several times with the same reply. By halving
-// the batch, it finds the lines that cause the reply. It does so only if InfluxDB accepts another
-// write, because a server that refuses every request must not lose points, and should not get more
-// requests.
-func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered) {
-	if _, err := w.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", w.now().UnixNano())); err != nil {
-		return drops{}, err
-	}
+// isolate delivers a batch that has failed several times in the same way. By halving the batch, it
+// finds the lines that cause the failure. It does so only while InfluxDB accepts another write,
+// because a server that refuses every request must not lose points, and should not get more
+// requests. failed is the failure of the batch.
+func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered) (drops, *undelivered) {
 	x := isolation{writer: w}
+	if x.check(ctx) != nil {
+		return drops{}, failed
+	}
 	if err := x.deliver(ctx, lines); err != nil {
 		return drops{}, err
 	}
 	all := x.drops
 	for i, line := range x.suspects {
-		d := w.drop(line, 1, x.answers[i])
+		d := w.drop(line, 1, x.reasons[i])
 		all = drops{all.points + d.points, d.reason}
 	}
 	return all, nil
@@ -146,29 +165,44 @@ func (w *writer) isolate(ctx context.Context, lines string) (drops, *undelivered
 type isolation struct {
 	*writer
 	drops    drops    // lines that InfluxDB names in an error
-	suspects []string // lines that InfluxDB refuses with the repeated reply
-	answers  []*answer
+	suspects []string // lines that cannot be delivered although the server accepts other lines
+	reasons  []error
 }
 
+// check writes a point that no server has a reason to refuse.
+func (x *isolation) check(ctx context.Context) *undelivered {
+	_, err := x.writer.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", x.now().UnixNano()))
+	return err
+}
+
+// confirmations is how often a single line must fail, and the server accept another line after
+// each failure, until the line is set aside: a server that fails now and then loses no points.
+const confirmations = 3
+
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
-	d, failed := x.writer.deliver(ctx, lines)
-	if failed == nil {
-		x.drops = drops{x.drops.points + d.points, cmp.Or(d.reason, x.drops.reason)}
-		return nil
-	}
-	a, ok := errors.AsType[*answer](failed.err)
-	if !ok || !a.mayBeOfLines() {
-		return failed
-	}
 	first, rest := halves(lines)
-	if rest == "" {
-		x.suspects, x.answers = append(x.suspects, lines), append(x.answers, a)
-		return nil
+	for try := 1; ; try++ {
+		d, failed := x.writer.deliver(ctx, lines)
+		switch {
+		case failed == nil:
+			x.drops = drops{x.drops.points + d.points, cmp.Or(d.reason, x.drops.reason)}
+			return nil
+		case !failed.mayBeOfLines():
+			return failed
+		case rest != "":
+			if failed := x.deliver(ctx, first); failed != nil {
+				return failed
+			}
+			return x.deliver(ctx, rest)
+		}
+		if err := x.check(ctx); err != nil {
+			return err
+		}
+		if try == confirmations {
+			x.suspects, x.reasons = append(x.suspects, lines), append(x.reasons, failed.err)
+			return nil
+		}
 	}
-	if failed := x.deliver(ctx, first); failed != nil {
-		return failed
-	}
-	return x.deliver(ctx, rest)
 }
 
 // halves splits lines in two at a line's end; rest is empty for a single line.

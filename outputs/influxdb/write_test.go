@@ -308,7 +308,7 @@ func TestOverloadIsNotOfLines(t *testing.T) {
 		"write failed: hinted handoff queue not empty":                false,
 	} {
 		a := newAnswer(500, http.Header{}, fmt.Appendf(nil, `{"error":%q}`, message))
-		if got := a.mayBeOfLines(); got != want {
+		if got := !a.ofLoad(); got != want {
 			t.Errorf("%s: %v", message, got)
 		}
 	}
