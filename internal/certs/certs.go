@@ -264,7 +264,7 @@ func (s *Store) check() {
 			continue
 		}
 		at := stampOf(x.Files)
-		if stable := at.same(x.seen); stable && !at.same(x.tried) {
+		if at == x.seen && at != x.tried {
 			s.reload(x, at)
 			changed = true
 		}

@@ -466,6 +466,7 @@ func TestOddPEM(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ text, warning string }{
 		"byte order mark":      {"\ufeff" + text, ""},
+		"byte order marks":     {"\ufeff" + string(other) + "\ufeff" + text, ""},
 		"CRLF":                 {strings.ReplaceAll(text, "\n", "\r\n"), ""},
 		"joined":               {string(bytes.TrimSpace(other)) + text, ""},
 		"joined the other way": {text + string(other), ""},
@@ -560,5 +561,36 @@ func TestRotationByLink(t *testing.T) {
 	if err := os.RemoveAll(old); err != nil {
 		t.Fatal(err)
 	}
+	p.connects("servers 2", "clients 2")
+}
+
+// Both ends follow files that are written in place with the same size and date, as by tools that
+// restore dates.
+func TestRotationWithSameSizeAndDate(t *testing.T) {
+	p := newPair(t)
+	write := func() {
+		t.Helper()
+		for _, name := range []string{"server.pem", "server.key", "client.pem", "client.key", "servers-ca.pem",
+			"clients-ca.pem"} {
+			file := filepath.Join(p.dir, name)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, bytes.Repeat([]byte("\n"), 4096-len(text))...)
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(file, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write()
+	p.connects("servers 1", "clients 1")
+	time.Sleep(100 * time.Millisecond) // the store knows the padded files
+	p.rotateServer(testkit.NewAuthority(t, "servers 2"))
+	p.rotateClient(testkit.NewAuthority(t, "clients 2"))
+	write()
 	p.connects("servers 2", "clients 2")
 }

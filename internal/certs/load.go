@@ -12,8 +12,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -117,13 +115,13 @@ var encrypted = regexp.MustCompile(`BEGIN ENCRYPTED PRIVATE KEY|Proc-Type: 4,ENC
 var joined = regexp.MustCompile(`----------BEGIN `)
 
 // readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their
-// own without a word, so readPEM removes a byte order mark and parts files that were joined.
+// own without a word, so readPEM removes byte order marks and parts files that were joined.
 func readPEM(file string) ([]byte, error) {
 	text, err := files.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	text = bytes.ReplaceAll(text, []byte("\ufeff"), nil)
 	return joined.ReplaceAll(text, []byte("-----\n-----BEGIN ")), nil
 }
 
@@ -189,34 +187,21 @@ func firstToExpire(certs []*x509.Certificate) *x509.Certificate {
 	return slices.MinFunc(certs, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 }
 
-// stamp identifies the contents of the files without reading them: Cert, Key, CA. nil is a file
-// that is not given or cannot be read.
-type stamp [3]fs.FileInfo
+// stamp is a digest of the bytes of each file, Cert, Key and CA, or of the error of reading it; zero
+// for a file that is not given. Size and date are no substitute: tools that restore dates write
+// another certificate of the same size with the same date.
+type stamp [3][sha256.Size]byte
 
 func stampOf(f Files) (at stamp) {
 	for i, name := range []string{f.Cert, f.Key, f.CA} {
 		if name == "" {
 			continue
 		}
-		if info, err := os.Stat(name); err == nil { // load returns the error
-			at[i] = info
+		text, err := files.Read(name)
+		if err != nil {
+			text = []byte("error: " + err.Error())
 		}
+		at[i] = sha256.Sum256(text)
 	}
 	return at
-}
-
-func (s stamp) same(other stamp) bool {
-	for i, a := range s {
-		b := other[i]
-		if a == nil || b == nil {
-			if a != b {
-				return false
-			}
-			continue
-		}
-		if a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b) {
-			return false
-		}
-	}
-	return true
 }
