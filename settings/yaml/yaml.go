@@ -465,6 +465,9 @@ func variable(expression string, env func(string) (string, bool)) (string, error
 	orEmpty := false
 	if hasFallback {
 		name, orEmpty = strings.CutSuffix(name, ":")
+		if strings.ContainsAny(name, ":=?+") { // the dash is in the text of another expression, as in ${A:?not-set}
+			name, hasFallback = expression, false
+		}
 	}
 	if name == "" {
 		return "", errors.New("${} names no environment variable")
