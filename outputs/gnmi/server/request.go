@@ -34,8 +34,9 @@ type resolver struct {
 	caller caller
 	prefix *gpb.Path
 	depth  int
-	// unknown is the code of the error for a well-formed path that is in no model: UNIMPLEMENTED for
-	// Get and Subscribe (specification, 3.3.4 and 3.5.2.4).
+	// unknown is the code of the error for a well-formed path that is in no model, or whose origin is
+	// not served: UNIMPLEMENTED for Get and Subscribe (specification, 3.3.4 and 3.5.2.4). The origin
+	// is a part of what identifies a path (2.7).
 	unknown codes.Code
 }
 
@@ -104,8 +105,8 @@ func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 		}
 		return nil, status.Error(code, short("path: "+strings.TrimPrefix(err.Error(), "yang: ")))
 	}
-	if err := checkOrigin(origin, nodes); err != nil {
-		return nil, err
+	if !servesOrigin(origin, nodes) {
+		return nil, status.Errorf(r.unknown, "origin %q is not served; expected openconfig or no origin", clip(origin))
 	}
 	if err := r.caller.permits(slices.Concat(r.prefix.GetElem(), path.GetElem())); err != nil {
 		r.server.Refused(Path, r.caller.String(), err)
@@ -122,21 +123,21 @@ func (r *resolver) resolve(path *gpb.Path) (*resolved, error) {
 	return a, nil
 }
 
-// checkOrigin accepts an empty origin, "openconfig", and the module of the path's top node, which
+// servesOrigin accepts an empty origin, "openconfig", and the module of the path's top node, which
 // many clients send.
-func checkOrigin(origin string, nodes []*yang.Node) error {
+func servesOrigin(origin string, nodes []*yang.Node) bool {
 	if origin == "" || origin == "openconfig" {
-		return nil
+		return true
 	}
 	for _, n := range nodes {
 		for n.Parent != nil && n.Parent.Parent != nil {
 			n = n.Parent
 		}
 		if n.Parent == nil || n.Module == origin {
-			return nil
+			return true
 		}
 	}
-	return invalid("origin %q is not served; expected openconfig or no origin", clip(origin))
+	return false
 }
 
 // target returns the store's target of the request.

@@ -363,10 +363,10 @@ func TestRefused(t *testing.T) {
 			l.Prefix = &gpb.Path{Origin: "openconfig"}
 			l.Subscription[0].Path.Origin = "openconfig"
 		}), codes.InvalidArgument, "one of them"},
-		{"origin", one(func(s *gpb.Subscription) { s.Path.Origin = "juniper_cli" }), codes.InvalidArgument,
+		{"origin", one(func(s *gpb.Subscription) { s.Path.Origin = "juniper_cli" }), codes.Unimplemented,
 			"juniper_cli"},
 		{"another module as origin", one(func(s *gpb.Subscription) { s.Path.Origin = "openconfig-interfaces" }),
-			codes.InvalidArgument, "openconfig-interfaces"},
+			codes.Unimplemented, "openconfig-interfaces"},
 		{"target in the path", one(func(s *gpb.Subscription) { s.Path.Target = "x" }), codes.InvalidArgument,
 			"belongs in the prefix"},
 		{"path outside the schema", one(func(s *gpb.Subscription) { s.Path = path("/univmon/heavy-hiters") }),
