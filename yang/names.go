@@ -5,6 +5,7 @@ package yang
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,10 +43,16 @@ func FlatName(list string, keyed bool) string {
 var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
 	"summary": "summaries", "untyped": "untyped_values"}
 
-// Underscores replaces the characters of a YANG name that a metric's name and labels cannot have.
-func Underscores(name string) string { return notInMetrics.Replace(name) }
+// Underscores returns a YANG name as a metric's name or label: with underscores for dashes and dots,
+// and rx_bytes for rxBytes.
+func Underscores(name string) string {
+	return strings.ToLower(notInMetrics.Replace(camelCase.ReplaceAllString(name, "${1}_${2}")))
+}
 
-var notInMetrics = strings.NewReplacer("-", "_", ".", "_")
+var (
+	notInMetrics = strings.NewReplacer("-", "_", ".", "_")
+	camelCase    = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+)
 
 // MetricName returns the name of the metric of a leaf, for the elements of its path, with
 // underscores for dashes and dots. The name ends with the unit, and for a counter with _total. It
@@ -82,9 +89,17 @@ func MetricName(leaf *Leaf, elements ...string) string {
 // counter64 is the type of counters.
 const counter64 = "counter64"
 
+// ownMetrics are metrics of /metrics/results that no leaf has.
+var ownMetrics = []string{"results_rows", "results_rows_omitted"}
+
+// fieldName returns the name of a leaf's field in a database without the dashes at its end, which
+// databases add to names that they reserve.
+func fieldName(leaf string) string { return strings.TrimRight(strings.TrimPrefix(leaf, "state/"), "-") }
+
 // CheckNames returns an error for each pair of lists that have the same FlatName, by which
-// databases store them, and for each pair of leaves that have the same MetricName. The error names
-// both paths.
+// databases store them, for each pair of leaves of a list that have the same name as a field, and
+// for each pair of leaves that have the same MetricName. The error names both paths. Only the leaf
+// that a key refers to may have the key's name.
 func (s *Schema) CheckNames() error {
 	var errs []error
 	flat := map[string]string{}
@@ -96,8 +111,24 @@ func (s *Schema) CheckNames() error {
 				name))
 		}
 		flat[name] = path
+		fields := map[string]string{}
+		var copies []string
+		for _, k := range l.Keys {
+			copies = append(copies, k.RefersTo...)
+		}
+		for _, leaf := range slices.Concat(l.Keys, l.Leaves) {
+			name := fieldName(leaf.Name)
+			if other, taken := fields[name]; taken && !slices.Contains(copies, leaf.Name) {
+				errs = append(errs, fmt.Errorf("yang: %s/%s and %s/%s have the same name in a database, %q: rename one", path,
+					other, path, leaf.Name, name))
+			}
+			fields[name] = leaf.Name
+		}
 	}
 	metrics := map[string]string{}
+	for _, name := range ownMetrics {
+		metrics[name] = "the metric netsketch_" + name
+	}
 	var visit func(n *Node, names []string)
 	visit = func(n *Node, names []string) {
 		around := len(names) > 0 && len(n.children) == 1 && n.children[0].Kind == ListNode &&

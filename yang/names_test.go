@@ -34,6 +34,16 @@ func TestCheckNames(t *testing.T) {
 		return "list " + name + ` { key "name"; config false; leaf name { type string; } ` + leaves + "}"
 	}
 	n := func(leaf string) string { return "leaf " + leaf + " { type uint64; } " }
+	// The top container's name is a part of the names of metrics.
+	own, err := yang.Load(append(yangtest.Modules(), yang.Module{Name: "results", Text: `module results {
+		yang-version 1.1; namespace "urn:r"; prefix r; container results { config false; ` + n("rows") + "} }"})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.CheckNames(); err == nil || !strings.Contains(err.Error(), "/results:results/rows") ||
+		!strings.Contains(err.Error(), "netsketch_results_rows") {
+		t.Errorf("the collector's own metric: %v", err)
+	}
 	for name, tc := range map[string]struct {
 		body string
 		want []string // expected errors; empty if the module is accepted
@@ -42,6 +52,8 @@ func TestCheckNames(t *testing.T) {
 			[]string{"/acme:acme/ports/port", "/acme:acme/port", "database"}},
 		"dash and underscore": {list("port", n("rx-bytes")+n("rx_bytes")),
 			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx_bytes", "metric"}},
+		"camel case": {list("port", n("rx-bytes")+n("rxBytes")),
+			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rxBytes", "metric"}},
 		"dash and dot": {list("port", n("rx-bytes")+n("rx.bytes")),
 			[]string{"/acme:acme/port/rx-bytes", "/acme:acme/port/rx.bytes", "metric"}},
 		"dash and slash": {"container a { config false; " + n("b-c") + "container b { " + n("c") + "} }",
@@ -53,6 +65,17 @@ func TestCheckNames(t *testing.T) {
 		"counter and gauge": {list("port", "leaf rx { type yang:counter64; } "+n("rx-total")), nil},
 		"a list in two containers": {"container ingress { " + list("port", n("rx")) + "} container egress { " +
 			list("port", n("rx")) + "}", nil},
+		"a text in two containers": {list("port", "leaf a { type string; } container state { leaf a { type string; } }"),
+			[]string{"/acme:acme/port/a", "/acme:acme/port/state/a", "database"}},
+		"a text with the name of a key": {list("port", "container state { leaf name { type string; } }"),
+			nil}, // the values must be equal
+		"two keys": {`list port { key "time time-"; config false; leaf time { type string; } leaf time- { type string; } }`,
+			[]string{"/acme:acme/port/time", "/acme:acme/port/time-", "database"}},
+		"a metric of the collector": {"container results { config false; " + n("rows") + "}", nil},
+		"a name that databases change": {list("port", "leaf time { type string; } leaf time- { type string; }"),
+			[]string{"/acme:acme/port/time", "/acme:acme/port/time-", "database"}},
+		"a key that databases change": {list("port", "leaf name- { type string; }"),
+			[]string{"/acme:acme/port/name", "/acme:acme/port/name-", "database"}},
 		"texts have no metrics": {list("port", "leaf a-b { type string; } leaf a_b { type string; }"), nil},
 	} {
 		schema, err := yang.Load(append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme {

@@ -217,15 +217,18 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// reservedLabels are labels that enumerations, histograms and summaries use.
+var reservedLabels = []string{"state", "le", "quantile"}
+
 // resultLabels returns the labels for the keys of a list of results. A label is the key's name,
-// preceded by the list's name if two labels would be equal.
+// preceded by the list's name if two labels would be equal, or if Prometheus reserves the name.
 func resultLabels(l *store.List) (labels []string) {
 	for _, k := range l.Keys {
 		label := yang.Underscores(k.Name)
 		if label == "switch" {
 			label = "device"
 		}
-		for slices.Contains(labels, label) || label == "state" { // enumerations use the label state
+		for slices.Contains(labels, label) || slices.Contains(reservedLabels, label) || strings.HasPrefix(label, "__") {
 			label = yang.Underscores(l.Elems[k.Elem]) + "_" + label
 		}
 		labels = append(labels, label)

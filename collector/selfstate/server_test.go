@@ -271,10 +271,18 @@ func TestMetricsOfResults(t *testing.T) {
 	}
 }
 
-// TestMetricNames: the metrics of every leaf in all modules of the project have names and units as
-// Prometheus recommends, by the rules that promtool uses.
+// TestMetricNames: the metrics of every leaf in all modules of the project, and of a module with
+// names that Prometheus reserves, have names and units as Prometheus recommends, by the rules that
+// promtool uses.
 func TestMetricNames(t *testing.T) {
-	r, err := schema.New(yangtest.Modules())
+	r, err := schema.New(append(yangtest.Modules(), yang.Module{Name: "acme", Text: `module acme {
+		yang-version 1.1; namespace "urn:acme"; prefix a; import ietf-yang-types { prefix yang; }
+		container acme { list port { key "__name__ le quantile state rxPort"; config false; description "d";
+			leaf __name__ { type string; } leaf le { type string; } leaf quantile { type string; }
+			leaf state { type string; } leaf rxPort { type string; }
+			leaf rxBytes { type yang:counter64; description "d"; } leaf hits.count { type uint64; description "d"; }
+			leaf rtt-summary { type uint64; description "d"; } leaf size-histogram { type uint64; description "d"; }
+			leaf oper { type enumeration { enum UP; } description "d"; } } } }`}))
 	if err != nil {
 		t.Fatal(err)
 	}
