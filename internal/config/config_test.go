@@ -307,8 +307,8 @@ func TestExpansion(t *testing.T) {
 // Expressions of a shell that are not supported are refused as such, whether the variable is set or
 // not.
 func TestOtherExpansions(t *testing.T) {
-	for _, text := range []string{"${A:=b}", "${B:=b}", "${A:?no}", "${A:?is-not-set}", "${B:?must-be-set}", "${B:+a-b}", "${B:=a-b}",
-		"${A:+b}", "${A=b}", "${B?}"} {
+	for _, text := range []string{"${A:=b}", "${B:=b}", "${A:?no}", "${A:?is-not-set}", "${B:?must-be-set}",
+		"${B:+a-b}", "${B:=a-b}", "${A:+b}", "${A=b}", "${B?}"} {
 		_, err := config.ParseEnv("n.yaml", []byte("outputs: [{type: x, listen: '"+text+"'}]"), env("A", "1"))
 		if err == nil || !strings.Contains(err.Error(), "only ${NAME}, ${NAME:-default} and ${NAME-default} are supported") {
 			t.Errorf("%s: %v", text, err)
