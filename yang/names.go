@@ -43,8 +43,8 @@ func FlatName(list string, keyed bool) string {
 var metricTypes = map[string]string{"counter": "counters", "gauge": "gauges", "histogram": "histograms",
 	"summary": "summaries", "untyped": "untyped_values"}
 
-// Underscores returns a YANG name as a metric's name or label: with underscores for dashes and dots,
-// and rx_bytes for rxBytes.
+// Underscores returns a YANG name as a metric's name or label: with underscores for dashes and
+// dots, and rx_bytes for rxBytes.
 func Underscores(name string) string {
 	return strings.ToLower(notInMetrics.Replace(camelCase.ReplaceAllString(name, "${1}_${2}")))
 }
