@@ -37,8 +37,18 @@ func (l linkType) check() error {
 	case linkEthernet, linkRaw, linkRaw12, linkRaw14, linkIPv4, linkIPv6, linkNull, linkLoop, linkCooked, linkCooked2:
 		return nil
 	}
-	return fmt.Errorf("link type is %d; expected Ethernet, raw IP, BSD loopback or Linux cooked", l)
+	name := linkNames[l]
+	if name == "" {
+		name = "not known"
+	}
+	return fmt.Errorf("link type is %d (%s); expected Ethernet, raw IP, BSD loopback or Linux cooked", l, name)
 }
+
+// linkNames names link types whose packets cannot pass through switches.
+var linkNames = map[linkType]string{9: "PPP", 50: "PPP", 51: "PPPoE", 104: "Cisco HDLC", 105: "802.11",
+	107: "Frame Relay", 119: "802.11 with Prism header", 127: "802.11 with radiotap header", 163: "802.11 with AVS header",
+	187: "Bluetooth", 189: "USB", 195: "802.15.4", 201: "Bluetooth", 220: "USB", 227: "SocketCAN", 239: "netfilter log",
+	249: "USB", 253: "netlink"}
 
 // Headers of a pcap file and of its packets.
 const (

@@ -160,6 +160,9 @@ type dates struct {
 }
 
 func (d *dates) next(date time.Time) time.Time {
+	if date.IsZero() { // pcapng has packets without a date
+		return d.last
+	}
 	at := date.Add(d.shift)
 	if step := at.Sub(d.last); !d.last.IsZero() && (step > maxPause || step < -maxBack) {
 		d.steps++

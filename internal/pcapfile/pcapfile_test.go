@@ -179,8 +179,9 @@ func TestNotACapture(t *testing.T) {
 	var radio bytes.Buffer
 	_ = pcapgo.NewWriter(&radio).WriteFileHeader(65535, layers.LinkTypeIEEE802_11)
 	for name, data := range map[string][]byte{
-		"link type is 105": radio.Bytes(), "neither pcap nor pcapng": []byte("once upon a time there was a file"),
-		"compressed with zstd": []byte("\x28\xb5\x2f\xfd\x04\x00"), "compressed with xz": []byte("\xfd7zXZ\x00\x00"),
+		"link type is 105 (802.11); expected Ethernet": radio.Bytes(),
+		"neither pcap nor pcapng":                      []byte("once upon a time there was a file"),
+		"compressed with zstd":                         []byte("\x28\xb5\x2f\xfd\x04\x00"), "compressed with xz": []byte("\xfd7zXZ\x00\x00"),
 		"unexpected EOF": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
 	} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -415,8 +416,13 @@ func TestNgBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var before time.Time
 		for i := range 8 {
 			p, err := r.Next()
+			if i%4 == 3 && !p.Date.Equal(before) {
+				t.Errorf("%v: a packet without a date after %v has %v", order, before, p.Date)
+			}
+			before = p.Date
 			want := [][]byte{ether(0, []byte{1}), ether(0x0800, ip), ether(0x0800, ip), make([]byte, 10)}[i%4]
 			if err != nil || !bytes.Equal(p.Frame, want) {
 				t.Errorf("%v: packet %d: %x, %v", order, i, p.Frame, err)
@@ -428,6 +434,9 @@ func TestNgBlocks(t *testing.T) {
 		}
 		if _, err := r.Next(); !errors.Is(err, io.EOF) || r.LongerRecords() != 0 {
 			t.Errorf("%v: %v, %d longer records", order, err, r.LongerRecords())
+		}
+		if n := r.TimeSteps(); n != 5 { // none at packets without a date
+			t.Errorf("%v: the clock jumps %d times", order, n)
 		}
 		r.Close()
 	}

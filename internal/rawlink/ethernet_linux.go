@@ -23,16 +23,33 @@ func CheckEthernet(name string) error {
 	if err != nil {
 		return fmt.Errorf("link type: %w", err)
 	}
-	switch kind := r.Uint16(); kind {
+	return refusal(name, r.Uint16())
+}
+
+// refusal returns an error if an interface has a link type without Ethernet headers.
+func refusal(name string, kind uint16) error {
+	switch kind {
 	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
 		return nil
 	case unix.ARPHRD_NONE:
 		return fmt.Errorf("interface %s has packets without link-layer headers (link type %#x), as WireGuard and tun "+
 			"devices have; expected Ethernet: name the interface that carries the tunnel's packets", name, kind)
 	default:
-		return fmt.Errorf("interface %s has link type %d; expected Ethernet (%d)", name, kind, unix.ARPHRD_ETHER)
+		kindName := linkKinds[kind]
+		if kindName == "" {
+			kindName = "not known"
+		}
+		return fmt.Errorf("interface %s has link type %d (%s); expected Ethernet (%d)", name, kind, kindName,
+			unix.ARPHRD_ETHER)
 	}
 }
+
+// linkKinds names link types whose frames do not begin with an Ethernet header.
+var linkKinds = map[uint16]string{unix.ARPHRD_PPP: "PPP",
+	unix.ARPHRD_TUNNEL: "IP in IP", unix.ARPHRD_TUNNEL6: "IPv6 tunnel",
+	unix.ARPHRD_SIT: "SIT", unix.ARPHRD_IPGRE: "GRE", unix.ARPHRD_IP6GRE: "GRE over IPv6",
+	unix.ARPHRD_INFINIBAND: "InfiniBand", unix.ARPHRD_IEEE80211_RADIOTAP: "802.11 monitor", unix.ARPHRD_CAN: "CAN",
+	unix.ARPHRD_RAWIP: "raw IP", unix.ARPHRD_NETLINK: "netlink", unix.ARPHRD_VSOCKMON: "vsock"}
 
 // Receive makes a packet socket put a header in front of each frame, which describes the work that
 // the kernel leaves to the device. It must be called before a ring is set up. Frames that the
