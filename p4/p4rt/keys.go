@@ -38,7 +38,7 @@ func entityForm(cat *p4values.Catalog, e *p4v1.Entity) string {
 // entryKey returns the entityKey of a table entry.
 func entryKey(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	return marshal(&p4v1.TableEntry{
-		TableId: e.GetTableId(), Match: canonicalMatch(cat, e), Priority: e.GetPriority(),
+		TableId: e.GetTableId(), Match: canonicalMatch(cat, e), Priority: canonicalPriority(cat, e),
 		IsDefaultAction: e.GetIsDefaultAction(),
 	})
 }
@@ -47,10 +47,20 @@ func entryKey(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 // fields that the data plane changes are left out.
 func comparableForm(cat *p4values.Catalog, e *p4v1.TableEntry) string {
 	e = proto.Clone(e).(*p4v1.TableEntry)
-	e.Match = canonicalMatch(cat, e)
+	e.Match, e.Priority = canonicalMatch(cat, e), canonicalPriority(cat, e)
 	e.CounterData, e.MeterConfig, e.MeterCounterData, e.TimeSinceLastHit, e.IsConst = nil, nil, nil, nil, false
 	canonicalAction(cat, e.GetAction().GetAction())
 	return marshal(e)
+}
+
+// canonicalPriority returns the priority of an entry. It leaves out the priority in a table without
+// ternary, range and optional fields, in which it has no meaning, because some switches return the
+// length of the prefix there.
+func canonicalPriority(cat *p4values.Catalog, e *p4v1.TableEntry) int32 {
+	if t, ok := cat.Tables.ID(e.GetTableId()); ok && !t.NeedsPriority {
+		return 0
+	}
+	return e.GetPriority()
 }
 
 // marshal returns a text that is equal for equal messages.
@@ -83,10 +93,16 @@ func canonicalMatch(cat *p4values.Catalog, e *p4v1.TableEntry) []*p4v1.FieldMatc
 
 // canonicalField returns one field in canonical form; nil if the field matches anything.
 func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
+	if m.GetFieldMatchType() == nil { // the switch has left an optional or ternary value out
+		return nil
+	}
 	width := 0 // the width of the field is not known
 	if t != nil {
 		if i := t.FieldByID(m.GetFieldId()); i >= 0 {
 			if t.Match[i].String {
+				if o, ok := m.GetFieldMatchType().(*p4v1.FieldMatch_Optional_); ok && len(o.Optional.GetValue()) == 0 {
+					return nil
+				}
 				return m
 			}
 			width = t.Match[i].Width
@@ -122,8 +138,6 @@ func canonicalField(t *p4values.Table, m *p4v1.FieldMatch) *p4v1.FieldMatch {
 			return nil
 		}
 		out.FieldMatchType = &p4v1.FieldMatch_Range_{Range: &p4v1.FieldMatch_Range{Low: low, High: high}}
-	case nil: // no kind of match: the switch has left an optional or ternary value out
-		return nil
 	case *p4v1.FieldMatch_Optional_:
 		if len(m.Optional.GetValue()) == 0 {
 			return nil

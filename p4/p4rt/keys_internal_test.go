@@ -41,3 +41,18 @@ func TestFieldsThatMatchAnything(t *testing.T) {
 		}
 	}
 }
+
+// TestFieldsOfTexts: a field of a translated type that has no value matches anything.
+func TestFieldsOfTexts(t *testing.T) {
+	table := &p4values.Table{Match: []p4values.Field{{ID: 1, String: true}}}
+	for text, out := range map[string]bool{"": true, "a": false} {
+		m := &p4v1.FieldMatch{FieldId: 1, FieldMatchType: &p4v1.FieldMatch_Optional_{
+			Optional: &p4v1.FieldMatch_Optional{Value: []byte(text)}}}
+		if got := canonicalField(table, m); (got == nil) != out {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+	if got := canonicalField(table, &p4v1.FieldMatch{FieldId: 1}); got != nil {
+		t.Errorf("no kind: %v", got)
+	}
+}

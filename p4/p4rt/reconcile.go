@@ -196,7 +196,7 @@ func (p wantedPart) difference(
 		entity := p.absent[key]
 		if e != nil && p.owned[e.GetTableId()] {
 			entity = tableEntity(&p4v1.TableEntry{TableId: e.GetTableId(), Match: canonicalMatch(cat, e),
-				Priority: e.GetPriority(), IsDefaultAction: e.GetIsDefaultAction()})
+				Priority: canonicalPriority(cat, e), IsDefaultAction: e.GetIsDefaultAction()})
 		}
 		_, keep := wanted[key]
 		if entity != nil && !keep && !e.GetIsConst() && !e.GetIsDefaultAction() {
