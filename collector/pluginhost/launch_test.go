@@ -281,17 +281,19 @@ func TestSocketDirRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := inst.Status().PID
-	if err := os.RemoveAll(h.sockets.path); err != nil {
-		t.Fatal(err)
+	for _, removed := range []string{h.sockets.path, parent} { // the parent is one with RuntimeDirectory=
+		pid := inst.Status().PID
+		if err := os.RemoveAll(removed); err != nil {
+			t.Fatal(err)
+		}
+		if err := testkit.Signal(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Until(t, "a new process", func() bool {
+			st := inst.Status()
+			return st.PID != 0 && st.PID != pid && st.State == StateRunning
+		})
 	}
-	if err := testkit.Signal(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Until(t, "a new process", func() bool {
-		st := inst.Status()
-		return st.PID != 0 && st.PID != pid && st.State == StateRunning
-	})
 }
 
 // A plugin whose file is replaced is the new program from its next start on, unless that has other

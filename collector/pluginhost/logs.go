@@ -50,7 +50,7 @@ type logSink struct {
 	mu         sync.Mutex
 	unreported uint64    // dropped lines that the log has not reported yet
 	reported   time.Time // when the log reported dropped lines last
-	tail       []string  // the last plain lines of the current process
+	tail       []string  // the last plain lines and errors of the current process
 	panicking  bool      // tail begins with a Go panic
 	panicked   time.Time // when the panic began
 }
@@ -108,8 +108,11 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 		s.mu.Lock()
 		s.unreported++
 		s.mu.Unlock()
-		if line[0] != '{' { // the last words of a plugin that has written much
+		// the last words of a plugin that has written much
+		if line[0] != '{' {
 			s.remember(clean(string(line[:min(len(line), tailBytes)])))
+		} else if bytes.Contains(line, []byte(`"error"`)) {
+			s.rememberError(parseLine(line))
 		}
 		return
 	}
@@ -117,6 +120,8 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 	if message == "" {
 		message = clean(string(line))
 		level = s.remember(message)
+	} else {
+		s.rememberError(level, message, attrs)
 	}
 	if cut {
 		attrs = append(attrs, slog.Bool("cut", true))
@@ -143,7 +148,7 @@ func (s *logSink) flushDrops(interval time.Duration) {
 	s.logger.Warn("plugin exceeds its log rate; lines were dropped", "dropped", n)
 }
 
-// remember keeps a plain line for the exit error, and returns the level at which the line is
+// remember keeps a line for the exit error, and returns the level at which the line is
 // logged.
 func (s *logSink) remember(line string) slog.Level {
 	if len(line) > tailBytes/2 {
@@ -167,7 +172,21 @@ func (s *logSink) remember(line string) slog.Level {
 	return slog.LevelInfo
 }
 
-// stderrTail returns the last plain lines of the current process, joined to one line.
+// rememberError keeps a structured line of level error, with its attribute "error", for the exit
+// error.
+func (s *logSink) rememberError(level slog.Level, message string, attrs []slog.Attr) {
+	if level < slog.LevelError || message == "" {
+		return
+	}
+	for _, a := range attrs {
+		if a.Key == "error" || a.Key == "err" {
+			message += ": " + a.Value.String()
+		}
+	}
+	s.remember(message)
+}
+
+// stderrTail returns the last plain lines and errors of the current process, joined to one line.
 func (s *logSink) stderrTail() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,6 +63,10 @@ func TestStderrTail(t *testing.T) {
 	if got := sink.stderrTail(); got != "2 | 3 | 4 | 5 | 6 | 7" {
 		t.Error(got)
 	}
+	write(`{"@message":"no license","@level":"error","error":"it ended"}`, `{"@message":"x","@level":"warn"}`)
+	if got := sink.stderrTail(); got != "3 | 4 | 5 | 6 | 7 | no license: it ended" {
+		t.Error(got)
+	}
 	write("panic: oh", "goroutine 1", "a", "b", "c", "d", "e")
 	if got := sink.stderrTail(); got != "panic: oh | goroutine 1 | a | b | c | d" {
 		t.Error(got)
@@ -97,6 +101,10 @@ func TestLastWords(t *testing.T) {
 	now = now.Add(time.Hour)
 	write("cannot open the database")
 	if got := sink.stderrTail(); !strings.HasSuffix(got, "frame 4 | cannot open the database") {
+		t.Error(got)
+	}
+	write(`{"@message":"the disk is full","@level":"error"}`)
+	if got := sink.stderrTail(); !strings.HasSuffix(got, "cannot open the database | the disk is full") {
 		t.Error(got)
 	}
 	if n := strings.Count(log.String(), "busy"); n != 1 {

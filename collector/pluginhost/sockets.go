@@ -85,7 +85,12 @@ func (d *socketDirs) ensure() (string, error) {
 // makeSocketDir makes and locks a directory. lock is nil if another host's sweep removed the
 // directory before it was locked.
 func makeSocketDir(parent string) (path string, lock *os.File, err error) {
-	if path, err = os.MkdirTemp(parent, socketPrefix); err != nil {
+	if path, err = os.MkdirTemp(parent, socketPrefix); errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(parent, 0o700); err == nil { // it was removed, as well
+			path, err = os.MkdirTemp(parent, socketPrefix)
+		}
+	}
+	if err != nil {
 		return "", nil, err
 	}
 	if lock, err = os.Open(path); errors.Is(err, fs.ErrNotExist) {
