@@ -181,8 +181,9 @@ func TestNotACapture(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"link type is 105 (802.11); expected Ethernet": radio.Bytes(),
 		"neither pcap nor pcapng":                      []byte("once upon a time there was a file"),
-		"compressed with zstd":                         []byte("\x28\xb5\x2f\xfd\x04\x00"), "compressed with xz": []byte("\xfd7zXZ\x00\x00"),
-		"unexpected EOF": {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
+		"compressed with zstd":                         []byte("\x28\xb5\x2f\xfd\x04\x00"),
+		"compressed with xz":                           []byte("\xfd7zXZ\x00\x00"),
+		"unexpected EOF":                               {0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 28},
 	} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)

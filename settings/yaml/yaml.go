@@ -169,11 +169,18 @@ func syntax(r *settings.Report, err error) {
 		return
 	}
 	r.Add(position(located.GetToken()), "", "not YAML: %s; a text with special characters needs quotes",
-		quoted.ReplaceAllString(located.GetMessage(), "(not shown)"))
+		quoted.ReplaceAllStringFunc(located.GetMessage(), func(text string) string {
+			if mark.MatchString(text) {
+				return text
+			}
+			return "(not shown)"
+		}))
 }
 
-// quoted matches the text of the file in an error of goccy/go-yaml.
-var quoted = regexp.MustCompile(`["'][^"']+["']`)
+var (
+	quoted = regexp.MustCompile(`["'][^"']+["']`)          // text of the file in an error of goccy/go-yaml
+	mark   = regexp.MustCompile("^.[]\\[{},:?&*!|>%@-].$") // a character of YAML, which is no secret
+)
 
 // Add adds a problem found in the tree. Its path ends at the first key that names a secret: keys
 // below may be parts of a secret that YAML reads as a mapping.
