@@ -188,8 +188,8 @@ func firstToExpire(certs []*x509.Certificate) *x509.Certificate {
 }
 
 // stamp is a digest of the bytes of each file, Cert, Key and CA, or of the error of reading it. It
-// is zero for a file that is not given. Size and date do not suffice: a tool that restores dates can
-// write another certificate of the same size with the same date.
+// is zero for a file that is not given. Size and date do not suffice: a tool that restores dates
+// can write another certificate of the same size with the same date.
 type stamp [3][sha256.Size]byte
 
 func stampOf(f Files) (at stamp) {
